@@ -1,0 +1,41 @@
+# Every target works from a bare checkout on a machine with Python 3.11 or newer; the first one that needs it makes .venv.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# The root of the repository is the package. Type checkers find packages by folder name, so they get a folder in which
+# the repository bears the package's name.
+TYPING := $(VENV)/typing/tfbridge
+
+WORKERS ?= 2
+BENCH ?=
+
+.PHONY: help demo test bench lint clean
+.DEFAULT_GOAL := help
+
+help:  ## show the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	mkdir -p $(dir $(TYPING))
+	ln -sfn ../.. $(TYPING)
+	touch $@
+
+demo: $(INSTALLED)  ## train a small network, see what was compiled, run it from a C program
+	$(BIN)/python -m tfbridge.models.demo
+
+test: $(INSTALLED)  ## run every test
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+
+bench: $(INSTALLED)  ## compare TensorFlow, XLA and tfbridge (BENCH="--quick" for a short run)
+	$(BIN)/python -m tfbridge.models.bench $(BENCH)
+
+lint: $(INSTALLED)  ## style and types
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,29 @@
+"""What the scheduler must know of a kernel that was written."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelPlan:
+    """A kernel's symbol and how to launch it.
+
+    Its buffers, in order: one per operand leaf, one per output leaf, then scratch (absent when scratch_bytes is 0).
+    `initial` pairs (output, operand): the output's buffer must hold the operand's value before the launch, because the
+    kernel updates it in place; that operand has no buffer of its own in the list.
+    `in_place` pairs (output, operand): the two may share one buffer, because element i of the operand is read only to
+    write element i of the output.
+    Units: tasks is the extent of the parallel dimension, grain the smallest range of tasks worth a thread;
+    scratch_bytes is per thread; flops and bytes describe one launch, for reports.
+    """
+
+    symbol: str
+    tasks: int
+    grain: int = 1
+    parallel: bool = False
+    scratch_bytes: int = 0
+    flops: int = 0
+    bytes: int = 0
+    initial: tuple[tuple[int, int], ...] = ()
+    in_place: frozenset[tuple[int, int]] = frozenset()

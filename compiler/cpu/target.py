@@ -1,0 +1,104 @@
+"""The machine that code is generated for: triple, CPU, features, and what follows from them for code generation."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+
+import llvmlite.binding as llvm
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A machine to generate code for.
+
+    Units: vector_bytes and the cache sizes are bytes; registers counts vector registers; threads is the highest number
+    of threads that one launch may use (thread ids given to kernels are below it).
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    registers: int
+    has_fma: bool
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    l3_bytes: int = 8 << 20
+    threads: int = 1
+
+    def lanes(self, bits: int) -> int:
+        """Lanes of a full vector register for elements of this many bits (at least 1)."""
+        return max(1, self.vector_bytes * 8 // max(bits, 8))
+
+    @property
+    def architecture(self) -> str:
+        """First part of the triple: x86_64, aarch64, armv7a, riscv64, wasm32, ..."""
+        return self.triple.split("-", 1)[0]
+
+    @property
+    def pointer_bytes(self) -> int:
+        """Bytes of a pointer."""
+        return 8 if re.match(r"x86_64|aarch64|arm64|riscv64|wasm64|powerpc64|s390x", self.triple) else 4
+
+
+def _vector_unit(triple: str, features: frozenset[str]) -> tuple[int, int, bool]:
+    """(vector bytes, vector registers, fused multiply-add) of an architecture with these features."""
+    arch = triple.split("-", 1)[0]
+    if arch in ("x86_64", "i386", "i686"):
+        registers = 16 if arch == "x86_64" else 8
+        if "avx512f" in features:
+            return 64, 32, True
+        if "avx" in features:
+            return 32, registers, "fma" in features
+        return 16, registers, False
+    if arch in ("aarch64", "arm64"):
+        return 16, 32, True
+    if arch.startswith(("arm", "thumb")):
+        return (16, 16, "vfp4" in features) if "neon" in features else (4, 16, False)
+    if arch.startswith("wasm"):
+        return (16, 16, False) if "simd128" in features else (4, 16, False)
+    if arch.startswith("riscv"):
+        return (16, 32, True) if "v" in features else (4, 16, "f" in features)
+    return 4, 16, False
+
+
+# Features that a named CPU implies; llvmlite cannot list them, so the x86-64 levels and what they contain stand here.
+_CPU_FEATURES = {
+    "x86-64-v3": "avx,avx2,fma,bmi2", "x86-64-v4": "avx,avx2,fma,bmi2,avx512f",
+    "haswell": "avx,avx2,fma,bmi2", "skylake": "avx,avx2,fma,bmi2", "znver1": "avx,avx2,fma,bmi2",
+    "znver2": "avx,avx2,fma,bmi2", "znver3": "avx,avx2,fma,bmi2", "znver4": "avx,avx2,fma,bmi2,avx512f",
+    "skylake-avx512": "avx,avx2,fma,bmi2,avx512f", "cortex-a53": "neon,vfp4", "cortex-a7": "neon,vfp4",
+    "cortex-a72": "neon,vfp4",
+}
+
+
+def target_for(triple: str, cpu: str = "", features: str = "", threads: int = 1) -> Target:
+    """A target other than this machine. `features` as LLVM writes them: `+avx2,+fma,-sse4a`."""
+    named = set(_CPU_FEATURES.get(cpu, "").split(",")) - {""}
+    for item in filter(None, features.split(",")):
+        named.discard(item[1:]) if item.startswith("-") else named.add(item.lstrip("+"))
+    vector_bytes, registers, has_fma = _vector_unit(triple, frozenset(named))
+    return Target(triple, cpu, features, vector_bytes, registers, has_fma, threads=threads)
+
+
+def _cache_bytes(index: int, default: int) -> int:
+    try:
+        with open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size") as file:
+            text = file.read().strip()
+    except OSError:
+        return default
+    return int(text[:-1]) << {"K": 10, "M": 20}[text[-1]] if text[-1] in "KM" else int(text)
+
+
+@functools.cache
+def host(threads: int | None = None) -> Target:
+    """This machine, with `threads` threads (default: the processors this process may use)."""
+    names = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+    triple = llvm.get_default_triple()
+    vector_bytes, registers, has_fma = _vector_unit(triple, names)
+    return Target(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), vector_bytes, registers,
+                  has_fma, _cache_bytes(0, 32 << 10), _cache_bytes(2, 512 << 10), _cache_bytes(3, 8 << 20),
+                  threads or len(os.sched_getaffinity(0)))

@@ -1,0 +1,183 @@
+"""The IR: a module has computations, a computation has instructions in SSA form, an instruction applies one op.
+
+Instructions and computations are immutable; passes build new ones. An instruction's identity is the object's; its name
+is only for people and for text. Computations that an op calls (a reduction's, a loop's body) are attributes of the op.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from .shape import Shape
+
+if TYPE_CHECKING:
+    from .ops.op import Op
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Metadata:
+    """Where an instruction comes from: TensorFlow op type and node name, source file and line; free attributes that
+    are kept and printed but not interpreted (sharding, frontend_attributes, ...)."""
+
+    op_type: str = ""
+    op_name: str = ""
+    source_file: str = ""
+    source_line: int = 0
+    extra: tuple[tuple[str, str], ...] = ()
+
+
+NO_METADATA = Metadata()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Instruction:
+    """One application of an op to operands. Compared by identity."""
+
+    op: Op
+    operands: tuple[Instruction, ...]
+    shape: Shape
+    name: str = ""
+    metadata: Metadata = NO_METADATA
+
+    @property
+    def opcode(self) -> str:
+        """The op's name in HLO text."""
+        return self.op.opcode
+
+    def with_operands(self, operands: Iterable[Instruction]) -> Instruction:
+        """The same instruction on other operands; itself where they are the same."""
+        operands = tuple(operands)
+        if len(operands) == len(self.operands) and all(a is b for a, b in zip(operands, self.operands)):
+            return self
+        return dataclasses.replace(self, operands=operands)
+
+    def __repr__(self) -> str:
+        listed = ", ".join(o.name or "?" for o in self.operands)
+        return f"%{self.name or '?'} = {self.shape} {self.opcode}({listed})"
+
+
+def make(op: Op, *operands: Instruction, name: str = "", metadata: Metadata = NO_METADATA) -> Instruction:
+    """Applies an op, with the shape that its shape rule infers.
+
+    Raises: ShapeError  the op's own constraints.
+    """
+    return Instruction(op, operands, op.infer([o.shape for o in operands]), name, metadata)
+
+
+class Computation:
+    """A function of the IR: instructions in an order where operands come first, and the root, whose value it returns.
+
+    Built from its root: what the root does not need is not in it, except parameters and `also` (instructions kept for
+    their side effects).
+    """
+
+    __slots__ = ("_users", "instructions", "name", "parameters", "root")
+
+    def __init__(self, name: str, root: Instruction, parameters: Iterable[Instruction],
+                 also: Iterable[Instruction] = ()) -> None:
+        self.name = name
+        self.root = root
+        self.parameters = tuple(parameters)
+        self.instructions = tuple(topological([*self.parameters, *also, root]))
+        self._users: dict[Instruction, list[Instruction]] | None = None
+
+    @property
+    def users(self) -> Mapping[Instruction, list[Instruction]]:
+        """For every instruction, those that have it as an operand (each once, in order)."""
+        if self._users is None:
+            users: dict[Instruction, list[Instruction]] = {i: [] for i in self.instructions}
+            for instruction in self.instructions:
+                for operand in dict.fromkeys(instruction.operands):
+                    users[operand].append(instruction)
+            self._users = users
+        return self._users
+
+    @property
+    def parameter_shapes(self) -> tuple[Shape, ...]:
+        """Shapes of the parameters, in order."""
+        return tuple(p.shape for p in self.parameters)
+
+    def called(self) -> Iterator[Computation]:
+        """Computations that the instructions call, in order, with repetitions."""
+        for instruction in self.instructions:
+            yield from instruction.op.called()
+
+    def rewrite(self, change: Callable[[Instruction], Instruction | None], name: str | None = None) -> Computation:
+        """A new computation in which every instruction, its operands already rewritten, is replaced by
+        `change(instruction)` (None: kept). Parameters are offered too and must stay parameters."""
+        done: dict[Instruction, Instruction] = {}
+        for old in self.instructions:
+            new = old.with_operands(done[o] for o in old.operands)
+            done[old] = change(new) or new
+        kept = [done[i] for i in self.instructions if i.op.has_side_effect]
+        root = done[self.root]
+        parameters = [done[p] for p in self.parameters]
+        if name is None and root is self.root and all(done[i] is i for i in self.instructions):
+            return self
+        return Computation(name or self.name, root, parameters, kept)
+
+    def __repr__(self) -> str:
+        return f"Computation({self.name}, {len(self.instructions)} instructions, {self.root.shape})"
+
+
+class Module:
+    """A program: its entry computation and, through it, all computations that are called."""
+
+    __slots__ = ("attributes", "entry", "name")
+
+    def __init__(self, name: str, entry: Computation, attributes: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.entry = entry
+        self.attributes = dict(attributes or {})
+
+    def computations(self) -> list[Computation]:
+        """All computations, callees before callers, the entry last."""
+        order: dict[Computation, None] = {}
+
+        def visit(computation: Computation) -> None:
+            if computation not in order:
+                for callee in computation.called():
+                    visit(callee)
+                order[computation] = None
+
+        visit(self.entry)
+        return list(order)
+
+    def map_computations(self, change: Callable[[Computation], Computation]) -> Module:
+        """A new module in which `change` was applied to every computation, callees first; ops that call a changed
+        computation call the new one."""
+        done: dict[Computation, Computation] = {}
+
+        def recall(instruction: Instruction) -> Instruction | None:
+            op = instruction.op.with_called(done)
+            return None if op is instruction.op else dataclasses.replace(instruction, op=op)
+
+        for computation in self.computations():
+            done[computation] = change(computation.rewrite(recall))
+        entry = done[self.entry]
+        return self if entry is self.entry else Module(self.name, entry, self.attributes)
+
+    def __str__(self) -> str:
+        from .hlo_text import print_module
+        return print_module(self)
+
+
+def topological(roots: Iterable[Instruction]) -> list[Instruction]:
+    """The roots and all they need, operands first, in a deterministic order. Iterative: graphs may be deep."""
+    order: dict[Instruction, None] = {}
+    for root in roots:
+        stack: list[tuple[Instruction, Iterator[Instruction]]] = [(root, iter(root.operands))]
+        while stack:
+            instruction, rest = stack[-1]
+            if instruction in order:
+                stack.pop()
+                continue
+            following = next((o for o in rest if o not in order), None)
+            if following is None:
+                order[instruction] = None
+                stack.pop()
+            else:
+                stack.append((following, iter(following.operands)))
+    return list(order)

@@ -1,0 +1,131 @@
+"""What an op is: one class, whose fields are its attributes, with its shape rule, its NumPy meaning and, where it has
+one, the rule that gives one element of its result.
+
+Text, hashing, CSE and the builder need nothing per op: they read the fields. `attribute` says how a field is spelled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from ..errors import ShapeError, UnsupportedError
+from ..shape import Shape
+
+if TYPE_CHECKING:
+    from ..ir import Computation
+
+OPS: dict[str, type[Op]] = {}
+"""Every op class by opcode (elementwise opcodes that are rows of one class map to that class)."""
+
+
+def attribute(kind: str, name: str, **keywords: Any) -> Any:
+    """A field that HLO text spells `name=...` in the way of `kind`; left out of the text where it has its default.
+
+    Kinds: int, bool, word (an unquoted enum), dims ({0,1}), slices ({[0:4:1]}), padding (0_0x1_1_0), window
+    ({size=.. stride=..}), dim_labels, computation, computations, literal, number (in the operand list: parameter(0)).
+    """
+    return dataclasses.field(metadata={"kind": kind, "name": name}, **keywords)
+
+
+class Indexer(Protocol):
+    """What an `element` rule is written against: index arithmetic, choice, and access to operands at an index.
+
+    An index is opaque to the rule (a number, an affine expression of loop variables, or a vector of either); an element
+    likewise. Indices of an operand must be inside its shape wherever `condition` holds; elsewhere the element read is
+    unspecified but the access is safe.
+    """
+
+    def index(self, value: int) -> Any:
+        """A constant index."""
+
+    def add(self, a: Any, b: Any) -> Any:
+        """a + b."""
+
+    def multiply(self, a: Any, factor: int) -> Any:
+        """a * factor."""
+
+    def divide(self, a: Any, divisor: int) -> Any:
+        """a // divisor, a not negative."""
+
+    def remainder(self, a: Any, divisor: int) -> Any:
+        """a % divisor, a not negative."""
+
+    def less(self, a: Any, b: Any) -> Any:
+        """Condition a < b."""
+
+    def both(self, a: Any, b: Any) -> Any:
+        """Condition a and b."""
+
+    def choose(self, condition: Any, then: Any, otherwise: Any) -> Any:
+        """The element `then` where the condition holds, else `otherwise` (elements, not callables)."""
+
+    def operand(self, number: int, index: Sequence[Any], condition: Any = None) -> Any:
+        """Element of operand `number` at `index`, read only where the condition holds."""
+
+    def index_operand(self, number: int, index: Sequence[Any], limit: int) -> Any:
+        """Element of an integer operand, as an index clamped to 0..limit."""
+
+    def number(self, index: Any) -> Any:
+        """An index as an element of the op's result type (iota)."""
+
+    def constant(self, value: np.ndarray) -> Any:
+        """A scalar as an element."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """Base of all ops. A subclass is a frozen dataclass with `opcode`; see docs in CONTRIBUTING for how to add one."""
+
+    opcode: ClassVar[str] = ""
+    has_side_effect: ClassVar[bool] = False
+    is_elementwise: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if isinstance(cls.opcode, str) and cls.opcode:
+            OPS[cls.opcode] = cls
+
+    def infer(self, operands: Sequence[Shape]) -> Shape:
+        """The result's shape: the shape rule and the verifier in one.
+
+        Raises: ShapeError  a numbered constraint of the op is broken.
+        """
+        raise NotImplementedError(f"{self.opcode}: no shape rule")
+
+    def reference(self, *operands: Any) -> Any:
+        """The meaning, in NumPy: arrays (tuples: Python tuples) in, array or tuple out. Called with valid operands."""
+        raise UnsupportedError(f"{self.opcode}: has no reference of its own")
+
+    def called(self) -> Iterator[Computation]:
+        """Computations among the attributes."""
+        for field in dataclasses.fields(self):
+            if field.metadata.get("kind") == "computation" and (value := getattr(self, field.name)) is not None:
+                yield value
+            elif field.metadata.get("kind") == "computations":
+                yield from getattr(self, field.name)
+
+    def with_called(self, mapping: Mapping[Computation, Computation]) -> Op:
+        """The op with its computations replaced through the mapping; itself where nothing changes."""
+        changes: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.metadata.get("kind") == "computation" and value is not None:
+                changes[field.name] = mapping.get(value, value)
+            elif field.metadata.get("kind") == "computations":
+                changes[field.name] = tuple(mapping.get(v, v) for v in value)
+        if all(v == getattr(self, k) for k, v in changes.items()):
+            return self
+        return dataclasses.replace(self, **changes)
+
+
+def require(condition: bool, message: str, label: str) -> None:
+    """The check of one numbered constraint.
+
+    Raises: ShapeError  `message (label)` when the condition does not hold.
+    """
+    if not condition:
+        raise ShapeError(f"{message} ({label})")

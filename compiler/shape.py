@@ -1,0 +1,123 @@
+"""Shapes: element type, dims and layout of an array, or the shapes of a tuple's parts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+
+from .types import ElementType
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """An array's element type, dims and layout; or a tuple of shapes; or a token.
+
+    `layout` is minor_to_major (axis numbers, fastest first); None means row-major, the default. It takes part in
+    equality; `compatible` compares without it. `tuple_shapes` is set for tuples only.
+    """
+
+    element_type: ElementType
+    dims: tuple[int, ...] = ()
+    layout: tuple[int, ...] | None = None
+    tuple_shapes: tuple[Shape, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.layout is not None and self.layout == tuple(range(len(self.dims) - 1, -1, -1)):
+            object.__setattr__(self, "layout", None)
+
+    @staticmethod
+    def tuple(shapes: Iterable[Shape]) -> Shape:
+        """The shape of a tuple with these parts."""
+        return Shape(ElementType.TUPLE, tuple_shapes=tuple(shapes))
+
+    @property
+    def is_tuple(self) -> bool:
+        """A tuple."""
+        return self.element_type is ElementType.TUPLE
+
+    @property
+    def is_array(self) -> bool:
+        """An array (neither tuple nor token)."""
+        return self.element_type not in (ElementType.TUPLE, ElementType.TOKEN)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.dims)
+
+    @property
+    def is_scalar(self) -> bool:
+        """An array of rank 0."""
+        return self.is_array and not self.dims
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of an array."""
+        return math.prod(self.dims)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the array in memory (a tuple: of all its leaves; a token: 0)."""
+        if self.is_tuple:
+            return sum(s.bytes for s in self.tuple_shapes)
+        return self.elements * self.element_type.item_bytes if self.is_array else 0
+
+    @property
+    def minor_to_major(self) -> tuple[int, ...]:
+        """Axis numbers from the fastest-varying to the slowest."""
+        return self.layout if self.layout is not None else tuple(range(self.rank - 1, -1, -1))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Strides in elements, one per axis, of the dense array with this layout."""
+        strides, step = [0] * self.rank, 1
+        for axis in self.minor_to_major:
+            strides[axis] = step
+            step *= self.dims[axis]
+        return tuple(strides)
+
+    def leaves(self) -> Iterator[Shape]:
+        """The array and token shapes of a tuple, depth first; the shape itself otherwise."""
+        if self.is_tuple:
+            for part in self.tuple_shapes:
+                yield from part.leaves()
+        else:
+            yield self
+
+    def compatible(self, other: Shape) -> bool:
+        """Equal, layouts aside."""
+        return self.without_layout() == other.without_layout()
+
+    def without_layout(self) -> Shape:
+        """The same shape with the default layout everywhere."""
+        if self.is_tuple:
+            return Shape.tuple(s.without_layout() for s in self.tuple_shapes)
+        return self if self.layout is None else Shape(self.element_type, self.dims)
+
+    def with_dims(self, dims: Iterable[int]) -> Shape:
+        """The same element type with other dims and the default layout."""
+        return Shape(self.element_type, tuple(dims))
+
+    def with_type(self, element_type: ElementType) -> Shape:
+        """The same dims and layout with another element type."""
+        return Shape(element_type, self.dims, self.layout)
+
+    def __str__(self) -> str:
+        """HLO text, the layout only where it is not the default: `f32[2,3]`, `(f32[], s32[4]{0})`."""
+        if self.is_tuple:
+            return "(" + ", ".join(map(str, self.tuple_shapes)) + ")"
+        if self.element_type is ElementType.TOKEN:
+            return "token[]"
+        layout = "" if self.layout is None else "{" + ",".join(map(str, self.layout)) + "}"
+        return f"{self.element_type.value}[{','.join(map(str, self.dims))}]{layout}"
+
+    __repr__ = __str__
+
+
+TOKEN = Shape(ElementType.TOKEN)
+
+
+def array(element_type: ElementType | str, *dims: int) -> Shape:
+    """Short form: `array("f32", 2, 3)` is f32[2,3]."""
+    return Shape(ElementType(element_type), dims)

@@ -1,0 +1,99 @@
+"""What the compiler hands to the runtime: an object file with its entry, buffers, constants and kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import struct
+from typing import NamedTuple
+
+from .errors import ArtifactError
+
+_MAGIC = b"tfbridge"
+_VERSION = 1
+_HEAD = struct.Struct("<8sI32sQQQ")  # magic, version, SHA-256 of the rest, bytes of header, object, constants
+
+
+class BufferSpec(NamedTuple):
+    """A parameter or a result: NumPy dtype name (`float32`, `bfloat16`, `int4`), dims, and bytes in memory."""
+
+    dtype: str
+    dims: tuple[int, ...]
+    bytes: int
+
+
+class KernelInfo(NamedTuple):
+    """One kernel launch of the schedule, for reports.
+
+    Units: flops and bytes of memory traffic per call of the entry; tasks is the length of its parallel dimension.
+    """
+
+    name: str
+    flops: int
+    bytes: int
+    tasks: int
+    ops: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """A compiled module. The JIT loads `object`, AOT writes it, the disk cache stores it.
+
+    Units: temp_bytes are bytes of the arena that the entry wants.
+    `constants` is the blob that the entry finds through the run context; `libraries` names the kernel libraries whose
+    functions `object` calls.
+    """
+
+    object: bytes
+    entry: str
+    parameters: tuple[BufferSpec, ...]
+    results: tuple[BufferSpec, ...]
+    temp_bytes: int = 0
+    constants: bytes = b""
+    libraries: tuple[str, ...] = ()
+    kernels: tuple[KernelInfo, ...] = ()
+    fingerprint: str = ""
+
+    def to_bytes(self) -> bytes:
+        """The artifact as bytes, versioned and with a checksum."""
+        header = json.dumps({
+            "entry": self.entry, "parameters": self.parameters, "results": self.results,
+            "temp_bytes": self.temp_bytes, "libraries": self.libraries, "kernels": self.kernels,
+            "fingerprint": self.fingerprint,
+        }).encode()
+        parts = (header, self.object, self.constants)
+        sizes = struct.pack("<QQQ", *map(len, parts))
+        return b"".join((_HEAD.pack(_MAGIC, _VERSION, _checksum(sizes, *parts), *map(len, parts)), *parts))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Artifact:
+        """The artifact that `to_bytes` wrote.
+
+        Raises: ArtifactError  another format or version, or damaged bytes.
+        """
+        if len(data) < _HEAD.size:
+            raise ArtifactError(f"artifact: {len(data)} bytes, a header has {_HEAD.size}")
+        magic, version, checksum, *sizes = _HEAD.unpack_from(data)
+        if magic != _MAGIC or version != _VERSION:
+            raise ArtifactError(f"artifact: starts with {magic!r} version {version}, wanted {_MAGIC!r} version {_VERSION}")
+        if len(data) != _HEAD.size + sum(sizes):
+            raise ArtifactError(f"artifact: {len(data)} bytes, its header says {_HEAD.size + sum(sizes)}")
+        if _checksum(struct.pack("<QQQ", *sizes), memoryview(data)[_HEAD.size:]) != checksum:
+            raise ArtifactError("artifact: the checksum does not fit the contents")
+        object_at, constants_at = _HEAD.size + sizes[0], _HEAD.size + sizes[0] + sizes[1]
+        header = json.loads(data[_HEAD.size:object_at])
+        return cls(
+            object=data[object_at:constants_at], constants=data[constants_at:],
+            entry=header["entry"], temp_bytes=header["temp_bytes"], fingerprint=header["fingerprint"],
+            libraries=tuple(header["libraries"]),
+            parameters=tuple(BufferSpec(d, tuple(dims), n) for d, dims, n in header["parameters"]),
+            results=tuple(BufferSpec(d, tuple(dims), n) for d, dims, n in header["results"]),
+            kernels=tuple(KernelInfo(*k[:4], tuple(k[4])) for k in header["kernels"]))
+
+
+def _checksum(*parts: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()

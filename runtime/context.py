@@ -1,0 +1,42 @@
+"""The run context: what generated code is given besides its buffers. One table fixes its layout for both sides."""
+
+from __future__ import annotations
+
+import ctypes
+
+# (name, byte offset, type). Generated code reads fields by OFFSETS[name], Python and the launch op write them.
+#   parallel_for    void (*)(ptr run_context, ptr kernel, ptr buffers, i64 tasks, i64 grain); null: run serially
+#   pool            opaque, for parallel_for
+#   threads         thread ids that kernels may see are below it
+#   error_message   buffer of error_capacity bytes for a zero-terminated text
+#   rng_state       two u64
+#   feeds           opaque (infeed, outfeed, collectives); null if none
+#   profile         two u64 per kernel of the artifact (calls, cycles); null if off
+#   constants       base of the constant blob, 64-byte aligned
+FIELDS: tuple[tuple[str, int, type], ...] = (
+    ("parallel_for", 0, ctypes.c_void_p),
+    ("pool", 8, ctypes.c_void_p),
+    ("threads", 16, ctypes.c_int32),
+    ("replica_id", 20, ctypes.c_int32),
+    ("num_replicas", 24, ctypes.c_int32),
+    ("partition_id", 28, ctypes.c_int32),
+    ("error_message", 32, ctypes.c_void_p),
+    ("error_capacity", 40, ctypes.c_int64),
+    ("rng_state", 48, ctypes.c_void_p),
+    ("feeds", 56, ctypes.c_void_p),
+    ("profile", 64, ctypes.c_void_p),
+    ("constants", 72, ctypes.c_void_p),
+)
+OFFSETS: dict[str, int] = {name: offset for name, offset, _ in FIELDS}
+CONTEXT_BYTES = 80
+
+
+class RunContext(ctypes.Structure):
+    """The run context as ctypes sees it."""
+
+    _fields_ = [(name, type_) for name, _, type_ in FIELDS]
+
+
+for _name, _offset, _ in FIELDS:
+    if getattr(RunContext, _name).offset != _offset:
+        raise ImportError(f"run context: {_name} lies at {getattr(RunContext, _name).offset}, not {_offset}")

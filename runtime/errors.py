@@ -1,0 +1,23 @@
+"""The errors that running compiled code raises."""
+
+from __future__ import annotations
+
+
+class RuntimeLayerError(Exception):
+    """Base of every error that the runtime raises on purpose."""
+
+
+class ExecutionError(RuntimeLayerError, RuntimeError):
+    """A call of compiled code went wrong: arguments that do not fit, or an error that the code reported."""
+
+
+class ArtifactError(RuntimeLayerError, ValueError):
+    """Bytes that are no artifact of this version, or a damaged one."""
+
+
+class LoadError(RuntimeLayerError, RuntimeError):
+    """An object could not be loaded into the process: a damaged object, or a symbol that nothing defines."""
+
+
+class CompileCrash(RuntimeLayerError, RuntimeError):
+    """The process that compiled ended before it answered."""

@@ -1,0 +1,114 @@
+"""Loads object files into the process: one JIT linker for all, a library per object, kernel libraries shared by name."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+import llvmlite.binding as llvm
+
+from .errors import LoadError
+
+_lock = threading.RLock()
+_serial = itertools.count()
+_libraries: dict[str, Loaded] = {}
+_provider: Callable[[str], tuple[bytes, Iterable[str]]] | None = None
+
+
+class Loaded:
+    """An object in memory. `addresses` maps the exported names; they hold while this lives."""
+
+    def __init__(self, name: str, tracker: llvm.orcjit.ResourceTracker, exports: tuple[str, ...]) -> None:
+        self.name = name
+        self.addresses: dict[str, int] = {symbol: tracker[symbol] for symbol in exports}
+        self._tracker = tracker
+
+    def keep(self) -> Loaded:
+        """Stays loaded until the process ends: other threads may still run its code while the interpreter exits."""
+        self._tracker.detach()
+        return self
+
+
+@functools.cache
+def _jit() -> llvm.orcjit.LLJIT:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    if sys.platform.startswith("linux"):
+        # The linker looks names up in the global scope only; an interpreter need not be linked with libm.
+        ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+    jit = llvm.create_lljit_compiler(suppress_errors=True)
+    jit.detach()  # never disposed: code may still run in other threads when the interpreter ends
+    return jit
+
+
+def load(object_bytes: bytes, exports: Iterable[str], libraries: Iterable[str] = (),
+         imports: Mapping[str, int] | None = None) -> Loaded:
+    """Loads an object; returns the addresses of `exports`. Unloaded when the result dies.
+
+    What it calls is looked up in `imports`, the kernel `libraries` and the process.
+    Raises: LoadError  damaged object, missing symbol, unknown library.
+    """
+    return _link(f"artifact.{next(_serial)}", llvm.JITLibraryBuilder().add_object_img(object_bytes), exports, libraries,
+                 imports or {})
+
+
+def load_text(text: str, exports: Iterable[str], imports: Mapping[str, int] | None = None) -> Loaded:
+    """Compiles LLVM IR text for this machine and loads it, as `load` does."""
+    return _link(f"text.{next(_serial)}", llvm.JITLibraryBuilder().add_ir(text), exports, (), imports or {})
+
+
+def load_library(name: str, object_bytes: bytes, exports: Iterable[str]) -> Loaded:
+    """Loads a kernel library once; artifacts that name it in `libraries` may call its exports. It stays for good."""
+    with _lock:
+        found = _libraries.get(name)
+        if found is None:
+            builder = llvm.JITLibraryBuilder().add_object_img(object_bytes)
+            found = _libraries[name] = _link(f"library.{name}", builder, exports, (), {}).keep()
+        return found
+
+
+def provide_libraries(provider: Callable[[str], tuple[bytes, Iterable[str]]]) -> None:
+    """Sets the function that makes a kernel library (object, exports) when an artifact names one not loaded yet.
+
+    The provider raises KeyError for a name it does not know.
+    """
+    global _provider
+    _provider = provider
+
+
+def library(name: str) -> Loaded:
+    """The kernel library of that name.
+
+    Raises: LoadError  neither loaded nor known to the provider.
+    """
+    with _lock:
+        found = _libraries.get(name)
+        if found is None:
+            try:
+                if _provider is None:
+                    raise KeyError(name)
+                found = load_library(name, *_provider(name))
+            except KeyError as error:
+                raise LoadError(f"kernel library {name!r} is not loaded; loaded: {sorted(_libraries)}") from error
+        return found
+
+
+def _link(name: str, builder: llvm.JITLibraryBuilder, exports: Iterable[str], libraries: Iterable[str],
+          imports: Mapping[str, int]) -> Loaded:
+    wanted = tuple(exports)
+    for symbol in wanted:
+        builder.export_symbol(symbol)
+    for used in libraries:
+        for symbol, address in library(used).addresses.items():
+            builder.import_symbol(symbol, address)
+    for symbol, address in imports.items():
+        builder.import_symbol(symbol, address)
+    builder.add_current_process()
+    try:
+        return Loaded(name, builder.link(_jit(), name), wanted)
+    except RuntimeError as error:
+        raise LoadError(f"loading {name}: {error}") from error

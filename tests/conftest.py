@@ -1,0 +1,20 @@
+"""What every test shares: a quiet TensorFlow on two threads, and the profiles of the random tests."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Set before anything imports TensorFlow. Two threads are enough to find races and leave room for a second test process.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "2")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+# "quick" repeats the same examples in every run; "thorough" is for a hunt: HYPOTHESIS_PROFILE=thorough.
+_CHECKS_OFF = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("quick", deadline=None, max_examples=30, derandomize=True,
+                          suppress_health_check=_CHECKS_OFF)
+settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=_CHECKS_OFF)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
