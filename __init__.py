@@ -1,5 +1,49 @@
-"""tfbridge compiles TensorFlow graphs to native CPU code."""
+"""tfbridge compiles TensorFlow graphs to native CPU code.
+
+`jit` compiles a function, `enable_auto_clustering` every graph of the process, `jit_scope` what is created inside it,
+`aot.compile` writes an object file and a header. `stats` and `explain` say what was compiled and what was not.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+_WHERE = {
+    "jit": ("bridge.decorator", "jit"),
+    "enable_auto_clustering": ("bridge.auto", "enable_auto_clustering"),
+    "disable_auto_clustering": ("bridge.auto", "disable_auto_clustering"),
+    "jit_scope": ("bridge.auto", "jit_scope"),
+    "explain": ("bridge.explain", "explain"),
+    "stats": ("runtime.statistics", "stats"),
+    "reset_stats": ("runtime.statistics", "reset_stats"),
+    "aot": ("bridge.aot", None),
+    "compiler": ("compiler", None),
+}
+
+if TYPE_CHECKING:
+    from . import compiler
+    from .bridge import aot
+    from .bridge.auto import disable_auto_clustering, enable_auto_clustering, jit_scope
+    from .bridge.decorator import jit
+    from .bridge.explain import explain
+    from .runtime.statistics import reset_stats, stats
+
+__all__ = ["aot", "compiler", "disable_auto_clustering", "enable_auto_clustering", "explain", "jit", "jit_scope",
+           "reset_stats", "stats"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'tfbridge' has no attribute {name!r}")
+    module, attribute = _WHERE[name]
+    loaded = importlib.import_module(f"tfbridge.{module}")
+    value = loaded if attribute is None else getattr(loaded, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WHERE])

@@ -1,1 +1,57 @@
+"""The compiler: tensor IR in, machine code out; knows nothing of TensorFlow.
 
+The names below are loaded when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .builder import ComputationBuilder, Operand
+    from .client import Executable, LocalClient
+    from .errors import CompilerError, InternalError, ParseError, ShapeError, UnsupportedError
+    from .evaluator import evaluate
+    from .hlo_text import parse_hlo
+    from .ir import Computation, Instruction, Metadata, Module
+    from .literal import Literal
+    from .ops import ConvolutionDims, Window
+    from .options import Options
+    from .passes.pipeline import run_pipeline
+    from .shape import TOKEN, Shape, array
+    from .types import ElementType
+    from .verifier import verify
+
+_PLACES = {
+    "builder": ("ComputationBuilder", "Operand"),
+    "client": ("Executable", "LocalClient"),
+    "errors": ("CompilerError", "InternalError", "ParseError", "ShapeError", "UnsupportedError"),
+    "evaluator": ("evaluate",),
+    "hlo_text": ("parse_hlo",),
+    "ir": ("Computation", "Instruction", "Metadata", "Module"),
+    "literal": ("Literal",),
+    "ops": ("ConvolutionDims", "Window"),
+    "options": ("Options",),
+    "passes.pipeline": ("run_pipeline",),
+    "shape": ("TOKEN", "Shape", "array"),
+    "types": ("ElementType",),
+    "verifier": ("verify",),
+}
+_MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
+
+__all__ = [
+    "TOKEN", "CompilerError", "Computation", "ComputationBuilder", "ConvolutionDims", "ElementType", "Executable",
+    "Instruction", "InternalError", "Literal", "LocalClient", "Metadata", "Module", "Operand", "Options", "ParseError",
+    "Shape", "ShapeError", "UnsupportedError", "Window", "array", "evaluate", "parse_hlo", "run_pipeline", "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -16,7 +16,7 @@ _HEAD = struct.Struct("<8sI32sQQQ")  # magic, version, SHA-256 of the rest, byte
 
 
 class BufferSpec(NamedTuple):
-    """A parameter or a result: NumPy dtype name (`float32`, `bfloat16`, `int4`), dims, and bytes in memory."""
+    """A parameter or a result: NumPy dtype name (`float32`, `bfloat16`, `int4`), dims, bytes in memory."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -26,7 +26,8 @@ class BufferSpec(NamedTuple):
 class KernelInfo(NamedTuple):
     """One kernel launch of the schedule, for reports.
 
-    Units: flops and bytes of memory traffic per call of the entry; tasks is the length of its parallel dimension.
+    Units: flops and bytes of memory traffic per call of the entry; tasks is the length of its parallel
+    dimension.
     """
 
     name: str
@@ -41,8 +42,9 @@ class Artifact:
     """A compiled module. The JIT loads `object`, AOT writes it, the disk cache stores it.
 
     Units: temp_bytes are bytes of the arena that the entry wants.
-    `constants` is the blob that the entry finds through the run context; `libraries` names the kernel libraries whose
-    functions `object` calls.
+    `threads` is the highest number of threads of a call: per-thread memory is sized by it. `constants` is the
+    blob that the entry finds through the run context; `libraries` names the kernel libraries whose functions
+    `object` calls.
     """
 
     object: bytes
@@ -52,6 +54,7 @@ class Artifact:
     temp_bytes: int = 0
     constants: bytes = b""
     libraries: tuple[str, ...] = ()
+    threads: int = 1
     kernels: tuple[KernelInfo, ...] = ()
     fingerprint: str = ""
 
@@ -59,7 +62,8 @@ class Artifact:
         """The artifact as bytes, versioned and with a checksum."""
         header = json.dumps({
             "entry": self.entry, "parameters": self.parameters, "results": self.results,
-            "temp_bytes": self.temp_bytes, "libraries": self.libraries, "kernels": self.kernels,
+            "temp_bytes": self.temp_bytes, "libraries": self.libraries, "threads": self.threads,
+            "kernels": self.kernels,
             "fingerprint": self.fingerprint,
         }).encode()
         parts = (header, self.object, self.constants)
@@ -76,7 +80,8 @@ class Artifact:
             raise ArtifactError(f"artifact: {len(data)} bytes, a header has {_HEAD.size}")
         magic, version, checksum, *sizes = _HEAD.unpack_from(data)
         if magic != _MAGIC or version != _VERSION:
-            raise ArtifactError(f"artifact: starts with {magic!r} version {version}, wanted {_MAGIC!r} version {_VERSION}")
+            raise ArtifactError(f"artifact: starts with {magic!r} version {version}, "
+                                f"wanted {_MAGIC!r} version {_VERSION}")
         if len(data) != _HEAD.size + sum(sizes):
             raise ArtifactError(f"artifact: {len(data)} bytes, its header says {_HEAD.size + sum(sizes)}")
         if _checksum(struct.pack("<QQQ", *sizes), memoryview(data)[_HEAD.size:]) != checksum:
@@ -86,10 +91,12 @@ class Artifact:
         return cls(
             object=data[object_at:constants_at], constants=data[constants_at:],
             entry=header["entry"], temp_bytes=header["temp_bytes"], fingerprint=header["fingerprint"],
+            threads=header["threads"],
             libraries=tuple(header["libraries"]),
             parameters=tuple(BufferSpec(d, tuple(dims), n) for d, dims, n in header["parameters"]),
             results=tuple(BufferSpec(d, tuple(dims), n) for d, dims, n in header["results"]),
-            kernels=tuple(KernelInfo(*k[:4], tuple(k[4])) for k in header["kernels"]))
+            kernels=tuple(KernelInfo(name, flops, size, tasks, tuple(ops))
+                          for name, flops, size, tasks, ops in header["kernels"]))
 
 
 def _checksum(*parts: bytes | memoryview) -> bytes:

@@ -1,11 +1,12 @@
-"""The run context: what generated code is given besides its buffers. One table fixes its layout for both sides."""
+"""The run context: what generated code gets besides buffers; one table fixes its layout for both sides."""
 
 from __future__ import annotations
 
 import ctypes
 
-# (name, byte offset, type). Generated code reads fields by OFFSETS[name], Python and the launch op write them.
-#   parallel_for    void (*)(ptr run_context, ptr kernel, ptr buffers, i64 tasks, i64 grain); null: run serially
+# (name, byte offset, type). Generated code reads fields by OFFSETS[name], Python and the launch op
+# write them.
+#   parallel_for    void (*)(ptr run_context, ptr kernel, ptr buffers, i64 tasks, i64 grain); null: serial
 #   pool            opaque, for parallel_for
 #   threads         thread ids that kernels may see are below it
 #   error_message   buffer of error_capacity bytes for a zero-terminated text

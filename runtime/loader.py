@@ -1,4 +1,4 @@
-"""Loads object files into the process: one JIT linker for all, a library per object, kernel libraries shared by name."""
+"""Loads object files into the process: one linker, a library per object, kernel libraries shared by name."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Loaded:
         self._tracker = tracker
 
     def keep(self) -> Loaded:
-        """Stays loaded until the process ends: other threads may still run its code while the interpreter exits."""
-        self._tracker.detach()
+        """Stays loaded until the process ends: other threads may run its code while the interpreter exits."""
+        self._tracker._owned = True
         return self
 
 
@@ -41,7 +41,7 @@ def _jit() -> llvm.orcjit.LLJIT:
         # The linker looks names up in the global scope only; an interpreter need not be linked with libm.
         ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
     jit = llvm.create_lljit_compiler(suppress_errors=True)
-    jit.detach()  # never disposed: code may still run in other threads when the interpreter ends
+    jit._owned = True  # never disposed: code may still run in other threads when the interpreter ends
     return jit
 
 
@@ -52,8 +52,8 @@ def load(object_bytes: bytes, exports: Iterable[str], libraries: Iterable[str] =
     What it calls is looked up in `imports`, the kernel `libraries` and the process.
     Raises: LoadError  damaged object, missing symbol, unknown library.
     """
-    return _link(f"artifact.{next(_serial)}", llvm.JITLibraryBuilder().add_object_img(object_bytes), exports, libraries,
-                 imports or {})
+    builder = llvm.JITLibraryBuilder().add_object_img(object_bytes)
+    return _link(f"artifact.{next(_serial)}", builder, exports, libraries, imports or {})
 
 
 def load_text(text: str, exports: Iterable[str], imports: Mapping[str, int] | None = None) -> Loaded:
@@ -62,7 +62,7 @@ def load_text(text: str, exports: Iterable[str], imports: Mapping[str, int] | No
 
 
 def load_library(name: str, object_bytes: bytes, exports: Iterable[str]) -> Loaded:
-    """Loads a kernel library once; artifacts that name it in `libraries` may call its exports. It stays for good."""
+    """Loads a kernel library once, for good; artifacts that name it in `libraries` may call its functions."""
     with _lock:
         found = _libraries.get(name)
         if found is None:
@@ -72,7 +72,7 @@ def load_library(name: str, object_bytes: bytes, exports: Iterable[str]) -> Load
 
 
 def provide_libraries(provider: Callable[[str], tuple[bytes, Iterable[str]]]) -> None:
-    """Sets the function that makes a kernel library (object, exports) when an artifact names one not loaded yet.
+    """Sets the function that makes a kernel library (object, exports) that is wanted and not loaded yet.
 
     The provider raises KeyError for a name it does not know.
     """
@@ -93,7 +93,8 @@ def library(name: str) -> Loaded:
                     raise KeyError(name)
                 found = load_library(name, *_provider(name))
             except KeyError as error:
-                raise LoadError(f"kernel library {name!r} is not loaded; loaded: {sorted(_libraries)}") from error
+                known = sorted(_libraries)
+                raise LoadError(f"kernel library {name!r} is unknown; loaded: {known}") from error
         return found
 
 
@@ -103,8 +104,7 @@ def _link(name: str, builder: llvm.JITLibraryBuilder, exports: Iterable[str], li
     for symbol in wanted:
         builder.export_symbol(symbol)
     for used in libraries:
-        for symbol, address in library(used).addresses.items():
-            builder.import_symbol(symbol, address)
+        builder.add_jit_library(library(used).name)
     for symbol, address in imports.items():
         builder.import_symbol(symbol, address)
     builder.add_current_process()

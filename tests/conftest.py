@@ -6,7 +6,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-# Set before anything imports TensorFlow. Two threads are enough to find races and leave room for a second test process.
+# Set before anything imports TensorFlow. Two threads find races and leave room for a second test process.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "2")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")

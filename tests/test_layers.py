@@ -25,6 +25,8 @@ LIBRARY_HOMES = {
     "rich": ("bridge/", "models/"),
 }
 PRIVATE_HOME = "bridge/tensorflow_private.py"
+PRIVATE_WORDS = ("pywrap_tfe", "pywrap_tensorflow")
+DYNAMIC_IMPORTS = ("importlib.import_module", "import_module", "__import__")
 
 
 def imported_modules(path: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -42,7 +44,7 @@ def imported_modules(path: Path, text: str) -> Iterator[tuple[int, str]]:
                 module = node.module or ""
             for name in node.names:
                 yield node.lineno, f"{module}.{name.name}"
-        elif (isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__")
+        elif (isinstance(node, ast.Call) and ast.unparse(node.func) in DYNAMIC_IMPORTS
               and node.args and isinstance(node.args[0], ast.Constant)):
             yield node.lineno, str(node.args[0].value)
 
@@ -66,8 +68,7 @@ def violations(path: Path, text: str) -> list[str]:
         if parts[:2] == ["tensorflow", "python"] and relative != PRIVATE_HOME:
             found.append(f"{relative}:{line}: {module} is private; only {PRIVATE_HOME} may use it")
     if relative != PRIVATE_HOME:
-        found += [f"{relative}: mentions the private name {name}" for name in ("pywrap_tfe", "pywrap_tensorflow")
-                  if name in text]
+        found += [f"{relative}: mentions the private name {name}" for name in PRIVATE_WORDS if name in text]
     found += [f"{relative}: reaches outside the repository"] if "../shared" in text else []
     return found
 

@@ -10,7 +10,10 @@ import contextlib
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .target import Target
 
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
 _INTRINSIC_SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
@@ -85,12 +88,17 @@ def _bfloat_bits(number: float) -> int:
 class ModuleText:
     """A module's text: functions, globals and declarations, each written once.
 
+    `target` is the machine that code is written for; without one, code uses no instruction that a machine may lack.
     `define` returns a name for a function's text; equal text given twice is written once. That is how equal kernels are
-    compiled once.
+    compiled once. `libraries` collects the kernel libraries whose functions are called; with `embed_libraries` these
+    functions are written into the module instead.
     """
 
-    def __init__(self, triple: str = "") -> None:
-        self.triple = triple
+    def __init__(self, target: Target | None = None, embed_libraries: bool = False) -> None:
+        self.target = target
+        self.embed_libraries = embed_libraries
+        self.libraries: set[str] = set()
+        self.triple = target.triple if target else ""
         self.functions: dict[str, str] = {}
         self._by_text: dict[str, str] = {}
         self._declarations: dict[str, str] = {}
@@ -286,7 +294,7 @@ class Function:
         self.do(f"store {value}, {pointer}, align {align}{', !nontemporal !2' if nontemporal else ''}")
 
     # -- control flow
-    def loop(self, low: Value | int, high: Value | int, step: int,
+    def loop(self, low: Value | int, high: Value | int, step: Value | int,
              body: Callable[[Value, list[Value]], Sequence[Value] | None], carried: Sequence[Value] = (),
              guard: bool = True) -> list[Value]:
         """for i in range(low, high, step): carried = body(i, carried). Returns the last carried values.

@@ -1,4 +1,4 @@
-"""The machine that code is generated for: triple, CPU, features, and what follows from them for code generation."""
+"""The machine that code is generated for: triple, CPU, features, and what follows from them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import llvmlite.binding as llvm
 class Target:
     """A machine to generate code for.
 
-    Units: vector_bytes and the cache sizes are bytes; registers counts vector registers; threads is the highest number
-    of threads that one launch may use (thread ids given to kernels are below it).
+    `has_rounding`: floor, ceil and rint are instructions; `has_half`: conversions between f16 and f32 are.
+    Units: vector_bytes and the cache sizes are bytes; registers counts vector registers; threads is the
+    highest number of threads that one launch may use (thread ids given to kernels are below it).
     """
 
     triple: str
@@ -28,6 +29,8 @@ class Target:
     l2_bytes: int = 512 << 10
     l3_bytes: int = 8 << 20
     threads: int = 1
+    has_rounding: bool = False
+    has_half: bool = False
 
     def lanes(self, bits: int) -> int:
         """Lanes of a full vector register for elements of this many bits (at least 1)."""
@@ -65,13 +68,23 @@ def _vector_unit(triple: str, features: frozenset[str]) -> tuple[int, int, bool]
     return 4, 16, False
 
 
-# Features that a named CPU implies; llvmlite cannot list them, so the x86-64 levels and what they contain stand here.
+def _instructions(triple: str, features: frozenset[str]) -> tuple[bool, bool]:
+    """(rounding to integral, f16 conversion) as instructions, scalar and vector, of an architecture."""
+    arch = triple.split("-", 1)[0]
+    if arch in ("x86_64", "i386", "i686"):
+        rounding = {"sse4.1", "sse4.2", "avx", "avx2", "avx512f"}
+        return bool(features & rounding), bool(features & {"f16c", "avx512f"})
+    if arch in ("aarch64", "arm64"):
+        return True, True
+    return arch.startswith("wasm"), False
+
+
+# Features that a named CPU implies: llvmlite cannot list them.
+_AVX2 = "avx,avx2,fma,f16c,bmi2"
 _CPU_FEATURES = {
-    "x86-64-v3": "avx,avx2,fma,bmi2", "x86-64-v4": "avx,avx2,fma,bmi2,avx512f",
-    "haswell": "avx,avx2,fma,bmi2", "skylake": "avx,avx2,fma,bmi2", "znver1": "avx,avx2,fma,bmi2",
-    "znver2": "avx,avx2,fma,bmi2", "znver3": "avx,avx2,fma,bmi2", "znver4": "avx,avx2,fma,bmi2,avx512f",
-    "skylake-avx512": "avx,avx2,fma,bmi2,avx512f", "cortex-a53": "neon,vfp4", "cortex-a7": "neon,vfp4",
-    "cortex-a72": "neon,vfp4",
+    "x86-64-v3": _AVX2, "x86-64-v4": _AVX2 + ",avx512f", "haswell": _AVX2, "skylake": _AVX2, "znver1": _AVX2,
+    "znver2": _AVX2, "znver3": _AVX2, "znver4": _AVX2 + ",avx512f", "skylake-avx512": _AVX2 + ",avx512f",
+    "cortex-a53": "neon,vfp4", "cortex-a7": "neon,vfp4", "cortex-a72": "neon,vfp4",
 }
 
 
@@ -81,7 +94,9 @@ def target_for(triple: str, cpu: str = "", features: str = "", threads: int = 1)
     for item in filter(None, features.split(",")):
         named.discard(item[1:]) if item.startswith("-") else named.add(item.lstrip("+"))
     vector_bytes, registers, has_fma = _vector_unit(triple, frozenset(named))
-    return Target(triple, cpu, features, vector_bytes, registers, has_fma, threads=threads)
+    has_rounding, has_half = _instructions(triple, frozenset(named))
+    return Target(triple, cpu, features, vector_bytes, registers, has_fma, threads=threads,
+                  has_rounding=has_rounding, has_half=has_half)
 
 
 def _cache_bytes(index: int, default: int) -> int:
@@ -99,6 +114,7 @@ def host(threads: int | None = None) -> Target:
     names = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
     triple = llvm.get_default_triple()
     vector_bytes, registers, has_fma = _vector_unit(triple, names)
-    return Target(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), vector_bytes, registers,
-                  has_fma, _cache_bytes(0, 32 << 10), _cache_bytes(2, 512 << 10), _cache_bytes(3, 8 << 20),
-                  threads or len(os.sched_getaffinity(0)))
+    return Target(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), vector_bytes,
+                  registers, has_fma,
+                  _cache_bytes(0, 32 << 10), _cache_bytes(2, 512 << 10), _cache_bytes(3, 8 << 20),
+                  threads or len(os.sched_getaffinity(0)), *_instructions(triple, names))

@@ -1,1 +1,35 @@
+"""The ops: one class each (elementwise ops without attributes: one row each of `ROWS`)."""
 
+from .broadcast import Broadcast
+from .concatenate import Concatenate
+from .constant import Constant, Copy, GetTupleElement, Parameter, Tuple
+from .control import Call, Conditional, Map, While
+from .convolution import Convolution, ConvolutionDims
+from .dot import Dot
+from .dynamic_slice import DynamicSlice, DynamicUpdateSlice
+from .elementwise import ROWS, BitcastConvert, Compare, Convert, Elementwise, ReducePrecision, Row
+from .fusion import Fusion
+from .gather import Gather
+from .iota import Iota
+from .op import OPS, Indexer, Op, attribute, require
+from .pad import Pad
+from .reduce import Reduce, reducer_kind
+from .reduce_window import ReduceWindow, SelectAndScatter
+from .reshape import Reshape
+from .reverse import Reverse
+from .rng import RngBitGenerator
+from .scatter import Scatter
+from .slice import Slice
+from .sort import Sort
+from .transpose import Transpose
+from .window import Window
+
+__all__ = [
+    "OPS", "ROWS", "BitcastConvert", "Broadcast", "Call", "Compare", "Concatenate", "Conditional", "Constant",
+    "Convert", "Convolution", "ConvolutionDims", "Copy", "Dot", "DynamicSlice", "DynamicUpdateSlice",
+    "Elementwise",
+    "Fusion", "Gather", "GetTupleElement", "Indexer", "Iota", "Map", "Op", "Pad", "Parameter", "Reduce",
+    "ReducePrecision", "ReduceWindow", "Reshape", "Reverse", "RngBitGenerator", "Row", "Scatter",
+    "SelectAndScatter",
+    "Slice", "Sort", "Transpose", "Tuple", "While", "Window", "attribute", "reducer_kind", "require",
+]

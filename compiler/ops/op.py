@@ -1,7 +1,8 @@
-"""What an op is: one class, whose fields are its attributes, with its shape rule, its NumPy meaning and, where it has
-one, the rule that gives one element of its result.
+"""What an op is: one class, whose fields are its attributes, with its shape rule, its NumPy meaning and,
+where it has one, the rule that gives one element of its result.
 
-Text, hashing, CSE and the builder need nothing per op: they read the fields. `attribute` says how a field is spelled.
+Text, hashing, CSE and the builder need nothing per op: they read the fields. `attribute` says how a field is
+spelled.
 """
 
 from __future__ import annotations
@@ -23,20 +24,25 @@ OPS: dict[str, type[Op]] = {}
 
 
 def attribute(kind: str, name: str, **keywords: Any) -> Any:
-    """A field that HLO text spells `name=...` in the way of `kind`; left out of the text where it has its default.
+    """A field that HLO text spells `name=...` in the way of `kind`; left out of the text where it has its
+    default.
 
     Kinds: int, bool, word (an unquoted enum), dims ({0,1}), slices ({[0:4:1]}), padding (0_0x1_1_0), window
-    ({size=.. stride=..}), dim_labels, computation, computations, literal, number (in the operand list: parameter(0)).
+    ({size=.. stride=..}), dim_labels, dim (one axis in braces), computation, computations, literal, number
+    (in the operand list: parameter(0)). Not spelled as attributes: opcode, result_dims, result_type and
+    result_shape (the text has them as opcode and shape of the instruction; a result_type whose default is
+    None is None where the shape rule gives that type anyway) and implied (follows from the operands).
     """
     return dataclasses.field(metadata={"kind": kind, "name": name}, **keywords)
 
 
 class Indexer(Protocol):
-    """What an `element` rule is written against: index arithmetic, choice, and access to operands at an index.
+    """What an `element` rule is written against: index arithmetic, choice, and access to operands at an
+    index.
 
-    An index is opaque to the rule (a number, an affine expression of loop variables, or a vector of either); an element
-    likewise. Indices of an operand must be inside its shape wherever `condition` holds; elsewhere the element read is
-    unspecified but the access is safe.
+    An index is opaque to the rule (a number, an affine expression of loop variables, or a vector of either);
+    an element likewise. Indices of an operand must be inside its shape wherever `condition` holds; elsewhere
+    the element read is unspecified but the access is safe.
     """
 
     def index(self, value: int) -> Any:
@@ -78,7 +84,8 @@ class Indexer(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """Base of all ops. A subclass is a frozen dataclass with `opcode`; see docs in CONTRIBUTING for how to add one."""
+    """Base of all ops. A subclass is a frozen dataclass with `opcode`; see docs in CONTRIBUTING for how to
+    add one."""
 
     opcode: ClassVar[str] = ""
     has_side_effect: ClassVar[bool] = False
@@ -96,17 +103,20 @@ class Op:
         """
         raise NotImplementedError(f"{self.opcode}: no shape rule")
 
-    def reference(self, *operands: Any) -> Any:
-        """The meaning, in NumPy: arrays (tuples: Python tuples) in, array or tuple out. Called with valid operands."""
+    def reference(self, *operands: Any, **call: Any) -> Any:
+        """The meaning, in NumPy: arrays (tuples: Python tuples) in, array or tuple out. Called with valid
+        operands; of an op with computations also with `call(computation, *arguments)`, which evaluates one,
+        on every element where its parameters are scalars and the arguments arrays."""
         raise UnsupportedError(f"{self.opcode}: has no reference of its own")
 
     def called(self) -> Iterator[Computation]:
         """Computations among the attributes."""
         for field in dataclasses.fields(self):
-            if field.metadata.get("kind") == "computation" and (value := getattr(self, field.name)) is not None:
+            kind, value = field.metadata.get("kind"), getattr(self, field.name)
+            if kind == "computation" and value is not None:
                 yield value
-            elif field.metadata.get("kind") == "computations":
-                yield from getattr(self, field.name)
+            elif kind == "computations":
+                yield from value
 
     def with_called(self, mapping: Mapping[Computation, Computation]) -> Op:
         """The op with its computations replaced through the mapping; itself where nothing changes."""
@@ -129,3 +139,42 @@ def require(condition: bool, message: str, label: str) -> None:
     """
     if not condition:
         raise ShapeError(f"{message} ({label})")
+
+
+def require_arrays(opcode: str, operands: Sequence[Shape], count: int, label: str) -> None:
+    """The check that there are `count` operands and that each is an array.
+
+    Raises: ShapeError  otherwise.
+    """
+    require(len(operands) == count, f"{opcode}: {len(operands)} operands given, {count} wanted", label)
+    for number, operand in enumerate(operands):
+        require(operand.is_array, f"{opcode}: operand {number} is {operand}, an array is wanted", label)
+
+
+def require_axes(opcode: str, what: str, axes: Sequence[int], rank: int, label: str) -> None:
+    """The check that axis numbers are in 0..rank-1 and each occurs once.
+
+    Raises: ShapeError  otherwise.
+    """
+    require(len(set(axes)) == len(axes) and all(0 <= axis < rank for axis in axes),
+            f"{opcode}: {what} is {tuple(axes)}, distinct axes of {rank} are wanted", label)
+
+
+def require_signature(opcode: str, what: str, computation: Computation, parameters: Sequence[Shape],
+                      result: Shape, label: str) -> None:
+    """The check that a computation takes these parameters and returns this result, layouts aside.
+
+    Raises: ShapeError  otherwise.
+    """
+    fits = len(parameters) == len(computation.parameters) and computation.root.shape.compatible(result) \
+        and all(a.compatible(b) for a, b in zip(computation.parameter_shapes, parameters))
+    if not fits:
+        given = ", ".join(map(str, computation.parameter_shapes))
+        wanted = ", ".join(map(str, parameters))
+        require(False, f"{opcode}: {what} {computation.name} is ({given}) -> {computation.root.shape}, "
+                       f"({wanted}) -> {result} is wanted", label)
+
+
+def collated(shapes: Sequence[Shape]) -> Shape:
+    """One shape as itself, several as a tuple: the result of ops that take several arrays at once."""
+    return shapes[0] if len(shapes) == 1 else Shape.tuple(shapes)

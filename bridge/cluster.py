@@ -1,0 +1,285 @@
+"""A cluster: part of a graph that is compiled as a whole, with what the launch op needs to run it.
+
+A variable is an argument whose value is read before the launch; new values of variables follow the results and are
+assigned after it. So the launch is a pure function of arrays, and the resource ops around it keep TensorFlow's order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..compiler.cpu.compile import load_module
+from ..compiler.errors import CompilerError, UnsupportedError
+from ..compiler.options import DEFAULT_OPTIONS, Options
+from ..compiler.shape import Shape
+from ..runtime import statistics
+from ..runtime.executable import Executable
+from . import launch_op
+from .constness import constant_arguments
+from .element_types import element_type
+from .graph import Graph, GraphNode, output_types
+from .translate.registry import translations
+from .translate.translator import Functions, translate
+
+_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
+_RESOURCE = int(tf.resource.as_datatype_enum)
+ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the shared name of variables that nobody else finds
+
+
+@dataclasses.dataclass
+class Argument:
+    """An argument of a cluster: its DataType number (for a variable, that of its content)."""
+
+    name: str
+    data_type: int
+    is_variable: bool = False
+    is_read: bool = True  # a variable that is written before it is read has no value at the start
+
+
+@dataclasses.dataclass
+class Cluster:
+    """A graph to compile, its arguments, and which of them it needs to know when compiling.
+
+    `original` runs the nodes in TensorFlow. `launch_arguments` are the numbers of the arguments that the launch op takes, `written` those of the variables
+    whose new values follow the results.
+    """
+
+    name: str
+    graph: Graph
+    functions: Functions
+    arguments: list[Argument]
+    constants: list[int]
+    result_types: list[int]
+    written: list[int]
+    original: Callable[[list[tf.Tensor]], list[tf.Tensor]]
+    options: Options = DEFAULT_OPTIONS
+    source: Callable[[str], tuple[str, int]] | None = None
+    compiled: dict[tuple[Any, ...], Executable] = dataclasses.field(default_factory=dict)
+    failures: dict[tuple[Any, ...], str] = dataclasses.field(default_factory=dict)
+    lock: Any = dataclasses.field(default_factory=threading.Lock)
+
+    @property
+    def launch_arguments(self) -> list[int]:
+        """Numbers of the arguments that have a value at the start."""
+        return [k for k, a in enumerate(self.arguments) if a.is_read]
+
+    @property
+    def launch_constants(self) -> list[int]:
+        """Positions, among the launch arguments, of those whose value is part of the cache's key."""
+        return [at for at, k in enumerate(self.launch_arguments) if k in self.constants]
+
+    @property
+    def key(self) -> str:
+        """A name that no other cluster of this process has."""
+        return f"{self.name}#{id(self):x}"
+
+    @property
+    def op_count(self) -> int:
+        """TensorFlow ops that the cluster replaces."""
+        return sum(n.op not in ("_Arg", "NoOp", "Const") for n in self.graph.nodes.values())
+
+    def register(self) -> None:
+        """Makes the cluster known to the launch op."""
+        launch_op.register_cluster(self.key, self._compile_for_launch, self.run_in_tensorflow)
+
+    def prepare(self) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
+        """A function from the launch arguments' values to the results, then the new values of written variables."""
+        self.register()
+        types = [tf.as_dtype(self.arguments[k].data_type) for k in self.launch_arguments]
+        return launch_op.prepare(self.key, types, [tf.as_dtype(t) for t in self.result_types], self.launch_constants)
+
+    def _compile_for_launch(self, inputs: list[launch_op.InputSpec],
+                            constants: dict[int, np.ndarray]) -> launch_op.CompiledEntry | None:
+        shapes = []
+        for dtype, dims in inputs:
+            type_ = element_type(dtype.as_datatype_enum)
+            if type_ is None:
+                return None
+            shapes.append(Shape(type_, dims))
+        executable = self.compile(shapes, constants)
+        if executable is None:
+            return None
+        return launch_op.CompiledEntry.of(executable, [tf.as_dtype(t) for t in self.result_types])
+
+    def run_in_tensorflow(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Runs the original nodes, on variables made for this call."""
+        given = iter(values)
+        arguments, variables = [], []
+        for argument in self.arguments:
+            value = next(given) if argument.is_read else None
+            if argument.is_variable:
+                handle = tf.raw_ops.VarHandleOp(dtype=tf.as_dtype(argument.data_type), shape=None,
+                                                shared_name=ANONYMOUS)
+                variables.append(handle)
+                if value is not None:
+                    tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+                value = handle
+            arguments.append(value)
+        try:
+            results = self.original(arguments)
+            written = [tf.raw_ops.ReadVariableOp(resource=arguments[k], dtype=tf.as_dtype(self.arguments[k].data_type))
+                       for k in self.written]
+            return [*results, *written]
+        finally:
+            for handle in variables:
+                tf.raw_ops.DestroyResourceOp(resource=handle)
+
+    def compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable | None:
+        """The executable for these shapes of the launch arguments; `constants` are values by launch position.
+
+        None when the cluster does not compile for them: the reason is kept in `failures` and counted.
+        """
+        key = (tuple(shapes), tuple((k, v.tobytes()) for k, v in sorted(constants.items())))
+        with self.lock:
+            if key in self.compiled:
+                return self.compiled[key]
+            if key in self.failures:
+                return None
+            try:
+                executable = self._compile(shapes, constants)
+            except (CompilerError, ValueError, TypeError, IndexError, KeyError) as error:
+                self.failures[key] = f"{type(error).__name__}: {error}"
+                statistics.count("fallbacks")
+                return None
+            statistics.count("recompiles" if self.compiled else "clusters_compiled")
+            if not self.compiled:
+                statistics.count("ops_compiled", self.op_count)
+            self.compiled[key] = executable
+            return executable
+
+    def _compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable:
+        start = time.perf_counter()
+        given: list[Shape | None] = [None] * len(self.arguments)
+        for shape, k in zip(shapes, self.launch_arguments, strict=True):
+            given[k] = shape
+        values = {self.launch_arguments[at]: value for at, value in constants.items()}
+        variables = {k: a.name for k, a in enumerate(self.arguments) if a.is_variable}
+        module, written = translate(self.graph, self.functions, given, values, variables, self.name, self.source)
+        if written != self.written:
+            raise UnsupportedError(f"cluster {self.name}: variables {written} are written, expected {self.written}")
+        artifact = load_module(module, self.options)
+        executable = Executable(artifact)
+        statistics.record(statistics.ClusterRecord(
+            self.name, self.op_count, ", ".join(map(str, shapes)), len(artifact.kernels),
+            time.perf_counter() - start, artifact.temp_bytes, len(artifact.object)))
+        return executable
+
+
+def from_function(name: str, graph: Graph, functions: Functions,
+                  original: Callable[[list[tf.Tensor]], list[tf.Tensor]], options: Options = DEFAULT_OPTIONS,
+                  source: Callable[[str], tuple[str, int]] | None = None,
+                  content_types: Mapping[int, int] | None = None) -> Cluster:
+    """The cluster of a whole function. `content_types`: DataType of the variables among the arguments, by number.
+
+    Raises: UnsupportedError  an op has no translation: all such ops, with the reasons, are in the message.
+    """
+    problems = unsupported(graph, functions)
+    if problems:
+        raise UnsupportedError("\n".join(f"{node.name} ({node.op}): {reason}" for node, reason in problems))
+    arguments, written = [], []
+    for k, argument in enumerate(graph.arguments):
+        type_ = graph.nodes[argument].attrs["T"].type
+        if type_ != _RESOURCE:
+            arguments.append(Argument(argument, type_))
+            continue
+        read, changed = _use(graph, functions, argument)
+        content = (content_types or {}).get(k, 0)
+        arguments.append(Argument(argument, content, True, read))
+        if changed:
+            written.append(k)
+    results = []
+    for tensor in graph.results:
+        node = graph.nodes[tensor.node]
+        results.append(node.attrs["T"].type if node.op == "_Arg" else output_types(node)[tensor.index])
+    if any(element_type(t) is None for t in results):
+        raise UnsupportedError("a result of the function is no array (a string, resource or variant)")
+    results += [arguments[k].data_type for k in written]
+    return Cluster(name, graph, functions, arguments, constant_arguments(graph, functions), results, written,
+                   original, options, source)
+
+
+def _use(graph: Graph, functions: Functions, argument: str) -> tuple[bool, bool]:
+    """(read before it is written, written) of a variable argument. Calls and loops count as they are found inside."""
+    read_first, written = False, False
+    for node in graph.nodes.values():
+        for position, tensor in enumerate(node.inputs):
+            if tensor.node != argument:
+                continue
+            inner_read, inner_written = _node_use(node, position, functions)
+            read_first |= inner_read and not written
+            written |= inner_written
+    return read_first, written
+
+
+def _node_use(node: GraphNode, position: int, functions: Functions) -> tuple[bool, bool]:
+    called = called_functions(node)
+    if called:
+        shift = 1 if node.op in ("If", "StatelessIf", "Case", "StatelessCase") else 0
+        uses = [_use(functions[f], functions, functions[f].arguments[position - shift]) for f in called
+                if position >= shift]
+        # A branch that is not taken leaves the variable as it was, so its value is needed.
+        partial = len(called) > 1 and any(w for _, w in uses)
+        return any(r for r, _ in uses) or partial, any(w for _, w in uses)
+    if node.op in _READS:
+        return True, False
+    if node.op == "AssignVariableOp":
+        return False, True
+    return True, True
+
+
+def called_functions(node: GraphNode) -> list[str]:
+    """Names of the functions that a node calls."""
+    names = []
+    for value in node.attrs.values():
+        if value.WhichOneof("value") == "func":
+            names.append(value.func.name)
+        elif value.WhichOneof("value") == "list":
+            names.extend(f.name for f in value.list.func)
+    return names
+
+
+def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None) -> list[tuple[GraphNode, str]]:
+    """The nodes, called functions' included, that cannot be compiled, each with the reason."""
+    seen = seen if seen is not None else set()
+    found = []
+    for node in graph.nodes.values():
+        reason = refusal(node, functions)
+        if reason is not None:
+            found.append((node, reason))
+            continue
+        for name in [*called_functions(node), *([node.op] if node.op in functions.definitions else [])]:
+            if name not in seen and name in functions.definitions:
+                seen.add(name)
+                found.extend(unsupported(functions[name], functions, seen))
+    return found
+
+
+def refusal(node: GraphNode, functions: Functions) -> str | None:
+    """Why a node cannot be compiled; None when it can."""
+    if node.op == "_Arg":
+        return None
+    translation = translations().get(node.op)
+    if translation is None:
+        return None if node.op in functions.definitions else "there is no translation of this op"
+    for attr, allowed in translation.types.items():
+        type_ = element_type(node.attrs[attr].type)
+        if type_ not in allowed:
+            name = "a type that is no array's" if type_ is None else type_.value
+            return f"{attr} is {name}; it is compiled for {', '.join(sorted(t.value for t in allowed))}"
+    return translation.refuse(node) if translation.refuse is not None else None
+
+
+def fingerprint(graph: Graph) -> str:
+    """A digest of a graph's nodes."""
+    digest = hashlib.blake2b(digest_size=8)
+    for node in graph.nodes.values():
+        digest.update(node.definition.SerializeToString(deterministic=True))
+    return digest.hexdigest()

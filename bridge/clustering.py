@@ -1,0 +1,162 @@
+"""Decides which nodes of a graph are compiled together, and why the others are not.
+
+Every node gets a level: along an edge from a node that is left out to one that is not, it rises. Nodes of one level
+never depend on each other through a node that is left out, so the connected ones among them can become one node without
+making a cycle. Control edges count like data edges; that keeps reads and writes of variables in TensorFlow's order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+
+from .cluster import refusal
+from .constness import constant_inputs, constant_sources
+from .element_types import element_type
+from .graph import Graph, GraphNode, input_types, output_types
+from .translate.translator import Functions
+
+# Free to copy into every cluster that reads them, and no reason to make a cluster.
+COPIED = frozenset({"Const"})
+_TRIVIAL = frozenset({"Const", "Identity", "IdentityN", "NoOp", "ReadVariableOp", "AssignVariableOp", "Shape", "Size",
+                      "Rank", "StopGradient", "Reshape", "ExpandDims", "Squeeze", "VariableShape"})
+_ENDS = frozenset({"_Arg", "_Retval", "_DeviceArg", "_DeviceRetval", "Placeholder", "PlaceholderWithDefault",
+                   "VarHandleOp", "TfbridgeLaunch"})
+_FRAMES = frozenset({"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit",
+                     "NextIteration", "RefNextIteration", "LoopCond"})
+_MERGES = frozenset({"Merge", "RefMerge"})
+# A value that is made by one of these cannot be known when compiling, even if its inputs are.
+_NOT_CONSTANT = frozenset({"ReadVariableOp", "ResourceGather", "While", "StatelessWhile", "If", "StatelessIf"})
+
+
+@dataclasses.dataclass
+class Plan:
+    """The clusters of a graph, each the names of its nodes in the graph's order, and why nodes were left out."""
+
+    clusters: list[list[str]]
+    left_out: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"cluster {k}: {', '.join(names)}" for k, names in enumerate(self.clusters)]
+        return "\n".join([*lines, *(f"left out {name}: {why}" for name, why in self.left_out.items())])
+
+
+def decide(graph: Graph, functions: Functions, *, minimum: int, preserved: Collection[str] = (),
+           wanted: Callable[[GraphNode], bool] | None = None) -> Plan:
+    """The plan for a graph.
+
+    minimum: clusters of fewer compute ops are not made. preserved: nodes that must stay as they are. wanted: whether a
+    node may be compiled at all (None: all may).
+    """
+    left_out = _left_out(graph, functions, preserved, wanted)
+    levels = _levels(graph, left_out)
+    conditions = _conditions(graph)
+    clusters: list[list[str]] = []
+    for members in _components(graph, left_out, levels, conditions):
+        size = sum(graph.nodes[name].op not in _TRIVIAL for name in members)
+        if size >= max(minimum, 1):
+            clusters.append(members)
+        else:
+            for name in members:
+                if graph.nodes[name].op not in COPIED:
+                    left_out[name] = f"its cluster has {size} compute ops, the minimum is {max(minimum, 1)}"
+    return Plan(clusters, left_out)
+
+
+def _left_out(graph: Graph, functions: Functions, preserved: Collection[str],
+              wanted: Callable[[GraphNode], bool] | None) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    for node in graph.nodes.values():
+        reason = _reason(node, functions, preserved, wanted)
+        if reason is not None:
+            reasons[node.name] = reason
+    for node in graph.nodes.values():
+        if node.name not in reasons and constant_inputs(node, functions):
+            sources = constant_sources(graph, functions, [node])
+            bad = next((s for s in sources if s not in reasons and graph.nodes[s].op in _NOT_CONSTANT), None)
+            if bad is not None:
+                reasons[node.name] = f"an input that must be known when compiling comes from {bad} " \
+                                     f"({graph.nodes[bad].op})"
+    return reasons
+
+
+def _reason(node: GraphNode, functions: Functions, preserved: Collection[str],
+            wanted: Callable[[GraphNode], bool] | None) -> str | None:
+    """Why a node by itself cannot be part of a cluster."""
+    if node.op in _ENDS or node.op in _FRAMES:
+        return "an end of the graph" if node.op in _ENDS else "control flow that could not be rebuilt as a loop or branch"
+    if node.name in preserved:
+        return "it is fetched or must keep its name"
+    if wanted is not None and not wanted(node):
+        return "it is not in a scope that is to be compiled"
+    if node.device and "CPU" not in node.device.upper():
+        return f"it is placed on {node.device}"
+    reason = refusal(node, functions)
+    if reason is not None:
+        return reason
+    for types, what in ((input_types(node), "input"), (output_types(node), "output")):
+        for type_ in types:
+            if element_type(type_) is None and not (what == "input" and type_ == _RESOURCE) and type_ != _VARIANT:
+                return f"an {what} is no array"
+    return None
+
+
+_RESOURCE, _VARIANT = 20, 21  # DT_RESOURCE, DT_VARIANT
+
+
+def _levels(graph: Graph, left_out: Mapping[str, str]) -> dict[str, int]:
+    levels: dict[str, int] = {}
+    for node in graph.nodes.values():
+        inside = node.name not in left_out
+        level = 0
+        for name in {*(t.node for t in node.inputs), *node.control}:
+            if name in levels:
+                level = max(level, levels[name] + (inside and name in left_out
+                                                   and graph.nodes[name].op not in _ENDS))
+        levels[node.name] = level
+    return levels
+
+
+def _conditions(graph: Graph) -> dict[str, frozenset[tuple[str, int]]]:
+    """For every node the branches of Switch nodes on which it depends: nodes that differ in them may not mix, for one
+    may be dead when the other is not."""
+    found: dict[str, frozenset[tuple[str, int]]] = {}
+    for node in graph.nodes.values():
+        if node.op in _MERGES:
+            found[node.name] = frozenset({(node.name, -1)})
+            continue
+        own: frozenset[tuple[str, int]] = frozenset()
+        for tensor in node.inputs:
+            own |= found.get(tensor.node, frozenset())
+            if tensor.node in graph.nodes and graph.nodes[tensor.node].op in ("Switch", "RefSwitch", "_SwitchN"):
+                own |= {(tensor.node, tensor.index)}
+        for name in node.control:
+            own |= found.get(name, frozenset())
+        found[node.name] = own
+    return found
+
+
+def _components(graph: Graph, left_out: Mapping[str, str], levels: Mapping[str, int],
+                conditions: Mapping[str, frozenset[tuple[str, int]]]) -> list[list[str]]:
+    """Nodes that may be compiled, joined where an edge connects two of the same level and conditions."""
+    parent: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for node in graph.nodes.values():
+        if node.name in left_out or node.op in COPIED:
+            continue
+        parent[node.name] = node.name
+        for other in {*(t.node for t in node.inputs), *node.control}:
+            if other in parent and levels[other] == levels[node.name] and conditions[other] == conditions[node.name] \
+                    and node.device == graph.nodes[other].device:
+                parent[find(other)] = find(node.name)
+    members: dict[str, list[str]] = {}
+    for name in parent:
+        members.setdefault(find(name), []).append(name)
+    return list(members.values())
+

@@ -1,0 +1,192 @@
+"""`tfbridge.jit`: a function whose TensorFlow ops are compiled together.
+
+Tracing is tf.function's. A call from Python with no tape watching goes straight to the launch op, when all of the
+function compiles. Every other call (under a tape, inside another tf.function, or when some op does not compile) goes
+through the traced function, whose nodes carry a mark that the graph pass finds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ..compiler.errors import UnsupportedError
+from ..compiler.options import DEFAULT_OPTIONS, Options
+from . import auto, fallback, source
+from . import tensorflow_private as tfp
+from .cluster import Cluster, from_function
+from .graph import from_function_def
+from .translate.translator import Functions
+
+
+@dataclasses.dataclass
+class _Plan:
+    """How to call one concrete function directly."""
+
+    launch: Callable[[list[tf.Tensor]], list[tf.Tensor]]
+    cluster: Cluster
+    captured: list[tuple[int, tf.Tensor, tf.DType]]  # variables: launch position, handle, content type
+    inputs: list[int | tf.Tensor]  # per launch argument: number of the function's tensor argument, or a capture
+    written: list[tf.Tensor]
+    results: int
+    pack: Callable[[list[tf.Tensor]], Any]
+
+
+class Jit:
+    """A function compiled by tfbridge. Called like the function that it was made from."""
+
+    def __init__(self, function: Callable[..., Any], strict: bool = False, options: Options = DEFAULT_OPTIONS) -> None:
+        python_function = tfp.python_function(function)
+        functools.update_wrapper(self, python_function)
+        self.strict = strict
+        self.options = options
+        self._traced = tfp.function_like(function, auto.marked(python_function))
+        self._plans: dict[Any, _Plan | None] = {}
+        self._concrete_plans: dict[int, _Plan | None] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def traced(self) -> Any:
+        """The tf.function that traces."""
+        return self._traced
+
+    def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+        """The traced function for these arguments, as tf.function gives it."""
+        return self._traced.get_concrete_function(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not tfp.may_call_directly():
+            auto.ensure_registered()
+            return self._traced(*args, **kwargs)
+        if not kwargs:
+            try:
+                key = tuple([tfp.tensor_key(a) for a in args])
+                plan = self._plans[key]
+            except (KeyError, TypeError, AttributeError):
+                pass
+            else:
+                if plan is not None:
+                    return _run(plan, args)
+        return self._first_call(args, kwargs)
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose arguments have no plan yet, or are not all tensors."""
+        concrete = self._traced.get_concrete_function(*args, **kwargs)
+        with self._lock:
+            if id(concrete) not in self._concrete_plans:
+                self._concrete_plans[id(concrete)] = self._plan(concrete)
+            plan = self._concrete_plans[id(concrete)]
+        if plan is None:
+            auto.ensure_registered()
+            return self._traced(*args, **kwargs)
+        tensors = tfp.flat_arguments(concrete, args, kwargs)
+        if not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors)):
+            try:
+                self._plans[tuple([tfp.tensor_key(a) for a in args])] = plan
+            except AttributeError:
+                pass
+        return _run(plan, tensors)
+
+    def _plan(self, concrete: Any) -> _Plan | None:
+        """The direct way to call a concrete function; None when part of it must run in TensorFlow.
+
+        Raises: UnsupportedError  strict, and an op does not compile.
+        """
+        try:
+            return self._direct_plan(concrete)
+        except UnsupportedError as error:
+            if self.strict:
+                raise UnsupportedError(source.strict_message(self.__name__, concrete, error)) from None
+            return None
+
+    def _direct_plan(self, concrete: Any) -> _Plan:
+        cluster = cluster_of(concrete, self.options)
+        captured_tensors = list(concrete.captured_inputs)
+        own = len(concrete.inputs) - len(captured_tensors)
+        captured, inputs = [], []
+        for position, k in enumerate(cluster.launch_arguments):
+            if k < own:
+                inputs.append(k)
+                continue
+            tensor = captured_tensors[k - own]
+            inputs.append(tensor)
+            if cluster.arguments[k].is_variable:
+                captured.append((position, tensor, tf.as_dtype(cluster.arguments[k].data_type)))
+        written = [captured_tensors[k - own] for k in cluster.written]
+        results = len(cluster.result_types) - len(written)
+        return _Plan(cluster.prepare(), cluster, captured, inputs, written, results, _packer(concrete, results))
+
+
+def cluster_of(concrete: Any, options: Options = DEFAULT_OPTIONS) -> Cluster:
+    """The cluster of a whole concrete function.
+
+    Raises: UnsupportedError  an op does not compile, or a variable is passed as an argument.
+    """
+    definition = concrete.function_def
+    functions = concrete.graph.as_graph_def().library
+    library = {f.signature.name: f for f in functions.function}
+    own = len(concrete.inputs) - len(concrete.captured_inputs)
+    content = {}
+    for k, tensor in enumerate(concrete.inputs):
+        if tensor.dtype == tf.resource:
+            if k < own:
+                raise UnsupportedError(f"argument {k} is a variable; capture it instead")
+            content[k] = tfp.variable_type(concrete.graph, tensor, concrete.captured_inputs[k - own])
+    name = definition.signature.name
+    return from_function(name, from_function_def(definition), Functions(library),
+                         fallback.of_function(definition, functions), options, source.finder(concrete.graph), content)
+
+
+def _run(plan: _Plan, args: Sequence[tf.Tensor]) -> Any:
+    inputs = [args[i] if type(i) is int else i for i in plan.inputs]
+    for position, handle, dtype in plan.captured:
+        inputs[position] = tfp.read_variable(handle, dtype)
+    outputs = plan.launch(inputs)
+    if plan.written:
+        for handle, value in zip(plan.written, outputs[plan.results:]):
+            tfp.assign_variable(handle, value)
+        outputs = outputs[:plan.results]
+    return plan.pack(outputs)
+
+
+def _packer(concrete: Any, results: int) -> Callable[[list[tf.Tensor]], Any]:
+    """A function that puts flat results into the structure that the traced function returns."""
+    structure = concrete.structured_outputs
+    if isinstance(structure, tf.Tensor):
+        return lambda outputs: outputs[0]
+    if structure is None:
+        return lambda outputs: None
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    present = [k for k, leaf in enumerate(leaves) if leaf is not None]
+    if len(present) != results:
+        raise UnsupportedError("the function returns values that are no tensors")
+
+    def pack(outputs: list[tf.Tensor]) -> Any:
+        flat: list[Any] = [None] * len(leaves)
+        for k, output in zip(present, outputs):
+            flat[k] = output
+        return tf.nest.pack_sequence_as(structure, flat, expand_composites=True)
+
+    return pack
+
+
+def jit(function: Callable[..., Any] | None = None, *, strict: bool = False, **options: Any) -> Any:
+    """Compiles a function (or a tf.function) with tfbridge; works as a decorator with or without arguments.
+
+    The function may use variables, nested functions and TensorFlow's or AutoGraph's control flow; it may be called
+    under a gradient tape and inside other tf.functions. Ops that cannot be compiled run in TensorFlow;
+    `tfbridge.explain` shows which and why. `strict` makes them an error. `options` are those of `compiler.Options`.
+    Raises (when called): UnsupportedError  strict, and an op cannot be compiled: lists all of them.
+    """
+    chosen = dataclasses.replace(DEFAULT_OPTIONS, **options) if options else DEFAULT_OPTIONS
+    if function is None:
+        return lambda f: Jit(f, strict, chosen)
+    return Jit(function, strict, chosen)

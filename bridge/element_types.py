@@ -1,0 +1,27 @@
+"""TensorFlow's dtypes and the compiler's element types."""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+from ..compiler.types import ElementType, element_type_of
+
+
+@functools.cache
+def element_type(data_type: int) -> ElementType | None:
+    """The element type of a DataType number; None for strings, resources, variants and quantized types."""
+    try:
+        dtype = tf.as_dtype(data_type)
+        if dtype.is_quantized or dtype in (tf.string, tf.resource, tf.variant):
+            return None
+        return element_type_of(dtype.as_numpy_dtype)
+    except (TypeError, KeyError):
+        return None
+
+
+@functools.cache
+def data_type(type_: ElementType) -> int:
+    """The DataType number of an element type."""
+    return int(tf.as_dtype(type_.dtype).as_datatype_enum)

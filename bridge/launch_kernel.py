@@ -1,0 +1,387 @@
+"""The launch op's kernel as LLVM IR: finds the entry for the shapes and runs it, Python only on a miss.
+
+Three C structs are shared with Python (`Launch`, `Entry`, `Output`). A launch is what TensorFlow calls a
+kernel's state; it owns a hash table of entries, one for each key met. A key is, for every input in order, one
+word rank, one word per dim and, for inputs keyed by value, one word byte size and the bytes, padded with zeros.
+Entries are only ever added, and published by an atomic store, so lookups need no lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+
+from ..compiler.cpu.llvm_text import Function, ModuleText, Value, constant, i64
+from ..runtime import arena, context, loader, native
+from . import tensorflow_private as private
+
+BUCKETS = 64
+ERROR_CAPACITY = 512
+ALLOCATE, ALIAS, FORWARD = 0, 1, 2  # Output.mode
+_KEY_ON_STACK_BYTES = 16 << 10
+_HASH_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
+_RESOURCE_EXHAUSTED, _INVALID_ARGUMENT, _LAST_CODE = 8, 3, 16
+
+
+class Output(ctypes.Structure):
+    """How one output gets its memory. `source` is the input that ALIAS and FORWARD name."""
+
+    _fields_ = [("dtype", ctypes.c_int32), ("rank", ctypes.c_int32), ("dims", ctypes.c_void_p),
+                ("bytes", ctypes.c_int64), ("source", ctypes.c_int32), ("mode", ctypes.c_int32)]
+
+
+class Entry(ctypes.Structure):
+    """What runs for one key. `code` null: TensorFlow runs the original nodes. Every call copies `context`."""
+
+    _fields_ = [("next", ctypes.c_void_p), ("hash", ctypes.c_uint64), ("key_bytes", ctypes.c_int64),
+                ("key", ctypes.c_void_p), ("code", ctypes.c_void_p), ("temp_bytes", ctypes.c_int64),
+                ("outputs", ctypes.c_void_p), ("runs", ctypes.c_int64), ("seed", ctypes.c_uint64),
+                ("context", context.RunContext)]
+
+
+class Launch(ctypes.Structure):
+    """A kernel's state: cluster and types of one launch. `keyed`, a byte per input: the key has its value."""
+
+    _fields_ = [("last", ctypes.c_void_p), ("number", ctypes.c_int64), ("inputs", ctypes.c_int64),
+                ("outputs", ctypes.c_int64), ("keyed", ctypes.c_void_p),
+                ("buckets", ctypes.c_void_p * BUCKETS)]
+
+
+CREATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+MISS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64)
+FALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_PUBLISH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def load(miss: int, fallback: int) -> tuple[int, int, Callable[[int, int], None]]:
+    """Compiles the kernel. Returns the addresses of compute and delete, and `publish(slot, entry)`.
+
+    miss(launch number, key, key bytes, hash) -> entry, and fallback(launch number, kernel context, tensors,
+    status) are addresses of C functions.
+    """
+    text, tensorflow = _module()
+    imports = {symbol: private.address(symbol) for symbol in tensorflow}
+    imports |= {"tfbridge_miss": miss, "tfbridge_fallback": fallback}
+    imports["tfbridge_run"] = native.addresses()["run"]
+    exports = ("tfbridge_compute", "tfbridge_delete", "tfbridge_publish")
+    found = loader.load_text(text, exports, imports).keep().addresses
+    return found["tfbridge_compute"], found["tfbridge_delete"], _PUBLISH(found["tfbridge_publish"])
+
+
+@functools.cache
+def _module() -> tuple[str, tuple[str, ...]]:
+    """(the module's text, the TensorFlow symbols that it calls)."""
+    module = ModuleText()
+    _write_find(module)
+    _write_acquire_outputs(module)
+    _write_launch(module)
+    _write_compute(module)
+    _write_small(module)
+    text = module.text()
+    return text, tuple(symbol for symbol in module._declarations if symbol.startswith("TF_"))
+
+
+def _field(f: Function, struct: type[ctypes.Structure], pointer: Value, name: str) -> Value:
+    """Address of a struct's field."""
+    return f.offset(pointer, getattr(struct, name).offset)
+
+
+def _read(f: Function, struct: type[ctypes.Structure], pointer: Value, name: str,
+          type_: str = "i64") -> Value:
+    """A struct's field."""
+    return f.load(type_, _field(f, struct, pointer, name), 4 if type_ == "i32" else 8)
+
+
+def _each(f: Function, count: Value, body: Callable[[Value], object]) -> None:
+    """for number in range(count): body(number)."""
+    def run(number: Value, _: list[Value]) -> None:
+        body(number)
+
+    f.loop(0, count, 1, run)
+
+
+def _when(f: Function, condition: Value, then: Callable[[], object],
+          otherwise: Callable[[], object] = lambda: None) -> None:
+    """if condition: then() else: otherwise(); neither gives a value."""
+    def silent(write: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            write()
+        return run
+
+    f.branch(condition, silent(then), silent(otherwise))
+
+
+def _delete_tensors(f: Function, count: Value, tensors: Value) -> None:
+    _each(f, count, lambda number: f.call(
+        "TF_DeleteTensor", "void", [f.load("ptr", f.offset(tensors, number, "ptr"), 8)]))
+
+
+_NULL = Value("ptr", "null")
+
+
+def _i32(number: int) -> Value:
+    return Value("i32", str(number))
+
+
+def _array(f: Function, type_: str, count: Value) -> Value:
+    return f.op("ptr", f"alloca {type_}, {count}, align 16")
+
+
+def _has_failed(f: Function, status: Value) -> Value:
+    return f.compare("icmp ne", f.call("TF_GetCode", "i32", [status]), _i32(0))
+
+
+def _write_find(module: ModuleText) -> None:
+    """find(launch, key, bytes, hash) -> entry or null: the last hit first, then the hash table."""
+    key = [("ptr", "key"), ("i64", "bytes"), ("i64", "hash")]
+    f = Function(module, "matches", [("ptr", "chosen"), *key], "i1")
+    same_hash = f.compare("icmp eq", _read(f, Entry, f["chosen"], "hash"), f["hash"])
+    same_size = f.compare("icmp eq", _read(f, Entry, f["chosen"], "key_bytes"), f["bytes"])
+
+    def compare_keys() -> list[Value]:
+        known = _read(f, Entry, f["chosen"], "key", "ptr")
+        different = f.call("memcmp", "i32", [known, f["key"], f["bytes"]])
+        return [f.compare("icmp eq", different, _i32(0))]
+
+    f.ret(f.branch(f.binary("and", same_hash, same_size), compare_keys, lambda: [constant("i1", False)])[0])
+    module.add("matches", f.text())
+
+    f = Function(module, "find", [("ptr", "launch"), *key], "ptr")
+    wanted = [f["key"], f["bytes"], f["hash"]]
+    last = f.op("ptr", f"load atomic ptr, {_field(f, Launch, f['launch'], 'last')} acquire, align 8")
+    is_set = f.compare("icmp ne", last, _NULL)
+    hit = f.branch(is_set, lambda: [f.call("matches", "i1", [last, *wanted])],
+                   lambda: [constant("i1", False)])[0]
+    f.do(f"br {hit}, label %done, label %search")
+    f.start_block("search")
+    bucket = f.binary("and", f["hash"], i64(BUCKETS - 1))
+    slot = f.offset(_field(f, Launch, f["launch"], "buckets"), bucket, "ptr")
+    first = f.op("ptr", f"load atomic ptr, {slot} acquire, align 8")
+    f.do("br label %next")
+    f.start_block("next")
+    f.do(f"%entry_at = phi ptr [{first.text}, %search], [%following, %skip]")
+    at = Value("ptr", "%entry_at")
+    f.do(f"br {f.compare('icmp eq', at, _NULL)}, label %missing, label %test")
+    f.start_block("test")
+    f.do(f"br {f.call('matches', 'i1', [at, *wanted])}, label %found, label %skip")
+    f.start_block("skip")
+    f.do(f"%following = load ptr, {_field(f, Entry, at, 'next')}, align 8")
+    f.do("br label %next")
+    f.start_block("found")
+    f.do(f"store atomic {at}, {_field(f, Launch, f['launch'], 'last')} release, align 8")
+    f.ret(at)
+    f.start_block("missing")
+    f.ret(_NULL)
+    f.start_block("done")
+    f.ret(last)
+    module.add("find", f.text())
+
+
+def _write_acquire_outputs(module: ModuleText) -> None:
+    """acquire_outputs(context, chosen, outputs, results, status): allocates or forwards what is no alias.
+
+    A slot stays null where TensorFlow has no memory; the status says so.
+    """
+    f = Function(module, "acquire_outputs", [
+        ("ptr", "context"), ("ptr", "chosen"), ("i64", "outputs"), ("ptr", "results"), ("ptr", "status")])
+    forwarded, candidate = f.stack_slot("i32", 4), f.stack_slot("i32", 4)
+    table = _read(f, Entry, f["chosen"], "outputs", "ptr")
+
+    def acquire(number: Value) -> None:
+        output = f.offset(table, f.binary("mul", number, i64(ctypes.sizeof(Output))))
+        index = f.cast("trunc", number, "i32")
+        dims, rank = _read(f, Output, output, "dims", "ptr"), _read(f, Output, output, "rank", "i32")
+        mode = _read(f, Output, output, "mode", "i32")
+
+        def allocate() -> list[Value]:
+            return [f.call("TF_AllocateOutput", "ptr", [
+                f["context"], index, _read(f, Output, output, "dtype", "i32"), dims, rank,
+                _read(f, Output, output, "bytes"), f["status"]])]
+
+        def forward() -> list[Value]:
+            f.store(_read(f, Output, output, "source", "i32"), candidate, 4)
+            return [f.call("TF_ForwardInputOrAllocateOutput", "ptr", [
+                f["context"], candidate, _i32(1), index, dims, rank, forwarded, f["status"]])]
+
+        def fill() -> None:
+            is_forward = f.compare("icmp eq", mode, _i32(FORWARD))
+            tensor = f.branch(is_forward, forward, allocate)[0]
+
+            def take_data() -> list[Value]:
+                data = f.call("TF_TensorData", "ptr", [tensor])
+                f.call("TF_DeleteTensor", "void", [tensor])  # the kernel context holds the memory
+                return [data]
+
+            data = f.branch(f.compare("icmp ne", tensor, _NULL), take_data, lambda: [_NULL])[0]
+            f.store(data, f.offset(f["results"], number, "ptr"), 8)
+
+        _when(f, f.compare("icmp ne", mode, _i32(ALIAS)), fill)
+
+    _each(f, f["outputs"], acquire)
+    f.ret()
+    module.add("acquire_outputs", f.text())
+
+
+def _write_launch(module: ModuleText) -> None:
+    """launch(context, launch, chosen, tensors, args, results, status): makes outputs, runs.
+
+    Deletes the tensors as soon as their data pointers suffice, so that inputs can be forwarded.
+    """
+    parameters = ("context", "launch", "chosen", "tensors", "args", "results", "status")
+    f = Function(module, "launch", [("ptr", name) for name in parameters])
+    run_context = f.stack_slot(f"[{context.CONTEXT_BYTES} x i8]")
+    message = f.stack_slot(f"[{ERROR_CAPACITY} x i8]")
+    rng_state = f.stack_slot("[2 x i64]")
+    inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
+    table = _read(f, Entry, f["chosen"], "outputs", "ptr")
+
+    def alias(number: Value) -> None:
+        output = f.offset(table, f.binary("mul", number, i64(ctypes.sizeof(Output))))
+
+        def pass_on() -> None:
+            source = f.cast("sext", _read(f, Output, output, "source", "i32"), "i64")
+            tensor = f.load("ptr", f.offset(f["tensors"], source, "ptr"), 8)
+            index = f.cast("trunc", number, "i32")
+            f.call("TF_SetOutput", "void", [f["context"], index, tensor, f["status"]])
+            data = f.load("ptr", f.offset(f["args"], source, "ptr"), 8)
+            f.store(data, f.offset(f["results"], number, "ptr"), 8)
+
+        _when(f, f.compare("icmp eq", _read(f, Output, output, "mode", "i32"), _i32(ALIAS)), pass_on)
+
+    _each(f, outputs, alias)
+    _delete_tensors(f, inputs, f["tensors"])
+    f.call("acquire_outputs", "void", [f["context"], f["chosen"], outputs, f["results"], f["status"]])
+
+    def run() -> None:
+        runs = f.op("i64", f"atomicrmw add {_field(f, Entry, f['chosen'], 'runs')}, i64 1 monotonic")
+        f.do(f"call void @llvm.memcpy.p0.p0.i64({run_context}, {_field(f, Entry, f['chosen'], 'context')}, "
+             f"i64 {context.CONTEXT_BYTES}, i1 false)")
+        f.store(constant("i8", 0), message)
+        f.store(message, f.offset(run_context, context.OFFSETS["error_message"]), 8)
+        f.store(i64(ERROR_CAPACITY), f.offset(run_context, context.OFFSETS["error_capacity"]), 8)
+        # Every run starts elsewhere in the random stream, whatever word of the state counts.
+        seed = _read(f, Entry, f["chosen"], "seed")
+        stepped = f.binary("xor", seed, f.binary("mul", runs, i64(_HASH_FACTOR)))
+        f.store(stepped, rng_state, 8)
+        f.store(seed, f.offset(rng_state, 8), 8)
+        f.store(rng_state, f.offset(run_context, context.OFFSETS["rng_state"]), 8)
+        code = f.call("tfbridge_run", "i32", [
+            _read(f, Entry, f["chosen"], "code", "ptr"), run_context, f["args"], f["results"],
+            _read(f, Entry, f["chosen"], "temp_bytes")])
+
+        def report() -> None:
+            is_code = f.compare("icmp ult", f.binary("sub", code, _i32(2)), _i32(_LAST_CODE - 1))
+            status_code = f.select(is_code, code, _i32(_INVALID_ARGUMENT))
+            no_memory = f.compare("icmp eq", code, _i32(arena.OUT_OF_MEMORY))
+            f.call("TF_SetStatus", "void", [
+                f["status"], f.select(no_memory, _i32(_RESOURCE_EXHAUSTED), status_code), message])
+
+        _when(f, f.compare("icmp ne", code, _i32(0)), report)
+
+    module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+    _when(f, _has_failed(f, f["status"]), lambda: None, run)
+    f.ret()
+    module.add("launch", f.text())
+
+
+def _write_compute(module: ModuleText) -> None:
+    """compute(launch, kernel context): what TensorFlow calls."""
+    f = Function(module, "tfbridge_compute", [("ptr", "launch"), ("ptr", "context")], linkage="")
+    status = f.call("TF_NewStatus", "ptr", [])
+    inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
+    tensors, args, results = _array(f, "ptr", inputs), _array(f, "ptr", inputs), _array(f, "ptr", outputs)
+    keyed = _read(f, Launch, f["launch"], "keyed", "ptr")
+
+    def is_keyed(number: Value) -> Value:
+        return f.compare("icmp ne", f.load("i8", f.offset(keyed, number)), constant("i8", 0))
+
+    def padded_bytes(tensor: Value) -> Value:
+        size = f.call("TF_TensorByteSize", "i64", [tensor])
+        return f.binary("and", f.binary("add", size, i64(7)), i64(-8))
+
+    def take(number: Value, size: list[Value]) -> list[Value]:
+        slot = f.offset(tensors, number, "ptr")
+        f.call("TF_GetInput", "void", [f["context"], f.cast("trunc", number, "i32"), slot, status])
+        tensor = f.load("ptr", slot, 8)
+        f.store(f.call("TF_TensorData", "ptr", [tensor]), f.offset(args, number, "ptr"), 8)
+        rank = f.cast("sext", f.call("TF_NumDims", "i32", [tensor]), "i64")
+        by_shape = f.binary("add", size[0], f.binary("shl", f.binary("add", rank, i64(1)), i64(3)))
+        by_value = f.branch(is_keyed(number),
+                            lambda: [f.binary("add", padded_bytes(tensor), i64(8))], lambda: [i64(0)])[0]
+        return [f.binary("add", by_shape, by_value)]
+
+    size = f.loop(0, inputs, 1, take, [i64(0)])[0]
+    on_stack = f.compare("icmp ule", size, i64(_KEY_ON_STACK_BYTES))
+    key = f.branch(on_stack, lambda: [_array(f, "i8", size)], lambda: [f.call("malloc", "ptr", [size])])[0]
+
+    def write(number: Value, at: list[Value]) -> list[Value]:
+        tensor = f.load("ptr", f.offset(tensors, number, "ptr"), 8)
+        rank = f.cast("sext", f.call("TF_NumDims", "i32", [tensor]), "i64")
+        f.store(rank, at[0], 8)
+        dims = f.offset(at[0], 8)
+
+        def write_dim(axis: Value) -> None:
+            dim = f.call("TF_Dim", "i64", [tensor, f.cast("trunc", axis, "i32")])
+            f.store(dim, f.offset(dims, axis, "i64"), 8)
+
+        _each(f, rank, write_dim)
+        end = f.offset(dims, rank, "i64")
+
+        def write_value() -> list[Value]:
+            # The last word is cleared first, so that the padding is zero; an empty value has no last word.
+            words = padded_bytes(tensor)
+            f.store(f.call("TF_TensorByteSize", "i64", [tensor]), end, 8)
+            value = f.offset(end, 8)
+
+            def copy() -> None:
+                f.store(i64(0), f.offset(end, words), 8)
+                data = f.load("ptr", f.offset(args, number, "ptr"), 8)
+                f.call("memcpy", "ptr", [value, data, f.load("i64", end, 8)])
+
+            _when(f, f.compare("icmp ne", words, i64(0)), copy)
+            return [f.offset(value, words)]
+
+        return f.branch(is_keyed(number), write_value, lambda: [end])
+
+    f.loop(0, inputs, 1, write, [key])
+
+    def mix(word: Value, state: list[Value]) -> list[Value]:
+        mixed = f.binary("xor", state[0], f.load("i64", f.offset(key, word, "i64"), 8))
+        turned = f.intrinsic("fshl", "i64", [mixed, mixed, i64(29)])
+        return [f.binary("mul", turned, i64(_HASH_FACTOR))]
+
+    mixed = f.loop(0, f.binary("lshr", size, i64(3)), 1, mix, [i64(1)])[0]
+    hash_ = f.binary("lshr", mixed, i64(1 + 7))
+    number = _read(f, Launch, f["launch"], "number")
+    found = f.call("find", "ptr", [f["launch"], key, size, hash_])
+    entry = f.branch(f.compare("icmp ne", found, _NULL), lambda: [found],
+                     lambda: [f.call("tfbridge_miss", "ptr", [number, key, size, hash_])])[0]
+
+    def launch() -> None:
+        f.call("launch", "void", [f["context"], f["launch"], entry, tensors, args, results, status])
+
+    def fall_back() -> None:
+        f.do(f"atomicrmw add {_field(f, Entry, entry, 'runs')}, i64 1 monotonic")
+        f.call("tfbridge_fallback", "void", [number, f["context"], tensors, status])
+        _delete_tensors(f, inputs, tensors)
+
+    code = f.op("ptr", f"load atomic ptr, {_field(f, Entry, entry, 'code')} monotonic, align 8")
+    _when(f, f.compare("icmp ne", code, _NULL), launch, fall_back)
+    f.branch(_has_failed(f, status),
+             lambda: [f.call("TF_OpKernelContext_Failure", "void", [f["context"], status])][:0])
+    f.branch(on_stack, lambda: None, lambda: [f.call("free", "void", [key])][:0])
+    f.call("TF_DeleteStatus", "void", [status])
+    f.ret()
+    module.add("tfbridge_compute", f.text())
+
+
+def _write_small(module: ModuleText) -> None:
+    """delete(launch): nothing, launches live on. publish(slot, chosen): a release store."""
+    f = Function(module, "tfbridge_delete", [("ptr", "launch")], linkage="")
+    f.ret()
+    module.add("tfbridge_delete", f.text())
+    f = Function(module, "tfbridge_publish", [("ptr", "slot"), ("ptr", "chosen")], linkage="")
+    f.do(f"store atomic {f['chosen']}, {f['slot']} release, align 8")
+    f.ret()
+    module.add("tfbridge_publish", f.text())

@@ -1,0 +1,380 @@
+"""The launch op: one TensorFlow op that runs a cluster's compiled code, picked by the shapes of its inputs.
+
+`TfbridgeLaunch` has any number of inputs and outputs of plain types. Its attribute `cluster` names a cluster
+given to `register_cluster`; `constants` lists the inputs whose values, not only shapes, pick the code. A launch
+is a pure function of its inputs, but the op is registered as stateful: nothing else keeps TensorFlow from running
+a launch of constants while it optimizes a graph. Sessions share the kernels of stateful ops by node name, so the
+name of a launch must belong to its cluster: `node_def` sees to that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import hashlib
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..runtime import context, native
+from ..runtime.executable import Executable
+from . import launch_kernel as kernel
+from . import tensorflow_private as private
+
+OP = "TfbridgeLaunch"
+InputSpec = tuple[tf.DType, tuple[int, ...]]
+Compile = Callable[[list[InputSpec], dict[int, np.ndarray]], "CompiledEntry | None"]
+Fallback = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+
+_NOT_PLAIN = (tf.string, tf.resource, tf.variant)
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledEntry:
+    """Code for one key.
+
+    `code` is the address of an entry (its non-zero results 2 to 16 are TensorFlow's status codes, others mean
+    INVALID_ARGUMENT); `constants` the address of its constant blob. An output in `alias` is that input,
+    untouched: the entry must not write it. An output in `forward` may get that input's memory or its own.
+    `keep` is held as long as the code may run.
+    Units: temp_bytes are bytes of the arena.
+    """
+
+    code: int
+    results: tuple[InputSpec, ...]
+    temp_bytes: int = 0
+    constants: int = 0
+    threads: int = 1
+    alias: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    forward: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    profile: int = 0
+    keep: Any = None
+
+    @classmethod
+    def of(cls, executable: Executable, results: Sequence[tf.DType] | None = None,
+           **options: Any) -> CompiledEntry:
+        """The entry of an executable; `results` gives TensorFlow's types where they are not NumPy's."""
+        artifact = executable.artifact
+        types = results or [tf.as_dtype(result.dtype) for result in artifact.results]
+        specs = tuple((t, tuple(r.dims)) for t, r in zip(types, artifact.results, strict=True))
+        return cls(executable.entry_address, specs, artifact.temp_bytes, executable.constants_address,
+                   executable.threads, keep=executable, **options)
+
+
+@dataclasses.dataclass
+class Counters:
+    """What happened to a cluster: runs of compiled code, runs in TensorFlow, keys compiled, keys refused."""
+
+    runs: int = 0
+    fallback_runs: int = 0
+    compiles: int = 0
+    refused: int = 0
+
+
+@dataclasses.dataclass
+class _Cluster:
+    compile: Compile
+    fallback: Fallback
+    launches: list[_Launch] = dataclasses.field(default_factory=list)
+
+
+class _Launch:
+    """A cluster with the types of its inputs and outputs: what a kernel's state points to."""
+
+    def __init__(self, cluster: _Cluster, key: str, number: int, inputs: tuple[int, ...],
+                 outputs: tuple[int, ...], constants: tuple[int, ...]) -> None:
+        self.cluster, self.key = cluster, key
+        self.inputs, self.outputs, self.constants = inputs, outputs, constants
+        self.entries: dict[bytes, kernel.Entry] = {}
+        self.compiling: dict[bytes, threading.Event] = {}
+        self.lock = threading.Lock()
+        self._keep: list[Any] = []
+        self._keyed = (ctypes.c_uint8 * max(len(inputs), 1))()
+        for position in constants:
+            self._keyed[position] = 1
+        self.struct = kernel.Launch(number=number, inputs=len(inputs), outputs=len(outputs),
+                                    keyed=ctypes.addressof(self._keyed))
+        self.address = ctypes.addressof(self.struct)
+
+    def publish(self, key: bytes, hash_: int, made: CompiledEntry | None) -> int:
+        """Adds an entry for a key (None: run in TensorFlow); returns its address."""
+        held = ctypes.create_string_buffer(key, len(key))
+        entry = kernel.Entry(hash=hash_, key_bytes=len(key), key=ctypes.addressof(held),
+                             seed=int.from_bytes(os.urandom(8), "little"))
+        if made is not None:
+            outputs = (kernel.Output * max(len(made.results), 1))()
+            for number, (dtype, dims) in enumerate(made.results):
+                self._fill_output(outputs[number], number, dtype, dims, made)
+            known = native.addresses()
+            parallel = made.threads > 1 and known["parallel_for"]
+            entry.code, entry.temp_bytes = made.code, made.temp_bytes
+            entry.outputs = ctypes.addressof(outputs)
+            entry.context = context.RunContext(
+                parallel_for=known["parallel_for"] if parallel else None,
+                pool=known["pool"] if parallel else None, num_replicas=1,
+                threads=made.threads if parallel else 1,
+                profile=made.profile or None, constants=made.constants or None)
+            self._keep.append((made, outputs))
+        self._keep.append((held, entry))
+        bucket = self.address + kernel.Launch.buckets.offset + 8 * (hash_ % kernel.BUCKETS)
+        with self.lock:
+            entry.next = ctypes.c_void_p.from_address(bucket).value
+            _native().publish(bucket, ctypes.addressof(entry))
+            self.entries[key] = entry
+        return ctypes.addressof(entry)
+
+    def _fill_output(self, output: kernel.Output, number: int, dtype: tf.DType, dims: tuple[int, ...],
+                     made: CompiledEntry) -> None:
+        held = (ctypes.c_int64 * max(len(dims), 1))(*dims)
+        self._keep.append(held)
+        output.dtype, output.rank, output.dims = dtype.as_datatype_enum, len(dims), ctypes.addressof(held)
+        output.bytes = math.prod(dims) * dtype.size
+        if number in made.alias:
+            output.mode, output.source = kernel.ALIAS, made.alias[number]
+        elif number in made.forward:
+            output.mode, output.source = kernel.FORWARD, made.forward[number]
+
+    def parse(self, key: bytes) -> tuple[list[InputSpec], dict[int, np.ndarray]]:
+        """(dtype and dims of every input, values of the inputs keyed by value) that a key stands for."""
+        words, at = np.frombuffer(key, np.int64), 0
+        specs: list[InputSpec] = []
+        values: dict[int, np.ndarray] = {}
+        for number, enum in enumerate(self.inputs):
+            dtype, rank = tf.as_dtype(enum), int(words[at])
+            dims = tuple(words[at + 1:at + 1 + rank].tolist())
+            specs.append((dtype, dims))
+            at += 1 + rank
+            if number in self.constants:
+                start, size = 8 * (at + 1), int(words[at])
+                values[number] = np.frombuffer(key[start:start + size], dtype.as_numpy_dtype).reshape(dims)
+                at += 1 + -(-size // 8)
+        return specs, values
+
+    def compile(self, key: bytes) -> CompiledEntry | None:
+        """Code for a key, or None.
+
+        Raises: ValueError  the code's outputs are not those of the op.
+        """
+        made = self.cluster.compile(*self.parse(key))
+        if made is not None:
+            given = tuple(dtype.as_datatype_enum for dtype, _ in made.results)
+            if given != self.outputs:
+                raise ValueError(
+                    f"cluster {self.key}: compiled results have types {given}, the launch has {self.outputs}")
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class _Native:
+    publish: Callable[[int, int], None]
+    keep: tuple[Any, ...]
+
+
+_lock = threading.RLock()
+_clusters: dict[str, _Cluster] = {}
+_launches: list[_Launch] = []
+_launch_of: dict[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]], _Launch] = {}
+_loaded: _Native | None = None
+_on_refusal: list[Callable[[str, BaseException | None], None]] = []
+
+
+def ensure_registered() -> None:
+    """Registers the op and its kernel with TensorFlow, once per process.
+
+    Raises: TensorFlowMismatch  this TensorFlow lacks what that needs.
+    """
+    _native()
+
+
+def _native() -> _Native:
+    global _loaded
+    if _loaded is None:
+        with _lock:
+            if _loaded is None:
+                private.check(private.OP)
+                callbacks = (kernel.CREATE(_create), kernel.MISS(_miss), kernel.FALLBACK(_fall_back))
+                create, miss, fallback = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in callbacks)
+                compute, delete, publish = kernel.load(miss, fallback)
+                private.register_op(OP, ["args: Targs"], ["results: Tresults"], [
+                    "Targs: list(type) >= 0", "Tresults: list(type) >= 0", "cluster: string",
+                    "constants: list(int) >= 0 = []"])
+                private.register_kernel(OP, "CPU", create, compute, delete)
+                _loaded = _Native(publish, callbacks)
+    return _loaded
+
+
+def register_cluster(key: str, compile: Compile, fallback: Fallback) -> None:
+    """Makes a cluster known to launches that name `key`. The first registration of a key holds.
+
+    `compile` gets the dtype and dims of every input and the values of the constant ones; None or an exception
+    means that TensorFlow runs these shapes. `fallback` runs the cluster's original nodes on eager tensors.
+    """
+    ensure_registered()
+    with _lock:
+        _clusters.setdefault(key, _Cluster(compile, fallback))
+
+
+def is_registered(key: str) -> bool:
+    """Whether a cluster of that key is known."""
+    return key in _clusters
+
+
+def on_refusal(report: Callable[[str, BaseException | None], None]) -> None:
+    """Adds a function that is told of every key that does not compile: (cluster key, exception or None)."""
+    _on_refusal.append(report)
+
+
+def counters(key: str) -> Counters:
+    """What happened to a cluster so far. Raises: KeyError  unknown cluster."""
+    total = Counters()
+    for launch in tuple(_clusters[key].launches):
+        for entry in tuple(launch.entries.values()):
+            if entry.code:
+                total.compiles += 1
+                total.runs += entry.runs
+            else:
+                total.refused += 1
+                total.fallback_runs += entry.runs
+    return total
+
+
+def drop(key: str) -> None:
+    """From now on TensorFlow runs the keys of a cluster compiled so far. Raises: KeyError  unknown."""
+    for launch in tuple(_clusters[key].launches):
+        for entry in tuple(launch.entries.values()):
+            _native().publish(ctypes.addressof(entry) + kernel.Entry.code.offset, 0)
+
+
+def _check_types(dtypes: Iterable[tf.DType]) -> None:
+    for dtype in dtypes:
+        if dtype in _NOT_PLAIN:
+            raise TypeError(f"launch: {dtype.name} tensors cannot go into or out of compiled code")
+
+
+def prepare(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[tf.DType],
+            constants: Sequence[int] = ()) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
+    """A function that runs a cluster on a list of eager tensors at once; nothing is recorded on tapes.
+
+    Raises: TypeError  a type that is not plain; the function raises TensorFlow's errors.
+    """
+    ensure_registered()
+    private.check(private.EAGER)
+    _check_types((*input_dtypes, *output_dtypes))
+    attributes: tuple[Any, ...] = ("Targs", [d.as_datatype_enum for d in input_dtypes],
+                                   "Tresults", [d.as_datatype_enum for d in output_dtypes],
+                                   "cluster", key.encode())
+    if constants:
+        attributes += ("constants", list(constants))
+    run, error = private.eager_execute, private.ExecuteError
+    handle, count = private.eager_handle(), len(output_dtypes)
+
+    def launch(inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+        try:
+            return run(handle, None, OP, inputs, attributes, count)
+        except error as raised:
+            raise private.raised(raised) from None
+
+    return launch
+
+
+def node_def(name: str, key: str, inputs: Sequence[str], input_dtypes: Sequence[tf.DType],
+             output_dtypes: Sequence[tf.DType], constants: Sequence[int] = (),
+             device: str = "") -> tf.compat.v1.NodeDef:
+    """A launch as a node of a GraphDef; its name is `name` and a digest of the cluster's key.
+
+    `inputs` may end with control inputs.
+    Raises: TypeError  a type that is not plain.
+    """
+    _check_types((*input_dtypes, *output_dtypes))
+    name = f"{name}_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    node = tf.compat.v1.NodeDef(name=name, op=OP, device=device, input=inputs)
+    node.attr["Targs"].list.SetInParent()
+    node.attr["Targs"].list.type.extend(d.as_datatype_enum for d in input_dtypes)
+    node.attr["Tresults"].list.SetInParent()
+    node.attr["Tresults"].list.type.extend(d.as_datatype_enum for d in output_dtypes)
+    node.attr["cluster"].s = key.encode()
+    node.attr["constants"].list.SetInParent()
+    node.attr["constants"].list.i.extend(constants)
+    return node
+
+
+# -- called by the kernel; nothing may be raised out of these
+
+def _create(construction: int) -> int | None:
+    """State for a new kernel: the launch that the node's attributes name."""
+    try:
+        node = private.kernel_node(construction)
+        key = node.attr["cluster"].s.decode()
+        inputs, outputs = tuple(node.attr["Targs"].list.type), tuple(node.attr["Tresults"].list.type)
+        _check_types(map(tf.as_dtype, inputs + outputs))
+        constants = tuple(node.attr["constants"].list.i)
+        if any(not 0 <= c < len(inputs) for c in constants):
+            raise private.error_of(tf.errors.INVALID_ARGUMENT,
+                                   f"constants {constants} of {len(inputs)} inputs")
+        with _lock:
+            cluster = _clusters.get(key)
+            if cluster is None:
+                raise private.error_of(tf.errors.NOT_FOUND, f"no cluster {key!r} in this process")
+            found = _launch_of.get((key, inputs, outputs, constants))
+            if found is None:
+                found = _Launch(cluster, key, len(_launches), inputs, outputs, constants)
+                _launches.append(found)
+                cluster.launches.append(found)
+                _launch_of[key, inputs, outputs, constants] = found
+            return found.address
+    except BaseException as error:
+        private.fail_kernel(construction, error)
+        return None
+
+
+def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
+    """The entry for a key met for the first time; threads that meet it at the same time compile it once."""
+    launch, key = _launches[number], ctypes.string_at(key_at, key_bytes)
+    while True:
+        with launch.lock:
+            entry = launch.entries.get(key)
+            if entry is not None:
+                return ctypes.addressof(entry)
+            other = launch.compiling.get(key)
+            if other is None:
+                done = launch.compiling[key] = threading.Event()
+                break
+        other.wait()
+    made, failure = None, None
+    try:
+        with private.plain_eager():
+            made = launch.compile(key)
+    except BaseException as error:
+        failure = error
+    try:
+        if made is None:
+            for report in _on_refusal:
+                report(launch.key, failure)
+    finally:
+        address = launch.publish(key, hash_, made)
+        with launch.lock:
+            del launch.compiling[key]
+        done.set()
+    return address
+
+
+def _fall_back(number: int, kernel_context: int, tensors: int, status: int) -> None:
+    """Runs the cluster's original nodes in TensorFlow and hands their results to the kernel."""
+    launch = _launches[number]
+    try:
+        slots = (ctypes.c_void_p * len(launch.inputs)).from_address(tensors) if launch.inputs else ()
+        with private.plain_eager():
+            inputs = [private.tensor_of(slot) for slot in slots]
+            outputs = launch.cluster.fallback(inputs)
+            given = tuple(tensor.dtype.as_datatype_enum for tensor in outputs)
+            if given != launch.outputs:
+                raise ValueError(f"results have types {given}, the launch has {launch.outputs}")
+            for position, tensor in enumerate(outputs):
+                private.set_output(kernel_context, position, tensor)
+    except BaseException as error:
+        private.set_status(status, error, f"cluster {launch.key} in TensorFlow")

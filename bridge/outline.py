@@ -1,0 +1,208 @@
+"""Takes clusters out of a graph: each becomes one launch node, with reads of variables before and writes after it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ..compiler.options import DEFAULT_OPTIONS, Options
+from . import fallback, launch_op
+from .cluster import Cluster, from_function
+from .clustering import COPIED
+from .element_types import element_type
+from .graph import Graph, GraphNode, Tensor, from_graph_def, input_types, output_types
+from .translate.translator import Functions
+
+GraphDef = tf.compat.v1.GraphDef
+NodeDef = tf.compat.v1.NodeDef
+
+
+@dataclasses.dataclass
+class _Outlined:
+    """What replaces a cluster: the new nodes, and where its tensors and its control edges are found now."""
+
+    nodes: list[Any]
+    tensors: dict[Tensor, str]
+    ends: list[str]  # nodes after which all of the cluster has happened
+
+
+def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequence[Sequence[str]],
+            options: Options = DEFAULT_OPTIONS, preserved: Collection[str] = (),
+            content_type: Callable[[Graph, Tensor], int] | None = None) -> tuple[Any, list[Cluster]]:
+    """(the graph with a launch node in the place of every cluster, the clusters).
+
+    A cluster that turns out not to be one array function (a list crosses its edge, say) is left in place.
+    """
+    inside: dict[str, int] = {}
+    outlined: list[_Outlined | None] = []
+    made: list[Cluster] = []
+    for number, names in enumerate(clusters):
+        try:
+            cluster, replaced = _cluster(graph_def, graph, functions, names, options, preserved)
+        except (ValueError, NotImplementedError, TypeError):
+            outlined.append(None)
+            continue
+        outlined.append(replaced)
+        made.append(cluster)
+        inside.update(dict.fromkeys(names, number))
+    if not made:
+        return graph_def, []
+    result = GraphDef(versions=graph_def.versions, library=graph_def.library)
+    for definition in graph_def.node:
+        if definition.name not in inside:
+            result.node.append(_reconnected(definition, inside, outlined))
+    for one in outlined:
+        if one is not None:
+            result.node.extend(_reconnected(n, inside, outlined) for n in one.nodes)
+    return _without_unused(result, graph_def, preserved), made
+
+
+def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence[str], options: Options,
+             preserved: Collection[str]) -> tuple[Cluster, _Outlined]:
+    members = dict.fromkeys(names)
+    body = GraphDef(versions=graph_def.versions, library=graph_def.library)
+    sources: dict[Tensor, str] = {}  # tensors from outside: the argument that stands for them
+    variables: dict[Tensor, int] = {}  # among them, variables with their DataType
+    control: dict[str, None] = {}
+    copied: set[str] = set()
+    for name in names:
+        node = graph.nodes[name]
+        inputs = []
+        for tensor, type_ in zip(node.inputs, input_types(node), strict=True):
+            if tensor.node in members:
+                inputs.append(f"{tensor.node}:{tensor.index}")
+            elif graph.nodes[tensor.node].op in COPIED:
+                inputs.append(tensor.node)
+                copied.add(tensor.node)
+            else:
+                if tensor not in sources:
+                    sources[tensor] = f"tfbridge_arg_{len(sources)}"
+                    argument = body.node.add(name=sources[tensor], op="_Arg")
+                    argument.attr["T"].type, argument.attr["index"].i = type_, len(sources) - 1
+                if type_ == _RESOURCE:
+                    variables.setdefault(tensor, 0)
+                    if (content := _content_type(node)) is not None:
+                        variables[tensor] = content
+                inputs.append(sources[tensor])
+        for other in node.control:
+            if other in members:
+                inputs.append(f"^{other}")
+            else:
+                control[other] = None
+        definition = NodeDef(name=name, op=node.op, input=inputs, device=node.device)
+        for key, value in node.attrs.items():
+            definition.attr[key].CopyFrom(value)
+        body.node.append(definition)
+    for name in sorted(copied):
+        constant = body.node.add()
+        constant.CopyFrom(graph.nodes[name].definition)
+        del constant.input[:]
+    results = _results(graph, members, preserved)
+    for k, tensor in enumerate(results):
+        end = body.node.add(name=f"tfbridge_result_{k}", op="_Retval", input=[f"{tensor.node}:{tensor.index}"])
+        end.attr["T"].type = output_types(graph.nodes[tensor.node])[tensor.index]
+        end.attr["index"].i = k
+    if any(element_type(r.attr["T"].type) is None for r in body.node if r.op == "_Retval"):
+        raise ValueError("a value that is no array leaves the cluster")
+    parsed = from_graph_def(body)
+    prefix = names[0].replace("/", "_")
+    order = list(sources)
+    cluster = from_function(f"{prefix}.{len(names)}", parsed, functions, fallback.of_graph(body), options, None,
+                            {order.index(t): c for t, c in variables.items()})
+    return cluster, _launch_nodes(cluster, names[0], order, results, list(control), graph.nodes[names[0]].device)
+
+
+_RESOURCE = int(tf.resource.as_datatype_enum)
+
+
+def _content_type(node: GraphNode) -> int | None:
+    """DataType of the variable that a node reads or writes, where its attributes tell."""
+    for name in ("dtype", "T"):
+        if name in node.attrs and node.attrs[name].WhichOneof("value") == "type":
+            return int(node.attrs[name].type)
+    return None
+
+
+def _results(graph: Graph, members: Collection[str], preserved: Collection[str]) -> list[Tensor]:
+    """Tensors of the cluster that are read outside of it."""
+    found: dict[Tensor, None] = {}
+    for node in graph.nodes.values():
+        if node.name not in members:
+            found.update(dict.fromkeys(t for t in node.inputs if t.node in members))
+    found.update(dict.fromkeys(t for t in graph.results if t.node in members))
+    return list(found)
+
+
+def _launch_nodes(cluster: Cluster, prefix: str, order: Sequence[Tensor], results: Sequence[Tensor],
+                  control: Sequence[str], device: str) -> _Outlined:
+    """Reads of the variables, the launch, and writes of the variables that changed."""
+    name = f"{prefix}/tfbridge"
+    waits = [f"^{c}" for c in control]
+    nodes, inputs = [], []
+    for k in cluster.launch_arguments:
+        argument, tensor = cluster.arguments[k], order[k]
+        text = f"{tensor.node}:{tensor.index}"
+        if argument.is_variable:
+            read = NodeDef(name=f"{name}/read_{k}", op="ReadVariableOp", input=[text, *waits], device=device)
+            read.attr["dtype"].type = argument.data_type
+            nodes.append(read)
+            text = read.name
+        inputs.append(text)
+    cluster.register()
+    launch = launch_op.node_def(
+        f"{name}/launch", cluster.key, [*inputs, *waits],
+        [tf.as_dtype(cluster.arguments[k].data_type) for k in cluster.launch_arguments],
+        [tf.as_dtype(t) for t in cluster.result_types], cluster.launch_constants, device)
+    nodes.append(launch)
+    ends = [launch.name]
+    for at, k in enumerate(cluster.written):
+        tensor = order[k]
+        write = NodeDef(name=f"{name}/write_{k}", op="AssignVariableOp", device=device,
+                        input=[f"{tensor.node}:{tensor.index}", f"{launch.name}:{len(results) + at}"])
+        write.attr["dtype"].type = cluster.arguments[k].data_type
+        write.attr["validate_shape"].b = False
+        nodes.append(write)
+        ends.append(write.name)
+    return _Outlined(nodes, {t: f"{launch.name}:{k}" for k, t in enumerate(results)}, ends)
+
+
+def _reconnected(definition: Any, inside: dict[str, int], outlined: Sequence[_Outlined | None]) -> Any:
+    """A node whose inputs come from the launches where they came from clusters."""
+    if not any(_node_of(i) in inside for i in definition.input):
+        return definition
+    changed = NodeDef()
+    changed.CopyFrom(definition)
+    inputs: dict[str, None] = {}
+    data, control = [], inputs
+    for text in definition.input:
+        name = _node_of(text)
+        if name not in inside:
+            (control.setdefault(text) if text.startswith("^") else data.append(text))
+            continue
+        one = outlined[inside[name]]
+        assert one is not None
+        if text.startswith("^"):
+            control.update(dict.fromkeys(f"^{end}" for end in one.ends))
+        else:
+            _, _, index = text.partition(":")
+            data.append(one.tensors[Tensor(name, int(index or 0))])
+    changed.input[:] = [*data, *control]
+    return changed
+
+
+def _node_of(text: str) -> str:
+    return text.lstrip("^").partition(":")[0]
+
+
+def _without_unused(graph_def: Any, before: Any, preserved: Collection[str]) -> Any:
+    """The graph without constants that only clusters read, whose copies lie inside them."""
+    read = {_node_of(i) for node in graph_def.node for i in node.input}
+    was_read = {_node_of(i) for node in before.node for i in node.input}
+    kept = [n for n in graph_def.node if n.op not in COPIED or n.name in read or n.name in preserved
+            or n.name not in was_read]
+    result = GraphDef(versions=graph_def.versions, library=graph_def.library)
+    result.node.extend(kept)
+    return result

@@ -1,0 +1,537 @@
+"""Every private or mangled name of TensorFlow that tfbridge uses, wrapped and checked, in this one place.
+
+`check()` tells what this TensorFlow lacks. Nothing here runs at import besides loading TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2, function_pb2, op_def_pb2
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context, core, record
+from tensorflow.python.eager.polymorphic_function import function_type_utils, polymorphic_function
+from tensorflow.python.framework import errors_impl, op_def_registry, ops
+from tensorflow.python.ops import gradients_util
+
+_POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+_TEXT, _I64 = ctypes.c_char_p, ctypes.c_int64
+_FOLDER = os.path.dirname(tf.__file__)
+_FRAMEWORK, _CC = "libtensorflow_framework.so.2", "libtensorflow_cc.so.2"
+_PYWRAP = "python/lib_pywrap_tensorflow_common.so"
+
+OP, EAGER, PLUGIN, FALLBACK = "op", "eager", "plugin", "fallback"
+
+# What is lost where one of a feature's symbols is missing.
+FEATURES = {
+    OP: "the launch op cannot be registered: nothing is compiled",
+    EAGER: "the launch op cannot be called eagerly: the decorator goes through tf.function",
+    PLUGIN: "no graph pass: auto-clustering and jit_scope do nothing, the decorator still works",
+    FALLBACK: "clusters that do not compile cannot run in TensorFlow: nothing is clustered",
+}
+
+# (feature, library, symbol, result, parameters). A library loaded as PyDLL keeps the GIL during the call.
+_PLUGIN_SYMBOL = ("_ZN10tensorflow8grappler15InitGraphPluginE"
+                  "PFvP30TP_OptimizerRegistrationParamsP10TSL_StatusE")
+_SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
+    (OP, _FRAMEWORK, "TF_NewStatus", _POINTER, ()),
+    (OP, _FRAMEWORK, "TF_DeleteStatus", None, (_POINTER,)),
+    (OP, _FRAMEWORK, "TF_SetStatus", None, (_POINTER, _INT, _TEXT)),
+    (OP, _FRAMEWORK, "TF_GetCode", _INT, (_POINTER,)),
+    (OP, _FRAMEWORK, "TF_Message", _TEXT, (_POINTER,)),
+    (OP, _FRAMEWORK, "TF_NewOpDefinitionBuilder", _POINTER, (_TEXT,)),
+    (OP, _FRAMEWORK, "TF_OpDefinitionBuilderAddInput", None, (_POINTER, _TEXT)),
+    (OP, _FRAMEWORK, "TF_OpDefinitionBuilderAddOutput", None, (_POINTER, _TEXT)),
+    (OP, _FRAMEWORK, "TF_OpDefinitionBuilderAddAttr", None, (_POINTER, _TEXT)),
+    (OP, _FRAMEWORK, "TF_OpDefinitionBuilderSetShapeInferenceFunction", None, (_POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_ShapeInferenceContextSetUnknownShape", None, (_POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_OpDefinitionBuilderSetIsStateful", None, (_POINTER, ctypes.c_bool)),
+    (OP, _FRAMEWORK, "TF_RegisterOpDefinition", None, (_POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_NewKernelBuilder", _POINTER, (_TEXT, _TEXT, _POINTER, _POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_RegisterKernelBuilder", None, (_TEXT, _POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_OpKernelConstruction_GetNodeDef", _POINTER, (_POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_OpKernelConstruction_Failure", None, (_POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_OpKernelContext_Failure", None, (_POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_GetInput", None, (_POINTER, _INT, _POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_SetOutput", None, (_POINTER, _INT, _POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_AllocateOutput", _POINTER, (_POINTER, _INT, _INT, _POINTER, _INT, _SIZE, _POINTER)),
+    (OP, _FRAMEWORK, "TF_ForwardInputOrAllocateOutput", _POINTER,
+     (_POINTER, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_TensorData", _POINTER, (_POINTER,)),
+    (OP, _FRAMEWORK, "TF_TensorByteSize", _SIZE, (_POINTER,)),
+    (OP, _FRAMEWORK, "TF_NumDims", _INT, (_POINTER,)),
+    (OP, _FRAMEWORK, "TF_Dim", _I64, (_POINTER, _INT)),
+    (OP, _FRAMEWORK, "TF_DeleteTensor", None, (_POINTER,)),
+    (OP, _FRAMEWORK, "TF_DeleteBuffer", None, (_POINTER,)),
+    (PLUGIN, _CC, _PLUGIN_SYMBOL, _POINTER, (_POINTER, _POINTER)),
+    (PLUGIN, _CC, "TF_GetNodesToPreserveListSize", None, (_POINTER, _POINTER, _POINTER, _POINTER)),
+    (PLUGIN, _CC, "TF_GetNodesToPreserveList", None,
+     (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _SIZE, _POINTER)),
+    (PLUGIN, _CC, "TF_GetFetchNodesListSize", None, (_POINTER, _POINTER, _POINTER, _POINTER)),
+    (PLUGIN, _CC, "TF_GetFetchNodesList", None,
+     (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _SIZE, _POINTER)),
+    (FALLBACK, _CC, "TFE_NewTensorHandle", _POINTER, (_POINTER, _POINTER)),
+    (FALLBACK, _CC, "TFE_TensorHandleResolve", _POINTER, (_POINTER, _POINTER)),
+    (FALLBACK, _CC, "TFE_DeleteTensorHandle", None, (_POINTER,)),
+    (FALLBACK, _CC, "TFE_NewOp", _POINTER, (_POINTER, _TEXT, _POINTER)),
+    (FALLBACK, _CC, "TFE_DeleteOp", None, (_POINTER,)),
+    (FALLBACK, _CC, "TFE_OpSetDevice", None, (_POINTER, _TEXT, _POINTER)),
+    (FALLBACK, _CC, "TFE_OpSetAttrValueProto", None, (_POINTER, _TEXT, _TEXT, _SIZE, _POINTER)),
+    (FALLBACK, _CC, "TFE_OpAddInput", None, (_POINTER, _POINTER, _POINTER)),
+    (FALLBACK, _CC, "TFE_Execute", None, (_POINTER, _POINTER, _POINTER, _POINTER)),
+    (FALLBACK, _PYWRAP, "_Z21EagerTensorFromHandleP16TFE_TensorHandleb", ctypes.py_object,
+     (_POINTER, ctypes.c_bool)),
+    (FALLBACK, _PYWRAP, "_Z18EagerTensor_HandlePK7_object", _POINTER, (ctypes.py_object,)),
+)
+_PYTHON_NAMES: tuple[tuple[str, Any, str], ...] = (
+    (EAGER, pywrap_tfe, "TFE_Py_Execute"),
+    (EAGER, context.Context, "_handle"),
+    (EAGER, context.Context, "ensure_initialized"),
+    (EAGER, core, "_NotOkStatusException"),
+    (EAGER, core, "_status_to_exception"),
+    (FALLBACK, context, "eager_mode"),
+    (FALLBACK, record, "stop_recording"),
+    (OP, op_def_registry, "get"),
+)
+
+
+class TensorFlowMismatch(RuntimeError):
+    """This TensorFlow lacks a private name that a feature needs."""
+
+
+@functools.cache
+def _library(name: str) -> ctypes.CDLL:
+    path = os.path.join(_FOLDER, name)
+    return ctypes.PyDLL(path) if name == _PYWRAP else ctypes.CDLL(path)
+
+
+@functools.cache
+def _functions() -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """(functions by symbol, names missing by feature)."""
+    found: dict[str, Any] = {}
+    missing: dict[str, list[str]] = {}
+    for feature, library, symbol, result, parameters in _SYMBOLS:
+        try:
+            function = getattr(_library(library), symbol)
+        except (OSError, AttributeError):
+            missing.setdefault(feature, []).append(f"{symbol} in {library}")
+            continue
+        function.restype, function.argtypes = result, parameters
+        found[symbol] = function
+    for feature, owner, name in _PYTHON_NAMES:
+        if not hasattr(owner, name):
+            missing.setdefault(feature, []).append(f"{getattr(owner, '__name__', owner)}.{name}")
+    return found, {feature: tuple(names) for feature, names in missing.items()}
+
+
+def missing() -> dict[str, tuple[str, ...]]:
+    """Names that this TensorFlow lacks, by the feature of `FEATURES` that needs them."""
+    return _functions()[1]
+
+
+def check(*features: str) -> None:
+    """Verifies that this TensorFlow has what the features need (default: all features).
+
+    Raises: TensorFlowMismatch  names the version, what is missing and what is lost by it.
+    """
+    lines = [f"  {FEATURES[f]}; missing: {', '.join(names)}" for f, names in missing().items()
+             if not features or f in features]
+    if lines:
+        raise TensorFlowMismatch(f"TensorFlow {tf.__version__} at {_FOLDER} lacks names that tfbridge needs "
+                                 "(it is made for 2.21):\n" + "\n".join(lines))
+
+
+def function(symbol: str) -> Any:
+    """The ctypes function of a symbol in the table.
+
+    Raises: TensorFlowMismatch  this TensorFlow does not have it.
+    """
+    found = _functions()[0].get(symbol)
+    if found is None:
+        check()
+    return found
+
+
+def address(symbol: str) -> int:
+    """Address of a symbol in the table, for native code. Raises: TensorFlowMismatch."""
+    return ctypes.cast(function(symbol), _POINTER).value or 0
+
+
+# -- statuses
+
+def error_of(code: int, message: str) -> tf.errors.OpError:
+    """The exception that TensorFlow raises for a status code."""
+    return errors_impl.exception_type_from_error_code(code)(None, None, message)
+
+
+@contextlib.contextmanager
+def _status() -> Iterator[int]:
+    """A TF_Status for one or more calls. Raises: tf.errors.OpError  the calls left an error in it."""
+    status = function("TF_NewStatus")()
+    try:
+        yield status
+        code = function("TF_GetCode")(status)
+        if code:
+            raise error_of(code, function("TF_Message")(status).decode(errors="replace"))
+    finally:
+        function("TF_DeleteStatus")(status)
+
+
+def set_status(status: int, error: BaseException, what: str) -> None:
+    """Writes an exception into a TF_Status: TensorFlow's own errors as they are, others as INTERNAL."""
+    if isinstance(error, tf.errors.OpError):
+        code, message = int(error.error_code), error.message
+    else:
+        code, message = int(tf.errors.INTERNAL), f"{what}: {type(error).__name__}: {error}"
+    function("TF_SetStatus")(status, code, message.encode())
+
+
+# -- op and kernel registration
+
+def register_op(name: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Sequence[str]) -> None:
+    """Registers a stateful op whose output shapes are unknown. The strings are as in REGISTER_OP.
+
+    Raises: tf.errors.OpError  malformed, or there is an op of that name.
+    """
+    builder = function("TF_NewOpDefinitionBuilder")(name.encode())
+    for symbol, texts in (("TF_OpDefinitionBuilderAddInput", inputs),
+                          ("TF_OpDefinitionBuilderAddOutput", outputs),
+                          ("TF_OpDefinitionBuilderAddAttr", attributes)):
+        for text in texts:
+            function(symbol)(builder, text.encode())
+    function("TF_OpDefinitionBuilderSetShapeInferenceFunction")(
+        builder, address("TF_ShapeInferenceContextSetUnknownShape"))
+    function("TF_OpDefinitionBuilderSetIsStateful")(builder, True)
+    with _status() as status:
+        function("TF_RegisterOpDefinition")(builder, status)
+
+
+def register_kernel(op: str, device: str, create: int, compute: int, delete: int) -> None:
+    """Registers a kernel given by the addresses of its three C functions. Raises: tf.errors.OpError."""
+    builder = function("TF_NewKernelBuilder")(op.encode(), device.encode(), create, compute, delete)
+    with _status() as status:
+        function("TF_RegisterKernelBuilder")(op.encode(), builder, status)
+
+
+class _Buffer(ctypes.Structure):  # TF_Buffer
+    _fields_ = [("data", _POINTER), ("length", _SIZE), ("deallocator", _POINTER)]
+
+
+def kernel_node(construction: int) -> tf.compat.v1.NodeDef:
+    """The node for which a kernel is being created (argument of the kernel's create function)."""
+    with _status() as status:
+        buffer = function("TF_OpKernelConstruction_GetNodeDef")(construction, status)
+    try:
+        held = _Buffer.from_address(buffer)
+        return tf.compat.v1.NodeDef.FromString(ctypes.string_at(held.data, held.length))
+    finally:
+        function("TF_DeleteBuffer")(buffer)
+
+
+def fail_kernel(construction: int, error: BaseException) -> None:
+    """Makes the creation of a kernel fail with an exception's code and message."""
+    status = function("TF_NewStatus")()
+    set_status(status, error, "creating a kernel")
+    function("TF_OpKernelConstruction_Failure")(construction, status)
+    function("TF_DeleteStatus")(status)
+
+
+# -- eager execution
+
+def eager_handle() -> Any:
+    """The eager context's handle, as `eager_execute` wants it."""
+    eager = context.context()
+    eager.ensure_initialized()
+    return eager._handle
+
+
+# (handle, device, op, inputs, (name, value, ...), number of outputs) -> tensors; `raised` turns its errors.
+eager_execute: Callable[..., list[tf.Tensor]] = pywrap_tfe.TFE_Py_Execute
+ExecuteError: type[Exception] = core._NotOkStatusException
+
+
+def raised(error: Exception) -> Exception:
+    """TensorFlow's public exception for an `ExecuteError`."""
+    return core._status_to_exception(error)
+
+
+@contextlib.contextmanager
+def plain_eager() -> Iterator[None]:
+    """Eager mode on this thread whatever graph it was building, and nothing is recorded on tapes."""
+    with context.eager_mode(), record.stop_recording():
+        yield
+
+
+def tensor_of(tensor: int) -> tf.Tensor:
+    """An eager tensor that shares the memory of a TF_Tensor."""
+    with _status() as status:
+        handle = function("TFE_NewTensorHandle")(tensor, status)
+    return _tensor_of_handle(handle)
+
+
+def _tensor_of_handle(handle: int) -> tf.Tensor:
+    return function("_Z21EagerTensorFromHandleP16TFE_TensorHandleb")(handle, False)
+
+
+def _handle_of(tensor: tf.Tensor) -> int:
+    return function("_Z18EagerTensor_HandlePK7_object")(tensor)
+
+
+def set_output(kernel_context: int, number: int, tensor: tf.Tensor) -> None:
+    """Makes an eager tensor an output of a running kernel; memory is shared. Raises: tf.errors.OpError."""
+    with _status() as status:
+        resolved = function("TFE_TensorHandleResolve")(_handle_of(tensor), status)
+        if resolved:
+            function("TF_SetOutput")(kernel_context, number, resolved, status)
+            function("TF_DeleteTensor")(resolved)
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = _POINTER, (ctypes.py_object, _TEXT)
+
+
+def execute_node(op: str, attributes: Sequence[tuple[bytes, bytes]], inputs: Sequence[tf.Tensor],
+                 outputs: int) -> list[tf.Tensor]:
+    """Runs one op eagerly on this thread; attributes are (name, serialized AttrValue), inputs are flat.
+
+    Raises: tf.errors.OpError  the op's own error, or an unknown op, attribute or function.
+    """
+    with _status() as status:
+        failed, running = function("TF_GetCode"), None
+        handles, count = (_POINTER * max(outputs, 1))(), ctypes.c_int(outputs)
+        running = function("TFE_NewOp")(_capsule_pointer(eager_handle(), None), op.encode(), status)
+        if failed(status):
+            return []
+        try:
+            for name, value in attributes:
+                function("TFE_OpSetAttrValueProto")(running, name, value, len(value), status)
+            for tensor in inputs:
+                if not failed(status):
+                    function("TFE_OpAddInput")(running, _handle_of(tensor), status)
+            if not failed(status):
+                function("TFE_Execute")(running, handles, ctypes.byref(count), status)
+        finally:
+            function("TFE_DeleteOp")(running)
+        if failed(status):
+            return []
+    return [_tensor_of_handle(handle) for handle in handles[:count.value]]
+
+
+def op_definition(op: str) -> op_def_pb2.OpDef | None:
+    """The OpDef of a registered op, or None."""
+    return op_def_registry.get(op)
+
+
+def function_definition(name: str) -> function_pb2.FunctionDef | None:
+    """A function that is registered in the eager context, or None."""
+    eager = context.context()
+    return eager.get_function_def(name) if eager.has_function(name) else None
+
+
+def add_function(definition: function_pb2.FunctionDef) -> None:
+    """Registers a function in the eager context unless there is one of its name."""
+    eager = context.context()
+    if not eager.has_function(definition.signature.name):
+        eager.add_function_def(definition)
+
+
+# -- the grappler plug-in
+
+_CONFIG_NAMES = (
+    "disable_model_pruning", "implementation_selector", "function_optimization",
+    "common_subgraph_elimination", "arithmetic_optimization", "debug_stripper", "constant_folding",
+    "shape_optimization", "auto_mixed_precision", "auto_mixed_precision_onednn_bfloat16",
+    "auto_mixed_precision_mkl", "pin_to_host_optimization", "layout_optimizer", "remapping",
+    "loop_optimization", "dependency_optimization", "auto_parallel", "memory_optimization",
+    "scoped_allocator_optimization")
+_OFF = 1
+
+
+class _Configs(ctypes.Structure):  # TP_OptimizerConfigs; a switch is 0 default, 1 off, 2 on
+    _fields_ = [("struct_size", _SIZE), ("ext", _POINTER), *((name, ctypes.c_int) for name in _CONFIG_NAMES)]
+
+
+class _Optimizer(ctypes.Structure):  # TP_Optimizer
+    _fields_ = [("struct_size", _SIZE), ("ext", _POINTER), ("create", _POINTER), ("optimize", _POINTER),
+                ("destroy", _POINTER)]
+
+
+class _Registration(ctypes.Structure):  # TP_OptimizerRegistrationParams
+    _fields_ = [("struct_size", _SIZE), ("ext", _POINTER), ("major", ctypes.c_int32),
+                ("minor", ctypes.c_int32), ("patch", ctypes.c_int32), ("device_type", _TEXT),
+                ("configs", ctypes.POINTER(_Configs)),
+                ("optimizer", ctypes.POINTER(_Optimizer))]
+
+
+_keep: list[Any] = []  # callbacks that TensorFlow holds until the process ends
+_Release = ctypes.CFUNCTYPE(None, _POINTER, _SIZE)
+_Optimize = ctypes.CFUNCTYPE(None, _POINTER, ctypes.POINTER(_Buffer), _POINTER, ctypes.POINTER(_Buffer),
+                             _POINTER)
+
+
+def register_graph_optimizer(device: str, optimize: Callable[[bytes, int], bytes | None],
+                             turn_off: Sequence[str] = ()) -> None:
+    """Registers a graph optimizer for a device type, for the rest of the process.
+
+    `optimize` gets a serialized GraphDef and its grappler item's address, and returns the new one or None
+    for no change; it must not raise. `turn_off` names optimizers of TensorFlow to switch off with it.
+    Raises: TensorFlowMismatch; RuntimeError  TensorFlow refuses (one optimizer per device type).
+    """
+    check(PLUGIN)
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = _POINTER, [_SIZE], [_POINTER]
+    create = ctypes.CFUNCTYPE(_POINTER)(lambda: 1)
+    destroy = ctypes.CFUNCTYPE(None, _POINTER)(lambda _: None)
+    release = _Release(lambda data, _: libc.free(data))
+
+    def run(_: int, graph_in: Any, item: int, graph_out: Any, __: int) -> None:
+        given = ctypes.string_at(graph_in.contents.data, graph_in.contents.length)
+        made = optimize(given, item)
+        data = given if made is None else made
+        copy = libc.malloc(max(len(data), 1))
+        ctypes.memmove(copy, data, len(data))
+        out = graph_out.contents
+        out.data, out.length, out.deallocator = copy, len(data), ctypes.cast(release, _POINTER)
+
+    def fill(registration: Any, _: int) -> None:
+        r = registration.contents
+        r.struct_size, r.device_type = ctypes.sizeof(_Registration), device.encode()
+        r.configs.contents.struct_size = ctypes.sizeof(_Configs)
+        for name in turn_off:
+            setattr(r.configs.contents, name, _OFF)
+        o = r.optimizer.contents
+        o.struct_size = ctypes.sizeof(_Optimizer)
+        o.create, o.optimize, o.destroy = (ctypes.cast(f, _POINTER) for f in (create, run_callback, destroy))
+
+    run_callback = _Optimize(run)
+    fill_callback = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Registration), _POINTER)(fill)
+    _keep.extend((create, destroy, release, run_callback, fill_callback))
+    # absl::Status is returned through a hidden first argument: one word, 1 is OK.
+    result = ctypes.c_uint64(0)
+    function(_PLUGIN_SYMBOL)(ctypes.addressof(result), ctypes.cast(fill_callback, _POINTER))
+    if result.value != 1:
+        raise RuntimeError(f"TensorFlow {tf.__version__} refused the optimizer for {device}; only one can "
+                           "be registered for a device type")
+
+
+def _item_names(item: int, which: str) -> list[str]:
+    count, size = ctypes.c_int(), _SIZE()
+    with _status() as status:
+        function(f"TF_Get{which}ListSize")(
+            item, ctypes.byref(count), ctypes.byref(size), status)
+    if not count.value:
+        return []
+    values, lengths = (_POINTER * count.value)(), (_SIZE * count.value)()
+    storage = ctypes.create_string_buffer(max(size.value, 1))
+    with _status() as status:
+        function(f"TF_Get{which}List")(
+            item, values, lengths, count.value, storage, size.value, status)
+    return [ctypes.string_at(value, length).decode() for value, length in zip(values, lengths)]
+
+
+def nodes_to_preserve(item: int) -> list[str]:
+    """Names of the nodes that an optimizer must keep: feeds, fetches, init ops, ... of a grappler item."""
+    return _item_names(item, "NodesToPreserve")
+
+
+def fetch_nodes(item: int) -> list[str]:
+    """Names of the nodes that a grappler item fetches."""
+    return _item_names(item, "FetchNodes")
+
+
+def optimize_small_graphs() -> None:
+    """Lets the graph optimizers see graphs under four nodes too, in functions of the eager context."""
+    context.context().set_optimizer_experimental_options({"min_graph_nodes": -1})
+
+
+# -- tf.function
+
+def python_function(function: Any) -> Callable[..., Any]:
+    """The Python function behind a tf.function; a plain function as it is."""
+    return function.python_function if isinstance(function, polymorphic_function.Function) else function
+
+
+def function_like(function: Any, body: Callable[..., Any]) -> Any:
+    """A tf.function of `body`, with the signature and options of `function` where that is one."""
+    if not isinstance(function, polymorphic_function.Function):
+        return tf.function(body)
+    return tf.function(body, input_signature=function.input_signature, autograph=function._autograph,
+                       reduce_retracing=function._reduce_retracing)
+
+
+def may_call_directly() -> bool:
+    """Whether ops run at once and nothing is recorded: no graph, tape or accumulator is active."""
+    return context.executing_eagerly() and pywrap_tfe.TFE_Py_TapeSetIsEmpty()
+
+
+def tensor_key(tensor: Any) -> tuple[int, tuple[int, ...]]:
+    """dtype and dims of an eager tensor. Raises: AttributeError  it is something else."""
+    return tensor._datatype_enum(), tensor._shape_tuple()
+
+
+def flat_arguments(concrete: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The tensors that a concrete function takes, in its order, from the arguments of a Python call."""
+    type_ = concrete.function_type
+    bound = function_type_utils.canonicalize_function_inputs(args, kwargs, type_, type_.captures and None)
+    return list(type_.unpack_inputs(bound))
+
+
+def variable_type(graph: Any, inner: Any, captured: Any) -> int:
+    """DataType number of the content of a variable whose handle is captured by a function."""
+    for handle in (captured, inner):
+        data = getattr(handle, "_handle_data", None)
+        if data is not None and data.is_set and data.shape_and_type:
+            return int(data.shape_and_type[0].dtype)
+    return 0
+
+
+def read_variable(handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The value of a variable now, by its eager handle. Raises: tf.errors.OpError  uninitialized."""
+    try:
+        return eager_execute(context.context()._handle, None, "ReadVariableOp", [handle],
+                             ("dtype", dtype.as_datatype_enum), 1)[0]
+    except ExecuteError as error:
+        raise raised(error) from None
+
+
+def assign_variable(handle: tf.Tensor, value: tf.Tensor) -> None:
+    """Makes a tensor the value of a variable, by its eager handle; the memory is shared, not copied."""
+    try:
+        eager_execute(context.context()._handle, None, "AssignVariableOp", [handle, value],
+                      ("dtype", value._datatype_enum(), "validate_shape", False), 0)
+    except ExecuteError as error:
+        raise raised(error) from None
+
+
+# -- marks on nodes
+
+@contextlib.contextmanager
+def attribute_scope(name: str, value: bytes) -> Iterator[None]:
+    """Within, nodes made in the default graph have a string attribute. In eager mode: nothing."""
+    if context.executing_eagerly():
+        yield
+        return
+    with ops.get_default_graph()._attr_scope({name: attr_value_pb2.AttrValue(s=value)}):
+        yield
+
+
+@functools.cache
+def mark_gradients(name: str) -> None:
+    """From now on the nodes of an op's gradient have the attribute of that name that the op has."""
+    original = gradients_util._MaybeCompile
+
+    def marking(scope: str, op: Any, func: Any, grad_fn: Callable[[], Any]) -> Any:
+        try:
+            mark = op.get_attr(name)
+        except (ValueError, AttributeError):
+            return original(scope, op, func, grad_fn)
+        with attribute_scope(name, mark):
+            return original(scope, op, func, grad_fn)
+
+    gradients_util._MaybeCompile = marking

@@ -1,0 +1,436 @@
+"""Ops that make, move and reshape arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...compiler.builder import Operand
+from ...compiler.errors import ShapeError, UnsupportedError
+from ...compiler.shape import Shape
+from ...compiler.types import ElementType
+from .broadcasting import broadcast_dims, broadcast_to
+from .node import Node
+from .registry import translates
+from .values import Value
+
+_S64 = ElementType.S64
+
+
+def axis_of(axis: int, rank: int, op: str) -> int:
+    """An axis number, counted from the end when negative, as one from 0.
+
+    Raises: ShapeError  out of range.
+    """
+    if not -rank <= axis < max(rank, 1):
+        raise ShapeError(f"{op}: axis {axis} is out of range for rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+@translates("Const", "HostConst")
+def const(node: Node) -> Operand:
+    return node.b.constant(node.attr("value"))
+
+
+@translates("Shape", "ShapeN")
+def shape(node: Node) -> Sequence[Operand]:
+    type_ = node.attr("out_type")
+    return tuple(node.b.constant(np.array(node.shape(k)), type_) for k in range(len(node.inputs)))
+
+
+@translates("Size")
+def size(node: Node) -> Operand:
+    return node.b.constant(math.prod(node.shape(0)), node.attr("out_type"))
+
+
+@translates("Rank")
+def rank(node: Node) -> Operand:
+    return node.b.constant(len(node.shape(0)), ElementType.S32)
+
+
+@translates("Reshape", constants=("shape",))
+def reshape(node: Node) -> Operand:
+    wanted, have = list(node.integers("shape")), math.prod(node.shape(0))
+    if -1 in wanted:
+        rest = math.prod(d for d in wanted if d != -1)
+        wanted[wanted.index(-1)] = have // rest if rest else 0
+    if math.prod(wanted) != have:
+        raise ShapeError(f"Input to reshape is a tensor with {have} values, but the requested shape has "
+                         f"{math.prod(wanted)}")
+    return node.b.reshape(node[0], wanted)
+
+
+@translates("ExpandDims", constants=("dim",))
+def expand_dims(node: Node) -> Operand:
+    dims, axis = list(node.shape(0)), node.integers("dim")[0]
+    dims.insert(axis_of(axis, len(dims) + 1, node.op), 1)
+    return node.b.reshape(node[0], dims)
+
+
+@translates("Squeeze")
+def squeeze(node: Node) -> Operand:
+    dims = node.shape(0)
+    axes = {axis_of(a, len(dims), node.op) for a in node.attr("squeeze_dims") or []}
+    if any(dims[a] != 1 for a in axes):
+        raise ShapeError(f"Can not squeeze dim[{min(axes)}], expected a dimension of 1, got {list(dims)}")
+    return node.b.reshape(node[0], [d for a, d in enumerate(dims) if (a not in axes if axes else d != 1)])
+
+
+@translates("Transpose", "ConjugateTranspose", constants=("perm",))
+def transpose(node: Node) -> Operand:
+    order = [axis_of(a, len(node.shape(0)), node.op) for a in node.integers("perm")]
+    result = node.b.transpose(node[0], order)
+    return node.b.conj(result) if node.op == "ConjugateTranspose" and node.element_type(0).is_complex else result
+
+
+@translates("InvertPermutation", constants=("x",))
+def invert_permutation(node: Node) -> Operand:
+    return node.b.constant(np.argsort(node.constant(0)), node.element_type(0))
+
+
+@translates("BroadcastTo", constants=("shape",))
+def broadcast_to_shape(node: Node) -> Operand:
+    return broadcast_to(node.b, node[0], node.integers("shape"))
+
+
+@translates("BroadcastArgs", constants=("s0", "s1"))
+def broadcast_args(node: Node) -> Operand:
+    dims = broadcast_dims(node.integers(0), node.integers(1))
+    return node.b.constant(np.array(dims), node.element_type(0))
+
+
+@translates("BroadcastGradientArgs", constants=("s0", "s1"))
+def broadcast_gradient_args(node: Node) -> Sequence[Operand]:
+    """For each input the axes over which its gradient is summed."""
+    shapes = [node.integers(0), node.integers(1)]
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(s)) + s for s in shapes]
+    result = []
+    for k in range(2):
+        axes = [a for a in range(rank) if padded[k][a] == 1 and (padded[1 - k][a] != 1 or a < rank - len(shapes[k])
+                                                                 or padded[0][a] == padded[1][a] == 1)]
+        result.append(node.b.constant(np.array(axes), node.element_type(k)))
+    return tuple(result)
+
+
+@translates("ConcatV2", constants=("axis",))
+def concat(node: Node) -> Operand:
+    parts = node.list("values")
+    axis = axis_of(node.integers("axis")[0], len(node.b.get_shape(parts[0]).dims), node.op)
+    return node.b.concat_in_dim(parts, axis)
+
+
+@translates("Concat", constants=("concat_dim",))
+def concat_first(node: Node) -> Operand:
+    parts = node.list("values")
+    return node.b.concat_in_dim(parts, node.integers("concat_dim")[0])
+
+
+@translates("ConcatOffset", constants=("concat_dim", "shape"))
+def concat_offset(node: Node) -> Sequence[Operand]:
+    axis, offset, result = node.integers(0)[0], 0, []
+    for k in range(1, len(node.inputs)):
+        dims = node.integers(k)
+        result.append(node.b.constant(np.array([offset if a == axis % len(dims) else 0 for a in range(len(dims))]),
+                                      node.element_type(k)))
+        offset += dims[axis]
+    return tuple(result)
+
+
+@translates("Pack")
+def pack(node: Node) -> Operand:
+    parts = node.list("values")
+    dims = list(node.b.get_shape(parts[0]).dims)
+    axis = axis_of(node.attr("axis"), len(dims) + 1, node.op)
+    dims.insert(axis, 1)
+    return node.b.concat_in_dim([node.b.reshape(p, dims) for p in parts], axis)
+
+
+@translates("Unpack")
+def unpack(node: Node) -> Sequence[Operand]:
+    dims = list(node.shape(0))
+    axis = axis_of(node.attr("axis"), len(dims), node.op)
+    kept = dims[:axis] + dims[axis + 1:]
+    return tuple(node.b.reshape(node.b.slice_in_dim(node[0], k, k + 1, 1, axis), kept) for k in range(dims[axis]))
+
+
+@translates("Split", constants=("split_dim",))
+def split(node: Node) -> Sequence[Operand]:
+    count, dims = node.attr("num_split"), node.shape("value")
+    axis = axis_of(node.integers("split_dim")[0], len(dims), node.op)
+    if dims[axis] % count:
+        raise ShapeError(f"Split: {dims[axis]} elements of axis {axis} cannot be split into {count} equal parts")
+    return _cut(node, node["value"], [dims[axis] // count] * count, axis)
+
+
+@translates("SplitV", constants=("size_splits", "split_dim"))
+def split_v(node: Node) -> Sequence[Operand]:
+    dims, sizes = node.shape("value"), list(node.integers("size_splits"))
+    axis = axis_of(node.integers("split_dim")[0], len(dims), node.op)
+    if -1 in sizes:
+        sizes[sizes.index(-1)] = dims[axis] - sum(s for s in sizes if s != -1)
+    if sum(sizes) != dims[axis]:
+        raise ShapeError(f"SplitV: sizes {sizes} do not sum to the {dims[axis]} elements of axis {axis}")
+    return _cut(node, node["value"], sizes, axis)
+
+
+def _cut(node: Node, value: Operand, sizes: Sequence[int], axis: int) -> Sequence[Operand]:
+    ends = np.cumsum([0, *sizes]).tolist()
+    return tuple(node.b.slice_in_dim(value, ends[k], ends[k + 1], 1, axis) for k in range(len(sizes)))
+
+
+@translates("Slice", constants=("size",))
+def slice_(node: Node) -> Operand:
+    """A begin that is known only at run time is read there; the sizes fix the result's shape."""
+    dims, sizes = node.shape(0), list(node.integers("size"))
+    begin = node.constant_or_none("begin")
+    if begin is None:
+        if -1 in sizes:
+            begin = node.constant("begin")
+        else:
+            starts = node["begin"]
+            return node.b.dynamic_slice(node[0], [node.b.reshape(node.b.slice_in_dim(starts, k, k + 1, 1, 0), ())
+                                                  for k in range(len(dims))], sizes)
+    start = [int(v) for v in begin.ravel()]
+    sizes = [d - b if s == -1 else s for d, b, s in zip(dims, start, sizes)]
+    for axis, (d, b, s) in enumerate(zip(dims, start, sizes)):
+        if not 0 <= b <= d or not 0 <= s <= d - b:
+            raise ShapeError(f"Expected begin[{axis}] in [0, {d}] and size[{axis}] in [0, {d - b}], got {b} and {s}")
+    return node.b.slice(node[0], start, [b + s for b, s in zip(start, sizes)])
+
+
+def strided_slice_plan(node: Node, dims: Sequence[int], begin: Sequence[int], end: Sequence[int],
+                       strides: Sequence[int]) -> tuple[list[tuple[int, int, int]], list[int], list[int]]:
+    """((start, step, count) per axis, dims after slicing, dims of the result with new and without dropped axes)."""
+    masks = {name: node.attr(f"{name}_mask") or 0 for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    specs = len(begin)
+    ellipsis = next((k for k in range(specs) if masks["ellipsis"] >> k & 1), None)
+    used = sum(1 for k in range(specs) if k != ellipsis and not (masks["new_axis"] >> k & 1
+                                                                 and (ellipsis is None or k != ellipsis)))
+    axes: list[tuple[int, int, int]] = []
+    sliced: list[int] = []
+    final: list[int] = []
+    for k in range(specs):
+        if k == ellipsis:
+            for _ in range(len(dims) - used):
+                size_ = dims[len(axes)]
+                axes.append((0, 1, size_))
+                sliced.append(size_)
+                final.append(size_)
+            continue
+        if masks["new_axis"] >> k & 1:
+            final.append(1)
+            continue
+        if len(axes) >= len(dims):
+            raise ShapeError(f"Index out of range using input dim {len(axes)}; input has only {len(dims)} dims")
+        length, step = dims[len(axes)], strides[k]
+        if step == 0:
+            raise ShapeError(f"strides[{k}] must be non-zero")
+        if masks["shrink_axis"] >> k & 1:
+            index = begin[k] + length if begin[k] < 0 else begin[k]
+            if not 0 <= index < length:
+                raise ShapeError(f"slice index {begin[k]} of dimension {len(axes)} out of bounds.")
+            axes.append((index, 1, 1))
+            sliced.append(1)
+            continue
+        span = slice(None if masks["begin"] >> k & 1 else begin[k], None if masks["end"] >> k & 1 else end[k], step)
+        start, stop, _ = span.indices(length)
+        count = max(0, -(-(stop - start) // step) if step > 0 else -(-(start - stop) // -step))
+        axes.append((start, step, count))
+        sliced.append(count)
+        final.append(count)
+    for size_ in dims[len(axes):]:
+        axes.append((0, 1, size_))
+        sliced.append(size_)
+        final.append(size_)
+    return axes, sliced, final
+
+
+@translates("StridedSlice", constants=("strides",))
+def strided_slice(node: Node) -> Operand:
+    begin, end = node.constant_or_none("begin"), node.constant_or_none("end")
+    if begin is None or end is None:
+        return _dynamic_strided_slice(node)
+    axes, _, final = strided_slice_plan(node, node.shape(0), begin.tolist(), end.tolist(), node.integers("strides"))
+    return node.b.reshape(take_strided(node, node[0], axes), final)
+
+
+def take_strided(node: Node, operand: Operand, axes: Sequence[tuple[int, int, int]]) -> Operand:
+    """Elements start + step * i, i < count, along every axis; steps may be negative."""
+    low = [s if step > 0 else s + step * (count - 1) if count else 0 for s, step, count in axes]
+    high = [b + abs(step) * (count - 1) + 1 if count else b for b, (_, step, count) in zip(low, axes)]
+    result = node.b.slice(operand, low, high, [abs(step) for _, step, _ in axes])
+    backwards = [k for k, (_, step, _) in enumerate(axes) if step < 0]
+    return node.b.rev(result, backwards) if backwards else result
+
+
+def _dynamic_strided_slice(node: Node) -> Operand:
+    """Begins known at run time: compiled when they pick single elements (`x[i]`), whose result has a known shape."""
+    dims, strides = node.shape(0), node.integers("strides")
+    masks = {name: node.attr(f"{name}_mask") or 0 for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    specs = len(strides)
+    if masks["ellipsis"] or masks["new_axis"] or any(
+            not (masks["shrink_axis"] >> k & 1 or (masks["begin"] >> k & 1 and masks["end"] >> k & 1 and strides[k] == 1))
+            for k in range(specs)):
+        node.constant("begin")
+        node.constant("end")
+    b, begin = node.b, node["begin"]
+    zero = b.constant(0, node.element_type("begin"))
+    starts, sizes, final = [], list(dims), []
+    for axis, length in enumerate(dims):
+        if axis < specs and masks["shrink_axis"] >> axis & 1:
+            index = b.reshape(b.slice_in_dim(begin, axis, axis + 1, 1, 0), ())
+            starts.append(b.select(b.lt(index, zero), b.add(index, b.constant(length, node.element_type("begin"))), index))
+            sizes[axis] = 1
+        else:
+            starts.append(zero)
+            final.append(length)
+    return b.reshape(b.dynamic_slice(node[0], starts, sizes), final)
+
+
+@translates("StridedSliceGrad", constants=("shape", "begin", "end", "strides"))
+def strided_slice_grad(node: Node) -> Operand:
+    b, dims = node.b, node.integers("shape")
+    axes, sliced, _ = strided_slice_plan(node, dims, node.integers("begin"), node.integers("end"),
+                                         node.integers("strides"))
+    gradient = b.reshape(node["dy"], sliced)
+    backwards = [k for k, (_, step, _) in enumerate(axes) if step < 0]
+    if backwards:
+        gradient = b.rev(gradient, backwards)
+    low = [s if step > 0 else s + step * (count - 1) if count else 0 for s, step, count in axes]
+    inner = [abs(step) - 1 for _, step, _ in axes]
+    high = [d - l - ((count - 1) * (i + 1) + 1 if count else 0)
+            for d, l, i, (_, _, count) in zip(dims, low, inner, axes)]
+    return b.pad(gradient, b.constant(0, node.element_type("dy")), list(zip(low, high, inner)))
+
+
+@translates("Pad", "PadV2", constants=("paddings",))
+def pad(node: Node) -> Operand:
+    paddings = node.constant("paddings").tolist()
+    value = node["constant_values"] if node.op == "PadV2" else node.b.constant(0, node.element_type(0))
+    return node.b.pad(node[0], value, [(int(low), int(high), 0) for low, high in paddings])
+
+
+@translates("MirrorPad", constants=("paddings",))
+def mirror_pad(node: Node) -> Operand:
+    b, result = node.b, node[0]
+    skip = 1 if node.attr("mode") == "REFLECT" else 0
+    for axis, (low, high) in enumerate(node.constant("paddings").tolist()):
+        length = b.get_shape(result).dims[axis]
+        if max(low, high) > length - skip:
+            raise ShapeError(f"MirrorPad: paddings {low}, {high} of axis {axis} exceed its size {length}")
+        parts = [result]
+        if low:
+            parts.insert(0, b.rev(b.slice_in_dim(result, skip, skip + low, 1, axis), [axis]))
+        if high:
+            end = length - skip
+            parts.append(b.rev(b.slice_in_dim(result, end - high, end, 1, axis), [axis]))
+        result = b.concat_in_dim(parts, axis) if len(parts) > 1 else result
+    return result
+
+
+@translates("Tile", constants=("multiples",))
+def tile(node: Node) -> Operand:
+    b, dims, times = node.b, node.shape(0), node.integers("multiples")
+    if len(times) != len(dims):
+        raise ShapeError(f"Expected multiples argument to be a vector of length {len(dims)} but got length {len(times)}")
+    spread, kept = [], []
+    for count, length in zip(times, dims):
+        spread += [count, length]
+        kept.append(len(spread) - 1)
+    return b.reshape(b.broadcast_in_dim(node[0], spread, kept), [c * d for c, d in zip(times, dims)])
+
+
+@translates("Fill", constants=("dims",))
+def fill(node: Node) -> Operand:
+    return node.b.broadcast(node["value"], node.integers("dims"))
+
+
+@translates("ZerosLike", "OnesLike")
+def zeros_like(node: Node) -> Value:
+    value = node.inputs[0]
+    if not isinstance(value, Operand):
+        raise UnsupportedError(f"{node.op}: of a list")
+    shape_ = node.array_shape(0)
+    return node.b.broadcast(node.b.constant(0 if node.op == "ZerosLike" else 1, shape_.element_type), shape_.dims)
+
+
+@translates("Empty", constants=("shape",))
+def empty(node: Node) -> Operand:
+    return node.b.broadcast(node.b.constant(0, node.attr("dtype")), node.integers("shape"))
+
+
+@translates("Range", constants=("start", "limit", "delta"))
+def range_(node: Node) -> Operand:
+    start, limit, delta = (node.constant(k).item() for k in range(3))
+    if delta == 0:
+        raise ShapeError("Requires delta != 0: 0")
+    return node.b.constant(np.arange(start, limit, delta), node.element_type(0))
+
+
+@translates("LinSpace", constants=("num",))
+def lin_space(node: Node) -> Operand:
+    b, type_, count = node.b, node.element_type(0), node.integers("num")[0]
+    if count <= 0:
+        raise ShapeError(f"Requires num > 0: {count}")
+    if count == 1:
+        return b.reshape(node["start"], (1,))
+    steps = b.iota(Shape(type_, (count,)), 0)
+    step = b.div(b.sub(node["stop"], node["start"]), b.constant(count - 1, type_))
+    inner = b.add(b.broadcast(node["start"], (count,)), b.mul(steps, b.broadcast(step, (count,))))
+    last = b.eq(b.iota(Shape(_S64, (count,)), 0), b.broadcast(b.constant(count - 1, _S64), (count,)))
+    return b.select(last, b.broadcast(node["stop"], (count,)), inner)
+
+
+@translates("OneHot", constants=("depth",))
+def one_hot(node: Node) -> Operand:
+    b, depth, dims = node.b, node.integers("depth")[0], node.shape("indices")
+    axis = node.attr("axis")
+    axis = len(dims) if axis == -1 else axis
+    full = (*dims[:axis], depth, *dims[axis:])
+    places = b.broadcast_in_dim(b.iota(Shape(node.element_type("indices"), (depth,)), 0), full, [axis])
+    wanted = b.broadcast_in_dim(node["indices"], full, [k for k in range(len(full)) if k != axis])
+    return b.select(b.eq(places, wanted), b.broadcast(node["on_value"], full), b.broadcast(node["off_value"], full))
+
+
+@translates("ReverseV2", constants=("axis",))
+def reverse(node: Node) -> Operand:
+    axes = [axis_of(a, len(node.shape(0)), node.op) for a in node.integers("axis")]
+    return node.b.rev(node[0], axes)
+
+
+@translates("GatherV2", constants=("axis",))
+def gather_v2(node: Node) -> Operand:
+    axis = axis_of(node.integers("axis")[0], len(node.shape(0)), node.op)
+    return gather_axis(node, node["params"], node["indices"], axis, node.attr("batch_dims") or 0)
+
+
+@translates("Gather")
+def gather(node: Node) -> Operand:
+    return gather_axis(node, node["params"], node["indices"], 0, 0)
+
+
+def gather_axis(node: Node, params: Operand, indices: Operand, axis: int, batch_dims: int) -> Operand:
+    """params[batch..., outer..., indices[batch..., :], inner...]."""
+    b = node.b
+    dims, index_dims = b.get_shape(params).dims, b.get_shape(indices).dims
+    batch = batch_dims + len(index_dims) if batch_dims < 0 else batch_dims
+    sizes = [1 if a == axis or a < batch else d for a, d in enumerate(dims)]
+    new = len(index_dims) - batch
+    offset = [*range(batch, axis), *range(axis + new, len(dims) - 1 + new)]
+    return b.gather(params, indices, offset_dims=offset, collapsed_slice_dims=[axis], start_index_map=[axis],
+                    index_vector_dim=len(index_dims), slice_sizes=sizes, operand_batching_dims=list(range(batch)),
+                    start_indices_batching_dims=list(range(batch)))
+
+
+@translates("GatherNd")
+def gather_nd(node: Node) -> Operand:
+    b, dims, index_dims = node.b, node.shape("params"), node.shape("indices")
+    depth = index_dims[-1]
+    sizes = [1] * depth + list(dims[depth:])
+    outer = len(index_dims) - 1
+    return b.gather(node["params"], node["indices"], offset_dims=list(range(outer, outer + len(dims) - depth)),
+                    collapsed_slice_dims=list(range(depth)), start_index_map=list(range(depth)),
+                    index_vector_dim=outer, slice_sizes=sizes)

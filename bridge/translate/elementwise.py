@@ -1,0 +1,228 @@
+"""Elementwise ops: a row each for those that are one builder operation, a function for the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.types import COMPLEXES, FLOATS, INTEGERS, ElementType
+from .broadcasting import broadcast, broadcast_dims, broadcast_to
+from .node import Node
+from .registry import translates
+
+_B = ComputationBuilder
+_PRED = ElementType.PRED
+
+UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
+    "Abs": _B.abs, "ComplexAbs": _B.abs, "Neg": _B.neg, "Sign": _B.sign, "Ceil": _B.ceil, "Floor": _B.floor,
+    "Rint": _B.round_nearest_even, "Round": lambda b, x: x if _is_integer(b, x) else b.round_nearest_even(x),
+    "Exp": _B.exp, "Expm1": _B.expm1, "Log": _B.log, "Log1p": _B.log1p, "Sqrt": _B.sqrt, "Rsqrt": _B.rsqrt,
+    "Sin": _B.sin, "Cos": _B.cos, "Tan": _B.tan, "Tanh": _B.tanh, "Sigmoid": _B.logistic, "Erf": _B.erf,
+    "IsFinite": _B.is_finite, "LogicalNot": _B.not_, "Invert": _B.not_, "Conj": lambda b, x: _conj(b, x),
+    "Square": lambda b, x: b.mul(x, x), "Reciprocal": lambda b, x: b.div(_like(b, x, 1), x),
+    "Inv": lambda b, x: b.div(_like(b, x, 1), x),
+    "IsNan": lambda b, x: b.ne(x, x),
+    "IsInf": lambda b, x: b.eq(b.abs(x), _like(b, x, math.inf)),
+    "Relu": lambda b, x: b.max(x, _like(b, x, 0)),
+    "Relu6": lambda b, x: b.clamp(_like(b, x, 0), x, _like(b, x, 6)),
+    "Elu": lambda b, x: b.select(b.gt(x, _like(b, x, 0)), x, b.expm1(x)),
+    "Selu": lambda b, x: b.select(b.gt(x, _like(b, x, 0)), b.mul(x, _like(b, x, _SELU_SCALE)),
+                                  b.mul(b.expm1(x), _like(b, x, _SELU_SCALE * _SELU_ALPHA))),
+    "Softplus": lambda b, x: _softplus(b, x),
+    "Softsign": lambda b, x: b.div(x, b.add(b.abs(x), _like(b, x, 1))),
+    "Erfc": lambda b, x: b.sub(_like(b, x, 1), b.erf(x)),
+    "Identity": lambda b, x: x, "StopGradient": lambda b, x: x, "PreventGradient": lambda b, x: x,
+    "CheckNumerics": lambda b, x: x, "Snapshot": lambda b, x: x,
+}
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
+    "Add": _B.add, "AddV2": _B.add, "Sub": _B.sub, "Mul": _B.mul, "RealDiv": _B.div, "Pow": _B.pow,
+    "Maximum": _B.max, "Minimum": _B.min, "Atan2": _B.atan2, "Complex": _B.complex,
+    "LogicalAnd": _B.and_, "LogicalOr": _B.or_, "BitwiseAnd": _B.and_, "BitwiseOr": _B.or_, "BitwiseXor": _B.xor,
+    "LeftShift": _B.shift_left,
+    "RightShift": lambda b, x, y: (b.shift_right_arithmetic if b.get_shape(x).element_type.is_signed
+                                   else b.shift_right_logical)(x, y),
+    "Less": _B.lt, "LessEqual": _B.le, "Greater": _B.gt, "GreaterEqual": _B.ge,
+    "Equal": _B.eq, "NotEqual": _B.ne,
+    "Div": _B.div, "TruncateDiv": _B.div, "TruncateMod": _B.rem,
+    "FloorDiv": lambda b, x, y: _floor_div(b, x, y), "FloorMod": lambda b, x, y: _floor_mod(b, x, y),
+    "Mod": _B.rem,
+    "SquaredDifference": lambda b, x, y: _squared_difference(b, x, y),
+    "DivNoNan": lambda b, x, y: b.select(b.eq(y, _like(b, y, 0)), _like(b, x, 0), b.div(x, y)),
+    "MulNoNan": lambda b, x, y: b.select(b.eq(y, _like(b, y, 0)), _like(b, x, 0), b.mul(x, y)),
+    "Xdivy": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), _like(b, x, 0), b.div(x, y)),
+    "Xlogy": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), _like(b, x, 0), b.mul(x, b.log(y))),
+    "Xlog1py": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), _like(b, x, 0), b.mul(x, b.log1p(y))),
+}
+
+# Gradients that TensorFlow has as ops of their own: (gradient operands in the op's order) -> result.
+GRADIENTS: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
+    "ReluGrad": lambda b, dy, x: b.select(b.gt(x, _like(b, x, 0)), dy, _like(b, dy, 0)),
+    "Relu6Grad": lambda b, dy, x: b.select(
+        b.and_(b.gt(x, _like(b, x, 0)), b.lt(x, _like(b, x, 6))), dy, _like(b, dy, 0)),
+    "TanhGrad": lambda b, y, dy: b.mul(dy, b.sub(_like(b, y, 1), b.mul(y, y))),
+    "SigmoidGrad": lambda b, y, dy: b.mul(b.mul(dy, y), b.sub(_like(b, y, 1), y)),
+    "SqrtGrad": lambda b, y, dy: b.div(b.mul(dy, _like(b, y, 0.5)), y),
+    "RsqrtGrad": lambda b, y, dy: b.mul(b.mul(b.mul(b.mul(y, y), y), dy), _like(b, y, -0.5)),
+    "InvGrad": lambda b, y, dy: b.neg(b.mul(dy, b.mul(y, y))),
+    "ReciprocalGrad": lambda b, y, dy: b.neg(b.mul(dy, b.mul(y, y))),
+    "SoftplusGrad": lambda b, dy, x: b.mul(dy, b.logistic(x)),
+    "SoftsignGrad": lambda b, dy, x: b.div(dy, _square(b, b.add(_like(b, x, 1), b.abs(x)))),
+    "EluGrad": lambda b, dy, y: b.select(b.gt(y, _like(b, y, 0)), dy, b.mul(dy, b.add(y, _like(b, y, 1)))),
+    "SeluGrad": lambda b, dy, y: b.select(
+        b.gt(y, _like(b, y, 0)), b.mul(dy, _like(b, y, _SELU_SCALE)),
+        b.mul(dy, b.add(y, _like(b, y, _SELU_SCALE * _SELU_ALPHA)))),
+}
+
+
+def _like(b: ComputationBuilder, x: Operand, value: float) -> Operand:
+    """A constant of the operand's type and dims."""
+    shape = b.get_shape(x)
+    return b.broadcast(b.constant(np.asarray(value).astype(shape.element_type.dtype), shape.element_type), shape.dims)
+
+
+def _square(b: ComputationBuilder, x: Operand) -> Operand:
+    return b.mul(x, x)
+
+
+def _conj(b: ComputationBuilder, x: Operand) -> Operand:
+    return b.conj(x) if b.get_shape(x).element_type in COMPLEXES else x
+
+
+def _squared_difference(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
+    difference = b.sub(x, y)
+    return b.mul(difference, _conj(b, difference))
+
+
+def _is_integer(b: ComputationBuilder, x: Operand) -> bool:
+    return b.get_shape(x).element_type in INTEGERS
+
+
+def _softplus(b: ComputationBuilder, x: Operand) -> Operand:
+    """log(1 + exp(x)), without overflow: max(x, 0) + log1p(exp(-|x|))."""
+    return b.add(b.max(x, _like(b, x, 0)), b.log1p(b.exp(b.neg(b.abs(x)))))
+
+
+def _floor_div(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
+    type_ = b.get_shape(x).element_type
+    if type_.is_unsigned:
+        return b.div(x, y)
+    if type_ in FLOATS:
+        return b.floor(b.div(x, y))
+    quotient, zero = b.div(x, y), _like(b, x, 0)
+    inexact = b.ne(b.rem(x, y), zero)
+    negative = b.ne(b.lt(x, zero), b.lt(y, zero))
+    return b.select(b.and_(inexact, negative), b.sub(quotient, _like(b, x, 1)), quotient)
+
+
+def _floor_mod(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
+    remainder = b.rem(x, y)
+    if b.get_shape(x).element_type.is_unsigned:
+        return remainder
+    zero = _like(b, x, 0)
+    wrong = b.and_(b.ne(remainder, zero), b.ne(b.lt(remainder, zero), b.lt(y, zero)))
+    return b.select(wrong, b.add(remainder, y), remainder)
+
+
+@translates(*(op for op in UNARY if op not in ("Identity", "StopGradient", "Snapshot")))
+def unary(node: Node) -> Operand:
+    return UNARY[node.op](node.b, node[0])
+
+
+@translates("Identity", "StopGradient", "Snapshot", "_EagerConst")
+def identity(node: Node):  # noqa: ANN201  (any value, lists and variables too)
+    return node.inputs[0]
+
+
+@translates("IdentityN")
+def identity_n(node: Node):  # noqa: ANN201
+    return tuple(node.inputs)
+
+
+@translates("NoOp", "ControlTrigger")
+def nothing(node: Node) -> None:
+    return None
+
+
+@translates(*BINARY)
+def binary(node: Node) -> Operand:
+    x, y = broadcast(node.b, node[0], node[1])
+    return BINARY[node.op](node.b, x, y)
+
+
+@translates(*GRADIENTS)
+def gradient(node: Node) -> Operand:
+    x, y = broadcast(node.b, node[0], node[1])
+    return GRADIENTS[node.op](node.b, x, y)
+
+
+@translates("AddN")
+def add_n(node: Node) -> Operand:
+    terms = node.list("inputs")
+    total = terms[0]
+    for term in terms[1:]:
+        total = node.b.add(total, term)
+    return total
+
+
+@translates("AccumulateNV2")
+def accumulate(node: Node) -> Operand:
+    return add_n(node)
+
+
+@translates("LeakyRelu")
+def leaky_relu(node: Node) -> Operand:
+    x = node[0]
+    return node.b.select(node.b.gt(x, _like(node.b, x, 0)), x, node.b.mul(x, _like(node.b, x, node.attr("alpha"))))
+
+
+@translates("LeakyReluGrad")
+def leaky_relu_grad(node: Node) -> Operand:
+    dy, x = node[0], node[1]
+    slope = _like(node.b, dy, node.attr("alpha"))
+    return node.b.select(node.b.gt(x, _like(node.b, x, 0)), dy, node.b.mul(dy, slope))
+
+
+@translates("Cast")
+def cast(node: Node) -> Operand:
+    target = node.attr("DstT")
+    x = node[0]
+    if target is _PRED and node.element_type(0) in COMPLEXES:
+        return node.b.ne(x, _like(node.b, x, 0))
+    return node.b.convert_element_type(x, target)
+
+
+@translates("Bitcast")
+def bitcast(node: Node) -> Operand:
+    return node.b.bitcast_convert_type(node[0], node.attr("type"))
+
+
+@translates("Real", "Imag", "Angle")
+def complex_part(node: Node) -> Operand:
+    x = node[0]
+    if node.op == "Angle":
+        return node.b.atan2(node.b.imag(x), node.b.real(x))
+    return node.b.real(x) if node.op == "Real" else node.b.imag(x)
+
+
+@translates("ClipByValue")
+def clip_by_value(node: Node) -> Operand:
+    dims = node.shape(0)
+    low, high = (broadcast_to(node.b, node[k], dims) for k in (1, 2))
+    return node.b.clamp(low, node[0], high)
+
+
+@translates("Select", "SelectV2")
+def select(node: Node) -> Operand:
+    condition, x, y = node[0], node[1], node[2]
+    if node.op == "Select":  # a vector condition picks rows
+        dims = node.shape(1)
+        if len(node.shape(0)) == 1 and len(dims) > 1:
+            condition = node.b.broadcast_in_dim(condition, dims, (0,))
+        return node.b.select(broadcast_to(node.b, condition, dims), x, y)
+    dims = broadcast_dims(node.shape(0), node.shape(1), node.shape(2))
+    return node.b.select(*(broadcast_to(node.b, o, dims) for o in (condition, x, y)))

@@ -1,0 +1,130 @@
+"""Reductions, arg-reductions and scans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.ir import Computation
+from ...compiler.shape import Shape
+from ...compiler.types import ElementType
+from .arrays import axis_of
+from .node import Node
+from .registry import translates
+
+
+def reducer(b: ComputationBuilder, op: str, element_type: ElementType) -> Computation:
+    """The scalar computation x, y -> b.op(x, y)."""
+    inner = b.create_sub_builder(f"{op}_{element_type.value}")
+    x, y = (inner.parameter(k, Shape(element_type), name) for k, name in enumerate("xy"))
+    return inner.build(getattr(inner, op)(x, y))
+
+
+def initial(b: ComputationBuilder, op: str, element_type: ElementType) -> Operand:
+    """The value that `op` leaves unchanged."""
+    if op in ("max", "min"):
+        if element_type.is_float:
+            return b.constant(-np.inf if op == "max" else np.inf, element_type)
+        bits, signed = element_type.bits, element_type.is_signed
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        return b.constant(low if op == "max" else high, element_type)
+    return b.constant({"add": 0, "mul": 1, "and_": True, "or_": False}[op], element_type)
+
+
+def reduce(b: ComputationBuilder, operand: Operand, op: str, axes: Sequence[int], keep: bool = False) -> Operand:
+    """The reduction over axes; small floats are summed in f32."""
+    shape = b.get_shape(operand)
+    type_ = shape.element_type
+    wide = ElementType.F32 if op in ("add", "mul") and type_.is_float and type_.bits < 32 else type_
+    if wide is not type_:
+        operand = b.convert_element_type(operand, wide)
+    result = b.reduce([operand], [initial(b, op, wide)], reducer(b, op, wide), list(axes))
+    if wide is not type_:
+        result = b.convert_element_type(result, type_)
+    return b.reshape(result, [1 if a in axes else d for a, d in enumerate(shape.dims)]) if keep else result
+
+
+_OPS = {"Sum": "add", "Mean": "add", "Prod": "mul", "Max": "max", "Min": "min", "All": "and_", "Any": "or_"}
+
+
+@translates(*_OPS, constants=("reduction_indices",))
+def reduction(node: Node) -> Operand:
+    b, shape = node.b, node.array_shape(0)
+    axes = sorted({axis_of(a, shape.rank, node.op) for a in node.integers(1)})
+    keep = bool(node.attr("keep_dims"))
+    if node.op != "Mean":
+        return reduce(b, node[0], _OPS[node.op], axes, keep)
+    type_ = shape.element_type
+    small = type_.is_float and type_.bits < 32
+    operand = b.convert_element_type(node[0], ElementType.F32) if small else node[0]
+    total = reduce(b, operand, "add", axes, keep)
+    count = int(np.prod([shape.dims[a] for a in axes]))
+    result_shape = b.get_shape(total)
+    mean = b.div(total, b.broadcast(b.constant(count, result_shape.element_type), result_shape.dims))
+    return b.convert_element_type(mean, type_) if small else mean
+
+
+@translates("EuclideanNorm", constants=("reduction_indices",))
+def euclidean_norm(node: Node) -> Operand:
+    b, shape = node.b, node.array_shape(0)
+    axes = sorted({axis_of(a, shape.rank, node.op) for a in node.integers(1)})
+    squares = b.mul(node[0], b.conj(node[0]) if shape.element_type.is_complex else node[0])
+    return b.sqrt(reduce(b, squares, "add", axes, bool(node.attr("keep_dims"))))
+
+
+@translates("L2Loss")
+def l2_loss(node: Node) -> Operand:
+    b, shape = node.b, node.array_shape(0)
+    total = reduce(b, b.mul(node[0], node[0]), "add", range(shape.rank))
+    return b.mul(total, b.constant(0.5, shape.element_type))
+
+
+@translates("ArgMax", "ArgMin", constants=("dimension",))
+def arg_reduction(node: Node) -> Operand:
+    """The first index of the extreme value; NaN does not count as larger or smaller."""
+    b, shape = node.b, node.array_shape(0)
+    axis = axis_of(node.integers(1)[0], shape.rank, node.op)
+    type_, index_type = shape.element_type, node.attr("output_type")
+    operand = node[0]
+    if type_ is ElementType.PRED:
+        type_ = ElementType.S8
+        operand = b.convert_element_type(operand, type_)
+    op = "max" if node.op == "ArgMax" else "min"
+    places = b.broadcast_in_dim(b.iota(Shape(index_type, (shape.dims[axis],)), 0), shape.dims, [axis])
+    inner = b.create_sub_builder(f"arg_{op}")
+    value, place = inner.parameter(0, Shape(type_), "value"), inner.parameter(1, Shape(index_type), "place")
+    other, elsewhere = inner.parameter(2, Shape(type_), "other"), inner.parameter(3, Shape(index_type), "elsewhere")
+    beyond = (inner.gt if op == "max" else inner.lt)(value, other)
+    keep = inner.or_(beyond, inner.and_(inner.eq(value, other), inner.lt(place, elsewhere)))
+    step = inner.build(inner.tuple([inner.select(keep, value, other), inner.select(keep, place, elsewhere)]))
+    result = b.reduce([operand, places], [initial(b, op, type_), b.constant(0, index_type)], step, [axis])
+    return b.get_tuple_element(result, 1)
+
+
+@translates("Cumsum", "Cumprod", constants=("axis",))
+def cumulative(node: Node) -> Operand:
+    """A window that ends (or, in reverse, starts) at every element; exclusive leaves the element itself out."""
+    b, shape = node.b, node.array_shape(0)
+    if not shape.rank:
+        return node[0]
+    op = "add" if node.op == "Cumsum" else "mul"
+    axis = axis_of(node.integers("axis")[0], shape.rank, node.op)
+    length, operand = shape.dims[axis], node[0]
+    if not shape.elements:
+        return operand
+    type_ = shape.element_type
+    wide = ElementType.F32 if type_.is_float and type_.bits < 32 else type_
+    if wide is not type_:
+        operand = b.convert_element_type(operand, wide)
+    start = initial(b, op, wide)
+    if node.attr("exclusive"):
+        low, high = (-1, 1) if node.attr("reverse") else (1, -1)
+        operand = b.pad(operand, start, [(low, high, 0) if a == axis else (0, 0, 0) for a in range(shape.rank)])
+    ones = [1] * shape.rank
+    window = [length if a == axis else 1 for a in range(shape.rank)]
+    padding = [((0, length - 1) if node.attr("reverse") else (length - 1, 0)) if a == axis else (0, 0)
+               for a in range(shape.rank)]
+    result = b.reduce_window_with_general_padding(operand, start, reducer(b, op, wide), window, ones, ones, ones, padding)
+    return b.convert_element_type(result, type_) if wide is not type_ else result

@@ -1,0 +1,62 @@
+"""The registry of translations: one registration per TensorFlow op says all that the bridge must know of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...compiler.types import ElementType
+
+if TYPE_CHECKING:
+    from .node import Node
+
+Translate = Callable[["Node"], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """How an op is translated.
+
+    constants: names of input arguments whose values must be known when compiling (shapes, axes, paddings).
+    types: allowed element types by type attribute; an attribute that is not listed may be any array type.
+    function: `Node` in; the outputs: one value, or a sequence of them (None or () for an op without outputs).
+    stateful: the op reads or writes variables; it keeps its place among others on the same one.
+    refuse: tells from the node's attributes why it cannot be compiled; None when it can.
+    """
+
+    op: str
+    function: Translate
+    constants: tuple[str, ...] = ()
+    types: Mapping[str, frozenset[ElementType]] = dataclasses.field(default_factory=dict)
+    stateful: bool = False
+    refuse: Callable[[Any], str | None] | None = None
+
+
+TRANSLATIONS: dict[str, Translation] = {}
+
+
+def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, frozenset[ElementType]] | None = None,
+               stateful: bool = False, refuse: Callable[[Any], str | None] | None = None) -> Callable[[Translate], Translate]:
+    """Registers a function as the translation of these ops."""
+    def register(function: Translate) -> Translate:
+        for op in ops:
+            if op in TRANSLATIONS:
+                raise ValueError(f"{op} has two translations: {TRANSLATIONS[op].function.__module__} and "
+                                 f"{function.__module__}")
+            TRANSLATIONS[op] = Translation(op, function, tuple(constants), dict(types or {}), stateful, refuse)
+        return function
+
+    return register
+
+
+@functools.cache
+def translations() -> Mapping[str, Translation]:
+    """All translations: every module of this package is loaded at the first call."""
+    package = importlib.import_module(__package__ or "")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{__package__}.{module.name}")
+    return TRANSLATIONS

@@ -1,0 +1,130 @@
+"""TensorLists: the storage of TensorArrays and of the accumulators of a loop's gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import UnsupportedError
+from ...compiler.types import ElementType
+from .node import Node
+from .registry import translates
+from .values import TensorList
+
+_S32 = ElementType.S32
+
+
+def initialized(b: ComputationBuilder, values: TensorList, element_type: ElementType, dims: Sequence[int]) -> TensorList:
+    """The list with a buffer of zeros, now that its element shape is known."""
+    zeros = b.broadcast(b.constant(0, element_type), (values.capacity, *dims))
+    return TensorList(zeros, values.size, values.capacity)
+
+
+def _dims(node: Node, which: str) -> tuple[int, ...] | None:
+    """A constant element shape; None when it is not fully known."""
+    value = node.constant(which)
+    dims = tuple(int(v) for v in value.ravel())
+    return None if value.ndim == 0 or any(d < 0 for d in dims) else dims
+
+
+def _list(node: Node, element_type: ElementType | None, dims: tuple[int, ...] | None, capacity: int,
+          size: Operand) -> TensorList:
+    if element_type is None:
+        raise UnsupportedError(f"{node.op}: a list of elements that are no arrays")
+    made = TensorList(None, size, capacity)
+    return made if dims is None else initialized(node.b, made, element_type, dims)
+
+
+@translates("TensorListReserve", constants=("element_shape", "num_elements"))
+def reserve(node: Node) -> TensorList:
+    capacity = node.integers("num_elements")[0]
+    return _list(node, node.attr("element_dtype"), _dims(node, "element_shape"), capacity,
+                 node.b.constant(capacity, _S32))
+
+
+@translates("EmptyTensorList", constants=("element_shape", "max_num_elements"))
+def empty(node: Node) -> TensorList:
+    capacity = node.integers("max_num_elements")[0]
+    if capacity < 0:
+        raise UnsupportedError(f"{node.op}: a list that grows without a bound; give the loop maximum_iterations")
+    return _list(node, node.attr("element_dtype"), _dims(node, "element_shape"), capacity, node.b.constant(0, _S32))
+
+
+@translates("TensorListFromTensor", constants=("element_shape",))
+def from_tensor(node: Node) -> TensorList:
+    length = node.shape("tensor")[0]
+    return TensorList(node["tensor"], node.b.constant(length, _S32), length)
+
+
+def _starts(node: Node, index: Operand, rank: int) -> list[Operand]:
+    zero = node.b.constant(0, node.b.get_shape(index).element_type)
+    return [index] + [zero] * rank
+
+
+def _write(node: Node, values: TensorList, index: Operand, item: Operand) -> Operand:
+    """The buffer with an element written."""
+    shape = node.b.get_shape(item)
+    if values.buffer is None:
+        values = initialized(node.b, values, shape.element_type, shape.dims)
+    row = node.b.reshape(item, (1, *shape.dims))
+    return node.b.dynamic_update_slice(values.buffer, row, _starts(node, index, shape.rank))
+
+
+def _read(node: Node, values: TensorList, index: Operand) -> Operand:
+    if values.buffer is None:
+        raise UnsupportedError(f"{node.op}: a list is read before its element shape is known")
+    dims = node.b.get_shape(values.buffer).dims[1:]
+    row = node.b.dynamic_slice(values.buffer, _starts(node, index, len(dims)), (1, *dims))
+    return node.b.reshape(row, dims)
+
+
+@translates("TensorListSetItem")
+def set_item(node: Node) -> TensorList:
+    values = node.tensor_list("input_handle")
+    return TensorList(_write(node, values, node["index"], node["item"]), values.size, values.capacity)
+
+
+@translates("TensorListGetItem")
+def get_item(node: Node) -> Operand:
+    return _read(node, node.tensor_list("input_handle"), node["index"])
+
+
+@translates("TensorListPushBack")
+def push_back(node: Node) -> TensorList:
+    values = node.tensor_list("input_handle")
+    buffer = _write(node, values, values.size, node["tensor"])
+    return TensorList(buffer, node.b.add(values.size, node.b.constant(1, _S32)), values.capacity)
+
+
+@translates("TensorListPopBack")
+def pop_back(node: Node) -> tuple[TensorList, Operand]:
+    values = node.tensor_list("input_handle")
+    last = node.b.sub(values.size, node.b.constant(1, _S32))
+    return TensorList(values.buffer, last, values.capacity), _read(node, values, last)
+
+
+@translates("TensorListStack", constants=("element_shape",))
+def stack(node: Node) -> Operand:
+    values = node.tensor_list("input_handle")
+    if values.buffer is None:
+        dims = _dims(node, "element_shape")
+        if dims is None:
+            raise UnsupportedError(f"{node.op}: a list is stacked whose element shape is not known")
+        values = initialized(node.b, values, node.attr("element_dtype"), dims)
+    length = node.translator.constant_value(values.size)
+    if length is None or int(length) == values.capacity:
+        return values.buffer  # type: ignore[return-value]
+    return node.b.slice_in_dim(values.buffer, 0, int(length), 1, 0)
+
+
+@translates("TensorListLength")
+def length(node: Node) -> Operand:
+    return node.tensor_list("input_handle").size
+
+
+@translates("TensorListElementShape")
+def element_shape(node: Node) -> Operand:
+    values = node.tensor_list("input_handle")
+    if values.buffer is None:
+        raise UnsupportedError(f"{node.op}: the element shape is not known yet")
+    return node.b.constant(list(node.b.get_shape(values.buffer).dims[1:]), node.attr("shape_type"))

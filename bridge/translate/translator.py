@@ -1,0 +1,158 @@
+"""Translates a graph into a module, for concrete shapes of its arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import CompilerError, UnsupportedError
+from ...compiler.evaluator import evaluate_instruction
+from ...compiler.ir import Instruction, Module
+from ...compiler.shape import Shape
+from ..graph import Graph, GraphNode, Tensor, from_function_def
+from .node import Node
+from .registry import translations
+from .values import TensorList, Value, Variable
+
+_FOLD_ELEMENTS = 1 << 16  # larger values are no shapes, axes or paddings
+
+
+@dataclasses.dataclass
+class Functions:
+    """The functions of a library, read when first called."""
+
+    definitions: Mapping[str, Any]
+    read: dict[str, Graph] = dataclasses.field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Graph:
+        if name not in self.read:
+            if name not in self.definitions:
+                raise UnsupportedError(f"function {name} is not in the graph's library")
+            self.read[name] = from_function_def(self.definitions[name])
+        return self.read[name]
+
+
+class Translator:
+    """Translates graphs into one computation of `builder`.
+
+    `source` tells file and line of a node by its name, for errors and metadata.
+    """
+
+    def __init__(self, builder: ComputationBuilder, functions: Functions,
+                 source: Callable[[str], tuple[str, int]] | None = None) -> None:
+        self.builder = builder
+        self.functions = functions
+        self.source = source
+        self._known: dict[Instruction, np.ndarray | None] = {}
+
+    def child(self, name: str) -> Translator:
+        """A translator for a function that becomes a computation of its own (a loop's body, a branch)."""
+        return Translator(self.builder.create_sub_builder(name), self.functions, self.source)
+
+    def graph(self, graph: Graph, arguments: Sequence[Value]) -> list[Value]:
+        """Translates all nodes of a graph; returns its results.
+
+        Raises: UnsupportedError  a node cannot be translated; the message names it.
+        """
+        values: dict[Tensor, Value] = {Tensor(name, 0): value for name, value in zip(graph.arguments, arguments)}
+        for node in graph.nodes.values():
+            if node.op != "_Arg":
+                outputs = self.node(node, [values[t] for t in node.inputs])
+                for k, output in enumerate(outputs):
+                    values[Tensor(node.name, k)] = output
+        return [values[t] for t in graph.results]
+
+    def call(self, name: str, arguments: Sequence[Value]) -> list[Value]:
+        """Translates a library function in place."""
+        return self.graph(self.functions[name], arguments)
+
+    def node(self, node: GraphNode, inputs: list[Value]) -> Sequence[Value]:
+        """Translates one node; returns its outputs."""
+        translation = translations().get(node.op)
+        if translation is None:
+            if node.op in self.functions.definitions:
+                return self.call(node.op, inputs)
+            raise UnsupportedError(f"{node.op}: there is no translation of this op (node {node.name})")
+        file, line = self.source(node.name) if self.source else ("", 0)
+        try:
+            with self.builder.metadata(op_type=node.op, op_name=node.name, source_file=file, source_line=line):
+                result = translation.function(Node(self, node, inputs))
+        except CompilerError as error:
+            if "(node " in str(error):
+                raise
+            place = f", {file}:{line}" if file else ""
+            raise type(error)(f"{error} (node {node.name}, op {node.op}{place})") from error
+        if result is None:
+            return ()
+        return (result,) if isinstance(result, Operand | Variable | TensorList) else result
+
+    # -- values known when compiling
+    def constant_value(self, operand: Operand) -> np.ndarray | None:
+        """The value of an operand if it depends on constants alone and is small."""
+        return self._value(operand.instruction) if operand.instruction is not None else None
+
+    def _value(self, instruction: Instruction) -> np.ndarray | None:
+        known = self._known
+        stack = [instruction]
+        while stack:
+            current = stack[-1]
+            if current in known:
+                stack.pop()
+                continue
+            if current.opcode in ("parameter", "rng-bit-generator", "while") or not _small(current.shape):
+                known[current] = None
+            elif (missing := [o for o in current.operands if o not in known]):
+                stack.extend(missing)
+                continue
+            else:
+                operands = [known[o] for o in current.operands]
+                known[current] = None if any(o is None for o in operands) else evaluate_instruction(current, operands)
+            stack.pop()
+        return known[instruction]
+
+
+def _small(shape: Shape) -> bool:
+    return sum(s.elements for s in shape.leaves()) <= _FOLD_ELEMENTS
+
+
+def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None], constants: Mapping[int, np.ndarray],
+              variables: Mapping[int, str], name: str = "cluster",
+              source: Callable[[str], tuple[str, int]] | None = None) -> tuple[Module, list[int]]:
+    """The module of a graph for these argument shapes.
+
+    constants: values of arguments by number; these are no parameters. variables: names of the arguments that are
+    variables; their parameter is the value that they have at the start (none where the shape is None: the graph writes
+    the variable before it reads it). The module's results are the graph's, then the new values of the variables that it
+    writes; returned with it are the numbers of those arguments.
+    Raises: UnsupportedError  a node that cannot be translated, by name.
+    """
+    builder = ComputationBuilder(name)
+    builder.die_immediately_on_error = True
+    translator = Translator(builder, functions, source)
+    arguments: list[Value] = []
+    number = 0
+    for k, shape in enumerate(shapes):
+        value: Operand | None = None
+        if k in constants:
+            value = builder.constant(constants[k])
+        elif shape is not None:
+            value = builder.parameter(number, shape, f"arg{k}")
+            number += 1
+        if k in variables:
+            arguments.append(Variable(variables[k], value))
+        elif value is None:
+            raise UnsupportedError(f"argument {k} has no shape")
+        else:
+            arguments.append(value)
+    results = translator.graph(graph, arguments)
+    written = [k for k, a in enumerate(arguments) if isinstance(a, Variable) and a.written]
+    outputs = []
+    for value in [*results, *(arguments[k].value for k in written)]:  # type: ignore[union-attr]
+        if not isinstance(value, Operand):
+            raise UnsupportedError(f"a {type(value).__name__} leaves the cluster")
+        outputs.append(value)
+    return Module(name, builder.build(builder.tuple(outputs))), written

@@ -1,0 +1,65 @@
+"""What flows along the edges of a graph while it is translated: arrays, variables, tensor lists."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.shape import Shape
+
+
+@dataclasses.dataclass(eq=False)
+class Variable:
+    """A resource variable inside a cluster: the handle's value while translating.
+
+    `value` is its content now (None: not read yet and not written); `written` tells whether the cluster changed it.
+    """
+
+    name: str
+    value: Operand | None
+    written: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TensorList:
+    """A TensorList of elements of one shape: `buffer` is [capacity, *element dims], `size` an s32 scalar.
+
+    A list whose element shape is not known yet has no buffer; `capacity` holds its length till then.
+    """
+
+    buffer: Operand | None
+    size: Operand
+    capacity: int
+
+
+Value = Operand | Variable | TensorList
+
+
+def flatten(value: Value) -> list[Operand]:
+    """The arrays that a value consists of, for the state of a loop or a call.
+
+    Raises: ValueError  a variable without value or a list without element shape.
+    """
+    if isinstance(value, Operand):
+        return [value]
+    if isinstance(value, Variable):
+        if value.value is None:
+            raise ValueError(f"variable {value.name} is used before it has a value")
+        return [value.value]
+    if value.buffer is None:
+        raise ValueError("a tensor list of unknown element shape crosses a loop or a call")
+    return [value.buffer, value.size]
+
+
+def rebuild(like: Value, arrays: list[Operand]) -> Value:
+    """The value of the same kind as `like` made of these arrays (as many as `flatten(like)` gives)."""
+    if isinstance(like, Operand):
+        return arrays[0]
+    if isinstance(like, Variable):
+        return Variable(like.name, arrays[0], like.written)
+    return TensorList(arrays[0], arrays[1], like.capacity)
+
+
+def shapes(builder: ComputationBuilder, value: Value) -> list[Shape]:
+    """The shapes of `flatten(value)`."""
+    return [builder.get_shape(o) for o in flatten(value)]

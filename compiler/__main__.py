@@ -1,0 +1,109 @@
+"""Replays HLO text: `python -m tfbridge.compiler FILE.hlo`.
+
+Runs the module on random or given inputs and prints its results; with --print, the module after the passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from .errors import CompilerError
+from .hlo_text import parse_hlo
+from .ir import Module
+from .options import Options
+from .passes.pipeline import PASSES, Pass, Step, dump_step, run_pipeline, verify_step
+from .shape import Shape
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns the exit code: 0, or 1 with a message when the text does not parse, compile or run."""
+    parser = argparse.ArgumentParser(prog="python -m tfbridge.compiler", description=__doc__)
+    parser.add_argument("file", help="HLO text; - reads standard input")
+    parser.add_argument("--platform", default="cpu", help="cpu (default) or interpreter")
+    parser.add_argument("--passes", default=None, metavar="NAMES",
+                        help="passes to run, by name with commas between; none runs none; default: all")
+    parser.add_argument("--print", action="store_true", help="print the module after the passes and do not run it")
+    parser.add_argument("--dump", default="", metavar="DIR", help="write the module after each pass into DIR")
+    parser.add_argument("--inputs", default="", metavar="FILE.npz", help="parameters arg0, arg1, ...; default: random")
+    parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
+    parser.add_argument("--numerics", default="tf", choices=("tf", "fast", "reproducible"))
+    chosen = parser.parse_args(arguments)
+    try:
+        return _replay(chosen)
+    except (CompilerError, OSError) as error:
+        print(f"{chosen.file}: {error}", file=sys.stderr)
+        return 1
+
+
+def _replay(chosen: argparse.Namespace) -> int:
+    text = sys.stdin.read() if chosen.file == "-" else _read(chosen.file)
+    options = Options(numerics=chosen.numerics, dump_dir=chosen.dump)
+    module = parse_hlo(text)
+    dump = dump_step(chosen.dump) if chosen.dump else None
+
+    def observe(step: Step) -> None:
+        verify_step(step)
+        if dump is not None:
+            dump(step)
+
+    passes = _passes(chosen.passes)
+    if chosen.print:
+        print(run_pipeline(module, options, observe, passes), end="")
+        return 0
+    from .client import LocalClient
+    module = run_pipeline(module, options, observe, passes)
+    start = time.perf_counter()
+    executable = LocalClient(chosen.platform).compile(module, options)
+    compiled = time.perf_counter()
+    results = executable.execute(_inputs(module, chosen.inputs, chosen.seed))
+    done = time.perf_counter()
+    for number, result in enumerate(results):
+        print(f"result {number}: {result.dtype}{list(result.shape)}\n{result}")
+    print(f"compiled in {(compiled - start) * 1e3:.1f} ms, first run in {(done - compiled) * 1e3:.1f} ms",
+          file=sys.stderr)
+    return 0
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _passes(names: str | None) -> list[Pass]:
+    if names is None:
+        return list(PASSES)
+    known = {p.__name__: p for p in PASSES}
+    wanted = [n for n in names.split(",") if n and n != "none"]
+    for name in wanted:
+        if name not in known:
+            raise CompilerError(f"no pass is named {name!r}; there are {', '.join(known)}")
+    return [known[n] for n in wanted]
+
+
+def _inputs(module: Module, path: str, seed: int) -> list[np.ndarray]:
+    leaves = [leaf for shape in module.entry.parameter_shapes for leaf in shape.leaves()]
+    if path:
+        with np.load(path) as file:
+            return [file[f"arg{n}"].view(leaf.element_type.dtype) if file[f"arg{n}"].dtype.kind == "V"
+                    else file[f"arg{n}"] for n, leaf in enumerate(leaves)]
+    random = np.random.default_rng(seed)
+    return [random_array(leaf, random) for leaf in leaves]
+
+
+def random_array(shape: Shape, random: np.random.Generator) -> np.ndarray:
+    """Random elements: floats of a normal distribution, integers below 8, pred of both kinds."""
+    kind = shape.element_type
+    if kind.is_complex:
+        return (random.standard_normal(shape.dims) + 1j * random.standard_normal(shape.dims)).astype(kind.dtype)
+    if kind.is_float:
+        return np.asarray(random.standard_normal(shape.dims)).astype(kind.dtype)
+    return np.asarray(random.integers(0, 8 if kind.is_integer else 2, shape.dims)).astype(kind.dtype)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

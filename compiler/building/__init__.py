@@ -1,0 +1,1 @@
+"""The operations of ComputationBuilder, a family per file."""

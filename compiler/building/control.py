@@ -1,0 +1,91 @@
+"""Builder operations for tuples, control flow, calls, sorting and random bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir import Computation, Instruction
+from ..ops import Call, Compare, Conditional, Copy, GetTupleElement, Map, Parameter, RngBitGenerator, Sort, While
+from ..shape import Shape
+from .arrays import listed
+from .core import Dims, Operand, operation
+from .derived import DerivedOperations
+
+
+class ControlOperations(DerivedOperations):
+    """Tuples, control flow, calls."""
+
+    @operation
+    def tuple(self, elements: Sequence[Operand]) -> Operand:
+        """A tuple of the elements."""
+        return self.tuple_of(*elements)
+
+    @operation
+    def get_tuple_element(self, tuple_data: Operand, index: int) -> Operand:
+        """One element of a tuple."""
+        return self.apply(GetTupleElement(index), tuple_data)
+
+    @operation
+    def copy(self, operand: Operand) -> Operand:
+        """The same value."""
+        return self.apply(Copy(), operand)
+
+    @operation
+    def while_(self, condition: Computation | None, body: Computation | None, init: Operand) -> Operand:
+        """body applied again and again, from init, while condition holds."""
+        return self.apply(While(self.computation(condition), self.computation(body)), init)
+
+    @operation
+    def conditional(self, selector: Operand, *arguments: Any) -> Operand:
+        """`conditional(pred, true_operand, true_computation, false_operand, false_computation)`, or
+        `conditional(branch_index, branch_computations, branch_operands)`, which takes the last branch when the index
+        is out of range."""
+        if len(arguments) == 4:
+            on_true, true_computation, on_false, false_computation = arguments
+            branches, operands = (true_computation, false_computation), (on_true, on_false)
+        elif len(arguments) == 2:
+            branches, operands = arguments
+        else:
+            raise TypeError("conditional takes a predicate with two operands and computations, or a branch index with "
+                            f"computations and operands; got {len(arguments)} arguments after the selector")
+        op = Conditional(tuple(map(self.computation, branches)), by_index=len(arguments) == 2)
+        return self.apply(op, selector, *operands)
+
+    @operation
+    def call(self, computation: Computation | None, operands: Sequence[Operand]) -> Operand:
+        """The computation's value for these arguments."""
+        return self.apply(Call(self.computation(computation)), *operands)
+
+    @operation
+    def map(self, operands: Sequence[Operand], computation: Computation | None, dimensions: Dims | None = None) -> Operand:
+        """A scalar computation applied to every element."""
+        axes = tuple(range(self.shape_of(operands[0]).rank)) if dimensions is None else tuple(dimensions)
+        return self.apply(Map(axes, self.computation(computation)), *operands)
+
+    @operation
+    def sort(self, operands: Operand | Sequence[Operand], comparator: Computation | None = None, dimension: int = -1,
+             is_stable: bool = False) -> Operand:
+        """Operands sorted together along an axis (the last by default); ascending by the first one, in total order,
+        when there is no comparator."""
+        operands = listed(operands)
+        shapes = [self.shape_of(o) for o in operands]
+        axis = dimension + shapes[0].rank if dimension < 0 else dimension
+        compare = comparator if comparator is not None else _ascending(shapes)
+        return self.apply(Sort(axis, compare, is_stable), *operands)
+
+    @operation
+    def rng_bit_generator(self, algorithm: str, initial_state: Operand, shape: Shape) -> Operand:
+        """A tuple of the new state and random bits. algorithm: rng_philox, rng_three_fry or rng_default."""
+        return self.apply(RngBitGenerator(algorithm, shape), initial_state)
+
+
+def _ascending(shapes: Sequence[Shape]) -> Computation:
+    """Comparator over pairs of elements: less-than, in total order, of the first pair."""
+    scalars = [Shape(s.element_type) for s in shapes for _ in range(2)]
+    parameters = [Instruction(Parameter(i, s), (), s, f"p.{i}") for i, s in enumerate(scalars)]
+    op = Compare("LT", "TOTALORDER" if shapes[0].element_type.is_float else "")
+    root = Instruction(op, tuple(parameters[:2]), op.infer(scalars[:2]), "less")
+    return Computation("ascending", root, parameters)
+
+

@@ -1,0 +1,194 @@
+"""Indices as affine expressions: a constant plus multiples of atoms, with known bounds.
+
+An atom is a loop variable, an index read from data, or a quotient that did not simplify. Because every access is affine
+in the loop variables, it is known whether a vector load is contiguous, uniform or strided, and a reshape's divisions
+vanish where the loops follow its axes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+
+_serial = itertools.count()
+
+
+class Atom:
+    """An unknown of an affine expression, between `low` and `high` (inclusive).
+
+    `quotient` is (numerator, divisor) of an atom that is numerator // divisor. Compared by identity; `serial` orders
+    atoms by age.
+    """
+
+    __slots__ = ("high", "low", "name", "quotient", "serial")
+
+    def __init__(self, name: str, low: int, high: int, quotient: tuple[Affine, int] | None = None) -> None:
+        self.name, self.low, self.high, self.quotient = name, low, high, quotient
+        self.serial = next(_serial)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Affine:
+    """constant + sum of coefficient * atom, between `low` and `high` (inclusive).
+
+    The bounds may be tighter than the terms' own (a remainder's are). Equality is that of constant and terms.
+    """
+
+    constant: int
+    terms: tuple[tuple[Atom, int], ...] = ()
+    low: int = 0
+    high: int = 0
+
+    @staticmethod
+    def number(value: int) -> Affine:
+        """A constant."""
+        return Affine(value, (), value, value)
+
+    @staticmethod
+    def of(atom: Atom) -> Affine:
+        """An atom itself; a constant where it has one value only."""
+        if atom.low == atom.high:
+            return Affine.number(atom.low)
+        return Affine(0, ((atom, 1),), atom.low, atom.high)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Affine) and self.constant == other.constant and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash((self.constant, self.terms))
+
+    @property
+    def is_constant(self) -> bool:
+        """No atom in it."""
+        return not self.terms
+
+    def coefficient(self, atom: Atom) -> int:
+        """The factor of an atom."""
+        return next((c for a, c in self.terms if a is atom), 0)
+
+    def atoms(self) -> tuple[Atom, ...]:
+        """All atoms, those inside quotients too."""
+        found: dict[Atom, None] = {}
+        for atom, _ in self.terms:
+            found[atom] = None
+            if atom.quotient:
+                found.update(dict.fromkeys(atom.quotient[0].atoms()))
+        return tuple(found)
+
+    def replaced(self, values: Mapping[Atom, Affine]) -> Affine:
+        """The expression with atoms, none of them in quotients, replaced."""
+        total = Affine.number(self.constant)
+        for atom, c in self.terms:
+            total = total + values.get(atom, Affine.of(atom)) * c
+        return total
+
+    def __add__(self, other: Affine) -> Affine:
+        if not other.terms:
+            return Affine(self.constant + other.constant, self.terms, self.low + other.constant,
+                          self.high + other.constant)
+        if not self.terms:
+            return other + self
+        factors = dict(self.terms)
+        for atom, c in other.terms:
+            factors[atom] = factors.get(atom, 0) + c
+        return _made(self.constant + other.constant, factors, self.low + other.low, self.high + other.high)
+
+    def __mul__(self, factor: int) -> Affine:
+        if factor == 0:
+            return ZERO
+        low, high = sorted((self.low * factor, self.high * factor))
+        return Affine(self.constant * factor, tuple((a, c * factor) for a, c in self.terms), low, high)
+
+    def __sub__(self, other: Affine) -> Affine:
+        return self + other * -1
+
+    def __repr__(self) -> str:
+        listed = [f"{c}*{a}" for a, c in self.terms]
+        return " + ".join([*listed, str(self.constant)]) + f" in {self.low}..{self.high}"
+
+
+def _made(constant: int, factors: dict[Atom, int], low: int, high: int) -> Affine:
+    terms = tuple(sorted(((a, c) for a, c in factors.items() if c), key=lambda t: t[0].serial))
+    own_low = constant + sum(min(c * a.low, c * a.high) for a, c in terms)
+    own_high = constant + sum(max(c * a.low, c * a.high) for a, c in terms)
+    return Affine(constant, terms, max(low, own_low), min(high, own_high))
+
+
+ZERO = Affine.number(0)
+
+
+class Division:
+    """Floor division of affine expressions by constants; makes each quotient atom once.
+
+    `on_quotient(numerator, divisor)` is told of divisions that did not come out even.
+    """
+
+    def __init__(self, on_quotient: Callable[[Affine, int], None] | None = None) -> None:
+        self.quotients: dict[tuple[Affine, int], Atom] = {}
+        self.on_quotient = on_quotient
+
+    def divide(self, a: Affine, divisor: int) -> Affine:
+        """a // divisor, exact wherever a >= 0."""
+        if divisor == 1:
+            return a
+        whole, rest = _split(a, divisor)
+        if rest.low >= 0 and rest.high < divisor:
+            return whole
+        if rest.is_constant:
+            return whole + Affine.number(rest.constant // divisor)
+        if rest.constant == 0 and len(rest.terms) == 1 and rest.terms[0][1] == 1 and rest.terms[0][0].quotient:
+            numerator, inner = rest.terms[0][0].quotient
+            return whole + self.divide(numerator, inner * divisor)
+        key = (rest, divisor)
+        atom = self.quotients.get(key)
+        if atom is None:
+            if self.on_quotient:
+                self.on_quotient(rest, divisor)
+            atom = Atom(f"({rest})/{divisor}", rest.low // divisor, rest.high // divisor, key)
+            self.quotients[key] = atom
+        return whole + Affine.of(atom)
+
+    def remainder(self, a: Affine, divisor: int) -> Affine:
+        """a % divisor, exact wherever a >= 0."""
+        if divisor == 1:
+            return ZERO
+        _, rest = _split(a, divisor)
+        if rest.low >= 0 and rest.high < divisor:
+            return rest
+        left = rest - self.divide(rest, divisor) * divisor
+        return Affine(left.constant, left.terms, max(left.low, 0), min(left.high, divisor - 1)) if left.terms else left
+
+
+def _split(a: Affine, divisor: int) -> tuple[Affine, Affine]:
+    """(whole, rest) with a = whole * divisor + rest, where whole takes all terms that divide evenly."""
+    even = tuple((t, c // divisor) for t, c in a.terms if c % divisor == 0)
+    if not even:
+        shift = a.constant // divisor if a.is_constant else 0
+        return Affine.number(shift), a + Affine.number(-shift * divisor)
+    whole = _made(0, dict(even), -(1 << 62), 1 << 62)
+    rest = a - whole * divisor
+    rest = _made(rest.constant, dict(rest.terms), -(1 << 62), 1 << 62)
+    if rest.low >= divisor or rest.low < 0:
+        shift = rest.low // divisor
+        whole, rest = whole + Affine.number(shift), rest + Affine.number(-shift * divisor)
+    return whole, rest
+
+
+def true_range(a: Affine, atom: Atom) -> tuple[int, int, int, int] | None:
+    """For the condition a < 0: (always_low, always_high, never_low, never_high), half-open ranges of `atom`'s values in
+    which it holds, or fails, whatever the other atoms are. None where the condition does not depend on the atom."""
+    c = a.coefficient(atom)
+    if c == 0 or any(q.quotient and atom in q.quotient[0].atoms() for q, _ in a.terms):
+        return None
+    rest = _made(a.constant, {t: k for t, k in a.terms if t is not atom}, -(1 << 62), 1 << 62)
+    end = atom.high + 1
+    if c > 0:
+        return atom.low, min(end, max(atom.low, -(rest.high // c))), \
+            min(end, max(atom.low, -(rest.low // c))), end
+    # c < 0: holds from some value on.
+    return min(end, max(atom.low, rest.high // -c + 1)), end, \
+        atom.low, min(end, max(atom.low, rest.low // -c + 1))

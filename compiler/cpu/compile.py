@@ -1,0 +1,100 @@
+"""Compiles a module for a CPU: passes, schedule, memory plan, LLVM text, object."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import time
+
+from ...runtime import disk_cache, loader, statistics
+from ...runtime.artifact import Artifact, BufferSpec, KernelInfo
+from ..ir import Module
+from ..options import DEFAULT_OPTIONS, Options
+from ..passes.canonicalize_dots import canonicalize_dots
+from ..passes.eliminate_dead import eliminate_dead
+from ..passes.fuse import fuse
+from ..passes.pipeline import PASSES, run_pipeline
+from ..shape import Shape
+from .code_version import code_version
+from .emit_object import emit_assembly, emit_object
+from .entry import emit_entry
+from .libraries import library_object
+from .llvm_text import ModuleText
+from .schedule import Schedule, launches, plan_memory, schedule_module
+from .target import Target, host
+
+ENTRY = "tfb_entry"
+CPU_PASSES = (*PASSES, canonicalize_dots, fuse, eliminate_dead)
+
+loader.provide_libraries(library_object)
+
+
+def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: Target | None = None,
+                   self_contained: bool = False, entry: str = ENTRY) -> Artifact:
+    """Compiles a module.
+
+    A `self_contained` object holds its constants and the library kernels it calls; it needs the C library.
+    Raises: UnsupportedError  an op without CPU code; ShapeError  the module is ill-formed.
+    """
+    target = target or host(options.threads or None)
+    text = ModuleText(target, embed_libraries=self_contained)
+    optimized = run_pipeline(module, options, passes=CPU_PASSES)
+    schedule = schedule_module(optimized, text, target, options)
+    plan_memory(schedule)
+    emit_entry(text, entry, schedule, self_contained, options.profile)
+    source = text.text()
+    if options.dump_dir:
+        _dump(options.dump_dir, module, optimized, schedule, source, target)
+    return Artifact(
+        object=emit_object(source, target), entry=entry,
+        parameters=tuple(map(_spec, schedule.arguments)), results=tuple(map(_spec, schedule.results)),
+        temp_bytes=schedule.temp_bytes, constants=b"" if self_contained else schedule.constants,
+        libraries=tuple(sorted(text.libraries)), threads=target.threads,
+        kernels=tuple(map(_info, launches(schedule.steps))))
+
+
+def load_module(module: Module, options: Options = DEFAULT_OPTIONS) -> Artifact:
+    """The artifact of a module for this machine: from the disk cache, or compiled now and stored there."""
+    target = host(options.threads or None)
+    name = fingerprint(module, options, target)
+    cache = disk_cache.default()
+    if not options.dump_dir and (artifact := cache.load(name)) is not None:
+        statistics.count("disk_hits")
+        return artifact
+    start = time.perf_counter()
+    artifact = dataclasses.replace(compile_module(module, options, target), fingerprint=name)
+    statistics.add_compile_seconds(time.perf_counter() - start)
+    statistics.count("compiles")
+    cache.store(artifact)
+    return artifact
+
+
+def fingerprint(module: Module, options: Options, target: Target) -> str:
+    """A name for everything that the compiled object depends on."""
+    parts = (str(module), repr(options), repr(target), code_version())
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
+
+
+def _spec(shape: Shape) -> BufferSpec:
+    return BufferSpec(shape.element_type.dtype.name, shape.dims, shape.bytes)
+
+
+def _info(launch) -> KernelInfo:  # noqa: ANN001
+    instruction, plan = launch.instruction, launch.plan
+    computation = getattr(instruction.op, "computation", None)
+    inner = computation.instructions if computation is not None else (instruction,)
+    names = dict.fromkeys(i.metadata.op_name or i.opcode for i in inner if i.opcode != "parameter")
+    return KernelInfo(plan.symbol, plan.flops, plan.bytes, plan.tasks, tuple(names))
+
+
+def _dump(directory: str, module: Module, optimized: Module, schedule: Schedule, source: str, target: Target) -> None:
+    """Writes every stage as a file of its own, numbered in order."""
+    os.makedirs(directory, exist_ok=True)
+    number = len({name.split("-")[0] for name in os.listdir(directory)})
+    stages = {"0-before.hlo": str(module), "1-optimized.hlo": str(optimized),
+              "2-schedule.txt": "\n".join(map(str, schedule.steps)), "3-module.ll": source,
+              "4-module.s": emit_assembly(source, target)}
+    for name, content in stages.items():
+        with open(os.path.join(directory, f"{number:04d}-{module.name}-{name}"), "w") as file:
+            file.write(content)

@@ -1,0 +1,56 @@
+"""Convolution: from an instruction to a kernel in a module."""
+
+from __future__ import annotations
+
+import math
+
+from ..ir import Instruction
+from ..ops import Convolution
+from ..shape import Shape
+from .convolution_problem import convolution_problem
+from .convolution_simple import write_simple_convolution
+from .kernel_plan import KernelPlan
+from .llvm_text import ModuleText
+from .target import Target
+
+CLOCK_GHZ = 3.0  # assumed for estimates of time
+TASK_US = 20.0
+
+
+def convolution_view(product: Instruction) -> tuple[int, int, int]:
+    """The result as [batch, rows, columns], whole axes each, as the epilogue sees it.
+
+    With the features last, everything else is rows; with the spatial axes last, they are the columns.
+    """
+    op, dims = product.op, product.shape.dims
+    assert isinstance(op, Convolution)
+    last = len(dims) - 1
+    if op.dims.output_batch == 0 and op.dims.output_feature == 1 and last > 1:
+        return dims[0], dims[1], math.prod(dims[2:])
+    return 1, math.prod(dims[:last]), dims[last]
+
+
+def emit_convolution(module: ModuleText, target: Target, product: Instruction, raw: Shape,
+                     epilogue: str | None) -> KernelPlan:
+    """Writes the kernel of a convolution whose sums are stored as `raw`; its buffers are input, kernel, result, scratch.
+
+    `epilogue` names a function with EPILOGUE_PARAMETERS, called once for every part of the view when it is stored.
+    Raises: UnsupportedError  element types that no kernel computes.
+    """
+    op = product.op
+    assert isinstance(op, Convolution)
+    problem = convolution_problem(product, raw.element_type)
+    view = convolution_view(product)
+    names: list = [None] * raw.rank
+    names[op.dims.output_batch], names[op.dims.output_feature] = "batch", "feature"
+    for axis, number in zip(problem.axes, op.dims.output_spatial):
+        names[number] = axis
+    symbol = write_simple_convolution(module, target, problem, list(zip(raw.dims, names)), view, epilogue)
+    tasks = view[0] * view[1] if view[2] else 0
+    microseconds = problem.flops / (CLOCK_GHZ * 1e3)
+    grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
+    moved = sum(o.shape.bytes for o in product.operands) + raw.bytes
+    return KernelPlan(symbol, tasks, grain, tasks > 1 and microseconds > 2 * TASK_US, 0, problem.flops, moved)
+
+
+__all__ = ["convolution_view", "emit_convolution"]

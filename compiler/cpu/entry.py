@@ -1,0 +1,208 @@
+"""Writes the entry function of a schedule: `i32 entry(run_context, args, results, temp)`.
+
+The buffers' addresses are computed once per call into a table at the head of the temp arena, from a constant table of
+(base, offset); every launch is then a call with a pointer into that table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...runtime.context import OFFSETS
+from .llvm_text import Function, ModuleText, Value, constant, i64
+from .schedule import Branch, Buffer, Copy, Launch, Loop, Schedule, Step
+
+ENTRY_PARAMETERS = (("ptr", "context"), ("ptr", "args"), ("ptr", "results"), ("ptr", "temp"))
+_ALIGN = 64
+
+
+@dataclasses.dataclass
+class _Table:
+    """The address table: rows of (base, offset), one per buffer of a launch; bases are temp, constants, args, results."""
+
+    arguments: int
+    rows: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    single: dict[Buffer, int] = dataclasses.field(default_factory=dict)
+
+    def add(self, buffers: list[Buffer]) -> int:
+        """Adds rows for the buffers; returns the number of the first."""
+        self.rows.extend(map(self.row, buffers))
+        return len(self.rows) - len(buffers)
+
+    def row(self, buffer: Buffer) -> tuple[int, int]:
+        if buffer.space == "temporary":
+            return 0, buffer.offset
+        if buffer.space == "constant":
+            return 1, buffer.offset
+        return 2 + buffer.index + (self.arguments if buffer.space == "result" else 0), 0
+
+    def one(self, buffer: Buffer) -> int:
+        """The row of a single buffer."""
+        if buffer not in self.single:
+            self.single[buffer] = self.add([buffer])
+        return self.single[buffer]
+
+
+def emit_entry(text: ModuleText, name: str, schedule: Schedule, embed_constants: bool = False,
+               profile: bool = False) -> None:
+    """Writes the entry function `name` and what it needs; grows `schedule.temp_bytes` by the address table.
+
+    With `embed_constants` the constants lie in the object, else the run context has their address. With `profile`
+    each launch adds its calls and cycles to the run context's counters, numbered in the order of `launches()`.
+    """
+    table = _Table(len(schedule.arguments))
+    f = Function(text, name, ENTRY_PARAMETERS, "i32", linkage="")
+    writer = _Writer(text, f, table, schedule.temp_bytes, profile)
+    body: list[str] = []
+    with f.redirected(body):
+        f.start_block("steps")
+        writer.steps(schedule.steps)
+        f.ret(constant("i32", 0))
+    f.block = "entry"
+    _fill_table(text, f, table, schedule, embed_constants)
+    f.do("br label %steps")
+    f.lines.extend(body)
+    text.add(name, f.text())
+
+
+class _Writer:
+    def __init__(self, text: ModuleText, f: Function, table: _Table, table_offset: int, profile: bool) -> None:
+        self.text, self.f, self.table, self.profile = text, f, table, profile
+        self.table_offset = -(-table_offset // _ALIGN) * _ALIGN
+        self.launched = 0
+
+    def rows(self, first: int) -> Value:
+        """Address of a row of the address table."""
+        return self.f.offset(self.f["temp"], self.table_offset + 8 * first)
+
+    def address(self, buffer: Buffer) -> Value:
+        """A buffer's address."""
+        if buffer.space == "temporary":
+            return self.f.offset(self.f["temp"], buffer.offset)
+        return self.f.load("ptr", self.rows(self.table.one(buffer)), 8)
+
+    def steps(self, steps: list[Step]) -> None:
+        for step in steps:
+            match step:
+                case Launch():
+                    self.launch(step)
+                case Copy():
+                    self.f.call("memcpy", "ptr", [self.address(step.target), self.address(step.source),
+                                                  i64(step.source.bytes)])
+                case Loop():
+                    self.loop(step)
+                case Branch():
+                    self.branch(step)
+
+    def launch(self, step: Launch) -> None:
+        f, plan = self.f, step.plan
+        buffers = self.rows(self.table.add(step.buffers))
+        number, self.launched = self.launched, self.launched + 1
+        start = f.call("llvm.readcyclecounter", "i64", []) if self.profile else None
+        if plan.parallel and plan.tasks > plan.grain:
+            _define_parallel(self.text)
+            f.do(f"call void @tfb.parallel(ptr %context, ptr @{plan.symbol}, {buffers}, i64 {plan.tasks}, "
+                 f"i64 {max(1, plan.grain)})")
+        else:
+            f.do(f"call void @{plan.symbol}(ptr %context, {buffers}, i64 0, i64 {plan.tasks}, i64 0)")
+        if start is not None:
+            self.count(number, start)
+
+    def count(self, number: int, start: Value) -> None:
+        """Adds one call and the cycles since `start` to the counters of launch `number`, if there are counters."""
+        f = self.f
+        cycles = f.binary("sub", f.call("llvm.readcyclecounter", "i64", []), start)
+        counters = f.load("ptr", f.offset(f["context"], OFFSETS["profile"]), 8)
+
+        def add() -> None:
+            for k, amount in enumerate((i64(1), cycles)):
+                slot = f.offset(counters, 16 * number + 8 * k)
+                f.store(f.binary("add", f.load("i64", slot, 8), amount), slot, 8)
+
+        f.branch(f.compare("icmp ne", counters, Value("ptr", "null")), add)
+
+    def loop(self, step: Loop) -> None:
+        f = self.f
+        head, body, end = f.fresh("while"), f.fresh("body"), f.fresh("done")
+        f.do(f"br label %{head}")
+        f.start_block(head)
+        self.steps(step.condition)
+        test = f.compare("icmp ne", f.load("i8", self.address(step.test)), constant("i8", 0))
+        f.do(f"br {test}, label %{body}, label %{end}")
+        f.start_block(body)
+        self.steps(step.body)
+        f.do(f"br label %{head}")
+        f.start_block(end)
+
+    def branch(self, step: Branch) -> None:
+        f = self.f
+        labels = [f.fresh("case") for _ in step.branches]
+        end = f.fresh("end")
+        selector = self.address(step.selector)
+        if step.by_index:
+            arms = " ".join(f"i32 {k}, label %{label}" for k, label in enumerate(labels[:-1]))
+            f.do(f"switch {f.load('i32', selector, 4)}, label %{labels[-1]} [ {arms} ]")
+        else:
+            test = f.compare("icmp ne", f.load("i8", selector), constant("i8", 0))
+            f.do(f"br {test}, label %{labels[0]}, label %{labels[1]}")
+        for label, steps in zip(labels, step.branches):
+            f.start_block(label)
+            self.steps(steps)
+            f.do(f"br label %{end}")
+        f.start_block(end)
+
+
+def _fill_table(text: ModuleText, f: Function, table: _Table, schedule: Schedule, embed_constants: bool) -> None:
+    """Writes the code at the entry's head that computes the addresses of all rows."""
+    offset = -(-schedule.temp_bytes // _ALIGN) * _ALIGN
+    schedule.temp_bytes = offset + 8 * len(table.rows)
+    if not table.rows:
+        return
+    bases = 2 + len(schedule.arguments) + len(schedule.results)
+    base_table = f.stack_slot(f"[{bases} x ptr]")
+    f.store(f["temp"], base_table, 8)
+    if embed_constants and schedule.constants:
+        text.add_global("tfb.constants", f"internal constant [{len(schedule.constants)} x i8] "
+                                         f"c\"{_escaped(schedule.constants)}\", align {_ALIGN}")
+        constants = Value("ptr", "@tfb.constants")
+    else:
+        constants = f.load("ptr", f.offset(f["context"], OFFSETS["constants"]), 8)
+    f.store(constants, f.offset(base_table, 8), 8)
+    for source, count, at in ((f["args"], len(schedule.arguments), 2),
+                              (f["results"], len(schedule.results), 2 + len(schedule.arguments))):
+        if count:
+            f.call("memcpy", "ptr", [f.offset(base_table, 8 * at), source, i64(8 * count)])
+    rows = ", ".join(f"{{i64, i64}} {{i64 {base}, i64 {offset}}}" for base, offset in table.rows)
+    count = len(table.rows)
+    text.add_global("tfb.rows", f"internal constant [{count} x {{i64, i64}}] [{rows}]")
+    target = f.offset(f["temp"], offset)
+
+    def fill(i: Value, _: list[Value]) -> None:
+        row = f.offset(Value("ptr", "@tfb.rows"), i, "{i64, i64}")
+        base = f.load("ptr", f.offset(base_table, f.load("i64", row, 8), "ptr"), 8)
+        f.store(f.offset(base, f.load("i64", f.offset(row, 8), 8)), f.offset(target, i, "ptr"), 8)
+
+    f.loop(0, count, 1, fill)
+
+
+def _escaped(data: bytes) -> str:
+    return "".join(f"\\{byte:02X}" for byte in data)
+
+
+def _define_parallel(text: ModuleText) -> None:
+    """Defines `tfb.parallel`: runs a kernel on all its tasks, through the run context's pool if it has one."""
+    if text.has("tfb.parallel"):
+        return
+    f = Function(text, "tfb.parallel", (("ptr", "context"), ("ptr", "kernel"), ("ptr", "buffers"), ("i64", "tasks"),
+                                        ("i64", "grain")))
+    run = f.load("ptr", f.offset(f["context"], OFFSETS["parallel_for"]), 8)
+
+    def serial() -> None:
+        f.do("call void %kernel(ptr %context, ptr %buffers, i64 0, i64 %tasks, i64 0)")
+
+    def parallel() -> None:
+        f.do(f"call void {run.text}(ptr %context, ptr %kernel, ptr %buffers, i64 %tasks, i64 %grain)")
+
+    f.branch(f.compare("icmp eq", run, Value("ptr", "null")), serial, parallel)
+    f.ret()
+    text.add("tfb.parallel", f.text())

@@ -1,0 +1,361 @@
+"""Kernels of fused computations: loops over the outputs' axes, every element evaluated from the parameters.
+
+The outermost loops are the task dimension when the work is worth several threads. The innermost loop is vectorised
+unless the outputs are row reductions, whose own loops are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from ..ir import Computation, Instruction
+from ..ops import Parameter
+from ..options import Options
+from ..shape import Shape
+from ..types import ElementType
+from .access import Loops, Probe, choose_loops, split_points
+from .affine import Affine, Atom
+from .cost import is_expensive
+from .element_types import memory_type
+from .element_types import store as store_element
+from .elements import Elements, Index, Item, KeptRow, sum_products
+from .kernel_plan import KernelPlan
+from .llvm_text import Function, ModuleText, Value, i64
+from .loop_nest import LoopNest
+from .reduction import Reducer, reduce_together, reduced_dims
+from .target import Target
+
+KERNEL_PARAMETERS = (("ptr", "run_context"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid"))
+PARALLEL_NS = 25_000
+_GRAIN_NS = 12_000
+_MOST_TASKS = 128
+_ROW_BYTES = 128 << 10
+_REPEATED_ELEMENTS = 64
+
+
+def emit_fused(module: ModuleText, target: Target, computation: Computation, options: Options) -> KernelPlan:
+    """Writes the kernel of a fused computation: parameters in, the root (or, of a tuple, its parts) out.
+
+    Raises: UnsupportedError  an op in it has no code for its elements.
+    """
+    from .tile_kernel import TileKernel, transposed_loop  # it extends this file's class
+    roots = computation.root.operands if computation.root.opcode == "tuple" else (computation.root,)
+    kernel = FusionKernel(module, target, computation, list(roots))
+    if math.prod(kernel.dims) == 0:
+        f = Function(module, "SELF", KERNEL_PARAMETERS)
+        f.ret()
+        return KernelPlan(module.define("fusion", f), 0)
+    kernel.settle(choose_loops(kernel.dims, kernel.walk))
+    across = transposed_loop(kernel)
+    if across is not None:
+        kernel = TileKernel(kernel, across)
+    return kernel.emit()
+
+
+@dataclasses.dataclass
+class Output:
+    """A leaf of the outputs: the instruction, which of its results, its shape, its buffer's number and address."""
+
+    instruction: Instruction
+    result: int
+    shape: Shape
+    buffer: int
+    pointer: Value = Value("ptr", "null")
+
+
+class FusionKernel:
+    """The code of one fused computation: `emit` decides on loops and tasks; `level` and below write loops."""
+
+    def __init__(self, module: ModuleText, target: Target, computation: Computation, roots: list[Instruction]) -> None:
+        self.module, self.target, self.computation, self.roots = module, target, computation, roots
+        self.outputs: list[Output] = []
+        for root in roots:
+            for k, shape in enumerate(root.shape.leaves()):
+                number = len(computation.parameters) + len(self.outputs)
+                self.outputs.append(Output(root, k, shape, number))
+        self.dims = self.outputs[0].shape.dims
+        self.lanes = vector_lanes(computation, target)
+        self.task_loops, self.block, self.tasks = 0, 0, 1
+        self.kept: dict[Instruction, KeptRow] = {}
+        self.scratch_bytes = 0
+
+    # -- decisions
+    def emit(self) -> KernelPlan:
+        """Divides the work into tasks and writes the code; `settle` comes first."""
+        total = sum(o.shape.bytes for o in self.outputs) + sum(p.shape.bytes for p in self.computation.parameters)
+        elements = math.prod(self.dims)
+        nanoseconds = max(elements * self.probe.cost / self.lanes / 3.0, total / 20.0)
+        self.divide(nanoseconds)
+        self.keep_rows()
+        symbol = self._write()
+        parallel = self.tasks > 1
+        grain = max(1, math.ceil(self.tasks * _GRAIN_NS / max(nanoseconds, 1.0))) if parallel else 1
+        return KernelPlan(symbol, self.tasks, grain, parallel, self.scratch_bytes, elements * max(1, self.probe.cost),
+                          total, (), self.in_place())
+
+    def settle(self, loops: Loops) -> Probe:
+        """Takes these loops; returns what is read in them."""
+        self.loops = loops
+        atoms, probe = loops.atoms(), Probe()
+        self.walk(probe, loops.index([Affine.of(a) for a in atoms], probe.division))
+        self.probe, self.probe_atoms = probe, atoms
+        self.vectorised = self._is_vectorised()
+        return probe
+
+    def walk(self, probe: Probe, index: Index) -> None:
+        for output in self.outputs:
+            probe.visit(output.instruction, index)
+            probe.numbers.append(sum_products(index, output.shape.strides))
+
+    def _is_vectorised(self) -> bool:
+        """Whether the innermost loop is: not for tiny ones, and not where reductions below walk memory better."""
+        if not self.loops.extents or self.loops.extents[-1] < self.lanes:
+            return False
+        v = self.probe_atoms[-1]
+        inner = [(i, index) for i, index in self.probe.reductions if any(x.coefficient(v) for x in index)]
+        if not inner or not all(Reducer.of(i).kind for i, _ in inner):
+            return True
+        along = sum(x.address.coefficient(v) in (0, 1) for x in self.probe.loads)
+        return along * 2 >= len(self.probe.loads)
+
+    def divide(self, nanoseconds: float) -> None:
+        """Chooses the loops that become tasks (a prefix), and blocks of the vectorised loop when there are too few.
+
+        A reduction must not be repeated by every task: tasks are made of loops that all reductions' results run over.
+        """
+        if nanoseconds < PARALLEL_NS or not self.loops.extents:
+            return
+        outer = self.loops.extents[:-1] if self.vectorised else self.loops.extents
+        for k, extent in enumerate(outer):
+            if self.tasks >= _MOST_TASKS or not self._all_reduce_over(k):
+                break
+            self.tasks *= extent
+            self.task_loops += 1
+        last = len(self.loops.extents) - 1
+        if self.vectorised and self.task_loops == len(outer) and self.tasks < _MOST_TASKS // 2 \
+                and self._all_reduce_over(last):
+            pieces = _MOST_TASKS // self.tasks
+            step = 16 * self.lanes
+            block = max(step, math.ceil(self.loops.extents[last] / pieces / step) * step)
+            if block < self.loops.extents[last]:
+                self.block = block
+                self.tasks *= math.ceil(self.loops.extents[last] / block)
+
+    def _all_reduce_over(self, loop: int) -> bool:
+        return all(any(x.coefficient(self.probe_atoms[loop]) or self.probe_atoms[loop] in x.atoms() for x in index)
+                   for i, index in self.probe.reductions if math.prod(reduced_dims(i)) > _REPEATED_ELEMENTS)
+
+    # -- code
+    def _write(self) -> str:
+        f = Function(self.module, "SELF", KERNEL_PARAMETERS)
+        nest = self.start(f, range(len(self.computation.parameters)))
+        if self.tasks > 1:
+            task = Atom("task", 0, self.tasks - 1)
+            nest.loop(0, f["lo"], f["hi"], 1, task, lambda *_: self.task(Affine.of(task)))
+        else:
+            self.task(Affine.number(0))
+        nest.finish()
+        f.ret()
+        return self.module.define("fusion", f)
+
+    def start(self, f: Function, parameter_buffers: Sequence[int]) -> LoopNest:
+        """Opens the function's body: loads the addresses of the buffers."""
+        self.nest = LoopNest(f)
+        with self.nest.at(0):
+            pointers = [f.load("ptr", f.offset(f["buffers"], k, "ptr"), 8) for k in parameter_buffers]
+            for output in self.outputs:
+                output.pointer = f.load("ptr", f.offset(f["buffers"], output.buffer, "ptr"), 8)
+            if self.scratch_bytes:
+                scratch = f.load("ptr", f.offset(f["buffers"], len(pointers) + len(self.outputs), "ptr"), 8)
+                own = f.offset(scratch, f.mul(f["tid"], self.scratch_bytes))
+                for row in self.kept.values():
+                    row.pointer = f.offset(own, row.offset)
+        self.elements = Elements(self.nest, self.computation, pointers, self.kept)
+        return self.nest
+
+    def task(self, task: Affine) -> None:
+        """The code of one task."""
+        variables: list[Affine] = []
+        division = self.nest.division
+        blocks = math.ceil(self.loops.extents[-1] / self.block) if self.block else 1
+        outer = division.divide(task, blocks)
+        step = math.prod(self.loops.extents[:self.task_loops])
+        for extent in self.loops.extents[:self.task_loops]:
+            step //= extent
+            digit = division.divide(outer, step)
+            variables.append(division.remainder(digit, extent) if len(variables) else digit)
+        self.level(variables, division.remainder(task, blocks))
+
+    def keep_rows(self) -> None:
+        """Decides which values that are dear and read by several row loops are kept in scratch memory."""
+        row: Instruction | None = None
+        for instruction, index in self.probe.reductions:
+            if any(x.terms for x in index) or self.tasks == 1:
+                row = row or instruction
+        if row is None or row.opcode != "reduce" or not all(
+                i.opcode == "reduce" and i.op.dimensions == row.op.dimensions  # type: ignore[attr-defined]
+                and i.operands[0].shape.dims == row.operands[0].shape.dims for i, _ in self.probe.reductions):
+            return
+        axes = row.op.dimensions  # type: ignore[attr-defined]
+        dims = row.operands[0].shape.dims
+        strides = tuple(math.prod([dims[b] for b in axes if b > a]) if a in axes else 0 for a in range(len(dims)))
+        for instruction, count in self.probe.counts().items():
+            if count == 1 or not is_expensive(instruction) or instruction.shape.dims != dims:
+                continue
+            size = math.prod(reduced_dims(row)) * instruction.shape.element_type.item_bytes
+            if size <= _ROW_BYTES:
+                self.kept[instruction] = KeptRow(strides, self.scratch_bytes)
+                self.scratch_bytes += (size + 63) // 64 * 64
+
+    def level(self, variables: list[Affine], block: Affine) -> None:
+        depth, k = self.nest.depth, len(variables)
+        if k == len(self.loops.extents):
+            self.store(variables, 1, [0])
+            return
+        extent = self.loops.extents[k]
+        if k == len(self.loops.extents) - 1 and self.vectorised:
+            self._vector_loop(depth, variables, block)
+            return
+        atom = Atom(f"i{k}", 0, extent - 1)
+        self.nest.loop(depth, 0, extent, 1, atom, lambda *_: self.level([*variables, Affine.of(atom)], block))
+
+    def _unroll(self) -> int:
+        """Copies of the loop's body: hides latencies and the loop's own cost where the body is small."""
+        if self.probe.reductions:
+            deep = [i for i, index in self.probe.reductions
+                    if any(x.coefficient(self.probe_atoms[-1]) for x in index)]
+            if deep:
+                return 8 if len(deep) == 1 else 4
+        return 4 if self.probe.cost <= 6 else 2 if self.probe.cost <= 20 else 1
+
+    def _reduce_outside(self, variables: list[Affine]) -> None:
+        """Reductions that the innermost loop needs whole, in order: what they keep of the row is then there."""
+        known = dict(zip(self.probe_atoms, variables))
+        found = [(i, index) for i, index in self.probe.reductions if all(a in known for x in index for a in x.atoms())]
+        order = {i: k for k, i in enumerate(self.computation.instructions)}
+        for instruction, index in sorted(found, key=lambda r: order[r[0]]):
+            self.elements.results(instruction, tuple(x.replaced(known) for x in index), True)
+
+    def _vector_loop(self, depth: int, variables: list[Affine], block: Affine) -> None:
+        if self.kept:
+            self._reduce_outside(variables)
+        extent, lanes = self.loops.extents[-1], self.lanes
+        if self.block:
+            low, at = self.nest.scalar(block * self.block)
+            with self.nest.at(max(at, depth)) as f:
+                end = f.minimum(f.add(low, self.block), extent)
+            self.pieces(depth, variables, low, end, 0, extent)
+            return
+        starts = [0, *split_points(self.probe, self.probe_atoms[-1]), extent]
+        for start, end in zip(starts, starts[1:]):
+            self.pieces(depth, variables, start, end, start, end)
+
+    def pieces(self, depth: int, variables: list[Affine], low: Value | int, high: Value | int, least: int,
+                most: int) -> None:
+        """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and one by one."""
+        unroll = self._unroll()
+        while unroll > 1 and most - least < unroll * self.lanes:
+            unroll //= 2
+        for width, many in dict.fromkeys([(self.lanes, unroll), (self.lanes, 1), (1, 1)]):
+            step = width * many
+            if isinstance(low, int) and isinstance(high, int):
+                end: Value | int = low + (high - low) // step * step
+                if end == low:
+                    continue
+            elif step == 1 or (self.block and most % step == 0):
+                end = high
+            else:
+                with self.nest.at(depth) as f:
+                    length = f.sub(high, low)
+                    end = f.add(low, f.binary("and", i64(length), i64(-step)))
+            atom = Atom("v", least, max(most - 1, least + 1))
+
+            def body(_: Value, __: list[Value], atom: Atom = atom, width: int = width, many: int = many) -> None:
+                self.store([*variables, Affine.of(atom)], width, [u * width for u in range(many)])
+
+            self.nest.loop(depth, low, end, step, atom, body, (), width)
+            if end is high:
+                return
+            low = end
+
+    def store(self, variables: list[Affine], lanes: int, offsets: Sequence[int]) -> None:
+        """Evaluates all outputs at the variables (the last one moved by each offset), then stores them."""
+        indices = []
+        for offset in offsets:
+            moved = [*variables[:-1], variables[-1] + Affine.number(offset)] if variables else []
+            indices.append(self.loops.index(moved, self.nest.division))
+        if len(indices) > 1:
+            self._reduce_ahead(indices)
+        found: list[tuple[Output, Index, Item]] = []
+        for index in indices:
+            for output in self.outputs:
+                found.append((output, index, self._value(output, index)))
+        depth = self.nest.depth
+        for output, index, item in found:
+            t = output.shape.element_type
+            wide = self.elements.widen(item, lanes)
+            address = sum_products(index, output.shape.strides)
+            pointer, _ = self.nest.pointer(output.pointer, memory_type(t),
+                                           address * (2 if t.is_complex else 1))
+            with self.nest.at(depth) as f:
+                store_element(f, t, wide.element, pointer, lanes)
+
+    def _value(self, output: Output, index: Index) -> Item:
+        if output.instruction.shape.is_tuple:
+            return self.elements.results(output.instruction, index, True)[output.result]
+        return self.elements.value(output.instruction, index)
+
+    def _reduce_ahead(self, indices: list[Index]) -> None:
+        """Reductions of columns: all of the unrolled body's at once, so that one pass walks whole cache lines."""
+        probes = [Probe() for _ in indices]
+        for probe, index in zip(probes, indices):
+            probe.division = self.nest.division
+            self.walk(probe, index)
+        for together in zip(*(p.reductions for p in reversed(probes))):
+            together = together[::-1]
+            instruction = together[0][0]
+            index = together[0][1]
+            if not all(self.nest.knows(a) for x in index for a, _ in x.terms) \
+                    or not any(self.nest.varies(x) for x in index):
+                continue
+            results = reduce_together(self.elements, [instruction], [index for _, index in together])[0]
+            for (_, index), items in zip(together, results):
+                self.nest.keep(("results", instruction, index, True), max(i.depth for i in items), items)
+
+    def in_place(self) -> frozenset[tuple[int, int]]:
+        """(output, parameter) pairs that may share memory: the parameter is read at the output's index only."""
+        pairs = set()
+        index = self.loops.index([Affine.of(a) for a in self.probe_atoms], self.probe.division)
+        for k, output in enumerate(self.outputs):
+            address = sum_products(index, output.shape.strides)
+            for p in self.computation.parameters:
+                reads = [x for x in self.probe.loads if x.source is p]
+                if p.shape.bytes == output.shape.bytes and p.shape.elements == output.shape.elements and reads \
+                        and all(x.address == address for x in reads):
+                    assert isinstance(p.op, Parameter)
+                    pairs.add((k, p.op.number))
+        return frozenset(pairs)
+
+
+def vector_lanes(computation: Computation, target: Target) -> int:
+    """Lanes of the vectorised loop: a full register of the widest type that the computation mainly works in."""
+    bits = 8
+    for instruction in computation.instructions:
+        if not instruction.shape.is_array or (instruction.shape.is_scalar and computation.root.shape.rank):
+            continue
+        t = instruction.shape.element_type
+        if t.real is ElementType.F64:
+            bits = max(bits, 64)
+        elif t.is_float or t.is_complex or t.bits >= 32:
+            bits = max(bits, 32)
+        elif t is not ElementType.PRED:
+            bits = max(bits, t.bits)
+    types = {i.shape.element_type for i in computation.instructions if i.shape.is_array}
+    if bits == 32 and types <= {ElementType.S64, ElementType.U64, ElementType.PRED}:
+        bits = 64
+    return target.lanes(bits)
+
+
+__all__ = ["KERNEL_PARAMETERS", "Loops", "emit_fused", "vector_lanes"]

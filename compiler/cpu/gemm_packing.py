@@ -1,0 +1,271 @@
+"""Packing: A into contiguous rows, B into panels of NR columns, converting and transposing on the way.
+
+All strides are bytes and known at run time; the contiguous axis of the source, if any, is read in vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..types import ElementType
+from .element_types import memory_type
+from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_as, load_masked, zero
+from .llvm_text import Function, ModuleText, Value, i64
+from .target import Target
+
+PANELS_AT_ONCE = 4  # copied side by side when B is packed
+ROWS_AHEAD = 8  # how far packing prefetches, in rows of B
+_ROWS_TYPES = ["ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64"]
+
+
+def rows_name(element: ElementType, compute: str) -> str:
+    """The function that packs A."""
+    return f"tfb_rows_{element.value}_{compute}"
+
+
+def panels_name(element: ElementType, compute: str, vectors: int) -> str:
+    """The function that packs B."""
+    return f"tfb_panels_{element.value}_{compute}_{vectors}"
+
+
+def write_packing(
+    module: ModuleText, target: Target, element: ElementType, compute: str, vectors: int, linkage: str
+) -> None:
+    """Writes the packing functions for A and for B into a module."""
+    name, rows = panels_name(element, compute, vectors), rows_name(element, compute)
+    if not module.has(rows):
+        _rows(module, target, element, compute, rows, linkage)
+    if not module.has(name):
+        _panels(module, target, element, compute, vectors, name, rows, linkage)
+
+
+def declare_packing(module: ModuleText, element: ElementType, compute: str, vectors: int) -> None:
+    """Declares the packing functions for A and for B."""
+    module.declare(rows_name(element, compute), "void", _ROWS_TYPES)
+    module.declare(panels_name(element, compute, vectors), "void", ["ptr", "ptr", "i64", "i64", "i64", "i64"])
+
+
+def _rows(
+    module: ModuleText, target: Target, element: ElementType, compute: str, name: str, linkage: str
+) -> None:
+    """Copies a block to contiguous rows with conversion: D[r, w] = S[r, w], zero for width <= w < padded."""
+    type_, storage = COMPUTE_TYPES[compute], memory_type(element)
+    size, source_size = SIZES[type_], element.item_bytes
+    lanes = lanes_of(target, compute)
+    f = Function(
+        module,
+        name,
+        [
+            ("ptr", "S"),
+            ("ptr", "D"),
+            ("i64", "rows"),
+            ("i64", "width"),
+            ("i64", "row_stride"),
+            ("i64", "col_stride"),
+            ("i64", "ld"),
+            ("i64", "padded"),
+        ],
+        linkage=linkage,
+    )
+    rows, width, row_stride, col_stride, ld = f["rows"], f["width"], f["row_stride"], f["col_stride"], f["ld"]
+
+    def elements(r_low: Value | int, r_high: Value, w_low: Value | int, w_high: Value) -> None:
+        def row(r: Value, _: list[Value]) -> None:
+            s, d = f.offset(f["S"], f.mul(r, row_stride)), f.offset(f["D"], f.mul(r, ld))
+
+            def column(w: Value, _: list[Value]) -> None:
+                f.store(
+                    load_as(f, element, type_, f.offset(s, f.mul(w, col_stride)), 1),
+                    f.offset(d, w, type_),
+                    size,
+                )
+
+            f.loop(w_low, w_high, 1, column)
+
+        f.loop(r_low, r_high, 1, row)
+
+    def contiguous() -> None:
+        main = f.binary("and", width, i64(-lanes))
+
+        def row(r: Value, _: list[Value]) -> None:
+            s, d = f.offset(f["S"], f.mul(r, row_stride)), f.offset(f["D"], f.mul(r, ld))
+
+            def vector(w: Value, _: list[Value]) -> None:
+                f.store(
+                    load_as(f, element, type_, f.offset(s, w, storage), lanes), f.offset(d, w, type_), size
+                )
+
+            f.loop(0, main, lanes, vector)
+
+            def scalar(w: Value, _: list[Value]) -> None:
+                f.store(load_as(f, element, type_, f.offset(s, w, storage), 1), f.offset(d, w, type_), size)
+
+            f.loop(main, width, 1, scalar)
+
+        f.loop(0, rows, 1, row)
+
+    def transposed() -> None:
+        main_w, main_r = f.binary("and", width, i64(-lanes)), f.binary("and", rows, i64(-lanes))
+
+        def row_block(r: Value, _: list[Value]) -> None:
+            s, d = f.offset(f["S"], r, storage), f.offset(f["D"], f.mul(r, ld))
+
+            def block(w: Value, _: list[Value]) -> None:
+                at = f.offset(s, f.mul(w, col_stride))
+                columns = []
+                for _j in range(lanes):
+                    columns.append(load_as(f, element, type_, at, lanes))
+                    at = f.offset(at, col_stride)
+                to = f.offset(d, w, type_)
+                for vector in transpose(f, columns):
+                    f.store(vector, to, size)
+                    to = f.offset(to, ld)
+
+            f.loop(0, main_w, lanes, block)
+
+        f.loop(0, main_r, lanes, row_block)
+        elements(0, main_r, main_w, width)
+        elements(main_r, rows, 0, width)
+
+    def strided() -> None:
+        by_rows = f.compare("icmp eq", row_stride, i64(source_size))
+        f.branch(by_rows, transposed if lanes > 1 else everything, everything)
+
+    def everything() -> None:
+        elements(0, rows, 0, width)
+
+    f.branch(f.compare("icmp eq", col_stride, i64(source_size)), contiguous, strided)
+
+    def fill(r: Value, _: list[Value]) -> None:
+        d = f.offset(f["D"], f.mul(r, ld))
+        f.loop(width, f["padded"], 1, lambda w, _: f.store(zero(type_), f.offset(d, w, type_), size))
+
+    if_(f, f.compare("icmp slt", width, f["padded"]), lambda: f.loop(0, rows, 1, fill))
+    f.ret()
+    module.add(name, f.text())
+
+
+def transpose(f: Function, vectors: list[Value]) -> list[Value]:
+    """Transposes a square block of vectors in registers: log2(lanes) rounds of interleaving."""
+    lanes = len(vectors)
+    half = lanes // 2
+    low = "<" + ", ".join(f"i32 {j // 2 + (lanes if j % 2 else 0)}" for j in range(lanes)) + ">"
+    high = "<" + ", ".join(f"i32 {half + j // 2 + (lanes if j % 2 else 0)}" for j in range(lanes)) + ">"
+    rounds = lanes.bit_length() - 1
+    for _ in range(rounds):
+        mixed: list[Value] = []
+        for j in range(half):
+            a, b = vectors[j], vectors[j + half]
+            for mask in (low, high):
+                mixed.append(f.op(a.type, f"shufflevector {a}, {b}, <{lanes} x i32> {mask}"))
+        vectors = mixed
+    return vectors
+
+
+def _panels(
+    module: ModuleText,
+    target: Target,
+    element: ElementType,
+    compute: str,
+    vectors: int,
+    name: str,
+    rows_name: str,
+    linkage: str,
+) -> None:
+    """Packs kc x nc elements of B into panels of NR columns, the last one padded with zeros."""
+    type_, storage = COMPUTE_TYPES[compute], memory_type(element)
+    size, lanes = SIZES[type_], lanes_of(target, compute)
+    nr = vectors * lanes
+    f = Function(
+        module,
+        name,
+        [
+            ("ptr", "S"),
+            ("ptr", "D"),
+            ("i64", "kc"),
+            ("i64", "nc"),
+            ("i64", "k_stride"),
+            ("i64", "col_stride"),
+        ],
+        linkage=linkage,
+    )
+    kc, nc, k_stride, col_stride = f["kc"], f["nc"], f["k_stride"], f["col_stride"]
+    panel_bytes = f.mul(kc, nr * size)
+    full = i64(f.mul(f.divide(nc, nr), nr))
+
+    def group(panels: int) -> Callable[[Value, list[Value]], None]:
+        """Copies some panels side by side: few pages are written at a time, and rows are read far enough."""
+
+        def run(c: Value, _: list[Value]) -> None:
+            source = f.offset(f["S"], c, storage)
+            to = f.offset(f["D"], f.mul(f.divide(c, nr), panel_bytes))
+
+            def row(_: Value, carried: list[Value]) -> list[Value]:
+                s, d = carried
+                ahead = f.offset(s, f.mul(k_stride, ROWS_AHEAD))
+                f.do(f"call void @llvm.prefetch.p0({ahead}, i32 0, i32 3, i32 1)")
+                values = [
+                    load_as(f, element, type_, f.offset(s, j * lanes, storage), lanes)
+                    for j in range(vectors * panels)
+                ]
+                for q in range(panels):
+                    at = f.offset(d, f.mul(panel_bytes, q))
+                    for j in range(vectors):
+                        f.store(values[q * vectors + j], f.offset(at, j * lanes, type_), size)
+                return [f.offset(s, k_stride), f.offset(d, nr * size)]
+
+            f.loop(0, kc, 1, row, [source, to])
+
+        return run
+
+    def contiguous() -> None:
+        f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+        grouped = f.mul(f.divide(nc, nr * PANELS_AT_ONCE), nr * PANELS_AT_ONCE)
+        f.loop(0, grouped, nr * PANELS_AT_ONCE, group(PANELS_AT_ONCE))
+        f.loop(grouped, full, nr, group(1))
+
+    def by_panel(low: Value | int) -> None:
+        def panel(c: Value, _: list[Value]) -> None:
+            d = f.offset(f["D"], f.mul(f.divide(c, nr), panel_bytes))
+            f.call(
+                rows_name,
+                "void",
+                [
+                    f.offset(f["S"], f.mul(c, col_stride)),
+                    d,
+                    kc,
+                    i64(f.minimum(f.sub(nc, c), nr)),
+                    k_stride,
+                    col_stride,
+                    i64(nr * size),
+                    i64(nr),
+                ],
+            )
+
+        f.loop(low, nc, nr, panel)
+
+    def masked_tail() -> None:
+        left = i64(f.sub(nc, full))
+
+        def row(_: Value, carried: list[Value]) -> list[Value]:
+            s, d = carried
+            for j in range(vectors):
+                f.store(
+                    load_masked(f, type_, lanes, f.offset(s, j * lanes, type_), left, j * lanes),
+                    f.offset(d, j * lanes, type_),
+                    size,
+                )
+            return [f.offset(s, k_stride), f.offset(d, nr * size)]
+
+        to = f.offset(f["D"], f.mul(f.divide(nc, nr), panel_bytes))
+        f.loop(0, kc, 1, row, [f.offset(f["S"], full, type_), to])
+
+    in_row = f.compare("icmp eq", col_stride, i64(element.item_bytes))
+    if_(f, in_row, contiguous)
+    if storage == type_:
+        if_(f, f.binary("and", in_row, f.compare("icmp slt", full, nc)), masked_tail)
+        by_panel(f.select(in_row, nc, i64(0)))
+    else:
+        by_panel(f.select(in_row, full, i64(0)))
+    f.ret()
+    module.add(name, f.text())

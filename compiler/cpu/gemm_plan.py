@@ -1,0 +1,261 @@
+"""How a matrix product is computed: which block function, with what blocking, and the grid of tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from ..types import ElementType
+from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of
+from .gemm_kernels import DIRECT, PACK, PACKED, P, gemm_name, max_rows, vector_counts
+from .gemv import gemv_name
+from .target import Target
+
+E = ElementType
+PARALLEL_US = 30.0  # a product shorter than this is one task
+TASK_US = 20.0  # and no task of a longer one is shorter than this
+FEW_ROWS = 16  # of A: B is streamed as it lies where its layout asks for it
+CLOCK_GHZ = 3.0  # assumed for the estimates above
+
+
+@dataclasses.dataclass(frozen=True)
+class GemmProblem:
+    """C[b, m, n] = sum_k A[b, m, k] * B[b, k, n] with the element types of A and B, and of C.
+
+    Units: strides in elements, any, 0 and negative included: batch strides, then (m, k), (k, n) and (m, n).
+    """
+
+    element_type: ElementType
+    result_type: ElementType
+    batch: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+    a_strides: tuple[int, ...]
+    b_strides: tuple[int, ...]
+    c_strides: tuple[int, ...]
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return (
+            2 * math.prod(self.batch) * self.m * self.n * self.k * (4 if self.element_type.is_complex else 1)
+        )
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of A, B and C, each counted once."""
+        return math.prod(self.batch) * (
+            self.element_type.item_bytes * self.k * (self.m + self.n)
+            + self.result_type.item_bytes * self.m * self.n
+        )
+
+    def transposed(self) -> GemmProblem:
+        """The same product as C' = B' A'."""
+
+        def swap(strides: tuple[int, ...]) -> tuple[int, ...]:
+            return (*strides[:-2], strides[-1], strides[-2])
+
+        return dataclasses.replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a_strides=swap(self.b_strides),
+            b_strides=swap(self.a_strides),
+            c_strides=swap(self.c_strides),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedLayout:
+    """B packed beforehand: panels of `columns` columns, each k rows, the last panel padded with zeros.
+
+    Shapes: shape = (batch..., panels, k, columns) of element_type.
+    """
+
+    shape: tuple[int, ...]
+    columns: int
+    element_type: ElementType
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocking:
+    """What the planner decided: the block function, its parameters, and the grid of tasks."""
+
+    function: str
+    parameters: dict[P, int]
+    compute: str | None
+    vectors: int
+    task_rows: int
+    task_cols: int
+    scratch_bytes: int
+
+
+def parts(whole: int, part: int) -> int:
+    """How many parts of that size cover the whole."""
+    return -(-whole // part)
+
+
+def packed_b_layout(problem: GemmProblem, target: Target) -> PackedLayout | None:
+    """The layout for a constant B, or None where packing it beforehand gains nothing (few rows, say)."""
+    compute = compute_of(problem.element_type, problem.result_type)
+    if compute is None or problem.c_strides[-1] != 1 or problem.m < 4 or problem.n < 4 or problem.k < 1:
+        return None
+    columns = _vectors(problem.n, compute, target) * lanes_of(target, compute)
+    element = {"f32": E.F32, "f64": E.F64, "i32": E.S32, "i64": E.S64}[compute]
+    batch = tuple(d if s else 1 for d, s in zip(problem.batch, problem.b_strides[:-2], strict=True))
+    return PackedLayout((*batch, parts(problem.n, columns), problem.k, columns), columns, element)
+
+
+def pack_b_reference(b: np.ndarray, layout: PackedLayout) -> np.ndarray:
+    """Packs B.
+
+    Shapes: b is (batch..., k, n), a batch dimension that B does not have being 1; the result is layout.shape.
+    """
+    panels, k, columns = layout.shape[-3:]
+    padded = np.zeros((*layout.shape[:-3], k, panels * columns), layout.element_type.dtype)
+    padded[..., : b.shape[-1]] = b
+    return np.ascontiguousarray(np.moveaxis(padded.reshape(*layout.shape[:-3], k, panels, columns), -2, -3))
+
+
+def microseconds_of(problem: GemmProblem, target: Target) -> float:
+    """Estimate of one thread's time: arithmetic at 70 % of peak, or the operands at 10 bytes a cycle."""
+    lanes = target.lanes(problem.result_type.real.bits) if problem.result_type.real.is_float else 1
+    per_cycle = lanes * (4 if target.has_fma else 2) * 0.7
+    if problem.element_type.is_complex:
+        per_cycle = 2
+    return max(problem.flops / per_cycle, problem.bytes / 10) / (CLOCK_GHZ * 1e3)
+
+
+def _vectors(n: int, compute: str, target: Target) -> int:
+    """Vectors in a panel: the width with the least work, counting padding and what narrow panels lose."""
+    lanes = lanes_of(target, compute)
+    speed = {1: 0.85, 2: 1.0, 3: 0.98 if target.registers <= 16 else 1.0}
+    return min(vector_counts(compute), key=lambda v: parts(n, v * lanes) * v * lanes / speed[v])
+
+
+def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
+    compute = compute_of(problem.element_type, problem.result_type)
+    if problem.c_strides[-1] != 1 and (problem.m > 1 or problem.n > 1):
+        compute = compute if problem.m == 1 and problem.b_strides[-2] == 1 else None
+    a_size = b_size = problem.element_type.item_bytes
+    c_size = problem.result_type.item_bytes
+    parameters = dict.fromkeys(P, 0)
+    parameters.update(
+        {
+            P.K: problem.k,
+            P.A_ROW: problem.a_strides[-2] * a_size,
+            P.A_K: problem.a_strides[-1] * a_size,
+            P.B_K: problem.b_strides[-2] * b_size,
+            P.B_COL: problem.b_strides[-1] * b_size,
+            P.C_ROW: problem.c_strides[-2] * c_size,
+            P.C_COL: problem.c_strides[-1] * c_size,
+        }
+    )
+    if compute is None:
+        name = f"simple_gemm_{problem.element_type.value}_{problem.result_type.value}"
+        rows, cols = _task_grid(problem, target, 1, 4)
+        return Blocking(name, parameters, None, 0, rows, cols, 0)
+    converts = problem.element_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
+    if compute.startswith("f") and not converts and not b_packed:
+        by_dots = problem.b_strides[-2] == 1 and (problem.b_strides[-1] != 1 or problem.n == 1)
+        if _streams(problem, target, by_dots):
+            _, cols = _task_grid(problem, target, problem.m, 64)
+            scratch = problem.k * c_size + 64 if by_dots and problem.a_strides[-1] != 1 else 0
+            return Blocking(gemv_name(compute, by_dots), parameters, compute, 0, problem.m, cols, scratch)
+    return _blocked(problem, target, compute, parameters, converts, b_packed)
+
+
+def _streams(problem: GemmProblem, target: Target, by_dots: bool) -> bool:
+    """Whether B is best read once as it lies: one row, or so few that packing or panels cost more."""
+    if by_dots:
+        return problem.m == 1 or (
+            problem.m <= FEW_ROWS and problem.a_strides[-1] == 1 and problem.c_strides[-1] == 1
+        )
+    if problem.b_strides[-1] != 1 or problem.c_strides[-1] != 1:
+        return problem.n == 1 and problem.m == 1
+    b_bytes = problem.n * problem.k * problem.element_type.item_bytes
+    return problem.m == 1 or (problem.m <= FEW_ROWS and b_bytes > 4 * target.l2_bytes)
+
+
+def _blocked(
+    problem: GemmProblem,
+    target: Target,
+    compute: str,
+    parameters: dict[P, int],
+    converts: bool,
+    b_packed: bool,
+) -> Blocking:
+    size, lanes = SIZES[COMPUTE_TYPES[compute]], lanes_of(target, compute)
+    vectors = _vectors(problem.n, compute, target)
+    nr, mr = vectors * lanes, max_rows(target, compute, vectors)
+    k = max(problem.k, 1)
+    # A panel of B is as large as L1: longer sums gain more than the misses to L2, read ahead, cost.
+    blocks = parts(k * nr * size, max(target.l1_bytes, nr * size * 32))
+    kc = min(k, parts(parts(k, blocks), 8) * 8)
+    rows, cols = _task_grid(problem, target, mr, nr)
+    # The block of A stays in L2 while the panels of B pass by; the block of B lies in L3.
+    mc = min(parts(rows, mr) * mr, max(1, target.l2_bytes * 2 // 5 // (kc * size) // mr) * mr)
+    b_bytes = max(target.l2_bytes // 2, min(8 * target.l2_bytes, target.l3_bytes // (2 * target.threads)))
+    nc = min(parts(cols, nr) * nr, max(1, b_bytes // (kc * size) // nr) * nr)
+    pack_a = converts or problem.a_strides[-1] != 1
+    if b_packed:
+        mode = PACKED
+        parameters.update({P.B_K: nr * size, P.B_COL: problem.k * size, P.B_PANEL: problem.k * nr * size})
+    else:
+        row_bytes = problem.b_strides[-2] * size
+        must = converts or problem.b_strides[-1] != 1
+        far = row_bytes % 2048 == 0 or problem.n * problem.k * size > target.l2_bytes
+        wanted = rows > 2 * mr and far or rows > 32 * mr and row_bytes % 256 == 0
+        mode = PACK if must or wanted else DIRECT
+        parameters[P.B_PANEL] = nr * size
+    if problem.a_strides[-1] == 1 and not pack_a:
+        pack_a = parameters[P.A_ROW] % 2048 == 0 and rows > mr and cols >= 384
+    lda = parts(kc * size, 64) * 64 + 64 if pack_a else 0
+    sizes = [
+        nc * kc * size if mode == PACK else 0,
+        mc * lda,
+        kc * nr * size if mode == DIRECT else 0,
+        mc * nr * size,
+    ]
+    starts = [0]
+    for part in sizes:
+        starts.append(starts[-1] + parts(part, 64) * 64)
+    parameters.update(
+        {
+            P.KC: kc,
+            P.MC: mc,
+            P.NC: nc,
+            P.PACK_A: int(pack_a),
+            P.B_MODE: mode,
+            P.LDA: lda,
+            P.AT_A: starts[1],
+            P.AT_TAIL: starts[2],
+            P.AT_TILE: starts[3],
+        }
+    )
+    return Blocking(gemm_name(compute, vectors), parameters, compute, vectors, rows, cols, starts[4])
+
+
+def _task_grid(problem: GemmProblem, target: Target, row_unit: int, col_unit: int) -> tuple[int, int]:
+    """(rows, columns) of one task: multiples of the units, or all."""
+    m, n = max(problem.m, 1), max(problem.n, 1)
+    batch = max(math.prod(problem.batch), 1)
+    microseconds = microseconds_of(problem, target)
+    if target.threads == 1 or microseconds < PARALLEL_US:
+        return m, n
+    wanted = min(int(microseconds / TASK_US), 4 * target.threads) // batch
+    if batch >= 2 * target.threads or wanted < 2:
+        return m, n
+    best = (math.inf, m, n)
+    for row_parts in range(1, wanted + 1):
+        rows = parts(parts(m, row_parts), row_unit) * row_unit
+        cols = parts(parts(n, max(1, wanted // row_parts)), col_unit) * col_unit
+        tasks = parts(m, rows) * parts(n, cols) * batch
+        # Time of the busiest thread, in elements of C, and what each task reads again.
+        rounds = parts(tasks, target.threads)
+        cost = rounds * (rows * cols + 12.0 * (rows + cols))
+        best = min(best, (cost, rows, cols))
+    return min(best[1], m), min(best[2], n)

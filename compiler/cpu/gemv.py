@@ -1,0 +1,216 @@
+"""Few rows times a large matrix, streaming the matrix once: y[m, n] = sum_k x[m, k] * B[k, n].
+
+`tfb_gemv_<type>_n` wants the rows of B contiguous and updates a stretch of y from several of them at a time;
+`tfb_gemv_<type>_t` wants the columns contiguous and takes the dot products of several at a time. Both have
+the parameters of a block function (gemm_kernels.BLOCK_PARAMETERS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_masked, multiply_add, store_masked, zero
+from .gemm_kernels import BLOCK_PARAMETERS, P, call_epilogue, parameter
+from .llvm_text import Function, ModuleText, Value, constant, i64, vector_type
+from .target import Target
+
+ROWS_AT_ONCE = 8  # rows of B that one pass over a stretch of y reads
+STRETCH_BYTES = 8 << 10  # of y: stays in L1 beside the streams
+SHORT_BYTES = 2 << 10  # of y where it has several rows: ROWS_AT_ONCE stretches of B stay in L1 too
+
+
+def gemv_name(compute: str, transposed: bool) -> str:
+    """The function for a matrix whose rows (`transposed`: whose columns) are contiguous."""
+    return f"tfb_gemv_{compute}_{'t' if transposed else 'n'}"
+
+
+def write_gemv(module: ModuleText, target: Target, compute: str, linkage: str) -> None:
+    """Writes both functions into a module."""
+    for transposed, write in ((False, _by_rows), (True, _by_dots)):
+        name = gemv_name(compute, transposed)
+        if not module.has(name):
+            module.add(name, write(module, target, compute, name, linkage))
+
+
+def _by_rows(module: ModuleText, target: Target, compute: str, name: str, linkage: str) -> str:
+    type_ = COMPUTE_TYPES[compute]
+    size, lanes = SIZES[type_], lanes_of(target, compute)
+    vector, wide = vector_type(type_, lanes), 4
+    f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
+    k_total, a_step, b_step = parameter(f, P.K), parameter(f, P.A_K), parameter(f, P.B_K)
+    a_row, c_row, cols = parameter(f, P.A_ROW), parameter(f, P.C_ROW), f["cols"]
+    # With several rows of C the rows of B are read again for each: they must stay in L1.
+    stretch = f.select(
+        f.compare("icmp eq", f["rows"], i64(1)), i64(STRETCH_BYTES // size), i64(SHORT_BYTES // size)
+    )
+
+    def update(y: Value, count: Value, b: Value, xs: list[Value]) -> None:
+        """y[0:count] += sum of xs[u] * row u of B."""
+        rows = [b]
+        for _ in xs[1:]:
+            rows.append(f.offset(rows[-1], b_step))
+        step = wide * lanes
+        main = f.mul(f.divide(count, step), step)
+
+        def vectors(c: Value, _: list[Value]) -> None:
+            at = f.offset(y, c, type_)
+            acc = [f.load(vector, f.offset(at, j * lanes, type_), size) for j in range(wide)]
+            for x, row in zip(xs, rows, strict=True):
+                source = f.offset(row, c, type_)
+                for j in range(wide):
+                    acc[j] = multiply_add(
+                        f, x, f.load(vector, f.offset(source, j * lanes, type_), size), acc[j], target
+                    )
+            for j in range(wide):
+                f.store(acc[j], f.offset(at, j * lanes, type_), size)
+
+        f.loop(0, main, step, vectors)
+
+        def masked(c: Value, _: list[Value]) -> None:
+            left = i64(f.sub(count, c))
+            at = f.offset(y, c, type_)
+            acc = load_masked(f, type_, lanes, at, left)
+            for x, row in zip(xs, rows, strict=True):
+                acc = multiply_add(
+                    f, x, load_masked(f, type_, lanes, f.offset(row, c, type_), left), acc, target
+                )
+            store_masked(f, acc, type_, lanes, at, left)
+
+        f.loop(main, count, lanes, masked)
+
+    def block(low: Value, _: list[Value]) -> None:
+        count = i64(f.minimum(f.sub(cols, low), stretch))
+        c, b = f.offset(f["C"], low, type_), f.offset(f["B"], low, type_)
+
+        def clear(r: Value, _: list[Value]) -> None:
+            y = f.offset(c, f.mul(r, c_row))
+            f.loop(
+                0,
+                count,
+                lanes,
+                lambda j, _: store_masked(
+                    f, zero(vector), type_, lanes, f.offset(y, j, type_), i64(f.sub(count, j))
+                ),
+            )
+
+        f.loop(0, f["rows"], 1, clear)
+
+        def some(at_once: int) -> Callable[[Value, list[Value]], None]:
+            def run(k: Value, _: list[Value]) -> None:
+                source = f.offset(b, f.mul(k, b_step))
+
+                def row(_: Value, carried: list[Value]) -> list[Value]:
+                    a, y = carried
+                    xs, x = [], a
+                    for _u in range(at_once):
+                        xs.append(f.splat(f.load(type_, x, size), lanes))
+                        x = f.offset(x, a_step)
+                    update(y, count, source, xs)
+                    return [f.offset(a, a_row), f.offset(y, c_row)]
+
+                f.loop(0, f["rows"], 1, row, [f.offset(f["A"], f.mul(k, a_step)), c])
+
+            return run
+
+        main = f.binary("and", k_total, i64(-ROWS_AT_ONCE))
+        f.loop(0, main, ROWS_AT_ONCE, some(ROWS_AT_ONCE))
+        f.loop(main, k_total, 1, some(1))
+        call_epilogue(f, 0, f["rows"], low, count)
+
+    f.loop(0, cols, stretch, block)
+    f.ret()
+    return f.text()
+
+
+def _by_dots(module: ModuleText, target: Target, compute: str, name: str, linkage: str) -> str:
+    type_ = COMPUTE_TYPES[compute]
+    size, lanes = SIZES[type_], lanes_of(target, compute)
+    vector, wide = vector_type(type_, lanes), 2
+    f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
+    k_total, a_step = parameter(f, P.K), parameter(f, P.A_K)
+    b_column, c_column = parameter(f, P.B_COL), parameter(f, P.C_COL)
+    a_row, c_row = parameter(f, P.A_ROW), parameter(f, P.C_ROW)
+
+    def gather() -> list[Value]:
+        f.loop(
+            0,
+            k_total,
+            1,
+            lambda k, _: f.store(
+                f.load(type_, f.offset(f["A"], f.mul(k, a_step)), size),
+                f.offset(f["scratch"], k, type_),
+                size,
+            ),
+        )
+        return [f["scratch"]]
+
+    # One row may be strided; several are contiguous each.
+    one = f.branch(f.compare("icmp ne", a_step, i64(size)), gather, lambda: [f["A"]])[0]
+    step = wide * lanes
+    main = f.mul(f.divide(k_total, step), step)
+
+    def dots(columns: int) -> Callable[[Value, list[Value]], None]:
+        def run(n: Value, _: list[Value]) -> None:
+            sources = [f.offset(f["B"], f.mul(n, b_column))]
+            for _c in range(1, columns):
+                sources.append(f.offset(sources[-1], b_column))
+
+            def row(_: Value, carried: list[Value]) -> list[Value]:
+                x, y = carried
+
+                def vectors(k: Value, acc: list[Value]) -> list[Value]:
+                    at = f.offset(x, k, type_)
+                    xs = [f.load(vector, f.offset(at, j * lanes, type_), size) for j in range(wide)]
+                    return [
+                        multiply_add(
+                            f,
+                            xs[j],
+                            f.load(vector, f.offset(f.offset(s, k, type_), j * lanes, type_), size),
+                            acc[i * wide + j],
+                            target,
+                        )
+                        for i, s in enumerate(sources)
+                        for j in range(wide)
+                    ]
+
+                acc = f.loop(0, main, step, vectors, [zero(vector)] * (columns * wide))
+                acc = [f.binary("fadd", acc[i * wide], acc[i * wide + 1]) for i in range(columns)]
+
+                def masked(k: Value, acc: list[Value]) -> list[Value]:
+                    left = i64(f.sub(k_total, k))
+                    part = load_masked(f, type_, lanes, f.offset(x, k, type_), left)
+                    return [
+                        multiply_add(
+                            f, part, load_masked(f, type_, lanes, f.offset(s, k, type_), left), a, target
+                        )
+                        for s, a in zip(sources, acc, strict=True)
+                    ]
+
+                acc = f.loop(main, k_total, lanes, masked, acc)
+                at = y
+                for value in acc:
+                    f.store(_sum(f, value, type_, lanes), at, size)
+                    at = f.offset(at, c_column)
+                return [f.offset(x, a_row), f.offset(y, c_row)]
+
+            f.loop(0, f["rows"], 1, row, [one, f.offset(f["C"], f.mul(n, c_column))])
+
+        return run
+
+    cols = f["cols"]
+    whole = f.binary("and", cols, i64(-4))
+    f.loop(0, whole, 4, dots(4))
+    f.loop(whole, cols, 1, dots(1))
+    some = f.binary("and", f.compare("icmp sgt", cols, i64(0)), f.compare("icmp sgt", f["rows"], i64(0)))
+    if_(f, some, lambda: call_epilogue(f, 0, f["rows"], 0, cols))
+    f.ret()
+    return f.text()
+
+
+def _sum(f: Function, value: Value, type_: str, lanes: int) -> Value:
+    """The sum of a vector's lanes, in a tree."""
+    if lanes == 1:
+        return value
+    name = f"llvm.vector.reduce.fadd.v{lanes}{'f32' if type_ == 'float' else 'f64'}"
+    f.module.declare(name, type_, [type_, value.type])
+    return f.op(type_, f"call reassoc {type_} @{name}({constant(type_, -0.0)}, {value})")

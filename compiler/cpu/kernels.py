@@ -1,0 +1,85 @@
+"""Which code generator writes the kernel of an instruction."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable
+
+from ..ir import Computation, Instruction
+from ..ops import Parameter
+from ..options import Options
+from .kernel_plan import KernelPlan
+from .llvm_text import ModuleText
+from .target import Target
+
+Emitter = Callable[[ModuleText, Target, Instruction, Options], KernelPlan]
+
+
+def updated_operands(instruction: Instruction) -> list[tuple[int, int]]:
+    """(output leaf, operand number) pairs that the instruction's kernel updates in place (KernelPlan.initial)."""
+    if instruction.opcode == "dynamic-update-slice":
+        return [(0, 0)]
+    if instruction.opcode == "scatter":
+        return [(k, k) for k in range(len(instruction.operands) // 2)]
+    if instruction.opcode == "sort":
+        return [(k, k) for k in range(len(instruction.operands))]
+    return []
+
+
+def emit_kernel(text: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
+    """Writes the kernel of an instruction.
+
+    Raises: UnsupportedError  there is no CPU code for the op, or not for these types.
+    """
+    emitter = _emitter(instruction.opcode)
+    if emitter is not None:
+        return emitter(text, target, instruction, options)
+    from .fusion_kernel import emit_fused
+    return emit_fused(text, target, as_computation(instruction), options)
+
+
+def as_computation(instruction: Instruction) -> Computation:
+    """The computation that applies just this instruction to parameters."""
+    parameters = tuple(Instruction(Parameter(k, o.shape), (), o.shape, f"p{k}")
+                       for k, o in enumerate(instruction.operands))
+    return Computation(instruction.name or instruction.opcode,
+                       dataclasses.replace(instruction, operands=parameters), parameters)
+
+
+def _fusion(text: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
+    from .fusion_kernel import emit_fused
+    from .output_fusion import contraction_of, emit_output_fusion
+    computation = instruction.op.computation  # type: ignore[attr-defined]
+    if contraction_of(computation) is not None:
+        return emit_output_fusion(text, target, computation, options)
+    return emit_fused(text, target, computation, options)
+
+
+def _contraction(text: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
+    from .output_fusion import emit_output_fusion
+    return emit_output_fusion(text, target, as_computation(instruction), options)
+
+
+# opcode: (module of this package, function); loaded when first needed
+_EMITTERS = {
+    "dynamic-update-slice": ("dynamic_update", "emit_dynamic_update_slice"),
+    "rng-bit-generator": ("random_bits", "emit_rng_bit_generator"),
+    "scatter": ("scatter_kernel", "emit_scatter"),
+    "select-and-scatter": ("select_and_scatter_kernel", "emit_select_and_scatter"),
+    "sort": ("sort_kernel", "emit_sort"),
+}
+
+
+@functools.cache
+def _emitter(opcode: str) -> Emitter | None:
+    """What writes the kernel of an opcode; None when it is written as a fusion."""
+    if opcode == "fusion":
+        return _fusion
+    if opcode in ("dot", "convolution"):
+        return _contraction
+    if opcode not in _EMITTERS:
+        return None
+    module, name = _EMITTERS[opcode]
+    return getattr(importlib.import_module(f".{module}", __package__), name)

@@ -1,0 +1,372 @@
+"""Reductions, evaluated at an index of their result: loops over what is reduced, with accumulators in registers.
+
+Where the result's index varies between the lanes of a vectorised loop, the accumulators are vectors and the loops here
+scalar (columns). Elsewhere the loop here is the vectorised one: several vector accumulators, combined at the end (rows);
+sums made this way have smaller errors than sequential ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir import Computation, Instruction
+from ..ops import Reduce, ReduceWindow, reducer_kind
+from ..types import ElementType
+from .access import Loops, Probe, choose_loops
+from .affine import Affine, Atom, Division
+from .element_types import NARROW, Element, constant_element, convert, is_pair, map_parts, parts, splat
+from .elements import Condition, Elements, Index, Item, lanes_of
+from .elementwise import apply
+from .llvm_text import Function, Value, split_vector, vector_type
+
+_UNROLLED = 9  # reductions of at most this many elements have no loop
+
+
+def reduced_dims(instruction: Instruction) -> tuple[int, ...]:
+    """Dims of what one result element is made of."""
+    op = instruction.op
+    if isinstance(op, ReduceWindow):
+        return op.window.size
+    assert isinstance(op, Reduce)
+    return tuple(instruction.operands[0].shape.dims[axis] for axis in op.dimensions)
+
+
+def operand_index(instruction: Instruction, index: Index, inner: Sequence[Affine],
+                  division: Division) -> tuple[Index, list[Affine]]:
+    """(index of the operands, affines that must be negative for it to be inside) for a result's index and the position
+    `inner` among what is reduced."""
+    op = instruction.op
+    if isinstance(op, Reduce):
+        outer, rest = iter(index), dict(zip(op.dimensions, inner, strict=True))
+        rank = instruction.operands[0].shape.rank
+        return tuple(rest[axis] if axis in rest else next(outer) for axis in range(rank)), []
+    assert isinstance(op, ReduceWindow)
+    window, at, bounds = op.window, [], []
+    for axis, (i, k) in enumerate(zip(index, inner, strict=True)):
+        extent, step = instruction.operands[0].shape.dims[axis], window.base_dilation[axis]
+        if window.reversal[axis]:
+            k = Affine.number(window.size[axis] - 1) - k
+        position = i * window.stride[axis] + k * window.window_dilation[axis] - Affine.number(window.pad_low[axis])
+        outside = [Affine.number(-1) - position, position - Affine.number((extent - 1) * step + 1)]
+        if step > 1:
+            outside.append(division.remainder(position, step) - Affine.number(1))
+            position = division.divide(position, step)
+        bounds.extend(x for x in outside if x.high >= 0)
+        at.append(position)
+    return tuple(at), bounds
+
+
+@dataclasses.dataclass(frozen=True)
+class Reducer:
+    """How elements are combined: a known kind, or a computation. `types` are those of the accumulators: narrow floats
+    are summed in f32."""
+
+    kind: str | None
+    computation: Computation
+    types: tuple[ElementType, ...]
+    result_types: tuple[ElementType, ...]
+
+    @staticmethod
+    def of(instruction: Instruction) -> Reducer:
+        """The reducer of a reduce or reduce-window."""
+        computation: Computation = instruction.op.to_apply  # type: ignore[attr-defined]
+        count = len(instruction.operands) // 2
+        kind = reducer_kind(computation) if count == 1 else None
+        results = tuple(o.shape.element_type for o in instruction.operands[:count])
+        wide = kind in ("add", "multiply")
+        types = tuple(ElementType.F32 if wide and t in NARROW else t for t in results)
+        return Reducer(kind, computation, types, results)
+
+    def combine(self, elements: Elements, a: Sequence[Item], b: Sequence[Item]) -> list[Item]:
+        """One step: accumulators `a`, elements `b`."""
+        if self.kind is None:
+            return elements.call(self.computation, [*a, *b])
+        lanes = max(lanes_of(a[0].element), lanes_of(b[0].element))
+        x, y = elements.widen(a[0], lanes), elements.widen(b[0], lanes)
+        depth = max(x.depth, y.depth)
+        with elements.nest.at(depth) as f:
+            return [Item(self.step(f, x.element, y.element), depth)]
+
+    def step(self, f: Function, a: Element, b: Element) -> Element:
+        """One step of a known kind."""
+        assert self.kind is not None
+        t = self.types[0]
+        return apply(f, self.kind, {}, [t, t], t, [a, b])
+
+    def neutral(self, lanes: int) -> Element:
+        """What changes nothing when combined, of a known kind."""
+        t = self.types[0]
+        if self.kind == "add":
+            return constant_element(t, -0.0 if t.is_float else 0, lanes)
+        if self.kind == "multiply":
+            return constant_element(t, 1, lanes)
+        if self.kind in ("and", "or"):
+            ones = True if t is ElementType.PRED else -1 if t.is_signed else (1 << t.bits) - 1
+            return constant_element(t, ones if self.kind == "and" else 0, lanes)
+        low = self.kind == "maximum"
+        if t is ElementType.PRED:
+            return constant_element(t, not low, lanes)
+        if t.is_float:
+            limit = -np.inf if t is not ElementType.F8E4M3FN else -448.0
+            return constant_element(t, limit if low else -limit, lanes)
+        high_value = (1 << (t.bits - (1 if t.is_signed else 0))) - 1
+        low_value = -high_value - 1 if t.is_signed else 0
+        return constant_element(t, low_value if low else high_value, lanes)
+
+
+def reduce_at(elements: Elements, instruction: Instruction, index: Index, condition: Condition | bool) -> list[Item]:
+    """The results of a reduction at one index of its result."""
+    return reduce_together(elements, [instruction], [index], condition)[0][0]
+
+
+def reduce_together(elements: Elements, instructions: Sequence[Instruction], indices: Sequence[Index],
+                    condition: Condition | bool = True) -> list[list[list[Item]]]:
+    """Results [instruction][index][result] of reductions over the same extents, in one pass of the loops."""
+    nest = elements.nest
+    reducers = [Reducer.of(i) for i in instructions]
+    dims = reduced_dims(instructions[0])
+    depth = max([0, *(nest.atom(a)[1] for index in indices for x in index for a, _ in x.terms)])
+    if isinstance(condition, Condition):
+        depth = max(depth, condition.depth)
+    start = [[[elements.widen(elements.value(i.operands[len(r.types) + k], ()), 1) for k in range(len(r.types))]
+              for _ in indices] for i, r in zip(instructions, reducers)]
+    start = [[_to_accumulator(elements, r, items) for items in per] for r, per in zip(reducers, start)]
+    if math.prod(dims) == 0:
+        found = start
+    else:
+        job = _Job(elements, instructions, reducers, list(indices), condition, depth, dims)
+        is_row = all(s.vector is None for s in nest.chain[:depth + 1]) and all(r.kind for r in reducers)
+        job.is_row = is_row and not job.is_short and condition is True and len(indices) == 1
+        stored, elements.row_stored = elements.row_stored, set()
+        found = job.rows(start) if is_row and not job.is_short else job.columns(start)
+        for key in elements.row_stored:
+            nest.keep(("filled", *key), depth, True)
+        elements.row_stored = stored
+    return [[_from_accumulator(elements, r, items) for items in per] for r, per in zip(reducers, found)]
+
+
+def _to_accumulator(elements: Elements, reducer: Reducer, items: Sequence[Item]) -> list[Item]:
+    return [_converted(elements, i, a, b) for i, a, b in zip(items, reducer.result_types, reducer.types)]
+
+
+def _from_accumulator(elements: Elements, reducer: Reducer, items: Sequence[Item]) -> list[Item]:
+    return [_converted(elements, i, b, a) for i, a, b in zip(items, reducer.result_types, reducer.types)]
+
+
+def _converted(elements: Elements, item: Item, source: ElementType, target: ElementType) -> Item:
+    if source is target:
+        return item
+    with elements.nest.at(item.depth) as f:
+        return Item(convert(f, item.element, source, target), item.depth)
+
+
+class _Job:
+    """One pass over what is reduced."""
+
+    def __init__(self, elements: Elements, instructions: Sequence[Instruction], reducers: list[Reducer],
+                 indices: list[Index], condition: Condition | bool, depth: int, dims: tuple[int, ...]) -> None:
+        self.elements, self.nest = elements, elements.nest
+        self.instructions, self.reducers, self.indices = instructions, reducers, indices
+        self.condition, self.depth = condition, depth
+        self.is_short = math.prod(dims) <= _UNROLLED
+        self.loops = Loops((), ()) if self.is_short else choose_loops(dims, self._walk)
+        self.dims = dims
+        self.is_row = False
+
+    def _walk(self, probe: Probe, inner: Index) -> None:
+        for instruction in self.instructions:
+            at, bounds = operand_index(instruction, self.indices[0], inner, probe.division)
+            probe.conditions.extend(bounds)
+            for array in instruction.operands[:len(instruction.operands) // 2]:
+                probe.visit(array, at)
+
+    def combine(self, accumulators: list[list[list[Item]]], inner: Index) -> list[list[list[Item]]]:
+        """All accumulators [instruction][index][result] with the elements at one position among what is reduced."""
+        result = []
+        for instruction, reducer, per in zip(self.instructions, self.reducers, accumulators):
+            count = len(reducer.types)
+            row = []
+            for index, items in zip(self.indices, per):
+                at, bounds = operand_index(instruction, index, inner, self.nest.division)
+                inside: Condition | bool = self.condition
+                for bound in bounds:
+                    inside = self.elements.both(inside, self.elements.less(bound, Affine.number(0)))
+                outside, self.elements.row_index = self.elements.row_index, at if self.is_row else None
+                new = [self.elements.value(a, at, inside) for a in instruction.operands[:count]]
+                self.elements.row_index = outside
+                new = _to_accumulator(self.elements, reducer, new)
+                stepped = reducer.combine(self.elements, items, new) if inside is not False else list(items)
+                if bounds:
+                    stepped = [self.elements.choose(inside, s, i) for s, i in zip(stepped, items)]
+                row.append(stepped)
+            result.append(row)
+        return result
+
+    # -- scalar loops, accumulators as wide as the elements are
+    def columns(self, start: list[list[list[Item]]]) -> list[list[list[Item]]]:
+        """Walks what is reduced in order; vectors where the result's index varies between lanes."""
+        if self.is_short:
+            for position in np.ndindex(*self.dims):
+                start = self.combine(start, tuple(Affine.number(k) for k in position))
+            return start
+        vector = next((s for s in reversed(self.nest.chain[:self.depth + 1]) if s.vector is not None), None)
+        lanes = 1
+        if vector is not None and any(self.nest.varies(x) for index in self.indices for x in index):
+            lanes = vector.lanes
+        items = [self.elements.widen(i, lanes) for per in start for row in per for i in row]
+        flat = _flatten(items)
+        atoms = self.loops.atoms()
+
+        def level(k: int, variables: tuple[Affine, ...], carried: list[Value]) -> list[Value]:
+            if k == len(atoms):
+                depth = self.nest.depth
+                inner = self.loops.index(variables, self.nest.division)
+                shaped = self._shaped(_unflatten(carried, items, depth))
+                found = self.combine(shaped, inner)
+                wide = [self.elements.widen(i, lanes) for per in found for row in per for i in row]
+                return _flatten(wide)
+            return self.nest.loop(self.depth + k, 0, self.loops.extents[k], 1, atoms[k],
+                                  lambda _, c: level(k + 1, (*variables, Affine.of(atoms[k])), c), carried)
+
+        return self._shaped(_unflatten(level(0, (), flat), items, self.depth))
+
+    def _shaped(self, items: Sequence[Item]) -> list[list[list[Item]]]:
+        rest = iter(items)
+        return [[[next(rest) for _ in r.types] for _ in self.indices] for r in self.reducers]
+
+    # -- the vectorised loop is here
+    def rows(self, start: list[list[list[Item]]]) -> list[list[list[Item]]]:
+        """Vector accumulators over the fastest loop, several of them, combined at the end."""
+        assert len(self.indices) == 1
+        atoms = self.loops.atoms()
+        order, probe = self._order(atoms)
+        extents = [self.loops.extents[k] for k in order]
+        lanes = row_lanes(self.elements, self.reducers)
+        count = extents[-1]
+        if count < lanes:
+            return self.columns(start)
+        unroll = next((u for u in ((4, 2, 1) if probe.cost <= 12 else (2, 1)) if count >= u * lanes), 1)
+        if count % (unroll * lanes) and count < 4 * unroll * lanes and count % lanes == 0:
+            unroll = next(u for u in (4, 3, 2, 1) if u <= unroll and count % (u * lanes) == 0)
+        neutral = [r.neutral(lanes) for r in self.reducers]
+        wide = [e for e in neutral for _ in range(unroll)]
+        tail = count % lanes
+        single = [r.neutral(1) for r in self.reducers] if tail else []
+        variables: list[Affine] = [Affine.number(0)] * len(atoms)
+
+        def level(k: int, carried: list[Value]) -> list[Value]:
+            atom = atoms[order[k]]
+            depth = self.depth + k
+            if k < len(order) - 1:
+                variables[order[k]] = Affine.of(atom)
+                return self.nest.loop(depth, 0, extents[k], 1, atom, lambda _, c: level(k + 1, c), carried)
+            return self._row(depth, order[k], variables, count, lanes, unroll, carried, [*wide, *single])
+
+        flat = level(0, [v for e in (*wide, *single) for v in parts(e)])
+        found = _rebuild(flat, [*wide, *single])
+        results = []
+        with self.nest.at(self.depth) as f:
+            for n, reducer in enumerate(self.reducers):
+                total = _tree(f, reducer, found[n * unroll:(n + 1) * unroll])
+                total = horizontal(f, reducer, total, lanes)
+                if tail:
+                    total = reducer.step(f, total, found[len(wide) + n])
+                results.append(total)
+        return [[reducer.combine(self.elements, per[0], [Item(total, self.depth)])]
+                for reducer, per, total in zip(self.reducers, start, results)]
+
+    def _row(self, depth: int, loop: int, variables: list[Affine], count: int, lanes: int, unroll: int,
+             carried: list[Value], like: list[Element]) -> list[Value]:
+        """The innermost loop: in steps of unroll * lanes, of lanes, and of one."""
+        members, nest = len(self.reducers), self.nest
+
+        def stepped(width: int, offsets: range, atom: Atom, slots: Sequence[int], values: list[Value]) -> list[Value]:
+            current = _rebuild(values, like)
+            at = nest.depth
+            for u in offsets:
+                variables[loop] = Affine.of(atom) + Affine.number(u * width)
+                inner = self.loops.index(variables, nest.division)
+                held = [[[Item(current[slots[n] + u], at)]] for n in range(members)]
+                found = self.combine(held, inner)
+                for n in range(members):
+                    current[slots[n] + u] = self.elements.widen(found[n][0][0], width).element
+            return [v for e in current for v in parts(e)]
+
+        vector_slots = [n * unroll for n in range(members)]
+        scalar_slots = [members * unroll + n for n in range(members)]
+        done = 0
+        for width, many, slots in ((lanes, unroll, vector_slots), (lanes, 1, vector_slots), (1, 1, scalar_slots)):
+            end = done + (count - done) // (width * many) * width * many
+            if end == done:
+                continue
+            atom = Atom("v", done, max(end - 1, done + 1))
+            carried = nest.loop(depth, done, end, width * many, atom,
+                                lambda _, c, w=width, m=many, a=atom, s=slots: stepped(w, range(m), a, s, c),
+                                carried, width)
+            done = end
+        return carried
+
+    def _order(self, atoms: list[Atom]) -> tuple[list[int], Probe]:
+        """The loops' order: last the one along which most loads are contiguous."""
+        probe = Probe()
+        self._walk(probe, self.loops.index([Affine.of(a) for a in atoms], probe.division))
+        score = [(sum(x.address.coefficient(a) in (0, 1) for x in probe.loads)
+                  - sum(x.address.coefficient(a) not in (0, 1) for x in probe.loads), k) for k, a in enumerate(atoms)]
+        last = max(score)[1]
+        return [*(k for k in range(len(atoms)) if k != last), last], probe
+
+
+def row_lanes(elements: Elements, reducers: Sequence[Reducer]) -> int:
+    """Lanes of the accumulators of a row reduction."""
+    target = elements.nest.f.module.target
+    bits = max(max(t.real.bits, 8) for r in reducers for t in r.types)
+    bits = 32 if bits < 32 and any(t in NARROW for r in reducers for t in r.types) else bits
+    return target.lanes(bits) if target else 4
+
+
+def horizontal(f: Function, reducer: Reducer, element: Element, lanes: int) -> Element:
+    """All lanes of an element combined, pairwise."""
+    while lanes > 1:
+        half = lanes // 2
+
+        def part(value: Value, first: int, half: int = half, lanes: int = lanes) -> Value:
+            kind = split_vector(value.type)[0]
+            listed = ", ".join(f"i32 {first + k}" for k in range(half))
+            if half == 1:
+                return f.extract(value, first)
+            return f.op(vector_type(kind, half),
+                        f"shufflevector {value}, {value.type} poison, <{half} x i32> <{listed}>")
+
+        low = map_parts(lambda v: part(v, 0), element)
+        high = map_parts(lambda v, h=half: part(v, h), element)
+        element = reducer.step(f, low, high)
+        lanes = half
+    return element
+
+
+def _tree(f: Function, reducer: Reducer, elements: list[Element]) -> Element:
+    while len(elements) > 1:
+        paired = [reducer.step(f, a, b) for a, b in zip(elements[::2], elements[1::2])]
+        elements = paired + ([elements[-1]] if len(elements) % 2 else [])
+    return elements[0]
+
+
+def _flatten(items: Sequence[Item]) -> list[Value]:
+    return [v for i in items for v in parts(i.element)]
+
+
+def _rebuild(values: Sequence[Value], like: Sequence[Element]) -> list[Element]:
+    rest = iter(values)
+    return [(next(rest), next(rest)) if is_pair(e) else next(rest) for e in like]
+
+
+def _unflatten(values: Sequence[Value], like: Sequence[Item], depth: int) -> list[Item]:
+    return [Item(e, depth) for e in _rebuild(values, [i.element for i in like])]
+
+
+__all__ = ["Reducer", "horizontal", "operand_index", "reduce_at", "reduce_together", "reduced_dims", "row_lanes",
+           "splat"]

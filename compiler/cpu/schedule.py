@@ -1,0 +1,482 @@
+"""Turns a module into a schedule: kernel launches, copies, loops and branches in order, with every value in a buffer.
+
+Values are flattened to leaves (arrays). Tuples, get-tuple-element and reshapes move nothing: their leaves are those of
+their operands. A value is written straight to where it is wanted (a result, the state of a loop) when nothing that
+still has to be read lies there; what a kernel updates in place is copied first only when somebody else needs it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from ..errors import InternalError, UnsupportedError
+from ..ir import Computation, Instruction, Module
+from ..literal import Literal
+from ..options import Options
+from ..shape import Shape
+from .kernel_plan import KernelPlan
+from .kernels import emit_kernel, updated_operands
+from .llvm_text import ModuleText
+from .target import Target
+
+
+@dataclasses.dataclass(eq=False)
+class Buffer:
+    """A region of memory: an argument, a result, temporary memory, or a constant.
+
+    `index` is the number of the argument or result. `offset` (bytes) is set for constants at once and for temporaries
+    by the memory plan, from their first and last position in the schedule.
+    """
+
+    space: str  # argument | result | temporary | constant
+    bytes: int
+    index: int = 0
+    offset: int = 0
+    first: int = -1
+    last: int = -1
+
+    def __repr__(self) -> str:
+        place = self.index if self.space in ("argument", "result") else f"+{self.offset}"
+        return f"{self.space}[{place}]:{self.bytes}"
+
+
+@dataclasses.dataclass
+class Launch:
+    """Runs a kernel on buffers."""
+
+    plan: KernelPlan
+    buffers: list[Buffer]
+    instruction: Instruction
+
+
+@dataclasses.dataclass
+class Copy:
+    """Copies a whole buffer."""
+
+    source: Buffer
+    target: Buffer
+
+
+@dataclasses.dataclass
+class Loop:
+    """Runs `condition`, and while the pred in `test` holds, `body` and `condition` again."""
+
+    condition: list[Step]
+    test: Buffer
+    body: list[Step]
+
+
+@dataclasses.dataclass
+class Branch:
+    """Runs one of the branches: by pred (true first) or by an s32 (the last one when out of range)."""
+
+    selector: Buffer
+    by_index: bool
+    branches: list[list[Step]]
+
+
+Step = Launch | Copy | Loop | Branch
+
+
+@dataclasses.dataclass
+class Schedule:
+    """A module's steps, its buffers, the constants' bytes, and what the module takes and returns."""
+
+    steps: list[Step]
+    arguments: list[Shape]
+    results: list[Shape]
+    temporaries: list[Buffer]
+    constants: bytes
+    temp_bytes: int = 0
+
+
+Origin = tuple[Instruction, int]  # a leaf of the value that an instruction makes
+
+_ALIASES = frozenset({"tuple", "get-tuple-element", "reshape", "optimization-barrier"})
+_ALIGN = 64
+
+
+def schedule_module(module: Module, text: ModuleText, target: Target, options: Options) -> Schedule:
+    """The schedule of a module whose loop-like instructions are all in fusions; kernels are written to `text`.
+
+    Raises: UnsupportedError  an op without CPU code.
+    """
+    return _Lowering(text, target, options).module(module)
+
+
+def _origins(computation: Computation) -> dict[Instruction, list[Origin]]:
+    """For every instruction, where its leaves are really made."""
+    found: dict[Instruction, list[Origin]] = {}
+    for instruction in computation.instructions:
+        if instruction.opcode == "get-tuple-element":
+            source = instruction.operands[0]
+            parts = source.shape.tuple_shapes
+            skip = sum(len(list(s.leaves())) for s in parts[:instruction.op.index])  # type: ignore[attr-defined]
+            count = len(list(instruction.shape.leaves()))
+            found[instruction] = found[source][skip:skip + count]
+        elif instruction.opcode in _ALIASES:
+            found[instruction] = [o for operand in instruction.operands for o in found[operand]]
+        else:
+            found[instruction] = [(instruction, k) for k, _ in enumerate(instruction.shape.leaves())]
+            if instruction.opcode == "while":
+                for k in _invariant(instruction.op.body):  # type: ignore[attr-defined]
+                    found[instruction][k] = found[instruction.operands[0]][k]
+    return found
+
+
+def _invariant(body: Computation) -> list[int]:
+    """Numbers of the leaves of a loop's state that its body hands on unchanged."""
+    origins = _origins(body)
+    state = origins[body.parameters[0]]
+    return [k for k, origin in enumerate(origins[body.root]) if origin == state[k]]
+
+
+@dataclasses.dataclass
+class _Frame:
+    """A computation while it is lowered."""
+
+    order: list[Instruction]
+    origins: dict[Instruction, list[Origin]]
+    last_read: dict[Origin, int]
+    wanted: dict[Origin, Buffer]
+    placed: dict[Origin, Buffer]
+    occupant: dict[Buffer, Origin]  # which origin's value lies in a loop-state or result buffer
+
+    def leaves(self, instruction: Instruction) -> list[Buffer]:
+        return [self.placed[o] for o in self.origins[instruction]]
+
+
+class _Lowering:
+    def __init__(self, text: ModuleText, target: Target, options: Options) -> None:
+        self.text, self.target, self.options = text, target, options
+        self.position = 0
+        self.temporaries: list[Buffer] = []
+        self.constants = bytearray()
+        self.constant_offsets: dict[Literal, int] = {}
+        self.loops: list[tuple[int, set[Buffer]]] = []  # (first position, buffers from outside used within)
+        self.plans: dict[Instruction, KernelPlan] = {}
+
+    def module(self, module: Module) -> Schedule:
+        entry = module.entry
+        arguments = [leaf for p in entry.parameters for leaf in p.shape.leaves()]
+        results = list(entry.root.shape.leaves())
+        sources = [Buffer("argument", s.bytes, k) for k, s in enumerate(arguments)]
+        targets = [Buffer("result", s.bytes, k) for k, s in enumerate(results)]
+        steps = self.computation(entry, sources, targets)
+        return Schedule(steps, arguments, results, self.temporaries, bytes(self.constants))
+
+    # -- buffers
+    def temporary(self, size: int) -> Buffer:
+        buffer = Buffer("temporary", size, first=self.position, last=self.position)
+        self.temporaries.append(buffer)
+        return buffer
+
+    def constant(self, literal: Literal) -> Buffer:
+        offset = self.constant_offsets.get(literal)
+        data = literal.array.tobytes()
+        if offset is None:
+            self.constants.extend(bytes(-len(self.constants) % _ALIGN))
+            offset = self.constant_offsets[literal] = len(self.constants)
+            self.constants.extend(data)
+        return Buffer("constant", len(data), offset=offset)
+
+    def touch(self, *buffers: Buffer) -> None:
+        """The buffers are used at the current position."""
+        for buffer in buffers:
+            if buffer.space != "temporary":
+                continue
+            buffer.last = max(buffer.last, self.position)
+            for start, outside in self.loops:
+                if buffer.first < start:
+                    outside.add(buffer)
+
+    def advance(self) -> None:
+        self.position += 1
+
+    # -- computations
+    def computation(self, computation: Computation, arguments: Sequence[Buffer],
+                    targets: Sequence[Buffer | None]) -> list[Step]:
+        """Steps that compute the root's leaves into `targets` (None: not needed), from `arguments`."""
+        origins = _origins(computation)
+        root = origins[computation.root]
+        order = _ordered(computation, origins, root)
+        frame = _Frame(order, origins, _last_reads(order, origins, root), {}, {}, {})
+        leaf = 0
+        for parameter in computation.parameters:
+            for origin in origins[parameter]:
+                frame.placed[origin] = arguments[leaf]
+                frame.occupant[arguments[leaf]] = origin
+                leaf += 1
+        self._wish(frame, root, targets)
+        steps: list[Step] = []
+        for at, instruction in enumerate(order):
+            if instruction.opcode not in _ALIASES and instruction.opcode != "parameter":
+                self._lower(frame, at, instruction, steps)
+        moves = [(frame.placed[o], t) for o, t in zip(root, targets, strict=True)
+                 if t is not None and frame.placed[o] is not t]
+        self._move(moves, steps)
+        return steps
+
+    def _wish(self, frame: _Frame, root: list[Origin], targets: Sequence[Buffer | None]) -> None:
+        """Notes which value should be made where, walking from the root through loops and in-place updates."""
+        def wish(origin: Origin, target: Buffer) -> None:
+            if origin[0].opcode not in ("parameter", "constant"):
+                frame.wanted.setdefault(origin, target)
+
+        for origin, target in zip(root, targets, strict=True):
+            if target is not None:
+                wish(origin, target)
+        at = {instruction: k for k, instruction in enumerate(frame.order)}
+        for instruction in reversed(frame.order):
+            if instruction.opcode == "while":
+                pairs = list(enumerate(frame.origins[instruction.operands[0]]))
+            else:
+                pairs = [(k, frame.origins[instruction.operands[n]][0]) for k, n in updated_operands(instruction)]
+            for k, source in pairs:
+                target = frame.wanted.get((instruction, k))
+                if target is not None and frame.last_read.get(source) == at[instruction] and target.space == "result":
+                    wish(source, target)
+
+    def _lower(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
+        if instruction.opcode == "constant":
+            frame.placed[instruction, 0] = self.constant(instruction.op.literal)  # type: ignore[attr-defined]
+        elif instruction.opcode == "while":
+            self._loop(frame, at, instruction, steps)
+        elif instruction.opcode == "conditional":
+            self._branch(frame, at, instruction, steps)
+        else:
+            self._launch(frame, at, instruction, steps)
+
+    def _free(self, frame: _Frame, at: int, target: Buffer, shared_with: Iterable[Origin] = ()) -> bool:
+        """Whether `target` may be overwritten by the instruction at `at`: what lies there is read no more, or is one
+        of the values that the instruction may share its output with."""
+        there = frame.occupant.get(target)
+        if there is None:
+            return True
+        last = frame.last_read.get(there, -1)
+        return last < at or (last == at and there in shared_with)
+
+    def _output(self, frame: _Frame, at: int, origin: Origin, size: int, shareable: Sequence[Origin]) -> Buffer:
+        """The buffer for a value that is made now; `shareable` values may be overwritten by it as they are read."""
+        target = frame.wanted.get(origin)
+        if target is not None and self._free(frame, at, target, shareable):
+            frame.occupant[target] = origin
+            return target
+        for other in shareable:
+            buffer = frame.placed[other]
+            if buffer.space == "temporary" and buffer.bytes == size and other[0].opcode != "parameter" \
+                    and frame.last_read.get(other) == at and frame.occupant.get(buffer, other) == other:
+                frame.occupant[buffer] = origin
+                return buffer
+        return self.temporary(size)
+
+    def _launch(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
+        plan = self.plans.get(instruction)
+        if plan is None:
+            plan = self.plans[instruction] = emit_kernel(self.text, self.target, instruction, self.options)
+        operands = [o for operand in instruction.operands for o in frame.origins[operand]]
+        initial = dict(plan.initial)
+        outputs = []
+        for k, shape in enumerate(instruction.shape.leaves()):
+            if k in initial:
+                shareable = [operands[initial[k]]] if operands.count(operands[initial[k]]) == 1 else []
+            else:
+                shareable = [operands[n] for o, n in sorted(plan.in_place)
+                             if o == k and operands.count(operands[n]) == 1 and frame.placed[operands[n]] not in outputs]
+            buffer = self._output(frame, at, (instruction, k), shape.bytes, shareable)
+            frame.placed[instruction, k] = buffer
+            outputs.append(buffer)
+            if k in initial and frame.placed[operands[initial[k]]] is not buffer:
+                self._copy(frame.placed[operands[initial[k]]], buffer, steps)
+        inputs = [frame.placed[o] for n, o in enumerate(operands) if n not in initial.values()]
+        scratch = [self.temporary(plan.scratch_bytes * max(1, self.target.threads))] if plan.scratch_bytes else []
+        buffers = [*inputs, *outputs, *scratch]
+        self.touch(*buffers)
+        if plan.tasks:
+            steps.append(Launch(plan, buffers, instruction))
+        self.advance()
+
+    def _copy(self, source: Buffer, target: Buffer, steps: list[Step]) -> None:
+        if source.bytes:
+            self.touch(source, target)
+            steps.append(Copy(source, target))
+            self.advance()
+
+    def _move(self, moves: list[tuple[Buffer, Buffer]], steps: list[Step]) -> None:
+        """Copies all at once: a target that another move still reads waits; a cycle goes through a temporary."""
+        moves = list(moves)
+        while moves:
+            ready = next((m for m in moves if all(m[1] is not s for s, t in moves if t is not m[1])), None)
+            if ready is None:
+                source, target = moves[0]
+                kept = self.temporary(source.bytes)
+                self._copy(source, kept, steps)
+                moves[0] = (kept, target)
+                continue
+            moves.remove(ready)
+            self._copy(*ready, steps)
+
+    def _loop(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
+        state: list[Buffer] = []
+        moves = []
+        entering = frame.origins[instruction.operands[0]]
+        leaving = frame.origins[instruction]
+        for k, (shape, origin) in enumerate(zip(instruction.shape.leaves(), entering, strict=True)):
+            if leaving[k] == origin:
+                state.append(frame.placed[origin])
+                continue
+            shareable = [origin] if entering.count(origin) == 1 and origin[0].opcode != "constant" else []
+            buffer = self._output(frame, at, (instruction, k), shape.bytes, shareable)
+            frame.placed[instruction, k] = buffer
+            state.append(buffer)
+            if frame.placed[origin] is not buffer:
+                moves.append((frame.placed[origin], buffer))
+        self.touch(*state)
+        self._move(moves, steps)
+        self.advance()
+        start = self.position
+        self.loops.append((start, set()))
+        op = instruction.op
+        test = Buffer("temporary", 1, first=self.position, last=self.position)
+        self.temporaries.append(test)
+        condition = self.computation(op.condition, state, [test])  # type: ignore[attr-defined]
+        self.touch(test, *state)
+        self.advance()
+        body = self.computation(op.body, state, state)  # type: ignore[attr-defined]
+        self.touch(*state)
+        self.advance()
+        _, outside = self.loops.pop()
+        for buffer in outside:
+            self.touch(buffer)
+        test.last = self.position
+        steps.append(Loop(condition, test, body))
+        self.advance()
+
+    def _branch(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
+        outputs = []
+        for k, shape in enumerate(instruction.shape.leaves()):
+            buffer = self._output(frame, at, (instruction, k), shape.bytes, ())
+            frame.placed[instruction, k] = buffer
+            outputs.append(buffer)
+        op = instruction.op
+        selector = frame.leaves(instruction.operands[0])[0]
+        self.touch(selector, *outputs)
+        self.advance()
+        branches = []
+        for branch, operand in zip(op.branches, instruction.operands[1:], strict=True):  # type: ignore[attr-defined]
+            branches.append(self.computation(branch, frame.leaves(operand), outputs))
+            self.touch(*frame.leaves(operand), *outputs)
+            self.advance()
+        steps.append(Branch(selector, op.by_index, branches))  # type: ignore[attr-defined]
+        self.advance()
+
+
+def _reads(instruction: Instruction, origins: dict[Instruction, list[Origin]]) -> Iterable[Origin]:
+    if instruction.opcode not in _ALIASES:
+        for operand in instruction.operands:
+            yield from origins[operand]
+
+
+def _last_reads(order: list[Instruction], origins: dict[Instruction, list[Origin]],
+                root: list[Origin]) -> dict[Origin, int]:
+    """The position of the last instruction that reads a leaf; leaves of the root are read at the end."""
+    last: dict[Origin, int] = {}
+    for at, instruction in enumerate(order):
+        for origin in _reads(instruction, origins):
+            last[origin] = at
+    for origin in root:
+        last[origin] = len(order)
+    return last
+
+
+def _ordered(computation: Computation, origins: dict[Instruction, list[Origin]],
+             root: list[Origin]) -> list[Instruction]:
+    """The instructions, those that overwrite a value after the other readers of that value where it can be.
+
+    In-place updates overwrite their operand; in a loop's body the new value of a part of the state overwrites the old.
+    """
+    readers: dict[Origin, list[Instruction]] = {}
+    for instruction in computation.instructions:
+        for origin in _reads(instruction, origins):
+            readers.setdefault(origin, []).append(instruction)
+    overwrites: list[tuple[Instruction, Origin]] = []
+    for instruction in computation.instructions:
+        for _, n in updated_operands(instruction):
+            overwrites.append((instruction, origins[instruction.operands[n]][0]))
+    if len(computation.parameters) == 1 and computation.root.shape == computation.parameters[0].shape:
+        state = origins[computation.parameters[0]]
+        overwrites += [(new[0], old) for new, old in zip(root, state, strict=True)
+                       if new != old and new[0].opcode not in ("parameter", "constant")]
+    after: dict[Instruction, list[Instruction]] = {}
+
+    def needs(instruction: Instruction) -> tuple[Instruction, ...]:
+        return (*instruction.operands, *after.get(instruction, ()))
+
+    def reaches(start: Instruction, goal: Instruction) -> bool:
+        stack, seen = [start], {start}
+        while stack:
+            current = stack.pop()
+            if current is goal:
+                return True
+            for needed in needs(current):
+                if needed not in seen:
+                    seen.add(needed)
+                    stack.append(needed)
+        return False
+
+    for writer, origin in overwrites:
+        for reader in readers.get(origin, ()):
+            if reader is not writer and not reaches(reader, writer):
+                after.setdefault(writer, []).append(reader)
+    if not after:
+        return list(computation.instructions)
+    order: dict[Instruction, None] = {}
+    for instruction in computation.instructions:
+        stack = [(instruction, iter(needs(instruction)))]
+        while stack:
+            current, rest = stack[-1]
+            following = next((n for n in rest if n not in order), None)
+            if current in order or following is None:
+                order[current] = None
+                stack.pop()
+            else:
+                stack.append((following, iter(needs(following))))
+    if len(order) != len(computation.instructions):
+        raise InternalError("schedule: instructions were lost while ordering")
+    return list(order)
+
+
+def plan_memory(schedule: Schedule) -> None:
+    """Gives every temporary an offset in one arena: buffers that live at the same time never overlap.
+
+    Largest first, each at the lowest offset where it fits. Units: bytes.
+    """
+    placed: list[Buffer] = []
+    for buffer in sorted(schedule.temporaries, key=lambda b: (-b.bytes, b.first)):
+        offset = 0
+        rivals = [p for p in placed if p.first <= buffer.last and buffer.first <= p.last and p.bytes]
+        for rival in sorted(rivals, key=lambda p: p.offset):
+            if offset + buffer.bytes <= rival.offset:
+                break
+            offset = max(offset, -(-(rival.offset + rival.bytes) // _ALIGN) * _ALIGN)
+        buffer.offset = offset
+        placed.append(buffer)
+        schedule.temp_bytes = max(schedule.temp_bytes, offset + buffer.bytes)
+
+
+def launches(steps: Iterable[Step]) -> Iterable[Launch]:
+    """All launches, those in loops and branches once."""
+    for step in steps:
+        if isinstance(step, Launch):
+            yield step
+        elif isinstance(step, Loop):
+            yield from launches(step.condition)
+            yield from launches(step.body)
+        elif isinstance(step, Branch):
+            for branch in step.branches:
+                yield from launches(branch)
+
+
+__all__ = ["Branch", "Buffer", "Copy", "Launch", "Loop", "Schedule", "Step", "UnsupportedError", "launches",
+           "plan_memory", "schedule_module"]

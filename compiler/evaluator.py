@@ -1,0 +1,100 @@
+"""The evaluator: runs the IR with the ops' NumPy references. Slow and readable; it is what the IR means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .errors import ShapeError
+from .ir import Computation, Instruction, Module
+from .ops import Call, Constant, Copy, Fusion, GetTupleElement, Parameter, Tuple
+from .shape import Shape
+
+
+def evaluate(program: Module | Computation, arguments: Sequence[Any]) -> Any:
+    """The value of a module's entry, or of a computation: an array, or a tuple (nested) of arrays.
+
+    Raises: ShapeError  arguments of other number, element type or dims than the parameters; UnsupportedError
+    an op has no reference.
+    """
+    computation = program.entry if isinstance(program, Module) else program
+    shapes = computation.parameter_shapes
+    if len(arguments) != len(shapes):
+        raise ShapeError(f"{computation.name}: {len(arguments)} arguments given, {len(shapes)} wanted")
+    checked = [_checked(computation.name, number, a, s) for number,
+               (a, s) in enumerate(zip(arguments, shapes))]
+    return evaluate_computation(computation, *checked)
+
+
+def evaluate_computation(computation: Computation, *arguments: Any) -> Any:
+    """The value of a computation on arguments that fit its parameters."""
+    values: dict[Any, Any] = {}
+    for instruction in computation.instructions:
+        op = instruction.op
+        if isinstance(op, Parameter):
+            values[instruction] = arguments[op.number]
+            continue
+        values[instruction] = evaluate_instruction(instruction, [values[o] for o in instruction.operands])
+    return values[computation.root]
+
+
+def evaluate_instruction(instruction: Instruction, operands: Sequence[Any]) -> Any:
+    """The value of an instruction (no parameter) for these values of its operands."""
+    op = instruction.op
+    if next(op.called(), None) is not None:
+        value = op.reference(*operands, call=apply_computation)
+    else:
+        value = op.reference(*operands)
+    return value if isinstance(value, tuple) else np.asarray(value)
+
+
+def apply_computation(computation: Computation, *arguments: Any) -> Any:
+    """The value of a computation; where its parameters are scalars and the arguments arrays, of it on their
+    elements."""
+    dims = next((a.shape for a, s in zip(arguments, computation.parameter_shapes)
+                 if s.is_scalar and not isinstance(a, tuple) and a.shape), ())
+    if not dims:
+        return evaluate_computation(computation, *arguments)
+    root = computation.root.shape
+    if _is_elementwise(computation):
+        return _spread(evaluate_computation(computation, *arguments), dims)
+    leaves = list(root.leaves())
+    results = [np.empty(dims, leaf.element_type.dtype) for leaf in leaves]
+    for index in np.ndindex(*dims):
+        value = evaluate_computation(computation, *(a[index] for a in arguments))
+        for result, part in zip(results, value if root.is_tuple else (value,)):
+            result[index] = part
+    return tuple(results) if root.is_tuple else results[0]
+
+
+def _is_elementwise(computation: Computation) -> bool:
+    """Whether evaluating it with arrays in the place of its scalars does the same to every element."""
+    for instruction in computation.instructions:
+        op = instruction.op
+        if isinstance(op, (Call, Fusion)):
+            if not all(_is_elementwise(c) for c in op.called()):
+                return False
+        elif not (op.is_elementwise or isinstance(op, (Parameter, Constant, Tuple, GetTupleElement, Copy))):
+            return False
+        if not all(s.is_scalar for s in instruction.shape.leaves()):
+            return False
+    return True
+
+
+def _spread(value: Any, dims: tuple[int, ...]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_spread(v, dims) for v in value)
+    return np.broadcast_to(value, dims)
+
+
+def _checked(name: str, number: int, argument: Any, shape: Shape) -> Any:
+    if shape.is_tuple:
+        if not isinstance(argument, (tuple, list)) or len(argument) != len(shape.tuple_shapes):
+            raise ShapeError(f"{name}: argument {number} is no tuple for {shape}")
+        return tuple(_checked(name, number, a, s) for a, s in zip(argument, shape.tuple_shapes))
+    array = np.asarray(argument)
+    if array.dtype != shape.element_type.dtype or array.shape != shape.dims:
+        raise ShapeError(f"{name}: argument {number} is {array.dtype}{list(array.shape)}, {shape} is wanted")
+    return array

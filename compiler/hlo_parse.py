@@ -1,0 +1,414 @@
+"""HLO text read into a module: what XLA and JAX print, with or without `%`, types of operands, layouts, metadata."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+from .errors import ParseError, ShapeError, UnsupportedError
+from .hlo_attributes import KINDS, PREDICATE_BRANCHES, Malformed, attributes, implied, result_field
+from .hlo_literal import parse_literal
+from .ir import NO_METADATA, Computation, Instruction, Metadata, Module
+from .ops import OPS, Parameter
+from .ops.op import Op
+from .shape import TOKEN, Shape
+from .types import ElementType
+
+_SPACE = re.compile(r"(?:\s+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
+_ARRAY = re.compile(r"([a-z]\w*)\[([^\]\n]*)\](\{[^{}\n]*\})?")
+_HEAD = re.compile(r"(ROOT\s+)?%?([\w.\-]+)\s*=\s*")
+_OPCODE = re.compile(r"\s*([\w\-]+)\(")
+_NAME = re.compile(r"%?([\w.\-]+)")
+_OPERAND = re.compile(r"\s*(?:/\*[^*]*\*/\s*)?%?([\w.\-]+)\s*([,)])")
+_ATTRIBUTE = re.compile(r",\s*([\w\-]+)=")
+_WORD = re.compile(r'[^\s,{}"]*')
+_FLAT = re.compile(r"\{[^{}\"]*\}")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACKET = re.compile(r'[{}"]')
+_LITERAL = re.compile(r"(?:[^()]++|\((?:[^()]++|\((?:[^()]++|\([^()]*\))*\))*\))*")
+_NUMBER = re.compile(r"\s*(\d+)\s*\)")
+_TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\n((?:\d+ [^\n]*\n?)*)")
+_FIELD = re.compile(r'([\w\-]+)=("(?:[^"\\]|\\.)*"|\{[^{}]*\}|[^\s}]+)')
+
+KEPT = frozenset({
+    "sharding", "frontend_attributes", "backend_config", "operand_precision", "statistics", "origin", "original_value",
+    "result_accuracy", "control-predecessors", "outer_dimension_partitions", "is_composite", "algorithm",
+    "parameter_replication", "execution_thread",
+})
+"""Attributes of instructions that are kept in Metadata.extra as they are: they do not change what is computed."""
+
+
+def parse_hlo(text: str) -> Module:
+    """The module that the text spells.
+
+    Raises: ParseError  malformed text. UnsupportedError  an opcode, element type or layout that is not compiled.
+        ShapeError  an instruction breaks its op's constraints, or its shape is not the inferred one.
+    """
+    return _Parser(text).module()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.computations: dict[str, Computation] = {}
+        self.shapes: dict[str, Shape] = {}
+        self.frames: dict[int, tuple[str, int]] = {}
+        self.entry: Computation | None = None
+
+    def place(self, at: int) -> tuple[int, int]:
+        """Line and column of an offset."""
+        return self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
+
+    def fail(self, message: str, at: int | None = None) -> NoReturn:
+        raise ParseError(message, *self.place(self.at if at is None else at)) from None
+
+    def expected(self, what: str) -> NoReturn:
+        rest = self.text[self.at:self.at + 30].split("\n")[0]
+        self.fail(f"expected {what}, got {rest!r}" if self.at < len(self.text) else f"expected {what}, got the end")
+
+    def unsupported(self, message: str, at: int) -> NoReturn:
+        line, column = self.place(at)
+        raise UnsupportedError(f"line {line}, column {column}: {message}")
+
+    def space(self) -> None:
+        self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
+
+    def take(self, token: str) -> None:
+        self.space()
+        if not self.text.startswith(token, self.at):
+            self.expected(f"`{token}`")
+        self.at += len(token)
+
+    def accept(self, token: str) -> bool:
+        self.space()
+        if self.text.startswith(token, self.at):
+            self.at += len(token)
+            return True
+        return False
+
+    def match(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        found = pattern.match(self.text, self.at)
+        if found is None:
+            self.expected(what)
+        self.at = found.end()
+        return found
+
+    def module(self) -> Module:
+        self.take("HloModule")
+        self.space()
+        name = self.match(_NAME, "the module's name")[1]
+        kept = {key: self.text[start:self.at] for key, start in self.attributes()}
+        self.space()
+        tables: dict[str, str] = {}
+        while table := _TABLE.match(self.text, self.at):
+            tables[table[1]], self.at = table[2], table.end()
+            self.space()
+        self.frames = _stack_frames(tables)
+        last = None
+        while self.at < len(self.text):
+            last = self.computation()
+            self.space()
+        if self.entry is None and len(self.computations) == 1:
+            self.entry = last
+        if self.entry is None:
+            self.expected("an ENTRY computation")
+        return Module(name, self.entry, kept)
+
+    def attributes(self) -> Any:
+        """Name and start of the value for each `, name=value` that follows; the value ends where reading is then."""
+        while True:
+            self.space()
+            found = _ATTRIBUTE.match(self.text, self.at)
+            if found is None:
+                return
+            self.at = found.end()
+            start = self.at
+            self.value()
+            yield found[1], start
+
+    def value(self) -> None:
+        """Passes over one attribute value: braces, a string, or a word."""
+        if self.text.startswith("{", self.at):
+            if flat := _FLAT.match(self.text, self.at):
+                self.at = flat.end()
+            else:
+                self.balanced()
+        elif self.text.startswith('"', self.at):
+            self.match(_STRING, "a string")
+        else:
+            self.match(_WORD, "a value")
+
+    def balanced(self) -> None:
+        start, depth = self.at, 0
+        while True:
+            found = _BRACKET.search(self.text, self.at)
+            if found is None:
+                self.fail("this brace is not closed", start)
+            self.at = found.start()
+            if found[0] == '"':
+                self.match(_STRING, "a string")
+                continue
+            self.at += 1
+            depth += 1 if found[0] == "{" else -1
+            if depth == 0:
+                return
+
+    def shape(self) -> Shape:
+        if self.text.startswith("(", self.at):
+            self.at += 1
+            parts = []
+            while not self.accept(")"):
+                if parts:
+                    self.take(",")
+                    self.space()
+                parts.append(self.shape())
+            return Shape.tuple(parts)
+        start = self.at
+        found = self.match(_ARRAY, "a shape like f32[2,3]")
+        shape = self.shapes.get(found[0])
+        if shape is None:
+            shape = self.shapes[found[0]] = self.array_shape(found, start)
+        return shape
+
+    def array_shape(self, found: re.Match[str], start: int) -> Shape:
+        if found[1] == "token":
+            return TOKEN
+        try:
+            element_type = ElementType(found[1])
+        except ValueError:
+            self.unsupported(f"element type {found[1]}", start)
+        try:
+            dims = tuple(int(d) for d in found[2].split(",")) if found[2].strip() else ()
+        except ValueError:
+            if "<" in found[2] or "?" in found[2]:
+                self.unsupported(f"dynamic dims [{found[2]}]", start)
+            self.fail(f"expected dims, got [{found[2]}]", start)
+        layout = found[3]
+        if layout is None:
+            return Shape(element_type, dims)
+        order, _, rest = layout[1:-1].partition(":")
+        if rest:
+            self.unsupported(f"layout {layout}: only minor_to_major orders are compiled, no tiles or memory spaces", start)
+        try:
+            axes = tuple(int(a) for a in order.split(",")) if order.strip() else ()
+        except ValueError:
+            self.fail(f"expected a layout, got {layout}", start)
+        if sorted(axes) != list(range(len(dims))):
+            self.fail(f"expected a layout with each axis of {found[1]}[{found[2]}] once, got {layout}", start)
+        return Shape(element_type, dims, axes)
+
+    def computation(self) -> Computation:
+        is_entry = self.accept("ENTRY ")
+        self.space()
+        start = self.at
+        name = self.match(_NAME, "a computation")[1]
+        if name in self.computations:
+            self.fail(f"computation {name} is defined twice", start)
+        if self.accept("("):
+            depth = 1
+            while depth:
+                found = re.compile(r"[()]").search(self.text, self.at) or self.fail("unclosed parameter list", start)
+                self.at = found.end()
+                depth += 1 if found[0] == "(" else -1
+            if self.accept("->"):
+                self.space()
+                self.shape()
+        self.take("{")
+        made = self.computations[name] = self.body(name)
+        for _ in self.attributes():
+            pass
+        if is_entry:
+            if self.entry is not None:
+                self.fail("a second ENTRY computation", start)
+            self.entry = made
+        return made
+
+    def body(self, name: str) -> Computation:
+        instructions: dict[str, Instruction] = {}
+        parameters: dict[int, Instruction] = {}
+        effects: list[Instruction] = []
+        root = instruction = None
+        while not self.accept("}"):
+            start = self.at
+            head = self.match(_HEAD, "an instruction `name = shape opcode(operands)` or `}`")
+            if head[2] in instructions:
+                self.fail(f"instruction {head[2]} is defined twice", start)
+            instruction = instructions[head[2]] = self.instruction(head[2], instructions)
+            if head[1]:
+                if root is not None:
+                    self.fail("a second ROOT instruction", start)
+                root = instruction
+            if isinstance(instruction.op, Parameter):
+                if instruction.op.number in parameters:
+                    self.fail(f"parameter {instruction.op.number} is defined twice", start)
+                parameters[instruction.op.number] = instruction
+            if instruction.op.has_side_effect:
+                effects.append(instruction)
+        root = root or instruction
+        if root is None:
+            self.expected("an instruction")
+        if sorted(parameters) != list(range(len(parameters))):
+            self.fail(f"parameters of {name} are numbered {sorted(parameters)}, expected 0, 1, ...")
+        return Computation(name, root, [parameters[i] for i in range(len(parameters))], effects)
+
+    def instruction(self, name: str, known: dict[str, Instruction]) -> Instruction:
+        start = self.at
+        shape = self.shape()
+        self.space()
+        before = self.at
+        opcode = self.match(_OPCODE, "an opcode and `(`")[1]
+        cls = OPS.get(opcode)
+        if cls is None:
+            self.unsupported(f"opcode {opcode} is not compiled", before)
+        kinds = implied(cls)
+        values: dict[str, Any] = {}
+        operands: list[Instruction] = []
+        if "number" in kinds.values():
+            values["number"] = int(self.match(_NUMBER, "a parameter number and `)`")[1])
+        elif "literal" in kinds.values():
+            values["literal"] = self.literal(shape)
+        else:
+            operands = self.operands(known)
+        texts, metadata = self.instruction_attributes(cls)
+        shapes = [o.shape for o in operands]
+        try:
+            op = self.op(cls, opcode, kinds, values, texts, shape, shapes)
+        except Malformed as error:
+            self.fail(f"{opcode}: {error}", before)
+        try:
+            inferred = op.infer(shapes)
+        except ShapeError as error:
+            line, column = self.place(start)
+            raise ShapeError(f"line {line}, column {column}: {error}") from None
+        if not inferred.compatible(shape):
+            line, column = self.place(start)
+            raise ShapeError(f"line {line}, column {column}: {opcode} has shape {shape}, inferred is {inferred}")
+        return Instruction(op, tuple(operands), shape, name, metadata)
+
+    def operands(self, known: dict[str, Instruction]) -> list[Instruction]:
+        operands: list[Instruction] = []
+        if self.accept(")"):
+            return operands
+        while True:
+            found = _OPERAND.match(self.text, self.at)
+            if found is None:
+                self.space()
+                self.shape()
+                found = self.match(_OPERAND, "an operand and `,` or `)`")
+            operand = known.get(found[1])
+            if operand is None:
+                self.fail(f"operand {found[1]} is not defined before", found.start(1))
+            operands.append(operand)
+            self.at = found.end()
+            if found[2] == ")":
+                return operands
+
+    def literal(self, shape: Shape) -> Any:
+        start = self.at
+        self.at = _LITERAL.match(self.text, start).end()  # type: ignore[union-attr]
+        text = self.text[start:self.at]
+        self.take(")")
+        try:
+            return parse_literal(text, shape)
+        except Malformed as error:
+            self.fail(f"constant: {error}", start)
+
+    def instruction_attributes(self, cls: type[Op]) -> tuple[dict[str, str], Metadata]:
+        if not self.text.startswith(",", self.at):
+            return {}, NO_METADATA
+        own = {a.name for a in attributes(cls)}
+        texts: dict[str, str] = {}
+        extra: list[tuple[str, str]] = []
+        metadata: dict[str, Any] = {}
+        for name, start in self.attributes():
+            text = self.text[start:self.at]
+            if name in own or name in PREDICATE_BRANCHES:
+                texts[name] = text
+            elif name == "metadata":
+                metadata = self.metadata(text, extra)
+            elif name in KEPT:
+                extra.append((name, text))
+            else:
+                self.unsupported(f"attribute {name} of {cls.opcode or 'this op'} is not compiled", start)
+        if not metadata and not extra:
+            return texts, NO_METADATA
+        return texts, Metadata(**metadata, extra=tuple(extra))
+
+    def metadata(self, text: str, extra: list[tuple[str, str]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in _FIELD.findall(text[1:-1]):
+            if name in ("op_type", "op_name", "source_file"):
+                found[name] = _unescaped(value)
+            elif name == "source_line" and value.isdigit():
+                found[name] = int(value)
+            elif name == "stack_frame_id" and value.isdigit() and int(value) in self.frames:
+                found["source_file"], found["source_line"] = self.frames[int(value)]
+            else:
+                extra.append((f"metadata.{name}", value))
+        return found
+
+    def op(self, cls: type[Op], opcode: str, kinds: Any, values: dict[str, Any], texts: dict[str, str], shape: Shape,
+           operands: list[Shape]) -> Op:
+        if PREDICATE_BRANCHES[0] in texts:
+            branches = [texts.pop(name, "") for name in PREDICATE_BRANCHES]
+            texts["branch_computations"] = "{" + ", ".join(branches) + "}"
+        fields: dict[str, Any] = {}
+        for name, kind in kinds.items():
+            if kind in values:
+                fields[name] = values[kind]
+            elif kind == "opcode":
+                fields[name] = opcode
+            elif kind == "implied":
+                fields[name] = bool(operands) and operands[0].element_type is not ElementType.PRED
+            else:
+                fields[name] = result_field(kind, opcode, shape, operands)
+        for attribute in attributes(cls):
+            text = texts.get(attribute.name)
+            if text is None:
+                self.absent(attribute, fields)
+                continue
+            value = KINDS[attribute.kind].read(text, self.find)
+            fields.update(zip(attribute.fields, value) if len(attribute.fields) > 1 else {attribute.fields[0]: value})
+        return cls(**fields)
+
+    def absent(self, attribute: Any, fields: dict[str, Any]) -> None:
+        if attribute.kind == "window":
+            fields[attribute.fields[0]] = KINDS["window"].read("{}", self.find)
+        elif isinstance(attribute.default, (tuple, str, int, bool)):
+            if len(attribute.fields) == 1:
+                fields[attribute.fields[0]] = attribute.default
+        else:
+            raise Malformed(f"expected the attribute {attribute.name}=")
+
+    def find(self, name: str) -> Computation:
+        found = self.computations.get(name.lstrip("%"))
+        if found is None:
+            raise Malformed(f"computation {name} is not defined before")
+        return found
+
+
+def _stack_frames(tables: dict[str, str]) -> dict[int, tuple[str, int]]:
+    """File and line by stack frame number, from the tables that stand before the computations."""
+    def rows(table: str) -> dict[int, str]:
+        lines = (line.partition(" ") for line in tables.get(table, "").splitlines())
+        return {int(number): rest for number, _, rest in lines}
+
+    def number(name: str, row: str) -> int:
+        found = re.search(rf"\b{name}=(\d+)", row)
+        return int(found[1]) if found else 0
+
+    files = {n: _unescaped(r) for n, r in rows("FileNames").items()}
+    places = {n: (files.get(number("file_name_id", r), ""), number("line", r))
+              for n, r in rows("FileLocations").items()}
+    return {n: places.get(number("file_location_id", r), ("", 0)) for n, r in rows("StackFrames").items()}
+
+
+_ESCAPES: dict[str, str] = {"n": "\n", "t": "\t"}
+
+
+def _unescaped(text: str) -> str:
+    inner = text[1:-1] if text[:1] == '"' else text
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), inner)
+
+

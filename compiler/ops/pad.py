@@ -1,0 +1,99 @@
+"""Pad: a value around and between the elements, or elements cut off at the edges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..shape import Shape
+from .op import Indexer, Op, attribute, require, require_arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class Pad(Op):
+    """Along each axis, element i of the operand goes to low + i * (interior + 1); all other places hold the
+    padding value; elements that fall outside the result (low or high negative) are dropped.
+
+    Shapes: operand [..d..], padding value [], result dims low + d + max(d - 1, 0) * interior + high.
+    pad_c1: two array operands of one element type, the second a scalar.
+    pad_c2: low, high and interior have one entry per axis of the operand.
+    pad_c3: interior padding is not negative.
+    pad_c4: the result's dims are not negative.
+    Source: operation semantics, Pad.
+    """
+
+    opcode: ClassVar[str] = "pad"
+    low: tuple[int, ...] = attribute("padding", "padding")
+    high: tuple[int, ...] = attribute("padding", "padding")
+    interior: tuple[int, ...] = attribute("padding", "padding")
+
+    def infer(self, operands: Sequence[Shape]) -> Shape:
+        """The padded dims."""
+        require_arrays("pad", operands, 2, "pad_c1")
+        operand, value = operands
+        require(value.is_scalar and value.element_type is operand.element_type,
+                f"pad: padding value is {value}, a scalar of the type of {operand} is wanted", "pad_c1")
+        for what, given in (("low", self.low), ("high", self.high), ("interior", self.interior)):
+            require(len(given) == operand.rank,
+                    f"pad: {what} has {len(given)} entries, operand {operand} has {operand.rank} axes",
+                    "pad_c2")
+        require(all(i >= 0 for i in self.interior),
+                f"pad: interior is {self.interior}, 0 or more is wanted", "pad_c3")
+        dims = padded_dims(operand.dims, self.low, self.high, self.interior)
+        require(all(d >= 0 for d in dims), f"pad: operand {operand} would become {list(dims)}", "pad_c4")
+        return operand.with_dims(dims)
+
+    def reference(self, operand: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """The operand placed into an array full of the value."""
+        return padded(operand, value, self.low, self.high, self.interior)
+
+    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+        """The operand's element where the index is one's place, else the padding value."""
+        if 0 in operands[0].dims:
+            return e.operand(1, [])
+        found, condition = [], None
+        for i, size, low, high, gap in zip(index, operands[0].dims, self.low, self.high, self.interior):
+            step = gap + 1
+            # Counting from `lead` whole steps below element 0 keeps all indices before the division from
+            # being negative.
+            lead = -(-max(low, 0) // step)
+            place = e.add(i, e.index(lead * step - low)) if lead * step != low else i
+            source = e.divide(place, step) if gap else i
+            if below := lead if gap else low:
+                source = e.add(source, e.index(-below))
+            checks = []
+            if gap:
+                checks.append(e.less(e.remainder(place, step), e.index(1)))
+            if low > 0:
+                checks.append(e.less(e.index(-1), source))
+            if high > 0:
+                checks.append(e.less(source, e.index(size)))
+            for check in checks:
+                condition = check if condition is None else e.both(condition, check)
+            found.append(source)
+        inside = e.operand(0, found, condition)
+        return inside if condition is None else e.choose(condition, inside, e.operand(1, []))
+
+
+def padded_dims(dims: Sequence[int], low: Sequence[int], high: Sequence[int],
+                interior: Sequence[int]) -> tuple[int, ...]:
+    """Dims after padding."""
+    return tuple(lo + d + max(d - 1, 0) * gap + hi for d, lo, hi, gap in zip(dims, low, high, interior))
+
+
+def padded(array: np.ndarray, value: np.ndarray, low: Sequence[int], high: Sequence[int],
+           interior: Sequence[int]) -> np.ndarray:
+    """The array with `value` around and between its elements."""
+    result = np.empty(padded_dims(array.shape, low, high, interior), array.dtype)
+    result[...] = value
+    sources, places = [], []
+    for size, out, lo, gap in zip(array.shape, result.shape, low, interior):
+        place = lo + np.arange(size) * (gap + 1)
+        inside = (place >= 0) & (place < out)
+        sources.append(np.flatnonzero(inside))
+        places.append(place[inside])
+    result[np.ix_(*places)] = array[np.ix_(*sources)]
+    return result

@@ -1,0 +1,328 @@
+"""Puts instructions that can be computed in one loop nest into fusions.
+
+    y = tanh(x + broadcast(b))      becomes      y = fusion(x, b), kind=kLoop
+
+Everything that has a value element by element (elementwise ops, index maps, reductions) ends up inside a fusion, alone if
+need be. A value is computed inside its consumers where that costs less than storing and loading it: when it has one
+consumer that reads each element about once, or when it is cheap. `decide` says which, `apply` builds the fusions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from ..cpu.cost import cycles, is_expensive
+from ..ir import Computation, Instruction, Module, make
+from ..ops import Broadcast, Fusion, GetTupleElement, Parameter, Reduce, ReduceWindow, Tuple
+from ..options import Options
+from .merge_outputs import merge_outputs
+
+INDEX_MAPS = frozenset({"broadcast", "reshape", "transpose", "reverse", "slice", "pad", "concatenate", "iota",
+                        "dynamic-slice", "gather", "copy"})
+REDUCTIONS = frozenset({"reduce", "reduce-window"})
+CONTRACTIONS = frozenset({"dot", "convolution"})
+_MOST_INSTRUCTIONS = 160
+_MOST_PARAMETERS = 48
+_MEETING_STEPS = 16
+_SMALL = 1 << 13  # elements of which a reduction may be repeated by every thread
+_MOST_REPEATED = 8  # cheap instructions per fusion that may be evaluated more often than they have elements
+
+
+@dataclasses.dataclass
+class Plan:
+    """Which instructions become fusions. `groups` maps each root to what is computed inside with it, roots in the
+    computation's order, members operands first; an instruction may be in several groups."""
+
+    groups: dict[Instruction, list[Instruction]]
+    together: list[list[Instruction]] = dataclasses.field(default_factory=list)  # roots of one fusion, several outputs
+
+    def __str__(self) -> str:
+        lines = [f"{root.name or root.opcode}: {', '.join(m.name or m.opcode for m in members)}"
+                 for root, members in self.groups.items()]
+        lines += ["together: " + ", ".join(r.name or r.opcode for r in roots) for roots in self.together]
+        return "\n".join(lines)
+
+
+def fuse(module: Module, options: Options) -> Module:
+    """Fusions for everything that loops over elements, in the entry and in bodies, conditions and branches."""
+    reducers = {c for computation in module.computations() for i in computation.instructions
+                if i.opcode not in ("while", "conditional", "call", "fusion") for c in i.op.called()}
+    inside = {c for computation in module.computations() for i in computation.instructions
+              if i.opcode == "fusion" for c in i.op.called()}
+
+    def change(computation: Computation) -> Computation:
+        return computation if computation.name in skipped else apply(computation, decide(computation))
+
+    skipped = {c.name for c in reducers | inside}
+    return module.map_computations(change)
+
+
+def is_loop_like(instruction: Instruction) -> bool:
+    """Has a value element by element."""
+    if instruction.opcode == "bitcast-convert":
+        return instruction.shape.rank == instruction.operands[0].shape.rank
+    return instruction.op.is_elementwise or instruction.opcode in INDEX_MAPS or instruction.opcode in REDUCTIONS \
+        or instruction.opcode == "map" or _is_part(instruction)
+
+
+def _is_part(instruction: Instruction) -> bool:
+    """One result of a variadic reduction."""
+    return isinstance(instruction.op, GetTupleElement) and instruction.operands[0].opcode in REDUCTIONS
+
+
+def _is_scalar_constant(instruction: Instruction) -> bool:
+    return instruction.opcode == "constant" and instruction.shape.is_array and instruction.shape.elements == 1
+
+
+# -- decide
+
+@dataclasses.dataclass
+class _Group:
+    root: Instruction
+    members: dict[Instruction, float] = dataclasses.field(default_factory=dict)  # evaluations of each
+    parameters: set[Instruction] = dataclasses.field(default_factory=set)
+    repeated: int = 0
+    contraction: Instruction | None = None
+
+    def add(self, instruction: Instruction, evaluations: float) -> None:
+        """Takes an instruction in; consumers come first."""
+        self.members[instruction] = evaluations
+        self.parameters.discard(instruction)
+        self.parameters.update(o for o in instruction.operands if o not in self.members)
+
+
+def decide(computation: Computation) -> Plan:
+    """The plan of one computation."""
+    users = computation.users
+    where: dict[Instruction, list[_Group]] = {}
+    groups: list[_Group] = []
+    chains = _epilogue_chains(computation)
+    for instruction in reversed(computation.instructions):
+        if instruction.opcode in CONTRACTIONS:
+            _join_epilogue(instruction, computation, users[instruction], where, chains)
+        if not is_loop_like(instruction):
+            continue
+        is_end = instruction in chains and not all(u in chains for u in users[instruction])
+        homes = None if is_end else _homes(instruction, computation, users[instruction], where)
+        if homes is not None and instruction in chains and len(homes) > 1:
+            homes = None
+        if homes is None:
+            group = _Group(instruction)
+            groups.append(group)
+            homes = {id(group): (group, float(_elements(instruction)))}
+        where[instruction] = []
+        for group, evaluations in homes.values():
+            group.add(instruction, evaluations)
+            if evaluations > 1.5 * _elements(instruction) and instruction is not group.root:
+                group.repeated += 1
+            where[instruction].append(group)
+    order = {i: k for k, i in enumerate(computation.instructions)}
+    plan = Plan({g.root: sorted(g.members, key=order.__getitem__) for g in reversed(groups) if not _moves_nothing(g)})
+    plan.together = merge_outputs(computation, plan.groups)
+    return plan
+
+
+def _epilogue_chains(computation: Computation) -> set[Instruction]:
+    """Elementwise instructions that can follow a contraction before its result leaves the cache: the contraction
+    stores its result in any case. A chain ends where a value goes several ways that do not meet again soon."""
+    chains: set[Instruction] = set()
+    position = {i: k for k, i in enumerate(computation.instructions)}
+    for i in computation.instructions:
+        if i.op.is_elementwise and any(
+                (o in chains or o.opcode in CONTRACTIONS) and o.shape.dims == i.shape.dims
+                and _meets_again(o, computation, position) for o in i.operands):
+            chains.add(i)
+    return chains
+
+
+def _meets_again(value: Instruction, computation: Computation, position: dict[Instruction, int]) -> bool:
+    """Whether all that is made of a value goes through one elementwise instruction a few steps on."""
+    frontier = set(computation.users[value])
+    for _ in range(_MEETING_STEPS):
+        if computation.root in frontier or not all(u.op.is_elementwise for u in frontier):
+            return len(frontier) == 1 and next(iter(frontier)).op.is_elementwise
+        if len(frontier) == 1:
+            return True
+        first = min(frontier, key=position.__getitem__)
+        frontier.discard(first)
+        frontier.update(computation.users[first])
+    return False
+
+
+def _join_epilogue(contraction: Instruction, computation: Computation, users: list[Instruction],
+                   where: dict[Instruction, list[_Group]], chains: set[Instruction]) -> None:
+    """Puts a contraction into the group of its consumers, when they are one chain and it is the chain's first."""
+    homes = {id(g): g for u in users for g in where.get(u, [])}
+    if contraction is computation.root or len(homes) != 1 or not all(u in chains for u in users):
+        return
+    (group,) = homes.values()
+    if group.contraction is None and group.root in chains and contraction.shape.dims == group.root.shape.dims:
+        group.contraction = contraction
+        group.add(contraction, float(_elements(contraction)))
+
+
+def _moves_nothing(group: _Group) -> bool:
+    """Reshapes, and parts of a tuple, by themselves: the scheduler passes buffers on."""
+    return all(m.opcode == "reshape" or isinstance(m.op, GetTupleElement) for m in group.members)
+
+
+def _elements(instruction: Instruction) -> int:
+    return max(1, next(iter(instruction.shape.leaves())).elements)
+
+
+def _homes(instruction: Instruction, computation: Computation, users: list[Instruction],
+           where: dict[Instruction, list[_Group]]) -> dict[int, tuple[_Group, float]] | None:
+    """The groups of the consumers that it is computed in, with how often; None when it is to be stored."""
+    if instruction is computation.root or not users or any(u not in where for u in users):
+        return None
+    homes: dict[int, tuple[_Group, float]] = {}
+    for user in users:
+        for group in where[user]:
+            evaluations = group.members[user] * _reads(user, instruction)
+            homes[id(group)] = (group, max(evaluations, homes.get(id(group), (group, 0.0))[1]))
+    total = sum(e for _, e in homes.values())
+    ratio = total / _elements(instruction)
+    for group, _ in homes.values():
+        if len(group.members) >= _MOST_INSTRUCTIONS or len(group.parameters) >= _MOST_PARAMETERS:
+            return None
+        if not _fits(instruction, group, users):
+            return None
+    if instruction.opcode == "iota" or (isinstance(instruction.op, Broadcast)
+                                        and instruction.operands[0].shape.elements == 1):
+        return homes
+    if len(homes) > 1 and not _is_cheap_to_copy(instruction):
+        return None
+    if ratio > 1.5 * len(homes):
+        if is_expensive(instruction) or instruction.opcode in REDUCTIONS:
+            return None
+        if any(g.repeated >= _MOST_REPEATED for g, _ in homes.values()):
+            return None
+    return homes
+
+
+def _is_cheap_to_copy(instruction: Instruction) -> bool:
+    """Computing it twice reads no more memory than loading it twice would."""
+    if instruction.opcode in REDUCTIONS or cycles(instruction) > 2:
+        return False
+    return sum(o.shape.bytes for o in instruction.operands) <= instruction.shape.bytes * 1.1
+
+
+def _reads(user: Instruction, operand: Instruction) -> float:
+    """How many elements of the operand are evaluated for one element of the user."""
+    if user.opcode == "reduce" and operand in user.operands[:len(user.operands) // 2]:
+        return _elements(operand) / _elements(user)
+    if isinstance(user.op, ReduceWindow):
+        return float(math.prod(user.op.window.size))
+    if isinstance(user.op, Broadcast) and _is_outer(user):
+        return _elements(operand) / _elements(user)
+    return 1.0
+
+
+def _is_outer(broadcast: Instruction) -> bool:
+    """The operand's axes are the outermost ones of the result: its elements are known before the inner loops."""
+    assert isinstance(broadcast.op, Broadcast)
+    dims = broadcast.shape.dims
+    mapped = [axis for axis, d in zip(broadcast.op.dimensions, broadcast.operands[0].shape.dims) if d > 1]
+    inner = [axis for axis, d in enumerate(dims) if d > 1 and axis not in mapped]
+    return not mapped or not inner or max(mapped) < min(inner)
+
+
+def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> bool:
+    """Whether the group's code stays good with the instruction in it."""
+    if instruction.opcode in REDUCTIONS or _is_part(instruction):
+        shape = next(iter(instruction.shape.leaves()))
+        inside = [u for u in users if u in group.members]
+        if not all(u.op.is_elementwise or u.opcode in ("broadcast", "reshape", "copy") or _is_part(u) for u in inside):
+            return False
+        source = instruction if instruction.opcode in REDUCTIONS else instruction.operands[0]
+        grown = _elements(group.root) > 2 * shape.elements
+        if grown and shape.elements < 32 and source.operands[0].shape.elements > _SMALL:
+            return False
+        if isinstance(source.op, Reduce) and grown:
+            rank = source.operands[0].shape.rank
+            return rank - 1 in source.op.dimensions or source.operands[0].shape.elements <= _SMALL
+        return source.opcode == "reduce"
+    if instruction.opcode == "concatenate":
+        return len(instruction.operands) <= 4
+    return True
+
+
+# -- apply
+
+def apply(computation: Computation, plan: Plan) -> Computation:
+    """The computation with the plan's groups as fusions."""
+    roots_of = {root: [root] for root in plan.groups} | {r: roots for roots in plan.together for r in roots}
+    order = {i: k for k, i in enumerate(computation.instructions)}
+    done: dict[Instruction, Instruction] = {}
+
+    def members_of(roots: list[Instruction]) -> list[Instruction]:
+        return sorted({m for r in roots for m in plan.groups[r]}, key=order.__getitem__)
+
+    def needs(i: Instruction) -> list[Instruction]:
+        if i not in roots_of:
+            return list(i.operands)
+        members = members_of(roots_of[i])
+        inside = set(members)
+        return [o for m in members for o in m.operands if o not in inside and not _is_scalar_constant(o)]
+
+    wanted = [*computation.parameters, *(i for i in computation.instructions if i.op.has_side_effect), computation.root]
+    stack = wanted[::-1]
+    while stack:
+        instruction = stack[-1]
+        missing = [] if instruction in done else [o for o in needs(instruction) if o not in done]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        if instruction in done:
+            continue
+        if instruction in roots_of:
+            roots = roots_of[instruction]
+            done.update(zip(roots, _fusion(roots, members_of(roots), done)))
+        else:
+            done[instruction] = instruction.with_operands(done[o] for o in instruction.operands)
+    kept = [done[i] for i in computation.instructions if i.op.has_side_effect]
+    return Computation(computation.name, done[computation.root], [done[p] for p in computation.parameters], kept)
+
+
+def _fusion(roots: list[Instruction], members: list[Instruction],
+            done: dict[Instruction, Instruction]) -> list[Instruction]:
+    within: dict[Instruction, Instruction] = {}
+    operands: list[Instruction] = []
+    parameters: list[Instruction] = []
+    for member in members:
+        for operand in member.operands:
+            if operand in within:
+                continue
+            if _is_scalar_constant(operand):
+                within[operand] = operand
+                continue
+            number = len(parameters)
+            parameter = Instruction(Parameter(number, operand.shape), (), operand.shape, f"p{number}")
+            within[operand] = parameter
+            parameters.append(parameter)
+            operands.append(done[operand])
+        within[member] = member.with_operands(within[o] for o in member.operands)
+    root = roots[-1]
+    name = root.name or root.opcode
+    if len(roots) == 1:
+        body = Computation(f"fused_{name}", within[root], parameters)
+        return [Instruction(Fusion(kind_of(members), body), tuple(operands), root.shape, name, root.metadata)]
+    body = Computation(f"fused_{name}", make(Tuple(), *(within[r] for r in roots)), parameters)
+    fusion = Instruction(Fusion(kind_of(members), body), tuple(operands), body.root.shape, name, root.metadata)
+    return [make(GetTupleElement(k), fusion, name=r.name, metadata=r.metadata) for k, r in enumerate(roots)]
+
+
+def kind_of(members: list[Instruction]) -> str:
+    """kOutput: starts with a contraction; kRow: values are read again after a reduction of them; kInput: ends in a reduction; else kLoop."""
+    if any(m.opcode in CONTRACTIONS for m in members):
+        return "kOutput"
+    reductions = [m for m in members if m.opcode in REDUCTIONS]
+    if not reductions:
+        return "kLoop"
+    largest = max(next(iter(r.operands[0].shape.leaves())).elements for r in reductions)
+    return "kRow" if members[-1].shape.is_array and members[-1].shape.elements >= largest else "kInput"
+
+
+__all__ = ["Plan", "apply", "decide", "fuse", "is_loop_like", "kind_of"]

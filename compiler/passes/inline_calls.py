@@ -1,0 +1,59 @@
+"""Calls replaced by what they call.
+
+    inc { x = f32[4] parameter(0)  ROOT y = f32[4] add(x, x) }           y = f32[4] add(a, a)
+    ENTRY e { ...  ROOT c = f32[4] call(a), to_apply=inc }        =>     ROOT ...
+
+A map of a computation of elementwise ops becomes those ops on the arrays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..ir import Computation, Instruction, Module, make
+from ..ops import Broadcast, Call, Constant, Map, Parameter
+from ..options import Options
+
+
+def inline_calls(module: Module, options: Options) -> Module:
+    """The module without calls, and without maps of elementwise computations."""
+    return module.map_computations(lambda computation: computation.rewrite(_inline))
+
+
+def _inline(instruction: Instruction) -> Instruction | None:
+    op = instruction.op
+    if isinstance(op, Call) and not any(i.op.has_side_effect for i in op.to_apply.instructions):
+        return inlined(op.to_apply, instruction)
+    if isinstance(op, Map) and all(_maps(i) for i in op.to_apply.instructions):
+        return _spread(op.to_apply, instruction)
+    return None
+
+
+def inlined(callee: Computation, call: Instruction) -> Instruction:
+    """The callee's root, on the call's operands."""
+    done: dict[Instruction, Instruction] = {}
+    for old in callee.instructions:
+        if isinstance(old.op, Parameter):
+            done[old] = call.operands[old.op.number]
+        else:
+            new = old.with_operands([done[o] for o in old.operands])
+            done[old] = dataclasses.replace(new, metadata=call.metadata) if not new.metadata.op_name else new
+    return done[callee.root]
+
+
+def _maps(instruction: Instruction) -> bool:
+    return instruction.op.is_elementwise or isinstance(instruction.op, (Parameter, Constant))
+
+
+def _spread(callee: Computation, call: Instruction) -> Instruction:
+    """The callee's root with arrays in the place of its scalars."""
+    dims = call.shape.dims
+    done: dict[Instruction, Instruction] = {}
+    for old in callee.instructions:
+        if isinstance(old.op, Parameter):
+            done[old] = call.operands[old.op.number]
+        elif isinstance(old.op, Constant):
+            done[old] = make(Broadcast(dims, ()), old) if dims else old
+        else:
+            done[old] = make(old.op, *(done[o] for o in old.operands), name=old.name, metadata=call.metadata)
+    return done[callee.root]

@@ -1,0 +1,1 @@
+"""The rewrite rules of `simplify`, by what they are about."""

@@ -1,0 +1,64 @@
+"""Rewrite rules, each a law with a name.
+
+    a = f32[4,2] transpose(x), dimensions={1,0}
+    b = f32[2,4] transpose(a), dimensions={1,0}   =>       r = f32[2,4] multiply(x, x)
+    r = f32[2,4] multiply(b, x)
+
+The rules are in rules/, by what they are about; they are exact unless they say fast_math.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from ..errors import InternalError
+from ..ir import NO_METADATA, Instruction, Module
+from ..options import Options
+from .rules import arithmetic, places, structure
+from .rules.rule import Rule
+
+RULES: tuple[Rule, ...] = (*places.RULES, *arithmetic.RULES, *structure.RULES)
+
+_MOST_REWRITES = 100
+"""Rewrites of one instruction after which two rules must be undoing each other."""
+
+
+def simplify(module: Module, options: Options, rules: Sequence[Rule] = RULES) -> Module:
+    """The module with the rules applied until none holds.
+
+    Rules look at operands only, and those are done first, so that one pass over each computation is enough.
+    """
+    table: dict[str, list[Rule]] = {}
+    for rule in rules:
+        if not rule.fast_math or options.numerics == "fast":
+            for opcode in rule.opcodes:
+                table.setdefault(opcode, []).append(rule)
+
+    def simplified(instruction: Instruction) -> Instruction:
+        for _ in range(_MOST_REWRITES):
+            new = _first(table.get(instruction.opcode, ()), instruction)
+            if new is None or new in seen:
+                return new or instruction
+            metadata = new.metadata if new.metadata is not NO_METADATA else instruction.metadata
+            operands = [o if o in seen else simplified(o) for o in new.operands]
+            instruction = dataclasses.replace(new, operands=tuple(operands), metadata=metadata,
+                                              name=new.name or instruction.name)
+        raise InternalError(f"simplify does not come to an end at {instruction!r}")
+
+    def change(instruction: Instruction) -> Instruction:
+        seen.update(instruction.operands)
+        made = simplified(instruction)
+        seen.add(made)
+        return made
+
+    seen: set[Instruction] = set()
+    return module.map_computations(lambda computation: computation.rewrite(change))
+
+
+def _first(rules: Sequence[Rule], instruction: Instruction) -> Instruction | None:
+    for rule in rules:
+        new = rule.apply(instruction)
+        if new is not None:
+            return new
+    return None

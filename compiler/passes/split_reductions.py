@@ -1,0 +1,80 @@
+"""Cuts large reductions to few results in two, so that threads can share them.
+
+    s = reduce(x[65536,16], 0) over {0}    becomes    p = reduce(reshape(x)[64,1024,16], 0) over {1};  s = reduce(p, 0) over {0}
+
+The tree does not depend on the number of threads: results are the same on every machine. Narrow floats are summed in f32.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from ..ir import Instruction, Module, make
+from ..literal import Literal
+from ..ops import Constant, Reduce, Reshape, reducer_kind
+from ..options import Options
+from ..types import ElementType
+
+_LARGE = 1 << 18  # elements
+_MOST_PARTS = 64
+_ENOUGH_TASKS = 16
+_COLUMNS_PER_TASK = 128
+
+
+def split_reductions(module: Module, options: Options) -> Module:
+    """Reductions of a known kind whose results give too few tasks, in two steps."""
+    return module.map_computations(lambda computation: computation.rewrite(_split))
+
+
+def _split(instruction: Instruction) -> Instruction | None:
+    op = instruction.op
+    if not isinstance(op, Reduce) or len(instruction.operands) != 2:
+        return None
+    operand, init = instruction.operands
+    kind = reducer_kind(op.to_apply)
+    t = operand.shape.element_type
+    if kind is None or operand.shape.elements < _LARGE or (t.is_float and t.bits < 32):
+        return None
+    is_row = operand.shape.rank - 1 in op.dimensions
+    results = instruction.shape.elements
+    if (results if is_row else results / _COLUMNS_PER_TASK) >= _ENOUGH_TASKS:
+        return None
+    axis = max(op.dimensions, key=lambda a: (parts_of(operand.shape.dims[a]) >= _ENOUGH_TASKS, -a))
+    parts = parts_of(operand.shape.dims[axis])
+    if parts < 2 or parts == operand.shape.dims[axis] == operand.shape.elements:
+        return None
+    dims = operand.shape.dims
+    cut = make(Reshape((*dims[:axis], parts, dims[axis] // parts, *dims[axis + 1:])), operand)
+    moved = tuple(sorted(a + 1 if a >= axis else a for a in op.dimensions))
+    neutral = make(Constant(Literal(neutral_number(kind, t), t)))
+    first = make(Reduce(moved, op.to_apply), cut, neutral, metadata=instruction.metadata)
+    kept_before = axis - sum(a < axis for a in op.dimensions)
+    second = make(Reduce((kept_before,), op.to_apply), first, init)
+    return dataclasses.replace(second, name=instruction.name, metadata=instruction.metadata)
+
+
+def parts_of(dim: int) -> int:
+    """The largest divisor of a dim that is at most 64, and leaves more than one element per part where it can."""
+    return next((k for k in range(min(_MOST_PARTS, max(dim // 2, 1)), 0, -1) if dim % k == 0), 1)
+
+
+def neutral_number(kind: str, t: ElementType) -> float | int | bool:
+    """What changes nothing when combined."""
+    if kind == "add":
+        return -0.0 if t.is_float else 0
+    if kind == "multiply":
+        return 1
+    if t is ElementType.PRED:
+        return kind in ("and", "minimum")
+    if kind in ("and", "or"):
+        ones = -1 if t.is_signed else (1 << t.bits) - 1
+        return ones if kind == "and" else 0
+    low = kind == "maximum"
+    if t.is_float:
+        return -math.inf if low else math.inf
+    high_value = (1 << (t.bits - (1 if t.is_signed else 0))) - 1
+    low_value = -high_value - 1 if t.is_signed else 0
+    return low_value if low else high_value
+
+

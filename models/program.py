@@ -1,0 +1,79 @@
+"""Program: a TensorFlow function with example inputs and the variables that it updates."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+Array = np.ndarray[Any, Any]
+
+
+class Program(tf.Module):
+    """A plain Python function over tensors, ready to be called, wrapped by an engine, or saved."""
+
+    def __init__(self, function: Callable[..., Any], inputs: Sequence[Array],
+                 captured: Sequence[tf.Variable] = (), updated: Sequence[tf.Variable] = ()) -> None:
+        """`captured` are all variables that `function` reads, `updated` those that it writes."""
+        super().__init__(name="program")
+        self.function = function
+        self.inputs = tuple(tf.constant(value) for value in inputs)
+        self.captured = list(captured)
+        self.updated = list(updated)
+
+    def run(self, function: Callable[..., Any] | None = None, calls: int = 1) -> list[Array]:
+        """The outputs of the last of `calls` calls, then the updated variables, as arrays."""
+        called = self.function if function is None else function
+        for _ in range(calls):
+            outputs = called(*self.inputs)
+        return [np.array(value.numpy()) for value in (*tf.nest.flatten(outputs), *self.updated)]
+
+    def state(self) -> list[Array]:
+        """The values of all captured variables."""
+        return [np.array(variable.numpy()) for variable in self.captured]
+
+    def restore(self, state: Sequence[Array]) -> None:
+        """Sets all captured variables to values that `state` returned."""
+        for variable, value in zip(self.captured, state, strict=True):
+            variable.assign(value)
+
+    def save(self, folder: str | os.PathLike[str], function: Callable[..., Any] | None = None) -> None:
+        """Writes a SavedModel whose `call` runs the function on inputs of the example's shapes."""
+        called = self.function if function is None else function
+        signature = [tf.TensorSpec(value.shape, value.dtype) for value in self.inputs]
+        self.call = tf.function(called, input_signature=signature)
+        tf.saved_model.save(self, os.fspath(folder))
+
+
+def of_model(model: keras.Model, inputs: Sequence[Array]) -> Program:
+    """The model's inference."""
+    return Program(lambda *values: model(*values, training=False), inputs, tensors(model.variables))
+
+
+def of_training(model: keras.Model, inputs: Array, labels: Array) -> Program:
+    """One step of Adam on a batch; returns the loss (softmax cross-entropy of the model's logits).
+
+    Adam divides a gradient by its own magnitude, so with its usual epsilon a gradient of pure rounding noise
+    moves a weight as far as a real one does. The epsilon here lies above that noise: engines can be compared.
+    """
+    optimizer = keras.optimizers.Adam(1e-3, epsilon=1e-5)
+    optimizer.build(model.trainable_variables)
+    cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def step(features: tf.Tensor, classes: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = cross_entropy(classes, model(features, training=True))
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_weights), model.trainable_weights))
+        return loss
+
+    variables = tensors([*model.variables, *optimizer.variables])
+    return Program(step, (inputs, labels), variables, variables)
+
+
+def tensors(variables: Sequence[Any]) -> list[tf.Variable]:
+    """TensorFlow's own variables under Keras's."""
+    return [variable.value for variable in variables]

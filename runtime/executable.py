@@ -1,0 +1,152 @@
+"""A compiled module that can be called: an artifact in the process, and what a call needs besides."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+
+import ml_dtypes  # noqa: F401  gives NumPy the dtypes bfloat16, float8_*, int4 by name
+import numpy as np
+
+from . import arena, loader, native
+from .artifact import Artifact
+from .context import RunContext
+from .errors import ExecutionError
+from .profiler import Profile
+
+_ERROR_CAPACITY = 512
+_ALIGNMENT = 64
+_ALIGN_FROM_BYTES = 16 << 10
+
+# The data pointer is the first field after the object head of every NumPy array (PyArrayObject_fields in
+# NumPy's C API); reading it there takes a tenth of the time that `array.ctypes.data` does.
+_DATA_AT = object.__basicsize__
+_data = ctypes.c_size_t.from_address
+_probe = np.empty(4)
+if _data(id(_probe) + _DATA_AT).value != _probe.ctypes.data:
+    raise ImportError(f"NumPy {np.__version__} keeps an array's data pointer not at byte {_DATA_AT}")
+
+
+class Frame:
+    """What one call at a time uses: its run context, argument and result pointers, error text, random state.
+
+    Whoever makes a frame may set replica ids, feeds and the like in `context` and pass it to calls.
+    """
+
+    __slots__ = ("args", "args_at", "context", "context_at", "message", "results", "results_at", "rng")
+
+    def __init__(self, executable: Executable) -> None:
+        known = native.addresses()
+        parallel = executable.threads > 1 and known["parallel_for"] != 0
+        self.message = ctypes.create_string_buffer(_ERROR_CAPACITY)
+        self.rng = (ctypes.c_uint64 * 2)(*np.frombuffer(os.urandom(16), np.uint64).tolist())
+        self.args = (ctypes.c_void_p * len(executable.artifact.parameters))()
+        self.results = (ctypes.c_void_p * len(executable.artifact.results))()
+        self.context = RunContext(
+            parallel_for=known["parallel_for"] if parallel else None,
+            pool=known["pool"] if parallel else None,
+            threads=executable.threads if parallel else 1, num_replicas=1,
+            error_message=ctypes.addressof(self.message), error_capacity=_ERROR_CAPACITY,
+            rng_state=ctypes.addressof(self.rng), constants=executable.constants_address,
+            profile=executable.profile.address if executable.profile else None)
+        self.context_at = ctypes.addressof(self.context)
+        self.args_at, self.results_at = ctypes.addressof(self.args), ctypes.addressof(self.results)
+
+
+class Executable:
+    """An artifact in memory, ready to run. Any number of threads may call it at once.
+
+    `threads` bounds the threads of one call further than the artifact does. With `profile`, calls are counted
+    in `self.profile`.
+    """
+
+    def __init__(self, artifact: Artifact, threads: int | None = None, profile: bool = False) -> None:
+        self.artifact = artifact
+        self.threads = min(threads or artifact.threads, artifact.threads)
+        self.profile = Profile(artifact) if profile else None
+        self._loaded = loader.load(artifact.object, (artifact.entry,), artifact.libraries)
+        self.entry_address: int = self._loaded.addresses[artifact.entry]
+        self._constants = _aligned_copy(artifact.constants)
+        self.constants_address: int = self._constants.ctypes.data
+        self._parameters = tuple((np.dtype(dtype), tuple(dims)) for dtype, dims, _ in artifact.parameters)
+        self._results = tuple((np.dtype(dtype), tuple(dims), size) for dtype, dims, size in artifact.results)
+        self._temp_bytes = artifact.temp_bytes
+        self._run = native.run_function()
+        self._frames: list[Frame] = []
+
+    def execute(self, arrays: Sequence[np.ndarray], frame: Frame | None = None) -> list[np.ndarray]:
+        """Calls the module.
+
+        Shapes: as the artifact's parameters; the results are new arrays.
+        Raises: ExecutionError  number, dtype or dims of the arguments; an error that the code reports.
+        """
+        parameters = self._parameters
+        if len(arrays) != len(parameters):
+            raise ExecutionError(f"{self.artifact.entry}: {len(arrays)} arguments, wanted {len(parameters)}")
+        used = frame or self._take_frame()
+        pointers = used.args
+        copies = []  # alive until the call is over
+        for number, (dtype, dims) in enumerate(parameters):
+            array = arrays[number]
+            if type(array) is not np.ndarray or not array.flags.c_contiguous:
+                array = np.asarray(array, order="C")
+                copies.append(array)
+            if array.shape != dims or array.dtype != dtype:
+                raise ExecutionError(
+                    f"{self.artifact.entry}: argument {number} is {_describe(array.dtype, array.shape)}, "
+                    f"wanted {_describe(dtype, dims)}")
+            pointers[number] = _data(id(array) + _DATA_AT).value
+        pointers = used.results
+        results = []
+        for number, (dtype, dims, size) in enumerate(self._results):
+            array = np.empty(dims, dtype) if size < _ALIGN_FROM_BYTES else _empty_aligned(dims, dtype, size)
+            pointers[number] = _data(id(array) + _DATA_AT).value
+            results.append(array)
+        status = self._run(self.entry_address, used.context_at, used.args_at, used.results_at,
+                           self._temp_bytes)
+        if status:
+            self._fail(status, used)
+        if frame is None:
+            self._frames.append(used)
+        return results
+
+    def run(self, args: int, results: int, frame: Frame | None = None) -> None:
+        """Calls the entry on two C arrays of data pointers, given by address; nothing is checked.
+
+        Raises: ExecutionError  an error that the code reports.
+        """
+        used = frame or self._take_frame()
+        status = self._run(self.entry_address, used.context_at, args, results, self._temp_bytes)
+        if status:
+            self._fail(status, used)
+        if frame is None:
+            self._frames.append(used)
+
+    def _take_frame(self) -> Frame:
+        try:
+            return self._frames.pop()
+        except IndexError:
+            return Frame(self)
+
+    def _fail(self, status: int, frame: Frame) -> None:
+        if status == arena.OUT_OF_MEMORY:
+            raise ExecutionError(f"{self.artifact.entry}: no memory for {self._temp_bytes} temporary bytes")
+        text = frame.message.value.decode(errors="replace") or "no message"
+        raise ExecutionError(f"{self.artifact.entry}: error {status}: {text}")
+
+
+def _describe(dtype: np.dtype, dims: tuple[int, ...]) -> str:
+    return f"{dtype}[{','.join(map(str, dims))}]"
+
+
+def _empty_aligned(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
+    """An uninitialised array that starts at a cache line, so that vector stores do not straddle two."""
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    return np.ndarray(dims, dtype, raw, -_data(id(raw) + _DATA_AT).value % _ALIGNMENT)
+
+
+def _aligned_copy(data: bytes) -> np.ndarray:
+    copy = _empty_aligned((len(data),), np.dtype(np.uint8), len(data))
+    copy[:] = np.frombuffer(data, np.uint8)
+    return copy

@@ -1,0 +1,48 @@
+"""The runtime's native functions, compiled once per process: addresses for compiled code."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Callable
+
+from . import arena, loader, thread_pool
+
+
+@functools.cache
+def addresses() -> dict[str, int]:
+    """Addresses by name, for code that runs without Python.
+
+    parallel_for, pool     as in the run context; both 0 where the platform has no pool (run serially)
+    arena_take, arena_put  `ptr take(i64 bytes)` (null: out of memory), `void put(ptr)`
+    run                    `i32 run(ptr entry, ptr run_context, ptr args, ptr results, i64 temp_bytes)`: the
+    entry with an
+                           arena around it; arena.OUT_OF_MEMORY if there is no memory for it
+    """
+    linux = sys.platform.startswith("linux")
+    pool_text = thread_pool.text()
+    exports = arena.EXPORTS + (thread_pool.EXPORTS if pool_text else ())
+    found = loader.load_text(arena.text(linux) + pool_text, exports).keep().addresses
+    resets = [ctypes.CFUNCTYPE(None)(found[name]) for name in exports if name.endswith("_reset")]
+    if hasattr(os, "register_at_fork"):
+        # The threads and any lock that one of them holds are gone in the child: it starts with neither.
+        os.register_at_fork(after_in_child=lambda: [reset() for reset in resets])
+    return {
+        "parallel_for": found.get("tfb_parallel_for", 0), "pool": found.get("tfb_pool", 0),
+        "arena_take": found["tfb_arena_take"], "arena_put": found["tfb_arena_put"],
+        "arena_trim": found["tfb_arena_trim"], "run": found["tfb_run"],
+    }
+
+
+@functools.cache
+def run_function() -> Callable[..., int]:
+    """`run` of `addresses` as a ctypes function; the GIL is free while it runs."""
+    pointers = (ctypes.c_void_p,) * 4
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *pointers, ctypes.c_int64)(addresses()["run"])
+
+
+def trim_arenas() -> None:
+    """Gives the memory of all arenas that are not in use back to the system."""
+    ctypes.CFUNCTYPE(None)(addresses()["arena_trim"])()

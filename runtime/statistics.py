@@ -1,0 +1,90 @@
+"""Counters of what was compiled, run, left out and why, for `tfbridge.stats()` and for explanations.
+
+The functions of this module (`count`, `leave_out`, ..., `stats`, `reset_stats`) are those of `process`, the
+counters of this process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+COUNTERS = ("clusters_compiled", "ops_compiled", "fallbacks", "compiles", "recompiles", "memory_hits",
+            "disk_hits")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterRecord:
+    """One compilation of a cluster: its name, source op count, argument shapes, kernels, and what it took.
+
+    Units: seconds; temp_bytes and object_bytes are bytes. `from_disk`: read from the disk cache, not
+    compiled.
+    """
+
+    name: str
+    ops: int
+    shapes: str = ""
+    kernels: int = 0
+    seconds: float = 0.0
+    temp_bytes: int = 0
+    object_bytes: int = 0
+    from_disk: bool = False
+
+
+class Statistics:
+    """Counters that any thread may raise."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """All counters to zero, all records gone."""
+        with self._lock:
+            self._counts = dict.fromkeys(COUNTERS, 0)
+            self._seconds = 0.0
+            self._left_out: dict[str, int] = {}
+            self._clusters: list[ClusterRecord] = []
+
+    def count(self, counter: str, amount: int = 1) -> None:
+        """Raises one of COUNTERS.
+
+        Raises: KeyError  no such counter.
+        """
+        with self._lock:
+            self._counts[counter] += amount
+
+    def add_compile_seconds(self, seconds: float) -> None:
+        """Time spent compiling."""
+        with self._lock:
+            self._seconds += seconds
+
+    def leave_out(self, reason: str, ops: int = 1) -> None:
+        """Ops that run outside clusters, by reason."""
+        with self._lock:
+            self._left_out[reason] = self._left_out.get(reason, 0) + ops
+
+    def record(self, cluster: ClusterRecord) -> None:
+        """Keeps the record of one compilation."""
+        with self._lock:
+            self._clusters.append(cluster)
+
+    def clusters(self) -> tuple[ClusterRecord, ...]:
+        """The records, oldest first."""
+        with self._lock:
+            return tuple(self._clusters)
+
+    def snapshot(self) -> dict[str, int | float | dict[str, int]]:
+        """A copy of all counters: COUNTERS, `ops_left_out` by reason, and `compile_seconds`."""
+        with self._lock:
+            return {**self._counts, "ops_left_out": dict(self._left_out), "compile_seconds": self._seconds}
+
+
+process = Statistics()
+count = process.count
+add_compile_seconds = process.add_compile_seconds
+leave_out = process.leave_out
+record = process.record
+clusters = process.clusters
+stats = process.snapshot
+reset_stats = process.reset

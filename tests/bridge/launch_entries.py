@@ -1,0 +1,89 @@
+"""Hand-written entries for the launch op's tests."""
+
+from __future__ import annotations
+
+import itertools
+
+from tfbridge.compiler.cpu.llvm_text import Function, ModuleText, Value, constant, i64
+from tfbridge.runtime import context, loader
+
+_serial = itertools.count()
+_PARAMETERS = [("ptr", "run_context"), ("ptr", "args"), ("ptr", "results"), ("ptr", "temp")]
+
+
+def _pointer(f: Function, table: str, number: int) -> Value:
+    return f.load("ptr", f.offset(f[table], number, "ptr"), 8)
+
+
+def _finish(module: ModuleText, f: Function, name: str) -> int:
+    module.add(name, f.text())
+    return loader.load_text(module.text(), (name,)).keep().addresses[name]
+
+
+def _start() -> tuple[ModuleText, Function, str]:
+    module, name = ModuleText(), f"entry_{next(_serial)}"
+    return module, Function(module, name, _PARAMETERS, "i32", linkage=""), name
+
+
+def affine(size: int, factor: float, offset: float) -> int:
+    """Result 0 = argument 0 * factor + offset, f32[size]."""
+    module, f, name = _start()
+    source, target = _pointer(f, "args", 0), _pointer(f, "results", 0)
+
+    def body(i: Value, _: list[Value]) -> None:
+        x = f.load("float", f.offset(source, i, "float"), 4)
+        scaled = f.binary("fmul", x, constant("float", factor))
+        f.store(f.binary("fadd", scaled, constant("float", offset)), f.offset(target, i, "float"), 4)
+
+    f.loop(0, size, 1, body)
+    f.ret(constant("i32", 0))
+    return _finish(module, f, name)
+
+
+def copy(size_bytes: int, through_temp: bool = False) -> int:
+    """Result 0 = argument 0, if asked for by way of the temporary memory."""
+    module, f, name = _start()
+    source, target = _pointer(f, "args", 0), _pointer(f, "results", 0)
+    if through_temp:
+        f.call("memcpy", "ptr", [f["temp"], source, i64(size_bytes)])
+        source = f["temp"]
+    f.call("memcpy", "ptr", [target, source, i64(size_bytes)])
+    f.ret(constant("i32", 0))
+    return _finish(module, f, name)
+
+
+def copy_constants(size_bytes: int) -> int:
+    """Result 0 = the start of the constant blob."""
+    module, f, name = _start()
+    blob = f.load("ptr", f.offset(f["run_context"], context.OFFSETS["constants"]), 8)
+    f.call("memcpy", "ptr", [_pointer(f, "results", 0), blob, i64(size_bytes)])
+    f.ret(constant("i32", 0))
+    return _finish(module, f, name)
+
+
+def fail(code: int, message: str) -> int:
+    """Returns the code and leaves the message."""
+    module, f, name = _start()
+    text = message.encode() + b"\0"
+    escaped = "".join(f"\\{byte:02X}" for byte in text)
+    module.add_global("message", f'private constant [{len(text)} x i8] c"{escaped}"')
+    buffer = f.load("ptr", f.offset(f["run_context"], context.OFFSETS["error_message"]), 8)
+    f.call("memcpy", "ptr", [buffer, Value("ptr", "@message"), i64(len(text))])
+    f.ret(constant("i32", code))
+    return _finish(module, f, name)
+
+
+def peak(size: int) -> int:
+    """Result 0 = max((argument 0 - argument 1) ** 2, argument 1), f32[size]."""
+    module, f, name = _start()
+    a, b, target = _pointer(f, "args", 0), _pointer(f, "args", 1), _pointer(f, "results", 0)
+
+    def body(i: Value, _: list[Value]) -> None:
+        y = f.load("float", f.offset(b, i, "float"), 4)
+        difference = f.binary("fsub", f.load("float", f.offset(a, i, "float"), 4), y)
+        square = f.binary("fmul", difference, difference)
+        f.store(f.select(f.compare("fcmp ogt", square, y), square, y), f.offset(target, i, "float"), 4)
+
+    f.loop(0, size, 1, body)
+    f.ret(constant("i32", 0))
+    return _finish(module, f, name)

@@ -1,0 +1,55 @@
+"""The sample workloads themselves: seeded, repeatable, and compared by a measure that finds what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tfbridge.models import digits
+from tfbridge.models.workloads import WORKLOADS, relative_error
+
+
+def array(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+@pytest.mark.parametrize(("found", "wanted", "error"), [
+    ([], [], 0.0),
+    ([array(1, 2)], [array(1, 2)], 0.0),
+    ([array(1, 2.5)], [array(1, 2)], 0.25),
+    ([array(0.5)], [array(0)], 500.0),
+    ([array(np.nan, np.inf)], [array(np.nan, np.inf)], 0.0),
+    ([array(np.nan, 1)], [array(1, 1)], np.nan),
+    ([array(1, 1)], [array(np.nan, 1)], np.inf),
+    ([array(-np.inf)], [array(np.inf)], np.inf),
+    ([array(1, 1)], [array(1)], np.inf),
+    ([array(1)], [array(1), array(1)], np.inf),
+    ([array(1).astype(np.float64)], [array(1)], np.inf),
+    ([np.array([3])], [np.array([3])], 0.0),
+    ([np.array([3])], [np.array([4])], np.inf),
+    ([array()], [array()], 0.0),
+])
+def test_relative_error(found: list[np.ndarray], wanted: list[np.ndarray], error: float) -> None:
+    np.testing.assert_equal(relative_error(found, wanted), error)
+
+
+@pytest.mark.parametrize("name", ["black_scholes", "lstm", "cnn", "transformer_training"])
+def test_programs_are_seeded(name: str) -> None:
+    first, second = (WORKLOADS[name].build_small() for _ in range(2))
+    assert relative_error(first.state(), second.state()) == 0
+    assert relative_error(first.run(), second.run()) == 0
+
+
+def test_state_is_restored() -> None:
+    program = WORKLOADS["mlp_training"].build_small()
+    before = program.state()
+    once = program.run()
+    assert relative_error(program.state(), before) > 0
+    program.restore(before)
+    assert relative_error(program.run(), once) == 0
+
+
+def test_digits_are_split_evenly() -> None:
+    data = digits.load()
+    assert data.images.shape == (1437, 8, 8, 1) and data.held_out_images.shape == (360, 8, 8, 1)
+    assert data.images.min() == 0 and data.images.max() == 1
+    assert np.bincount(data.held_out_labels).tolist() == pytest.approx([36] * digits.CLASSES, abs=2)

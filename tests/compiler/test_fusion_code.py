@@ -1,0 +1,399 @@
+"""Compiled fused computations against the evaluator."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tfbridge.compiler.cpu.emit_object import emit_object
+from tfbridge.compiler.cpu.epilogue import emit_epilogue
+from tfbridge.compiler.cpu.fusion_kernel import emit_fused
+from tfbridge.compiler.cpu.kernel_plan import KernelPlan
+from tfbridge.compiler.cpu.llvm_text import ModuleText
+from tfbridge.compiler.cpu.target import Target, host, target_for
+from tfbridge.compiler.evaluator import evaluate
+from tfbridge.compiler.ir import Computation, Instruction, make
+from tfbridge.compiler.literal import Literal
+from tfbridge.compiler.ops import (
+    Broadcast,
+    Compare,
+    Concatenate,
+    Constant,
+    Convert,
+    DynamicSlice,
+    Elementwise,
+    Gather,
+    GetTupleElement,
+    Iota,
+    Pad,
+    Parameter,
+    Reduce,
+    ReduceWindow,
+    Reshape,
+    Reverse,
+    Slice,
+    Transpose,
+    Tuple,
+    Window,
+)
+from tfbridge.compiler.options import DEFAULT_OPTIONS
+from tfbridge.compiler.shape import Shape, array
+from tfbridge.compiler.types import ElementType
+from tfbridge.runtime.loader import Loaded, load
+
+F32 = ElementType.F32
+
+
+class Kernel:
+    """A compiled kernel of a fused computation."""
+
+    def __init__(self, computation: Computation) -> None:
+        self.computation = computation
+        module = ModuleText(host())
+        self.plan = emit_fused(module, host(), computation, DEFAULT_OPTIONS)
+        self.code, self.address = load_function(module, self.plan.symbol)
+
+    def __call__(self, *arguments: np.ndarray, pieces: int = 3) -> list[np.ndarray]:
+        """Outputs, computed in several ranges of tasks, the last range first."""
+        outputs = [np.full(s.dims, 7, s.element_type.dtype) for s in self.computation.root.shape.leaves()]
+        launch(self.plan, self.address, [*arguments, *outputs], pieces)
+        return outputs
+
+
+def load_function(module: ModuleText, symbol: str) -> tuple[Loaded, int]:
+    """The module's code in memory, and the address of one of its functions."""
+    text = module.text().replace(f"define internal void @{symbol}(", f"define void @{symbol}(")
+    loaded = load(emit_object(text, host()), [symbol])
+    return loaded, loaded.addresses[symbol]
+
+
+def launch(plan: KernelPlan, address: int, arrays: Sequence[np.ndarray], pieces: int = 3) -> None:
+    """Runs all tasks of a kernel."""
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3)(address)
+    scratch = np.zeros(2 * plan.scratch_bytes + 64, np.uint8)
+    buffers = (ctypes.c_void_p * (len(arrays) + 1))(*[a.ctypes.data for a in (*arrays, scratch)])
+    bounds = sorted({plan.tasks * k // pieces for k in range(pieces + 1)})
+    for low, high in reversed(list(zip(bounds, bounds[1:]))):
+        kernel(None, ctypes.addressof(buffers), low, high, 1)
+
+
+def parameter(number: int, type_: str, *dims: int) -> Instruction:
+    shape = array(type_, *dims)
+    return Instruction(Parameter(number, shape), (), shape, f"p{number}")
+
+
+def constant(value: float, type_: ElementType = F32) -> Instruction:
+    return make(Constant(Literal(value, type_)))
+
+
+def op(name: str, *operands: Instruction) -> Instruction:
+    return make(Elementwise(name), *operands)
+
+
+def spread(x: Instruction, dims: Sequence[int], axes: Sequence[int]) -> Instruction:
+    return make(Broadcast(tuple(dims), tuple(axes)), x)
+
+
+def scalar(value: float, like: Instruction) -> Instruction:
+    return spread(constant(value, like.shape.element_type), like.shape.dims, ())
+
+
+def reducer(kind: str, t: ElementType) -> Computation:
+    a, b = (Instruction(Parameter(k, Shape(t)), (), Shape(t)) for k in (0, 1))
+    return Computation(kind, op(kind, a, b), [a, b])
+
+
+def reduce(x: Instruction, axes: Sequence[int], kind: str = "add", init: float = 0) -> Instruction:
+    t = x.shape.element_type
+    return make(Reduce(tuple(axes), reducer(kind, t)), x, constant(init, t))
+
+
+def softmax(x: Instruction) -> Instruction:
+    dims, outer = x.shape.dims, tuple(range(x.shape.rank - 1))
+    top = reduce(x, [len(outer)], "maximum", -np.inf)
+    e = op("exponential", op("subtract", x, spread(top, dims, outer)))
+    return op("divide", e, spread(reduce(e, [len(outer)]), dims, outer))
+
+
+def layer_norm(x: Instruction) -> Instruction:
+    dims, outer = x.shape.dims, tuple(range(x.shape.rank - 1))
+
+    def mean(y: Instruction) -> Instruction:
+        total = reduce(y, [len(outer)])
+        return op("divide", total, scalar(dims[-1], total))
+
+    centred = op("subtract", x, spread(mean(x), dims, outer))
+    variance = mean(op("multiply", centred, centred))
+    return op("multiply", centred, spread(op("rsqrt", op("add", variance, scalar(1e-3, variance))), dims, outer))
+
+
+def sample(shape: Shape, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    t = shape.element_type
+    if t is ElementType.PRED:
+        return random.integers(0, 2, shape.dims).astype(np.bool_)
+    if t.is_integer:
+        return random.integers(0 if t.is_unsigned else -7, 7, shape.dims).astype(t.dtype)
+    values = random.standard_normal(shape.dims)
+    return (values + 1j * random.standard_normal(shape.dims) if t.is_complex else values).astype(t.dtype)
+
+
+def check(root: Instruction, parameters: Sequence[Instruction], tolerance: float = 1e-5,
+          arguments: Sequence[np.ndarray] | None = None) -> Kernel:
+    """Compiles and runs; compares with the evaluator."""
+    computation = Computation("fused", root, parameters)
+    arguments = [sample(p.shape, k) for k, p in enumerate(parameters)] if arguments is None else arguments
+    kernel = Kernel(computation)
+    wanted = evaluate(computation, arguments)
+    wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
+    for got, want in zip(kernel(*arguments), wanted, strict=True):
+        wide = np.complex128 if np.iscomplexobj(want) else np.float64
+        np.testing.assert_allclose(got.astype(wide), np.asarray(want).astype(wide), rtol=tolerance, atol=tolerance)
+    return kernel
+
+
+DIMS = [(7, 10), (64, 100), (130, 129), (1, 5), (37, 1)]
+
+
+@pytest.mark.parametrize("dims", DIMS)
+@pytest.mark.parametrize("build", [softmax, layer_norm])
+def test_rows(build, dims):
+    x = parameter(0, "f32", *dims)
+    check(build(x), [x], 1e-4)
+
+
+def test_row_is_kept_for_later_loops():
+    x = parameter(0, "f32", 64, 1000)
+    kernel = check(softmax(x), [x])
+    assert kernel.plan.scratch_bytes >= 4000
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("kind", ["add", "maximum"])
+@pytest.mark.parametrize("dims", [(5, 33, 70), (2, 3, 4), (40, 1, 9)])
+def test_reduce(dims, kind, axes):
+    x = parameter(0, "f32", *dims)
+    check(reduce(op("negate", x), axes, kind, 0.5), [x], 1e-4)
+
+
+@pytest.mark.parametrize("type_", ["f64", "bf16", "f16", "s8", "u8", "s32", "u64", "c64"])
+def test_reduce_types(type_):
+    x = parameter(0, type_, 19, 45)
+    tolerance = 2e-2 if type_ in ("bf16", "f16") else 1e-5
+    check(reduce(x, (1,)), [x], tolerance)
+    check(reduce(x, (0,)), [x], tolerance)
+
+
+def test_reduce_with_two_results():
+    """argmax: the larger value and its position."""
+    t = [Shape(F32), Shape(ElementType.S32)] * 2
+    a, i, b, j = (Instruction(Parameter(k, s), (), s) for k, s in enumerate(t))
+    first = make(Compare("GE"), a, b)
+    best = Computation("best", make(Tuple(), op("select", first, a, b), op("select", first, i, j)), [a, i, b, j])
+    x = parameter(0, "f32", 12, 31)
+    index = make(Iota(array("s32", 12, 31), 1))
+    both = make(Reduce((1,), best), x, index, constant(-np.inf), constant(0, ElementType.S32))
+    check(make(GetTupleElement(1), both), [x])
+    check(make(Tuple(), *(make(GetTupleElement(k), both) for k in (0, 1))), [x])
+    check(both, [x])
+
+
+WINDOWS = [
+    Window.of((1, 3, 3, 1), (1, 2, 2, 1), (0, 1, 1, 0), (0, 1, 1, 0)),
+    Window.of((1, 2, 2, 1), (1, 2, 2, 1)),
+    Window.of((1, 4, 5, 1), (1, 1, 1, 1)),
+    Window.of((1, 2, 3, 1), (1, 1, 2, 1), (0, 2, 0, 0), (0, 1, 2, 0), (1, 2, 1, 1), (1, 1, 2, 1), (False, True, True, False)),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("kind", ["add", "maximum"])
+def test_reduce_window(window, kind):
+    x = parameter(0, "f32", 2, 9, 11, 10)
+    check(make(ReduceWindow(window, reducer(kind, F32)), x, constant(-5.0)), [x], 1e-4)
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64", "bf16", "s8", "s32", "pred", "c64"])
+@pytest.mark.parametrize("dims", [(40, 37), (16, 24), (3, 50), (1, 9)])
+def test_transpose(dims, type_):
+    x = parameter(0, type_, *dims)
+    check(make(Transpose((1, 0)), x), [x])
+    y = parameter(1, type_, *dims[::-1])
+    check(make(Tuple(), make(Compare("EQ"), make(Transpose((1, 0)), x), y), y), [x, y])
+
+
+@pytest.mark.parametrize("permutation", [(0, 3, 1, 2), (0, 2, 3, 1), (3, 2, 1, 0), (2, 0, 1, 3)])
+def test_transpose_of_four_axes(permutation):
+    x = parameter(0, "f32", 3, 8, 9, 17)
+    y = make(Transpose(permutation), x)
+    check(make(Reshape((y.shape.dims[0] * y.shape.dims[1], y.shape.dims[2] * y.shape.dims[3])), y), [x])
+
+
+@pytest.mark.parametrize("dims", [(9, 70), (5, 3)])
+def test_index_maps(dims):
+    n, m = dims
+    x, y = parameter(0, "f32", *dims), parameter(1, "f32", n, 3)
+    seven = constant(7.0)
+    check(make(Pad((1, 2), (0, 3), (0, 0)), x, seven), [x])
+    check(make(Pad((-1, 2), (2, -2), (2, 1)), op("negate", x), seven), [x])
+    check(make(Concatenate(1), x, y, op("negate", x)), [x, y])
+    check(make(Slice((0, 1), (n, m), (2, 2)), x), [x])
+    check(make(Reverse((0, 1)), x), [x])
+    check(op("abs", make(Reshape((m, n)), x)), [x])
+    check(op("add", make(Iota(array("f32", *dims), 1)), x), [x])
+    check(op("add", x, spread(reduce(y, (1,)), dims, (0,))), [x, y])
+
+
+def test_gather_and_dynamic_slice_clamp():
+    x, rows = parameter(0, "f32", 50, 16), parameter(1, "s32", 7, 1)
+    at = np.array([[3], [60], [-1], [4], [9], [49], [0]], np.int32)
+    taken = make(Gather((1,), (0,), (0,), 1, (1, 16)), x, rows)
+    check(op("negate", taken), [x, rows], arguments=[sample(x.shape), at])
+    i, j = parameter(1, "s64"), parameter(2, "s64")
+    check(make(DynamicSlice((5, 9)), x, i, j), [x, i, j],
+          arguments=[sample(x.shape), np.array(48, np.int64), np.array(-3, np.int64)])
+
+
+def test_several_outputs_and_scalars():
+    x = parameter(0, "f32", 40, 3)
+    y = op("exponential", x)
+    check(make(Tuple(), y, op("add", y, x), make(Convert(ElementType.S8), y)), [x])
+    s = parameter(0, "f32")
+    check(op("tanh", s), [s])
+
+
+def test_empty_output_has_no_tasks():
+    x = parameter(0, "f32", 0, 4)
+    assert Kernel(Computation("empty", op("tanh", x), [x])).plan.tasks == 0
+    check(reduce(x, (0,), "add", 3.0), [x])
+
+
+def test_in_place_pairs_hold_when_buffers_are_shared():
+    x, y = parameter(0, "f32", 300), parameter(1, "f32", 300)
+    root = make(Tuple(), op("add", x, y), op("multiply", x, y))
+    kernel = Kernel(Computation("fused", root, [x, y]))
+    assert kernel.plan.in_place == {(o, p) for o in (0, 1) for p in (0, 1)}
+    a, b = sample(x.shape, 1), sample(y.shape, 2)
+    shared = [a.copy(), b.copy()]
+    launch(kernel.plan, kernel.address, [*shared, *shared])
+    np.testing.assert_array_equal(shared[0], a + b)
+    np.testing.assert_array_equal(shared[1], a * b)
+
+
+def test_no_in_place_where_other_elements_are_read():
+    x = parameter(0, "f32", 30, 30)
+    for root in (op("add", x, make(Reverse((1,)), x)), make(Transpose((1, 0)), x), softmax(x)):
+        assert not Kernel(Computation("fused", root, [x])).plan.in_place
+
+
+def test_large_work_is_divided():
+    x = parameter(0, "f32", 300, 1111)
+    assert check(op("tanh", x), [x]).plan.tasks > 2
+    assert check(softmax(x), [x]).plan.tasks > 2
+    assert check(make(Transpose((1, 0)), x), [x]).plan.tasks > 2
+
+
+@pytest.mark.parametrize("view", [(2, 35, 13), (1, 70, 13), (2, 5, 91)])
+def test_epilogue_in_blocks(view):
+    dims = (2, 5, 7, 13)
+    x, bias, other = parameter(0, "f32", *dims), parameter(1, "f32", 13), parameter(2, "f32", *dims)
+    root = op("maximum", op("add", op("add", x, spread(bias, dims, (3,))), other), scalar(0.0, x))
+    computation = Computation("epilogue", root, [x, bias, other])
+    module = ModuleText(host())
+    _code, address = load_function(module, emit_epilogue(module, host(), computation, view, [1, 2, 3], [0]))
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 5)(address)
+    arguments = [sample(p.shape, k) for k, p in enumerate(computation.parameters)]
+    output = np.zeros(dims, np.float32)
+    buffers = (ctypes.c_void_p * 4)(*[a.ctypes.data for a in (output, *arguments)])
+    middle, column = view[1] // 3, view[2] // 2
+    for batch in range(view[0]):
+        for low, high in ((0, middle), (middle, view[1])):
+            for left, right in ((0, column), (column, view[2])):
+                run(None, ctypes.addressof(buffers), batch, low, high, left, right)
+    np.testing.assert_allclose(output, evaluate(computation, arguments), rtol=1e-6)
+
+
+TARGETS = [target_for("aarch64-linux-gnu", "cortex-a72"), target_for("x86_64-linux-gnu"),
+           target_for("x86_64-linux-gnu", "x86-64-v4"), target_for("wasm32-unknown-unknown")]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.architecture}-{t.cpu}")
+def test_code_for_other_targets(target: Target):
+    x = parameter(0, "f32", 30, 33)
+    module = ModuleText(target)
+    emit_fused(module, target, Computation("fused", softmax(x), [x]), DEFAULT_OPTIONS)
+    assert emit_object(module.text(), target)
+
+
+# -- random computations
+
+EXACT = ["add", "subtract", "multiply", "maximum", "minimum"]
+
+
+@st.composite
+def computations(draw: st.DrawFn) -> Computation:
+    """Small integers throughout, so that results are the same in whatever order they are summed."""
+    sizes = st.sampled_from([1, 2, 3, 5, 8, 9, 17])
+    type_ = draw(st.sampled_from(["f32", "f64", "s32", "bf16", "s8"]))
+    dims = tuple(draw(st.lists(sizes, min_size=1, max_size=3)))
+    parameters = [parameter(k, type_, *dims) for k in range(draw(st.integers(1, 2)))]
+    values: list[Instruction] = list(parameters)
+    for _ in range(draw(st.integers(1, 7))):
+        x = draw(st.sampled_from(values[-3:]))
+        if x.shape.elements > 3000:
+            continue
+        values.append(_step(draw, x, values))
+    root = values[-1]
+    same = [v for v in values if v.shape == root.shape and v not in parameters]
+    if len(same) > 1 and draw(st.booleans()):
+        root = make(Tuple(), *same[-2:])
+    return Computation("fused", root, parameters)
+
+
+def _step(draw: st.DrawFn, x: Instruction, values: list[Instruction]) -> Instruction:
+    dims, rank = x.shape.dims, x.shape.rank
+    kind = draw(st.sampled_from(["binary", "reduce", "transpose", "reshape", "pad", "slice", "reverse", "concatenate",
+                                 "broadcast", "window"]))
+    axis = draw(st.integers(0, max(rank - 1, 0)))
+    if kind == "reduce" and rank:
+        return reduce(x, (axis,), draw(st.sampled_from(["add", "maximum"])), -3)
+    if kind == "transpose":
+        return make(Transpose(tuple(draw(st.permutations(range(rank))))), x)
+    if kind == "reshape":
+        return make(Reshape(tuple(draw(st.permutations(dims)))), x)
+    if kind == "pad" and rank:
+        low, high = ([draw(st.integers(-1 if d > 2 else 0, 2)) for d in dims] for _ in range(2))
+        inner = [draw(st.integers(0, 1)) for _ in dims]
+        return make(Pad(tuple(low), tuple(high), tuple(inner)), x, constant(2, x.shape.element_type))
+    if kind == "slice" and rank:
+        start = tuple(draw(st.integers(0, d // 2)) for d in dims)
+        return make(Slice(start, dims, tuple(draw(st.integers(1, 2)) for _ in dims)), x)
+    if kind == "reverse" and rank:
+        return make(Reverse((axis,)), x)
+    if kind == "concatenate" and rank:
+        return make(Concatenate(axis), x, op("negate", x), x)
+    if kind == "broadcast" and rank < 3:
+        return spread(x, (*dims[:axis], 3, *dims[axis:]), [k + (k >= axis) for k in range(rank)])
+    if kind == "window" and rank:
+        size = [1] * rank
+        size[axis] = min(3, dims[axis])
+        return make(ReduceWindow(Window.of(size, pad_low=[s - 1 for s in size]), reducer("maximum", x.shape.element_type)),
+                    x, constant(-4, x.shape.element_type))
+    other = draw(st.sampled_from([v for v in values if v.shape == x.shape]))
+    return op(draw(st.sampled_from(EXACT)), x, other)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(computations())
+def test_random_computations(computation: Computation):
+    arguments = [np.rint(sample(p.shape, k).astype(np.float64)).astype(p.shape.element_type.dtype)
+                 for k, p in enumerate(computation.parameters)]
+    wanted = evaluate(computation, arguments)
+    wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
+    for got, want in zip(Kernel(computation)(*arguments), wanted, strict=True):
+        np.testing.assert_allclose(got.astype(np.float64), np.asarray(want).astype(np.float64), rtol=1e-2)

@@ -1,0 +1,94 @@
+"""Loading objects: exports, imports, libraries, errors, unloading."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+import weakref
+
+import pytest
+from machine_code import emit
+from tfbridge.runtime import loader
+from tfbridge.runtime.errors import LoadError
+
+DOUBLE = "define i32 @double(i32 %x) {\n %y = add i32 %x, %x\n ret i32 %y\n}"
+USES = "declare i32 @{0}(i32)\ndefine i32 @entry(i32 %x) {{\n %y = call i32 @{0}(i32 %x)\n ret i32 %y\n}}"
+INT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)
+
+
+def test_export() -> None:
+    loaded = loader.load(emit(DOUBLE), ("double",))
+    assert INT(loaded.addresses["double"])(21) == 42
+
+
+def test_process_symbols() -> None:
+    loaded = loader.load(emit(USES.format("cbrt").replace("i32", "double")), ("entry",))
+    cube_root = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(loaded.addresses["entry"])
+    assert cube_root(27.0) == pytest.approx(3.0)
+
+
+def test_import_by_address() -> None:
+    callback = INT(lambda x: x + 5)
+    loaded = loader.load(emit(USES.format("given")), ("entry",),
+                         imports={"given": ctypes.cast(callback, ctypes.c_void_p).value})
+    assert INT(loaded.addresses["entry"])(1) == 6
+
+
+def test_library_is_shared() -> None:
+    text = DOUBLE.replace("@double", "@test_twice")
+    first = loader.load_library("test-twice", emit(text), ("test_twice",))
+    assert loader.load_library("test-twice", b"ignored", ("test_twice",)) is first
+    for _ in range(3):
+        loaded = loader.load(emit(USES.format("test_twice")), ("entry",), ("test-twice",))
+        assert INT(loaded.addresses["entry"])(4) == 8
+
+
+def test_library_from_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def provide(name: str) -> tuple[bytes, tuple[str, ...]]:
+        asked.append(name)
+        if name != "test-provided":
+            raise KeyError(name)
+        return emit(DOUBLE.replace("@double", "@test_provided")), ("test_provided",)
+
+    monkeypatch.setattr(loader, "_provider", provide)
+    for _ in range(2):
+        loaded = loader.load(emit(USES.format("test_provided")), ("entry",), ("test-provided",))
+        assert INT(loaded.addresses["entry"])(4) == 8
+    assert asked == ["test-provided"]
+    with pytest.raises(LoadError, match="'test-absent' is unknown"):
+        loader.load(emit(DOUBLE), ("double",), ("test-absent",))
+
+
+def test_missing_symbol_and_damaged_object() -> None:
+    with pytest.raises(LoadError, match="Failed to materialize"):
+        loader.load(emit(USES.format("no_such_function")), ("entry",))
+    with pytest.raises(LoadError):
+        loader.load(b"not an object", ("entry",))
+    with pytest.raises(LoadError, match="absent"):
+        loader.load(emit(DOUBLE), ("absent",))
+
+
+def test_unloads_and_loads_from_many_threads() -> None:
+    code = emit(DOUBLE)
+    wrong: list[int] = []
+
+    def work() -> None:
+        for x in range(40):
+            loaded = loader.load(code, ("double",))
+            if INT(loaded.addresses["double"])(x) != 2 * x:
+                wrong.append(x)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    loaded = loader.load(code, ("double",))
+    tracker = weakref.ref(loaded._tracker)
+    del loaded
+    gc.collect()
+    assert tracker() is None

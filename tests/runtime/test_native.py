@@ -1,0 +1,35 @@
+"""The native functions: the text is valid for every machine it is written for."""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+import pytest
+from tfbridge.runtime import arena, native, thread_pool
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
+def test_pool_compiles_for_every_machine(machine: str) -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(f"{machine}-linux-gnu")
+    with llvm.parse_assembly(arena.text(linux=True) + thread_pool._text(machine)) as module:
+        module.verify()
+        assert target.create_target_machine().emit_object(module)[:4] == b"\x7fELF"
+
+
+def test_without_linux() -> None:
+    with llvm.parse_assembly(arena.text(linux=False)) as module:
+        module.verify()
+        assert "madvise" not in str(module)
+
+
+def test_no_pool_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert thread_pool.text() == ""
+
+
+def test_addresses() -> None:
+    known = native.addresses()
+    assert set(known) == {"parallel_for", "pool", "arena_take", "arena_put", "arena_trim", "run"}
+    assert all(known[name] for name in ("arena_take", "arena_put", "arena_trim", "run"))
+    assert (known["parallel_for"] == 0) == (thread_pool.text() == "")

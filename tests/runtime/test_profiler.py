@@ -1,0 +1,52 @@
+"""Profiles: counters that code writes become events and a trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from machine_code import emit
+from tfbridge.runtime.artifact import Artifact, KernelInfo
+from tfbridge.runtime.executable import Executable
+from tfbridge.runtime.profiler import Event, ticks_per_ns, write_chrome_trace
+
+# Adds one call and 1000 ticks to the second kernel's counters.
+COUNT = """
+define i32 @entry(ptr %context, ptr %args, ptr %results, ptr %temp) {
+  %at = getelementptr i8, ptr %context, i64 64
+  %profile = load ptr, ptr %at
+  %calls_at = getelementptr i8, ptr %profile, i64 16
+  %ticks_at = getelementptr i8, ptr %profile, i64 24
+  %calls = load i64, ptr %calls_at
+  %ticks = load i64, ptr %ticks_at
+  %calls1 = add i64 %calls, 1
+  %ticks1 = add i64 %ticks, 1000
+  store i64 %calls1, ptr %calls_at
+  store i64 %ticks1, ptr %ticks_at
+  ret i32 0
+}
+"""
+KERNELS = (KernelInfo("first", 10, 20, 1), KernelInfo("second", 4000, 800, 2, ("model/add", "model/tanh")))
+
+
+def test_events_and_trace(tmp_path: Path) -> None:
+    run = Executable(Artifact(emit(COUNT), "entry", (), (), kernels=KERNELS), profile=True)
+    for _ in range(3):
+        run.execute([])
+    first, second = run.profile.events()
+    assert first == Event(KERNELS[0], 0, 0.0)
+    assert (second.kernel, second.calls) == (KERNELS[1], 3)
+    assert second.ns == pytest.approx(3000 / ticks_per_ns())
+    write_chrome_trace([first, second, second], tmp_path / "trace.json")
+    rows = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [row["name"] for row in rows] == ["process_name", "second", "second"]
+    assert rows[1]["args"]["ops"] == "model/add, model/tanh" and rows[1]["args"]["calls"] == 3
+    assert rows[2]["ts"] == pytest.approx(rows[1]["dur"])
+    assert rows[1]["args"]["gflops"] == pytest.approx(4000 / (second.ns / 3))
+    run.profile.reset()
+    assert run.profile.events()[1].calls == 0
+
+
+def test_off_by_default() -> None:
+    assert Executable(Artifact(emit(COUNT), "entry", (), (), kernels=KERNELS)).profile is None
