@@ -1,11 +1,11 @@
-# Every target works from a bare checkout on a machine with Python 3.11 or newer; the first one that needs it makes .venv.
+# Every target works from a bare checkout with Python 3.11 or newer; the first that needs it makes .venv.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-# The root of the repository is the package. Type checkers find packages by folder name, so they get a folder in which
-# the repository bears the package's name.
+# The root of the repository is the package. Type checkers find packages by folder name, so they get a
+# folder in which the repository bears the package's name.
 TYPING := $(VENV)/typing/tfbridge
 
 WORKERS ?= 2

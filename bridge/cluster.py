@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..compiler.cpu.compile import load_module
-from ..compiler.errors import CompilerError, UnsupportedError
+from ..compiler.errors import ShapeError, UnsupportedError
 from ..compiler.options import DEFAULT_OPTIONS, Options
 from ..compiler.shape import Shape
 from ..runtime import statistics
@@ -28,6 +29,8 @@ from .element_types import element_type
 from .graph import Graph, GraphNode, output_types
 from .translate.registry import translations
 from .translate.translator import Functions, translate
+
+logger = logging.getLogger("tfbridge")
 
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 _RESOURCE = int(tf.resource.as_datatype_enum)
@@ -145,9 +148,12 @@ class Cluster:
                 return None
             try:
                 executable = self._compile(shapes, constants)
-            except (CompilerError, ValueError, TypeError, IndexError, KeyError) as error:
+            except Exception as error:  # whatever it is, TensorFlow can still run the nodes
                 self.failures[key] = f"{type(error).__name__}: {error}"
                 statistics.count("fallbacks")
+                if not isinstance(error, ShapeError | UnsupportedError):
+                    logger.warning("cluster %s does not compile and runs in TensorFlow; this is a bug in tfbridge",
+                                   self.name, exc_info=error)
                 return None
             statistics.count("recompiles" if self.compiled else "clusters_compiled")
             if not self.compiled:

@@ -256,9 +256,17 @@ def _case(node: node_def_pb2.NodeDef, library: Library) -> Run:
     return run
 
 
+def _constant(node: node_def_pb2.NodeDef, library: Library) -> Run:
+    """A constant is made once. The eager runtime caches kernels by attributes and mixes up constants of one shape."""
+    with private.plain_eager():
+        value = [tf.constant(tf.make_ndarray(node.attr["value"].tensor), tf.as_dtype(node.attr["dtype"].type))]
+    return lambda inputs: value
+
+
 _SPECIAL: dict[str, Callable[[node_def_pb2.NodeDef, Library], Run]] = {
     "PartitionedCall": _call, "StatefulPartitionedCall": _call,
     "While": _while, "StatelessWhile": _while,
     "If": _if, "StatelessIf": _if,
     "Case": _case, "StatelessCase": _case,
+    "Const": _constant,
 }

@@ -2,7 +2,7 @@
 
 Three C structs are shared with Python (`Launch`, `Entry`, `Output`). A launch is what TensorFlow calls a
 kernel's state; it owns a hash table of entries, one for each key met. A key is, for every input in order, one
-word rank, one word per dim and, for inputs keyed by value, one word byte size and the bytes, padded with zeros.
+word rank, one word per dim and, for inputs keyed by value, one word byte size and the bytes, zero-padded.
 Entries are only ever added, and published by an atomic store, so lookups need no lock.
 """
 

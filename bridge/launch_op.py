@@ -1,10 +1,10 @@
 """The launch op: one TensorFlow op that runs a cluster's compiled code, picked by the shapes of its inputs.
 
 `TfbridgeLaunch` has any number of inputs and outputs of plain types. Its attribute `cluster` names a cluster
-given to `register_cluster`; `constants` lists the inputs whose values, not only shapes, pick the code. A launch
-is a pure function of its inputs, but the op is registered as stateful: nothing else keeps TensorFlow from running
-a launch of constants while it optimizes a graph. Sessions share the kernels of stateful ops by node name, so the
-name of a launch must belong to its cluster: `node_def` sees to that.
+given to `register_cluster`; `constants` lists the inputs whose values, not only shapes, pick the code.
+A launch is a pure function of its inputs, but the op is registered as stateful: nothing else keeps TensorFlow
+from running a launch of constants while it optimizes a graph. Sessions share the kernels of stateful ops by
+node name, so the name of a launch must belong to its cluster: `node_def` sees to that.
 """
 
 from __future__ import annotations
@@ -369,7 +369,7 @@ def _fall_back(number: int, kernel_context: int, tensors: int, status: int) -> N
     try:
         slots = (ctypes.c_void_p * len(launch.inputs)).from_address(tensors) if launch.inputs else ()
         with private.plain_eager():
-            inputs = [private.tensor_of(slot) for slot in slots]
+            inputs = [private.tensor_of(slot or 0) for slot in slots]
             outputs = launch.cluster.fallback(inputs)
             given = tuple(tensor.dtype.as_datatype_enum for tensor in outputs)
             if given != launch.outputs:

@@ -320,7 +320,7 @@ def execute_node(op: str, attributes: Sequence[tuple[bytes, bytes]], inputs: Seq
             function("TFE_DeleteOp")(running)
         if failed(status):
             return []
-    return [_tensor_of_handle(handle) for handle in handles[:count.value]]
+    return [_tensor_of_handle(handle or 0) for handle in handles[:count.value]]
 
 
 def op_definition(op: str) -> op_def_pb2.OpDef | None:

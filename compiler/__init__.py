@@ -41,9 +41,31 @@ _PLACES = {
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
-    "TOKEN", "CompilerError", "Computation", "ComputationBuilder", "ConvolutionDims", "ElementType", "Executable",
-    "Instruction", "InternalError", "Literal", "LocalClient", "Metadata", "Module", "Operand", "Options", "ParseError",
-    "Shape", "ShapeError", "UnsupportedError", "Window", "array", "evaluate", "parse_hlo", "run_pipeline", "verify",
+    "TOKEN",
+    "CompilerError",
+    "Computation",
+    "ComputationBuilder",
+    "ConvolutionDims",
+    "ElementType",
+    "Executable",
+    "Instruction",
+    "InternalError",
+    "Literal",
+    "LocalClient",
+    "Metadata",
+    "Module",
+    "Operand",
+    "Options",
+    "ParseError",
+    "Shape",
+    "ShapeError",
+    "UnsupportedError",
+    "Window",
+    "array",
+    "evaluate",
+    "parse_hlo",
+    "run_pipeline",
+    "verify",
 ]
 
 

@@ -21,15 +21,24 @@ from .shape import Shape
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit code: 0, or 1 with a message when the text does not parse, compile or run."""
+    """The command; returns the exit code: 0, or 1 with a message when the text does not parse, compile or
+    run."""
     parser = argparse.ArgumentParser(prog="python -m tfbridge.compiler", description=__doc__)
     parser.add_argument("file", help="HLO text; - reads standard input")
     parser.add_argument("--platform", default="cpu", help="cpu (default) or interpreter")
-    parser.add_argument("--passes", default=None, metavar="NAMES",
-                        help="passes to run, by name with commas between; none runs none; default: all")
-    parser.add_argument("--print", action="store_true", help="print the module after the passes and do not run it")
+    parser.add_argument(
+        "--passes",
+        default=None,
+        metavar="NAMES",
+        help="passes to run, by name with commas between; none runs none; default: all",
+    )
+    parser.add_argument(
+        "--print", action="store_true", help="print the module after the passes and do not run it"
+    )
     parser.add_argument("--dump", default="", metavar="DIR", help="write the module after each pass into DIR")
-    parser.add_argument("--inputs", default="", metavar="FILE.npz", help="parameters arg0, arg1, ...; default: random")
+    parser.add_argument(
+        "--inputs", default="", metavar="FILE.npz", help="parameters arg0, arg1, ...; default: random"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
     parser.add_argument("--numerics", default="tf", choices=("tf", "fast", "reproducible"))
     chosen = parser.parse_args(arguments)
@@ -56,6 +65,7 @@ def _replay(chosen: argparse.Namespace) -> int:
         print(run_pipeline(module, options, observe, passes), end="")
         return 0
     from .client import LocalClient
+
     module = run_pipeline(module, options, observe, passes)
     start = time.perf_counter()
     executable = LocalClient(chosen.platform).compile(module, options)
@@ -64,8 +74,10 @@ def _replay(chosen: argparse.Namespace) -> int:
     done = time.perf_counter()
     for number, result in enumerate(results):
         print(f"result {number}: {result.dtype}{list(result.shape)}\n{result}")
-    print(f"compiled in {(compiled - start) * 1e3:.1f} ms, first run in {(done - compiled) * 1e3:.1f} ms",
-          file=sys.stderr)
+    print(
+        f"compiled in {(compiled - start) * 1e3:.1f} ms, first run in {(done - compiled) * 1e3:.1f} ms",
+        file=sys.stderr,
+    )
     return 0
 
 
@@ -89,8 +101,12 @@ def _inputs(module: Module, path: str, seed: int) -> list[np.ndarray]:
     leaves = [leaf for shape in module.entry.parameter_shapes for leaf in shape.leaves()]
     if path:
         with np.load(path) as file:
-            return [file[f"arg{n}"].view(leaf.element_type.dtype) if file[f"arg{n}"].dtype.kind == "V"
-                    else file[f"arg{n}"] for n, leaf in enumerate(leaves)]
+            return [
+                file[f"arg{n}"].view(leaf.element_type.dtype)
+                if file[f"arg{n}"].dtype.kind == "V"
+                else file[f"arg{n}"]
+                for n, leaf in enumerate(leaves)
+            ]
     random = np.random.default_rng(seed)
     return [random_array(leaf, random) for leaf in leaves]
 
@@ -99,7 +115,9 @@ def random_array(shape: Shape, random: np.random.Generator) -> np.ndarray:
     """Random elements: floats of a normal distribution, integers below 8, pred of both kinds."""
     kind = shape.element_type
     if kind.is_complex:
-        return (random.standard_normal(shape.dims) + 1j * random.standard_normal(shape.dims)).astype(kind.dtype)
+        return (random.standard_normal(shape.dims) + 1j * random.standard_normal(shape.dims)).astype(
+            kind.dtype
+        )
     if kind.is_float:
         return np.asarray(random.standard_normal(shape.dims)).astype(kind.dtype)
     return np.asarray(random.integers(0, 8 if kind.is_integer else 2, shape.dims)).astype(kind.dtype)

@@ -6,8 +6,8 @@
     y = b.parameter(2, array("f32", 8), "y")
     computation = b.build(b.add(b.mul(a, x), y))
 
-Methods have the names (in snake_case) and argument orders of XLA's operation semantics; they live by family in
-building/. Nothing is promoted or broadcast silently but scalars; an error is kept and raised by `build`.
+Methods have the names (in snake_case) and argument orders of XLA's operation semantics; they live by family
+in building/. Nothing is promoted or broadcast silently but scalars; an error is kept and raised by `build`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,13 @@ class ComputationBuilder(ControlOperations):
         Raises: ShapeError  parameter_c1: the number is negative or taken.
         """
         if number < 0 or number in self._parameters:
-            raise ShapeError(f"parameter: number {number} is {'negative' if number < 0 else 'taken'} in computation "
-                             f"{self.name!r} (parameter_c1)")
-        instruction = Instruction(Parameter(number, shape), (), shape, name or f"parameter.{number}", self._metadata)
+            raise ShapeError(
+                f"parameter: number {number} is {'negative' if number < 0 else 'taken'} in computation "
+                f"{self.name!r} (parameter_c1)"
+            )
+        instruction = Instruction(
+            Parameter(number, shape), (), shape, name or f"parameter.{number}", self._metadata
+        )
         self._parameters[number] = instruction
         return self._append(instruction)
 
@@ -56,7 +60,9 @@ class ComputationBuilder(ControlOperations):
         return self._constant_of_rank(0, value, element_type)
 
     @operation
-    def constant_r1(self, value: Any, element_type: TypeName | None = None, *, length: int | None = None) -> Operand:
+    def constant_r1(
+        self, value: Any, element_type: TypeName | None = None, *, length: int | None = None
+    ) -> Operand:
         """A vector constant; with `length`, that many times one value."""
         if length is not None:
             return self.apply(Broadcast((length,), ()), self.constant(value, element_type))
@@ -97,20 +103,27 @@ class ComputationBuilder(ControlOperations):
         Raises: ShapeError  check_shape_c1: another shape.
         """
         if not self.shape_of(operand).compatible(expected_shape):
-            raise ShapeError(f"check_shape: {self.shape_of(operand)} is not {expected_shape} (check_shape_c1)")
+            raise ShapeError(
+                f"check_shape: {self.shape_of(operand)} is not {expected_shape} (check_shape_c1)"
+            )
         return operand
 
     @operation
     def check_same_shape(self, lhs: Operand, rhs: Operand) -> Operand:
-        """The first operand, if both have the same shape. Raises: ShapeError  check_shape_c2: they have not."""
+        """The first operand, if both have the same shape. Raises: ShapeError  check_shape_c2: they have
+        not."""
         if not self.shape_of(lhs).compatible(self.shape_of(rhs)):
-            raise ShapeError(f"check_same_shape: {self.shape_of(lhs)} is not {self.shape_of(rhs)} (check_shape_c2)")
+            raise ShapeError(
+                f"check_same_shape: {self.shape_of(lhs)} is not {self.shape_of(rhs)} (check_shape_c2)"
+            )
         return lhs
 
     def is_constant(self, operand: Operand) -> bool:
         """Whether the value depends on no parameter and no side effect."""
-        return all(not isinstance(i.op, Parameter) and not i.op.has_side_effect
-                   for i in topological([self.take(operand)]))
+        return all(
+            not isinstance(i.op, Parameter) and not i.op.has_side_effect
+            for i in topological([self.take(operand)])
+        )
 
     def compute_constant(self, operand: Operand) -> Literal:
         """The value of an operand that depends on constants alone.
@@ -118,6 +131,7 @@ class ComputationBuilder(ControlOperations):
         Raises: ShapeError  constant_c2: it depends on a parameter or a side effect.
         """
         from .evaluator import evaluate_computation
+
         self.raise_error()
         if not self.is_constant(operand):
             raise ShapeError(f"compute_constant: {operand!r} is not a compile-time constant (constant_c2)")
@@ -136,7 +150,8 @@ class ComputationBuilder(ControlOperations):
 
     @contextlib.contextmanager
     def metadata(self, **fields: Any) -> Iterator[None]:
-        """Instructions made inside carry these fields of Metadata (op_type, op_name, source_file, source_line)."""
+        """Instructions made inside carry these fields of Metadata (op_type, op_name, source_file,
+        source_line)."""
         before = self._metadata
         self._metadata = dataclasses.replace(before, **fields)
         try:
@@ -147,8 +162,8 @@ class ComputationBuilder(ControlOperations):
     def build(self, root: Operand | None = None) -> Computation:
         """The finished computation, returning `root`, the set return value, or else the last instruction.
 
-        Raises: ShapeError, UnsupportedError  the first error of any call, with its place; build_c1: the parameters
-            are not numbered 0, 1, ...; build_c2: there are no instructions.
+        Raises: ShapeError, UnsupportedError  the first error of any call, with its place; build_c1: the
+            parameters are not numbered 0, 1, ...; build_c2: there are no instructions.
         """
         self.raise_error()
         chosen = root or self._result
@@ -157,8 +172,10 @@ class ComputationBuilder(ControlOperations):
             raise ShapeError(f"build: computation {self.name!r} has no instructions (build_c2)")
         numbers = sorted(self._parameters)
         if numbers != list(range(len(numbers))):
-            raise ShapeError(f"build: computation {self.name!r} has parameters {numbers}, which are not 0, 1, ... "
-                             "(build_c1)")
+            raise ShapeError(
+                f"build: computation {self.name!r} has parameters {numbers}, which are not 0, 1, ... "
+                "(build_c1)"
+            )
         return Computation(self.name, instruction, [self._parameters[n] for n in numbers], self._effects)
 
     def build_and_note_error(self) -> Computation | None:

@@ -6,14 +6,13 @@ Fields of an op that share a text name form one attribute (slice's start, limit 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from .ir import Computation
 from .ops import ConvolutionDims, Window
-from .ops.op import Op
+from .ops.op import Op, per_class
 from .shape import Shape
 
 
@@ -23,18 +22,20 @@ class Malformed(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attribute:
-    """One `name=value` of an op's text: the fields that it holds, and whether it may be absent."""
+    """One `name=value` of an op's text: the fields that it holds, what it is when absent (MISSING: it must be
+    there), and whether it is printed even then."""
 
     name: str
     kind: str
     fields: tuple[str, ...]
-    default: Any = dataclasses.MISSING
+    default: Any
+    always_shown: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """`show` turns the fields' value (a tuple where there are several; names of computations) into text; `read` does
-    the opposite, given what finds a computation by name, and raises Malformed."""
+    """`show` turns the fields' value (a tuple where there are several; names of computations) into text;
+    `read` does the opposite, given what finds a computation by name, and raises Malformed."""
 
     show: Callable[[Any], str]
     read: Callable[[str, Callable[[str], Computation]], Any]
@@ -48,7 +49,7 @@ PREDICATE_BRANCHES = ("true_computation", "false_computation")
 """How a conditional on a predicate spells its branch_computations."""
 
 
-@functools.cache
+@per_class
 def attributes(cls: type[Op]) -> tuple[Attribute, ...]:
     """The attributes of an op class that are spelled `name=value`, in the order of its fields."""
     found: dict[str, Attribute] = {}
@@ -56,13 +57,14 @@ def attributes(cls: type[Op]) -> tuple[Attribute, ...]:
         kind, name = field.metadata["kind"], field.metadata["name"]
         if kind in IMPLIED:
             continue
-        default = () if kind == "dims" and field.default is dataclasses.MISSING else field.default
-        earlier = found.get(name)
-        found[name] = Attribute(name, kind, (*earlier.fields, field.name) if earlier else (field.name,), default)
+        earlier = found[name].fields if name in found else ()
+        needed = field.default is dataclasses.MISSING
+        default = () if kind == "dims" and needed else field.default
+        found[name] = Attribute(name, kind, (*earlier, field.name), default, always_shown=needed)
     return tuple(found.values())
 
 
-@functools.cache
+@per_class
 def implied(cls: type[Op]) -> Mapping[str, str]:
     """Kind by name of the fields that are not spelled `name=value`."""
     return {f.name: f.metadata["kind"] for f in dataclasses.fields(cls) if f.metadata["kind"] in IMPLIED}
@@ -73,8 +75,8 @@ def show_attributes(op: Op, name_of: Callable[[Computation], str]) -> str:
     parts = []
     for attribute in attributes(type(op)):
         values = tuple(getattr(op, f) for f in attribute.fields)
-        value = values if len(values) > 1 else values[0]
-        if value == attribute.default and not (attribute.kind == "dims" and _required(type(op), attribute)):
+        value: Any = values if len(values) > 1 else values[0]
+        if value == attribute.default and not attribute.always_shown:
             continue
         if attribute.kind == "computation":
             value = name_of(value)
@@ -85,12 +87,6 @@ def show_attributes(op: Op, name_of: Callable[[Computation], str]) -> str:
                 continue
         parts.append(f", {attribute.name}={KINDS[attribute.kind].show(value)}")
     return "".join(parts)
-
-
-@functools.cache
-def _required(cls: type[Op], attribute: Attribute) -> bool:
-    field = next(f for f in dataclasses.fields(cls) if f.name == attribute.fields[0])
-    return field.default is dataclasses.MISSING
 
 
 def _numbers(text: str, what: str) -> tuple[int, ...]:
@@ -157,7 +153,11 @@ def _read_padding(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
     if any(a is None for a in axes):
         raise Malformed(f"expected low_high_interior for each axis, joined by x, got {text!r}")
     found = [a for a in axes if a is not None]
-    return tuple(int(a[1]) for a in found), tuple(int(a[2]) for a in found), tuple(int(a[3] or 0) for a in found)
+    return (
+        tuple(int(a[1]) for a in found),
+        tuple(int(a[2]) for a in found),
+        tuple(int(a[3] or 0) for a in found),
+    )
 
 
 _WINDOW_FIELDS = {"stride": "stride", "lhs_dilate": "base_dilation", "rhs_dilate": "window_dilation"}
@@ -194,8 +194,10 @@ def _read_window(text: str, _: Any) -> Window:
             elif name == "size" or name in _WINDOW_FIELDS:
                 fields[_WINDOW_FIELDS.get(name, name)] = [int(e) for e in entries]
             else:
-                raise Malformed(f"expected size, stride, pad, lhs_dilate, rhs_dilate or rhs_reversal in window, "
-                                f"got {name!r}")
+                raise Malformed(
+                    f"expected size, stride, pad, lhs_dilate, rhs_dilate or rhs_reversal in window, "
+                    f"got {name!r}"
+                )
         except ValueError:
             raise Malformed(f"expected numbers joined by x in window's {name}, got {value!r}") from None
     if any(len(v) != len(fields["size"]) for v in fields.values()):
@@ -208,9 +210,13 @@ def _show_dim_labels(dims: ConvolutionDims) -> str:
         by_axis = dict([first, second, *((axis, str(i)) for i, axis in enumerate(spatial))])
         return "".join(by_axis[a] for a in sorted(by_axis))
 
-    return (letters((dims.input_batch, "b"), (dims.input_feature, "f"), dims.input_spatial) + "_"
-            + letters((dims.kernel_input_feature, "i"), (dims.kernel_output_feature, "o"), dims.kernel_spatial) + "->"
-            + letters((dims.output_batch, "b"), (dims.output_feature, "f"), dims.output_spatial))
+    return (
+        letters((dims.input_batch, "b"), (dims.input_feature, "f"), dims.input_spatial)
+        + "_"
+        + letters((dims.kernel_input_feature, "i"), (dims.kernel_output_feature, "o"), dims.kernel_spatial)
+        + "->"
+        + letters((dims.output_batch, "b"), (dims.output_feature, "f"), dims.output_spatial)
+    )
 
 
 def _read_dim_labels(text: str, _: Any) -> ConvolutionDims:
@@ -220,7 +226,11 @@ def _read_dim_labels(text: str, _: Any) -> ConvolutionDims:
         spatial = len(labels) - 2
         if sorted(labels) != sorted([first, second, *map(str, range(spatial))]):
             break
-        places += [labels.index(first), labels.index(second), tuple(labels.index(str(i)) for i in range(spatial))]
+        places += [
+            labels.index(first),
+            labels.index(second),
+            tuple(labels.index(str(i)) for i in range(spatial)),
+        ]
     if len(places) != 9:
         raise Malformed(f"expected labels like b01f_01io->b01f, got {text!r}")
     return ConvolutionDims(*places)  # type: ignore[arg-type]
@@ -250,12 +260,14 @@ KINDS: dict[str, Kind] = {
 
 
 def result_field(kind: str, opcode: str, shape: Shape, operands: list[Shape]) -> Any:
-    """The value of a field that follows from the result's shape. A type that is the first operand's own is None where
-    None stands for that."""
+    """The value of a field that follows from the result's shape. A type that is the first operand's own is
+    None where None stands for that."""
     if kind == "result_dims":
         return shape.dims
     if kind == "result_shape":
-        return shape.tuple_shapes[1] if opcode == "rng-bit-generator" and len(shape.tuple_shapes) == 2 else shape
+        return (
+            shape.tuple_shapes[1] if opcode == "rng-bit-generator" and len(shape.tuple_shapes) == 2 else shape
+        )
     if opcode in ("dot", "convolution") and operands and operands[0].element_type is shape.element_type:
         return None
     return shape.element_type

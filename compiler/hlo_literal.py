@@ -22,16 +22,21 @@ def print_literal(literal: Literal) -> str:
     dims, items = literal.shape.dims, _items(literal.array.reshape(-1), literal.shape)
     for axis in range(len(dims) - 1, -1, -1):
         size, space = dims[axis], " " if axis < len(dims) - 1 and dims[axis] else ""
-        items = ["{" + space + ", ".join(items[i * size:(i + 1) * size]) + space + "}"
-                 for i in range(math.prod(dims[:axis]))]
+        items = [
+            "{" + space + ", ".join(items[i * size : (i + 1) * size]) + space + "}"
+            for i in range(math.prod(dims[:axis]))
+        ]
     return items[0]
 
 
 def _items(flat: np.ndarray, shape: Shape) -> list[str]:
     kind = shape.element_type
     if kind is ElementType.PRED:
-        return ["true" if v else "false" for v in flat.tolist()] if not shape.dims else \
-            ["1" if v else "0" for v in flat.tolist()]
+        return (
+            ["true" if v else "false" for v in flat.tolist()]
+            if not shape.dims
+            else ["1" if v else "0" for v in flat.tolist()]
+        )
     if kind.is_complex:
         parts = Shape(kind.real, shape.dims)
         return [f"({re}, {im})" for re, im in zip(_items(flat.real, parts), _items(flat.imag, parts))]
@@ -40,7 +45,7 @@ def _items(flat: np.ndarray, shape: Shape) -> list[str]:
     wide = flat if kind is ElementType.F64 else flat.astype(np.float32)
     items = [s.removesuffix(".0") for s in wide.astype(str).tolist()]
     for i in np.flatnonzero(np.isnan(wide)):
-        items[i] = _print_nan(flat[i:i + 1])
+        items[i] = _print_nan(flat[i : i + 1])
     return items
 
 
@@ -73,8 +78,13 @@ def parse_literal(text: str, shape: Shape) -> Literal:
     braces = ""
     for size in reversed(shape.dims):
         braces = "{" + braces * size + "}"
-    if shape.dims and re.sub(r"[^{}]+", "", text) != braces and shape.elements or \
-            not shape.dims and "{" in text:
+    if (
+        shape.dims
+        and re.sub(r"[^{}]+", "", text) != braces
+        and shape.elements
+        or not shape.dims
+        and "{" in text
+    ):
         raise Malformed(f"expected nested braces of {shape}")
     body = text.replace("{", " ").replace("}", " ")
     kind = shape.element_type
@@ -106,8 +116,8 @@ def _values(tokens: list[str], kind: ElementType) -> np.ndarray:
             return wide.astype(kind.dtype)
         return _floats(tokens, kind)
     except (ValueError, OverflowError):
-        bad = next((t for t in tokens if not _is_number(t, kind)), "a value out of range")
-        raise Malformed(f"expected values of {kind.value}, got {bad}") from None
+        wrong = next((t for t in tokens if not _is_number(t, kind)), "a value out of range")
+        raise Malformed(f"expected values of {kind.value}, got {wrong}") from None
 
 
 def _floats(tokens: list[str], kind: ElementType) -> np.ndarray:
@@ -120,7 +130,7 @@ def _floats(tokens: list[str], kind: ElementType) -> np.ndarray:
         raise OverflowError
     for i in payloads:
         bits, mantissa, _ = _nan_bits(kind.dtype)
-        view = values[i:i + 1].view(bits)
+        view = values[i : i + 1].view(bits)
         view[0] = int(view[0]) & ~mantissa | int(tokens[i].partition("(")[2].rstrip(")"), 0) & mantissa
     return values
 

@@ -1,4 +1,5 @@
-"""HLO text read into a module: what XLA and JAX print, with or without `%`, types of operands, layouts, metadata."""
+"""HLO text read into a module: what XLA and JAX print, with or without `%`, types of operands, layouts,
+metadata."""
 
 from __future__ import annotations
 
@@ -30,19 +31,34 @@ _NUMBER = re.compile(r"\s*(\d+)\s*\)")
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\n((?:\d+ [^\n]*\n?)*)")
 _FIELD = re.compile(r'([\w\-]+)=("(?:[^"\\]|\\.)*"|\{[^{}]*\}|[^\s}]+)')
 
-KEPT = frozenset({
-    "sharding", "frontend_attributes", "backend_config", "operand_precision", "statistics", "origin", "original_value",
-    "result_accuracy", "control-predecessors", "outer_dimension_partitions", "is_composite", "algorithm",
-    "parameter_replication", "execution_thread",
-})
-"""Attributes of instructions that are kept in Metadata.extra as they are: they do not change what is computed."""
+KEPT = frozenset(
+    {
+        "sharding",
+        "frontend_attributes",
+        "backend_config",
+        "operand_precision",
+        "statistics",
+        "origin",
+        "original_value",
+        "result_accuracy",
+        "control-predecessors",
+        "outer_dimension_partitions",
+        "is_composite",
+        "algorithm",
+        "parameter_replication",
+        "execution_thread",
+    }
+)
+"""Attributes of instructions that are kept in Metadata.extra as they are: they do not change what is
+computed."""
 
 
 def parse_hlo(text: str) -> Module:
     """The module that the text spells.
 
-    Raises: ParseError  malformed text. UnsupportedError  an opcode, element type or layout that is not compiled.
-        ShapeError  an instruction breaks its op's constraints, or its shape is not the inferred one.
+    Raises: ParseError  malformed text. UnsupportedError  an opcode, element type or layout that is not
+        compiled. ShapeError  an instruction breaks its op's constraints, or its shape is not the inferred
+        one.
     """
     return _Parser(text).module()
 
@@ -64,8 +80,10 @@ class _Parser:
         raise ParseError(message, *self.place(self.at if at is None else at)) from None
 
     def expected(self, what: str) -> NoReturn:
-        rest = self.text[self.at:self.at + 30].split("\n")[0]
-        self.fail(f"expected {what}, got {rest!r}" if self.at < len(self.text) else f"expected {what}, got the end")
+        rest = self.text[self.at : self.at + 30].split("\n")[0]
+        self.fail(
+            f"expected {what}, got {rest!r}" if self.at < len(self.text) else f"expected {what}, got the end"
+        )
 
     def unsupported(self, message: str, at: int) -> NoReturn:
         line, column = self.place(at)
@@ -98,7 +116,7 @@ class _Parser:
         self.take("HloModule")
         self.space()
         name = self.match(_NAME, "the module's name")[1]
-        kept = {key: self.text[start:self.at] for key, start in self.attributes()}
+        kept = {key: self.text[start : self.at] for key, start in self.attributes()}
         self.space()
         tables: dict[str, str] = {}
         while table := _TABLE.match(self.text, self.at):
@@ -116,7 +134,8 @@ class _Parser:
         return Module(name, self.entry, kept)
 
     def attributes(self) -> Any:
-        """Name and start of the value for each `, name=value` that follows; the value ends where reading is then."""
+        """Name and start of the value for each `, name=value` that follows; the value ends where reading is
+        then."""
         while True:
             self.space()
             found = _ATTRIBUTE.match(self.text, self.at)
@@ -157,7 +176,7 @@ class _Parser:
     def shape(self) -> Shape:
         if self.text.startswith("(", self.at):
             self.at += 1
-            parts = []
+            parts: list[Shape] = []
             while not self.accept(")"):
                 if parts:
                     self.take(",")
@@ -189,7 +208,9 @@ class _Parser:
             return Shape(element_type, dims)
         order, _, rest = layout[1:-1].partition(":")
         if rest:
-            self.unsupported(f"layout {layout}: only minor_to_major orders are compiled, no tiles or memory spaces", start)
+            self.unsupported(
+                f"layout {layout}: only minor_to_major orders are compiled, no tiles or memory spaces", start
+            )
         try:
             axes = tuple(int(a) for a in order.split(",")) if order.strip() else ()
         except ValueError:
@@ -208,7 +229,9 @@ class _Parser:
         if self.accept("("):
             depth = 1
             while depth:
-                found = re.compile(r"[()]").search(self.text, self.at) or self.fail("unclosed parameter list", start)
+                found = re.compile(r"[()]").search(self.text, self.at) or self.fail(
+                    "unclosed parameter list", start
+                )
                 self.at = found.end()
                 depth += 1 if found[0] == "(" else -1
             if self.accept("->"):
@@ -283,7 +306,9 @@ class _Parser:
             raise ShapeError(f"line {line}, column {column}: {error}") from None
         if not inferred.compatible(shape):
             line, column = self.place(start)
-            raise ShapeError(f"line {line}, column {column}: {opcode} has shape {shape}, inferred is {inferred}")
+            raise ShapeError(
+                f"line {line}, column {column}: {opcode} has shape {shape}, inferred is {inferred}"
+            )
         return Instruction(op, tuple(operands), shape, name, metadata)
 
     def operands(self, known: dict[str, Instruction]) -> list[Instruction]:
@@ -294,7 +319,8 @@ class _Parser:
             found = _OPERAND.match(self.text, self.at)
             if found is None:
                 self.space()
-                self.shape()
+                if self.text.startswith("(", self.at) or _ARRAY.match(self.text, self.at):
+                    self.shape()
                 found = self.match(_OPERAND, "an operand and `,` or `)`")
             operand = known.get(found[1])
             if operand is None:
@@ -307,7 +333,7 @@ class _Parser:
     def literal(self, shape: Shape) -> Any:
         start = self.at
         self.at = _LITERAL.match(self.text, start).end()  # type: ignore[union-attr]
-        text = self.text[start:self.at]
+        text = self.text[start : self.at]
         self.take(")")
         try:
             return parse_literal(text, shape)
@@ -322,7 +348,7 @@ class _Parser:
         extra: list[tuple[str, str]] = []
         metadata: dict[str, Any] = {}
         for name, start in self.attributes():
-            text = self.text[start:self.at]
+            text = self.text[start : self.at]
             if name in own or name in PREDICATE_BRANCHES:
                 texts[name] = text
             elif name == "metadata":
@@ -348,8 +374,16 @@ class _Parser:
                 extra.append((f"metadata.{name}", value))
         return found
 
-    def op(self, cls: type[Op], opcode: str, kinds: Any, values: dict[str, Any], texts: dict[str, str], shape: Shape,
-           operands: list[Shape]) -> Op:
+    def op(
+        self,
+        cls: type[Op],
+        opcode: str,
+        kinds: Any,
+        values: dict[str, Any],
+        texts: dict[str, str],
+        shape: Shape,
+        operands: list[Shape],
+    ) -> Op:
         if PREDICATE_BRANCHES[0] in texts:
             branches = [texts.pop(name, "") for name in PREDICATE_BRANCHES]
             texts["branch_computations"] = "{" + ", ".join(branches) + "}"
@@ -369,7 +403,9 @@ class _Parser:
                 self.absent(attribute, fields)
                 continue
             value = KINDS[attribute.kind].read(text, self.find)
-            fields.update(zip(attribute.fields, value) if len(attribute.fields) > 1 else {attribute.fields[0]: value})
+            fields.update(
+                zip(attribute.fields, value) if len(attribute.fields) > 1 else {attribute.fields[0]: value}
+            )
         return cls(**fields)
 
     def absent(self, attribute: Any, fields: dict[str, Any]) -> None:
@@ -390,6 +426,7 @@ class _Parser:
 
 def _stack_frames(tables: dict[str, str]) -> dict[int, tuple[str, int]]:
     """File and line by stack frame number, from the tables that stand before the computations."""
+
     def rows(table: str) -> dict[int, str]:
         lines = (line.partition(" ") for line in tables.get(table, "").splitlines())
         return {int(number): rest for number, _, rest in lines}
@@ -399,8 +436,10 @@ def _stack_frames(tables: dict[str, str]) -> dict[int, tuple[str, int]]:
         return int(found[1]) if found else 0
 
     files = {n: _unescaped(r) for n, r in rows("FileNames").items()}
-    places = {n: (files.get(number("file_name_id", r), ""), number("line", r))
-              for n, r in rows("FileLocations").items()}
+    places = {
+        n: (files.get(number("file_name_id", r), ""), number("line", r))
+        for n, r in rows("FileLocations").items()
+    }
     return {n: places.get(number("file_location_id", r), ("", 0)) for n, r in rows("StackFrames").items()}
 
 
@@ -410,5 +449,3 @@ _ESCAPES: dict[str, str] = {"n": "\n", "t": "\t"}
 def _unescaped(text: str) -> str:
     inner = text[1:-1] if text[:1] == '"' else text
     return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), inner)
-
-

@@ -1,4 +1,5 @@
-"""HLO text of a module, as XLA prints it in its short form: no types of operands, no `%`, layouts where not default."""
+"""HLO text of a module, as XLA prints it in its short form: no types of operands, no `%`, layouts where not
+default."""
 
 from __future__ import annotations
 
@@ -36,20 +37,30 @@ def print_module(module: Module) -> str:
     of = {c: names.take(c.name or "computation") for c in computations}
     header = f"HloModule {Names().take(module.name or 'module')}"
     header += "".join(f", {key}={value}" for key, value in module.attributes.items())
-    texts = [("ENTRY " if c is module.entry else "") + print_computation(c, of.__getitem__, of[c]) for c in computations]
+    texts = [
+        ("ENTRY " if c is module.entry else "") + print_computation(c, of.__getitem__, of[c])
+        for c in computations
+    ]
     return "\n\n".join([header, *texts]) + "\n"
 
 
-def print_computation(computation: Computation, name_of: Callable[[Computation], str] | None = None,
-                      name: str | None = None) -> str:
+def print_computation(
+    computation: Computation, name_of: Callable[[Computation], str] | None = None, name: str | None = None
+) -> str:
     """The text of one computation; `name_of` names those that it calls."""
-    return f"{name or computation.name or 'computation'} {{\n" + "\n".join(
-        f"  {'ROOT ' if instruction is computation.root else ''}{line}"
-        for instruction, line in print_instructions(computation, name_of)) + "\n}"
+    return (
+        f"{name or computation.name or 'computation'} {{\n"
+        + "\n".join(
+            f"  {'ROOT ' if instruction is computation.root else ''}{line}"
+            for instruction, line in print_instructions(computation, name_of)
+        )
+        + "\n}"
+    )
 
 
-def print_instructions(computation: Computation, name_of: Callable[[Computation], str] | None = None
-                       ) -> list[tuple[Instruction, str]]:
+def print_instructions(
+    computation: Computation, name_of: Callable[[Computation], str] | None = None
+) -> list[tuple[Instruction, str]]:
     """Every instruction with its line of text."""
     names, of = Names(), {}
     for index, instruction in enumerate(computation.instructions):
@@ -61,8 +72,9 @@ def _own_name(computation: Computation) -> str:
     return computation.name
 
 
-def _print_instruction(instruction: Instruction, of: dict[Instruction, str],
-                       name_of: Callable[[Computation], str]) -> str:
+def _print_instruction(
+    instruction: Instruction, of: dict[Instruction, str], name_of: Callable[[Computation], str]
+) -> str:
     op = instruction.op
     operands = ", ".join([of.get(o, f"{o.name}?") for o in instruction.operands])
     for field, kind in implied(type(op)).items():
@@ -71,13 +83,22 @@ def _print_instruction(instruction: Instruction, of: dict[Instruction, str],
         elif kind == "literal":
             operands = print_literal(getattr(op, field))
     metadata = "" if instruction.metadata is NO_METADATA else _print_metadata(instruction.metadata)
-    return (f"{of[instruction]} = {instruction.shape} {op.opcode}({operands})"
-            f"{show_attributes(op, name_of)}{metadata}")
+    return (
+        f"{of[instruction]} = {instruction.shape} {op.opcode}({operands})"
+        f"{show_attributes(op, name_of)}{metadata}"
+    )
 
 
 def _print_metadata(metadata: Metadata) -> str:
-    named = [f'{name}="{_escaped(value)}"' for name, value in (
-        ("op_type", metadata.op_type), ("op_name", metadata.op_name), ("source_file", metadata.source_file)) if value]
+    named = [
+        f'{name}="{_escaped(value)}"'
+        for name, value in (
+            ("op_type", metadata.op_type),
+            ("op_name", metadata.op_name),
+            ("source_file", metadata.source_file),
+        )
+        if value
+    ]
     if metadata.source_line:
         named.append(f"source_line={metadata.source_line}")
     others = []

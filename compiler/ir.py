@@ -49,7 +49,7 @@ class Instruction:
     def with_operands(self, operands: Iterable[Instruction]) -> Instruction:
         """The same instruction on other operands; itself where they are the same."""
         operands = tuple(operands)
-        if len(operands) == len(self.operands) and all(a is b for a, b in zip(operands, self.operands)):
+        if operands == self.operands:  # compared by identity
             return self
         return dataclasses.replace(self, operands=operands)
 

@@ -13,9 +13,9 @@ _AROUND = 3
 def verify(module: Module) -> Module:
     """The module, if it is well-formed.
 
-    Raises: ShapeError  with the IR around the instruction. An op's own constraint; verify_c1: the inferred shape is
-        not the instruction's; verify_c2: an operand is not defined before; verify_c3: parameters are not numbered in
-        order, or one is not among the computation's.
+    Raises: ShapeError  with the IR around the instruction. An op's own constraint; verify_c1: the inferred
+        shape is not the instruction's; verify_c2: an operand is not defined before; verify_c3: parameters
+        are not numbered in order, or one is not among the computation's.
     """
     for computation in module.computations():
         verify_computation(computation)
@@ -40,13 +40,15 @@ def verify_computation(computation: Computation) -> None:
         except ShapeError as error:
             fail(computation, instruction, str(error))
         if not inferred.compatible(instruction.shape):
-            fail(computation, instruction,
-                 f"has shape {instruction.shape}, inferred is {inferred} (verify_c1)")
+            fail(
+                computation, instruction, f"has shape {instruction.shape}, inferred is {inferred} (verify_c1)"
+            )
         known.add(instruction)
 
 
 def fail(computation: Computation, instruction: Instruction, message: str) -> None:
-    """Raises ShapeError: the message, then the instruction's lines of IR with the message beside it, then its origin."""
+    """Raises ShapeError: the message, then the instruction's lines of IR with the message beside it, then
+    its origin."""
     lines = print_instructions(computation)
     at = next((n for n, (i, _) in enumerate(lines) if i is instruction), 0)
     shown = [f"  ... in {computation.name}:"] if at > _AROUND else [f"  in {computation.name}:"]

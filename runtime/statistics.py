@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from typing import Any
 
 COUNTERS = ("clusters_compiled", "ops_compiled", "fallbacks", "compiles", "recompiles", "memory_hits",
             "disk_hits")
@@ -74,7 +75,7 @@ class Statistics:
         with self._lock:
             return tuple(self._clusters)
 
-    def snapshot(self) -> dict[str, int | float | dict[str, int]]:
+    def snapshot(self) -> dict[str, Any]:
         """A copy of all counters: COUNTERS, `ops_left_out` by reason, and `compile_seconds`."""
         with self._lock:
             return {**self._counts, "ops_left_out": dict(self._left_out), "compile_seconds": self._seconds}

@@ -126,5 +126,5 @@ def cumulative(node: Node) -> Operand:
     window = [length if a == axis else 1 for a in range(shape.rank)]
     padding = [((0, length - 1) if node.attr("reverse") else (length - 1, 0)) if a == axis else (0, 0)
                for a in range(shape.rank)]
-    result = b.reduce_window_with_general_padding(operand, start, reducer(b, op, wide), window, ones, ones, ones, padding)
+    result = b.reduce_window_with_general_padding(operand, start, reducer(b, op, wide), window, ones, padding)
     return b.convert_element_type(result, type_) if wide is not type_ else result

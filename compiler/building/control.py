@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir import Computation, Instruction
-from ..ops import Call, Compare, Conditional, Copy, GetTupleElement, Map, Parameter, RngBitGenerator, Sort, While
+from ..ops import (
+    Call,
+    Compare,
+    Conditional,
+    Copy,
+    GetTupleElement,
+    Map,
+    Parameter,
+    RngBitGenerator,
+    Sort,
+    While,
+)
 from ..shape import Shape
 from .arrays import listed
 from .core import Dims, Operand, operation
@@ -39,16 +50,18 @@ class ControlOperations(DerivedOperations):
     @operation
     def conditional(self, selector: Operand, *arguments: Any) -> Operand:
         """`conditional(pred, true_operand, true_computation, false_operand, false_computation)`, or
-        `conditional(branch_index, branch_computations, branch_operands)`, which takes the last branch when the index
-        is out of range."""
+        `conditional(branch_index, branch_computations, branch_operands)`, which takes the last branch when
+        the index is out of range."""
         if len(arguments) == 4:
             on_true, true_computation, on_false, false_computation = arguments
             branches, operands = (true_computation, false_computation), (on_true, on_false)
         elif len(arguments) == 2:
             branches, operands = arguments
         else:
-            raise TypeError("conditional takes a predicate with two operands and computations, or a branch index with "
-                            f"computations and operands; got {len(arguments)} arguments after the selector")
+            raise TypeError(
+                "conditional takes a predicate with two operands and computations, or a branch index with "
+                f"computations and operands; got {len(arguments)} arguments after the selector"
+            )
         op = Conditional(tuple(map(self.computation, branches)), by_index=len(arguments) == 2)
         return self.apply(op, selector, *operands)
 
@@ -58,16 +71,23 @@ class ControlOperations(DerivedOperations):
         return self.apply(Call(self.computation(computation)), *operands)
 
     @operation
-    def map(self, operands: Sequence[Operand], computation: Computation | None, dimensions: Dims | None = None) -> Operand:
+    def map(
+        self, operands: Sequence[Operand], computation: Computation | None, dimensions: Dims | None = None
+    ) -> Operand:
         """A scalar computation applied to every element."""
         axes = tuple(range(self.shape_of(operands[0]).rank)) if dimensions is None else tuple(dimensions)
         return self.apply(Map(axes, self.computation(computation)), *operands)
 
     @operation
-    def sort(self, operands: Operand | Sequence[Operand], comparator: Computation | None = None, dimension: int = -1,
-             is_stable: bool = False) -> Operand:
-        """Operands sorted together along an axis (the last by default); ascending by the first one, in total order,
-        when there is no comparator."""
+    def sort(
+        self,
+        operands: Operand | Sequence[Operand],
+        comparator: Computation | None = None,
+        dimension: int = -1,
+        is_stable: bool = False,
+    ) -> Operand:
+        """Operands sorted together along an axis (the last by default); ascending by the first one, in total
+        order, when there is no comparator."""
         operands = listed(operands)
         shapes = [self.shape_of(o) for o in operands]
         axis = dimension + shapes[0].rank if dimension < 0 else dimension
@@ -87,5 +107,3 @@ def _ascending(shapes: Sequence[Shape]) -> Computation:
     op = Compare("LT", "TOTALORDER" if shapes[0].element_type.is_float else "")
     root = Instruction(op, tuple(parameters[:2]), op.infer(scalars[:2]), "less")
     return Computation("ascending", root, parameters)
-
-

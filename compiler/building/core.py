@@ -1,4 +1,5 @@
-"""The part of the builder that all operations stand on: handles, deferred errors, constants, applying an op."""
+"""The part of the builder that all operations stand on: handles, deferred errors, constants, applying an
+op."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class InvalidOperand(Exception):
 
 
 class Operand:
-    """What a builder method returns: the value of one instruction, for use as an argument of the same builder's methods.
+    """What a builder method returns: the value of one instruction, for use as an argument of the same
+    builder's methods.
 
     `instruction` is None when the call that made it failed; `build` raises that error.
     """
@@ -52,6 +54,7 @@ class Operand:
     def _binary(opcode: str) -> Callable[[Operand, Operand], Operand]:  # type: ignore[misc]
         def apply(self: Operand, other: Operand) -> Operand:
             return self.builder.binary(opcode, self, other)
+
         return apply
 
     __add__, __sub__, __mul__ = _binary("add"), _binary("subtract"), _binary("multiply")
@@ -66,7 +69,8 @@ class Operand:
 
 
 def operation(method: Callable[Concatenate[B, P], Operand]) -> Callable[Concatenate[B, P], Operand]:
-    """A builder method whose compile errors are noted for `build` and whose result is then an invalid handle."""
+    """A builder method whose compile errors are noted for `build` and whose result is then an invalid
+    handle."""
 
     @functools.wraps(method)
     def noted(self: B, /, *arguments: P.args, **keywords: P.kwargs) -> Operand:
@@ -128,8 +132,10 @@ class BuilderCore:
         if not isinstance(operand, Operand):
             raise TypeError(f"expected an operand of builder {self.name!r}, got {type(operand).__name__}")
         if operand.builder is not self:
-            raise ShapeError(f"{operand.instruction!r} belongs to builder {operand.builder.name!r}, "
-                             f"not to {self.name!r} (builder_c1)")
+            raise ShapeError(
+                f"{operand.instruction!r} belongs to builder {operand.builder.name!r}, "
+                f"not to {self.name!r} (builder_c1)"
+            )
         if operand.instruction is None:
             raise InvalidOperand
         return operand.instruction
@@ -152,8 +158,15 @@ class BuilderCore:
         Raises: ShapeError  the op's own constraints (noted, not raised, inside an operation).
         """
         instructions = tuple(map(self.take, operands))
-        return self._append(Instruction(op, instructions, op.infer([i.shape for i in instructions]),
-                                        f"{op.opcode}.{self._count}", self._metadata))
+        return self._append(
+            Instruction(
+                op,
+                instructions,
+                op.infer([i.shape for i in instructions]),
+                f"{op.opcode}.{self._count}",
+                self._metadata,
+            )
+        )
 
     def _append(self, instruction: Instruction) -> Operand:
         self._count += 1
@@ -171,8 +184,8 @@ class BuilderCore:
     def constant(self, value: Any, element_type: TypeName | None = None) -> Operand:
         """A constant array.
 
-        Without `element_type`, NumPy values keep theirs; Python's float is f32, int s32 (s64 when it does not fit),
-        bool pred, complex c64.
+        Without `element_type`, NumPy values keep theirs; Python's float is f32, int s32 (s64 when it does
+        not fit), bool pred, complex c64.
         """
         return self.apply(Constant(literal_of(value, element_type)))
 
@@ -191,7 +204,9 @@ class BuilderCore:
             self.raise_error()
             raise
 
-    def binary(self, opcode: str, lhs: Operand, rhs: Operand, broadcast_dimensions: Dims | None = None) -> Operand:
+    def binary(
+        self, opcode: str, lhs: Operand, rhs: Operand, broadcast_dimensions: Dims | None = None
+    ) -> Operand:
         """An elementwise op of two operands, with the broadcasting that the operations' own methods do."""
         raise NotImplementedError
 

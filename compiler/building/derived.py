@@ -104,7 +104,9 @@ class DerivedOperations(WindowOperations):
         one = self.scalar_like(operand, 1)
         root = self.sqrt(self.mul(self.sub(one, operand), self.add(one, operand)))
         twice = self.mul(self.scalar_like(operand, 2), self.atan2(root, self.add(one, operand)))
-        return self.select(self.eq(operand, self.scalar_like(operand, -1)), self.scalar_like(operand, math.pi), twice)
+        return self.select(
+            self.eq(operand, self.scalar_like(operand, -1)), self.scalar_like(operand, math.pi), twice
+        )
 
     @operation
     def sinh(self, operand: Operand) -> Operand:
@@ -112,8 +114,10 @@ class DerivedOperations(WindowOperations):
         half = self.scalar_like(operand, math.log(0.5))
         large = self.sub(self.exp(self.add(operand, half)), self.exp(self.sub(half, operand)))
         grown = self.expm1(operand)
-        small = self.mul(self.scalar_like(operand, 0.5),
-                         self.add(grown, self.div(grown, self.add(grown, self.scalar_like(operand, 1)))))
+        small = self.mul(
+            self.scalar_like(operand, 0.5),
+            self.add(grown, self.div(grown, self.add(grown, self.scalar_like(operand, 1)))),
+        )
         return self.select(self.lt(self.abs(operand), self.scalar_like(operand, 1)), small, large)
 
     @operation
@@ -124,7 +128,8 @@ class DerivedOperations(WindowOperations):
 
     @operation
     def asinh(self, operand: Operand) -> Operand:
-        """The inverse hyperbolic sine: sign(x) log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))), log |x| + log 2 where large."""
+        """The inverse hyperbolic sine: sign(x) log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))), log |x| + log 2 where
+        large."""
         one, size = self.scalar_like(operand, 1), self.abs(operand)
         square = self.mul(operand, operand)
         small = self.log1p(self.add(size, self.div(square, self.add(one, self.sqrt(self.add(square, one))))))
@@ -134,7 +139,8 @@ class DerivedOperations(WindowOperations):
 
     @operation
     def acosh(self, operand: Operand) -> Operand:
-        """The inverse hyperbolic cosine: log(x + sqrt((x + 1)(x - 1))), log x + log 2 where large; NaN below 1."""
+        """The inverse hyperbolic cosine: log(x + sqrt((x + 1)(x - 1))), log x + log 2 where large; NaN below
+        1."""
         one = self.scalar_like(operand, 1)
         root = self.sqrt(self.mul(self.add(operand, one), self.sub(operand, one)))
         small = self.log(self.add(operand, root))
@@ -145,12 +151,15 @@ class DerivedOperations(WindowOperations):
     @operation
     def atanh(self, operand: Operand) -> Operand:
         """The inverse hyperbolic tangent: (log1p(x) - log1p(-x)) / 2; NaN outside -1..1."""
-        return self.mul(self.scalar_like(operand, 0.5),
-                        self.sub(self.log1p(operand), self.log1p(self.neg(operand))))
+        return self.mul(
+            self.scalar_like(operand, 0.5), self.sub(self.log1p(operand), self.log1p(self.neg(operand)))
+        )
 
     def _root_of_largest(self, operand: Operand) -> Operand:
-        dtype = self.shape_of(operand).element_type.dtype
-        return self.scalar_like(operand, math.sqrt(float(ml_dtypes.finfo(dtype).max)))
+        shape = self.shape_of(operand)
+        if not shape.element_type.is_float:
+            raise ShapeError(f"operand {shape} is not of a float type (float_c1)")
+        return self.scalar_like(operand, math.sqrt(float(ml_dtypes.finfo(shape.element_type.dtype).max)))
 
     def full_like(self, operand: Operand, value: float) -> Operand:
         """A constant of the operand's type and dims, every element the same value."""
@@ -158,8 +167,16 @@ class DerivedOperations(WindowOperations):
         return self.apply(Broadcast(dims, ()), scalar) if dims else scalar
 
     @operation
-    def batch_norm_inference(self, operand: Operand, scale: Operand, offset: Operand, mean: Operand,
-                             variance: Operand, epsilon: float, feature_index: int) -> Operand:
+    def batch_norm_inference(
+        self,
+        operand: Operand,
+        scale: Operand,
+        offset: Operand,
+        mean: Operand,
+        variance: Operand,
+        epsilon: float,
+        feature_index: int,
+    ) -> Operand:
         """(x - mean) / sqrt(variance + epsilon) * scale + offset, per feature.
 
         Raises: ShapeError  batch_norm_c1: a vector's size is not the feature axis's.
@@ -169,9 +186,11 @@ class DerivedOperations(WindowOperations):
         return self.add(self.mul(self.sub(operand, mean, axis), factor, axis), offset, axis)
 
     @operation
-    def batch_norm_training(self, operand: Operand, scale: Operand, offset: Operand, epsilon: float,
-                            feature_index: int) -> Operand:
-        """A tuple: the operand normalised over all other axes, the mean and the (biased) variance of each feature.
+    def batch_norm_training(
+        self, operand: Operand, scale: Operand, offset: Operand, epsilon: float, feature_index: int
+    ) -> Operand:
+        """A tuple: the operand normalised over all other axes, the mean and the (biased) variance of each
+        feature.
 
         Raises: ShapeError  batch_norm_c1: a vector's size is not the feature axis's.
         """
@@ -183,8 +202,16 @@ class DerivedOperations(WindowOperations):
         return self.tuple_of(self.add(self.mul(centred, factor, axis), offset, axis), mean, variance)
 
     @operation
-    def batch_norm_grad(self, operand: Operand, scale: Operand, mean: Operand, variance: Operand,
-                        grad_output: Operand, epsilon: float, feature_index: int) -> Operand:
+    def batch_norm_grad(
+        self,
+        operand: Operand,
+        scale: Operand,
+        mean: Operand,
+        variance: Operand,
+        grad_output: Operand,
+        epsilon: float,
+        feature_index: int,
+    ) -> Operand:
         """A tuple: the gradients of batch_norm_training's first result for operand, scale and offset.
 
         Raises: ShapeError  batch_norm_c1: a vector's size is not the feature axis's.
@@ -201,8 +228,9 @@ class DerivedOperations(WindowOperations):
         d = self.div(grad_offset, count)
         c = self.div(self.div(weighted_sum, count), spread)
         rest = self.sub(self.sub(grad_output, d, axis), self.mul(centred, c, axis))
-        return self.tuple_of(self.mul(rest, self.mul(scale, inverse), axis), self.mul(weighted_sum, inverse),
-                             grad_offset)
+        return self.tuple_of(
+            self.mul(rest, self.mul(scale, inverse), axis), self.mul(weighted_sum, inverse), grad_offset
+        )
 
     def tuple_of(self, *elements: Operand) -> Operand:
         """A tuple of the elements."""
@@ -213,21 +241,27 @@ class DerivedOperations(WindowOperations):
         axis = self.axis(name, feature_index, shape.rank)
         for vector in vectors:
             if self.shape_of(vector).dims != (shape.dims[axis],):
-                raise ShapeError(f"{name}: {self.shape_of(vector)} must have one element for each of the "
-                                 f"{shape.dims[axis]} features of {shape} (batch_norm_c1)")
+                raise ShapeError(
+                    f"{name}: {self.shape_of(vector)} must have one element for each of the "
+                    f"{shape.dims[axis]} features of {shape} (batch_norm_c1)"
+                )
         return (axis,)
 
     def _feature_sum(self, operand: Operand, feature_index: int) -> Operand:
         shape = self.shape_of(operand)
         axes = tuple(a for a in range(shape.rank) if a != feature_index)
-        return self.reduce(operand, self.scalar_like(operand, 0), binary_computation("add", shape.element_type), axes)
+        return self.reduce(
+            operand, self.scalar_like(operand, 0), binary_computation("add", shape.element_type), axes
+        )
 
     def _feature_count(self, operand: Operand, feature_index: int) -> Operand:
         shape = self.shape_of(operand)
         return self.scalar_like(operand, shape.elements // max(shape.dims[feature_index], 1))
 
     def _feature_mean(self, operand: Operand, feature_index: int) -> Operand:
-        return self.div(self._feature_sum(operand, feature_index), self._feature_count(operand, feature_index))
+        return self.div(
+            self._feature_sum(operand, feature_index), self._feature_count(operand, feature_index)
+        )
 
 
 def binary_computation(opcode: str, element_type: ElementType) -> Computation:

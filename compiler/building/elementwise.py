@@ -23,7 +23,9 @@ def _unary(opcode: str) -> Callable[[BuilderCore, Operand], Operand]:
 
 def _binary(opcode: str) -> Callable[..., Operand]:
     @operation
-    def method(self: BuilderCore, lhs: Operand, rhs: Operand, broadcast_dimensions: Dims | None = None) -> Operand:
+    def method(
+        self: BuilderCore, lhs: Operand, rhs: Operand, broadcast_dimensions: Dims | None = None
+    ) -> Operand:
         return self.binary(opcode, lhs, rhs, broadcast_dimensions)
 
     method.__doc__ = f"Elementwise {opcode}; operands are broadcast as `broadcast_pair` says."
@@ -32,8 +34,9 @@ def _binary(opcode: str) -> Callable[..., Operand]:
 
 def _comparison(direction: str, type: str = "") -> Callable[..., Operand]:
     @operation
-    def method(self: ElementwiseOperations, lhs: Operand, rhs: Operand,
-               broadcast_dimensions: Dims | None = None) -> Operand:
+    def method(
+        self: ElementwiseOperations, lhs: Operand, rhs: Operand, broadcast_dimensions: Dims | None = None
+    ) -> Operand:
         return self.compare(lhs, rhs, direction, broadcast_dimensions, type)
 
     method.__doc__ = f"Elementwise comparison {direction}{' in total order of floats' * bool(type)}, as pred."
@@ -47,10 +50,20 @@ class ElementwiseOperations(BuilderCore):
     ceil, floor = _unary("ceil"), _unary("floor")
     round, round_nearest_even = _unary("round-nearest-afz"), _unary("round-nearest-even")
     sqrt, rsqrt, cbrt = _unary("sqrt"), _unary("rsqrt"), _unary("cbrt")
-    exp, expm1, log, log1p = (_unary("exponential"), _unary("exponential-minus-one"), _unary("log"),
-                              _unary("log-plus-one"))
-    logistic, tanh, tan, sin, cos, erf = (_unary("logistic"), _unary("tanh"), _unary("tan"), _unary("sine"),
-                                          _unary("cosine"), _unary("erf"))
+    exp, expm1, log, log1p = (
+        _unary("exponential"),
+        _unary("exponential-minus-one"),
+        _unary("log"),
+        _unary("log-plus-one"),
+    )
+    logistic, tanh, tan, sin, cos, erf = (
+        _unary("logistic"),
+        _unary("tanh"),
+        _unary("tan"),
+        _unary("sine"),
+        _unary("cosine"),
+        _unary("erf"),
+    )
     is_finite, population_count, clz = _unary("is-finite"), _unary("popcnt"), _unary("count-leading-zeros")
     real, imag = _unary("real"), _unary("imag")
 
@@ -58,24 +71,44 @@ class ElementwiseOperations(BuilderCore):
     rem, pow, max, min = _binary("remainder"), _binary("power"), _binary("maximum"), _binary("minimum")
     and_, or_, xor = _binary("and"), _binary("or"), _binary("xor")
     shift_left, shift_right_arithmetic, shift_right_logical = (
-        _binary("shift-left"), _binary("shift-right-arithmetic"), _binary("shift-right-logical"))
+        _binary("shift-left"),
+        _binary("shift-right-arithmetic"),
+        _binary("shift-right-logical"),
+    )
     atan2, complex = _binary("atan2"), _binary("complex")
 
-    eq, ne, ge, gt, le, lt = (_comparison("EQ"), _comparison("NE"), _comparison("GE"), _comparison("GT"),
-                              _comparison("LE"), _comparison("LT"))
+    eq, ne, ge, gt, le, lt = (
+        _comparison("EQ"),
+        _comparison("NE"),
+        _comparison("GE"),
+        _comparison("GT"),
+        _comparison("LE"),
+        _comparison("LT"),
+    )
     eq_total_order, ne_total_order = _comparison("EQ", "TOTALORDER"), _comparison("NE", "TOTALORDER")
     ge_total_order, gt_total_order = _comparison("GE", "TOTALORDER"), _comparison("GT", "TOTALORDER")
     le_total_order, lt_total_order = _comparison("LE", "TOTALORDER"), _comparison("LT", "TOTALORDER")
 
-    def binary(self, opcode: str, lhs: Operand, rhs: Operand, broadcast_dimensions: Dims | None = None) -> Operand:
+    def binary(
+        self, opcode: str, lhs: Operand, rhs: Operand, broadcast_dimensions: Dims | None = None
+    ) -> Operand:
         """An elementwise op of two operands, broadcast to one shape."""
         return self.apply(_OPS[opcode], *self.broadcast_pair(opcode, lhs, rhs, broadcast_dimensions))
 
     @operation
-    def compare(self, lhs: Operand, rhs: Operand, direction: str, broadcast_dimensions: Dims | None = None,
-                type: str = "") -> Operand:
-        """Elementwise comparison: direction EQ NE GE GT LE LT, type FLOAT TOTALORDER SIGNED UNSIGNED or the operands'."""
-        return self.apply(Compare(direction, type), *self.broadcast_pair("compare", lhs, rhs, broadcast_dimensions))
+    def compare(
+        self,
+        lhs: Operand,
+        rhs: Operand,
+        direction: str,
+        broadcast_dimensions: Dims | None = None,
+        type: str = "",
+    ) -> Operand:
+        """Elementwise comparison: direction EQ NE GE GT LE LT, type FLOAT TOTALORDER SIGNED UNSIGNED or the
+        operands'."""
+        return self.apply(
+            Compare(direction, type), *self.broadcast_pair("compare", lhs, rhs, broadcast_dimensions)
+        )
 
     @operation
     def select(self, pred: Operand, on_true: Operand, on_false: Operand) -> Operand:
@@ -95,7 +128,11 @@ class ElementwiseOperations(BuilderCore):
     def convert_element_type(self, operand: Operand, new_element_type: TypeName) -> Operand:
         """Every element converted; the operand itself where it has the type already."""
         new_type = ElementType(new_element_type)
-        return operand if self.shape_of(operand).element_type is new_type else self.apply(Convert(new_type), operand)
+        return (
+            operand
+            if self.shape_of(operand).element_type is new_type
+            else self.apply(Convert(new_type), operand)
+        )
 
     @operation
     def bitcast_convert_type(self, operand: Operand, new_element_type: TypeName) -> Operand:
@@ -110,47 +147,64 @@ class ElementwiseOperations(BuilderCore):
     def _scalar_to(self, operand: Operand, dims: Dims) -> Operand:
         return self.apply(Broadcast(tuple(dims), ()), operand) if dims else operand
 
-    def broadcast_pair(self, name: str, lhs: Operand, rhs: Operand,
-                       broadcast_dimensions: Dims | None = None) -> tuple[Operand, Operand]:
-        """Both operands with the same dims: equal already; a scalar with an array; the lower rank's axes mapped to the
-        higher rank's by `broadcast_dimensions`; and axes of size 1 stretched to the other's size.
+    def broadcast_pair(
+        self, name: str, lhs: Operand, rhs: Operand, broadcast_dimensions: Dims | None = None
+    ) -> tuple[Operand, Operand]:
+        """Both operands with the same dims: equal already; a scalar with an array; the lower rank's axes
+        mapped to the higher rank's by `broadcast_dimensions`; and axes of size 1 stretched to the other's
+        size.
 
-        Raises: ShapeError  broadcast_c1: different ranks without broadcast_dimensions. broadcast_c2: a bad mapping.
-            broadcast_c3: axes of different sizes, neither 1.
+        Raises: ShapeError  broadcast_c1: different ranks without broadcast_dimensions. broadcast_c2: a bad
+            mapping. broadcast_c3: axes of different sizes, neither 1.
         Source: XLA, "Broadcasting".
         """
         left, right = self.shape_of(lhs), self.shape_of(rhs)
         if left.dims == right.dims and not broadcast_dimensions:
             return lhs, rhs
         if not left.dims or not right.dims:
-            return self._scalar_to(lhs, () if left.dims else right.dims), \
-                self._scalar_to(rhs, () if right.dims else left.dims)
+            return self._scalar_to(lhs, () if left.dims else right.dims), self._scalar_to(
+                rhs, () if right.dims else left.dims
+            )
         low, high = (left, right) if left.rank <= right.rank else (right, left)
         mapping = tuple(broadcast_dimensions or ())
         if low.rank == high.rank:
             mapping = mapping or tuple(range(low.rank))
             if mapping != tuple(range(low.rank)):
-                raise ShapeError(f"{name}: broadcast_dimensions {list(mapping)} must be empty or the identity for "
-                                 f"operands of equal rank {left} and {right} (broadcast_c2)")
+                raise ShapeError(
+                    f"{name}: broadcast_dimensions {list(mapping)} must be empty or the identity for "
+                    f"operands of equal rank {left} and {right} (broadcast_c2)"
+                )
         elif not mapping:
-            raise ShapeError(f"{name}: operands {left} and {right} have different ranks; give broadcast_dimensions "
-                             "(broadcast_c1)")
-        if len(mapping) != low.rank or list(mapping) != sorted(set(mapping)) \
-                or not all(0 <= axis < high.rank for axis in mapping):
-            raise ShapeError(f"{name}: broadcast_dimensions {list(mapping)} must name, for each axis of {low}, one axis "
-                             f"of {high}, ascending (broadcast_c2)")
+            raise ShapeError(
+                f"{name}: operands {left} and {right} have different ranks; give broadcast_dimensions "
+                "(broadcast_c1)"
+            )
+        if (
+            len(mapping) != low.rank
+            or list(mapping) != sorted(set(mapping))
+            or not all(0 <= axis < high.rank for axis in mapping)
+        ):
+            raise ShapeError(
+                f"{name}: broadcast_dimensions {list(mapping)} must name, for each axis of {low}, one axis "
+                f"of {high}, ascending (broadcast_c2)"
+            )
         sizes = list(high.dims)
         for size, axis in zip(low.dims, mapping):
             if size != sizes[axis] and 1 not in (size, sizes[axis]):
-                raise ShapeError(f"{name}: operands {left} and {right} have sizes {size} and {sizes[axis]} on axis "
-                                 f"{axis} (broadcast_c3)")
+                raise ShapeError(
+                    f"{name}: operands {left} and {right} have sizes {size} and {sizes[axis]} on axis "
+                    f"{axis} (broadcast_c3)"
+                )
             sizes[axis] = sizes[axis] if size == 1 else size
         whole = tuple(range(high.rank))
-        return (self.stretch(lhs, sizes, mapping if left is low else whole),
-                self.stretch(rhs, sizes, mapping if right is low else whole))
+        return (
+            self.stretch(lhs, sizes, mapping if left is low else whole),
+            self.stretch(rhs, sizes, mapping if right is low else whole),
+        )
 
     def stretch(self, operand: Operand, dims: Dims, axes: Dims) -> Operand:
-        """Broadcasts axis i of the operand to axis axes[i] of `dims`; an axis of size 1 is dropped where it grows."""
+        """Broadcasts axis i of the operand to axis axes[i] of `dims`; an axis of size 1 is dropped where it
+        grows."""
         shape = self.shape_of(operand)
         if shape.dims == tuple(dims) and tuple(axes) == tuple(range(shape.rank)):
             return operand
@@ -160,6 +214,26 @@ class ElementwiseOperations(BuilderCore):
         return self.apply(Broadcast(tuple(dims), tuple(axes[i] for i in kept)), operand)
 
 
-_OPS = {name: Elementwise(name) for name in (
-    "add", "subtract", "multiply", "divide", "remainder", "power", "maximum", "minimum", "and", "or", "xor", "shift-left",
-    "shift-right-arithmetic", "shift-right-logical", "atan2", "complex", "select", "clamp")}
+_OPS = {
+    name: Elementwise(name)
+    for name in (
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "remainder",
+        "power",
+        "maximum",
+        "minimum",
+        "and",
+        "or",
+        "xor",
+        "shift-left",
+        "shift-right-arithmetic",
+        "shift-right-logical",
+        "atan2",
+        "complex",
+        "select",
+        "clamp",
+    )
+}

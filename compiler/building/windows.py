@@ -18,11 +18,19 @@ class WindowOperations(ArrayOperations):
     """Reductions, windows, dots and convolutions."""
 
     @operation
-    def reduce(self, operands: Operand | Sequence[Operand], init_values: Operand | Sequence[Operand],
-               computation: Computation | None, dimensions_to_reduce: Dims) -> Operand:
+    def reduce(
+        self,
+        operands: Operand | Sequence[Operand],
+        init_values: Operand | Sequence[Operand],
+        computation: Computation | None,
+        dimensions_to_reduce: Dims,
+    ) -> Operand:
         """Elements along the axes combined; several operands are reduced together and give a tuple."""
-        return self.apply(Reduce(tuple(dimensions_to_reduce), self.computation(computation)),
-                          *listed(operands), *listed(init_values))
+        return self.apply(
+            Reduce(tuple(dimensions_to_reduce), self.computation(computation)),
+            *listed(operands),
+            *listed(init_values),
+        )
 
     @operation
     def reduce_all(self, operand: Operand, init_value: Operand, computation: Computation | None) -> Operand:
@@ -30,26 +38,63 @@ class WindowOperations(ArrayOperations):
         return self.reduce(operand, init_value, computation, tuple(range(self.shape_of(operand).rank)))
 
     @operation
-    def reduce_window(self, operands: Operand | Sequence[Operand], init_values: Operand | Sequence[Operand],
-                      computation: Computation | None, window_dimensions: Dims, window_strides: Dims,
-                      padding: Padding, base_dilations: Dims = (), window_dilations: Dims = ()) -> Operand:
-        """Elements in every position of a window combined. padding: "same", "valid", or (low, high) per axis."""
+    def reduce_window(
+        self,
+        operands: Operand | Sequence[Operand],
+        init_values: Operand | Sequence[Operand],
+        computation: Computation | None,
+        window_dimensions: Dims,
+        window_strides: Dims,
+        padding: Padding,
+        base_dilations: Dims = (),
+        window_dilations: Dims = (),
+    ) -> Operand:
+        """Elements in every position of a window combined. padding: "same", "valid", or (low, high) per
+        axis."""
         operands = listed(operands)
-        window = self._window("reduce_window", self.shape_of(operands[0]).dims, window_dimensions, window_strides,
-                              padding, base_dilations, window_dilations)
-        return self.apply(ReduceWindow(window, self.computation(computation)), *operands, *listed(init_values))
+        window = self._window(
+            "reduce_window",
+            self.shape_of(operands[0]).dims,
+            window_dimensions,
+            window_strides,
+            padding,
+            base_dilations,
+            window_dilations,
+        )
+        return self.apply(
+            ReduceWindow(window, self.computation(computation)), *operands, *listed(init_values)
+        )
 
     reduce_window_with_general_padding = reduce_window
 
     @operation
-    def select_and_scatter(self, operand: Operand, select: Computation | None, window_dimensions: Dims,
-                           window_strides: Dims, padding: Padding, source: Operand, init_value: Operand,
-                           scatter: Computation | None) -> Operand:
+    def select_and_scatter(
+        self,
+        operand: Operand,
+        select: Computation | None,
+        window_dimensions: Dims,
+        window_strides: Dims,
+        padding: Padding,
+        source: Operand,
+        init_value: Operand,
+        scatter: Computation | None,
+    ) -> Operand:
         """Scatters the source to the element that `select` picks in every position of the window."""
-        window = self._window("select_and_scatter", self.shape_of(operand).dims, window_dimensions, window_strides,
-                              padding, (), ())
-        return self.apply(SelectAndScatter(window, self.computation(select), self.computation(scatter)),
-                          operand, source, init_value)
+        window = self._window(
+            "select_and_scatter",
+            self.shape_of(operand).dims,
+            window_dimensions,
+            window_strides,
+            padding,
+            (),
+            (),
+        )
+        return self.apply(
+            SelectAndScatter(window, self.computation(select), self.computation(scatter)),
+            operand,
+            source,
+            init_value,
+        )
 
     select_and_scatter_with_general_padding = select_and_scatter
 
@@ -65,40 +110,84 @@ class WindowOperations(ArrayOperations):
         return self.dot_general(lhs, rhs, ((left.rank - 1,), (0,)), ((), ()), preferred_element_type)
 
     @operation
-    def dot_general(self, lhs: Operand, rhs: Operand, contracting_dimensions: tuple[Dims, Dims],
-                    batch_dimensions: tuple[Dims, Dims] = ((), ()),
-                    preferred_element_type: TypeName | None = None) -> Operand:
-        """Products summed over pairs of axes, for each index of the batch axes. Each pair is (of lhs, of rhs)."""
+    def dot_general(
+        self,
+        lhs: Operand,
+        rhs: Operand,
+        contracting_dimensions: tuple[Dims, Dims],
+        batch_dimensions: tuple[Dims, Dims] = ((), ()),
+        preferred_element_type: TypeName | None = None,
+    ) -> Operand:
+        """Products summed over pairs of axes, for each index of the batch axes. Each pair is (of lhs, of
+        rhs)."""
         (left, right), (left_batch, right_batch) = contracting_dimensions, batch_dimensions
-        op = Dot(tuple(left), tuple(right), tuple(left_batch), tuple(right_batch),
-                 None if preferred_element_type is None else ElementType(preferred_element_type))
+        op = Dot(
+            tuple(left),
+            tuple(right),
+            tuple(left_batch),
+            tuple(right_batch),
+            None if preferred_element_type is None else ElementType(preferred_element_type),
+        )
         return self.apply(op, lhs, rhs)
 
     @operation
-    def conv(self, lhs: Operand, rhs: Operand, window_strides: Dims, padding: Padding,
-             feature_group_count: int = 1, batch_group_count: int = 1) -> Operand:
+    def conv(
+        self,
+        lhs: Operand,
+        rhs: Operand,
+        window_strides: Dims,
+        padding: Padding,
+        feature_group_count: int = 1,
+        batch_group_count: int = 1,
+    ) -> Operand:
         """Convolution of batch-feature-spatial input with output-input-spatial kernel."""
-        return self.conv_general_dilated(lhs, rhs, window_strides, padding, (), (), None, feature_group_count,
-                                         batch_group_count)
+        return self.conv_general_dilated(
+            lhs, rhs, window_strides, padding, (), (), None, feature_group_count, batch_group_count
+        )
 
     conv_with_general_padding = conv
 
     @operation
-    def conv_with_general_dimensions(self, lhs: Operand, rhs: Operand, window_strides: Dims, padding: Padding,
-                                     dimension_numbers: ConvolutionDims, feature_group_count: int = 1,
-                                     batch_group_count: int = 1) -> Operand:
+    def conv_with_general_dimensions(
+        self,
+        lhs: Operand,
+        rhs: Operand,
+        window_strides: Dims,
+        padding: Padding,
+        dimension_numbers: ConvolutionDims,
+        feature_group_count: int = 1,
+        batch_group_count: int = 1,
+    ) -> Operand:
         """Convolution with any order of axes."""
-        return self.conv_general_dilated(lhs, rhs, window_strides, padding, (), (), dimension_numbers,
-                                         feature_group_count, batch_group_count)
+        return self.conv_general_dilated(
+            lhs,
+            rhs,
+            window_strides,
+            padding,
+            (),
+            (),
+            dimension_numbers,
+            feature_group_count,
+            batch_group_count,
+        )
 
     conv_general = conv_with_general_dimensions
 
     @operation
-    def conv_general_dilated(self, lhs: Operand, rhs: Operand, window_strides: Dims, padding: Padding,
-                             lhs_dilation: Dims = (), rhs_dilation: Dims = (),
-                             dimension_numbers: ConvolutionDims | None = None, feature_group_count: int = 1,
-                             batch_group_count: int = 1, preferred_element_type: TypeName | None = None,
-                             window_reversal: Sequence[bool] = ()) -> Operand:
+    def conv_general_dilated(
+        self,
+        lhs: Operand,
+        rhs: Operand,
+        window_strides: Dims,
+        padding: Padding,
+        lhs_dilation: Dims = (),
+        rhs_dilation: Dims = (),
+        dimension_numbers: ConvolutionDims | None = None,
+        feature_group_count: int = 1,
+        batch_group_count: int = 1,
+        preferred_element_type: TypeName | None = None,
+        window_reversal: Sequence[bool] = (),
+    ) -> Operand:
         """Convolution in its general form.
 
         Raises: ShapeError  convolution's; dimension_numbers default to those of `conv`.
@@ -108,32 +197,75 @@ class WindowOperations(ArrayOperations):
         axes = (dims.input_batch, dims.input_feature, *dims.input_spatial)
         kernel_axes = (dims.kernel_output_feature, dims.kernel_input_feature, *dims.kernel_spatial)
         if sorted(axes) != list(range(left.rank)) or sorted(kernel_axes) != list(range(right.rank)):
-            raise ShapeError(f"convolution: dimension numbers {dims} do not fit operands {left} and {right} (conv_c1)")
-        window = self._window("convolution", [left.dims[a] for a in dims.input_spatial],
-                              [right.dims[a] for a in dims.kernel_spatial], window_strides, padding, lhs_dilation,
-                              rhs_dilation, window_reversal)
+            raise ShapeError(
+                f"convolution: dimension numbers {dims} do not fit operands {left} and {right} (conv_c1)"
+            )
+        window = self._window(
+            "convolution",
+            [left.dims[a] for a in dims.input_spatial],
+            [right.dims[a] for a in dims.kernel_spatial],
+            window_strides,
+            padding,
+            lhs_dilation,
+            rhs_dilation,
+            window_reversal,
+        )
         preferred = None if preferred_element_type is None else ElementType(preferred_element_type)
-        return self.apply(Convolution(window, dims, feature_group_count, batch_group_count, preferred), lhs, rhs)
+        return self.apply(
+            Convolution(window, dims, feature_group_count, batch_group_count, preferred), lhs, rhs
+        )
 
-    def _window(self, name: str, base: Dims, size: Dims, strides: Dims, padding: Padding, base_dilation: Dims,
-                window_dilation: Dims, reversal: Sequence[bool] = ()) -> Window:
+    def _window(
+        self,
+        name: str,
+        base: Dims,
+        size: Dims,
+        strides: Dims,
+        padding: Padding,
+        base_dilation: Dims,
+        window_dilation: Dims,
+        reversal: Sequence[bool] = (),
+    ) -> Window:
         rank = len(base)
-        for what, value in (("window dimensions", size), ("strides", strides), ("base dilations", base_dilation),
-                            ("window dilations", window_dilation), ("reversal", reversal)):
+        for what, value in (
+            ("window dimensions", size),
+            ("strides", strides),
+            ("base dilations", base_dilation),
+            ("window dilations", window_dilation),
+            ("reversal", reversal),
+        ):
             if value and len(value) != rank:
-                raise ShapeError(f"{name}: {what} {list(value)} must have one entry for each of {rank} axes (window_c1)")
+                raise ShapeError(
+                    f"{name}: {what} {list(value)} must have one entry for each of {rank} axes (window_c1)"
+                )
         pads = padding
         if isinstance(pads, str):
             pads = window_padding(name, base, size, strides, pads, base_dilation, window_dilation)
         elif len(pads) != rank or any(len(p) != 2 for p in pads):
-            raise ShapeError(f"{name}: padding {[list(p) for p in pads]} must be one (low, high) for each of {rank} axes "
-                             "(window_c1)")
-        return Window.of(size, strides, [p[0] for p in pads], [p[1] for p in pads], base_dilation, window_dilation,
-                         reversal)
+            raise ShapeError(
+                f"{name}: padding {[list(p) for p in pads]} must be one (low, high) for each of {rank} axes "
+                "(window_c1)"
+            )
+        return Window.of(
+            size,
+            strides,
+            [p[0] for p in pads],
+            [p[1] for p in pads],
+            base_dilation,
+            window_dilation,
+            reversal,
+        )
 
 
-def window_padding(name: str, base: Dims, size: Dims, strides: Dims, padding: str, base_dilation: Dims = (),
-                   window_dilation: Dims = ()) -> list[tuple[int, int]]:
+def window_padding(
+    name: str,
+    base: Dims,
+    size: Dims,
+    strides: Dims,
+    padding: str,
+    base_dilation: Dims = (),
+    window_dilation: Dims = (),
+) -> list[tuple[int, int]]:
     """(low, high) per axis of "same" (as many positions as ceil(base / stride)) or "valid" (none).
 
     Raises: ShapeError  window_c2: another word.
@@ -144,8 +276,10 @@ def window_padding(name: str, base: Dims, size: Dims, strides: Dims, padding: st
     if padding.lower() != "same":
         raise ShapeError(f'{name}: padding {padding!r} is neither "same" nor "valid" (window_c2)')
     whole = Window.of(size, strides, (), (), base_dilation, window_dilation)
-    total = [max((-(-b // t) - 1) * t + w - b, 0)
-             for b, t, w in zip(whole.padded(base), whole.stride, whole.dilated_size)]
+    total = [
+        max((-(-b // t) - 1) * t + w - b, 0)
+        for b, t, w in zip(whole.padded(base), whole.stride, whole.dilated_size)
+    ]
     return [(t // 2, t - t // 2) for t in total]
 
 
@@ -155,19 +289,40 @@ def create_default_conv_dimension_numbers(spatial: int = 2) -> ConvolutionDims:
     return ConvolutionDims(0, 1, axes, 1, 0, axes, 0, 1, axes)
 
 
-def create_conv_dimension_numbers(batch: int, feature: int, first_spatial: int, second_spatial: int,
-                                  kernel_output_feature: int, kernel_input_feature: int, kernel_first_spatial: int,
-                                  kernel_second_spatial: int) -> ConvolutionDims:
+def create_conv_dimension_numbers(
+    batch: int,
+    feature: int,
+    first_spatial: int,
+    second_spatial: int,
+    kernel_output_feature: int,
+    kernel_input_feature: int,
+    kernel_first_spatial: int,
+    kernel_second_spatial: int,
+) -> ConvolutionDims:
     """Dimension numbers of a two-dimensional convolution; the output has the input's.
 
     Raises: ShapeError  conv_c1: two numbers of the input, or of the kernel, are the same.
     """
-    for what, axes in (("input", (batch, feature, first_spatial, second_spatial)),
-                       ("kernel", (kernel_output_feature, kernel_input_feature, kernel_first_spatial,
-                                   kernel_second_spatial))):
+    for what, axes in (
+        ("input", (batch, feature, first_spatial, second_spatial)),
+        (
+            "kernel",
+            (kernel_output_feature, kernel_input_feature, kernel_first_spatial, kernel_second_spatial),
+        ),
+    ):
         if len(set(axes)) != len(axes):
-            raise ShapeError(f"convolution: dimension numbers of the {what} are not all different: {list(axes)} "
-                             "(conv_c1)")
+            raise ShapeError(
+                f"convolution: dimension numbers of the {what} are not all different: {list(axes)} (conv_c1)"
+            )
     spatial = (first_spatial, second_spatial)
-    return ConvolutionDims(batch, feature, spatial, kernel_input_feature, kernel_output_feature,
-                           (kernel_first_spatial, kernel_second_spatial), batch, feature, spatial)
+    return ConvolutionDims(
+        batch,
+        feature,
+        spatial,
+        kernel_input_feature,
+        kernel_output_feature,
+        (kernel_first_spatial, kernel_second_spatial),
+        batch,
+        feature,
+        spatial,
+    )

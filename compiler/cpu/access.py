@@ -1,7 +1,7 @@
 """What a computation reads when its values are evaluated at an index; and the loops that follow from it.
 
-The walk is that of `Elements`, without writing code. From the addresses follows which axes can be walked as one loop,
-where an axis has to be split for a reshape, and which loop variable runs along memory.
+The walk is that of `Elements`, without writing code. From the addresses follows which axes can be walked as
+one loop, where an axis has to be split for a reshape, and which loop variable runs along memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Load:
 
 
 class Probe:
-    """Walks values at indices and notes loads, conditions (affine < 0), indices used as numbers, reductions, cycles.
+    """Walks values at indices and notes loads, conditions (affine < 0), indices used as numbers, reductions,
+    cycles.
 
     `cost` counts cycles per evaluation of each visited element, a reduction's times the elements it reduces.
     """
@@ -64,15 +65,16 @@ class Probe:
         elif instruction.opcode in ("reduce", "reduce-window"):
             self._reduction(instruction, index)
         else:
-            op.element(_Rule(self, instruction), index,  # type: ignore[attr-defined]
-                       [o.shape for o in instruction.operands], instruction.shape)
+            operands = [o.shape for o in instruction.operands]
+            op.element(_Rule(self, instruction), index, operands, instruction.shape)  # type: ignore[attr-defined]
 
     def _reduction(self, instruction: Instruction, index: Index) -> None:
         from .reduction import operand_index, reduced_dims
+
         self.reductions.append((instruction, index))
         dims = reduced_dims(instruction)
         inner = tuple(Affine.of(Atom("r", 0, max(d - 1, 0))) for d in dims)
-        arrays = instruction.operands[:len(instruction.operands) // 2]
+        arrays = instruction.operands[: len(instruction.operands) // 2]
         repeat = self.repeat
         self.repeat = repeat * max(1, math.prod(dims))
         at, bounds = operand_index(instruction, index, inner, self.division)
@@ -81,7 +83,7 @@ class Probe:
         for array in arrays:
             self.visit(array, at)
         self.repeat = repeat
-        for init in instruction.operands[len(arrays):]:
+        for init in instruction.operands[len(arrays) :]:
             self.visit(init, ())
 
     def counts(self) -> dict[Instruction, int]:
@@ -94,7 +96,12 @@ class Probe:
 
     def affines(self) -> list[Affine]:
         """Everything computed from loop variables."""
-        return [*(x.address for x in self.loads), *self.conditions, *self.numbers, *(a for a, _ in self.quotients)]
+        return [
+            *(x.address for x in self.loads),
+            *self.conditions,
+            *self.numbers,
+            *(a for a, _ in self.quotients),
+        ]
 
 
 class _Rule:
@@ -154,8 +161,8 @@ class _Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Loops:
-    """The loops that walk some axes, outermost first. `digits[k]` says of axis k which loops make its index up, as
-    (loop, divisor, extent, factor): sum over them of (variable // divisor % extent) * factor."""
+    """The loops that walk some axes, outermost first. `digits[k]` says of axis k which loops make its index
+    up, as (loop, divisor, extent, factor): sum over them of (variable // divisor % extent) * factor."""
 
     extents: tuple[int, ...]
     digits: tuple[tuple[tuple[int, int, int, int], ...], ...]
@@ -179,14 +186,18 @@ class Loops:
 
 
 def choose_loops(dims: Sequence[int], walk: Callable[[Probe, Index], None]) -> Loops:
-    """The fewest loops over axes of these dims (none of them 0) in which what `walk` reads is affine where possible.
+    """The fewest loops over axes of these dims (none of them 0) in which what `walk` reads is affine where
+    possible.
 
-    Axes are split where a reshape below divides their index evenly, and neighbours are then joined where every address
-    advances as if they were one.
+    Axes are split where a reshape below divides their index evenly, and neighbours are then joined where
+    every address advances as if they were one.
     """
     factors = [[d] for d in dims]
     for _ in range(6):
-        atoms = [[Atom(f"a{axis}.{k}", 0, e - 1) for k, e in enumerate(parts)] for axis, parts in enumerate(factors)]
+        atoms = [
+            [Atom(f"a{axis}.{k}", 0, e - 1) for k, e in enumerate(parts)]
+            for axis, parts in enumerate(factors)
+        ]
         index = []
         for parts, variables in zip(factors, atoms):
             total, step = Affine.number(0), 1
@@ -198,8 +209,12 @@ def choose_loops(dims: Sequence[int], walk: Callable[[Probe, Index], None]) -> L
         walk(probe, tuple(index))
         if not _split(factors, atoms, probe):
             break
-    flat = [(axis, k, atom, factors[axis][k]) for axis, parts in enumerate(atoms) for k, atom in enumerate(parts)
-            if factors[axis][k] > 1]
+    flat = [
+        (axis, k, atom, factors[axis][k])
+        for axis, parts in enumerate(atoms)
+        for k, atom in enumerate(parts)
+        if factors[axis][k] > 1
+    ]
     groups: list[list[tuple[int, int, Atom, int]]] = []
     affines = probe.affines()
     for entry in flat:
@@ -211,7 +226,7 @@ def choose_loops(dims: Sequence[int], walk: Callable[[Probe, Index], None]) -> L
     for loop, group in enumerate(groups):
         divisor = 1
         for axis, k, _, extent in reversed(group):
-            digits[axis].append((loop, divisor, extent, math.prod(factors[axis][k + 1:])))
+            digits[axis].append((loop, divisor, extent, math.prod(factors[axis][k + 1 :])))
             divisor *= extent
     return Loops(tuple(math.prod(e for *_, e in g) for g in groups), tuple(map(tuple, digits)))
 
@@ -226,18 +241,21 @@ def _split(factors: list[list[int]], atoms: list[list[Atom]], probe: Probe) -> b
             axis, k = where[atom]
             extent, inner = factors[axis][k], divisor // c
             if 1 < inner < extent and extent % inner == 0:
-                factors[axis][k:k + 1] = [extent // inner, inner]
+                factors[axis][k : k + 1] = [extent // inner, inner]
                 return True
     return False
 
 
-def _joined(outer: tuple[int, int, Atom, int], inner: tuple[int, int, Atom, int], affines: list[Affine]) -> bool:
+def _joined(
+    outer: tuple[int, int, Atom, int], inner: tuple[int, int, Atom, int], affines: list[Affine]
+) -> bool:
     a, b, extent = outer[2], inner[2], inner[3]
     return all(x.coefficient(a) == x.coefficient(b) * extent for x in affines)
 
 
 def split_points(probe: Probe, atom: Atom, limit: int = 3) -> list[int]:
-    """Values of a loop variable at which conditions become certain: the loop is cut there, at most `limit` times."""
+    """Values of a loop variable at which conditions become certain: the loop is cut there, at most `limit`
+    times."""
     points: set[int] = set()
     for condition in probe.conditions:
         found = true_range(condition, atom)

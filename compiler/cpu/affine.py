@@ -1,8 +1,8 @@
 """Indices as affine expressions: a constant plus multiples of atoms, with known bounds.
 
-An atom is a loop variable, an index read from data, or a quotient that did not simplify. Because every access is affine
-in the loop variables, it is known whether a vector load is contiguous, uniform or strided, and a reshape's divisions
-vanish where the loops follow its axes.
+An atom is a loop variable, an index read from data, or a quotient that did not simplify. Because every access
+is affine in the loop variables, it is known whether a vector load is contiguous, uniform or strided, and a
+reshape's divisions vanish where the loops follow its axes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _serial = itertools.count()
 class Atom:
     """An unknown of an affine expression, between `low` and `high` (inclusive).
 
-    `quotient` is (numerator, divisor) of an atom that is numerator // divisor. Compared by identity; `serial` orders
-    atoms by age.
+    `quotient` is (numerator, divisor) of an atom that is numerator // divisor. Compared by identity; `serial`
+    orders atoms by age.
     """
 
     __slots__ = ("high", "low", "name", "quotient", "serial")
@@ -88,8 +88,12 @@ class Affine:
 
     def __add__(self, other: Affine) -> Affine:
         if not other.terms:
-            return Affine(self.constant + other.constant, self.terms, self.low + other.constant,
-                          self.high + other.constant)
+            return Affine(
+                self.constant + other.constant,
+                self.terms,
+                self.low + other.constant,
+                self.high + other.constant,
+            )
         if not self.terms:
             return other + self
         factors = dict(self.terms)
@@ -140,7 +144,12 @@ class Division:
             return whole
         if rest.is_constant:
             return whole + Affine.number(rest.constant // divisor)
-        if rest.constant == 0 and len(rest.terms) == 1 and rest.terms[0][1] == 1 and rest.terms[0][0].quotient:
+        if (
+            rest.constant == 0
+            and len(rest.terms) == 1
+            and rest.terms[0][1] == 1
+            and rest.terms[0][0].quotient
+        ):
             numerator, inner = rest.terms[0][0].quotient
             return whole + self.divide(numerator, inner * divisor)
         key = (rest, divisor)
@@ -160,7 +169,11 @@ class Division:
         if rest.low >= 0 and rest.high < divisor:
             return rest
         left = rest - self.divide(rest, divisor) * divisor
-        return Affine(left.constant, left.terms, max(left.low, 0), min(left.high, divisor - 1)) if left.terms else left
+        return (
+            Affine(left.constant, left.terms, max(left.low, 0), min(left.high, divisor - 1))
+            if left.terms
+            else left
+        )
 
 
 def _split(a: Affine, divisor: int) -> tuple[Affine, Affine]:
@@ -179,16 +192,25 @@ def _split(a: Affine, divisor: int) -> tuple[Affine, Affine]:
 
 
 def true_range(a: Affine, atom: Atom) -> tuple[int, int, int, int] | None:
-    """For the condition a < 0: (always_low, always_high, never_low, never_high), half-open ranges of `atom`'s values in
-    which it holds, or fails, whatever the other atoms are. None where the condition does not depend on the atom."""
+    """For the condition a < 0: (always_low, always_high, never_low, never_high), half-open ranges of `atom`'s
+    values in which it holds, or fails, whatever the other atoms are. None where the condition does not depend
+    on the atom."""
     c = a.coefficient(atom)
     if c == 0 or any(q.quotient and atom in q.quotient[0].atoms() for q, _ in a.terms):
         return None
     rest = _made(a.constant, {t: k for t, k in a.terms if t is not atom}, -(1 << 62), 1 << 62)
     end = atom.high + 1
     if c > 0:
-        return atom.low, min(end, max(atom.low, -(rest.high // c))), \
-            min(end, max(atom.low, -(rest.low // c))), end
+        return (
+            atom.low,
+            min(end, max(atom.low, -(rest.high // c))),
+            min(end, max(atom.low, -(rest.low // c))),
+            end,
+        )
     # c < 0: holds from some value on.
-    return min(end, max(atom.low, rest.high // -c + 1)), end, \
-        atom.low, min(end, max(atom.low, rest.low // -c + 1))
+    return (
+        min(end, max(atom.low, rest.high // -c + 1)),
+        end,
+        atom.low,
+        min(end, max(atom.low, rest.low // -c + 1)),
+    )

@@ -15,6 +15,7 @@ from ..passes.canonicalize_dots import canonicalize_dots
 from ..passes.eliminate_dead import eliminate_dead
 from ..passes.fuse import fuse
 from ..passes.pipeline import PASSES, run_pipeline
+from ..passes.split_reductions import split_reductions
 from ..shape import Shape
 from .code_version import code_version
 from .emit_object import emit_assembly, emit_object
@@ -25,7 +26,7 @@ from .schedule import Schedule, launches, plan_memory, schedule_module
 from .target import Target, host
 
 ENTRY = "tfb_entry"
-CPU_PASSES = (*PASSES, canonicalize_dots, fuse, eliminate_dead)
+CPU_PASSES = (*PASSES, canonicalize_dots, split_reductions, fuse, eliminate_dead)
 
 loader.provide_libraries(library_object)
 

@@ -7,6 +7,7 @@ import math
 from ..ir import Instruction
 from ..ops import Convolution
 from ..shape import Shape
+from .convolution_gemm import emit_convolution_gemm
 from .convolution_problem import convolution_problem
 from .convolution_simple import write_simple_convolution
 from .kernel_plan import KernelPlan
@@ -25,6 +26,8 @@ def convolution_view(product: Instruction) -> tuple[int, int, int]:
     op, dims = product.op, product.shape.dims
     assert isinstance(op, Convolution)
     last = len(dims) - 1
+    if math.prod(dims[op.dims.output_feature + 1:]) == 1:
+        return 1, math.prod(dims[:op.dims.output_feature]), dims[op.dims.output_feature]
     if op.dims.output_batch == 0 and op.dims.output_feature == 1 and last > 1:
         return dims[0], dims[1], math.prod(dims[2:])
     return 1, math.prod(dims[:last]), dims[last]
@@ -41,15 +44,18 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
     assert isinstance(op, Convolution)
     problem = convolution_problem(product, raw.element_type)
     view = convolution_view(product)
-    names: list = [None] * raw.rank
+    moved = sum(o.shape.bytes for o in product.operands) + raw.bytes
+    plan = emit_convolution_gemm(module, target, problem, moved, epilogue) if raw.elements else None
+    if plan is not None:
+        return plan
+    names: list[int | str] = [0] * raw.rank
     names[op.dims.output_batch], names[op.dims.output_feature] = "batch", "feature"
-    for axis, number in zip(problem.axes, op.dims.output_spatial):
-        names[number] = axis
+    for number, axis in enumerate(op.dims.output_spatial):
+        names[axis] = number
     symbol = write_simple_convolution(module, target, problem, list(zip(raw.dims, names)), view, epilogue)
     tasks = view[0] * view[1] if view[2] else 0
     microseconds = problem.flops / (CLOCK_GHZ * 1e3)
     grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
-    moved = sum(o.shape.bytes for o in product.operands) + raw.bytes
     return KernelPlan(symbol, tasks, grain, tasks > 1 and microseconds > 2 * TASK_US, 0, problem.flops, moved)
 
 

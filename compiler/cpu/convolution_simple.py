@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import UnsupportedError
-from .convolution_problem import Axis, ConvolutionProblem
+from ..types import ElementType
+from .convolution_problem import ConvolutionProblem
 from .element_types import memory_type
 from .gemm_elements import load_as, multiply_add, zero
 from .llvm_text import Function, ModuleText, Value, i64
@@ -15,10 +16,10 @@ KERNEL_PARAMETERS = (("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", 
 
 
 def write_simple_convolution(module: ModuleText, target: Target, problem: ConvolutionProblem,
-                             dims: Sequence[tuple[int, Axis | str]], view: tuple[int, int, int],
+                             dims: Sequence[tuple[int, int | str]], view: tuple[int, int, int],
                              epilogue: str | None) -> str:
-    """Writes the kernel; a task is one row of the view. `dims`: the output's axes in order, each a spatial one,
-    `batch` or `feature`.
+    """Writes the kernel; a task is one row of the view. `dims`: size and meaning of the output's axes, the number of
+    a spatial one, `batch` or `feature`.
 
     Raises: UnsupportedError  a result that sums cannot be held in.
     """
@@ -30,8 +31,8 @@ def write_simple_convolution(module: ModuleText, target: Target, problem: Convol
     f = Function(module, "SELF", KERNEL_PARAMETERS)
     source, kernel, made = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3))
 
-    def load(base: Value, index: Value | int, kind: object) -> list[Value]:
-        part = kind.real  # type: ignore[attr-defined]
+    def load(base: Value, index: Value | int, kind: ElementType) -> list[Value]:
+        part = kind.real
         at = f.offset(base, f.mul(index, part.item_bytes * parts))
         return [load_as(f, part, type_, f.offset(at, j * part.item_bytes), 1) for j in range(parts)]
 
@@ -44,7 +45,8 @@ def write_simple_convolution(module: ModuleText, target: Target, problem: Convol
 
     def element(index: Value | int) -> None:
         """Computes the output element with this row-major index."""
-        left, place = index, {}
+        left: Value | int = index
+        place: dict[int | str, Value | int] = {}
         for number in range(len(dims) - 1, -1, -1):
             place[dims[number][1]] = f.remainder(left, dims[number][0]) if number else left
             left = f.divide(left, dims[number][0])
@@ -55,7 +57,7 @@ def write_simple_convolution(module: ModuleText, target: Target, problem: Convol
         for j in range(parts):
             f.store(acc[j], f.offset(made, f.add(f.mul(index, parts), j), type_), result.real.item_bytes)
 
-    def window(number: int, at: Value | int, weight: Value | int, place: dict, acc: list[Value]) -> list[Value]:
+    def window(number: int, at: Value | int, weight: Value | int, place: dict[int | str, Value | int], acc: list[Value]) -> list[Value]:
         if number == len(problem.axes):
             def features(c: Value, carried: list[Value]) -> list[Value]:
                 a = load(source, f.add(at, f.mul(c, problem.input_feature)), problem.input_type)
@@ -65,7 +67,7 @@ def write_simple_convolution(module: ModuleText, target: Target, problem: Convol
         axis = problem.axes[number]
 
         def tap(k: Value, carried: list[Value]) -> list[Value]:
-            seen = f.sub(f.add(f.mul(place[axis], axis.stride), f.mul(k, axis.window_dilation)), axis.pad)
+            seen = f.sub(f.add(f.mul(place[number], axis.stride), f.mul(k, axis.window_dilation)), axis.pad)
             inside = f.compare("icmp sge", i64(seen), i64(0))
             position = i64(seen)
             if axis.base_dilation > 1:

@@ -1,4 +1,5 @@
-"""Rough costs of elementwise operations, for decisions: what may be computed twice, what is worth a thread."""
+"""Rough costs of elementwise operations, for decisions: what may be computed twice, what is worth a
+thread."""
 
 from __future__ import annotations
 
@@ -6,9 +7,27 @@ from ..ir import Instruction
 
 # Cycles for one full vector register of f32 results, where it is not 1.
 CYCLES = {
-    "divide": 5, "sqrt": 6, "rsqrt": 8, "cbrt": 40, "exponential": 10, "exponential-minus-one": 16, "log": 14,
-    "log-plus-one": 18, "logistic": 16, "tanh": 14, "tan": 40, "sine": 20, "cosine": 20, "erf": 20, "power": 40,
-    "remainder": 20, "atan2": 40, "popcnt": 4, "count-leading-zeros": 6, "gather": 12, "convert": 2,
+    "divide": 5,
+    "sqrt": 6,
+    "rsqrt": 8,
+    "cbrt": 40,
+    "exponential": 10,
+    "exponential-minus-one": 16,
+    "log": 14,
+    "log-plus-one": 18,
+    "logistic": 16,
+    "tanh": 14,
+    "tan": 40,
+    "sine": 20,
+    "cosine": 20,
+    "erf": 20,
+    "power": 40,
+    "remainder": 20,
+    "atan2": 40,
+    "popcnt": 4,
+    "count-leading-zeros": 6,
+    "gather": 12,
+    "convert": 2,
 }
 EXPENSIVE_CYCLES = 5
 

@@ -56,6 +56,12 @@ def is_pair(element: Element) -> TypeIs[tuple[Value, Value]]:
     return not isinstance(element, Value)
 
 
+def single(element: Element) -> Value:
+    """The value of a real element."""
+    assert not is_pair(element)
+    return element
+
+
 def constant_element(t: ElementType, number: object, lanes: int) -> Element:
     """A constant (a Python or NumPy scalar) in every lane, rounded to the type."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -391,9 +397,9 @@ def convert(f: Function, value: Element, source: ElementType, target: ElementTyp
 
 def _convert_to_complex(f: Function, value: Element, source: ElementType, target: ElementType) -> Element:
     if is_pair(value):
-        real, imaginary = (convert(f, part, source.real, target.real) for part in value)
+        real, imaginary = (single(convert(f, part, source.real, target.real)) for part in value)
         return real, imaginary
-    real = convert(f, value, source, target.real)
+    real = single(convert(f, value, source, target.real))
     return real, constant(real.type, 0.0)
 
 

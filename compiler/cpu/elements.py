@@ -1,7 +1,9 @@
-"""Elements of a fused computation's values, at any index: evaluated on demand, each once, placed by the loop nest.
+"""Elements of a fused computation's values, at any index: evaluated on demand, each once, placed by the loop
+nest.
 
-A value is asked for at an index; its op's `element` rule asks for its operands at theirs, down to the parameters, which
-are loaded. What does not depend on the vectorised loop variable stays scalar until it meets something that does.
+A value is asked for at an index; its op's `element` rule asks for its operands at theirs, down to the
+parameters, which are loaded. What does not depend on the vectorised loop variable stays scalar until it meets
+something that does.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..ir import Computation, Instruction
-from ..ops import BitcastConvert, Constant, GetTupleElement, Map, Parameter
+from ..ops import BitcastConvert, Constant, GetTupleElement, Map, Parameter, Reduce, reducer_kind
 from ..types import ElementType
 from .affine import Affine, Atom
 from .element_types import (
@@ -59,8 +61,8 @@ def lanes_of(element: Element) -> int:
 
 @dataclasses.dataclass
 class KeptRow:
-    """Memory for one row of a value: element i of it at sum(i * strides). The first loop over the row that computes it
-    fills it, later ones load from it."""
+    """Memory for one row of a value: element i of it at sum(i * strides). The first loop over the row that
+    computes it fills it, later ones load from it."""
 
     strides: tuple[int, ...]
     offset: int
@@ -68,20 +70,27 @@ class KeptRow:
 
 
 class Elements:
-    """Evaluates a computation's values at indices. `pointers` are the addresses of its parameters, by number; `kept`
-    names values of which the row being worked on is kept in memory.
+    """Evaluates a computation's values at indices. `pointers` are the addresses of its parameters, by number;
+    `kept` names values of which the row being worked on is kept in memory.
 
-    `row_index` is the index of a reduction's operand while a loop over a whole row of it is written; `row_stored`
-    collects what was kept there. `tile` is set while a block of rows is evaluated that a transposed operand can be
-    loaded for as a whole: (variable of the block's first row, rows per tile, number of the current row).
+    `row_index` is the index of a reduction's operand while a loop over a whole row of it is written;
+    `row_stored` collects what was kept there. `tile` is set while a block of rows is evaluated that a
+    transposed operand can be loaded for as a whole: (variable of the block's first row, rows per tile, number
+    of the current row).
     """
 
-    def __init__(self, nest: LoopNest, computation: Computation, pointers: Sequence[Value],
-                 kept: Mapping[Instruction, KeptRow] | None = None) -> None:
+    def __init__(
+        self,
+        nest: LoopNest,
+        computation: Computation,
+        pointers: Sequence[Value],
+        kept: Mapping[Instruction, KeptRow] | None = None,
+    ) -> None:
         self.nest = nest
         self.computation = computation
         self.pointers = list(pointers)
         self.kept = dict(kept or {})
+        self.siblings = sibling_reductions(computation)
         self.row_index: Index | None = None
         self.row_stored: set[tuple[Instruction, Index]] = set()
         self.tile: tuple[Atom, int, int] | None = None
@@ -103,8 +112,8 @@ class Elements:
         return self.nest.keep(key, item.depth, item)
 
     def _kept(self, row: KeptRow, instruction: Instruction, index: Index) -> Item:
-        """An element of a kept row: loaded where the row was filled before, else computed, and kept if all of the row
-        is walked just now."""
+        """An element of a kept row: loaded where the row was filled before, else computed, and kept if all of
+        the row is walked just now."""
         t, nest = instruction.shape.element_type, self.nest
         outer = tuple(i for i, stride in zip(index, row.strides) if not stride)
         inner = sum_products(index, row.strides)
@@ -129,7 +138,9 @@ class Elements:
         if isinstance(op, Constant):
             return self._constant(instruction, index, condition)
         if op.is_elementwise or is_bitcast(instruction):
-            operands = [self.value(o, () if o.shape.is_scalar else index, condition) for o in instruction.operands]
+            operands = [
+                self.value(o, () if o.shape.is_scalar else index, condition) for o in instruction.operands
+            ]
             return self.apply(instruction, operands)
         if isinstance(op, Map):
             return self.call(op.to_apply, [self.value(o, index, condition) for o in instruction.operands])[0]
@@ -142,18 +153,36 @@ class Elements:
         rule = getattr(op, "element", None)
         if rule is None:
             raise UnsupportedError(f"{instruction.opcode}: has no rule for one element")
-        return rule(_Rule(self, instruction, condition), index, [o.shape for o in instruction.operands],
-                    instruction.shape)
+        return rule(
+            _Rule(self, instruction, condition),
+            index,
+            [o.shape for o in instruction.operands],
+            instruction.shape,
+        )
 
     def results(self, instruction: Instruction, index: Index, condition: Condition | bool) -> list[Item]:
         """The elements of all results of a reduction at an index."""
-        from .reduction import reduce_at
         key = ("results", instruction, index, condition)
         found = self.nest.recall(key)
         if found is None:
-            found = reduce_at(self, instruction, index, condition)
-            self.nest.keep(key, max(i.depth for i in found), found)
+            together = self.siblings.get(instruction, [instruction]) if condition is True else [instruction]
+            self.reduce(together, [index], condition)
+            found = self.nest.recall(key)
         return found
+
+    def reduce(
+        self,
+        instructions: Sequence[Instruction],
+        indices: Sequence[Index],
+        condition: Condition | bool = True,
+    ) -> None:
+        """Evaluates reductions over the same extents in one pass, and keeps their results."""
+        from .reduction import reduce_together
+
+        for instruction, per in zip(instructions, reduce_together(self, instructions, indices, condition)):
+            for index, items in zip(indices, per):
+                key = ("results", instruction, index, condition)
+                self.nest.keep(key, max(i.depth for i in items), items)
 
     def apply(self, instruction: Instruction, operands: Sequence[Item]) -> Item:
         """An elementwise instruction on elements."""
@@ -162,8 +191,14 @@ class Elements:
         depth = max(o.depth for o in wide)
         attributes = {f.name: getattr(instruction.op, f.name) for f in dataclasses.fields(instruction.op)}
         with self.nest.at(depth) as f:
-            element = apply(f, instruction.opcode, attributes, [o.shape.element_type for o in instruction.operands],
-                            instruction.shape.element_type, [o.element for o in wide])
+            element = apply(
+                f,
+                instruction.opcode,
+                attributes,
+                [o.shape.element_type for o in instruction.operands],
+                instruction.shape.element_type,
+                [o.element for o in wide],
+            )
         return Item(element, depth)
 
     def call(self, computation: Computation, arguments: Sequence[Item]) -> list[Item]:
@@ -173,8 +208,9 @@ class Elements:
             if instruction in values or instruction.opcode == "tuple":
                 continue
             if isinstance(instruction.op, Constant):
-                values[instruction] = Item(constant_element(instruction.shape.element_type,
-                                                            instruction.op.literal.array[()], 1), 0)
+                values[instruction] = Item(
+                    constant_element(instruction.shape.element_type, instruction.op.literal.array[()], 1), 0
+                )
             elif instruction.op.is_elementwise or is_bitcast(instruction):
                 values[instruction] = self.apply(instruction, [values[o] for o in instruction.operands])
             elif isinstance(instruction.op, GetTupleElement):
@@ -214,10 +250,17 @@ class Elements:
         if shape.elements == 0:
             return Item(constant_element(t, 0, 1), 0)
         address = sum_products(index, shape.strides)
-        return self.load_at(base, t, address, condition)
+        return self.load_at(base, t, address, condition, shape.elements)
 
-    def load_at(self, base: Value, t: ElementType, address: Affine, condition: Condition | bool = True) -> Item:
-        """The element of type `t` number `address` after `base`."""
+    def load_at(
+        self,
+        base: Value,
+        t: ElementType,
+        address: Affine,
+        condition: Condition | bool = True,
+        elements: int = 0,
+    ) -> Item:
+        """The element of type `t` number `address` after `base`, where at least `elements` elements lie."""
         nest = self.nest
         memory, scale = memory_type(t), 2 if t.is_complex else 1
         if not nest.varies(address):
@@ -234,21 +277,44 @@ class Elements:
         stride, others, rest = nest.vector_parts(address)
         mask, depth = None, 0
         if isinstance(condition, Condition):
+            if LoopNest.lanes_of(condition.value) == 1 and not others and 0 < (lanes - 1) * stride < elements:
+                return self._load_or_first(base, t, rest, stride, lanes, condition)
             mask, depth = self._lanes_condition(condition, lanes)
         if others:
             at, at_depth = nest.vectored(address)
             depth = max(depth, at_depth)
             with nest.at(depth) as f:
                 return Item(gather(f, t, base, at, lanes, mask), depth)
-        if self.tile is not None and mask is None and stride not in (0, 1) and address.coefficient(self.tile[0]) == 1:
+        if (
+            self.tile is not None
+            and mask is None
+            and stride not in (0, 1)
+            and address.coefficient(self.tile[0]) == 1
+        ):
             return self._tile(base, t, rest, stride, self.tile)
         pointer, at_depth = nest.pointer(base, memory, rest * scale)
         depth = max(depth, at_depth)
         with nest.at(depth) as f:
             return Item(load_strided(f, t, pointer, stride, lanes, mask), depth)
 
-    def _tile(self, base: Value, t: ElementType, rest: Affine, stride: int, tile: tuple[Atom, int, int]) -> Item:
-        """One row of a tile of a transposed operand: its columns are loaded and turned in registers, once for all."""
+    def _load_or_first(
+        self, base: Value, t: ElementType, at: Affine, stride: int, lanes: int, condition: Condition
+    ) -> Item:
+        """A vector load under a condition for all lanes: where it fails, the array's first elements are
+        loaded."""
+        pointer, depth = self.nest.pointer(base, memory_type(t), at * (2 if t.is_complex else 1))
+        depth = max(depth, condition.depth)
+        with self.nest.at(depth) as f:
+            safe = f.select(condition.value, pointer, base)
+        depth = self.nest.depth
+        with self.nest.at(depth) as f:
+            return Item(load_strided(f, t, safe, stride, lanes), depth)
+
+    def _tile(
+        self, base: Value, t: ElementType, rest: Affine, stride: int, tile: tuple[Atom, int, int]
+    ) -> Item:
+        """One row of a tile of a transposed operand: its columns are loaded and turned in registers, once for
+        all."""
         nest, (_, lanes, row) = self.nest, tile
         first = rest - Affine.number(row % lanes)
         key = ("tile", base.text, first, stride)
@@ -256,8 +322,9 @@ class Elements:
         if found is None:
             columns, depth = [], nest.depth
             for k in range(lanes):
-                pointer, _ = nest.pointer(base, memory_type(t), (first + Affine.number(k * stride))
-                                          * (2 if t.is_complex else 1))
+                pointer, _ = nest.pointer(
+                    base, memory_type(t), (first + Affine.number(k * stride)) * (2 if t.is_complex else 1)
+                )
                 with nest.at(depth) as f:
                     columns.append(load(f, t, pointer, lanes))
             with nest.at(depth) as f:
@@ -273,8 +340,10 @@ class Elements:
         if LoopNest.lanes_of(condition.value) == 1:
             return condition
         with self.nest.at(condition.depth) as f:
-            return Condition(f.intrinsic("vector.reduce.or", "i1", [condition.value], (condition.value.type,)),
-                             condition.depth)
+            return Condition(
+                f.intrinsic("vector.reduce.or", "i1", [condition.value], (condition.value.type,)),
+                condition.depth,
+            )
 
     def less(self, a: Affine, b: Affine) -> Condition | bool:
         """a < b, known at once where the bounds say so."""
@@ -389,7 +458,9 @@ class _Rule:
     def choose(self, condition: Condition | bool, then: Item, otherwise: Item) -> Item:
         return self.elements.choose(condition, then, otherwise)
 
-    def operand(self, number: int, index: Sequence[Affine], condition: Condition | bool | None = None) -> Item:
+    def operand(
+        self, number: int, index: Sequence[Affine], condition: Condition | bool | None = None
+    ) -> Item:
         combined = self.elements.both(self.condition, condition)
         return self.elements.value(self.instruction.operands[number], tuple(index), combined)
 
@@ -405,8 +476,21 @@ class _Rule:
         return Item(constant_element(self.instruction.shape.element_type, value, 1), 0)
 
 
+def sibling_reductions(computation: Computation) -> dict[Instruction, list[Instruction]]:
+    """For each reduction of a known kind, all that run over the same axes of equal dims and do not need one
+    another."""
+    level: dict[Instruction, int] = {}
+    found: dict[tuple[object, ...], list[Instruction]] = {}
+    for i in computation.instructions:
+        level[i] = max((level[o] for o in i.operands), default=0) + (i.opcode == "reduce")
+        if isinstance(i.op, Reduce) and len(i.operands) == 2 and reducer_kind(i.op.to_apply):
+            found.setdefault((level[i], i.operands[0].shape.dims, i.op.dimensions), []).append(i)
+    return {i: group for group in found.values() for i in group}
+
+
 def transpose_square(f: Function, rows: Sequence[Element]) -> list[Element]:
-    """The columns of as many vectors as they have lanes (a power of two): log2 rounds of two-vector shuffles."""
+    """The columns of as many vectors as they have lanes (a power of two): log2 rounds of two-vector
+    shuffles."""
     count = len(rows)
     current = list(rows)
     width = count // 2
@@ -433,7 +517,10 @@ def _shuffled(f: Function, a: Value, b: Value, order: Sequence[int]) -> Value:
 
 def is_bitcast(instruction: Instruction) -> bool:
     """A bitcast-convert between types of one width: elementwise."""
-    return isinstance(instruction.op, BitcastConvert) and instruction.shape.dims == instruction.operands[0].shape.dims
+    return (
+        isinstance(instruction.op, BitcastConvert)
+        and instruction.shape.dims == instruction.operands[0].shape.dims
+    )
 
 
 def sum_products(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
@@ -444,4 +531,14 @@ def sum_products(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
     return total
 
 
-__all__ = ["Condition", "Elements", "Index", "Item", "KeptRow", "is_bitcast", "is_pair", "lanes_of", "sum_products"]
+__all__ = [
+    "Condition",
+    "Elements",
+    "Index",
+    "Item",
+    "KeptRow",
+    "is_bitcast",
+    "is_pair",
+    "lanes_of",
+    "sum_products",
+]

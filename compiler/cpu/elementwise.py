@@ -19,9 +19,11 @@ from .element_types import (
     bitcast,
     convert,
     is_pair,
+    parts,
     round_mantissa,
     round_to,
     select_element,
+    single,
     wrap,
 )
 from .lanes import Lanes
@@ -56,12 +58,12 @@ def apply(f: Function, opcode: str, attributes: Mapping[str, object], operand_ty
         case "reduce-precision":
             return _reduce_precision(f, attributes, source, operands[0])
         case "complex":
-            return operands[0], operands[1]
+            return single(operands[0]), single(operands[1])
         case "real" | "imag" if not source.is_complex:
-            return operands[0] if opcode == "real" else (Lanes(f, operands[0]).number(0)).value
+            return operands[0] if opcode == "real" else Lanes(f, single(operands[0])).number(0).value
     if source.is_complex:
         return _apply_complex(f, opcode, operands)
-    arguments = [Lanes(f, x) for x in operands]
+    arguments = [Lanes(f, single(x)) for x in operands]
     if source.is_float:
         rule = FLOAT.get(opcode)
         if rule is not None:
@@ -105,7 +107,7 @@ def _unsupported(opcode: str, t: ElementType) -> UnsupportedError:
 
 def _select(f: Function, operands: Sequence[Element]) -> Element:
     condition, yes, no = operands
-    return select_element(f, condition, yes, no)
+    return select_element(f, single(condition), yes, no)
 
 
 # -- floats
@@ -327,13 +329,13 @@ _FLOAT_PREDICATE = {"EQ": "oeq", "NE": "une", "GE": "oge", "GT": "ogt", "LE": "o
 def _compare(f: Function, attributes: Mapping[str, object], source: ElementType,
              operands: Sequence[Element]) -> Value:
     direction = str(attributes["direction"])
-    x, y = operands
-    if is_pair(x):
+    if is_pair(operands[0]):
         if direction not in ("EQ", "NE"):
             raise UnsupportedError(f"compare: direction {direction} is not defined for {source!r}")
         predicate = f"fcmp {_FLOAT_PREDICATE[direction]}"
-        real, imaginary = (Lanes(f, f.compare(predicate, a, b)) for a, b in zip(x, y))
+        real, imaginary = (Lanes(f, f.compare(predicate, a, b)) for a, b in zip(*map(parts, operands)))
         return (real & imaginary if direction == "EQ" else real | imaginary).value
+    x, y = map(single, operands)
     if source.is_float and attributes.get("type") == "TOTALORDER":
         x, y = (_total_order(Lanes(f, v)).value for v in (x, y))
         return f.compare(f"icmp {_integer_predicate(direction, True)}", x, y)
@@ -360,8 +362,8 @@ def _reduce_precision(f: Function, attributes: Mapping[str, object], t: ElementT
     """Rounds to a float format with the given bits, whose numbers below the normal ones are zero."""
     if not t.is_float:
         raise _unsupported("reduce-precision", t)
-    exponent_bits, mantissa_bits = int(attributes["exponent_bits"]), int(attributes["mantissa_bits"])
-    x = Lanes(f, operand)
+    exponent_bits, mantissa_bits = (int(str(attributes[name])) for name in ("exponent_bits", "mantissa_bits"))
+    x = Lanes(f, single(operand))
     own_exponent, own_mantissa = NARROW[t][:2] if t in NARROW else {_E.F32: (8, 23), _E.F64: (11, 52)}[t]
     found = x
     if mantissa_bits < own_mantissa:
@@ -380,7 +382,7 @@ def _apply_complex(f: Function, opcode: str, operands: Sequence[Element]) -> Ele
     rule = COMPLEX.get(opcode)
     if rule is None:
         raise UnsupportedError(f"{opcode}: not defined for complex elements")
-    found = rule(*(complex_math.Complex(Lanes(f, x[0]), Lanes(f, x[1])) for x in operands))
+    found = rule(*(complex_math.Complex(*(Lanes(f, part) for part in parts(x))) for x in operands))
     return found.value if isinstance(found, Lanes) else (found.real.value, found.imaginary.value)
 
 

@@ -1,4 +1,5 @@
-"""Epilogues: a fused computation evaluated on a block of a matrix product's or convolution's result, right after it."""
+"""Epilogues: a fused computation evaluated on a block of a matrix product's or convolution's result, right
+after it."""
 
 from __future__ import annotations
 
@@ -12,17 +13,30 @@ from .fusion_kernel import FusionKernel
 from .llvm_text import Function, ModuleText
 from .target import Target
 
-EPILOGUE_PARAMETERS = (("ptr", "ctx"), ("ptr", "buffers"), ("i64", "batch"), ("i64", "row_low"), ("i64", "row_high"),
-                       ("i64", "col_low"), ("i64", "col_high"))
+EPILOGUE_PARAMETERS = (
+    ("ptr", "ctx"),
+    ("ptr", "buffers"),
+    ("i64", "batch"),
+    ("i64", "row_low"),
+    ("i64", "row_high"),
+    ("i64", "col_low"),
+    ("i64", "col_high"),
+)
 
 
-def emit_epilogue(module: ModuleText, target: Target, computation: Computation, view: tuple[int, int, int],
-                  parameter_buffers: Sequence[int], output_buffers: Sequence[int]) -> str:
+def emit_epilogue(
+    module: ModuleText,
+    target: Target,
+    computation: Computation,
+    view: tuple[int, int, int],
+    parameter_buffers: Sequence[int],
+    output_buffers: Sequence[int],
+) -> str:
     """Writes a function that evaluates the computation's outputs on one block; returns its name.
 
-    The outputs are seen as `view`: [batch, rows, columns], each made of whole axes. Parameter k lies in buffer
-    `parameter_buffers[k]` (the raw result among them), output k in `output_buffers[k]`; an output may lie over a
-    parameter that is read at the output's own index only.
+    The outputs are seen as `view`: [batch, rows, columns], each made of whole axes. Parameter k lies in
+    buffer `parameter_buffers[k]` (the raw result among them), output k in `output_buffers[k]`; an output may
+    lie over a parameter that is read at the output's own index only.
     """
     roots = computation.root.operands if computation.root.opcode == "tuple" else (computation.root,)
     kernel = FusionKernel(module, target, computation, list(roots))
@@ -40,8 +54,14 @@ def emit_epilogue(module: ModuleText, target: Target, computation: Computation, 
             kernel.pieces(nest.depth, variables, f["col_low"], f["col_high"], 0, view[2])
         else:
             column = Atom("column", 0, view[2] - 1)
-            nest.loop(nest.depth, f["col_low"], f["col_high"], 1, column,
-                      lambda *_: kernel.level([*variables, Affine.of(column)], Affine.number(0)))
+            nest.loop(
+                nest.depth,
+                f["col_low"],
+                f["col_high"],
+                1,
+                column,
+                lambda *_: kernel.level([*variables, Affine.of(column)], Affine.number(0)),
+            )
 
     nest.loop(0, f["row_low"], f["row_high"], 1, row, lambda *_: columns())
     nest.finish()
@@ -59,7 +79,9 @@ def _view_loops(dims: Sequence[int], view: tuple[int, int, int]) -> Loops:
         digits[axis] = ((loop, step, dims[axis], 1),) if dims[axis] > 1 else ()
         step *= dims[axis]
         if step > view[loop]:
-            raise InternalError(f"epilogue: axes {list(dims)} are not whole parts of batch, rows, columns {view}")
+            raise InternalError(
+                f"epilogue: axes {list(dims)} are not whole parts of batch, rows, columns {view}"
+            )
     return Loops(view, tuple(digits))
 
 

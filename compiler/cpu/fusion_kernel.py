@@ -1,7 +1,7 @@
 """Kernels of fused computations: loops over the outputs' axes, every element evaluated from the parameters.
 
-The outermost loops are the task dimension when the work is worth several threads. The innermost loop is vectorised
-unless the outputs are row reductions, whose own loops are.
+The outermost loops are the task dimension when the work is worth several threads. The innermost loop is
+vectorised unless the outputs are row reductions, whose own loops are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .elements import Elements, Index, Item, KeptRow, sum_products
 from .kernel_plan import KernelPlan
 from .llvm_text import Function, ModuleText, Value, i64
 from .loop_nest import LoopNest
-from .reduction import Reducer, reduce_together, reduced_dims
+from .reduction import Reducer, reduced_dims
 from .target import Target
 
 KERNEL_PARAMETERS = (("ptr", "run_context"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid"))
@@ -41,6 +41,7 @@ def emit_fused(module: ModuleText, target: Target, computation: Computation, opt
     Raises: UnsupportedError  an op in it has no code for its elements.
     """
     from .tile_kernel import TileKernel, transposed_loop  # it extends this file's class
+
     roots = computation.root.operands if computation.root.opcode == "tuple" else (computation.root,)
     kernel = FusionKernel(module, target, computation, list(roots))
     if math.prod(kernel.dims) == 0:
@@ -56,7 +57,8 @@ def emit_fused(module: ModuleText, target: Target, computation: Computation, opt
 
 @dataclasses.dataclass
 class Output:
-    """A leaf of the outputs: the instruction, which of its results, its shape, its buffer's number and address."""
+    """A leaf of the outputs: the instruction, which of its results, its shape, its buffer's number and
+    address."""
 
     instruction: Instruction
     result: int
@@ -68,7 +70,9 @@ class Output:
 class FusionKernel:
     """The code of one fused computation: `emit` decides on loops and tasks; `level` and below write loops."""
 
-    def __init__(self, module: ModuleText, target: Target, computation: Computation, roots: list[Instruction]) -> None:
+    def __init__(
+        self, module: ModuleText, target: Target, computation: Computation, roots: list[Instruction]
+    ) -> None:
         self.module, self.target, self.computation, self.roots = module, target, computation, roots
         self.outputs: list[Output] = []
         for root in roots:
@@ -84,7 +88,9 @@ class FusionKernel:
     # -- decisions
     def emit(self) -> KernelPlan:
         """Divides the work into tasks and writes the code; `settle` comes first."""
-        total = sum(o.shape.bytes for o in self.outputs) + sum(p.shape.bytes for p in self.computation.parameters)
+        total = sum(o.shape.bytes for o in self.outputs) + sum(
+            p.shape.bytes for p in self.computation.parameters
+        )
         elements = math.prod(self.dims)
         nanoseconds = max(elements * self.probe.cost / self.lanes / 3.0, total / 20.0)
         self.divide(nanoseconds)
@@ -92,8 +98,17 @@ class FusionKernel:
         symbol = self._write()
         parallel = self.tasks > 1
         grain = max(1, math.ceil(self.tasks * _GRAIN_NS / max(nanoseconds, 1.0))) if parallel else 1
-        return KernelPlan(symbol, self.tasks, grain, parallel, self.scratch_bytes, elements * max(1, self.probe.cost),
-                          total, (), self.in_place())
+        return KernelPlan(
+            symbol,
+            self.tasks,
+            grain,
+            parallel,
+            self.scratch_bytes,
+            elements * max(1, self.probe.cost),
+            total,
+            (),
+            self.in_place(),
+        )
 
     def settle(self, loops: Loops) -> Probe:
         """Takes these loops; returns what is read in them."""
@@ -110,7 +125,8 @@ class FusionKernel:
             probe.numbers.append(sum_products(index, output.shape.strides))
 
     def _is_vectorised(self) -> bool:
-        """Whether the innermost loop is: not for tiny ones, and not where reductions below walk memory better."""
+        """Whether the innermost loop is: not for tiny ones, and not where reductions below walk memory
+        better."""
         if not self.loops.extents or self.loops.extents[-1] < self.lanes:
             return False
         v = self.probe_atoms[-1]
@@ -121,9 +137,11 @@ class FusionKernel:
         return along * 2 >= len(self.probe.loads)
 
     def divide(self, nanoseconds: float) -> None:
-        """Chooses the loops that become tasks (a prefix), and blocks of the vectorised loop when there are too few.
+        """Chooses the loops that become tasks (a prefix), and blocks of the vectorised loop when there are
+        too few.
 
-        A reduction must not be repeated by every task: tasks are made of loops that all reductions' results run over.
+        A reduction must not be repeated by every task: tasks are made of loops that all reductions' results
+        run over.
         """
         if nanoseconds < PARALLEL_NS or not self.loops.extents:
             return
@@ -134,8 +152,12 @@ class FusionKernel:
             self.tasks *= extent
             self.task_loops += 1
         last = len(self.loops.extents) - 1
-        if self.vectorised and self.task_loops == len(outer) and self.tasks < _MOST_TASKS // 2 \
-                and self._all_reduce_over(last):
+        if (
+            self.vectorised
+            and self.task_loops == len(outer)
+            and self.tasks < _MOST_TASKS // 2
+            and self._all_reduce_over(last)
+        ):
             pieces = _MOST_TASKS // self.tasks
             step = 16 * self.lanes
             block = max(step, math.ceil(self.loops.extents[last] / pieces / step) * step)
@@ -144,8 +166,11 @@ class FusionKernel:
                 self.tasks *= math.ceil(self.loops.extents[last] / block)
 
     def _all_reduce_over(self, loop: int) -> bool:
-        return all(any(x.coefficient(self.probe_atoms[loop]) or self.probe_atoms[loop] in x.atoms() for x in index)
-                   for i, index in self.probe.reductions if math.prod(reduced_dims(i)) > _REPEATED_ELEMENTS)
+        return all(
+            any(x.coefficient(self.probe_atoms[loop]) or self.probe_atoms[loop] in x.atoms() for x in index)
+            for i, index in self.probe.reductions
+            if math.prod(reduced_dims(i)) > _REPEATED_ELEMENTS
+        )
 
     # -- code
     def _write(self) -> str:
@@ -181,8 +206,8 @@ class FusionKernel:
         division = self.nest.division
         blocks = math.ceil(self.loops.extents[-1] / self.block) if self.block else 1
         outer = division.divide(task, blocks)
-        step = math.prod(self.loops.extents[:self.task_loops])
-        for extent in self.loops.extents[:self.task_loops]:
+        step = math.prod(self.loops.extents[: self.task_loops])
+        for extent in self.loops.extents[: self.task_loops]:
             step //= extent
             digit = division.divide(outer, step)
             variables.append(division.remainder(digit, extent) if len(variables) else digit)
@@ -194,13 +219,22 @@ class FusionKernel:
         for instruction, index in self.probe.reductions:
             if any(x.terms for x in index) or self.tasks == 1:
                 row = row or instruction
-        if row is None or row.opcode != "reduce" or not all(
-                i.opcode == "reduce" and i.op.dimensions == row.op.dimensions  # type: ignore[attr-defined]
-                and i.operands[0].shape.dims == row.operands[0].shape.dims for i, _ in self.probe.reductions):
+        if (
+            row is None
+            or row.opcode != "reduce"
+            or not all(
+                i.opcode == "reduce"
+                and i.op.dimensions == row.op.dimensions  # type: ignore[attr-defined]
+                and i.operands[0].shape.dims == row.operands[0].shape.dims
+                for i, _ in self.probe.reductions
+            )
+        ):
             return
         axes = row.op.dimensions  # type: ignore[attr-defined]
         dims = row.operands[0].shape.dims
-        strides = tuple(math.prod([dims[b] for b in axes if b > a]) if a in axes else 0 for a in range(len(dims)))
+        strides = tuple(
+            math.prod([dims[b] for b in axes if b > a]) if a in axes else 0 for a in range(len(dims))
+        )
         for instruction, count in self.probe.counts().items():
             if count == 1 or not is_expensive(instruction) or instruction.shape.dims != dims:
                 continue
@@ -224,16 +258,24 @@ class FusionKernel:
     def _unroll(self) -> int:
         """Copies of the loop's body: hides latencies and the loop's own cost where the body is small."""
         if self.probe.reductions:
-            deep = [i for i, index in self.probe.reductions
-                    if any(x.coefficient(self.probe_atoms[-1]) for x in index)]
+            deep = [
+                i
+                for i, index in self.probe.reductions
+                if any(x.coefficient(self.probe_atoms[-1]) for x in index)
+            ]
             if deep:
                 return 8 if len(deep) == 1 else 4
         return 4 if self.probe.cost <= 6 else 2 if self.probe.cost <= 20 else 1
 
     def _reduce_outside(self, variables: list[Affine]) -> None:
-        """Reductions that the innermost loop needs whole, in order: what they keep of the row is then there."""
+        """Reductions that the innermost loop needs whole, in order: what they keep of the row is then
+        there."""
         known = dict(zip(self.probe_atoms, variables))
-        found = [(i, index) for i, index in self.probe.reductions if all(a in known for x in index for a in x.atoms())]
+        found = [
+            (i, index)
+            for i, index in self.probe.reductions
+            if all(a in known for x in index for a in x.atoms())
+        ]
         order = {i: k for k, i in enumerate(self.computation.instructions)}
         for instruction, index in sorted(found, key=lambda r: order[r[0]]):
             self.elements.results(instruction, tuple(x.replaced(known) for x in index), True)
@@ -241,7 +283,7 @@ class FusionKernel:
     def _vector_loop(self, depth: int, variables: list[Affine], block: Affine) -> None:
         if self.kept:
             self._reduce_outside(variables)
-        extent, lanes = self.loops.extents[-1], self.lanes
+        extent = self.loops.extents[-1]
         if self.block:
             low, at = self.nest.scalar(block * self.block)
             with self.nest.at(max(at, depth)) as f:
@@ -252,9 +294,11 @@ class FusionKernel:
         for start, end in zip(starts, starts[1:]):
             self.pieces(depth, variables, start, end, start, end)
 
-    def pieces(self, depth: int, variables: list[Affine], low: Value | int, high: Value | int, least: int,
-                most: int) -> None:
-        """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and one by one."""
+    def pieces(
+        self, depth: int, variables: list[Affine], low: Value | int, high: Value | int, least: int, most: int
+    ) -> None:
+        """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and one by
+        one."""
         unroll = self._unroll()
         while unroll > 1 and most - least < unroll * self.lanes:
             unroll //= 2
@@ -272,7 +316,9 @@ class FusionKernel:
                     end = f.add(low, f.binary("and", i64(length), i64(-step)))
             atom = Atom("v", least, max(most - 1, least + 1))
 
-            def body(_: Value, __: list[Value], atom: Atom = atom, width: int = width, many: int = many) -> None:
+            def body(
+                _: Value, __: list[Value], atom: Atom = atom, width: int = width, many: int = many
+            ) -> None:
                 self.store([*variables, Affine.of(atom)], width, [u * width for u in range(many)])
 
             self.nest.loop(depth, low, end, step, atom, body, (), width)
@@ -297,8 +343,9 @@ class FusionKernel:
             t = output.shape.element_type
             wide = self.elements.widen(item, lanes)
             address = sum_products(index, output.shape.strides)
-            pointer, _ = self.nest.pointer(output.pointer, memory_type(t),
-                                           address * (2 if t.is_complex else 1))
+            pointer, _ = self.nest.pointer(
+                output.pointer, memory_type(t), address * (2 if t.is_complex else 1)
+            )
             with self.nest.at(depth) as f:
                 store_element(f, t, wide.element, pointer, lanes)
 
@@ -308,39 +355,47 @@ class FusionKernel:
         return self.elements.value(output.instruction, index)
 
     def _reduce_ahead(self, indices: list[Index]) -> None:
-        """Reductions of columns: all of the unrolled body's at once, so that one pass walks whole cache lines."""
+        """Reductions of columns: all of the unrolled body's at once, so that one pass walks whole cache
+        lines."""
         probes = [Probe() for _ in indices]
         for probe, index in zip(probes, indices):
             probe.division = self.nest.division
             self.walk(probe, index)
         for together in zip(*(p.reductions for p in reversed(probes))):
             together = together[::-1]
-            instruction = together[0][0]
-            index = together[0][1]
-            if not all(self.nest.knows(a) for x in index for a, _ in x.terms) \
-                    or not any(self.nest.varies(x) for x in index):
+            instruction, index = together[0]
+            if (
+                not all(self.nest.knows(a) for x in index for a, _ in x.terms)
+                or not any(self.nest.varies(x) for x in index)
+                or self.nest.recall(("results", instruction, index, True))
+            ):
                 continue
-            results = reduce_together(self.elements, [instruction], [index for _, index in together])[0]
-            for (_, index), items in zip(together, results):
-                self.nest.keep(("results", instruction, index, True), max(i.depth for i in items), items)
+            group = self.elements.siblings.get(instruction, [instruction])
+            self.elements.reduce(group, [index for _, index in together])
 
     def in_place(self) -> frozenset[tuple[int, int]]:
-        """(output, parameter) pairs that may share memory: the parameter is read at the output's index only."""
+        """(output, parameter) pairs that may share memory: the parameter is read at the output's index
+        only."""
         pairs = set()
         index = self.loops.index([Affine.of(a) for a in self.probe_atoms], self.probe.division)
         for k, output in enumerate(self.outputs):
             address = sum_products(index, output.shape.strides)
             for p in self.computation.parameters:
                 reads = [x for x in self.probe.loads if x.source is p]
-                if p.shape.bytes == output.shape.bytes and p.shape.elements == output.shape.elements and reads \
-                        and all(x.address == address for x in reads):
+                if (
+                    p.shape.bytes == output.shape.bytes
+                    and p.shape.elements == output.shape.elements
+                    and reads
+                    and all(x.address == address for x in reads)
+                ):
                     assert isinstance(p.op, Parameter)
                     pairs.add((k, p.op.number))
         return frozenset(pairs)
 
 
 def vector_lanes(computation: Computation, target: Target) -> int:
-    """Lanes of the vectorised loop: a full register of the widest type that the computation mainly works in."""
+    """Lanes of the vectorised loop: a full register of the widest type that the computation mainly works
+    in."""
     bits = 8
     for instruction in computation.instructions:
         if not instruction.shape.is_array or (instruction.shape.is_scalar and computation.root.shape.rank):

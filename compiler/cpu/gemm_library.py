@@ -1,8 +1,9 @@
-"""The kernel libraries for matrix multiplication: one per compute type, compiled once per machine."""
+"""The kernel libraries for matrix multiplication and convolution: one per compute type, compiled once per machine."""
 
 from __future__ import annotations
 
 from ..errors import UnsupportedError
+from .convolution_kernels import write_convolution
 from .emit_object import emit_object
 from .gemm_elements import sources
 from .gemm_kernels import vector_counts, write_gemm
@@ -11,7 +12,7 @@ from .gemv import write_gemv
 from .llvm_text import ModuleText
 from .target import Target
 
-LIBRARIES = ("gemm_f32", "gemm_f64", "gemm_i32", "gemm_i64")
+LIBRARIES = ("gemm_f32", "gemm_f64", "gemm_i32", "gemm_i64", "conv_f32", "conv_f64", "conv_i32", "conv_i64")
 
 
 def emit_library(target: Target, name: str) -> ModuleText:
@@ -21,8 +22,12 @@ def emit_library(target: Target, name: str) -> ModuleText:
     """
     if name not in LIBRARIES:
         raise UnsupportedError(f"no kernel library {name!r}; there are {', '.join(LIBRARIES)}")
-    compute = name.removeprefix("gemm_")
+    kind, compute = name.split("_")
     module = ModuleText(target)
+    if kind == "conv":
+        for vectors in vector_counts(compute):
+            write_convolution(module, target, compute, vectors, "")
+        return module
     for vectors in vector_counts(compute):
         write_gemm(module, target, compute, vectors, "")
         for element in sources(compute):

@@ -7,6 +7,7 @@ Text is written, not objects: it builds ten times faster than `llvmlite.ir` and 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -68,9 +69,7 @@ def constant(type_: str, number: float | int | bool) -> Value:
 
 
 def _round_to_f32(number: float) -> float:
-    import numpy as np
-    with np.errstate(over="ignore"):
-        return float(np.float32(number))
+    return ctypes.c_float(number).value
 
 
 def _half_bits(number: float) -> int:

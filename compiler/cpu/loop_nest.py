@@ -1,8 +1,8 @@
 """Loop nests whose values are placed by construction in the outermost loop they depend on.
 
-Every open loop is a scope. A value's depth is that of the deepest loop variable it depends on, and its text is written
-at the end of what that scope has so far, so it stands before the loop that is being built inside: nothing has to be
-hoisted, and the memo of a scope makes everything computed there once.
+Every open loop is a scope. A value's depth is that of the deepest loop variable it depends on, and its text
+is written at the end of what that scope has so far, so it stands before the loop that is being built inside:
+nothing has to be hoisted, and the memo of a scope makes everything computed there once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from .llvm_text import Function, Value, i64, vector_type
 
 
 class Scope:
-    """The body of an open loop: its text so far, the block that text ends in, values of atoms, memo of values."""
+    """The body of an open loop: its text so far, the block that text ends in, values of atoms, memo of
+    values."""
 
     __slots__ = ("atoms", "block", "depth", "lanes", "lines", "memo", "vector")
 
@@ -64,15 +65,24 @@ class LoopNest:
             scope.block = f.block
             f.lines, f.block = lines, block
 
-    def loop(self, depth: int, low: Value | int, high: Value | int, step: int, atom: Atom | None,
-             body: Callable[[Value, list[Value]], Sequence[Value] | None], carried: Sequence[Value] = (),
-             lanes: int = 1, guard: bool = True) -> list[Value]:
+    def loop(
+        self,
+        depth: int,
+        low: Value | int,
+        high: Value | int,
+        step: int,
+        atom: Atom | None,
+        body: Callable[[Value, list[Value]], Sequence[Value] | None],
+        carried: Sequence[Value] = (),
+        lanes: int = 1,
+        guard: bool = True,
+    ) -> list[Value]:
         """A loop inside the scope of `depth`; `atom` is its variable, the vectorised one when lanes is not 1.
 
         Loops open deeper than `depth` are closed for the time being: the loop is written before them.
         """
         f, open_loops = self.f, self.chain
-        self.chain = open_loops[:depth + 1]
+        self.chain = open_loops[: depth + 1]
         parent = self.chain[-1]
         lines, block = f.lines, f.block
         text: list[str] = []
@@ -137,7 +147,8 @@ class LoopNest:
     def knows(self, atom: Atom) -> bool:
         """Whether an atom has a value in the open loops."""
         return any(atom in s.atoms for s in self.chain) or (
-            atom.quotient is not None and all(self.knows(a) for a, _ in atom.quotient[0].terms))
+            atom.quotient is not None and all(self.knows(a) for a, _ in atom.quotient[0].terms)
+        )
 
     @staticmethod
     def lanes_of(value: Value) -> int:
@@ -147,11 +158,14 @@ class LoopNest:
     def varies(self, index: Affine) -> bool:
         """Whether an index differs between the lanes of the vectorised loop."""
         vector = self.vector
-        return any((vector is not None and a is vector[0]) or self.lanes_of(self.atom(a)[0]) > 1
-                   for a, _ in index.terms)
+        return any(
+            (vector is not None and a is vector[0]) or self.lanes_of(self.atom(a)[0]) > 1
+            for a, _ in index.terms
+        )
 
     def vector_parts(self, index: Affine) -> tuple[int, list[tuple[Value, int, int]], Affine]:
-        """(coefficient of the vectorised variable, [(lane values, their depth, coefficient)], the rest: lane 0)."""
+        """(coefficient of the vectorised variable, [(lane values, their depth, coefficient)], the rest: lane
+        0)."""
         vector = self.vector
         stride = index.coefficient(vector[0]) if vector else 0
         others, kept = [], []
@@ -164,7 +178,8 @@ class LoopNest:
         return stride, others, Affine(index.constant, tuple(kept), index.low, index.high)
 
     def scalar(self, index: Affine) -> tuple[Value, int]:
-        """(value, depth) of an index, lane 0 of the vectorised variable; partial sums stand as far out as they can."""
+        """(value, depth) of an index, lane 0 of the vectorised variable; partial sums stand as far out as
+        they can."""
         value, depth = self._sum(index)
         if index.constant == 0 and value is not None:
             return value, depth
@@ -192,7 +207,9 @@ class LoopNest:
                 if found is None:
                     with self.at(depth) as f:
                         term = f.mul(self.atom(a)[0], c)
-                        found = self.keep(("sum", done), depth, i64(term if total is None else f.add(total, term)))
+                        found = self.keep(
+                            ("sum", done), depth, i64(term if total is None else f.add(total, term))
+                        )
                 total = found
         return total, depth
 
@@ -220,8 +237,9 @@ class LoopNest:
         return self.keep(key, depth, (total, depth))
 
     def pointer(self, base: Value, type_: str, index: Affine) -> tuple[Value, int]:
-        """(address, depth) of element `index` of `type_` after `base`: the address is advanced in each loop by what
-        depends on that loop alone, and the constant comes last, so that it goes into the instruction."""
+        """(address, depth) of element `index` of `type_` after `base`: the address is advanced in each loop
+        by what depends on that loop alone, and the constant comes last, so that it goes into the
+        instruction."""
         groups: dict[int, list[tuple[Atom, int]]] = {}
         for a, c in index.terms:
             groups.setdefault(self.atom(a)[1], []).append((a, c))
@@ -239,10 +257,10 @@ class LoopNest:
                     found = self.keep(key, depth, f.offset(pointer, total, type_))
             pointer = found
         if index.constant:
-            key = ("pointer", base.text, type_, done, index.constant)
-            found = self.recall(key)
+            moved = ("pointer", base.text, type_, done, index.constant)
+            found = self.recall(moved)
             if found is None:
                 with self.at(depth) as f:
-                    found = self.keep(key, depth, f.offset(pointer, index.constant, type_))
+                    found = self.keep(moved, depth, f.offset(pointer, index.constant, type_))
             pointer = found
         return pointer, depth

@@ -1,13 +1,15 @@
-"""Reductions, evaluated at an index of their result: loops over what is reduced, with accumulators in registers.
+"""Reductions, evaluated at an index of their result: loops over what is reduced, with accumulators in
+registers.
 
-Where the result's index varies between the lanes of a vectorised loop, the accumulators are vectors and the loops here
-scalar (columns). Elsewhere the loop here is the vectorised one: several vector accumulators, combined at the end (rows);
-sums made this way have smaller errors than sequential ones.
+Where the result's index varies between the lanes of a vectorised loop, the accumulators are vectors and the
+loops here scalar (columns). Elsewhere the loop here is the vectorised one: several vector accumulators,
+combined at the end (rows); sums made this way have smaller errors than sequential ones.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -35,22 +37,27 @@ def reduced_dims(instruction: Instruction) -> tuple[int, ...]:
     return tuple(instruction.operands[0].shape.dims[axis] for axis in op.dimensions)
 
 
-def operand_index(instruction: Instruction, index: Index, inner: Sequence[Affine],
-                  division: Division) -> tuple[Index, list[Affine]]:
-    """(index of the operands, affines that must be negative for it to be inside) for a result's index and the position
-    `inner` among what is reduced."""
+def operand_index(
+    instruction: Instruction, index: Index, inner: Sequence[Affine], division: Division
+) -> tuple[Index, list[Affine]]:
+    """(index of the operands, affines that must be negative for it to be inside) for a result's index and the
+    position `inner` among what is reduced."""
     op = instruction.op
     if isinstance(op, Reduce):
         outer, rest = iter(index), dict(zip(op.dimensions, inner, strict=True))
         rank = instruction.operands[0].shape.rank
         return tuple(rest[axis] if axis in rest else next(outer) for axis in range(rank)), []
     assert isinstance(op, ReduceWindow)
-    window, at, bounds = op.window, [], []
+    window = op.window
+    at: list[Affine] = []
+    bounds: list[Affine] = []
     for axis, (i, k) in enumerate(zip(index, inner, strict=True)):
         extent, step = instruction.operands[0].shape.dims[axis], window.base_dilation[axis]
         if window.reversal[axis]:
             k = Affine.number(window.size[axis] - 1) - k
-        position = i * window.stride[axis] + k * window.window_dilation[axis] - Affine.number(window.pad_low[axis])
+        position = (
+            i * window.stride[axis] + k * window.window_dilation[axis] - Affine.number(window.pad_low[axis])
+        )
         outside = [Affine.number(-1) - position, position - Affine.number((extent - 1) * step + 1)]
         if step > 1:
             outside.append(division.remainder(position, step) - Affine.number(1))
@@ -62,8 +69,8 @@ def operand_index(instruction: Instruction, index: Index, inner: Sequence[Affine
 
 @dataclasses.dataclass(frozen=True)
 class Reducer:
-    """How elements are combined: a known kind, or a computation. `types` are those of the accumulators: narrow floats
-    are summed in f32."""
+    """How elements are combined: a known kind, or a computation. `types` are those of the accumulators:
+    narrow floats are summed in f32."""
 
     kind: str | None
     computation: Computation
@@ -118,13 +125,12 @@ class Reducer:
         return constant_element(t, low_value if low else high_value, lanes)
 
 
-def reduce_at(elements: Elements, instruction: Instruction, index: Index, condition: Condition | bool) -> list[Item]:
-    """The results of a reduction at one index of its result."""
-    return reduce_together(elements, [instruction], [index], condition)[0][0]
-
-
-def reduce_together(elements: Elements, instructions: Sequence[Instruction], indices: Sequence[Index],
-                    condition: Condition | bool = True) -> list[list[list[Item]]]:
+def reduce_together(
+    elements: Elements,
+    instructions: Sequence[Instruction],
+    indices: Sequence[Index],
+    condition: Condition | bool = True,
+) -> list[list[list[Item]]]:
     """Results [instruction][index][result] of reductions over the same extents, in one pass of the loops."""
     nest = elements.nest
     reducers = [Reducer.of(i) for i in instructions]
@@ -132,14 +138,19 @@ def reduce_together(elements: Elements, instructions: Sequence[Instruction], ind
     depth = max([0, *(nest.atom(a)[1] for index in indices for x in index for a, _ in x.terms)])
     if isinstance(condition, Condition):
         depth = max(depth, condition.depth)
-    start = [[[elements.widen(elements.value(i.operands[len(r.types) + k], ()), 1) for k in range(len(r.types))]
-              for _ in indices] for i, r in zip(instructions, reducers)]
+    start = [
+        [
+            [elements.widen(elements.value(i.operands[len(r.types) + k], ()), 1) for k in range(len(r.types))]
+            for _ in indices
+        ]
+        for i, r in zip(instructions, reducers)
+    ]
     start = [[_to_accumulator(elements, r, items) for items in per] for r, per in zip(reducers, start)]
     if math.prod(dims) == 0:
         found = start
     else:
         job = _Job(elements, instructions, reducers, list(indices), condition, depth, dims)
-        is_row = all(s.vector is None for s in nest.chain[:depth + 1]) and all(r.kind for r in reducers)
+        is_row = all(s.vector is None for s in nest.chain[: depth + 1]) and all(r.kind for r in reducers)
         job.is_row = is_row and not job.is_short and condition is True and len(indices) == 1
         stored, elements.row_stored = elements.row_stored, set()
         found = job.rows(start) if is_row and not job.is_short else job.columns(start)
@@ -167,8 +178,16 @@ def _converted(elements: Elements, item: Item, source: ElementType, target: Elem
 class _Job:
     """One pass over what is reduced."""
 
-    def __init__(self, elements: Elements, instructions: Sequence[Instruction], reducers: list[Reducer],
-                 indices: list[Index], condition: Condition | bool, depth: int, dims: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        elements: Elements,
+        instructions: Sequence[Instruction],
+        reducers: list[Reducer],
+        indices: list[Index],
+        condition: Condition | bool,
+        depth: int,
+        dims: tuple[int, ...],
+    ) -> None:
         self.elements, self.nest = elements, elements.nest
         self.instructions, self.reducers, self.indices = instructions, reducers, indices
         self.condition, self.depth = condition, depth
@@ -181,11 +200,12 @@ class _Job:
         for instruction in self.instructions:
             at, bounds = operand_index(instruction, self.indices[0], inner, probe.division)
             probe.conditions.extend(bounds)
-            for array in instruction.operands[:len(instruction.operands) // 2]:
+            for array in instruction.operands[: len(instruction.operands) // 2]:
                 probe.visit(array, at)
 
     def combine(self, accumulators: list[list[list[Item]]], inner: Index) -> list[list[list[Item]]]:
-        """All accumulators [instruction][index][result] with the elements at one position among what is reduced."""
+        """All accumulators [instruction][index][result] with the elements at one position among what is
+        reduced."""
         result = []
         for instruction, reducer, per in zip(self.instructions, self.reducers, accumulators):
             count = len(reducer.types)
@@ -213,7 +233,7 @@ class _Job:
             for position in np.ndindex(*self.dims):
                 start = self.combine(start, tuple(Affine.number(k) for k in position))
             return start
-        vector = next((s for s in reversed(self.nest.chain[:self.depth + 1]) if s.vector is not None), None)
+        vector = next((s for s in reversed(self.nest.chain[: self.depth + 1]) if s.vector is not None), None)
         lanes = 1
         if vector is not None and any(self.nest.varies(x) for index in self.indices for x in index):
             lanes = vector.lanes
@@ -229,8 +249,15 @@ class _Job:
                 found = self.combine(shaped, inner)
                 wide = [self.elements.widen(i, lanes) for per in found for row in per for i in row]
                 return _flatten(wide)
-            return self.nest.loop(self.depth + k, 0, self.loops.extents[k], 1, atoms[k],
-                                  lambda _, c: level(k + 1, (*variables, Affine.of(atoms[k])), c), carried)
+            return self.nest.loop(
+                self.depth + k,
+                0,
+                self.loops.extents[k],
+                1,
+                atoms[k],
+                lambda _, c: level(k + 1, (*variables, Affine.of(atoms[k])), c),
+                carried,
+            )
 
         return self._shaped(_unflatten(level(0, (), flat), items, self.depth))
 
@@ -271,20 +298,33 @@ class _Job:
         results = []
         with self.nest.at(self.depth) as f:
             for n, reducer in enumerate(self.reducers):
-                total = _tree(f, reducer, found[n * unroll:(n + 1) * unroll])
+                total = _tree(f, reducer, found[n * unroll : (n + 1) * unroll])
                 total = horizontal(f, reducer, total, lanes)
                 if tail:
                     total = reducer.step(f, total, found[len(wide) + n])
                 results.append(total)
-        return [[reducer.combine(self.elements, per[0], [Item(total, self.depth)])]
-                for reducer, per, total in zip(self.reducers, start, results)]
+        return [
+            [reducer.combine(self.elements, per[0], [Item(total, self.depth)])]
+            for reducer, per, total in zip(self.reducers, start, results)
+        ]
 
-    def _row(self, depth: int, loop: int, variables: list[Affine], count: int, lanes: int, unroll: int,
-             carried: list[Value], like: list[Element]) -> list[Value]:
+    def _row(
+        self,
+        depth: int,
+        loop: int,
+        variables: list[Affine],
+        count: int,
+        lanes: int,
+        unroll: int,
+        carried: list[Value],
+        like: list[Element],
+    ) -> list[Value]:
         """The innermost loop: in steps of unroll * lanes, of lanes, and of one."""
         members, nest = len(self.reducers), self.nest
 
-        def stepped(width: int, offsets: range, atom: Atom, slots: Sequence[int], values: list[Value]) -> list[Value]:
+        def stepped(
+            width: int, offsets: range, atom: Atom, slots: Sequence[int], _: Value, values: list[Value]
+        ) -> list[Value]:
             current = _rebuild(values, like)
             at = nest.depth
             for u in offsets:
@@ -299,14 +339,17 @@ class _Job:
         vector_slots = [n * unroll for n in range(members)]
         scalar_slots = [members * unroll + n for n in range(members)]
         done = 0
-        for width, many, slots in ((lanes, unroll, vector_slots), (lanes, 1, vector_slots), (1, 1, scalar_slots)):
+        for width, many, slots in (
+            (lanes, unroll, vector_slots),
+            (lanes, 1, vector_slots),
+            (1, 1, scalar_slots),
+        ):
             end = done + (count - done) // (width * many) * width * many
             if end == done:
                 continue
             atom = Atom("v", done, max(end - 1, done + 1))
-            carried = nest.loop(depth, done, end, width * many, atom,
-                                lambda _, c, w=width, m=many, a=atom, s=slots: stepped(w, range(m), a, s, c),
-                                carried, width)
+            body = functools.partial(stepped, width, range(many), atom, slots)
+            carried = nest.loop(depth, done, end, width * many, atom, body, carried, width)
             done = end
         return carried
 
@@ -314,8 +357,14 @@ class _Job:
         """The loops' order: last the one along which most loads are contiguous."""
         probe = Probe()
         self._walk(probe, self.loops.index([Affine.of(a) for a in atoms], probe.division))
-        score = [(sum(x.address.coefficient(a) in (0, 1) for x in probe.loads)
-                  - sum(x.address.coefficient(a) not in (0, 1) for x in probe.loads), k) for k, a in enumerate(atoms)]
+        score = [
+            (
+                sum(x.address.coefficient(a) in (0, 1) for x in probe.loads)
+                - sum(x.address.coefficient(a) not in (0, 1) for x in probe.loads),
+                k,
+            )
+            for k, a in enumerate(atoms)
+        ]
         last = max(score)[1]
         return [*(k for k in range(len(atoms)) if k != last), last], probe
 
@@ -338,8 +387,10 @@ def horizontal(f: Function, reducer: Reducer, element: Element, lanes: int) -> E
             listed = ", ".join(f"i32 {first + k}" for k in range(half))
             if half == 1:
                 return f.extract(value, first)
-            return f.op(vector_type(kind, half),
-                        f"shufflevector {value}, {value.type} poison, <{half} x i32> <{listed}>")
+            return f.op(
+                vector_type(kind, half),
+                f"shufflevector {value}, {value.type} poison, <{half} x i32> <{listed}>",
+            )
 
         low = map_parts(lambda v: part(v, 0), element)
         high = map_parts(lambda v, h=half: part(v, h), element)
@@ -368,5 +419,4 @@ def _unflatten(values: Sequence[Value], like: Sequence[Item], depth: int) -> lis
     return [Item(e, depth) for e in _rebuild(values, [i.element for i in like])]
 
 
-__all__ = ["Reducer", "horizontal", "operand_index", "reduce_at", "reduce_together", "reduced_dims", "row_lanes",
-           "splat"]
+__all__ = ["Reducer", "horizontal", "operand_index", "reduce_together", "reduced_dims", "row_lanes", "splat"]

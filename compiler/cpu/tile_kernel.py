@@ -1,5 +1,5 @@
-"""Kernels in which an operand is read across: blocks of rows are evaluated together, and the operand's tiles turned in
-registers, so that both sides walk memory along their lines."""
+"""Kernels in which an operand is read across: blocks of rows are evaluated together, and the operand's tiles
+turned in registers, so that both sides walk memory along their lines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import math
 
 from .affine import Affine, Atom
 from .fusion_kernel import PARALLEL_NS, FusionKernel
-from .llvm_text import Value
+from .llvm_text import Value, i64
 
 _LINE_BYTES = 64
 
 
 def transposed_loop(kernel: FusionKernel) -> int | None:
-    """The loop along which an operand is contiguous that the innermost loop walks across; None: no such operand."""
+    """The loop along which an operand is contiguous that the innermost loop walks across; None: no such
+    operand."""
     if not kernel.vectorised or kernel.probe.reductions or len(kernel.loops.extents) < 2:
         return None
     *outer, v = kernel.probe_atoms
@@ -22,14 +23,17 @@ def transposed_loop(kernel: FusionKernel) -> int | None:
             continue
         for k, u in enumerate(outer):
             lanes = min(kernel.lanes, 8)
-            if load.address.coefficient(u) == 1 and min(kernel.loops.extents[k], kernel.loops.extents[-1]) >= lanes:
+            if (
+                load.address.coefficient(u) == 1
+                and min(kernel.loops.extents[k], kernel.loops.extents[-1]) >= lanes
+            ):
                 return k
     return None
 
 
 class TileKernel(FusionKernel):
-    """A fused computation in blocks of rows along loop `across`. The last block overlaps the one before it where the
-    extent does not divide evenly."""
+    """A fused computation in blocks of rows along loop `across`. The last block overlaps the one before it
+    where the extent does not divide evenly."""
 
     def __init__(self, kernel: FusionKernel, across: int) -> None:
         super().__init__(kernel.module, kernel.target, kernel.computation, kernel.roots)
@@ -39,8 +43,12 @@ class TileKernel(FusionKernel):
         item = max(x.source.shape.element_type.item_bytes for x in self.probe.loads)
         rows = max(self.lanes, _LINE_BYTES // item)
         self.rows = rows if self.loops.extents[across] >= rows else self.lanes
+        self.columns = rows if self.loops.extents[-1] >= rows else self.lanes
         self.order = [k for k in range(len(self.loops.extents) - 1) if k != across]
-        self.trips = [*(self.loops.extents[k] for k in self.order), math.ceil(self.loops.extents[across] / self.rows)]
+        self.trips = [
+            *(self.loops.extents[k] for k in self.order),
+            math.ceil(self.loops.extents[across] / self.rows),
+        ]
 
     def divide(self, nanoseconds: float) -> None:
         """Tasks are all combinations of the outer loops and blocks of rows."""
@@ -49,7 +57,7 @@ class TileKernel(FusionKernel):
 
     def in_place(self) -> frozenset[tuple[int, int]]:
         """None where elements are computed twice."""
-        even = self.loops.extents[self.across] % self.rows == 0 and self.loops.extents[-1] % self.lanes == 0
+        even = self.loops.extents[self.across] % self.rows == 0 and self.loops.extents[-1] % self.columns == 0
         return super().in_place() if even else frozenset()
 
     def task(self, task: Affine) -> None:
@@ -69,8 +77,14 @@ class TileKernel(FusionKernel):
             self._block(digits)
             return
         atom = Atom("t", 0, self.trips[len(digits)] - 1)
-        self.nest.loop(self.nest.depth, 0, self.trips[len(digits)], 1, atom,
-                       lambda *_: self._outer([*digits, Affine.of(atom)]))
+        self.nest.loop(
+            self.nest.depth,
+            0,
+            self.trips[len(digits)],
+            1,
+            atom,
+            lambda *_: self._outer([*digits, Affine.of(atom)]),
+        )
 
     def _block(self, digits: list[Affine]) -> None:
         nest, extents = self.nest, self.loops.extents
@@ -78,7 +92,7 @@ class TileKernel(FusionKernel):
         row = Atom("row", 0, max(most, 1))
         start, depth = nest.scalar(digits[-1] * self.rows)
         with nest.at(depth) as f:
-            nest.bind(row, f.op("i64", f"add i64 {f.minimum(start, most).text}, 0"), depth)
+            nest.bind(row, f.op("i64", f"add i64 {i64(f.minimum(start, most)).text}, 0"), depth)
         column = Atom("column", 0, extents[-1] - 1)
         variables = [Affine.number(0)] * len(extents)
         for k, digit in zip(self.order, digits):
@@ -87,17 +101,17 @@ class TileKernel(FusionKernel):
 
         def body(position: Value, _: list[Value]) -> None:
             scope = nest.chain[-1]
-            if extents[-1] % self.lanes:
+            if extents[-1] % self.columns:
                 with nest.at(nest.depth) as f:
-                    position = f.minimum(position, extents[-1] - self.lanes)  # type: ignore[assignment]
+                    position = i64(f.minimum(position, extents[-1] - self.columns))
             scope.atoms[column], scope.vector, scope.lanes = position, column, self.lanes
             for k in range(self.rows):
                 self.elements.tile = (row, self.lanes, k)
                 variables[self.across] = Affine.of(row) + Affine.number(k)
-                self.store(list(variables), self.lanes, [0])
+                self.store(list(variables), self.lanes, range(0, self.columns, self.lanes))
             self.elements.tile = None
 
-        nest.loop(nest.depth, 0, extents[-1], self.lanes, None, body)
+        nest.loop(nest.depth, 0, extents[-1], self.columns, None, body)
 
 
 __all__ = ["TileKernel", "transposed_loop"]

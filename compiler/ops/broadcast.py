@@ -50,7 +50,7 @@ class Broadcast(Op):
 
     def reference(self, operand: np.ndarray) -> np.ndarray:
         """Axes put in the result's order, then NumPy's broadcasting."""
-        order = np.argsort(self.dimensions) if self.dimensions else []
+        order = sorted(range(operand.ndim), key=lambda axis: self.dimensions[axis])
         dims = [1] * len(self.result_dims)
         for size, axis in zip(operand.shape, self.dimensions):
             dims[axis] = size

@@ -120,7 +120,7 @@ class Convolution(Op):
         base, kernel = left.transpose(self.dims.input), right.transpose(self.dims.kernel)
         spatial, window = base.shape[2:], self.window
         positions = window.output(spatial)
-        kernel = np.flip(kernel, [a + 2 for a, reverse in enumerate(window.reversal) if reverse])
+        kernel = np.flip(kernel, tuple(a + 2 for a, back in enumerate(window.reversal) if back))
         batch, groups = base.shape[0] // self.batch_groups, self.feature_groups
         per_group = kernel.shape[0] // (groups * self.batch_groups)
         whole = Window.of((1, 1, *window.size), (1, 1, *window.stride), (0, 0, *window.pad_low),

@@ -64,7 +64,8 @@ def _imaginary(a: np.ndarray) -> np.ndarray:
 
 def _complex(real: np.ndarray, imaginary: np.ndarray) -> np.ndarray:
     # Not real + 1j * imaginary: that makes NaN of an infinite imaginary part.
-    result = np.empty(real.shape, np.complex64 if real.dtype == np.float32 else np.complex128)
+    dtype = np.complex64 if real.dtype == np.float32 else np.complex128
+    result = np.empty(np.broadcast_shapes(real.shape, imaginary.shape), dtype)
     result.real, result.imag = real, imaginary
     return result
 
@@ -73,9 +74,12 @@ def _is_finite(a: np.ndarray) -> np.ndarray:
     return np.isfinite(a)
 
 
+def _select(chooser: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(chooser, a, b)
+
+
 def _clamp(low: np.ndarray, a: np.ndarray, high: np.ndarray) -> np.ndarray:
-    bounded = numeric.apply(np.minimum, numeric.apply(np.maximum, low, a), high)
-    return np.broadcast_to(bounded, a.shape)
+    return numeric.apply(np.minimum, numeric.apply(np.maximum, low, a), high)
 
 
 ROWS: dict[str, Row] = {
@@ -129,7 +133,7 @@ ROWS: dict[str, Row] = {
                                "a >> b with zeros; 0 where b, unsigned, is the width or more"),
     "atan2": Row(2, FLOATS, _in_wide(np.arctan2), "angle of the point (x = b, y = a), -pi to pi"),
     "complex": Row(2, _PARTS, _complex, "the complex number a + bi", "complex"),
-    "select": Row(3, ARRAYS, lambda p, a, b: np.where(p, a, b), "b where a (pred) holds, else c"),
+    "select": Row(3, ARRAYS, _select, "b where a (pred) holds, else c"),
     "clamp": Row(3, _REAL_NUMBERS, _clamp, "min(max(low, x), high) of (low, x, high)"),
 }
 

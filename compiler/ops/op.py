@@ -8,8 +8,9 @@ spelled.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from ..shape import Shape
 
 if TYPE_CHECKING:
     from ..ir import Computation
+
+T = TypeVar("T")
 
 OPS: dict[str, type[Op]] = {}
 """Every op class by opcode (elementwise opcodes that are rows of one class map to that class)."""
@@ -111,25 +114,38 @@ class Op:
 
     def called(self) -> Iterator[Computation]:
         """Computations among the attributes."""
-        for field in dataclasses.fields(self):
-            kind, value = field.metadata.get("kind"), getattr(self, field.name)
-            if kind == "computation" and value is not None:
-                yield value
-            elif kind == "computations":
+        for name, is_list in _calling_fields(type(self)):
+            value = getattr(self, name)
+            if is_list:
                 yield from value
+            elif value is not None:
+                yield value
 
     def with_called(self, mapping: Mapping[Computation, Computation]) -> Op:
         """The op with its computations replaced through the mapping; itself where nothing changes."""
         changes: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.metadata.get("kind") == "computation" and value is not None:
-                changes[field.name] = mapping.get(value, value)
-            elif field.metadata.get("kind") == "computations":
-                changes[field.name] = tuple(mapping.get(v, v) for v in value)
+        for name, is_list in _calling_fields(type(self)):
+            value = getattr(self, name)
+            if is_list:
+                changes[name] = tuple(mapping.get(v, v) for v in value)
+            elif value is not None:
+                changes[name] = mapping.get(value, value)
         if all(v == getattr(self, k) for k, v in changes.items()):
             return self
         return dataclasses.replace(self, **changes)
+
+
+def per_class(function: Callable[[type[Op]], T]) -> Callable[[type[Op]], T]:
+    """Remembers the value of a function of an op class for each class."""
+    return functools.cache(function)  # type: ignore[return-value]  # a class is hashable; its type says less
+
+
+@per_class
+def _calling_fields(cls: type[Op]) -> tuple[tuple[str, bool], ...]:
+    """Name of each field that holds a computation, and whether it holds several."""
+    kinds = [(f.name, f.metadata.get("kind")) for f in dataclasses.fields(cls)]
+    return tuple((name, kind == "computations") for name, kind in kinds
+                 if kind in ("computation", "computations"))
 
 
 def require(condition: bool, message: str, label: str) -> None:
@@ -148,7 +164,8 @@ def require_arrays(opcode: str, operands: Sequence[Shape], count: int, label: st
     """
     require(len(operands) == count, f"{opcode}: {len(operands)} operands given, {count} wanted", label)
     for number, operand in enumerate(operands):
-        require(operand.is_array, f"{opcode}: operand {number} is {operand}, an array is wanted", label)
+        if not operand.is_array:  # the message is only made when it is needed: every op comes here
+            require(False, f"{opcode}: operand {number} is {operand}, an array is wanted", label)
 
 
 def require_axes(opcode: str, what: str, axes: Sequence[int], rank: int, label: str) -> None:

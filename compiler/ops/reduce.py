@@ -77,8 +77,9 @@ def reduce_simply(kind: str, array: np.ndarray, init: np.ndarray, dimensions: Se
         if array.size == 0:
             dims = [d for axis, d in enumerate(array.shape) if axis not in dimensions]
             return np.broadcast_to(init, dims)
-        keywords = {"dtype": holder} if kind in ("add", "multiply") and element.bits > 1 else {}
-        return narrow(function(start, function.reduce(values, axis=tuple(dimensions), **keywords)), dtype)
+        # Given a type, NumPy sums narrow integers in it, not in a wider one.
+        reduced = function.reduce(values, axis=tuple(dimensions), dtype=values.dtype)
+        return narrow(function(start, reduced), dtype)
 
 
 def together(value: Any) -> tuple[np.ndarray, ...]:

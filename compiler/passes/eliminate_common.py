@@ -1,8 +1,8 @@
 """Equal instructions, and equal computations, kept once.
 
-    b = f32[4] exponential(a)                              b = f32[4] exponential(a)
-    c = f32[4] exponential(a)                     =>       d = f32[4] add(b, b)
-    d = f32[4] add(b, c)
+b = f32[4] exponential(a)                              b = f32[4] exponential(a)
+c = f32[4] exponential(a)                     =>       d = f32[4] add(b, b)
+d = f32[4] add(b, c)
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def _share_instructions(computation: Computation) -> Computation:
 
 
 def fingerprint(computation: Computation) -> Hashable:
-    """Equal for computations that have the same instructions, names and metadata aside, and call the same ones."""
+    """Equal for computations that have the same instructions, names and metadata aside, and call the same
+    ones."""
     number = {instruction: n for n, instruction in enumerate(computation.instructions)}
-    return number[computation.root], tuple((i.op, i.shape, tuple(number[o] for o in i.operands))
-                                           for i in computation.instructions)
+    return number[computation.root], tuple(
+        (i.op, i.shape, tuple(number[o] for o in i.operands)) for i in computation.instructions
+    )

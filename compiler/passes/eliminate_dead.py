@@ -38,16 +38,24 @@ def _shrink_loops(computation: Computation) -> Computation:
             new = _smaller_loop(new, kept[old])
             place[new] = kept[old]
         elif isinstance(old.op, GetTupleElement) and new.operands[0] in place:
-            new = make(GetTupleElement(place[new.operands[0]].index(old.op.index)), new.operands[0], name=old.name,
-                       metadata=old.metadata)
+            new = make(
+                GetTupleElement(place[new.operands[0]].index(old.op.index)),
+                new.operands[0],
+                name=old.name,
+                metadata=old.metadata,
+            )
         done[old] = new
-    return Computation(computation.name, done[computation.root], [done[p] for p in computation.parameters],
-                       [done[i] for i in computation.instructions if i.op.has_side_effect])
+    return Computation(
+        computation.name,
+        done[computation.root],
+        [done[p] for p in computation.parameters],
+        [done[i] for i in computation.instructions if i.op.has_side_effect],
+    )
 
 
 def _live_elements(loop: Instruction, users: Iterable[Instruction]) -> list[int] | None:
-    """The elements of the loop's tuple that its users, its condition, or other live elements need; None where the
-    tuple is used as a whole."""
+    """The elements of the loop's tuple that its users, its condition, or other live elements need; None
+    where the tuple is used as a whole."""
     op = loop.op
     assert isinstance(op, While)
     body, condition = op.body, op.condition
@@ -56,15 +64,23 @@ def _live_elements(loop: Instruction, users: Iterable[Instruction]) -> list[int]
     outside = _elements(users)
     inside = _elements(condition.users[condition.parameters[0]])
     carried = _elements(body.users[body.parameters[0]])
-    if outside is None or inside is None or carried is None or any(i.op.has_side_effect for i in body.instructions):
+    if (
+        outside is None
+        or inside is None
+        or carried is None
+        or any(i.op.has_side_effect for i in body.instructions)
+    ):
         return None
     live: set[int] = set()
     new = outside | inside
     while new:
         live |= new
         needed = topological(body.root.operands[i] for i in new)
-        new = {i.op.index for i in needed
-               if isinstance(i.op, GetTupleElement) and i.operands[0] is body.parameters[0]} - live
+        new = {
+            i.op.index
+            for i in needed
+            if isinstance(i.op, GetTupleElement) and i.operands[0] is body.parameters[0]
+        } - live
     return sorted(live)
 
 
@@ -81,18 +97,23 @@ def _smaller_loop(loop: Instruction, live: list[int]) -> Instruction:
     op = loop.op
     assert isinstance(op, While)
     init = loop.operands[0]
-    values = [init.operands[i] if isinstance(init.op, Tuple) else make(GetTupleElement(i), init) for i in live]
+    values = [
+        init.operands[i] if isinstance(init.op, Tuple) else make(GetTupleElement(i), init) for i in live
+    ]
     shape = Shape.tuple(v.shape for v in values)
     parameter = make(Parameter(0, shape), name=op.body.parameters[0].name)
     condition, body = (_with_parameter(c, parameter, live) for c in (op.condition, op.body))
     root = make(Tuple(), *(body[op.body.root.operands[i]] for i in live), name=op.body.root.name)
-    smaller = While(Computation(op.condition.name, condition[op.condition.root], [parameter]),
-                    Computation(op.body.name, root, [parameter]))
+    smaller = While(
+        Computation(op.condition.name, condition[op.condition.root], [parameter]),
+        Computation(op.body.name, root, [parameter]),
+    )
     return make(smaller, make(Tuple(), *values, name=init.name), name=loop.name, metadata=loop.metadata)
 
 
-def _with_parameter(computation: Computation, parameter: Instruction,
-                    live: list[int]) -> Mapping[Instruction, Instruction]:
+def _with_parameter(
+    computation: Computation, parameter: Instruction, live: list[int]
+) -> Mapping[Instruction, Instruction]:
     """What each instruction becomes when the parameter has only the live elements; dead ones are left out."""
     done: dict[Instruction, Instruction] = {computation.parameters[0]: parameter}
     for old in computation.instructions:
@@ -100,8 +121,9 @@ def _with_parameter(computation: Computation, parameter: Instruction,
             continue
         if isinstance(old.op, GetTupleElement) and old.operands[0] is computation.parameters[0]:
             if old.op.index in live:
-                done[old] = make(GetTupleElement(live.index(old.op.index)), parameter, name=old.name,
-                                 metadata=old.metadata)
+                done[old] = make(
+                    GetTupleElement(live.index(old.op.index)), parameter, name=old.name, metadata=old.metadata
+                )
         elif not isinstance(old.op, Parameter):
             done[old] = old.with_operands(done[o] for o in old.operands)
     return done

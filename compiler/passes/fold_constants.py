@@ -3,7 +3,8 @@
     a = s32[2] constant({1, 2})                            c = s32[2] constant({2, 4})
     c = s32[2] add(a, a)                          =>
 
-Nothing grows: broadcasts and iotas stay, and a value larger than its operands is folded only when it is small.
+Nothing grows: broadcasts and iotas stay, and a value larger than its operands is folded only when it is
+small.
 """
 
 from __future__ import annotations
@@ -16,11 +17,23 @@ import numpy as np
 from ..evaluator import apply_computation
 from ..ir import Instruction, Module
 from ..literal import Literal
-from ..ops import Broadcast, Constant, Convolution, Dot, Iota, ReduceWindow, Scatter, SelectAndScatter, Sort, While
+from ..ops import (
+    Broadcast,
+    Constant,
+    Convolution,
+    Dot,
+    Iota,
+    ReduceWindow,
+    Scatter,
+    SelectAndScatter,
+    Sort,
+    While,
+)
 from ..options import Options
 
 MOST_BYTES = 1 << 20
-"""Largest operands and value that are folded: beyond, the evaluator is slower than running the instruction."""
+"""Largest operands and value that are folded: beyond, the evaluator is slower than running the
+instruction."""
 MOST_BYTES_OF_LOOPS = 1 << 12
 """The same for ops that do more than touch each element once."""
 SMALL_BYTES = 256
@@ -36,15 +49,24 @@ def fold_constants(module: Module, options: Options) -> Module:
 
 def _fold(instruction: Instruction) -> Instruction | None:
     op = instruction.op
-    if not instruction.operands or isinstance(op, (Broadcast, Iota, While)) or op.has_side_effect \
-            or not instruction.shape.is_array or not all(isinstance(o.op, Constant) for o in instruction.operands):
+    if (
+        not instruction.operands
+        or isinstance(op, (Broadcast, Iota, While))
+        or op.has_side_effect
+        or not instruction.shape.is_array
+        or not all(isinstance(o.op, Constant) for o in instruction.operands)
+    ):
         return None
     given, made = sum(o.shape.bytes for o in instruction.operands), instruction.shape.bytes
-    most = MOST_BYTES_OF_LOOPS if isinstance(op, _LOOPS) or next(op.called(), None) is not None else MOST_BYTES
+    most = (
+        MOST_BYTES_OF_LOOPS if isinstance(op, _LOOPS) or next(op.called(), None) is not None else MOST_BYTES
+    )
     if max(given, made) > most or made > max(given, SMALL_BYTES):
         return None
     value = evaluate_op(instruction)
-    return dataclasses.replace(instruction, op=Constant(Literal(value, instruction.shape.element_type)), operands=())
+    return dataclasses.replace(
+        instruction, op=Constant(Literal(value, instruction.shape.element_type)), operands=()
+    )
 
 
 def evaluate_op(instruction: Instruction) -> Any:

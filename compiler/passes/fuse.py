@@ -2,9 +2,10 @@
 
     y = tanh(x + broadcast(b))      becomes      y = fusion(x, b), kind=kLoop
 
-Everything that has a value element by element (elementwise ops, index maps, reductions) ends up inside a fusion, alone if
-need be. A value is computed inside its consumers where that costs less than storing and loading it: when it has one
-consumer that reads each element about once, or when it is cheap. `decide` says which, `apply` builds the fusions.
+Everything that has a value element by element (elementwise ops, index maps, reductions) ends up inside a
+fusion, alone if need be. A value is computed inside its consumers where that costs less than storing and
+loading it: when it has one consumer that reads each element about once, or when it is cheap. `decide` says
+which, `apply` builds the fusions.
 """
 
 from __future__ import annotations
@@ -18,8 +19,21 @@ from ..ops import Broadcast, Fusion, GetTupleElement, Parameter, Reduce, ReduceW
 from ..options import Options
 from .merge_outputs import merge_outputs
 
-INDEX_MAPS = frozenset({"broadcast", "reshape", "transpose", "reverse", "slice", "pad", "concatenate", "iota",
-                        "dynamic-slice", "gather", "copy"})
+INDEX_MAPS = frozenset(
+    {
+        "broadcast",
+        "reshape",
+        "transpose",
+        "reverse",
+        "slice",
+        "pad",
+        "concatenate",
+        "iota",
+        "dynamic-slice",
+        "gather",
+        "copy",
+    }
+)
 REDUCTIONS = frozenset({"reduce", "reduce-window"})
 CONTRACTIONS = frozenset({"dot", "convolution"})
 _MOST_INSTRUCTIONS = 160
@@ -31,25 +45,40 @@ _MOST_REPEATED = 8  # cheap instructions per fusion that may be evaluated more o
 
 @dataclasses.dataclass
 class Plan:
-    """Which instructions become fusions. `groups` maps each root to what is computed inside with it, roots in the
-    computation's order, members operands first; an instruction may be in several groups."""
+    """Which instructions become fusions. `groups` maps each root to what is computed inside with it, roots in
+    the computation's order, members operands first; an instruction may be in several groups."""
 
     groups: dict[Instruction, list[Instruction]]
-    together: list[list[Instruction]] = dataclasses.field(default_factory=list)  # roots of one fusion, several outputs
+    together: list[list[Instruction]] = dataclasses.field(
+        default_factory=list
+    )  # roots of one fusion, several outputs
 
     def __str__(self) -> str:
-        lines = [f"{root.name or root.opcode}: {', '.join(m.name or m.opcode for m in members)}"
-                 for root, members in self.groups.items()]
+        lines = [
+            f"{root.name or root.opcode}: {', '.join(m.name or m.opcode for m in members)}"
+            for root, members in self.groups.items()
+        ]
         lines += ["together: " + ", ".join(r.name or r.opcode for r in roots) for roots in self.together]
         return "\n".join(lines)
 
 
 def fuse(module: Module, options: Options) -> Module:
-    """Fusions for everything that loops over elements, in the entry and in bodies, conditions and branches."""
-    reducers = {c for computation in module.computations() for i in computation.instructions
-                if i.opcode not in ("while", "conditional", "call", "fusion") for c in i.op.called()}
-    inside = {c for computation in module.computations() for i in computation.instructions
-              if i.opcode == "fusion" for c in i.op.called()}
+    """Fusions for everything that loops over elements, in the entry and in bodies, conditions and
+    branches."""
+    reducers = {
+        c
+        for computation in module.computations()
+        for i in computation.instructions
+        if i.opcode not in ("while", "conditional", "call", "fusion")
+        for c in i.op.called()
+    }
+    inside = {
+        c
+        for computation in module.computations()
+        for i in computation.instructions
+        if i.opcode == "fusion"
+        for c in i.op.called()
+    }
 
     def change(computation: Computation) -> Computation:
         return computation if computation.name in skipped else apply(computation, decide(computation))
@@ -62,8 +91,13 @@ def is_loop_like(instruction: Instruction) -> bool:
     """Has a value element by element."""
     if instruction.opcode == "bitcast-convert":
         return instruction.shape.rank == instruction.operands[0].shape.rank
-    return instruction.op.is_elementwise or instruction.opcode in INDEX_MAPS or instruction.opcode in REDUCTIONS \
-        or instruction.opcode == "map" or _is_part(instruction)
+    return (
+        instruction.op.is_elementwise
+        or instruction.opcode in INDEX_MAPS
+        or instruction.opcode in REDUCTIONS
+        or instruction.opcode == "map"
+        or _is_part(instruction)
+    )
 
 
 def _is_part(instruction: Instruction) -> bool:
@@ -76,6 +110,7 @@ def _is_scalar_constant(instruction: Instruction) -> bool:
 
 
 # -- decide
+
 
 @dataclasses.dataclass
 class _Group:
@@ -118,20 +153,26 @@ def decide(computation: Computation) -> Plan:
                 group.repeated += 1
             where[instruction].append(group)
     order = {i: k for k, i in enumerate(computation.instructions)}
-    plan = Plan({g.root: sorted(g.members, key=order.__getitem__) for g in reversed(groups) if not _moves_nothing(g)})
+    plan = Plan(
+        {g.root: sorted(g.members, key=order.__getitem__) for g in reversed(groups) if not _moves_nothing(g)}
+    )
     plan.together = merge_outputs(computation, plan.groups)
     return plan
 
 
 def _epilogue_chains(computation: Computation) -> set[Instruction]:
-    """Elementwise instructions that can follow a contraction before its result leaves the cache: the contraction
-    stores its result in any case. A chain ends where a value goes several ways that do not meet again soon."""
+    """Elementwise instructions that can follow a contraction before its result leaves the cache: the
+    contraction stores its result in any case. A chain ends where a value goes several ways that do not meet
+    again soon."""
     chains: set[Instruction] = set()
     position = {i: k for k, i in enumerate(computation.instructions)}
     for i in computation.instructions:
         if i.op.is_elementwise and any(
-                (o in chains or o.opcode in CONTRACTIONS) and o.shape.dims == i.shape.dims
-                and _meets_again(o, computation, position) for o in i.operands):
+            (o in chains or o.opcode in CONTRACTIONS)
+            and o.shape.dims == i.shape.dims
+            and _meets_again(o, computation, position)
+            for o in i.operands
+        ):
             chains.add(i)
     return chains
 
@@ -140,19 +181,27 @@ def _meets_again(value: Instruction, computation: Computation, position: dict[In
     """Whether all that is made of a value goes through one elementwise instruction a few steps on."""
     frontier = set(computation.users[value])
     for _ in range(_MEETING_STEPS):
-        if computation.root in frontier or not all(u.op.is_elementwise for u in frontier):
-            return len(frontier) == 1 and next(iter(frontier)).op.is_elementwise
-        if len(frontier) == 1:
-            return True
+        if not all(u.op.is_elementwise for u in frontier):
+            return False
+        if len(frontier) <= 1:
+            return bool(frontier)
         first = min(frontier, key=position.__getitem__)
+        if first is computation.root or not computation.users[first]:
+            return False
         frontier.discard(first)
         frontier.update(computation.users[first])
     return False
 
 
-def _join_epilogue(contraction: Instruction, computation: Computation, users: list[Instruction],
-                   where: dict[Instruction, list[_Group]], chains: set[Instruction]) -> None:
-    """Puts a contraction into the group of its consumers, when they are one chain and it is the chain's first."""
+def _join_epilogue(
+    contraction: Instruction,
+    computation: Computation,
+    users: list[Instruction],
+    where: dict[Instruction, list[_Group]],
+    chains: set[Instruction],
+) -> None:
+    """Puts a contraction into the group of its consumers, when they are one chain and it is the chain's
+    first."""
     homes = {id(g): g for u in users for g in where.get(u, [])}
     if contraction is computation.root or len(homes) != 1 or not all(u in chains for u in users):
         return
@@ -171,8 +220,12 @@ def _elements(instruction: Instruction) -> int:
     return max(1, next(iter(instruction.shape.leaves())).elements)
 
 
-def _homes(instruction: Instruction, computation: Computation, users: list[Instruction],
-           where: dict[Instruction, list[_Group]]) -> dict[int, tuple[_Group, float]] | None:
+def _homes(
+    instruction: Instruction,
+    computation: Computation,
+    users: list[Instruction],
+    where: dict[Instruction, list[_Group]],
+) -> dict[int, tuple[_Group, float]] | None:
     """The groups of the consumers that it is computed in, with how often; None when it is to be stored."""
     if instruction is computation.root or not users or any(u not in where for u in users):
         return None
@@ -188,8 +241,9 @@ def _homes(instruction: Instruction, computation: Computation, users: list[Instr
             return None
         if not _fits(instruction, group, users):
             return None
-    if instruction.opcode == "iota" or (isinstance(instruction.op, Broadcast)
-                                        and instruction.operands[0].shape.elements == 1):
+    if instruction.opcode == "iota" or (
+        isinstance(instruction.op, Broadcast) and instruction.operands[0].shape.elements == 1
+    ):
         return homes
     if len(homes) > 1 and not _is_cheap_to_copy(instruction):
         return None
@@ -210,7 +264,7 @@ def _is_cheap_to_copy(instruction: Instruction) -> bool:
 
 def _reads(user: Instruction, operand: Instruction) -> float:
     """How many elements of the operand are evaluated for one element of the user."""
-    if user.opcode == "reduce" and operand in user.operands[:len(user.operands) // 2]:
+    if user.opcode == "reduce" and operand in user.operands[: len(user.operands) // 2]:
         return _elements(operand) / _elements(user)
     if isinstance(user.op, ReduceWindow):
         return float(math.prod(user.op.window.size))
@@ -220,7 +274,8 @@ def _reads(user: Instruction, operand: Instruction) -> float:
 
 
 def _is_outer(broadcast: Instruction) -> bool:
-    """The operand's axes are the outermost ones of the result: its elements are known before the inner loops."""
+    """The operand's axes are the outermost ones of the result: its elements are known before the inner
+    loops."""
     assert isinstance(broadcast.op, Broadcast)
     dims = broadcast.shape.dims
     mapped = [axis for axis, d in zip(broadcast.op.dimensions, broadcast.operands[0].shape.dims) if d > 1]
@@ -233,7 +288,9 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
     if instruction.opcode in REDUCTIONS or _is_part(instruction):
         shape = next(iter(instruction.shape.leaves()))
         inside = [u for u in users if u in group.members]
-        if not all(u.op.is_elementwise or u.opcode in ("broadcast", "reshape", "copy") or _is_part(u) for u in inside):
+        if not all(
+            u.op.is_elementwise or u.opcode in ("broadcast", "reshape", "copy") or _is_part(u) for u in inside
+        ):
             return False
         source = instruction if instruction.opcode in REDUCTIONS else instruction.operands[0]
         grown = _elements(group.root) > 2 * shape.elements
@@ -249,6 +306,7 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
 
 
 # -- apply
+
 
 def apply(computation: Computation, plan: Plan) -> Computation:
     """The computation with the plan's groups as fusions."""
@@ -266,7 +324,11 @@ def apply(computation: Computation, plan: Plan) -> Computation:
         inside = set(members)
         return [o for m in members for o in m.operands if o not in inside and not _is_scalar_constant(o)]
 
-    wanted = [*computation.parameters, *(i for i in computation.instructions if i.op.has_side_effect), computation.root]
+    wanted = [
+        *computation.parameters,
+        *(i for i in computation.instructions if i.op.has_side_effect),
+        computation.root,
+    ]
     stack = wanted[::-1]
     while stack:
         instruction = stack[-1]
@@ -283,11 +345,14 @@ def apply(computation: Computation, plan: Plan) -> Computation:
         else:
             done[instruction] = instruction.with_operands(done[o] for o in instruction.operands)
     kept = [done[i] for i in computation.instructions if i.op.has_side_effect]
-    return Computation(computation.name, done[computation.root], [done[p] for p in computation.parameters], kept)
+    return Computation(
+        computation.name, done[computation.root], [done[p] for p in computation.parameters], kept
+    )
 
 
-def _fusion(roots: list[Instruction], members: list[Instruction],
-            done: dict[Instruction, Instruction]) -> list[Instruction]:
+def _fusion(
+    roots: list[Instruction], members: list[Instruction], done: dict[Instruction, Instruction]
+) -> list[Instruction]:
     within: dict[Instruction, Instruction] = {}
     operands: list[Instruction] = []
     parameters: list[Instruction] = []
@@ -310,12 +375,15 @@ def _fusion(roots: list[Instruction], members: list[Instruction],
         body = Computation(f"fused_{name}", within[root], parameters)
         return [Instruction(Fusion(kind_of(members), body), tuple(operands), root.shape, name, root.metadata)]
     body = Computation(f"fused_{name}", make(Tuple(), *(within[r] for r in roots)), parameters)
-    fusion = Instruction(Fusion(kind_of(members), body), tuple(operands), body.root.shape, name, root.metadata)
+    fusion = Instruction(
+        Fusion(kind_of(members), body), tuple(operands), body.root.shape, name, root.metadata
+    )
     return [make(GetTupleElement(k), fusion, name=r.name, metadata=r.metadata) for k, r in enumerate(roots)]
 
 
 def kind_of(members: list[Instruction]) -> str:
-    """kOutput: starts with a contraction; kRow: values are read again after a reduction of them; kInput: ends in a reduction; else kLoop."""
+    """kOutput: starts with a contraction; kRow: values are read again after a reduction of them; kInput: ends
+    in a reduction; else kLoop."""
     if any(m.opcode in CONTRACTIONS for m in members):
         return "kOutput"
     reductions = [m for m in members if m.opcode in REDUCTIONS]

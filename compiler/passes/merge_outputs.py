@@ -1,7 +1,7 @@
 """Which fusions become one with several outputs: those that read the same large arrays, or one another's.
 
-Part of the decision of `fuse`. Two groups merge when their outputs have the same dims, they loop in the same way, and
-neither needs the other except directly.
+Part of the decision of `fuse`. Two groups merge when their outputs have the same dims, they loop in the same
+way, and neither needs the other except directly.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..ir import Computation, Instruction
-from ..ops import Broadcast, Reduce
+from ..ops import Reduce
 
+PLAIN = ("loop",)
 _MOST_PARAMETERS = 48
 _MOST_OUTPUTS = 16
-_SMALLEST_SHARED_BYTES = 1 << 12
+_SMALLEST_SHARED_BYTES = 16
+_SMALL = 1 << 12  # elements
 
 
-def merge_outputs(computation: Computation, groups: Mapping[Instruction, Sequence[Instruction]]) -> list[list[Instruction]]:
+def merge_outputs(
+    computation: Computation, groups: Mapping[Instruction, Sequence[Instruction]]
+) -> list[list[Instruction]]:
     """Lists of roots, each in the computation's order, of which one fusion is to be made."""
     return _Merging(computation, groups).run()
 
@@ -70,8 +74,13 @@ class _Merging:
             return False
         if len(a.roots) + len(b.roots) > _MOST_OUTPUTS or len(a.inputs | b.inputs) > _MOST_PARAMETERS:
             return False
-        if loop_kind(a.members) is None or loop_kind(a.members) != loop_kind(b.members):
+        kinds = loop_kind(a.members), loop_kind(b.members)
+        if None in kinds:
             return False
+        if kinds[0] != kinds[1]:
+            direct = any(r in y.inputs for x, y in ((a, b), (b, a)) for r in x.roots)
+            if PLAIN not in kinds or not (direct or first.shape.elements <= _SMALL):
+                return False
         for x, y in ((a, b), (b, a)):
             shared = [r for r in x.roots if r in y.inputs]
             if shared and not all(reads_same_index(r, y.members) for r in shared):
@@ -98,25 +107,30 @@ class _Merging:
 
 
 def loop_kind(members: set[Instruction]) -> tuple[object, ...] | None:
-    """What must be equal for two groups to share loops: nothing for plain loops, the extents for reductions; None for
-    those that merge with no other."""
+    """What must be equal for two groups to share loops: nothing for plain loops, the extents for reductions;
+    None for those that merge with no other."""
     found: set[tuple[object, ...]] = set()
     for m in members:
         if isinstance(m.op, Reduce):
             found.add((m.operands[0].shape.dims, m.op.dimensions))
-        elif m.opcode in ("dot", "convolution", "reduce-window", "concatenate", "transpose", "reverse", "gather"):
+        elif m.opcode in (
+            "dot",
+            "convolution",
+            "reduce-window",
+            "concatenate",
+            "transpose",
+            "reverse",
+            "gather",
+        ):
             return None
     if not found:
-        return ("loop",)
+        return PLAIN
     return found.pop() if len(found) == 1 else None
 
 
 def reads_same_index(value: Instruction, members: set[Instruction]) -> bool:
     """Whether the members need a value only at the index of their own results (or not at all)."""
     reached = {value}
-    for m in sorted(members, key=lambda i: i.name):
-        if isinstance(m.op, Broadcast) and any(o in reached for o in m.operands):
-            return False
     changed = True
     while changed:
         changed = False

@@ -30,11 +30,16 @@ PASSES: tuple[Pass, ...] = (
     fold_constants,
     eliminate_common,
 )
-"""Passes that hold for every platform. A pass may stand more than once; it is left out by its function's name."""
+"""Passes that hold for every platform. A pass may stand more than once; it is left out by its function's
+name."""
 
 ORDER: tuple[tuple[str, str, str], ...] = (
     ("inline_calls", "simplify", "rules do not see through calls"),
-    ("simplify", "fold_constants", "folding needs operands that are constants, not copies or reshapes of them"),
+    (
+        "simplify",
+        "fold_constants",
+        "folding needs operands that are constants, not copies or reshapes of them",
+    ),
     ("simplify", "inline_calls", "a conditional on a constant becomes a call"),
     ("fold_constants", "simplify", "a folded predicate decides selects, conditionals and loops"),
     ("simplify", "eliminate_common", "equal values are often spelled in different ways before"),
@@ -45,7 +50,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What an observer is told after each pass: its number from 1, its name, what it made, how long it took."""
+    """What an observer is told after each pass: its number from 1, its name, what it made, how long it
+    took."""
 
     number: int
     name: str
@@ -56,14 +62,24 @@ class Step:
 Observer = Callable[[Step], None]
 
 
-def run_pipeline(module: Module, options: Options = DEFAULT_OPTIONS, observer: Observer | None = None,
-                 passes: Sequence[Pass] = PASSES) -> Module:
-    """The module after all passes that the options do not leave out; the observer sees every step."""
+def run_pipeline(
+    module: Module,
+    options: Options = DEFAULT_OPTIONS,
+    observer: Observer | None = None,
+    passes: Sequence[Pass] = PASSES,
+) -> Module:
+    """The module after all passes that the options do not leave out; the observer sees every step.
+
+    A pass that stands a second time does nothing when nothing changed since its first run: passes are
+    idempotent.
+    """
+    made: dict[str, Module] = {}
     for number, apply in enumerate(passes, 1):
         if apply.__name__ in options.disabled_passes:
             continue
         start = time.perf_counter_ns()
-        module = apply(module, options)
+        if made.get(apply.__name__) is not module:
+            module = made[apply.__name__] = apply(module, options)
         if observer is not None:
             observer(Step(number, apply.__name__, module, time.perf_counter_ns() - start))
     return module
@@ -82,16 +98,26 @@ def verify_step(step: Step) -> None:
 
 def dump_step(directory: str) -> Observer:
     """An observer that writes each step as `NN_pass.hlo` into the directory."""
+
     def write(step: Step) -> None:
         os.makedirs(directory, exist_ok=True)
-        with open(os.path.join(directory, f"{step.number:02}_{step.name}.hlo"), "w", encoding="utf-8") as file:
+        with open(
+            os.path.join(directory, f"{step.number:02}_{step.name}.hlo"), "w", encoding="utf-8"
+        ) as file:
             file.write(str(step.module))
+
     return write
 
 
 def broken_order(passes: Sequence[Pass] = PASSES) -> list[str]:
     """Every constraint of ORDER that the passes break, as a sentence."""
     names = [p.__name__ for p in passes]
-    return [f"{first} must come before {second}: {why}" for first, second, why in ORDER
-            if not (first in names and second in names
-                    and names.index(first) < len(names) - 1 - names[::-1].index(second))]
+    return [
+        f"{first} must come before {second}: {why}"
+        for first, second, why in ORDER
+        if not (
+            first in names
+            and second in names
+            and names.index(first) < len(names) - 1 - names[::-1].index(second)
+        )
+    ]

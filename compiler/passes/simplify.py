@@ -42,8 +42,9 @@ def simplify(module: Module, options: Options, rules: Sequence[Rule] = RULES) ->
                 return new or instruction
             metadata = new.metadata if new.metadata is not NO_METADATA else instruction.metadata
             operands = [o if o in seen else simplified(o) for o in new.operands]
-            instruction = dataclasses.replace(new, operands=tuple(operands), metadata=metadata,
-                                              name=new.name or instruction.name)
+            instruction = dataclasses.replace(
+                new, operands=tuple(operands), metadata=metadata, name=new.name or instruction.name
+            )
         raise InternalError(f"simplify does not come to an end at {instruction!r}")
 
     def change(instruction: Instruction) -> Instruction:

@@ -1,8 +1,12 @@
 """Cuts large reductions to few results in two, so that threads can share them.
 
-    s = reduce(x[65536,16], 0) over {0}    becomes    p = reduce(reshape(x)[64,1024,16], 0) over {1};  s = reduce(p, 0) over {0}
+    s = reduce(x[65536,16], 0) over {0}
 
-The tree does not depend on the number of threads: results are the same on every machine. Narrow floats are summed in f32.
+becomes
+
+    p = reduce(reshape(x)[64,1024,16], 0) over {1};  s = reduce(p, 0) over {0}
+
+The tree does not depend on the number of threads: results are the same on every machine.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ def _split(instruction: Instruction) -> Instruction | None:
     if parts < 2 or parts == operand.shape.dims[axis] == operand.shape.elements:
         return None
     dims = operand.shape.dims
-    cut = make(Reshape((*dims[:axis], parts, dims[axis] // parts, *dims[axis + 1:])), operand)
+    cut = make(Reshape((*dims[:axis], parts, dims[axis] // parts, *dims[axis + 1 :])), operand)
     moved = tuple(sorted(a + 1 if a >= axis else a for a in op.dimensions))
     neutral = make(Constant(Literal(neutral_number(kind, t), t)))
     first = make(Reduce(moved, op.to_apply), cut, neutral, metadata=instruction.metadata)
@@ -55,7 +59,8 @@ def _split(instruction: Instruction) -> Instruction | None:
 
 
 def parts_of(dim: int) -> int:
-    """The largest divisor of a dim that is at most 64, and leaves more than one element per part where it can."""
+    """The largest divisor of a dim that is at most 64, and leaves more than one element per part where it
+    can."""
     return next((k for k in range(min(_MOST_PARTS, max(dim // 2, 1)), 0, -1) if dim % k == 0), 1)
 
 
@@ -76,5 +81,3 @@ def neutral_number(kind: str, t: ElementType) -> float | int | bool:
     high_value = (1 << (t.bits - (1 if t.is_signed else 0))) - 1
     low_value = -high_value - 1 if t.is_signed else 0
     return low_value if low else high_value
-
-

@@ -1,6 +1,7 @@
 """Text fixtures of the passes: `[case name]`, HLO text, `[out]`, the text expected after the pass.
 
-A case's text is the lines of the entry, or whole computations with ENTRY. UPDATE_FIXTURES=1 writes what comes out now.
+A case's text is the lines of the entry, or whole computations with ENTRY. UPDATE_FIXTURES=1 writes what
+comes out now.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import pathlib
 
 import numpy as np
 from cases import fill
-
 from tfbridge.compiler.hlo_text import parse_hlo
 from tfbridge.compiler.ir import Module
 
@@ -50,7 +50,9 @@ def read(name: str) -> list[Fixture]:
     file = FOLDER / f"{name}.txt"
     cases = file.read_text().removeprefix("[case ").split("\n[case ")
     found = [(*case.partition("]\n")[::2],) for case in cases]
-    return [Fixture(file, title, *(part.strip("\n") for part in body.split("\n[out]"))) for title, body in found]
+    return [
+        Fixture(file, title, *(part.strip("\n") for part in body.split("\n[out]"))) for title, body in found
+    ]
 
 
 def inputs(module: Module, seed: int = 0) -> list[np.ndarray]:

@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 from cases import CASES, Case
-
 from tfbridge.compiler import ComputationBuilder, Literal, Module, Shape, array, evaluate, verify
 from tfbridge.compiler.building.derived import binary_computation
 from tfbridge.compiler.errors import ShapeError
@@ -45,12 +44,23 @@ def test_axpy() -> None:
     assert np.array_equal(run(lambda b, a, x, y: b.add(b.mul(a, x), y), np.asarray(a), x, y), a * x + y)
 
 
-@pytest.mark.parametrize(("left", "right", "axes", "result"), [
-    ((2, 3), (2, 3), None, (2, 3)), ((), (2, 3), None, (2, 3)), ((2, 3), (), None, (2, 3)),
-    ((2, 3), (3,), (1,), (2, 3)), ((2,), (2, 3), (0,), (2, 3)), ((2, 3), (2, 1), None, (2, 3)),
-    ((1, 3), (2, 1), None, (2, 3)), ((1,), (2, 3), (0,), (2, 3)), ((4, 1, 3), (1, 3), (0, 2), (4, 1, 3)),
-    ((2, 3), (2, 3), (0, 1), (2, 3)), ((0, 3), (1, 3), None, (0, 3)), ((4, 3), (2, 4, 1), (1, 2), (2, 4, 3)),
-])
+@pytest.mark.parametrize(
+    ("left", "right", "axes", "result"),
+    [
+        ((2, 3), (2, 3), None, (2, 3)),
+        ((), (2, 3), None, (2, 3)),
+        ((2, 3), (), None, (2, 3)),
+        ((2, 3), (3,), (1,), (2, 3)),
+        ((2,), (2, 3), (0,), (2, 3)),
+        ((2, 3), (2, 1), None, (2, 3)),
+        ((1, 3), (2, 1), None, (2, 3)),
+        ((1,), (2, 3), (0,), (2, 3)),
+        ((4, 1, 3), (1, 3), (0, 2), (4, 1, 3)),
+        ((2, 3), (2, 3), (0, 1), (2, 3)),
+        ((0, 3), (1, 3), None, (0, 3)),
+        ((4, 3), (2, 4, 1), (1, 2), (2, 4, 3)),
+    ],
+)
 def test_broadcasting(left, right, axes, result) -> None:
     x, y = f32(*left), f32(*right)
     value = run(lambda b, x, y: b.sub(x, y, axes), x, y)
@@ -64,10 +74,17 @@ def test_broadcasting(left, right, axes, result) -> None:
     assert value.shape == result and np.array_equal(value, x - y)
 
 
-@pytest.mark.parametrize(("left", "right", "axes", "label"), [
-    ((2, 3), (3,), None, "broadcast_c1"), ((2, 3), (2, 3), (1, 0), "broadcast_c2"), ((2, 3), (3,), (2,), "broadcast_c2"),
-    ((2, 3, 4), (3, 2), (1, 0), "broadcast_c2"), ((2, 3), (2,), (1,), "broadcast_c3"), ((2, 3), (2, 2), None, "broadcast_c3"),
-])
+@pytest.mark.parametrize(
+    ("left", "right", "axes", "label"),
+    [
+        ((2, 3), (3,), None, "broadcast_c1"),
+        ((2, 3), (2, 3), (1, 0), "broadcast_c2"),
+        ((2, 3), (3,), (2,), "broadcast_c2"),
+        ((2, 3, 4), (3, 2), (1, 0), "broadcast_c2"),
+        ((2, 3), (2,), (1,), "broadcast_c3"),
+        ((2, 3), (2, 2), None, "broadcast_c3"),
+    ],
+)
 def test_broadcasting_errors(left, right, axes, label) -> None:
     b = ComputationBuilder("f")
     b.add(b.parameter(0, array("f32", *left)), b.parameter(1, array("f32", *right)), axes)
@@ -85,7 +102,9 @@ def test_first_error_is_raised_by_build_with_its_line() -> None:
     assert wrong.instruction is None and after.instruction is None
     with pytest.raises(ShapeError) as raised:
         b.build()
-    assert f"{__file__}:{line}, in test_first_error" in str(raised.value) and "transpose_c" in str(raised.value)
+    assert f"{__file__}:{line}, in test_first_error" in str(raised.value) and "transpose_c" in str(
+        raised.value
+    )
     with pytest.raises(ShapeError, match="transpose_c"):
         b.get_shape(after)
 
@@ -157,11 +176,21 @@ def test_parameters_are_numbered() -> None:
         ComputationBuilder("f").build()
 
 
-@pytest.mark.parametrize(("value", "kind", "shape"), [
-    (1.5, None, "f32[]"), (3, None, "s32[]"), (1 << 40, None, "s64[]"), (True, None, "pred[]"), (1j, None, "c64[]"),
-    ([[1, 2]], None, "s32[1,2]"), (np.float64(1), None, "f64[]"), (np.zeros((2, 0), np.int8), None, "s8[2,0]"),
-    (1.5, "bf16", "bf16[]"), ([1, 2], ElementType.U4, "u4[2]"),
-])
+@pytest.mark.parametrize(
+    ("value", "kind", "shape"),
+    [
+        (1.5, None, "f32[]"),
+        (3, None, "s32[]"),
+        (1 << 40, None, "s64[]"),
+        (True, None, "pred[]"),
+        (1j, None, "c64[]"),
+        ([[1, 2]], None, "s32[1,2]"),
+        (np.float64(1), None, "f64[]"),
+        (np.zeros((2, 0), np.int8), None, "s8[2,0]"),
+        (1.5, "bf16", "bf16[]"),
+        ([1, 2], ElementType.U4, "u4[2]"),
+    ],
+)
 def test_constant_types(value, kind, shape) -> None:
     b = ComputationBuilder("f")
     assert str(b.constant(value, kind).shape) == shape
@@ -219,12 +248,28 @@ def test_apply_makes_what_the_table_says(case: Case) -> None:
 X = np.array([-3.0, -1.0, -0.5, -1e-4, 0.0, 1e-4, 0.5, 1.0, 2.0, 30.0, 1e20, math.inf, math.nan], np.float32)
 
 
-@pytest.mark.parametrize(("name", "reference"), [
-    ("asin", np.arcsin), ("acos", np.arccos), ("atan", np.arctan), ("sinh", np.sinh), ("cosh", np.cosh),
-    ("asinh", np.arcsinh), ("acosh", np.arccosh), ("atanh", np.arctanh), ("square", np.square),
-    ("reciprocal", np.reciprocal), ("is_nan", np.isnan), ("is_inf", np.isinf), ("is_pos_inf", np.isposinf),
-    ("is_neg_inf", np.isneginf), ("sqrt_f32", np.sqrt), ("square_f32", np.square), ("reciprocal_f32", np.reciprocal),
-])
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("asin", np.arcsin),
+        ("acos", np.arccos),
+        ("atan", np.arctan),
+        ("sinh", np.sinh),
+        ("cosh", np.cosh),
+        ("asinh", np.arcsinh),
+        ("acosh", np.arccosh),
+        ("atanh", np.arctanh),
+        ("square", np.square),
+        ("reciprocal", np.reciprocal),
+        ("is_nan", np.isnan),
+        ("is_inf", np.isinf),
+        ("is_pos_inf", np.isposinf),
+        ("is_neg_inf", np.isneginf),
+        ("sqrt_f32", np.sqrt),
+        ("square_f32", np.square),
+        ("reciprocal_f32", np.reciprocal),
+    ],
+)
 def test_derived(name, reference) -> None:
     value = run(lambda b, x: getattr(b, name)(x), X)
     with np.errstate(all="ignore"):
@@ -233,7 +278,11 @@ def test_derived(name, reference) -> None:
 
 
 def test_neg_zero_and_conj() -> None:
-    assert run(lambda b, x: b.is_neg_zero(x), np.array([0.0, -0.0, 1], np.float16)).tolist() == [False, True, False]
+    assert run(lambda b, x: b.is_neg_zero(x), np.array([0.0, -0.0, 1], np.float16)).tolist() == [
+        False,
+        True,
+        False,
+    ]
     z = np.array([1 + 2j], np.complex64)
     assert run(lambda b, x: b.conj(x), z) == z.conj()
 
@@ -241,19 +290,29 @@ def test_neg_zero_and_conj() -> None:
 def test_shapes_of_elements() -> None:
     x = f32(2, 3, 4)
     assert run(lambda b, x: b.broadcast(x, (5,)), x).shape == (5, 2, 3, 4)
-    assert np.array_equal(run(lambda b, x: b.broadcast_in_dim(x, (3, 4), (1,)), f32(1)), np.broadcast_to(f32(1), (3, 4)))
-    assert np.array_equal(run(lambda b, x: b.reshape(x, (2, 1, 0), (6, 4)), x), x.transpose(2, 1, 0).reshape(6, 4))
+    assert np.array_equal(
+        run(lambda b, x: b.broadcast_in_dim(x, (3, 4), (1,)), f32(1)), np.broadcast_to(f32(1), (3, 4))
+    )
+    assert np.array_equal(
+        run(lambda b, x: b.reshape(x, (2, 1, 0), (6, 4)), x), x.transpose(2, 1, 0).reshape(6, 4)
+    )
     assert run(lambda b, x: b.collapse(x, (1, 2)), x).shape == (2, 12)
     assert np.array_equal(run(lambda b, x: b.trans(x), f32(2, 3)), f32(2, 3).T)
     assert np.array_equal(run(lambda b, x: b.slice_in_dim(x, 1, 4, 2, 2), x), x[:, :, 1:4:2])
     padded = run(lambda b, x: b.pad_in_dim(x, b.constant(0.0), 1, 1, 2), x)
     assert np.array_equal(padded, np.pad(x, ((0, 0), (1, 2), (0, 0))))
-    assert np.array_equal(run(lambda b, x, s: b.dynamic_slice(x, s, (1, 2, 4)), x, np.array([1, 1, 0])), x[1:2, 1:3])
+    assert np.array_equal(
+        run(lambda b, x, s: b.dynamic_slice(x, s, (1, 2, 4)), x, np.array([1, 1, 0])), x[1:2, 1:3]
+    )
     assert run(lambda b: b.iota("s32", 3)).tolist() == [0, 1, 2]
     taken = run(lambda b, x, i: b.gather(x, i, (1,), (0,), (1, 3), (0,)), f32(5, 3), np.array([[4], [0]]))
     assert np.array_equal(taken, f32(5, 3)[[4, 0]])
-    added = run(lambda b, x, i, u: b.scatter(x, i, u, ADD, 1, (1,), (0,), (0,)), f32(5, 3), np.array([[4], [4]]),
-                np.ones((2, 3), np.float32))
+    added = run(
+        lambda b, x, i, u: b.scatter(x, i, u, ADD, 1, (1,), (0,), (0,)),
+        f32(5, 3),
+        np.array([[4], [4]]),
+        np.ones((2, 3), np.float32),
+    )
     assert np.allclose(added[4], f32(5, 3)[4] + 2)
 
 
@@ -267,22 +326,38 @@ def test_reductions_and_windows() -> None:
     assert same.shape == x.shape and np.allclose(same[1, 1], x[:3, :3].sum(), atol=1e-5)
     greater = ComputationBuilder("ge")
     greater.ge(greater.parameter(0, array("f32")), greater.parameter(1, array("f32")))
-    chosen = run(lambda b, x, s: b.select_and_scatter(x, greater.build(), (2, 3), (2, 3), "valid", s, b.constant(0.0), ADD),
-                 x, np.ones((2, 2), np.float32))
+    chosen = run(
+        lambda b, x, s: b.select_and_scatter(
+            x, greater.build(), (2, 3), (2, 3), "valid", s, b.constant(0.0), ADD
+        ),
+        x,
+        np.ones((2, 2), np.float32),
+    )
     assert chosen.sum() == 4 and set(x[chosen == 1]) == set(pooled.ravel())
 
 
 def test_dots_and_convolutions() -> None:
     a, c = f32(3, 4), f32(4, 2)
     assert np.allclose(run(lambda b, x, y: b.dot(x, y), a, c), a @ c, atol=1e-5)
-    batched = run(lambda b, x, y: b.dot_general(x, y, ((2,), (2,)), ((0,), (0,))), f32(2, 3, 4), f32(2, 5, 4)[:, :5])
+    batched = run(
+        lambda b, x, y: b.dot_general(x, y, ((2,), (2,)), ((0,), (0,))), f32(2, 3, 4), f32(2, 5, 4)[:, :5]
+    )
     assert batched.shape == (2, 3, 5)
     image, kernel = f32(1, 3, 5, 5), f32(2, 3, 3, 3)
     valid = run(lambda b, x, k: b.conv(x, k, (1, 1), "valid"), image, kernel)
     general = run(lambda b, x, k: b.conv_with_general_padding(x, k, (1, 1), [(1, 1), (1, 1)]), image, kernel)
-    same = run(lambda b, x, k: b.conv_with_general_dimensions(
-        x, k, (1, 1), "same", b.create_default_conv_dimension_numbers()), image, kernel)
-    assert valid.shape == (1, 2, 3, 3) and np.allclose(general, same) and np.allclose(valid, same[:, :, 1:-1, 1:-1])
+    same = run(
+        lambda b, x, k: b.conv_with_general_dimensions(
+            x, k, (1, 1), "same", b.create_default_conv_dimension_numbers()
+        ),
+        image,
+        kernel,
+    )
+    assert (
+        valid.shape == (1, 2, 3, 3)
+        and np.allclose(general, same)
+        and np.allclose(valid, same[:, :, 1:-1, 1:-1])
+    )
     assert np.allclose(valid[0, 1, 0, 0], (image[0, :, :3, :3] * kernel[1]).sum(), atol=1e-5)
 
 
@@ -310,7 +385,9 @@ def test_batch_norm() -> None:
     assert np.allclose(y, normal * scale[:, None] + offset[:, None], atol=1e-5)
     dy = f32(4, 3, 5)[::-1].copy()
     dx, dscale, doffset = run(lambda b, *p: b.batch_norm_grad(*p, 1e-3, 1), x, scale, mean, variance, dy)
-    assert np.allclose(dscale, (dy * normal).sum((0, 2)), atol=1e-4) and np.allclose(doffset, dy.sum((0, 2)), atol=1e-5)
+    assert np.allclose(dscale, (dy * normal).sum((0, 2)), atol=1e-4) and np.allclose(
+        doffset, dy.sum((0, 2)), atol=1e-5
+    )
     wide = x.astype(np.float64)
     step = np.zeros_like(wide)
     step[1, 2, 3] = 1e-6
@@ -321,7 +398,9 @@ def test_batch_norm() -> None:
 
     assert np.isclose(dx[1, 2, 3], (loss(wide + step) - loss(wide - step)) / 2e-6, atol=1e-3)
     b = ComputationBuilder("f")
-    b.batch_norm_training(b.parameter(0, array("f32", 2, 3)), *(b.parameter(n, array("f32", 2)) for n in (1, 2)), 1e-3, 1)
+    b.batch_norm_training(
+        b.parameter(0, array("f32", 2, 3)), *(b.parameter(n, array("f32", 2)) for n in (1, 2)), 1e-3, 1
+    )
     with pytest.raises(ShapeError, match="batch_norm_c1"):
         b.build()
 
@@ -340,17 +419,24 @@ def test_control() -> None:
     identity.parameter(0, array("s32"))
     same = identity.build()
     for flag, wanted in ((True, 6), (False, 3)):
-        value = run(lambda b, p, x: b.conditional(p, x, double, x, same), np.asarray(flag), np.asarray(np.int32(3)))
+        value = run(
+            lambda b, p, x: b.conditional(p, x, double, x, same), np.asarray(flag), np.asarray(np.int32(3))
+        )
         assert value == wanted
     for index, wanted in ((0, 3), (1, 6), (-1, 6), (9, 6)):
-        value = run(lambda b, i, x: b.conditional(i, [same, double], [x, x]), np.asarray(np.int32(index)),
-                    np.asarray(np.int32(3)))
+        value = run(
+            lambda b, i, x: b.conditional(i, [same, double], [x, x]),
+            np.asarray(np.int32(index)),
+            np.asarray(np.int32(3)),
+        )
         assert value == wanted
     keys, values = run(lambda b, k, v: b.sort([k, v]), np.array([3, 1, 2], np.int32), f32(3))
     assert keys.tolist() == [1, 2, 3] and np.array_equal(values, f32(3)[[1, 2, 0]])
     t = run(lambda b, x: b.get_tuple_element(b.tuple([x, b.neg(x)]), 1), np.asarray(np.int32(3)))
     assert t == -3
-    state, bits = run(lambda b, k: b.rng_bit_generator("rng_philox", k, array("u32", 4)), np.zeros(3, np.uint64))
+    state, bits = run(
+        lambda b, k: b.rng_bit_generator("rng_philox", k, array("u32", 4)), np.zeros(3, np.uint64)
+    )
     assert bits.shape == (4,) and state.shape == (3,)
 
 

@@ -1,4 +1,5 @@
-"""The passes: what they make of each fixture's text, that it computes the same, and that their order is kept."""
+"""The passes: what they make of each fixture's text, that it computes the same, and that their order is
+kept."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 from cases import CASES, arguments, build
 from fixtures import Fixture, inputs, read
-
 from tfbridge.compiler.evaluator import evaluate
 from tfbridge.compiler.hlo_text import parse_hlo
 from tfbridge.compiler.ir import Module
@@ -18,15 +18,29 @@ from tfbridge.compiler.passes.eliminate_common import eliminate_common
 from tfbridge.compiler.passes.eliminate_dead import eliminate_dead
 from tfbridge.compiler.passes.fold_constants import fold_constants
 from tfbridge.compiler.passes.inline_calls import inline_calls
-from tfbridge.compiler.passes.pipeline import ORDER, PASSES, Step, broken_order, dump_step, run_pipeline, verify_step
+from tfbridge.compiler.passes.pipeline import (
+    ORDER,
+    PASSES,
+    Step,
+    broken_order,
+    dump_step,
+    run_pipeline,
+    verify_step,
+)
 from tfbridge.compiler.passes.simplify import RULES, simplify
 from tfbridge.compiler.verifier import verify
 
 FAST = Options(numerics="fast")
 BY_NAME = {rule.name: rule for rule in RULES}
 # fast_math rules change values at -0.0, NaN and infinities, or round differently.
-FINITE = {"add_positive_zero", "divide_by_constant", "power_of_half", "log_of_exponential", "divide_by_sqrt",
-          "float_constants_together"}
+FINITE = {
+    "add_positive_zero",
+    "divide_by_constant",
+    "power_of_half",
+    "log_of_exponential",
+    "divide_by_sqrt",
+    "float_constants_together",
+}
 
 
 def rule_of(fixture: Fixture) -> str:
@@ -95,8 +109,11 @@ def test_simplify_needs_one_pass() -> None:
 OTHERS = {p.__name__: p for p in (fold_constants, eliminate_common, eliminate_dead, inline_calls)}
 
 
-@pytest.mark.parametrize(("name", "fixture"), [(n, f) for n in OTHERS for f in read(n)],
-                         ids=lambda v: v if isinstance(v, str) else v.name)
+@pytest.mark.parametrize(
+    ("name", "fixture"),
+    [(n, f) for n in OTHERS for f in read(n)],
+    ids=lambda v: v if isinstance(v, str) else v.name,
+)
 def test_pass(name: str, fixture: Fixture) -> None:
     before = verify(fixture.module())
     after = verify(OTHERS[name](before, Options()))
@@ -117,8 +134,10 @@ def test_pipeline_keeps_what_ops_compute(case) -> None:
 
 def test_order() -> None:
     assert broken_order() == []
-    backwards = [p for p in dict.fromkeys(reversed(PASSES))]
-    assert any(reason.startswith("inline_calls must come before simplify") for reason in broken_order(backwards))
+    backwards = list(dict.fromkeys(reversed(PASSES)))
+    assert any(
+        reason.startswith("inline_calls must come before simplify") for reason in broken_order(backwards)
+    )
     assert {name for first, second, _ in ORDER for name in (first, second)} <= {p.__name__ for p in PASSES}
 
 
@@ -132,3 +151,11 @@ def test_observer_switches_and_dump(tmp_path) -> None:
     dumps = sorted(p.name for p in tmp_path.iterdir())
     assert dumps[0] == "01_inline_calls.hlo" and len(dumps) == len(PASSES)
     assert str(parse_hlo((tmp_path / dumps[-1]).read_text())) == (tmp_path / dumps[-1]).read_text()
+
+
+def test_pipeline_passes_are_idempotent() -> None:
+    for name in ("simplify", *OTHERS):
+        for fixture in read(name):
+            for apply in dict.fromkeys(PASSES):
+                once = apply(fixture.module(), FAST)
+                assert str(apply(once, FAST)) == str(once), (name, fixture.name, apply.__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-
 from tfbridge.compiler.errors import ShapeError
 from tfbridge.compiler.hlo_text import parse_hlo
 from tfbridge.compiler.ir import Computation, Instruction, Metadata, Module, make
@@ -36,8 +35,12 @@ def test_wrong_shape_shows_the_ir_around() -> None:
     lines = str(raised.value).splitlines()
     assert lines[0] == "add: has shape f32[3,2], inferred is f32[2,3] (verify_c1)"
     marked = [line for line in lines if "<--" in line]
-    assert len(marked) == 1 and marked[0].startswith("  > sum = f32[3,2] add(x, x)") and "verify_c1" in marked[0]
-    assert any("x = f32[2,3] parameter(0)" in line for line in lines) and not any("n5" in line for line in lines)
+    assert (
+        len(marked) == 1 and marked[0].startswith("  > sum = f32[3,2] add(x, x)") and "verify_c1" in marked[0]
+    )
+    assert any("x = f32[2,3] parameter(0)" in line for line in lines) and not any(
+        "n5" in line for line in lines
+    )
     assert lines[-2:] == ["  from AddV2 net/add", "  at model.py:12"]
 
 
@@ -70,6 +73,7 @@ ENTRY e { x = f32[4] parameter(0) z = f32[] constant(0) ROOT r = f32[] reduce(x,
     reducer = next(good.entry.called())
     wrong = dataclasses.replace(reducer.root, shape=array("f32", 1))
     broken = good.map_computations(
-        lambda c: Computation(c.name, wrong, c.parameters) if c.name == "add" else c)
+        lambda c: Computation(c.name, wrong, c.parameters) if c.name == "add" else c
+    )
     with pytest.raises(ShapeError, match="in add:"):
         verify(broken)

@@ -193,7 +193,11 @@ def compare_unsigned_with_zero(i: Instruction) -> Instruction | None:
     """x < 0 -> false, x >= 0 -> true, of unsigned integers."""
     op = i.op
     assert isinstance(op, Compare)
-    if i.operands[0].shape.element_type.is_unsigned and op.direction in ("LT", "GE") and is_splat(i.operands[1], 0):
+    if (
+        i.operands[0].shape.element_type.is_unsigned
+        and op.direction in ("LT", "GE")
+        and is_splat(i.operands[1], 0)
+    ):
         return full(i.shape, op.direction == "GE")
     return None
 
@@ -319,15 +323,21 @@ def holds(wide: ElementType, narrow: ElementType) -> bool:
         return False
     if wide.is_integer:
         spare = wide.is_signed and narrow.is_unsigned
-        return narrow.is_integer and (wide.is_signed or narrow.is_unsigned) and wide.bits - spare >= narrow.bits
+        return (
+            narrow.is_integer and (wide.is_signed or narrow.is_unsigned) and wide.bits - spare >= narrow.bits
+        )
     limits = ml_dtypes.finfo(wide.dtype)
     if narrow.is_integer:
         digits = narrow.bits - narrow.is_signed
         return digits <= limits.nmant + 1 and digits < limits.maxexp
     inside = ml_dtypes.finfo(narrow.dtype)
     infinite = narrow is ElementType.F8E4M3FN or wide is not ElementType.F8E4M3FN
-    return infinite and inside.nmant <= limits.nmant and inside.maxexp <= limits.maxexp \
+    return (
+        infinite
+        and inside.nmant <= limits.nmant
+        and inside.maxexp <= limits.maxexp
         and inside.minexp - inside.nmant >= limits.minexp - limits.nmant
+    )
 
 
 @rule("real", "imag")
@@ -355,9 +365,38 @@ def reduce_precision_to_own(i: Instruction) -> Instruction | None:
     return i.operands[0] if enough else None
 
 
-_ELEMENTWISE = ("add", "subtract", "multiply", "divide", "remainder", "power", "maximum", "minimum", "and", "or", "xor",
-                "compare", "convert", "negate", "abs", "sign", "not", "sqrt", "rsqrt", "exponential", "log", "tanh",
-                "logistic", "floor", "ceil", "sine", "cosine", "exponential-minus-one", "log-plus-one", "atan2")
+_ELEMENTWISE = (
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "remainder",
+    "power",
+    "maximum",
+    "minimum",
+    "and",
+    "or",
+    "xor",
+    "compare",
+    "convert",
+    "negate",
+    "abs",
+    "sign",
+    "not",
+    "sqrt",
+    "rsqrt",
+    "exponential",
+    "log",
+    "tanh",
+    "logistic",
+    "floor",
+    "ceil",
+    "sine",
+    "cosine",
+    "exponential-minus-one",
+    "log-plus-one",
+    "atan2",
+)
 
 
 @rule(*_ELEMENTWISE)

@@ -108,7 +108,9 @@ def broadcast_of_widened(i: Instruction) -> Instruction | None:
             at += 1
         elif size != 1:
             return None
-    return make(Broadcast(op.result_dims, tuple(axes)), source) if at == source.shape.rank < len(wide) else None
+    return (
+        make(Broadcast(op.result_dims, tuple(axes)), source) if at == source.shape.rank < len(wide) else None
+    )
 
 
 @rule("transpose")
@@ -216,7 +218,12 @@ def pad_that_cuts(i: Instruction) -> Instruction | None:
     """A pad with negative padding only -> slice."""
     op, x = i.op, i.operands[0]
     assert isinstance(op, Pad)
-    if any(op.interior) or any(v > 0 for v in (*op.low, *op.high)) or not i.shape.elements or x.shape == i.shape:
+    if (
+        any(op.interior)
+        or any(v > 0 for v in (*op.low, *op.high))
+        or not i.shape.elements
+        or x.shape == i.shape
+    ):
         return None
     start = tuple(-v for v in op.low)
     limit = tuple(size + v for size, v in zip(x.shape.dims, op.high))
@@ -225,7 +232,8 @@ def pad_that_cuts(i: Instruction) -> Instruction | None:
 
 @rule("concatenate")
 def concatenate_parts(i: Instruction) -> Instruction | None:
-    """concatenate(x) -> x; operands without elements are left out; a concatenate among the operands is taken apart."""
+    """concatenate(x) -> x; operands without elements are left out; a concatenate among the operands is taken
+    apart."""
     op = i.op
     assert isinstance(op, Concatenate)
     parts: list[Instruction] = []
@@ -244,16 +252,23 @@ def concatenate_of_slices(i: Instruction) -> Instruction | None:
     assert isinstance(op, Concatenate)
     for n in range(len(i.operands) - 1):
         first, second = i.operands[n], i.operands[n + 1]
-        if not isinstance(first.op, Slice) or not isinstance(second.op, Slice) \
-                or first.operands[0] is not second.operands[0] or {*first.op.strides, *second.op.strides} != {1}:
+        if (
+            not isinstance(first.op, Slice)
+            or not isinstance(second.op, Slice)
+            or first.operands[0] is not second.operands[0]
+            or {*first.op.strides, *second.op.strides} != {1}
+        ):
             continue
         start, limit = list(second.op.start), list(first.op.limit)
         start[op.dimension], limit[op.dimension] = first.op.start[op.dimension], second.op.limit[op.dimension]
-        if first.op.limit[op.dimension] != second.op.start[op.dimension] or tuple(start) != first.op.start \
-                or tuple(limit) != second.op.limit:
+        if (
+            first.op.limit[op.dimension] != second.op.start[op.dimension]
+            or tuple(start) != first.op.start
+            or tuple(limit) != second.op.limit
+        ):
             continue
         whole = make(Slice(tuple(start), tuple(limit), first.op.strides), first.operands[0])
-        return make(op, *i.operands[:n], whole, *i.operands[n + 2:])
+        return make(op, *i.operands[:n], whole, *i.operands[n + 2 :])
     return None
 
 
@@ -273,8 +288,10 @@ def dynamic_slice_at_constant(i: Instruction) -> Instruction | None:
         return x
     if not all(isinstance(s.op, Constant) for s in starts):
         return None
-    begin = tuple(min(max(int(s.op.literal.array), 0), size - part)  # type: ignore[attr-defined]
-                  for s, size, part in zip(starts, x.shape.dims, i.shape.dims))
+    begin = tuple(
+        min(max(int(s.op.literal.array), 0), size - part)  # type: ignore[attr-defined]
+        for s, size, part in zip(starts, x.shape.dims, i.shape.dims)
+    )
     return make(Slice(begin, tuple(b + n for b, n in zip(begin, i.shape.dims)), (1,) * len(begin)), x)
 
 
@@ -294,7 +311,11 @@ def gather_of_one(i: Instruction) -> Instruction | None:
     assert isinstance(op, Gather)
     x, indices = i.operands
     batch = [size for a, size in enumerate(i.shape.dims) if a not in op.offset_dims]
-    if op.operand_batching_dims or any(size != 1 for size in batch) or list(op.offset_dims) != sorted(op.offset_dims):
+    if (
+        op.operand_batching_dims
+        or any(size != 1 for size in batch)
+        or list(op.offset_dims) != sorted(op.offset_dims)
+    ):
         return None
     zero = make(Constant(Literal(0, indices.shape.element_type)))
     flat = reshaped(indices, (indices.shape.elements,))
@@ -304,9 +325,36 @@ def gather_of_one(i: Instruction) -> Instruction | None:
     return reshaped(make(DynamicSlice(op.slice_sizes), x, *starts), i.shape.dims)
 
 
-_MAY_BE_EMPTY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "select", "compare", "convert", "negate",
-                 "exponential", "tanh", "broadcast", "reshape", "transpose", "slice", "pad", "concatenate", "gather",
-                 "dynamic-slice", "dot", "convolution", "reduce", "reverse", "and", "or", "not", "iota")
+_MAY_BE_EMPTY = (
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "maximum",
+    "minimum",
+    "select",
+    "compare",
+    "convert",
+    "negate",
+    "exponential",
+    "tanh",
+    "broadcast",
+    "reshape",
+    "transpose",
+    "slice",
+    "pad",
+    "concatenate",
+    "gather",
+    "dynamic-slice",
+    "dot",
+    "convolution",
+    "reduce",
+    "reverse",
+    "and",
+    "or",
+    "not",
+    "iota",
+)
 
 
 @rule(*_MAY_BE_EMPTY)

@@ -18,7 +18,8 @@ Rewrite = Callable[[Instruction], Instruction | None]
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A law: instructions of these opcodes may be replaced by what `apply` returns (None: it does not hold here).
+    """A law: instructions of these opcodes may be replaced by what `apply` returns (None: it does not hold
+    here).
 
     `fast_math` rules may change values beyond rounding of one operation; they run only with numerics="fast".
     """
@@ -40,7 +41,8 @@ def collect(values: Iterable[Any]) -> tuple[Rule, ...]:
 
 
 def splat(instruction: Instruction) -> np.ndarray | None:
-    """The scalar (of rank 0) that every element is, if the instruction says so: a scalar constant, or one broadcast."""
+    """The scalar (of rank 0) that every element is, if the instruction says so: a scalar constant, or one
+    broadcast."""
     source = instruction.operands[0] if isinstance(instruction.op, Broadcast) else instruction
     if isinstance(source.op, Constant) and source.shape.is_scalar:
         return source.op.literal.array

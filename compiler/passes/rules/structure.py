@@ -126,7 +126,8 @@ def dot_of_transpose(i: Instruction) -> Instruction | None:
 
 @rule("dot")
 def dot_of_one(i: Instruction) -> Instruction | None:
-    """A dot that sums single products -> multiply of the broadcast operands, plus the 0.0 that a sum starts from."""
+    """A dot that sums single products -> multiply of the broadcast operands, plus the 0.0 that a sum starts
+    from."""
     op = i.op
     assert isinstance(op, Dot)
     if op.preferred_type is not None or i.shape.element_type.bits < 32:
@@ -134,8 +135,10 @@ def dot_of_one(i: Instruction) -> Instruction | None:
     if any(i.operands[0].shape.dims[a] != 1 for a in op.lhs_contracting):
         return None
     at, factors = len(op.lhs_batch), []
-    for x, contracting, batch in ((i.operands[0], op.lhs_contracting, op.lhs_batch),
-                                  (i.operands[1], op.rhs_contracting, op.rhs_batch)):
+    for x, contracting, batch in (
+        (i.operands[0], op.lhs_contracting, op.lhs_batch),
+        (i.operands[1], op.rhs_contracting, op.rhs_batch),
+    ):
         axes, dims = [], []
         for axis, size in enumerate(x.shape.dims):
             if axis in batch:

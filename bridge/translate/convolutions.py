@@ -1,0 +1,261 @@
+"""Convolutions and pooling, with their gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import ShapeError, UnsupportedError
+from ...compiler.ops import ConvolutionDims
+from ...compiler.shape import Shape
+from ...compiler.types import ElementType
+from .node import Node
+from .nn import narrowed, widened
+from .reductions import initial, reducer
+from .registry import translates
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """Which axis of activations is batch, feature and spatial."""
+
+    batch: int
+    feature: int
+    spatial: tuple[int, ...]
+
+    @classmethod
+    def of(cls, node: Node, rank: int) -> _Layout:
+        text = node.attr("data_format") or ("NHWC" if rank == 4 else "NDHWC")
+        if len(text) != rank:
+            raise UnsupportedError(f"{node.op}: data_format {text} of a tensor with {rank} axes")
+        return cls(text.index("N"), text.index("C"), tuple(k for k, c in enumerate(text) if c not in "NC"))
+
+    def pick(self, values: Sequence[int] | None, default: int = 1) -> tuple[int, ...]:
+        """The spatial entries of an attribute that has one per axis."""
+        return tuple(values[a] for a in self.spatial) if values else (default,) * len(self.spatial)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Geometry:
+    """One spatial axis of a convolution or a pool. Units: elements."""
+
+    input: int
+    window: int
+    output: int
+    stride: int
+    dilation: int
+    low: int
+    high: int
+
+
+def _geometry(node: Node, layout: _Layout, dims: Sequence[int], window: Sequence[int],
+              stride_attr: str = "strides") -> list[_Geometry]:
+    strides = layout.pick(node.attr(stride_attr))
+    dilations = layout.pick(node.attr("dilations"))
+    padding = node.attr("padding")
+    explicit = node.attr("explicit_paddings") or []
+    result = []
+    for k, axis in enumerate(layout.spatial):
+        reach = (window[k] - 1) * dilations[k] + 1
+        size, stride = dims[axis], strides[k]
+        if padding == "EXPLICIT":
+            low, high = explicit[2 * axis], explicit[2 * axis + 1]
+            output = (size + low + high - reach) // stride + 1
+        elif padding == "SAME":
+            output = -(-size // stride)
+            total = max(0, (output - 1) * stride + reach - size)
+            low, high = total // 2, total - total // 2
+        else:
+            output, low, high = (size - reach) // stride + 1, 0, 0
+        if output < 0 or (output == 0 and size > 0 and padding != "SAME"):
+            raise ShapeError(f"{node.op}: computed output size would be negative: {size} elements, window {reach}")
+        result.append(_Geometry(size, window[k], output, stride, dilations[k], low, high))
+    return result
+
+
+def _dims_numbers(layout: _Layout, spatial: int, kernel_input: int, kernel_output: int) -> ConvolutionDims:
+    return ConvolutionDims(layout.batch, layout.feature, layout.spatial, kernel_input, kernel_output,
+                           tuple(range(spatial)), layout.batch, layout.feature, layout.spatial)
+
+
+def _depthwise_kernel(b: ComputationBuilder, kernel: Operand) -> Operand:
+    """[..., features, multiplier] as [..., 1, features * multiplier]."""
+    *spatial, features, multiplier = b.get_shape(kernel).dims
+    return b.reshape(kernel, (*spatial, 1, features * multiplier))
+
+
+@translates("Conv2D", "Conv3D", "DepthwiseConv2dNative")
+def convolution(node: Node) -> Operand:
+    b, dims, kernel = node.b, node.shape(0), node[1]
+    layout = _Layout.of(node, len(dims))
+    spatial = len(layout.spatial)
+    if node.op == "DepthwiseConv2dNative":
+        groups, kernel = dims[layout.feature], _depthwise_kernel(b, kernel)
+    else:
+        inner = node.shape(1)[-2]
+        if not inner or dims[layout.feature] % inner:
+            raise ShapeError(f"input depth must be evenly divisible by filter depth: {dims[layout.feature]} vs {inner}")
+        groups = dims[layout.feature] // inner
+    geometry = _geometry(node, layout, dims, b.get_shape(kernel).dims[:spatial])
+    return b.conv_general_dilated(
+        node[0], kernel, [g.stride for g in geometry], [(g.low, g.high) for g in geometry],
+        rhs_dilation=[g.dilation for g in geometry],
+        dimension_numbers=_dims_numbers(layout, spatial, spatial, spatial + 1), feature_group_count=groups)
+
+
+@translates("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput",
+            constants=("input_sizes",))
+def convolution_input_gradient(node: Node) -> Operand:
+    """The gradient as a convolution of the output's gradient, its stride as holes, with the kernel reversed."""
+    b, dims, kernel, dy = node.b, node.integers("input_sizes"), node["filter"], node["out_backprop"]
+    layout = _Layout.of(node, len(node.shape("out_backprop")))
+    spatial = len(layout.spatial)
+    if len(dims) == spatial:  # sizes of the spatial axes alone
+        full = list(node.shape("out_backprop"))
+        for axis, size in zip(layout.spatial, dims):
+            full[axis] = size
+        full[layout.feature] = node.shape("filter")[-2]
+        dims = tuple(full)
+    if node.op.startswith("Depthwise"):
+        groups, kernel = dims[layout.feature], _depthwise_kernel(b, kernel)
+    else:
+        groups = dims[layout.feature] // node.shape("filter")[-2]
+    *window, inner, outer = b.get_shape(kernel).dims
+    geometry = _geometry(node, layout, dims, window)
+    if groups > 1:  # the groups' output features become the groups' input features
+        kernel = b.reshape(kernel, (*window, inner, groups, outer // groups))
+        order = (*range(spatial), spatial + 1, spatial, spatial + 2)
+        kernel = b.reshape(b.transpose(kernel, order), (*window, groups * inner, outer // groups))
+    padding = []
+    for g in geometry:
+        reach = (g.window - 1) * g.dilation + 1
+        low = reach - 1 - g.low
+        padding.append((low, g.input + reach - 1 - low - ((g.output - 1) * g.stride + 1)))
+    return b.conv_general_dilated(
+        dy, kernel, [1] * spatial, padding, lhs_dilation=[g.stride for g in geometry],
+        rhs_dilation=[g.dilation for g in geometry],
+        dimension_numbers=_dims_numbers(layout, spatial, spatial + 1, spatial), feature_group_count=groups,
+        window_reversal=[True] * spatial)
+
+
+@translates("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter",
+            constants=("filter_sizes",))
+def convolution_filter_gradient(node: Node) -> Operand:
+    """The gradient as a convolution of the input, its features as batch, with the output's gradient as kernel."""
+    b, sizes, x, dy = node.b, node.integers("filter_sizes"), node["input"], node["out_backprop"]
+    dims = node.shape("input")
+    layout = _Layout.of(node, len(dims))
+    spatial = len(layout.spatial)
+    *window, inner, outer = sizes
+    depthwise = node.op.startswith("Depthwise")
+    groups = dims[layout.feature] if depthwise else dims[layout.feature] // inner
+    geometry = _geometry(node, layout, dims, window)
+    padding = []
+    for g in geometry:
+        needed = (g.output - 1) * g.stride + 1 + (g.window - 1) * g.dilation
+        padding.append((g.low, needed - g.input - g.low))
+    numbers = ConvolutionDims(
+        input_batch=layout.feature, input_feature=layout.batch, input_spatial=layout.spatial,
+        kernel_input_feature=layout.batch, kernel_output_feature=layout.feature, kernel_spatial=layout.spatial,
+        output_batch=spatial, output_feature=spatial + 1, output_spatial=tuple(range(spatial)))
+    result = b.conv_general_dilated(
+        x, dy, [g.dilation for g in geometry], padding, rhs_dilation=[g.stride for g in geometry],
+        dimension_numbers=numbers, batch_group_count=groups)
+    return b.reshape(result, sizes)
+
+
+# -- pooling
+
+def _pool(b: ComputationBuilder, x: Operand, op: str, layout: _Layout, geometry: Sequence[_Geometry]) -> Operand:
+    shape = b.get_shape(x)
+    window, strides, padding = _windows(shape.rank, layout, geometry)
+    return b.reduce_window_with_general_padding(
+        x, initial(b, op, shape.element_type), reducer(b, op, shape.element_type), window, strides, padding)
+
+
+def _windows(rank: int, layout: _Layout,
+             geometry: Sequence[_Geometry]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    window, strides, padding = [1] * rank, [1] * rank, [(0, 0)] * rank
+    for axis, g in zip(layout.spatial, geometry):
+        window[axis], strides[axis] = g.window, g.stride
+        padding[axis] = (g.low, max(0, (g.output - 1) * g.stride + g.window - g.input - g.low))
+    return window, strides, padding
+
+
+def _pool_geometry(node: Node, dims: Sequence[int], ksize: Sequence[int] | None = None) -> tuple[_Layout, list[_Geometry]]:
+    layout = _Layout.of(node, len(dims))
+    size = node.attr("ksize") if ksize is None else ksize
+    if size[layout.batch] != 1 or size[layout.feature] != 1:
+        raise UnsupportedError(f"{node.op}: pools over batch or features")
+    return layout, _geometry(node, layout, dims, layout.pick(size))
+
+
+@translates("MaxPool", "MaxPool3D", "MaxPoolV2")
+def max_pool(node: Node) -> Operand:
+    if node.op == "MaxPoolV2":
+        raise UnsupportedError("MaxPoolV2: window sizes as inputs")
+    layout, geometry = _pool_geometry(node, node.shape(0))
+    return _pool(node.b, node[0], "max", layout, geometry)
+
+
+@translates("MaxPoolGrad", "MaxPool3DGrad")
+def max_pool_grad(node: Node) -> Operand:
+    b, x, dy = node.b, node["orig_input"], node["grad"]
+    shape = b.get_shape(x)
+    layout, geometry = _pool_geometry(node, shape.dims)
+    window, strides, padding = _windows(shape.rank, layout, geometry)
+    type_ = shape.element_type
+    inner = b.create_sub_builder("ge")
+    left, right = (inner.parameter(k, Shape(type_), name) for k, name in enumerate("xy"))
+    return b.select_and_scatter_with_general_padding(
+        x, inner.build(inner.ge(left, right)), window, strides, padding, dy, b.constant(0, type_),
+        reducer(b, "add", type_))
+
+
+def _counts(b: ComputationBuilder, dims: Sequence[int], layout: _Layout, geometry: Sequence[_Geometry],
+            type_: ElementType) -> Operand:
+    """How many elements every window holds, padding left out."""
+    ones = b.broadcast(b.constant(1, type_), [d if a in layout.spatial else 1 for a, d in enumerate(dims)])
+    return _pool(b, ones, "add", layout, geometry)
+
+
+def _averaged(b: ComputationBuilder, sums: Operand, dims: Sequence[int], layout: _Layout,
+              geometry: Sequence[_Geometry]) -> Operand:
+    """Sums divided by the number of elements of their window, padding left out."""
+    shape = b.get_shape(sums)
+    if all(g.low == 0 and (g.output - 1) * g.stride + g.window <= g.input for g in geometry):
+        count = 1
+        for g in geometry:
+            count *= g.window
+        return b.div(sums, b.broadcast(b.constant(count, shape.element_type), shape.dims))
+    counts = _counts(b, dims, layout, geometry, shape.element_type)
+    return b.div(sums, b.broadcast_in_dim(counts, shape.dims, range(shape.rank)))
+
+
+@translates("AvgPool", "AvgPool3D")
+def avg_pool(node: Node) -> Operand:
+    b, shape = node.b, node.array_shape(0)
+    layout, geometry = _pool_geometry(node, shape.dims)
+    sums = _pool(b, widened(b, node[0]), "add", layout, geometry)
+    return narrowed(b, _averaged(b, sums, shape.dims, layout, geometry), shape.element_type)
+
+
+@translates("AvgPoolGrad", "AvgPool3DGrad", constants=("orig_input_shape",))
+def avg_pool_grad(node: Node) -> Operand:
+    """Every element of the input gets the shares of the windows that it lies in."""
+    b, dims, type_ = node.b, node.integers("orig_input_shape"), node.element_type("grad")
+    layout, geometry = _pool_geometry(node, dims)
+    shares = _averaged(b, widened(b, node["grad"]), dims, layout, geometry)
+    wide = b.get_shape(shares).element_type
+    rank = len(dims)
+    spread = [(0, 0, 0)] * rank
+    window = [1] * rank
+    for axis, g in zip(layout.spatial, geometry):
+        low = g.window - 1 - g.low
+        spread[axis] = (low, g.input + g.window - 1 - low - ((g.output - 1) * g.stride + 1), g.stride - 1)
+        window[axis] = g.window
+    padded = b.pad(shares, b.constant(0, wide), spread)
+    result = b.reduce_window_with_general_padding(
+        padded, b.constant(0, wide), reducer(b, "add", wide), window, [1] * rank, [(0, 0)] * rank)
+    return narrowed(b, result, type_)

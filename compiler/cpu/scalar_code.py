@@ -1,0 +1,64 @@
+"""Code for computations of scalars (comparators, reducers, update functions) on elements in register form."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from ..errors import UnsupportedError
+from ..ir import Computation, Instruction
+from ..ops import Call, Conditional, Constant, Fusion, GetTupleElement, Map
+from .element_types import Element, constant_element, select_element, single
+from .elementwise import apply
+from .llvm_text import Function, Value
+
+_SAME_ELEMENT = frozenset({"broadcast", "reshape", "copy", "transpose", "optimization-barrier"})
+
+
+def apply_scalars(f: Function, computation: Computation, arguments: Sequence[Element], lanes: int = 1) -> list[Element]:
+    """Writes a computation of scalars, applied to elements (leaves) of that many lanes; returns its root's leaves.
+
+    Raises: UnsupportedError  it has an instruction that is not about single elements.
+    """
+    rest = iter(arguments)
+    values: dict[Instruction, list[Element]] = {p: [next(rest) for _ in p.shape.leaves()]
+                                                for p in computation.parameters}
+    for instruction in computation.instructions:
+        if instruction not in values:
+            values[instruction] = _apply(f, instruction, [values[o] for o in instruction.operands], lanes)
+    return values[computation.root]
+
+
+def _apply(f: Function, instruction: Instruction, operands: list[list[Element]], lanes: int) -> list[Element]:
+    op = instruction.op
+    if isinstance(op, Constant):
+        return [constant_element(instruction.shape.element_type, op.literal.array.flat[0], lanes)]
+    if isinstance(op, GetTupleElement):
+        parts = instruction.operands[0].shape.tuple_shapes
+        skip = sum(len(list(s.leaves())) for s in parts[:op.index])
+        return operands[0][skip:skip + len(list(parts[op.index].leaves()))]
+    leaves = [leaf for operand in operands for leaf in operand]
+    if instruction.opcode == "tuple" or instruction.opcode in _SAME_ELEMENT:
+        return leaves
+    if isinstance(op, (Call, Map, Fusion)):
+        return apply_scalars(f, next(op.called()), leaves, lanes)
+    if isinstance(op, Conditional):
+        return _conditional(f, op, operands, lanes)
+    if op.is_elementwise or instruction.opcode == "bitcast-convert":
+        attributes = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
+        return [apply(f, instruction.opcode, attributes, [o.shape.element_type for o in instruction.operands],
+                      instruction.shape.element_type, leaves)]
+    raise UnsupportedError(f"{instruction.opcode}: in a computation of scalars")
+
+
+def _conditional(f: Function, op: Conditional, operands: list[list[Element]], lanes: int) -> list[Element]:
+    """All branches, of which the one that is meant is chosen: nothing in them traps."""
+    selector = single(operands[0][0])
+    results = [apply_scalars(f, b, o, lanes) for b, o in zip(op.branches, operands[1:], strict=True)]
+    if not op.by_index:
+        return [select_element(f, selector, a, b) for a, b in zip(*results)]
+    chosen = results[-1]
+    for number, result in enumerate(results[:-1]):
+        meant = f.compare("icmp eq", selector, f.splat(Value("i32", str(number)), lanes))
+        chosen = [select_element(f, meant, a, b) for a, b in zip(result, chosen)]
+    return chosen

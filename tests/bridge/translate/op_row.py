@@ -1,0 +1,202 @@
+"""Rows of the table of ops, and how a row is run: compiled in one cluster, and by TensorFlow's own kernel.
+
+A row names an op, its inputs in order, its attributes and the element types that it is tried for. An input is drawn
+(`Random`), given as data (`Given`), the content of a variable (`Content`), a list of these, or a plain value: that one
+is a constant of the function.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tfbridge
+
+FLOATS = "float32 float64 float16 bfloat16"
+WIDE_FLOATS = "float32 float64"
+SIGNED = "int8 int16 int32 int64"
+UNSIGNED = "uint8 uint16 uint32 uint64"
+INTEGERS = f"{SIGNED} {UNSIGNED}"
+COMPLEXES = "complex64 complex128"
+REALS = f"{FLOATS} {INTEGERS}"
+NUMBERS = f"{REALS} {COMPLEXES}"
+# A result of one operation that is rounded once, twice.
+_TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-5, "float64": 1e-11, "complex64": 1e-5,
+              "complex128": 1e-11}
+TYPE = object()  # stands for the row's element type among the attributes
+
+
+@dataclasses.dataclass(frozen=True)
+class Random:
+    """Data drawn anew for every type: floats in [low, high), integers in low..high. `type` None: the row's."""
+
+    dims: tuple[int, ...]
+    low: float = -2.5
+    high: float = 2.5
+    type: str | None = None
+
+    def draw(self, type_: str, random: np.random.Generator) -> np.ndarray:
+        """An array of a type."""
+        dtype = tf.as_dtype(self.type or type_)
+        if dtype == tf.bool:
+            return random.integers(0, 2, self.dims).astype(bool)
+        if dtype.is_integer:
+            low = max(self.low, 0) if dtype.is_unsigned else self.low
+            return random.integers(int(low), max(int(self.high), int(low)) + 1, self.dims).astype(dtype.as_numpy_dtype)
+        drawn = random.uniform(self.low, self.high, self.dims)
+        if dtype.is_complex:
+            drawn = drawn + 1j * random.uniform(self.low, self.high, self.dims)
+        return drawn.astype(dtype.as_numpy_dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """Data with these values; `type` None: the row's."""
+
+    values: Any
+    type: str | None = None
+
+    def draw(self, type_: str, random: np.random.Generator) -> np.ndarray:
+        """The array in a type."""
+        return np.asarray(self.values).astype(tf.as_dtype(self.type or type_).as_numpy_dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """A constant of a type; `type` None: the row's."""
+
+    values: Any
+    type: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+    """A variable with this content at the start."""
+
+    start: Random | Given
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table. `tolerance` is relative and absolute, for f32; other types get it in proportion."""
+
+    op: str
+    inputs: tuple[Any, ...]
+    types: tuple[str, ...]
+    attrs: dict[str, Any]
+    tolerance: float
+    outputs: int | None = None  # how many outputs are compared; None: all
+
+
+TABLE: list[Row] = []
+
+
+def row(ops: str, *inputs: Any, types: str = FLOATS, tolerance: float = 1e-5, outputs: int | None = None,
+        **attrs: Any) -> None:
+    """Adds a row for each of the ops."""
+    TABLE.extend(Row(op, inputs, tuple(types.split()), attrs, tolerance, outputs) for op in ops.split())
+
+
+@dataclasses.dataclass
+class Run:
+    """A row for one type: what the function is given, and the op applied to it."""
+
+    row: Row
+    type: str
+    data: list[np.ndarray]
+    variables: list[np.ndarray]
+
+    def apply(self, data: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
+        """The op's outputs, then the contents of its variables."""
+        tensors, contents = iter(data), iter(variables)
+
+        def value(spec: Any) -> Any:
+            if isinstance(spec, list):
+                return [value(s) for s in spec]
+            if isinstance(spec, Random | Given):
+                return next(tensors)
+            if isinstance(spec, Content):
+                return next(contents).handle
+            if isinstance(spec, Known):
+                return tf.constant(spec.values, tf.as_dtype(spec.type or self.type))
+            return tf.constant(spec) if isinstance(spec, np.ndarray) else spec
+
+        names = [a.name for a in tf.raw_ops.__dict__[self.row.op].__signature__.parameters.values()] \
+            if hasattr(tf.raw_ops.__dict__[self.row.op], "__signature__") else _input_names(self.row.op)
+        given = {name: value(spec) for name, spec in zip(names, self.row.inputs)}
+        attrs = {k: tf.as_dtype(self.type) if v is TYPE else v for k, v in self.row.attrs.items()}
+        result = getattr(tf.raw_ops, self.row.op)(**given, **attrs)
+        flat = [] if result is None or isinstance(result, tf.Operation) else tf.nest.flatten(result)
+        return [*flat[:self.row.outputs], *(v.read_value() for v in variables)]
+
+
+def _input_names(op: str) -> list[str]:
+    from tensorflow.python.framework import op_def_registry
+    return [a.name for a in op_def_registry.get(op).input_arg]
+
+
+def runs(op: str) -> list[Run]:
+    """All rows of an op, for all their types, with their data drawn."""
+    random = np.random.default_rng(zlib.crc32(op.encode()))
+    made = []
+    for line in (r for r in TABLE if r.op == op):
+        for type_ in line.types:
+            data: list[np.ndarray] = []
+            variables: list[np.ndarray] = []
+
+            def draw(spec: Any) -> None:
+                if isinstance(spec, list):
+                    for part in spec:
+                        draw(part)
+                elif isinstance(spec, Random | Given):
+                    data.append(spec.draw(type_, random))
+                elif isinstance(spec, Content):
+                    variables.append(spec.start.draw(type_, random))
+
+            draw(list(line.inputs))
+            made.append(Run(line, type_, data, variables))
+    return made
+
+
+def check(op: str, wanted: Sequence[Run] | None = None) -> None:
+    """Compares the compiled rows of an op with TensorFlow's kernel."""
+    lines = runs(op) if wanted is None else wanted
+    expected = [run.apply([tf.constant(d) for d in run.data], [tf.Variable(v) for v in run.variables])
+                for run in lines]
+    variables = [[tf.Variable(v) for v in run.variables] for run in lines]
+    compiled = tfbridge.jit(_together(lines, variables), strict=True)
+    tfbridge.reset_stats()
+    given = compiled(*[tf.constant(d) for run in lines for d in run.data])
+    counters = tfbridge.stats()
+    assert counters["fallbacks"] == 0, "\n".join(map(str, counters["ops_left_out"]))
+    flat = iter(given)
+    for run, outputs in zip(lines, expected, strict=True):
+        for k, output in enumerate(outputs):
+            _compare(f"{op}, {run.type}, {run.row.inputs}, output {k}", run, next(flat).numpy(), output.numpy())
+
+
+def _together(lines: Sequence[Run], variables: Sequence[Sequence[tf.Variable]]) -> Callable[..., list[tf.Tensor]]:
+    def function(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        rest = iter(tensors)
+        results = []
+        for run, contents in zip(lines, variables):
+            results += run.apply([next(rest) for _ in run.data], contents)
+        return results
+
+    return function
+
+
+def _compare(what: str, run: Run, given: np.ndarray, expected: np.ndarray) -> None:
+    assert given.dtype == expected.dtype, what
+    assert given.shape == expected.shape, what
+    name = tf.as_dtype(given.dtype).name
+    if name not in _TOLERANCE:
+        np.testing.assert_array_equal(given, expected, what)
+        return
+    tolerance = max(run.row.tolerance * _TOLERANCE[name] / _TOLERANCE["float32"], _TOLERANCE.get(run.type, 0))
+    wide = np.complex128 if name.startswith("complex") else np.float64
+    np.testing.assert_allclose(given.astype(wide), expected.astype(wide), tolerance, tolerance, err_msg=what)

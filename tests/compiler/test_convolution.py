@@ -1,0 +1,196 @@
+"""Convolutions of every form, type and order of axes against the op's reference."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from tfbridge.compiler.cpu.convolution import convolution_view, emit_convolution
+from tfbridge.compiler.cpu.gemm_library import emit_library
+from tfbridge.compiler.cpu.kernel_plan import KernelPlan
+from tfbridge.compiler.cpu.llvm_text import Function, ModuleText, Value
+from tfbridge.compiler.cpu.target import Target, host
+from tfbridge.compiler.errors import UnsupportedError
+from tfbridge.compiler.ir import Instruction, make
+from tfbridge.compiler.ops import Parameter
+from tfbridge.compiler.ops.convolution import Convolution, ConvolutionDims
+from tfbridge.compiler.ops.window import Window
+from tfbridge.compiler.shape import Shape
+from tfbridge.compiler.types import ElementType
+
+E = ElementType
+TARGET = host(2)
+KERNEL = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def load(text: str) -> object:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    machine = llvm.Target.from_triple(TARGET.triple).create_target_machine(
+        cpu=TARGET.cpu, features=TARGET.features, opt=2, reloc="pic", codemodel="small", jit=True)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine
+
+
+@functools.cache
+def library(name: str) -> object:
+    module = emit_library(TARGET, name)
+    engine = load(module.text())
+    for f in module.functions:
+        if not module.functions[f].startswith("define internal"):
+            llvm.add_symbol(f, engine.get_function_address(f))
+    return engine
+
+
+def dims_of(labels: str) -> ConvolutionDims:
+    """`b01f_01io->b01f` as XLA writes it."""
+    inputs, rest = labels.split("_")
+    kernel, output = rest.split("->")
+    spatial = [str(k) for k in range(len(inputs) - 2)]
+    return ConvolutionDims(
+        inputs.index("b"), inputs.index("f"), tuple(inputs.index(k) for k in spatial),
+        kernel.index("i"), kernel.index("o"), tuple(kernel.index(k) for k in spatial),
+        output.index("b"), output.index("f"), tuple(output.index(k) for k in spatial))
+
+
+def counting(module: ModuleText, view: tuple[int, int, int]) -> str:
+    """An epilogue that adds 1 to counts[batch, row, column] (buffer 4)."""
+    f = Function(module, "counting", [
+        ("ptr", "ctx"), ("ptr", "buffers"), ("i64", "batch"), ("i64", "row_low"), ("i64", "row_high"),
+        ("i64", "col_low"), ("i64", "col_high")])
+    counts = f.load("ptr", f.offset(f["buffers"], 4, "ptr"), 8)
+
+    def row(r: Value, _: list[Value]) -> None:
+        def column(c: Value, _: list[Value]) -> None:
+            at = f.offset(counts, f.add(f.mul(f.add(f.mul(f["batch"], view[1]), r), view[2]), c), "i32")
+            f.store(f.binary("add", f.load("i32", at, 4), Value("i32", "1")), at, 4)
+
+        f.loop(f["col_low"], f["col_high"], 1, column)
+
+    f.loop(f["row_low"], f["row_high"], 1, row)
+    f.ret()
+    return module.add("counting", f.text())
+
+
+def instruction(op: Convolution, lhs: np.ndarray, rhs: np.ndarray) -> Instruction:
+    from tfbridge.compiler.types import element_type_of
+    operands = [Instruction(Parameter(k, s), (), s, f"p{k}") for k, s in enumerate(
+        Shape(element_type_of(x.dtype), x.shape) for x in (lhs, rhs))]
+    return make(op, *operands)
+
+
+def raw_type(t: ElementType) -> ElementType:
+    return E.F32 if t.is_float and t.bits < 32 else E.S32 if t.is_integer and t.bits < 32 else t
+
+
+def compiled(product: Instruction, epilogue: bool, target: Target = TARGET,
+             embed: bool = False) -> tuple[KernelPlan, object, object]:
+    """(plan, engine that must live, kernel)."""
+    module = ModuleText(target, embed_libraries=embed)
+    raw = product.shape.with_type(raw_type(product.shape.element_type))
+    name = counting(module, convolution_view(product)) if epilogue else None
+    plan = emit_convolution(module, target, product, raw, name)
+    for needed in module.libraries:
+        library(needed)
+    engine = load(module.text().replace(f"define internal void @{plan.symbol}(", f"define void @{plan.symbol}("))
+    return plan, engine, KERNEL(engine.get_function_address(plan.symbol))
+
+
+def run(op: Convolution, lhs: np.ndarray, rhs: np.ndarray, **options: object) -> np.ndarray:
+    """The kernel's raw result; checks that the epilogue saw every element once."""
+    product = instruction(op, lhs, rhs)
+    raw = raw_type(product.shape.element_type)
+    out = np.full(product.shape.dims, 77, raw.dtype)
+    counts = np.zeros(product.shape.dims, np.int32)
+    plan, _engine, kernel = compiled(product, True, **options)
+    scratch = np.full(plan.scratch_bytes * 2 + 64, 0xFF, np.uint8)
+    at = -(-scratch.ctypes.data // 64) * 64
+    pointers = (ctypes.c_void_p * 5)(lhs.ctypes.data, rhs.ctypes.data, out.ctypes.data, at, counts.ctypes.data)
+    for low in range(0, plan.tasks, plan.grain):
+        kernel(None, pointers, low, min(low + plan.grain, plan.tasks), 1)
+    np.testing.assert_array_equal(counts, 1)
+    return out
+
+
+def random(rng: np.random.Generator, dims: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "c":
+        return (rng.standard_normal(dims) + 1j * rng.standard_normal(dims)).astype(dtype)
+    if dtype.kind in "iu":
+        return rng.integers(0 if dtype.kind == "u" else -9, 10, dims).astype(dtype)
+    if dtype.name in ("int4", "uint4"):
+        return rng.integers(0, 7, dims).astype(dtype)
+    return rng.standard_normal(dims).astype(dtype)
+
+
+def check(op: Convolution, lhs: np.ndarray, rhs: np.ndarray, **options: object) -> None:
+    got, wanted = run(op, lhs, rhs, **options), op.reference(lhs, rhs)
+    if got.dtype.kind in "iu":
+        np.testing.assert_array_equal(got.astype(wanted.dtype), wanted)
+        return
+    low = wanted.dtype.itemsize < 4
+    wide = np.complex128 if got.dtype.kind == "c" else np.float64
+    tolerance = {2: 2e-2, 1: 0.3}.get(wanted.dtype.itemsize, 1e-4) if low else 2e-5
+    scale = max(1.0, float(np.max(np.abs(wanted.astype(wide)), initial=0)))
+    np.testing.assert_allclose(got.astype(wide), wanted.astype(wide), rtol=tolerance, atol=tolerance * scale)
+
+
+def random_case(seed: int) -> tuple[Convolution, np.ndarray, np.ndarray]:
+    """Any convolution: rank, order of axes, window, groups and types at random."""
+    rng = np.random.default_rng(seed)
+    rank = int(rng.choice([0, 1, 2, 2, 2, 3]))
+    pick = lambda *options: options[int(rng.integers(len(options)))]  # noqa: E731
+    size = tuple(int(rng.integers(1, 5)) for _ in range(rank))
+    spatial = tuple(int(rng.integers(0 if rng.random() < 0.03 else 1, 12)) for _ in range(rank))
+    base = tuple(pick(1, 1, 2, 3) for _ in range(rank))
+    dilation = tuple(pick(1, 1, 2, 3) for _ in range(rank))
+    low = tuple(int(rng.integers(-1, 4)) if s > 2 else int(rng.integers(0, 4)) for s in spatial)
+    high = tuple(int(rng.integers(-1, 4)) if s > 2 else int(rng.integers(0, 4)) for s in spatial)
+    window = Window.of(size, tuple(pick(1, 1, 2, 3) for _ in range(rank)), low, high, base, dilation,
+                       tuple(bool(rng.random() < 0.3) for _ in range(rank)))
+    groups = pick((1, 1), (1, 1), (2, 1), (3, 1), (1, 2), (1, 3))
+    inputs, outputs = pick(1, 2, 3, 8, 17, 24), pick(1, 2, 5, 16, 19) * max(groups)
+    batch = pick(1, 2, 3) * groups[1]
+    dtype = pick(*["f32"] * 6, "f64", "bf16", "f16", "s8", "s32", "u8", "c64", "s64", "f8e5m2")
+    orders = [rng.permutation(rank + 2) for _ in range(3)]
+    if rng.random() < 0.5:
+        orders = [np.array([0, rank + 1, *range(1, rank + 1)]), np.array([rank + 1, rank, *range(rank)])] * 2
+    d = [tuple(map(int, o)) for o in orders]
+    dims = ConvolutionDims(d[0][0], d[0][1], d[0][2:], d[1][1], d[1][0], d[1][2:], d[2][0], d[2][1], d[2][2:])
+
+    def laid(order: tuple[int, ...], sizes: tuple[int, ...]) -> np.ndarray:
+        placed = [0] * len(sizes)
+        for axis, n in zip(order, sizes):
+            placed[axis] = n
+        return random(rng, tuple(placed), E(dtype).dtype)
+
+    lhs = laid(d[0], (batch, inputs * groups[0], *spatial))
+    rhs = laid(d[1], (outputs, inputs, *size))
+    return Convolution(window, dims, groups[0], groups[1]), lhs, rhs
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_random(seed: int) -> None:
+    check(*random_case(seed))
+
+
+@pytest.mark.parametrize("window", [0, 2])
+@pytest.mark.parametrize("batch,spatial,inputs,outputs", [
+    (0, 5, 3, 4), (2, 5, 0, 4), (2, 5, 3, 0), (2, 1, 3, 4), (2, 0, 3, 4)])
+def test_nothing(batch: int, spatial: int, inputs: int, outputs: int, window: int) -> None:
+    lhs = np.ones((batch, spatial, spatial, inputs), np.float32)
+    rhs = np.ones((window, window, inputs, outputs), np.float32)
+    check(Convolution(Window.of((window, window)), dims_of("b01f_01io->b01f")), lhs, rhs)
+
+
+def test_unsupported() -> None:
+    lhs, rhs = np.ones((1, 3, 3, 1), np.float32), np.ones((1, 1, 1, 1), np.float32)
+    product = instruction(Convolution(Window.of((1, 1)), dims_of("b01f_01io->b01f")), lhs, rhs)
+    with pytest.raises(UnsupportedError, match="f32 with a result of s32"):
+        emit_convolution(ModuleText(TARGET), TARGET, product, product.shape.with_type(E.S32), None)
