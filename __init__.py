@@ -7,32 +7,39 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if any(name.startswith("TFBRIDGE_") for name in os.environ):
+    from .bridge import flags
+
+    flags.apply()
 
 _WHERE = {
     "jit": ("bridge.decorator", "jit"),
     "enable_auto_clustering": ("bridge.auto", "enable_auto_clustering"),
     "disable_auto_clustering": ("bridge.auto", "disable_auto_clustering"),
     "jit_scope": ("bridge.auto", "jit_scope"),
+    "options": ("bridge.options", "options"),
     "explain": ("bridge.explain", "explain"),
     "stats": ("runtime.statistics", "stats"),
     "reset_stats": ("runtime.statistics", "reset_stats"),
-    "aot": ("bridge.aot", None),
+    "aot": ("aot", None),
     "compiler": ("compiler", None),
 }
 
 if TYPE_CHECKING:
-    from . import compiler
-    from .bridge import aot
+    from . import aot, compiler
     from .bridge.auto import disable_auto_clustering, enable_auto_clustering, jit_scope
     from .bridge.decorator import jit
     from .bridge.explain import explain
+    from .bridge.options import options
     from .runtime.statistics import reset_stats, stats
 
 __all__ = ["aot", "compiler", "disable_auto_clustering", "enable_auto_clustering", "explain", "jit", "jit_scope",
-           "reset_stats", "stats"]
+           "options", "reset_stats", "stats"]
 
 
 def __getattr__(name: str) -> Any:

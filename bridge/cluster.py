@@ -33,6 +33,7 @@ from .translate.translator import Functions, translate
 logger = logging.getLogger("tfbridge")
 
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
+_BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their first input is no argument
 _RESOURCE = int(tf.resource.as_datatype_enum)
 ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the shared name of variables that nobody else finds
 
@@ -151,6 +152,7 @@ class Cluster:
             except Exception as error:  # whatever it is, TensorFlow can still run the nodes
                 self.failures[key] = f"{type(error).__name__}: {error}"
                 statistics.count("fallbacks")
+                statistics.leave_out(self.failures[key], self.op_count)
                 if not isinstance(error, ShapeError | UnsupportedError):
                     logger.warning("cluster %s does not compile and runs in TensorFlow; this is a bug in tfbridge",
                                    self.name, exc_info=error)
@@ -197,7 +199,9 @@ def from_function(name: str, graph: Graph, functions: Functions,
             arguments.append(Argument(argument, type_))
             continue
         read, changed = _use(graph, functions, argument)
-        content = (content_types or {}).get(k, 0)
+        content = (content_types or {}).get(k, 0) or content_type(graph, functions, argument)
+        if not content:
+            raise UnsupportedError(f"argument {k} is a resource that is no variable")
         arguments.append(Argument(argument, content, True, read))
         if changed:
             written.append(k)
@@ -225,10 +229,29 @@ def _use(graph: Graph, functions: Functions, argument: str) -> tuple[bool, bool]
     return read_first, written
 
 
+def content_type(graph: Graph, functions: Functions, argument: str) -> int:
+    """DataType of the content of a variable argument, told by the nodes that use it; 0 when none does."""
+    for node in graph.nodes.values():
+        for position, tensor in enumerate(node.inputs):
+            if tensor.node != argument:
+                continue
+            called = called_functions(node)
+            shift = 1 if node.op in _BRANCHING else 0
+            if called and position >= shift:
+                found = content_type(functions[called[0]], functions, functions[called[0]].arguments[position - shift])
+            elif node.op == "Identity":
+                found = content_type(graph, functions, node.name)
+            else:
+                found = next((int(node.attrs[name].type) for name in ("dtype", "T") if name in node.attrs), 0)
+            if found and found != _RESOURCE:
+                return found
+    return 0
+
+
 def _node_use(node: GraphNode, position: int, functions: Functions) -> tuple[bool, bool]:
     called = called_functions(node)
     if called:
-        shift = 1 if node.op in ("If", "StatelessIf", "Case", "StatelessCase") else 0
+        shift = 1 if node.op in _BRANCHING else 0
         uses = [_use(functions[f], functions, functions[f].arguments[position - shift]) for f in called
                 if position >= shift]
         # A branch that is not taken leaves the variable as it was, so its value is needed.

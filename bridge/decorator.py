@@ -28,13 +28,11 @@ from .translate.translator import Functions
 class _Plan:
     """How to call one concrete function directly."""
 
-    launch: Callable[[list[tf.Tensor]], list[tf.Tensor]]
+    run: Callable[[Sequence[tf.Tensor]], Any]  # flat arguments to results
     cluster: Cluster
-    captured: list[tuple[int, tf.Tensor, tf.DType]]  # variables: launch position, handle, content type
-    inputs: list[int | tf.Tensor]  # per launch argument: number of the function's tensor argument, or a capture
-    written: list[tf.Tensor]
-    results: int
-    pack: Callable[[list[tf.Tensor]], Any]
+
+
+_may_call_directly, _tensor_key = tfp.may_call_directly, tfp.tensor_key
 
 
 class Jit:
@@ -63,18 +61,18 @@ class Jit:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not tfp.may_call_directly():
+        if not _may_call_directly():
             auto.ensure_registered()
             return self._traced(*args, **kwargs)
         if not kwargs:
             try:
-                key = tuple([tfp.tensor_key(a) for a in args])
+                key = tuple([_tensor_key(a) for a in args])
                 plan = self._plans[key]
             except (KeyError, TypeError, AttributeError):
                 pass
             else:
                 if plan is not None:
-                    return _run(plan, args)
+                    return plan.run(args)
         return self._first_call(args, kwargs)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -90,10 +88,10 @@ class Jit:
         tensors = tfp.flat_arguments(concrete, args, kwargs)
         if not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors)):
             try:
-                self._plans[tuple([tfp.tensor_key(a) for a in args])] = plan
+                self._plans[tuple([_tensor_key(a) for a in args])] = plan
             except AttributeError:
                 pass
-        return _run(plan, tensors)
+        return plan.run(tensors)
 
     def _plan(self, concrete: Any) -> _Plan | None:
         """The direct way to call a concrete function; None when part of it must run in TensorFlow.
@@ -122,7 +120,7 @@ class Jit:
                 captured.append((position, tensor, tf.as_dtype(cluster.arguments[k].data_type)))
         written = [captured_tensors[k - own] for k in cluster.written]
         results = len(cluster.result_types) - len(written)
-        return _Plan(cluster.prepare(), cluster, captured, inputs, written, results, _packer(concrete, results))
+        return _Plan(_runner(cluster.prepare(), inputs, captured, written, results, _packer(concrete, results)), cluster)
 
 
 def cluster_of(concrete: Any, options: Options = DEFAULT_OPTIONS) -> Cluster:
@@ -145,16 +143,27 @@ def cluster_of(concrete: Any, options: Options = DEFAULT_OPTIONS) -> Cluster:
                          fallback.of_function(definition, functions), options, source.finder(concrete.graph), content)
 
 
-def _run(plan: _Plan, args: Sequence[tf.Tensor]) -> Any:
-    inputs = [args[i] if type(i) is int else i for i in plan.inputs]
-    for position, handle, dtype in plan.captured:
-        inputs[position] = tfp.read_variable(handle, dtype)
-    outputs = plan.launch(inputs)
-    if plan.written:
-        for handle, value in zip(plan.written, outputs[plan.results:]):
+def _runner(launch: Callable[[list[tf.Tensor]], list[tf.Tensor]], inputs: Sequence[int | tf.Tensor],
+            captured: Sequence[tuple[int, tf.Tensor, tf.DType]], written: Sequence[tf.Tensor], results: int,
+            pack: Callable[[list[tf.Tensor]], Any]) -> Callable[[Sequence[tf.Tensor]], Any]:
+    """A function that runs a launch on the flat arguments of a call, reading and assigning variables around it.
+
+    `inputs` says, per launch argument, the number of the call's argument or the captured tensor itself. The common case
+    of plain arguments and nothing else has its own short way: this is what every call pays.
+    """
+    if not written and not captured and list(inputs) == list(range(len(inputs))):
+        return lambda args: pack(launch(list(args[:len(inputs)])))
+
+    def run(args: Sequence[tf.Tensor]) -> Any:
+        given = [args[i] if type(i) is int else i for i in inputs]
+        for position, handle, dtype in captured:
+            given[position] = tfp.read_variable(handle, dtype)
+        outputs = launch(given)
+        for handle, value in zip(written, outputs[results:]):
             tfp.assign_variable(handle, value)
-        outputs = outputs[:plan.results]
-    return plan.pack(outputs)
+        return pack(outputs[:results])
+
+    return run
 
 
 def _packer(concrete: Any, results: int) -> Callable[[list[tf.Tensor]], Any]:

@@ -61,7 +61,7 @@ def from_graph_def(graph_def: Any) -> Graph:
     arguments: dict[int, str] = {}
     results: dict[int, Tensor] = {}
     for definition in graph_def.node:
-        node = _node(definition, _graph_tensor)
+        node = read_node(definition)
         if node.op == "_Retval":
             results[definition.attr["index"].i] = node.inputs[0]
             continue
@@ -96,6 +96,11 @@ def from_function_def(function: Any) -> Graph:
     results = [tensor(function.ret[r.name]) for r in function.signature.output_arg]
     return Graph(sort(nodes), [a.name for a in function.signature.input_arg], results,
                  list(function.control_ret.values()), function.signature.name)
+
+
+def read_node(definition: Any) -> GraphNode:
+    """Reads a node of a GraphDef."""
+    return _node(definition, _graph_tensor)
 
 
 def _graph_tensor(text: str) -> Tensor:

@@ -35,12 +35,17 @@ def finder(graph: Any) -> Callable[[str], tuple[str, int]]:
     return find
 
 
-def strict_message(name: str, concrete: Any, error: UnsupportedError) -> str:
-    """The error of a strict function: every op that does not compile, with source line and reason."""
+def located(concrete: Any, error: UnsupportedError) -> list[str]:
+    """The lines of an error, each about one op of a concrete function, with the source line of that op."""
     find = finder(concrete.graph)
     lines = []
     for line in str(error).splitlines():
         file, number = find(line.split(" ", 1)[0])
         lines.append(f"  {line}" + (f"\n    at {file}:{number}" if file else ""))
-    return "\n".join([f"{name}: strict=True, and these ops cannot be compiled:", *lines,
+    return lines
+
+
+def strict_message(name: str, concrete: Any, error: UnsupportedError) -> str:
+    """The error of a strict function: every op that does not compile, with source line and reason."""
+    return "\n".join([f"{name}: strict=True, and these ops cannot be compiled:", *located(concrete, error),
                       "Take them out of the function, or leave strict off: they then run in TensorFlow."])

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 
+from ..runtime.defaults import process
+
+NUMERICS = ("tf", "fast", "reproducible")
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What may be chosen per compilation; part of the fingerprint, the dump directory aside.
+    """What may be chosen per compilation. What changes no code (the directories) takes no part in comparisons.
 
     numerics: "tf" (default), "fast" (rules of class fast_math too), "reproducible" (fixed reduction trees).
     threads: highest number of threads of one launch; 0 means those of the target.
     disabled_passes: names of passes that are left out. profile: launches count their calls and cycles.
     dump_dir: directory for numbered dumps of every stage; empty means none.
+    cache_dir, max_cache_bytes: the disk cache; empty and 0 mean that of the process.
+    Raises: ValueError  numerics is none of these; a negative number.
     """
 
     numerics: str = "tf"
@@ -20,6 +26,21 @@ class Options:
     disabled_passes: frozenset[str] = frozenset()
     profile: bool = False
     dump_dir: str = dataclasses.field(default="", compare=False)
+    cache_dir: str = dataclasses.field(default="", compare=False)
+    max_cache_bytes: int = dataclasses.field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.numerics not in NUMERICS:
+            raise ValueError(f"numerics: {self.numerics!r} is none of {', '.join(NUMERICS)}")
+        for name in ("threads", "max_cache_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is negative")
+
+    def fingerprint(self) -> str:
+        """The text of what compiled code depends on: the fields that are compared."""
+        return ", ".join(f"{field.name}={sorted(value) if isinstance(value, frozenset) else value!r}"
+                         for field in dataclasses.fields(Options) if field.compare
+                         for value in [getattr(self, field.name)])
 
 
-DEFAULT_OPTIONS = Options()
+DEFAULT_OPTIONS = Options(process.numerics, process.threads, dump_dir=process.dump_dir)

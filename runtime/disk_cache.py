@@ -7,12 +7,14 @@ readers touch it, so the oldest time of change names the file that was not used 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import stat
 import tempfile
 from pathlib import Path
 
+from . import defaults
 from .artifact import Artifact
 from .errors import ArtifactError
 
@@ -36,8 +38,25 @@ def configure(directory: str | os.PathLike[str] | None = None, limit_bytes: int 
 
 
 def default() -> DiskCache:
-    """The cache that this process uses."""
+    """The cache that this process uses: as configured, else as the process's defaults say."""
+    global _process
+    if _process is None:
+        chosen = defaults.process
+        _process = DiskCache(chosen.cache_dir or None, chosen.max_cache_bytes, chosen.disk_cache)
     return _process
+
+
+def at(directory: str = "", limit_bytes: int = 0) -> DiskCache:
+    """The cache in a directory, with a limit; empty and 0 stand for those of the process's cache."""
+    cache = default()
+    if not directory and not limit_bytes:
+        return cache
+    return _other(directory or str(cache.directory), limit_bytes or cache.limit_bytes)
+
+
+@functools.cache
+def _other(directory: str, limit_bytes: int) -> DiskCache:
+    return DiskCache(directory, limit_bytes)
 
 
 class DiskCache:
@@ -159,4 +178,4 @@ class DiskCache:
         return self.enabled
 
 
-_process = DiskCache()
+_process: DiskCache | None = None

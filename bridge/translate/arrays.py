@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...compiler.builder import Operand
+from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
@@ -427,10 +427,13 @@ def gather_axis(node: Node, params: Operand, indices: Operand, axis: int, batch_
 
 @translates("GatherNd")
 def gather_nd(node: Node) -> Operand:
-    b, dims, index_dims = node.b, node.shape("params"), node.shape("indices")
-    depth = index_dims[-1]
-    sizes = [1] * depth + list(dims[depth:])
-    outer = len(index_dims) - 1
-    return b.gather(node["params"], node["indices"], offset_dims=list(range(outer, outer + len(dims) - depth)),
+    return gather_points(node.b, node["params"], node["indices"])
+
+
+def gather_points(b: ComputationBuilder, params: Operand, indices: Operand) -> Operand:
+    """params[indices[..., :]], slices of the axes that an index vector does not name."""
+    dims, index_dims = b.get_shape(params).dims, b.get_shape(indices).dims
+    depth, outer = index_dims[-1], len(index_dims) - 1
+    return b.gather(params, indices, offset_dims=list(range(outer, outer + len(dims) - depth)),
                     collapsed_slice_dims=list(range(depth)), start_index_map=list(range(depth)),
-                    index_vector_dim=outer, slice_sizes=sizes)
+                    index_vector_dim=outer, slice_sizes=[1] * depth + list(dims[depth:]))

@@ -48,7 +48,7 @@ BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
                                    else b.shift_right_logical)(x, y),
     "Less": _B.lt, "LessEqual": _B.le, "Greater": _B.gt, "GreaterEqual": _B.ge,
     "Equal": _B.eq, "NotEqual": _B.ne,
-    "Div": _B.div, "TruncateDiv": _B.div, "TruncateMod": _B.rem,
+    "Div": _B.div, "TruncateDiv": lambda b, x, y: _truncated(b, b.div(x, y)), "TruncateMod": _B.rem,
     "FloorDiv": lambda b, x, y: _floor_div(b, x, y), "FloorMod": lambda b, x, y: _floor_mod(b, x, y),
     "Mod": _B.rem,
     "SquaredDifference": lambda b, x, y: _squared_difference(b, x, y),
@@ -66,10 +66,10 @@ GRADIENTS: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] 
         b.and_(b.gt(x, _like(b, x, 0)), b.lt(x, _like(b, x, 6))), dy, _like(b, dy, 0)),
     "TanhGrad": lambda b, y, dy: b.mul(dy, b.sub(_like(b, y, 1), b.mul(y, y))),
     "SigmoidGrad": lambda b, y, dy: b.mul(b.mul(dy, y), b.sub(_like(b, y, 1), y)),
-    "SqrtGrad": lambda b, y, dy: b.div(b.mul(dy, _like(b, y, 0.5)), y),
-    "RsqrtGrad": lambda b, y, dy: b.mul(b.mul(b.mul(b.mul(y, y), y), dy), _like(b, y, -0.5)),
-    "InvGrad": lambda b, y, dy: b.neg(b.mul(dy, b.mul(y, y))),
-    "ReciprocalGrad": lambda b, y, dy: b.neg(b.mul(dy, b.mul(y, y))),
+    "SqrtGrad": lambda b, y, dy: b.div(b.mul(dy, _like(b, y, 0.5)), b.conj(y)),
+    "RsqrtGrad": lambda b, y, dy: b.conj(b.mul(b.mul(b.mul(b.mul(y, y), y), b.conj(dy)), _like(b, y, -0.5))),
+    "InvGrad": lambda b, y, dy: b.neg(b.mul(dy, _square(b, b.conj(y)))),
+    "ReciprocalGrad": lambda b, y, dy: b.neg(b.mul(dy, _square(b, b.conj(y)))),
     "SoftplusGrad": lambda b, dy, x: b.mul(dy, b.logistic(x)),
     "SoftsignGrad": lambda b, dy, x: b.div(dy, _square(b, b.add(_like(b, x, 1), b.abs(x)))),
     "EluGrad": lambda b, dy, y: b.select(b.gt(y, _like(b, y, 0)), dy, b.mul(dy, b.add(y, _like(b, y, 1)))),
@@ -117,6 +117,13 @@ def _floor_div(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
     inexact = b.ne(b.rem(x, y), zero)
     negative = b.ne(b.lt(x, zero), b.lt(y, zero))
     return b.select(b.and_(inexact, negative), b.sub(quotient, _like(b, x, 1)), quotient)
+
+
+def _truncated(b: ComputationBuilder, x: Operand) -> Operand:
+    """Floats rounded towards zero."""
+    if b.get_shape(x).element_type not in FLOATS:
+        return x
+    return b.select(b.lt(x, _like(b, x, 0)), b.ceil(x), b.floor(x))
 
 
 def _floor_mod(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
@@ -191,8 +198,8 @@ def leaky_relu_grad(node: Node) -> Operand:
 def cast(node: Node) -> Operand:
     target = node.attr("DstT")
     x = node[0]
-    if target is _PRED and node.element_type(0) in COMPLEXES:
-        return node.b.ne(x, _like(node.b, x, 0))
+    if node.element_type(0) in COMPLEXES and target not in COMPLEXES:  # TensorFlow drops the imaginary part
+        x = node.b.real(x)
     return node.b.convert_element_type(x, target)
 
 

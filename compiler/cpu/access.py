@@ -262,6 +262,3 @@ def split_points(probe: Probe, atom: Atom, limit: int = 3) -> list[int]:
         if found:
             points.update(p for p in found if atom.low < p <= atom.high)
     return sorted(points) if len(points) <= limit else []
-
-
-__all__ = ["Load", "Loops", "Probe", "choose_loops", "split_points"]

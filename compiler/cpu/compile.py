@@ -19,7 +19,7 @@ from ..passes.split_reductions import split_reductions
 from ..shape import Shape
 from .code_version import code_version
 from .emit_object import emit_assembly, emit_object
-from .entry import emit_entry
+from .entry import emit_entry, place_constants
 from .libraries import library_object
 from .llvm_text import ModuleText
 from .schedule import Schedule, launches, plan_memory, schedule_module
@@ -32,10 +32,11 @@ loader.provide_libraries(library_object)
 
 
 def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: Target | None = None,
-                   self_contained: bool = False, entry: str = ENTRY) -> Artifact:
+                   self_contained: bool = False, entry: str = ENTRY, embed_constants: bool = False) -> Artifact:
     """Compiles a module.
 
-    A `self_contained` object holds its constants and the library kernels it calls; it needs the C library.
+    A `self_contained` object holds the library kernels it calls and needs the C library alone; with `embed_constants`
+    it holds its constants too, and the artifact's blob is empty.
     Raises: UnsupportedError  an op without CPU code; ShapeError  the module is ill-formed.
     """
     target = target or host(options.threads or None)
@@ -43,14 +44,16 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
     optimized = run_pipeline(module, options, passes=CPU_PASSES)
     schedule = schedule_module(optimized, text, target, options)
     plan_memory(schedule)
-    emit_entry(text, entry, schedule, self_contained, options.profile)
+    emit_entry(text, entry, schedule, embed_constants, options.profile)
     source = text.text()
     if options.dump_dir:
         _dump(options.dump_dir, module, optimized, schedule, source, target)
+    made = emit_object(source, target)
+    embedded = embed_constants and bool(schedule.constants)
     return Artifact(
-        object=emit_object(source, target), entry=entry,
+        object=place_constants(made, schedule.constants) if embedded else made, entry=entry,
         parameters=tuple(map(_spec, schedule.arguments)), results=tuple(map(_spec, schedule.results)),
-        temp_bytes=schedule.temp_bytes, constants=b"" if self_contained else schedule.constants,
+        temp_bytes=schedule.temp_bytes, constants=b"" if embedded else schedule.constants,
         libraries=tuple(sorted(text.libraries)), threads=target.threads,
         kernels=tuple(map(_info, launches(schedule.steps))))
 

@@ -8,8 +8,10 @@ from ..ir import Instruction
 from ..ops import Convolution
 from ..shape import Shape
 from .convolution_gemm import emit_convolution_gemm
+from .convolution_gradient import emit_gradient
 from .convolution_problem import convolution_problem
 from .convolution_simple import write_simple_convolution
+from .depthwise import emit_depthwise
 from .kernel_plan import KernelPlan
 from .llvm_text import ModuleText
 from .target import Target
@@ -45,9 +47,10 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
     problem = convolution_problem(product, raw.element_type)
     view = convolution_view(product)
     moved = sum(o.shape.bytes for o in product.operands) + raw.bytes
-    plan = emit_convolution_gemm(module, target, problem, moved, epilogue) if raw.elements else None
-    if plan is not None:
-        return plan
+    for emit in (emit_depthwise, emit_gradient, emit_convolution_gemm):
+        plan = emit(module, target, problem, moved, epilogue) if raw.elements else None
+        if plan is not None:
+            return plan
     names: list[int | str] = [0] * raw.rank
     names[op.dims.output_batch], names[op.dims.output_feature] = "batch", "feature"
     for number, axis in enumerate(op.dims.output_spatial):

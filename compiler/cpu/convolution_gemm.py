@@ -40,7 +40,7 @@ PACKED_BYTES = 8 << 20  # of B at a time
 
 
 @dataclasses.dataclass(frozen=True)
-class _Phase:
+class Phase:
     """A convolution without holes that gives a part of the output: positions from `offset`, as its axes say.
 
     Units: offsets in elements.
@@ -66,7 +66,7 @@ class _Plan:
     """
 
     problem: ConvolutionProblem
-    phases: tuple[_Phase, ...]
+    phases: tuple[Phase, ...]
     compute: str
     vectors: int
     banded: bool
@@ -102,7 +102,7 @@ def emit_convolution_gemm(module: ModuleText, target: Target, problem: Convoluti
     emitter = _Emitter(module, f, plan, epilogue)
     f.loop(f["lo"], f["hi"], 1, emitter.task)
     f.ret()
-    microseconds = _microseconds(problem, target)
+    microseconds = microseconds_of(problem, target)
     tasks = emitter.tasks
     grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
     parallel = tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US
@@ -111,7 +111,15 @@ def emit_convolution_gemm(module: ModuleText, target: Target, problem: Convoluti
 
 # -- planning
 
-def _microseconds(problem: ConvolutionProblem, target: Target) -> float:
+def axes_of(problem: ConvolutionProblem) -> tuple[Axis, ...]:
+    """Batch and spatial axes in the output's order, the batch as an axis of window 1."""
+    batch = Axis(problem.batch, 1, problem.batch, 1, 0, 1, 1, problem.input_batch, 0, problem.output_batch)
+    return tuple(sorted((a for a in (batch, *problem.axes) if a.window * a.output * a.input != 1 or a.has_border),
+                        key=lambda a: -a.output_stride)) or (batch,)
+
+
+def microseconds_of(problem: ConvolutionProblem, target: Target) -> float:
+    """Estimate of one thread's time at 70 % of peak, without the products with holes."""
     lanes = target.lanes(problem.result_type.bits) if problem.result_type.is_float else 1
     holes = math.prod(a.base_dilation for a in problem.axes)
     return problem.flops / holes / (lanes * (4 if target.has_fma else 2) * 0.7) / (CLOCK_GHZ * 1e3)
@@ -124,10 +132,8 @@ def _plan(problem: ConvolutionProblem, target: Target) -> _Plan | None:
             or problem.output_feature != 1:
         return None
     size = SIZES[COMPUTE_TYPES[compute]]
-    batch = Axis(problem.batch, 1, problem.batch, 1, 0, 1, 1, problem.input_batch, 0, problem.output_batch)
-    axes = tuple(sorted((a for a in (batch, *problem.axes) if a.window * a.output * a.input != 1 or a.has_border),
-                        key=lambda a: -a.output_stride)) or (batch,)
-    phases = _phases(axes, problem.kernel_offset)
+    axes = axes_of(problem)
+    phases = phases_of(axes, problem.kernel_offset)
     copied = element.item_bytes != size or element.is_float != compute.startswith("f") or problem.input_feature != 1
     banded = copied or any(a.base_dilation > 1 for p in phases for a in p.axes) or (
         problem.inputs < FEW_INPUTS and any(a.window > 1 for a in axes))
@@ -169,7 +175,7 @@ def _plan(problem: ConvolutionProblem, target: Target) -> _Plan | None:
                  starts, at)
 
 
-def _phases(axes: tuple[Axis, ...], kernel_offset: int) -> tuple[_Phase, ...]:
+def phases_of(axes: tuple[Axis, ...], kernel_offset: int) -> tuple[Phase, ...]:
     """The convolution as convolutions without holes, one for each remainder of the output position."""
     choices = []
     for a in axes:
@@ -185,7 +191,7 @@ def _phases(axes: tuple[Axis, ...], kernel_offset: int) -> tuple[_Phase, ...]:
                         a.output_stride * step)
             parts.append((part, first * a.kernel_stride, phase * a.output_stride))
         choices.append(parts)
-    return tuple(_Phase(tuple(c[0] for c in chosen), kernel_offset + sum(c[1] for c in chosen),
+    return tuple(Phase(tuple(c[0] for c in chosen), kernel_offset + sum(c[1] for c in chosen),
                         sum(c[2] for c in chosen)) for chosen in itertools.product(*choices))
 
 
@@ -219,7 +225,7 @@ def _band_bytes(problem: ConvolutionProblem, axes: tuple[Axis, ...], slab: int, 
 def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int, mr: int, nr: int) -> tuple[int, int]:
     """(rows, columns) of a task: rows a multiple of the unit."""
     m, n = max(positions, 1), max(problem.outputs, 1)
-    microseconds = _microseconds(problem, target)
+    microseconds = microseconds_of(problem, target)
     if target.threads == 1 or microseconds < PARALLEL_US:
         return m, n
     wanted = min(int(microseconds / TASK_US), 4 * target.threads)
@@ -290,7 +296,7 @@ class _Emitter:
                        lambda *_: None)
         return finish(low, high)
 
-    def phase(self, phase: _Phase, low: Value | int, high: Value | int, finish: Callable[..., None]) -> None:
+    def phase(self, phase: Phase, low: Value | int, high: Value | int, finish: Callable[..., None]) -> None:
         """Computes positions low to high of a phase, block by block."""
         f, plan = self.f, self.plan
         if not phase.positions:
@@ -330,7 +336,7 @@ class _Emitter:
 
         f.loop(f.divide(first_slab, slabs), f.divide(f.add(end, slabs - 1), slabs), 1, outer)
 
-    def _constants(self, phase: _Phase) -> tuple[str, str]:
+    def _constants(self, phase: Phase) -> tuple[str, str]:
         """Names of the parameter array and of the table of places of the kernel's taps."""
         plan, problem = self.plan, self.plan.problem
         split = len(phase.axes) - plan.merged
@@ -356,7 +362,7 @@ class _Emitter:
             names.append(f"@{name}")
         return names[0], names[1]
 
-    def _band_strides(self, phase: _Phase) -> list[int]:
+    def _band_strides(self, phase: Phase) -> list[int]:
         """Strides of a band in elements; 0 for the axes that it has one position of."""
         strides, step = [0] * len(phase.axes), self.plan.problem.inputs
         for j in range(len(phase.axes) - 1, self.plan.slab - 1, -1):
@@ -364,7 +370,7 @@ class _Emitter:
             step *= _extent(phase.axes[j], phase.axes[j].output)
         return strides
 
-    def _tables(self, phase: _Phase, row: Value | int, rows: Value | int, base: Value, start: Value | int) -> None:
+    def _tables(self, phase: Phase, row: Value | int, rows: Value | int, base: Value, start: Value | int) -> None:
         """Writes where every tap of positions row, row + 1, ... lies, and where their result goes."""
         f, plan, axes = self.f, self.plan, phase.axes
         split = len(axes) - plan.merged
@@ -415,7 +421,7 @@ class _Emitter:
 
         f.loop(0, rows, 1, position)
 
-    def _fill(self, phase: _Phase, outer: Value, start: Value, count: Value | int) -> None:
+    def _fill(self, phase: Phase, outer: Value, start: Value, count: Value | int) -> None:
         """Copies the input that `count` slabs of positions from `start` see to the band, with zeros between."""
         f, plan, problem, axes = self.f, self.plan, self.plan.problem, phase.axes
         if not problem.inputs or not math.prod(a.window for a in axes):

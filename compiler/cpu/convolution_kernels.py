@@ -8,7 +8,7 @@ the target alone and are compiled once per machine, as the matrix products are (
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_masked, multiply_add, store_masked, zero
 from .gemm_kernels import max_rows
@@ -104,13 +104,13 @@ def _sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: i
     module.add(name, f.text())
 
 
-def _dispatch(module: ModuleText, sweeps: Sequence[str], name: str) -> None:
+def _dispatch(module: ModuleText, sweeps: Sequence[str], name: str, parameters: Sequence[tuple[str, str]]) -> None:
     """The sweep for a number of rows known at run time."""
-    f = Function(module, name, (*_SWEEP, ("i64", "mr")))
+    f = Function(module, name, (*parameters, ("i64", "mr")))
     f.do(f"switch i64 %mr, label %none [{' '.join(f'i64 {r + 1}, label %r{r + 1}' for r in range(len(sweeps)))}]")
     for r, sweep in enumerate(sweeps):
         f.start_block(f"r{r + 1}")
-        f.call(sweep, "void", [f[n] for _, n in _SWEEP])
+        f.call(sweep, "void", [f[n] for _, n in parameters])
         f.ret()
     f.start_block("none")
     f.ret()
@@ -138,7 +138,7 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
     for r, sweep in enumerate(sweeps):
         _sweep(module, target, compute, vectors, r + 1, sweep)
     dispatch = f"{name}_part_dispatch"
-    _dispatch(module, sweeps, dispatch)
+    _dispatch(module, sweeps, dispatch, _SWEEP)
     f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
     p = {slot: parameter(f, slot) for slot in P}
     rows, cols, table = f["rows"], f["cols"], p[P.TABLE]
@@ -229,3 +229,104 @@ def declare_convolution(module: ModuleText, compute: str, vectors: int) -> str:
     module.declare(name, "void", [t for t, _ in BLOCK_PARAMETERS])
     return name
 
+
+
+# -- gradients of kernels: A transposed
+
+GRADIENT_PARAMETERS = (("ptr", "A"), ("i64", "shift"), ("ptr", "B"), ("i64", "skip"), ("ptr", "C"), ("i64", "ldc"),
+                       ("i64", "runs"), ("i64", "run"), ("i64", "step"), ("i64", "accumulate"), ("i64", "rows"))
+
+
+def gradient_name(compute: str, vectors: int) -> str:
+    """The function that computes a block of rows by one panel of columns, with A's rows contiguous in memory."""
+    return f"tfb_convt_{compute}_{vectors}"
+
+
+def _gradient_sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: int, name: str) -> None:
+    """As _sweep, where step k of a run finds its mr elements of A side by side, `step` bytes after those of k - 1."""
+    type_ = COMPUTE_TYPES[compute]
+    lanes, size = lanes_of(target, compute), SIZES[type_]
+    vector, panel = vector_type(type_, lanes), vectors * lanes * size
+    f = Function(module, name, (*GRADIENT_PARAMETERS[:-1], ("i64", "tiles")), linkage="internal")
+    old = f.compare("icmp ne", f["accumulate"], i64(0))
+    main = f.binary("and", f["run"], i64(-UNROLL))
+
+    def tile(_: Value, carried: list[Value]) -> list[Value]:
+        shift, c = carried
+        rows = [c]
+        for _r in range(1, mr):
+            rows.append(f.offset(rows[-1], f["ldc"]))
+        places = [f.offset(row, j * lanes * size) for row in rows for j in range(vectors)]
+        start = f.branch(old, lambda: [f.load(vector, p, size) for p in places],
+                         lambda: [zero(vector) for _p in places])
+
+        def run(k: Value, acc: list[Value]) -> list[Value]:
+            a = f.offset(f.load("ptr", f.offset(f["A"], k, "ptr"), 8), shift)
+            b = f.offset(f.load("ptr", f.offset(f["B"], k, "ptr"), 8), f["skip"])
+
+            def steps(count: int) -> Callable[[Value, list[Value]], list[Value]]:
+                def body(_: Value, state: list[Value]) -> list[Value]:
+                    a, b, acc = state[0], state[1], state[2:]
+                    for u in range(count):
+                        loaded = [f.load(vector, f.offset(b, u * panel + j * lanes * size), size)
+                                  for j in range(vectors)]
+                        for r in range(mr):
+                            one = f.splat(f.load(type_, f.offset(a, r * size), size), lanes)
+                            for j in range(vectors):
+                                at = r * vectors + j
+                                acc[at] = multiply_add(f, one, loaded[j], acc[at], target)
+                        a = f.offset(a, f["step"])
+                    return [a, f.offset(b, count * panel), *acc]
+                return body
+
+            state = f.loop(0, main, UNROLL, steps(UNROLL), [a, b, *acc])
+            return f.loop(main, f["run"], 1, steps(1), state)[2:]
+
+        acc = f.loop(0, f["runs"], 1, run, start)
+        for value, place in zip(acc, places, strict=True):
+            f.store(value, place, size)
+        return [f.binary("add", shift, i64(mr * size)), f.offset(c, f.mul(f["ldc"], mr))]
+
+    f.loop(0, f["tiles"], 1, tile, [f["shift"], f["C"]])
+    f.ret()
+    module.add(name, f.text())
+
+
+def write_gradient(module: ModuleText, target: Target, compute: str, vectors: int, linkage: str) -> str:
+    """Writes the function for gradients with its micro-kernels into a module; returns its name.
+
+    C[m, n] (+)= the sum over runs and their steps of A[run][step][m] * B[run][step][n]; B is packed, `skip` bytes of
+    every run of it left out.
+    """
+    name = gradient_name(compute, vectors)
+    if module.has(name):
+        return name
+    size, mr = SIZES[COMPUTE_TYPES[compute]], rows_of(target, compute, vectors)
+    sweeps = [f"{name}_part_sweep{r}" for r in range(1, mr + 1)]
+    for r, sweep in enumerate(sweeps):
+        _gradient_sweep(module, target, compute, vectors, r + 1, sweep)
+    dispatch = f"{name}_part_dispatch"
+    _dispatch(module, sweeps, dispatch, (*GRADIENT_PARAMETERS[:-1], ("i64", "tiles")))
+    f = Function(module, name, GRADIENT_PARAMETERS, linkage=linkage)
+    tiles = f.divide(f.add(f["rows"], mr - 1), mr)
+    low = f.binary("udiv", f["rows"], tiles)
+    taller = f.sub(f["rows"], f.mul(low, tiles))
+
+    def sweep(done: Value | int, count: Value, height: Value) -> None:
+        arguments = [f[n] for _, n in GRADIENT_PARAMETERS[:-1]]
+        arguments[1] = i64(f.add(f["shift"], f.mul(done, size)))
+        arguments[4] = f.offset(f["C"], f.mul(done, f["ldc"]))
+        f.call(dispatch, "void", [*arguments, count, height])
+
+    if_(f, f.compare("icmp ne", taller, i64(0)), lambda: sweep(0, taller, f.add(low, 1)))
+    sweep(f.mul(taller, f.add(low, 1)), f.sub(tiles, taller), low)
+    f.ret()
+    module.add(name, f.text())
+    return name
+
+
+def declare_gradient(module: ModuleText, compute: str, vectors: int) -> str:
+    """Declares the function for gradients; returns its name."""
+    name = gradient_name(compute, vectors)
+    module.declare(name, "void", [t for t, _ in GRADIENT_PARAMETERS])
+    return name

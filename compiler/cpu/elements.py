@@ -24,7 +24,6 @@ from .element_types import (
     constant_element,
     convert,
     gather,
-    is_pair,
     load,
     load_strided,
     map_parts,
@@ -138,9 +137,9 @@ class Elements:
         if isinstance(op, Constant):
             return self._constant(instruction, index, condition)
         if op.is_elementwise or is_bitcast(instruction):
-            operands = [
-                self.value(o, () if o.shape.is_scalar else index, condition) for o in instruction.operands
-            ]
+            operands = []
+            for o in instruction.operands:
+                operands.append(self.value(o, () if o.shape.is_scalar else index, condition))
             return self.apply(instruction, operands)
         if isinstance(op, Map):
             return self.call(op.to_apply, [self.value(o, index, condition) for o in instruction.operands])[0]
@@ -529,16 +528,3 @@ def sum_products(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
     for i, stride in zip(index, strides, strict=True):
         total = total + i * stride
     return total
-
-
-__all__ = [
-    "Condition",
-    "Elements",
-    "Index",
-    "Item",
-    "KeptRow",
-    "is_bitcast",
-    "is_pair",
-    "lanes_of",
-    "sum_products",
-]

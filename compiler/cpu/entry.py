@@ -7,13 +7,16 @@ The buffers' addresses are computed once per call into a table at the head of th
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 
 from ...runtime.context import OFFSETS
+from ..errors import InternalError
 from .llvm_text import Function, ModuleText, Value, constant, i64
 from .schedule import Branch, Buffer, Copy, Launch, Loop, Schedule, Step
 
 ENTRY_PARAMETERS = (("ptr", "context"), ("ptr", "args"), ("ptr", "results"), ("ptr", "temp"))
 _ALIGN = 64
+_MARK_BYTES = 64
 
 
 @dataclasses.dataclass
@@ -47,8 +50,9 @@ def emit_entry(text: ModuleText, name: str, schedule: Schedule, embed_constants:
                profile: bool = False) -> None:
     """Writes the entry function `name` and what it needs; grows `schedule.temp_bytes` by the address table.
 
-    With `embed_constants` the constants lie in the object, else the run context has their address. With `profile`
-    each launch adds its calls and cycles to the run context's counters, numbered in the order of `launches()`.
+    With `embed_constants` there is room for the constants in the object, which `place_constants` fills; else the run
+    context has their address. With `profile` each launch adds its calls and cycles to the run context's counters,
+    numbered in the order of `launches()`.
     """
     table = _Table(len(schedule.arguments))
     f = Function(text, name, ENTRY_PARAMETERS, "i32", linkage="")
@@ -156,14 +160,15 @@ def _fill_table(text: ModuleText, f: Function, table: _Table, schedule: Schedule
     """Writes the code at the entry's head that computes the addresses of all rows."""
     offset = -(-schedule.temp_bytes // _ALIGN) * _ALIGN
     schedule.temp_bytes = offset + 8 * len(table.rows)
+    embedded = embed_constants and bool(schedule.constants)
+    if embedded:
+        text.add_global("tfb.constants", _room_for(schedule.constants))
     if not table.rows:
         return
     bases = 2 + len(schedule.arguments) + len(schedule.results)
     base_table = f.stack_slot(f"[{bases} x ptr]")
     f.store(f["temp"], base_table, 8)
-    if embed_constants and schedule.constants:
-        text.add_global("tfb.constants", f"internal constant [{len(schedule.constants)} x i8] "
-                                         f"c\"{_escaped(schedule.constants)}\", align {_ALIGN}")
+    if embedded:
         constants = Value("ptr", "@tfb.constants")
     else:
         constants = f.load("ptr", f.offset(f["context"], OFFSETS["constants"]), 8)
@@ -185,8 +190,32 @@ def _fill_table(text: ModuleText, f: Function, table: _Table, schedule: Schedule
     f.loop(0, count, 1, fill)
 
 
-def _escaped(data: bytes) -> str:
-    return "".join(f"\\{byte:02X}" for byte in data)
+def _mark(constants: bytes) -> bytes:
+    return hashlib.blake2b(constants, digest_size=_MARK_BYTES).digest()
+
+
+def _room_for(constants: bytes) -> str:
+    """A global of the constants' size that starts with their mark; LLVM must not take its contents for granted.
+
+    Text with every byte of a large network spelled out takes LLVM seven times as long as room for it.
+    """
+    rest = max(0, len(constants) - _MARK_BYTES)
+    mark = "".join(f"\\{byte:02X}" for byte in _mark(constants))
+    return (f"internal externally_initialized constant {{[{_MARK_BYTES} x i8], [{rest} x i8]}} "
+            f"{{[{_MARK_BYTES} x i8] c\"{mark}\", [{rest} x i8] zeroinitializer}}, align {_ALIGN}")
+
+
+def place_constants(object_bytes: bytes, constants: bytes) -> bytes:
+    """The object of an entry with embedded constants, with the constants in their room.
+
+    Raises: InternalError  the object has no such room, or more than one.
+    """
+    mark = _mark(constants)
+    if object_bytes.count(mark) != 1:
+        raise InternalError(f"the object has {object_bytes.count(mark)} places for its constants, wanted 1")
+    at = object_bytes.index(mark)
+    room = max(len(constants), _MARK_BYTES)
+    return b"".join((object_bytes[:at], constants.ljust(room, b"\0"), object_bytes[at + room:]))
 
 
 def _define_parallel(text: ModuleText) -> None:

@@ -83,6 +83,3 @@ def _view_loops(dims: Sequence[int], view: tuple[int, int, int]) -> Loops:
                 f"epilogue: axes {list(dims)} are not whole parts of batch, rows, columns {view}"
             )
     return Loops(view, tuple(digits))
-
-
-__all__ = ["EPILOGUE_PARAMETERS", "emit_epilogue"]

@@ -20,7 +20,7 @@ from .affine import Affine, Atom
 from .cost import is_expensive
 from .element_types import memory_type
 from .element_types import store as store_element
-from .elements import Elements, Index, Item, KeptRow, sum_products
+from .elements import Elements, Index, Item, KeptRow, is_bitcast, sum_products
 from .kernel_plan import KernelPlan
 from .llvm_text import Function, ModuleText, Value, i64
 from .loop_nest import LoopNest
@@ -40,14 +40,22 @@ def emit_fused(module: ModuleText, target: Target, computation: Computation, opt
 
     Raises: UnsupportedError  an op in it has no code for its elements.
     """
-    from .tile_kernel import TileKernel, transposed_loop  # it extends this file's class
+    from .reinterpret import emit_reinterpret
+    from .scan_kernel import ScanKernel, cumulative_axis  # they extend this file's class
+    from .tile_kernel import TileKernel, transposed_loop
 
+
+    if computation.root.opcode == "bitcast-convert" and not is_bitcast(computation.root):
+        return emit_reinterpret(module, computation)
     roots = computation.root.operands if computation.root.opcode == "tuple" else (computation.root,)
     kernel = FusionKernel(module, target, computation, list(roots))
     if math.prod(kernel.dims) == 0:
         f = Function(module, "SELF", KERNEL_PARAMETERS)
         f.ret()
         return KernelPlan(module.define("fusion", f), 0)
+    cumulative = cumulative_axis(computation.root)
+    if cumulative is not None:
+        return ScanKernel(kernel, *cumulative).emit()
     kernel.settle(choose_loops(kernel.dims, kernel.walk))
     across = transposed_loop(kernel)
     if across is not None:
@@ -69,6 +77,8 @@ class Output:
 
 class FusionKernel:
     """The code of one fused computation: `emit` decides on loops and tasks; `level` and below write loops."""
+
+    parallel_ns = PARALLEL_NS
 
     def __init__(
         self, module: ModuleText, target: Target, computation: Computation, roots: list[Instruction]
@@ -143,7 +153,7 @@ class FusionKernel:
         A reduction must not be repeated by every task: tasks are made of loops that all reductions' results
         run over.
         """
-        if nanoseconds < PARALLEL_NS or not self.loops.extents:
+        if nanoseconds < self.parallel_ns or not self.loops.extents:
             return
         outer = self.loops.extents[:-1] if self.vectorised else self.loops.extents
         for k, extent in enumerate(outer):
@@ -338,16 +348,17 @@ class FusionKernel:
         for index in indices:
             for output in self.outputs:
                 found.append((output, index, self._value(output, index)))
-        depth = self.nest.depth
         for output, index, item in found:
-            t = output.shape.element_type
-            wide = self.elements.widen(item, lanes)
-            address = sum_products(index, output.shape.strides)
-            pointer, _ = self.nest.pointer(
-                output.pointer, memory_type(t), address * (2 if t.is_complex else 1)
-            )
-            with self.nest.at(depth) as f:
-                store_element(f, t, wide.element, pointer, lanes)
+            self.put(output, index, item, lanes)
+
+    def put(self, output: Output, index: Index, item: Item, lanes: int) -> None:
+        """Stores an element (or lanes of them) of an output, in the innermost loop."""
+        t = output.shape.element_type
+        wide = self.elements.widen(item, lanes)
+        address = sum_products(index, output.shape.strides) * (2 if t.is_complex else 1)
+        pointer, _ = self.nest.pointer(output.pointer, memory_type(t), address)
+        with self.nest.at(self.nest.depth) as f:
+            store_element(f, t, wide.element, pointer, lanes)
 
     def _value(self, output: Output, index: Index) -> Item:
         if output.instruction.shape.is_tuple:
@@ -411,6 +422,3 @@ def vector_lanes(computation: Computation, target: Target) -> int:
     if bits == 32 and types <= {ElementType.S64, ElementType.U64, ElementType.PRED}:
         bits = 64
     return target.lanes(bits)
-
-
-__all__ = ["KERNEL_PARAMETERS", "Loops", "emit_fused", "vector_lanes"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import UnsupportedError
-from .convolution_kernels import write_convolution
+from .convolution_kernels import write_convolution, write_gradient
 from .emit_object import emit_object
 from .gemm_elements import sources
 from .gemm_kernels import vector_counts, write_gemm
@@ -27,6 +27,7 @@ def emit_library(target: Target, name: str) -> ModuleText:
     if kind == "conv":
         for vectors in vector_counts(compute):
             write_convolution(module, target, compute, vectors, "")
+            write_gradient(module, target, compute, vectors, "")
         return module
     for vectors in vector_counts(compute):
         write_gemm(module, target, compute, vectors, "")

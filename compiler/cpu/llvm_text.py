@@ -332,6 +332,26 @@ class Function:
         return [self.op(s.type, f"phi {s.type} [{s.text}, %{before}], [{e.text}, %{last}]")
                 for s, e in zip(carried, leaving, strict=True)]
 
+    def while_(self, carried: Sequence[Value], condition: Callable[[list[Value]], Value],
+               body: Callable[[list[Value]], Sequence[Value]]) -> list[Value]:
+        """while condition(carried): carried = body(carried). Returns the last carried values."""
+        head, inside, end, before = self.fresh("while"), self.fresh("body"), self.fresh("end"), self.block
+        self.do(f"br label %{head}")
+        self.start_block(head)
+        entering = [Value(c.type, "%" + self.fresh("c")) for c in carried]
+        at = len(self.lines)
+        self.lines.extend([""] * len(entering))
+        goes_on = condition(entering)
+        self.do(f"br {goes_on}, label %{inside}, label %{end}")
+        self.start_block(inside)
+        leaving = body(entering)
+        for k, (name, start, last) in enumerate(zip(entering, carried, leaving, strict=True)):
+            self.lines[at + k] = \
+                f"  {name.text} = phi {name.type} [{start.text}, %{before}], [{last.text}, %{self.block}]"
+        self.do(f"br label %{head}, !llvm.loop !0")
+        self.start_block(end)
+        return entering
+
     def branch(self, condition: Value, then: Callable[[], Sequence[Value] | None],
                otherwise: Callable[[], Sequence[Value] | None] | None = None) -> list[Value]:
         """if condition: then() else: otherwise(). Both return values of the same types; returns the merged ones."""

@@ -17,10 +17,11 @@ import numpy as np
 
 from ..ir import Computation, Instruction
 from ..ops import Reduce, ReduceWindow, reducer_kind
+from ..ops.reduce import neutral_number
 from ..types import ElementType
 from .access import Loops, Probe, choose_loops
 from .affine import Affine, Atom, Division
-from .element_types import NARROW, Element, constant_element, convert, is_pair, map_parts, parts, splat
+from .element_types import NARROW, Element, constant_element, convert, is_pair, map_parts, parts
 from .elements import Condition, Elements, Index, Item, lanes_of
 from .elementwise import apply
 from .llvm_text import Function, Value, split_vector, vector_type
@@ -88,6 +89,14 @@ class Reducer:
         types = tuple(ElementType.F32 if wide and t in NARROW else t for t in results)
         return Reducer(kind, computation, types, results)
 
+    def widened(self, elements: Elements, items: Sequence[Item]) -> list[Item]:
+        """Elements in the accumulators' types."""
+        return [_converted(elements, *x) for x in zip(items, self.result_types, self.types)]
+
+    def narrowed(self, elements: Elements, items: Sequence[Item]) -> list[Item]:
+        """Accumulators in the results' types."""
+        return [_converted(elements, *x) for x in zip(items, self.types, self.result_types)]
+
     def combine(self, elements: Elements, a: Sequence[Item], b: Sequence[Item]) -> list[Item]:
         """One step: accumulators `a`, elements `b`."""
         if self.kind is None:
@@ -106,23 +115,8 @@ class Reducer:
 
     def neutral(self, lanes: int) -> Element:
         """What changes nothing when combined, of a known kind."""
-        t = self.types[0]
-        if self.kind == "add":
-            return constant_element(t, -0.0 if t.is_float else 0, lanes)
-        if self.kind == "multiply":
-            return constant_element(t, 1, lanes)
-        if self.kind in ("and", "or"):
-            ones = True if t is ElementType.PRED else -1 if t.is_signed else (1 << t.bits) - 1
-            return constant_element(t, ones if self.kind == "and" else 0, lanes)
-        low = self.kind == "maximum"
-        if t is ElementType.PRED:
-            return constant_element(t, not low, lanes)
-        if t.is_float:
-            limit = -np.inf if t is not ElementType.F8E4M3FN else -448.0
-            return constant_element(t, limit if low else -limit, lanes)
-        high_value = (1 << (t.bits - (1 if t.is_signed else 0))) - 1
-        low_value = -high_value - 1 if t.is_signed else 0
-        return constant_element(t, low_value if low else high_value, lanes)
+        assert self.kind is not None
+        return constant_element(self.types[0], neutral_number(self.kind, self.types[0]), lanes)
 
 
 def reduce_together(
@@ -145,7 +139,7 @@ def reduce_together(
         ]
         for i, r in zip(instructions, reducers)
     ]
-    start = [[_to_accumulator(elements, r, items) for items in per] for r, per in zip(reducers, start)]
+    start = [[r.widened(elements, items) for items in per] for r, per in zip(reducers, start)]
     if math.prod(dims) == 0:
         found = start
     else:
@@ -157,15 +151,7 @@ def reduce_together(
         for key in elements.row_stored:
             nest.keep(("filled", *key), depth, True)
         elements.row_stored = stored
-    return [[_from_accumulator(elements, r, items) for items in per] for r, per in zip(reducers, found)]
-
-
-def _to_accumulator(elements: Elements, reducer: Reducer, items: Sequence[Item]) -> list[Item]:
-    return [_converted(elements, i, a, b) for i, a, b in zip(items, reducer.result_types, reducer.types)]
-
-
-def _from_accumulator(elements: Elements, reducer: Reducer, items: Sequence[Item]) -> list[Item]:
-    return [_converted(elements, i, b, a) for i, a, b in zip(items, reducer.result_types, reducer.types)]
+    return [[r.narrowed(elements, items) for items in per] for r, per in zip(reducers, found)]
 
 
 def _converted(elements: Elements, item: Item, source: ElementType, target: ElementType) -> Item:
@@ -218,7 +204,7 @@ class _Job:
                 outside, self.elements.row_index = self.elements.row_index, at if self.is_row else None
                 new = [self.elements.value(a, at, inside) for a in instruction.operands[:count]]
                 self.elements.row_index = outside
-                new = _to_accumulator(self.elements, reducer, new)
+                new = reducer.widened(self.elements, new)
                 stepped = reducer.combine(self.elements, items, new) if inside is not False else list(items)
                 if bounds:
                     stepped = [self.elements.choose(inside, s, i) for s, i in zip(stepped, items)]
@@ -294,7 +280,7 @@ class _Job:
             return self._row(depth, order[k], variables, count, lanes, unroll, carried, [*wide, *single])
 
         flat = level(0, [v for e in (*wide, *single) for v in parts(e)])
-        found = _rebuild(flat, [*wide, *single])
+        found = rebuild(flat, [*wide, *single])
         results = []
         with self.nest.at(self.depth) as f:
             for n, reducer in enumerate(self.reducers):
@@ -325,7 +311,7 @@ class _Job:
         def stepped(
             width: int, offsets: range, atom: Atom, slots: Sequence[int], _: Value, values: list[Value]
         ) -> list[Value]:
-            current = _rebuild(values, like)
+            current = rebuild(values, like)
             at = nest.depth
             for u in offsets:
                 variables[loop] = Affine.of(atom) + Affine.number(u * width)
@@ -410,13 +396,11 @@ def _flatten(items: Sequence[Item]) -> list[Value]:
     return [v for i in items for v in parts(i.element)]
 
 
-def _rebuild(values: Sequence[Value], like: Sequence[Element]) -> list[Element]:
+def rebuild(values: Sequence[Value], like: Sequence[Element]) -> list[Element]:
+    """Elements of the same forms as `like`, from their values."""
     rest = iter(values)
     return [(next(rest), next(rest)) if is_pair(e) else next(rest) for e in like]
 
 
 def _unflatten(values: Sequence[Value], like: Sequence[Item], depth: int) -> list[Item]:
-    return [Item(e, depth) for e in _rebuild(values, [i.element for i in like])]
-
-
-__all__ = ["Reducer", "horizontal", "operand_index", "reduce_together", "reduced_dims", "row_lanes", "splat"]
+    return [Item(e, depth) for e in rebuild(values, [i.element for i in like])]

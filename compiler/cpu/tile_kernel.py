@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from .affine import Affine, Atom
-from .fusion_kernel import PARALLEL_NS, FusionKernel
+from .fusion_kernel import FusionKernel
 from .llvm_text import Value, i64
 
 _LINE_BYTES = 64
@@ -52,7 +52,7 @@ class TileKernel(FusionKernel):
 
     def divide(self, nanoseconds: float) -> None:
         """Tasks are all combinations of the outer loops and blocks of rows."""
-        if nanoseconds >= PARALLEL_NS:
+        if nanoseconds >= self.parallel_ns:
             self.tasks = math.prod(self.trips)
 
     def in_place(self) -> frozenset[tuple[int, int]]:
@@ -112,6 +112,3 @@ class TileKernel(FusionKernel):
             self.elements.tile = None
 
         nest.loop(nest.depth, 0, extents[-1], self.columns, None, body)
-
-
-__all__ = ["TileKernel", "transposed_loop"]

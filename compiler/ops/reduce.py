@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ..ir import Computation
 from ..shape import Shape
-from ..types import element_type_of
+from ..types import ElementType, element_type_of
 from .numeric import narrow
 from .op import Op, attribute, collated, require, require_axes, require_signature
 
@@ -112,3 +113,23 @@ def reducer_kind(computation: Computation) -> str | None:
     if len(parameters) == 2 and root.opcode in _KINDS and set(root.operands) == set(parameters):
         return root.opcode
     return None
+
+
+def neutral_number(kind: str, t: ElementType) -> float | int | bool:
+    """What changes nothing when combined by a reducer of that kind (see reducer_kind)."""
+    if kind == "add":
+        return -0.0 if t.is_float else 0
+    if kind == "multiply":
+        return 1
+    if t is ElementType.PRED:
+        return kind in ("and", "minimum")
+    if kind in ("and", "or"):
+        ones = -1 if t.is_signed else (1 << t.bits) - 1
+        return ones if kind == "and" else 0
+    low = kind == "maximum"
+    if t.is_float:
+        largest = 448.0 if t is ElementType.F8E4M3FN else math.inf
+        return -largest if low else largest
+    high_value = (1 << (t.bits - (1 if t.is_signed else 0))) - 1
+    low_value = -high_value - 1 if t.is_signed else 0
+    return low_value if low else high_value

@@ -14,6 +14,7 @@ import dataclasses
 import math
 
 from ..cpu.cost import cycles, is_expensive
+from ..cpu.scan_kernel import cumulative_axis
 from ..ir import Computation, Instruction, Module, make
 from ..ops import Broadcast, Fusion, GetTupleElement, Parameter, Reduce, ReduceWindow, Tuple
 from ..options import Options
@@ -36,8 +37,9 @@ INDEX_MAPS = frozenset(
 )
 REDUCTIONS = frozenset({"reduce", "reduce-window"})
 CONTRACTIONS = frozenset({"dot", "convolution"})
-_MOST_INSTRUCTIONS = 160
-_MOST_PARAMETERS = 48
+_MOST_INSTRUCTIONS = 500
+_MOST_STEPS = 120  # from a root to a member: code generation recurses
+_MOST_PARAMETERS = 64  # and values on the way to become some
 _MEETING_STEPS = 16
 _SMALL = 1 << 13  # elements of which a reduction may be repeated by every thread
 _MOST_REPEATED = 8  # cheap instructions per fusion that may be evaluated more often than they have elements
@@ -109,6 +111,13 @@ def _is_scalar_constant(instruction: Instruction) -> bool:
     return instruction.opcode == "constant" and instruction.shape.is_array and instruction.shape.elements == 1
 
 
+def _is_free(instruction: Instruction) -> bool:
+    """Takes no load: it is computed wherever it is used."""
+    if isinstance(instruction.op, Broadcast):
+        return _is_scalar_constant(instruction.operands[0])
+    return instruction.opcode == "iota" or _is_scalar_constant(instruction)
+
+
 # -- decide
 
 
@@ -119,12 +128,14 @@ class _Group:
     parameters: set[Instruction] = dataclasses.field(default_factory=set)
     repeated: int = 0
     contraction: Instruction | None = None
+    steps: dict[Instruction, int] = dataclasses.field(default_factory=dict)  # from the root
 
-    def add(self, instruction: Instruction, evaluations: float) -> None:
+    def add(self, instruction: Instruction, evaluations: float, users: list[Instruction]) -> None:
         """Takes an instruction in; consumers come first."""
+        self.steps[instruction] = max((self.steps[u] + 1 for u in users if u in self.steps), default=0)
         self.members[instruction] = evaluations
         self.parameters.discard(instruction)
-        self.parameters.update(o for o in instruction.operands if o not in self.members)
+        self.parameters.update(o for o in instruction.operands if o not in self.members and not _is_free(o))
 
 
 def decide(computation: Computation) -> Plan:
@@ -148,7 +159,7 @@ def decide(computation: Computation) -> Plan:
             homes = {id(group): (group, float(_elements(instruction)))}
         where[instruction] = []
         for group, evaluations in homes.values():
-            group.add(instruction, evaluations)
+            group.add(instruction, evaluations, users[instruction])
             if evaluations > 1.5 * _elements(instruction) and instruction is not group.root:
                 group.repeated += 1
             where[instruction].append(group)
@@ -208,7 +219,7 @@ def _join_epilogue(
     (group,) = homes.values()
     if group.contraction is None and group.root in chains and contraction.shape.dims == group.root.shape.dims:
         group.contraction = contraction
-        group.add(contraction, float(_elements(contraction)))
+        group.add(contraction, float(_elements(contraction)), users)
 
 
 def _moves_nothing(group: _Group) -> bool:
@@ -236,15 +247,17 @@ def _homes(
             homes[id(group)] = (group, max(evaluations, homes.get(id(group), (group, 0.0))[1]))
     total = sum(e for _, e in homes.values())
     ratio = total / _elements(instruction)
+    if _is_free(instruction):
+        return homes
     for group, _ in homes.values():
-        if len(group.members) >= _MOST_INSTRUCTIONS or len(group.parameters) >= _MOST_PARAMETERS:
+        if (
+            len(group.members) >= _MOST_INSTRUCTIONS
+            or len(group.parameters) >= _MOST_PARAMETERS
+            or any(group.steps.get(u, 0) >= _MOST_STEPS for u in users)
+        ):
             return None
         if not _fits(instruction, group, users):
             return None
-    if instruction.opcode == "iota" or (
-        isinstance(instruction.op, Broadcast) and instruction.operands[0].shape.elements == 1
-    ):
-        return homes
     if len(homes) > 1 and not _is_cheap_to_copy(instruction):
         return None
     if ratio > 1.5 * len(homes):
@@ -266,7 +279,7 @@ def _reads(user: Instruction, operand: Instruction) -> float:
     """How many elements of the operand are evaluated for one element of the user."""
     if user.opcode == "reduce" and operand in user.operands[: len(user.operands) // 2]:
         return _elements(operand) / _elements(user)
-    if isinstance(user.op, ReduceWindow):
+    if isinstance(user.op, ReduceWindow) and cumulative_axis(user) is None:
         return float(math.prod(user.op.window.size))
     if isinstance(user.op, Broadcast) and _is_outer(user):
         return _elements(operand) / _elements(user)
@@ -391,6 +404,3 @@ def kind_of(members: list[Instruction]) -> str:
         return "kLoop"
     largest = max(next(iter(r.operands[0].shape.leaves())).elements for r in reductions)
     return "kRow" if members[-1].shape.is_array and members[-1].shape.elements >= largest else "kInput"
-
-
-__all__ = ["Plan", "apply", "decide", "fuse", "is_loop_like", "kind_of"]

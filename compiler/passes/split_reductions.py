@@ -12,13 +12,12 @@ The tree does not depend on the number of threads: results are the same on every
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from ..ir import Instruction, Module, make
 from ..literal import Literal
 from ..ops import Constant, Reduce, Reshape, reducer_kind
+from ..ops.reduce import neutral_number
 from ..options import Options
-from ..types import ElementType
 
 _LARGE = 1 << 18  # elements
 _MOST_PARTS = 64
@@ -62,22 +61,3 @@ def parts_of(dim: int) -> int:
     """The largest divisor of a dim that is at most 64, and leaves more than one element per part where it
     can."""
     return next((k for k in range(min(_MOST_PARTS, max(dim // 2, 1)), 0, -1) if dim % k == 0), 1)
-
-
-def neutral_number(kind: str, t: ElementType) -> float | int | bool:
-    """What changes nothing when combined."""
-    if kind == "add":
-        return -0.0 if t.is_float else 0
-    if kind == "multiply":
-        return 1
-    if t is ElementType.PRED:
-        return kind in ("and", "minimum")
-    if kind in ("and", "or"):
-        ones = -1 if t.is_signed else (1 << t.bits) - 1
-        return ones if kind == "and" else 0
-    low = kind == "maximum"
-    if t.is_float:
-        return -math.inf if low else math.inf
-    high_value = (1 << (t.bits - (1 if t.is_signed else 0))) - 1
-    low_value = -high_value - 1 if t.is_signed else 0
-    return low_value if low else high_value

@@ -158,6 +158,10 @@ def random_case(seed: int) -> tuple[Convolution, np.ndarray, np.ndarray]:
     inputs, outputs = pick(1, 2, 3, 8, 17, 24), pick(1, 2, 5, 16, 19) * max(groups)
     batch = pick(1, 2, 3) * groups[1]
     dtype = pick(*["f32"] * 6, "f64", "bf16", "f16", "s8", "s32", "u8", "c64", "s64", "f8e5m2")
+    if rng.random() < 0.3:  # depthwise
+        features = pick(2, 8, 11, 24)
+        groups, inputs, outputs = pick((features, 1), (1, features)), pick(1, 1, 3), features
+        batch = groups[1] * pick(1, 2)
     orders = [rng.permutation(rank + 2) for _ in range(3)]
     if rng.random() < 0.5:
         orders = [np.array([0, rank + 1, *range(1, rank + 1)]), np.array([rank + 1, rank, *range(rank)])] * 2
@@ -175,9 +179,79 @@ def random_case(seed: int) -> tuple[Convolution, np.ndarray, np.ndarray]:
     return Convolution(window, dims, groups[0], groups[1]), lhs, rhs
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(100))
 def test_random(seed: int) -> None:
     check(*random_case(seed))
+
+
+NHWC = "b01f_01io->b01f"
+
+# (batch, height, width, inputs, window, outputs, stride, dilation, groups): layers as networks have them, small
+LAYERS = [
+    (2, 14, 9, 32, 3, 40, 1, 1, 1), (1, 12, 12, 64, 1, 50, 1, 1, 1), (2, 13, 12, 32, 1, 24, 2, 1, 1),
+    (2, 23, 25, 3, 7, 24, 2, 1, 1), (1, 16, 17, 3, 3, 32, 2, 1, 1), (2, 12, 12, 16, 5, 16, 1, 2, 1),
+    (3, 9, 9, 64, 3, 48, 2, 1, 4), (2, 9, 10, 1, 3, 17, 1, 1, 1), (1, 5, 5, 600, 3, 20, 1, 1, 1),
+    (2, 9, 11, 20, 3, 20, 1, 1, 20), (2, 19, 21, 40, 3, 40, 2, 1, 40), (1, 14, 14, 9, 5, 9, 1, 1, 9),
+    (2, 12, 12, 8, 3, 16, 1, 2, 8), (1, 3, 3, 33, 3, 33, 1, 1, 33), (1, 40, 40, 24, 3, 100, 1, 1, 1),
+    (1, 12, 30, 4, 11, 4, 1, 1, 4),
+]
+
+
+def layer(form: str, batch: int, height: int, width: int, inputs: int, window: int, outputs: int, stride: int,
+          dilation: int, groups: int) -> tuple[Convolution, tuple[int, ...], tuple[int, ...]]:
+    """A layer with `same` padding or one of its gradients: the op and the dims of its operands."""
+    reach = (window - 1) * dilation + 1
+    out = [-(-n // stride) for n in (height, width)]
+    pad = [max((o - 1) * stride + reach - n, 0) for o, n in zip(out, (height, width))]
+    low = [p // 2 for p in pad]
+    high = [p - q for p, q in zip(pad, low)]
+    image, kernel = (batch, height, width, inputs), (window, window, inputs // groups, outputs)
+    gradient = (batch, *out, outputs)
+    if form == "forward":
+        return Convolution(Window.of((window, window), (stride, stride), low, high, (), (dilation, dilation)),
+                           dims_of(NHWC), groups), image, kernel
+    spread = [(o - 1) * stride + 1 for o in out]
+    if form == "input":
+        low = [reach - 1 - q for q in low]
+        high = [n + reach - 1 - d - q for n, d, q in zip((height, width), spread, low)]
+        return Convolution(Window.of((window, window), (1, 1), low, high, (stride, stride), (dilation, dilation),
+                                     (True, True)), dims_of("b01f_01oi->b01f" if groups == 1 else NHWC), groups), \
+            gradient, kernel if groups == 1 else (window, window, outputs // groups, inputs)
+    high = [(window - 1) * dilation + d - n - q for n, d, q in zip((height, width), spread, low)]
+    return Convolution(Window.of(out, (dilation, dilation), low, high, (), (stride, stride)),
+                       dims_of("f01b_i01o->01bf"), 1, groups), image, gradient
+
+
+@pytest.mark.parametrize("form", ["forward", "input", "filter"])
+@pytest.mark.parametrize("number", range(len(LAYERS)))
+def test_layers(number: int, form: str) -> None:
+    rng = np.random.default_rng(number)
+    op, lhs, rhs = layer(form, *LAYERS[number])
+    dtype = np.dtype(np.float64 if number == 3 else np.float32)
+    check(op, random(rng, lhs, dtype), random(rng, rhs, dtype))
+
+
+@pytest.mark.parametrize("labels", ["bf01_oi01->bf01", "b01f_01io->fb01", "01bf_01io->b0f1", "fb01_io01->f01b"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s8"])
+def test_orders(labels: str, dtype: str) -> None:
+    rng, d = np.random.default_rng(0), dims_of(labels)
+    lhs, rhs = [0] * 4, [0] * 4
+    for axis, n in zip(d.input, (3, 20, 12, 13)):
+        lhs[axis] = n
+    for axis, n in zip(d.kernel, (18, 20, 3, 3)):
+        rhs[axis] = n
+    op = Convolution(Window.of((3, 3), (2, 1), (1, 1), (1, 1)), d)
+    check(op, *(random(rng, tuple(dims), E(dtype).dtype) for dims in (lhs, rhs)))
+
+
+@pytest.mark.parametrize("target", [
+    Target("x86_64-unknown-linux-gnu", "x86-64", "", 16, 16, False), Target(TARGET.triple, TARGET.cpu, "", 4, 16, False)])
+@pytest.mark.parametrize("form", ["forward", "input", "filter"])
+@pytest.mark.parametrize("number", [0, 9])
+def test_embedded_in_other_targets(number: int, form: str, target: Target) -> None:
+    rng = np.random.default_rng(number)
+    op, lhs, rhs = layer(form, *LAYERS[number])
+    check(op, random(rng, lhs, np.dtype(np.float32)), random(rng, rhs, np.dtype(np.float32)), target=target, embed=True)
 
 
 @pytest.mark.parametrize("window", [0, 2])

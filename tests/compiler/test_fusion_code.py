@@ -33,6 +33,7 @@ from tfbridge.compiler.cpu.target import Target, host, target_for
 from tfbridge.compiler.evaluator import evaluate
 from tfbridge.compiler.ir import Computation, Instruction, make
 from tfbridge.compiler.ops import (
+    BitcastConvert,
     Compare,
     Concatenate,
     Convert,
@@ -147,6 +148,19 @@ def test_reduce_window(window, kind):
     check(make(ReduceWindow(window, reducer(kind, F32)), x, constant(-5.0)), [x], 1e-4)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("kind, type_", [("add", "f32"), ("maximum", "s32"), ("add", "bf16")])
+def test_cumulative(kind, type_, backwards, axis):
+    x = parameter(0, type_, 5, 30, 21)
+    size = [x.shape.dims[a] if a == axis else 1 for a in range(3)]
+    before, none = [s - 1 for s in size], [0] * 3
+    window = Window.of(size, pad_low=none if backwards else before, pad_high=before if backwards else none)
+    t = x.shape.element_type
+    check(make(ReduceWindow(window, reducer(kind, t)), op("negate", x), constant(-2, t)), [x],
+          0.2 if type_ == "bf16" else 1e-5)
+
+
 @pytest.mark.parametrize("type_", ["f32", "f64", "bf16", "s8", "s32", "pred", "c64"])
 @pytest.mark.parametrize("dims", [(40, 37), (16, 24), (3, 50), (1, 9)])
 def test_transpose(dims, type_):
@@ -203,6 +217,13 @@ def test_empty_output_has_no_tasks():
     x = parameter(0, "f32", 0, 4)
     assert Kernel(Computation("empty", op("tanh", x), [x])).plan.tasks == 0
     check(reduce(x, (0,), "add", 3.0), [x])
+
+
+def test_bitcast_to_another_width():
+    x = parameter(0, "f64", 6)
+    check(make(BitcastConvert(ElementType.U16), x), [x])
+    y = parameter(0, "s8", 5, 4)
+    check(make(BitcastConvert(ElementType.S32), y), [y])
 
 
 def test_in_place_pairs_hold_when_buffers_are_shared():

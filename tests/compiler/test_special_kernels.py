@@ -12,10 +12,12 @@ from tfbridge.compiler.evaluator import evaluate
 from tfbridge.compiler.ir import Computation, Instruction, Module, make
 from tfbridge.compiler.ops import (
     Compare,
-    GetTupleElement,
     Op,
     Parameter,
+    RngBitGenerator,
+    Scatter,
     SelectAndScatter,
+    Sort,
     Tuple,
     Window,
 )
@@ -111,3 +113,211 @@ def test_select_and_scatter_with_nan() -> None:
     operand[rng.random(operand.shape) < 0.3] = np.nan
     op = SelectAndScatter(Window.of((1, 2, 2, 1), (1, 2, 2, 1)), comparator("GE", "f32"), binary("add", "f32"))
     check(op, operand, values(rng, (2, 3, 3, 9), "f32"), np.float32(0))
+
+
+# -- scatter
+
+def second(element: str) -> Computation:
+    """The update replaces what is there."""
+    given = parameters(*[Shape(E(element))] * 2)
+    return Computation("second", given[1], given)
+
+
+def rows(compute: Computation, unique: bool = False) -> Scatter:
+    """Updates of whole rows, as the gradient of an embedding has them."""
+    return Scatter((1,), (0,), (0,), 1, compute, unique_indices=unique)
+
+
+@pytest.mark.parametrize("columns", [0, 1, 3, 8, 33, 64, 200])
+@pytest.mark.parametrize("element", ["f32", "f64", "bf16", "s8", "s64", "pred", "c64"])
+def test_scatter_rows(columns: int, element: str) -> None:
+    rng = np.random.default_rng(columns)
+    index = rng.integers(-2, 12, 25).astype(np.int32)
+    check(rows(binary("add", element)), values(rng, (10, columns), element), index,
+          values(rng, (25, columns), element))
+
+
+@pytest.mark.parametrize("index_type", ["s8", "u8", "s64", "u64", "s4"])
+def test_scatter_index_types(index_type: str) -> None:
+    rng = np.random.default_rng(0)
+    index = rng.integers(-8 if index_type.startswith("s") else 0, 8, (20, 2)).astype(E(index_type).dtype)
+    if index_type.endswith("64"):
+        index[3], index[7, 1] = np.iinfo(index.dtype).max, np.iinfo(index.dtype).min
+    add = binary("add", "s32")
+    check(Scatter((), (0, 1), (1, 0), 1, add), values(rng, (5, 7), "s32"), index, values(rng, (20,), "s32"))
+    check(Scatter((1, 2), (), (1, 0), 1, add), values(rng, (5, 7), "s32"), index, values(rng, (20, 3, 4), "s32"))
+
+
+@pytest.mark.parametrize("unique", [False, True])
+def test_scatter_in_parallel(unique: bool) -> None:
+    """Wide rows in blocks of columns; rows with indices that occur once, by row."""
+    rng = np.random.default_rng(0)
+    index = rng.permutation(900)[:300].astype(np.int32) - 100
+    check(rows(binary("add", "f32"), unique), values(rng, (700, 300), "f32"), index, values(rng, (300, 300), "f32"))
+    check(rows(second("f32"), unique), values(rng, (700, 300), "f32"), index, values(rng, (300, 300), "f32"))
+
+
+def test_scatter_replaces_in_order() -> None:
+    """The last of several updates for one place remains."""
+    rng = np.random.default_rng(0)
+    index = rng.integers(0, 5, (4, 6)).astype(np.int32)
+    check(Scatter((2,), (0,), (0,), 2, second("f32")), values(rng, (5, 9), "f32"), index,
+          rng.standard_normal((4, 6, 9)).astype(np.float32))
+
+
+@pytest.mark.parametrize("unique", [False, True])
+def test_scatter_forms(unique: bool) -> None:
+    """Windows in the middle, partly outside, batching axes, several axes of indices, transposed updates."""
+    rng = np.random.default_rng(0)
+    add = binary("add", "f32")
+    operand = values(rng, (6, 9, 5), "f32")
+
+    def run(op: Scatter, index_dims: Sequence[int], update_dims: Sequence[int]) -> None:
+        places = np.stack(np.meshgrid(*[np.arange(d) for d in index_dims], indexing="ij"), -1).sum(-1)
+        index = (places if unique else rng.integers(-3, 11, tuple(index_dims))).astype(np.int64)
+        check(op, operand, index, values(rng, update_dims, "f32"))
+
+    def scatter(*fields: object) -> Scatter:
+        return Scatter(*fields, unique_indices=unique)  # type: ignore[arg-type]
+
+    run(scatter((0, 1), (1,), (1,), 1, add), (5,), (6, 5, 5))
+    run(scatter((1, 2, 3), (), (1,), 1, add), (4,), (4, 6, 3, 5))
+    run(scatter((1, 2, 3), (), (1, 2), 1, add), (4, 2), (4, 6, 3, 2))
+    run(scatter((0, 2, 4), (), (0, 1, 2), 2, add), (4, 3, 3), (2, 4, 9, 3, 5))
+    run(scatter((1,), (1,), (1,), 1, add, (0,), (0,)), (6, 1), (6, 5))
+    run(scatter((2,), (1,), (1,), 2, add, (0,), (0,)), (6, 4), (6, 4, 5))
+    run(scatter((0,), (2,), (2,), 2, add, (1,), (1,)), (3, 9), (6, 3, 9))
+    run(scatter((), (), (), 3, add, (0, 1, 2), (2, 0, 1)), (9, 5, 6, 0), (9, 5, 6))
+    run(scatter((0, 1, 2), (), (), 0, add), (0,), (6, 4, 2))
+
+
+def test_scatter_of_two_arrays() -> None:
+    """A computation of several values of different widths: keeps the larger value and its number."""
+    shapes = [Shape(E.F32), Shape(E.S64)] * 2
+    a, i, b, j = given = parameters(*shapes)
+    larger = make(Compare("GT"), b, a)
+    pick = make(Tuple(), make(Elementwise("select"), larger, b, a), make(Elementwise("select"), larger, j, i))
+    op = Scatter((1,), (0,), (0,), 1, Computation("larger", pick, given))
+    rng = np.random.default_rng(0)
+    check(op, values(rng, (4, 21), "f32"), values(rng, (4, 21), "s64"), rng.integers(0, 5, 9).astype(np.int32),
+          values(rng, (9, 21), "f32"), values(rng, (9, 21), "s64"))
+
+
+def test_scatter_leaves_its_operand_alone() -> None:
+    """The array is read elsewhere as well: it is copied before it is updated."""
+    given = parameters(Shape(E.F32, (4, 3)), Shape(E.S32, (2,)), Shape(E.F32, (2, 3)))
+    doubled = make(Elementwise("add"), given[0], given[0])
+    root = make(Tuple(), make(rows(binary("add", "f32")), doubled, *given[1:]), doubled)
+    data = np.arange(12, dtype=np.float32).reshape(4, 3)
+    module = Module("test", Computation("test", root, given))
+    found = LocalClient("cpu").compile(module).execute([data, np.array([1, 1], np.int32), np.ones((2, 3), np.float32)])
+    wanted = 2 * data
+    np.testing.assert_array_equal(found[1], wanted)
+    wanted[1] += 2
+    np.testing.assert_array_equal(found[0], wanted)
+
+
+# -- sort
+
+SORTED = ["f32", "f64", "f16", "bf16", "f8e4m3fn", "f8e5m2", "s4", "s8", "s16", "s32", "s64", "u4", "u8", "u16", "u32",
+          "u64", "pred"]
+
+
+def spread(rng: np.random.Generator, dims: Sequence[int], element: str) -> np.ndarray:
+    """Values of all sizes, with NaNs of both signs, infinities and zeros."""
+    t = E(element)
+    count = int(np.prod(dims))
+    data = np.frombuffer(rng.bytes(count * t.item_bytes), t.dtype).copy() if t.bits >= 8 else \
+        rng.integers(0, 2 if t is E.PRED else 8, count).astype(t.dtype)
+    if t.is_float and count > 8:
+        data[:4] = np.array([0.0, -0.0, np.nan, -np.nan]).astype(t.dtype)
+    return data.reshape(tuple(dims))
+
+
+def same_bits(found: np.ndarray, wanted: np.ndarray) -> bool:
+    """Equal, NaNs and the signs of zeros included."""
+    return found.dtype == wanted.dtype and found.shape == wanted.shape and found.tobytes() == wanted.tobytes()
+
+
+def check_sort(op: Sort, *operands: np.ndarray) -> None:
+    from tfbridge.compiler.types import element_type_of
+    given = parameters(*(Shape(element_type_of(o.dtype), o.shape) for o in operands))
+    module = Module("test", Computation("test", make(op, *given), given))
+    wanted = evaluate(module, operands)
+    for f, w in zip(LocalClient("cpu").compile(module).execute(operands),
+                    wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        assert same_bits(f, w)
+
+
+@pytest.mark.parametrize("direction", ["LT", "GT"])
+@pytest.mark.parametrize("size", [2, 15, 33, 700])
+@pytest.mark.parametrize("element", SORTED)
+def test_sort_in_total_order(element: str, size: int, direction: str) -> None:
+    rng = np.random.default_rng(size)
+    check_sort(Sort(0, comparator(direction, element, total=E(element).is_float), True), spread(rng, (size,), element))
+
+
+@pytest.mark.parametrize("dims, axis", [((0,), 0), ((1,), 0), ((3, 0), 0), ((0, 4), 0), ((5, 40), 1), ((40, 5), 0),
+                                        ((2, 300, 3), 1), ((7, 1, 2), 1), ((16, 17), 1), ((9, 16), 1)])
+@pytest.mark.parametrize("element", ["f32", "s8"])
+def test_sort_along_axes(dims: tuple[int, ...], axis: int, element: str) -> None:
+    rng = np.random.default_rng(0)
+    order = comparator("LT", element, "s64", total=E(element).is_float)
+    number = np.arange(int(np.prod(dims))).reshape(dims)
+    check_sort(Sort(axis, order, True), spread(rng, dims, element), number)
+
+
+@pytest.mark.parametrize("size", [20, 1000])
+def test_sort_of_many_arrays(size: int) -> None:
+    """The key in the middle, and payloads of all widths, moved together and stably."""
+    rng = np.random.default_rng(0)
+    elements = ["u8", "c128", "s32", "f16", "c64"]
+    arrays = [values(rng, (3, size), e) for e in elements]
+    given = parameters(*(Shape(E(e)) for e in elements for _ in range(2)))
+    for first, other in ((4, 5), (5, 4)):
+        order = Computation("order", make(Compare("LT"), given[first], given[other]), given)
+        check_sort(Sort(1, order, True), *arrays)
+
+
+@pytest.mark.parametrize("size", [20, 1000])
+def test_sort_with_zeros_of_both_signs(size: int) -> None:
+    """-0 and +0 are equal to a comparison that is not total, and keep their order."""
+    rng = np.random.default_rng(0)
+    data = rng.choice(np.array([0.0, -0.0, 1.0, -1.0], np.float32), size)
+    check_sort(Sort(0, comparator("LT", "f32", "s32"), True), data, np.arange(size, dtype=np.int32))
+    check_sort(Sort(0, comparator("GT", "f32", "s32"), True), data, np.arange(size, dtype=np.int32))
+
+
+def test_sort_by_two_keys() -> None:
+    """A comparator of several instructions: by the first array, then by the second one backwards."""
+    a, b, i, j = given = parameters(*[Shape(E.S32)] * 4)
+    tie = make(Elementwise("and"), make(Compare("EQ"), a, b), make(Compare("GT"), i, j))
+    order = Computation("order", make(Elementwise("or"), make(Compare("LT"), a, b), tie), given)
+    rng = np.random.default_rng(0)
+    for size in (5, 17, 100, 1000):
+        check_sort(Sort(0, order), values(rng, (size, 2), "s32"), rng.permutation(2 * size).astype(np.int32).reshape(-1, 2))
+
+
+def test_sort_keeps_all_elements_of_an_inconsistent_order() -> None:
+    """With NaNs a plain less-than is no order: the result is some permutation."""
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal(50).astype(np.float32)
+    data[::3] = np.nan
+    given = parameters(*[Shape(E.F32)] * 2)
+    nothing = Computation("order", make(Compare("LE"), *given), given)
+    whole = parameters(Shape(E.F32, (50,)))
+    module = Module("test", Computation("test", make(Sort(0, nothing), *whole), whole))
+    found = LocalClient("cpu").compile(module).execute([data])[0]
+    np.testing.assert_array_equal(np.sort(found), np.sort(data))
+
+
+# -- random bits
+
+@pytest.mark.parametrize("algorithm, words", [("rng_philox", 2), ("rng_philox", 3), ("rng_default", 3),
+                                              ("rng_three_fry", 2)])
+@pytest.mark.parametrize("dims", [(), (0,), (5,), (1001,), (64,), (3, 5, 7), (6, 33), (3, 40, 3), (5, 7, 4), (3, 1),
+                                  (7, 35), (35, 37), (33, 40000)])
+def test_random_bits(algorithm: str, words: int, dims: tuple[int, ...]) -> None:
+    state = np.array([0x0123456789ABCDEF, 2**64 - 5, 0xFEDCBA9876543210][:words], np.uint64)
+    for element in ["u32"] if np.prod(dims) > 10_000 else ["u4", "s4", "u8", "s16", "u32", "s32", "u64", "s64"]:
+        check(RngBitGenerator(algorithm, Shape(E(element), dims)), state)

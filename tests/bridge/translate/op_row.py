@@ -8,6 +8,7 @@ is a constant of the function.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tfbridge
+from tensorflow.python.framework import kernels, op_def_registry
 
 FLOATS = "float32 float64 float16 bfloat16"
 WIDE_FLOATS = "float32 float64"
@@ -90,15 +92,16 @@ class Row:
     attrs: dict[str, Any]
     tolerance: float
     outputs: int | None = None  # how many outputs are compared; None: all
+    reference: Callable[..., Any] | None = None  # what to compare with where TensorFlow has no kernel for CPUs
 
 
 TABLE: list[Row] = []
 
 
 def row(ops: str, *inputs: Any, types: str = FLOATS, tolerance: float = 1e-5, outputs: int | None = None,
-        **attrs: Any) -> None:
+        reference: Callable[..., Any] | None = None, **attrs: Any) -> None:
     """Adds a row for each of the ops."""
-    TABLE.extend(Row(op, inputs, tuple(types.split()), attrs, tolerance, outputs) for op in ops.split())
+    TABLE.extend(Row(op, inputs, tuple(types.split()), attrs, tolerance, outputs, reference) for op in ops.split())
 
 
 @dataclasses.dataclass
@@ -110,8 +113,9 @@ class Run:
     data: list[np.ndarray]
     variables: list[np.ndarray]
 
-    def apply(self, data: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
-        """The op's outputs, then the contents of its variables."""
+    def apply(self, data: Sequence[tf.Tensor], variables: Sequence[tf.Variable],
+              expected: bool = False) -> list[tf.Tensor]:
+        """The op's outputs (`expected`: the reference's), then the contents of its variables."""
         tensors, contents = iter(data), iter(variables)
 
         def value(spec: Any) -> Any:
@@ -125,18 +129,26 @@ class Run:
                 return tf.constant(spec.values, tf.as_dtype(spec.type or self.type))
             return tf.constant(spec) if isinstance(spec, np.ndarray) else spec
 
-        names = [a.name for a in tf.raw_ops.__dict__[self.row.op].__signature__.parameters.values()] \
-            if hasattr(tf.raw_ops.__dict__[self.row.op], "__signature__") else _input_names(self.row.op)
-        given = {name: value(spec) for name, spec in zip(names, self.row.inputs)}
+        function = getattr(tf.raw_ops, self.row.op)
+        given = {name: value(spec) for name, spec in zip(inspect.signature(function).parameters, self.row.inputs)}
         attrs = {k: tf.as_dtype(self.type) if v is TYPE else v for k, v in self.row.attrs.items()}
-        result = getattr(tf.raw_ops, self.row.op)(**given, **attrs)
+        result = self.row.reference(*given.values()) if expected and self.row.reference else function(**given, **attrs)
         flat = [] if result is None or isinstance(result, tf.Operation) else tf.nest.flatten(result)
         return [*flat[:self.row.outputs], *(v.read_value() for v in variables)]
 
 
-def _input_names(op: str) -> list[str]:
-    from tensorflow.python.framework import op_def_registry
-    return [a.name for a in op_def_registry.get(op).input_arg]
+def has_kernel(op: str, type_: str) -> bool:
+    """Whether TensorFlow has a kernel of the op for CPUs with this element type (its attribute T or dtype)."""
+    wanted = tf.as_dtype(type_).as_datatype_enum
+    attr = next((a for a in op_def_registry.get(op).attr if a.name in ("T", "dtype")), None)
+    if attr is not None and attr.HasField("allowed_values") and wanted not in attr.allowed_values.list.type:
+        return False
+    for kernel in kernels.get_registered_kernels_for_op(op).kernel:
+        if kernel.device_type == "CPU":
+            bounds = [c.allowed_values.list.type for c in kernel.constraint if attr is not None and c.name == attr.name]
+            if all(wanted in b for b in bounds):
+                return True
+    return False
 
 
 def runs(op: str) -> list[Run]:
@@ -144,7 +156,7 @@ def runs(op: str) -> list[Run]:
     random = np.random.default_rng(zlib.crc32(op.encode()))
     made = []
     for line in (r for r in TABLE if r.op == op):
-        for type_ in line.types:
+        for type_ in (t for t in line.types if line.reference or has_kernel(op, t)):
             data: list[np.ndarray] = []
             variables: list[np.ndarray] = []
 
@@ -165,7 +177,7 @@ def runs(op: str) -> list[Run]:
 def check(op: str, wanted: Sequence[Run] | None = None) -> None:
     """Compares the compiled rows of an op with TensorFlow's kernel."""
     lines = runs(op) if wanted is None else wanted
-    expected = [run.apply([tf.constant(d) for d in run.data], [tf.Variable(v) for v in run.variables])
+    expected = [run.apply([tf.constant(d) for d in run.data], [tf.Variable(v) for v in run.variables], True)
                 for run in lines]
     variables = [[tf.Variable(v) for v in run.variables] for run in lines]
     compiled = tfbridge.jit(_together(lines, variables), strict=True)

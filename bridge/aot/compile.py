@@ -1,0 +1,108 @@
+"""Compiles a TensorFlow function ahead of time: an object file, a header, and a description for other programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ...compiler.cpu.compile import compile_module
+from ...compiler.cpu.target import Target, host, target_for
+from ...compiler.errors import UnsupportedError
+from ...compiler.options import DEFAULT_OPTIONS
+from ...runtime.artifact import Artifact, BufferSpec
+from .freeze import Feeds, Frozen, freeze
+from .header import Model, identifier, write_header
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """The files of a compiled function. `constants_file` is None when the constants lie in the object.
+
+    Units: bytes.
+    """
+
+    object_file: Path
+    header: Path
+    description: Path
+    constants_file: Path | None
+    object_bytes: int
+    header_bytes: int
+    temp_bytes: int
+    constants_bytes: int
+
+
+def compile(function: Any, *args: Any, signature: str = "serving_default", feeds: Feeds | None = None,
+            target_triple: str | None = None, target_cpu: str = "", target_features: str = "", cpp_class: str = "Model",
+            name: str | None = None, out_dir: str | os.PathLike[str] = ".", large_constants: str = "object",
+            threads: int = 1) -> Compiled:
+    """Compiles a function into NAME.o, NAME.h and NAME.json in `out_dir`.
+
+    `function` is a Python function, tf.function or concrete function, with examples or TensorSpecs of its arguments in
+    `args`; a Keras model (`args` may be left out); or the directory of a SavedModel, of which `signature` is compiled.
+    Variables become constants. `feeds` gives the whole shape of arguments, by name or as `arg0`, `arg1`, ...
+
+    The target is this machine unless `target_triple` (with `target_cpu` and `target_features` as LLVM spells them) says
+    otherwise: then nothing is assumed of the processor but what they promise. `large_constants="file"` writes the
+    constants to NAME.bin, to be mapped, instead of into the object. Code for more than one of `threads` runs parallel
+    loops on a pool that the program hands over. `cpp_class` may have namespaces: `vision::Digits`.
+
+    Raises: ShapeError  an unknown signature or feed, or unknown dimensions; UnsupportedError  ops that cannot be
+    compiled, a written variable, or a target that LLVM does not know; ValueError  a name that C does not allow.
+    """
+    if large_constants not in ("object", "file"):
+        raise ValueError(f"large_constants: {large_constants!r} is neither 'object' nor 'file'")
+    if threads < 1:
+        raise ValueError(f"threads: {threads} is not positive")
+    target = _target(target_triple, target_cpu, target_features, threads)
+    frozen = freeze(function, args, signature, feeds or {})
+    name = identifier(frozen.name) if name is None else name
+    entry = f"{name}_entry"
+    artifact = compile_module(frozen.module, DEFAULT_OPTIONS, target, self_contained=True, entry=entry,
+                              embed_constants=large_constants == "object")
+    model = Model(name, cpp_class, entry, f"{target.triple} {target.cpu}".strip(), _version(), artifact.parameters,
+                  frozen.arguments, artifact.results, frozen.results, artifact.temp_bytes, len(artifact.constants),
+                  threads)
+    return _write(Path(out_dir), model, artifact, frozen, target)
+
+
+def _target(triple: str | None, cpu: str, features: str, threads: int) -> Target:
+    here = host(threads)
+    target = here if triple is None and not cpu and not features else \
+        target_for(triple or here.triple, cpu, features, threads)
+    if target.pointer_bytes != 8:
+        raise UnsupportedError(f"target {target.triple}: has pointers of {target.pointer_bytes} bytes; code is written "
+                               "for 64-bit targets")
+    return target
+
+
+def _version() -> str:
+    from ... import __version__
+    return __version__
+
+
+def _write(folder: Path, model: Model, artifact: Artifact, frozen: Frozen, target: Target) -> Compiled:
+    folder.mkdir(parents=True, exist_ok=True)
+    object_file, header, description = (folder / f"{model.name}.{suffix}" for suffix in ("o", "h", "json"))
+    constants_file = folder / f"{model.name}.bin" if artifact.constants else None
+    object_file.write_bytes(artifact.object)
+    header.write_text(write_header(model))
+    if constants_file is not None:
+        constants_file.write_bytes(artifact.constants)
+    description.write_text(json.dumps({
+        "name": model.name, "cpp_class": model.cpp_class, "entry": model.entry, "tfbridge": model.version,
+        "target": {"triple": target.triple, "cpu": target.cpu, "features": target.features, "threads": model.threads},
+        "arguments": _described(frozen.arguments, model.arguments),
+        "results": _described(frozen.results, model.results),
+        "temp_bytes": model.temp_bytes, "memory_bytes": model.memory_bytes, "object_bytes": len(artifact.object),
+        "constants_file": constants_file.name if constants_file else None, "constants_bytes": model.constants_bytes,
+    }, indent=2) + "\n")
+    return Compiled(object_file, header, description, constants_file, len(artifact.object), header.stat().st_size,
+                    artifact.temp_bytes, len(artifact.constants))
+
+
+def _described(names: tuple[str, ...], specs: tuple[BufferSpec, ...]) -> list[dict[str, Any]]:
+    return [{"name": name, "dtype": spec.dtype, "dims": list(spec.dims), "bytes": spec.bytes}
+            for name, spec in zip(names, specs, strict=True)]

@@ -1,0 +1,154 @@
+"""Writes the header of a compiled object: a C API, and a C++ class over it.
+
+All functions are inline; the object exports the entry alone. The types that every model shares (the run context and
+the thread pool's signature) are written once per program, whichever header comes first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from ...runtime.artifact import BufferSpec
+from ...runtime.context import FIELDS
+from . import header_text as text
+
+_ALIGN = 64
+
+# NumPy dtype name: C type of one element in memory.
+_TYPES = {
+    "bool": "bool", "float32": "float", "float64": "double",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "int4": "int8_t", "uint4": "uint8_t",
+    "float16": "tfbridge_float16", "bfloat16": "tfbridge_bfloat16",
+    "float8_e4m3fn": "tfbridge_float8", "float8_e5m2": "tfbridge_float8",
+    "complex64": "tfbridge_complex64", "complex128": "tfbridge_complex128",
+}
+_FIELD_TYPES = {ctypes.c_void_p: "void *", ctypes.c_int32: "int32_t ", ctypes.c_int64: "int64_t "}
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What a header tells. `constants_bytes` is that of a file; 0 when the constants lie in the object.
+
+    Raises: ValueError  the name or the class is no identifier.
+    """
+
+    name: str
+    cpp_class: str
+    entry: str
+    target: str
+    version: str
+    arguments: Sequence[BufferSpec]
+    argument_names: Sequence[str]
+    results: Sequence[BufferSpec]
+    result_names: Sequence[str]
+    temp_bytes: int
+    constants_bytes: int
+    threads: int
+
+    def __post_init__(self) -> None:
+        for what, part in (("name", self.name), *(("cpp_class", p) for p in self.cpp_class.split("::"))):
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", part):
+                raise ValueError(f"{what}: {part!r} is not an identifier of C")
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where each argument, each result and then the temporary memory lie in a model's memory."""
+        found = [0]
+        for spec in (*self.arguments, *self.results):
+            found.append(found[-1] + _aligned(spec.bytes))
+        return found
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of a model's memory at any alignment."""
+        return self.offsets[-1] + _aligned(self.temp_bytes) + _ALIGN
+
+
+def identifier(name: str) -> str:
+    """The name with everything that C forbids in an identifier replaced by an underscore."""
+    made = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return made if re.match(r"[A-Za-z_]", made) else f"m_{made}"
+
+
+def write_header(model: Model) -> str:
+    """The header's text."""
+    *namespaces, class_name = model.cpp_class.split("::")
+    offsets = model.offsets
+    common = {"name": model.name, "NAME": model.name.upper(), "model": f"{model.name}_model"}
+    buffers = list(_buffers(model))
+    shared = [b | common for b in buffers]
+    in_file = model.constants_bytes > 0
+    lists = {kind: "\n".join(f" *   {b['description']}" for b in buffers if b["kind"] == kind) or " *   none"
+             for kind in ("args", "results")}
+    return text.HEADER.substitute(
+        common, version=model.version, target=model.target, entry=model.entry,
+        libraries=f", and have {model.name}.bin at hand" if in_file else "",
+        argument_list=lists["args"], result_list=lists["results"], GUARD=f"{model.name.upper()}_H",
+        runtime=text.RUNTIME.substitute(fields=_fields()), args=len(model.arguments), results=len(model.results),
+        threads=model.threads, temp_bytes=model.temp_bytes, constants_bytes=model.constants_bytes,
+        memory_bytes=model.memory_bytes, arg_slots=max(1, len(model.arguments)),
+        result_slots=max(1, len(model.results)),
+        buffer_constants="\n".join(text.SIZES.substitute(b) for b in shared),
+        placing="\n".join(f"    self->{b['kind']}[{b['number']}] = at + {at};" for b, at in zip(buffers, offsets)),
+        temp_at=offsets[-1],
+        set_constants=text.SET_CONSTANTS.substitute(common) if in_file else "",
+        set_constants_method=text.SET_CONSTANTS_METHOD.substitute(common) if in_file else "",
+        check_constants=text.CHECK_CONSTANTS.substitute(common) if in_file else "",
+        buffer_functions="\n".join(map(_functions, shared)), buffer_methods="\n".join(map(_methods, shared)),
+        class_name=class_name, namespace_open="\n".join(f"namespace {n} {{" for n in namespaces),
+        namespace_close="}" * len(namespaces))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
+
+
+def _fields() -> str:
+    """The members of the run context, from the table that fixes its layout."""
+    special = {"parallel_for": "void (*parallel_for)(tfbridge_context *context, tfbridge_kernel kernel, void *buffers, "
+                               "int64_t tasks,\n                         int64_t grain)",
+               "constants": "const void *constants"}
+    return "\n".join(f"    {special.get(name, _FIELD_TYPES[type_] + name)};" for name, _, type_ in FIELDS)
+
+
+def _buffers(model: Model) -> Iterator[dict[str, str]]:
+    """What the templates say of each argument and result."""
+    for kind, word, specs, names in (("args", "arg", model.arguments, model.argument_names),
+                                     ("results", "result", model.results, model.result_names)):
+        called = [identifier(name) if name else "" for name in names]
+        for number, (spec, name) in enumerate(zip(specs, called, strict=True)):
+            which = f"{word}{number}"
+            indices = [f"i{axis}" for axis in range(len(spec.dims))]
+            position = ""
+            for index, dim in zip(indices, spec.dims):
+                position = f"({position}) * {dim} + {index}" if position else index
+            shape = f"{spec.dtype}[{', '.join(map(str, spec.dims))}]"
+            yield {
+                "kind": kind, "number": str(number), "which": which, "WHICH": which.upper(),
+                "called": f"{word}_{name}" if name and called.count(name) == 1 else "",
+                "type": _TYPES[spec.dtype], "pointer": f"{'const ' if word == 'arg' else ''}{_TYPES[spec.dtype]} *",
+                "elements": str(math.prod(spec.dims)), "bytes": str(spec.bytes),
+                "indices": ", ".join(f"std::size_t {i}" for i in indices), "index_names": ", ".join(indices),
+                "position": position,
+                "description": f"{which}: {shape}" + (f", \"{names[number]}\"" if names[number] else ""),
+            }
+
+
+def _functions(buffer: dict[str, str]) -> str:
+    return text.FUNCTION.substitute(buffer) + (text.NAMED_FUNCTION.substitute(buffer) if buffer["called"] else "")
+
+
+def _methods(buffer: dict[str, str]) -> str:
+    wanted = [text.METHODS]
+    if buffer["kind"] == "args" and buffer["elements"] != "0":
+        wanted.append(text.COPY_METHOD)
+    if buffer["indices"]:
+        wanted.append(text.ELEMENT_METHOD)
+    if buffer["called"]:
+        wanted += [text.NAMED_METHOD, *([text.NAMED_ELEMENT_METHOD] if buffer["indices"] else [])]
+    return "".join(template.substitute(buffer) for template in wanted)

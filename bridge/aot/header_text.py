@@ -1,0 +1,247 @@
+"""The text of the headers, with `$name` where a model's own things go."""
+
+from __future__ import annotations
+
+from string import Template
+
+# What all models of a program share.
+RUNTIME = Template("""\
+#ifndef TFBRIDGE_RUNTIME
+#define TFBRIDGE_RUNTIME
+
+/* Elements that C has no type for. */
+typedef struct { float re, im; } tfbridge_complex64;
+typedef struct { double re, im; } tfbridge_complex128;
+typedef uint16_t tfbridge_float16;   /* IEEE binary16, as bits */
+typedef uint16_t tfbridge_bfloat16;  /* the upper half of a float, as bits */
+typedef uint8_t tfbridge_float8;     /* as bits */
+
+/* Works on [low, high) of a parallel loop; `thread` is below the model's THREADS, and no two calls that run at the
+   same time have the same one. */
+typedef void (*tfbridge_body)(void *state, int64_t low, int64_t high, int64_t thread);
+
+/* A program's own thread pool: calls `body` until all of [0, tasks) is done, in parts of about `grain` or more, and
+   returns when all calls have. */
+typedef void (*tfbridge_parallel_for)(void *pool, int64_t tasks, int64_t grain, tfbridge_body body, void *state);
+
+typedef struct tfbridge_context tfbridge_context;
+typedef void (*tfbridge_kernel)(tfbridge_context *context, void *buffers, int64_t low, int64_t high, int64_t thread);
+
+/* What compiled code is told besides its arrays. */
+struct tfbridge_context {
+$fields
+};
+
+typedef struct { tfbridge_parallel_for parallel_for; void *pool; } tfbridge_pool;
+typedef struct { tfbridge_context *context; tfbridge_kernel kernel; void *buffers; } tfbridge_launch;
+
+static inline void tfbridge_run_launch(void *state, int64_t low, int64_t high, int64_t thread) {
+    tfbridge_launch *launch = (tfbridge_launch *)state;
+    launch->kernel(launch->context, launch->buffers, low, high, thread);
+}
+
+static inline void tfbridge_launch_on_pool(tfbridge_context *context, tfbridge_kernel kernel, void *buffers,
+                                           int64_t tasks, int64_t grain) {
+    tfbridge_launch launch;
+    tfbridge_pool *pool = (tfbridge_pool *)context->pool;
+    launch.context = context;
+    launch.kernel = kernel;
+    launch.buffers = buffers;
+    pool->parallel_for(pool->pool, tasks, grain, tfbridge_run_launch, &launch);
+}
+
+#endif
+""")
+
+HEADER = Template("""\
+/* $name.h: a model compiled by tfbridge $version; link $name.o$libraries.
+ *
+ * Target: $target
+ * Arguments:
+$argument_list
+ * Results:
+$result_list
+ *
+ * Arrays are row-major. A $model may be used by one thread at a time; any number of them may run at once.
+ */
+#ifndef $GUARD
+#define $GUARD
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __cplusplus
+#include <cstdlib>
+#include <cstring>
+#endif
+$runtime
+#define ${NAME}_ARGS $args
+#define ${NAME}_RESULTS $results
+#define ${NAME}_THREADS $threads
+#define ${NAME}_TEMP_BYTES ((size_t)$temp_bytes)
+#define ${NAME}_CONSTANTS_BYTES ((size_t)$constants_bytes)
+/* Memory that ${name}_init wants: the arrays, the temporary memory, and what aligning them takes. */
+#define ${NAME}_MEMORY_BYTES ((size_t)$memory_bytes)
+
+$buffer_constants
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* The compiled code. Arrays lie at multiples of their elements' size, temp at one of 64. 0: done. */
+int32_t $entry(tfbridge_context *context, const void *const *args, void *const *results, void *temp);
+#ifdef __cplusplus
+}
+#endif
+
+/* A model and where its arrays lie. Pointers may be turned to memory of your own between runs: no copies then. */
+typedef struct {
+    const void *args[$arg_slots];
+    void *results[$result_slots];
+    void *temp;
+    const void *constants;  /* those of a file, at a multiple of 64; unused when they lie in the object */
+    tfbridge_pool pool;
+    uint64_t rng_state[2];  /* the seed of random numbers that have none of their own */
+    char error[256];
+} $model;
+
+/* Puts the arrays into `memory` of ${NAME}_MEMORY_BYTES, which must outlive the model. */
+static inline void ${name}_init($model *self, void *memory) {
+    char *at = (char *)memory + (64 - (uintptr_t)memory % 64) % 64;
+    memset(self, 0, sizeof *self);
+    self->rng_state[0] = 1;
+    self->rng_state[1] = 2;
+    if (!memory) return;
+$placing
+    self->temp = at + $temp_at;
+}
+
+/* A model with memory of its own; NULL when there is none left. Give it back with ${name}_free. */
+static inline $model *${name}_new(void) {
+    $model *self = ($model *)malloc(sizeof($model) + ${NAME}_MEMORY_BYTES);
+    if (self) ${name}_init(self, self + 1);
+    return self;
+}
+
+static inline void ${name}_free($model *self) { free(self); }
+
+/* Lets parallel loops run on a pool; NULL: on the calling thread. Of use when ${NAME}_THREADS is above 1. */
+static inline void ${name}_set_thread_pool($model *self, tfbridge_parallel_for parallel_for, void *pool) {
+    self->pool.parallel_for = parallel_for;
+    self->pool.pool = pool;
+}
+$set_constants
+static inline int ${name}_fail($model *self, const char *reason) {
+    strncpy(self->error, reason, sizeof self->error - 1);
+    return -1;
+}
+
+/* Computes the results from the arguments. 0: done, else ${name}_error_message tells. */
+static inline int ${name}_run($model *self) {
+    tfbridge_context context;
+    self->error[0] = 0;
+    if (!self->temp) return ${name}_fail(self, "the model has no memory");
+$check_constants    memset(&context, 0, sizeof context);
+    if (self->pool.parallel_for) {
+        context.parallel_for = tfbridge_launch_on_pool;
+        context.pool = &self->pool;
+    }
+    context.threads = ${NAME}_THREADS;
+    context.num_replicas = 1;
+    context.error_message = self->error;
+    context.error_capacity = sizeof self->error;
+    context.rng_state = self->rng_state;
+    context.constants = self->constants;
+    return (int)$entry(&context, self->args, self->results, self->temp);
+}
+
+/* Why the last run failed; empty when it did not. */
+static inline const char *${name}_error_message(const $model *self) { return self->error; }
+
+$buffer_functions
+#ifdef __cplusplus
+$namespace_open
+/* The same as a class. Arrays are typed; their sizes are compile-time constants. */
+class $class_name {
+public:
+    /* With memory of its own. When there is none left, run() fails. */
+    $class_name() : own_(std::malloc(${NAME}_MEMORY_BYTES)) { ${name}_init(&model_, own_); }
+
+    /* In memory of ${NAME}_MEMORY_BYTES that outlives the object. */
+    explicit $class_name(void *memory) : own_(nullptr) { ${name}_init(&model_, memory); }
+
+    ~$class_name() { std::free(own_); }
+    $class_name(const $class_name &) = delete;
+    $class_name &operator=(const $class_name &) = delete;
+
+    static constexpr std::size_t memory_bytes() { return ${NAME}_MEMORY_BYTES; }
+    static constexpr std::size_t temp_bytes() { return ${NAME}_TEMP_BYTES; }
+    static constexpr int threads() { return ${NAME}_THREADS; }
+
+    /* Computes the results from the arguments. false: error_message() tells why. */
+    bool run() { return ${name}_run(&model_) == 0; }
+    const char *error_message() const { return ${name}_error_message(&model_); }
+    void set_thread_pool(tfbridge_parallel_for parallel_for, void *pool) {
+        ${name}_set_thread_pool(&model_, parallel_for, pool);
+    }
+$set_constants_method    $model *c_model() { return &model_; }
+
+$buffer_methods
+private:
+    $model model_;
+    void *own_;
+};
+$namespace_close
+#endif
+
+#endif
+""")
+
+# For models whose constants lie in a file.
+SET_CONSTANTS = Template("""
+/* Tells where the contents of $name.bin lie: ${NAME}_CONSTANTS_BYTES at a multiple of 64, read or mapped. */
+static inline void ${name}_set_constants($model *self, const void *constants) { self->constants = constants; }
+""")
+SET_CONSTANTS_METHOD = Template("""\
+    void set_constants(const void *constants) { ${name}_set_constants(&model_, constants); }
+""")
+CHECK_CONSTANTS = Template("""\
+    if (!self->constants || (uintptr_t)self->constants % 64)
+        return ${name}_fail(self, "the constants of $name.bin are not set, or not at a multiple of 64");
+""")
+
+# One argument or result: `which` is arg0 or result0, `kind` args or results, `called` its name if it has one.
+SIZES = Template("""\
+#define ${NAME}_${WHICH}_ELEMENTS ((size_t)$elements)
+#define ${NAME}_${WHICH}_BYTES ((size_t)$bytes)""")
+FUNCTION = Template("""\
+/* $description */
+static inline $type *${name}_$which(const $model *self) { return ($type *)self->$kind[$number]; }
+""")
+NAMED_FUNCTION = Template("""\
+static inline $type *${name}_$called(const $model *self) { return ${name}_$which(self); }
+""")
+METHODS = Template("""\
+    /* $description */
+    $type *$which() { return ${name}_$which(&model_); }
+    static constexpr std::size_t ${which}_elements() { return ${NAME}_${WHICH}_ELEMENTS; }
+    static constexpr std::size_t ${which}_bytes() { return ${NAME}_${WHICH}_BYTES; }
+    void set_${which}_data($pointer data) { model_.$kind[$number] = data; }  /* memory of your own */
+""")
+COPY_METHOD = Template("""\
+    template <std::size_t N> void set_$which(const $type (&values)[N]) {
+        static_assert(N == $elements, "$which has $elements elements");
+        std::memcpy($which(), values, sizeof values);
+    }
+""")
+ELEMENT_METHOD = Template("""\
+    $type &$which($indices) { return $which()[$position]; }
+""")
+NAMED_METHOD = Template("""\
+    $type *$called() { return $which(); }
+""")
+NAMED_ELEMENT_METHOD = Template("""\
+    $type &$called($indices) { return $which($index_names); }
+""")

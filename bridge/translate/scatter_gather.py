@@ -1,0 +1,201 @@
+"""Scatters, stitches, and gathers from variables. Updates whose place is outside of the result are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import ShapeError
+from ...compiler.ir import Computation
+from ...compiler.shape import Shape
+from ...compiler.types import ElementType
+from .arrays import gather_axis, gather_points, strided_slice_plan
+from .broadcasting import broadcast_to
+from .node import Node
+from .reductions import reducer
+from .registry import translates
+from .variables import assign, value_of
+
+
+def combiner(b: ComputationBuilder, op: str, element_type: ElementType) -> Computation:
+    """The computation old, new -> b.op(old, new); "update" takes the new one."""
+    if op != "update":
+        return reducer(b, op, element_type)
+    inner = b.create_sub_builder(f"update_{element_type.value}")
+    _, new = (inner.parameter(k, Shape(element_type), name) for k, name in enumerate(("old", "new")))
+    return inner.build(new)
+
+
+def scatter_points(b: ComputationBuilder, operand: Operand, indices: Operand, updates: Operand, op: str) -> Operand:
+    """operand[indices[..., :]] combined with updates[...], slices of the axes that an index vector does not name.
+
+    Raises: ShapeError  dims of the updates are not those of the indices and the slices.
+    """
+    shape, index_dims = b.get_shape(operand), b.get_shape(indices).dims
+    depth, outer = index_dims[-1], len(index_dims) - 1
+    if depth > shape.rank:
+        raise ShapeError(f"index innermost dimension length must be <= params rank; saw: {depth} vs. {shape.rank}")
+    wanted = (*index_dims[:-1], *shape.dims[depth:])
+    if b.get_shape(updates).dims != wanted:
+        raise ShapeError(f"Must have updates.shape = indices.shape[:-1] + params_shape[{depth}:]; got "
+                         f"{list(b.get_shape(updates).dims)} vs. {list(wanted)}")
+    if not shape.elements or not b.get_shape(updates).elements:
+        return operand
+    return b.scatter(operand, indices, updates, combiner(b, op, shape.element_type), index_vector_dim=outer,
+                     update_window_dims=range(outer, len(wanted)), inserted_window_dims=range(depth),
+                     scatter_dims_to_operand_dims=range(depth))
+
+
+def scatter_rows(b: ComputationBuilder, operand: Operand, indices: Operand, updates: Operand, op: str) -> Operand:
+    """operand[indices[...]] combined with updates[...]."""
+    dims = b.get_shape(indices).dims
+    return scatter_points(b, operand, b.reshape(indices, (*dims, 1)), updates, op)
+
+
+@translates("ScatterNd", constants=("shape",))
+def scatter_nd(node: Node) -> Operand:
+    b, type_ = node.b, node.element_type("updates")
+    op, zero = ("or_", False) if type_ is ElementType.PRED else ("add", 0)
+    base = b.broadcast(b.constant(zero, type_), node.integers("shape"))
+    return scatter_points(b, base, node["indices"], node["updates"], op)
+
+
+_TENSOR_SCATTERS = {"TensorScatterUpdate": "update", "TensorScatterAdd": "add", "TensorScatterSub": "sub",
+                    "TensorScatterMax": "max", "TensorScatterMin": "min"}
+
+
+@translates(*_TENSOR_SCATTERS)
+def tensor_scatter(node: Node) -> Operand:
+    return scatter_points(node.b, node[0], node["indices"], node["updates"], _TENSOR_SCATTERS[node.op])
+
+
+_VARIABLE_SCATTERS = {"Update": "update", "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max",
+                      "Min": "min"}
+
+
+@translates(*(f"ResourceScatter{name}" for name in _VARIABLE_SCATTERS), stateful=True)
+def resource_scatter(node: Node) -> None:
+    """One update of a row for every index; a scalar is the update of all of them."""
+    b, old = node.b, value_of(node, 0)
+    wanted = (*node.shape("indices"), *b.get_shape(old).dims[1:])
+    updates = node["updates"]
+    if not node.shape("updates"):
+        updates = b.broadcast(updates, wanted)
+    op = _VARIABLE_SCATTERS[node.op.removeprefix("ResourceScatter")]
+    assign(node.variable(0), scatter_rows(b, old, node["indices"], updates, op))
+
+
+@translates(*(f"ResourceScatterNd{name}" for name in ("Update", "Add", "Sub", "Max", "Min")), stateful=True)
+def resource_scatter_nd(node: Node) -> None:
+    op = _VARIABLE_SCATTERS[node.op.removeprefix("ResourceScatterNd")]
+    assign(node.variable(0), scatter_points(node.b, value_of(node, 0), node["indices"], node["updates"], op))
+
+
+@translates("ResourceGather", stateful=True)
+def resource_gather(node: Node) -> Operand:
+    batch = node.attr("batch_dims") or 0
+    return gather_axis(node, value_of(node, 0), node["indices"], batch, batch)
+
+
+@translates("ResourceGatherNd", stateful=True)
+def resource_gather_nd(node: Node) -> Operand:
+    return gather_points(node.b, value_of(node, 0), node["indices"])
+
+
+def _assigned_slice(node: Node, old: Operand, value: Operand) -> Operand:
+    """The array with a strided slice of it replaced: by a slice update where all steps are 1, else by a scatter."""
+    b, dims = node.b, node.b.get_shape(old).dims
+    axes, sliced, final = strided_slice_plan(node, dims, node.integers("begin"), node.integers("end"),
+                                             node.integers("strides"))
+    value = b.reshape(broadcast_to(b, value, final), sliced)
+    if 0 in sliced:
+        return old
+    if all(step == 1 for _, step, _ in axes):
+        return b.dynamic_update_slice(old, value, [b.constant(start, ElementType.S32) for start, _, _ in axes])
+    places = np.stack(np.meshgrid(*(start + step * np.arange(count) for start, step, count in axes), indexing="ij"), -1)
+    return scatter_points(b, old, b.constant(places, ElementType.S64), value, "update")
+
+
+@translates("ResourceStridedSliceAssign", constants=("begin", "end", "strides"), stateful=True)
+def resource_strided_slice_assign(node: Node) -> None:
+    assign(node.variable(0), _assigned_slice(node, value_of(node, 0), node["value"]))
+
+
+@translates("TensorStridedSliceUpdate", constants=("begin", "end", "strides"))
+def tensor_strided_slice_update(node: Node) -> Operand:
+    return _assigned_slice(node, node[0], node["value"])
+
+
+@translates("DynamicStitch", "ParallelDynamicStitch", constants=("indices",))
+def dynamic_stitch(node: Node) -> Operand:
+    """Row i of the result is the last one among the data whose index is i; the indices fix the number of rows."""
+    b, data = node.b, node.list("data")
+    numbers = [np.atleast_1d(node.constant(k)).ravel() for k in range(len(data))]
+    shapes = [b.get_shape(d) for d in data]
+    rank = len(node.shape(0))
+    inner = shapes[0].dims[rank:]
+    rows = b.concat_in_dim([b.reshape(d, (len(n), *inner)) for d, n in zip(data, numbers)], 0)
+    joined = np.concatenate(numbers)
+    count = int(joined.max()) + 1 if len(joined) else 0
+    last = dict(zip(joined.tolist(), range(len(joined))))
+    zeros = b.broadcast(b.constant(0, shapes[0].element_type), (1, *inner))
+    source = np.array([last.get(k, len(joined)) for k in range(count)], np.int64)
+    return gather_axis(node, b.concat_in_dim([rows, zeros], 0), b.constant(source, ElementType.S64), 0, 0)
+
+
+@translates("SparseToDense", constants=("output_shape",))
+def sparse_to_dense(node: Node) -> Operand:
+    b, dims = node.b, node.integers("output_shape")
+    indices, values = node["sparse_indices"], node["sparse_values"]
+    index_dims = node.shape("sparse_indices")
+    if len(index_dims) < 2:  # one number names an element of a vector
+        indices = b.reshape(indices, (index_dims[0] if index_dims else 1, 1))
+    count = b.get_shape(indices).dims[0]
+    updates = b.broadcast(values, (count,)) if not node.shape("sparse_values") else values
+    return scatter_points(b, b.broadcast(node["default_value"], dims), indices, updates, "update")
+
+
+@translates("InplaceUpdate", "InplaceAdd", "InplaceSub")
+def inplace(node: Node) -> Operand:
+    op = _VARIABLE_SCATTERS[node.op.removeprefix("Inplace")]
+    return scatter_rows(node.b, node["x"], node["i"], node["v"], op)
+
+
+# -- segments: rows of equal segment number are combined
+
+_SEGMENT_OPS = {"Sum": "add", "Prod": "mul", "Max": "max", "Min": "min"}
+
+
+def _empty_segment(name: str, type_: ElementType) -> float | int:
+    """The value of a segment that no row has."""
+    if name in ("Sum", "Prod"):
+        return 0 if name == "Sum" else 1
+    low, high = finite_limits(type_)
+    return low if name == "Max" else high
+
+
+def finite_limits(type_: ElementType) -> Sequence[float | int]:
+    """The least and the greatest finite value of a real type."""
+    if type_.is_float:
+        largest = float(ml_dtypes.finfo(type_.dtype).max)
+        return -largest, largest
+    info = np.iinfo(type_.dtype)
+    return int(info.min), int(info.max)
+
+
+@translates(*(f"UnsortedSegment{name}" for name in _SEGMENT_OPS), *(f"Segment{name}V2" for name in _SEGMENT_OPS),
+            constants=("num_segments",))
+def segment_reduction(node: Node) -> Operand:
+    b, shape, ids = node.b, node.array_shape("data"), node["segment_ids"]
+    rank = len(node.shape("segment_ids"))
+    if node.shape("segment_ids") != shape.dims[:rank]:
+        raise ShapeError(f"data.shape = {list(shape.dims)} does not start with segment_ids.shape = "
+                         f"{list(node.shape('segment_ids'))}")
+    name = node.op.removeprefix("Unsorted").removeprefix("Segment").removesuffix("V2")
+    count = node.integers("num_segments")[0]
+    base = b.broadcast(b.constant(_empty_segment(name, shape.element_type), shape.element_type),
+                       (count, *shape.dims[rank:]))
+    return scatter_rows(b, base, ids, node["data"], _SEGMENT_OPS[name])

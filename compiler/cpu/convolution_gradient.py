@@ -1,0 +1,234 @@
+"""Convolution whose batch is contiguous in memory: the gradient of a kernel, as frameworks write it.
+
+The input's features take the batch's place and the positions of the incoming gradient are the window: large windows,
+few positions. For every position it is a matrix product, input features by output features, that sums over images and
+window elements. Input elements are read where they lie, features side by side; border elements are left out of the sum.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .convolution_gemm import KERNEL_PARAMETERS, microseconds_of
+from .convolution_kernels import declare_gradient, rows_of, write_gradient
+from .convolution_problem import Axis, ConvolutionProblem
+from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, if_, lanes_of
+from .gemm_kernels import vector_counts
+from .gemm_packing import declare_packing, panels_name, rows_name, write_packing
+from .kernel_plan import KernelPlan
+from .llvm_text import Function, ModuleText, Value, i64
+from .target import Target
+
+TASK_US, PARALLEL_US = 20.0, 30.0
+FEW_ROWS = 16  # positions along the last axis are taken together where input features are fewer
+MOST_ROWS = 192
+DEPTH = 256  # steps summed at a time: a panel of B that stays in L1
+
+
+def emit_gradient(module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int,
+                  epilogue: str | None) -> KernelPlan | None:
+    """Writes the kernel; None where the form is another. The view of the epilogue is [1, positions, features]."""
+    compute = compute_of(problem.input_type, problem.result_type)
+    axes = sorted((a for a in problem.axes if a.window * a.output * a.input != 1 or a.has_border),
+                  key=lambda a: -a.output_stride)
+    if compute is None or problem.input_type is not problem.kernel_type or problem.input_batch != 1 \
+            or problem.input_type.item_bytes != SIZES[COMPUTE_TYPES[compute]] or problem.input_feature == 1 \
+            or problem.output_feature != 1 or not axes or any(a.base_dilation > 1 for a in axes) \
+            or axes[-1].output_stride < problem.output_batch:
+        return None
+    lanes = lanes_of(target, compute)
+    vectors = min(vector_counts(compute), key=lambda v: -(-problem.outputs // (v * lanes)) * v * lanes
+                  / {1: 0.85, 2: 1.0, 3: 0.95}[v])
+    if module.embed_libraries:
+        write_gradient(module, target, compute, vectors, "internal")
+        write_packing(module, target, problem.input_type, compute, vectors, "internal")
+    else:
+        module.libraries.update((f"gemm_{compute}", f"conv_{compute}"))
+        declare_gradient(module, compute, vectors)
+        declare_packing(module, problem.input_type, compute, vectors)
+    writer = _Gradient(module, target, problem, tuple(axes), compute, vectors, epilogue)
+    f = writer.f
+    f.loop(f["lo"], f["hi"], 1, writer.task)
+    f.ret()
+    tasks, microseconds = writer.tasks, microseconds_of(problem, target)
+    grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
+    parallel = tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US
+    return KernelPlan(module.define("convolution", f), tasks, grain, parallel, writer.scratch_bytes, problem.flops,
+                      moved)
+
+
+class _Gradient:
+    """Writes the body of one task: a position of all axes but the last, a range of rows and one of columns."""
+
+    def __init__(self, module: ModuleText, target: Target, problem: ConvolutionProblem, axes: tuple[Axis, ...],
+                 compute: str, vectors: int, epilogue: str | None) -> None:
+        self.f = f = Function(module, "SELF", KERNEL_PARAMETERS)
+        self.module, self.problem, self.outer, self.x, self.epilogue = module, problem, axes[:-1], axes[-1], epilogue
+        self.compute, self.vectors = compute, vectors
+        self.type = COMPUTE_TYPES[compute]
+        self.size, self.nr = SIZES[self.type], vectors * lanes_of(target, compute)
+        # One run: the window elements along the last axis, of one image and one element of the other axes.
+        self.runs = problem.inputs * math.prod(a.window for a in self.outer)
+        self.block = max(1, min(self.runs, DEPTH // max(self.x.window, 1)))
+        parts = -(-problem.batch // MOST_ROWS)
+        mr = rows_of(target, compute, vectors)
+        self.rows = -(-problem.batch // (parts * mr)) * mr if parts > 1 else problem.batch
+        self.row_tasks = -(-problem.batch // self.rows)
+        self.places = math.prod(a.output for a in self.outer)
+        wanted = 2 * target.threads if target.threads > 1 else 1
+        split = max(1, wanted // max(1, self.places * self.row_tasks * problem.groups))
+        self.cols = -(-problem.outputs // (split * self.nr)) * self.nr
+        self.col_tasks = -(-problem.outputs // self.cols)
+        self.tasks = self.places * self.row_tasks * self.col_tasks * problem.groups
+        # The window elements that every position along the last axis has inside.
+        seen = [self._seen(o) for o in range(self.x.output)]
+        self.common = max(s[0] for s in seen), min(s[1] for s in seen)
+        self.together = (problem.batch < FEW_ROWS and self.x.output > 1 and self.common[0] < self.common[1]
+                         and self.x.stride * self.x.input_stride == problem.batch
+                         and self.x.output_stride == problem.batch * problem.output_batch)
+        panel = self.block * self.x.window * self.nr * self.size
+        sizes = (panel, self.block * 8, self.block * 8, self.x.output * self.rows * self.nr * self.size)
+        starts, at = [], 0
+        for bytes_ in sizes:
+            starts.append(at)
+            at += -(-bytes_ // 64) * 64 + 64
+        self.scratch_bytes = at
+        self.source, self.kernel, self.made = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3))
+        own = f.offset(f.load("ptr", f.offset(f["buffers"], 3, "ptr"), 8), f.mul(f["tid"], at))
+        self.packed, self.a_table, self.b_table, self.tile = (f.offset(own, s) for s in starts)
+
+    def _seen(self, o: int) -> tuple[int, int]:
+        """The window elements [low, high) along the last axis that position o has inside."""
+        x, first = self.x, o * self.x.stride - self.x.pad
+        low = min(x.window, max(0, -(first // x.window_dilation)))
+        return low, max(low, min(x.window, -(-(x.input - first) // x.window_dilation)))
+
+    def task(self, t: Value, _: list[Value]) -> None:
+        """Sums all runs, block by block, into the columns, panel by panel."""
+        f, problem = self.f, self.problem
+        col = f.mul(f.remainder(t, self.col_tasks), self.cols)
+        left = f.divide(t, self.col_tasks)
+        row = f.mul(f.remainder(left, self.row_tasks), self.rows)
+        left = f.divide(left, self.row_tasks)
+        place, group = f.remainder(left, self.places), f.divide(left, self.places)
+        cols = f.minimum(self.cols, f.sub(problem.outputs, col))
+        rows = f.minimum(self.rows, f.sub(problem.batch, row))
+        source: Value | int = f.add(f.mul(group, problem.input_group), row)
+        column = f.add(f.mul(group, problem.output_group), col)
+        made = f.add(column, f.mul(row, problem.output_batch))
+        firsts, rest = [], place
+        for j in range(len(self.outer) - 1, -1, -1):
+            a = self.outer[j]
+            o = f.remainder(rest, a.output) if j else rest
+            rest = f.divide(rest, a.output)
+            firsts.insert(0, f.sub(f.mul(o, a.stride), a.pad))
+            made = f.add(made, f.mul(o, a.output_stride))
+        kernel = f.add(problem.kernel_offset, f.add(f.mul(group, problem.kernel_group),
+                                                    f.mul(col, problem.kernel_output)))
+        self.c, self.row_count = f.offset(self.made, made, self.type), rows
+
+        def block(start: Value, _: list[Value]) -> None:
+            runs = f.minimum(self.block, f.sub(self.runs, start))
+            first = f.compare("icmp eq", start, i64(0))
+            inside = self._tables(start, runs, firsts, source)
+
+            def panel(j: Value, _: list[Value]) -> None:
+                width = f.minimum(self.nr, f.sub(cols, j))
+                self._pack(start, runs, f.add(kernel, f.mul(j, problem.kernel_output)), width)
+                whole = f.compare("icmp eq", i64(width), i64(self.nr))
+                self._positions(j, whole, first, inside)
+
+            f.loop(0, cols, self.nr, panel)
+
+        # A sum over nothing is one block of no runs: zeros.
+        f.loop(0, max(self.runs, 1), self.block, block)
+        tail = i64(f.remainder(cols, self.nr))
+
+        def copy(o: Value, _: list[Value]) -> None:
+            to = f.offset(self.c, f.add(f.mul(o, self.x.output_stride), f.sub(cols, tail)), self.type)
+            from_ = f.offset(self.tile, f.mul(o, self.rows * self.nr * self.size))
+            f.call(rows_name(problem.input_type, self.compute), "void", [
+                from_, to, i64(rows), tail, i64(self.nr * self.size), i64(self.size),
+                i64(problem.output_batch * self.size), tail])
+
+        if problem.outputs % self.nr:
+            if_(f, f.compare("icmp ne", tail, i64(0)), lambda: f.loop(0, self.x.output, 1, copy))
+        if self.epilogue:
+            def finish(o: Value, _: list[Value]) -> None:
+                low = f.add(f.mul(f.add(f.mul(place, self.x.output), o), problem.batch), row)
+                f.call(str(self.epilogue), "void", [f["ctx"], f["buffers"], i64(0), i64(low), i64(f.add(low, rows)),
+                                                    i64(column), i64(f.add(column, cols))])
+
+            f.loop(0, self.x.output, 1, finish)
+
+    def _indices(self, run: Value | int) -> tuple[Value | int, list[Value | int]]:
+        """(image, window elements of the outer axes) of a run."""
+        f, window = self.f, []
+        for a in reversed(self.outer):
+            window.insert(0, f.remainder(run, a.window))
+            run = f.divide(run, a.window)
+        return run, window
+
+    def _tables(self, start: Value, runs: Value | int, firsts: list[Value | int], source: Value | int) -> Value:
+        """Writes where the runs lie that are inside the input, in A and in the packed B; returns their number."""
+        f, problem = self.f, self.problem
+
+        def run(r: Value, carried: list[Value]) -> list[Value]:
+            image, window = self._indices(f.add(start, r))
+            at, valid = f.add(source, f.mul(image, problem.input_feature)), None
+            for a, first, k in zip(self.outer, firsts, window):
+                seen = f.add(first, f.mul(k, a.window_dilation))
+                at = f.add(at, f.mul(seen, a.input_stride))
+                if a.has_border:
+                    inside = f.compare("icmp ult", i64(seen), i64(a.input))
+                    valid = f.binary("and", valid, inside) if valid else inside
+            f.store(f.offset(self.source, at, self.type), f.offset(self.a_table, carried[0], "ptr"), 8)
+            f.store(f.offset(self.packed, f.mul(r, self.x.window * self.nr), self.type),
+                    f.offset(self.b_table, carried[0], "ptr"), 8)
+            return [f.binary("add", carried[0], f.cast("zext", valid, "i64") if valid else i64(1))]
+
+        return f.loop(0, runs, 1, run, [i64(0)])[0]
+
+    def _pack(self, start: Value, runs: Value | int, kernel: Value | int, width: Value | int) -> None:
+        """Packs a panel of B: all runs of the block, those outside the input too."""
+        f, problem, x = self.f, self.problem, self.x
+        name = panels_name(problem.input_type, self.compute, self.vectors)
+
+        def run(r: Value, _: list[Value]) -> None:
+            image, window = self._indices(f.add(start, r))
+            at = f.add(kernel, f.mul(image, problem.kernel_input))
+            for a, k in zip(self.outer, window):
+                at = f.add(at, f.mul(k, a.kernel_stride))
+            f.call(name, "void", [
+                f.offset(self.kernel, at, self.type), f.offset(self.packed, f.mul(r, x.window * self.nr), self.type),
+                i64(x.window), i64(width), i64(x.kernel_stride * self.size), i64(problem.kernel_output * self.size)])
+
+        f.loop(0, runs, 1, run)
+
+    def _positions(self, column: Value, whole: Value, first: Value, runs: Value) -> None:
+        """One panel of columns of all positions along the last axis."""
+        f, problem, x = self.f, self.problem, self.x
+        ldc = f.select(whole, i64(problem.output_batch * self.size), i64(self.nr * self.size))
+        step = x.window_dilation * x.input_stride * self.size
+        fresh = f.cast("zext", f.binary("xor", first, Value("i1", "true")), "i64")
+
+        def sweep(o: int, low: int, high: int, rows: Value | int, accumulate: Value) -> None:
+            shift = ((o * x.stride - x.pad) + low * x.window_dilation) * x.input_stride * self.size
+            direct = f.offset(self.c, f.add(column, o * x.output_stride), self.type)
+            tile = f.offset(self.tile, o * self.rows * self.nr * self.size)
+            c = f.select(whole, direct, tile)
+            f.call(f"tfb_convt_{self.compute}_{self.vectors}", "void", [
+                self.a_table, i64(shift), self.b_table, i64(low * self.nr * self.size), c, ldc, runs,
+                i64(high - low), i64(step), accumulate, i64(rows)])
+
+        low, high = self.common if self.together else (0, 0)
+        if self.together:
+            sweep(0, low, high, x.output * problem.batch, fresh)
+        for o in range(x.output):
+            all_ = self._seen(o)
+            if not self.together:
+                sweep(o, *all_, self.row_count, fresh)
+                continue
+            for part in ((all_[0], low), (high, all_[1])):
+                if part[0] < part[1]:
+                    sweep(o, *part, self.row_count, i64(1))

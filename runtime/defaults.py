@@ -1,0 +1,25 @@
+"""What this process chooses where nothing else does; the flags set it before any other module reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass
+class Defaults:
+    """Choices for the whole process.
+
+    threads: highest number of threads of one launch; 0 means those of the machine. cache_dir: empty means the user's
+    cache directory. dump_dir: empty means no dumps.
+    Units: max_cache_bytes is the size of all files of the disk cache.
+    """
+
+    numerics: str = "tf"
+    threads: int = 0
+    dump_dir: str = ""
+    disk_cache: bool = True
+    cache_dir: str = ""
+    max_cache_bytes: int = 1 << 30
+
+
+process = Defaults()

@@ -1,0 +1,47 @@
+"""Rows of optimizer ops."""
+
+from __future__ import annotations
+
+from op_row import FLOATS, COMPLEXES, Content, Given, Random, row
+
+R = Random
+SLOT, POSITIVE, GRAD = Content(R((5, 3))), Content(R((5, 3), 0.5, 2)), R((5, 3))
+
+
+def rate(value: float = 0.1) -> Given:
+    """A scalar."""
+    return Given(value)
+
+
+row("ResourceApplyGradientDescent", SLOT, rate(), GRAD, types=f"{FLOATS} {COMPLEXES}")
+row("ResourceApplyMomentum ResourceApplyKerasMomentum", SLOT, SLOT, rate(), GRAD, rate(0.9))
+for nesterov in (False, True):
+    row("ResourceApplyMomentum ResourceApplyKerasMomentum", SLOT, SLOT, rate(), GRAD, rate(0.9), types="float32",
+        use_nesterov=nesterov)
+    row("ResourceApplyAdam", SLOT, SLOT, POSITIVE, rate(0.9), rate(0.8), rate(), rate(0.9), rate(0.8), rate(1e-3), GRAD,
+        types="float32 float64", use_nesterov=nesterov)
+row("ResourceApplyAdam", Content(R((0, 3))), Content(R((0, 3))), Content(R((0, 3))), rate(0.9), rate(0.8), rate(),
+    rate(0.9), rate(0.8), rate(1e-3), R((0, 3)), types="float32")
+row("ResourceApplyAdamWithAmsgrad", SLOT, SLOT, POSITIVE, POSITIVE, rate(0.9), rate(0.8), rate(), rate(0.9), rate(0.8),
+    rate(1e-3), GRAD, types="float32 float64")
+row("ResourceApplyAdaMax", SLOT, SLOT, POSITIVE, rate(0.9), rate(), rate(0.9), rate(0.8), rate(1e-3), GRAD,
+    types="float32 float64")
+for update in (False, True):
+    row("ResourceApplyAdagrad", SLOT, POSITIVE, rate(), GRAD, types="float32 float64", update_slots=update)
+    row("ResourceApplyAdagradV2", SLOT, POSITIVE, rate(), rate(1e-3), GRAD, types="float32 float64",
+        update_slots=update)
+    row("ResourceApplyFtrl", SLOT, POSITIVE, SLOT, GRAD, rate(), rate(0.2), rate(0.3), rate(-0.5),
+        types="float32 float64", multiply_linear_by_lr=update, tolerance=1e-4)
+    row("ResourceApplyFtrlV2", SLOT, POSITIVE, SLOT, GRAD, rate(), rate(0.2), rate(0.3), rate(0.1), rate(-0.5),
+        types="float32 float64", multiply_linear_by_lr=update, tolerance=1e-4)
+row("ResourceApplyAdadelta", SLOT, POSITIVE, POSITIVE, rate(), rate(0.9), rate(1e-3), GRAD, types="float32 float64")
+row("ResourceApplyRMSProp", SLOT, POSITIVE, SLOT, rate(), rate(0.9), rate(0.8), rate(1e-3), GRAD,
+    types="float32 float64")
+row("ResourceApplyCenteredRMSProp", SLOT, Content(R((5, 3), -0.1, 0.1)), POSITIVE, SLOT, rate(), rate(0.9), rate(0.8),
+    rate(1e-3), GRAD, types="float32 float64")
+row("ResourceApplyProximalGradientDescent", SLOT, rate(), rate(0.2), rate(0.3), GRAD, types="float32 float64")
+row("ResourceApplyProximalAdagrad", SLOT, POSITIVE, rate(), rate(0.2), rate(0.3), GRAD, types="float32 float64")
+row("ResourceApplyAdagradDA", SLOT, SLOT, POSITIVE, GRAD, rate(), rate(0.2), rate(0.3), Given(3, "int64"),
+    types="float32 float64")
+row("ResourceApplyAddSign ResourceApplyPowerSign", SLOT, SLOT, rate(), rate(0.7), rate(0.5), rate(0.9), GRAD,
+    types="float32 float64")

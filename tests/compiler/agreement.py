@@ -1,0 +1,67 @@
+"""Whether compiled code's results are the evaluator's, up to a tolerance in units of the last place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from tfbridge.compiler.shape import Shape
+
+
+def leaves(value: Any) -> list[np.ndarray]:
+    """The arrays of a nested tuple."""
+    return [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [np.asarray(value)]
+
+
+def nested(shapes: Sequence[Shape], arrays: Sequence[np.ndarray]) -> list[Any]:
+    """Flat arrays as arguments of these shapes, tuples nested."""
+    rest: Iterator[np.ndarray] = iter(arrays)
+
+    def one(shape: Shape) -> Any:
+        return tuple(map(one, shape.tuple_shapes)) if shape.is_tuple else next(rest)
+
+    return [one(shape) for shape in shapes]
+
+
+def difference(found: np.ndarray, wanted: np.ndarray, ulps: float = 0.0, scale: float = 0.0) -> str:
+    """What differs, empty when nothing does.
+
+    `ulps` 0: bit for bit, NaN aside. Else that many units of the last place of the wanted value, or of `scale` where
+    that is larger; where the wanted value is below the smallest normal number, 0 is right too.
+    """
+    if found.dtype != wanted.dtype or found.shape != wanted.shape:
+        return f"is {found.dtype}{list(found.shape)}, wanted {wanted.dtype}{list(wanted.shape)}"
+    if found.size == 0:
+        return ""
+    wanted = np.ascontiguousarray(wanted)
+    if np.iscomplexobj(found):
+        real = found.real.dtype
+        parts = [np.stack([x.real, x.imag]).astype(real) for x in (found, wanted)]
+        same = _same(parts[0], parts[1], ulps, max(scale, float(np.nanmax(np.abs(wanted), initial=0))) if ulps else 0)
+        same = same.all(0)
+    else:
+        same = _same(found, wanted, ulps, scale)
+    if same.all():
+        return ""
+    places = np.argwhere(~same)
+    first = tuple(places[0])
+    return (f"{len(places)} of {found.size} differ, first at {list(map(int, first))}: "
+            f"{found[first]!r}, wanted {wanted[first]!r}")
+
+
+def _same(found: np.ndarray, wanted: np.ndarray, ulps: float, scale: float) -> np.ndarray:
+    bits = (lambda x: x.view(f"u{x.itemsize}"))
+    if found.dtype.kind in "biu" or found.dtype in (ml_dtypes.int4, ml_dtypes.uint4):
+        return found == wanted
+    with np.errstate(all="ignore"):
+        same = (bits(np.ascontiguousarray(found)) == bits(wanted)) | ((found != found) & (wanted != wanted))
+        if not ulps:
+            return same
+        info = ml_dtypes.finfo(found.dtype)
+        f, w = found.astype(np.float64), wanted.astype(np.float64)
+        size = np.maximum(np.maximum(np.abs(w), scale), float(info.tiny))
+        unit = np.exp2(np.frexp(size)[1] - 1.0 - info.nmant)
+        near = np.abs(f - w) <= ulps * unit
+        return same | (f == w) | near | ((np.abs(w) < float(info.tiny)) & (f == 0))
