@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if any(name.startswith("TFBRIDGE_") for name in os.environ):
-    from .bridge import flags
+    from .bridge.flags import apply as _apply_flags
 
-    flags.apply()
+    _apply_flags()
 
 _WHERE = {
     "jit": ("bridge.decorator", "jit"),

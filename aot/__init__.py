@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from ..bridge.aot import Compiled, compile
+from typing import TYPE_CHECKING, Any
+
+from ..bridge import aot as _aot
+
+if TYPE_CHECKING:
+    from ..bridge.aot import Compiled, compile
 
 __all__ = ["Compiled", "compile"]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_aot, name)

@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import dataclasses
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from ..compiler.options import DEFAULT_OPTIONS
 from ..runtime import statistics
 from . import graph_pass
 from . import tensorflow_private as tfp
+from .cluster import Cluster
 from .clustering import decide
 from .control_flow import functionalize
+from .dataflow import DATAFLOW
 from .graph import GraphNode, from_graph_def
+from .launch_op import OP
+from .options import DEFAULT_OPTIONS, JitOptions, current, from_text, merged, to_text
 from .outline import outline
 from .translate.translator import Functions
 
-MARK = "_tfbridge"  # node attribute: "function" (its whole graph is to be compiled) or "scope" (this node is)
-_DEFAULT_MINIMUM = 4
+# Node attribute: "function" (its whole graph is to be compiled; options may follow) or "scope" (this node is).
+MARK = "_tfbridge"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What became of one graph: its clusters, and (op, reason) of the nodes that stayed in TensorFlow."""
+
+    clusters: tuple[Cluster, ...]
+    left_out: dict[str, tuple[str, str]]
+
 
 _lock = threading.RLock()
 _minimum: int | None = None  # None: auto-clustering is off
-_on_clusters: list[Callable[[Any, Any], None]] = []
+_reports: collections.deque[Report] = collections.deque(maxlen=256)
 
 
 def enable_auto_clustering(min_cluster_size: int | None = None) -> None:
     """Compiles clusters in every graph that TensorFlow makes from now on in this process.
 
-    min_cluster_size: compute ops that a cluster has at least (default 4).
+    min_cluster_size: compute ops that a cluster has at least (default: the flag's).
     Raises: ValueError  not positive; TensorFlowMismatch  this TensorFlow has no hook for graph passes.
     """
     global _minimum
-    size = _DEFAULT_MINIMUM if min_cluster_size is None else min_cluster_size
+    size = DEFAULT_OPTIONS.min_cluster_size if min_cluster_size is None else min_cluster_size
     if size < 1:
         raise ValueError(f"min_cluster_size: {size} is not positive")
     with _lock:
@@ -71,10 +85,12 @@ def jit_scope() -> Iterator[None]:
         yield
 
 
-def marked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, tracing which marks its graph as one to be compiled."""
+def marked(function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function, tracing which marks its graph as one to be compiled, with these options."""
+    mark = f"function {to_text(options)}".rstrip().encode()
+
     def traced(*args: Any, **kwargs: Any) -> Any:
-        with tfp.attribute_scope(MARK, b"function"):
+        with tfp.attribute_scope(MARK, mark):
             return function(*args, **kwargs)
 
     functools.update_wrapper(traced, function)
@@ -82,27 +98,58 @@ def marked(function: Callable[..., Any]) -> Callable[..., Any]:
     return traced
 
 
+def reports() -> tuple[Report, ...]:
+    """What became of the graphs seen lately, oldest first."""
+    return tuple(_reports)
+
+
 def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
     marks = {node.attr[MARK].s for node in graph_def.node if MARK in node.attr}
-    everything = _minimum is not None or b"function" in marks
-    if not everything and not marks:
+    asked = [mark.decode().partition(" ")[2] for mark in sorted(marks) if mark.startswith(b"function")]
+    everything = _minimum is not None or bool(asked)
+    if not everything and not marks or any(_SEEN in node.attr or node.op == OP for node in graph_def.node):
         return None
-    minimum = 1 if marks else _minimum or 1
+    if not marks and graph_pass.is_data_function(graph_def, item):
+        return None
+    options = current(merged(map(from_text, asked)), {"min_cluster_size": 1 if marks else _minimum})
 
     def wanted(node: GraphNode) -> bool:
         return everything or (MARK in node.attrs and node.attrs[MARK].s == b"scope")
 
-    graph_def = functionalize(graph_def)
-    functions = Functions({f.signature.name: f for f in graph_def.library.function})
-    graph = from_graph_def(graph_def)
-    preserved = item.nodes_to_preserve
-    plan = decide(graph, functions, minimum=minimum, preserved=preserved, wanted=wanted)
-    result, clusters = outline(graph_def, graph, functions, plan.clusters, DEFAULT_OPTIONS, preserved)
-    for name, reason in plan.left_out.items():
-        if graph.nodes[name].op not in _UNCOUNTED:
-            statistics.leave_out(f"{graph.nodes[name].op}: {reason}")
-    return result if clusters else None
+    result, report = _compiled(graph_def, item.nodes_to_preserve, options, wanted)
+    for op, reason in report.left_out.values():
+        statistics.leave_out(f"{op}: {reason}")
+    _reports.append(report)
+    for node in result.node:  # TensorFlow hands every graph over twice
+        if node.op not in _UNCOUNTED or node.name in item.nodes_to_preserve:
+            node.attr[_SEEN].b = True
+    return result
 
 
+def _compiled(graph_def: Any, preserved: Collection[str], options: JitOptions,
+              wanted: Callable[[GraphNode], bool]) -> tuple[Any, Report]:
+    """The graph with its clusters outlined. Loops and branches that are in no cluster stay as TensorFlow has them."""
+    excluded: dict[str, str] = {}
+    while True:
+        functional = functionalize(graph_def, preserved, excluded, MARK)
+        functions = Functions({f.signature.name: f for f in functional.graph_def.library.function}, options.deny_ops)
+        graph = from_graph_def(functional.graph_def)
+        plan = decide(graph, functions, minimum=options.min_cluster_size, preserved=preserved, wanted=wanted)
+        outside = functional.made.difference(*plan.clusters)
+        if not outside:
+            result, clusters = outline(functional.graph_def, graph, functions, plan.clusters, options, preserved)
+            outside = functional.made.difference(*(names for _, names in clusters))
+        if not outside:
+            break
+        excluded.update((n, plan.left_out.get(n, "its cluster could not be taken out of the graph")) for n in outside)
+    made = type(graph_def)()
+    made.CopyFrom(result)
+    made.library.CopyFrom(graph_def.library)
+    reasons = plan.left_out | {n: r for n, r in functional.reasons.items() if n in graph.nodes}
+    left_out = {n: (graph.nodes[n].op, r) for n, r in reasons.items() if graph.nodes[n].op not in _UNCOUNTED}
+    return made, Report(tuple(cluster for cluster, _ in clusters), left_out)
+
+
+_SEEN = "_tfbridge_seen"
 _UNCOUNTED = frozenset({"_Arg", "_Retval", "_DeviceArg", "_DeviceRetval", "Placeholder", "NoOp", "Const", "Identity",
-                        "VarHandleOp", "ReadVariableOp", "AssignVariableOp", "TfbridgeLaunch"})
+                        "VarHandleOp", "ReadVariableOp", "AssignVariableOp", OP}) | DATAFLOW - {"LoopCond"}

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,18 +19,20 @@ import tensorflow as tf
 
 from ..compiler.cpu.compile import load_module
 from ..compiler.errors import ShapeError, UnsupportedError
-from ..compiler.options import DEFAULT_OPTIONS, Options
 from ..compiler.shape import Shape
 from ..runtime import statistics
 from ..runtime.executable import Executable
 from . import launch_op
-from .constness import constant_arguments
+from .constness import changing_constants, constant_arguments, grows_without_bound
 from .element_types import element_type
 from .graph import Graph, GraphNode, output_types
+from .options import DEFAULT_OPTIONS, JitOptions
 from .translate.registry import translations
 from .translate.translator import Functions, translate
 
 logger = logging.getLogger("tfbridge")
+_compiles, _recompiles = logger.getChild("compiles"), logger.getChild("recompiles")
+_fallbacks, _fusion = logger.getChild("fallbacks"), logger.getChild("fusion")
 
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their first input is no argument
@@ -64,7 +66,7 @@ class Cluster:
     result_types: list[int]
     written: list[int]
     original: Callable[[list[tf.Tensor]], list[tf.Tensor]]
-    options: Options = DEFAULT_OPTIONS
+    options: JitOptions = DEFAULT_OPTIONS
     source: Callable[[str], tuple[str, int]] | None = None
     compiled: dict[tuple[Any, ...], Executable] = dataclasses.field(default_factory=dict)
     failures: dict[tuple[Any, ...], str] = dataclasses.field(default_factory=dict)
@@ -88,7 +90,7 @@ class Cluster:
     @property
     def op_count(self) -> int:
         """TensorFlow ops that the cluster replaces."""
-        return sum(n.op not in ("_Arg", "NoOp", "Const") for n in self.graph.nodes.values())
+        return count_ops(self.graph.nodes.values(), self.functions, frozenset({"_Arg", "NoOp", "Const"}))
 
     def register(self) -> None:
         """Makes the cluster known to the launch op."""
@@ -153,11 +155,15 @@ class Cluster:
                 self.failures[key] = f"{type(error).__name__}: {error}"
                 statistics.count("fallbacks")
                 statistics.leave_out(self.failures[key], self.op_count)
+                _fallbacks.info("cluster %s of %s runs in TensorFlow: %s", self.name, _listed(shapes),
+                                self.failures[key])
                 if not isinstance(error, ShapeError | UnsupportedError):
                     logger.warning("cluster %s does not compile and runs in TensorFlow; this is a bug in tfbridge",
                                    self.name, exc_info=error)
                 return None
             statistics.count("recompiles" if self.compiled else "clusters_compiled")
+            if self.compiled and _recompiles.isEnabledFor(logging.INFO):
+                _recompiles.info("cluster %s: %s", self.name, self._difference(key))
             if not self.compiled:
                 statistics.count("ops_compiled", self.op_count)
             self.compiled[key] = executable
@@ -173,16 +179,36 @@ class Cluster:
         module, written = translate(self.graph, self.functions, given, values, variables, self.name, self.source)
         if written != self.written:
             raise UnsupportedError(f"cluster {self.name}: variables {written} are written, expected {self.written}")
-        artifact = load_module(module, self.options)
+        origin = "\n".join(str(n.definition) for n in self.graph.nodes.values()) if self.options.dump_dir else ""
+        artifact = load_module(module, self.options, origin)
         executable = Executable(artifact)
+        _compiles.info("cluster %s of %s: %d ops, %d kernels, %.3f s", self.name, _listed(shapes), self.op_count,
+                       len(artifact.kernels), time.perf_counter() - start)
+        for kernel in artifact.kernels:
+            _fusion.info("cluster %s, kernel %s: %s", self.name, kernel.name, ", ".join(kernel.ops))
         statistics.record(statistics.ClusterRecord(
             self.name, self.op_count, ", ".join(map(str, shapes)), len(artifact.kernels),
             time.perf_counter() - start, artifact.temp_bytes, len(artifact.object)))
         return executable
 
+    def _difference(self, key: tuple[Any, ...]) -> str:
+        """What sets a new key apart from the compiled one that is most like it."""
+        def differing(other: tuple[Any, ...]) -> list[str]:
+            names = [self.arguments[k].name for k in self.launch_arguments]
+            changes = [f"{name} was {before}, is {after}"
+                       for name, before, after in zip(names, other[0], key[0]) if before != after]
+            return changes + [f"the value of {names[at]} changed, which decides shapes or axes"
+                              for (at, before), (_, after) in zip(other[1], key[1]) if before != after]
+
+        return "; ".join(min(map(differing, self.compiled), key=len))
+
+
+def _listed(shapes: Sequence[Shape]) -> str:
+    return ", ".join(map(str, shapes)) or "no arguments"
+
 
 def from_function(name: str, graph: Graph, functions: Functions,
-                  original: Callable[[list[tf.Tensor]], list[tf.Tensor]], options: Options = DEFAULT_OPTIONS,
+                  original: Callable[[list[tf.Tensor]], list[tf.Tensor]], options: JitOptions = DEFAULT_OPTIONS,
                   source: Callable[[str], tuple[str, int]] | None = None,
                   content_types: Mapping[int, int] | None = None) -> Cluster:
     """The cluster of a whole function. `content_types`: DataType of the variables among the arguments, by number.
@@ -275,6 +301,18 @@ def called_functions(node: GraphNode) -> list[str]:
     return names
 
 
+def count_ops(nodes: Iterable[GraphNode], functions: Functions, trivial: Collection[str]) -> int:
+    """How many nodes are not trivial; for a call, a loop or a branch, those in its functions count."""
+    total = 0
+    for node in nodes:
+        called = [f for f in called_functions(node) if f in functions.definitions]
+        if called:
+            total += sum(count_ops(functions[f].nodes.values(), functions, trivial) for f in called)
+        else:
+            total += node.op not in trivial
+    return total
+
+
 def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None) -> list[tuple[GraphNode, str]]:
     """The nodes, called functions' included, that cannot be compiled, each with the reason."""
     seen = seen if seen is not None else set()
@@ -292,12 +330,18 @@ def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None
 
 
 def refusal(node: GraphNode, functions: Functions) -> str | None:
-    """Why a node cannot be compiled; None when it can."""
+    """Why a node is not to be compiled; None when it can be."""
     if node.op == "_Arg":
         return None
+    if node.op in functions.denied:
+        return "the option deny_ops names it"
     translation = translations().get(node.op)
     if translation is None:
         return None if node.op in functions.definitions else "there is no translation of this op"
+    if changing_constants(node, functions):
+        return "its body needs to know, when compiling, a value that changes in the loop"
+    if grows_without_bound(node, functions):
+        return "a list grows in the loop, of which no bound is known; give it maximum_iterations"
     for attr, allowed in translation.types.items():
         type_ = element_type(node.attrs[attr].type)
         if type_ not in allowed:

@@ -8,12 +8,12 @@ making a cycle. Control edges count like data edges; that keeps reads and writes
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from .cluster import refusal
-from .constness import constant_inputs, constant_sources
+from .cluster import called_functions, count_ops, refusal, unsupported
+from .constness import LOOPS, constant_inputs, constant_sources
 from .element_types import element_type
-from .graph import Graph, GraphNode, input_types, output_types
+from .graph import Graph, GraphNode, Tensor, input_types, output_types
 from .translate.translator import Functions
 
 # Free to copy into every cluster that reads them, and no reason to make a cluster.
@@ -26,7 +26,8 @@ _FRAMES = frozenset({"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "En
                      "NextIteration", "RefNextIteration", "LoopCond"})
 _MERGES = frozenset({"Merge", "RefMerge"})
 # A value that is made by one of these cannot be known when compiling, even if its inputs are.
-_NOT_CONSTANT = frozenset({"ReadVariableOp", "ResourceGather", "While", "StatelessWhile", "If", "StatelessIf"})
+_NOT_CONSTANT = frozenset({"ReadVariableOp", "ResourceGather", "While", "StatelessWhile", "If", "StatelessIf", "Case",
+                           "StatelessCase"})
 
 
 @dataclasses.dataclass
@@ -49,11 +50,17 @@ def decide(graph: Graph, functions: Functions, *, minimum: int, preserved: Colle
     node may be compiled at all (None: all may).
     """
     left_out = _left_out(graph, functions, preserved, wanted)
-    levels = _levels(graph, left_out)
     conditions = _conditions(graph)
+    while True:
+        _leave_out_lists(graph, left_out)
+        components = _components(graph, left_out, _levels(graph, left_out), conditions)
+        crossing = _lists_between(graph, components)
+        if not crossing:
+            break
+        left_out.update(dict.fromkeys(crossing, "a list goes from one cluster to another"))
     clusters: list[list[str]] = []
-    for members in _components(graph, left_out, levels, conditions):
-        size = sum(graph.nodes[name].op not in _TRIVIAL for name in members)
+    for members in components:
+        size = count_ops((graph.nodes[name] for name in members), functions, _TRIVIAL)
         if size >= max(minimum, 1):
             clusters.append(members)
         else:
@@ -94,9 +101,13 @@ def _reason(node: GraphNode, functions: Functions, preserved: Collection[str],
     reason = refusal(node, functions)
     if reason is not None:
         return reason
+    for name in called_functions(node):
+        if name in functions.definitions and (problems := unsupported(functions[name], functions)):
+            return f"{problems[0][0].name} ({problems[0][0].op}) within it: {problems[0][1]}"
     for types, what in ((input_types(node), "input"), (output_types(node), "output")):
         for type_ in types:
-            if element_type(type_) is None and not (what == "input" and type_ == _RESOURCE) and type_ != _VARIANT:
+            handle = type_ == _RESOURCE and (what == "input" or node.op in LOOPS)
+            if element_type(type_) is None and not handle and type_ != _VARIANT:
                 return f"an {what} is no array"
     return None
 
@@ -104,15 +115,54 @@ def _reason(node: GraphNode, functions: Functions, preserved: Collection[str],
 _RESOURCE, _VARIANT = 20, 21  # DT_RESOURCE, DT_VARIANT
 
 
+def _lists(graph: Graph) -> list[tuple[str, str]]:
+    """(maker, reader) of every tensor that is a list; the reader is empty for a result of the graph."""
+    def is_list(tensor: Tensor) -> bool:
+        node = graph.nodes.get(tensor.node)
+        return node is not None and node.op != "_Arg" and output_types(node)[tensor.index] == _VARIANT
+
+    edges = [(t.node, node.name) for node in graph.nodes.values() for t in node.inputs if is_list(t)]
+    arguments = [(t.node, node.name) for node in graph.nodes.values() for t in node.inputs
+                 if graph.nodes[t.node].op == "_Arg" and graph.nodes[t.node].attrs["T"].type == _VARIANT]
+    return edges + arguments + [(t.node, "") for t in graph.results if is_list(t)]
+
+
+def _leave_out_lists(graph: Graph, left_out: dict[str, str]) -> None:
+    """Leaves out what makes or reads a list that a node outside of all clusters reads or makes."""
+    edges = _lists(graph)
+    while True:
+        found = {a if b in left_out or not b else b for a, b in edges
+                 if (a in left_out) != (b in left_out or not b)}
+        if not found:
+            return
+        left_out.update(dict.fromkeys(found, "it shares a list with an op that runs in TensorFlow"))
+
+
+def _lists_between(graph: Graph, components: Sequence[Sequence[str]]) -> set[str]:
+    """Nodes that make or read a list that goes from one component to another."""
+    number = {name: k for k, members in enumerate(components) for name in members}
+    return {n for a, b in _lists(graph) if a in number and number[a] != number.get(b) for n in (a, b)}
+
+
+def before(graph: Graph, node: GraphNode) -> set[str]:
+    """The nodes that a node reads or waits for, behind the constants that a cluster copies."""
+    names = {*(t.node for t in node.inputs), *node.control}
+    for tensor in node.inputs:
+        if tensor.node in graph.nodes and graph.nodes[tensor.node].op in COPIED:
+            names.update(graph.nodes[tensor.node].control)
+    return names & graph.nodes.keys()
+
+
 def _levels(graph: Graph, left_out: Mapping[str, str]) -> dict[str, int]:
     levels: dict[str, int] = {}
     for node in graph.nodes.values():
-        inside = node.name not in left_out
         level = 0
-        for name in {*(t.node for t in node.inputs), *node.control}:
+        for name in before(graph, node):
             if name in levels:
-                level = max(level, levels[name] + (inside and name in left_out
-                                                   and graph.nodes[name].op not in _ENDS))
+                other = graph.nodes[name]
+                rises = node.name not in left_out and other.op not in COPIED and (
+                    name in left_out and other.op not in _ENDS or other.device != node.device)
+                level = max(level, levels[name] + rises)
         levels[node.name] = level
     return levels
 
@@ -151,7 +201,7 @@ def _components(graph: Graph, left_out: Mapping[str, str], levels: Mapping[str, 
         if node.name in left_out or node.op in COPIED:
             continue
         parent[node.name] = node.name
-        for other in {*(t.node for t in node.inputs), *node.control}:
+        for other in before(graph, node):
             if other in parent and levels[other] == levels[node.name] and conditions[other] == conditions[node.name] \
                     and node.device == graph.nodes[other].device:
                 parent[find(other)] = find(node.name)

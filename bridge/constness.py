@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from .graph import Graph, GraphNode, Tensor, input_range
 from .translate.registry import translations
 from .translate.translator import Functions
+from .trip_count import bounds, hands_on, pushed
 
+LOOPS = frozenset({"While", "StatelessWhile"})
 # Their results follow from the shapes of their inputs, which are always known.
 _SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "TensorListLength", "TensorListElementShape"})
 
@@ -19,13 +21,47 @@ def constant_inputs(node: GraphNode, functions: Functions) -> list[int]:
     if translation is not None:
         for name in translation.constants:
             numbers.extend(range(*input_range(node.definition, name)))
+    if node.op in LOOPS and pushed(functions[node.attrs["body"].func.name]):
+        for bound in bounds(functions[node.attrs["cond"].func.name], functions[node.attrs["body"].func.name]):
+            numbers += [bound.counter] if bound.is_number else [bound.counter, bound.limit]
+    for called, shift in called_with(node, functions):
+        numbers.extend(k + shift for k in constant_arguments(functions[called], functions))
+    return numbers
+
+
+def changing_constants(node: GraphNode, functions: Functions) -> list[int]:
+    """Numbers of a loop's variables that its functions need to know when compiling, though they change in the loop."""
+    if node.op not in LOOPS:
+        return []
+    body = functions[node.attrs["body"].func.name]
+    numbers = [k for called, _ in called_with(node, functions) for k in constant_arguments(functions[called], functions)]
+    return [k for k in numbers if not hands_on(body, k)]
+
+
+def grows_without_bound(node: GraphNode, functions: Functions) -> bool:
+    """Whether a loop appends to a list and its condition sets no bound."""
+    if node.op not in LOOPS:
+        return False
+    condition, body = (functions[node.attrs[name].func.name] for name in ("cond", "body"))
+    return bool(pushed(body)) and not bounds(condition, body)
+
+
+def called_with(node: GraphNode, functions: Functions) -> list[tuple[str, int]]:
+    """The library functions to which a node hands its inputs on, each with the number of its first such input."""
+    if node.op in functions.definitions:
+        return [(node.op, 0)]
+    attrs = node.attrs
     if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
-        called = node.attrs["f"].func.name
-    elif node.op in functions.definitions:
-        called = node.op
+        found = [(attrs["f"].func.name, 0)]
+    elif node.op in LOOPS:
+        found = [(attrs["cond"].func.name, 0), (attrs["body"].func.name, 0)]
+    elif node.op in ("If", "StatelessIf"):
+        found = [(attrs["then_branch"].func.name, 1), (attrs["else_branch"].func.name, 1)]
+    elif node.op in ("Case", "StatelessCase"):
+        found = [(f.name, 1) for f in attrs["branches"].list.func]
     else:
-        return numbers
-    return numbers + constant_arguments(functions[called], functions) if called in functions.definitions else numbers
+        return []
+    return [(name, shift) for name, shift in found if name in functions.definitions]
 
 
 def constant_arguments(graph: Graph, functions: Functions) -> list[int]:

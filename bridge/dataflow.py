@@ -1,4 +1,4 @@
-"""A graph in dataflow form (Switch, Merge, Enter, ...) under reconstruction: its frames, and functions cut out of it."""
+"""A graph in dataflow form (Switch, Merge, Enter, ...) under reconstruction: frames, and functions cut out of it."""
 
 from __future__ import annotations
 

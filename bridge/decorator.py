@@ -16,11 +16,11 @@ from typing import Any
 import tensorflow as tf
 
 from ..compiler.errors import UnsupportedError
-from ..compiler.options import DEFAULT_OPTIONS, Options
 from . import auto, fallback, source
 from . import tensorflow_private as tfp
 from .cluster import Cluster, from_function
 from .graph import from_function_def
+from .options import JitOptions, checked, current
 from .translate.translator import Functions
 
 
@@ -38,12 +38,12 @@ _may_call_directly, _tensor_key = tfp.may_call_directly, tfp.tensor_key
 class Jit:
     """A function compiled by tfbridge. Called like the function that it was made from."""
 
-    def __init__(self, function: Callable[..., Any], strict: bool = False, options: Options = DEFAULT_OPTIONS) -> None:
+    def __init__(self, function: Callable[..., Any], strict: bool = False, **options: Any) -> None:
         python_function = tfp.python_function(function)
         functools.update_wrapper(self, python_function)
         self.strict = strict
-        self.options = options
-        self._traced = tfp.function_like(function, auto.marked(python_function))
+        self._options = checked(options)
+        self._traced = tfp.function_like(function, auto.marked(python_function, self._options))
         self._plans: dict[Any, _Plan | None] = {}
         self._concrete_plans: dict[int, _Plan | None] = {}
         self._lock = threading.RLock()
@@ -106,7 +106,7 @@ class Jit:
             return None
 
     def _direct_plan(self, concrete: Any) -> _Plan:
-        cluster = cluster_of(concrete, self.options)
+        cluster = cluster_of(concrete, current(self._options))
         captured_tensors = list(concrete.captured_inputs)
         own = len(concrete.inputs) - len(captured_tensors)
         captured, inputs = [], []
@@ -123,8 +123,8 @@ class Jit:
         return _Plan(_runner(cluster.prepare(), inputs, captured, written, results, _packer(concrete, results)), cluster)
 
 
-def cluster_of(concrete: Any, options: Options = DEFAULT_OPTIONS) -> Cluster:
-    """The cluster of a whole concrete function.
+def cluster_of(concrete: Any, options: JitOptions | None = None) -> Cluster:
+    """The cluster of a whole concrete function; without `options`, with those in force.
 
     Raises: UnsupportedError  an op does not compile, or a variable is passed as an argument.
     """
@@ -139,7 +139,8 @@ def cluster_of(concrete: Any, options: Options = DEFAULT_OPTIONS) -> Cluster:
                 raise UnsupportedError(f"argument {k} is a variable; capture it instead")
             content[k] = tfp.variable_type(concrete.graph, tensor, concrete.captured_inputs[k - own])
     name = definition.signature.name
-    return from_function(name, from_function_def(definition), Functions(library),
+    options = options or current()
+    return from_function(name, from_function_def(definition), Functions(library, options.deny_ops),
                          fallback.of_function(definition, functions), options, source.finder(concrete.graph), content)
 
 
@@ -192,10 +193,11 @@ def jit(function: Callable[..., Any] | None = None, *, strict: bool = False, **o
 
     The function may use variables, nested functions and TensorFlow's or AutoGraph's control flow; it may be called
     under a gradient tape and inside other tf.functions. Ops that cannot be compiled run in TensorFlow;
-    `tfbridge.explain` shows which and why. `strict` makes them an error. `options` are those of `compiler.Options`.
+    `tfbridge.explain` shows which and why. `strict` makes them an error. `options` are those of `tfbridge.options`.
+    Raises: TypeError, ValueError  an unknown option (the nearest name is suggested) or value.
     Raises (when called): UnsupportedError  strict, and an op cannot be compiled: lists all of them.
     """
-    chosen = dataclasses.replace(DEFAULT_OPTIONS, **options) if options else DEFAULT_OPTIONS
+    checked(options)
     if function is None:
-        return lambda f: Jit(f, strict, chosen)
-    return Jit(function, strict, chosen)
+        return lambda f: Jit(f, strict, **options)
+    return Jit(function, strict, **options)

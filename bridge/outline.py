@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from ..compiler.options import DEFAULT_OPTIONS, Options
+from ..compiler.errors import CompilerError
 from . import fallback, launch_op
-from .cluster import Cluster, from_function
+from .cluster import ANONYMOUS, Cluster, from_function
 from .clustering import COPIED
+from .constness import called_with
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, from_graph_def, input_types, output_types
+from .options import DEFAULT_OPTIONS, JitOptions
 from .translate.translator import Functions
 
 GraphDef = tf.compat.v1.GraphDef
@@ -30,23 +32,22 @@ class _Outlined:
 
 
 def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequence[Sequence[str]],
-            options: Options = DEFAULT_OPTIONS, preserved: Collection[str] = (),
-            content_type: Callable[[Graph, Tensor], int] | None = None) -> tuple[Any, list[Cluster]]:
-    """(the graph with a launch node in the place of every cluster, the clusters).
+            options: JitOptions = DEFAULT_OPTIONS, preserved: Collection[str] = ()) -> tuple[Any, list[tuple[Cluster, Sequence[str]]]]:
+    """(the graph with a launch node in the place of every cluster, the clusters with the nodes that each replaces).
 
     A cluster that turns out not to be one array function (a list crosses its edge, say) is left in place.
     """
     inside: dict[str, int] = {}
     outlined: list[_Outlined | None] = []
-    made: list[Cluster] = []
+    made: list[tuple[Cluster, Sequence[str]]] = []
     for number, names in enumerate(clusters):
         try:
             cluster, replaced = _cluster(graph_def, graph, functions, names, options, preserved)
-        except (ValueError, NotImplementedError, TypeError):
+        except (CompilerError, ValueError, TypeError):
             outlined.append(None)
             continue
         outlined.append(replaced)
-        made.append(cluster)
+        made.append((cluster, names))
         inside.update(dict.fromkeys(names, number))
     if not made:
         return graph_def, []
@@ -60,31 +61,34 @@ def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequen
     return _without_unused(result, graph_def, preserved), made
 
 
-def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence[str], options: Options,
+def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence[str], options: JitOptions,
              preserved: Collection[str]) -> tuple[Cluster, _Outlined]:
     members = dict.fromkeys(names)
     body = GraphDef(versions=graph_def.versions, library=graph_def.library)
     sources: dict[Tensor, str] = {}  # tensors from outside: the argument that stands for them
+    same: dict[Any, Tensor] = {}
     variables: dict[Tensor, int] = {}  # among them, variables with their DataType
     control: dict[str, None] = {}
     copied: set[str] = set()
     for name in names:
         node = graph.nodes[name]
         inputs = []
-        for tensor, type_ in zip(node.inputs, input_types(node), strict=True):
+        for position, (tensor, type_) in enumerate(zip(node.inputs, input_types(node), strict=True)):
             if tensor.node in members:
                 inputs.append(f"{tensor.node}:{tensor.index}")
             elif graph.nodes[tensor.node].op in COPIED:
                 inputs.append(tensor.node)
                 copied.add(tensor.node)
+                control.update(dict.fromkeys(c for c in graph.nodes[tensor.node].control if c not in members))
             else:
+                tensor = same.setdefault(_identity(graph, tensor), tensor)
                 if tensor not in sources:
                     sources[tensor] = f"tfbridge_arg_{len(sources)}"
                     argument = body.node.add(name=sources[tensor], op="_Arg")
                     argument.attr["T"].type, argument.attr["index"].i = type_, len(sources) - 1
                 if type_ == _RESOURCE:
                     variables.setdefault(tensor, 0)
-                    if (content := _content_type(node)) is not None:
+                    if (content := _content_type(node, position, functions)) is not None:
                         variables[tensor] = content
                 inputs.append(sources[tensor])
         for other in node.control:
@@ -118,8 +122,24 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
 _RESOURCE = int(tf.resource.as_datatype_enum)
 
 
-def _content_type(node: GraphNode) -> int | None:
-    """DataType of the variable that a node reads or writes, where its attributes tell."""
+def _identity(graph: Graph, tensor: Tensor) -> Any:
+    """Equal for tensors that are the same variable."""
+    node = graph.nodes[tensor.node]
+    shared = node.attrs["shared_name"].s if node.op == "VarHandleOp" else b""
+    return (node.attrs["container"].s, shared, node.device) if shared and shared != ANONYMOUS.encode() else tensor
+
+
+def _content_type(node: GraphNode, position: int, functions: Functions) -> int | None:
+    """DataType of the variable that a node reads or writes by an input, where attributes tell."""
+    for name, shift in called_with(node, functions):
+        if position < shift:
+            continue
+        graph = functions[name]
+        argument = Tensor(graph.arguments[position - shift], 0)
+        for inner in graph.nodes.values():
+            for at, tensor in enumerate(inner.inputs):
+                if tensor == argument and (content := _content_type(inner, at, functions)) is not None:
+                    return content
     for name in ("dtype", "T"):
         if name in node.attrs and node.attrs[name].WhichOneof("value") == "type":
             return int(node.attrs[name].type)

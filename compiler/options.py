@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..runtime.defaults import process
-
-NUMERICS = ("tf", "fast", "reproducible")
+from ..runtime.defaults import NUMERICS, process
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+NUMERICS = ("tf", "fast", "reproducible")
+
 
 @dataclasses.dataclass
 class Defaults:

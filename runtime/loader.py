@@ -40,7 +40,8 @@ def _jit() -> llvm.orcjit.LLJIT:
     if sys.platform.startswith("linux"):
         # The linker looks names up in the global scope only; an interpreter need not be linked with libm.
         ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
-    jit = llvm.create_lljit_compiler(suppress_errors=True)
+    # The other linker lays sections out anywhere and aborts the process when a 32-bit offset does not reach.
+    jit = llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
     jit._owned = True  # never disposed: code may still run in other threads when the interpreter ends
     return jit
 

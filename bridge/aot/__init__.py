@@ -1,7 +1,20 @@
-"""Ahead-of-time compilation: a TensorFlow function becomes an object file and a header, for programs without TensorFlow."""
+"""Ahead-of-time compilation: a TensorFlow function becomes an object file and a header, for programs without TensorFlow.
+
+The names are loaded when first asked for, so that the command can say how it is used without loading TensorFlow.
+"""
 
 from __future__ import annotations
 
-from .compile import Compiled, compile
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .build import Compiled, compile
 
 __all__ = ["Compiled", "compile"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import build
+    return getattr(build, name)

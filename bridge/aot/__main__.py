@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 
 from ...compiler.errors import CompilerError
-from .compile import compile
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1, metavar="N",
                         help="most threads of a run, on the program's own pool; default: 1")
     chosen = parser.parse_args(arguments)
+    from .build import compile
     try:
         made = compile(chosen.saved_model, signature=chosen.signature, feeds=dict(chosen.feed),
                        target_triple=chosen.target_triple, target_cpu=chosen.target_cpu,

@@ -49,6 +49,7 @@ class Model:
     temp_bytes: int
     constants_bytes: int
     threads: int
+    pointer_bytes: int
 
     def __post_init__(self) -> None:
         for what, part in (("name", self.name), *(("cpp_class", p) for p in self.cpp_class.split("::"))):
@@ -89,7 +90,7 @@ def write_header(model: Model) -> str:
         common, version=model.version, target=model.target, entry=model.entry,
         libraries=f", and have {model.name}.bin at hand" if in_file else "",
         argument_list=lists["args"], result_list=lists["results"], GUARD=f"{model.name.upper()}_H",
-        runtime=text.RUNTIME.substitute(fields=_fields()), args=len(model.arguments), results=len(model.results),
+        runtime=text.RUNTIME.substitute(fields=_fields(model.pointer_bytes)), args=len(model.arguments), results=len(model.results),
         threads=model.threads, temp_bytes=model.temp_bytes, constants_bytes=model.constants_bytes,
         memory_bytes=model.memory_bytes, arg_slots=max(1, len(model.arguments)),
         result_slots=max(1, len(model.results)),
@@ -108,12 +109,17 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
-def _fields() -> str:
-    """The members of the run context, from the table that fixes its layout."""
+def _fields(pointer_bytes: int) -> str:
+    """The members of the run context, from the table that fixes its layout: a pointer has 8 bytes on every target."""
     special = {"parallel_for": "void (*parallel_for)(tfbridge_context *context, tfbridge_kernel kernel, void *buffers, "
                                "int64_t tasks,\n                         int64_t grain)",
                "constants": "const void *constants"}
-    return "\n".join(f"    {special.get(name, _FIELD_TYPES[type_] + name)};" for name, _, type_ in FIELDS)
+    lines = []
+    for name, _, type_ in FIELDS:
+        lines.append(f"    {special.get(name, _FIELD_TYPES[type_] + name)};")
+        if type_ is ctypes.c_void_p and pointer_bytes == 4:
+            lines.append(f"    uint32_t after_{name};")
+    return "\n".join(lines)
 
 
 def _buffers(model: Model) -> Iterator[dict[str, str]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+
+import numpy as np
 
 from ...compiler.builder import Operand
 from ...compiler.errors import UnsupportedError
 from ...compiler.ir import Computation
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
-from ..graph import Graph, Tensor
+from ..graph import Graph
+from ..trip_count import bounds, hands_on, pushed
 from .node import Node
 from .registry import translates
 from .tensor_list import initialized
@@ -29,7 +33,8 @@ def while_(node: Node) -> Sequence[Value]:
     condition, body = functions[node.function("cond")], functions[node.function("body")]
     inputs = list(node.inputs)
     fixed = {k: v for k, v in enumerate(inputs)
-             if isinstance(v, Operand) and _hands_on(body, k) and node.translator.constant_value(v) is not None}
+             if isinstance(v, Operand) and hands_on(body, k) and node.translator.constant_value(v) is not None}
+    inputs = _with_bounds(node, condition, body, inputs)
     inputs = _with_element_shapes(node, body, inputs, fixed)
     moving = [k for k in range(len(inputs)) if k not in fixed]
     state = [o for k in moving for o in flatten(inputs[k])]
@@ -44,11 +49,23 @@ def while_(node: Node) -> Sequence[Value]:
     return [i if isinstance(i, Variable) else o for i, o in zip(inputs, outputs)]
 
 
-def _hands_on(body: Graph, argument: int) -> bool:
-    tensor = body.results[argument]
-    while body.nodes[tensor.node].op == "Identity":
-        tensor = body.nodes[tensor.node].inputs[0]
-    return tensor == Tensor(body.arguments[argument], 0)
+def _with_bounds(node: Node, condition: Graph, body: Graph, inputs: list[Value]) -> list[Value]:
+    """Gives lists that grow in the loop, without a bound of their own, the bound that the loop's condition sets."""
+    growing = [k for k in pushed(body) if isinstance(v := inputs[k], TensorList) and v.capacity < 0]
+    if not growing:
+        return inputs
+    trips = []
+    for bound in bounds(condition, body):
+        start = node.constant_or_none(bound.counter)
+        limit = np.int64(bound.limit) if bound.is_number else node.constant_or_none(bound.limit)
+        if start is not None and limit is not None:
+            trips.append(bound.trips(int(start), int(limit)))
+    if not trips:
+        raise UnsupportedError(f"{node.op}: a list grows in a loop of which no bound is known; give it maximum_iterations")
+    result = list(inputs)
+    for k in growing:
+        result[k] = dataclasses.replace(node.tensor_list(k), capacity=min(trips))
+    return result
 
 
 def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: dict[int, Operand]) -> list[Value]:

@@ -16,6 +16,8 @@ _S32 = ElementType.S32
 
 def initialized(b: ComputationBuilder, values: TensorList, element_type: ElementType, dims: Sequence[int]) -> TensorList:
     """The list with a buffer of zeros, now that its element shape is known."""
+    if values.capacity < 0:
+        raise UnsupportedError("a list that grows without a bound; give the loop maximum_iterations")
     zeros = b.broadcast(b.constant(0, element_type), (values.capacity, *dims))
     return TensorList(zeros, values.size, values.capacity)
 
@@ -45,9 +47,8 @@ def reserve(node: Node) -> TensorList:
 @translates("EmptyTensorList", constants=("element_shape", "max_num_elements"))
 def empty(node: Node) -> TensorList:
     capacity = node.integers("max_num_elements")[0]
-    if capacity < 0:
-        raise UnsupportedError(f"{node.op}: a list that grows without a bound; give the loop maximum_iterations")
-    return _list(node, node.attr("element_dtype"), _dims(node, "element_shape"), capacity, node.b.constant(0, _S32))
+    dims = _dims(node, "element_shape") if capacity >= 0 else None  # without a bound: no buffer before the loop
+    return _list(node, node.attr("element_dtype"), dims, capacity, node.b.constant(0, _S32))
 
 
 @translates("TensorListFromTensor", constants=("element_shape",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,10 @@ _FOLD_ELEMENTS = 1 << 16  # larger values are no shapes, axes or paddings
 
 @dataclasses.dataclass
 class Functions:
-    """The functions of a library, read when first called."""
+    """The functions of a library, read when first called. `denied`: op types that are left to TensorFlow."""
 
     definitions: Mapping[str, Any]
+    denied: Collection[str] = ()
     read: dict[str, Graph] = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Graph:
@@ -124,7 +125,7 @@ def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None]
               source: Callable[[str], tuple[str, int]] | None = None) -> tuple[Module, list[int]]:
     """The module of a graph for these argument shapes.
 
-    constants: values of arguments by number; these are no parameters. variables: names of the arguments that are
+    constants: values of arguments by number; their parameters are not read. variables: names of the arguments that are
     variables; their parameter is the value that they have at the start (none where the shape is None: the graph writes
     the variable before it reads it). The module's results are the graph's, then the new values of the variables that it
     writes; returned with it are the numbers of those arguments.
@@ -137,11 +138,11 @@ def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None]
     number = 0
     for k, shape in enumerate(shapes):
         value: Operand | None = None
-        if k in constants:
-            value = builder.constant(constants[k])
-        elif shape is not None:
+        if shape is not None:
             value = builder.parameter(number, shape, f"arg{k}")
             number += 1
+        if k in constants:
+            value = builder.constant(constants[k])
         if k in variables:
             arguments.append(Variable(variables[k], value))
         elif value is None:

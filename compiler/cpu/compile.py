@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 import time
 
 from ...runtime import disk_cache, loader, statistics
 from ...runtime.artifact import Artifact, BufferSpec, KernelInfo
+from ..dump import Dump
 from ..ir import Module
 from ..options import DEFAULT_OPTIONS, Options
 from ..passes.canonicalize_dots import canonicalize_dots
 from ..passes.eliminate_dead import eliminate_dead
+from ..passes.expand_maps import expand_maps
 from ..passes.fuse import fuse
-from ..passes.pipeline import PASSES, run_pipeline
+from ..passes.pipeline import PASSES, Observer, Step, run_pipeline
 from ..passes.split_reductions import split_reductions
 from ..shape import Shape
 from .code_version import code_version
@@ -22,18 +23,20 @@ from .emit_object import emit_assembly, emit_object
 from .entry import emit_entry, place_constants
 from .libraries import library_object
 from .llvm_text import ModuleText
-from .schedule import Schedule, launches, plan_memory, schedule_module
+from .schedule import launches, plan_memory, schedule_module
+from .schedule_text import memory_text, schedule_text
 from .target import Target, host
 
 ENTRY = "tfb_entry"
-CPU_PASSES = (*PASSES, canonicalize_dots, split_reductions, fuse, eliminate_dead)
+CPU_PASSES = (expand_maps, *PASSES, canonicalize_dots, split_reductions, fuse, eliminate_dead)
 
 loader.provide_libraries(library_object)
 
 
 def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: Target | None = None,
-                   self_contained: bool = False, entry: str = ENTRY, embed_constants: bool = False) -> Artifact:
-    """Compiles a module.
+                   self_contained: bool = False, entry: str = ENTRY, embed_constants: bool = False,
+                   origin: str = "") -> Artifact:
+    """Compiles a module. `origin` is the text of what it was made from, for the dump.
 
     A `self_contained` object holds the library kernels it calls and needs the C library alone; with `embed_constants`
     it holds its constants too, and the artifact's blob is empty.
@@ -41,13 +44,21 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
     """
     target = target or host(options.threads or None)
     text = ModuleText(target, embed_libraries=self_contained)
-    optimized = run_pipeline(module, options, passes=CPU_PASSES)
+    dump = Dump(options.dump_dir, module.name) if options.dump_dir else None
+    if dump is not None:
+        dump.write("options.txt", f"{options}\n{target}\n")
+        if origin:
+            dump.write("cluster.pbtxt", origin)
+        dump.write("before.hlo", str(module))
+    optimized = run_pipeline(module, options, None if dump is None else _dump_passes(dump, module), CPU_PASSES)
     schedule = schedule_module(optimized, text, target, options)
     plan_memory(schedule)
     emit_entry(text, entry, schedule, embed_constants, options.profile)
     source = text.text()
-    if options.dump_dir:
-        _dump(options.dump_dir, module, optimized, schedule, source, target)
+    if dump is not None:
+        for name, content in (("schedule.txt", schedule_text(schedule)), ("memory.txt", memory_text(schedule)),
+                              ("module.ll", source), ("module.s", emit_assembly(source, target))):
+            dump.write(name, content)
     made = emit_object(source, target)
     embedded = embed_constants and bool(schedule.constants)
     return Artifact(
@@ -58,16 +69,19 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
         kernels=tuple(map(_info, launches(schedule.steps))))
 
 
-def load_module(module: Module, options: Options = DEFAULT_OPTIONS) -> Artifact:
-    """The artifact of a module for this machine: from the disk cache, or compiled now and stored there."""
+def load_module(module: Module, options: Options = DEFAULT_OPTIONS, origin: str = "") -> Artifact:
+    """The artifact of a module for this machine: from the disk cache, or compiled now and stored there.
+
+    A compilation that is dumped is never read from the cache. `origin` as for `compile_module`.
+    """
     target = host(options.threads or None)
     name = fingerprint(module, options, target)
-    cache = disk_cache.default()
+    cache = disk_cache.at(options.cache_dir, options.max_cache_bytes)
     if not options.dump_dir and (artifact := cache.load(name)) is not None:
         statistics.count("disk_hits")
         return artifact
     start = time.perf_counter()
-    artifact = dataclasses.replace(compile_module(module, options, target), fingerprint=name)
+    artifact = dataclasses.replace(compile_module(module, options, target, origin=origin), fingerprint=name)
     statistics.add_compile_seconds(time.perf_counter() - start)
     statistics.count("compiles")
     cache.store(artifact)
@@ -76,7 +90,7 @@ def load_module(module: Module, options: Options = DEFAULT_OPTIONS) -> Artifact:
 
 def fingerprint(module: Module, options: Options, target: Target) -> str:
     """A name for everything that the compiled object depends on."""
-    parts = (str(module), repr(options), repr(target), code_version())
+    parts = (str(module), options.fingerprint(), repr(target), code_version())
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
 
 
@@ -92,13 +106,14 @@ def _info(launch) -> KernelInfo:  # noqa: ANN001
     return KernelInfo(plan.symbol, plan.flops, plan.bytes, plan.tasks, tuple(names))
 
 
-def _dump(directory: str, module: Module, optimized: Module, schedule: Schedule, source: str, target: Target) -> None:
-    """Writes every stage as a file of its own, numbered in order."""
-    os.makedirs(directory, exist_ok=True)
-    number = len({name.split("-")[0] for name in os.listdir(directory)})
-    stages = {"0-before.hlo": str(module), "1-optimized.hlo": str(optimized),
-              "2-schedule.txt": "\n".join(map(str, schedule.steps)), "3-module.ll": source,
-              "4-module.s": emit_assembly(source, target)}
-    for name, content in stages.items():
-        with open(os.path.join(directory, f"{number:04d}-{module.name}-{name}"), "w") as file:
-            file.write(content)
+def _dump_passes(dump: Dump, module: Module) -> Observer:
+    """An observer that writes the module after every pass that changed it."""
+    last = module
+
+    def write(step: Step) -> None:
+        nonlocal last
+        if step.module is not last:
+            dump.write(f"after-{step.name}.hlo", str(step.module))
+        last = step.module
+
+    return write

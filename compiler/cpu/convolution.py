@@ -7,11 +7,12 @@ import math
 from ..ir import Instruction
 from ..ops import Convolution
 from ..shape import Shape
-from .convolution_gemm import emit_convolution_gemm
+from .convolution_gemm import axes_of, emit_convolution_gemm
 from .convolution_gradient import emit_gradient
-from .convolution_problem import convolution_problem
+from .convolution_problem import ConvolutionProblem, convolution_problem
 from .convolution_simple import write_simple_convolution
 from .depthwise import emit_depthwise
+from .gemm import GemmProblem, emit_gemm
 from .kernel_plan import KernelPlan
 from .llvm_text import ModuleText
 from .target import Target
@@ -37,9 +38,9 @@ def convolution_view(product: Instruction) -> tuple[int, int, int]:
 
 def emit_convolution(module: ModuleText, target: Target, product: Instruction, raw: Shape,
                      epilogue: str | None) -> KernelPlan:
-    """Writes the kernel of a convolution whose sums are stored as `raw`; its buffers are input, kernel, result, scratch.
+    """Writes the kernel of a convolution whose sums are stored as `raw`.
 
-    `epilogue` names a function with EPILOGUE_PARAMETERS, called once for every part of the view when it is stored.
+    Its buffers are input, kernel, result, scratch and those of the epilogue. `epilogue` names a function with EPILOGUE_PARAMETERS, called once for every part of the view when it is stored.
     Raises: UnsupportedError  element types that no kernel computes.
     """
     op = product.op
@@ -47,6 +48,9 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
     problem = convolution_problem(product, raw.element_type)
     view = convolution_view(product)
     moved = sum(o.shape.bytes for o in product.operands) + raw.bytes
+    product_of_rows = _as_gemm(problem) if raw.elements and view[0] == 1 else None
+    if product_of_rows is not None:
+        return emit_gemm(module, target, product_of_rows, epilogue)
     for emit in (emit_depthwise, emit_gradient, emit_convolution_gemm):
         plan = emit(module, target, problem, moved, epilogue) if raw.elements else None
         if plan is not None:
@@ -60,6 +64,29 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
     microseconds = problem.flops / (CLOCK_GHZ * 1e3)
     grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
     return KernelPlan(symbol, tasks, grain, tasks > 1 and microseconds > 2 * TASK_US, 0, problem.flops, moved)
+
+
+def _as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
+    """The matrix product that a convolution is where its window has one element, or sees all of the input at once."""
+    axes = axes_of(problem)
+    if problem.groups > 1 or problem.output_feature != 1 or problem.kernel_type is not problem.input_type \
+            or any(a.has_border or a.pad for a in axes):
+        return None
+    rows, k = 1, problem.inputs
+    row_stride = next((a.input_stride * a.stride for a in reversed(axes) if a.output > 1), problem.input_batch)
+    for a in reversed(axes):
+        if a.window != 1:
+            if a.output > 1 or a.window_dilation > 1 or a.input_stride != problem.input_feature * k \
+                    or a.kernel_stride != problem.kernel_input * k:
+                return None
+            k *= a.window
+        elif a.output > 1:
+            if a.input_stride * a.stride != row_stride * rows:
+                return None
+            rows *= a.output
+    return GemmProblem(problem.input_type, problem.result_type, (), rows, problem.outputs, k,
+                       (row_stride, problem.input_feature), (problem.kernel_input, problem.kernel_output),
+                       (problem.outputs, 1))
 
 
 __all__ = ["convolution_view", "emit_convolution"]

@@ -99,7 +99,7 @@ def emit_convolution_gemm(module: ModuleText, target: Target, problem: Convoluti
         declare_convolution(module, compute, plan.vectors)
         declare_packing(module, element, compute, plan.vectors)
     f = Function(module, "SELF", KERNEL_PARAMETERS)
-    emitter = _Emitter(module, f, plan, epilogue)
+    emitter = _Emitter(module, target, f, plan, epilogue)
     f.loop(f["lo"], f["hi"], 1, emitter.task)
     f.ret()
     microseconds = microseconds_of(problem, target)
@@ -247,8 +247,8 @@ def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int
 class _Emitter:
     """Writes the body of one task."""
 
-    def __init__(self, module: ModuleText, f: Function, plan: _Plan, epilogue: str | None) -> None:
-        self.module, self.f, self.plan, self.epilogue = module, f, plan, epilogue
+    def __init__(self, module: ModuleText, target: Target, f: Function, plan: _Plan, epilogue: str | None) -> None:
+        self.module, self.target, self.f, self.plan, self.epilogue = module, target, f, plan, epilogue
         problem = plan.problem
         self.type = COMPUTE_TYPES[plan.compute]
         self.size, self.item = SIZES[self.type], problem.input_type.item_bytes
@@ -343,8 +343,8 @@ class _Emitter:
         taps = math.prod(a.window for a in phase.axes[:split])
         merged = math.prod(a.window for a in phase.axes[split:])
         run = problem.inputs * merged
-        nr = plan.vectors * lanes_of(self.module.target, plan.compute)
-        deep = max(64, self.module.target.l1_bytes // (nr * self.size) * 5 // 4)
+        nr = plan.vectors * lanes_of(self.target, plan.compute)
+        deep = max(64, self.target.l1_bytes // (nr * self.size) * 5 // 4)
         blocks = -(-taps * run // deep)
         parts = -(-run // deep) if merged == 1 else 1
         values = {P.TAPS: taps, P.RUN: run, P.TAP_BLOCK: max(1, -(-taps // max(blocks, 1))) if parts <= 1 else 1,

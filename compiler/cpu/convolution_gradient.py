@@ -116,7 +116,8 @@ class _Gradient:
         source: Value | int = f.add(f.mul(group, problem.input_group), row)
         column = f.add(f.mul(group, problem.output_group), col)
         made = f.add(column, f.mul(row, problem.output_batch))
-        firsts, rest = [], place
+        firsts: list[Value | int] = []
+        rest = place
         for j in range(len(self.outer) - 1, -1, -1):
             a = self.outer[j]
             o = f.remainder(rest, a.output) if j else rest

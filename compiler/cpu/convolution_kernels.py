@@ -17,6 +17,7 @@ from .target import Target
 
 MOST_ROWS = 8  # every row takes an address register
 UNROLL = 4
+PANELS_AT_ONCE = 4
 
 BLOCK_PARAMETERS = (("ptr", "A"), ("ptr", "C"), ("ptr", "B"), ("ptr", "packed"), ("ptr", "tail"), ("ptr", "P"),
                     ("ptr", "taps"), ("ptr", "pack_b"), ("i64", "first"), ("i64", "rows"), ("i64", "cols"))
@@ -149,8 +150,11 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
     has_tail = f.compare("icmp ne", tail_width, i64(0))
     first = f.compare("icmp ne", f["first"], i64(0))
     packed_run = f.binary("udiv", p[P.RUN], p[P.MERGED])
+    # Blocks of one tap are packed some panels at a time: B is read in longer lines.
+    single = f.compare("icmp eq", i64(f.mul(p[P.TAP_BLOCK], p[P.MERGED])), i64(1))
+    several = f.binary("xor", single, Value("i1", "true"))
     # Tiles of nearly equal height: no thin one at the end.
-    tiles = f.divide(f.add(rows, mr - 1), mr)
+    tiles = i64(f.divide(f.add(rows, mr - 1), mr))
     low = f.binary("udiv", rows, tiles)
     taller = f.sub(rows, f.mul(low, tiles))
     done = f.mul(taller, f.mul(f.add(low, 1), 8))
@@ -168,9 +172,9 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
         base = f.offset(f["packed"], f.mul(f.mul(before, panel_cols), size))
 
         def pack(panel: Value, column: Value) -> None:
-            width = f.minimum(nr, f.sub(cols, column))
+            width = f.minimum(f.select(single, i64(nr * PANELS_AT_ONCE), i64(nr)), f.sub(cols, column))
             # A merged run is never cut: its parts are whole taps of the kernel.
-            part = f.intrinsic("smin", "i64", [run, packed_run])
+            part = i64(f.minimum(run, packed_run))
 
             def one(t: Value, carried: list[Value]) -> list[Value]:
                 place = f.load("i64", f.offset(f["taps"], t, "i64"), 8)
@@ -183,21 +187,23 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
 
         def columns(column: Value, _: list[Value]) -> None:
             panel = f.offset(base, f.mul(f.mul(column, deep), size))
-            if_(f, first, lambda: pack(panel, column))
+            due = f.compare("icmp eq", i64(f.remainder(column, nr * PANELS_AT_ONCE)), i64(0))
+            if_(f, f.binary("and", first, f.binary("or", due, several)), lambda: pack(panel, column))
             whole = f.compare("icmp sle", i64(f.add(column, nr)), cols)
             c = f.op("ptr", f"select {whole}, ptr %C, ptr %tail")
             at = f.select(whole, i64(f.mul(column, size)), i64(0))
             a = f.offset(f["A"], f.mul(tap, table))
-            common = [panel, at, taps, run, accumulate]
+            depths = (i64(taps), i64(run))
 
-            def sweep(a: Value, c: Value, count: Value, height: Value) -> None:
-                f.call(dispatch, "void", [a, table, f.mul(k, size), common[0], c, *common[1:], count, height])
+            def sweep(a: Value, c: Value, count: Value | int, height: Value | int) -> None:
+                f.call(dispatch, "void", [a, table, i64(f.mul(k, size)), panel, c, at, *depths, accumulate,
+                                          i64(count), i64(height)])
 
-            if_(f, f.compare("icmp ne", taller, i64(0)), lambda: sweep(a, c, taller, f.add(low, 1)))
+            if_(f, f.compare("icmp ne", i64(taller), i64(0)), lambda: sweep(a, c, taller, f.add(low, 1)))
             sweep(f.offset(a, done), f.offset(c, done), f.sub(tiles, taller), low)
 
         f.loop(0, cols, nr, columns)
-        return f.add(before, deep)
+        return i64(f.add(before, deep))
 
     # A sum over nothing is one block of no steps: zeros.
     some_taps, some_run = (f.intrinsic("smax", "i64", [p[s], i64(1)]) for s in (P.TAPS, P.RUN))
@@ -308,18 +314,18 @@ def write_gradient(module: ModuleText, target: Target, compute: str, vectors: in
     dispatch = f"{name}_part_dispatch"
     _dispatch(module, sweeps, dispatch, (*GRADIENT_PARAMETERS[:-1], ("i64", "tiles")))
     f = Function(module, name, GRADIENT_PARAMETERS, linkage=linkage)
-    tiles = f.divide(f.add(f["rows"], mr - 1), mr)
+    tiles = i64(f.divide(f.add(f["rows"], mr - 1), mr))
     low = f.binary("udiv", f["rows"], tiles)
     taller = f.sub(f["rows"], f.mul(low, tiles))
 
-    def sweep(done: Value | int, count: Value, height: Value) -> None:
+    def finish(done: Value | int, count: Value | int, height: Value | int) -> None:
         arguments = [f[n] for _, n in GRADIENT_PARAMETERS[:-1]]
         arguments[1] = i64(f.add(f["shift"], f.mul(done, size)))
         arguments[4] = f.offset(f["C"], f.mul(done, f["ldc"]))
-        f.call(dispatch, "void", [*arguments, count, height])
+        f.call(dispatch, "void", [*arguments, i64(count), i64(height)])
 
-    if_(f, f.compare("icmp ne", taller, i64(0)), lambda: sweep(0, taller, f.add(low, 1)))
-    sweep(f.mul(taller, f.add(low, 1)), f.sub(tiles, taller), low)
+    if_(f, f.compare("icmp ne", i64(taller), i64(0)), lambda: finish(0, taller, f.add(low, 1)))
+    finish(f.mul(taller, f.add(low, 1)), f.sub(tiles, taller), low)
     f.ret()
     module.add(name, f.text())
     return name

@@ -57,7 +57,8 @@ def write_simple_convolution(module: ModuleText, target: Target, problem: Convol
         for j in range(parts):
             f.store(acc[j], f.offset(made, f.add(f.mul(index, parts), j), type_), result.real.item_bytes)
 
-    def window(number: int, at: Value | int, weight: Value | int, place: dict[int | str, Value | int], acc: list[Value]) -> list[Value]:
+    def window(number: int, at: Value | int, weight: Value | int, place: dict[int | str, Value | int],
+               acc: list[Value]) -> list[Value]:
         if number == len(problem.axes):
             def features(c: Value, carried: list[Value]) -> list[Value]:
                 a = load(source, f.add(at, f.mul(c, problem.input_feature)), problem.input_type)

@@ -35,6 +35,7 @@ from .element_types import (
 from .elementwise import apply
 from .llvm_text import Function, Value, constant, i64
 from .loop_nest import LoopNest
+from .scalar_code import apply_scalars
 
 Index = tuple[Affine, ...]
 
@@ -217,9 +218,18 @@ class Elements:
             elif instruction.opcode in ("broadcast", "reshape", "copy"):
                 values[instruction] = values[instruction.operands[0]]
             else:
-                raise UnsupportedError(f"{instruction.opcode} in a computation of scalars")
+                return self._call_at_once(computation, arguments)
         root = computation.root
         return [values[o] for o in root.operands] if root.opcode == "tuple" else [values[root]]
+
+    def _call_at_once(self, computation: Computation, arguments: Sequence[Item]) -> list[Item]:
+        """A computation of scalars that has branches or calls: all of it where the last argument is known."""
+        lanes = max((lanes_of(a.element) for a in arguments), default=1)
+        wide = [self.widen(a, lanes) for a in arguments]
+        depth = max((a.depth for a in wide), default=0)
+        with self.nest.at(depth) as f:
+            results = apply_scalars(f, computation, [a.element for a in wide], lanes)
+        return [Item(r, depth) for r in results]
 
     def widen(self, item: Item, lanes: int) -> Item:
         """An element with that many lanes: spread, where it has one."""

@@ -368,6 +368,9 @@ def _reduce_precision(f: Function, attributes: Mapping[str, object], t: ElementT
     found = x
     if mantissa_bits < own_mantissa:
         found = round_mantissa(x, mantissa_bits)
+        if t is _E.F16:  # numbers that are subnormal in the type are normal in the register: they lose absolute bits
+            unit = x.number(1.5 * 2.0 ** (23 - 14 - mantissa_bits))
+            found = (abs(x) < 2.0**-14).choose(((x + unit) - unit).copysign(x), found)
     if exponent_bits < own_exponent:
         bias = (1 << (exponent_bits - 1)) - 1
         size = abs(found)

@@ -166,17 +166,19 @@ def _fill_table(text: ModuleText, f: Function, table: _Table, schedule: Schedule
     if not table.rows:
         return
     bases = 2 + len(schedule.arguments) + len(schedule.results)
-    base_table = f.stack_slot(f"[{bases} x ptr]")
+    base_table = f.stack_slot(f"[{bases} x i64]")
     f.store(f["temp"], base_table, 8)
     if embedded:
         constants = Value("ptr", "@tfb.constants")
     else:
         constants = f.load("ptr", f.offset(f["context"], OFFSETS["constants"]), 8)
     f.store(constants, f.offset(base_table, 8), 8)
+    pointer_bytes = text.target.pointer_bytes if text.target else 8
     for source, count, at in ((f["args"], len(schedule.arguments), 2),
                               (f["results"], len(schedule.results), 2 + len(schedule.arguments))):
-        if count:
-            f.call("memcpy", "ptr", [f.offset(base_table, 8 * at), source, i64(8 * count)])
+        for k in range(count):
+            given = f.load("ptr", f.offset(source, pointer_bytes * k), pointer_bytes)
+            f.store(given, f.offset(base_table, 8 * (at + k)), 8)
     rows = ", ".join(f"{{i64, i64}} {{i64 {base}, i64 {offset}}}" for base, offset in table.rows)
     count = len(table.rows)
     text.add_global("tfb.rows", f"internal constant [{count} x {{i64, i64}}] [{rows}]")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .target import Target
 
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
+_MEMORY_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
 _INTRINSIC_SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
 
 
@@ -212,6 +213,11 @@ class Function:
 
     def call(self, name: str, result: str, arguments: Sequence[Value]) -> Value:
         """Calls a function, declaring it; returns its result (of type `void`: meaningless)."""
+        if name in _MEMORY_FUNCTIONS:  # the intrinsic takes a 64-bit length on every target
+            to, what, length = arguments
+            what = self.cast("trunc", what, "i8") if what.type == "i32" else what
+            result, arguments = "void", [to, what, length, constant("i1", False)]
+            name = f"llvm.{name}.p0.{'' if what.type == 'i8' else 'p0.'}i64"
         self.module.declare(name, result, [a.type for a in arguments])
         text = f"call {result} @{name}({', '.join(map(str, arguments))})"
         if result == "void":
@@ -279,9 +285,11 @@ class Function:
 
     # -- memory
     def offset(self, pointer: Value, index: Value | int, type_: str = "i8") -> Value:
-        """Address of element `index` (of `type_`) after `pointer`."""
+        """Address of element `index` (of `type_`) after `pointer`. Tables of pointers have 8 bytes for each, always."""
         if isinstance(index, int) and index == 0:
             return pointer
+        if type_ == "ptr":
+            type_ = "i64"
         return self.op("ptr", f"getelementptr inbounds {type_}, {pointer}, {i64(index)}")
 
     def load(self, type_: str, pointer: Value, align: int = 1, note: str = "") -> Value:

@@ -114,7 +114,7 @@ def _rearranged(module: ModuleText, target: Target, inner: KernelPlan, operands:
     result = f.offset(scratch, threads * own_scratch) if home is None else buffer(parameters + home)
     wanted = [buffer(operands[0]), buffer(operands[1]), result, scratch, *map(buffer, read),
               *(buffer(parameters + k) for k in range(len(outputs)))]
-    table = f.stack_slot(f"[{len(wanted)} x ptr]")
+    table = f.stack_slot(f"[{len(wanted)} x i64]")
     for k, address in enumerate(wanted):
         f.store(address, f.offset(table, 8 * k), 8)
     f.do(f"call void @{inner.symbol}(ptr %context, {table}, i64 %low, i64 %high, i64 %thread)")

@@ -26,6 +26,7 @@ _GRAIN_TASKS = 2
 _CHAINS = 2  # vectors in flight: the rounds of one wait for each other
 _PHILOX_FACTORS = 0xD2511F53, 0xCD9E8D57
 _PHILOX_WEYL = 0x9E3779B9, 0xBB67AE85
+_PHILOX_ROUNDS = 10
 _THREE_FRY_TURNS = (13, 15, 26, 6), (17, 29, 16, 24)
 _THREE_FRY_PARITY = 0x1BD11BDA
 
@@ -93,23 +94,23 @@ class _Kernel:
         size = self.t.item_bytes
         whole = self.shape.elements // step * lanes  # blocks
 
-        def vector(block: Value) -> Value:
-            return self.elements(self.interleaved(self.cipher(block)))
-
-        def store(block: Value, _: list[Value]) -> None:
-            f.store(vector(block), f.offset(self.bits_at, f.mul(block, step * size // lanes)), size)
-
-        f.loop(low, f.minimum(high, whole), lanes, store)
         rest = self.shape.elements % step
 
-        def tail() -> None:
-            last = vector(i64(whole))
-            slot = f.stack_slot(last.type)
-            f.store(last, slot, 64)
-            f.call("memcpy", "ptr", [f.offset(self.bits_at, whole * step // lanes * size), slot, i64(rest * size)])
+        def store(block: Value, _: list[Value]) -> None:
+            vector = self.elements(self.interleaved(self.cipher(block)))
+            there = f.offset(self.bits_at, f.mul(block, step * size // lanes))
 
-        if rest:
-            f.branch(f.compare("icmp eq", high, i64(self.blocks)), tail)
+            def tail() -> None:
+                slot = f.stack_slot(vector.type)
+                f.store(vector, slot, 64)
+                f.call("memcpy", "ptr", [there, slot, i64(rest * size)])
+
+            if rest:
+                f.branch(f.compare("icmp slt", block, i64(whole)), lambda: f.store(vector, there, size), tail)
+            else:
+                f.store(vector, there, size)
+
+        f.loop(low, high, lanes, store)
 
     def interleaved(self, words: Sequence[Lanes]) -> Value:
         """The words of one block after those of another, as one vector of i32."""
@@ -137,8 +138,8 @@ class _Kernel:
 
 
 class _Philox(_Kernel):
-    """Philox 4x32 with ten rounds. Words are kept in i64 lanes, whose upper halves may hold anything: a product of two
-    lower halves is then one instruction."""
+    """Philox 4x32 with ten rounds, in a loop: written out they would take LLVM long. Words and keys are kept in i64
+    lanes, whose upper halves may hold anything: a product of two lower halves is then one instruction."""
 
     words = 4
 
@@ -150,12 +151,8 @@ class _Philox(_Kernel):
         f = self.f
         key, self.low = self.state[0], self.state[1]
         self.high = self.state[2] if self.state_words == 3 else self.state[0]
-        halves = [f.cast("trunc", key, "i32"),
-                  f.cast("trunc", f.binary("lshr", key, i64(32)), "i32")]
-        self.keys = []
-        for r in range(10):
-            now = [f.binary("add", h, constant("i32", w * r & 0xFFFFFFFF)) for h, w in zip(halves, _PHILOX_WEYL)]
-            self.keys.append([Lanes(f, f.splat(f.cast("zext", k, "i64"), self.lanes)) for k in now])
+        halves = [f.binary("and", key, i64(0xFFFFFFFF)), f.binary("lshr", key, i64(32))]
+        self.keys = [f.splat(half, self.lanes) for half in halves]
 
     def state_after(self) -> list[Value]:
         f = self.f
@@ -170,11 +167,17 @@ class _Philox(_Kernel):
         low = Lanes(f, self.counted(f.binary("add", self.low, first)))
         carry = low.below(Lanes(f, f.splat(self.low, lanes))).cast("zext", "i64")
         high = Lanes(f, f.splat(self.high, lanes)) + carry
-        a, b, c, d = low, low.shift_right(32), high, high.shift_right(32)
-        for first_key, second_key in self.keys:
+
+        def turn(_: Value, carried: list[Value]) -> list[Value]:
+            a, b, c, d, first_key, second_key = (Lanes(f, v) for v in carried)
             left, right = ((x & 0xFFFFFFFF) * factor for x, factor in zip((a, c), _PHILOX_FACTORS))
-            a, b, c, d = right.shift_right(32) ^ b ^ first_key, right, left.shift_right(32) ^ d ^ second_key, left
-        return [x.cast("trunc", "i32") for x in (a, b, c, d)]
+            first, second = right.shift_right(32) ^ b ^ first_key, left.shift_right(32) ^ d ^ second_key
+            keys = (k + w for k, w in zip((first_key, second_key), _PHILOX_WEYL))
+            return [x.value for x in (first, right, second, left, *keys)]
+
+        words = f.loop(0, _PHILOX_ROUNDS, 1, turn, [low.value, low.shift_right(32).value, high.value,
+                                                    high.shift_right(32).value, *self.keys])
+        return [Lanes(f, w).cast("trunc", "i32") for w in words[:4]]
 
 
 class _ThreeFry(_Kernel):

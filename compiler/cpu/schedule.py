@@ -240,7 +240,8 @@ class _Lowering:
 
     def _lower(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
         if instruction.opcode == "constant":
-            frame.placed[instruction, 0] = self.constant(instruction.op.literal)  # type: ignore[attr-defined]
+            for k, literal in enumerate(_parts(instruction.op.literal)):  # type: ignore[attr-defined]
+                frame.placed[instruction, k] = self.constant(literal)
         elif instruction.opcode == "while":
             self._loop(frame, at, instruction, steps)
         elif instruction.opcode == "conditional":
@@ -370,6 +371,15 @@ class _Lowering:
             self.advance()
         steps.append(Branch(selector, op.by_index, branches))  # type: ignore[attr-defined]
         self.advance()
+
+
+def _parts(literal: Literal) -> Iterable[Literal]:
+    """The literals of a tuple's leaves."""
+    if literal.shape.is_tuple:
+        for part in literal.parts:
+            yield from _parts(part)
+    else:
+        yield literal
 
 
 def _reads(instruction: Instruction, origins: dict[Instruction, list[Origin]]) -> Iterable[Origin]:

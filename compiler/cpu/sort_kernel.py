@@ -23,9 +23,8 @@ from .scalar_code import apply_scalars
 from .target import Target
 
 _RUN = 16  # elements sorted by insertion
-_DIGIT_BITS = 8
-_DIGITS = 1 << _DIGIT_BITS
-_RADIX_ELEMENTS_PER_PASS = 64  # lines of fewer are merged sooner than counted
+_RADIX_ELEMENTS_PER_PASS = 12  # lines of fewer are merged sooner than counted
+_LONG = 1 << 14  # lines from this size on are worth longer digits, so fewer passes
 _ALIGN = 64
 _PARALLEL_ELEMENTS = 1 << 11
 
@@ -73,9 +72,11 @@ class _Kernel:
         self.stride = math.prod(self.dims[op.dimension + 1:])
         self.order = order_of(op.to_apply)
         key = self.types[self.order.array] if self.order else ElementType.PRED
-        self.passes = max(1, key.bits // _DIGIT_BITS)
-        self.is_radix = self.order is not None and not key.is_complex and self.size < 1 << 31 \
-            and self.size >= self.passes * _RADIX_ELEMENTS_PER_PASS
+        self.digit_bits = 11 if self.size >= _LONG else 8
+        self.digits = 1 << self.digit_bits
+        self.passes = -(-key.bits // self.digit_bits)
+        self.is_keyed = self.order is not None and not key.is_complex
+        self.is_radix = self.is_keyed and max(_RUN + 1, self.passes * _RADIX_ELEMENTS_PER_PASS) <= self.size < 1 << 31
         self.scratch_bytes = 0
 
     def emit(self) -> KernelPlan:
@@ -111,7 +112,7 @@ class _Kernel:
 
         line = [self.size * t.item_bytes for t in self.types]
         return [place(line if self.size > _RUN else []), place(line if self.stride > 1 else []),
-                place([4 * _DIGITS * self.passes] if self.is_radix else [])]
+                place([4 * self.digits * self.passes] if self.is_radix else [])]
 
     def _task(self, task: Value) -> None:
         """One line."""
@@ -199,6 +200,8 @@ class _Kernel:
     def _comes_first(self, a: list[Value], i: Offset, b: list[Value], j: Offset) -> Value:
         """Whether element i of `a` comes before element j of `b`."""
         f = self.f
+        if self.is_keyed:
+            return self._key(a, i).below(self._key(b, j)).value
         arguments = [load(f, t, self._at(k, base, at), 1) for k, t in enumerate(self.types)
                      for base, at in ((a[k], i), (b[k], j))]
         return single(apply_scalars(f, self.op.to_apply, arguments)[0])
@@ -207,7 +210,7 @@ class _Kernel:
     def _radix(self, line: list[Value]) -> list[Value]:
         f = self.f
         counts, count = self.counts[0], len(line)
-        f.call("memset", "ptr", [counts, constant("i32", 0), i64(4 * _DIGITS * self.passes)])
+        f.call("memset", "ptr", [counts, constant("i32", 0), i64(4 * self.digits * self.passes)])
 
         def tally(i: Value, _: list[Value]) -> None:
             key = self._key(line, i)
@@ -227,7 +230,7 @@ class _Kernel:
     def _pass_writer(self, n: int, source: list[Value], target: list[Value]) -> Callable[[], list[Value]]:
         """Writes the code that moves all elements to their places by digit n; returns (where they are, the other)."""
         f = self.f
-        counts = f.offset(self.counts[0], 4 * _DIGITS * n)
+        counts = f.offset(self.counts[0], 4 * self.digits * n)
 
         def add_up(d: Value, carried: list[Value]) -> list[Value]:
             slot = f.offset(counts, d, "i32")
@@ -242,7 +245,7 @@ class _Kernel:
             self._move(source, i, target, f.cast("zext", place, "i64"))
 
         def write() -> list[Value]:
-            f.loop(0, _DIGITS, 1, add_up, [constant("i32", 0)])
+            f.loop(0, self.digits, 1, add_up, [constant("i32", 0)])
             f.loop(0, self.size, 1, move)
             return [*target, *source]
 
@@ -251,9 +254,11 @@ class _Kernel:
     def _count(self, n: int, key: Lanes) -> Value:
         """Address of the count of a key's digit n."""
         f = self.f
-        digit = (key.shift_right(n * _DIGIT_BITS) if n else key) & (_DIGITS - 1)
+        digit = key.shift_right(n * self.digit_bits) if n else key
+        if key.bits > self.digit_bits:
+            digit = digit & (self.digits - 1)
         wide = f.cast("zext", digit.value, "i64")
-        return f.offset(self.counts[0], f.add(wide, n * _DIGITS), "i32")
+        return f.offset(self.counts[0], f.add(wide, n * self.digits), "i32")
 
     def _key(self, line: list[Value], i: Offset) -> Lanes:
         """The element's value as an unsigned integer with the same order."""

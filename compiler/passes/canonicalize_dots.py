@@ -1,6 +1,8 @@
 """Makes every matrix product one of rows and columns: where axes of an operand do not lie in one run, it is transposed.
 
     dot(x[b,i,j], y[j,k,i])  over i, j     becomes     dot(x, transpose(y) [i,j,k])
+
+Factors of two types, of products and of convolutions, are converted to one that holds both.
 """
 
 from __future__ import annotations
@@ -9,13 +11,32 @@ import dataclasses
 
 from ..cpu.output_fusion import columns_run, contracting_run
 from ..ir import Instruction, Module, make
-from ..ops import Dot, Transpose
+from ..ops import Convert, Convolution, Dot, Transpose
 from ..options import Options
+from ..types import ElementType
 
 
 def canonicalize_dots(module: Module, options: Options) -> Module:
-    """Transposes operands of dots whose contracting axes, or free axes on the right, are no single run in memory."""
-    return module.map_computations(lambda computation: computation.rewrite(_change))
+    """Converts operands of different types to one; transposes operands of dots whose contracting axes, or free axes on
+    the right, are no single run in memory."""
+    def change(instruction: Instruction) -> Instruction:
+        same = _one_type(instruction)
+        return _change(same) or same
+
+    return module.map_computations(lambda computation: computation.rewrite(change))
+
+
+def _one_type(instruction: Instruction) -> Instruction:
+    op = instruction.op
+    if not isinstance(op, (Dot, Convolution)):
+        return instruction
+    types = {o.shape.element_type for o in instruction.operands}
+    if len(types) == 1:
+        return instruction
+    result = instruction.shape.element_type
+    wide = result if result.bits > 32 else ElementType.F32
+    return dataclasses.replace(instruction, op=dataclasses.replace(op, preferred_type=result), operands=tuple(
+        make(Convert(wide), o, metadata=instruction.metadata) for o in instruction.operands))
 
 
 def _change(instruction: Instruction) -> Instruction | None:

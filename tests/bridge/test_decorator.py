@@ -373,7 +373,7 @@ def test_inside_another_function() -> None:
 
 def _with_string(x: tf.Tensor) -> tf.Tensor:
     y = tf.exp(x) * 2.0 + x
-    length = tf.strings.length(tf.strings.as_string(tf.shape(x)[0]))
+    length = tf.strings.length(tf.strings.as_string(tf.reduce_sum(x)))
     return tf.tanh(y) * tf.cast(length, tf.float32) + tf.sin(y)
 
 

@@ -35,7 +35,7 @@ def difference(found: np.ndarray, wanted: np.ndarray, ulps: float = 0.0, scale: 
         return f"is {found.dtype}{list(found.shape)}, wanted {wanted.dtype}{list(wanted.shape)}"
     if found.size == 0:
         return ""
-    wanted = np.ascontiguousarray(wanted)
+    wanted = np.require(wanted, requirements="C")
     if np.iscomplexobj(found):
         real = found.real.dtype
         parts = [np.stack([x.real, x.imag]).astype(real) for x in (found, wanted)]
@@ -56,7 +56,7 @@ def _same(found: np.ndarray, wanted: np.ndarray, ulps: float, scale: float) -> n
     if found.dtype.kind in "biu" or found.dtype in (ml_dtypes.int4, ml_dtypes.uint4):
         return found == wanted
     with np.errstate(all="ignore"):
-        same = (bits(np.ascontiguousarray(found)) == bits(wanted)) | ((found != found) & (wanted != wanted))
+        same = (bits(np.require(found, requirements="C")) == bits(wanted)) | ((found != found) & (wanted != wanted))
         if not ulps:
             return same
         info = ml_dtypes.finfo(found.dtype)

@@ -13,7 +13,7 @@ from cases import CASES, Case, arguments, build
 from tfbridge.compiler import ir
 from tfbridge.compiler.client import LocalClient
 from tfbridge.compiler.evaluator import evaluate
-from tfbridge.compiler.ops import Parameter, Tuple
+from tfbridge.compiler.ops import Call, Parameter, Tuple
 from tfbridge.compiler.passes.inline_calls import inlined
 
 ROWS_PER_MODULE = 60  # a module of many rows takes a fraction of the time that as many modules take
@@ -37,9 +37,7 @@ def combined(rows: list[Case]) -> ir.Module:
         for shape in entry.parameter_shapes:
             operands.append(ir.make(Parameter(len(parameters), shape), name=f"p{len(parameters)}"))
             parameters.append(operands[-1])
-        from tfbridge.compiler.ops import Call
-        call = ir.make(Call(entry), *operands)
-        roots.append(inlined(entry, call))
+        roots.append(inlined(entry, ir.make(Call(entry), *operands)))
     return ir.Module("rows", ir.Computation("main", ir.make(Tuple(), *roots), parameters))
 
 
@@ -65,11 +63,14 @@ def compare(platform: str, rows: list[Case]) -> None:
     assert all(a.tobytes() == b.tobytes() for a, b in zip(flat, copies)), "an argument was written to"
 
 
-@pytest.mark.parametrize(("name", "rows"), groups(), ids=[name for name, _ in groups()])
-def test_compiled(name: str, rows: list[Case]) -> None:
-    compare("cpu", rows)
+GROUPS = dict(groups())
 
 
-@pytest.mark.parametrize(("name", "rows"), groups(), ids=[name for name, _ in groups()])
-def test_interpreted(name: str, rows: list[Case]) -> None:
-    compare("interpreter", rows)
+@pytest.mark.parametrize("name", GROUPS)
+def test_compiled(name: str) -> None:
+    compare("cpu", GROUPS[name])
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_interpreted(name: str) -> None:
+    compare("interpreter", GROUPS[name])

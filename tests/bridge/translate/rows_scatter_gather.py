@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from op_row import COMPLEXES, FLOATS, NUMBERS, REALS, WIDE_FLOATS, Content, Given, Random, row
+from op_row import COMPLEXES, FLOATS, NUMBERS, REALS, TYPE, WIDE_FLOATS, Content, Given, Random, row
 
 R = Random
 ROWS = Given([[4], [1], [2]], "int32")
@@ -32,8 +32,8 @@ row("ResourceScatterUpdate ResourceScatterAdd ResourceScatterMul", TABLE, Given(
     types="float32")
 row("ResourceScatterNdUpdate ResourceScatterNdAdd ResourceScatterNdSub ResourceScatterNdMax ResourceScatterNdMin",
     TABLE, Given([[4, 0], [1, 2], [2, 1]], "int32"), R((3,)), types=f"{WIDE_FLOATS} int32 int64")
-row("ResourceGather", TABLE, Given([[4, 1], [0, 0]], "int32"), types=REALS, dtype="float32")
-row("ResourceGatherNd", TABLE, Given([[4, 1], [0, 0]], "int32"), types="float32", dtype="float32")
+row("ResourceGather", TABLE, Given([[4, 1], [0, 0]], "int32"), types=REALS, dtype=TYPE)
+row("ResourceGatherNd", TABLE, Given([[4, 1], [0, 0]], "int32"), types="float32", dtype=TYPE)
 row("ResourceStridedSliceAssign", Content(R((5, 6))), dims(1, 0), dims(4, 6), dims(1, 1), R((3, 6)), types=WIDE_FLOATS)
 row("ResourceStridedSliceAssign", Content(R((5, 6))), dims(3, 0), dims(0, 6), dims(-2, 3), R((2, 2)), types="float32")
 row("ResourceStridedSliceAssign", Content(R((5, 6))), dims(2), dims(3), dims(1), R((6,)), types="float32",

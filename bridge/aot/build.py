@@ -10,7 +10,7 @@ from typing import Any
 
 from ...compiler.cpu.compile import compile_module
 from ...compiler.cpu.target import Target, host, target_for
-from ...compiler.errors import UnsupportedError
+from ...compiler.cpu.target_check import check_target
 from ...compiler.options import DEFAULT_OPTIONS
 from ...runtime.artifact import Artifact, BufferSpec
 from .freeze import Feeds, Frozen, freeze
@@ -64,17 +64,16 @@ def compile(function: Any, *args: Any, signature: str = "serving_default", feeds
                               embed_constants=large_constants == "object")
     model = Model(name, cpp_class, entry, f"{target.triple} {target.cpu}".strip(), _version(), artifact.parameters,
                   frozen.arguments, artifact.results, frozen.results, artifact.temp_bytes, len(artifact.constants),
-                  threads)
+                  threads, target.pointer_bytes)
     return _write(Path(out_dir), model, artifact, frozen, target)
 
 
 def _target(triple: str | None, cpu: str, features: str, threads: int) -> Target:
     here = host(threads)
-    target = here if triple is None and not cpu and not features else \
-        target_for(triple or here.triple, cpu, features, threads)
-    if target.pointer_bytes != 8:
-        raise UnsupportedError(f"target {target.triple}: has pointers of {target.pointer_bytes} bytes; code is written "
-                               "for 64-bit targets")
+    if triple is None and not cpu and not features:
+        return here
+    target = target_for(triple or here.triple, cpu, features, threads)
+    check_target(target)
     return target
 
 

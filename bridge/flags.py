@@ -1,4 +1,4 @@
-"""Every environment variable that tfbridge reads, in one table. `python -m tfbridge.bridge.flags` prints it.
+"""Every environment variable that tfbridge reads, in one table. `python -m tfbridge.flags` prints it.
 
 The package's `__init__` applies the flags before any other module of it is imported, so that a flag holds for all
 ways to use it. Nothing here imports TensorFlow.
@@ -12,14 +12,13 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...runtime import defaults
+from ..runtime import defaults
 
 PREFIX = "TFBRIDGE_"
 CATEGORIES = ("clusters", "compiles", "recompiles", "fusion", "fallbacks")
-NUMERICS = ("tf", "fast", "reproducible")
 
 
 class FlagError(ValueError):
@@ -88,20 +87,20 @@ def _bytes(text: str) -> int:
 
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("AUTO_JIT", "switch", False, "0, 1", "1 compiles clusters in every graph of the program, which needs no change",
-         _switch),
+    Flag("AUTO_JIT", "switch", False, "0, 1",
+         "1 compiles clusters in every graph of the program, which needs no change", _switch),
     Flag("MIN_CLUSTER_SIZE", "number", 4, "1 or more",
          "compute ops that a cluster has at least under auto-clustering", functools.partial(_number, least=1)),
     Flag("DENY_OPS", "names", frozenset(), "TensorFlow op types, with commas between",
          "ops that are left to TensorFlow", _names),
     Flag("THREADS", "number", 0, "0 or more", "highest number of threads of one launch; 0: the machine's processors",
          _number),
-    Flag("NUMERICS", "choice", "tf", ", ".join(NUMERICS),
+    Flag("NUMERICS", "choice", "tf", ", ".join(defaults.NUMERICS),
          "tf: IEEE arithmetic; fast: rules that change rounding too; reproducible: same bits for any number of threads",
-         _one_of(*NUMERICS)),
+         _one_of(*defaults.NUMERICS)),
     Flag("DISK_CACHE", "switch", True, "0, 1", "0 keeps compiled code in memory only", _switch),
-    Flag("CACHE_DIR", "folder", "", "a path", "where compiled code is kept; unset: `tfbridge` in the user's cache folder",
-         str),
+    Flag("CACHE_DIR", "folder", "", "a path",
+         "where compiled code is kept; unset: `tfbridge` in the user's cache folder", str),
     Flag("MAX_CACHE_BYTES", "bytes", 1 << 30, "a number, or one with K, M, G or T",
          "size of the disk cache, above which the files not used for the longest time go", _bytes),
     Flag("DUMP", "folder", "", "a path", "writes every stage of every compilation there, in numbered folders", str),
@@ -165,3 +164,18 @@ def markdown() -> str:
     rows += [(f"`{flag.variable}`", f"`{flag.shown(flag.default)}`" if flag.shown(flag.default) else "", flag.allowed,
               flag.description) for flag in FLAGS]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Prints the flags with the values in force, or with `--markdown` the table in README; returns the exit code."""
+    if "--markdown" in arguments:
+        print(markdown())
+        return 0
+    given = values()
+    width = max(len(flag.variable) for flag in FLAGS)
+    for flag in FLAGS:
+        default = flag.shown(flag.default)
+        print(f"{flag.variable:{width}}  {flag.shown(given[flag.name]) or '(unset)'}")
+        print(f"{'':{width}}    {flag.description}")
+        print(f"{'':{width}}    allowed: {flag.allowed}" + (f"; default: {default}" if default else ""))
+    return 0

@@ -1,0 +1,156 @@
+"""Sorting, top-k, search in sorted rows, and counting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import ShapeError
+from ...compiler.shape import Shape
+from ...compiler.types import ElementType
+from .arrays import axis_of
+from .node import Node
+from .reductions import reduce
+from .registry import translates
+from .scatter_gather import scatter_points
+
+_S32 = ElementType.S32
+
+
+def sorted_with_places(b: ComputationBuilder, operand: Operand, axis: int, descending: bool) -> tuple[Operand, Operand]:
+    """The elements in order along an axis and the s32 places that they come from; equal ones keep their order."""
+    shape = b.get_shape(operand)
+    inner = b.create_sub_builder("descending" if descending else "ascending")
+    x, y = (inner.parameter(k, Shape(shape.element_type), name) for k, name in enumerate("xy"))
+    for k, name in enumerate(("at_x", "at_y")):
+        inner.parameter(k + 2, Shape(_S32), name)
+    before = inner.build(inner.gt(x, y) if descending else inner.lt(x, y))
+    both = b.sort([operand, b.iota(Shape(_S32, shape.dims), axis)], before, axis, is_stable=True)
+    return b.get_tuple_element(both, 0), b.get_tuple_element(both, 1)
+
+
+def _top(node: Node, k: int, axis: int, largest: bool, index_type: ElementType) -> tuple[Operand, Operand]:
+    b, dims = node.b, node.shape(0)
+    if not 0 <= k <= dims[axis]:
+        raise ShapeError(f"input must have at least k columns. Had {dims[axis]}, needed {k}")
+    values, places = (b.slice_in_dim(o, 0, k, 1, axis) for o in sorted_with_places(b, node[0], axis, largest))
+    return values, b.convert_element_type(places, index_type)
+
+
+@translates("TopKV2", constants=("k",))
+def top_k(node: Node) -> tuple[Operand, Operand]:
+    return _top(node, node.integers("k")[0], len(node.shape(0)) - 1, True, node.attr("index_type") or _S32)
+
+
+@translates("TopK")
+def top_k_of_attribute(node: Node) -> tuple[Operand, Operand]:
+    return _top(node, node.attr("k"), len(node.shape(0)) - 1, True, _S32)
+
+
+@translates("ApproxTopK")
+def approximate_top_k(node: Node) -> tuple[Operand, Operand]:
+    """Exact, whatever recall is asked for."""
+    axis = axis_of(node.attr("reduction_dimension"), len(node.shape(0)), node.op)
+    return _top(node, node.attr("k"), axis, node.attr("is_max_k"), _S32)
+
+
+@translates("NthElement")
+def nth_element(node: Node) -> Operand:
+    """The n-th in order of every row; n is data."""
+    b, dims = node.b, node.shape(0)
+    axis = len(dims) - 1
+    ordered, _ = sorted_with_places(b, node[0], axis, bool(node.attr("reverse")))
+    zero = b.constant(0, node.element_type("n"))
+    picked = b.dynamic_slice(ordered, [zero] * axis + [node["n"]], [*dims[:-1], 1])
+    return b.reshape(picked, dims[:-1])
+
+
+@translates("InTopK", "InTopKV2")
+def in_top_k(node: Node) -> Operand:
+    """Whether fewer than k predictions exceed the target's; false where a prediction is not finite or a target not a
+    class."""
+    b, dims, targets = node.b, node.shape("predictions"), node["targets"]
+    predictions, type_ = node["predictions"], node.element_type("targets")
+    k = b.constant(node.attr("k"), type_) if node.op == "InTopK" else node["k"]
+    along = b.broadcast_in_dim(targets, dims, [0])
+    hot = b.eq(b.iota(Shape(type_, dims), 1), along)
+    chosen = reduce(b, b.select(hot, predictions, b.scalar_like(predictions, 0)), "add", [1])
+    more = b.convert_element_type(b.gt(predictions, b.broadcast_in_dim(chosen, dims, [0])), type_)
+    finite = reduce(b, b.is_finite(predictions), "and_", [1])
+    valid = b.and_(b.ge(targets, b.scalar_like(targets, 0)), b.lt(targets, b.scalar_like(targets, dims[1])))
+    return b.and_(b.and_(finite, valid), b.lt(reduce(b, more, "add", [1]), k))
+
+
+@translates("LowerBound", "UpperBound")
+def bound(node: Node) -> Operand:
+    """For every value the number of elements of its sorted row that are less (or, for the upper bound, not greater)."""
+    b, rows, values = node.b, node["sorted_inputs"], node["values"]
+    (batch, length), count = node.shape("sorted_inputs"), node.shape("values")[1]
+    dims = (batch, count, length)
+    left, right = b.broadcast_in_dim(rows, dims, [0, 2]), b.broadcast_in_dim(values, dims, [0, 1])
+    below = (b.lt if node.op == "LowerBound" else b.le)(left, right)
+    return reduce(b, b.convert_element_type(below, node.attr("out_type")), "add", [2])
+
+
+@translates("Bucketize")
+def bucketize(node: Node) -> Operand:
+    """The number of boundaries that are not greater."""
+    b, dims = node.b, node.shape(0)
+    boundaries = np.array(node.attr("boundaries") or [], np.float32)
+    wanted = (*dims, len(boundaries))
+    wide = b.convert_element_type(node[0], ElementType.F32 if node.element_type(0) is not ElementType.F64
+                                  else ElementType.F64)
+    limits = b.convert_element_type(b.constant(boundaries), b.get_shape(wide).element_type)
+    beyond = b.ge(b.broadcast_in_dim(wide, wanted, range(len(dims))), b.broadcast_in_dim(limits, wanted, [len(dims)]))
+    return reduce(b, b.convert_element_type(beyond, _S32), "add", [len(dims)])
+
+
+# -- counting
+
+def _counted(b: ComputationBuilder, places: Operand, weights: Operand, bins: Sequence[int], op: str = "add") -> Operand:
+    base = b.broadcast(b.scalar_like(weights, 0), bins)
+    return scatter_points(b, base, places, weights, op)
+
+
+def _weights(node: Node, dims: Sequence[int]) -> Operand:
+    """The weights; ones where there are none."""
+    b, type_ = node.b, node.element_type("weights")
+    if node.shape("weights") == (0,) and tuple(dims) != (0,):
+        return b.broadcast(b.constant(1, type_), dims)
+    return node["weights"]
+
+
+@translates("Bincount", constants=("size",))
+def bincount(node: Node) -> Operand:
+    b, count = node.b, int(np.prod(node.shape("arr")))
+    places = b.reshape(node["arr"], (count, 1))
+    weights = b.reshape(_weights(node, node.shape("arr")), (count,))
+    return _counted(b, places, weights, node.integers("size")[:1])
+
+
+@translates("DenseBincount", constants=("size",))
+def dense_bincount(node: Node) -> Operand:
+    b, dims, size = node.b, node.shape("input"), node.integers("size")[0]
+    weights, op = _weights(node, dims), "add"
+    if node.attr("binary_output"):
+        weights, op = b.broadcast(b.scalar_like(weights, 1), dims), "max"
+    places = b.reshape(node["input"], (*dims, 1))
+    if len(dims) == 1:
+        return _counted(b, places, weights, (size,), op)
+    rows = b.iota(Shape(node.element_type("input"), (*dims, 1)), 0)
+    return _counted(b, b.concat_in_dim([rows, places], 2), weights, (dims[0], size), op)
+
+
+@translates("HistogramFixedWidth", constants=("nbins",))
+def histogram(node: Node) -> Operand:
+    b, shape, bins = node.b, node.array_shape("values"), node.integers("nbins")[0]
+    limits = node["value_range"]
+    low, high = (b.reshape(b.slice_in_dim(limits, k, k + 1, 1, 0), ()) for k in range(2))
+    values = b.reshape(node["values"], (shape.elements,))
+    step = (high - low) / b.scalar_like(high, bins)
+    place = b.convert_element_type(b.floor((values - low) / step), _S32)
+    place = b.clamp(b.constant(0, _S32), place, b.constant(bins - 1, _S32))
+    ones = b.broadcast(b.constant(1, node.attr("dtype") or _S32), (shape.elements,))
+    return _counted(b, b.reshape(place, (shape.elements, 1)), ones, (bins,))

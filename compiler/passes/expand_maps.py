@@ -1,0 +1,78 @@
+"""Maps of computations that have loops, as loops over the elements.
+
+    y = f32[6] map(x), to_apply=newton             i = 0; y = zeros; while i < 6: y[i] = newton(x[i]); i = i + 1
+
+A loop in each lane of a vector would have to run as long as the slowest one needs, also in lanes that are not wanted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ..ir import Computation, Instruction, Module, make
+from ..literal import Literal
+from ..ops import (
+    Broadcast,
+    Call,
+    Compare,
+    Constant,
+    DynamicSlice,
+    DynamicUpdateSlice,
+    Elementwise,
+    GetTupleElement,
+    Map,
+    Parameter,
+    Reshape,
+    Tuple,
+    While,
+)
+from ..options import Options
+from ..shape import Shape
+from ..types import ElementType
+
+
+def expand_maps(module: Module, options: Options) -> Module:
+    """The module without maps whose computation has loops."""
+    return module.map_computations(lambda computation: computation.rewrite(_expand))
+
+
+def _expand(instruction: Instruction) -> Instruction | None:
+    op = instruction.op
+    if not isinstance(op, Map) or not _has_loop(op.to_apply):
+        return None
+    if not instruction.shape.dims:
+        return make(Call(op.to_apply), *instruction.operands, name=instruction.name, metadata=instruction.metadata)
+    count = instruction.shape.elements
+    flat = [make(Reshape((count,)), o) for o in instruction.operands]
+    element_type = instruction.shape.element_type
+    zero = make(Constant(Literal(np.zeros((), element_type.dtype))))
+    start = make(Tuple(), _number(0), make(Broadcast((count,), ()), zero), *flat)
+    loop = make(While(_condition(start.shape, count), _body(start.shape, op.to_apply)), start,
+                name=instruction.name, metadata=instruction.metadata)
+    return make(Reshape(instruction.shape.dims), make(GetTupleElement(1), loop), metadata=instruction.metadata)
+
+
+def _has_loop(computation: Computation) -> bool:
+    return any(isinstance(i.op, While) or any(map(_has_loop, i.op.called())) for i in computation.instructions)
+
+
+def _number(value: int) -> Instruction:
+    return make(Constant(Literal(value, ElementType.S64)))
+
+
+def _condition(shape: Shape, count: int) -> Computation:
+    state = make(Parameter(0, shape), name="state")
+    return Computation("more", make(Compare("LT"), make(GetTupleElement(0), state), _number(count)), [state])
+
+
+def _body(shape: Shape, to_apply: Computation) -> Computation:
+    """(i, results, operands...) with result i made from element i of each operand."""
+    state = make(Parameter(0, shape), name="state")
+    i, results, *operands = (make(GetTupleElement(k), state) for k in range(len(shape.tuple_shapes)))
+    elements = [make(Reshape(()), make(DynamicSlice((1,)), o, i)) for o in operands]
+    made = make(Reshape((1,)), make(Call(to_apply), *elements))
+    following = make(Elementwise("add"), i, _number(1))
+    root = make(Tuple(), following, make(DynamicUpdateSlice(), results, made, i), *operands)
+    return Computation(f"{to_apply.name}_of_element", dataclasses.replace(root, name="next"), [state])
