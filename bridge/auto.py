@@ -1,12 +1,14 @@
-"""Clustering in the graph pass: for all graphs when auto-clustering is on, else for what `jit` and `jit_scope` marked."""
+"""Clustering in the graph pass: of all graphs under auto-clustering, else of what `jit` and `jit_scope` marked."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -18,7 +20,7 @@ from .cluster import Cluster
 from .clustering import decide
 from .control_flow import functionalize
 from .dataflow import DATAFLOW
-from .graph import GraphNode, from_graph_def
+from .graph import GraphNode, from_graph_def, read_nodes
 from .launch_op import OP
 from .options import DEFAULT_OPTIONS, JitOptions, current, from_text, merged, to_text
 from .outline import outline
@@ -39,6 +41,9 @@ class Report:
 _lock = threading.RLock()
 _minimum: int | None = None  # None: auto-clustering is off
 _reports: collections.deque[Report] = collections.deque(maxlen=256)
+_watching: contextvars.ContextVar[list[tuple[Any, Any, Report]] | None] = contextvars.ContextVar(
+    "tfbridge_watching", default=None)
+_log = logging.getLogger("tfbridge.clusters")
 
 
 def enable_auto_clustering(min_cluster_size: int | None = None) -> None:
@@ -103,6 +108,21 @@ def reports() -> tuple[Report, ...]:
     return tuple(_reports)
 
 
+def preview(concrete: Any) -> tuple[Any, Any, Report] | None:
+    """(the graph that the graph pass gets of a concrete function, what it makes of it, its report); changes nothing.
+
+    None when the pass leaves the graph alone.
+    """
+    ensure_registered()
+    seen: list[tuple[Any, Any, Report]] = []
+    token = _watching.set(seen)
+    try:
+        tfp.optimize_graph(concrete)
+    finally:
+        _watching.reset(token)
+    return seen[0] if seen else None
+
+
 def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
     marks = {node.attr[MARK].s for node in graph_def.node if MARK in node.attr}
     asked = [mark.decode().partition(" ")[2] for mark in sorted(marks) if mark.startswith(b"function")]
@@ -117,9 +137,17 @@ def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
         return everything or (MARK in node.attrs and node.attrs[MARK].s == b"scope")
 
     result, report = _compiled(graph_def, item.nodes_to_preserve, options, wanted)
+    seen = _watching.get()
+    if seen is not None:
+        seen.append((graph_def, result, report))
+        return None
     for op, reason in report.left_out.values():
         statistics.leave_out(f"{op}: {reason}")
     _reports.append(report)
+    if report.clusters or report.left_out:
+        _log.info("%s; %d ops left to TensorFlow%s", ", ".join(f"cluster {c.name} of {c.op_count} ops"
+                                                               for c in report.clusters) or "no cluster",
+                  len(report.left_out), "".join(f"\n  {n} ({op}): {r}" for n, (op, r) in report.left_out.items()))
     for node in result.node:  # TensorFlow hands every graph over twice
         if node.op not in _UNCOUNTED or node.name in item.nodes_to_preserve:
             node.attr[_SEEN].b = True
@@ -130,8 +158,9 @@ def _compiled(graph_def: Any, preserved: Collection[str], options: JitOptions,
               wanted: Callable[[GraphNode], bool]) -> tuple[Any, Report]:
     """The graph with its clusters outlined. Loops and branches that are in no cluster stay as TensorFlow has them."""
     excluded: dict[str, str] = {}
+    nodes = read_nodes(graph_def)
     while True:
-        functional = functionalize(graph_def, preserved, excluded, MARK)
+        functional = functionalize(graph_def, preserved, excluded, MARK, nodes)
         functions = Functions({f.signature.name: f for f in functional.graph_def.library.function}, options.deny_ops)
         graph = from_graph_def(functional.graph_def)
         plan = decide(graph, functions, minimum=options.min_cluster_size, preserved=preserved, wanted=wanted)

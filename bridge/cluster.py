@@ -36,6 +36,7 @@ _fallbacks, _fusion = logger.getChild("fallbacks"), logger.getChild("fusion")
 
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their first input is no argument
+_MOST_VALUES = 32  # of constant arguments, for one set of shapes: compiling costs more than it brings
 _RESOURCE = int(tf.resource.as_datatype_enum)
 ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the shared name of variables that nobody else finds
 
@@ -143,7 +144,7 @@ class Cluster:
 
         None when the cluster does not compile for them: the reason is kept in `failures` and counted.
         """
-        key = (tuple(shapes), tuple((k, v.tobytes()) for k, v in sorted(constants.items())))
+        key = _key(shapes, constants)
         with self.lock:
             if key in self.compiled:
                 return self.compiled[key]
@@ -171,6 +172,10 @@ class Cluster:
 
     def _compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable:
         start = time.perf_counter()
+        if sum(key[0] == tuple(shapes) for key in self.compiled) >= _MOST_VALUES:
+            names = [self.arguments[self.launch_arguments[at]].name for at in sorted(constants)]
+            raise UnsupportedError(f"compiled for {_MOST_VALUES} values of {', '.join(names)}, which decide shapes or axes; "
+                                   "further values run in TensorFlow")
         given: list[Shape | None] = [None] * len(self.arguments)
         for shape, k in zip(shapes, self.launch_arguments, strict=True):
             given[k] = shape
@@ -191,6 +196,10 @@ class Cluster:
             time.perf_counter() - start, artifact.temp_bytes, len(artifact.object)))
         return executable
 
+    def failure(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> str:
+        """Why the cluster did not compile for these; empty when it did or was not asked to."""
+        return self.failures.get(_key(shapes, constants), "")
+
     def _difference(self, key: tuple[Any, ...]) -> str:
         """What sets a new key apart from the compiled one that is most like it."""
         def differing(other: tuple[Any, ...]) -> list[str]:
@@ -201,6 +210,10 @@ class Cluster:
                               for (at, before), (_, after) in zip(other[1], key[1]) if before != after]
 
         return "; ".join(min(map(differing, self.compiled), key=len))
+
+
+def _key(shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> tuple[Any, ...]:
+    return tuple(shapes), tuple((k, v.tobytes()) for k, v in sorted(constants.items()))
 
 
 def _listed(shapes: Sequence[Shape]) -> str:

@@ -23,7 +23,7 @@ def constant_inputs(node: GraphNode, functions: Functions) -> list[int]:
             numbers.extend(range(*input_range(node.definition, name)))
     if node.op in LOOPS and pushed(functions[node.attrs["body"].func.name]):
         for bound in bounds(functions[node.attrs["cond"].func.name], functions[node.attrs["body"].func.name]):
-            numbers += [bound.counter] if bound.is_number else [bound.counter, bound.limit]
+            numbers += bound.variables
     for called, shift in called_with(node, functions):
         numbers.extend(k + shift for k in constant_arguments(functions[called], functions))
     return numbers

@@ -13,6 +13,7 @@ from typing import Any
 
 from .branches import rebuild_branches
 from .dataflow import Dataflow, NotUnderstoodError
+from .graph import GraphNode, read_nodes
 from .loops import rebuild_loop
 
 
@@ -29,15 +30,15 @@ class Functional:
 
 
 def functionalize(graph_def: Any, preserved: Collection[str] = (), excluded: Mapping[str, str] | None = None,
-                  mark: str = "") -> Functional:
+                  mark: str = "", nodes: Mapping[str, GraphNode] | None = None) -> Functional:
     """The graph with loops and branches rebuilt; what is not understood stays.
 
-    preserved: nodes whose names must stay. excluded: nodes of an earlier result that must not be made again, with the
+    nodes: the graph's nodes, where they have been read already. preserved: nodes whose names must stay. excluded: nodes of an earlier result that must not be made again, with the
     reason. mark: attribute that a rebuilt node gets from the nodes inside.
     """
     if not any(d.op == "Merge" for d in graph_def.node):
         return Functional(graph_def, set(), {})
-    flow = Dataflow.of(graph_def, preserved, excluded or {}, mark)
+    flow = Dataflow(dict(nodes or read_nodes(graph_def)), preserved, excluded or {}, mark)
     try:
         _rebuild_frames(flow)
         made = flow.made & flow.nodes.keys()

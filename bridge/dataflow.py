@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .graph import GraphNode, Tensor, op_definition, output_range, output_types, read_node, sort
+from .graph import GraphNode, Tensor, op_definition, output_range, output_types, sort
 
 SWITCHES = frozenset({"Switch", "_SwitchN"})
 DATAFLOW = frozenset({"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit",
@@ -39,11 +39,6 @@ class Dataflow:
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     moved: dict[Tensor, Tensor] = dataclasses.field(default_factory=dict)
     renamed: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(cls, graph_def: Any, preserved: Collection[str], excluded: Mapping[str, str], mark: str) -> Dataflow:
-        """The nodes of a GraphDef, `_Retval` nodes too."""
-        return cls({d.name: read_node(d) for d in graph_def.node}, preserved, excluded, mark)
 
     def inputs(self, node: GraphNode) -> list[Tensor]:
         """A node's inputs where they are now."""

@@ -78,10 +78,7 @@ class Jit:
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose arguments have no plan yet, or are not all tensors."""
         concrete = self._traced.get_concrete_function(*args, **kwargs)
-        with self._lock:
-            if id(concrete) not in self._concrete_plans:
-                self._concrete_plans[id(concrete)] = self._plan(concrete)
-            plan = self._concrete_plans[id(concrete)]
+        plan = self._plan_of(concrete)
         if plan is None:
             auto.ensure_registered()
             return self._traced(*args, **kwargs)
@@ -92,6 +89,20 @@ class Jit:
             except AttributeError:
                 pass
         return plan.run(tensors)
+
+    def direct_cluster(self, concrete: Any) -> Cluster | None:
+        """The cluster that a concrete function is as a whole; None when part of it must run in TensorFlow.
+
+        Raises: UnsupportedError  as a call.
+        """
+        plan = self._plan_of(concrete)
+        return None if plan is None else plan.cluster
+
+    def _plan_of(self, concrete: Any) -> _Plan | None:
+        with self._lock:
+            if id(concrete) not in self._concrete_plans:
+                self._concrete_plans[id(concrete)] = self._plan(concrete)
+            return self._concrete_plans[id(concrete)]
 
     def _plan(self, concrete: Any) -> _Plan | None:
         """The direct way to call a concrete function; None when part of it must run in TensorFlow.

@@ -147,6 +147,14 @@ def apply() -> None:
         _log(given["LOG"])
 
 
+def start() -> None:
+    """What happens at the start of Python when a flag is set: under AUTO_JIT, waits for TensorFlow to be imported."""
+    if values()["AUTO_JIT"]:
+        from . import import_hook
+
+        import_hook.install()
+
+
 def _log(categories: frozenset[str]) -> None:
     """Writes the loggers `tfbridge.CATEGORY` to standard error."""
     logger = logging.getLogger("tfbridge")

@@ -60,13 +60,12 @@ def from_graph_def(graph_def: Any) -> Graph:
     nodes: dict[str, GraphNode] = {}
     arguments: dict[int, str] = {}
     results: dict[int, Tensor] = {}
-    for definition in graph_def.node:
-        node = read_node(definition)
+    for node in read_nodes(graph_def).values():
         if node.op == "_Retval":
-            results[definition.attr["index"].i] = node.inputs[0]
+            results[node.attrs["index"].i] = node.inputs[0]
             continue
         if node.op == "_Arg":
-            arguments[definition.attr["index"].i] = node.name
+            arguments[node.attrs["index"].i] = node.name
         nodes[node.name] = node
     return Graph(sort(nodes), [arguments[k] for k in sorted(arguments)], [results[k] for k in sorted(results)])
 
@@ -98,9 +97,9 @@ def from_function_def(function: Any) -> Graph:
                  list(function.control_ret.values()), function.signature.name)
 
 
-def read_node(definition: Any) -> GraphNode:
-    """Reads a node of a GraphDef."""
-    return _node(definition, _graph_tensor)
+def read_nodes(graph_def: Any) -> dict[str, GraphNode]:
+    """The nodes of a GraphDef by name, in its order, `_Retval` nodes too."""
+    return {d.name: _node(d, _graph_tensor) for d in graph_def.node}
 
 
 def _graph_tensor(text: str) -> Tensor:

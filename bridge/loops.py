@@ -76,7 +76,7 @@ def _take_apart(nodes: Mapping[str, GraphNode]) -> _Loop:
         if merge is not None:
             tensor = Tensor(merge.name, 0)
             loop.next_values.append(nodes[merge.inputs[1].node].inputs[0])
-        elif enter.attrs["is_constant"].b:
+        elif "is_constant" in enter.attrs and enter.attrs["is_constant"].b:
             loop.next_values.append(tensor)
         else:
             raise NotUnderstoodError(f"{enter.name} enters the loop and is no loop variable")

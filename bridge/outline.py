@@ -32,7 +32,8 @@ class _Outlined:
 
 
 def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequence[Sequence[str]],
-            options: JitOptions = DEFAULT_OPTIONS, preserved: Collection[str] = ()) -> tuple[Any, list[tuple[Cluster, Sequence[str]]]]:
+            options: JitOptions = DEFAULT_OPTIONS,
+            preserved: Collection[str] = ()) -> tuple[Any, list[tuple[Cluster, Sequence[str]]]]:
     """(the graph with a launch node in the place of every cluster, the clusters with the nodes that each replaces).
 
     A cluster that turns out not to be one array function (a list crosses its edge, say) is left in place.
@@ -116,7 +117,21 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
     order = list(sources)
     cluster = from_function(f"{prefix}.{len(names)}", parsed, functions, fallback.of_graph(body), options, None,
                             {order.index(t): c for t, c in variables.items()})
-    return cluster, _launch_nodes(cluster, names[0], order, results, list(control), graph.nodes[names[0]].device)
+    outlined = _launch_nodes(cluster, names[0], order, results, list(control), graph.nodes[names[0]].device)
+    outlined.nodes.extend(_stand_in(graph.nodes[name], outlined) for name in names if name in preserved)
+    return cluster, outlined
+
+
+def _stand_in(node: GraphNode, outlined: _Outlined) -> Any:
+    """A node of the name and output of one that must be found in the graph, though it is inside a cluster now."""
+    ends = [f"^{end}" for end in outlined.ends]
+    types = output_types(node)
+    if not types:
+        return NodeDef(name=node.name, op="NoOp", input=ends, device=node.device)
+    made = NodeDef(name=node.name, op="Identity", input=[outlined.tensors[Tensor(node.name, 0)], *ends],
+                   device=node.device)
+    made.attr["T"].type = types[0]
+    return made
 
 
 _RESOURCE = int(tf.resource.as_datatype_enum)
@@ -125,8 +140,10 @@ _RESOURCE = int(tf.resource.as_datatype_enum)
 def _identity(graph: Graph, tensor: Tensor) -> Any:
     """Equal for tensors that are the same variable."""
     node = graph.nodes[tensor.node]
-    shared = node.attrs["shared_name"].s if node.op == "VarHandleOp" else b""
-    return (node.attrs["container"].s, shared, node.device) if shared and shared != ANONYMOUS.encode() else tensor
+    if node.op != "VarHandleOp":
+        return tensor
+    container, shared = (node.attrs[a].s if a in node.attrs else b"" for a in ("container", "shared_name"))
+    return (container, shared or node.name.encode(), node.device) if shared != ANONYMOUS.encode() else tensor
 
 
 def _content_type(node: GraphNode, position: int, functions: Functions) -> int | None:
@@ -147,8 +164,8 @@ def _content_type(node: GraphNode, position: int, functions: Functions) -> int |
 
 
 def _results(graph: Graph, members: Collection[str], preserved: Collection[str]) -> list[Tensor]:
-    """Tensors of the cluster that are read outside of it."""
-    found: dict[Tensor, None] = {}
+    """Tensors of the cluster that are read outside of it, or must be found in the graph."""
+    found: dict[Tensor, None] = {Tensor(n, 0): None for n in members if n in preserved and output_types(graph.nodes[n])}
     for node in graph.nodes.values():
         if node.name not in members:
             found.update(dict.fromkeys(t for t in node.inputs if t.node in members))

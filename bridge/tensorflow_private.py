@@ -18,6 +18,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context, core, record
 from tensorflow.python.eager.polymorphic_function import function_type_utils, polymorphic_function
 from tensorflow.python.framework import errors_impl, op_def_registry, ops
+from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops import gradients_util
 
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
@@ -450,16 +451,34 @@ def optimize_small_graphs() -> None:
     context.context().set_optimizer_experimental_options({"min_graph_nodes": -1})
 
 
+def optimize_graph(concrete: Any) -> None:
+    """Runs the graph optimizers, the graph pass too, over the graph of a concrete function. Nothing is executed."""
+    graph_def = concrete.graph.as_graph_def()
+    for node in graph_def.node:
+        node.device = node.device or "/job:localhost/replica:0/task:0/device:CPU:0"
+    meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph_def, graph=concrete.graph)
+    ends = [*(tensor.name for tensor in concrete.outputs), *(op.name for op in concrete.graph.control_outputs)]
+    meta_graph.collection_def["train_op"].node_list.value.extend(ends)
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    tf_optimizer.OptimizeGraph(config, meta_graph)
+
+
 # -- tf.function
+
+def is_function(function: Any) -> bool:
+    """Whether something is a tf.function."""
+    return isinstance(function, polymorphic_function.Function)
+
 
 def python_function(function: Any) -> Callable[..., Any]:
     """The Python function behind a tf.function; a plain function as it is."""
-    return function.python_function if isinstance(function, polymorphic_function.Function) else function
+    return function.python_function if is_function(function) else function
 
 
 def function_like(function: Any, body: Callable[..., Any]) -> Any:
     """A tf.function of `body`, with the signature and options of `function` where that is one."""
-    if not isinstance(function, polymorphic_function.Function):
+    if not is_function(function):
         return tf.function(body)
     return tf.function(body, input_signature=function.input_signature, autograph=function._autograph,
                        reduce_retracing=function._reduce_retracing)

@@ -10,21 +10,35 @@ from .graph import Graph, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
-class Bound:
-    """The loop goes on only while variable `counter`, raised by `step` each time, is below `limit`.
+class Amount:
+    """A number that a loop does not change: given in its functions, or the variable of that number."""
 
-    limit: a variable that does not change (an argument's number), or a number if `is_number`. inclusive: also at it.
+    value: int
+    is_variable: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """The loop goes on only while variable `counter`, to which `step` is added each time, is below `limit`.
+
+    inclusive: also at it. sign: -1 when it must be above the limit instead.
     """
 
     counter: int
-    step: int
-    limit: int
-    is_number: bool
+    step: Amount
+    limit: Amount
     inclusive: bool
+    sign: int
 
-    def trips(self, start: int, limit: int) -> int:
-        """Iterations from a start to a limit."""
-        return max(0, -((start - limit - self.inclusive) // self.step))
+    @property
+    def variables(self) -> list[int]:
+        """The loop variables whose first values decide."""
+        return [self.counter, *(a.value for a in (self.step, self.limit) if a.is_variable)]
+
+    def trips(self, start: int, step: int, limit: int) -> int | None:
+        """Iterations at most from a start by steps to a limit; None when there is no end."""
+        start, step, limit = self.sign * start, self.sign * step, self.sign * limit + self.inclusive
+        return None if step <= 0 else max(0, -((start - limit) // step))
 
 
 def bounds(condition: Graph, body: Graph) -> list[Bound]:
@@ -36,9 +50,10 @@ def bounds(condition: Graph, body: Graph) -> list[Bound]:
         if node.op == "LogicalAnd":
             stack += node.inputs
         elif node.op in _COMPARISONS:
-            inputs = node.inputs if node.op.startswith("Less") else node.inputs[::-1]
-            bound = _bound(condition, body, *inputs, node.op.endswith("Equal"))
-            found += [bound] if bound is not None else []
+            sign = 1 if node.op.startswith("Less") else -1
+            for (counter, limit), s in ((node.inputs, sign), (node.inputs[::-1], -sign)):
+                bound = _bound(condition, body, counter, limit, node.op.endswith("Equal"), s)
+                found += [bound] if bound is not None else []
     return found
 
 
@@ -46,10 +61,13 @@ _COMPARISONS = frozenset({"Less", "LessEqual", "Greater", "GreaterEqual"})
 
 
 def pushed(body: Graph) -> list[int]:
-    """Numbers of the loop variables that are lists to which the body appends."""
-    numbers = {name: k for k, name in enumerate(body.arguments)}
-    sources = (behind_identity(body, n.inputs[0]).node for n in body.nodes.values() if n.op == "TensorListPushBack")
-    return sorted({numbers[s] for s in sources if s in numbers})
+    """Numbers of the loop variables that are lists to which the body appends one element."""
+    found = []
+    for k, result in enumerate(body.results):
+        node = body.nodes[behind_identity(body, result).node]
+        if node.op == "TensorListPushBack" and _argument(body, node.inputs[0]) == k:
+            found.append(k)
+    return found
 
 
 def behind_identity(graph: Graph, tensor: Tensor) -> Tensor:
@@ -64,18 +82,12 @@ def hands_on(body: Graph, argument: int) -> bool:
     return behind_identity(body, body.results[argument]) == Tensor(body.arguments[argument], 0)
 
 
-def _bound(condition: Graph, body: Graph, counter: Tensor, limit: Tensor, inclusive: bool) -> Bound | None:
+def _bound(condition: Graph, body: Graph, counter: Tensor, limit: Tensor, inclusive: bool, sign: int) -> Bound | None:
     number = _argument(condition, counter)
-    step = None if number is None else _step(body, number)
-    if number is None or step is None:
+    if number is None:
         return None
-    value = _integer(condition, limit)
-    if value is not None:
-        return Bound(number, step, value, True, inclusive)
-    unchanged = _argument(condition, limit)
-    if unchanged is None or not hands_on(body, unchanged):
-        return None
-    return Bound(number, step, unchanged, False, inclusive)
+    step, end = _step(body, number), _amount(condition, body, limit)
+    return None if step is None or end is None else Bound(number, step, end, inclusive, sign)
 
 
 def _argument(graph: Graph, tensor: Tensor) -> int | None:
@@ -83,14 +95,22 @@ def _argument(graph: Graph, tensor: Tensor) -> int | None:
     return graph.arguments.index(name) if name in graph.arguments else None
 
 
-def _step(body: Graph, counter: int) -> int | None:
+def _step(body: Graph, counter: int) -> Amount | None:
     node = body.nodes[behind_identity(body, body.results[counter]).node]
     if node.op in ("Add", "AddV2"):
         for value, step in (node.inputs, node.inputs[::-1]):
-            amount = _integer(body, step)
-            if _argument(body, value) == counter and amount is not None and amount > 0:
-                return amount
+            if _argument(body, value) == counter:
+                return _amount(body, body, step)
     return None
+
+
+def _amount(graph: Graph, body: Graph, tensor: Tensor) -> Amount | None:
+    """A tensor of the condition or the body that is the same in every iteration."""
+    value = _integer(graph, tensor)
+    if value is not None:
+        return Amount(value)
+    argument = _argument(graph, tensor)
+    return Amount(argument, True) if argument is not None and hands_on(body, argument) else None
 
 
 def _integer(graph: Graph, tensor: Tensor) -> int | None:

@@ -1,4 +1,4 @@
-"""Ahead-of-time compilation: a TensorFlow function becomes an object file and a header, for programs without TensorFlow.
+"""Ahead-of-time compilation: a TensorFlow function becomes an object and a header for programs without TensorFlow.
 
 The names are loaded when first asked for, so that the command can say how it is used without loading TensorFlow.
 """

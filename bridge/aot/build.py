@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,6 @@ def _write(folder: Path, model: Model, artifact: Artifact, frozen: Frozen, targe
                     artifact.temp_bytes, len(artifact.constants))
 
 
-def _described(names: tuple[str, ...], specs: tuple[BufferSpec, ...]) -> list[dict[str, Any]]:
+def _described(names: Sequence[str], specs: Sequence[BufferSpec]) -> list[dict[str, Any]]:
     return [{"name": name, "dtype": spec.dtype, "dims": list(spec.dims), "bytes": spec.bytes}
             for name, spec in zip(names, specs, strict=True)]

@@ -53,8 +53,8 @@ def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> 
     names = [_name_of(tensor) for tensor in concrete.inputs[:own]]
     if cluster.written:
         written = ", ".join(_variable_name(concrete, k) for k in cluster.written)
-        raise UnsupportedError(f"{name}: writes the variables {written}; compiled code has no variables, they are frozen "
-                               "into constants. Compile a function that returns the new values instead")
+        raise UnsupportedError(f"{name}: writes the variables {written}; compiled code has no variables, they are "
+                               "frozen into constants. Compile a function that returns the new values instead")
     given = _shapes(names, [t.shape for t in concrete.inputs[:own]], feeds)
     shapes: list[Shape | None] = []
     for k, (dims, argument) in enumerate(zip(given, cluster.arguments)):
@@ -122,13 +122,13 @@ def _shapes(names: Sequence[str], known: Sequence[tf.TensorShape], feeds: Feeds)
     """The dims of every argument, from what the trace knows and the feeds."""
     fed: dict[int, tuple[int, ...]] = {}
     by_name = {f"arg{k}": k for k in range(len(names))} | {name: k for k, name in enumerate(names)}
-    for feed, dims in feeds.items():
+    for feed, wanted in feeds.items():
         if feed not in by_name:
             near = difflib.get_close_matches(feed, names, 1)
             raise ShapeError(f"feed {feed!r}: there is no such argument; there are {_listed(names)}"
                              + (f". Did you mean {near[0]!r}?" if near else ""))
-        fed[by_name[feed]] = tuple(map(int, dims))
-    shapes = []
+        fed[by_name[feed]] = tuple(map(int, wanted))
+    shapes: list[tuple[int, ...]] = []
     for k, (name, shape) in enumerate(zip(names, known)):
         dims = fed.get(k)
         if dims is None and not shape.is_fully_defined():

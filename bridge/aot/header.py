@@ -27,7 +27,7 @@ _TYPES = {
     "float8_e4m3fn": "tfbridge_float8", "float8_e5m2": "tfbridge_float8",
     "complex64": "tfbridge_complex64", "complex128": "tfbridge_complex128",
 }
-_FIELD_TYPES = {ctypes.c_void_p: "void *", ctypes.c_int32: "int32_t ", ctypes.c_int64: "int64_t "}
+_FIELD_TYPES: dict[type, str] = {ctypes.c_void_p: "void *", ctypes.c_int32: "int32_t ", ctypes.c_int64: "int64_t "}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +90,9 @@ def write_header(model: Model) -> str:
         common, version=model.version, target=model.target, entry=model.entry,
         libraries=f", and have {model.name}.bin at hand" if in_file else "",
         argument_list=lists["args"], result_list=lists["results"], GUARD=f"{model.name.upper()}_H",
-        runtime=text.RUNTIME.substitute(fields=_fields(model.pointer_bytes)), args=len(model.arguments), results=len(model.results),
-        threads=model.threads, temp_bytes=model.temp_bytes, constants_bytes=model.constants_bytes,
+        runtime=text.RUNTIME.substitute(fields=_fields(model.pointer_bytes)), args=len(model.arguments),
+        results=len(model.results), threads=model.threads, temp_bytes=model.temp_bytes,
+        constants_bytes=model.constants_bytes,
         memory_bytes=model.memory_bytes, arg_slots=max(1, len(model.arguments)),
         result_slots=max(1, len(model.results)),
         buffer_constants="\n".join(text.SIZES.substitute(b) for b in shared),

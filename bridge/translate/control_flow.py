@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
-
 from ...compiler.builder import Operand
 from ...compiler.errors import UnsupportedError
 from ...compiler.ir import Computation
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from ..graph import Graph
-from ..trip_count import bounds, hands_on, pushed
+from ..trip_count import Amount, bounds, hands_on, pushed
 from .node import Node
 from .registry import translates
 from .tensor_list import initialized
@@ -34,7 +32,9 @@ def while_(node: Node) -> Sequence[Value]:
     inputs = list(node.inputs)
     fixed = {k: v for k, v in enumerate(inputs)
              if isinstance(v, Operand) and hands_on(body, k) and node.translator.constant_value(v) is not None}
+    unbounded = inputs
     inputs = _with_bounds(node, condition, body, inputs)
+    grown = [k for k, (old, new) in enumerate(zip(unbounded, inputs)) if old is not new]
     inputs = _with_element_shapes(node, body, inputs, fixed)
     moving = [k for k in range(len(inputs)) if k not in fixed]
     state = [o for k in moving for o in flatten(inputs[k])]
@@ -43,6 +43,8 @@ def while_(node: Node) -> Sequence[Value]:
     step, after = _computation(node.translator, body, inputs, fixed, shape, f"{node.name}.body")
     result = node.b.while_(test, step, node.b.tuple(state))
     outputs = _unpack(node.translator, result, inputs, fixed)
+    for k in grown:
+        outputs[k] = dataclasses.replace(outputs[k], is_full=True)  # type: ignore[type-var]
     for old, new, end in zip(inputs, outputs, after):
         if isinstance(old, Variable) and isinstance(new, Variable) and isinstance(end, Variable) and end.written:
             old.value, old.written = new.value, True
@@ -56,10 +58,12 @@ def _with_bounds(node: Node, condition: Graph, body: Graph, inputs: list[Value])
         return inputs
     trips = []
     for bound in bounds(condition, body):
-        start = node.constant_or_none(bound.counter)
-        limit = np.int64(bound.limit) if bound.is_number else node.constant_or_none(bound.limit)
-        if start is not None and limit is not None:
-            trips.append(bound.trips(int(start), int(limit)))
+        start, step, limit = (
+            node.constant_or_none(a.value) if a.is_variable else a.value
+            for a in (Amount(bound.counter, True), bound.step, bound.limit))
+        if start is not None and step is not None and limit is not None:
+            most = bound.trips(int(start), int(step), int(limit))
+            trips += [most] if most is not None else []
     if not trips:
         raise UnsupportedError(f"{node.op}: a list grows in a loop of which no bound is known; give it maximum_iterations")
     result = list(inputs)

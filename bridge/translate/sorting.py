@@ -44,11 +44,6 @@ def top_k(node: Node) -> tuple[Operand, Operand]:
     return _top(node, node.integers("k")[0], len(node.shape(0)) - 1, True, node.attr("index_type") or _S32)
 
 
-@translates("TopK")
-def top_k_of_attribute(node: Node) -> tuple[Operand, Operand]:
-    return _top(node, node.attr("k"), len(node.shape(0)) - 1, True, _S32)
-
-
 @translates("ApproxTopK")
 def approximate_top_k(node: Node) -> tuple[Operand, Operand]:
     """Exact, whatever recall is asked for."""
@@ -146,11 +141,10 @@ def dense_bincount(node: Node) -> Operand:
 @translates("HistogramFixedWidth", constants=("nbins",))
 def histogram(node: Node) -> Operand:
     b, shape, bins = node.b, node.array_shape("values"), node.integers("nbins")[0]
-    limits = node["value_range"]
+    limits = b.convert_element_type(node["value_range"], ElementType.F64)
     low, high = (b.reshape(b.slice_in_dim(limits, k, k + 1, 1, 0), ()) for k in range(2))
-    values = b.reshape(node["values"], (shape.elements,))
+    values = b.convert_element_type(b.reshape(node["values"], (shape.elements,)), ElementType.F64)
     step = (high - low) / b.scalar_like(high, bins)
-    place = b.convert_element_type(b.floor((values - low) / step), _S32)
-    place = b.clamp(b.constant(0, _S32), place, b.constant(bins - 1, _S32))
+    place = b.clamp(b.scalar_like(values, 0), (values - low) / step, b.scalar_like(values, bins - 1))
     ones = b.broadcast(b.constant(1, node.attr("dtype") or _S32), (shape.elements,))
-    return _counted(b, b.reshape(place, (shape.elements, 1)), ones, (bins,))
+    return _counted(b, b.reshape(b.convert_element_type(place, _S32), (shape.elements, 1)), ones, (bins,))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import UnsupportedError
 from ...compiler.types import ElementType
+from ..element_types import element_type
+from ..graph import GraphNode
 from .node import Node
 from .registry import translates
 from .values import TensorList
@@ -29,26 +32,27 @@ def _dims(node: Node, which: str) -> tuple[int, ...] | None:
     return None if value.ndim == 0 or any(d < 0 for d in dims) else dims
 
 
-def _list(node: Node, element_type: ElementType | None, dims: tuple[int, ...] | None, capacity: int,
-          size: Operand) -> TensorList:
-    if element_type is None:
-        raise UnsupportedError(f"{node.op}: a list of elements that are no arrays")
+def _list(node: Node, dims: tuple[int, ...] | None, capacity: int, size: Operand) -> TensorList:
     made = TensorList(None, size, capacity)
-    return made if dims is None else initialized(node.b, made, element_type, dims)
+    return made if dims is None else initialized(node.b, made, node.attr("element_dtype"), dims)
 
 
-@translates("TensorListReserve", constants=("element_shape", "num_elements"))
+def _refuse(node: GraphNode) -> str | None:
+    is_array = element_type(node.attrs["element_dtype"].type) is not None
+    return None if is_array else "a list of elements that are no arrays (it comes from the gradient of nested loops)"
+
+
+@translates("TensorListReserve", constants=("element_shape", "num_elements"), refuse=_refuse)
 def reserve(node: Node) -> TensorList:
     capacity = node.integers("num_elements")[0]
-    return _list(node, node.attr("element_dtype"), _dims(node, "element_shape"), capacity,
-                 node.b.constant(capacity, _S32))
+    return _list(node, _dims(node, "element_shape"), capacity, node.b.constant(capacity, _S32))
 
 
-@translates("EmptyTensorList", constants=("element_shape", "max_num_elements"))
+@translates("EmptyTensorList", constants=("element_shape", "max_num_elements"), refuse=_refuse)
 def empty(node: Node) -> TensorList:
     capacity = node.integers("max_num_elements")[0]
     dims = _dims(node, "element_shape") if capacity >= 0 else None  # without a bound: no buffer before the loop
-    return _list(node, node.attr("element_dtype"), dims, capacity, node.b.constant(0, _S32))
+    return _list(node, dims, capacity, node.b.constant(0, _S32))
 
 
 @translates("TensorListFromTensor", constants=("element_shape",))
@@ -82,7 +86,7 @@ def _read(node: Node, values: TensorList, index: Operand) -> Operand:
 @translates("TensorListSetItem")
 def set_item(node: Node) -> TensorList:
     values = node.tensor_list("input_handle")
-    return TensorList(_write(node, values, node["index"], node["item"]), values.size, values.capacity)
+    return dataclasses.replace(values, buffer=_write(node, values, node["index"], node["item"]))
 
 
 @translates("TensorListGetItem")
@@ -93,6 +97,8 @@ def get_item(node: Node) -> Operand:
 @translates("TensorListPushBack")
 def push_back(node: Node) -> TensorList:
     values = node.tensor_list("input_handle")
+    if values.is_full:
+        raise UnsupportedError(f"{node.op}: a list grows in two loops; the first one's bound is its capacity")
     buffer = _write(node, values, values.size, node["tensor"])
     return TensorList(buffer, node.b.add(values.size, node.b.constant(1, _S32)), values.capacity)
 
@@ -101,7 +107,7 @@ def push_back(node: Node) -> TensorList:
 def pop_back(node: Node) -> tuple[TensorList, Operand]:
     values = node.tensor_list("input_handle")
     last = node.b.sub(values.size, node.b.constant(1, _S32))
-    return TensorList(values.buffer, last, values.capacity), _read(node, values, last)
+    return dataclasses.replace(values, size=last), _read(node, values, last)
 
 
 @translates("TensorListStack", constants=("element_shape",))

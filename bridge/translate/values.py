@@ -24,12 +24,14 @@ class Variable:
 class TensorList:
     """A TensorList of elements of one shape: `buffer` is [capacity, *element dims], `size` an s32 scalar.
 
-    A list whose element shape is not known yet has no buffer; `capacity` holds its length till then.
+    A list whose element shape is not known yet has no buffer; `capacity` holds its length till then (negative: no
+    bound is known). `is_full` when a loop set the capacity and has run: nothing can be appended.
     """
 
     buffer: Operand | None
     size: Operand
     capacity: int
+    is_full: bool = False
 
 
 Value = Operand | Variable | TensorList
@@ -57,7 +59,7 @@ def rebuild(like: Value, arrays: list[Operand]) -> Value:
         return arrays[0]
     if isinstance(like, Variable):
         return Variable(like.name, arrays[0], like.written)
-    return TensorList(arrays[0], arrays[1], like.capacity)
+    return TensorList(arrays[0], arrays[1], like.capacity, like.is_full)
 
 
 def shapes(builder: ComputationBuilder, value: Value) -> list[Shape]:

@@ -7,7 +7,7 @@ import math
 from ..ir import Instruction
 from ..ops import Convolution
 from ..shape import Shape
-from .convolution_gemm import axes_of, emit_convolution_gemm
+from .convolution_gemm import axes_of, emit_convolution_gemm, features_before_positions
 from .convolution_gradient import emit_gradient
 from .convolution_problem import ConvolutionProblem, convolution_problem
 from .convolution_simple import write_simple_convolution
@@ -24,15 +24,16 @@ TASK_US = 20.0
 def convolution_view(product: Instruction) -> tuple[int, int, int]:
     """The result as [batch, rows, columns], whole axes each, as the epilogue sees it.
 
-    With the features last, everything else is rows; with the spatial axes last, they are the columns.
+    With the features last, everything else is rows; with the positions behind the features, they are the columns.
     """
     op, dims = product.op, product.shape.dims
     assert isinstance(op, Convolution)
     last = len(dims) - 1
     if math.prod(dims[op.dims.output_feature + 1:]) == 1:
         return 1, math.prod(dims[:op.dims.output_feature]), dims[op.dims.output_feature]
-    if op.dims.output_batch == 0 and op.dims.output_feature == 1 and last > 1:
-        return dims[0], dims[1], math.prod(dims[2:])
+    problem = convolution_problem(product, product.shape.element_type)
+    if features_before_positions(problem):
+        return problem.batch, problem.groups * problem.outputs, problem.positions
     return 1, math.prod(dims[:last]), dims[last]
 
 
@@ -40,7 +41,8 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
                      epilogue: str | None) -> KernelPlan:
     """Writes the kernel of a convolution whose sums are stored as `raw`.
 
-    Its buffers are input, kernel, result, scratch and those of the epilogue. `epilogue` names a function with EPILOGUE_PARAMETERS, called once for every part of the view when it is stored.
+    Its buffers are input, kernel, result, scratch and those of the epilogue.
+    `epilogue` names a function with EPILOGUE_PARAMETERS, called once for every part of the view when it is stored.
     Raises: UnsupportedError  element types that no kernel computes.
     """
     op = product.op
@@ -69,23 +71,28 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
 def _as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
     """The matrix product that a convolution is where its window has one element, or sees all of the input at once."""
     axes = axes_of(problem)
-    if problem.groups > 1 or problem.output_feature != 1 or problem.kernel_type is not problem.input_type \
-            or any(a.has_border or a.pad for a in axes):
+    if problem.groups > 1 or problem.kernel_offset or problem.output_feature != 1 \
+            or problem.kernel_type is not problem.input_type or any(a.has_border or a.pad for a in axes):
         return None
-    rows, k = 1, problem.inputs
+    rows, k = 1, 1
     row_stride = next((a.input_stride * a.stride for a in reversed(axes) if a.output > 1), problem.input_batch)
     for a in reversed(axes):
-        if a.window != 1:
-            if a.output > 1 or a.window_dilation > 1 or a.input_stride != problem.input_feature * k \
-                    or a.kernel_stride != problem.kernel_input * k:
-                return None
-            k *= a.window
-        elif a.output > 1:
-            if a.input_stride * a.stride != row_stride * rows:
+        if a.output > 1:
+            if a.window != 1 or a.input_stride * a.stride != row_stride * rows:
                 return None
             rows *= a.output
+    # What is summed: (size, stride in the input, stride in the kernel), the nearest first.
+    summed = sorted(((problem.inputs, problem.input_feature, problem.kernel_input),
+                     *((a.window, a.input_stride * a.window_dilation, a.kernel_stride) for a in problem.axes)),
+                    key=lambda s: s[1])
+    summed = [s for s in summed if s[0] != 1] or [(1, 1, 1)]
+    _, near, near_kernel = summed[0]
+    for size, stride, kernel_stride in summed:
+        if (stride, kernel_stride) != (near * k, near_kernel * k):
+            return None
+        k *= size
     return GemmProblem(problem.input_type, problem.result_type, (), rows, problem.outputs, k,
-                       (row_stride, problem.input_feature), (problem.kernel_input, problem.kernel_output),
+                       (row_stride, near), (near_kernel, problem.kernel_output),
                        (problem.outputs, 1))
 
 

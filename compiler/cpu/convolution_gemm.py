@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Callable
 
+from ..types import ElementType
 from .convolution_kernels import (
     BLOCK_PARAMETERS,
     P,
@@ -36,6 +37,7 @@ CLOCK_GHZ = 3.0  # assumed for estimates of time
 TASK_US, PARALLEL_US = 20.0, 30.0  # the shortest task, and the shortest convolution that is more than one
 FEW_INPUTS = 16  # below this many features a band is better than pointers to single runs
 LONGEST_MERGED_RUN = 1024
+_STORED = {"f32": ElementType.F32, "f64": ElementType.F64, "i32": ElementType.S32, "i64": ElementType.S64}
 PACKED_BYTES = 8 << 20  # of B at a time
 
 
@@ -83,9 +85,9 @@ class _Plan:
 
 def emit_convolution_gemm(module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int,
                           epilogue: str | None) -> KernelPlan | None:
-    """Writes the kernel; None where the output's features are not contiguous, or no kernel computes the types.
+    """Writes the kernel; None for an order of the output's axes or for types that no kernel computes.
 
-    The view of the epilogue is [1, positions, features].
+    The view of the epilogue is [1, positions, features], or [batch, features, positions] where the output lies so.
     """
     plan = _plan(problem, target)
     if plan is None:
@@ -94,10 +96,12 @@ def emit_convolution_gemm(module: ModuleText, target: Target, problem: Convoluti
     if module.embed_libraries:
         write_convolution(module, target, compute, plan.vectors, "internal")
         write_packing(module, target, element, compute, plan.vectors, "internal")
+        write_packing(module, target, _STORED[compute], compute, plan.vectors, "internal")
     else:
         module.libraries.update((f"gemm_{compute}", f"conv_{compute}"))
         declare_convolution(module, compute, plan.vectors)
         declare_packing(module, element, compute, plan.vectors)
+        declare_packing(module, _STORED[compute], compute, plan.vectors)
     f = Function(module, "SELF", KERNEL_PARAMETERS)
     emitter = _Emitter(module, target, f, plan, epilogue)
     f.loop(f["lo"], f["hi"], 1, emitter.task)
@@ -110,6 +114,17 @@ def emit_convolution_gemm(module: ModuleText, target: Target, problem: Convoluti
 
 
 # -- planning
+
+def features_before_positions(problem: ConvolutionProblem) -> bool:
+    """Whether the output is [batch, features, positions], positions in the order of the axes."""
+    step = 1
+    for a in reversed(problem.axes):
+        if a.output > 1 and a.output_stride != step:
+            return False
+        step *= a.output
+    channels = problem.groups * problem.outputs
+    return problem.output_feature == step and (problem.batch == 1 or problem.output_batch == channels * step)
+
 
 def axes_of(problem: ConvolutionProblem) -> tuple[Axis, ...]:
     """Batch and spatial axes in the output's order, the batch as an axis of window 1."""
@@ -129,12 +144,13 @@ def _plan(problem: ConvolutionProblem, target: Target) -> _Plan | None:
     element = problem.input_type
     compute = compute_of(element, problem.result_type)
     if compute is None or element not in sources(compute) or problem.kernel_type is not element \
-            or problem.output_feature != 1:
+            or (problem.output_feature != 1 and not features_before_positions(problem)):
         return None
+    transposed = problem.output_feature != 1
     size = SIZES[COMPUTE_TYPES[compute]]
     axes = axes_of(problem)
-    phases = phases_of(axes, problem.kernel_offset)
-    copied = element.item_bytes != size or element.is_float != compute.startswith("f") or problem.input_feature != 1
+    phases = (Phase(axes, problem.kernel_offset, 0),) if transposed else phases_of(axes, problem.kernel_offset)
+    copied = transposed or problem.input_feature != 1 or element.item_bytes != size
     banded = copied or any(a.base_dilation > 1 for p in phases for a in p.axes) or (
         problem.inputs < FEW_INPUTS and any(a.window > 1 for a in axes))
     slab = next((j for j, a in enumerate(axes) if not a.is_plain), len(axes) - 1)
@@ -167,6 +183,7 @@ def _plan(problem: ConvolutionProblem, target: Target) -> _Plan | None:
         "zeros": 0 if banded else run * size,
         "band": max(_band_bytes(problem, p.axes, slab, block, size) for p in phases) if banded else 0,
     }
+    parts["made"] = block * cols * size if transposed else 0
     starts, at = {}, 0
     for name, bytes_ in parts.items():
         starts[name] = at
@@ -252,6 +269,7 @@ class _Emitter:
         problem = plan.problem
         self.type = COMPUTE_TYPES[plan.compute]
         self.size, self.item = SIZES[self.type], problem.input_type.item_bytes
+        self.transposed = problem.output_feature != 1
         self.positions = problem.batch * problem.positions
         self.row_tasks = -(-self.positions // plan.task_rows)
         self.col_tasks = -(-problem.outputs // plan.task_cols)
@@ -278,11 +296,16 @@ class _Emitter:
         self.group_source = f.offset(self.source, f.mul(group, problem.input_group * self.item))
         self.task_kernel = f.offset(self.kernel, f.mul(
             f.add(f.mul(group, problem.kernel_group), f.mul(col, problem.kernel_output)), self.item))
-        column = f.add(f.mul(group, problem.output_group), col)
-        self.task_made, self.cols = f.offset(self.made, column, self.type), cols
+        column = f.add(f.mul(group, problem.outputs), col)
+        self.task_made, self.cols = f.offset(self.made, f.mul(column, problem.output_feature), self.type), cols
 
         def finish(low: Value | int, high: Value | int) -> None:
-            if self.epilogue:
+            if self.epilogue and self.transposed:
+                first = f.remainder(low, problem.positions)
+                f.call(self.epilogue, "void", [f["ctx"], f["buffers"], *map(i64, (
+                    f.divide(low, problem.positions), column, f.add(column, cols), first,
+                    f.add(first, f.sub(high, low))))])
+            elif self.epilogue:
                 f.call(self.epilogue, "void", [f["ctx"], f["buffers"], i64(0), i64(low), i64(high), i64(column),
                                                i64(f.add(column, cols))])
 
@@ -312,6 +335,11 @@ class _Emitter:
                          i64(rows), i64(self.cols)]
             assert len(arguments) == len(BLOCK_PARAMETERS)
             f.do(f"call void @{convolution_name(plan.compute, plan.vectors)}({', '.join(map(str, arguments))})")
+            if self.transposed:
+                f.call(rows_name(_STORED[plan.compute], plan.compute), "void", [
+                    self.parts["made"], f.offset(self.task_made, self._place(phase, row)[1], self.type),
+                    i64(self.cols), i64(rows), i64(self.size), i64(plan.task_cols * self.size),
+                    i64(plan.problem.output_feature * self.size), i64(rows)])
             finish(row, f.add(row, rows))
 
         if not plan.banded:
@@ -370,6 +398,17 @@ class _Emitter:
             step *= _extent(phase.axes[j], phase.axes[j].output)
         return strides
 
+    def _place(self, phase: Phase, row: Value | int) -> tuple[list[Value | int], Value | int]:
+        """(position along every axis, offset in the output in elements) of a position's number."""
+        f, axes = self.f, phase.axes
+        to: Value | int = phase.offset
+        place: list[Value | int] = [0] * len(axes)
+        for j in range(len(axes) - 1, -1, -1):
+            place[j] = f.remainder(row, axes[j].output) if j else row
+            row = f.divide(row, axes[j].output)
+            to = f.add(to, f.mul(place[j], axes[j].output_stride))
+        return place, to
+
     def _tables(self, phase: Phase, row: Value | int, rows: Value | int, base: Value, start: Value | int) -> None:
         """Writes where every tap of positions row, row + 1, ... lies, and where their result goes."""
         f, plan, axes = self.f, self.plan, phase.axes
@@ -378,14 +417,12 @@ class _Emitter:
         strides = self._band_strides(phase) if plan.banded else [a.input_stride for a in axes]
 
         def position(r: Value, _: list[Value]) -> None:
-            left: Value | int = f.add(row, r)
-            to: Value | int = phase.offset
-            place: list[Value | int] = [0] * len(axes)
-            for j in range(len(axes) - 1, -1, -1):
-                place[j] = f.remainder(left, axes[j].output) if j else left
-                left = f.divide(left, axes[j].output)
-                to = f.add(to, f.mul(place[j], axes[j].output_stride))
-            f.store(f.offset(self.task_made, to, self.type), f.offset(self.parts["C"], r, "ptr"), 8)
+            place, to = self._place(phase, f.add(row, r))
+            if self.transposed:
+                made = f.offset(self.parts["made"], f.mul(r, plan.task_cols), self.type)
+            else:
+                made = f.offset(self.task_made, to, self.type)
+            f.store(made, f.offset(self.parts["C"], r, "ptr"), 8)
             if not taps:
                 return
             at: Value | int = 0

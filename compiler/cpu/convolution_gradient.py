@@ -75,9 +75,7 @@ class _Gradient:
         self.rows = -(-problem.batch // (parts * mr)) * mr if parts > 1 else problem.batch
         self.row_tasks = -(-problem.batch // self.rows)
         self.places = math.prod(a.output for a in self.outer)
-        wanted = 2 * target.threads if target.threads > 1 else 1
-        split = max(1, wanted // max(1, self.places * self.row_tasks * problem.groups))
-        self.cols = -(-problem.outputs // (split * self.nr)) * self.nr
+        self.cols = self._columns(self.places * self.row_tasks * problem.groups, target.threads)
         self.col_tasks = -(-problem.outputs // self.cols)
         self.tasks = self.places * self.row_tasks * self.col_tasks * problem.groups
         # The window elements that every position along the last axis has inside.
@@ -96,6 +94,13 @@ class _Gradient:
         self.source, self.kernel, self.made = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3))
         own = f.offset(f.load("ptr", f.offset(f["buffers"], 3, "ptr"), 8), f.mul(f["tid"], at))
         self.packed, self.a_table, self.b_table, self.tile = (f.offset(own, s) for s in starts)
+
+    def _columns(self, others: int, threads: int) -> int:
+        """Columns of a task, where the others are given: panels that keep the busiest thread busy least."""
+        panels = -(-self.problem.outputs // self.nr)
+        splits = range(1, min(panels, 4 * threads) + 1) if threads > 1 else (1,)
+        widths = {-(-panels // split) for split in splits}
+        return self.nr * min(widths, key=lambda w: (-(-others * -(-panels // w) // threads) * (w + 0.3), -w))
 
     def _seen(self, o: int) -> tuple[int, int]:
         """The window elements [low, high) along the last axis that position o has inside."""
@@ -164,7 +169,8 @@ class _Gradient:
 
     def _indices(self, run: Value | int) -> tuple[Value | int, list[Value | int]]:
         """(image, window elements of the outer axes) of a run."""
-        f, window = self.f, []
+        f = self.f
+        window: list[Value | int] = []
         for a in reversed(self.outer):
             window.insert(0, f.remainder(run, a.window))
             run = f.divide(run, a.window)

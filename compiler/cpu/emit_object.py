@@ -40,8 +40,10 @@ def emit_assembly(text: str, target: Target, optimization: int = 2) -> str:
 
 def _generate(text: str, target: Target, optimization: int, method: str):  # noqa: ANN202
     _initialize()
+    # Position-independent WebAssembly is for dynamic linking alone.
+    relocation = "static" if target.architecture.startswith("wasm") else "pic"
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=optimization, reloc="pic", codemodel="small")
+        cpu=target.cpu, features=target.features, opt=optimization, reloc=relocation, codemodel="small")
     context = llvm.create_context()
     try:
         module = llvm.parse_assembly(text, context)

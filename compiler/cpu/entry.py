@@ -21,7 +21,7 @@ _MARK_BYTES = 64
 
 @dataclasses.dataclass
 class _Table:
-    """The address table: rows of (base, offset), one per buffer of a launch; bases are temp, constants, args, results."""
+    """The address table: rows of (base, offset), one per buffer of a launch; bases: temp, constants, args, results."""
 
     arguments: int
     rows: list[tuple[int, int]] = dataclasses.field(default_factory=list)

@@ -1,8 +1,8 @@
 """The kernel of rng-bit-generator: the lanes of a vector encipher successive counters.
 
-Philox and ThreeFry have no state but the counter, so any part of the result can be made by itself. Where words lie in
-memory in the order of the counters, whole vectors are stored; ThreeFry's two halves along an inner axis are stored as
-two rows, or, when rows are short, word by word.
+Philox and ThreeFry have no state but the counter, so any part of the result can be made by itself. Where
+words lie in memory in the order of the counters, whole vectors are stored; ThreeFry's two halves along an
+inner axis are stored as two rows, or, when rows are short, word by word.
 
 Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
 """
@@ -33,7 +33,7 @@ _THREE_FRY_PARITY = 0x1BD11BDA
 
 def emit_rng_bit_generator(module: ModuleText, target: Target, instruction: Instruction,
                            options: Options) -> KernelPlan:
-    """Writes the kernel. A task is a stretch of counters; the first one writes the new state, too."""
+    """Writes the kernel. A task is a stretch of counters; each writes the new state, too."""
     op = instruction.op
     assert isinstance(op, RngBitGenerator)
     kernel = (_ThreeFry if op.algorithm == "rng_three_fry" else _Philox)(module, target, op, instruction)
@@ -46,7 +46,8 @@ class _Kernel:
     words: int
     lanes: int
 
-    def __init__(self, module: ModuleText, target: Target, op: RngBitGenerator, instruction: Instruction) -> None:
+    def __init__(self, module: ModuleText, target: Target, op: RngBitGenerator,
+                 instruction: Instruction) -> None:
         self.module, self.target, self.shape = module, target, op.shape
         self.t = op.shape.element_type
         self.state_words = instruction.operands[0].shape.elements
@@ -62,10 +63,14 @@ class _Kernel:
         steps = -(-self.blocks // self.lanes)
         per_task = max(1, _TASK_BYTES // (self.lanes * self.words * 4))
         tasks = max(1, -(-steps // per_task))
-        for k, value in enumerate(self.state_after()):  # every task writes the same
+        for k, value in enumerate(self.state_after()):  # the same in all tasks
             f.store(value, f.offset(new_at, 8 * k), 8)
-        f.loop(f["low"], f["high"], 1, lambda task, _: self.stretch(
-            f.mul(task, per_task * self.lanes), f.minimum(f.mul(f.add(task, 1), per_task * self.lanes), self.blocks)))
+
+        def run(task: Value, _: list[Value]) -> None:
+            first = f.mul(task, per_task * self.lanes)
+            self.stretch(i64(first), i64(f.minimum(f.add(first, per_task * self.lanes), self.blocks)))
+
+        f.loop(f["low"], f["high"], 1, run)
         f.ret()
         return KernelPlan(self.module.define("random_bits", f), tasks, _GRAIN_TASKS, tasks > _GRAIN_TASKS,
                           flops=self.shape.elements * 10, bytes=self.shape.bytes)
@@ -79,7 +84,7 @@ class _Kernel:
         raise NotImplementedError
 
     def cipher(self, first: Value) -> list[Lanes]:
-        """The words of the blocks with the numbers `first`, first + 1, ...: a vector for each word of a block."""
+        """The words of the blocks with the numbers first, first + 1, ..: one vector per word of a block."""
         raise NotImplementedError
 
     def stretch(self, low: Value, high: Value) -> None:
@@ -115,12 +120,13 @@ class _Kernel:
     def interleaved(self, words: Sequence[Lanes]) -> Value:
         """The words of one block after those of another, as one vector of i32."""
         f, lanes = self.f, self.lanes
-        pairs = [low.cast("zext", "i64") | (high.cast("zext", "i64") << 32) for low, high in zip(words[::2], words[1::2])]
+        pairs = [low.cast("zext", "i64") | (high.cast("zext", "i64") << 32)
+                 for low, high in zip(words[::2], words[1::2])]
         whole = pairs[0].value
         if len(pairs) == 2:
-            order = [k // 2 + lanes * (k % 2) for k in range(2 * lanes)]
-            listed = ", ".join(f"i32 {k}" for k in order)
-            whole = f.op(f"<{2 * lanes} x i64>", f"shufflevector {whole}, {pairs[1].value}, <{2 * lanes} x i32> <{listed}>")
+            order = ", ".join(f"i32 {k // 2 + lanes * (k % 2)}" for k in range(2 * lanes))
+            whole = f.op(f"<{2 * lanes} x i64>",
+                         f"shufflevector {whole}, {pairs[1].value}, <{2 * lanes} x i32> <{order}>")
         return f.cast("bitcast", whole, f"<{lanes * self.words} x i32>")
 
     def elements(self, words: Value) -> Value:
@@ -138,12 +144,16 @@ class _Kernel:
 
 
 class _Philox(_Kernel):
-    """Philox 4x32 with ten rounds, in a loop: written out they would take LLVM long. Words and keys are kept in i64
-    lanes, whose upper halves may hold anything: a product of two lower halves is then one instruction."""
+    """Philox 4x32 with ten rounds, in a loop: written out they would take LLVM long.
+
+    Words and keys are kept in i64 lanes, whose upper halves may hold anything: a product of two lower halves
+    is then one instruction.
+    """
 
     words = 4
 
-    def __init__(self, module: ModuleText, target: Target, op: RngBitGenerator, instruction: Instruction) -> None:
+    def __init__(self, module: ModuleText, target: Target, op: RngBitGenerator,
+                 instruction: Instruction) -> None:
         self.lanes = max(2, _CHAINS * target.lanes(64))
         super().__init__(module, target, op, instruction)
 
@@ -185,7 +195,8 @@ class _ThreeFry(_Kernel):
 
     words = 2
 
-    def __init__(self, module: ModuleText, target: Target, op: RngBitGenerator, instruction: Instruction) -> None:
+    def __init__(self, module: ModuleText, target: Target, op: RngBitGenerator,
+                 instruction: Instruction) -> None:
         self.lanes = max(2, _CHAINS * target.lanes(32))
         super().__init__(module, target, op, instruction)
         dims = op.shape.dims or (1,)
@@ -227,21 +238,22 @@ class _ThreeFry(_Kernel):
         else:
             self.f.loop(low, high, self.lanes, lambda block, _: self.word_by_word(block))
 
-    def _places(self, block: Value) -> tuple[Value, Value | int, Callable[[Callable[[], None]], None]]:
-        """For a block: its place in its row, the number of its first word's element, and what writes code that is
-        run when it has a second word."""
+    def _store_pair(self, block: Value, store: Callable[[int, Value], None]) -> None:
+        """store(word, address) for a block's first word and, where it has one, its second."""
         f = self.f
         row, column = f.divide(block, self.inner), f.remainder(block, self.inner)
         outer, half = f.divide(row, self.half_dim), f.remainder(row, self.half_dim)
-        at = f.add(f.add(f.mul(f.add(f.mul(outer, self.axis_dim), f.mul(half, 2)), self.inner), column), 0)
+        at = f.add(f.mul(f.add(f.mul(outer, self.axis_dim), f.mul(half, 2)), self.inner), column)
+        memory = memory_type(self.t)
+        store(0, f.offset(self.bits_at, at, memory))
 
-        def if_second(then: Callable[[], None]) -> None:
-            if self.axis_dim % 2 == 0:
-                then()
-            else:
-                f.branch(f.compare("icmp slt", i64(half), i64(self.half_dim - 1)), then)
+        def second() -> None:
+            store(1, f.offset(self.bits_at, f.add(at, self.inner), memory))
 
-        return i64(column), at, if_second
+        if self.axis_dim % 2 == 0:
+            second()
+        else:
+            f.branch(f.compare("icmp slt", i64(half), i64(self.half_dim - 1)), second)
 
     def rows(self, low: Value, high: Value) -> None:
         """Rows of at least one vector; the last vector of a row begins so early that it fits."""
@@ -249,14 +261,10 @@ class _ThreeFry(_Kernel):
 
         def step(carried: list[Value]) -> list[Value]:
             block = carried[0]
-            column, _, _ = self._places(block)
-            room = f.sub(self.inner - self.lanes, column)
-            start = f.add(block, f.intrinsic("smin", "i64", [i64(room), i64(0)]))
-            _, at, if_second = self._places(i64(start))
-            x, y = (self.elements(w.value) for w in self.cipher(i64(start)))
-            f.store(x, f.offset(self.bits_at, f.mul(at, size)), size)
-            if_second(lambda: f.store(y, f.offset(self.bits_at, f.mul(f.add(at, self.inner), size)), size))
-            left = f.sub(self.inner, column)
+            left = f.sub(self.inner, f.remainder(block, self.inner))
+            start = i64(f.add(block, f.minimum(f.sub(left, self.lanes), 0)))
+            words = [self.elements(w.value) for w in self.cipher(start)]
+            self._store_pair(start, lambda word, there: f.store(words[word], there, size))
             return [i64(f.add(block, f.minimum(left, self.lanes)))]
 
         f.while_([low], lambda carried: f.compare("icmp slt", carried[0], high), step)
@@ -271,9 +279,7 @@ class _ThreeFry(_Kernel):
             f.store(vector, slots[-1], 64)
 
         def one(k: Value, _: list[Value]) -> None:
-            _, at, if_second = self._places(i64(f.add(block, k)))
-            values = [f.load(memory, f.offset(s, k, memory), size) for s in slots]
-            f.store(values[0], f.offset(self.bits_at, at, memory), size)
-            if_second(lambda: f.store(values[1], f.offset(self.bits_at, f.add(at, self.inner), memory), size))
+            self._store_pair(i64(f.add(block, k)), lambda word, there: f.store(
+                f.load(memory, f.offset(slots[word], k, memory), size), there, size))
 
         f.loop(0, f.minimum(self.lanes, f.sub(self.blocks, block)), 1, one)

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 
 from ..errors import UnsupportedError
 from ..ir import Computation, Instruction
-from ..ops import Call, Conditional, Constant, Fusion, GetTupleElement, Map
-from .element_types import Element, constant_element, select_element, single
+from ..ops import Call, Conditional, Constant, Fusion, GetTupleElement, Map, While
+from .element_types import Element, constant_element, is_pair, parts, select_element, single
 from .elementwise import apply
+from .lanes import Lanes
 from .llvm_text import Function, Value
 
 _SAME_ELEMENT = frozenset({"broadcast", "reshape", "copy", "transpose", "optimization-barrier"})
 
 
-def apply_scalars(f: Function, computation: Computation, arguments: Sequence[Element], lanes: int = 1) -> list[Element]:
-    """Writes a computation of scalars, applied to elements (leaves) of that many lanes; returns its root's leaves.
+def apply_scalars(f: Function, computation: Computation, arguments: Sequence[Element],
+                  lanes: int = 1) -> list[Element]:
+    """Writes a computation of scalars, applied to leaves of that many lanes each; returns its root's leaves.
 
     Raises: UnsupportedError  it has an instruction that is not about single elements.
     """
@@ -34,9 +36,9 @@ def _apply(f: Function, instruction: Instruction, operands: list[list[Element]],
     if isinstance(op, Constant):
         return [constant_element(instruction.shape.element_type, op.literal.array.flat[0], lanes)]
     if isinstance(op, GetTupleElement):
-        parts = instruction.operands[0].shape.tuple_shapes
-        skip = sum(len(list(s.leaves())) for s in parts[:op.index])
-        return operands[0][skip:skip + len(list(parts[op.index].leaves()))]
+        shapes = instruction.operands[0].shape.tuple_shapes
+        skip = sum(len(list(s.leaves())) for s in shapes[:op.index])
+        return operands[0][skip:skip + len(list(shapes[op.index].leaves()))]
     leaves = [leaf for operand in operands for leaf in operand]
     if instruction.opcode == "tuple" or instruction.opcode in _SAME_ELEMENT:
         return leaves
@@ -44,6 +46,8 @@ def _apply(f: Function, instruction: Instruction, operands: list[list[Element]],
         return apply_scalars(f, next(op.called()), leaves, lanes)
     if isinstance(op, Conditional):
         return _conditional(f, op, operands, lanes)
+    if isinstance(op, While):
+        return _while(f, op, leaves, lanes)
     if op.is_elementwise or instruction.opcode == "bitcast-convert":
         attributes = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
         return [apply(f, instruction.opcode, attributes, [o.shape.element_type for o in instruction.operands],
@@ -62,3 +66,22 @@ def _conditional(f: Function, op: Conditional, operands: list[list[Element]], la
         meant = f.compare("icmp eq", selector, f.splat(Value("i32", str(number)), lanes))
         chosen = [select_element(f, meant, a, b) for a, b in zip(result, chosen)]
     return chosen
+
+
+def _while(f: Function, op: While, state: list[Element], lanes: int) -> list[Element]:
+    """Steps of all lanes while the condition holds in any; the others keep their state."""
+    def rebuilt(values: Sequence[Value]) -> list[Element]:
+        rest = iter(values)
+        return [(next(rest), next(rest)) if is_pair(e) else next(rest) for e in state]
+
+    def goes_on(elements: Sequence[Element]) -> Value:
+        return single(apply_scalars(f, op.condition, elements, lanes)[0])
+
+    def step(carried: list[Value]) -> list[Value]:
+        running, old = carried[0], rebuilt(carried[1:])
+        stepped = apply_scalars(f, op.body, old, lanes)
+        new = [select_element(f, running, a, b) for a, b in zip(stepped, old, strict=True)]
+        return [f.binary("and", running, goes_on(new)), *(v for e in new for v in parts(e))]
+
+    start = [goes_on(state), *(v for e in state for v in parts(e))]
+    return rebuilt(f.while_(start, lambda carried: Lanes(f, carried[0]).any(), step)[1:])

@@ -1,7 +1,7 @@
 """The kernel of scatter: combines updates into the arrays' own buffers, which it shares with the results.
 
-Updates for one place must not run at the same time: tasks are positions along batching axes, positions along all axes
-of the indices when these are unique, and else blocks of columns of a window.
+Updates for one place must not run at the same time: tasks are positions along batching axes, positions along
+all axes of the indices when these are unique, and else blocks of columns of a window.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _UNROLL = 4
 Offset = Value | int
 
 
-def emit_scatter(module: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
+def emit_scatter(module: ModuleText, target: Target, instruction: Instruction,
+                 options: Options) -> KernelPlan:
     """Writes the kernel.
 
     Raises: UnsupportedError  the update computation has no code for these elements.
@@ -93,11 +94,13 @@ class _Kernel:
         index_axes = [a for a in range(self.indices.rank) if a != op.index_vector_dim]
         update_axes = [a for a in range(self.update.rank) if a not in window]
         batching = dict(zip(op.scatter_indices_batching_dims, op.input_batching_dims))
-        ordered, free = [], []
+        ordered: list[_Axis] = []
+        free: list[_Axis] = []
         for index_axis, update_axis in zip(index_axes, update_axes, strict=True):
             array_axis = batching.get(index_axis)
+            array_stride = 0 if array_axis is None else self.array.strides[array_axis]
             axis = _Axis(self.update.dims[update_axis], self.indices.strides[index_axis],
-                         self.update.strides[update_axis], 0 if array_axis is None else self.array.strides[array_axis])
+                         self.update.strides[update_axis], array_stride)
             is_free = array_axis is not None or (op.unique_indices and not self._overlaps())
             (free if is_free else ordered).append(axis)
         return _collapsed(ordered), _collapsed(free)
@@ -118,7 +121,8 @@ class _Kernel:
         for axis, u in self._window_sizes().items():
             size = self.update.dims[u]
             is_data = axis in self.op.scatter_dims_to_operand_dims and size != 1
-            axes.append(_Axis(size, 0, self.update.strides[u], self.array.strides[axis], axis if is_data else None))
+            axes.append(_Axis(size, 0, self.update.strides[u], self.array.strides[axis],
+                              axis if is_data else None))
         return _collapsed(axes)
 
     def emit(self) -> KernelPlan:
@@ -134,7 +138,8 @@ class _Kernel:
             self.updates_at, self.arrays_at = addresses[1:1 + self.count], addresses[1 + self.count:]
             f.loop(f["low"], f["high"], 1, lambda task, _: self._task(task, blocks))
         f.ret()
-        return KernelPlan(self.module.define("scatter", f), tasks, max(1, tasks * _PARALLEL_BYTES // max(1, 2 * moved)),
+        grain = max(1, tasks * _PARALLEL_BYTES // max(1, 2 * moved))
+        return KernelPlan(self.module.define("scatter", f), tasks, grain,
                           tasks > 1 and moved > _PARALLEL_BYTES, flops=self.update.elements, bytes=moved,
                           initial=tuple((k, k) for k in range(self.count)))
 
@@ -142,7 +147,8 @@ class _Kernel:
         """Blocks of columns of the window, per task along the axes; sets their size."""
         last = self.window[-1] if self.window else None
         self.block = last.dim if last else 1
-        if last is None or self.lanes == 1 or last.scattered is not None or outer > 1 or moved < _PARALLEL_BYTES:
+        if last is None or last.scattered is not None or self.lanes == 1 or outer > 1 \
+                or moved < _PARALLEL_BYTES:
             return 1
         lines = last.dim * min(t.item_bytes for t in self.types) // _LINE_BYTES
         pieces = max(1, min(self.target.threads, lines))
@@ -193,15 +199,18 @@ class _Kernel:
                 self._combine(update_at, array_at, 1)
                 return
             axis = self.window[n]
+
+            def moved(k: Offset) -> tuple[Offset, Offset]:
+                return (f.add(update_at, f.mul(k, axis.update_stride)),
+                        f.add(array_at, f.mul(k, axis.array_stride)))
+
             low, high = ranges[axis.scattered] if axis.scattered is not None else (0, axis.dim)
             if n == len(self.window) - 1:
                 if self.block < axis.dim:
                     low, high = column, f.minimum(f.add(column, self.block), axis.dim)
-                self._row(low, high, lambda k, lanes: self._combine(
-                    f.add(update_at, f.mul(k, axis.update_stride)), f.add(array_at, f.mul(k, axis.array_stride)), lanes))
-                return
-            f.loop(low, high, 1, lambda k, _: rows(n + 1, f.add(update_at, f.mul(k, axis.update_stride)),
-                                                   f.add(array_at, f.mul(k, axis.array_stride))))
+                self._row(low, high, lambda k, lanes: self._combine(*moved(k), lanes))
+            else:
+                f.loop(low, high, 1, lambda k, _: rows(n + 1, *moved(k)))
 
         if not valid:
             rows(0, update_at, array_at)

@@ -1,8 +1,9 @@
 """The kernel of select-and-scatter: the way back of a pooling.
 
-A window lies along some axes; along the others (its size 1, nothing padded) it stands still. Tasks run over these free
-axes, and vectors along the last axis where it is free (the channels of an image): all lanes look at one window, keep
-the number of the element that they selected, and then combine the source into the elements of that number.
+A window lies along some axes; along the others (its size 1, nothing padded) it stands still. Tasks run over
+these free axes, and vectors along the last axis where it is free (the channels of an image): all lanes look
+at one window, keep the number of the element that they selected, and then combine the source into the
+elements of that number.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def emit_select_and_scatter(module: ModuleText, target: Target, instruction: Ins
 
 @dataclasses.dataclass(frozen=True)
 class _Axis:
-    """One axis of the array: the window's entries along it, and its strides (elements) in the array and the source."""
+    """An axis of the array: the window's entries along it, and the strides (elements) in array and source."""
 
     dim: int
     size: int
@@ -65,7 +66,8 @@ class _Axis:
     @property
     def is_free(self) -> bool:
         """The window has size 1 there, at the element of its own position."""
-        return self.size == self.stride == self.base_dilation == 1 and self.low == 0 and self.positions == self.dim
+        return self.size == self.stride == self.base_dilation == 1 and self.low == 0 \
+            and self.positions == self.dim
 
     @property
     def is_inside(self) -> bool:
@@ -81,7 +83,8 @@ class _Axis:
     @property
     def is_covered(self) -> bool:
         """Every element is seen by a window."""
-        return self.is_inside and self.stride == self.size and self.low == 0 and self.positions * self.size == self.dim
+        return self.is_inside and self.stride == self.size and self.low == 0 \
+            and self.positions * self.size == self.dim
 
 
 class _Kernel:
@@ -153,7 +156,8 @@ class _Kernel:
                 return
             axis = self.window[n]
             f.loop(0, axis.positions, 1, lambda p, _: position(
-                n + 1, [*starts, f.sub(f.mul(p, axis.stride), axis.low)], f.add(at, f.mul(p, axis.source_stride))))
+                n + 1, [*starts, f.sub(f.mul(p, axis.stride), axis.low)],
+                f.add(at, f.mul(p, axis.source_stride))))
 
         position(0, [], source)
 
@@ -183,13 +187,15 @@ class _Kernel:
 
     def _fill(self, operand: Offset, first: Offset) -> None:
         """The initial value everywhere."""
+        f = self.f
+
         def level(n: int, at: Offset) -> None:
             if n == len(self.window):
                 self._along(first, lambda c, lanes, mask: self._store(
-                    splat(self.f, self.init, lanes), self.f.add(at, c), lanes, mask))
+                    splat(f, self.init, lanes), f.add(at, c), lanes, mask))
                 return
             axis = self.window[n]
-            self.f.loop(0, axis.dim, 1, lambda i, _: level(n + 1, self.f.add(at, self.f.mul(i, axis.array_stride))))
+            f.loop(0, axis.dim, 1, lambda i, _: level(n + 1, f.add(at, f.mul(i, axis.array_stride))))
 
         level(0, operand)
 
@@ -236,8 +242,9 @@ class _Kernel:
         self._walk(starts, operand, combine, [])
 
     def _walk(self, starts: Sequence[Offset], operand: Offset,
-              body: Callable[[Offset, Offset, list[Value]], list[Value]], carried: list[Value]) -> list[Value]:
-        """carried = body(offset in the array, element's number, carried) for the window's elements in the array."""
+              body: Callable[[Offset, Offset, list[Value]], list[Value]],
+              carried: list[Value]) -> list[Value]:
+        """carried = body(offset in the array, number, carried) for a window's elements in the array."""
         f = self.f
 
         def level(n: int, at: Offset, number: Offset, carried: list[Value]) -> list[Value]:
@@ -265,8 +272,7 @@ class _Kernel:
         return level(0, operand, 0, carried)
 
     def _range(self, axis: _Axis, start: Offset) -> tuple[Offset, Offset]:
-        """Which of the window's elements along an axis lie in the array when it begins at `start` (of the base with
-        its dilation)."""
+        """Which elements of a window that begins at `start` of the dilated base are in the array."""
         if axis.is_inside:
             return 0, axis.size
         f, last = self.f, (axis.dim - 1) * axis.base_dilation

@@ -1,13 +1,14 @@
 """The kernel of sort: every line along the axis is sorted by itself, in the results' buffers, and stably.
 
-Any comparator: runs are sorted by insertion, then merged back and forth between the line and scratch memory. One that
-orders the elements of one array by their value alone: long lines are sorted digit by digit (radix), which compares
-nothing. Lines that do not lie contiguously are copied to scratch memory and back.
+Any comparator: runs are sorted by insertion, then merged back and forth between the line and scratch memory.
+One that orders the elements of one array by their value alone: long lines are sorted digit by digit (radix),
+which compares nothing. Lines that do not lie contiguously are copied to scratch memory and back.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -56,7 +57,8 @@ def order_of(comparator: Computation) -> Order | None:
     numbers = [o.op.number for o in operands if isinstance(o.op, Parameter)]
     if len(numbers) != 2 or numbers[0] // 2 != numbers[1] // 2 or numbers[0] == numbers[1]:
         return None
-    return Order(numbers[0] // 2, (op.direction == "GT") == (numbers[0] < numbers[1]), op.type == "TOTALORDER")
+    descending = (op.direction == "GT") == (numbers[0] < numbers[1])
+    return Order(numbers[0] // 2, descending, op.type == "TOTALORDER")
 
 
 class _Kernel:
@@ -76,7 +78,8 @@ class _Kernel:
         self.digits = 1 << self.digit_bits
         self.passes = -(-key.bits // self.digit_bits)
         self.is_keyed = self.order is not None and not key.is_complex
-        self.is_radix = self.is_keyed and max(_RUN + 1, self.passes * _RADIX_ELEMENTS_PER_PASS) <= self.size < 1 << 31
+        least = max(_RUN + 1, self.passes * _RADIX_ELEMENTS_PER_PASS)
+        self.is_radix = self.is_keyed and least <= self.size < 1 << 31
         self.scratch_bytes = 0
 
     def emit(self) -> KernelPlan:
@@ -102,7 +105,7 @@ class _Kernel:
                           initial=tuple((k, k) for k in range(count)))
 
     def _scratch(self) -> list[list[int]]:
-        """Offsets of a second line, of the line's copy when it is not contiguous, and of the digits' counts."""
+        """Offsets of a second line, of the copy of a line with strides, and of the digits' counts."""
         def place(sizes: Sequence[int]) -> list[int]:
             found = []
             for size in sizes:
@@ -117,12 +120,14 @@ class _Kernel:
     def _task(self, task: Value) -> None:
         """One line."""
         f = self.f
-        first = f.add(f.mul(f.divide(task, self.stride), self.size * self.stride), f.remainder(task, self.stride))
+        block = f.mul(f.divide(task, self.stride), self.size * self.stride)
+        first = f.add(block, f.remainder(task, self.stride))
         lines = [self._at(k, base, first) for k, base in enumerate(self.arrays)]
         if self.stride == 1:
             sorted_ = self._sort(lines)
             if self.other:
-                f.branch(f.compare("icmp ne", sorted_[0], lines[0]), lambda: self._copy(sorted_, lines, self.size))
+                moved = f.compare("icmp ne", sorted_[0], lines[0])
+                f.branch(moved, lambda: self._copy(sorted_, lines, self.size))
             return
         f.loop(0, self.size, 1, lambda i, _: self._move(lines, f.mul(i, self.stride), self.line, i))
         sorted_ = self._sort(self.line)
@@ -135,7 +140,8 @@ class _Kernel:
     # -- merging
     def _merge_sort(self, line: list[Value]) -> list[Value]:
         f = self.f
-        f.loop(0, self.size, _RUN, lambda start, _: self._insert(line, start, f.minimum(f.add(start, _RUN), self.size)))
+        f.loop(0, self.size, _RUN, lambda start, _: self._insert(
+            line, start, f.minimum(f.add(start, _RUN), self.size)))
         if self.size <= _RUN:
             return line
         count = len(line)
@@ -145,12 +151,14 @@ class _Kernel:
 
             def pair(start: Value, _: list[Value]) -> None:
                 middle = f.minimum(f.add(start, width), self.size)
-                self._merge(source, target, start, i64(middle), i64(f.minimum(f.add(middle, width), self.size)))
+                end = f.minimum(f.add(middle, width), self.size)
+                self._merge(source, target, start, i64(middle), i64(end))
 
             f.loop(0, self.size, f.binary("shl", width, i64(1)), pair)
             return [f.binary("shl", width, i64(1)), *target, *source]
 
-        found = f.while_([i64(_RUN), *line, *self.other], lambda c: f.compare("icmp slt", c[0], i64(self.size)), level)
+        found = f.while_([i64(_RUN), *line, *self.other],
+                         lambda carried: f.compare("icmp slt", carried[0], i64(self.size)), level)
         return found[1:1 + count]
 
     def _insert(self, line: list[Value], start: Value, end: Offset) -> None:
@@ -163,7 +171,7 @@ class _Kernel:
             def goes_on(carried: list[Value]) -> Value:
                 j = carried[0]
                 inside = f.compare("icmp sgt", j, start)
-                before = f.intrinsic("smax", "i64", [f.sub(j, 1), start])
+                before = f.intrinsic("smax", "i64", [i64(f.sub(j, 1)), start])
                 comes_first = self._comes_first(self.held, 0, line, before)
                 return f.binary("and", inside, comes_first)
 
@@ -177,12 +185,14 @@ class _Kernel:
 
         f.loop(f.add(start, 1), end, 1, insert)
 
-    def _merge(self, source: list[Value], target: list[Value], start: Value, middle: Value, end: Value) -> None:
+    def _merge(self, source: list[Value], target: list[Value], start: Value, middle: Value,
+               end: Value) -> None:
         """Merges source[start:middle] and source[middle:end] into the target."""
         f = self.f
 
         def goes_on(carried: list[Value]) -> Value:
-            return f.binary("and", f.compare("icmp slt", carried[0], middle), f.compare("icmp slt", carried[1], end))
+            left, right = (f.compare("icmp slt", at, last) for at, last in zip(carried, (middle, end)))
+            return f.binary("and", left, right)
 
         def step(carried: list[Value]) -> list[Value]:
             i, j, k = carried
@@ -224,11 +234,12 @@ class _Kernel:
             first = f.load("i32", self._count(n, self._key(place[:count], 0)), 4)
             source, target = place[:count], place[count:]
             differ = f.compare("icmp ne", first, constant("i32", self.size))
-            place = f.branch(differ, self._pass_writer(n, source, target), lambda p=place: p)
+            place = f.branch(differ, self._pass_writer(n, source, target), functools.partial(list, place))
         return place[:count]
 
     def _pass_writer(self, n: int, source: list[Value], target: list[Value]) -> Callable[[], list[Value]]:
-        """Writes the code that moves all elements to their places by digit n; returns (where they are, the other)."""
+        """What writes the code that moves all elements to their places by digit n; it returns where they are
+        then, and the other line."""
         f = self.f
         counts = f.offset(self.counts[0], 4 * self.digits * n)
 

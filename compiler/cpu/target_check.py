@@ -37,5 +37,5 @@ def check_target(target: Target) -> None:
         raise UnsupportedError(f"target {target.triple}, CPU {target.cpu or 'generic'}, features "
                                f"{target.features or 'none'}: {'; '.join(lines) or finished.stderr.strip()}")
     if finished.stdout.startswith("E"):
-        raise UnsupportedError(f"target {target.triple} keeps the high byte of a number first; constants are written low "
-                               "byte first")
+        raise UnsupportedError(f"target {target.triple} keeps the high byte of a number first; constants are written "
+                               "low byte first")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -54,7 +55,8 @@ class Reduce(Op):
         kind = reducer_kind(self.to_apply)
         if kind is not None:
             return reduce_simply(kind, arrays[0], inits[0], self.dimensions)
-        values = [a.transpose(*self.dimensions, *kept).reshape(-1, *dims) for a in arrays]
+        reduced = math.prod(arrays[0].shape[axis] for axis in self.dimensions)
+        values = [a.transpose(*self.dimensions, *kept).reshape(reduced, *dims) for a in arrays]
         while (rows := len(values[0])) > 1:
             pairs = together(call(self.to_apply, *(v[0:rows - 1:2] for v in values),
                                   *(v[1:rows:2] for v in values)))

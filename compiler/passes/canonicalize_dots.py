@@ -2,7 +2,10 @@
 
     dot(x[b,i,j], y[j,k,i])  over i, j     becomes     dot(x, transpose(y) [i,j,k])
 
-Factors of two types, of products and of convolutions, are converted to one that holds both.
+Factors of two types, of products and of convolutions, are converted to one that holds both. A batch of products that is
+summed afterwards (as gradients of weights are) becomes one product:
+
+    reduce(dot(x[b,i,k], y[b,i,n]), add) over b     becomes     dot(x, y)  over b, i
 """
 
 from __future__ import annotations
@@ -10,20 +13,55 @@ from __future__ import annotations
 import dataclasses
 
 from ..cpu.output_fusion import columns_run, contracting_run
-from ..ir import Instruction, Module, make
-from ..ops import Convert, Convolution, Dot, Transpose
+from ..ir import Computation, Instruction, Module, make
+from ..ops import Constant, Convert, Convolution, Dot, Reduce, Transpose, reducer_kind
 from ..options import Options
 from ..types import ElementType
 
 
 def canonicalize_dots(module: Module, options: Options) -> Module:
-    """Converts operands of different types to one; transposes operands of dots whose contracting axes, or free axes on
-    the right, are no single run in memory."""
+    """Converts operands of different types to one; sums batches within the product; transposes operands of dots whose
+    contracting axes, or free axes on the right, are no single run in memory."""
     def change(instruction: Instruction) -> Instruction:
         same = _one_type(instruction)
         return _change(same) or same
 
-    return module.map_computations(lambda computation: computation.rewrite(change))
+    return module.map_computations(lambda computation: _summed(computation).rewrite(change))
+
+
+def _summed(computation: Computation) -> Computation:
+    """Sums over batch axes of products that nobody else reads, as one product each."""
+    sums = iter([_sums_batch(i) and computation.users[i.operands[0]] == [i] and computation.root is not i.operands[0]
+                 for i in computation.instructions])
+    return computation.rewrite(lambda instruction: _sum_inside(instruction) if next(sums) else None)
+
+
+def _sums_batch(instruction: Instruction) -> bool:
+    """A plain sum over batch axes of a product of full-width numbers."""
+    op, product = instruction.op, instruction.operands[0] if instruction.operands else None
+    if not isinstance(op, Reduce) or product is None or not isinstance(product.op, Dot):
+        return False
+    init = instruction.operands[1]
+    return (len(instruction.operands) == 2 and reducer_kind(op.to_apply) == "add"
+            and all(a < len(product.op.lhs_batch) for a in op.dimensions)
+            and product.shape.element_type.bits >= 32
+            and isinstance(init.op, Constant) and not init.op.literal.array.any())
+
+
+def _sum_inside(reduction: Instruction) -> Instruction | None:
+    """A product that contracts the axes which the reduction sums; None where they do not join the contracting ones."""
+    product = reduction.operands[0]
+    axes, op = reduction.op.dimensions, product.op  # type: ignore[attr-defined]
+    assert isinstance(op, Dot)
+    kept = [n for n in range(len(op.lhs_batch)) if n not in axes]
+    wider = dataclasses.replace(
+        op, lhs_batch=tuple(op.lhs_batch[n] for n in kept), rhs_batch=tuple(op.rhs_batch[n] for n in kept),
+        lhs_contracting=(*(op.lhs_batch[n] for n in axes), *op.lhs_contracting),
+        rhs_contracting=(*(op.rhs_batch[n] for n in axes), *op.rhs_contracting))
+    lhs, rhs = product.operands
+    if contracting_run(wider, lhs.shape, rhs.shape) is None:
+        return None
+    return dataclasses.replace(reduction, op=wider, operands=product.operands)
 
 
 def _one_type(instruction: Instruction) -> Instruction:

@@ -111,6 +111,12 @@ def _is_scalar_constant(instruction: Instruction) -> bool:
     return instruction.opcode == "constant" and instruction.shape.is_array and instruction.shape.elements == 1
 
 
+def _is_written_in(operand: Instruction, members: list[Instruction]) -> bool:
+    """A number in the code of a fusion of these members; a contraction reads its operands from memory."""
+    return _is_scalar_constant(operand) and not any(
+        m.opcode in CONTRACTIONS and operand in m.operands for m in members)
+
+
 def _is_free(instruction: Instruction) -> bool:
     """Takes no load: it is computed wherever it is used."""
     if isinstance(instruction.op, Broadcast):
@@ -154,6 +160,8 @@ def decide(computation: Computation) -> Plan:
         if homes is not None and instruction in chains and len(homes) > 1:
             homes = None
         if homes is None:
+            if instruction.shape.is_tuple:
+                _leave_parts_outside(users[instruction], where)
             group = _Group(instruction)
             groups.append(group)
             homes = {id(group): (group, float(_elements(instruction)))}
@@ -169,6 +177,16 @@ def decide(computation: Computation) -> Plan:
     )
     plan.together = merge_outputs(computation, plan.groups)
     return plan
+
+
+def _leave_parts_outside(parts: list[Instruction], where: dict[Instruction, list[_Group]]) -> None:
+    """Takes the parts of a reduction that is stored out of the groups that read them: no fusion takes a tuple."""
+    for part in filter(_is_part, parts):
+        for group in where.get(part, ()):
+            if group.root is not part:
+                del group.members[part]
+                group.parameters.add(part)
+        where[part] = []
 
 
 def _epilogue_chains(computation: Computation) -> set[Instruction]:
@@ -322,11 +340,10 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
 
 
 def apply(computation: Computation, plan: Plan) -> Computation:
-    """The computation with the plan's groups as fusions."""
+    """The computation with the plan's groups as fusions; what is read in its own fusion only is no output of it."""
     roots_of = {root: [root] for root in plan.groups} | {r: roots for roots in plan.together for r in roots}
     order = {i: k for k, i in enumerate(computation.instructions)}
     done: dict[Instruction, Instruction] = {}
-
     def members_of(roots: list[Instruction]) -> list[Instruction]:
         return sorted({m for r in roots for m in plan.groups[r]}, key=order.__getitem__)
 
@@ -335,8 +352,13 @@ def apply(computation: Computation, plan: Plan) -> Computation:
             return list(i.operands)
         members = members_of(roots_of[i])
         inside = set(members)
-        return [o for m in members for o in m.operands if o not in inside and not _is_scalar_constant(o)]
+        return [o for m in members for o in m.operands if o not in inside and not _is_written_in(o, members)]
 
+    absorbed = {m for members in plan.groups.values() for m in members if m not in roots_of}
+    needed = {computation.root}  # of the roots, those that somebody outside their fusion reads
+    for i in computation.instructions:
+        if i not in absorbed and i is roots_of.get(i, [i])[0]:
+            needed.update(needs(i))
     wanted = [
         *computation.parameters,
         *(i for i in computation.instructions if i.op.has_side_effect),
@@ -353,8 +375,9 @@ def apply(computation: Computation, plan: Plan) -> Computation:
         if instruction in done:
             continue
         if instruction in roots_of:
-            roots = roots_of[instruction]
-            done.update(zip(roots, _fusion(roots, members_of(roots), done)))
+            roots = [r for r in roots_of[instruction] if r in needed]
+            members = members_of(roots_of[instruction])
+            done.update(zip(roots, _fusion(roots, members, done)))
         else:
             done[instruction] = instruction.with_operands(done[o] for o in instruction.operands)
     kept = [done[i] for i in computation.instructions if i.op.has_side_effect]
@@ -373,7 +396,7 @@ def _fusion(
         for operand in member.operands:
             if operand in within:
                 continue
-            if _is_scalar_constant(operand):
+            if _is_written_in(operand, members):
                 within[operand] = operand
                 continue
             number = len(parameters)

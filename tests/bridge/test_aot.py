@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf
 import tfbridge
 from tfbridge.compiler.errors import ShapeError, UnsupportedError
-from tfbridge.models import cnn, mlp
+from tfbridge.models import cnn, digits, digits_program, mlp
 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 ALLOWED = {"memcpy", "memset", "memmove", "cos", "erf", "fmod", "pow", "sin", "tan"}  # libc and libm
@@ -95,8 +95,8 @@ def run_in_c(machine: Machine, folder: Path, inputs: Sequence[np.ndarray], wante
         for k in range(len(wanted)))}
     (folder / "main.c").write_text(PROGRAM.format(**text))
     program = folder / "program"
-    subprocess.run([machine.compiler, "-std=c99", *STRICT, *flags, folder / "main.c", folder / "model.o", "-lm", "-o", program],
-                   check=True)
+    subprocess.run([machine.compiler, "-std=c99", *STRICT, *flags, folder / "main.c", folder / "model.o", "-lm",
+                    "-o", program], check=True)
     (folder / "in").write_bytes(b"".join(np.ascontiguousarray(i).tobytes() for i in inputs))
     finished = subprocess.run([*machine.emulator, program, folder / "in", folder / "out"], capture_output=True,
                               text=True, check=False)
@@ -146,6 +146,16 @@ def test_classifier_from_saved_model(machine: Machine, classifier: keras.Model, 
                                 target_triple=machine.triple)
     run_in_c(machine, tmp_path, [x], [classifier(x, training=False).numpy()])
     assert imports(made.object_file) <= ALLOWED
+
+
+def test_digits_program_gives_the_classes_of_keras(machine: Machine, tmp_path: Path) -> None:
+    model = cnn.build(digits.SIDE)
+    images = digits.load().held_out_images[:50]
+    model.export(tmp_path / "saved", input_signature=[tf.TensorSpec((1, *images.shape[1:]))], verbose=False)
+    program = digits_program.build(tmp_path / "saved", machine.compiler, tmp_path, machine.triple)
+    wanted = np.argmax(model(images, training=False), -1)
+    assert len(set(wanted)) > 1
+    np.testing.assert_array_equal(program.classify(images, machine.emulator), wanted)
 
 
 def several(x: tf.Tensor, scale: tf.Tensor, mask: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -273,6 +283,21 @@ def test_two_models_in_a_cpp_program(tmp_path: Path) -> None:
     (tmp_path / "main.cc").write_text(CPP.replace("values[8]", "values[7]").replace(", 7, 8}", ", 7}"))
     refused = subprocess.run([*command, "-c", "-o", tmp_path / "none"], capture_output=True, text=True, check=False)
     assert "arg0 has 8 elements" in refused.stderr
+
+
+class Doubler(keras.Model):
+    """A subclassed model whose call knows nothing of training."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs * 2.0
+
+
+def test_subclassed_model(here: Machine, tmp_path: Path) -> None:
+    x = random(3, 2)
+    tfbridge.aot.compile(Doubler(), tf.TensorSpec((3, 2)), name="model", out_dir=tmp_path)
+    run_in_c(here, tmp_path, [x], [2 * x])
+    with pytest.raises(ShapeError, match="does not tell its inputs"):
+        tfbridge.aot.compile(Doubler(), out_dir=tmp_path)
 
 
 def test_object_has_one_global_name(here: Machine, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ class RandomGraph:
         self.apply(Copy(), self.some())
 
     def broadcast(self) -> None:
-        x = self.some(lambda s: s.rank < 4)
+        x = self.some(lambda s: s.rank < 4) or self.constant(array("f32"))
         at, size = self.choose(x.shape.rank + 1), self.pick(self.sizes)
         dims = (*x.shape.dims[:at], size, *x.shape.dims[at:])
         if math.prod(dims) <= self.largest:

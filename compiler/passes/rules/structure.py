@@ -125,6 +125,27 @@ def dot_of_transpose(i: Instruction) -> Instruction | None:
 
 
 @rule("dot")
+def dot_of_broadcast(i: Instruction) -> Instruction | None:
+    """dot(x, broadcast(y)) with a batch axis that y does not have -> dot(x, y), the axis free in x, where the
+    axes of the result keep their order."""
+    op, (x, spread) = i.op, i.operands
+    assert isinstance(op, Dot)
+    if not isinstance(spread.op, Broadcast):
+        return None
+    kept = [n for n, axis in enumerate(op.rhs_batch) if axis in spread.op.dimensions]
+    batch = tuple(op.lhs_batch[n] for n in kept)
+    free = [a for a in range(x.shape.rank) if a not in op.lhs_contracting and a not in batch]
+    if len(kept) == len(op.rhs_batch) or [*batch, *free] != [*op.lhs_batch, *op.lhs_free(x.shape.rank)]:
+        return None
+    gone = [axis for n, axis in enumerate(op.rhs_batch) if n not in kept]
+    place = {a: n for n, a in enumerate(a for a in range(spread.shape.rank) if a not in gone)}
+    dims = tuple(spread.shape.dims[a] for a in place)
+    y = make(Broadcast(dims, tuple(place[a] for a in spread.op.dimensions)), spread.operands[0])
+    right = [tuple(place[a] for a in axes) for axes in (op.rhs_contracting, [op.rhs_batch[n] for n in kept])]
+    return make(Dot(op.lhs_contracting, right[0], batch, right[1], op.preferred_type), x, y)
+
+
+@rule("dot")
 def dot_of_one(i: Instruction) -> Instruction | None:
     """A dot that sums single products -> multiply of the broadcast operands, plus the 0.0 that a sum starts
     from."""

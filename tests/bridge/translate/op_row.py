@@ -64,7 +64,7 @@ class Given:
 
     def draw(self, type_: str, random: np.random.Generator) -> np.ndarray:
         """The array in a type."""
-        return np.asarray(self.values).astype(tf.as_dtype(self.type or type_).as_numpy_dtype)
+        return np.array(self.values, tf.as_dtype(self.type or type_).as_numpy_dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,8 @@ from op_row import TABLE, check
 from tfbridge.bridge.translate.registry import translations
 
 MODULES = ("rows_elementwise", "rows_arrays", "rows_reductions", "rows_linear", "rows_variables",
-           "rows_scatter_gather", "rows_optimizers", "rows_sorting", "rows_spaces")
+           "rows_scatter_gather", "rows_optimizers", "rows_sorting", "rows_spaces", "rows_random", "rows_images",
+           "rows_special_functions", "rows_linear_algebra")
 
 
 def _load() -> dict[str, list[str]]:

@@ -1,0 +1,179 @@
+"""Factorizations and solutions of small linear systems: loops over rows or columns, each step on whole matrices.
+
+A matrix without a solution gives infinities or NaN, as TensorFlow's kernels for accelerators do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import ShapeError
+from ...compiler.shape import Shape
+from ...compiler.types import ElementType
+from .broadcasting import broadcast_dims, broadcast_to
+from .linear import matrix_product
+from .node import Node
+from .reductions import reduce
+from .registry import translates
+
+_S32 = ElementType.S32
+
+
+def repeated(b: ComputationBuilder, count: int, values: Sequence[Operand],
+             step: Callable[[ComputationBuilder, Operand, list[Operand]], Sequence[Operand]]) -> list[Operand]:
+    """The values after step(builder, number, values) for number = 0 .. count - 1."""
+    shape = Shape.tuple([Shape(_S32), *(b.get_shape(v) for v in values)])
+    test = b.create_sub_builder("more")
+    number = test.get_tuple_element(test.parameter(0, shape, "state"), 0)
+    condition = test.build(test.lt(number, test.constant(count, _S32)))
+    body = b.create_sub_builder("step")
+    packed = body.parameter(0, shape, "state")
+    number, *inner = (body.get_tuple_element(packed, k) for k in range(len(values) + 1))
+    made = body.build(body.tuple([number + body.constant(1, _S32), *step(body, number, inner)]))
+    result = b.while_(condition, made, b.tuple([b.constant(0, _S32), *values]))
+    return [b.get_tuple_element(result, k + 1) for k in range(len(values))]
+
+
+def _line(b: ComputationBuilder, x: Operand, number: Operand, axis: int) -> Operand:
+    """One row or column, its axis kept."""
+    dims = b.get_shape(x).dims
+    zero = b.constant(0, _S32)
+    starts = [number if a == axis else zero for a in range(len(dims))]
+    return b.dynamic_slice(x, starts, [1 if a == axis else d for a, d in enumerate(dims)])
+
+
+def _with_line(b: ComputationBuilder, x: Operand, line: Operand, number: Operand, axis: int) -> Operand:
+    zero = b.constant(0, _S32)
+    starts = [number if a == axis else zero for a in range(len(b.get_shape(x).dims))]
+    return b.dynamic_update_slice(x, line, starts)
+
+
+def _places(b: ComputationBuilder, dims: Sequence[int], axis: int) -> Operand:
+    return b.iota(Shape(_S32, tuple(dims)), axis)
+
+
+def _adjoint(b: ComputationBuilder, x: Operand) -> Operand:
+    rank = len(b.get_shape(x).dims)
+    return b.conj(b.transpose(x, (*range(rank - 2), rank - 1, rank - 2)))
+
+
+def _square(node: Node, which: int | str) -> tuple[int, ...]:
+    dims = node.shape(which)
+    if len(dims) < 2 or dims[-1] != dims[-2]:
+        raise ShapeError(f"Input matrix must be square, got {list(dims)}")
+    return dims
+
+
+@translates("Cholesky")
+def cholesky(node: Node) -> Operand:
+    """Column by column: each is divided by its root, and its products are taken from the rest."""
+    b, dims = node.b, _square(node, 0)
+    rank, size = len(dims), dims[-1]
+
+    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
+        rest, factor = values
+        column = _line(b, rest, number, rank - 1)
+        pivot = _line(b, column, number, rank - 2)
+        column = column / broadcast_to(b, b.sqrt(pivot), b.get_shape(column).dims)
+        below = b.ge(_places(b, b.get_shape(column).dims, rank - 2), number)
+        column = b.select(below, column, b.full_like(column, 0))
+        return rest - matrix_product(b, column, _adjoint(b, column)), _with_line(b, factor, column, number, rank - 1)
+
+    return repeated(b, size, [node[0], b.full_like(node[0], 0)], step)[1]
+
+
+@translates("MatrixTriangularSolve")
+def triangular_solve(node: Node) -> Operand:
+    """Row by row, each less the product with the rows found so far."""
+    b, dims, right = node.b, _square(node, "matrix"), node.shape("rhs")
+    if right[-2] != dims[-1]:
+        raise ShapeError(f"Input matrix and rhs are incompatible: {list(dims)} vs. {list(right)}")
+    outer = broadcast_dims(dims[:-2], right[:-2])
+    matrix = broadcast_to(b, node["matrix"], (*outer, *dims[-2:]))
+    rhs = broadcast_to(b, node["rhs"], (*outer, *right[-2:]))
+    rank, size, lower = len(outer) + 2, dims[-1], bool(node.attr("lower"))
+    if node.attr("adjoint"):
+        matrix, lower = _adjoint(b, matrix), not lower
+    row, column = (_places(b, b.get_shape(matrix).dims, rank - k) for k in (2, 1))
+    inside = b.lt(column, row) if lower else b.gt(column, row)
+    diagonal = reduce(b, b.select(b.eq(row, column), matrix, b.full_like(matrix, 0)), "add", [rank - 1], True)
+    matrix = b.select(inside, matrix, b.full_like(matrix, 0))
+
+    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
+        solution, matrix, diagonal, rhs = values
+        if not lower:
+            number = b.constant(size - 1, _S32) - number
+        known = matrix_product(b, _line(b, matrix, number, rank - 2), solution)
+        pivot = broadcast_to(b, _line(b, diagonal, number, rank - 2), b.get_shape(known).dims)
+        found = (_line(b, rhs, number, rank - 2) - known) / pivot
+        return _with_line(b, solution, found, number, rank - 2), matrix, diagonal, rhs
+
+    return repeated(b, size, [b.full_like(rhs, 0), matrix, diagonal, rhs], step)[0]
+
+
+def _eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[Operand, Operand, Operand]:
+    """(solution, pivots, sign of the row exchanges) by Gauss-Jordan elimination; the largest element of a column is its
+    pivot."""
+    dims, shape = b.get_shape(matrix).dims, b.get_shape(matrix)
+    rank, size = len(dims), dims[-1]
+    both = b.concat_in_dim([matrix, rhs], rank - 1)
+    one = b.broadcast(b.constant(1, shape.element_type), (*dims[:-2], 1, 1))
+    pivots = b.broadcast(b.constant(1, shape.element_type), (*dims[:-2], size, 1))
+
+    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
+        both, pivots, sign = values
+        full = b.get_shape(both).dims
+        column = _line(b, both, number, rank - 1)
+        places = _places(b, b.get_shape(column).dims, rank - 2)
+        sizes = b.abs(column)
+        sizes = b.select(b.ge(places, number), sizes, b.full_like(sizes, -1))
+        largest = broadcast_to(b, reduce(b, sizes, "max", [rank - 2], True), b.get_shape(sizes).dims)
+        candidates = b.select(b.eq(sizes, largest), places, b.full_like(places, size - 1))
+        chosen = reduce(b, candidates, "min", [rank - 2], True)
+        here, there = b.eq(places, number), b.eq(places, broadcast_to(b, chosen, b.get_shape(places).dims))
+        current = _line(b, both, number, rank - 2)
+        nothing = b.full_like(both, 0)
+        picked = reduce(b, b.select(broadcast_to(b, there, full), both, nothing), "add", [rank - 2], True)
+        both = b.select(broadcast_to(b, there, full), broadcast_to(b, current, full), both)
+        pivot = _line(b, picked, number, rank - 1)
+        picked = picked / broadcast_to(b, pivot, b.get_shape(picked).dims)
+        both = both - broadcast_to(b, _line(b, both, number, rank - 1), full) * broadcast_to(b, picked, full)
+        both = b.select(broadcast_to(b, here, full), broadcast_to(b, picked, full), both)
+        moved = b.ne(chosen, b.broadcast(number, b.get_shape(chosen).dims))
+        return both, _with_line(b, pivots, pivot, number, rank - 2), b.select(moved, -sign, sign)
+
+    both, pivots, sign = repeated(b, size, [both, pivots, one], step)
+    solution = b.slice_in_dim(both, size, b.get_shape(both).dims[-1], 1, rank - 1)
+    return solution, pivots, sign
+
+
+@translates("MatrixSolve", "MatrixInverse")
+def solve(node: Node) -> Operand:
+    b, dims = node.b, _square(node, 0)
+    matrix = _adjoint(b, node[0]) if node.attr("adjoint") else node[0]
+    rank = len(dims)
+    if node.op == "MatrixSolve":
+        rhs = node["rhs"]
+        if node.shape("rhs")[:-1] != dims[:-1]:
+            raise ShapeError(f"Input matrix and rhs are incompatible: {list(dims)} vs. {list(node.shape('rhs'))}")
+    else:
+        ones = b.eq(_places(b, dims, rank - 2), _places(b, dims, rank - 1))
+        rhs = b.convert_element_type(ones, node.element_type(0))
+    return _eliminated(b, matrix, rhs)[0]
+
+
+@translates("MatrixDeterminant", "LogMatrixDeterminant")
+def determinant(node: Node) -> Operand | tuple[Operand, Operand]:
+    b, dims = node.b, _square(node, 0)
+    rank, outer = len(dims), dims[:-2]
+    empty = b.slice_in_dim(node[0], 0, 0, 1, rank - 1)
+    _, pivots, sign = _eliminated(b, node[0], empty)
+    sign = b.reshape(sign, outer)
+    if node.op == "MatrixDeterminant":
+        return reduce(b, pivots, "mul", [rank - 2, rank - 1]) * sign
+    sizes = b.abs(pivots)
+    complete = b.get_shape(pivots).element_type
+    signs = pivots / b.convert_element_type(sizes, complete)
+    log = reduce(b, b.log(sizes), "add", [rank - 2, rank - 1])
+    return sign * reduce(b, signs, "mul", [rank - 2, rank - 1]), b.convert_element_type(log, complete)

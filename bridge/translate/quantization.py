@@ -1,0 +1,121 @@
+"""Rounding to a grid of quantized values and back, in floats, with the gradients of the fake ones.
+
+Source: tensorflow/core/kernels/fake_quant_ops_functor.h, quantize_and_dequantize_op.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import ShapeError
+from ...compiler.types import ElementType
+from .node import Node
+from .reductions import reduce
+from .registry import translates
+from .scatter_gather import finite_limits
+
+_F32 = ElementType.F32
+
+
+def _grid(node: Node, low: Operand, high: Operand) -> tuple[Operand, Operand, Operand]:
+    """(scale, least value, greatest value) of the grid, moved so that zero is on it."""
+    b = node.b
+    least = b.constant(1.0 if node.attr("narrow_range") else 0.0, _F32)
+    greatest = b.constant(float((1 << node.attr("num_bits")) - 1), _F32)
+    scale = (high - low) / (greatest - least)
+    zero_point = least - low / scale
+    nudged = b.clamp(least, b.round(zero_point), greatest)
+    return scale, (least - nudged) * scale, (greatest - nudged) * scale
+
+
+def _ranges(node: Node) -> tuple[Operand, Operand]:
+    """The given range: scalars, or one per channel; of attributes or inputs."""
+    if "Args" in node.op:
+        return node.b.constant(node.attr("min"), _F32), node.b.constant(node.attr("max"), _F32)
+    return node["min"], node["max"]
+
+
+def _spread(b: ComputationBuilder, value: Operand, dims: Sequence[int]) -> Operand:
+    """A scalar everywhere, a vector along the last axis."""
+    return b.broadcast_in_dim(value, dims, [len(dims) - 1] if b.get_shape(value).rank else [])
+
+
+@translates("FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel")
+def fake_quant(node: Node) -> Operand:
+    b, dims = node.b, node.shape(0)
+    low, high = _ranges(node)
+    scale, least, greatest = _grid(node, low, high)
+    inverse, half = b.constant(1.0, _F32) / scale, b.constant(0.5, _F32)
+    zero = b.floor(half - least * inverse)
+    scale, inverse, zero, least, greatest = (_spread(b, v, dims) for v in (scale, inverse, zero, least, greatest))
+    shifted = b.clamp(least, node[0], greatest) - least
+    result = b.floor(shifted * inverse - zero + b.full_like(zero, 0.5)) * scale
+    empty = b.and_(b.eq(low, b.scalar_like(low, 0)), b.eq(high, b.scalar_like(high, 0)))
+    return b.select(_spread(b, empty, dims), b.full_like(result, 0), result)
+
+
+@translates("FakeQuantWithMinMaxArgsGradient", "FakeQuantWithMinMaxVarsGradient",
+            "FakeQuantWithMinMaxVarsPerChannelGradient")
+def fake_quant_gradient(node: Node) -> Operand | tuple[Operand, ...]:
+    """The gradient passes inside the grid; what is cut off goes to the end of the range that cut it."""
+    b, gradients, x, dims = node.b, node["gradients"], node["inputs"], node.shape("inputs")
+    low, high = _ranges(node)
+    _, least, greatest = _grid(node, low, high)
+    nothing = b.full_like(gradients, 0)
+    if "Args" not in node.op:
+        empty = b.and_(b.eq(low, b.scalar_like(low, 0)), b.eq(high, b.scalar_like(high, 0)))
+        least = b.select(empty, b.full_like(least, -np.inf), least)
+        greatest = b.select(empty, b.full_like(greatest, np.inf), greatest)
+    below, above = b.lt(x, _spread(b, least, dims)), b.gt(x, _spread(b, greatest, dims))
+    inside = b.select(b.or_(below, above), nothing, gradients)
+    if "Args" in node.op:
+        return inside
+    axes = range(len(dims) - 1 if "PerChannel" in node.op else len(dims))
+    return (inside, *(reduce(b, b.select(cut, gradients, nothing), "add", list(axes)) for cut in (below, above)))
+
+
+@translates("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV4")
+def quantize_and_dequantize(node: Node) -> Operand:
+    return _rounded_to_grid(node, node.attr("num_bits"))
+
+
+@translates("QuantizeAndDequantizeV3", constants=("num_bits",))
+def quantize_and_dequantize_input(node: Node) -> Operand:
+    return _rounded_to_grid(node, node.integers("num_bits")[0])
+
+
+def _rounded_to_grid(node: Node, bits: int) -> Operand:
+    b, shape, signed = node.b, node.array_shape(0), node.attr("signed_input")
+    axis = node.attr("axis")
+    axis = -1 if axis is None else axis
+    x = node[0]
+    if node.attr("range_given"):
+        low, high = node["input_min"], node["input_max"]
+    else:
+        others = [a for a in range(shape.rank) if a != axis]
+        low, high = reduce(b, x, "min", others), reduce(b, x, "max", others)
+    if axis != -1 and b.get_shape(low).dims != (shape.dims[axis],):
+        raise ShapeError(f"input_min has shape {list(b.get_shape(low).dims)}, {shape.dims[axis]} values are wanted")
+    least = (-(1 << bits - 1) + bool(node.attr("narrow_range"))) if signed else 0
+    greatest = (1 << bits - 1) - 1 if signed else (1 << bits) - 1
+
+    def number(value: float) -> Operand:
+        return b.scalar_like(x, value)
+
+    unbounded = b.full_like(low, finite_limits(shape.element_type)[1])
+    by_low = b.select(b.gt(low * number(least), number(0)), number(least) / low, unbounded)
+    by_high = b.select(b.gt(high * number(greatest), number(0)), number(greatest) / high, unbounded)
+    from_low = b.lt(by_low, by_high)
+    scale = b.select(from_low, by_low, by_high)
+    inverse = b.select(from_low, low / number(least or 1), high / number(greatest))
+    low, high = b.select(from_low, low, inverse * number(least)), b.select(from_low, inverse * number(greatest), high)
+    along = [axis] if axis != -1 else []
+    low, high, scale, inverse = (b.broadcast_in_dim(v, shape.dims, along) for v in (low, high, scale, inverse))
+    if node.attr("range_given"):
+        x = b.clamp(low, x, high)
+    x = x * scale
+    halves_up = node.attr("round_mode") == "HALF_UP"
+    return (b.floor(x + number(0.5)) if halves_up else b.round_nearest_even(x)) * inverse

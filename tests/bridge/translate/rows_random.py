@@ -1,0 +1,31 @@
+"""Rows of random ops: TensorFlow's very numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+from op_row import FLOATS, TYPE, Given, Random, row
+
+SEED = Given([7, -3], "int64")
+KEY, COUNTER = Given([0x123456789ABCDEF], "uint64"), Given([2**64 - 3, 5], "uint64")
+ALGORITHM = np.array(1, np.int32)
+
+
+def dims(*sizes: int) -> np.ndarray:
+    """A constant shape."""
+    return np.array(sizes, np.int32)
+
+
+row("StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg", SEED, types="float32")
+row("StatelessRandomGetAlg", types="float32")
+for size in ((5, 3), (0,), (), (1031,)):
+    kinds = FLOATS if size == (5, 3) else "float32 float64"
+    row("StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal", dims(*size), SEED, types=kinds,
+        dtype=TYPE)
+    row("StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2", dims(*size), KEY, COUNTER,
+        ALGORITHM, types=kinds, dtype=TYPE)
+row("StatelessRandomUniformFullInt", dims(5, 3), SEED, types="int32 int64 uint32 uint64", dtype=TYPE)
+row("StatelessRandomUniformFullIntV2", dims(5, 3), KEY, COUNTER, ALGORITHM, types="int32 int64 uint32 uint64",
+    dtype=TYPE)
+row("StatelessRandomUniformInt", dims(5, 3), SEED, Random((), -9, -5), Random((), 3, 90), types="int32 int64")
+row("StatelessRandomUniformIntV2", dims(5, 3), KEY, COUNTER, ALGORITHM, Random((), 0, 2), Random((), 3, 90),
+    types="int32 int64 uint32 uint64")
