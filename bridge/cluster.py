@@ -209,7 +209,7 @@ class Cluster:
             return changes + [f"the value of {names[at]} changed, which decides shapes or axes"
                               for (at, before), (_, after) in zip(other[1], key[1]) if before != after]
 
-        return "; ".join(min(map(differing, self.compiled), key=len))
+        return "; ".join(min(map(differing, self.compiled), key=lambda changes: len(changes)))
 
 
 def _key(shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> tuple[Any, ...]:

@@ -51,10 +51,11 @@ def decide(graph: Graph, functions: Functions, *, minimum: int, preserved: Colle
     """
     left_out = _left_out(graph, functions, preserved, wanted)
     conditions = _conditions(graph)
+    lists = _lists(graph)
     while True:
-        _leave_out_lists(graph, left_out)
-        components = _components(graph, left_out, _levels(graph, left_out), conditions)
-        crossing = _lists_between(graph, components)
+        _leave_out_lists(lists, left_out)
+        components = _components(graph, left_out, _levels_with_lists(graph, left_out, lists), conditions)
+        crossing = _lists_between(lists, components)
         if not crossing:
             break
         left_out.update(dict.fromkeys(crossing, "a list goes from one cluster to another"))
@@ -127,9 +128,8 @@ def _lists(graph: Graph) -> list[tuple[str, str]]:
     return edges + arguments + [(t.node, "") for t in graph.results if is_list(t)]
 
 
-def _leave_out_lists(graph: Graph, left_out: dict[str, str]) -> None:
+def _leave_out_lists(edges: Sequence[tuple[str, str]], left_out: dict[str, str]) -> None:
     """Leaves out what makes or reads a list that a node outside of all clusters reads or makes."""
-    edges = _lists(graph)
     while True:
         found = {a if b in left_out or not b else b for a, b in edges
                  if (a in left_out) != (b in left_out or not b)}
@@ -138,10 +138,10 @@ def _leave_out_lists(graph: Graph, left_out: dict[str, str]) -> None:
         left_out.update(dict.fromkeys(found, "it shares a list with an op that runs in TensorFlow"))
 
 
-def _lists_between(graph: Graph, components: Sequence[Sequence[str]]) -> set[str]:
+def _lists_between(edges: Sequence[tuple[str, str]], components: Sequence[Sequence[str]]) -> set[str]:
     """Nodes that make or read a list that goes from one component to another."""
     number = {name: k for k, members in enumerate(components) for name in members}
-    return {n for a, b in _lists(graph) if a in number and number[a] != number.get(b) for n in (a, b)}
+    return {n for a, b in edges if a in number and number[a] != number.get(b) for n in (a, b)}
 
 
 def before(graph: Graph, node: GraphNode) -> set[str]:
@@ -153,10 +153,30 @@ def before(graph: Graph, node: GraphNode) -> set[str]:
     return names & graph.nodes.keys()
 
 
-def _levels(graph: Graph, left_out: Mapping[str, str]) -> dict[str, int]:
+def _levels_with_lists(graph: Graph, left_out: Mapping[str, str], lists: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """The levels, those of lists' makers raised to their readers': nothing needs a list's maker to run early.
+
+    Where a reader depends on the maker through a node that is left out too, its level rises each time; that ends.
+    """
+    floors: dict[str, int] = {}
+    for _ in range(_MOST_RAISES):
+        levels = _levels(graph, left_out, floors)
+        low = [(a, levels[b]) for a, b in lists if b in levels and a not in left_out and b not in left_out
+               and levels[a] < levels[b]]
+        if not low:
+            return levels
+        for name, level in low:
+            floors[name] = max(level, floors.get(name, 0))
+    return _levels(graph, left_out, {})
+
+
+_MOST_RAISES = 16
+
+
+def _levels(graph: Graph, left_out: Mapping[str, str], floors: Mapping[str, int]) -> dict[str, int]:
     levels: dict[str, int] = {}
     for node in graph.nodes.values():
-        level = 0
+        level = floors.get(node.name, 0)
         for name in before(graph, node):
             if name in levels:
                 other = graph.nodes[name]

@@ -113,7 +113,7 @@ class Jit:
             return self._direct_plan(concrete)
         except UnsupportedError as error:
             if self.strict:
-                raise UnsupportedError(source.strict_message(self.__name__, concrete, error)) from None
+                raise UnsupportedError(source.strict_message(tfp.python_function(self._traced).__name__, concrete, error)) from None
             return None
 
     def _direct_plan(self, concrete: Any) -> _Plan:

@@ -274,6 +274,8 @@ class _Outside:
 
     def _name(self, text: str) -> str:
         name, index = self._source(text)
+        if self.nodes[name].op == launch_op.OP:
+            return f"result {index} of {self.nodes[name].attr['cluster'].s.decode().partition('#')[0]}"
         return self.names.get(name, f"{name}:{index}" if index else name)
 
     def _shape(self, text: str, data_type: int) -> Shape | None:

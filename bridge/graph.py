@@ -20,7 +20,7 @@ class Tensor(NamedTuple):
     """Output `index` of the node `node`."""
 
     node: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
 
 
 @dataclasses.dataclass(slots=True)

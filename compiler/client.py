@@ -37,7 +37,8 @@ class Executable:
         Raises: ShapeError  number, dtype or dims of the arguments differ from the parameters'.
         """
         if len(arguments) != len(self._leaves):
-            raise ShapeError(f"execute: {len(arguments)} arguments, {self.module.name} has {len(self._leaves)} parameters")
+            raise ShapeError(f"execute: {len(arguments)} arguments, {self.module.name} has {len(self._leaves)} "
+                             "parameters")
         arrays = []
         for k, (argument, shape) in enumerate(zip(arguments, self._leaves)):
             array = np.asarray(argument)

@@ -69,7 +69,7 @@ class _Interpreted:
     def execute(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         rest = iter(arguments)
         nested = [_nest(shape, rest) for shape in self._module.entry.parameter_shapes]
-        return list(_flatten(evaluate(self._module, nested)))
+        return [np.array(leaf, order="C") for leaf in _flatten(evaluate(self._module, nested))]  # no views of arguments
 
 
 def _nest(shape: Any, leaves: Any) -> Any:

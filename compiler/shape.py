@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 from .types import ElementType
+
+Dims: TypeAlias = tuple[int, ...]  # inside the class `tuple` is a method
+Shapes: TypeAlias = "tuple[Shape, ...]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -18,9 +22,9 @@ class Shape:
     """
 
     element_type: ElementType
-    dims: tuple[int, ...] = ()
-    layout: tuple[int, ...] | None = None
-    tuple_shapes: tuple[Shape, ...] = ()
+    dims: Dims = ()
+    layout: Dims | None = None
+    tuple_shapes: Shapes = ()
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.layout == tuple(range(len(self.dims) - 1, -1, -1)):
@@ -64,12 +68,12 @@ class Shape:
         return self.elements * self.element_type.item_bytes if self.is_array else 0
 
     @property
-    def minor_to_major(self) -> tuple[int, ...]:
+    def minor_to_major(self) -> Dims:
         """Axis numbers from the fastest-varying to the slowest."""
         return self.layout if self.layout is not None else tuple(range(self.rank - 1, -1, -1))
 
     @property
-    def strides(self) -> tuple[int, ...]:
+    def strides(self) -> Dims:
         """Strides in elements, one per axis, of the dense array with this layout."""
         strides, step = [0] * self.rank, 1
         for axis in self.minor_to_major:

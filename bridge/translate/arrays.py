@@ -301,8 +301,8 @@ def strided_slice_grad(node: Node) -> Operand:
         gradient = b.rev(gradient, backwards)
     low = [s if step > 0 else s + step * (count - 1) if count else 0 for s, step, count in axes]
     inner = [abs(step) - 1 for _, step, _ in axes]
-    high = [d - l - ((count - 1) * (i + 1) + 1 if count else 0)
-            for d, l, i, (_, _, count) in zip(dims, low, inner, axes)]
+    high = [d - first - ((count - 1) * (i + 1) + 1 if count else 0)
+            for d, first, i, (_, _, count) in zip(dims, low, inner, axes)]
     return b.pad(gradient, b.constant(0, node.element_type("dy")), list(zip(low, high, inner)))
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.ops import ConvolutionDims
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
-from .node import Node
 from .nn import narrowed, widened
+from .node import Node
 from .reductions import initial, reducer
 from .registry import translates
 
@@ -50,8 +54,8 @@ class _Geometry:
 
 
 def _geometry(node: Node, layout: _Layout, dims: Sequence[int], window: Sequence[int],
-              stride_attr: str = "strides") -> list[_Geometry]:
-    strides = layout.pick(node.attr(stride_attr))
+              strides: Sequence[int] | None = None) -> list[_Geometry]:
+    strides = layout.pick(node.attr("strides") if strides is None else strides)
     dilations = layout.pick(node.attr("dilations"))
     padding = node.attr("padding")
     explicit = node.attr("explicit_paddings") or []
@@ -183,22 +187,24 @@ def _windows(rank: int, layout: _Layout,
     return window, strides, padding
 
 
-def _pool_geometry(node: Node, dims: Sequence[int], ksize: Sequence[int] | None = None) -> tuple[_Layout, list[_Geometry]]:
+def _pool_geometry(node: Node, dims: Sequence[int]) -> tuple[_Layout, list[_Geometry]]:
+    """The window's sizes and strides are attributes, of V2 ops inputs."""
     layout = _Layout.of(node, len(dims))
-    size = node.attr("ksize") if ksize is None else ksize
+    by_input = node.op.endswith("V2")
+    size = node.integers("ksize") if by_input else node.attr("ksize")
     if size[layout.batch] != 1 or size[layout.feature] != 1:
         raise UnsupportedError(f"{node.op}: pools over batch or features")
-    return layout, _geometry(node, layout, dims, layout.pick(size))
+    return layout, _geometry(node, layout, dims, layout.pick(size), node.integers("strides") if by_input else None)
 
 
-@translates("MaxPool", "MaxPool3D", "MaxPoolV2")
+@translates("MaxPoolV2", constants=("ksize", "strides"))
+@translates("MaxPool", "MaxPool3D")
 def max_pool(node: Node) -> Operand:
-    if node.op == "MaxPoolV2":
-        raise UnsupportedError("MaxPoolV2: window sizes as inputs")
     layout, geometry = _pool_geometry(node, node.shape(0))
     return _pool(node.b, node[0], "max", layout, geometry)
 
 
+@translates("MaxPoolGradV2", constants=("ksize", "strides"))
 @translates("MaxPoolGrad", "MaxPool3DGrad")
 def max_pool_grad(node: Node) -> Operand:
     b, x, dy = node.b, node["orig_input"], node["grad"]
@@ -211,6 +217,54 @@ def max_pool_grad(node: Node) -> Operand:
     return b.select_and_scatter_with_general_padding(
         x, inner.build(inner.ge(left, right)), window, strides, padding, dy, b.constant(0, type_),
         reducer(b, "add", type_))
+
+
+def _window_elements(b: ComputationBuilder, x: Operand, fill: Operand, layout: _Layout,
+                     geometry: Sequence[_Geometry]) -> list[Operand]:
+    """For every place in the window, in order, the element there of each window: the padded array's strided slices."""
+    rank = len(b.get_shape(x).dims)
+    window, strides, padding = _windows(rank, layout, geometry)
+    padded = b.pad(x, fill, padding)
+    dims = b.get_shape(padded).dims
+    counts = [(d - w) // s + 1 for d, w, s in zip(dims, window, strides)]
+    return [b.slice(padded, place, [p + (c - 1) * s + 1 for p, c, s in zip(place, counts, strides)], strides)
+            for place in itertools.product(*map(range, window))]
+
+
+def _at_largest(b: ComputationBuilder, x: Operand, values: Operand, layout: _Layout,
+                geometry: Sequence[_Geometry]) -> tuple[Operand, Operand]:
+    """The largest element of every window, and the value at the first place that has it."""
+    type_ = b.get_shape(x).element_type
+    best = chosen = None
+    for element, value in zip(_window_elements(b, x, initial(b, "max", type_), layout, geometry),
+                              _window_elements(b, values, b.scalar_like(values, 0), layout, geometry)):
+        if best is None or chosen is None:
+            best, chosen = element, value
+        else:
+            larger = b.gt(element, best)
+            best, chosen = b.select(larger, element, best), b.select(larger, value, chosen)
+    if best is None or chosen is None:
+        raise ShapeError("a pool's window has no elements")
+    return best, chosen
+
+
+@translates("MaxPoolGradGradV2", constants=("ksize", "strides"))
+@translates("MaxPoolGradGrad", "MaxPool3DGradGrad")
+def max_pool_grad_grad(node: Node) -> Operand:
+    """The gradient at the place of every window's largest element."""
+    layout, geometry = _pool_geometry(node, node.shape(0))
+    return _at_largest(node.b, node["orig_input"], node["grad"], layout, geometry)[1]
+
+
+@translates("MaxPoolWithArgmax")
+def max_pool_with_argmax(node: Node) -> tuple[Operand, Operand]:
+    """Places count through height, width and depth, and through the batch if asked for."""
+    b, dims, type_ = node.b, node.shape(0), node.attr("Targmax")
+    layout, geometry = _pool_geometry(node, dims)
+    places = np.arange(math.prod(dims)).reshape(dims)
+    if not node.attr("include_batch_in_index"):
+        places = places % max(math.prod(dims[1:]), 1)
+    return _at_largest(b, node[0], b.constant(places, type_), layout, geometry)
 
 
 def _counts(b: ComputationBuilder, dims: Sequence[int], layout: _Layout, geometry: Sequence[_Geometry],

@@ -12,9 +12,11 @@ from ...compiler.types import COMPLEXES, FLOATS, INTEGERS, ElementType
 from .broadcasting import broadcast, broadcast_dims, broadcast_to
 from .node import Node
 from .registry import translates
+from .values import Value
 
 _B = ComputationBuilder
 _PRED = ElementType.PRED
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
     "Abs": _B.abs, "ComplexAbs": _B.abs, "Neg": _B.neg, "Sign": _B.sign, "Ceil": _B.ceil, "Floor": _B.floor,
@@ -37,7 +39,6 @@ UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
     "Identity": lambda b, x: x, "StopGradient": lambda b, x: x, "PreventGradient": lambda b, x: x,
     "CheckNumerics": lambda b, x: x, "Snapshot": lambda b, x: x,
 }
-_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
     "Add": _B.add, "AddV2": _B.add, "Sub": _B.sub, "Mul": _B.mul, "RealDiv": _B.div, "Pow": _B.pow,
@@ -141,12 +142,12 @@ def unary(node: Node) -> Operand:
 
 
 @translates("Identity", "StopGradient", "Snapshot", "_EagerConst")
-def identity(node: Node):  # noqa: ANN201  (any value, lists and variables too)
+def identity(node: Node) -> Value:
     return node.inputs[0]
 
 
 @translates("IdentityN")
-def identity_n(node: Node):  # noqa: ANN201
+def identity_n(node: Node) -> tuple[Value, ...]:
     return tuple(node.inputs)
 
 

@@ -10,8 +10,8 @@ from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
 from ...compiler.types import ElementType
 from .arrays import gather_axis
-from .node import Node
 from .nn import narrowed, widened
+from .node import Node
 from .reductions import reduce, reducer
 from .registry import translates
 from .scatter_gather import scatter_rows

@@ -14,8 +14,8 @@ from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.types import ElementType
 from .arrays import axis_of
 from .broadcasting import broadcast
-from .node import Node
 from .nn import narrowed, widened
+from .node import Node
 from .registry import translates
 
 _B = ComputationBuilder

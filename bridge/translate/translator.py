@@ -152,8 +152,8 @@ def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None]
     results = translator.graph(graph, arguments)
     written = [k for k, a in enumerate(arguments) if isinstance(a, Variable) and a.written]
     outputs = []
-    for value in [*results, *(arguments[k].value for k in written)]:  # type: ignore[union-attr]
-        if not isinstance(value, Operand):
-            raise UnsupportedError(f"a {type(value).__name__} leaves the cluster")
-        outputs.append(value)
+    for result in [*results, *(a.value for a in arguments if isinstance(a, Variable) and a.written)]:
+        if not isinstance(result, Operand):
+            raise UnsupportedError(f"a {type(result).__name__} leaves the cluster")
+        outputs.append(result)
     return Module(name, builder.build(builder.tuple(outputs))), written

@@ -98,7 +98,7 @@ def _spec(shape: Shape) -> BufferSpec:
     return BufferSpec(shape.element_type.dtype.name, shape.dims, shape.bytes)
 
 
-def _info(launch) -> KernelInfo:  # noqa: ANN001
+def _info(launch: Launch) -> KernelInfo:
     instruction, plan = launch.instruction, launch.plan
     computation = getattr(instruction.op, "computation", None)
     inner = computation.instructions if computation is not None else (instruction,)

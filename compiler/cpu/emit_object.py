@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -38,7 +39,7 @@ def emit_assembly(text: str, target: Target, optimization: int = 2) -> str:
     return _generate(text, target, optimization, "emit_assembly")
 
 
-def _generate(text: str, target: Target, optimization: int, method: str):  # noqa: ANN202
+def _generate(text: str, target: Target, optimization: int, method: str) -> Any:
     _initialize()
     # Position-independent WebAssembly is for dynamic linking alone.
     relocation = "static" if target.architecture.startswith("wasm") else "pic"

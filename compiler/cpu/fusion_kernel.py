@@ -277,6 +277,11 @@ class FusionKernel:
                 return 8 if len(deep) == 1 else 4
         return 4 if self.probe.cost <= 6 else 2 if self.probe.cost <= 20 else 1
 
+    def _registers(self) -> int:
+        """Registers that a value of the innermost loop takes: two where long chains of dependent instructions
+        would leave the machine idle, each instruction then stands beside its twin."""
+        return 2 if not self.probe.reductions and self.probe.cost > 20 else 1
+
     def _reduce_outside(self, variables: list[Affine]) -> None:
         """Reductions that the innermost loop needs whole, in order: what they keep of the row is then
         there."""
@@ -310,9 +315,12 @@ class FusionKernel:
         """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and one by
         one."""
         unroll = self._unroll()
+        wide = self.lanes * self._registers()
+        while wide > self.lanes and most - least < wide:
+            wide //= 2
         while unroll > 1 and most - least < unroll * self.lanes:
             unroll //= 2
-        for width, many in dict.fromkeys([(self.lanes, unroll), (self.lanes, 1), (1, 1)]):
+        for width, many in dict.fromkeys([(wide, unroll), (self.lanes, 1), (1, 1)]):
             step = width * many
             if isinstance(low, int) and isinstance(high, int):
                 end: Value | int = low + (high - low) // step * step

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from ..errors import InternalError, UnsupportedError
 from ..ir import Computation, Instruction, Module
 from ..literal import Literal
+from ..ops import GetTupleElement
 from ..options import Options
 from ..shape import Shape
 from .kernel_plan import KernelPlan
@@ -112,7 +114,7 @@ def _origins(computation: Computation) -> dict[Instruction, list[Origin]]:
         if instruction.opcode == "get-tuple-element":
             source = instruction.operands[0]
             parts = source.shape.tuple_shapes
-            skip = sum(len(list(s.leaves())) for s in parts[:instruction.op.index])  # type: ignore[attr-defined]
+            skip = sum(len(list(s.leaves())) for s in parts[:cast(GetTupleElement, instruction.op).index])
             count = len(list(instruction.shape.leaves()))
             found[instruction] = found[source][skip:skip + count]
         elif instruction.opcode in _ALIASES:
@@ -284,7 +286,8 @@ class _Lowering:
                 shareable = [operands[initial[k]]] if operands.count(operands[initial[k]]) == 1 else []
             else:
                 shareable = [operands[n] for o, n in sorted(plan.in_place)
-                             if o == k and operands.count(operands[n]) == 1 and frame.placed[operands[n]] not in outputs]
+                             if o == k and operands.count(operands[n]) == 1
+                             and frame.placed[operands[n]] not in outputs]
             buffer = self._output(frame, at, (instruction, k), shape.bytes, shareable)
             frame.placed[instruction, k] = buffer
             outputs.append(buffer)

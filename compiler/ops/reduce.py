@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 

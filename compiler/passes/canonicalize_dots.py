@@ -92,6 +92,6 @@ def _change(instruction: Instruction) -> Instruction | None:
         op, lhs_batch=tuple(range(batch)), rhs_batch=tuple(range(batch)),
         lhs_contracting=tuple(range(batch + free, lhs.shape.rank)),
         rhs_contracting=tuple(range(batch, batch + contracting)))
-    return dataclasses.replace(instruction, op=canonical, operands=(
-        make(Transpose(left), lhs, metadata=instruction.metadata),
-        make(Transpose(right), rhs, metadata=instruction.metadata)))
+    return dataclasses.replace(instruction, op=canonical, operands=tuple(
+        o if order == tuple(range(o.shape.rank)) else make(Transpose(order), o, metadata=instruction.metadata)
+        for o, order in ((lhs, left), (rhs, right))))

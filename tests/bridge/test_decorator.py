@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-
 import tfbridge
 from tfbridge.compiler.errors import UnsupportedError
 

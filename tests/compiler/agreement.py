@@ -51,12 +51,15 @@ def difference(found: np.ndarray, wanted: np.ndarray, ulps: float = 0.0, scale: 
             f"{found[first]!r}, wanted {wanted[first]!r}")
 
 
+def _bits(x: np.ndarray) -> np.ndarray:
+    return np.require(x, requirements="C").view(f"u{x.itemsize}")
+
+
 def _same(found: np.ndarray, wanted: np.ndarray, ulps: float, scale: float) -> np.ndarray:
-    bits = (lambda x: x.view(f"u{x.itemsize}"))
     if found.dtype.kind in "biu" or found.dtype in (ml_dtypes.int4, ml_dtypes.uint4):
         return found == wanted
     with np.errstate(all="ignore"):
-        same = (bits(np.require(found, requirements="C")) == bits(wanted)) | ((found != found) & (wanted != wanted))
+        same = (_bits(found) == _bits(wanted)) | ((found != found) & (wanted != wanted))
         if not ulps:
             return same
         info = ml_dtypes.finfo(found.dtype)

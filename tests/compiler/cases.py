@@ -458,6 +458,9 @@ def reduction_cases() -> Iterator[Case]:
                (Input(array("f32", 19)), Input(F32, -np.inf)))
     yield Case("reduce-argmax", Reduce((1,), argmax()), (Input(array("f32", 5, 13), fill="unit"),
                Input(array("s32", 5, 13), np.tile(np.arange(13), 5)), Input(F32, -np.inf), Input(S32, 0)))
+    for dims, axes in (((3, 0), (0,)), ((3, 0), (1,)), ((0, 3), (0, 1))):
+        yield Case(f"reduce-argmax-{list(dims)}-{axes}", Reduce(axes, argmax()),
+                   (Input(array("f32", *dims)), Input(array("s32", *dims)), Input(F32, -np.inf), Input(S32, 0)))
     yield Case("reduce-general", Reduce((0,), computation("lattice", [F32, F32], lambda a, b: ir.make(
         Elementwise("maximum"), ir.make(Elementwise("abs"), a), ir.make(Elementwise("abs"), b)))),
         (Input(array("f32", 13, 3), fill="unit"), Input(F32, 0)))
@@ -555,6 +558,9 @@ def contraction_cases() -> Iterator[Case]:
         yield Case(f"convolution-{name}", op,
                    (Input(array("f32", *left), fill="unit"), Input(array("f32", *right), fill="unit")),
                    ulps=16, scale=32)
+    yield Case("convolution-f8-mixed", Convolution(Window.of((3, 3)), NHWC, preferred_type=ElementType.F32),
+               (Input(array("f8e4m3fn", 1, 5, 5, 3), fill="unit"), Input(array("f8e5m2", 3, 3, 3, 2), fill="unit")),
+               ulps=16, scale=32)
     yield Case("convolution-s8-s32", Convolution(Window.of((3, 3)), NHWC, preferred_type=ElementType.S32),
                (Input(array("s8", 1, 5, 5, 3)), Input(array("s8", 3, 3, 3, 2))))
 

@@ -431,7 +431,7 @@ class RandomGraph:
         body, state = self.grown(5, init.shape, "body")
         i, *old = body.parts(state)
         new = []
-        for k, value in enumerate(old):
+        for value in old:
             how = self.choose(4)
             same = [o for o in old if o.shape == value.shape]
             if how == 0:

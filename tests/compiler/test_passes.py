@@ -14,8 +14,10 @@ from tfbridge.compiler.evaluator import evaluate
 from tfbridge.compiler.hlo_text import parse_hlo
 from tfbridge.compiler.ir import Module
 from tfbridge.compiler.options import Options
+from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
 from tfbridge.compiler.passes.eliminate_common import eliminate_common
 from tfbridge.compiler.passes.eliminate_dead import eliminate_dead
+from tfbridge.compiler.passes.expand_maps import expand_maps
 from tfbridge.compiler.passes.fold_constants import fold_constants
 from tfbridge.compiler.passes.inline_calls import inline_calls
 from tfbridge.compiler.passes.pipeline import (
@@ -106,7 +108,8 @@ def test_simplify_needs_one_pass() -> None:
         assert str(simplify(once, FAST)) == str(once), fixture.name
 
 
-OTHERS = {p.__name__: p for p in (fold_constants, eliminate_common, eliminate_dead, inline_calls)}
+OTHERS = {p.__name__: p for p in (fold_constants, eliminate_common, eliminate_dead, inline_calls, expand_maps,
+                                  canonicalize_dots)}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +139,7 @@ def test_order() -> None:
     assert broken_order() == []
     backwards = list(dict.fromkeys(reversed(PASSES)))
     assert any(
-        reason.startswith("inline_calls must come before simplify") for reason in broken_order(backwards)
+        reason.startswith("simplify must come before fold_constants") for reason in broken_order(backwards)
     )
     assert {name for first, second, _ in ORDER for name in (first, second)} <= {p.__name__ for p in PASSES}
 

@@ -51,7 +51,7 @@ row("LeakyReluGrad", R((5, 3)), R((5, 3)), alpha=0.3)
 row("Conj", R((5, 3)), types=COMPLEXES)
 row("ComplexAbs Real Imag Angle", R((5, 3)), types="complex64")
 row("ComplexAbs Real Imag Angle", R((5, 3)), types="complex128",
-    **{"Tout": "float64"})
+    Tout="float64")
 
 binary("Add AddV2 Sub Mul", types=NUMBERS)
 binary("RealDiv Div", 1, 9, types=f"{FLOATS} {COMPLEXES} {INTEGERS}")

@@ -82,6 +82,23 @@ for padding in ("SAME", "VALID"):
 CUBE = np.random.default_rng(0).permutation(8 * 4 * 6 * 3).reshape(1, 8, 4, 6, 3)
 row("MaxPool3DGrad", Given(CUBE), Given(CUBE.reshape(1, 4, 2, 2, 2, 3, 2, 3).max((2, 4, 6))), R((1, 4, 2, 3, 3)),
     types="float32", ksize=[1, 2, 2, 2, 1], strides=[1, 2, 2, 2, 1], padding="SAME")
+for padding in ("SAME", "VALID"):
+    height, width = (4, 9) if padding == "SAME" else (3, 8)
+    sizes, steps = np.array([1, 3, 2, 1], np.int32), np.array([1, 2, 1, 1], np.int32)
+    window = {"ksize": [1, 3, 2, 1], "strides": [1, 2, 1, 1], "padding": padding}
+    row("MaxPoolV2", R((2, 7, 9, 3)), sizes, steps, types=FLOATS, padding=padding)
+    row("MaxPoolGradV2", R((2, 7, 9, 3)), R((2, height, width, 3)), R((2, height, width, 3)), sizes, steps,
+        types="float32", padding=padding)
+    for include in (False, True):
+        row("MaxPoolWithArgmax", R((2, 7, 9, 3)), types=f"{FLOATS} int32", include_batch_in_index=include, **window)
+BOARD = np.random.default_rng(0).permutation(2 * 8 * 6 * 3).reshape(2, 8, 6, 3)
+POOLED = BOARD.reshape(2, 4, 2, 3, 2, 3).max((2, 4))
+row("MaxPoolGradGrad", Given(BOARD), Given(POOLED), R((2, 8, 6, 3)), types=FLOATS, ksize=[1, 2, 2, 1],
+    strides=[1, 2, 2, 1], padding="VALID")
+row("MaxPoolGradGradV2", Given(BOARD), Given(POOLED), R((2, 8, 6, 3)), np.array([1, 2, 2, 1], np.int32),
+    np.array([1, 2, 2, 1], np.int32), types="float32", padding="VALID")
+row("MaxPool3DGradGrad", Given(CUBE), Given(CUBE.reshape(1, 4, 2, 2, 2, 3, 2, 3).max((2, 4, 6))), R((1, 8, 4, 6, 3)),
+    types="float32", ksize=[1, 2, 2, 2, 1], strides=[1, 2, 2, 2, 1], padding="VALID")
 row("MaxPool", R((2, 7, 9, 3), -9, 9), types="int32 int8 uint8", ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1],
     padding="VALID")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from op_row import FLOATS, COMPLEXES, Content, Given, Random, row
+from op_row import COMPLEXES, FLOATS, Content, Given, Random, row
 
 R = Random
 SLOT, POSITIVE, GRAD = Content(R((5, 3))), Content(R((5, 3), 0.5, 2)), R((5, 3))

@@ -1,0 +1,286 @@
+"""Auto-clustering on whole programs: loops and branches are compiled as such, and give TensorFlow's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tfbridge
+from tfbridge.bridge import auto, cluster
+from tfbridge.models import lstm
+
+F32 = tf.float32
+INPUTS = ([0.1, 0.2, 0.3], [0.5, 1.0, 0.6])  # the branches taken differ
+
+
+@pytest.fixture
+def clustering() -> Iterator[None]:
+    tfbridge.reset_stats()
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    yield
+    tfbridge.disable_auto_clustering()
+
+
+def array_loop(x: tf.Tensor, v: tf.Variable) -> Any:
+    def body(i: tf.Tensor, h: tf.Tensor, states: tf.TensorArray) -> Any:
+        h = tf.cond(tf.reduce_sum(h) > 1.0, lambda: h * 2.0 - v, lambda: tf.tanh(h))
+        return i + 1, h, states.write(i, h)
+
+    _, h, states = tf.while_loop(lambda i, *_: i < 5, body, (0, x, tf.TensorArray(F32, 5)))
+    return states.stack(), h
+
+
+def loop_with_break(x: tf.Tensor, v: tf.Variable) -> Any:
+    total = tf.constant(0.0)
+    for i in tf.range(6):
+        if total > 4.0:
+            break
+        total += tf.reduce_sum(x) * tf.cast(i, F32)
+        x = tf.sin(x) + 0.1
+    return total, x
+
+
+def loop_that_assigns(x: tf.Tensor, v: tf.Variable) -> Any:
+    for _ in tf.range(3):
+        v.assign_add(tf.reduce_mean(x))
+        x = x * v
+    return x, v.read_value()
+
+
+def nested_loops(x: tf.Tensor, v: tf.Variable) -> Any:
+    total = tf.zeros(())
+    for i in tf.range(3):
+        for j in tf.range(4):
+            if (i + j) % 2 == 0:
+                total += tf.reduce_sum(x) * tf.cast(j, F32)
+            else:
+                total = total * 0.5
+    return total
+
+
+def loop_in_a_branch(x: tf.Tensor, v: tf.Variable) -> Any:
+    if tf.reduce_sum(x) > 1.0:
+        for _ in tf.range(3):
+            x = tf.sin(x)
+    else:
+        x = x * v
+    return x + 1.0
+
+
+def two_branches_on_one_condition(x: tf.Tensor, v: tf.Variable) -> Any:
+    big = tf.reduce_sum(x) > 1.0
+    y = tf.cond(big, lambda: x * v, lambda: tf.exp(x))
+    z = tf.tanh(y)
+    return tf.cond(big, lambda: z + x, lambda: z * y - x)
+
+
+def case(x: tf.Tensor, v: tf.Variable) -> Any:
+    return tf.switch_case(tf.cast(tf.reduce_sum(x), tf.int32),
+                          [lambda: tf.sin(x) + v, lambda: tf.exp(x), lambda: x * x]) * 2.0
+
+
+def branch_that_assigns(x: tf.Tensor, v: tf.Variable) -> Any:
+    if tf.reduce_sum(x) > 1.0:
+        v.assign(tf.reduce_max(x))
+    return x * v
+
+
+def scan_and_map(x: tf.Tensor, v: tf.Variable) -> Any:
+    return tf.scan(lambda a, e: tf.tanh(a * e) + v, x), tf.map_fn(lambda e: tf.exp(e) * 2.0, x)
+
+
+def gradient(x: tf.Tensor, v: tf.Variable) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x
+        for i in tf.range(4, 0, -1):
+            y = tf.sin(y) * x * tf.cast(i, F32)
+        total = tf.reduce_sum(y)
+    return tape.gradient(total, [x])
+
+
+WHOLE = (array_loop, loop_with_break, loop_that_assigns, nested_loops, loop_in_a_branch, two_branches_on_one_condition,
+         case, branch_that_assigns, scan_and_map, gradient)
+
+
+def compare(function: Callable[..., Any]) -> None:
+    """Both inputs, each from the same variable, with and without clusters."""
+    v = tf.Variable(1.5)
+    tf.config.run_functions_eagerly(False)
+    for values in INPUTS:
+        x = tf.constant(values)
+        wanted, v_wanted = uncompiled(function, x, v)
+        v.assign(1.5)
+        found = tf.function(function)(x, v)
+        for a, b in zip(tf.nest.flatten(found), wanted, strict=True):
+            np.testing.assert_allclose(a.numpy(), b, rtol=1e-5, atol=1e-6)
+        assert v.numpy() == pytest.approx(v_wanted, rel=1e-6)
+
+
+def uncompiled(function: Callable[..., Any], x: tf.Tensor, v: tf.Variable) -> tuple[list[np.ndarray], float]:
+    v.assign(1.5)
+    tf.config.run_functions_eagerly(True)
+    try:
+        results = [np.array(t.numpy()) for t in tf.nest.flatten(tf.function(function)(x, v))]
+    finally:
+        tf.config.run_functions_eagerly(False)
+    return results, float(v.numpy())
+
+
+@pytest.mark.parametrize("function", WHOLE, ids=lambda f: f.__name__)
+def test_program_is_one_cluster(clustering: None, function: Callable[..., Any]) -> None:
+    before = len(auto.reports())
+    compare(function)
+    stats = tfbridge.stats()
+    assert stats["fallbacks"] == 0
+    assert stats["ops_left_out"] == {}
+    reports = [r for r in auto.reports()[before:] if r.clusters]
+    assert [len(r.clusters) for r in reports] == [1, 1]
+    ops = {n.op for r in reports for c in r.clusters for n in c.graph.nodes.values()}
+    assert ops & {"While", "If", "Case"}
+    assert not ops & {"Switch", "Merge", "Enter", "Exit"}
+
+
+def printing_loop(x: tf.Tensor, v: tf.Variable) -> Any:
+    for _ in tf.range(3):
+        x = tf.sin(x) * 2.0 + tf.exp(x) - tf.tanh(x)
+        tf.debugging.Assert(tf.strings.length(tf.strings.as_string(x[0])) > 0, [x])
+        y = x
+        for _ in tf.range(2):
+            y = y * v
+        x = x + y
+    return x
+
+
+def gradient_of_loop_without_bound(x: tf.Tensor, v: tf.Variable) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x
+        while tf.reduce_sum(y) > 0.05:
+            y = tf.sin(y) * x * 0.5
+        total = tf.reduce_sum(y)
+    return tape.gradient(total, [x])
+
+
+def gradient_of_nested_loops(x: tf.Tensor, v: tf.Variable) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x
+        for _ in tf.range(3):
+            for _ in tf.range(2):
+                y = tf.sin(y) * x
+        total = tf.reduce_sum(y)
+    return tape.gradient(total, [x])
+
+
+@pytest.mark.parametrize("function", [printing_loop, gradient_of_loop_without_bound, gradient_of_nested_loops],
+                         ids=lambda f: f.__name__)
+def test_loop_that_stays_in_tensorflow(clustering: None, function: Callable[..., Any]) -> None:
+    """Its body, and loops in it, are compiled; the report names the reason."""
+    before = len(auto.reports())
+    compare(function)
+    assert tfbridge.stats()["fallbacks"] == 0
+    report = next(r for r in auto.reports()[before:] if r.clusters)
+    assert [reason for op, reason in report.left_out.values() if op == "LoopCond"]
+
+
+def test_inner_loop_is_compiled_where_the_outer_one_is_not(clustering: None) -> None:
+    before = len(auto.reports())
+    compare(printing_loop)
+    clusters = [c for r in auto.reports()[before:] for c in r.clusters]
+    assert any(n.op == "While" for c in clusters for n in c.graph.nodes.values())
+
+
+def test_lstm(clustering: None) -> None:
+    program = lstm.inference(batch=3, time=5, features=4, width=6)
+    wanted = uncompiled_program(program)
+    found = tf.function(program.function)(*program.inputs)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
+    assert tfbridge.stats()["clusters_compiled"] == 1
+    assert tfbridge.stats()["ops_left_out"] == {}
+
+
+def uncompiled_program(program: Any) -> np.ndarray:
+    tf.config.run_functions_eagerly(True)
+    try:
+        return np.array(program.function(*program.inputs).numpy())
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+def test_keras_lstm_fit_and_predict() -> None:
+    layers = tf.keras.layers
+    random = np.random.default_rng(0)
+    x, y = random.random((8, 6, 4), np.float32), random.random((8, 6, 2), np.float32)
+    model = tf.keras.Sequential([layers.Input((6, 4)), layers.LSTM(5, return_sequences=True), layers.Dense(2)])
+    weights = model.get_weights()
+    results = []
+    for compiled in (False, True):
+        model.set_weights(weights)
+        model.compile(tf.keras.optimizers.SGD(0.1), "mse")
+        if compiled:
+            tfbridge.reset_stats()
+            tfbridge.enable_auto_clustering()
+        try:
+            model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+            results.append([model.predict(x, verbose=0), *model.get_weights()])
+        finally:
+            tfbridge.disable_auto_clustering()
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    stats = tfbridge.stats()
+    assert stats["fallbacks"] == 0
+    assert not [reason for reason in stats["ops_left_out"] if reason.startswith(("LoopCond", "TensorList"))]
+
+
+def test_control_flow_of_a_tf1_graph(clustering: None) -> None:
+    v1 = tf.compat.v1
+    was_v2 = v1.control_flow_v2_enabled()
+    v1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default():
+            x = v1.placeholder(F32, [3])
+            y = v1.cond(tf.reduce_sum(x) > 1.0, lambda: x * 2.0, lambda: tf.tanh(x))
+            _, z = v1.while_loop(lambda i, z: i < 3,
+                                 lambda i, z: (i + 1, v1.cond(i > 1, lambda: z * y, lambda: z + 1.0)), [0, x])
+            with v1.Session() as session:
+                found = [session.run(z, {x: values}) for values in INPUTS]
+    finally:
+        if was_v2:
+            v1.enable_control_flow_v2()
+    for values, z in zip(INPUTS, found):
+        x = np.array(values, np.float32)
+        np.testing.assert_allclose(z, (x + 2) * (x * 2 if x.sum() > 1 else np.tanh(x)), rtol=1e-5)
+    assert tfbridge.stats()["clusters_compiled"] == 1
+    assert tfbridge.stats()["ops_left_out"] == {}
+
+
+def test_ops_left_out_count_once(clustering: None) -> None:
+    """TensorFlow hands a graph over twice."""
+    tf.function(lambda x: tf.strings.length(tf.strings.as_string(tf.sin(x))))(tf.ones(2))
+    left_out = tfbridge.stats()["ops_left_out"]
+    assert {reason.partition(":")[0]: count for reason, count in left_out.items()} == {"AsString": 1, "StringLength": 1}
+
+
+def test_functions_of_tf_data_are_left_alone(clustering: None) -> None:
+    before = len(auto.reports())
+    data = tf.data.Dataset.from_tensor_slices(np.ones((4, 2), np.float32)).map(lambda x: tf.sin(x) * 2.0 + x)
+    assert len(list(data)) == 4
+    assert not [r for r in auto.reports()[before:] if r.clusters]
+
+
+def test_values_that_change_with_every_call_stop_compiling(clustering: None,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_MOST_VALUES", 3)
+    function = tf.function(lambda x, n: tf.sin(tf.reshape(x, tf.stack([n, -1]))) + 1.0)
+    x = tf.range(60, dtype=F32)
+    for n in (1, 2, 3, 4, 5, 6):
+        np.testing.assert_allclose(function(x, tf.constant(n)).numpy(), np.sin(np.arange(60)).reshape(n, -1) + 1,
+                                   rtol=1e-5, atol=1e-5)
+    stats = tfbridge.stats()
+    assert stats["recompiles"] == 2
+    assert stats["fallbacks"] == 3
+    assert any("compiled for 3 values of n" in reason for reason in stats["ops_left_out"])
