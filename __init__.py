@@ -1,7 +1,8 @@
 """tfbridge compiles TensorFlow graphs to native CPU code.
 
 `jit` compiles a function, `enable_auto_clustering` every graph of the process, `jit_scope` what is created inside it,
-`aot.compile` writes an object file and a header. `stats` and `explain` say what was compiled and what was not.
+`aot.compile` writes an object file and a header. `stats` and `explain` say what was compiled and what was not,
+`options` sets how for a block. `python -m tfbridge.flags` prints the environment variables.
 """
 
 from __future__ import annotations

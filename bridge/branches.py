@@ -158,8 +158,8 @@ def _rebuild(flow: Dataflow, members: set[str], analysis: _Analysis, group: _Bra
         raise NotUnderstoodError("the number of the branch taken is read")
     arguments: dict[Tensor, int] = {}  # tensors outside by number; their switched forms too
     outer: list[Tensor] = []
-    for body, tensors in zip(bodies, zip(*(group.merges[m] for m in merges)) if merges else [()] * len(bodies)):
-        for tensor in [t for node in body.values() for t in node.inputs] + list(tensors):
+    for branch, body in enumerate(bodies):
+        for tensor in [t for node in body.values() for t in node.inputs] + [group.merges[m][branch] for m in merges]:
             if tensor.node in body or tensor in arguments:
                 continue
             source = flow.current(switched.get(tensor, tensor))

@@ -55,8 +55,8 @@ class Argument:
 class Cluster:
     """A graph to compile, its arguments, and which of them it needs to know when compiling.
 
-    `original` runs the nodes in TensorFlow. `launch_arguments` are the numbers of the arguments that the launch op takes, `written` those of the variables
-    whose new values follow the results.
+    `original` runs the nodes in TensorFlow. `launch_arguments` are the numbers of the arguments that the launch op
+    takes, `written` those of the variables whose new values follow the results.
     """
 
     name: str
@@ -174,8 +174,8 @@ class Cluster:
         start = time.perf_counter()
         if sum(key[0] == tuple(shapes) for key in self.compiled) >= _MOST_VALUES:
             names = [self.arguments[self.launch_arguments[at]].name for at in sorted(constants)]
-            raise UnsupportedError(f"compiled for {_MOST_VALUES} values of {', '.join(names)}, which decide shapes or axes; "
-                                   "further values run in TensorFlow")
+            raise UnsupportedError(f"compiled for {_MOST_VALUES} values of {', '.join(names)}, which decide shapes or "
+                                   "axes; further values run in TensorFlow")
         given: list[Shape | None] = [None] * len(self.arguments)
         for shape, k in zip(shapes, self.launch_arguments, strict=True):
             given[k] = shape
@@ -184,8 +184,7 @@ class Cluster:
         module, written = translate(self.graph, self.functions, given, values, variables, self.name, self.source)
         if written != self.written:
             raise UnsupportedError(f"cluster {self.name}: variables {written} are written, expected {self.written}")
-        origin = "\n".join(str(n.definition) for n in self.graph.nodes.values()) if self.options.dump_dir else ""
-        artifact = load_module(module, self.options, origin)
+        artifact = load_module(module, self.options, self._text() if self.options.dump_dir else "")
         executable = Executable(artifact)
         _compiles.info("cluster %s of %s: %d ops, %d kernels, %.3f s", self.name, _listed(shapes), self.op_count,
                        len(artifact.kernels), time.perf_counter() - start)
@@ -195,6 +194,12 @@ class Cluster:
             self.name, self.op_count, ", ".join(map(str, shapes)), len(artifact.kernels),
             time.perf_counter() - start, artifact.temp_bytes, len(artifact.object)))
         return executable
+
+    def _text(self) -> str:
+        """The cluster's nodes and the functions of their graph, as the text of a GraphDef."""
+        graph_def = tf.compat.v1.GraphDef(node=[node.definition for node in self.graph.nodes.values()])
+        graph_def.library.function.extend(self.functions.definitions.values())
+        return str(graph_def)
 
     def failure(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> str:
         """Why the cluster did not compile for these; empty when it did or was not asked to."""
@@ -209,7 +214,8 @@ class Cluster:
             return changes + [f"the value of {names[at]} changed, which decides shapes or axes"
                               for (at, before), (_, after) in zip(other[1], key[1]) if before != after]
 
-        return "; ".join(min(map(differing, self.compiled), key=lambda changes: len(changes)))
+        fewest: list[str] = min(map(differing, self.compiled), key=len)
+        return "; ".join(fewest)
 
 
 def _key(shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> tuple[Any, ...]:

@@ -92,7 +92,7 @@ def _reason(node: GraphNode, functions: Functions, preserved: Collection[str],
             wanted: Callable[[GraphNode], bool] | None) -> str | None:
     """Why a node by itself cannot be part of a cluster."""
     if node.op in _ENDS or node.op in _FRAMES:
-        return "an end of the graph" if node.op in _ENDS else "control flow that could not be rebuilt as a loop or branch"
+        return "an end of the graph" if node.op in _ENDS else "control flow that could not be rebuilt"
     if node.name in preserved and len(output_types(node)) > 1:
         return "it is fetched or must keep its name, and has several outputs"
     if wanted is not None and not wanted(node):

@@ -34,7 +34,8 @@ def changing_constants(node: GraphNode, functions: Functions) -> list[int]:
     if node.op not in LOOPS:
         return []
     body = functions[node.attrs["body"].func.name]
-    numbers = [k for called, _ in called_with(node, functions) for k in constant_arguments(functions[called], functions)]
+    numbers = [k for called, _ in called_with(node, functions)
+               for k in constant_arguments(functions[called], functions)]
     return [k for k in numbers if not hands_on(body, k)]
 
 

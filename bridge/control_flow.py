@@ -33,8 +33,8 @@ def functionalize(graph_def: Any, preserved: Collection[str] = (), excluded: Map
                   mark: str = "", nodes: Mapping[str, GraphNode] | None = None) -> Functional:
     """The graph with loops and branches rebuilt; what is not understood stays.
 
-    nodes: the graph's nodes, where they have been read already. preserved: nodes whose names must stay. excluded: nodes of an earlier result that must not be made again, with the
-    reason. mark: attribute that a rebuilt node gets from the nodes inside.
+    preserved: nodes whose names must stay. excluded: nodes of an earlier result that must not be made again, with the
+    reason. mark: attribute that a rebuilt node gets from the nodes inside. nodes: the graph's, if they have been read.
     """
     if not any(d.op == "Merge" for d in graph_def.node):
         return Functional(graph_def, set(), {})

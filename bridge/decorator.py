@@ -82,7 +82,7 @@ class Jit:
         if plan is None:
             auto.ensure_registered()
             return self._traced(*args, **kwargs)
-        tensors = tfp.flat_arguments(concrete, args, kwargs)
+        tensors = tfp.flat_arguments(self._traced, concrete, args, kwargs)
         if not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors)):
             try:
                 self._plans[tuple([_tensor_key(a) for a in args])] = plan

@@ -128,7 +128,8 @@ def explain(function: Any, *args: Any, **kwargs: Any) -> Report:
     if not isinstance(function, Jit) and not (tfp.is_function(function) and auto.is_auto_clustering()):
         function = Jit(function if tfp.is_function(function) else _plain(function))
     concrete = function.get_concrete_function(*args, **kwargs)
-    given = [*tfp.flat_arguments(concrete, args, kwargs), *concrete.captured_inputs]
+    traced = function.traced if isinstance(function, Jit) else function
+    given = [*tfp.flat_arguments(traced, concrete, args, kwargs), *concrete.captured_inputs]
     name = getattr(function, "__name__", "the function")
     if isinstance(function, Jit):
         try:

@@ -115,12 +115,13 @@ def read(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     Raises: FlagError  an unknown variable with the prefix, or a value that a flag does not take.
     """
     given = os.environ if environment is None else environment
-    known = {flag.variable for flag in FLAGS}
-    for name in given:
-        if name.startswith(PREFIX) and name not in known:
+    known = [flag.name for flag in FLAGS]
+    for variable in given:
+        name = variable.removeprefix(PREFIX)
+        if variable.startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, known, 1, 0.5)
-            raise FlagError(f"{name}: there is no such flag; "
-                            + (f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"))
+            hint = f"did you mean {PREFIX}{near[0]}?" if near else f"there are {', '.join(PREFIX + n for n in known)}"
+            raise FlagError(f"{variable}: there is no such flag; {hint}")
     values = {}
     for flag in FLAGS:
         text = given.get(flag.variable, "").strip()

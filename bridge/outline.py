@@ -117,6 +117,8 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
     order = list(sources)
     cluster = from_function(f"{prefix}.{len(names)}", parsed, functions, fallback.of_graph(body), options, None,
                             {order.index(t): c for t, c in variables.items()})
+    for argument, tensor in zip(cluster.arguments, order):
+        argument.name = tensor.node  # for messages
     outlined = _launch_nodes(cluster, names[0], order, results, list(control), graph.nodes[names[0]].device)
     outlined.nodes.extend(_stand_in(graph.nodes[name], outlined) for name in names if name in preserved)
     return cluster, outlined

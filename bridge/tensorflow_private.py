@@ -494,11 +494,12 @@ def tensor_key(tensor: Any) -> tuple[int, tuple[int, ...]]:
     return tensor._datatype_enum(), tensor._shape_tuple()
 
 
-def flat_arguments(concrete: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The tensors that a concrete function takes, in its order, from the arguments of a Python call."""
+def flat_arguments(traced: Any, concrete: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The tensors that a concrete function of a tf.function takes, in its order, from the arguments of a call."""
+    whole = function_type_utils.canonicalize_function_inputs(
+        args, kwargs, traced.function_type, traced._default_values)
     type_ = concrete.function_type
-    bound = function_type_utils.canonicalize_function_inputs(args, kwargs, type_, type_.captures and None)
-    return list(type_.unpack_inputs(bound))
+    return list(type_.unpack_inputs(type_.bind(*whole.args, **whole.kwargs)))
 
 
 def variable_type(graph: Any, inner: Any, captured: Any) -> int:
@@ -554,3 +555,10 @@ def mark_gradients(name: str) -> None:
             return original(scope, op, func, grad_fn)
 
     gradients_util._MaybeCompile = marking
+
+
+def xla_message(name: str, data: bytes) -> Any:
+    """A message of XLA's protocol, such as DotDimensionNumbers, from its bytes."""
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    return getattr(xla_data_pb2, name).FromString(data)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ("runtime", "compiler", "bridge", "aot", "flags", "models")  # each may import itself and what stands to its left
+LAYERS = ("runtime", "compiler", "bridge", "aot", "flags", "models")  # each imports itself and what stands to its left
 FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
 
 # Which files may import a library. A name ending in a slash is a folder.

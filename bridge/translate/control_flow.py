@@ -26,7 +26,7 @@ def call(node: Node) -> Sequence[Value]:
 
 @translates("While", "StatelessWhile", stateful=True)
 def while_(node: Node) -> Sequence[Value]:
-    """The state is what changes; inputs that the body hands on as they came and whose values are known stay constants."""
+    """The state is what changes; inputs that the body hands on and whose values are known stay constants."""
     functions = node.translator.functions
     condition, body = functions[node.function("cond")], functions[node.function("body")]
     inputs = list(node.inputs)
@@ -65,7 +65,8 @@ def _with_bounds(node: Node, condition: Graph, body: Graph, inputs: list[Value])
             most = bound.trips(int(start), int(step), int(limit))
             trips += [most] if most is not None else []
     if not trips:
-        raise UnsupportedError(f"{node.op}: a list grows in a loop of which no bound is known; give it maximum_iterations")
+        raise UnsupportedError(f"{node.op}: a list grows in a loop of which no bound is known; give it "
+                               "maximum_iterations")
     result = list(inputs)
     for k in growing:
         result[k] = dataclasses.replace(node.tensor_list(k), capacity=min(trips))
@@ -123,7 +124,7 @@ def _computation(outer: Translator, graph: Graph, inputs: Sequence[Value], fixed
 
 def _unpack(translator: Translator, packed: Operand, like: Sequence[Value], fixed: dict[int, Operand],
             outer: Translator | None = None) -> list[Value]:
-    """The values of a state tuple. Fixed values are constants: of this translator's builder, made anew inside a loop."""
+    """The values of a state tuple. Fixed values are constants, made anew for the builder of a loop or branch."""
     b = translator.builder
     values: list[Value] = []
     at = 0

@@ -32,7 +32,7 @@ def band_part(node: Node) -> Operand:
 
 
 def _picked(node: Node, source: Operand, dims: Sequence[int], places: np.ndarray, padding: Operand) -> Operand:
-    """Elements of the source's last axes (all but `dims`), flattened, at constant places; the padding where negative."""
+    """Elements of the source's axes after `dims`, flattened, at constant places; the padding where negative."""
     b, shape = node.b, node.b.get_shape(source)
     size = math.prod(shape.dims[len(dims):])
     rows = b.reshape(source, (*dims, size))

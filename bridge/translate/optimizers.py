@@ -111,7 +111,8 @@ def _centered_rms_prop(s: _Step, var: Operand, mg: Operand, ms: Operand, mom: Op
     return var - mom, mg, ms, mom
 
 
-def _ftrl(s: _Step, var: Operand, accum: Operand, linear: Operand, shrinkage: Operand | None = None) -> Sequence[Operand]:
+def _ftrl(s: _Step, var: Operand, accum: Operand, linear: Operand,
+          shrinkage: Operand | None = None) -> Sequence[Operand]:
     b, power = s.b, -s.lr_power
     two = s.number(2)
     shrunk = s.grad if shrinkage is None else s.grad + two * shrinkage * var

@@ -1,7 +1,7 @@
 """Stateless random ops, with TensorFlow's bits: Philox 4x32-10, and its ways from words to numbers.
 
-A generator is (key, counter): u64 scalars, the counter as its low and high half. Word 4 n + k is word k of the cipher of
-counter + n.
+A generator is (key, counter): u64 scalars, the counter as its low and high half. Word 4 n + k is word k of the
+cipher of counter + n.
 Source: tensorflow/core/lib/random/random_distributions.h, stateless_random_ops.cc.
 """
 
@@ -37,7 +37,8 @@ class Generator:
         """The next random words, u32 or u64."""
         if 0 in dims:
             return self.b.broadcast(self.b.constant(0, type_), dims)
-        return self.b.get_tuple_element(self.b.rng_bit_generator("rng_philox", self.state, Shape(type_, tuple(dims))), 1)
+        both = self.b.rng_bit_generator("rng_philox", self.state, Shape(type_, tuple(dims)))
+        return self.b.get_tuple_element(both, 1)
 
 
 def scrambled(b: ComputationBuilder, seed: Operand) -> tuple[Operand, Operand]:

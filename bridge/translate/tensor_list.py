@@ -17,7 +17,8 @@ from .values import TensorList
 _S32 = ElementType.S32
 
 
-def initialized(b: ComputationBuilder, values: TensorList, element_type: ElementType, dims: Sequence[int]) -> TensorList:
+def initialized(b: ComputationBuilder, values: TensorList, element_type: ElementType,
+                dims: Sequence[int]) -> TensorList:
     """The list with a buffer of zeros, now that its element shape is known."""
     if values.capacity < 0:
         raise UnsupportedError("a list that grows without a bound; give the loop maximum_iterations")
@@ -71,6 +72,7 @@ def _write(node: Node, values: TensorList, index: Operand, item: Operand) -> Ope
     shape = node.b.get_shape(item)
     if values.buffer is None:
         values = initialized(node.b, values, shape.element_type, shape.dims)
+    assert values.buffer is not None
     row = node.b.reshape(item, (1, *shape.dims))
     return node.b.dynamic_update_slice(values.buffer, row, _starts(node, index, shape.rank))
 
@@ -118,9 +120,10 @@ def stack(node: Node) -> Operand:
         if dims is None:
             raise UnsupportedError(f"{node.op}: a list is stacked whose element shape is not known")
         values = initialized(node.b, values, node.attr("element_dtype"), dims)
+    assert values.buffer is not None
     length = node.translator.constant_value(values.size)
     if length is None or int(length) == values.capacity:
-        return values.buffer  # type: ignore[return-value]
+        return values.buffer
     return node.b.slice_in_dim(values.buffer, 0, int(length), 1, 0)
 
 

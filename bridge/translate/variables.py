@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...compiler.builder import Operand
 from ...compiler.errors import UnsupportedError
-from ...compiler.types import ElementType
 from .node import Node
 from .registry import translates
 from .values import Variable
@@ -41,12 +40,6 @@ def assign_add(node: Node) -> None:
 @translates("AssignSubVariableOp", stateful=True)
 def assign_sub(node: Node) -> None:
     assign(node.variable(0), node.b.sub(value_of(node, 0), node[1]))
-
-
-@translates("VarIsInitializedOp", stateful=True)
-def is_initialized(node: Node) -> Operand:
-    node.variable(0)
-    return node.b.constant(True, ElementType.PRED)
 
 
 @translates("VariableShape", stateful=True)

@@ -94,6 +94,23 @@ class Probe:
         order = {i: k for k, i in enumerate(topological(found))}
         return {i: found[i] for i in sorted(found, key=order.__getitem__)}
 
+    def is_even(self, atom: Atom, bits: int) -> bool:
+        """Whether values along a loop variable are plain vectors of elements of that many bits, however many:
+        loads are contiguous or the same for all, no condition depends on it, masks only select."""
+        for instruction, _ in self._seen:
+            t = next(iter(instruction.shape.leaves())).element_type
+            if instruction.opcode in ("gather", "dynamic-slice", "convert", "map") or t.is_complex:
+                return False
+            if instruction.shape.rank and t.bits != bits and instruction.opcode != "compare":
+                return False
+        return not self.quotients_of(atom) and all(
+            x.address.coefficient(atom) in (0, 1) for x in self.loads
+        ) and not any(atom in c.atoms() for c in self.conditions)
+
+    def quotients_of(self, atom: Atom) -> bool:
+        """Whether an index is a quotient of something with this variable in it."""
+        return any(atom in a.atoms() for a, _ in self.quotients)
+
     def affines(self) -> list[Affine]:
         """Everything computed from loop variables."""
         return [

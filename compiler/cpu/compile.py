@@ -23,7 +23,7 @@ from .emit_object import emit_assembly, emit_object
 from .entry import emit_entry, place_constants
 from .libraries import library_object
 from .llvm_text import ModuleText
-from .schedule import launches, plan_memory, schedule_module
+from .schedule import Launch, launches, plan_memory, schedule_module
 from .schedule_text import memory_text, schedule_text
 from .target import Target, host
 

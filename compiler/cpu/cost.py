@@ -20,7 +20,7 @@ CYCLES = {
     "tan": 40,
     "sine": 20,
     "cosine": 20,
-    "erf": 20,
+    "erf": 14,
     "power": 40,
     "remainder": 20,
     "atan2": 40,

@@ -69,6 +69,18 @@ def emit_epilogue(
     return module.define("epilogue", f)
 
 
+def is_made_of(whole: Sequence[int], dims: Sequence[int]) -> bool:
+    """Whether every axis of `whole` is made of whole neighbouring axes of dims; axes of size 1 do not count."""
+    rest = [d for d in dims if d != 1]
+    for extent in (d for d in whole if d != 1):
+        size = 1
+        while size < extent and rest:
+            size *= rest.pop(0)
+        if size != extent:
+            return False
+    return not rest
+
+
 def _view_loops(dims: Sequence[int], view: tuple[int, int, int]) -> Loops:
     """Loops over batch, rows and columns, each made of whole neighbouring axes."""
     digits: list[tuple[tuple[int, int, int, int], ...]] = [()] * len(dims)

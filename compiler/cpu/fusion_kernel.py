@@ -33,6 +33,7 @@ _GRAIN_NS = 12_000
 _MOST_TASKS = 128
 _ROW_BYTES = 128 << 10
 _REPEATED_ELEMENTS = 64
+_MOST_TWINS = 8  # arrays read and written along the innermost loop
 
 
 def emit_fused(module: ModuleText, target: Target, computation: Computation, options: Options) -> KernelPlan:
@@ -143,8 +144,10 @@ class FusionKernel:
         inner = [(i, index) for i, index in self.probe.reductions if any(x.coefficient(v) for x in index)]
         if not inner or not all(Reducer.of(i).kind for i, _ in inner):
             return True
-        along = sum(x.address.coefficient(v) in (0, 1) for x in self.probe.loads)
-        return along * 2 >= len(self.probe.loads)
+        own = set(self.probe_atoms)
+        walked = [x.address for x in self.probe.loads if not own.issuperset(a for a, _ in x.address.terms)]
+        along = sum(address.coefficient(v) in (0, 1) for address in walked)
+        return along * 2 >= len(walked)
 
     def divide(self, nanoseconds: float) -> None:
         """Chooses the loops that become tasks (a prefix), and blocks of the vectorised loop when there are
@@ -265,22 +268,23 @@ class FusionKernel:
         atom = Atom(f"i{k}", 0, extent - 1)
         self.nest.loop(depth, 0, extent, 1, atom, lambda *_: self.level([*variables, Affine.of(atom)], block))
 
-    def _unroll(self) -> int:
-        """Copies of the loop's body: hides latencies and the loop's own cost where the body is small."""
-        if self.probe.reductions:
-            deep = [
-                i
-                for i, index in self.probe.reductions
-                if any(x.coefficient(self.probe_atoms[-1]) for x in index)
-            ]
-            if deep:
-                return 8 if len(deep) == 1 else 4
-        return 4 if self.probe.cost <= 6 else 2 if self.probe.cost <= 20 else 1
+    def _copies(self) -> tuple[int, int]:
+        """(registers that one value of the innermost loop takes, copies of the loop's body): both hide
+        latencies and the loop's own cost.
 
-    def _registers(self) -> int:
-        """Registers that a value of the innermost loop takes: two where long chains of dependent instructions
-        would leave the machine idle, each instruction then stands beside its twin."""
-        return 2 if not self.probe.reductions and self.probe.cost > 20 else 1
+        Twin registers put every instruction beside its twin, and constants are loaded once for both; but more
+        values than registers would be alive where many are. Copies of the body follow one another.
+        """
+        v, cost = self.probe_atoms[-1], self.probe.cost
+        deep = [i for i, index in self.probe.reductions if any(x.coefficient(v) for x in index)]
+        if deep:
+            return 1, 8 if len(deep) == 1 else 4
+        copies = 4 if cost <= 6 else 2
+        inside = sum(bool(x.address.coefficient(v)) for x in self.probe.loads) + len(self.outputs)
+        bits = self.target.vector_bytes * 8 // self.lanes
+        if inside <= _MOST_TWINS and self.probe.is_even(v, bits):
+            return copies, 1
+        return 1, copies if cost <= 20 else 1
 
     def _reduce_outside(self, variables: list[Affine]) -> None:
         """Reductions that the innermost loop needs whole, in order: what they keep of the row is then
@@ -314,12 +318,10 @@ class FusionKernel:
     ) -> None:
         """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and one by
         one."""
-        unroll = self._unroll()
-        wide = self.lanes * self._registers()
-        while wide > self.lanes and most - least < wide:
-            wide //= 2
-        while unroll > 1 and most - least < unroll * self.lanes:
-            unroll //= 2
+        registers, unroll = self._copies()
+        while registers * unroll > 1 and most - least < registers * unroll * self.lanes:
+            registers, unroll = max(registers // 2, 1), max(unroll // 2, 1)
+        wide = self.lanes * registers
         for width, many in dict.fromkeys([(wide, unroll), (self.lanes, 1), (1, 1)]):
             step = width * many
             if isinstance(low, int) and isinstance(high, int):

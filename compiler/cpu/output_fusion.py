@@ -49,7 +49,7 @@ def emit_output_fusion(module: ModuleText, target: Target, computation: Computat
     symbol = None
     if epilogue is not None:
         first_output = _FIRST_EPILOGUE_BUFFER + len(read)
-        symbol = emit_epilogue(module, target, epilogue, _view(product),
+        symbol = emit_epilogue(module, target, epilogue, product_view(product),
                                [*range(_FIRST_EPILOGUE_BUFFER, first_output), 2],
                                [2 if k == home else first_output + k for k in range(len(outputs))])
     if isinstance(product.op, Dot):
@@ -89,8 +89,11 @@ def _epilogue(computation: Computation, product: Instruction, raw: Shape) -> tup
         parameters
 
 
-def _view(product: Instruction) -> tuple[int, int, int]:
-    """The product's result as [batch, rows, columns]."""
+def product_view(product: Instruction) -> tuple[int, int, int]:
+    """The result of a product or convolution as [batch, rows, columns].
+
+    Raises: UnsupportedError  axes that do not collapse to rows and columns.
+    """
     if not isinstance(product.op, Dot):
         from .convolution import convolution_view
         return convolution_view(product)
@@ -185,4 +188,4 @@ def _run(axes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
     return size, stride
 
 
-__all__ = ["columns_run", "contracting_run", "contraction_of", "emit_output_fusion", "gemm_problem"]
+__all__ = ["columns_run", "contracting_run", "contraction_of", "emit_output_fusion", "gemm_problem", "product_view"]

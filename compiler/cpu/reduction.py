@@ -265,10 +265,11 @@ class _Job:
         unroll = next((u for u in ((4, 2, 1) if probe.cost <= 12 else (2, 1)) if count >= u * lanes), 1)
         if count % (unroll * lanes) and count < 4 * unroll * lanes and count % lanes == 0:
             unroll = next(u for u in (4, 3, 2, 1) if u <= unroll and count % (u * lanes) == 0)
-        neutral = [r.neutral(lanes) for r in self.reducers]
-        wide = [e for e in neutral for _ in range(unroll)]
-        tail = count % lanes
-        single = [r.neutral(1) for r in self.reducers] if tail else []
+        bits = elements_bits(self.elements, lanes)
+        is_even = unroll in (2, 4) and probe.is_even(atoms[order[-1]], bits)
+        # Several registers as one long vector, or several accumulators; then what is left of the row.
+        passes = self._passes(count, [(lanes * unroll, 1) if is_even else (lanes, unroll), (lanes, 1), (1, 1)])
+        neutral = [r.neutral(w) for r in self.reducers for _, _, w, many in passes for _ in range(many)]
         variables: list[Affine] = [Affine.number(0)] * len(atoms)
 
         def level(k: int, carried: list[Value]) -> list[Value]:
@@ -277,66 +278,63 @@ class _Job:
             if k < len(order) - 1:
                 variables[order[k]] = Affine.of(atom)
                 return self.nest.loop(depth, 0, extents[k], 1, atom, lambda _, c: level(k + 1, c), carried)
-            return self._row(depth, order[k], variables, count, lanes, unroll, carried, [*wide, *single])
+            return self._row(depth, order[k], variables, passes, carried, neutral)
 
-        flat = level(0, [v for e in (*wide, *single) for v in parts(e)])
-        found = rebuild(flat, [*wide, *single])
+        found = rebuild(level(0, [v for e in neutral for v in parts(e)]), neutral)
+        each = len(neutral) // len(self.reducers)
         results = []
         with self.nest.at(self.depth) as f:
             for n, reducer in enumerate(self.reducers):
-                total = _tree(f, reducer, found[n * unroll : (n + 1) * unroll])
-                total = horizontal(f, reducer, total, lanes)
-                if tail:
-                    total = reducer.step(f, total, found[len(wide) + n])
-                results.append(total)
+                results.append(_total(f, reducer, found[n * each : (n + 1) * each]))
         return [
             [reducer.combine(self.elements, per[0], [Item(total, self.depth)])]
             for reducer, per, total in zip(self.reducers, start, results)
         ]
+
+    @staticmethod
+    def _passes(count: int, widths: Sequence[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
+        """(from, to, lanes, accumulators) of the loops over a row of `count` elements."""
+        passes, done = [], 0
+        for width, many in widths:
+            end = done + (count - done) // (width * many) * width * many
+            if end > done:
+                passes.append((done, end, width, many))
+            done = end
+        return passes
 
     def _row(
         self,
         depth: int,
         loop: int,
         variables: list[Affine],
-        count: int,
-        lanes: int,
-        unroll: int,
+        passes: Sequence[tuple[int, int, int, int]],
         carried: list[Value],
         like: list[Element],
     ) -> list[Value]:
-        """The innermost loop: in steps of unroll * lanes, of lanes, and of one."""
+        """The innermost loops, one after the other, each with accumulators of its own."""
         members, nest = len(self.reducers), self.nest
+        each = len(like) // members
 
         def stepped(
-            width: int, offsets: range, atom: Atom, slots: Sequence[int], _: Value, values: list[Value]
+            width: int, many: int, atom: Atom, first: int, _: Value, values: list[Value]
         ) -> list[Value]:
             current = rebuild(values, like)
             at = nest.depth
-            for u in offsets:
+            for u in range(many):
                 variables[loop] = Affine.of(atom) + Affine.number(u * width)
                 inner = self.loops.index(variables, nest.division)
-                held = [[[Item(current[slots[n] + u], at)]] for n in range(members)]
-                found = self.combine(held, inner)
-                for n in range(members):
-                    current[slots[n] + u] = self.elements.widen(found[n][0][0], width).element
+                slots = [n * each + first + u for n in range(members)]
+                found = self.combine([[[Item(current[slot], at)]] for slot in slots], inner)
+                for n, slot in enumerate(slots):
+                    current[slot] = self.elements.widen(found[n][0][0], width).element
             return [v for e in current for v in parts(e)]
 
-        vector_slots = [n * unroll for n in range(members)]
-        scalar_slots = [members * unroll + n for n in range(members)]
-        done = 0
-        for width, many, slots in (
-            (lanes, unroll, vector_slots),
-            (lanes, 1, vector_slots),
-            (1, 1, scalar_slots),
-        ):
-            end = done + (count - done) // (width * many) * width * many
-            if end == done:
-                continue
-            atom = Atom("v", done, max(end - 1, done + 1))
-            body = functools.partial(stepped, width, range(many), atom, slots)
-            carried = nest.loop(depth, done, end, width * many, atom, body, carried, width)
-            done = end
+        first = 0
+        for low, high, width, many in passes:
+            atom = Atom("v", low, max(high - 1, low + 1))
+            body = functools.partial(stepped, width, many, atom, first)
+            carried = nest.loop(depth, low, high, width * many, atom, body, carried, width)
+            first += many
         return carried
 
     def _order(self, atoms: list[Atom]) -> tuple[list[int], Probe]:
@@ -363,9 +361,15 @@ def row_lanes(elements: Elements, reducers: Sequence[Reducer]) -> int:
     return target.lanes(bits) if target else 4
 
 
-def horizontal(f: Function, reducer: Reducer, element: Element, lanes: int) -> Element:
-    """All lanes of an element combined, pairwise."""
-    while lanes > 1:
+def elements_bits(elements: Elements, lanes: int) -> int:
+    """Bits of the elements of which so many fill a register."""
+    target = elements.nest.f.module.target
+    return target.vector_bytes * 8 // lanes if target else 32
+
+
+def horizontal(f: Function, reducer: Reducer, element: Element, lanes: int, until: int = 1) -> Element:
+    """Lanes of an element combined, pairwise, until so many are left."""
+    while lanes > until:
         half = lanes // 2
 
         def part(value: Value, first: int, half: int = half, lanes: int = lanes) -> Value:
@@ -385,11 +389,17 @@ def horizontal(f: Function, reducer: Reducer, element: Element, lanes: int) -> E
     return element
 
 
-def _tree(f: Function, reducer: Reducer, elements: list[Element]) -> Element:
-    while len(elements) > 1:
-        paired = [reducer.step(f, a, b) for a, b in zip(elements[::2], elements[1::2])]
-        elements = paired + ([elements[-1]] if len(elements) % 2 else [])
-    return elements[0]
+def _total(f: Function, reducer: Reducer, accumulators: list[Element]) -> Element:
+    """All lanes of accumulators of several widths, the widest first, combined pairwise."""
+    rest = list(accumulators)
+    while len(rest) > 1:
+        wide, following = lanes_of(rest[0]), lanes_of(rest[1])
+        if following < wide:
+            rest[0] = horizontal(f, reducer, rest[0], wide, following)
+        same = [e for e in rest if lanes_of(e) == lanes_of(rest[0])]
+        paired = [reducer.step(f, a, b) for a, b in zip(same[::2], same[1::2])]
+        rest = paired + ([same[-1]] if len(same) % 2 else []) + rest[len(same) :]
+    return horizontal(f, reducer, rest[0], lanes_of(rest[0]))
 
 
 def _flatten(items: Sequence[Item]) -> list[Value]:

@@ -8,6 +8,7 @@ from .convolution import Convolution, ConvolutionDims
 from .dot import Dot
 from .dynamic_slice import DynamicSlice, DynamicUpdateSlice
 from .elementwise import ROWS, BitcastConvert, Compare, Convert, Elementwise, ReducePrecision, Row
+from .fft import Fft
 from .fusion import Fusion
 from .gather import Gather
 from .iota import Iota
@@ -28,7 +29,7 @@ __all__ = [
     "OPS", "ROWS", "BitcastConvert", "Broadcast", "Call", "Compare", "Concatenate", "Conditional", "Constant",
     "Convert", "Convolution", "ConvolutionDims", "Copy", "Dot", "DynamicSlice", "DynamicUpdateSlice",
     "Elementwise",
-    "Fusion", "Gather", "GetTupleElement", "Indexer", "Iota", "Map", "Op", "Pad", "Parameter", "Reduce",
+    "Fft", "Fusion", "Gather", "GetTupleElement", "Indexer", "Iota", "Map", "Op", "Pad", "Parameter", "Reduce",
     "ReducePrecision", "ReduceWindow", "Reshape", "Reverse", "RngBitGenerator", "Row", "Scatter",
     "SelectAndScatter",
     "Slice", "Sort", "Transpose", "Tuple", "While", "Window", "attribute", "reducer_kind", "require",

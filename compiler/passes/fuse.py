@@ -14,7 +14,10 @@ import dataclasses
 import math
 
 from ..cpu.cost import cycles, is_expensive
+from ..cpu.epilogue import is_made_of
+from ..cpu.output_fusion import product_view
 from ..cpu.scan_kernel import cumulative_axis
+from ..errors import UnsupportedError
 from ..ir import Computation, Instruction, Module, make
 from ..ops import Broadcast, Fusion, GetTupleElement, Parameter, Reduce, ReduceWindow, Tuple
 from ..options import Options
@@ -190,27 +193,39 @@ def _leave_parts_outside(parts: list[Instruction], where: dict[Instruction, list
 
 
 def _epilogue_chains(computation: Computation) -> set[Instruction]:
-    """Elementwise instructions that can follow a contraction before its result leaves the cache: the
-    contraction stores its result in any case. A chain ends where a value goes several ways that do not meet
-    again soon."""
+    """Elementwise instructions and reshapes that can follow a contraction before its result leaves the cache:
+    the contraction stores its result in any case. A chain ends where a value goes several ways that do not meet
+    again soon, and before reshapes that nothing follows."""
     chains: set[Instruction] = set()
     position = {i: k for k, i in enumerate(computation.instructions)}
     for i in computation.instructions:
-        if i.op.is_elementwise and any(
+        if (i.op.is_elementwise or _splits_or_joins(i)) and any(
             (o in chains or o.opcode in CONTRACTIONS)
-            and o.shape.dims == i.shape.dims
+            and o.shape.elements == i.shape.elements
             and _meets_again(o, computation, position)
             for o in i.operands
         ):
             chains.add(i)
+    users = computation.users
+    for i in reversed(computation.instructions):
+        if i.opcode == "reshape" and not any(u in chains for u in users[i]):
+            chains.discard(i)
     return chains
+
+
+def _splits_or_joins(instruction: Instruction) -> bool:
+    """A reshape that splits axes into several, or joins several, and leaves the last one as it is."""
+    if instruction.opcode != "reshape" or not instruction.shape.rank or not instruction.operands[0].shape.rank:
+        return False
+    before, after = instruction.operands[0].shape.dims, instruction.shape.dims
+    return before[-1] == after[-1] and (is_made_of(before, after) or is_made_of(after, before))
 
 
 def _meets_again(value: Instruction, computation: Computation, position: dict[Instruction, int]) -> bool:
     """Whether all that is made of a value goes through one elementwise instruction a few steps on."""
     frontier = set(computation.users[value])
     for _ in range(_MEETING_STEPS):
-        if not all(u.op.is_elementwise for u in frontier):
+        if not all(u.op.is_elementwise or _splits_or_joins(u) for u in frontier):
             return False
         if len(frontier) <= 1:
             return bool(frontier)
@@ -235,9 +250,18 @@ def _join_epilogue(
     if contraction is computation.root or len(homes) != 1 or not all(u in chains for u in users):
         return
     (group,) = homes.values()
-    if group.contraction is None and group.root in chains and contraction.shape.dims == group.root.shape.dims:
+    same = contraction.shape.dims == group.root.shape.dims
+    if group.contraction is None and group.root in chains and (same or _has_view(contraction, group.root)):
         group.contraction = contraction
         group.add(contraction, float(_elements(contraction)), users)
+
+
+def _has_view(contraction: Instruction, root: Instruction) -> bool:
+    """Whether the batch, rows and columns of the contraction's kernel are whole axes of the root."""
+    try:
+        return is_made_of(product_view(contraction), root.shape.dims)
+    except UnsupportedError:
+        return False
 
 
 def _moves_nothing(group: _Group) -> bool:
@@ -324,6 +348,8 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
         ):
             return False
         source = instruction if instruction.opcode in REDUCTIONS else instruction.operands[0]
+        if source.operands[0].shape.elements > _SMALL and any(_walks_across(m, source) for m in group.members):
+            return False
         grown = _elements(group.root) > 2 * shape.elements
         if grown and shape.elements < 32 and source.operands[0].shape.elements > _SMALL:
             return False
@@ -334,6 +360,16 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
     if instruction.opcode == "concatenate":
         return len(instruction.operands) <= 4
     return True
+
+
+def _walks_across(outer: Instruction, inner: Instruction) -> bool:
+    """Whether a reduction runs over other axes of an array than one inside it, whose results would be computed
+    anew for each of its own."""
+    if not isinstance(outer.op, Reduce) or not isinstance(inner.op, Reduce):
+        return False
+    return outer.operands[0].shape.dims == inner.operands[0].shape.dims and not (
+        set(inner.op.dimensions) <= set(outer.op.dimensions)
+    )
 
 
 # -- apply

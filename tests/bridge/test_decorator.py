@@ -128,6 +128,16 @@ def test_nested_functions() -> None:
     _nothing_fell_back()
 
 
+def test_arguments_with_defaults() -> None:
+    @tfbridge.jit
+    def f(x: tf.Tensor, n: int = 2, *, y: tf.Tensor | None = None) -> tf.Tensor:
+        return x * n if y is None else x * n + y
+
+    x = tf.ones(2)
+    for result, wanted in ((f(x), 2), (f(x, 3), 3), (f(x, y=x), 3), (f(x, n=4, y=x), 5)):
+        np.testing.assert_array_equal(result, np.full(2, wanted, np.float32))
+
+
 def test_methods() -> None:
     class Model(tf.Module):
         def __init__(self) -> None:

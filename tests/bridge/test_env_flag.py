@@ -11,6 +11,10 @@ import sys
 import zipfile
 from pathlib import Path
 
+import tensorflow as tf
+from google.protobuf import text_format
+from tfbridge.compiler import parse_hlo
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import importlib.util
@@ -32,8 +36,8 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_unchanged_program_is_compiled_logged_and_dumped(tmp_path: Path) -> None:
-    done = run(PROGRAM, TFBRIDGE_AUTO_JIT="1", TFBRIDGE_LOG="clusters,compiles,fusion", TFBRIDGE_DUMP=str(tmp_path / "d"),
-               TFBRIDGE_CACHE_DIR=str(tmp_path / "c"))
+    done = run(PROGRAM, TFBRIDGE_AUTO_JIT="1", TFBRIDGE_LOG="clusters,compiles,fusion",
+               TFBRIDGE_DUMP=str(tmp_path / "d"), TFBRIDGE_CACHE_DIR=str(tmp_path / "c"))
     assert done.returncode == 0, done.stderr
     stats = eval(done.stdout)
     assert stats["clusters_compiled"] >= 1
@@ -48,7 +52,9 @@ def test_unchanged_program_is_compiled_logged_and_dumped(tmp_path: Path) -> None
     assert names[:3] == ["options.txt", "cluster.pbtxt", "before.hlo"]
     assert names[-4:] == ["schedule.txt", "memory.txt", "module.ll", "module.s"]
     assert "after-fuse.hlo" in names
-    assert 'op: "MatMul"' in (folders[0] / "01-cluster.pbtxt").read_text()
+    graph = text_format.Parse((folders[0] / "01-cluster.pbtxt").read_text(), tf.compat.v1.GraphDef())
+    assert "MatMul" in {node.op for node in graph.node}
+    assert parse_hlo((folders[0] / "02-before.hlo").read_text()).entry.parameters
 
 
 def test_python_without_the_flag_does_not_load_tfbridge() -> None:

@@ -54,9 +54,10 @@ from tfbridge.compiler.types import ElementType
 
 Choose = Callable[[int], int]
 
-SIZES = (3, 1, 2, 5, 7, 4, 17, 0, 31, 8)
-TYPES = ("f32", "s32", "f32", "pred", "bf16", "f32", "s8", "f16", "u8", "f64", "s64", "u16", "c64")
-EXACT = {"f32": 2**20, "f64": 2**40, "bf16": 2**7, "f16": 2**10, "c64": 2**18}
+SIZES = (3, 1, 2, 5, 7, 4, 17, 31, 8, 13, 3, 16, 2, 5, 9, 33, 1, 0)
+TYPES = ("f32", "s32", "f32", "pred", "bf16", "f32", "s8", "f16", "u8", "f64", "s64", "u16", "c64", "u64",
+         "s4", "u4", "f8e4m3fn")
+EXACT = {"f32": 2**20, "f64": 2**40, "bf16": 2**7, "f16": 2**10, "c64": 2**18, "f8e4m3fn": 2**4}
 SMALL = 4  # size of the numbers in parameters and constants
 BINARY = {"float": ("add", "subtract", "multiply", "maximum", "minimum"),
           "int": ("add", "subtract", "multiply", "maximum", "minimum", "and", "or", "xor", "divide", "remainder"),
@@ -495,6 +496,9 @@ def random_module(choose: Choose, largest: int = 4000, sizes: Sequence[int] = SI
     for _ in range(1 + choose(30)):
         graph.step()
     results = [graph.values[-1], *(graph.some() for _ in range(choose(6)))]
+    if choose(3):  # all that nothing else reads
+        read = {o for v in ir.topological(graph.values) for o in v.operands}
+        results += [v for v in graph.values if v not in read and v not in results]
     if choose(3) == 0:
         results.append(graph.pick(graph.values))
     root = results[0] if len(results) == 1 else make(Tuple(), *results)

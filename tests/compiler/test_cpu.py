@@ -11,10 +11,12 @@ import pytest
 from agreement import difference, leaves, nested
 from cases import CASES, Case, arguments, build
 from guarded import run_guarded
+from random_graphs import values
 from tfbridge.compiler import ir
 from tfbridge.compiler.client import LocalClient
 from tfbridge.compiler.cpu.compile import load_module
 from tfbridge.compiler.evaluator import evaluate
+from tfbridge.compiler.hlo_text import parse_hlo
 from tfbridge.compiler.ops import Call, Parameter, Tuple
 from tfbridge.compiler.passes.inline_calls import inlined
 from tfbridge.runtime.executable import Executable
@@ -44,13 +46,13 @@ def combined(rows: list[Case]) -> ir.Module:
     return ir.Module("rows", ir.Computation("main", ir.make(Tuple(), *roots), parameters))
 
 
-def differences(rows: list[Case], values: list[list[np.ndarray]], found: list[np.ndarray]) -> list[str]:
+def differences(rows: list[Case], given: list[list[np.ndarray]], found: list[np.ndarray]) -> list[str]:
     """Every row that differs."""
     rest = iter(found)
     wrong = []
-    for row, given in zip(rows, values):
+    for row, own in zip(rows, given):
         entry = build(row).entry
-        for wanted in leaves(evaluate(entry, nested(entry.parameter_shapes, given))):
+        for wanted in leaves(evaluate(entry, nested(entry.parameter_shapes, own))):
             message = difference(next(rest), wanted, row.ulps, row.scale)
             if message:
                 wrong.append(f"{row.name}: {message}")
@@ -65,12 +67,12 @@ GROUPS = dict(groups())
 def test_compiled(name: str) -> None:
     """Also on arrays between pages without access, at both ends, unaligned: nothing outside is touched."""
     rows = GROUPS[name]
-    values = [arguments(row, np.random.default_rng(0)) for row in rows]
-    flat = list(itertools.chain(*values))
+    given = [arguments(row, np.random.default_rng(0)) for row in rows]
+    flat = list(itertools.chain(*given))
     before = [v.tobytes() for v in flat]
     executable = Executable(load_module(combined(rows)))
     found = executable.execute(flat)
-    wrong = differences(rows, values, found)
+    wrong = differences(rows, given, found)
     assert not wrong, "\n" + "\n".join(wrong)
     for at_end in (True, False):
         again = run_guarded(executable, flat, at_end)
@@ -81,6 +83,96 @@ def test_compiled(name: str) -> None:
 @pytest.mark.parametrize("name", GROUPS)
 def test_interpreted(name: str) -> None:
     rows = GROUPS[name]
-    values = [arguments(row, np.random.default_rng(0)) for row in rows]
-    found = LocalClient("interpreter").compile(combined(rows)).execute(list(itertools.chain(*values)))
-    assert not differences(rows, values, found)
+    given = [arguments(row, np.random.default_rng(0)) for row in rows]
+    found = LocalClient("interpreter").compile(combined(rows)).execute(list(itertools.chain(*given)))
+    assert not differences(rows, given, found)
+
+
+MODULES = {
+    "a stored reduction's parts go to two fusions": """
+argmax {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  larger = pred[] compare(a, b), direction=GT
+  v = f32[] select(larger, a, b)
+  k = s32[] select(larger, i, j)
+  ROOT r = (f32[], s32[]) tuple(v, k)
+}
+ENTRY main {
+  x = f32[5,8] parameter(0)
+  n = s32[5,8] parameter(1)
+  low = f32[] constant(-100)
+  zero = s32[] constant(0)
+  pair = (f32[5], s32[5]) reduce(x, n, low, zero), dimensions={1}, to_apply=argmax
+  value = f32[5] get-tuple-element(pair), index=0
+  place = s32[5] get-tuple-element(pair), index=1
+  product = s32[] dot(place, place), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  most = f32[] constant(4)
+  bounds = f32[5] broadcast(most), dimensions={}
+  small = f32[5] minimum(value, bounds)
+  ROOT r = (f32[5], s32[]) tuple(small, product)
+}""",
+    "a convolution with a single weight and an epilogue that reads it too": """
+ENTRY main {
+  x = f32[3,4,1] parameter(0)
+  w = f32[1,1,1] constant({ { {3} } })
+  y = f32[3,4,1] convolution(x, w), window={size=1}, dim_labels=b0f_0io->b0f
+  flat = f32[] reshape(w)
+  spread = f32[3,4,1] broadcast(flat), dimensions={}
+  ROOT z = f32[3,4,1] maximum(y, spread)
+}""",
+    "a branch is decided after a branch was": """
+negated {
+  x = f32[3] parameter(0)
+  ROOT y = f32[3] negate(x)
+}
+same {
+  x = f32[3] parameter(0)
+  ROOT y = f32[3] copy(x)
+}
+two {
+  x = f32[3] parameter(0)
+  ROOT n = s32[] constant(2)
+}
+ENTRY main {
+  x = f32[3] parameter(0)
+  one = s32[] constant(1)
+  n = s32[] conditional(one, x, x), branch_computations={two, two}
+  more = s32[] add(n, one)
+  some = s32[] multiply(more, one)
+  first = f32[3] conditional(some, x, x), branch_computations={same, negated}
+  last = s32[] subtract(some, more)
+  ROOT r = f32[3] conditional(last, first, x), branch_computations={negated, same}
+}""",
+    "branches in a computation of scalars": """
+up {
+  v = s32[] parameter(0)
+  one = s32[] constant(1)
+  ROOT w = s32[] add(v, one)
+}
+down {
+  v = s32[] parameter(0)
+  ROOT w = s32[] negate(v)
+}
+either {
+  v = s32[] parameter(0)
+  one = s32[] constant(1)
+  low = pred[] compare(v, one), direction=LT
+  ROOT w = s32[] conditional(low, v, v), true_computation=up, false_computation=down
+}
+ENTRY main {
+  x = s32[37] parameter(0)
+  ROOT y = s32[37] map(x), dimensions={0}, to_apply=either
+}"""}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module(name: str) -> None:
+    module = parse_hlo("HloModule m\n" + MODULES[name])
+    rng = np.random.default_rng(0)
+    given = [values(shape, rng) for shape in module.entry.parameter_shapes]
+    found = LocalClient("cpu").compile(module).execute(given)
+    for f, w in zip(found, leaves(evaluate(module, given)), strict=True):
+        assert not difference(f, w)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tfbridge
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.framework import kernels, op_def_registry
 
 FLOATS = "float32 float64 float16 bfloat16"
@@ -95,6 +97,10 @@ class Row:
     reference: Callable[..., Any] | None = None  # what to compare with where TensorFlow has no kernel for CPUs
 
 
+def xla() -> None:
+    """As a row's reference: compare with XLA, the only one to have the op."""
+
+
 TABLE: list[Row] = []
 
 
@@ -129,12 +135,24 @@ class Run:
                 return tf.constant(spec.values, tf.as_dtype(spec.type or self.type))
             return tf.constant(spec) if isinstance(spec, np.ndarray) else spec
 
-        function = getattr(tf.raw_ops, self.row.op)
+        function = op_function(self.row.op)
         given = {name: value(spec) for name, spec in zip(inspect.signature(function).parameters, self.row.inputs)}
         attrs = {k: tf.as_dtype(self.type) if v is TYPE else v for k, v in self.row.attrs.items()}
-        result = self.row.reference(*given.values()) if expected and self.row.reference else function(**given, **attrs)
+        if expected and self.row.reference is xla:
+            result = tf.function(lambda: function(**given, **attrs), jit_compile=True)()
+        elif expected and self.row.reference:
+            result = self.row.reference(*given.values())
+        else:
+            result = function(**given, **attrs)
         flat = [] if result is None or isinstance(result, tf.Operation) else tf.nest.flatten(result)
         return [*flat[:self.row.outputs], *(v.read_value() for v in variables)]
+
+
+def op_function(op: str) -> Callable[..., Any]:
+    """The function that makes a node of the op. Those of the Xla ops have their own module and names."""
+    if op.startswith("Xla"):
+        return getattr(gen_xla_ops, re.sub(r"(?<!^)([A-Z])", r"_\1", op).lower())
+    return getattr(tf.raw_ops, op)
 
 
 def has_kernel(op: str, type_: str) -> bool:
@@ -151,25 +169,31 @@ def has_kernel(op: str, type_: str) -> bool:
     return False
 
 
+def _leaves(inputs: Sequence[Any]) -> Iterator[Any]:
+    """The inputs that are drawn, in order."""
+    for spec in inputs:
+        if isinstance(spec, list):
+            yield from _leaves(spec)
+        elif isinstance(spec, Random | Given | Content):
+            yield spec
+
+
+def _drawn(spec: Random | Given | Content, type_: str, random: np.random.Generator) -> tuple[np.ndarray, bool]:
+    """(array, whether it is a variable's content)."""
+    if isinstance(spec, Content):
+        return spec.start.draw(type_, random), True
+    return spec.draw(type_, random), False
+
+
 def runs(op: str) -> list[Run]:
     """All rows of an op, for all their types, with their data drawn."""
     random = np.random.default_rng(zlib.crc32(op.encode()))
     made = []
     for line in (r for r in TABLE if r.op == op):
         for type_ in (t for t in line.types if line.reference or has_kernel(op, t)):
-            data: list[np.ndarray] = []
-            variables: list[np.ndarray] = []
-
-            def draw(spec: Any) -> None:
-                if isinstance(spec, list):
-                    for part in spec:
-                        draw(part)
-                elif isinstance(spec, Random | Given):
-                    data.append(spec.draw(type_, random))
-                elif isinstance(spec, Content):
-                    variables.append(spec.start.draw(type_, random))
-
-            draw(list(line.inputs))
+            drawn = [_drawn(spec, type_, random) for spec in _leaves(line.inputs)]
+            data = [array for array, is_variable in drawn if not is_variable]
+            variables = [array for array, is_variable in drawn if is_variable]
             made.append(Run(line, type_, data, variables))
     return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from op_row import COMPLEXES, FLOATS, INTEGERS, NUMBERS, REALS, SIGNED, TYPE, WIDE_FLOATS, Given, Random, row
+from op_row import COMPLEXES, FLOATS, INTEGERS, NUMBERS, REALS, SIGNED, WIDE_FLOATS, Given, Random, row
 
 R = Random
 ODD = ((), (0, 4), (1,), (37, 5))
@@ -91,7 +91,7 @@ for target in ("float32", "float64", "bfloat16", "float16", "int32", "int64", "u
     row("Cast", R((5, 3), 0, 100), types=f"{NUMBERS} bool", DstT=target)
 row("Bitcast", R((5, 3)), types="float32", type="int32")
 row("Bitcast", R((5, 4)), types="float32", type="uint8")
-row("Bitcast", R((5, 4), 0, 200), types="uint8", type="float16" if False else "int32")
+row("Bitcast", R((5, 4), 0, 200), types="uint8", type="int32")
 row("Bitcast", R((5, 3)), types="float64", type="int64")
 row("ClipByValue", R((5, 3), -9, 9), R((), -3, 0), R((), 1, 4), types=REALS)
 row("ClipByValue", R((5, 3), -9, 9), R((5, 3), -3, 0), R((5, 3), 1, 4), types="float32")
@@ -101,4 +101,3 @@ row("Select", R((), type="bool"), R((5, 3)), R((5, 3)), types="float32")
 row("SelectV2", R((5, 1), type="bool"), R((5, 3)), R((3,)), types=f"{NUMBERS} bool")
 row("SelectV2", R((), type="bool"), R((2, 1, 3)), R((4, 1)), types="float32")
 row("SelectV2", R((0, 3), type="bool"), R((0, 3)), R(()), types="float32")
-assert TYPE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from op_row import COMPLEXES, FLOATS, NUMBERS, WIDE_FLOATS, Given, Random, row
+from op_row import COMPLEXES, FLOATS, WIDE_FLOATS, Given, Random, row
 
 R = Random
 SUMS = 3e-5  # sums of some hundred terms in another order
@@ -78,7 +78,8 @@ for padding in ("SAME", "VALID"):
     cube = {"ksize": [1, 2, 3, 2, 1], "strides": [1, 1, 2, 1, 1], "padding": padding}
     depth, height, width = (5, 4, 6) if padding == "SAME" else (4, 3, 5)
     row("MaxPool3D AvgPool3D", R((2, 5, 7, 6, 3)), types=WIDE_FLOATS, **cube)
-    row("AvgPool3DGrad", np.array([2, 5, 7, 6, 3], np.int32), R((2, depth, height, width, 3)), types=WIDE_FLOATS, **cube)
+    row("AvgPool3DGrad", np.array([2, 5, 7, 6, 3], np.int32), R((2, depth, height, width, 3)), types=WIDE_FLOATS,
+        **cube)
 CUBE = np.random.default_rng(0).permutation(8 * 4 * 6 * 3).reshape(1, 8, 4, 6, 3)
 row("MaxPool3DGrad", Given(CUBE), Given(CUBE.reshape(1, 4, 2, 2, 2, 3, 2, 3).max((2, 4, 6))), R((1, 4, 2, 3, 3)),
     types="float32", ksize=[1, 2, 2, 2, 1], strides=[1, 2, 2, 2, 1], padding="SAME")
@@ -115,4 +116,3 @@ for op in ("FusedBatchNormGrad", "FusedBatchNormGradV2"):
 for training in (True, False):
     row("FusedBatchNormGradV3", R((2, 5, 7, 3)), R((2, 5, 7, 3)), VECTOR, VECTOR, VECTOR, VECTOR, types="float32",
         is_training=training, outputs=3, tolerance=1e-4)
-assert NUMBERS

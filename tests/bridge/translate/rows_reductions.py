@@ -8,6 +8,8 @@ from op_row import COMPLEXES, FLOATS, NUMBERS, REALS, WIDE_FLOATS, Given, Random
 R = Random
 AXES = [((5, 3), [1]), ((5, 3), [0]), ((5, 3), [0, 1]), ((5, 3), []), ((0, 3), [0]), ((), []), ((2, 37, 5), [0, -1]),
         ((2, 37, 5), [1]), ((1, 1031), [1])]
+EVERY = {"Sum": NUMBERS, "Mean": f"{FLOATS} {COMPLEXES} int32 int64", "Prod": NUMBERS, "Max": REALS, "Min": REALS,
+         "EuclideanNorm": f"{FLOATS} {COMPLEXES}"}
 
 for op in ("Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "EuclideanNorm"):
     for dims, axes in AXES:
@@ -15,8 +17,7 @@ for op in ("Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "EuclideanNorm"):
         low, high = (0.7, 1.3) if op == "Prod" else (-2.5, 2.5)
         if op == "Mean" and 0 in dims:
             continue
-        every = {"Sum": NUMBERS, "Mean": f"{FLOATS} {COMPLEXES} int32 int64", "Prod": NUMBERS, "Max": REALS, "Min": REALS,
-                 "EuclideanNorm": f"{FLOATS} {COMPLEXES}"}.get(op, "bool") if dims == (5, 3) and axes == [1] else main
+        every = EVERY.get(op, "bool") if (dims, axes) == ((5, 3), [1]) else main
         row(op, R(dims, low, high, "bool" if main == "bool" else None), np.array(axes, np.int32), types=every,
             keep_dims=axes == [1] and dims == (5, 3))
 row("Max Min", Given([[np.nan, 1.0, 2.0], [-np.inf, np.inf, 0.0]]), np.array([1], np.int32), types=WIDE_FLOATS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from op_row import COMPLEXES, FLOATS, NUMBERS, REALS, TYPE, WIDE_FLOATS, Given, Known, Random, row
+from op_row import COMPLEXES, FLOATS, NUMBERS, REALS, WIDE_FLOATS, Given, Known, Random, row
 
 R = Random
 
@@ -61,4 +61,3 @@ row("Diag", R((2, 3)), types=f"{FLOATS} int32 int64 {COMPLEXES}")
 row("DiagPart", R((2, 3, 2, 3)), types=f"{FLOATS} int32 int64 {COMPLEXES}")
 row("Cross", R((5, 2, 3)), R((5, 2, 3)), types=REALS)
 row("TridiagonalMatMul", R((2, 1, 5)), R((2, 1, 5)), R((2, 1, 5)), R((2, 5, 3)), types=f"{WIDE_FLOATS} {COMPLEXES}")
-assert TYPE

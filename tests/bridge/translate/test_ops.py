@@ -10,7 +10,7 @@ from tfbridge.bridge.translate.registry import translations
 
 MODULES = ("rows_elementwise", "rows_arrays", "rows_reductions", "rows_linear", "rows_variables",
            "rows_scatter_gather", "rows_optimizers", "rows_sorting", "rows_spaces", "rows_random", "rows_images",
-           "rows_special_functions", "rows_linear_algebra")
+           "rows_special_functions", "rows_linear_algebra", "rows_xla_ops")
 
 
 def _load() -> dict[str, list[str]]:
@@ -25,8 +25,8 @@ def _load() -> dict[str, list[str]]:
 OF_MODULE = _load()
 # Tested as parts of functions: control flow and lists need more than one node; the others have no results to compare.
 ELSEWHERE = frozenset({
-    "Const", "HostConst", "_EagerConst", "NoOp", "ControlTrigger", "PartitionedCall", "StatefulPartitionedCall", "While",
-    "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase", "TensorListReserve", "EmptyTensorList",
+    "Const", "HostConst", "NoOp", "ControlTrigger", "PartitionedCall", "StatefulPartitionedCall",
+    "While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase", "TensorListReserve", "EmptyTensorList",
     "TensorListFromTensor", "TensorListSetItem", "TensorListGetItem", "TensorListPushBack", "TensorListPopBack",
     "TensorListStack", "TensorListLength", "TensorListElementShape", "VarIsInitializedOp", "VariableShape",
     "ReadVariableOp",
@@ -39,4 +39,5 @@ def test_op(op: str) -> None:
 
 
 def test_every_translation_has_a_row() -> None:
-    assert set(translations()) - {r.op for r in TABLE} - ELSEWHERE == set()
+    public = {op for op in translations() if not op.startswith("_")}  # what a graph pass made has tests of its own
+    assert public - {r.op for r in TABLE} - ELSEWHERE == set()

@@ -1,0 +1,56 @@
+"""Shapes that an op does not allow raise TensorFlow's own error, although the call went to compiled code first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tfbridge
+
+F32, S32 = np.float32, np.int32
+
+
+def zeros(*dims: int) -> np.ndarray:
+    """An array of f32."""
+    return np.zeros(dims, F32)
+
+
+def places(*values: object) -> np.ndarray:
+    """An array of int32."""
+    return np.array(values, S32)
+
+
+CASES: dict[str, tuple[Callable[..., tf.Tensor], tuple[np.ndarray, ...]]] = {
+    "add": (lambda x, y: x + y, (zeros(3), zeros(4))),
+    "matmul": (tf.matmul, (zeros(2, 3), zeros(4, 2))),
+    "reshape": (lambda x: tf.reshape(x, [2, 2]), (zeros(3),)),
+    "squeeze": (lambda x: tf.squeeze(x, [0]), (zeros(3),)),
+    "split": (lambda x: tf.split(x, 2)[0], (zeros(3),)),
+    "slice": (lambda x: tf.slice(x, [2], [2]), (zeros(3),)),
+    "scatter": (lambda i, u: tf.scatter_nd(i, u, [5, 3]), (places([0], [1]), zeros(2, 4))),
+    "tensor_scatter": (tf.tensor_scatter_nd_add, (zeros(5, 3), places([0], [1]), zeros(3, 3))),
+    "segments": (lambda x, i: tf.math.unsorted_segment_sum(x, i, 3), (zeros(4, 2), places(0, 1, 2))),
+    "top_k": (lambda x: tf.math.top_k(x, 4)[0], (zeros(3),)),
+    "cross": (tf.linalg.cross, (zeros(2, 4), zeros(2, 4))),
+    "cholesky": (tf.linalg.cholesky, (zeros(2, 3),)),
+    "space_to_depth": (lambda x: tf.nn.space_to_depth(x, 2), (zeros(1, 3, 4, 1),)),
+    "mirror_pad": (lambda x: tf.pad(x, [[4, 0]], "REFLECT"), (zeros(3),)),
+    "ensure_shape": (lambda x: tf.ensure_shape(x, [4]), (zeros(3),)),
+    "bias_add": (tf.nn.bias_add, (zeros(2, 3), zeros(4))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_error_is_tensorflows(name: str) -> None:
+    function, arguments = CASES[name]
+    specs = [tf.TensorSpec(None, a.dtype) for a in arguments]
+    plain = tf.function(function, input_signature=specs)
+    compiled = tfbridge.jit(tf.function(function, input_signature=specs))
+    tensors = [tf.constant(a) for a in arguments]
+    with pytest.raises((tf.errors.OpError, ValueError)) as expected:
+        plain(*tensors)
+    with pytest.raises((tf.errors.OpError, ValueError)) as given:
+        compiled(*tensors)
+    assert type(given.value) is type(expected.value)
