@@ -192,7 +192,7 @@ class Cluster:
             _fusion.info("cluster %s, kernel %s: %s", self.name, kernel.name, ", ".join(kernel.ops))
         statistics.record(statistics.ClusterRecord(
             self.name, self.op_count, ", ".join(map(str, shapes)), len(artifact.kernels),
-            time.perf_counter() - start, artifact.temp_bytes, len(artifact.object)))
+            time.perf_counter() - start, artifact.temp_bytes, artifact.object_bytes))
         return executable
 
     def _text(self) -> str:

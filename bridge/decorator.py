@@ -7,6 +7,7 @@ through the traced function, whose nodes carry a mark that the graph pass finds.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import threading
@@ -45,7 +46,7 @@ class Jit:
         self._options = checked(options)
         self._traced = tfp.function_like(function, auto.marked(python_function, self._options))
         self._plans: dict[Any, _Plan | None] = {}
-        self._concrete_plans: dict[int, _Plan | None] = {}
+        self._concrete_plans: dict[Any, _Plan | None] = {}
         self._lock = threading.RLock()
 
     @property
@@ -84,10 +85,8 @@ class Jit:
             return self._traced(*args, **kwargs)
         tensors = tfp.flat_arguments(self._traced, concrete, args, kwargs)
         if not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors)):
-            try:
+            with contextlib.suppress(AttributeError):
                 self._plans[tuple([_tensor_key(a) for a in args])] = plan
-            except AttributeError:
-                pass
         return plan.run(tensors)
 
     def direct_cluster(self, concrete: Any) -> Cluster | None:
@@ -100,9 +99,9 @@ class Jit:
 
     def _plan_of(self, concrete: Any) -> _Plan | None:
         with self._lock:
-            if id(concrete) not in self._concrete_plans:
-                self._concrete_plans[id(concrete)] = self._plan(concrete)
-            return self._concrete_plans[id(concrete)]
+            if concrete not in self._concrete_plans:
+                self._concrete_plans[concrete] = self._plan(concrete)
+            return self._concrete_plans[concrete]
 
     def _plan(self, concrete: Any) -> _Plan | None:
         """The direct way to call a concrete function; None when part of it must run in TensorFlow.
@@ -113,7 +112,8 @@ class Jit:
             return self._direct_plan(concrete)
         except UnsupportedError as error:
             if self.strict:
-                raise UnsupportedError(source.strict_message(tfp.python_function(self._traced).__name__, concrete, error)) from None
+                name = tfp.python_function(self._traced).__name__
+                raise UnsupportedError(source.strict_message(name, concrete, error)) from None
             return None
 
     def _direct_plan(self, concrete: Any) -> _Plan:
@@ -131,7 +131,8 @@ class Jit:
                 captured.append((position, tensor, tf.as_dtype(cluster.arguments[k].data_type)))
         written = [captured_tensors[k - own] for k in cluster.written]
         results = len(cluster.result_types) - len(written)
-        return _Plan(_runner(cluster.prepare(), inputs, captured, written, results, _packer(concrete, results)), cluster)
+        pack = _packer(concrete, results)
+        return _Plan(_runner(cluster.prepare(), inputs, captured, written, results, pack), cluster)
 
 
 def cluster_of(concrete: Any, options: JitOptions | None = None) -> Cluster:

@@ -194,7 +194,7 @@ def _compiled(cluster: Cluster, names: Sequence[str], shapes: Sequence[Shape | N
     artifact, text = executable.artifact, ", ".join(map(str, known))
     seconds = [r.seconds for r in statistics.clusters() if r.name == cluster.name and r.shapes == text]
     return dataclasses.replace(made, kernels=artifact.kernels, temp_bytes=artifact.temp_bytes,
-                               object_bytes=len(artifact.object), seconds=seconds[-1] if seconds else 0.0)
+                               object_bytes=artifact.object_bytes, seconds=seconds[-1] if seconds else 0.0)
 
 
 def _parts(name: str, concrete: Any, given: Sequence[Any]) -> Report:

@@ -79,7 +79,7 @@ def _module() -> tuple[str, tuple[str, ...]]:
     _write_compute(module)
     _write_small(module)
     text = module.text()
-    return text, tuple(symbol for symbol in module._declarations if symbol.startswith("TF_"))
+    return text, tuple(symbol for symbol in module.declarations if symbol.startswith("TF_"))
 
 
 def _field(f: Function, struct: type[ctypes.Structure], pointer: Value, name: str) -> Value:

@@ -17,8 +17,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from .building.control import ControlOperations
 from .building.core import Operand, TypeName, operation
+from .building.linear_algebra import LinearAlgebraOperations
 from .building.windows import create_conv_dimension_numbers, create_default_conv_dimension_numbers
 from .errors import ShapeError
 from .ir import Computation, Instruction, topological
@@ -29,7 +29,7 @@ from .shape import Shape
 __all__ = ["ComputationBuilder", "Operand"]
 
 
-class ComputationBuilder(ControlOperations):
+class ComputationBuilder(LinearAlgebraOperations):
     """Builds one computation.
 
     Raises (from `build`): the first error of any call, with that call's file and line.

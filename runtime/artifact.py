@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import struct
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from .errors import ArtifactError
 
 _MAGIC = b"tfbridge"
-_VERSION = 1
+_VERSION = 2
 _HEAD = struct.Struct("<8sI32sQQQ")  # magic, version, SHA-256 of the rest, bytes of header, object, constants
 
 
@@ -41,6 +42,7 @@ class KernelInfo(NamedTuple):
 class Artifact:
     """A compiled module. The JIT loads `object`, AOT writes it, the disk cache stores it.
 
+    `parts` are further objects, whose functions `object` calls.
     Units: temp_bytes are bytes of the arena that the entry wants.
     `threads` is the highest number of threads of a call: per-thread memory is sized by it. `constants` is the
     blob that the entry finds through the run context; `libraries` names the kernel libraries whose functions
@@ -57,6 +59,12 @@ class Artifact:
     threads: int = 1
     kernels: tuple[KernelInfo, ...] = ()
     fingerprint: str = ""
+    parts: tuple[bytes, ...] = ()
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes of the object and the parts."""
+        return len(self.object) + sum(map(len, self.parts))
 
     def to_bytes(self) -> bytes:
         """The artifact as bytes, versioned and with a checksum."""
@@ -64,9 +72,9 @@ class Artifact:
             "entry": self.entry, "parameters": self.parameters, "results": self.results,
             "temp_bytes": self.temp_bytes, "libraries": self.libraries, "threads": self.threads,
             "kernels": self.kernels,
-            "fingerprint": self.fingerprint,
+            "fingerprint": self.fingerprint, "objects": [len(o) for o in (self.object, *self.parts)],
         }).encode()
-        parts = (header, self.object, self.constants)
+        parts = (header, b"".join((self.object, *self.parts)), self.constants)
         sizes = struct.pack("<QQQ", *map(len, parts))
         return b"".join((_HEAD.pack(_MAGIC, _VERSION, _checksum(sizes, *parts), *map(len, parts)), *parts))
 
@@ -88,8 +96,10 @@ class Artifact:
             raise ArtifactError("artifact: the checksum does not fit the contents")
         object_at, constants_at = _HEAD.size + sizes[0], _HEAD.size + sizes[0] + sizes[1]
         header = json.loads(data[_HEAD.size:object_at])
+        ends = list(itertools.accumulate(header["objects"], initial=object_at))
+        first, *parts = (data[start:end] for start, end in itertools.pairwise(ends))
         return cls(
-            object=data[object_at:constants_at], constants=data[constants_at:],
+            object=first, parts=tuple(parts), constants=data[constants_at:],
             entry=header["entry"], temp_bytes=header["temp_bytes"], fingerprint=header["fingerprint"],
             threads=header["threads"],
             libraries=tuple(header["libraries"]),

@@ -65,7 +65,7 @@ class Executable:
         self.artifact = artifact
         self.threads = min(threads or artifact.threads, artifact.threads)
         self.profile = Profile(artifact) if profile else None
-        self._loaded = loader.load(artifact.object, (artifact.entry,), artifact.libraries)
+        self._loaded = loader.load(artifact.object, (artifact.entry,), artifact.libraries, parts=artifact.parts)
         self.entry_address: int = self._loaded.addresses[artifact.entry]
         self._constants = _aligned_copy(artifact.constants)
         self.constants_address: int = self._constants.ctypes.data

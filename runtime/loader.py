@@ -47,13 +47,15 @@ def _jit() -> llvm.orcjit.LLJIT:
 
 
 def load(object_bytes: bytes, exports: Iterable[str], libraries: Iterable[str] = (),
-         imports: Mapping[str, int] | None = None) -> Loaded:
+         imports: Mapping[str, int] | None = None, parts: Iterable[bytes] = ()) -> Loaded:
     """Loads an object; returns the addresses of `exports`. Unloaded when the result dies.
 
-    What it calls is looked up in `imports`, the kernel `libraries` and the process.
+    What it calls is looked up in its `parts`, `imports`, the kernel `libraries` and the process.
     Raises: LoadError  damaged object, missing symbol, unknown library.
     """
     builder = llvm.JITLibraryBuilder().add_object_img(object_bytes)
+    for part in parts:
+        builder.add_object_img(part)
     return _link(f"artifact.{next(_serial)}", builder, exports, libraries, imports or {})
 
 

@@ -272,7 +272,8 @@ def _dynamic_strided_slice(node: Node) -> Operand:
     masks = {name: node.attr(f"{name}_mask") or 0 for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     specs = len(strides)
     if masks["ellipsis"] or masks["new_axis"] or any(
-            not (masks["shrink_axis"] >> k & 1 or (masks["begin"] >> k & 1 and masks["end"] >> k & 1 and strides[k] == 1))
+            not (masks["shrink_axis"] >> k & 1
+                 or (masks["begin"] >> k & 1 and masks["end"] >> k & 1 and strides[k] == 1))
             for k in range(specs)):
         node.constant("begin")
         node.constant("end")
@@ -282,7 +283,8 @@ def _dynamic_strided_slice(node: Node) -> Operand:
     for axis, length in enumerate(dims):
         if axis < specs and masks["shrink_axis"] >> axis & 1:
             index = b.reshape(b.slice_in_dim(begin, axis, axis + 1, 1, 0), ())
-            starts.append(b.select(b.lt(index, zero), b.add(index, b.constant(length, node.element_type("begin"))), index))
+            from_end = b.add(index, b.constant(length, node.element_type("begin")))
+            starts.append(b.select(b.lt(index, zero), from_end, index))
             sizes[axis] = 1
         else:
             starts.append(zero)
@@ -335,7 +337,8 @@ def mirror_pad(node: Node) -> Operand:
 def tile(node: Node) -> Operand:
     b, dims, times = node.b, node.shape(0), node.integers("multiples")
     if len(times) != len(dims):
-        raise ShapeError(f"Expected multiples argument to be a vector of length {len(dims)} but got length {len(times)}")
+        raise ShapeError(f"Expected multiples argument to be a vector of length {len(dims)} but got length "
+                         f"{len(times)}")
     spread, kept = [], []
     for count, length in zip(times, dims):
         spread += [count, length]

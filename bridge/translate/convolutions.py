@@ -30,7 +30,9 @@ class _Layout:
 
     @classmethod
     def of(cls, node: Node, rank: int) -> _Layout:
-        text = node.attr("data_format") or ("NHWC" if rank == 4 else "NDHWC")
+        spatial = {4: "HW", 5: "DHW"}.get(rank, "")
+        text = node.attr("data_format") or "CHANNELS_LAST"
+        text = {"CHANNELS_LAST": f"N{spatial}C", "CHANNELS_FIRST": f"NC{spatial}"}.get(text, text)
         if len(text) != rank:
             raise UnsupportedError(f"{node.op}: data_format {text} of a tensor with {rank} axes")
         return cls(text.index("N"), text.index("C"), tuple(k for k, c in enumerate(text) if c not in "NC"))
@@ -89,8 +91,10 @@ def _depthwise_kernel(b: ComputationBuilder, kernel: Operand) -> Operand:
     return b.reshape(kernel, (*spatial, 1, features * multiplier))
 
 
-@translates("Conv2D", "Conv3D", "DepthwiseConv2dNative")
+@translates("Conv", "Conv2D", "Conv3D", "DepthwiseConv2dNative")
 def convolution(node: Node) -> Operand:
+    if node.op == "Conv" and node.attr("batch_dims") != 1:
+        raise UnsupportedError(f"Conv: {node.attr('batch_dims')} batch axes")
     b, dims, kernel = node.b, node.shape(0), node[1]
     layout = _Layout.of(node, len(dims))
     spatial = len(layout.spatial)

@@ -37,6 +37,13 @@ def mat_mul(node: Node) -> Operand:
     return matrix_product(node.b, node[0], node[1], node.attr("transpose_a"), node.attr("transpose_b"))
 
 
+@translates("SparseMatMul")
+def sparse_mat_mul(node: Node) -> Operand:
+    """The operands are dense; that one has many zeros is a hint. The product is f32."""
+    x, y = (node.b.convert_element_type(node[k], ElementType.F32) for k in range(2))
+    return matrix_product(node.b, x, y, node.attr("transpose_a"), node.attr("transpose_b"))
+
+
 @translates("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def batch_mat_mul(node: Node) -> Operand:
     x, y = node[0], node[1]
@@ -105,7 +112,7 @@ def _diagonal(b: ComputationBuilder, x: Operand, labels: list[str]) -> tuple[Ope
     while (twice := next((c for c in labels if labels.count(c) > 1), None)) is not None:
         first, second = [k for k, c in enumerate(labels) if c == twice][:2]
         dims = b.get_shape(x).dims
-        here, there = (b.broadcast_in_dim(b.iota(Shape(ElementType.S32, (dims[a],)), 0), dims, [a]) for a in (first, second))
+        here, there = (b.iota(Shape(ElementType.S32, dims), a) for a in (first, second))
         zero = b.broadcast(b.constant(0, b.get_shape(x).element_type), dims)
         x, labels = _reduced(b, b.select(b.eq(here, there), x, zero), [second]), labels[:second] + labels[second + 1:]
     return x, labels

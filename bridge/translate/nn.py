@@ -24,7 +24,7 @@ def widened(b: ComputationBuilder, operand: Operand) -> Operand:
 
 def narrowed(b: ComputationBuilder, operand: Operand, element_type: ElementType) -> Operand:
     """Back to an element type; the operand itself where it has it."""
-    return operand if b.get_shape(operand).element_type is element_type else b.convert_element_type(operand, element_type)
+    return b.convert_element_type(operand, element_type)
 
 
 def per_row(b: ComputationBuilder, rows: Operand, dims: Sequence[int]) -> Operand:

@@ -40,7 +40,8 @@ TRANSLATIONS: dict[str, Translation] = {}
 
 
 def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, frozenset[ElementType]] | None = None,
-               stateful: bool = False, refuse: Callable[[Any], str | None] | None = None) -> Callable[[Translate], Translate]:
+               stateful: bool = False,
+               refuse: Callable[[Any], str | None] | None = None) -> Callable[[Translate], Translate]:
     """Registers a function as the translation of these ops."""
     def register(function: Translate) -> Translate:
         for op in ops:

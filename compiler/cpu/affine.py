@@ -7,7 +7,6 @@ reshape's divisions vanish where the loops follow its axes.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 
@@ -31,17 +30,17 @@ class Atom:
         return self.name
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Affine:
-    """constant + sum of coefficient * atom, between `low` and `high` (inclusive).
+    """constant + sum of coefficient * atom, between `low` and `high` (inclusive); never changed.
 
     The bounds may be tighter than the terms' own (a remainder's are). Equality is that of constant and terms.
     """
 
-    constant: int
-    terms: tuple[tuple[Atom, int], ...] = ()
-    low: int = 0
-    high: int = 0
+    __slots__ = ("_hash", "constant", "high", "low", "terms")
+
+    def __init__(self, constant: int, terms: tuple[tuple[Atom, int], ...], low: int, high: int) -> None:
+        self.constant, self.terms, self.low, self.high = constant, terms, low, high
+        self._hash = hash((constant, terms))
 
     @staticmethod
     def number(value: int) -> Affine:
@@ -59,7 +58,7 @@ class Affine:
         return isinstance(other, Affine) and self.constant == other.constant and self.terms == other.terms
 
     def __hash__(self) -> int:
-        return hash((self.constant, self.terms))
+        return self._hash
 
     @property
     def is_constant(self) -> bool:
@@ -88,6 +87,8 @@ class Affine:
 
     def __add__(self, other: Affine) -> Affine:
         if not other.terms:
+            if not other.constant:
+                return self
             return Affine(
                 self.constant + other.constant,
                 self.terms,
@@ -102,9 +103,13 @@ class Affine:
         return _made(self.constant + other.constant, factors, self.low + other.low, self.high + other.high)
 
     def __mul__(self, factor: int) -> Affine:
+        if factor == 1:
+            return self
         if factor == 0:
             return ZERO
-        low, high = sorted((self.low * factor, self.high * factor))
+        low, high = self.low * factor, self.high * factor
+        if factor < 0:
+            low, high = high, low
         return Affine(self.constant * factor, tuple((a, c * factor) for a, c in self.terms), low, high)
 
     def __sub__(self, other: Affine) -> Affine:

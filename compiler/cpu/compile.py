@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import time
+from collections.abc import Callable
 
-from ...runtime import disk_cache, loader, statistics
+from ...runtime import disk_cache, statistics
 from ...runtime.artifact import Artifact, BufferSpec, KernelInfo
 from ..dump import Dump
 from ..ir import Module
@@ -21,16 +22,15 @@ from ..shape import Shape
 from .code_version import code_version
 from .emit_object import emit_assembly, emit_object
 from .entry import emit_entry, place_constants
-from .libraries import library_object
+from .libraries import prefetch
 from .llvm_text import ModuleText
+from .object_parts import ObjectParts
 from .schedule import Launch, launches, plan_memory, schedule_module
 from .schedule_text import memory_text, schedule_text
 from .target import Target, host
 
 ENTRY = "tfb_entry"
 CPU_PASSES = (expand_maps, *PASSES, canonicalize_dots, split_reductions, fuse, eliminate_dead)
-
-loader.provide_libraries(library_object)
 
 
 def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: Target | None = None,
@@ -51,22 +51,29 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
             dump.write("cluster.pbtxt", origin)
         dump.write("before.hlo", str(module))
     optimized = run_pipeline(module, options, None if dump is None else _dump_passes(dump, module), CPU_PASSES)
-    schedule = schedule_module(optimized, text, target, options)
+    parts = None if self_contained else ObjectParts(text, target)
+
+    def finished(symbol: str) -> None:
+        if parts is not None:
+            parts.finished(symbol)
+            prefetch(text.libraries)
+
+    schedule = schedule_module(optimized, text, target, options, finished)
     plan_memory(schedule)
     emit_entry(text, entry, schedule, embed_constants, options.profile)
-    source = text.text()
+    made, more = (emit_object(text.text(), target), ()) if parts is None else parts.objects(entry)
     if dump is not None:
+        source = text.text()
         for name, content in (("schedule.txt", schedule_text(schedule)), ("memory.txt", memory_text(schedule)),
                               ("module.ll", source), ("module.s", emit_assembly(source, target))):
             dump.write(name, content)
-    made = emit_object(source, target)
     embedded = embed_constants and bool(schedule.constants)
     return Artifact(
         object=place_constants(made, schedule.constants) if embedded else made, entry=entry,
         parameters=tuple(map(_spec, schedule.arguments)), results=tuple(map(_spec, schedule.results)),
         temp_bytes=schedule.temp_bytes, constants=b"" if embedded else schedule.constants,
-        libraries=tuple(sorted(text.libraries)), threads=target.threads,
-        kernels=tuple(map(_info, launches(schedule.steps))))
+        libraries=tuple(text.libraries), threads=target.threads,
+        kernels=tuple(map(_info, launches(schedule.steps))), parts=more)
 
 
 def load_module(module: Module, options: Options = DEFAULT_OPTIONS, origin: str = "") -> Artifact:
@@ -74,23 +81,32 @@ def load_module(module: Module, options: Options = DEFAULT_OPTIONS, origin: str 
 
     A compilation that is dumped is never read from the cache. `origin` as for `compile_module`.
     """
+    return load_made(str(module), lambda: module, options, origin)
+
+
+def load_made(subject: str, make: Callable[[], Module], options: Options = DEFAULT_OPTIONS,
+              origin: str = "") -> Artifact:
+    """As `load_module`, for a module that is made only when the cache has no artifact for it.
+
+    `subject` says all that the module is made from.
+    """
     target = host(options.threads or None)
-    name = fingerprint(module, options, target)
+    name = fingerprint(subject, options, target)
     cache = disk_cache.at(options.cache_dir, options.max_cache_bytes)
     if not options.dump_dir and (artifact := cache.load(name)) is not None:
         statistics.count("disk_hits")
         return artifact
     start = time.perf_counter()
-    artifact = dataclasses.replace(compile_module(module, options, target, origin=origin), fingerprint=name)
+    artifact = dataclasses.replace(compile_module(make(), options, target, origin=origin), fingerprint=name)
     statistics.add_compile_seconds(time.perf_counter() - start)
     statistics.count("compiles")
     cache.store(artifact)
     return artifact
 
 
-def fingerprint(module: Module, options: Options, target: Target) -> str:
+def fingerprint(subject: str, options: Options, target: Target) -> str:
     """A name for everything that the compiled object depends on."""
-    parts = (str(module), options.fingerprint(), repr(target), code_version())
+    parts = (subject, options.fingerprint(), repr(target), code_version())
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
 
 

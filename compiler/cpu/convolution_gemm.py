@@ -98,7 +98,6 @@ def emit_convolution_gemm(module: ModuleText, target: Target, problem: Convoluti
         write_packing(module, target, element, compute, plan.vectors, "internal")
         write_packing(module, target, _STORED[compute], compute, plan.vectors, "internal")
     else:
-        module.libraries.update((f"gemm_{compute}", f"conv_{compute}"))
         declare_convolution(module, compute, plan.vectors)
         declare_packing(module, element, compute, plan.vectors)
         declare_packing(module, _STORED[compute], compute, plan.vectors)

@@ -43,7 +43,6 @@ def emit_gradient(module: ModuleText, target: Target, problem: ConvolutionProble
         write_gradient(module, target, compute, vectors, "internal")
         write_packing(module, target, problem.input_type, compute, vectors, "internal")
     else:
-        module.libraries.update((f"gemm_{compute}", f"conv_{compute}"))
         declare_gradient(module, compute, vectors)
         declare_packing(module, problem.input_type, compute, vectors)
     writer = _Gradient(module, target, problem, tuple(axes), compute, vectors, epilogue)

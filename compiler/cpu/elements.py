@@ -189,7 +189,7 @@ class Elements:
         lanes = max(lanes_of(o.element) for o in operands)
         wide = [self.widen(o, lanes) for o in operands]
         depth = max(o.depth for o in wide)
-        attributes = {f.name: getattr(instruction.op, f.name) for f in dataclasses.fields(instruction.op)}
+        attributes = {name: getattr(instruction.op, name) for name in instruction.op.__dataclass_fields__}
         with self.nest.at(depth) as f:
             element = apply(
                 f,
@@ -536,5 +536,6 @@ def sum_products(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
     """The element number at an index."""
     total = Affine.number(0)
     for i, stride in zip(index, strides, strict=True):
-        total = total + i * stride
+        if i.terms or i.constant:
+            total = total + i * stride
     return total

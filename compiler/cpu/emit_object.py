@@ -1,9 +1,16 @@
-"""LLVM IR text to a relocatable object, for any target."""
+"""LLVM IR text to a relocatable object, for any target, by as many threads at once as ask for it.
+
+llvmlite holds one lock for the process while LLVM works. The same C functions are called here through a handle of our
+own, without that lock: a context per call and a target machine per thread are all that LLVM asks for.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
-from typing import Any
+import threading
+from collections.abc import Iterator
 
 import llvmlite.binding as llvm
 
@@ -13,14 +20,21 @@ from .target import Target
 # Loop strength reduction costs a third of code generation's time and gains nothing on loops that are already written
 # with running pointers.
 _LLVM_OPTIONS = ("-disable-lsr",)
-
-
-@functools.cache
-def _initialize() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    for option in _LLVM_OPTIONS:
-        llvm.set_option("tfbridge", option)
+_POINTER, _MESSAGE = ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p)
+_SIGNATURES = {
+    "LLVMPY_ContextCreate": (_POINTER, ()),
+    "LLVMPY_ContextDispose": (None, (_POINTER,)),
+    "LLVMPY_ParseAssembly": (_POINTER, (_POINTER, ctypes.c_char_p, _MESSAGE)),
+    "LLVMPY_DisposeModule": (None, (_POINTER,)),
+    "LLVMPY_TargetMachineEmitToMemory": (_POINTER, (_POINTER, _POINTER, ctypes.c_int, _MESSAGE)),
+    "LLVMPY_GetBufferSize": (ctypes.c_size_t, (_POINTER,)),
+    "LLVMPY_GetBufferStart": (_POINTER, (_POINTER,)),
+    "LLVMPY_DisposeMemoryBuffer": (None, (_POINTER,)),
+    "LLVMPY_DisposeString": (None, (ctypes.c_char_p,)),
+}
+_lock = threading.Lock()
+_of_thread = threading.local()
+_ready = False
 
 
 def emit_object(text: str, target: Target, optimization: int = 2) -> bytes:
@@ -28,7 +42,7 @@ def emit_object(text: str, target: Target, optimization: int = 2) -> bytes:
 
     Raises: InternalError  LLVM refuses the text.
     """
-    return _generate(text, target, optimization, "emit_object")
+    return _generate(text, target, optimization, True)
 
 
 def emit_assembly(text: str, target: Target, optimization: int = 2) -> str:
@@ -36,22 +50,71 @@ def emit_assembly(text: str, target: Target, optimization: int = 2) -> str:
 
     Raises: InternalError  LLVM refuses the text.
     """
-    return _generate(text, target, optimization, "emit_assembly")
+    return _generate(text, target, optimization, False).decode()
 
 
-def _generate(text: str, target: Target, optimization: int, method: str) -> Any:
-    _initialize()
-    # Position-independent WebAssembly is for dynamic linking alone.
-    relocation = "static" if target.architecture.startswith("wasm") else "pic"
-    machine = llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=optimization, reloc=relocation, codemodel="small")
-    context = llvm.create_context()
+def _initialize() -> None:
+    global _ready
+    with _lock:
+        if not _ready:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+            for option in _LLVM_OPTIONS:
+                llvm.set_option("tfbridge", option)
+            _ready = True
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """LLVM as llvmlite brings it. A handle of its own, so that these signatures are ours."""
+    library = ctypes.CDLL(llvm.ffi.lib._name)
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _machine(target: Target, optimization: int) -> int:
+    """This thread's target machine: making one costs as much as compiling a small kernel."""
+    machines = _of_thread.__dict__.setdefault("machines", {})
+    key = (target.triple, target.cpu, target.features, optimization)
+    if key not in machines:
+        # Position-independent WebAssembly is for dynamic linking alone.
+        relocation = "static" if target.architecture.startswith("wasm") else "pic"
+        machines[key] = llvm.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=target.features, opt=optimization, reloc=relocation, codemodel="small")
+    return ctypes.cast(machines[key]._ptr, ctypes.c_void_p).value
+
+
+@contextlib.contextmanager
+def _message(library: ctypes.CDLL) -> Iterator[ctypes.c_char_p]:
+    """A place for LLVM's error text."""
+    message = ctypes.c_char_p()
     try:
-        module = llvm.parse_assembly(text, context)
-    except RuntimeError as error:
-        raise InternalError(f"LLVM refuses the generated text: {error}") from error
-    try:
-        return getattr(machine, method)(module)
+        yield message
     finally:
-        module.close()  # before its context: the collector may choose the other order and crash
-        context.close()
+        if message:
+            library.LLVMPY_DisposeString(message)
+
+
+def _generate(text: str, target: Target, optimization: int, as_object: bool) -> bytes:
+    _initialize()
+    library, machine = _library(), _machine(target, optimization)
+    context = library.LLVMPY_ContextCreate()
+    module = buffer = None
+    try:
+        with _message(library) as message:
+            module = library.LLVMPY_ParseAssembly(context, text.encode(), ctypes.byref(message))
+            if not module:
+                raise InternalError(f"LLVM refuses the generated text: {(message.value or b'').decode()}")
+        with _message(library) as message:
+            buffer = library.LLVMPY_TargetMachineEmitToMemory(machine, module, as_object, ctypes.byref(message))
+            if not buffer:
+                raise InternalError(f"LLVM makes no object of the text: {(message.value or b'').decode()}")
+        return ctypes.string_at(library.LLVMPY_GetBufferStart(buffer), library.LLVMPY_GetBufferSize(buffer))
+    finally:
+        if buffer:
+            library.LLVMPY_DisposeMemoryBuffer(buffer)
+        if module:
+            library.LLVMPY_DisposeModule(module)  # before its context
+        library.LLVMPY_ContextDispose(context)

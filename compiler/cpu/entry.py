@@ -12,6 +12,7 @@ import hashlib
 from ...runtime.context import OFFSETS
 from ..errors import InternalError
 from .llvm_text import Function, ModuleText, Value, constant, i64
+from .parallel import run_tasks
 from .schedule import Branch, Buffer, Copy, Launch, Loop, Schedule, Step
 
 ENTRY_PARAMETERS = (("ptr", "context"), ("ptr", "args"), ("ptr", "results"), ("ptr", "temp"))
@@ -104,9 +105,7 @@ class _Writer:
         number, self.launched = self.launched, self.launched + 1
         start = f.call("llvm.readcyclecounter", "i64", []) if self.profile else None
         if plan.parallel and plan.tasks > plan.grain:
-            _define_parallel(self.text)
-            f.do(f"call void @tfb.parallel(ptr %context, ptr @{plan.symbol}, {buffers}, i64 {plan.tasks}, "
-                 f"i64 {max(1, plan.grain)})")
+            run_tasks(f, plan.symbol, buffers, plan.tasks, max(1, plan.grain))
         else:
             f.do(f"call void @{plan.symbol}(ptr %context, {buffers}, i64 0, i64 {plan.tasks}, i64 0)")
         if start is not None:
@@ -218,22 +217,3 @@ def place_constants(object_bytes: bytes, constants: bytes) -> bytes:
     at = object_bytes.index(mark)
     room = max(len(constants), _MARK_BYTES)
     return b"".join((object_bytes[:at], constants.ljust(room, b"\0"), object_bytes[at + room:]))
-
-
-def _define_parallel(text: ModuleText) -> None:
-    """Defines `tfb.parallel`: runs a kernel on all its tasks, through the run context's pool if it has one."""
-    if text.has("tfb.parallel"):
-        return
-    f = Function(text, "tfb.parallel", (("ptr", "context"), ("ptr", "kernel"), ("ptr", "buffers"), ("i64", "tasks"),
-                                        ("i64", "grain")))
-    run = f.load("ptr", f.offset(f["context"], OFFSETS["parallel_for"]), 8)
-
-    def serial() -> None:
-        f.do("call void %kernel(ptr %context, ptr %buffers, i64 0, i64 %tasks, i64 0)")
-
-    def parallel() -> None:
-        f.do(f"call void {run.text}(ptr %context, ptr %kernel, ptr %buffers, i64 %tasks, i64 %grain)")
-
-    f.branch(f.compare("icmp eq", run, Value("ptr", "null")), serial, parallel)
-    f.ret()
-    text.add("tfb.parallel", f.text())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 
 import numpy as np
 
@@ -46,9 +45,8 @@ def halves(n: int) -> tuple[int, int]:
 
 def roots(numerators: np.ndarray, n: int) -> np.ndarray:
     """exp(-2 pi i j / n) for each integer j, exact to the last place of a double where the machine can."""
-    angle = (np.asarray(numerators) % n).astype(np.longdouble) * (-2 * np.pi) / n
-    if np.finfo(np.longdouble).eps < np.finfo(np.float64).eps:
-        angle = (np.asarray(numerators) % n).astype(np.longdouble) * (np.arccos(np.longdouble(-1)) * -2) / n
+    turn = 2 * np.arccos(np.longdouble(-1))
+    angle = (np.asarray(numerators) % n).astype(np.longdouble) * -turn / n
     return (np.cos(angle) + 1j * np.sin(angle)).astype(np.complex128)
 
 
@@ -125,8 +123,7 @@ def _power_below(n: int) -> int:
 def chirp(n: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     """exp(-pi i j^2 / n) for j < n; and the transform of its conjugate, made cyclic with period `length`,
     over `length`."""
-    squares = np.fromiter(itertools.accumulate((2 * j - 1 for j in range(1, n)), lambda a, b: (a + b) % (2 * n),
-                                               initial=0), np.int64, n)
+    squares = np.arange(n, dtype=np.int64) ** 2 % (2 * n)
     factors = roots(squares, 2 * n)
     kernel = np.zeros(length, np.complex128)
     kernel[:n] = factors.conj()

@@ -117,8 +117,7 @@ class FusionKernel:
             self.scratch_bytes,
             elements * max(1, self.probe.cost),
             total,
-            (),
-            self.in_place(),
+            in_place=self.in_place(),
         )
 
     def settle(self, loops: Loops) -> Probe:

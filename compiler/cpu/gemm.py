@@ -63,9 +63,6 @@ def emit_gemm(
         epilogue = epilogue and _swapped_epilogue(module, epilogue)
     blocking = plan_gemm(problem, target, b_packed)
     compute, embed = blocking.compute, module.embed_libraries
-    library = None if compute is None or embed else f"gemm_{compute}"
-    if library:
-        module.libraries.add(library)
     pack_a = pack_b = "null"
     if compute is None:
         write_simple(module, target, problem.element_type, problem.result_type)

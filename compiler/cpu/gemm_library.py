@@ -1,6 +1,11 @@
-"""The kernel libraries for matrix multiplication and convolution: one per compute type, compiled once per machine."""
+"""The kernel libraries for matrix multiplication and convolution: one per compute type.
+
+Each of their functions is compiled once per machine, when code first calls it.
+"""
 
 from __future__ import annotations
+
+import re
 
 from ..errors import UnsupportedError
 from .convolution_kernels import write_convolution, write_gradient
@@ -10,9 +15,50 @@ from .gemm_kernels import vector_counts, write_gemm
 from .gemm_packing import write_packing
 from .gemv import write_gemv
 from .llvm_text import ModuleText
+from .object_parts import part_text
 from .target import Target
 
 LIBRARIES = ("gemm_f32", "gemm_f64", "gemm_i32", "gemm_i64", "conv_f32", "conv_f64", "conv_i32", "conv_i64")
+
+
+_FUNCTION = re.compile(r"tfb_(gemm|rows|panels|gemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64))(?:_(\d|n|t))?")
+
+
+def library_of(function: str) -> str:
+    """The library that a function is in.
+
+    Raises: KeyError  no library has such a function.
+    """
+    match = _FUNCTION.fullmatch(function)
+    if match is None:
+        raise KeyError(function)
+    return f"{'conv' if match[1].startswith('conv') else 'gemm'}_{match[3]}"
+
+
+def emit_function(target: Target, function: str) -> str:
+    """The text of a module that exports one function of a library and holds what it calls.
+
+    Raises: KeyError  no library has such a function.
+    """
+    library_of(function)
+    kind, source, compute, variant = _FUNCTION.fullmatch(function).groups()  # type: ignore[union-attr]
+    module = ModuleText(target)
+    vectors = int(variant) if variant and variant.isdigit() else vector_counts(compute)[0]
+    if kind == "gemm":
+        write_gemm(module, target, compute, vectors, "internal")
+    elif kind == "gemv":
+        write_gemv(module, target, compute, "internal")
+    elif kind == "conv":
+        write_convolution(module, target, compute, vectors, "internal")
+    elif kind == "convt":
+        write_gradient(module, target, compute, vectors, "internal")
+    else:
+        element = next((e for e in sources(compute) if f"_{e.value}" == source), None)
+        if element is not None:
+            write_packing(module, target, element, compute, vectors, "internal")
+    if not module.has(function):
+        raise KeyError(function)
+    return part_text(module, [function])
 
 
 def emit_library(target: Target, name: str) -> ModuleText:

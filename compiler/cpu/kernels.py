@@ -8,8 +8,9 @@ import importlib
 from collections.abc import Callable
 
 from ..ir import Computation, Instruction
-from ..ops import Parameter
+from ..ops import Fusion, Parameter
 from ..options import Options
+from ..passes.eliminate_common import fingerprint
 from .kernel_plan import KernelPlan
 from .llvm_text import ModuleText
 from .target import Target
@@ -29,10 +30,21 @@ def updated_operands(instruction: Instruction) -> list[tuple[int, int]]:
 
 
 def emit_kernel(text: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
-    """Writes the kernel of an instruction.
+    """Writes the kernel of an instruction; equal fusions, products and convolutions of a module have one.
 
     Raises: UnsupportedError  there is no CPU code for the op, or not for these types.
     """
+    if instruction.opcode not in ("fusion", "dot", "convolution"):
+        return _emit(text, target, instruction, options)
+    is_fusion = isinstance(instruction.op, Fusion)
+    key = fingerprint(instruction.op.computation if is_fusion else as_computation(instruction))  # type: ignore[attr-defined]
+    plan = text.plans.get(key)
+    if plan is None:
+        plan = text.plans[key] = _emit(text, target, instruction, options)
+    return plan
+
+
+def _emit(text: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
     emitter = _emitter(instruction.opcode)
     if emitter is not None:
         return emitter(text, target, instruction, options)
@@ -65,6 +77,7 @@ def _contraction(text: ModuleText, target: Target, instruction: Instruction, opt
 # opcode: (module of this package, function); loaded when first needed
 _EMITTERS = {
     "dynamic-update-slice": ("dynamic_update", "emit_dynamic_update_slice"),
+    "fft": ("fft_kernel", "emit_fft"),
     "rng-bit-generator": ("random_bits", "emit_rng_bit_generator"),
     "scatter": ("scatter_kernel", "emit_scatter"),
     "select-and-scatter": ("select_and_scatter_kernel", "emit_select_and_scatter"),

@@ -10,10 +10,11 @@ import contextlib
 import ctypes
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from .kernel_plan import KernelPlan
     from .target import Target
 
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
@@ -90,28 +91,32 @@ class ModuleText:
 
     `target` is the machine that code is written for; without one, code uses no instruction that a machine may lack.
     `define` returns a name for a function's text; equal text given twice is written once. That is how equal kernels are
-    compiled once. `libraries` collects the kernel libraries whose functions are called; with `embed_libraries` these
-    functions are written into the module instead.
+    compiled once. With `embed_libraries` the library functions that are called are written into the module. `plans` are the kernels written so far, by what they compute.
     """
 
     def __init__(self, target: Target | None = None, embed_libraries: bool = False) -> None:
         self.target = target
         self.embed_libraries = embed_libraries
-        self.libraries: set[str] = set()
         self.triple = target.triple if target else ""
         self.functions: dict[str, str] = {}
+        self.plans: dict[Hashable, KernelPlan] = {}
         self._by_text: dict[str, str] = {}
-        self._declarations: dict[str, str] = {}
-        self._globals: dict[str, str] = {}
+        self.declarations: dict[str, str] = {}
+        self.globals: dict[str, str] = {}
+
+    @property
+    def libraries(self) -> list[str]:
+        """The library functions that are called and not written here."""
+        return sorted(n for n in self.declarations if n.startswith("tfb_") and n not in self.functions)
 
     def declare(self, name: str, result: str, parameters: Sequence[str], attributes: str = "") -> str:
         """Declares an external function or an intrinsic; returns its name."""
-        self._declarations[name] = f"declare {result} @{name}({', '.join(parameters)}) {attributes}".rstrip()
+        self.declarations[name] = f"declare {result} @{name}({', '.join(parameters)}) {attributes}".rstrip()
         return name
 
     def add_global(self, name: str, text: str) -> str:
         """Adds `@name = text`; returns the name."""
-        self._globals[name] = text
+        self.globals[name] = text
         return name
 
     def has(self, name: str) -> bool:
@@ -136,8 +141,8 @@ class ModuleText:
     def text(self) -> str:
         """The module."""
         head = [f'target triple = "{self.triple}"'] if self.triple else []
-        defined = [d for n, d in self._declarations.items() if n not in self.functions]
-        made = [f"@{n} = {t}" for n, t in self._globals.items()]
+        defined = [d for n, d in self.declarations.items() if n not in self.functions]
+        made = [f"@{n} = {t}" for n, t in self.globals.items()]
         loop = ["!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}', "!2 = !{i32 1}"]
         return "\n".join([*head, *made, *defined, *self.functions.values(), *loop]) + "\n"
 

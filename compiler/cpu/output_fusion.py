@@ -22,6 +22,7 @@ from .llvm_text import Function, ModuleText, Value
 from .target import Target
 
 _E = ElementType
+_PARAMETERS = (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"), ("i64", "thread"))
 _FIRST_EPILOGUE_BUFFER = 4  # A, B, C, scratch come first
 
 
@@ -39,6 +40,10 @@ def emit_output_fusion(module: ModuleText, target: Target, computation: Computat
     assert product is not None
     if any(o.opcode != "parameter" for o in product.operands):
         raise UnsupportedError(f"{product.opcode}: its operands must be computed before it")
+    if not any(s.elements for s in computation.root.shape.leaves()):
+        empty = Function(module, "SELF", _PARAMETERS)
+        empty.ret()
+        return KernelPlan(module.define("product", empty), 0)
     raw = product.shape.with_type(_raw_type(product.shape.element_type))
     epilogue, parameters = _epilogue(computation, product, raw)
     outputs = list(computation.root.shape.leaves())
@@ -107,8 +112,7 @@ def _rearranged(module: ModuleText, target: Target, inner: KernelPlan, operands:
     threads = max(1, target.threads)
     own_scratch = -(-inner.scratch_bytes // 64) * 64
     spilled = -(-raw.bytes // (64 * threads)) * 64 if home is None else 0
-    f = Function(module, "SELF", (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"),
-                                  ("i64", "thread")))
+    f = Function(module, "SELF", _PARAMETERS)
 
     def buffer(number: int) -> Value:
         return f.load("ptr", f.offset(f["buffers"], 8 * number), 8)

@@ -8,7 +8,7 @@ still has to be read lies there; what a kernel updates in place is copied first 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from ..errors import InternalError, UnsupportedError
@@ -99,12 +99,14 @@ _ALIASES = frozenset({"tuple", "get-tuple-element", "reshape", "optimization-bar
 _ALIGN = 64
 
 
-def schedule_module(module: Module, text: ModuleText, target: Target, options: Options) -> Schedule:
+def schedule_module(module: Module, text: ModuleText, target: Target, options: Options,
+                    finished: Callable[[str], None] = lambda symbol: None) -> Schedule:
     """The schedule of a module whose loop-like instructions are all in fusions; kernels are written to `text`.
 
+    `finished` is told the symbol of each kernel that is written.
     Raises: UnsupportedError  an op without CPU code.
     """
-    return _Lowering(text, target, options).module(module)
+    return _Lowering(text, target, options, finished).module(module)
 
 
 def _origins(computation: Computation) -> dict[Instruction, list[Origin]]:
@@ -150,8 +152,8 @@ class _Frame:
 
 
 class _Lowering:
-    def __init__(self, text: ModuleText, target: Target, options: Options) -> None:
-        self.text, self.target, self.options = text, target, options
+    def __init__(self, text: ModuleText, target: Target, options: Options, finished: Callable[[str], None]) -> None:
+        self.text, self.target, self.options, self.finished = text, target, options, finished
         self.position = 0
         self.temporaries: list[Buffer] = []
         self.constants = bytearray()
@@ -278,6 +280,7 @@ class _Lowering:
         plan = self.plans.get(instruction)
         if plan is None:
             plan = self.plans[instruction] = emit_kernel(self.text, self.target, instruction, self.options)
+            self.finished(plan.symbol)
         operands = [o for operand in instruction.operands for o in frame.origins[operand]]
         initial = dict(plan.initial)
         outputs = []
@@ -295,7 +298,8 @@ class _Lowering:
                 self._copy(frame.placed[operands[initial[k]]], buffer, steps)
         inputs = [frame.placed[o] for n, o in enumerate(operands) if n not in initial.values()]
         scratch = [self.temporary(plan.scratch_bytes * max(1, self.target.threads))] if plan.scratch_bytes else []
-        buffers = [*inputs, *outputs, *scratch]
+        shared = [self.temporary(plan.shared_bytes)] if plan.shared_bytes else []
+        buffers = [*inputs, *outputs, *scratch, *shared, *map(self.constant, plan.tables)]
         self.touch(*buffers)
         if plan.tasks:
             steps.append(Launch(plan, buffers, instruction))

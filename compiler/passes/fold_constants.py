@@ -22,6 +22,7 @@ from ..ops import (
     Constant,
     Convolution,
     Dot,
+    Fft,
     Iota,
     ReduceWindow,
     Scatter,
@@ -39,7 +40,7 @@ MOST_BYTES_OF_LOOPS = 1 << 12
 SMALL_BYTES = 256
 """A value up to this size may be larger than its operands."""
 
-_LOOPS = (Convolution, Dot, ReduceWindow, Scatter, SelectAndScatter, Sort)
+_LOOPS = (Convolution, Dot, Fft, ReduceWindow, Scatter, SelectAndScatter, Sort)
 
 
 def fold_constants(module: Module, options: Options) -> Module:

@@ -314,7 +314,12 @@ def _is_cheap_to_copy(instruction: Instruction) -> bool:
     """Computing it twice reads no more memory than loading it twice would."""
     if instruction.opcode in REDUCTIONS or cycles(instruction) > 2:
         return False
-    return sum(o.shape.bytes for o in instruction.operands) <= instruction.shape.bytes * 1.1
+    return sum(_bytes_behind(o) for o in instruction.operands) <= instruction.shape.bytes * 1.1
+
+
+def _bytes_behind(operand: Instruction) -> int:
+    """Bytes that are loaded for a value: those of what a broadcast spreads."""
+    return operand.operands[0].shape.bytes if isinstance(operand.op, Broadcast) else operand.shape.bytes
 
 
 def _reads(user: Instruction, operand: Instruction) -> float:

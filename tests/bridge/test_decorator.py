@@ -168,12 +168,11 @@ def test_variables_are_read_and_written() -> None:
         total.assign_sub(0.5 * mean)
         return mean
 
-    plain_total, plain_count = np.zeros(3, np.float32), 0
-    for _ in range(4):
+    plain_total = np.zeros(3, np.float32)
+    for calls in range(1, 5):
         x = _values(3)
         plain_total = plain_total + x.numpy()
-        plain_count += 1
-        mean = plain_total / plain_count
+        mean = plain_total / calls
         plain_total = plain_total - 0.5 * mean
         np.testing.assert_allclose(add(x).numpy(), mean, rtol=1e-5)
     np.testing.assert_allclose(total.numpy(), plain_total, rtol=1e-5)

@@ -32,6 +32,7 @@ from tfbridge.compiler.ops import (
     DynamicSlice,
     DynamicUpdateSlice,
     Elementwise,
+    Fft,
     Fusion,
     Gather,
     GetTupleElement,
@@ -565,6 +566,37 @@ def contraction_cases() -> Iterator[Case]:
                (Input(array("s8", 1, 5, 5, 3)), Input(array("s8", 3, 3, 3, 2))))
 
 
+def linear_algebra_cases() -> Iterator[Case]:
+    """Fourier transforms, factorisation, solution."""
+    for kind, dims, axes in (("FFT", (3, 16), 1), ("IFFT", (3, 16), 1), ("RFFT", (3, 16), 1),
+                             ("IRFFT", (3, 16), 1)):
+        for part in ("f32", "f64"):
+            yield fft_case(kind, dims, axes, part)
+    for kind, dims, axes in itertools.product(
+            ("FFT", "IFFT", "RFFT", "IRFFT"),
+            ((0,), (1,), (2,), (3,), (15,), (17,), (100,), (122,), (143,), (2, 64), (0, 5), (3, 0)), (1,)):
+        yield fft_case(kind, dims, axes, "f32")
+    for kind, (dims, axes) in itertools.product(
+            ("FFT", "IFFT", "RFFT", "IRFFT"),
+            (((5, 6), 2), ((2, 9, 7), 2), ((1, 1), 2), ((4, 0), 2), ((3, 20, 2), 3), ((2, 2, 1, 19), 3))):
+        yield fft_case(kind, dims, axes, "f32")
+    yield fft_case("FFT", (19683,), 1, "c128")
+    yield fft_case("RFFT", (2, 65536), 1, "f32")
+    yield fft_case("IRFFT", (65536,), 1, "f32")
+
+
+def fft_case(kind: str, dims: tuple[int, ...], axes: int, part: str) -> Case:
+    """A transform of the last axes of an array of these dims in the time domain."""
+    element = ElementType(part)
+    if not element.is_complex and kind != "RFFT":
+        element = element.complex
+    given = (*dims[:-1], dims[-1] // 2 + 1 if dims[-1] else 0) if kind == "IRFFT" else dims
+    size = float(max(1, max(dims)))
+    return Case(f"fft-{kind}-{list(dims)}-{axes}-{element.value}", Fft(kind, dims[-axes:]),
+                (Input(array(element, *given), fill="unit"),), ulps=16,
+                scale=4 if kind == "IRFFT" else 4 * size**0.5)
+
+
 NHC = ConvolutionDims(0, 2, (1,), 1, 2, (0,), 0, 2, (1,))
 NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 NDHWC = ConvolutionDims(0, 4, (1, 2, 3), 3, 4, (0, 1, 2), 0, 4, (1, 2, 3))
@@ -612,7 +644,7 @@ def doubled(x: ir.Instruction) -> ir.Instruction:
 CASES: tuple[Case,
              ...] = tuple(itertools.chain(elementwise_cases(), movement_cases(), gather_cases(),
                                           reduction_cases(),
-                                                contraction_cases(), control_cases()))
+                                                contraction_cases(), linear_algebra_cases(), control_cases()))
 
 
 def error_cases() -> Iterator[ErrorCase]:
@@ -767,6 +799,10 @@ def error_cases() -> Iterator[ErrorCase]:
         ("rng_bit_generator_c2", RngBitGenerator("rng_three_fry", array("u32", 3)), (array("u64", 3),)),
         ("rng_bit_generator_c2", RngBitGenerator("rng_philox", array("u32", 3)), ()),
         ("rng_bit_generator_c3", RngBitGenerator("rng_philox", v), (U64,)),
+        ("fft_c1", Fft("FFT", (3,)), ()), ("fft_c2", Fft("DCT", (3,)), (array("c64", 3),)),
+        ("fft_c3", Fft("FFT", ()), (array("c64", 3),)), ("fft_c3", Fft("FFT", (2, 3)), (array("c64", 3),)),
+        ("fft_c4", Fft("FFT", (3,)), (v,)), ("fft_c4", Fft("RFFT", (3,)), (array("c64", 3),)),
+        ("fft_c5", Fft("RFFT", (4,)), (v,)), ("fft_c5", Fft("IRFFT", (3,)), (array("c64", 3),)),
         ("fusion_c1", Fusion("kLoop", negate), (v,)), ("copy_c1", Copy(), (v, TOKEN)))
 
 

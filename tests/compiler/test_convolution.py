@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from tfbridge.compiler.cpu.convolution import convolution_view, emit_convolution
-from tfbridge.compiler.cpu.gemm_library import build_library, emit_library
+from tfbridge.compiler.cpu.gemm_library import build_library, emit_library, library_of
 from tfbridge.compiler.cpu.kernel_plan import KernelPlan
 from tfbridge.compiler.cpu.llvm_text import Function, ModuleText, Value
 from tfbridge.compiler.cpu.target import Target, host, target_for
@@ -99,7 +99,7 @@ def compiled(product: Instruction, epilogue: bool, target: Target = TARGET,
     name = counting(module, convolution_view(product)) if epilogue else None
     plan = emit_convolution(module, target, product, raw, name)
     for needed in module.libraries:
-        library(needed)
+        library(library_of(needed))
     engine = load(module.text().replace(f"define internal void @{plan.symbol}(", f"define void @{plan.symbol}("))
     return plan, engine, KERNEL(engine.get_function_address(plan.symbol))
 

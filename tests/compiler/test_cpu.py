@@ -18,6 +18,7 @@ from tfbridge.compiler.cpu.compile import load_module
 from tfbridge.compiler.evaluator import evaluate
 from tfbridge.compiler.hlo_text import parse_hlo
 from tfbridge.compiler.ops import Call, Parameter, Tuple
+from tfbridge.compiler.options import Options
 from tfbridge.compiler.passes.inline_calls import inlined
 from tfbridge.runtime.executable import Executable
 
@@ -123,7 +124,7 @@ ENTRY main {
   spread = f32[3,4,1] broadcast(flat), dimensions={}
   ROOT z = f32[3,4,1] maximum(y, spread)
 }""",
-    "a branch is decided after a branch was": """
+    "a branch is decided by a number that is folded": """
 negated {
   x = f32[3] parameter(0)
   ROOT y = f32[3] negate(x)
@@ -132,19 +133,19 @@ same {
   x = f32[3] parameter(0)
   ROOT y = f32[3] copy(x)
 }
-two {
-  x = f32[3] parameter(0)
-  ROOT n = s32[] constant(2)
-}
 ENTRY main {
   x = f32[3] parameter(0)
-  one = s32[] constant(1)
-  n = s32[] conditional(one, x, x), branch_computations={two, two}
-  more = s32[] add(n, one)
-  some = s32[] multiply(more, one)
-  first = f32[3] conditional(some, x, x), branch_computations={same, negated}
-  last = s32[] subtract(some, more)
-  ROOT r = f32[3] conditional(last, first, x), branch_computations={negated, same}
+  seven = s32[] constant(7)
+  three = s32[] popcnt(seven)
+  ROOT r = f32[3] conditional(three, x, x), branch_computations={same, negated}
+}""",
+    "an empty product with an epilogue": """
+ENTRY main {
+  x = f32[3,0,4] parameter(0)
+  y = f32[4,5] parameter(1)
+  z = f32[3,0,5] parameter(2)
+  product = f32[3,0,5] dot(x, y), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  ROOT sum = f32[3,0,5] add(product, z)
 }""",
     "branches in a computation of scalars": """
 up {
@@ -168,11 +169,13 @@ ENTRY main {
 }"""}
 
 
+@pytest.mark.parametrize("left_out", ["", "simplify"])
 @pytest.mark.parametrize("name", MODULES)
-def test_module(name: str) -> None:
+def test_module(name: str, left_out: str) -> None:
     module = parse_hlo("HloModule m\n" + MODULES[name])
     rng = np.random.default_rng(0)
     given = [values(shape, rng) for shape in module.entry.parameter_shapes]
-    found = LocalClient("cpu").compile(module).execute(given)
+    options = Options(disabled_passes=frozenset({left_out}))
+    found = LocalClient("cpu").compile(module, options).execute(given)
     for f, w in zip(found, leaves(evaluate(module, given)), strict=True):
         assert not difference(f, w)

@@ -8,10 +8,12 @@ import numpy as np
 from fusion_cases import Kernel, computations, op, parameter, reduce, sample, scalar, softmax, spread
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tfbridge.compiler.client import LocalClient
 from tfbridge.compiler.evaluator import evaluate
 from tfbridge.compiler.ir import Computation, Instruction, Module, make
-from tfbridge.compiler.ops import Dot, Fusion, GetTupleElement, Tuple
+from tfbridge.compiler.ops import Dot, Fusion, GetTupleElement, Reshape, Tuple
 from tfbridge.compiler.options import DEFAULT_OPTIONS
+from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
 from tfbridge.compiler.passes.fuse import fuse, is_loop_like
 from tfbridge.compiler.passes.split_reductions import split_reductions
 
@@ -68,6 +70,46 @@ def test_bias_and_activation_follow_the_product():
     assert only.kind == "kOutput"
     parts = fusions(fused(make(Tuple(), swish, reduce(swish, (0,))), [x, w, b]))
     assert [f.kind for f in parts] == ["kOutput", "kInput"]
+
+
+def test_reshapes_do_not_end_what_follows_the_product():
+    x, w, b = parameter(0, "f32", 24, 32), parameter(1, "f32", 32, 16), parameter(2, "f32", 16)
+    added = op("add", make(Reshape((4, 6, 16)), make(Dot((1,), (0,)), x, w)), spread(b, (4, 6, 16), (2,)))
+    before = Computation("main", make(Reshape((24, 16)), op("multiply", added, op("logistic", added))), [x, w, b])
+    module = Module("m", before)
+    (only,) = fusions(fuse(module, DEFAULT_OPTIONS))
+    assert only.kind == "kOutput"
+    arrays = [sample(p.shape, 1) for p in before.parameters]
+    (found,) = LocalClient().compile(module).execute(arrays)
+    np.testing.assert_allclose(found, evaluate(before, arrays), rtol=1e-5, atol=1e-5)
+
+
+def test_what_only_its_own_fusion_reads_is_no_output():
+    x, y = parameter(0, "f32", 50, 60), parameter(1, "f32", 50, 60)
+    a = op("exponential", op("add", x, y))
+    root = make(Tuple(), op("multiply", a, x), op("tanh", a))
+    module = fused(root, [x, y])
+    (only,) = fusions(module)
+    assert len(only.computation.root.operands) == 2
+    check(module, Computation("main", root, [x, y]), [sample(x.shape, 1), sample(y.shape, 2)])
+
+
+def test_row_sums_are_not_repeated_for_sums_of_columns():
+    x = parameter(0, "f32", 200, 100)
+    root = reduce(op("multiply", x, spread(reduce(x, (1,)), x.shape.dims, (0,))), (0,))
+    module = fused(root, [x])
+    assert len(fusions(module)) == 2
+    check(module, Computation("main", root, [x]), [sample(x.shape)], 1e-3)
+
+
+def test_batches_are_summed_within_the_product():
+    x, y = parameter(0, "f32", 3, 8, 5), parameter(1, "f32", 3, 8, 7)
+    root = reduce(make(Dot((1,), (1,), (0,), (0,)), x, y), (0,))
+    before = Computation("main", root, [x, y])
+    after = canonicalize_dots(Module("m", before), DEFAULT_OPTIONS).entry
+    assert [i.opcode for i in after.instructions] == ["parameter", "parameter", "dot"]
+    arrays = [sample(x.shape, 1), sample(y.shape, 2)]
+    np.testing.assert_allclose(evaluate(after, arrays), evaluate(before, arrays), rtol=1e-5, atol=1e-5)
 
 
 def test_dear_values_are_not_computed_twice():

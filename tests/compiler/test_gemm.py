@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from tfbridge.compiler.cpu.gemm import GemmProblem, KernelPlan, emit_gemm, pack_b_reference, packed_b_layout
-from tfbridge.compiler.cpu.gemm_library import build_library, emit_library
+from tfbridge.compiler.cpu.gemm_library import LIBRARIES, build_library, emit_function, emit_library, library_of
 from tfbridge.compiler.cpu.llvm_text import Function, ModuleText, Value, constant
 from tfbridge.compiler.cpu.target import Target, host, target_for
 from tfbridge.compiler.errors import UnsupportedError
@@ -50,7 +50,7 @@ def library(name: str) -> dict[str, int]:
 
 def run(plan: KernelPlan, module: ModuleText, buffers: list[int], tid: int = 0, threads: int = 2) -> None:
     for name in module.libraries:
-        library(name)
+        library(library_of(name))
     text = module.text().replace(f"define internal void @{plan.symbol}(", f"define void @{plan.symbol}(")
     engine = load(text)
     kernel = KERNEL(engine.get_function_address(plan.symbol))

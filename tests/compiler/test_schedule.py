@@ -279,20 +279,20 @@ class Memory:
                     self.branch(step)
 
     def launch(self, step: Launch) -> None:
+        read = sum(len(list(o.shape.leaves())) for o in step.instruction.operands) - len(step.plan.initial)
         made = len(list(step.instruction.shape.leaves()))
-        scratch = 1 if step.plan.scratch_bytes else 0
-        inputs = step.buffers[:len(step.buffers) - made - scratch]
-        outputs = step.buffers[len(inputs):len(inputs) + made]
+        inputs, outputs = step.buffers[:read], step.buffers[read:read + made]
+        others = [b for b in step.buffers[read + made:] if b.space != "constant"]  # memory to work in
         updated = {output for output, _ in step.plan.initial}
         shared = {output for output, _ in step.plan.in_place} | updated
-        assert len(set(map(id, [*outputs, *step.buffers[len(inputs) + made:]]))) == made + scratch
+        assert len(set(map(id, [*outputs, *others]))) == len(outputs) + len(others)
         for buffer in [*inputs, *(outputs[k] for k in updated)]:
             self.read(buffer)
         for k, buffer in enumerate(outputs):
             assert k in shared or all(buffer is not b for b in inputs)
-        for buffer in step.buffers[len(inputs):]:
+        for buffer in [*outputs, *others]:
             self.write(buffer)
-        for buffer in inputs:  # no output or scratch lies over an input, but where they share a buffer
+        for buffer in [*inputs, *outputs]:  # nothing lies over them, but where an output shares an input's buffer
             self.read(buffer)
 
     def branch(self, step: Branch) -> None:

@@ -15,6 +15,8 @@ for left, right, a, b in (((5, 3), (3, 7), False, False), ((3, 5), (3, 7), True,
 row("MatMul", R((0, 3)), R((3, 7)), types="float32")
 row("MatMul", R((5, 0)), R((0, 7)), types="float32")
 row("MatMul", R((1, 1)), R((1, 1)), types="float32")
+row("SparseMatMul", R((5, 3), type="float32"), R((7, 3), type="bfloat16"), types="float32", transpose_b=True,
+    tolerance=SUMS)
 row("BatchMatMul BatchMatMulV2", R((2, 5, 3)), R((2, 3, 7)), types=f"{FLOATS} int32 int64 {COMPLEXES}", tolerance=SUMS)
 row("BatchMatMulV2", R((4, 1, 3, 5)), R((2, 7, 3)), types=f"float32 {COMPLEXES}", adj_x=True, adj_y=True,
     tolerance=SUMS)
@@ -48,6 +50,10 @@ row("Conv2D", R((2, 9, 9, 4)), R((3, 3, 4, 6)), types="float32", strides=[1, 1, 
     dilations=[1, 2, 2, 1], tolerance=SUMS)
 row("Conv2D", R((2, 9, 9, 4)), R((3, 3, 4, 6)), types="float32", strides=[1, 2, 2, 1], padding="EXPLICIT",
     explicit_paddings=[0, 0, 1, 2, 0, 1, 0, 0], tolerance=SUMS)
+row("Conv", R((2, 7, 9, 4)), R((3, 2, 4, 6)), types=WIDE_FLOATS, strides=[1, 2, 1, 1], padding="SAME",
+    tolerance=SUMS)
+row("Conv", R((2, 5, 7, 6, 3)), R((2, 3, 3, 3, 4)), types="float32", strides=[1, 1, 2, 1, 1], padding="VALID",
+    tolerance=SUMS)
 row("Conv2DBackpropInput", np.array([2, 7, 9, 3], np.int32), R((3, 2, 3, 5)), R((2, 4, 9, 5)), types=WIDE_FLOATS,
     strides=[1, 2, 1, 1], padding="SAME", tolerance=SUMS)
 row("Conv2DBackpropInput", np.array([2, 9, 9, 3], np.int32), R((3, 3, 3, 5)), R((2, 4, 4, 5)), types="float32",
