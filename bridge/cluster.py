@@ -7,18 +7,22 @@ assigned after it. So the launch is a pure function of arrays, and the resource 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ..compiler.cpu.compile import load_module
+from ..compiler.cpu.code_version import code_version
+from ..compiler.cpu.compile import load_made
 from ..compiler.errors import ShapeError, UnsupportedError
+from ..compiler.ir import Module
 from ..compiler.shape import Shape
 from ..runtime import statistics
 from ..runtime.executable import Executable
@@ -37,6 +41,7 @@ _fallbacks, _fusion = logger.getChild("fallbacks"), logger.getChild("fusion")
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their first input is no argument
 _MOST_VALUES = 32  # of constant arguments, for one set of shapes: compiling costs more than it brings
+_BRIDGE = Path(__file__).resolve().parent
 _RESOURCE = int(tf.resource.as_datatype_enum)
 ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the shared name of variables that nobody else finds
 
@@ -92,6 +97,16 @@ class Cluster:
     def op_count(self) -> int:
         """TensorFlow ops that the cluster replaces."""
         return count_ops(self.graph.nodes.values(), self.functions, frozenset({"_Arg", "NoOp", "Const"}))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A name for all that the module is made from besides the call's shapes and constants."""
+        digest = hashlib.blake2b(digest_size=20)
+        for part in (tf.__version__, code_version(_BRIDGE), self.written,
+                     [(a.data_type, a.is_variable, a.is_read) for a in self.arguments]):
+            digest.update(repr(part).encode())
+        digest.update(_contents(self.graph, self.functions, {}))
+        return digest.hexdigest()
 
     def register(self) -> None:
         """Makes the cluster known to the launch op."""
@@ -181,10 +196,16 @@ class Cluster:
             given[k] = shape
         values = {self.launch_arguments[at]: value for at, value in constants.items()}
         variables = {k: a.name for k, a in enumerate(self.arguments) if a.is_variable}
-        module, written = translate(self.graph, self.functions, given, values, variables, self.name, self.source)
-        if written != self.written:
-            raise UnsupportedError(f"cluster {self.name}: variables {written} are written, expected {self.written}")
-        artifact = load_module(module, self.options, self._text() if self.options.dump_dir else "")
+
+        def make() -> Module:
+            module, written = translate(self.graph, self.functions, given, values, variables, self.name, self.source)
+            if written != self.written:
+                raise UnsupportedError(f"cluster {self.name}: variables {written} are written, "
+                                       f"expected {self.written}")
+            return module
+
+        subject = (self.digest, given, sorted((k, v.dtype.str, v.shape, v.tobytes()) for k, v in values.items()))
+        artifact = load_made(repr(subject), make, self.options, self._text() if self.options.dump_dir else "")
         executable = Executable(artifact)
         _compiles.info("cluster %s of %s: %d ops, %d kernels, %.3f s", self.name, _listed(shapes), self.op_count,
                        len(artifact.kernels), time.perf_counter() - start)
@@ -375,3 +396,35 @@ def fingerprint(graph: Graph) -> str:
     for node in graph.nodes.values():
         digest.update(node.definition.SerializeToString(deterministic=True))
     return digest.hexdigest()
+
+
+def _contents(graph: Graph, functions: Functions, known: dict[str, bytes]) -> bytes:
+    """A digest of a graph and of the functions that it calls.
+
+    These stand by their contents: the numbers in their names differ from one run of a program to the next. `known` are
+    digests of functions by name.
+    """
+    digest = hashlib.blake2b(digest_size=20)
+    digest.update(repr((graph.arguments, graph.results)).encode())
+    for node in graph.nodes.values():
+        definition, called = node.definition, []
+        if node.op in functions.definitions:
+            called.append(("", node.op))
+        for key in sorted(node.attrs):
+            value = node.attrs[key]
+            called += [(key, f.name) for f in (value.func, *value.list.func) if f.name in functions.definitions]
+        if called or definition.HasField("experimental_debug_info"):
+            definition = tf.compat.v1.NodeDef()
+            definition.CopyFrom(node.definition)
+            definition.ClearField("experimental_debug_info")
+            for key, name in called:
+                if name not in known:
+                    known[name] = b""  # while it is read: a function may call itself
+                    known[name] = _contents(functions[name], functions, known)
+                digest.update(key.encode() + known[name])
+                if key:
+                    definition.attr.pop(key, None)
+                else:
+                    definition.op = ""
+        digest.update(definition.SerializeToString(deterministic=True))
+    return digest.digest()

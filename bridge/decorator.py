@@ -164,7 +164,7 @@ def _runner(launch: Callable[[list[tf.Tensor]], list[tf.Tensor]], inputs: Sequen
     `inputs` says, per launch argument, the number of the call's argument or the captured tensor itself. The common case
     of plain arguments and nothing else has its own short way: this is what every call pays.
     """
-    if not written and not captured and list(inputs) == list(range(len(inputs))):
+    if not written and not captured and all(type(i) is int and i == at for at, i in enumerate(inputs)):
         return lambda args: pack(launch(list(args[:len(inputs)])))
 
     def run(args: Sequence[tf.Tensor]) -> Any:

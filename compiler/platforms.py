@@ -48,7 +48,7 @@ class CpuPlatform:
     def compile(self, module: Module, options: Options) -> Compiled:
         """Compiles with LLVM; artifacts come from the disk cache when they are there."""
         from .cpu.compile import load_module
-        return NativeExecutable(load_module(module, options))
+        return NativeExecutable(load_module(module, options), options.threads or None)
 
 
 class InterpreterPlatform:

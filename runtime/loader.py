@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
+import llvmlite
 import llvmlite.binding as llvm
 
+from . import disk_cache
+from .artifact import Artifact
 from .errors import LoadError
 
 _lock = threading.RLock()
@@ -60,8 +64,25 @@ def load(object_bytes: bytes, exports: Iterable[str], libraries: Iterable[str] =
 
 
 def load_text(text: str, exports: Iterable[str], imports: Mapping[str, int] | None = None) -> Loaded:
-    """Compiles LLVM IR text for this machine and loads it, as `load` does."""
-    return _link(f"text.{next(_serial)}", llvm.JITLibraryBuilder().add_ir(text), exports, (), imports or {})
+    """Compiles LLVM IR text for this machine and loads it, as `load` does. The object is kept in the disk cache."""
+    _jit()
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    subject = "\0".join(("text", llvmlite.__version__, llvm.get_default_triple(), cpu, features, text))
+    fingerprint = hashlib.blake2b(subject.encode(), digest_size=20).hexdigest()
+    cache = disk_cache.default()
+    kept = cache.load(fingerprint)
+    if kept is None:
+        machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
+        context = llvm.create_context()
+        try:
+            with llvm.parse_assembly(text, context) as module:  # closed before its context
+                kept = Artifact(machine.emit_object(module), "", (), (), fingerprint=fingerprint)
+        finally:
+            context.close()
+        cache.store(kept)
+    builder = llvm.JITLibraryBuilder().add_object_img(kept.object)
+    return _link(f"text.{next(_serial)}", builder, exports, (), imports or {})
 
 
 def load_library(name: str, object_bytes: bytes, exports: Iterable[str]) -> Loaded:

@@ -6,12 +6,14 @@ import ctypes
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable
 
-from . import arena, loader, thread_pool
+from . import arena, background, loader, thread_pool
+
+_lock = threading.Lock()
 
 
-@functools.cache
 def addresses() -> dict[str, int]:
     """Addresses by name, for code that runs without Python.
 
@@ -21,6 +23,12 @@ def addresses() -> dict[str, int]:
     entry with an
                            arena around it; arena.OUT_OF_MEMORY if there is no memory for it
     """
+    with _lock:
+        return _load()
+
+
+@functools.cache
+def _load() -> dict[str, int]:
     linux = sys.platform.startswith("linux")
     pool_text = thread_pool.text()
     exports = arena.EXPORTS + (thread_pool.EXPORTS if pool_text else ())
@@ -36,6 +44,11 @@ def addresses() -> dict[str, int]:
     }
 
 
+def prefetch() -> None:
+    """Starts to load the functions in the background."""
+    background.submit(addresses)
+
+
 @functools.cache
 def run_function() -> Callable[..., int]:
     """`run` of `addresses` as a ctypes function; the GIL is free while it runs."""
@@ -46,3 +59,13 @@ def run_function() -> Callable[..., int]:
 def trim_arenas() -> None:
     """Gives the memory of all arenas that are not in use back to the system."""
     ctypes.CFUNCTYPE(None)(addresses()["arena_trim"])()
+
+
+def _forget() -> None:
+    """In a forked child: the thread that held the lock may not be there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -12,10 +12,10 @@ _COMPILER = Path(__file__).resolve().parent.parent
 
 
 @functools.cache
-def code_version() -> str:
-    """A digest of llvmlite's version and of the compiler's source files (sizes and times of change)."""
+def code_version(folder: Path = _COMPILER) -> str:
+    """A digest of llvmlite's version and of the source files in a folder (sizes and times of change)."""
     digest = hashlib.sha256(llvmlite.__version__.encode())
-    for path in sorted(_COMPILER.rglob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         info = path.stat()
-        digest.update(f"{path.relative_to(_COMPILER)} {info.st_size} {info.st_mtime_ns}\n".encode())
+        digest.update(f"{path.relative_to(folder)} {info.st_size} {info.st_mtime_ns}\n".encode())
     return digest.hexdigest()

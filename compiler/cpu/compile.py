@@ -30,6 +30,7 @@ from .schedule_text import memory_text, schedule_text
 from .target import Target, host
 
 ENTRY = "tfb_entry"
+_REPRODUCIBLE_THREADS = 16
 CPU_PASSES = (expand_maps, *PASSES, canonicalize_dots, split_reductions, fuse, eliminate_dead)
 
 
@@ -42,7 +43,7 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
     it holds its constants too, and the artifact's blob is empty.
     Raises: UnsupportedError  an op without CPU code; ShapeError  the module is ill-formed.
     """
-    target = target or host(options.threads or None)
+    target = target or machine(options)
     text = ModuleText(target, embed_libraries=self_contained)
     dump = Dump(options.dump_dir, module.name) if options.dump_dir else None
     if dump is not None:
@@ -76,6 +77,17 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
         kernels=tuple(map(_info, launches(schedule.steps))), parts=more)
 
 
+def machine(options: Options) -> Target:
+    """This machine, with the threads that kernels are planned for.
+
+    Reproducible code is planned for a fixed number, however many run it: work is then divided in the same way, and sums
+    are made in the same order, with any number of threads.
+    """
+    if options.numerics == "reproducible":
+        return dataclasses.replace(host(), threads=_REPRODUCIBLE_THREADS)
+    return host(options.threads or None)
+
+
 def load_module(module: Module, options: Options = DEFAULT_OPTIONS, origin: str = "") -> Artifact:
     """The artifact of a module for this machine: from the disk cache, or compiled now and stored there.
 
@@ -90,7 +102,7 @@ def load_made(subject: str, make: Callable[[], Module], options: Options = DEFAU
 
     `subject` says all that the module is made from.
     """
-    target = host(options.threads or None)
+    target = machine(options)
     name = fingerprint(subject, options, target)
     cache = disk_cache.at(options.cache_dir, options.max_cache_bytes)
     if not options.dump_dir and (artifact := cache.load(name)) is not None:

@@ -70,7 +70,7 @@ def emit_epilogue(
 
 
 def is_made_of(whole: Sequence[int], dims: Sequence[int]) -> bool:
-    """Whether every axis of `whole` is made of whole neighbouring axes of dims; axes of size 1 do not count."""
+    """Whether every axis of `whole` is made of whole neighbouring axes of dims; those of size 1 do not count."""
     rest = [d for d in dims if d != 1]
     for extent in (d for d in whole if d != 1):
         size = 1

@@ -13,15 +13,9 @@ from ..types import ElementType
 from .element_types import Element, load, memory_type, parts, store
 from .lanes import Lanes
 from .llvm_text import Function, ModuleText, Value, split_vector, vector_type
+from .shuffles import shuffled, transposed
 
 Pair = tuple[Lanes, Lanes]
-
-
-def shuffled(f: Function, a: Value, b: Value | None, order: Sequence[int]) -> Value:
-    """Lanes of a and b, numbered through, in this order."""
-    index = ", ".join(f"i32 {k}" for k in order)
-    return f.op(vector_type(split_vector(a.type)[0], len(order)),
-                f"shufflevector {a}, {a.type} {b.text if b else 'poison'}, <{len(order)} x i32> <{index}>")
 
 
 def multiply(a: Pair, b: Pair) -> Pair:
@@ -245,7 +239,7 @@ class Stages:
                 values = [f.load(vector_type(self.part, size),
                                  f.offset(f[p], f.add(f.mul(f.add(r, k), plane), c), self.part), self.part_bytes)
                           for k in range(size)]
-                planes.append(_transposed(f, values))
+                planes.append(transposed(f, values))
             for k, (re, im) in enumerate(zip(*planes)):
                 store(f, self.complex, (re, im), self._at(f, f["target"], f.add(f.mul(f.add(c, k), rows), r)), size)
 
@@ -434,15 +428,3 @@ class Stages:
 
 def _element(re: Lanes, im: Lanes) -> Element:
     return re.value, im.value
-
-
-def _transposed(f: Function, rows: list[Value]) -> list[Value]:
-    """A square of as many vectors as each has lanes."""
-    size = len(rows)
-    low = [k // 2 + size * (k % 2) for k in range(size)]
-    high = [x + size // 2 for x in low]
-    done = 1
-    while done < size:
-        rows = [shuffled(f, rows[k], rows[k + size // 2], order) for k in range(size // 2) for order in (low, high)]
-        done *= 2
-    return rows

@@ -36,8 +36,8 @@ def emit_kernel(text: ModuleText, target: Target, instruction: Instruction, opti
     """
     if instruction.opcode not in ("fusion", "dot", "convolution"):
         return _emit(text, target, instruction, options)
-    is_fusion = isinstance(instruction.op, Fusion)
-    key = fingerprint(instruction.op.computation if is_fusion else as_computation(instruction))  # type: ignore[attr-defined]
+    op = instruction.op
+    key = fingerprint(op.computation if isinstance(op, Fusion) else as_computation(instruction))
     plan = text.plans.get(key)
     if plan is None:
         plan = text.plans[key] = _emit(text, target, instruction, options)

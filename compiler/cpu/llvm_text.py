@@ -91,7 +91,8 @@ class ModuleText:
 
     `target` is the machine that code is written for; without one, code uses no instruction that a machine may lack.
     `define` returns a name for a function's text; equal text given twice is written once. That is how equal kernels are
-    compiled once. With `embed_libraries` the library functions that are called are written into the module. `plans` are the kernels written so far, by what they compute.
+    compiled once. With `embed_libraries` the library functions that are called are written into the module. `plans` are
+    the kernels written so far, by what they compute.
     """
 
     def __init__(self, target: Target | None = None, embed_libraries: bool = False) -> None:

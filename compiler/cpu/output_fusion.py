@@ -73,7 +73,8 @@ def _raw_type(type_: ElementType) -> ElementType:
     return _E.S32 if type_.is_integer and type_.bits < 32 else type_
 
 
-def _epilogue(computation: Computation, product: Instruction, raw: Shape) -> tuple[Computation | None, list[Instruction]]:
+def _epilogue(computation: Computation, product: Instruction,
+              raw: Shape) -> tuple[Computation | None, list[Instruction]]:
     """What follows the product, as a computation of the parameters that it reads and, last, of the raw product."""
     if computation.root is product and raw == product.shape:
         return None, []
@@ -90,8 +91,8 @@ def _epilogue(computation: Computation, product: Instruction, raw: Shape) -> tup
     for instruction in computation.instructions:
         if instruction not in done and instruction.opcode != "parameter":
             done[instruction] = instruction.with_operands(done[o] for o in instruction.operands)
-    return Computation(f"{computation.name}.epilogue", done[computation.root], [*(done[p] for p in parameters), last]), \
-        parameters
+    inputs = [*(done[p] for p in parameters), last]
+    return Computation(f"{computation.name}.epilogue", done[computation.root], inputs), parameters
 
 
 def product_view(product: Instruction) -> tuple[int, int, int]:
@@ -108,7 +109,8 @@ def product_view(product: Instruction) -> tuple[int, int, int]:
 
 def _rearranged(module: ModuleText, target: Target, inner: KernelPlan, operands: Sequence[int], read: Sequence[int],
                 parameters: int, outputs: Sequence[Shape], home: int | None, raw: Shape) -> KernelPlan:
-    """A kernel with this house's order of buffers (operands, outputs, scratch) around one that wants A, B, C, scratch."""
+    """A kernel with this house's order of buffers (operands, outputs, scratch) around one that wants A, B, C,
+    scratch."""
     threads = max(1, target.threads)
     own_scratch = -(-inner.scratch_bytes // 64) * 64
     spilled = -(-raw.bytes // (64 * threads)) * 64 if home is None else 0
@@ -136,7 +138,8 @@ def _rearranged(module: ModuleText, target: Target, inner: KernelPlan, operands:
 def gemm_problem(product: Instruction, result_type: ElementType) -> GemmProblem:
     """A dot as a problem of rows and columns.
 
-    Free axes of the left operand that are not one run in memory become batch axes, which the right operand does not have.
+    Free axes of the left operand that are not one run in memory become batch axes, which the right operand does
+    not have.
     Raises: UnsupportedError  contracting axes, or free axes of the right operand, that are no single run.
     """
     op, (lhs, rhs) = product.op, (o.shape for o in product.operands)

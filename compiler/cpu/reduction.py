@@ -268,7 +268,8 @@ class _Job:
         bits = elements_bits(self.elements, lanes)
         is_even = unroll in (2, 4) and probe.is_even(atoms[order[-1]], bits)
         # Several registers as one long vector, or several accumulators; then what is left of the row.
-        passes = self._passes(count, [(lanes * unroll, 1) if is_even else (lanes, unroll), (lanes, 1), (1, 1)])
+        first = (lanes * unroll, 1) if is_even else (lanes, unroll)
+        passes = self._passes(count, [first, (lanes, 1), (1, 1)])
         neutral = [r.neutral(w) for r in self.reducers for _, _, w, many in passes for _ in range(many)]
         variables: list[Affine] = [Affine.number(0)] * len(atoms)
 

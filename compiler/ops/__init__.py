@@ -1,6 +1,7 @@
 """The ops: one class each (elementwise ops without attributes: one row each of `ROWS`)."""
 
 from .broadcast import Broadcast
+from .cholesky import Cholesky
 from .concatenate import Concatenate
 from .constant import Constant, Copy, GetTupleElement, Parameter, Tuple
 from .control import Call, Conditional, Map, While
@@ -23,14 +24,15 @@ from .scatter import Scatter
 from .slice import Slice
 from .sort import Sort
 from .transpose import Transpose
+from .triangular_solve import TriangularSolve
 from .window import Window
 
 __all__ = [
-    "OPS", "ROWS", "BitcastConvert", "Broadcast", "Call", "Compare", "Concatenate", "Conditional", "Constant",
+    "OPS", "ROWS", "BitcastConvert", "Broadcast", "Call", "Cholesky", "Compare", "Concatenate", "Conditional", "Constant",
     "Convert", "Convolution", "ConvolutionDims", "Copy", "Dot", "DynamicSlice", "DynamicUpdateSlice",
     "Elementwise",
     "Fft", "Fusion", "Gather", "GetTupleElement", "Indexer", "Iota", "Map", "Op", "Pad", "Parameter", "Reduce",
     "ReducePrecision", "ReduceWindow", "Reshape", "Reverse", "RngBitGenerator", "Row", "Scatter",
     "SelectAndScatter",
-    "Slice", "Sort", "Transpose", "Tuple", "While", "Window", "attribute", "reducer_kind", "require",
+    "Slice", "Sort", "Transpose", "TriangularSolve", "Tuple", "While", "Window", "attribute", "reducer_kind", "require",
 ]

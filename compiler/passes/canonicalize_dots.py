@@ -2,8 +2,8 @@
 
     dot(x[b,i,j], y[j,k,i])  over i, j     becomes     dot(x, transpose(y) [i,j,k])
 
-Factors of two types, of products and of convolutions, are converted to one that holds both. A batch of products that is
-summed afterwards (as gradients of weights are) becomes one product:
+Factors of two types, of products and of convolutions, are converted to one that holds both. A batch of products
+that is summed afterwards (as gradients of weights are) becomes one product:
 
     reduce(dot(x[b,i,k], y[b,i,n]), add) over b     becomes     dot(x, y)  over b, i
 """
@@ -20,8 +20,8 @@ from ..types import ElementType
 
 
 def canonicalize_dots(module: Module, options: Options) -> Module:
-    """Converts operands of different types to one; sums batches within the product; transposes operands of dots whose
-    contracting axes, or free axes on the right, are no single run in memory."""
+    """Converts operands of different types to one; sums batches within the product; transposes operands of dots
+    whose contracting axes, or free axes on the right, are no single run in memory."""
     def change(instruction: Instruction) -> Instruction:
         same = _one_type(instruction)
         return _change(same) or same
@@ -31,7 +31,8 @@ def canonicalize_dots(module: Module, options: Options) -> Module:
 
 def _summed(computation: Computation) -> Computation:
     """Sums over batch axes of products that nobody else reads, as one product each."""
-    sums = iter([_sums_batch(i) and computation.users[i.operands[0]] == [i] and computation.root is not i.operands[0]
+    users, root = computation.users, computation.root
+    sums = iter([_sums_batch(i) and users[i.operands[0]] == [i] and root is not i.operands[0]
                  for i in computation.instructions])
     return computation.rewrite(lambda instruction: _sum_inside(instruction) if next(sums) else None)
 
@@ -49,7 +50,7 @@ def _sums_batch(instruction: Instruction) -> bool:
 
 
 def _sum_inside(reduction: Instruction) -> Instruction | None:
-    """A product that contracts the axes which the reduction sums; None where they do not join the contracting ones."""
+    """A product that contracts the axes which the reduction sums; None where they join no contracting ones."""
     product = reduction.operands[0]
     axes, op = reduction.op.dimensions, product.op  # type: ignore[attr-defined]
     assert isinstance(op, Dot)

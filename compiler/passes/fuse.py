@@ -194,8 +194,8 @@ def _leave_parts_outside(parts: list[Instruction], where: dict[Instruction, list
 
 def _epilogue_chains(computation: Computation) -> set[Instruction]:
     """Elementwise instructions and reshapes that can follow a contraction before its result leaves the cache:
-    the contraction stores its result in any case. A chain ends where a value goes several ways that do not meet
-    again soon, and before reshapes that nothing follows."""
+    the contraction stores its result in any case. A chain ends where a value goes several ways that do not
+    meet again soon, and before reshapes that nothing follows."""
     chains: set[Instruction] = set()
     position = {i: k for k, i in enumerate(computation.instructions)}
     for i in computation.instructions:
@@ -215,10 +215,10 @@ def _epilogue_chains(computation: Computation) -> set[Instruction]:
 
 def _splits_or_joins(instruction: Instruction) -> bool:
     """A reshape that splits axes into several, or joins several, and leaves the last one as it is."""
-    if instruction.opcode != "reshape" or not instruction.shape.rank or not instruction.operands[0].shape.rank:
+    if instruction.opcode != "reshape":
         return False
     before, after = instruction.operands[0].shape.dims, instruction.shape.dims
-    return before[-1] == after[-1] and (is_made_of(before, after) or is_made_of(after, before))
+    return before[-1:] == after[-1:] != () and (is_made_of(before, after) or is_made_of(after, before))
 
 
 def _meets_again(value: Instruction, computation: Computation, position: dict[Instruction, int]) -> bool:
@@ -353,7 +353,8 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
         ):
             return False
         source = instruction if instruction.opcode in REDUCTIONS else instruction.operands[0]
-        if source.operands[0].shape.elements > _SMALL and any(_walks_across(m, source) for m in group.members):
+        is_large = source.operands[0].shape.elements > _SMALL
+        if is_large and any(_walks_across(m, source) for m in group.members):
             return False
         grown = _elements(group.root) > 2 * shape.elements
         if grown and shape.elements < 32 and source.operands[0].shape.elements > _SMALL:
@@ -368,8 +369,8 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
 
 
 def _walks_across(outer: Instruction, inner: Instruction) -> bool:
-    """Whether a reduction runs over other axes of an array than one inside it, whose results would be computed
-    anew for each of its own."""
+    """Whether a reduction runs over other axes of an array than one inside it, whose results would be
+    computed anew for each of its own."""
     if not isinstance(outer.op, Reduce) or not isinstance(inner.op, Reduce):
         return False
     return outer.operands[0].shape.dims == inner.operands[0].shape.dims and not (
@@ -381,7 +382,7 @@ def _walks_across(outer: Instruction, inner: Instruction) -> bool:
 
 
 def apply(computation: Computation, plan: Plan) -> Computation:
-    """The computation with the plan's groups as fusions; what is read in its own fusion only is no output of it."""
+    """The computation with the plan's groups as fusions; what only its own fusion reads is no output of it."""
     roots_of = {root: [root] for root in plan.groups} | {r: roots for roots in plan.together for r in roots}
     order = {i: k for k, i in enumerate(computation.instructions)}
     done: dict[Instruction, Instruction] = {}

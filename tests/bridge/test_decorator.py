@@ -431,3 +431,18 @@ def test_many_threads_with_changing_shapes() -> None:
         thread.join()
     assert not failures
     _nothing_fell_back()
+
+
+# -- numerics
+
+def test_reproducible_results_do_not_depend_on_the_number_of_threads() -> None:
+    x, weight = _values(67, 301), _values(301, 45)
+
+    def function(v: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        y = tf.nn.softmax(v @ weight)
+        return y, tf.reduce_sum(v), tf.reduce_sum(v, axis=0), v[:2] @ weight
+
+    one, two = (tfbridge.jit(function, numerics="reproducible", threads=n)(x) for n in (1, 2))
+    for left, right in zip(one, two):
+        assert left.numpy().tobytes() == right.numpy().tobytes()
+    _nothing_fell_back()

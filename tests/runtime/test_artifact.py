@@ -41,5 +41,5 @@ def test_every_truncation_is_noticed() -> None:
 def test_other_version() -> None:
     data = bytearray(FULL.to_bytes())
     data[8] += 1
-    with pytest.raises(ArtifactError, match="version 2, wanted b'tfbridge' version 1"):
+    with pytest.raises(ArtifactError, match="version 3, wanted b'tfbridge' version 2"):
         Artifact.from_bytes(bytes(data))
