@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from ..runtime import statistics
+from ..runtime import native, statistics
 from . import graph_pass
 from . import tensorflow_private as tfp
 from .cluster import Cluster
@@ -58,6 +58,7 @@ def enable_auto_clustering(min_cluster_size: int | None = None) -> None:
         raise ValueError(f"min_cluster_size: {size} is not positive")
     with _lock:
         _minimum = size
+    native.prefetch()
     ensure_registered()
 
 
@@ -166,15 +167,16 @@ def _compiled(graph_def: Any, preserved: Collection[str], options: JitOptions,
         plan = decide(graph, functions, minimum=options.min_cluster_size, preserved=preserved, wanted=wanted)
         outside = functional.made.difference(*plan.clusters)
         if not outside:
-            result, clusters = outline(functional.graph_def, graph, functions, plan.clusters, options, preserved)
+            result, clusters, stayed = outline(functional.graph_def, graph, functions, plan.clusters, options,
+                                               preserved)
             outside = functional.made.difference(*(names for _, names in clusters))
         if not outside:
             break
-        excluded.update((n, plan.left_out.get(n, "its cluster could not be taken out of the graph")) for n in outside)
+        excluded.update((n, plan.left_out.get(n) or stayed[n]) for n in outside)
     made = type(graph_def)()
     made.CopyFrom(result)
     made.library.CopyFrom(graph_def.library)
-    reasons = plan.left_out | {n: r for n, r in functional.reasons.items() if n in graph.nodes}
+    reasons = plan.left_out | stayed | {n: r for n, r in functional.reasons.items() if n in graph.nodes}
     left_out = {n: (graph.nodes[n].op, r) for n, r in reasons.items() if graph.nodes[n].op not in _UNCOUNTED}
     return made, Report(tuple(cluster for cluster, _ in clusters), left_out)
 

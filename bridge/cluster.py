@@ -29,7 +29,7 @@ from ..runtime.executable import Executable
 from . import launch_op
 from .constness import changing_constants, constant_arguments, grows_without_bound
 from .element_types import element_type
-from .graph import Graph, GraphNode, output_types
+from .graph import Graph, GraphNode, Tensor, output_types
 from .options import DEFAULT_OPTIONS, JitOptions
 from .translate.registry import translations
 from .translate.translator import Functions, translate
@@ -44,6 +44,10 @@ _MOST_VALUES = 32  # of constant arguments, for one set of shapes: compiling cos
 _BRIDGE = Path(__file__).resolve().parent
 _RESOURCE = int(tf.resource.as_datatype_enum)
 ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the shared name of variables that nobody else finds
+
+
+# Reasons by digest. To run a cluster's nodes one by one costs more than to leave them in TensorFlow's graph.
+_never_compiled: dict[str, str] = {}
 
 
 @dataclasses.dataclass
@@ -92,6 +96,11 @@ class Cluster:
     def key(self) -> str:
         """A name that no other cluster of this process has."""
         return f"{self.name}#{id(self):x}"
+
+    @property
+    def earlier_failure(self) -> str:
+        """Why a cluster of the same nodes has never compiled so far; empty when none was tried, or one did."""
+        return _never_compiled.get(self.digest, "") if _never_compiled else ""
 
     @property
     def op_count(self) -> int:
@@ -169,6 +178,8 @@ class Cluster:
                 executable = self._compile(shapes, constants)
             except Exception as error:  # whatever it is, TensorFlow can still run the nodes
                 self.failures[key] = f"{type(error).__name__}: {error}"
+                if not self.compiled:
+                    _never_compiled[self.digest] = self.failures[key]
                 statistics.count("fallbacks")
                 statistics.leave_out(self.failures[key], self.op_count)
                 _fallbacks.info("cluster %s of %s runs in TensorFlow: %s", self.name, _listed(shapes),
@@ -183,6 +194,7 @@ class Cluster:
             if not self.compiled:
                 statistics.count("ops_compiled", self.op_count)
             self.compiled[key] = executable
+            _never_compiled.pop(self.digest, None) if _never_compiled else None
             return executable
 
     def _compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable:
@@ -198,7 +210,8 @@ class Cluster:
         variables = {k: a.name for k, a in enumerate(self.arguments) if a.is_variable}
 
         def make() -> Module:
-            module, written = translate(self.graph, self.functions, given, values, variables, self.name, self.source)
+            module, written = translate(self.graph, self.functions, given, values, variables, self.name, self.source,
+                                        bool(self.options.dump_dir))
             if written != self.written:
                 raise UnsupportedError(f"cluster {self.name}: variables {written} are written, "
                                        f"expected {self.written}")
@@ -259,12 +272,13 @@ def from_function(name: str, graph: Graph, functions: Functions,
     if problems:
         raise UnsupportedError("\n".join(f"{node.name} ({node.op}): {reason}" for node, reason in problems))
     arguments, written = [], []
+    uses = _uses(graph)
     for k, argument in enumerate(graph.arguments):
         type_ = graph.nodes[argument].attrs["T"].type
         if type_ != _RESOURCE:
             arguments.append(Argument(argument, type_))
             continue
-        read, changed = _use(graph, functions, argument)
+        read, changed = _use(uses[argument], functions)
         content = (content_types or {}).get(k, 0) or content_type(graph, functions, argument)
         if not content:
             raise UnsupportedError(f"argument {k} is a resource that is no variable")
@@ -282,16 +296,23 @@ def from_function(name: str, graph: Graph, functions: Functions,
                    original, options, source)
 
 
-def _use(graph: Graph, functions: Functions, argument: str) -> tuple[bool, bool]:
-    """(read before it is written, written) of a variable argument. Calls and loops count as they are found inside."""
-    read_first, written = False, False
+def _uses(graph: Graph) -> dict[str, list[tuple[GraphNode, int]]]:
+    """For every argument the nodes that take it, in order, each with the number of that input."""
+    uses: dict[str, list[tuple[GraphNode, int]]] = {argument: [] for argument in graph.arguments}
     for node in graph.nodes.values():
         for position, tensor in enumerate(node.inputs):
-            if tensor.node != argument:
-                continue
-            inner_read, inner_written = _node_use(node, position, functions)
-            read_first |= inner_read and not written
-            written |= inner_written
+            if tensor.node in uses:
+                uses[tensor.node].append((node, position))
+    return uses
+
+
+def _use(uses: Iterable[tuple[GraphNode, int]], functions: Functions) -> tuple[bool, bool]:
+    """(read before it is written, written) of a variable argument. Calls and loops count as they are found inside."""
+    read_first, written = False, False
+    for node, position in uses:
+        inner_read, inner_written = _node_use(node, position, functions)
+        read_first |= inner_read and not written
+        written |= inner_written
     return read_first, written
 
 
@@ -318,7 +339,7 @@ def _node_use(node: GraphNode, position: int, functions: Functions) -> tuple[boo
     called = called_functions(node)
     if called:
         shift = 1 if node.op in _BRANCHING else 0
-        uses = [_use(functions[f], functions, functions[f].arguments[position - shift]) for f in called
+        uses = [_use(_uses(functions[f])[functions[f].arguments[position - shift]], functions) for f in called
                 if position >= shift]
         # A branch that is not taken leaves the variable as it was, so its value is needed.
         partial = len(called) > 1 and any(w for _, w in uses)
@@ -401,30 +422,38 @@ def fingerprint(graph: Graph) -> str:
 def _contents(graph: Graph, functions: Functions, known: dict[str, bytes]) -> bytes:
     """A digest of a graph and of the functions that it calls.
 
-    These stand by their contents: the numbers in their names differ from one run of a program to the next. `known` are
-    digests of functions by name.
+    Functions stand by their contents and arguments by their number: the numbers in their names differ from one run of a
+    program to the next, as some attributes do that start with an underscore, and of those none decides what is
+    compiled. `known` are digests of functions by name.
     """
     digest = hashlib.blake2b(digest_size=20)
-    digest.update(repr((graph.arguments, graph.results)).encode())
+    numbers = {name: k for k, name in enumerate(graph.arguments)}
+
+    def places(tensors: Iterable[Tensor]) -> bytes:
+        return repr([(numbers.get(t.node, t.node), t.index) for t in tensors]).encode()
+
     for node in graph.nodes.values():
-        definition, called = node.definition, []
+        definition = tf.compat.v1.NodeDef()
+        definition.CopyFrom(node.definition)
+        definition.ClearField("experimental_debug_info")
+        del definition.input[:]
+        if node.name in numbers:
+            definition.name = str(numbers[node.name])
+        called = []
         if node.op in functions.definitions:
+            definition.op = ""
             called.append(("", node.op))
         for key in sorted(node.attrs):
             value = node.attrs[key]
-            called += [(key, f.name) for f in (value.func, *value.list.func) if f.name in functions.definitions]
-        if called or definition.HasField("experimental_debug_info"):
-            definition = tf.compat.v1.NodeDef()
-            definition.CopyFrom(node.definition)
-            definition.ClearField("experimental_debug_info")
-            for key, name in called:
-                if name not in known:
-                    known[name] = b""  # while it is read: a function may call itself
-                    known[name] = _contents(functions[name], functions, known)
-                digest.update(key.encode() + known[name])
-                if key:
-                    definition.attr.pop(key, None)
-                else:
-                    definition.op = ""
-        digest.update(definition.SerializeToString(deterministic=True))
+            names = [f.name for f in (value.func, *value.list.func) if f.name in functions.definitions]
+            called += [(key, name) for name in names]
+            if names or key.startswith("_"):
+                del definition.attr[key]
+        digest.update(definition.SerializeToString(deterministic=True) + places(node.inputs))
+        for key, name in called:
+            if name not in known:
+                known[name] = b""  # while it is read: a function may call itself
+                known[name] = _contents(functions[name], functions, known)
+            digest.update(key.encode() + known[name])
+    digest.update(places(graph.results))
     return digest.digest()

@@ -60,15 +60,32 @@ def decide(graph: Graph, functions: Functions, *, minimum: int, preserved: Colle
             break
         left_out.update(dict.fromkeys(crossing, "a list goes from one cluster to another"))
     clusters: list[list[str]] = []
+    repeated = _repeated(graph)
     for members in components:
         size = count_ops((graph.nodes[name] for name in members), functions, _TRIVIAL)
-        if size >= max(minimum, 1):
+        is_step = members[0] in repeated and not any(graph.nodes[name].op in LOOPS for name in members)
+        least = max(minimum, _LEAST_IN_LOOPS if is_step else 1)
+        if size >= least:
             clusters.append(members)
         else:
+            where = " inside a loop" if is_step else ""
             for name in members:
                 if graph.nodes[name].op not in COPIED:
-                    left_out[name] = f"its cluster has {size} compute ops, the minimum is {max(minimum, 1)}"
+                    left_out[name] = f"its cluster has {size} compute ops, the minimum{where} is {least}"
     return Plan(clusters, left_out)
+
+
+# A launch costs as much as some TensorFlow ops; in a loop that stayed TensorFlow's it is paid in every iteration.
+_LEAST_IN_LOOPS = 8
+
+
+def _repeated(graph: Graph) -> frozenset[str]:
+    """The nodes between the Enter and the Exit nodes of loops."""
+    depths: dict[str, int] = {}
+    for node in graph.nodes.values():
+        depth = max((depths.get(n, 0) for n in (*(t.node for t in node.inputs), *node.control)), default=0)
+        depths[node.name] = depth + (node.op in ("Enter", "RefEnter")) - (node.op in ("Exit", "RefExit"))
+    return frozenset(name for name, depth in depths.items() if depth > 0)
 
 
 def _left_out(graph: Graph, functions: Functions, preserved: Collection[str],

@@ -71,11 +71,21 @@ def constant_arguments(graph: Graph, functions: Functions) -> list[int]:
                   if name in set(graph.arguments))
 
 
+def _is_like_a_list(graph: Graph, node: GraphNode, number: int) -> bool:
+    """Whether a list gets the length or the element shape that the loop before, whose gradient this is, kept of a list.
+
+    It is added to a list of that length.
+    """
+    maker = graph.nodes.get(node.inputs[number].node)
+    return node.op == "TensorListReserve" and maker is not None and maker.op == "TensorListPopBack"
+
+
 def constant_sources(graph: Graph, functions: Functions, users: Iterable[GraphNode] | None = None) -> set[str]:
     """Names of all nodes from which a constant input of the users (default: all nodes) is made."""
     wanted: set[str] = set()
     stack: list[Tensor] = [node.inputs[k] for node in (graph.nodes.values() if users is None else users)
-                           for k in constant_inputs(node, functions) if k < len(node.inputs)]
+                           for k in constant_inputs(node, functions)
+                           if k < len(node.inputs) and not _is_like_a_list(graph, node, k)]
     while stack:
         tensor = stack.pop()
         node = graph.nodes.get(tensor.node)

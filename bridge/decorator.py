@@ -17,11 +17,13 @@ from typing import Any
 import tensorflow as tf
 
 from ..compiler.errors import UnsupportedError
+from ..runtime import native
 from . import auto, fallback, source
 from . import tensorflow_private as tfp
 from .cluster import Cluster, from_function
 from .graph import from_function_def
 from .options import JitOptions, checked, current
+from .translate.registry import translations
 from .translate.translator import Functions
 
 
@@ -33,6 +35,7 @@ class _Plan:
     cluster: Cluster
 
 
+translations()  # what compiling needs is loaded now: a first call shall spend its time on compiling
 _may_call_directly, _tensor_key = tfp.may_call_directly, tfp.tensor_key
 
 
@@ -210,6 +213,7 @@ def jit(function: Callable[..., Any] | None = None, *, strict: bool = False, **o
     Raises (when called): UnsupportedError  strict, and an op cannot be compiled: lists all of them.
     """
     checked(options)
+    native.prefetch()
     if function is None:
         return lambda f: Jit(f, strict, **options)
     return Jit(function, strict, **options)

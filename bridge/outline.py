@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..compiler.errors import CompilerError
+from ..compiler.errors import CompilerError, UnsupportedError
 from . import fallback, launch_op
 from .cluster import ANONYMOUS, Cluster, from_function
 from .clustering import COPIED
@@ -33,25 +33,29 @@ class _Outlined:
 
 def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequence[Sequence[str]],
             options: JitOptions = DEFAULT_OPTIONS,
-            preserved: Collection[str] = ()) -> tuple[Any, list[tuple[Cluster, Sequence[str]]]]:
-    """(the graph with a launch node in the place of every cluster, the clusters with the nodes that each replaces).
+            preserved: Collection[str] = ()) -> tuple[Any, list[tuple[Cluster, Sequence[str]]], dict[str, str]]:
+    """(the graph with a launch node in the place of every cluster, the clusters with the nodes that each replaces, why
+    other nodes stayed).
 
-    A cluster that turns out not to be one array function (a list crosses its edge, say) is left in place.
+    A cluster that turns out not to be one array function (a list crosses its edge, say), or whose like did not compile
+    in another graph, is left in place.
     """
+    reasons: dict[str, str] = {}
     inside: dict[str, int] = {}
     outlined: list[_Outlined | None] = []
     made: list[tuple[Cluster, Sequence[str]]] = []
     for number, names in enumerate(clusters):
         try:
             cluster, replaced = _cluster(graph_def, graph, functions, names, options, preserved)
-        except (CompilerError, ValueError, TypeError):
+        except (CompilerError, ValueError, TypeError) as error:
             outlined.append(None)
+            reasons.update(dict.fromkeys(names, f"its cluster could not be taken out of the graph: {error}"))
             continue
         outlined.append(replaced)
         made.append((cluster, names))
         inside.update(dict.fromkeys(names, number))
     if not made:
-        return graph_def, []
+        return graph_def, [], reasons
     result = GraphDef(versions=graph_def.versions, library=graph_def.library)
     for definition in graph_def.node:
         if definition.name not in inside:
@@ -59,7 +63,7 @@ def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequen
     for one in outlined:
         if one is not None:
             result.node.extend(_reconnected(n, inside, outlined) for n in one.nodes)
-    return _without_unused(result, graph_def, preserved), made
+    return _without_unused(result, graph_def, preserved), made, reasons
 
 
 def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence[str], options: JitOptions,
@@ -117,6 +121,8 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
     order = list(sources)
     cluster = from_function(f"{prefix}.{len(names)}", parsed, functions, fallback.of_graph(body), options, None,
                             {order.index(t): c for t, c in variables.items()})
+    if cluster.earlier_failure:
+        raise UnsupportedError(cluster.earlier_failure)
     for argument, tensor in zip(cluster.arguments, order):
         argument.name = tensor.node  # for messages
     outlined = _launch_nodes(cluster, names[0], order, results, list(control), graph.nodes[names[0]].device)

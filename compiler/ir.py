@@ -51,7 +51,7 @@ class Instruction:
         operands = tuple(operands)
         if operands == self.operands:  # compared by identity
             return self
-        return dataclasses.replace(self, operands=operands)
+        return Instruction(self.op, operands, self.shape, self.name, self.metadata)
 
     def __repr__(self) -> str:
         listed = ", ".join(o.name or "?" for o in self.operands)
@@ -155,7 +155,8 @@ class Module:
             return None if op is instruction.op else dataclasses.replace(instruction, op=op)
 
         for computation in self.computations():
-            done[computation] = change(computation.rewrite(recall))
+            calls = any(done[called] is not called for called in computation.called())
+            done[computation] = change(computation.rewrite(recall) if calls else computation)
         entry = done[self.entry]
         return self if entry is self.entry else Module(self.name, entry, self.attributes)
 

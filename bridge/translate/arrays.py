@@ -14,7 +14,8 @@ from ...compiler.types import ElementType
 from .broadcasting import broadcast_dims, broadcast_to
 from .node import Node
 from .registry import translates
-from .values import Value
+from .tensor_list import zeros_like_list
+from .values import TensorList, Value
 
 _S64 = ElementType.S64
 
@@ -354,8 +355,8 @@ def fill(node: Node) -> Operand:
 @translates("ZerosLike", "OnesLike")
 def zeros_like(node: Node) -> Value:
     value = node.inputs[0]
-    if not isinstance(value, Operand):
-        raise UnsupportedError(f"{node.op}: of a list")
+    if isinstance(value, TensorList):
+        return zeros_like_list(node, value)
     shape_ = node.array_shape(0)
     return node.b.broadcast(node.b.constant(0 if node.op == "ZerosLike" else 1, shape_.element_type), shape_.dims)
 

@@ -12,7 +12,8 @@ from ...compiler.types import COMPLEXES, FLOATS, INTEGERS, ElementType
 from .broadcasting import broadcast, broadcast_dims, broadcast_to
 from .node import Node
 from .registry import translates
-from .values import Value
+from .tensor_list import add_lists
+from .values import TensorList, Value
 
 _B = ComputationBuilder
 _PRED = ElementType.PRED
@@ -37,7 +38,7 @@ UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
     "Softsign": lambda b, x: b.div(x, b.add(b.abs(x), _like(b, x, 1))),
     "Erfc": lambda b, x: b.sub(_like(b, x, 1), b.erf(x)),
     "Identity": lambda b, x: x, "StopGradient": lambda b, x: x, "PreventGradient": lambda b, x: x,
-    "CheckNumerics": lambda b, x: x, "Snapshot": lambda b, x: x,
+    "Snapshot": lambda b, x: x,
 }
 
 BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
@@ -169,7 +170,10 @@ def gradient(node: Node) -> Operand:
 
 
 @translates("AddN")
-def add_n(node: Node) -> Operand:
+def add_n(node: Node) -> Operand | TensorList:
+    lists = [term for term in node.inputs if isinstance(term, TensorList)]
+    if lists:
+        return add_lists(node, lists)
     terms = node.list("inputs")
     total = terms[0]
     for term in terms[1:]:
@@ -178,7 +182,7 @@ def add_n(node: Node) -> Operand:
 
 
 @translates("AccumulateNV2")
-def accumulate(node: Node) -> Operand:
+def accumulate(node: Node) -> Operand | TensorList:
     return add_n(node)
 
 

@@ -45,6 +45,8 @@ def _refuse(node: GraphNode) -> str | None:
 
 @translates("TensorListReserve", constants=("element_shape", "num_elements"), refuse=_refuse)
 def reserve(node: Node) -> TensorList:
+    if node.constant_or_none("num_elements") is None or node.constant_or_none("element_shape") is None:
+        return TensorList(None, node.b.constant(0, _S32), -1)
     capacity = node.integers("num_elements")[0]
     return _list(node, _dims(node, "element_shape"), capacity, node.b.constant(capacity, _S32))
 
@@ -88,7 +90,35 @@ def _read(node: Node, values: TensorList, index: Operand) -> Operand:
 @translates("TensorListSetItem")
 def set_item(node: Node) -> TensorList:
     values = node.tensor_list("input_handle")
+    if values.buffer is None and values.capacity < 0:
+        if values.items:
+            raise UnsupportedError(f"{node.op}: a list whose length is not known is written twice")
+        return dataclasses.replace(values, items=((node["index"], node["item"]),))
     return dataclasses.replace(values, buffer=_write(node, values, node["index"], node["item"]))
+
+
+def add_lists(node: Node, lists: Sequence[TensorList]) -> TensorList:
+    """The sum of lists, element by element: the gradient of what is read from a list in several places."""
+    sized = [one for one in lists if one.buffer is not None]
+    items = tuple(item for one in lists for item in one.items)
+    if not sized:
+        return dataclasses.replace(lists[0], items=items)
+    total = sized[0]
+    for one in sized[1:]:
+        assert total.buffer is not None and one.buffer is not None
+        total = dataclasses.replace(total, buffer=node.b.add(total.buffer, one.buffer))
+    for index, item in items:
+        row = node.b.add(_read(node, total, index), item)
+        total = dataclasses.replace(total, buffer=_write(node, total, index, row))
+    return total
+
+
+def zeros_like_list(node: Node, values: TensorList) -> TensorList:
+    """A list of zeros, of the same length."""
+    if values.buffer is None:
+        return dataclasses.replace(values, items=())
+    shape = node.b.get_shape(values.buffer)
+    return dataclasses.replace(values, buffer=node.b.broadcast(node.b.constant(0, shape.element_type), shape.dims))
 
 
 @translates("TensorListGetItem")

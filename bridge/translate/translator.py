@@ -40,19 +40,21 @@ class Functions:
 class Translator:
     """Translates graphs into one computation of `builder`.
 
-    `source` tells file and line of a node by its name, for errors and metadata.
+    `source` tells file and line of a node by its name, for errors and, with `mark_lines`, for metadata: it takes as
+    long as to translate the node.
     """
 
     def __init__(self, builder: ComputationBuilder, functions: Functions,
-                 source: Callable[[str], tuple[str, int]] | None = None) -> None:
+                 source: Callable[[str], tuple[str, int]] | None = None, mark_lines: bool = False) -> None:
         self.builder = builder
         self.functions = functions
         self.source = source
+        self.mark_lines = mark_lines
         self._known: dict[Instruction, np.ndarray | None] = {}
 
     def child(self, name: str) -> Translator:
         """A translator for a function that becomes a computation of its own (a loop's body, a branch)."""
-        return Translator(self.builder.create_sub_builder(name), self.functions, self.source)
+        return Translator(self.builder.create_sub_builder(name), self.functions, self.source, self.mark_lines)
 
     def graph(self, graph: Graph, arguments: Sequence[Value]) -> list[Value]:
         """Translates all nodes of a graph; returns its results.
@@ -78,13 +80,14 @@ class Translator:
             if node.op in self.functions.definitions:
                 return self.call(node.op, inputs)
             raise UnsupportedError(f"{node.op}: there is no translation of this op (node {node.name})")
-        file, line = self.source(node.name) if self.source else ("", 0)
+        file, line = self.source(node.name) if self.source and self.mark_lines else ("", 0)
         try:
             with self.builder.metadata(op_type=node.op, op_name=node.name, source_file=file, source_line=line):
                 result = translation.function(Node(self, node, inputs))
         except CompilerError as error:
             if "(node " in str(error):
                 raise
+            file, line = self.source(node.name) if self.source else ("", 0)
             place = f", {file}:{line}" if file else ""
             raise type(error)(f"{error} (node {node.name}, op {node.op}{place})") from error
         if result is None:
@@ -122,18 +125,20 @@ def _small(shape: Shape) -> bool:
 
 def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None], constants: Mapping[int, np.ndarray],
               variables: Mapping[int, str], name: str = "cluster",
-              source: Callable[[str], tuple[str, int]] | None = None) -> tuple[Module, list[int]]:
+              source: Callable[[str], tuple[str, int]] | None = None,
+              mark_lines: bool = False) -> tuple[Module, list[int]]:
     """The module of a graph for these argument shapes.
 
     constants: values of arguments by number; their parameters are not read. variables: names of the arguments that are
     variables; their parameter is the value that they have at the start (none where the shape is None: the graph writes
     the variable before it reads it). The module's results are the graph's, then the new values of the variables that it
     writes; returned with it are the numbers of those arguments.
+    `source` and `mark_lines` as for Translator.
     Raises: UnsupportedError  a node that cannot be translated, by name.
     """
     builder = ComputationBuilder(name)
     builder.die_immediately_on_error = True
-    translator = Translator(builder, functions, source)
+    translator = Translator(builder, functions, source, mark_lines)
     arguments: list[Value] = []
     number = 0
     for k, shape in enumerate(shapes):

@@ -25,13 +25,15 @@ class TensorList:
     """A TensorList of elements of one shape: `buffer` is [capacity, *element dims], `size` an s32 scalar.
 
     A list whose element shape is not known yet has no buffer; `capacity` holds its length till then (negative: no
-    bound is known). `is_full` when a loop set the capacity and has run: nothing can be appended.
+    bound is known). `is_full` when a loop set the capacity and has run: nothing can be appended. `items` are (index,
+    element) of a list of zeros that has no buffer because its length is not known: it is that of a list it is added to.
     """
 
     buffer: Operand | None
     size: Operand
     capacity: int
     is_full: bool = False
+    items: tuple[tuple[Operand, Operand], ...] = ()
 
 
 Value = Operand | Variable | TensorList

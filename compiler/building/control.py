@@ -16,6 +16,7 @@ from ..ops import (
     Parameter,
     RngBitGenerator,
     Sort,
+    TopK,
     While,
 )
 from ..shape import Shape
@@ -93,6 +94,11 @@ class ControlOperations(DerivedOperations):
         axis = dimension + shapes[0].rank if dimension < 0 else dimension
         compare = comparator if comparator is not None else _ascending(shapes)
         return self.apply(Sort(axis, compare, is_stable), *operands)
+
+    @operation
+    def top_k(self, operand: Operand, k: int, largest: bool = True) -> Operand:
+        """A tuple of the k largest (or smallest) elements along the last axis, the best first, and their numbers."""
+        return self.apply(TopK(k, largest), operand)
 
     @operation
     def rng_bit_generator(self, algorithm: str, initial_state: Operand, shape: Shape) -> Operand:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ops import Fft
+from ..ops import Cholesky, Fft, TriangularSolve
 from .control import ControlOperations
 from .core import Dims, Operand, operation
 
@@ -14,3 +14,16 @@ class LinearAlgebraOperations(ControlOperations):
     def fft(self, operand: Operand, fft_type: str, fft_length: Dims) -> Operand:
         """The Fourier transform of the last len(fft_length) axes. fft_type: FFT, IFFT, RFFT or IRFFT."""
         return self.apply(Fft(fft_type, tuple(fft_length)), operand)
+
+    @operation
+    def cholesky(self, a: Operand, lower: bool) -> Operand:
+        """The lower triangular l with a = l l^H, or with lower false the upper triangular u with a = u^H u; the
+        other triangle is zero. Leading axes are a batch."""
+        return self.apply(Cholesky(lower), a)
+
+    @operation
+    def triangular_solve(self, a: Operand, b: Operand, left_side: bool, lower: bool, unit_diagonal: bool,
+                         transpose_a: str = "NO_TRANSPOSE") -> Operand:
+        """x with op(a) x = b, or with left_side false x op(a) = b. transpose_a says what op is: NO_TRANSPOSE,
+        TRANSPOSE or ADJOINT. Leading axes are a batch."""
+        return self.apply(TriangularSolve(left_side, lower, unit_diagonal, transpose_a), a, b)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from ..types import ElementType
 from .convolution_kernels import (
     BLOCK_PARAMETERS,
+    PANELS_AT_ONCE,
     P,
     convolution_name,
     declare_convolution,
@@ -28,6 +29,7 @@ from .convolution_problem import Axis, ConvolutionProblem
 from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of, sources
 from .gemm_kernels import vector_counts
 from .gemm_packing import declare_packing, panels_name, rows_name, write_packing
+from .gemm_plan import HELD_UP, PACK_COST
 from .kernel_plan import KernelPlan
 from .llvm_text import Function, ModuleText, Value, i64
 from .target import Target
@@ -62,8 +64,9 @@ class Phase:
 class _Plan:
     """How a convolution is computed.
 
-    The last `merged` axes make one run of `run` elements with the features. A band is copied from axis `slab` on, for a
-    block of positions that is a box. A task is `task_rows` positions, a multiple of `unit`, by `task_cols` features.
+    Packed B is kept from one block of positions to the next if `keep`. The last `merged` axes make one run of `run`
+    elements with the features. A band is copied from axis `slab` on, for a block of positions that is a box. A task is
+    `task_rows` positions, a multiple of `unit`, by `task_cols` features.
     Units: `starts` of the parts of a thread's scratch in bytes.
     """
 
@@ -72,6 +75,7 @@ class _Plan:
     compute: str
     vectors: int
     banded: bool
+    keep: bool
     slab: int
     merged: int
     run: int
@@ -174,10 +178,14 @@ def _plan(problem: ConvolutionProblem, target: Target) -> _Plan | None:
         block = max(math.prod(a.output for a in p.axes[slab + 1:]) for p in phases)
     block = max(1, min(block, max(rows, 1)))
     depth = max(run * taps, 1)
-    limit = max(nr, PACKED_BYTES // (depth * size) // nr * nr)
-    cols = min(cols, limit)
+    keep = banded or block < rows
+    if keep:
+        cols = min(cols, max(nr, PACKED_BYTES // (depth * size) // nr * nr))
+        packed = depth * -(-cols // nr) * nr
+    else:
+        packed = math.prod(_depths(taps, run, merged, nr * size, target)) * PANELS_AT_ONCE * nr
     parts = {
-        "packed": depth * -(-cols // nr) * nr * size, "A": taps * block * 8, "C": block * 8,
+        "packed": packed * size, "A": taps * block * 8, "C": block * 8,
         "tail": block * (8 + nr * size) + 64 if cols % nr or problem.outputs % nr else 0,
         "zeros": 0 if banded else run * size,
         "band": max(_band_bytes(problem, p.axes, slab, block, size) for p in phases) if banded else 0,
@@ -187,8 +195,19 @@ def _plan(problem: ConvolutionProblem, target: Target) -> _Plan | None:
     for name, bytes_ in parts.items():
         starts[name] = at
         at += -(-bytes_ // 64) * 64 + (64 if bytes_ else 0)
-    return _Plan(problem, phases, compute, vectors, banded, slab, merged, run, block, unit, rows, cols,
+    return _Plan(problem, phases, compute, vectors, banded, keep, slab, merged, run, block, unit, rows, cols,
                  starts, at)
+
+
+def _depths(taps: int, run: int, merged: int, panel_row_bytes: int, target: Target) -> tuple[int, int]:
+    """(taps, elements of each run) that are summed at a time; a panel of B of that depth is about as large as L1.
+
+    Long runs go one by one, so that B is packed some panels at a time, in longer lines.
+    """
+    deep = max(64, target.l1_bytes // panel_row_bytes * 5 // 4)
+    if merged == 1 and 2 * run >= deep:
+        return 1, -(-run // -(-run // deep))
+    return max(1, -(-taps // max(-(-taps * run // deep), 1))), max(1, run)
 
 
 def phases_of(axes: tuple[Axis, ...], kernel_offset: int) -> tuple[Phase, ...]:
@@ -252,8 +271,8 @@ def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int
             rows = -(-units // row_parts) * unit
             cols = -(-n // (col_parts * nr)) * nr
             tasks = -(-m // rows) * -(-n // cols) * problem.groups
-            # Time of the busiest thread, in elements of C, with what packing costs.
-            cost = -(-tasks // target.threads) * (rows * cols + 12.0 * cols + 8.0 * rows + 200.0)
+            # Time of the busiest thread, in elements of C, with what packing and the tables cost.
+            cost = (-(-tasks // target.threads) + HELD_UP) * (rows * cols + PACK_COST * cols + 8.0 * rows + 200.0)
             best = min(best, (cost, rows, cols))
     return min(best[1], m), min(best[2], n)
 
@@ -371,13 +390,10 @@ class _Emitter:
         merged = math.prod(a.window for a in phase.axes[split:])
         run = problem.inputs * merged
         nr = plan.vectors * lanes_of(self.target, plan.compute)
-        deep = max(64, self.target.l1_bytes // (nr * self.size) * 5 // 4)
-        blocks = -(-taps * run // deep)
-        parts = -(-run // deep) if merged == 1 else 1
-        values = {P.TAPS: taps, P.RUN: run, P.TAP_BLOCK: max(1, -(-taps // max(blocks, 1))) if parts <= 1 else 1,
-                  P.RUN_PART: max(1, -(-run // max(parts, 1))), P.MERGED: max(merged, 1),
+        tap_block, run_part = _depths(taps, run, merged, nr * self.size, self.target)
+        values = {P.TAPS: taps, P.RUN: run, P.TAP_BLOCK: tap_block, P.RUN_PART: run_part, P.MERGED: max(merged, 1),
                   P.B_K: problem.kernel_input * self.item, P.B_COL: problem.kernel_output * self.item,
-                  P.TABLE: plan.block * 8, P.TAIL_TILE: -(-plan.block * 8 // 64) * 64}
+                  P.TABLE: plan.block * 8, P.TAIL_TILE: -(-plan.block * 8 // 64) * 64, P.KEEP: int(plan.keep)}
         places = [phase.kernel_offset + sum(k * a.kernel_stride for k, a in zip(element, phase.axes))
                   for element in itertools.product(*(range(a.window) for a in phase.axes))]
         tables = ([values[slot] for slot in P], [place * self.item for place in places] or [0])

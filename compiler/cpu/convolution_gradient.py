@@ -8,6 +8,7 @@ window elements. Input elements are read where they lie, features side by side; 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from .convolution_gemm import KERNEL_PARAMETERS, microseconds_of
 from .convolution_kernels import declare_gradient, rows_of, write_gradient
@@ -57,7 +58,8 @@ def emit_gradient(module: ModuleText, target: Target, problem: ConvolutionProble
 
 
 class _Gradient:
-    """Writes the body of one task: a position of all axes but the last, a range of rows and one of columns."""
+    """Writes the body of one task: a range of rows and one of columns, for `inner` places (positions of all axes but
+    the last): all of them, so that B is packed once, or one where there are too few tasks otherwise."""
 
     def __init__(self, module: ModuleText, target: Target, problem: ConvolutionProblem, axes: tuple[Axis, ...],
                  compute: str, vectors: int, epilogue: str | None) -> None:
@@ -74,9 +76,12 @@ class _Gradient:
         self.rows = -(-problem.batch // (parts * mr)) * mr if parts > 1 else problem.batch
         self.row_tasks = -(-problem.batch // self.rows)
         self.places = math.prod(a.output for a in self.outer)
-        self.cols = self._columns(self.places * self.row_tasks * problem.groups, target.threads)
+        others = self.row_tasks * problem.groups
+        self.inner = self.places if others * -(-problem.outputs // self.nr) >= target.threads else 1
+        others *= self.places // self.inner
+        self.cols = self._columns(others, target.threads)
         self.col_tasks = -(-problem.outputs // self.cols)
-        self.tasks = self.places * self.row_tasks * self.col_tasks * problem.groups
+        self.tasks = others * self.col_tasks
         # The window elements that every position along the last axis has inside.
         seen = [self._seen(o) for o in range(self.x.output)]
         self.common = max(s[0] for s in seen), min(s[1] for s in seen)
@@ -84,7 +89,8 @@ class _Gradient:
                          and self.x.stride * self.x.input_stride == problem.batch
                          and self.x.output_stride == problem.batch * problem.output_batch)
         panel = self.block * self.x.window * self.nr * self.size
-        sizes = (panel, self.block * 8, self.block * 8, self.x.output * self.rows * self.nr * self.size)
+        table = self.inner * self.block * 8
+        sizes = (panel, table, table, self.inner * 8, self.inner * self.x.output * self.rows * self.nr * self.size)
         starts, at = [], 0
         for bytes_ in sizes:
             starts.append(at)
@@ -92,7 +98,7 @@ class _Gradient:
         self.scratch_bytes = at
         self.source, self.kernel, self.made = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3))
         own = f.offset(f.load("ptr", f.offset(f["buffers"], 3, "ptr"), 8), f.mul(f["tid"], at))
-        self.packed, self.a_table, self.b_table, self.tile = (f.offset(own, s) for s in starts)
+        self.packed, self.a_table, self.b_table, self.counts, self.tile = (f.offset(own, s) for s in starts)
 
     def _columns(self, others: int, threads: int) -> int:
         """Columns of a task, where the others are given: panels that keep the busiest thread busy least."""
@@ -114,34 +120,27 @@ class _Gradient:
         left = f.divide(t, self.col_tasks)
         row = f.mul(f.remainder(left, self.row_tasks), self.rows)
         left = f.divide(left, self.row_tasks)
-        place, group = f.remainder(left, self.places), f.divide(left, self.places)
+        outer_places = self.places // self.inner
+        self.place, group = f.remainder(left, outer_places), f.divide(left, outer_places)
         cols = f.minimum(self.cols, f.sub(problem.outputs, col))
         rows = f.minimum(self.rows, f.sub(problem.batch, row))
         source: Value | int = f.add(f.mul(group, problem.input_group), row)
         column = f.add(f.mul(group, problem.output_group), col)
-        made = f.add(column, f.mul(row, problem.output_batch))
-        firsts: list[Value | int] = []
-        rest = place
-        for j in range(len(self.outer) - 1, -1, -1):
-            a = self.outer[j]
-            o = f.remainder(rest, a.output) if j else rest
-            rest = f.divide(rest, a.output)
-            firsts.insert(0, f.sub(f.mul(o, a.stride), a.pad))
-            made = f.add(made, f.mul(o, a.output_stride))
         kernel = f.add(problem.kernel_offset, f.add(f.mul(group, problem.kernel_group),
                                                     f.mul(col, problem.kernel_output)))
-        self.c, self.row_count = f.offset(self.made, made, self.type), rows
+        self.c = f.offset(self.made, f.add(column, f.mul(row, problem.output_batch)), self.type)
+        self.row_count = rows
 
         def block(start: Value, _: list[Value]) -> None:
             runs = f.minimum(self.block, f.sub(self.runs, start))
             first = f.compare("icmp eq", start, i64(0))
-            inside = self._tables(start, runs, firsts, source)
+            self._each_place(lambda p: self._tables(start, runs, p, source))
 
             def panel(j: Value, _: list[Value]) -> None:
                 width = f.minimum(self.nr, f.sub(cols, j))
                 self._pack(start, runs, f.add(kernel, f.mul(j, problem.kernel_output)), width)
                 whole = f.compare("icmp eq", i64(width), i64(self.nr))
-                self._positions(j, whole, first, inside)
+                self._each_place(lambda p: self._positions(p, j, whole, first))
 
             f.loop(0, cols, self.nr, panel)
 
@@ -149,22 +148,56 @@ class _Gradient:
         f.loop(0, max(self.runs, 1), self.block, block)
         tail = i64(f.remainder(cols, self.nr))
 
-        def copy(o: Value, _: list[Value]) -> None:
-            to = f.offset(self.c, f.add(f.mul(o, self.x.output_stride), f.sub(cols, tail)), self.type)
-            from_ = f.offset(self.tile, f.mul(o, self.rows * self.nr * self.size))
-            f.call(rows_name(problem.input_type, self.compute), "void", [
-                from_, to, i64(rows), tail, i64(self.nr * self.size), i64(self.size),
-                i64(problem.output_batch * self.size), tail])
+        def copy(p: Value | int) -> None:
+            c, tile = self._made(p)
+
+            def position(o: Value, _: list[Value]) -> None:
+                to = f.offset(c, f.add(f.mul(o, self.x.output_stride), f.sub(cols, tail)), self.type)
+                from_ = f.offset(tile, f.mul(o, self.rows * self.nr * self.size))
+                f.call(rows_name(problem.input_type, self.compute), "void", [
+                    from_, to, i64(rows), tail, i64(self.nr * self.size), i64(self.size),
+                    i64(problem.output_batch * self.size), tail])
+
+            f.loop(0, self.x.output, 1, position)
 
         if problem.outputs % self.nr:
-            if_(f, f.compare("icmp ne", tail, i64(0)), lambda: f.loop(0, self.x.output, 1, copy))
+            if_(f, f.compare("icmp ne", tail, i64(0)), lambda: self._each_place(copy))
         if self.epilogue:
-            def finish(o: Value, _: list[Value]) -> None:
-                low = f.add(f.mul(f.add(f.mul(place, self.x.output), o), problem.batch), row)
-                f.call(str(self.epilogue), "void", [f["ctx"], f["buffers"], i64(0), i64(low), i64(f.add(low, rows)),
-                                                    i64(column), i64(f.add(column, cols))])
+            def finish(p: Value | int) -> None:
+                def position(o: Value, _: list[Value]) -> None:
+                    number = f.add(f.mul(f.add(self.place, p), self.x.output), o)
+                    low = f.add(f.mul(number, problem.batch), row)
+                    f.call(str(self.epilogue), "void", [
+                        f["ctx"], f["buffers"], i64(0), i64(low), i64(f.add(low, rows)), i64(column),
+                        i64(f.add(column, cols))])
 
-            f.loop(0, self.x.output, 1, finish)
+                f.loop(0, self.x.output, 1, position)
+
+            self._each_place(finish)
+
+    def _each_place(self, body: Callable[[Value | int], None]) -> None:
+        """A loop over the numbers of a task's places."""
+        self.f.loop(0, self.inner, 1, lambda p, _: body(p))
+
+    def _along(self, p: Value | int) -> tuple[list[Value | int], Value | int]:
+        """(first input position along the outer axes, offset in the output in elements) of a task's place."""
+        f = self.f
+        firsts: list[Value | int] = []
+        made: Value | int = 0
+        rest: Value | int = f.add(self.place, p)
+        for j in range(len(self.outer) - 1, -1, -1):
+            a = self.outer[j]
+            o = f.remainder(rest, a.output) if j else rest
+            rest = f.divide(rest, a.output)
+            firsts.insert(0, f.sub(f.mul(o, a.stride), a.pad))
+            made = f.add(made, f.mul(o, a.output_stride))
+        return firsts, made
+
+    def _made(self, p: Value | int) -> tuple[Value, Value]:
+        """Where a task's place has its results: in the output, and in the tile for a narrow last panel."""
+        f = self.f
+        tile = f.mul(p, self.x.output * self.rows * self.nr * self.size)
+        return f.offset(self.c, self._along(p)[1], self.type), f.offset(self.tile, tile)
 
     def _indices(self, run: Value | int) -> tuple[Value | int, list[Value | int]]:
         """(image, window elements of the outer axes) of a run."""
@@ -175,9 +208,11 @@ class _Gradient:
             run = f.divide(run, a.window)
         return run, window
 
-    def _tables(self, start: Value, runs: Value | int, firsts: list[Value | int], source: Value | int) -> Value:
-        """Writes where the runs lie that are inside the input, in A and in the packed B; returns their number."""
+    def _tables(self, start: Value, runs: Value | int, p: Value | int, source: Value | int) -> None:
+        """Writes where the runs lie that are inside the input, in A and in the packed B, and their number."""
         f, problem = self.f, self.problem
+        firsts, _ = self._along(p)
+        a_table, b_table = (f.offset(t, f.mul(p, self.block), "ptr") for t in (self.a_table, self.b_table))
 
         def run(r: Value, carried: list[Value]) -> list[Value]:
             image, window = self._indices(f.add(start, r))
@@ -188,12 +223,12 @@ class _Gradient:
                 if a.has_border:
                     inside = f.compare("icmp ult", i64(seen), i64(a.input))
                     valid = f.binary("and", valid, inside) if valid else inside
-            f.store(f.offset(self.source, at, self.type), f.offset(self.a_table, carried[0], "ptr"), 8)
+            f.store(f.offset(self.source, at, self.type), f.offset(a_table, carried[0], "ptr"), 8)
             f.store(f.offset(self.packed, f.mul(r, self.x.window * self.nr), self.type),
-                    f.offset(self.b_table, carried[0], "ptr"), 8)
+                    f.offset(b_table, carried[0], "ptr"), 8)
             return [f.binary("add", carried[0], f.cast("zext", valid, "i64") if valid else i64(1))]
 
-        return f.loop(0, runs, 1, run, [i64(0)])[0]
+        f.store(f.loop(0, runs, 1, run, [i64(0)])[0], f.offset(self.counts, p, "i64"), 8)
 
     def _pack(self, start: Value, runs: Value | int, kernel: Value | int, width: Value | int) -> None:
         """Packs a panel of B: all runs of the block, those outside the input too."""
@@ -211,20 +246,23 @@ class _Gradient:
 
         f.loop(0, runs, 1, run)
 
-    def _positions(self, column: Value, whole: Value, first: Value, runs: Value) -> None:
+    def _positions(self, p: Value | int, column: Value, whole: Value, first: Value) -> None:
         """One panel of columns of all positions along the last axis."""
         f, problem, x = self.f, self.problem, self.x
+        made, tiles = self._made(p)
+        runs = f.load("i64", f.offset(self.counts, p, "i64"), 8)
+        a_table, b_table = (f.offset(t, f.mul(p, self.block), "ptr") for t in (self.a_table, self.b_table))
         ldc = f.select(whole, i64(problem.output_batch * self.size), i64(self.nr * self.size))
         step = x.window_dilation * x.input_stride * self.size
         fresh = f.cast("zext", f.binary("xor", first, Value("i1", "true")), "i64")
 
         def sweep(o: int, low: int, high: int, rows: Value | int, accumulate: Value) -> None:
             shift = ((o * x.stride - x.pad) + low * x.window_dilation) * x.input_stride * self.size
-            direct = f.offset(self.c, f.add(column, o * x.output_stride), self.type)
-            tile = f.offset(self.tile, o * self.rows * self.nr * self.size)
+            direct = f.offset(made, f.add(column, o * x.output_stride), self.type)
+            tile = f.offset(tiles, o * self.rows * self.nr * self.size)
             c = f.select(whole, direct, tile)
             f.call(f"tfb_convt_{self.compute}_{self.vectors}", "void", [
-                self.a_table, i64(shift), self.b_table, i64(low * self.nr * self.size), c, ldc, runs,
+                a_table, i64(shift), b_table, i64(low * self.nr * self.size), c, ldc, runs,
                 i64(high - low), i64(step), accumulate, i64(rows)])
 
         low, high = self.common if self.together else (0, 0)

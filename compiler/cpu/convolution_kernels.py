@@ -17,7 +17,7 @@ from .target import Target
 
 MOST_ROWS = 8  # every row takes an address register
 UNROLL = 4
-PANELS_AT_ONCE = 4
+PANELS_AT_ONCE = 8
 
 BLOCK_PARAMETERS = (("ptr", "A"), ("ptr", "C"), ("ptr", "B"), ("ptr", "packed"), ("ptr", "tail"), ("ptr", "P"),
                     ("ptr", "taps"), ("ptr", "pack_b"), ("i64", "first"), ("i64", "rows"), ("i64", "cols"))
@@ -28,6 +28,7 @@ class P(enum.IntEnum):
 
     TAPS runs of RUN elements make a row of A; TAP_BLOCK of them, RUN_PART elements of each, are summed at a time.
     RUN covers MERGED taps of the kernel, whose places the tap table gives. TABLE is the length of a line of A's table.
+    Packed B is kept for later calls where KEEP is 1; else the panels of a group lie where those of the last one lay.
     """
 
     TAPS = 0
@@ -39,6 +40,7 @@ class P(enum.IntEnum):
     B_COL = 6
     TABLE = 7
     TAIL_TILE = 8
+    KEEP = 9
 
 
 def rows_of(target: Target, compute: str, vectors: int) -> int:
@@ -148,6 +150,7 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
     tail_width = i64(f.remainder(cols, nr))
     tile = f.offset(f["tail"], p[P.TAIL_TILE])
     has_tail = f.compare("icmp ne", tail_width, i64(0))
+    keep = f.compare("icmp ne", p[P.KEEP], i64(0))
     first = f.compare("icmp ne", f["first"], i64(0))
     packed_run = f.binary("udiv", p[P.RUN], p[P.MERGED])
     # Blocks of one tap are packed some panels at a time: B is read in longer lines.
@@ -169,7 +172,7 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
         run = f.minimum(p[P.RUN_PART], f.sub(p[P.RUN], k))
         deep = f.mul(taps, run)
         accumulate = f.cast("zext", f.compare("icmp ne", before, i64(0)), "i64")
-        base = f.offset(f["packed"], f.mul(f.mul(before, panel_cols), size))
+        base = f.offset(f["packed"], f.mul(f.mul(f.select(keep, before, i64(0)), panel_cols), size))
 
         def pack(panel: Value, column: Value) -> None:
             width = f.minimum(f.select(single, i64(nr * PANELS_AT_ONCE), i64(nr)), f.sub(cols, column))
@@ -186,8 +189,9 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
             f.loop(start, f.add(start, f.mul(taps, p[P.MERGED])), 1, one, [panel])
 
         def columns(column: Value, _: list[Value]) -> None:
-            panel = f.offset(base, f.mul(f.mul(column, deep), size))
-            due = f.compare("icmp eq", i64(f.remainder(column, nr * PANELS_AT_ONCE)), i64(0))
+            in_group = i64(f.remainder(column, nr * PANELS_AT_ONCE))
+            panel = f.offset(base, f.mul(f.mul(f.select(keep, column, in_group), deep), size))
+            due = f.compare("icmp eq", in_group, i64(0))
             if_(f, f.binary("and", first, f.binary("or", due, several)), lambda: pack(panel, column))
             whole = f.compare("icmp sle", i64(f.add(column, nr)), cols)
             c = f.op("ptr", f"select {whole}, ptr %C, ptr %tail")

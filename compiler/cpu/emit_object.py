@@ -83,7 +83,7 @@ def _machine(target: Target, optimization: int) -> int:
         relocation = "static" if target.architecture.startswith("wasm") else "pic"
         machines[key] = llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu, features=target.features, opt=optimization, reloc=relocation, codemodel="small")
-    return ctypes.cast(machines[key]._ptr, ctypes.c_void_p).value
+    return ctypes.cast(machines[key]._ptr, ctypes.c_void_p).value or 0
 
 
 @contextlib.contextmanager

@@ -26,13 +26,11 @@ from .fft_plan import Stage, Tables, chirp, halves, radices_of, roots, smooth_le
 from .fft_stages import Stages
 from .kernel_plan import KernelPlan
 from .llvm_text import Function, ModuleText, Value, constant, i64
-from .parallel import KERNEL_PARAMETERS, run_tasks
+from .parallel import KERNEL_PARAMETERS, name_buffers, phase, run_phase
 from .target import Target
 
 _ALIGN = 64
 _FLOPS_PER_US = 4000.0
-_PARALLEL_US = 40.0
-_TASK_US = 20.0
 _SMALLEST_SIDE = 16  # of a long line's matrix
 
 
@@ -103,12 +101,8 @@ class _Kernel:
             f.start_block("phases")
             self._axes(others, n)
         f.block = "entry"
-        names = ("source", "result") + (("scratch",) if self.scratch_bytes else ()) \
-            + (("shared",) if self.shared_bytes else ()) + ("tables",)
-        found = {n: f.load("ptr", f.offset(f["buffers"], 8 * k), 8) for k, n in enumerate(names)}
-        for name in ("source", "result", "scratch", "shared", "tables"):
-            value = found.get(name, Value("ptr", "null"))
-            f.do(f"%at_{name} = getelementptr i8, {value}, i64 0")
+        name_buffers(f, {"source": True, "result": True, "scratch": self.scratch_bytes > 0,
+                         "shared": self.shared_bytes > 0, "tables": True})
         f.do("br label %phases")
         f.lines.extend(body)
 
@@ -145,17 +139,8 @@ class _Kernel:
         """Runs a phase on a table of its buffers; n and lines say how much work it is."""
         f = self.f
         symbol = self.module.define("fft_phase", kernel)
-        buffers = f.stack_slot("[4 x i64]", 8)
-        for k, value in enumerate((source, target, Value("ptr", "%at_scratch"), Value("ptr", "%at_tables"))):
-            f.store(value, f.offset(buffers, 8 * k), 8)
-        microseconds = 5 * n * lines * math.log2(n + 1) / _FLOPS_PER_US
-        is_parallel = microseconds > _PARALLEL_US and self.target.threads > 1
-        run_tasks(f, symbol, buffers, tasks, max(1, int(_TASK_US * tasks / microseconds)) if is_parallel else tasks)
-
-    def _phase(self) -> tuple[Function, list[Value]]:
-        """A kernel under construction, and its four buffers."""
-        f = Function(self.module, "SELF", KERNEL_PARAMETERS)
-        return f, [f.load("ptr", f.offset(f["buffers"], 8 * k), 8) for k in range(4)]
+        pointers = (source, target, Value("ptr", "%at_scratch"), Value("ptr", "%at_tables"))
+        run_phase(f, symbol, pointers, tasks, 5 * n * lines * math.log2(n + 1) / _FLOPS_PER_US)
 
     def _line(self, n: int, lanes: int) -> _Line:
         radices = radices_of(n)
@@ -185,7 +170,7 @@ class _Kernel:
 
     def _column_kernel(self, n: int, inner: int, outer: int, swaps: bool, swaps_back: bool,
                        scale: float) -> tuple[Function, int]:
-        f, (source, target, scratch, tables) = self._phase()
+        f, (source, target, scratch, tables) = phase(self.module, 4)
         width = min(inner, 2 * self.vector if n * 32 * self.vector * self.item // 4 <= self.target.l2_bytes
                     else self.vector)
         line = self._line(n, width)
@@ -219,7 +204,7 @@ class _Kernel:
 
     def _row_kernel(self, n: int, given: int, made: int) -> Function:
         """A task is a line; given and made are the bytes of one."""
-        f, (source, target, scratch, tables) = self._phase()
+        f, (source, target, scratch, tables) = phase(self.module, 4)
         real, half = self.kind in ("RFFT", "IRFFT"), n // 2
         is_half = real and n % 2 == 0
         size = half if is_half else n
@@ -276,7 +261,7 @@ class _Kernel:
 
     def _first_kernel(self, a: int, b: int) -> tuple[Function, int]:
         """The columns of a matrix [a, b], times roots of unity, to the rows of [b, a]. A task is some columns."""
-        f, (source, target, scratch, tables) = self._phase()
+        f, (source, target, scratch, tables) = phase(self.module, 4)
         width = min(b, 2 * self.vector)
         line = self._line(a, width)
         planes, _ = self._planes(f, scratch, line)

@@ -44,15 +44,17 @@ def emit_function(target: Target, function: str) -> str:
     kind, source, compute, variant = _FUNCTION.fullmatch(function).groups()  # type: ignore[union-attr]
     module = ModuleText(target)
     vectors = int(variant) if variant and variant.isdigit() else vector_counts(compute)[0]
+    if vectors not in vector_counts(compute):
+        raise KeyError(function)
     if kind == "gemm":
         write_gemm(module, target, compute, vectors, "internal")
-    elif kind == "gemv":
+    elif kind == "gemv" and compute.startswith("f"):
         write_gemv(module, target, compute, "internal")
     elif kind == "conv":
         write_convolution(module, target, compute, vectors, "internal")
     elif kind == "convt":
         write_gradient(module, target, compute, vectors, "internal")
-    else:
+    elif kind in ("rows", "panels"):
         element = next((e for e in sources(compute) if f"_{e.value}" == source), None)
         if element is not None:
             write_packing(module, target, element, compute, vectors, "internal")

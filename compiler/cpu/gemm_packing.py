@@ -13,8 +13,9 @@ from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_as, load_ma
 from .llvm_text import Function, ModuleText, Value, i64
 from .target import Target
 
-PANELS_AT_ONCE = 4  # copied side by side when B is packed
-ROWS_AHEAD = 8  # how far packing prefetches, in rows of B
+PANELS_AT_ONCE = 8  # copied side by side when B is packed
+CACHE_LINE = 64
+ROWS_AHEAD = 16
 _ROWS_TYPES = ["ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64"]
 
 
@@ -203,15 +204,16 @@ def _panels(
             def row(_: Value, carried: list[Value]) -> list[Value]:
                 s, d = carried
                 ahead = f.offset(s, f.mul(k_stride, ROWS_AHEAD))
-                f.do(f"call void @llvm.prefetch.p0({ahead}, i32 0, i32 3, i32 1)")
-                values = [
-                    load_as(f, element, type_, f.offset(s, j * lanes, storage), lanes)
-                    for j in range(vectors * panels)
-                ]
+                for line in range(0, panels * nr * element.item_bytes, CACHE_LINE):
+                    f.do(f"call void @llvm.prefetch.p0({f.offset(ahead, line)}, i32 0, i32 3, i32 1)")
                 for q in range(panels):
-                    at = f.offset(d, f.mul(panel_bytes, q))
-                    for j in range(vectors):
-                        f.store(values[q * vectors + j], f.offset(at, j * lanes, type_), size)
+                    at, columns = f.offset(d, f.mul(panel_bytes, q)), f.offset(s, q * nr, storage)
+                    values = [
+                        load_as(f, element, type_, f.offset(columns, j * lanes, storage), lanes)
+                        for j in range(vectors)
+                    ]
+                    for j, value in enumerate(values):
+                        f.store(value, f.offset(at, j * lanes, type_), size)
                 return [f.offset(s, k_stride), f.offset(d, nr * size)]
 
             f.loop(0, kc, 1, row, [source, to])

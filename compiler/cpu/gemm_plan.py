@@ -18,6 +18,9 @@ PARALLEL_US = 30.0  # a product shorter than this is one task
 TASK_US = 20.0  # and no task of a longer one is shorter than this
 FEW_ROWS = 16  # of A: B is streamed as it lies where its layout asks for it
 CLOCK_GHZ = 3.0  # assumed for the estimates above
+# Reading an element of A or B in elements of C, times k: copied and rearranged, or where it lies.
+PACK_COST, READ_COST = 14.0, 3.0
+HELD_UP = 0.1  # of a task, that threads wait for the last one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,9 +201,11 @@ def _blocked(
     rows, cols = _task_grid(problem, target, mr, nr)
     # The block of A stays in L2 while the panels of B pass by; the block of B lies in L3.
     mc = min(parts(rows, mr) * mr, max(1, target.l2_bytes * 2 // 5 // (kc * size) // mr) * mr)
-    b_bytes = max(target.l2_bytes // 2, min(8 * target.l2_bytes, target.l3_bytes // (2 * target.threads)))
-    nc = min(parts(cols, nr) * nr, max(1, b_bytes // (kc * size) // nr) * nr)
     pack_a = converts or problem.a_strides[-1] != 1
+    b_bytes = max(target.l2_bytes // 2, min(8 * target.l2_bytes, target.l3_bytes // (2 * target.threads)))
+    if rows <= mc and not pack_a:  # B is read once, so it need not stay
+        b_bytes = target.l2_bytes // 2
+    nc = min(parts(cols, nr) * nr, max(1, b_bytes // (kc * size) // nr) * nr)
     if b_packed:
         mode = PACKED
         parameters.update({P.B_K: nr * size, P.B_COL: problem.k * size, P.B_PANEL: problem.k * nr * size})
@@ -249,13 +254,15 @@ def _task_grid(problem: GemmProblem, target: Target, row_unit: int, col_unit: in
     wanted = min(int(microseconds / TASK_US), 4 * target.threads) // batch
     if batch >= 2 * target.threads or wanted < 2:
         return m, n
+    pack_a = PACK_COST if problem.a_strides[-1] != 1 else READ_COST
     best = (math.inf, m, n)
     for row_parts in range(1, wanted + 1):
-        rows = parts(parts(m, row_parts), row_unit) * row_unit
-        cols = parts(parts(n, max(1, wanted // row_parts)), col_unit) * col_unit
-        tasks = parts(m, rows) * parts(n, cols) * batch
-        # Time of the busiest thread, in elements of C, and what each task reads again.
-        rounds = parts(tasks, target.threads)
-        cost = rounds * (rows * cols + 12.0 * (rows + cols))
-        best = min(best, (cost, rows, cols))
+        for col_parts in range(1, wanted // row_parts + 1):
+            rows = parts(parts(m, row_parts), row_unit) * row_unit
+            cols = parts(parts(n, col_parts), col_unit) * col_unit
+            tasks = parts(m, rows) * parts(n, cols) * batch
+            # Time of the busiest thread, in elements of C, with what each task reads again; a thread that is held
+            # up makes the others wait for its last task.
+            cost = (parts(tasks, target.threads) + HELD_UP) * (rows * cols + PACK_COST * cols + pack_a * rows)
+            best = min(best, (cost, rows, cols))
     return min(best[1], m), min(best[2], n)

@@ -20,8 +20,10 @@ Emitter = Callable[[ModuleText, Target, Instruction, Options], KernelPlan]
 
 def updated_operands(instruction: Instruction) -> list[tuple[int, int]]:
     """(output leaf, operand number) pairs that the instruction's kernel updates in place (KernelPlan.initial)."""
-    if instruction.opcode == "dynamic-update-slice":
+    if instruction.opcode in ("cholesky", "dynamic-update-slice"):
         return [(0, 0)]
+    if instruction.opcode == "triangular-solve":
+        return [(0, 1)]
     if instruction.opcode == "scatter":
         return [(k, k) for k in range(len(instruction.operands) // 2)]
     if instruction.opcode == "sort":
@@ -76,12 +78,15 @@ def _contraction(text: ModuleText, target: Target, instruction: Instruction, opt
 
 # opcode: (module of this package, function); loaded when first needed
 _EMITTERS = {
+    "cholesky": ("cholesky_kernel", "emit_cholesky"),
     "dynamic-update-slice": ("dynamic_update", "emit_dynamic_update_slice"),
     "fft": ("fft_kernel", "emit_fft"),
     "rng-bit-generator": ("random_bits", "emit_rng_bit_generator"),
     "scatter": ("scatter_kernel", "emit_scatter"),
     "select-and-scatter": ("select_and_scatter_kernel", "emit_select_and_scatter"),
     "sort": ("sort_kernel", "emit_sort"),
+    "topk": ("top_k_kernel", "emit_top_k"),
+    "triangular-solve": ("triangular_solve_kernel", "emit_triangular_solve"),
 }
 
 

@@ -148,6 +148,23 @@ class Strips:
         f.ret()
         return self.module.add(name, f.text())
 
+    def adjoint(self) -> str:
+        """(source, target, n): the conjugate transpose of a square matrix."""
+        name = f"adjoint_{self.type.value}"
+        if self.module.has(name):
+            return name
+        f = Function(self.module, name, [("ptr", "source"), ("ptr", "target"), ("i64", "n")])
+        field, n = Field(f, self.type), f["n"]
+
+        def tile(r: Value, j: Value, size: int) -> None:
+            values = [field.load(field.at(f["source"], f.add(f.mul(f.add(r, k), n), j)), size) for k in range(size)]
+            for k, value in enumerate(_turned(f, field, values)):
+                field.store(field.conjugate(value), field.at(f["target"], f.add(f.mul(f.add(j, k), n), r)), size)
+
+        self._tiles(f, n, n, tile)
+        f.ret()
+        return self.module.add(name, f.text())
+
     def _tiles(self, f: Function, rows: Value, columns: Value, tile: Callable[[Value, Value, int], None]) -> None:
         """tile(row, column, size) for squares that cover a matrix: of a vector's size, then single elements."""
         size = self.lanes
@@ -170,3 +187,22 @@ def _turned(f: Function, field: Field, values: list[Number]) -> list[Number]:
     """The transpose of a square of numbers."""
     planes = [transposed(f, [value[part].value for value in values]) for part in range(len(values[0]))]
     return [field.of(parts[0] if len(parts) == 1 else (parts[0], parts[1])) for parts in zip(*planes)]
+
+
+def conjugate_copy(module: ModuleText, strips: Strips) -> str:
+    """(source, target, count): the name of a function that copies conjugates."""
+    name = f"conjugate_copy_{strips.type.value}"
+    if not module.has(name):
+        f = Function(module, name, [("ptr", "source"), ("ptr", "target"), ("i64", "count")])
+        field = Field(f, strips.type)
+
+        def run(i: Value, lanes: int) -> None:
+            value = field.load(field.at(f["source"], i), lanes)
+            field.store(field.conjugate(value), field.at(f["target"], i), lanes)
+
+        whole = f.sub(f["count"], f.remainder(f["count"], strips.lanes))
+        f.loop(0, whole, strips.lanes, lambda i, _: run(i, strips.lanes))
+        f.loop(whole, f["count"], 1, lambda i, _: run(i, 1))
+        f.ret()
+        module.add(name, f.text())
+    return name

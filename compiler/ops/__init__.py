@@ -23,6 +23,7 @@ from .rng import RngBitGenerator
 from .scatter import Scatter
 from .slice import Slice
 from .sort import Sort
+from .top_k import TopK
 from .transpose import Transpose
 from .triangular_solve import TriangularSolve
 from .window import Window
@@ -34,5 +35,5 @@ __all__ = [
     "Fft", "Fusion", "Gather", "GetTupleElement", "Indexer", "Iota", "Map", "Op", "Pad", "Parameter", "Reduce",
     "ReducePrecision", "ReduceWindow", "Reshape", "Reverse", "RngBitGenerator", "Row", "Scatter",
     "SelectAndScatter",
-    "Slice", "Sort", "Transpose", "TriangularSolve", "Tuple", "While", "Window", "attribute", "reducer_kind", "require",
+    "Slice", "Sort", "TopK", "Transpose", "TriangularSolve", "Tuple", "While", "Window", "attribute", "reducer_kind", "require",
 ]

@@ -91,13 +91,12 @@ class Gather(Op):
         places = []
         for axis, start in enumerate(slots):
             start = np.clip(start, 0, operand.shape[axis] - self.slice_sizes[axis])
-            start = start.reshape(*start.shape, *[1] * len(kept))
-            offset = np.arange(self.slice_sizes[axis])
+            start = start.reshape((*start.shape, *[1] * len(kept)))
+            offset = np.zeros((), np.int64)
             if axis in kept:
                 position = batch_rank + kept.index(axis)
-                offset = offset.reshape([-1 if i == position else 1 for i in range(batch_rank + len(kept))])
-            elif self.slice_sizes[axis] == 0:
-                offset = np.zeros(1, np.int64)
+                offset = np.arange(self.slice_sizes[axis]).reshape(
+                    [-1 if i == position else 1 for i in range(batch_rank + len(kept))])
             places.append(start + offset)
         dims = tuple(d for axis, d in enumerate(indices.shape) if axis != self.index_vector_dim)
         dims = (*dims, *(self.slice_sizes[axis] for axis in kept))

@@ -19,6 +19,7 @@ from ..ir import Instruction, Module
 from ..literal import Literal
 from ..ops import (
     Broadcast,
+    Cholesky,
     Constant,
     Convolution,
     Dot,
@@ -28,6 +29,7 @@ from ..ops import (
     Scatter,
     SelectAndScatter,
     Sort,
+    TriangularSolve,
     While,
 )
 from ..options import Options
@@ -40,7 +42,7 @@ MOST_BYTES_OF_LOOPS = 1 << 12
 SMALL_BYTES = 256
 """A value up to this size may be larger than its operands."""
 
-_LOOPS = (Convolution, Dot, Fft, ReduceWindow, Scatter, SelectAndScatter, Sort)
+_LOOPS = (Cholesky, Convolution, Dot, Fft, ReduceWindow, Scatter, SelectAndScatter, Sort, TriangularSolve)
 
 
 def fold_constants(module: Module, options: Options) -> Module:

@@ -20,6 +20,7 @@ from tfbridge.compiler.ops import (
     BitcastConvert,
     Broadcast,
     Call,
+    Cholesky,
     Compare,
     Concatenate,
     Conditional,
@@ -51,7 +52,9 @@ from tfbridge.compiler.ops import (
     SelectAndScatter,
     Slice,
     Sort,
+    TopK,
     Transpose,
+    TriangularSolve,
     Tuple,
     While,
     Window,
@@ -496,6 +499,13 @@ def reduction_cases() -> Iterator[Case]:
                        ((1000,), 0)):
         yield Case(f"sort-{list(dims)}-{axis}", Sort(axis, comparator("LT", "f32")),
                    (Input(array("f32", *dims), fill="distinct"),))
+    for kind in (t for t in ALL if t in INTEGERS | FLOATS):
+        for largest in (True, False):
+            yield Case(f"topk-{kind.value}-{largest}", TopK(5, largest), (Input(array(kind, 3, 97)),))
+    for dims, k in (((0,), 0), ((3, 0), 0), ((5,), 0), ((1,), 1), ((0, 5), 2), ((200,), 1), ((2, 3, 40), 40),
+                    ((1000,), 100), ((2, 300), 129)):
+        yield Case(f"topk-{list(dims)}-{k}", TopK(k, True), (Input(array("f32", *dims)),))
+    yield Case("topk-ties", TopK(20, True), (Input(array("s32", 3, 100), np.arange(300) * 7 % 5),))
     pairs = (Input(array("s32", 29), np.arange(29) * 7 % 5), Input(array("f32", 29), np.arange(29)))
     yield Case("sort-pairs-stable", Sort(0, comparator("GT", "s32", "f32"), True), pairs)
 
@@ -583,6 +593,29 @@ def linear_algebra_cases() -> Iterator[Case]:
     yield fft_case("FFT", (19683,), 1, "c128")
     yield fft_case("RFFT", (2, 65536), 1, "f32")
     yield fft_case("IRFFT", (65536,), 1, "f32")
+    rng = np.random.default_rng(0)
+    for kind, lower in itertools.product(("f32", "f64", "c64", "c128"), (True, False)):
+        for dims in ((5, 5),) if kind == "f64" else ((0, 0), (1, 1), (3, 2, 2), (0, 3, 3), (2, 70, 70)):
+            yield Case(f"cholesky-{kind}-{lower}-{list(dims)}", Cholesky(lower),
+                       (Input(array(kind, *dims), positive(dims, ElementType(kind).dtype, rng)),), ulps=64, scale=2)
+    yield Case("cholesky-of-none", Cholesky(True), (Input(array("f32", 1, 1), -1),))
+    for left, lower, unit, transpose in itertools.product(
+            (True, False), (True, False), (True, False), ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")):
+        for kind, n, k in (("f32", 13, 5), ("c128", 9, 3), ("f32", 100, 41), ("c64", 100, 2)):
+            a = positive((2, n, n), ElementType(kind).dtype, rng) / (8 * n if unit else 1)
+            yield Case(f"triangular-solve-{kind}-{left}-{lower}-{unit}-{transpose}-{n}",
+                       TriangularSolve(left, lower, unit, transpose),
+                       (Input(array(kind, 2, n, n), a),
+                        Input(array(kind, *((2, n, k) if left else (2, k, n))), fill="unit")), ulps=256, scale=8)
+    for n, k in ((0, 3), (3, 0), (1, 1)):
+        yield Case(f"triangular-solve-{n}-{k}", TriangularSolve(True, True),
+                   (Input(array("f64", n, n), 2 * np.eye(n)), Input(array("f64", n, k))))
+
+
+def positive(dims: Sequence[int], dtype: np.dtype, rng: np.random.Generator) -> np.ndarray:
+    """Well-conditioned positive definite matrices."""
+    x = rng.uniform(-1, 1, dims) + (1j * rng.uniform(-1, 1, dims) if dtype.kind == "c" else 0)
+    return (np.matmul(x, np.conj(np.swapaxes(x, -1, -2))) / max(dims[-1], 1) + np.eye(dims[-1])).astype(dtype)
 
 
 def fft_case(kind: str, dims: tuple[int, ...], axes: int, part: str) -> Case:
@@ -803,6 +836,17 @@ def error_cases() -> Iterator[ErrorCase]:
         ("fft_c3", Fft("FFT", ()), (array("c64", 3),)), ("fft_c3", Fft("FFT", (2, 3)), (array("c64", 3),)),
         ("fft_c4", Fft("FFT", (3,)), (v,)), ("fft_c4", Fft("RFFT", (3,)), (array("c64", 3),)),
         ("fft_c5", Fft("RFFT", (4,)), (v,)), ("fft_c5", Fft("IRFFT", (3,)), (array("c64", 3),)),
+        ("cholesky_c1", Cholesky(), ()), ("cholesky_c2", Cholesky(), (m,)), ("cholesky_c2", Cholesky(), (v,)),
+        ("cholesky_c3", Cholesky(), (array("s32", 3, 3),)),
+        ("triangular_solve_c1", TriangularSolve(), (m,)),
+        ("triangular_solve_c1", TriangularSolve(), (array("f32", 3, 3), array("f64", 3, 3))),
+        ("triangular_solve_c1", TriangularSolve(), (array("s32", 3, 3), array("s32", 3, 3))),
+        ("triangular_solve_c2", TriangularSolve(), (m, m)),
+        ("triangular_solve_c3", TriangularSolve(True), (array("f32", 3, 3), m)),
+        ("triangular_solve_c3", TriangularSolve(), (array("f32", 2, 3, 3), m)),
+        ("triangular_solve_c4", TriangularSolve(transpose_a="MAYBE"), (array("f32", 3, 3), m)),
+        ("topk_c1", TopK(1), ()), ("topk_c2", TopK(4), (v,)), ("topk_c2", TopK(0), (F32,)), ("topk_c2", TopK(-1), (v,)),
+        ("topk_c3", TopK(1), (b,)),
         ("fusion_c1", Fusion("kLoop", negate), (v,)), ("copy_c1", Copy(), (v, TOKEN)))
 
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from tfbridge.compiler.cpu.gemm import GemmProblem, KernelPlan, emit_gemm, pack_b_reference, packed_b_layout
-from tfbridge.compiler.cpu.gemm_library import LIBRARIES, build_library, emit_function, emit_library, library_of
+from tfbridge.compiler.cpu.gemm_library import build_library, emit_library, library_of
 from tfbridge.compiler.cpu.llvm_text import Function, ModuleText, Value, constant
 from tfbridge.compiler.cpu.target import Target, host, target_for
 from tfbridge.compiler.errors import UnsupportedError

@@ -63,3 +63,53 @@ def test_irfft_does_not_read_what_an_rfft_gives_as_real() -> None:
         b, (given,) = builder(x)
         b.fft(given, "IRFFT", (n,))
         np.testing.assert_array_equal(run(b, [x])[0], run(b, [other])[0])
+
+
+# -- matrices
+
+def definite(rng: np.random.Generator, n: int, dtype: str) -> np.ndarray:
+    """A positive definite matrix."""
+    x = rng.standard_normal((n, n)) + (1j * rng.standard_normal((n, n)) if dtype.startswith("complex") else 0)
+    return (x @ x.conj().T / n + np.eye(n)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("n", [3, 64, 65, 131, 200])
+def test_cholesky_and_solution_with_it(dtype: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    a, right = definite(rng, n, dtype), rng.standard_normal((n, 7)).astype(dtype)
+    b, (matrix, sides) = builder(a, right)
+    lower = b.cholesky(matrix, True)
+    upper = b.cholesky(matrix, False)
+    half = b.triangular_solve(lower, sides, True, True, False)
+    b.tuple([lower, upper, b.triangular_solve(lower, half, True, True, False, "ADJOINT")])
+    lower_, upper_, solution = run(b, [a, right])
+    bound = 100 * np.finfo(dtype).eps
+    assert not np.triu(lower_, 1).any() and not np.tril(upper_, -1).any()
+    np.testing.assert_allclose(lower_ @ lower_.conj().T, a, atol=bound)
+    np.testing.assert_allclose(upper_.conj().T @ upper_, a, atol=bound)
+    np.testing.assert_allclose(a @ solution, right, atol=10 * bound)
+
+
+def test_only_one_triangle_is_read() -> None:
+    rng = np.random.default_rng(0)
+    a = definite(rng, 100, "float64")
+    right = rng.standard_normal((100, 3))
+    for lower in (True, False):
+        keep = np.tril if lower else np.triu
+        other = np.where(keep(np.ones_like(a)) > 0, a, np.nan)
+        unit = np.where(np.eye(100) > 0, np.nan, other)
+        for given, is_unit in ((other, False), (unit, True)):
+            b, (matrix, sides) = builder(given, right)
+            b.tuple([b.triangular_solve(matrix, sides, True, lower, is_unit)]
+                    + ([] if is_unit else [b.cholesky(matrix, lower)]))
+            for found in run(b, [given, right]):
+                assert np.isfinite(found).all()
+
+
+def test_cholesky_of_what_is_not_definite_is_not_finite() -> None:
+    a = np.eye(80, dtype=np.float32)
+    a[70, 70] = -1
+    b, (matrix,) = builder(a)
+    b.cholesky(matrix, True)
+    assert np.isnan(run(b, [a])[0]).any()

@@ -12,6 +12,7 @@ FULL = Artifact(
     object=b"\x7fELF" + bytes(range(256)), entry="entry", parameters=(BufferSpec("float32", (2, 3), 24),),
     results=(BufferSpec("bfloat16", (), 2), BufferSpec("bool", (0, 4), 0)), temp_bytes=1 << 40,
     constants=b"\0\1" * 100, libraries=("gemm",), threads=6, fingerprint="möglich",
+    parts=(b"one", b"", b"three" * 9),
     kernels=(KernelInfo("fusion.0", 12, 48, 3, ("model/add", "model/mul")), KernelInfo("copy", 0, 8, 1)))
 
 
@@ -43,3 +44,7 @@ def test_other_version() -> None:
     data[8] += 1
     with pytest.raises(ArtifactError, match="version 3, wanted b'tfbridge' version 2"):
         Artifact.from_bytes(bytes(data))
+
+
+def test_object_bytes() -> None:
+    assert FULL.object_bytes == 260 + 3 + 45

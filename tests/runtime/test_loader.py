@@ -6,6 +6,7 @@ import ctypes
 import gc
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
 from machine_code import emit
@@ -92,3 +93,20 @@ def test_unloads_and_loads_from_many_threads() -> None:
     del loaded
     gc.collect()
     assert tracker() is None
+
+
+def test_parts() -> None:
+    loaded = loader.load(emit(USES.format("double")), ("entry",), parts=(emit(DOUBLE),))
+    assert INT(loaded.addresses["entry"])(21) == 42
+
+
+def test_text_is_compiled_once_per_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader.disk_cache, "_process", loader.disk_cache.DiskCache(tmp_path))
+    text = DOUBLE.replace("%x, %x", "%x, 5")
+    first = loader.load_text(text, ("double",))
+    assert INT(first.addresses["double"])(1) == 6
+    monkeypatch.setattr(loader.llvm, "parse_assembly", None)
+    second = loader.load_text(text, ("double",))
+    assert INT(second.addresses["double"])(2) == 7
+    with pytest.raises(TypeError):
+        loader.load_text(text.replace("5", "6"), ("double",))

@@ -7,7 +7,8 @@ import tensorflow as tf
 def run(compiled=tf.function) -> dict:
     w = tf.Variable(np.linspace(-1, 1, 12).reshape(4, 3).astype("f4"))
 
-    @compiled(input_signature=[tf.TensorSpec((None, 4), tf.float32)])
+    @compiled
+    @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.float32)])
     def f(x):
         h = tf.nn.relu(x @ w)
         h = h - tf.reduce_mean(h, 0)

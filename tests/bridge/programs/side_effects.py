@@ -27,7 +27,7 @@ def run(compiled=tf.function) -> dict:
             tf.print("loop", i, output_stream=stream)
         w = tf.numpy_function(lambda v: v * np.float32(3.0), [y * z], tf.float32)
         w.set_shape(x.shape)
-        tf.summary.scalar("z", z, step=1)
+        tf.summary.write("z", z, step=1)
         return tf.exp(-w * w) + z * y
 
     with tempfile.TemporaryDirectory() as folder:

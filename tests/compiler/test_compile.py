@@ -1,0 +1,132 @@
+"""Compiling a module: kernels in parts made by threads, library functions one by one, the disk cache in front."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tfbridge.compiler import ComputationBuilder
+from tfbridge.compiler.cpu import compile as compiling
+from tfbridge.compiler.cpu import libraries
+from tfbridge.compiler.cpu.emit_object import emit_assembly, emit_object
+from tfbridge.compiler.cpu.gemm_library import LIBRARIES, emit_function, emit_library, library_of
+from tfbridge.compiler.cpu.llvm_text import ModuleText
+from tfbridge.compiler.cpu.object_parts import ObjectParts, part_text, references
+from tfbridge.compiler.cpu.target import host
+from tfbridge.compiler.errors import InternalError
+from tfbridge.compiler.ir import Module
+from tfbridge.compiler.options import Options
+from tfbridge.compiler.shape import array
+from tfbridge.runtime.executable import Executable
+
+X = np.linspace(-2, 2, 24 * 24, dtype=np.float32).reshape(24, 24)
+
+
+def layers(count: int, name: str = "layers") -> Module:
+    """x := tanh(x @ x + k) for every k below `count`; the products are library calls, each sum is a kernel."""
+    builder = ComputationBuilder(name)
+    x = builder.parameter(0, array("f32", 24, 24), "x")
+    for k in range(count):
+        x = builder.tanh(builder.add(builder.dot(x, x), builder.constant(np.float32(k) / 8)))
+    return Module(name, builder.build(builder.tuple([x])))
+
+
+def expected(count: int) -> np.ndarray:
+    x = X.astype(np.float64)
+    for k in range(count):
+        x = np.tanh(x @ x + k / 8)
+    return x
+
+
+@pytest.mark.parametrize("part_bytes", [1, 20_000])
+def test_parts(monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
+    monkeypatch.setattr(compiling, "ObjectParts", functools.partial(ObjectParts, part_bytes=part_bytes))
+    artifact = compiling.compile_module(layers(5))
+    assert len(artifact.parts) >= (5 if part_bytes == 1 else 1)
+    result, = Executable(artifact).execute([X])
+    np.testing.assert_allclose(result, expected(5), rtol=1e-4, atol=1e-5)
+    assert compiling.compile_module(layers(5)) == artifact
+
+
+def test_self_contained_is_one_object() -> None:
+    assert not compiling.compile_module(layers(2), self_contained=True).parts
+
+
+def test_references_and_part_text() -> None:
+    text = ModuleText(host())
+    text.add_global("table", "internal constant [1 x i64] [i64 7]")
+    text.add_global("unused", "internal constant [1 x i64] [i64 8]")
+    text.declare("erf", "double", ["double"])
+    text.add("shared", "define internal i64 @shared() {\n %v = load i64, ptr @table\n ret i64 %v\n}")
+    for name in "ab":
+        text.add(name, f"define internal i64 @{name}() {{\n %v = call i64 @shared()\n ret i64 %v\n}}")
+    assert references(text, ["a"]) == ["a", "shared", "table"]
+    assert references(text, ["a"], ["shared"]) == ["a", "shared"]
+    made = part_text(text, ["a"])
+    assert "define i64 @a()" in made and "define internal i64 @shared()" in made
+    assert "@b" not in made and "@unused" not in made and "@erf" not in made
+    assert emit_object(made, host())
+    assert "declare void @shared(" in part_text(text, ["a"], ["shared"])
+
+
+def test_refused_text_in_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ModuleText(host())
+    text.add("broken", "define internal void @broken() { nonsense }")
+    text.add("entry", "define void @entry() {\n ret void\n}")
+    parts = ObjectParts(text, host(), part_bytes=1)
+    parts.finished("broken")
+    with pytest.raises(InternalError, match="LLVM refuses"):
+        parts.objects("entry")
+
+
+def test_objects_from_many_threads() -> None:
+    texts = [emit_function(host(1), f"tfb_rows_{e}_f32") for e in ("f32", "bf16", "f16")]
+    wanted = [emit_object(text, host(1)) for text in texts]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda k: emit_object(texts[k % 3], host(1)), range(12))) == wanted * 4
+    assert "tfb_rows_f32_f32:" in emit_assembly(texts[0], host(1))
+    with pytest.raises(InternalError, match="expected"):
+        emit_object("define void @f() { ret", host())
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_every_library_function_by_itself(name: str) -> None:
+    for function, text in emit_library(host(1), name).functions.items():
+        if not text.startswith("define internal"):
+            assert library_of(function) == name
+            assert f"define void @{function}(" in emit_function(host(1), function)
+
+
+@pytest.mark.parametrize("name", ["tfb_gemm_f32_9", "tfb_rows_c64_f32", "gemm_f32", "tfb_entry", "tfb_gemv_i32_n"])
+def test_no_such_library_function(name: str) -> None:
+    with pytest.raises(KeyError):
+        libraries.library_object(name)
+
+
+def test_cache_is_asked_before_the_module_is_made(tmp_path: Path) -> None:
+    made = []
+
+    def make() -> Module:
+        made.append(threading.get_ident())
+        return layers(1)
+
+    options = Options(cache_dir=str(tmp_path))
+    first = compiling.load_made("one layer", make, options)
+    second = compiling.load_made("one layer", make, options)
+    assert first == second and len(made) == 1
+    assert compiling.load_made("another", make, options).fingerprint != first.fingerprint and len(made) == 2
+
+
+def test_many_threads_compile_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "ObjectParts", functools.partial(ObjectParts, part_bytes=1))
+
+    def run(count: int) -> np.ndarray:
+        return Executable(compiling.compile_module(layers(count))).execute([X])[0]
+
+    with ThreadPoolExecutor(4) as threads:
+        for count, result in zip((1, 2, 3, 4), threads.map(run, (1, 2, 3, 4)), strict=True):
+            np.testing.assert_allclose(result, expected(count), rtol=1e-4, atol=1e-5)
