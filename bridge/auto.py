@@ -165,6 +165,7 @@ def _compiled(graph_def: Any, preserved: Collection[str], options: JitOptions,
         functions = Functions({f.signature.name: f for f in functional.graph_def.library.function}, options.deny_ops)
         graph = from_graph_def(functional.graph_def)
         plan = decide(graph, functions, minimum=options.min_cluster_size, preserved=preserved, wanted=wanted)
+        stayed: dict[str, str] = {}
         outside = functional.made.difference(*plan.clusters)
         if not outside:
             result, clusters, stayed = outline(functional.graph_def, graph, functions, plan.clusters, options,
@@ -172,7 +173,7 @@ def _compiled(graph_def: Any, preserved: Collection[str], options: JitOptions,
             outside = functional.made.difference(*(names for _, names in clusters))
         if not outside:
             break
-        excluded.update((n, plan.left_out.get(n) or stayed[n]) for n in outside)
+        excluded.update((n, plan.left_out.get(n) or stayed.get(n, "it is in no cluster")) for n in outside)
     made = type(graph_def)()
     made.CopyFrom(result)
     made.library.CopyFrom(graph_def.library)

@@ -178,7 +178,7 @@ class Cluster:
                 executable = self._compile(shapes, constants)
             except Exception as error:  # whatever it is, TensorFlow can still run the nodes
                 self.failures[key] = f"{type(error).__name__}: {error}"
-                if not self.compiled:
+                if not self.compiled and not isinstance(error, ShapeError):  # which other shapes need not have
                     _never_compiled[self.digest] = self.failures[key]
                 statistics.count("fallbacks")
                 statistics.leave_out(self.failures[key], self.op_count)

@@ -96,7 +96,7 @@ def _left_out(graph: Graph, functions: Functions, preserved: Collection[str],
         if reason is not None:
             reasons[node.name] = reason
     for node in graph.nodes.values():
-        if node.name not in reasons and constant_inputs(node, functions):
+        if node.name not in reasons and constant_inputs(graph, node, functions):
             sources = constant_sources(graph, functions, [node])
             bad = next((s for s in sources if s not in reasons and graph.nodes[s].op in _NOT_CONSTANT), None)
             if bad is not None:

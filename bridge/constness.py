@@ -14,12 +14,13 @@ LOOPS = frozenset({"While", "StatelessWhile"})
 _SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "TensorListLength", "TensorListElementShape"})
 
 
-def constant_inputs(node: GraphNode, functions: Functions) -> list[int]:
-    """Numbers of a node's inputs that must be known when compiling."""
+def constant_inputs(graph: Graph, node: GraphNode, functions: Functions) -> list[int]:
+    """Numbers of the inputs of a node of the graph that must be known when compiling."""
     translation = translations().get(node.op)
     numbers: list[int] = []
     if translation is not None:
-        for name in translation.constants:
+        more = translation.more_constants
+        for name in (*translation.constants, *(more(node, graph) if more is not None else ())):
             numbers.extend(range(*input_range(node.definition, name)))
     if node.op in LOOPS and pushed(functions[node.attrs["body"].func.name]):
         for bound in bounds(functions[node.attrs["cond"].func.name], functions[node.attrs["body"].func.name]):
@@ -84,7 +85,7 @@ def constant_sources(graph: Graph, functions: Functions, users: Iterable[GraphNo
     """Names of all nodes from which a constant input of the users (default: all nodes) is made."""
     wanted: set[str] = set()
     stack: list[Tensor] = [node.inputs[k] for node in (graph.nodes.values() if users is None else users)
-                           for k in constant_inputs(node, functions)
+                           for k in constant_inputs(graph, node, functions)
                            if k < len(node.inputs) and not _is_like_a_list(graph, node, k)]
     while stack:
         tensor = stack.pop()

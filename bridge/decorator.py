@@ -87,10 +87,13 @@ class Jit:
             auto.ensure_registered()
             return self._traced(*args, **kwargs)
         tensors = tfp.flat_arguments(self._traced, concrete, args, kwargs)
-        if not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors)):
+        result = plan.run(tensors)
+        if plan.cluster.earlier_failure:  # the parts around what does not compile may do so by themselves
+            self._concrete_plans[concrete] = None
+        elif not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors)):
             with contextlib.suppress(AttributeError):
                 self._plans[tuple([_tensor_key(a) for a in args])] = plan
-        return plan.run(tensors)
+        return result
 
     def direct_cluster(self, concrete: Any) -> Cluster | None:
         """The cluster that a concrete function is as a whole; None when part of it must run in TensorFlow.

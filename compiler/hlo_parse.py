@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 
 from .errors import ParseError, ShapeError, UnsupportedError
 from .hlo_attributes import KINDS, PREDICATE_BRANCHES, Malformed, attributes, implied, result_field
+from .hlo_expansions import EXPANSIONS, expanded
 from .hlo_literal import parse_literal
 from .ir import NO_METADATA, Computation, Instruction, Metadata, Module
-from .ops import OPS, Parameter
+from .ops import OPS, Call, Parameter
 from .ops.op import Op
 from .shape import TOKEN, Shape
 from .types import ElementType
@@ -281,6 +282,8 @@ class _Parser:
         self.space()
         before = self.at
         opcode = self.match(_OPCODE, "an opcode and `(`")[1]
+        if opcode in EXPANSIONS:
+            return self.expansion(name, opcode, shape, before, known)
         cls = OPS.get(opcode)
         if cls is None:
             self.unsupported(f"opcode {opcode} is not compiled", before)
@@ -293,7 +296,7 @@ class _Parser:
             values["literal"] = self.literal(shape)
         else:
             operands = self.operands(known)
-        texts, metadata = self.instruction_attributes(cls)
+        texts, metadata = self.instruction_attributes({a.name for a in attributes(cls)}, opcode)
         shapes = [o.shape for o in operands]
         try:
             op = self.op(cls, opcode, kinds, values, texts, shape, shapes)
@@ -340,10 +343,30 @@ class _Parser:
         except Malformed as error:
             self.fail(f"constant: {error}", start)
 
-    def instruction_attributes(self, cls: type[Op]) -> tuple[dict[str, str], Metadata]:
+    def expansion(self, name: str, opcode: str, shape: Shape, start: int,
+                  known: dict[str, Instruction]) -> Instruction:
+        """An instruction that is read as a call."""
+        operands = self.operands(known)
+        texts, metadata = self.instruction_attributes(set(EXPANSIONS[opcode].attributes), opcode)
+        shapes = [o.shape for o in operands]
+        if opcode == "bitcast" and any(s != s.without_layout() for s in (shape, *shapes)):
+            self.unsupported("bitcast of a layout that is not row-major is not compiled", start)
+        try:
+            computation = expanded(opcode, shapes, texts, shape)
+        except Malformed as error:
+            self.fail(f"{opcode}: {error}", start)
+        except ShapeError as error:
+            line, column = self.place(start)
+            raise ShapeError(f"line {line}, column {column}: {str(error).splitlines()[0]}") from None
+        if not computation.root.shape.compatible(shape):
+            line, column = self.place(start)
+            raise ShapeError(f"line {line}, column {column}: {opcode} has shape {shape}, inferred is "
+                             f"{computation.root.shape}")
+        return Instruction(Call(computation), tuple(operands), shape, name, metadata)
+
+    def instruction_attributes(self, own: set[str], opcode: str) -> tuple[dict[str, str], Metadata]:
         if not self.text.startswith(",", self.at):
             return {}, NO_METADATA
-        own = {a.name for a in attributes(cls)}
         texts: dict[str, str] = {}
         extra: list[tuple[str, str]] = []
         metadata: dict[str, Any] = {}
@@ -356,7 +379,7 @@ class _Parser:
             elif name in KEPT:
                 extra.append((name, text))
             else:
-                self.unsupported(f"attribute {name} of {cls.opcode or 'this op'} is not compiled", start)
+                self.unsupported(f"attribute {name} of {opcode} is not compiled", start)
         if not metadata and not extra:
             return texts, NO_METADATA
         return texts, Metadata(**metadata, extra=tuple(extra))

@@ -4,12 +4,15 @@
 tid)` over [0, tasks) in chunks of `grain`, handed out by an atomic counter. The caller works too, as tid 0,
 and never waits for a helper that has not joined: a sleeping helper costs the wake, no more. At most `threads`
 - 1 helpers join (the run context's field), so tid < threads. Helpers are started when a launch first wants
-them, spin for SPIN_NS after their last work and then sleep on a futex. One launch at a time has the pool: a
-launch that finds it taken, by another thread or by the kernel it runs in, runs serially in its caller.
+them, spin for SPIN_NS after their last work and then sleep on a futex. A caller that has waited for a while
+sleeps until the last helper is done: its processor is free then for a helper that has lost its own. One
+launch at a time has the pool: a launch that finds it taken, by another thread or by the kernel it runs in,
+runs serially in its caller.
 
-The job word (i64) says all that helpers must agree on: bits 0-15 helpers at work, bits 16-31 helpers that may
-still join, bits 32-63 the launch's number (the futex word). A helper joins by one compare-and-swap that moves
-one from "may join" to "at work"; the description of the launch cannot change while one is at work.
+The job word (i64) says all that helpers must agree on: bits 0-15 helpers at work, bits 16-31 helpers that
+may still join, bits 32-63 the launch's number. Helpers sleep on the high half, callers on the low one. A
+helper joins by one compare-and-swap that moves one from "may join" to "at work"; the description of the
+launch cannot change while one is at work.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import sys
 EXPORTS = ("tfb_parallel_for", "tfb_pool", "tfb_pool_reset")
 
 SPIN_NS = 60_000
+TURNS = 4000  # of a waiting caller's loop, 100 us or so, before it sleeps
 MAX_HELPERS = 255
 
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
@@ -66,6 +70,7 @@ def _text(machine: str) -> str:
 ; pool: job at 0 and, in the same cache line so that helpers get it with the job word, the launch: kernel at
 ;       8, run_context, buffers, tasks, grain, may_join, floating-point mode at 56 | next task at 128
 ;       | sleepers (i32) at 256 | taken (i32) at 384, helpers started (i32) at 388
+;       | caller asleep (i32) at 448
 @tfb_pool = global [512 x i8] zeroinitializer, align 128
 {declare_pause}
 {_MODE_DECLARATIONS[machine]}
@@ -75,7 +80,6 @@ declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
 declare i32 @sigdelset(ptr, i32)
 declare i32 @clock_gettime(i32, ptr)
-declare i32 @sched_yield()
 declare i64 @syscall(i64, ...)
 
 define internal i64 @now_ns() nounwind {{
@@ -117,7 +121,7 @@ define internal ptr @helper(ptr %unused) nounwind {{
 entry:
   br label %idle
 idle:                                             ; nothing to do since launch %seen
-  %seen = phi i64 [0, %entry], [%number1, %look], [%number1, %finished]
+  %seen = phi i64 [0, %entry], [%number1, %look], [%number1, %finished], [%number1, %wake]
   %started = call i64 @now_ns()
   %deadline = add i64 %started, {SPIN_NS}
   br label %spin
@@ -172,7 +176,12 @@ work:
   call void @work(i64 %tid)
   br label %finished
 finished:
-  %one_less = atomicrmw sub ptr @tfb_pool, i64 1 release
+  %one_less = atomicrmw sub ptr @tfb_pool, i64 1 seq_cst
+  %caller = load atomic i32, ptr getelementptr (i8, ptr @tfb_pool, i64 448) seq_cst, align 4
+  %asleep = icmp ne i32 %caller, 0
+  br i1 %asleep, label %wake, label %idle
+wake:
+  %woken_caller = call i64 (i64, ...) @syscall(i64 {futex}, ptr @tfb_pool, i32 129, i32 1, ptr null, ptr null, i32 0)
   br label %idle
 }}
 
@@ -274,21 +283,33 @@ join:
   %open = atomicrmw and ptr @tfb_pool, i64 -4294901761 acq_rel  ; nobody may join any more
   br label %wait
 wait:
-  %turn = phi i32 [0, %join], [%turn1, %pause], [0, %give_way]
+  %turn = phi i32 [0, %join], [%turn1, %pause]
   %state = load atomic i64, ptr @tfb_pool acquire, align 8
   %working = and i64 %state, 65535
   %finished = icmp eq i64 %working, 0
   br i1 %finished, label %done, label %more
 more:
   %turn1 = add i32 %turn, 1
-  %long = icmp ugt i32 %turn1, 2000                ; the helper may have lost its processor to this very loop
-  br i1 %long, label %give_way, label %pause
+  %long = icmp ugt i32 %turn1, {TURNS}
+  br i1 %long, label %say_asleep, label %pause
 pause:
   {pause}
   br label %wait
-give_way:
-  %yielded = call i32 @sched_yield()
-  br label %wait
+say_asleep:                                       ; a helper that finishes after this sees it and wakes the caller
+  store atomic i32 1, ptr getelementptr (i8, ptr @tfb_pool, i64 448) seq_cst, align 4
+  br label %look
+look:
+  %state_now = load atomic i64, ptr @tfb_pool seq_cst, align 8
+  %working_now = and i64 %state_now, 65535
+  %finished_now = icmp eq i64 %working_now, 0
+  br i1 %finished_now, label %awake, label %sleep
+sleep:
+  %expected = trunc i64 %state_now to i32
+  %slept = call i64 (i64, ...) @syscall(i64 {futex}, ptr @tfb_pool, i32 128, i32 %expected, ptr null, ptr null, i32 0)
+  br label %look
+awake:
+  store atomic i32 0, ptr getelementptr (i8, ptr @tfb_pool, i64 448) monotonic, align 4
+  br label %done
 done:
   store atomic i32 0, ptr getelementptr (i8, ptr @tfb_pool, i64 384) release, align 4
   ret void

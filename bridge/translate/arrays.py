@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from ...compiler.builder import ComputationBuilder, Operand
-from ...compiler.errors import ShapeError, UnsupportedError
+from ...compiler.errors import ShapeError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
+from ..graph import Graph, GraphNode
 from .broadcasting import broadcast_dims, broadcast_to
 from .node import Node
 from .registry import translates
@@ -249,7 +251,19 @@ def strided_slice_plan(node: Node, dims: Sequence[int], begin: Sequence[int], en
     return axes, sliced, final
 
 
-@translates("StridedSlice", constants=("strides",))
+def _slice_constants(node: GraphNode, graph: Graph) -> Sequence[str]:
+    """Begin and end, unless every axis is taken whole or at a single index: then the shape does not depend on them."""
+    strides = graph.nodes[node.inputs[3].node]
+    if strides.op != "Const":
+        return "begin", "end"
+    specs = tf.TensorShape(strides.attrs["value"].tensor.tensor_shape).num_elements()
+    masks = {name: node.attrs[f"{name}_mask"].i for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    known = masks["shrink_axis"] | masks["begin"] & masks["end"]
+    is_known = not masks["ellipsis"] and not masks["new_axis"] and not ~known & ((1 << specs) - 1)
+    return () if is_known else ("begin", "end")
+
+
+@translates("StridedSlice", constants=("strides",), more_constants=_slice_constants)
 def strided_slice(node: Node) -> Operand:
     begin, end = node.constant_or_none("begin"), node.constant_or_none("end")
     if begin is None or end is None:

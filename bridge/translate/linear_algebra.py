@@ -12,7 +12,6 @@ from ...compiler.errors import ShapeError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .broadcasting import broadcast_dims, broadcast_to
-from .linear import matrix_product
 from .node import Node
 from .reductions import reduce
 from .registry import translates
@@ -67,49 +66,20 @@ def _square(node: Node, which: int | str) -> tuple[int, ...]:
 
 @translates("Cholesky")
 def cholesky(node: Node) -> Operand:
-    """Column by column: each is divided by its root, and its products are taken from the rest."""
-    b, dims = node.b, _square(node, 0)
-    rank, size = len(dims), dims[-1]
-
-    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
-        rest, factor = values
-        column = _line(b, rest, number, rank - 1)
-        pivot = _line(b, column, number, rank - 2)
-        column = column / broadcast_to(b, b.sqrt(pivot), b.get_shape(column).dims)
-        below = b.ge(_places(b, b.get_shape(column).dims, rank - 2), number)
-        column = b.select(below, column, b.full_like(column, 0))
-        return rest - matrix_product(b, column, _adjoint(b, column)), _with_line(b, factor, column, number, rank - 1)
-
-    return repeated(b, size, [node[0], b.full_like(node[0], 0)], step)[1]
+    _square(node, 0)
+    return node.b.cholesky(node[0], True)
 
 
 @translates("MatrixTriangularSolve")
 def triangular_solve(node: Node) -> Operand:
-    """Row by row, each less the product with the rows found so far."""
     b, dims, right = node.b, _square(node, "matrix"), node.shape("rhs")
     if right[-2] != dims[-1]:
         raise ShapeError(f"Input matrix and rhs are incompatible: {list(dims)} vs. {list(right)}")
     outer = broadcast_dims(dims[:-2], right[:-2])
     matrix = broadcast_to(b, node["matrix"], (*outer, *dims[-2:]))
     rhs = broadcast_to(b, node["rhs"], (*outer, *right[-2:]))
-    rank, size, lower = len(outer) + 2, dims[-1], bool(node.attr("lower"))
-    if node.attr("adjoint"):
-        matrix, lower = _adjoint(b, matrix), not lower
-    row, column = (_places(b, b.get_shape(matrix).dims, rank - k) for k in (2, 1))
-    inside = b.lt(column, row) if lower else b.gt(column, row)
-    diagonal = reduce(b, b.select(b.eq(row, column), matrix, b.full_like(matrix, 0)), "add", [rank - 1], True)
-    matrix = b.select(inside, matrix, b.full_like(matrix, 0))
-
-    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
-        solution, matrix, diagonal, rhs = values
-        if not lower:
-            number = b.constant(size - 1, _S32) - number
-        known = matrix_product(b, _line(b, matrix, number, rank - 2), solution)
-        pivot = broadcast_to(b, _line(b, diagonal, number, rank - 2), b.get_shape(known).dims)
-        found = (_line(b, rhs, number, rank - 2) - known) / pivot
-        return _with_line(b, solution, found, number, rank - 2), matrix, diagonal, rhs
-
-    return repeated(b, size, [b.full_like(rhs, 0), matrix, diagonal, rhs], step)[0]
+    return b.triangular_solve(matrix, rhs, True, bool(node.attr("lower")), False,
+                              "ADJOINT" if node.attr("adjoint") else "NO_TRANSPOSE")
 
 
 def _eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[Operand, Operand, Operand]:

@@ -96,9 +96,9 @@ def arg_reduction(node: Node) -> Operand:
     inner = b.create_sub_builder(f"arg_{op}")
     value, place = inner.parameter(0, Shape(type_), "value"), inner.parameter(1, Shape(index_type), "place")
     other, elsewhere = inner.parameter(2, Shape(type_), "other"), inner.parameter(3, Shape(index_type), "elsewhere")
-    beyond = (inner.gt if op == "max" else inner.lt)(value, other)
-    keep = inner.or_(beyond, inner.and_(inner.eq(value, other), inner.lt(place, elsewhere)))
-    step = inner.build(inner.tuple([inner.select(keep, value, other), inner.select(keep, place, elsewhere)]))
+    beyond = (inner.gt if op == "max" else inner.lt)(other, value)
+    take = inner.or_(beyond, inner.and_(inner.eq(value, other), inner.lt(elsewhere, place)))
+    step = inner.build(inner.tuple([inner.select(take, other, value), inner.select(take, elsewhere, place)]))
     result = b.reduce([operand, places], [initial(b, op, type_), b.constant(0, index_type)], step, [axis])
     return b.get_tuple_element(result, 1)
 

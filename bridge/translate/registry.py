@@ -26,6 +26,7 @@ class Translation:
     function: `Node` in; the outputs: one value, or a sequence of them (None or () for an op without outputs).
     stateful: the op reads or writes variables; it keeps its place among others on the same one.
     refuse: tells from the node's attributes why it cannot be compiled; None when it can.
+    more_constants: tells from the node and its graph which inputs must be known as well.
     """
 
     op: str
@@ -34,21 +35,23 @@ class Translation:
     types: Mapping[str, frozenset[ElementType]] = dataclasses.field(default_factory=dict)
     stateful: bool = False
     refuse: Callable[[Any], str | None] | None = None
+    more_constants: Callable[[Any, Any], Sequence[str]] | None = None
 
 
 TRANSLATIONS: dict[str, Translation] = {}
 
 
 def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, frozenset[ElementType]] | None = None,
-               stateful: bool = False,
-               refuse: Callable[[Any], str | None] | None = None) -> Callable[[Translate], Translate]:
+               stateful: bool = False, refuse: Callable[[Any], str | None] | None = None,
+               more_constants: Callable[[Any, Any], Sequence[str]] | None = None) -> Callable[[Translate], Translate]:
     """Registers a function as the translation of these ops."""
     def register(function: Translate) -> Translate:
         for op in ops:
             if op in TRANSLATIONS:
                 raise ValueError(f"{op} has two translations: {TRANSLATIONS[op].function.__module__} and "
                                  f"{function.__module__}")
-            TRANSLATIONS[op] = Translation(op, function, tuple(constants), dict(types or {}), stateful, refuse)
+            TRANSLATIONS[op] = Translation(op, function, tuple(constants), dict(types or {}), stateful, refuse,
+                                           more_constants)
         return function
 
     return register

@@ -87,7 +87,12 @@ def _read(node: Node, values: TensorList, index: Operand) -> Operand:
     return node.b.reshape(row, dims)
 
 
-@translates("TensorListSetItem")
+def _refuse_growing(node: GraphNode) -> str | None:
+    grows = "resize_if_index_out_of_bounds" in node.attrs and node.attrs["resize_if_index_out_of_bounds"].b
+    return "a list that grows as it is written (dynamic_size=True); give it its size" if grows else None
+
+
+@translates("TensorListSetItem", refuse=_refuse_growing)
 def set_item(node: Node) -> TensorList:
     values = node.tensor_list("input_handle")
     if values.buffer is None and values.capacity < 0:

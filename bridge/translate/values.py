@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import UnsupportedError
 from ...compiler.shape import Shape
 
 
@@ -42,16 +43,16 @@ Value = Operand | Variable | TensorList
 def flatten(value: Value) -> list[Operand]:
     """The arrays that a value consists of, for the state of a loop or a call.
 
-    Raises: ValueError  a variable without value or a list without element shape.
+    Raises: UnsupportedError  a variable without value or a list without element shape.
     """
     if isinstance(value, Operand):
         return [value]
     if isinstance(value, Variable):
         if value.value is None:
-            raise ValueError(f"variable {value.name} is used before it has a value")
+            raise UnsupportedError(f"variable {value.name} is used before it has a value")
         return [value.value]
     if value.buffer is None:
-        raise ValueError("a tensor list of unknown element shape crosses a loop or a call")
+        raise UnsupportedError("a tensor list of unknown element shape crosses a loop or a call")
     return [value.buffer, value.size]
 
 

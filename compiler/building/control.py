@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import ShapeError
 from ..ir import Computation, Instruction
 from ..ops import (
     Call,
     Compare,
     Conditional,
     Copy,
+    GetDimensionSize,
     GetTupleElement,
     Map,
+    OptimizationBarrier,
     Parameter,
+    Rng,
     RngBitGenerator,
     Sort,
     TopK,
     While,
 )
 from ..shape import Shape
+from ..types import ElementType
 from .arrays import listed
 from .core import Dims, Operand, operation
 from .derived import DerivedOperations
@@ -42,6 +47,16 @@ class ControlOperations(DerivedOperations):
     def copy(self, operand: Operand) -> Operand:
         """The same value."""
         return self.apply(Copy(), operand)
+
+    @operation
+    def optimization_barrier(self, operand: Operand) -> Operand:
+        """The same value (a tuple of several to hold them together), which no optimisation sees through."""
+        return self.apply(OptimizationBarrier(), operand)
+
+    @operation
+    def get_dimension_size(self, operand: Operand, dimension: int) -> Operand:
+        """The size of an axis, as an s32 scalar."""
+        return self.apply(GetDimensionSize(dimension), operand)
 
     @operation
     def while_(self, condition: Computation | None, body: Computation | None, init: Operand) -> Operand:
@@ -104,6 +119,28 @@ class ControlOperations(DerivedOperations):
     def rng_bit_generator(self, algorithm: str, initial_state: Operand, shape: Shape) -> Operand:
         """A tuple of the new state and random bits. algorithm: rng_philox, rng_three_fry or rng_default."""
         return self.apply(RngBitGenerator(algorithm, shape), initial_state)
+
+    @operation
+    def rng_uniform(self, a: Operand, b: Operand, shape: Shape) -> Operand:
+        """Random numbers in a <= x < b, scalars of the shape's element type."""
+        return self.apply(Rng("rng_uniform", shape), a, b)
+
+    @operation
+    def rng_normal(self, mu: Operand, sigma: Operand, shape: Shape) -> Operand:
+        """Random numbers of the normal distribution with mean mu and standard deviation sigma."""
+        return self.apply(Rng("rng_normal", shape), mu, sigma)
+
+    @operation
+    def rng_bernoulli(self, mean: Operand, shape: Shape) -> Operand:
+        """Ones with the probability `mean` (an f32 scalar), else zeros.
+
+        Raises: ShapeError  rng_c1: mean is not f32[]; rng_bernoulli_c1: the shape is not of u32.
+        """
+        if shape.element_type is not ElementType.U32:
+            raise ShapeError(f"rng_bernoulli: shape is {shape}, u32 is wanted (rng_bernoulli_c1)")
+        zero, one = (self.constant(v, ElementType.F32) for v in (0.0, 1.0))
+        drawn = self.apply(Rng("rng_uniform", shape.with_type(ElementType.F32)), zero, one)
+        return self.convert_element_type(self.lt(drawn, mean), ElementType.U32)
 
 
 def _ascending(shapes: Sequence[Shape]) -> Computation:

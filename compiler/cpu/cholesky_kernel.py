@@ -143,8 +143,8 @@ class _Kernel:
             update = f.offset(product, size * size * item) if start else _NULL
             tasks = -(-below // self.strips.width)
             microseconds = below * size * size * (4 if self.type.is_complex else 1) / _FLOPS_PER_US
-            run_phase(f, self._panel_kernel(below, size, start > 0), (here, f.offset(here, size * n * item), update, scratch),
-                      tasks, microseconds)
+            buffers = here, f.offset(here, size * n * item), update, scratch
+            run_phase(f, self._panel_kernel(below, size, start > 0), buffers, tasks, microseconds)
 
     def _panel_kernel(self, below: int, size: int, has_update: bool) -> str:
         """Rows below the diagonal: x L^H = x. A task is a strip of them."""

@@ -15,6 +15,7 @@ from ..options import DEFAULT_OPTIONS, Options
 from ..passes.canonicalize_dots import canonicalize_dots
 from ..passes.eliminate_dead import eliminate_dead
 from ..passes.expand_maps import expand_maps
+from ..passes.expand_rng import expand_rng
 from ..passes.expand_top_k import expand_top_k
 from ..passes.fuse import fuse
 from ..passes.pipeline import PASSES, Observer, Step, run_pipeline
@@ -32,7 +33,7 @@ from .target import Target, host
 
 ENTRY = "tfb_entry"
 _REPRODUCIBLE_THREADS = 16
-CPU_PASSES = (expand_maps, expand_top_k, *PASSES, canonicalize_dots, split_reductions, fuse, eliminate_dead)
+CPU_PASSES = (expand_maps, expand_rng, expand_top_k, *PASSES, canonicalize_dots, split_reductions, fuse, eliminate_dead)
 
 
 def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: Target | None = None,

@@ -6,8 +6,9 @@ Shapes: a plane has `rows` rows of `plane` elements side by side.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ..types import ElementType
 from .element_types import Element, load, memory_type, parts, store
@@ -41,27 +42,23 @@ def transform(x: list[Pair]) -> list[Pair]:
         d = _subtract(x[1], x[3])
         return [_add(a, c), (b[0] + d[1], b[1] - d[0]), _subtract(a, c), (b[0] - d[1], b[1] + d[0])]
     if count == 8:
-        even, odd = transform(x[0::2]), transform(x[1::2])
+        first, second = transform(x[0::2]), transform(x[1::2])
         root = math.sqrt(0.5)
-        _, (p, q), (r, s), (t, u) = odd
-        odd = [odd[0], ((p + q) * root, (q - p) * root), (s, -r), ((u - t) * root, (t + u) * -root)]
-        return [*map(_add, even, odd), *map(_subtract, even, odd)]
+        _, (p, q), (r, s), (t, u) = second
+        second = [second[0], ((p + q) * root, (q - p) * root), (s, -r), ((u - t) * root, (t + u) * -root)]
+        return [*map(_add, first, second), *map(_subtract, first, second)]
     half = range(1, count // 2 + 1)
     sums = [_add(x[k], x[-k]) for k in half]
     differences = [_subtract(x[k], x[-k]) for k in half]
-    first = x[0]
-    for s in sums:
-        first = _add(first, s)
-    found = [first] * count
+    found = [functools.reduce(_add, sums, x[0])] * count
     for j in half:
-        a, b = x[0], None
-        for k, (s, d) in enumerate(zip(sums, differences), 1):
+        even, odd = x[0], (x[0][0].number(0), x[0][0].number(0))
+        for k, (total, difference) in enumerate(zip(sums, differences), 1):
             angle = 2 * math.pi * (j * k % count) / count
             cosine, sine = math.cos(angle), math.sin(angle)
-            a = s[0].fma(cosine, a[0]), s[1].fma(cosine, a[1])
-            b = (d[0] * sine, d[1] * sine) if b is None else (d[0].fma(sine, b[0]), d[1].fma(sine, b[1]))
-        assert b is not None
-        found[j], found[-j] = (a[0] + b[1], a[1] - b[0]), (a[0] - b[1], a[1] + b[0])
+            even = total[0].fma(cosine, even[0]), total[1].fma(cosine, even[1])
+            odd = difference[0].fma(sine, odd[0]), difference[1].fma(sine, odd[1])
+        found[j], found[-j] = (even[0] + odd[1], even[1] - odd[0]), (even[0] - odd[1], even[1] + odd[0])
     return found
 
 

@@ -33,6 +33,7 @@ _GRAIN_NS = 12_000
 _MOST_TASKS = 128
 _ROW_BYTES = 128 << 10
 _REPEATED_ELEMENTS = 64
+_SHORT_CHOICE = 512  # elements from which on a choice among a row's is made along it: its lanes cost at the end
 _MOST_TWINS = 8  # arrays read and written along the innermost loop
 
 
@@ -135,13 +136,16 @@ class FusionKernel:
             probe.numbers.append(sum_products(index, output.shape.strides))
 
     def _is_vectorised(self) -> bool:
-        """Whether the innermost loop is: not for tiny ones, and not where reductions below walk memory
-        better."""
-        if not self.loops.extents or self.loops.extents[-1] < self.lanes:
+        """Whether the innermost loop is: not where reductions below walk memory better."""
+        if not self.loops.extents:
             return False
         v = self.probe_atoms[-1]
         inner = [(i, index) for i, index in self.probe.reductions if any(x.coefficient(v) for x in index)]
-        if not inner or not all(Reducer.of(i).kind for i, _ in inner):
+        if not inner or any(Reducer.of(i).start is None for i, _ in inner):
+            return True
+        if self.loops.extents[-1] < self.lanes:
+            return False
+        if any(not Reducer.of(i).kind and math.prod(reduced_dims(i)) < _SHORT_CHOICE for i, _ in inner):
             return True
         own = set(self.probe_atoms)
         walked = [x.address for x in self.probe.loads if not own.issuperset(a for a, _ in x.address.terms)]
@@ -315,19 +319,21 @@ class FusionKernel:
     def pieces(
         self, depth: int, variables: list[Affine], low: Value | int, high: Value | int, least: int, most: int
     ) -> None:
-        """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and one by
-        one."""
+        """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and what is left
+        in a vector of just so many lanes."""
         registers, unroll = self._copies()
         while registers * unroll > 1 and most - least < registers * unroll * self.lanes:
             registers, unroll = max(registers // 2, 1), max(unroll // 2, 1)
         wide = self.lanes * registers
-        for width, many in dict.fromkeys([(wide, unroll), (self.lanes, 1), (1, 1)]):
+        is_known = isinstance(low, int) and isinstance(high, int) or bool(self.block)
+        rest = (most - least) % self.lanes if is_known else 1
+        for width, many in dict.fromkeys([(wide, unroll), (self.lanes, 1), (max(rest, 1), 1)]):
             step = width * many
             if isinstance(low, int) and isinstance(high, int):
                 end: Value | int = low + (high - low) // step * step
                 if end == low:
                     continue
-            elif step == 1 or (self.block and most % step == 0):
+            elif width < self.lanes or (self.block and most % step == 0):
                 end = high
             else:
                 with self.nest.at(depth) as f:

@@ -11,14 +11,14 @@ from ..literal import Literal
 class KernelPlan:
     """A kernel's symbol and how to launch it.
 
-    Its buffers, in order: one per operand leaf, one per output leaf, then scratch (absent when scratch_bytes is 0), then
-    memory that all threads share (absent when shared_bytes is 0), then the constant tables.
+    Its buffers, in order: one per operand leaf, one per output leaf, then scratch (absent when scratch_bytes is 0),
+    then memory that all threads share (absent when shared_bytes is 0), then the constant tables.
     `initial` pairs (output, operand): the output's buffer must hold the operand's value before the launch, because the
     kernel updates it in place; that operand has no buffer of its own in the list.
     `in_place` pairs (output, operand): the two may share one buffer, because element i of the operand is read only to
     write element i of the output.
     Units: tasks is the extent of the parallel dimension, grain the smallest range of tasks worth a thread;
-    scratch_bytes is per thread; flops and bytes describe one launch, for reports.
+    scratch_bytes is per thread, shared_bytes is not; flops and bytes describe one launch, for reports.
     """
 
     symbol: str

@@ -81,6 +81,7 @@ _EMITTERS = {
     "cholesky": ("cholesky_kernel", "emit_cholesky"),
     "dynamic-update-slice": ("dynamic_update", "emit_dynamic_update_slice"),
     "fft": ("fft_kernel", "emit_fft"),
+    "rng": ("seed_kernel", "emit_seed"),
     "rng-bit-generator": ("random_bits", "emit_rng_bit_generator"),
     "scatter": ("scatter_kernel", "emit_scatter"),
     "select-and-scatter": ("select_and_scatter_kernel", "emit_select_and_scatter"),

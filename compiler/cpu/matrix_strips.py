@@ -60,12 +60,12 @@ class Strips:
         """All rows of `vectors` vectors from a column on."""
         field = Field(f, self.type)
 
-        def coefficient(i: Value, j: Value) -> Number:
+        def coefficient(i: Value | int, j: Value | int) -> Number:
             at = f.add(f.mul(i, f["a_row"]), f.mul(j, f["a_column"]))
             value = field.load(field.at(f["a"], at))
             return field.spread(field.conjugate(value) if t.conjugates else value, lanes)
 
-        def place(base: str, row: Value, v: int) -> Value:
+        def place(base: str, row: Value | int, v: int) -> Value:
             return field.at(f[base], f.add(f.add(f.mul(row, f[f"{base}_row"]), column), v * lanes))
 
         def flat(numbers: list[Number]) -> list[Value]:
@@ -171,7 +171,7 @@ class Strips:
         tiled_rows = f.sub(rows, f.remainder(rows, size))
         tiled_columns = f.sub(columns, f.remainder(columns, size))
 
-        def single(first: Value | int, last: Value, start: Value | int) -> None:
+        def single(first: Value | int, last: Value | int, start: Value | int) -> None:
             f.loop(first, last, 1, lambda r, _: f.loop(start, columns, 1, lambda j, _: tile(r, j, 1)) and None)
 
         if size > 1:

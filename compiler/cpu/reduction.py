@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from ..evaluator import apply_computation
 from ..ir import Computation, Instruction
-from ..ops import Reduce, ReduceWindow, reducer_kind
+from ..ops import Constant, Reduce, ReduceWindow, reducer_kind
 from ..ops.reduce import neutral_number
 from ..types import ElementType
 from .access import Loops, Probe, choose_loops
@@ -27,6 +30,8 @@ from .elementwise import apply
 from .llvm_text import Function, Value, split_vector, vector_type
 
 _UNROLLED = 9  # reductions of at most this many elements have no loop
+_TRIED_FLOATS, _TRIED_INTEGERS = (-1.0, 2.0, float("nan")), (0, 1, 3)
+_DEAR = 8  # cycles per element from which on even so short rows are worth vectors
 
 
 def reduced_dims(instruction: Instruction) -> tuple[int, ...]:
@@ -71,12 +76,14 @@ def operand_index(
 @dataclasses.dataclass(frozen=True)
 class Reducer:
     """How elements are combined: a known kind, or a computation. `types` are those of the accumulators:
-    narrow floats are summed in f32."""
+    narrow floats are summed in f32. `start` is neutral, and then elements may be taken in any order; it is None
+    where their own order shows in the result."""
 
     kind: str | None
     computation: Computation
     types: tuple[ElementType, ...]
     result_types: tuple[ElementType, ...]
+    start: tuple[object, ...] | None
 
     @staticmethod
     def of(instruction: Instruction) -> Reducer:
@@ -87,7 +94,16 @@ class Reducer:
         results = tuple(o.shape.element_type for o in instruction.operands[:count])
         wide = kind in ("add", "multiply")
         types = tuple(ElementType.F32 if wide and t in NARROW else t for t in results)
-        return Reducer(kind, computation, types, results)
+        start: tuple[object, ...] | None = None
+        if kind is not None:
+            start = (neutral_number(kind, types[0]),)
+        elif all(isinstance(o.op, Constant) for o in instruction.operands[count:]):
+            initial = tuple(
+                o.op.literal.array[()]  # type: ignore[attr-defined]
+                for o in instruction.operands[count:]
+            )
+            start = initial if has_any_order(computation, types, initial) else None
+        return Reducer(kind, computation, types, results, start)
 
     def widened(self, elements: Elements, items: Sequence[Item]) -> list[Item]:
         """Elements in the accumulators' types."""
@@ -113,10 +129,44 @@ class Reducer:
         t = self.types[0]
         return apply(f, self.kind, {}, [t, t], t, [a, b])
 
-    def neutral(self, lanes: int) -> Element:
-        """What changes nothing when combined, of a known kind."""
-        assert self.kind is not None
-        return constant_element(self.types[0], neutral_number(self.kind, self.types[0]), lanes)
+    def neutral(self, lanes: int) -> list[Element]:
+        """Accumulators that change nothing when combined, where the order is free."""
+        assert self.start is not None
+        return [constant_element(t, number, lanes) for t, number in zip(self.types, self.start)]
+
+
+@functools.lru_cache(maxsize=64)
+def has_any_order(computation: Computation, types: tuple[ElementType, ...], initial: tuple[Any, ...]) -> bool:
+    """Whether parts of the elements may be reduced by themselves, each from the initial values, and combined.
+
+    A reduction allows that in any case. This is for reducers that choose between equal elements, or NaNs, by
+    their order: all triples of some elements, ties and NaN among them, are reduced in order and in parts.
+    """
+    numbers = [_TRIED_FLOATS if t.is_float or t.is_complex else _TRIED_INTEGERS for t in types]
+    if len(types) > 2 or not all(i.op.is_elementwise or not i.operands or i is computation.root
+                                 for i in computation.instructions):
+        return False
+    triples = np.array(list(itertools.product(itertools.product(*numbers), repeat=3)))
+    a, b, c = ([triples[:, k, n].astype(t.dtype) for n, t in enumerate(types)] for k in range(3))
+    start = [np.full(len(triples), number) for number in initial]
+
+    def combined(*sides: list[np.ndarray]) -> list[np.ndarray]:
+        total = sides[0]
+        for side in sides[1:]:
+            found = apply_computation(computation, *total, *side)
+            total = list(found) if isinstance(found, tuple) else [found]
+        return total
+
+    with np.errstate(all="ignore"):
+        wanted = combined(start, a, b, c)
+        odd, even = combined(start, b), combined(start, a, c)
+        parted = [combined(even, odd), combined(odd, even), combined(start, even, odd)]
+    return all(
+        np.array_equal(x.astype(w.dtype), y.astype(w.dtype), equal_nan=True)
+        for got in parted
+        for x, y in zip(wanted, got)
+        for w in [np.zeros(0, np.complex128)]
+    )
 
 
 def reduce_together(
@@ -143,9 +193,10 @@ def reduce_together(
     if math.prod(dims) == 0:
         found = start
     else:
-        job = _Job(elements, instructions, reducers, list(indices), condition, depth, dims)
-        is_row = all(s.vector is None for s in nest.chain[: depth + 1]) and all(r.kind for r in reducers)
-        job.is_row = is_row and not job.is_short and condition is True and len(indices) == 1
+        is_row = all(s.vector is None for s in nest.chain[: depth + 1]) and all(
+            r.start is not None for r in reducers
+        )
+        job = _Job(elements, instructions, reducers, list(indices), condition, depth, dims, is_row)
         stored, elements.row_stored = elements.row_stored, set()
         found = job.rows(start) if is_row and not job.is_short else job.columns(start)
         for key in elements.row_stored:
@@ -173,14 +224,21 @@ class _Job:
         condition: Condition | bool,
         depth: int,
         dims: tuple[int, ...],
+        is_row: bool,
     ) -> None:
         self.elements, self.nest = elements, elements.nest
         self.instructions, self.reducers, self.indices = instructions, reducers, indices
         self.condition, self.depth = condition, depth
-        self.is_short = math.prod(dims) <= _UNROLLED
-        self.loops = Loops((), ()) if self.is_short else choose_loops(dims, self._walk)
         self.dims = dims
-        self.is_row = False
+        self.is_short = math.prod(dims) <= _UNROLLED and not (is_row and self._is_dear())
+        self.loops = Loops((), ()) if self.is_short else choose_loops(dims, self._walk)
+        self.is_row = is_row and not self.is_short and condition is True and len(indices) == 1
+
+    def _is_dear(self) -> bool:
+        """Whether the elements of a short row take longer than combining the lanes of a vector."""
+        probe = Probe()
+        self._walk(probe, tuple(Affine.of(Atom("r", 0, max(d - 1, 0))) for d in self.dims))
+        return math.prod(self.dims) > 1 and probe.cost >= _DEAR
 
     def _walk(self, probe: Probe, inner: Index) -> None:
         for instruction in self.instructions:
@@ -260,8 +318,6 @@ class _Job:
         extents = [self.loops.extents[k] for k in order]
         lanes = row_lanes(self.elements, self.reducers)
         count = extents[-1]
-        if count < lanes:
-            return self.columns(start)
         unroll = next((u for u in ((4, 2, 1) if probe.cost <= 12 else (2, 1)) if count >= u * lanes), 1)
         if count % (unroll * lanes) and count < 4 * unroll * lanes and count % lanes == 0:
             unroll = next(u for u in (4, 3, 2, 1) if u <= unroll and count % (u * lanes) == 0)
@@ -269,7 +325,7 @@ class _Job:
         is_even = unroll in (2, 4) and probe.is_even(atoms[order[-1]], bits)
         # Several registers as one long vector, or several accumulators; then what is left of the row.
         first = (lanes * unroll, 1) if is_even else (lanes, unroll)
-        passes = self._passes(count, [first, (lanes, 1), (1, 1)])
+        passes = self._passes(count, [first, (lanes, 1), (max(count % lanes, 1), 1)])
         neutral = [r.neutral(w) for r in self.reducers for _, _, w, many in passes for _ in range(many)]
         variables: list[Affine] = [Affine.number(0)] * len(atoms)
 
@@ -281,14 +337,14 @@ class _Job:
                 return self.nest.loop(depth, 0, extents[k], 1, atom, lambda _, c: level(k + 1, c), carried)
             return self._row(depth, order[k], variables, passes, carried, neutral)
 
-        found = rebuild(level(0, [v for e in neutral for v in parts(e)]), neutral)
+        found = _slots(level(0, _values(neutral)), neutral)
         each = len(neutral) // len(self.reducers)
         results = []
-        with self.nest.at(self.depth) as f:
-            for n, reducer in enumerate(self.reducers):
-                results.append(_total(f, reducer, found[n * each : (n + 1) * each]))
+        for n, reducer in enumerate(self.reducers):
+            total = _Lanes(self.elements, reducer, self.depth).total(found[n * each : (n + 1) * each])
+            results.append([Item(e, self.depth) for e in total])
         return [
-            [reducer.combine(self.elements, per[0], [Item(total, self.depth)])]
+            [reducer.combine(self.elements, per[0], total)]
             for reducer, per, total in zip(self.reducers, start, results)
         ]
 
@@ -310,7 +366,7 @@ class _Job:
         variables: list[Affine],
         passes: Sequence[tuple[int, int, int, int]],
         carried: list[Value],
-        like: list[Element],
+        like: list[list[Element]],
     ) -> list[Value]:
         """The innermost loops, one after the other, each with accumulators of its own."""
         members, nest = len(self.reducers), self.nest
@@ -319,16 +375,16 @@ class _Job:
         def stepped(
             width: int, many: int, atom: Atom, first: int, _: Value, values: list[Value]
         ) -> list[Value]:
-            current = rebuild(values, like)
+            current = _slots(values, like)
             at = nest.depth
             for u in range(many):
                 variables[loop] = Affine.of(atom) + Affine.number(u * width)
                 inner = self.loops.index(variables, nest.division)
                 slots = [n * each + first + u for n in range(members)]
-                found = self.combine([[[Item(current[slot], at)]] for slot in slots], inner)
+                found = self.combine([[[Item(e, at) for e in current[slot]]] for slot in slots], inner)
                 for n, slot in enumerate(slots):
-                    current[slot] = self.elements.widen(found[n][0][0], width).element
-            return [v for e in current for v in parts(e)]
+                    current[slot] = [self.elements.widen(x, width).element for x in found[n][0]]
+            return _values(current)
 
         first = 0
         for low, high, width, many in passes:
@@ -368,39 +424,69 @@ def elements_bits(elements: Elements, lanes: int) -> int:
     return target.vector_bytes * 8 // lanes if target else 32
 
 
-def horizontal(f: Function, reducer: Reducer, element: Element, lanes: int, until: int = 1) -> Element:
-    """Lanes of an element combined, pairwise, until so many are left."""
-    while lanes > until:
-        half = lanes // 2
+class _Lanes:
+    """Combines the lanes of a reducer's accumulators, in the scope of a depth."""
 
-        def part(value: Value, first: int, half: int = half, lanes: int = lanes) -> Value:
-            kind = split_vector(value.type)[0]
-            listed = ", ".join(f"i32 {first + k}" for k in range(half))
-            if half == 1:
-                return f.extract(value, first)
-            return f.op(
-                vector_type(kind, half),
-                f"shufflevector {value}, {value.type} poison, <{half} x i32> <{listed}>",
-            )
+    def __init__(self, elements: Elements, reducer: Reducer, depth: int) -> None:
+        self.elements, self.reducer, self.depth = elements, reducer, depth
 
-        low = map_parts(lambda v: part(v, 0), element)
-        high = map_parts(lambda v, h=half: part(v, h), element)
-        element = reducer.step(f, low, high)
-        lanes = half
-    return element
+    def total(self, accumulators: list[list[Element]]) -> list[Element]:
+        """All lanes of accumulators of several widths, the widest first, combined pairwise."""
+        rest = [self._even(a) for a in accumulators]
+        while len(rest) > 1:
+            following = lanes_of(rest[1][0])
+            rest[0] = self._halved(rest[0], following)
+            same = [a for a in rest if lanes_of(a[0]) == lanes_of(rest[0][0])]
+            paired = [self._step(a, b) for a, b in zip(same[::2], same[1::2])]
+            rest = paired + ([same[-1]] if len(same) % 2 else []) + rest[len(same) :]
+        return self._halved(rest[0], 1)
+
+    def _step(self, a: list[Element], b: list[Element]) -> list[Element]:
+        sides = ([Item(e, self.depth) for e in side] for side in (a, b))
+        return [i.element for i in self.reducer.combine(self.elements, *sides)]
+
+    def _even(self, accumulator: list[Element]) -> list[Element]:
+        """With the next power of two of lanes: the others change nothing."""
+        lanes = lanes_of(accumulator[0])
+        full = 1 << (lanes - 1).bit_length()
+        if lanes == full:
+            return accumulator
+        listed = [*range(lanes), *[lanes] * (full - lanes)]
+        with self.elements.nest.at(self.depth) as f:
+            return [
+                map_parts(lambda v, n: _shuffled(f, v, n, listed), e, n)
+                for e, n in zip(accumulator, self.reducer.neutral(lanes))
+            ]
+
+    def _halved(self, accumulator: list[Element], until: int) -> list[Element]:
+        """Lanes combined, pairwise, until so many are left."""
+        while (lanes := lanes_of(accumulator[0])) > until:
+            half = lanes // 2
+            sides = []
+            with self.elements.nest.at(self.depth) as f:
+                for first in (0, half):
+                    listed = list(range(first, first + half))
+                    sides.append([map_parts(lambda v, k=listed: _shuffled(f, v, v, k), e) for e in accumulator])
+            accumulator = self._step(*sides)
+        return accumulator
 
 
-def _total(f: Function, reducer: Reducer, accumulators: list[Element]) -> Element:
-    """All lanes of accumulators of several widths, the widest first, combined pairwise."""
-    rest = list(accumulators)
-    while len(rest) > 1:
-        wide, following = lanes_of(rest[0]), lanes_of(rest[1])
-        if following < wide:
-            rest[0] = horizontal(f, reducer, rest[0], wide, following)
-        same = [e for e in rest if lanes_of(e) == lanes_of(rest[0])]
-        paired = [reducer.step(f, a, b) for a, b in zip(same[::2], same[1::2])]
-        rest = paired + ([same[-1]] if len(same) % 2 else []) + rest[len(same) :]
-    return horizontal(f, reducer, rest[0], lanes_of(rest[0]))
+def _shuffled(f: Function, a: Value, b: Value, order: Sequence[int]) -> Value:
+    if len(order) == 1:
+        return f.extract(a, order[0])
+    listed = ", ".join(f"i32 {k}" for k in order)
+    kind = vector_type(split_vector(a.type)[0], len(order))
+    return f.op(kind, f"shufflevector {a}, {b}, <{len(order)} x i32> <{listed}>")
+
+
+def _values(slots: Sequence[Sequence[Element]]) -> list[Value]:
+    return [v for slot in slots for e in slot for v in parts(e)]
+
+
+def _slots(values: Sequence[Value], like: Sequence[Sequence[Element]]) -> list[list[Element]]:
+    """Accumulators of the same forms as `like`, from their values."""
+    found = iter(rebuild(values, [e for slot in like for e in slot]))
+    return [[next(found) for _ in slot] for slot in like]
 
 
 def _flatten(items: Sequence[Item]) -> list[Value]:

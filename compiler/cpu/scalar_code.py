@@ -13,7 +13,7 @@ from .elementwise import apply
 from .lanes import Lanes
 from .llvm_text import Function, Value
 
-_SAME_ELEMENT = frozenset({"broadcast", "reshape", "copy", "transpose", "optimization-barrier"})
+_SAME_ELEMENT = frozenset({"broadcast", "reshape", "copy", "transpose", "opt-barrier"})
 
 
 def apply_scalars(f: Function, computation: Computation, arguments: Sequence[Element],

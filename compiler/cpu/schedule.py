@@ -95,7 +95,7 @@ class Schedule:
 
 Origin = tuple[Instruction, int]  # a leaf of the value that an instruction makes
 
-_ALIASES = frozenset({"tuple", "get-tuple-element", "reshape", "optimization-barrier"})
+_ALIASES = frozenset({"tuple", "get-tuple-element", "reshape", "opt-barrier"})
 _ALIGN = 64
 
 

@@ -108,7 +108,8 @@ class _Kernel:
 
         def shift(carried: list[Value]) -> list[Value]:
             before = f.sub(carried[0], 1)
-            f.store(f.load(f"i{self.width}", self._slot(before), self.key_bytes), self._slot(carried[0]), self.key_bytes)
+            moved = f.load(f"i{self.width}", self._slot(before), self.key_bytes)
+            f.store(moved, self._slot(carried[0]), self.key_bytes)
             place = f.load("i32", f.offset(self.places, before, "i32"), 4)
             f.store(place, f.offset(self.places, carried[0], "i32"), 4)
             return [i64(before)]
@@ -133,5 +134,3 @@ class _Kernel:
             if t.is_unsigned:
                 key = key ^ low
         return key if self.largest else ~key
-
-

@@ -166,7 +166,8 @@ class _Kernel:
             strip = f.offset(scratch, f.mul(f["thread"], strip_bytes))
             here = f.offset(sides, f.mul(start, self.n * self.item))
             given = f.offset(update, f.mul(start, update_columns * self.item)) if update_columns else _NULL
-            f.call(self.strips.gather(), "void", [here, i64(self.n), given, i64(update_columns), strip, i64(size), some])
+            f.call(self.strips.gather(), "void",
+                   [here, i64(self.n), given, i64(update_columns), strip, i64(size), some])
             f.call(solve, "void", [matrix, row, column, strip, i64(width), _NULL, i64(0), i64(size), some])
             f.call(self.strips.scatter(), "void", [here, i64(self.n), strip, i64(size), some])
 

@@ -12,14 +12,16 @@ from .elementwise import ROWS, BitcastConvert, Compare, Convert, Elementwise, Re
 from .fft import Fft
 from .fusion import Fusion
 from .gather import Gather
+from .get_dimension_size import GetDimensionSize
 from .iota import Iota
 from .op import OPS, Indexer, Op, attribute, require
+from .optimization_barrier import OptimizationBarrier
 from .pad import Pad
 from .reduce import Reduce, reducer_kind
 from .reduce_window import ReduceWindow, SelectAndScatter
 from .reshape import Reshape
 from .reverse import Reverse
-from .rng import RngBitGenerator
+from .rng import Rng, RngBitGenerator
 from .scatter import Scatter
 from .slice import Slice
 from .sort import Sort
@@ -29,11 +31,11 @@ from .triangular_solve import TriangularSolve
 from .window import Window
 
 __all__ = [
-    "OPS", "ROWS", "BitcastConvert", "Broadcast", "Call", "Cholesky", "Compare", "Concatenate", "Conditional", "Constant",
-    "Convert", "Convolution", "ConvolutionDims", "Copy", "Dot", "DynamicSlice", "DynamicUpdateSlice",
-    "Elementwise",
-    "Fft", "Fusion", "Gather", "GetTupleElement", "Indexer", "Iota", "Map", "Op", "Pad", "Parameter", "Reduce",
-    "ReducePrecision", "ReduceWindow", "Reshape", "Reverse", "RngBitGenerator", "Row", "Scatter",
-    "SelectAndScatter",
-    "Slice", "Sort", "TopK", "Transpose", "TriangularSolve", "Tuple", "While", "Window", "attribute", "reducer_kind", "require",
+    "OPS", "ROWS", "BitcastConvert", "Broadcast", "Call", "Cholesky", "Compare", "Concatenate",
+    "Conditional", "Constant", "Convert", "Convolution", "ConvolutionDims", "Copy", "Dot", "DynamicSlice",
+    "DynamicUpdateSlice", "Elementwise", "Fft", "Fusion", "Gather", "GetDimensionSize", "GetTupleElement",
+    "Indexer", "Iota", "Map", "Op", "OptimizationBarrier", "Pad", "Parameter", "Reduce", "ReducePrecision",
+    "ReduceWindow", "Reshape", "Reverse", "Rng", "RngBitGenerator", "Row", "Scatter", "SelectAndScatter",
+    "Slice", "Sort", "TopK", "Transpose", "TriangularSolve", "Tuple", "While", "Window", "attribute",
+    "reducer_kind", "require",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -65,7 +65,7 @@ class Fft(Op):
         if 0 in shape.dims or 0 in operand.shape:
             return np.zeros(shape.dims, shape.element_type.dtype)
         axes = tuple(range(operand.ndim - len(self.fft_length), operand.ndim))
-        function = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn,
-                    "IRFFT": np.fft.irfftn}[self.fft_type]
-        wide = np.float64 if self.fft_type == "RFFT" else np.complex128
-        return function(operand.astype(wide), self.fft_length, axes).astype(shape.element_type.dtype)
+        wide = operand.astype(np.float64 if self.fft_type == "RFFT" else np.complex128)
+        functions: dict[str, Callable[..., np.ndarray]] = {
+            "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}
+        return functions[self.fft_type](wide, self.fft_length, axes).astype(shape.element_type.dtype)

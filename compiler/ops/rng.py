@@ -1,4 +1,4 @@
-"""RngBitGenerator: random bits from a counter-based generator."""
+"""RngBitGenerator: random bits from a counter-based generator; Rng: random numbers without one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
+import ml_dtypes
 import numpy as np
 
 from ..shape import Shape, array
-from ..types import ElementType
+from ..types import ElementType, element_type_of
 from .op import Op, attribute, require
 
 _U32 = np.uint64(0xFFFFFFFF)
@@ -70,6 +71,60 @@ class RngBitGenerator(Op):
             signed = bits.astype(np.int8)
             bits = np.where(signed > 7, signed - 16, signed) if kind is ElementType.S4 else signed
         return new_state, bits.astype(kind.dtype)
+
+
+def below(number: np.ndarray) -> np.ndarray:
+    """The next smaller float; below zero the largest negative normal number."""
+    kind = element_type_of(number.dtype)
+    bits = number.view(f"i{kind.item_bytes}")
+    tiny = -np.asarray(ml_dtypes.finfo(kind.dtype).tiny)
+    return np.where(number == 0, tiny, np.where(number > 0, bits - 1, bits + 1).astype(bits.dtype).view(kind.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rng(Op):
+    """Random numbers that no operand determines: from the run context's state, which every call moves on.
+
+    rng_uniform: in a <= x < b for the operands a and b; of integers all values of the type where b <= a, of floats a.
+    rng_normal: with mean and standard deviation the operands. Two equal instructions give different numbers; what
+    numbers a seed gives is not defined, and not the same on all platforms.
+    rng_c1: two operands, scalars of the element type of the shape.
+    rng_c2: distribution is rng_uniform or rng_normal.
+    rng_c3: the shape is an array of floats, or for rng_uniform of floats or integers.
+    Source: operation semantics, RngUniform, RngNormal.
+    """
+
+    opcode: ClassVar[str] = "rng"
+    has_side_effect: ClassVar[bool] = True
+    distribution: str = attribute("word", "distribution")
+    shape: Shape = attribute("result_shape", "")
+
+    def infer(self, operands: Sequence[Shape]) -> Shape:
+        """The shape given."""
+        kind = self.shape.element_type
+        require(self.distribution in ("rng_uniform", "rng_normal"),
+                f"rng: distribution is {self.distribution}, rng_uniform or rng_normal is wanted", "rng_c2")
+        require(kind.is_float or (kind.is_integer and self.distribution == "rng_uniform"),
+                f"rng: {self.distribution} of {self.shape}, floats are wanted, or integers for rng_uniform", "rng_c3")
+        require(list(operands) == [Shape(kind)] * 2,
+                f"rng: operands are {list(operands)}, two {Shape(kind)} are wanted", "rng_c1")
+        return self.shape.without_layout()
+
+    def reference(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """NumPy's, from a seed of the system."""
+        generator, kind, dims = np.random.default_rng(), self.shape.element_type, self.shape.dims
+        if self.distribution == "rng_normal":
+            return (float(first) + float(second) * generator.standard_normal(dims)).astype(kind.dtype)
+        if kind.is_float:
+            low, high = float(first), float(second)
+            drawn = np.asarray(low + max(high - low, 0.0) * generator.random(dims)).astype(kind.dtype)
+            return np.where(drawn < second, drawn, np.maximum(first, below(second)))
+        low, high = int(first), int(second)
+        if high <= low:
+            bits = kind.bits - kind.is_signed
+            low, high = (-(1 << bits) if kind.is_signed else 0), 1 << bits
+        wide = np.uint64 if kind.is_unsigned else np.int64
+        return generator.integers(low, high - 1, dims, wide, endpoint=True).astype(kind.dtype)
 
 
 def _philox_bits(state: np.ndarray, dims: tuple[int, ...], long: bool) -> tuple[np.ndarray, np.ndarray]:

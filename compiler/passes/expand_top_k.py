@@ -31,8 +31,8 @@ def _expand(instruction: Instruction) -> Instruction | None:
     axis = shape.rank - 1
     numbers = make(Iota(Shape(ElementType.S32, shape.dims), axis))
     sort = make(Sort(axis, _better(shape.element_type, op.largest), is_stable=True), operand, numbers)
-    limits = (*shape.dims[:-1], op.k)
-    parts = (make(Slice((0,) * shape.rank, limits, (1,) * shape.rank), make(GetTupleElement(k), sort)) for k in range(2))
+    first = Slice((0,) * shape.rank, (*shape.dims[:-1], op.k), (1,) * shape.rank)
+    parts = (make(first, make(GetTupleElement(k), sort)) for k in range(2))
     return make(Tuple(), *parts, name=instruction.name, metadata=instruction.metadata)
 
 

@@ -25,6 +25,7 @@ from ..ops import (
     Dot,
     Fft,
     Iota,
+    OptimizationBarrier,
     ReduceWindow,
     Scatter,
     SelectAndScatter,
@@ -54,7 +55,7 @@ def _fold(instruction: Instruction) -> Instruction | None:
     op = instruction.op
     if (
         not instruction.operands
-        or isinstance(op, (Broadcast, Iota, While))
+        or isinstance(op, (Broadcast, Iota, OptimizationBarrier, While))
         or op.has_side_effect
         or not instruction.shape.is_array
         or not all(isinstance(o.op, Constant) for o in instruction.operands)

@@ -284,3 +284,70 @@ def test_values_that_change_with_every_call_stop_compiling(clustering: None,
     assert stats["recompiles"] == 2
     assert stats["fallbacks"] == 3
     assert any("compiled for 3 values of n" in reason for reason in stats["ops_left_out"])
+
+
+def list_gradient(x: tf.Tensor, v: tf.Variable) -> Any:
+    """The gradient makes lists as long as the one that is read: their length is kept by the loop before."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        rows, h = tf.TensorArray(F32, 3).unstack(x), v * 1.0
+        for i in tf.range(3):
+            h = tf.tanh(h + rows.read(i) * rows.read(2 - i) + rows.read(0))
+        total = h * h
+    return tape.gradient(total, [x])
+
+
+def test_gradient_of_lists_read_in_a_loop(clustering: None) -> None:
+    compare(list_gradient)
+    assert not tfbridge.stats()["fallbacks"]
+
+
+def changing_shape(x: tf.Tensor, v: tf.Variable) -> Any:
+    def body(i: tf.Tensor, rows: tf.Tensor) -> Any:
+        return i + 1, tf.concat([rows, tf.sin(rows[-1:]) * v], 0)
+
+    return tf.while_loop(lambda i, _: i < 4, body, (0, x), (tf.TensorShape(()), tf.TensorShape((None,))))
+
+
+def test_what_never_compiled_is_left_out_of_later_graphs(clustering: None) -> None:
+    x, v = tf.constant([1.0, 2.0]), tf.Variable(1.5)
+    first = tf.function(changing_shape)(x, v)
+    assert tfbridge.stats()["fallbacks"] == 1
+    second = tf.function(changing_shape)(x, v)
+    assert tfbridge.stats()["fallbacks"] == 1
+    np.testing.assert_allclose(first[1], second[1])
+
+
+def test_no_small_clusters_inside_loops_of_tensorflow(clustering: None) -> None:
+    """A launch in every iteration costs more than some ops of TensorFlow."""
+    def loop(x: tf.Tensor, length: int) -> tf.Tensor:
+        for i in tf.range(3):
+            for _ in range(length):
+                x = tf.sin(x) * 0.5
+            tf.numpy_function(lambda: None, [], [])
+        return x
+
+    for length, count in ((1, 0), (8, 1)):
+        before = len(auto.reports())
+        tf.function(loop)(tf.constant([1.0, 2.0]), length)
+        assert sum(len(report.clusters) for report in auto.reports()[before:]) == count
+
+
+def test_a_decorated_function_of_which_a_part_never_compiled(clustering: None) -> None:
+    """It no longer runs as one cluster, op by op, but as a graph with clusters in it."""
+    x, v = tf.constant([1.0, 2.0]), tf.Variable(1.5)
+    jitted = tfbridge.jit(lambda x: changing_shape(x, v)[1])
+    results = [jitted(x).numpy() for _ in range(3)]
+    assert jitted.direct_cluster(jitted.get_concrete_function(x)) is None
+    np.testing.assert_allclose(results[0], results[2])
+
+
+def test_an_array_that_grows_as_it_is_written(clustering: None) -> None:
+    @tf.function
+    def rows(x: tf.Tensor) -> tf.Tensor:
+        out = tf.TensorArray(F32, 0, dynamic_size=True)
+        for i in tf.range(tf.shape(x)[0]):
+            out = out.write(i, tf.sin(x[i]) * 2.0)
+        return out.stack()
+
+    np.testing.assert_allclose(rows(tf.constant([1.0, 2.0])), 2.0 * np.sin([1.0, 2.0]), rtol=1e-6)

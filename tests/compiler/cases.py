@@ -36,10 +36,12 @@ from tfbridge.compiler.ops import (
     Fft,
     Fusion,
     Gather,
+    GetDimensionSize,
     GetTupleElement,
     Iota,
     Map,
     Op,
+    OptimizationBarrier,
     Pad,
     Parameter,
     Reduce,
@@ -47,6 +49,7 @@ from tfbridge.compiler.ops import (
     ReduceWindow,
     Reshape,
     Reverse,
+    Rng,
     RngBitGenerator,
     Scatter,
     SelectAndScatter,
@@ -656,6 +659,17 @@ def control_cases() -> Iterator[Case]:
     yield Case("map-loop", Map((0,), computation("drawn", [S32], doubled)),
                (Input(array("s32", 6), (0, 1, 2, 3, 4, 5)),))
     yield Case("fusion", Fusion("kLoop", unary("negate", 5)), (vector,))
+    yield Case("opt-barrier", OptimizationBarrier(), (vector,))
+    yield Case("opt-barrier-tuple", OptimizationBarrier(), (Input(LOOP),))
+    yield Case("get-dimension-size", GetDimensionSize(1), (Input(array("f32", 2, 3)),))
+    for kind in (t for t in ALL if t in INTEGERS | FLOATS):  # only one number is possible
+        yield Case(f"rng-uniform-{kind.value}", Rng("rng_uniform", array(kind, 3, 5)),
+                   (Input(array(kind), 2), Input(array(kind), 2 if kind.is_float else 3)))
+        if kind.is_float:
+            yield Case(f"rng-normal-{kind.value}", Rng("rng_normal", array(kind, 7)),
+                       (Input(array(kind), 2), Input(array(kind), 0)))
+    yield Case("rng-scalar", Rng("rng_uniform", S32), (Input(S32, -5), Input(S32, -4)))
+    yield Case("rng-empty", Rng("rng_normal", array("f64", 0)), (Input(array("f64")),) * 2)
     states = {2: (0x0123456789ABCDEF, 2**64 - 2), 3: (0x0123456789ABCDEF, 2**64 - 2, 0xFEDCBA9876543210)}
     for algorithm, words in (("rng_philox", 2), ("rng_philox", 3), ("rng_default", 2), ("rng_three_fry", 2)):
         for kind, dims in itertools.product(("u4", "s4", "u8", "s16", "u32", "s32", "u64"),
@@ -847,6 +861,10 @@ def error_cases() -> Iterator[ErrorCase]:
         ("triangular_solve_c4", TriangularSolve(transpose_a="MAYBE"), (array("f32", 3, 3), m)),
         ("topk_c1", TopK(1), ()), ("topk_c2", TopK(4), (v,)), ("topk_c2", TopK(0), (F32,)), ("topk_c2", TopK(-1), (v,)),
         ("topk_c3", TopK(1), (b,)),
+        ("opt_barrier_c1", OptimizationBarrier(), ()),
+        ("get_dimension_size_c1", GetDimensionSize(0), (two,)), ("get_dimension_size_c2", GetDimensionSize(1), (v,)),
+        ("rng_c1", Rng("rng_uniform", v), (F32,)), ("rng_c1", Rng("rng_uniform", v), (S32, S32)),
+        ("rng_c2", Rng("rng_other", v), (F32, F32)), ("rng_c3", Rng("rng_normal", array("s32", 3)), (S32, S32)),
         ("fusion_c1", Fusion("kLoop", negate), (v,)), ("copy_c1", Copy(), (v, TOKEN)))
 
 

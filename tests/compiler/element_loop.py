@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 
-import llvmlite.binding as llvm
 import numpy as np
 from tfbridge.compiler.cpu import element_types, elementwise
+from tfbridge.compiler.cpu.emit_object import emit_object
 from tfbridge.compiler.cpu.llvm_text import Function, ModuleText
 from tfbridge.compiler.cpu.target import Target, host, target_for
 from tfbridge.compiler.types import ElementType, element_type_of
-
-llvm.initialize_native_target()
-llvm.initialize_native_asmprinter()
+from tfbridge.runtime import loader
 
 # This machine, and the least that every machine of its kind has: no fused multiply-add, no rounding, no f16.
 HOST = host()
@@ -25,7 +23,7 @@ class Kernels:
 
     def __init__(self, target: Target) -> None:
         self.target, self.module = target, ModuleText(target)
-        self._engine: llvm.ExecutionEngine | None = None
+        self._engine: loader.Loaded | None = None
 
     def add(self, opcode: str, types: Sequence[ElementType], result: ElementType, lanes: int,
             attributes: Mapping[str, object] | None = None) -> str:
@@ -61,13 +59,8 @@ class Kernels:
     def address(self, name: str) -> int:
         """Where the compiled function is."""
         if self._engine is None:
-            machine = llvm.Target.from_triple(self.target.triple).create_target_machine(
-                cpu=self.target.cpu, features=self.target.features, opt=2, jit=True, codemodel="jitdefault")
-            parsed = llvm.parse_assembly(self.module.text())
-            parsed.verify()
-            self._engine = llvm.create_mcjit_compiler(parsed, machine)
-            self._engine.finalize_object()
-        return self._engine.get_function_address(name)
+            self._engine = loader.load(emit_object(self.module.text(), self.target), self.module.functions)
+        return self._engine.addresses[name]
 
     def run(self, name: str, arrays: Sequence[np.ndarray], result: np.dtype) -> np.ndarray:
         """Runs a loop over arrays of one length, a multiple of 8."""

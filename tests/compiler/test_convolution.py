@@ -6,10 +6,10 @@ import ctypes
 import functools
 import mmap
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from tfbridge.compiler.cpu.convolution import convolution_view, emit_convolution
+from tfbridge.compiler.cpu.emit_object import emit_object
 from tfbridge.compiler.cpu.gemm_library import build_library, emit_library, library_of
 from tfbridge.compiler.cpu.kernel_plan import KernelPlan
 from tfbridge.compiler.cpu.llvm_text import Function, ModuleText, Value
@@ -20,7 +20,8 @@ from tfbridge.compiler.ops import Parameter
 from tfbridge.compiler.ops.convolution import Convolution, ConvolutionDims
 from tfbridge.compiler.ops.window import Window
 from tfbridge.compiler.shape import Shape
-from tfbridge.compiler.types import ElementType
+from tfbridge.compiler.types import ElementType, element_type_of
+from tfbridge.runtime import loader
 
 E = ElementType
 TARGET = host(2)
@@ -28,26 +29,20 @@ KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
-def load(text: str) -> object:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(text)
-    module.verify()
-    machine = llvm.Target.from_triple(TARGET.triple).create_target_machine(
-        cpu=TARGET.cpu, features=TARGET.features, opt=2, reloc="pic", codemodel="small", jit=True)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    return engine
+def load(text: str, *exports: str) -> loader.Loaded:
+    return loader.load(emit_object(text, TARGET), exports, imports=LIBRARY)
+
+
+LIBRARY: dict[str, int] = {}  # addresses of the library functions loaded so far
 
 
 @functools.cache
 def library(name: str) -> object:
     module = emit_library(TARGET, name)
-    engine = load(module.text())
-    for f in module.functions:
-        if not module.functions[f].startswith("define internal"):
-            llvm.add_symbol(f, engine.get_function_address(f))
-    return engine
+    exported = (f for f in module.functions if not module.functions[f].startswith("define internal"))
+    loaded = load(module.text(), *exported).keep()
+    LIBRARY.update(loaded.addresses)
+    return loaded
 
 
 def dims_of(labels: str) -> ConvolutionDims:
@@ -93,15 +88,16 @@ def raw_type(t: ElementType) -> ElementType:
 
 def compiled(product: Instruction, epilogue: bool, target: Target = TARGET,
              embed: bool = False) -> tuple[KernelPlan, object, object]:
-    """(plan, engine that must live, kernel)."""
+    """(plan, code that must live, kernel)."""
     module = ModuleText(target, embed_libraries=embed)
     raw = product.shape.with_type(raw_type(product.shape.element_type))
     name = counting(module, convolution_view(product)) if epilogue else None
     plan = emit_convolution(module, target, product, raw, name)
     for needed in module.libraries:
         library(library_of(needed))
-    engine = load(module.text().replace(f"define internal void @{plan.symbol}(", f"define void @{plan.symbol}("))
-    return plan, engine, KERNEL(engine.get_function_address(plan.symbol))
+    text = module.text().replace(f"define internal void @{plan.symbol}(", f"define void @{plan.symbol}(")
+    loaded = load(text, plan.symbol)
+    return plan, loaded, KERNEL(loaded.addresses[plan.symbol])
 
 
 def guarded(array: np.ndarray) -> np.ndarray:
@@ -124,7 +120,7 @@ def run(op: Convolution, lhs: np.ndarray, rhs: np.ndarray, **options: object) ->
     lhs, rhs = guarded(lhs), guarded(rhs)
     out = guarded(np.full(product.shape.dims, 77, raw.dtype))
     counts = np.zeros(product.shape.dims, np.int32)
-    plan, _engine, kernel = compiled(product, True, **options)
+    plan, _loaded, kernel = compiled(product, True, **options)
     scratch = np.full(plan.scratch_bytes * 2 + 64, 0xFF, np.uint8)
     at = -(-scratch.ctypes.data // 64) * 64
     pointers = (ctypes.c_void_p * 5)(lhs.ctypes.data, rhs.ctypes.data, out.ctypes.data, at, counts.ctypes.data)

@@ -77,7 +77,7 @@ def check(
     return kernel
 
 
-DIMS = [(7, 10), (64, 100), (130, 129), (1, 5), (37, 1)]
+DIMS = [(7, 10), (64, 100), (130, 129), (1, 5), (37, 1), (9, 3), (6, 17), (5, 8), (3, 31), (11, 2)]
 
 
 @pytest.mark.parametrize("dims", DIMS)
@@ -109,20 +109,70 @@ def test_reduce_types(type_):
     check(reduce(x, (0,)), [x], tolerance)
 
 
-def test_reduce_with_two_results():
-    """argmax: the larger value and its position."""
-    t = [Shape(F32), Shape(ElementType.S32)] * 2
+def choice(kind: str, comparison: str, x: Instruction, axis: int) -> Instruction:
+    """The chosen values along an axis and where they stand. kind "first": of equal ones the smaller place; "last":
+    of equal ones the last in order, whatever the places; "nan": the first NaN, if any."""
+    t = [Shape(F32), Shape(ElementType.S64)] * 2
     a, i, b, j = (Instruction(Parameter(k, s), (), s) for k, s in enumerate(t))
-    first = make(Compare("GE"), a, b)
-    best = Computation(
-        "best", make(Tuple(), op("select", first, a, b), op("select", first, i, j)), [a, i, b, j]
-    )
-    x = parameter(0, "f32", 12, 31)
-    index = make(Iota(array("s32", 12, 31), 1))
-    both = make(Reduce((1,), best), x, index, constant(-np.inf), constant(0, ElementType.S32))
-    check(make(GetTupleElement(1), both), [x])
-    check(make(Tuple(), *(make(GetTupleElement(k), both) for k in (0, 1))), [x])
-    check(both, [x])
+    beyond, equal, before = make(Compare(comparison), b, a), make(Compare("EQ"), a, b), make(Compare("LT"), j, i)
+    if kind == "first":
+        take = op("or", beyond, op("and", equal, before))
+    elif kind == "last":
+        take = op("or", beyond, equal)
+    else:
+        take = op("and", op("not", make(Compare("NE"), a, a)), op("or", beyond, make(Compare("NE"), b, b)))
+    best = Computation("best", make(Tuple(), op("select", take, b, a), op("select", take, j, i)), [a, i, b, j])
+    places = make(Iota(array("s64", *x.shape.dims), axis))
+    worst = constant(-np.inf if comparison == "GT" else np.inf)
+    return make(Reduce((axis,), best), x, places, worst, constant(0, ElementType.S64))
+
+
+@pytest.mark.parametrize("dims, axis", [
+    ((12, 31), 1), ((12, 31), 0), ((3, 777), 1), ((40, 600), 1), ((1, 8), 1), ((2, 5, 530), 2), ((700, 3), 0)])
+@pytest.mark.parametrize("kind", ["first", "last", "nan"])
+@pytest.mark.parametrize("comparison", ["GT", "LT"])
+def test_choice_keeps_ties_and_nans(comparison, kind, dims, axis):
+    x = parameter(0, "f32", *dims)
+    values = np.rint(3 * sample(x.shape))  # few numbers, many ties
+    values[np.random.default_rng(1).random(dims) < 0.05] = np.nan
+    both = choice(kind, comparison, x, axis)
+    wanted_value, wanted_place = np.empty((2, *values.sum(axis).shape))
+    rows = np.moveaxis(values, axis, -1)
+    for at in np.ndindex(*rows.shape[:-1]):
+        best, place = (-np.inf if comparison == "GT" else np.inf), 0
+        for k, y in enumerate(rows[at]):
+            beyond = y > best if comparison == "GT" else y < best
+            take = {"first": beyond, "last": beyond or y == best,
+                    "nan": not np.isnan(best) and (beyond or np.isnan(y))}[kind]
+            best, place = (y, k) if take else (best, place)
+        wanted_value[at], wanted_place[at] = best, place
+    value, place = Kernel(Computation("fused", both, [x]))(values)
+    np.testing.assert_array_equal(value, wanted_value)
+    np.testing.assert_array_equal(place, wanted_place)
+    (alone,) = Kernel(Computation("fused", make(GetTupleElement(1), both), [x]))(values)
+    np.testing.assert_array_equal(alone, wanted_place)
+
+
+def test_pair_of_sums_starts_from_its_initial_values_once():
+    t = [Shape(F32)] * 4
+    a, b, c, d = (Instruction(Parameter(k, s), (), s) for k, s in enumerate(t))
+    sums = Computation("sums", make(Tuple(), op("add", a, c), op("add", b, d)), [a, b, c, d])
+    x, y = parameter(0, "f32", 3, 600), parameter(1, "f32", 3, 600)
+    for start in (0.0, 5.0):
+        check(make(Reduce((1,), sums), x, y, constant(start), constant(start)), [x, y], 1e-4)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 7, 10, 17, 31])
+@pytest.mark.parametrize("type_", ["f32", "f64", "bf16", "s8", "pred", "c64"])
+def test_tails_touch_nothing_behind_a_row(type_, columns):
+    x, b = parameter(0, type_, 6, columns), parameter(1, type_, columns)
+    kernel = Kernel(Computation("fused", make(Tuple(), op("add", x, spread(b, (6, columns), (1,)))), [x, b]))
+    values, bias = sample(x.shape), sample(b.shape, 1)
+    around = np.full(x.shape.elements + 64, 1, values.dtype)
+    out = around[:-64].reshape(x.shape.dims)
+    launch(kernel.plan, kernel.address, [values, bias, out])
+    np.testing.assert_allclose(out.astype(np.complex128), (values + bias).astype(np.complex128), rtol=1e-2)
+    assert (around[-64:] == 1).all()
 
 
 WINDOWS = [

@@ -7,16 +7,17 @@ import functools
 import math
 import mmap
 
-import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 import pytest
+from tfbridge.compiler.cpu.emit_object import emit_object
 from tfbridge.compiler.cpu.gemm import GemmProblem, KernelPlan, emit_gemm, pack_b_reference, packed_b_layout
 from tfbridge.compiler.cpu.gemm_library import build_library, emit_library, library_of
 from tfbridge.compiler.cpu.llvm_text import Function, ModuleText, Value, constant
 from tfbridge.compiler.cpu.target import Target, host, target_for
 from tfbridge.compiler.errors import UnsupportedError
 from tfbridge.compiler.types import ElementType, element_type_of
+from tfbridge.runtime import loader
 
 E = ElementType
 TARGET = host(2)
@@ -25,35 +26,27 @@ KERNEL = ctypes.CFUNCTYPE(
 )
 
 
-def load(text: str) -> object:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(text)
-    module.verify()
-    machine = llvm.Target.from_triple(TARGET.triple).create_target_machine(
-        cpu=TARGET.cpu, features=TARGET.features, opt=2, reloc="pic", codemodel="small", jit=True
-    )
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    return engine
+def load(text: str, *exports: str) -> loader.Loaded:
+    return loader.load(emit_object(text, TARGET), exports, imports=LIBRARY)
+
+
+LIBRARY: dict[str, int] = {}  # addresses of the library functions loaded so far
 
 
 @functools.cache
 def library(name: str) -> dict[str, int]:
     module = emit_library(TARGET, name)
-    engine = load(module.text())
-    addresses = {f: engine.get_function_address(f) for f in module.functions if "_part" not in f}
-    for symbol, address in addresses.items():
-        llvm.add_symbol(symbol, address)
-    return {"engine": engine, **addresses}
+    loaded = load(module.text(), *(f for f in module.functions if "_part" not in f)).keep()
+    LIBRARY.update(loaded.addresses)
+    return loaded.addresses
 
 
 def run(plan: KernelPlan, module: ModuleText, buffers: list[int], tid: int = 0, threads: int = 2) -> None:
     for name in module.libraries:
         library(library_of(name))
     text = module.text().replace(f"define internal void @{plan.symbol}(", f"define void @{plan.symbol}(")
-    engine = load(text)
-    kernel = KERNEL(engine.get_function_address(plan.symbol))
+    loaded = load(text, plan.symbol)
+    kernel = KERNEL(loaded.addresses[plan.symbol])
     scratch = np.full(plan.scratch_bytes * threads + 64, 0xFF, np.uint8)
     pointers = (ctypes.c_void_p * (len(buffers) + 1))(*buffers[:3], scratch.ctypes.data, *buffers[3:])
     for low in range(0, plan.tasks, plan.grain):

@@ -244,3 +244,43 @@ def test_a_wrong_character_is_an_error_or_harmless(at: int, character: str) -> N
     except CompilerError:
         return
     assert str(parse_hlo(str(read))) == str(read)
+
+
+def test_batch_norm_and_bitcast_are_read_as_calls() -> None:
+    text = """HloModule norm
+ENTRY main {
+  x = f32[4,3] parameter(0)
+  scale = f32[3]{0} parameter(1)
+  offset = f32[3] parameter(2)
+  t = (f32[4,3], f32[3], f32[3]) batch-norm-training(x, scale, offset), epsilon=0.001, feature_index=1
+  y = f32[4,3] get-tuple-element(t), index=0
+  mean = f32[3] get-tuple-element(t), index=1
+  variance = f32[3] get-tuple-element(t), index=2
+  g = (f32[4,3], f32[3], f32[3]) batch-norm-grad(x, scale, mean, variance, y), epsilon=0.001, feature_index=1
+  z = f32[4,3] batch-norm-inference(x, scale, offset, mean, variance), epsilon=0.001, feature_index=1
+  flat = f32[12] bitcast(z)
+  whole = s32[12] bitcast(flat)
+  ROOT all = (f32[4,3], f32[12], s32[12], (f32[4,3], f32[3], f32[3])) tuple(y, flat, whole, g)
+}"""
+    module = parse_hlo(text)
+    assert str(parse_hlo(str(module))) == str(module)
+    rng = np.random.default_rng(0)
+    x, scale, offset = (rng.standard_normal(s).astype(np.float32) for s in ((4, 3), (3,), (3,)))
+    y, flat, whole, gradient = evaluate(module, [x, scale, offset])
+    np.testing.assert_allclose(y, (x - x.mean(0)) / np.sqrt(x.var(0) + 0.001) * scale + offset, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(flat, y.reshape(-1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(whole, flat.view(np.int32))
+    np.testing.assert_allclose(gradient[2], y.sum(0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("line", "message", "error"), [
+    ("y = f32[4,3] batch-norm-inference(x, v, v, v, v), epsilon=0.1", "feature_index=", ParseError),
+    ("y = f32[4,3] batch-norm-inference(x, v), epsilon=0.1, feature_index=1", "2 operands given", ShapeError),
+    ("y = f32[4,3] batch-norm-inference(x, v, v, v, v), epsilon=0.1, feature_index=0", "batch_norm_c1", ShapeError),
+    ("y = f32[11] bitcast(x)", "reshape_c2", ShapeError),
+    ("y = f32[3,4]{0,1} bitcast(x)", "row-major", UnsupportedError),
+])
+def test_expansions_refuse(line: str, message: str, error: type[Exception]) -> None:
+    text = "HloModule m\nENTRY main {\n  x = f32[4,3] parameter(0)\n  v = f32[3] parameter(1)\n  ROOT " + line + "\n}"
+    with pytest.raises(error, match=f"line 5.*{message}"):
+        parse_hlo(text)

@@ -18,6 +18,7 @@ from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
 from tfbridge.compiler.passes.eliminate_common import eliminate_common
 from tfbridge.compiler.passes.eliminate_dead import eliminate_dead
 from tfbridge.compiler.passes.expand_maps import expand_maps
+from tfbridge.compiler.passes.expand_rng import expand_rng
 from tfbridge.compiler.passes.expand_top_k import expand_top_k
 from tfbridge.compiler.passes.fold_constants import fold_constants
 from tfbridge.compiler.passes.inline_calls import inline_calls
@@ -110,7 +111,7 @@ def test_simplify_needs_one_pass() -> None:
 
 
 OTHERS = {p.__name__: p for p in (fold_constants, eliminate_common, eliminate_dead, inline_calls, expand_maps,
-                                  expand_top_k, canonicalize_dots)}
+                                  expand_rng, expand_top_k, canonicalize_dots)}
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ EXAMPLES = settings().max_examples
 THREADS = 3
 NEEDED = {"inline_calls": "no kernel calls computations of arrays",
           "expand_maps": "loops are not written for lanes",
+          "expand_rng": "seeds alone are drawn from the run context",
           "canonicalize_dots": "products are written for rows and columns"}
 LEFT_OUT = sorted({p.__name__ for p in CPU_PASSES} - set(NEEDED))
 

@@ -1,4 +1,4 @@
-"""AutoGraph: while, for, break, continue, early return, lists of tensors, nested conditions."""
+"""AutoGraph: while, for, break, continue, early return, an array that grows, nested conditions."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +8,7 @@ def run(compiled=tf.function) -> dict:
     @compiled
     def collatz(n):
         steps = tf.constant(0)
-        while True:
+        while n > 0:
             if n == 1:
                 break
             if n % 2 == 0:
@@ -23,11 +23,13 @@ def run(compiled=tf.function) -> dict:
 
     @compiled
     def newton(x):
+        if tf.reduce_any(x < 0.0):
+            return tf.zeros_like(x) - 1.0
         guess = x
         for _ in tf.range(50):
             better = 0.5 * (guess + x / guess)
-            if tf.reduce_max(tf.abs(better - guess)) < 1e-6:
-                return better
+            if tf.reduce_max(tf.abs(better - guess)) < 1e-6 * tf.reduce_max(x):
+                break
             guess = better
         return guess
 
@@ -44,4 +46,5 @@ def run(compiled=tf.function) -> dict:
 
     x = np.random.default_rng(14).normal(size=(9, 4)).astype("f4")
     return {"collatz": np.array([collatz(tf.constant(n)).numpy() for n in (1, 6, 27)]),
-            "newton": newton(tf.constant([2.0, 9.0, 100.0])).numpy(), "rows": rows(tf.constant(x)).numpy()}
+            "newton": newton(tf.constant([2.0, 9.0, 100.0])).numpy(),
+            "negative": newton(tf.constant([2.0, -9.0, 100.0])).numpy(), "rows": rows(tf.constant(x)).numpy()}

@@ -10,8 +10,8 @@ def run(compiled=tf.function) -> dict:
     @compiled
     def positive(x):
         y = tf.sqrt(x * 2.0 + 0.5) - 1.0
-        tf.debugging.Assert(tf.reduce_all(x > 0.0), [x])
-        done.assign_add(tf.reduce_sum(y))
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(x > 0.0), [x])]):
+            done.assign_add(tf.reduce_sum(y))
         return y * y
 
     @compiled

@@ -37,7 +37,7 @@ def run() -> dict:
     model, seen = Autoencoder(), []
     rate = keras.optimizers.schedules.CosineDecay(0.05, 10)
     model.compile(keras.optimizers.SGD(rate, momentum=0.9))
-    stop = keras.callbacks.EarlyStopping("error", patience=1, min_delta=100.0)
+    stop = keras.callbacks.EarlyStopping("error", mode="min", patience=1, min_delta=100.0)
     watch = keras.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: seen.append(logs["norm"]))
     history = model.fit(x, batch_size=8, epochs=5, verbose=0, shuffle=False, callbacks=[stop, watch])
     return {"error": np.array(history.history["error"]), "norms": np.array(seen), "weights": model.get_weights()[0]}

@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+TOLERANCE = 1e-2  # float16 has eleven bits
+
 
 def run() -> dict:
     keras.utils.set_random_seed(7)
@@ -18,6 +20,3 @@ def run() -> dict:
     history = model.fit(x, y, batch_size=4, epochs=3, verbose=0, shuffle=False)
     return {"loss": np.array(history.history["loss"]), "predicted": model.predict(x, verbose=0),
             "scale": np.array(optimizer.dynamic_scale), "steps": np.array(optimizer.iterations)}
-
-
-TOLERANCE = 1e-2  # float16 has eleven bits

@@ -1,7 +1,6 @@
 """Seeded random ops in a function, stateful and stateless, dropout and a generator: the same numbers in every run."""
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 

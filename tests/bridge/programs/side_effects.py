@@ -8,6 +8,8 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+TOLERANCE = 2e-5  # printed with six digits
+
 
 def run(compiled=tf.function) -> dict:
     seen: list = []
@@ -39,6 +41,3 @@ def run(compiled=tf.function) -> dict:
     assert words.count("sum") == 2 and words.count("loop") == 6 and len(seen) == 2
     numbers = [float(w) for w in words if w not in ("sum", "loop")]
     return {"results": np.array(results), "seen": np.array(seen), "printed": np.array(numbers)}
-
-
-TOLERANCE = 2e-5  # printed with six digits
