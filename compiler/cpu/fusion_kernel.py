@@ -33,7 +33,7 @@ _GRAIN_NS = 12_000
 _MOST_TASKS = 128
 _ROW_BYTES = 128 << 10
 _REPEATED_ELEMENTS = 64
-_SHORT_CHOICE = 512  # elements from which on a choice among a row's is made along it: its lanes cost at the end
+_SHORT_CHOICE = 512  # elements of a row from which on a choice is made along it: combining lanes costs
 _MOST_TWINS = 8  # arrays read and written along the innermost loop
 
 
@@ -319,8 +319,8 @@ class FusionKernel:
     def pieces(
         self, depth: int, variables: list[Affine], low: Value | int, high: Value | int, least: int, most: int
     ) -> None:
-        """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and what is left
-        in a vector of just so many lanes."""
+        """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and what is
+        left in a vector of just so many lanes."""
         registers, unroll = self._copies()
         while registers * unroll > 1 and most - least < registers * unroll * self.lanes:
             registers, unroll = max(registers // 2, 1), max(unroll // 2, 1)

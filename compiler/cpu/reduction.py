@@ -76,8 +76,8 @@ def operand_index(
 @dataclasses.dataclass(frozen=True)
 class Reducer:
     """How elements are combined: a known kind, or a computation. `types` are those of the accumulators:
-    narrow floats are summed in f32. `start` is neutral, and then elements may be taken in any order; it is None
-    where their own order shows in the result."""
+    narrow floats are summed in f32. `start` is neutral, and then elements may be taken in any
+    order; it is None where their own order shows in the result."""
 
     kind: str | None
     computation: Computation
@@ -143,8 +143,10 @@ def has_any_order(computation: Computation, types: tuple[ElementType, ...], init
     their order: all triples of some elements, ties and NaN among them, are reduced in order and in parts.
     """
     numbers = [_TRIED_FLOATS if t.is_float or t.is_complex else _TRIED_INTEGERS for t in types]
-    if len(types) > 2 or not all(i.op.is_elementwise or not i.operands or i is computation.root
-                                 for i in computation.instructions):
+    if len(types) > 2 or not all(
+        i.op.is_elementwise or i.opcode in ("parameter", "constant", "tuple")
+        for i in computation.instructions
+    ):
         return False
     triples = np.array(list(itertools.product(itertools.product(*numbers), repeat=3)))
     a, b, c = ([triples[:, k, n].astype(t.dtype) for n, t in enumerate(types)] for k in range(3))
@@ -162,10 +164,9 @@ def has_any_order(computation: Computation, types: tuple[ElementType, ...], init
         odd, even = combined(start, b), combined(start, a, c)
         parted = [combined(even, odd), combined(odd, even), combined(start, even, odd)]
     return all(
-        np.array_equal(x.astype(w.dtype), y.astype(w.dtype), equal_nan=True)
+        np.array_equal(x.astype(np.complex128), y.astype(np.complex128), equal_nan=True)
         for got in parted
         for x, y in zip(wanted, got)
-        for w in [np.zeros(0, np.complex128)]
     )
 
 
@@ -466,7 +467,9 @@ class _Lanes:
             with self.elements.nest.at(self.depth) as f:
                 for first in (0, half):
                     listed = list(range(first, first + half))
-                    sides.append([map_parts(lambda v, k=listed: _shuffled(f, v, v, k), e) for e in accumulator])
+                    sides.append(
+                        [map_parts(lambda v, k=listed: _shuffled(f, v, v, k), e) for e in accumulator]
+                    )
             accumulator = self._step(*sides)
         return accumulator
 

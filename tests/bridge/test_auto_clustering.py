@@ -290,7 +290,7 @@ def list_gradient(x: tf.Tensor, v: tf.Variable) -> Any:
     """The gradient makes lists as long as the one that is read: their length is kept by the loop before."""
     with tf.GradientTape() as tape:
         tape.watch(x)
-        rows, h = tf.TensorArray(F32, 3).unstack(x), v * 1.0
+        rows, h = tf.TensorArray(F32, 3, clear_after_read=False).unstack(x), v * 1.0
         for i in tf.range(3):
             h = tf.tanh(h + rows.read(i) * rows.read(2 - i) + rows.read(0))
         total = h * h
@@ -321,7 +321,7 @@ def test_what_never_compiled_is_left_out_of_later_graphs(clustering: None) -> No
 def test_no_small_clusters_inside_loops_of_tensorflow(clustering: None) -> None:
     """A launch in every iteration costs more than some ops of TensorFlow."""
     def loop(x: tf.Tensor, length: int) -> tf.Tensor:
-        for i in tf.range(3):
+        for _i in tf.range(3):
             for _ in range(length):
                 x = tf.sin(x) * 0.5
             tf.numpy_function(lambda: None, [], [])

@@ -116,6 +116,22 @@ def test_sleeping_helpers_wake_and_idle_ones_rest() -> None:
     assert time.process_time() - before < 0.1
 
 
+@pytest.mark.parametrize("helpers", [1, 3])
+def test_waiting_caller_rests_and_wakes(helpers: int) -> None:
+    met = threading.Barrier(helpers + 1)
+    done: list[int] = []
+
+    def kernel(context: int, buffers: int, low: int, high: int, tid: int) -> None:
+        met.wait(timeout=30)
+        time.sleep(0.1 * tid)
+        done.append(tid)
+
+    start = time.thread_time()
+    parallel_for(KERNEL(kernel), helpers + 1, 1, helpers + 1)
+    assert time.thread_time() - start < 0.05 * helpers
+    assert sorted(done) == list(range(helpers + 1))
+
+
 def test_floating_point_mode_of_the_caller() -> None:
     """Helpers flush denormals exactly when the caller does (TensorFlow's threads do)."""
     if os.uname().machine != "x86_64":
