@@ -23,12 +23,11 @@ def band_part(node: Node) -> Operand:
     """Elements on at most num_lower diagonals below and num_upper above the main one; negative: all. Both are data."""
     b, shape = node.b, node.array_shape(0)
     row, column = (b.iota(Shape(_S64, shape.dims), shape.rank - k) for k in (2, 1))
-    kept = None
+    sides = []
     for limit, distance in ((node[1], row - column), (node[2], column - row)):
         limit = b.convert_element_type(limit, _S64)
-        inside = b.or_(b.lt(limit, b.constant(0, _S64)), b.le(distance, limit))
-        kept = inside if kept is None else b.and_(kept, inside)
-    return b.select(kept, node[0], b.broadcast(b.scalar_like(node[0], 0), shape.dims))
+        sides.append(b.or_(b.lt(limit, b.constant(0, _S64)), b.le(distance, limit)))
+    return b.select(b.and_(*sides), node[0], b.broadcast(b.scalar_like(node[0], 0), shape.dims))
 
 
 def _picked(node: Node, source: Operand, dims: Sequence[int], places: np.ndarray, padding: Operand) -> Operand:

@@ -76,7 +76,6 @@ def counting(module: ModuleText, view: tuple[int, int, int]) -> str:
 
 
 def instruction(op: Convolution, lhs: np.ndarray, rhs: np.ndarray) -> Instruction:
-    from tfbridge.compiler.types import element_type_of
     operands = [Instruction(Parameter(k, s), (), s, f"p{k}") for k, s in enumerate(
         Shape(element_type_of(x.dtype), x.shape) for x in (lhs, rhs))]
     return make(op, *operands)
