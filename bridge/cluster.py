@@ -411,13 +411,6 @@ def refusal(node: GraphNode, functions: Functions) -> str | None:
     return translation.refuse(node) if translation.refuse is not None else None
 
 
-def fingerprint(graph: Graph) -> str:
-    """A digest of a graph's nodes."""
-    digest = hashlib.blake2b(digest_size=8)
-    for node in graph.nodes.values():
-        digest.update(node.definition.SerializeToString(deterministic=True))
-    return digest.hexdigest()
-
 
 def _contents(graph: Graph, functions: Functions, known: dict[str, bytes]) -> bytes:
     """A digest of a graph and of the functions that it calls.
