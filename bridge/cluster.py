@@ -88,6 +88,12 @@ class Cluster:
         return [k for k, a in enumerate(self.arguments) if a.is_read]
 
     @property
+    def launch_types(self) -> tuple[list[tf.DType], list[tf.DType]]:
+        """Types of the launch arguments and of what the launch returns."""
+        return ([tf.as_dtype(self.arguments[k].data_type) for k in self.launch_arguments],
+                [tf.as_dtype(t) for t in self.result_types])
+
+    @property
     def launch_constants(self) -> list[int]:
         """Positions, among the launch arguments, of those whose value is part of the cache's key."""
         return [at for at, k in enumerate(self.launch_arguments) if k in self.constants]
@@ -124,8 +130,7 @@ class Cluster:
     def prepare(self) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
         """A function from the launch arguments' values to the results, then the new values of written variables."""
         self.register()
-        types = [tf.as_dtype(self.arguments[k].data_type) for k in self.launch_arguments]
-        return launch_op.prepare(self.key, types, [tf.as_dtype(t) for t in self.result_types], self.launch_constants)
+        return launch_op.prepare(self.key, *self.launch_types, self.launch_constants)
 
     def _compile_for_launch(self, inputs: list[launch_op.InputSpec],
                             constants: dict[int, np.ndarray]) -> launch_op.CompiledEntry | None:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import operator
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ..compiler.errors import UnsupportedError
 from ..runtime import native
-from . import auto, fallback, source
+from . import auto, direct_call, fallback, launch_op, source
 from . import tensorflow_private as tfp
 from .cluster import Cluster, from_function
 from .graph import from_function_def
@@ -26,13 +28,61 @@ from .options import JitOptions, checked, current
 from .translate.registry import translations
 from .translate.translator import Functions
 
+Pack = Callable[[list[Any]], Any]
+# A function that answers NotImplemented where the call is not for it, and what to do with its result (None: nothing).
+Way = tuple[Callable[..., Any], Pack | None]
+
+
+def _refuse(*args: Any) -> Any:
+    return NotImplemented
+
+
+_NO_WAY: Way = (_refuse, None)
+
 
 @dataclasses.dataclass
 class _Plan:
-    """How to call one concrete function directly."""
+    """How to call one concrete function without TensorFlow's executor.
+
+    `inputs` says, per launch argument, the number of the call's argument or the captured tensor itself; `is_plain`
+    that nothing else is needed: no variable to read or assign, no value that picks the code.
+    """
 
     run: Callable[[Sequence[tf.Tensor]], Any]  # flat arguments to results
     cluster: Cluster
+    inputs: Sequence[int | tf.Tensor]
+    is_plain: bool
+    pack: Pack | None
+
+    def _found(self, args: Sequence[Any]) -> launch_op.Found | None:
+        """The launch op's code for arguments of these dims, once it has run with them."""
+        if not self.is_plain:
+            return None
+        dims = [(args[i] if isinstance(i, int) else i).shape for i in self.inputs]
+        return launch_op.find(self.cluster.key, *self.cluster.launch_types, dims)
+
+    def way_of_tensors(self, args: Sequence[tf.Tensor]) -> Way:
+        """The shortest way for eager tensors of these types and dims."""
+        found = self._found(args) if tfp.DIRECT not in tfp.missing() and tfp.has_only_cpus() else None
+        if found is None:
+            return _NO_WAY
+        return direct_call.of_tensors(found, [a.dtype for a in args], self.inputs, self.pack is None), self.pack
+
+    def way_of_arrays(self, args: Sequence[np.ndarray]) -> Way:
+        """The shortest way for NumPy arrays of these types and dims."""
+        found = self._found(args)
+        if found is None or found.shares:
+            return _NO_WAY
+        held = [i if isinstance(i, int) else i.numpy() for i in self.inputs]
+        return direct_call.of_arrays(found, [a.dtype for a in args], held, self.pack is None), self.pack
+
+
+@dataclasses.dataclass
+class _Route:
+    """A plan, and the shortest way for arguments of certain types and dims."""
+
+    plan: _Plan
+    way: Way
 
 
 translations()  # what compiling needs is loaded now: a first call shall spend its time on compiling
@@ -48,7 +98,9 @@ class Jit:
         self.strict = strict
         self._options = checked(options)
         self._traced = tfp.function_like(function, auto.marked(python_function, self._options))
-        self._plans: dict[Any, _Plan | None] = {}
+        self._routes: dict[Any, _Route] = {}
+        self._array_ways: dict[Any, Way] = {}
+        self._way = self._array_way = _NO_WAY  # those of the last call
         self._concrete_plans: dict[Any, _Plan | None] = {}
         self._lock = threading.RLock()
 
@@ -68,19 +120,59 @@ class Jit:
         if not _may_call_directly():
             auto.ensure_registered()
             return self._traced(*args, **kwargs)
-        if not kwargs:
-            try:
-                key = tuple([_tensor_key(a) for a in args])
-                plan = self._plans[key]
-            except (KeyError, TypeError, AttributeError):
-                pass
-            else:
-                if plan is not None:
-                    return plan.run(args)
-        return self._first_call(args, kwargs)
+        if kwargs:
+            return self._first_call(args, kwargs)
+        call, pack = self._way
+        result = call(*args)
+        if result is not NotImplemented:
+            return result if pack is None else pack(result)
+        try:
+            route = self._routes[tuple([_tensor_key(a) for a in args])]
+        except (KeyError, TypeError, AttributeError):
+            return self._first_call(args, kwargs)
+        self._way = call, pack = route.way
+        result = call(*args)
+        if result is NotImplemented:
+            return route.plan.run(args)
+        return result if pack is None else pack(result)
+
+    def native(self, *args: Any) -> Any:
+        """Calls with NumPy arrays (or what `numpy.asarray` takes) and returns NumPy arrays in the function's structure.
+
+        A call costs a few microseconds besides the compiled code when all arguments are arrays in C order of types and
+        dims met before and the function uses no variables; others go through tensors.
+        """
+        call, pack = self._array_way
+        result = call(*args)
+        if result is not NotImplemented:
+            return result if pack is None else pack(result)
+        try:
+            key = tuple([(a.dtype, a.shape) for a in args])
+            self._array_way = call, pack = self._array_ways[key]
+        except (KeyError, TypeError, AttributeError):
+            return self._first_native(args)
+        result = call(*args)
+        if result is NotImplemented:
+            return self._through_tensors(args)
+        return result if pack is None else pack(result)
+
+    def _through_tensors(self, args: tuple[Any, ...]) -> Any:
+        result = self(*[tf.nest.map_structure(tf.convert_to_tensor, a) if isinstance(a, dict | tuple)
+                        else tf.convert_to_tensor(a) for a in args])
+        return tf.nest.map_structure(lambda r: r.numpy() if isinstance(r, tf.Tensor) else r, result)
+
+    def _first_native(self, args: tuple[Any, ...]) -> Any:
+        result = self._through_tensors(args)
+        if all(type(a) is np.ndarray for a in args):
+            tensors = [tf.convert_to_tensor(a) for a in args]
+            route = self._routes.get(tuple([_tensor_key(t) for t in tensors]))
+            known = all(t.dtype.as_numpy_dtype == a.dtype for t, a in zip(tensors, args, strict=True))
+            way = route.plan.way_of_arrays(args) if route and known else _NO_WAY
+            self._array_ways[tuple([(a.dtype, a.shape) for a in args])] = way
+        return result
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call whose arguments have no plan yet, or are not all tensors."""
+        """A call whose arguments have no route yet, or are not all tensors."""
         concrete = self._traced.get_concrete_function(*args, **kwargs)
         plan = self._plan_of(concrete)
         if plan is None:
@@ -92,7 +184,9 @@ class Jit:
             self._concrete_plans[concrete] = None
         elif not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors)):
             with contextlib.suppress(AttributeError):
-                self._plans[tuple([_tensor_key(a) for a in args])] = plan
+                key = tuple([_tensor_key(a) for a in args])
+                route = self._routes[key] = _Route(plan, plan.way_of_tensors(args))
+                self._way = route.way
         return result
 
     def direct_cluster(self, concrete: Any) -> Cluster | None:
@@ -138,7 +232,9 @@ class Jit:
         written = [captured_tensors[k - own] for k in cluster.written]
         results = len(cluster.result_types) - len(written)
         pack = _packer(concrete, results)
-        return _Plan(_runner(cluster.prepare(), inputs, captured, written, results, pack), cluster)
+        run = _runner(cluster.prepare(), inputs, captured, written, results, pack or operator.itemgetter(0))
+        is_plain = not (captured or written or cluster.launch_constants)
+        return _Plan(run, cluster, inputs, is_plain, pack)
 
 
 def cluster_of(concrete: Any, options: JitOptions | None = None) -> Cluster:
@@ -185,19 +281,21 @@ def _runner(launch: Callable[[list[tf.Tensor]], list[tf.Tensor]], inputs: Sequen
     return run
 
 
-def _packer(concrete: Any, results: int) -> Callable[[list[tf.Tensor]], Any]:
-    """A function that puts flat results into the structure that the traced function returns."""
+def _packer(concrete: Any, results: int) -> Pack | None:
+    """A function that puts flat results into the structure that the traced function returns; None: it is one tensor."""
     structure = concrete.structured_outputs
     if isinstance(structure, tf.Tensor):
-        return lambda outputs: outputs[0]
+        return None
     if structure is None:
         return lambda outputs: None
     leaves = tf.nest.flatten(structure, expand_composites=True)
     present = [k for k, leaf in enumerate(leaves) if leaf is not None]
     if len(present) != results:
         raise UnsupportedError("the function returns values that are no tensors")
+    if type(structure) in (list, tuple) and all(isinstance(leaf, tf.Tensor) for leaf in structure):
+        return type(structure)
 
-    def pack(outputs: list[tf.Tensor]) -> Any:
+    def pack(outputs: list[Any]) -> Any:
         flat: list[Any] = [None] * len(leaves)
         for k, output in zip(present, outputs):
             flat[k] = output

@@ -41,42 +41,66 @@ class Entry(ctypes.Structure):
 
 
 class Launch(ctypes.Structure):
-    """A kernel's state: cluster and types of one launch. `keyed`, a byte per input: the key has its value."""
+    """A kernel's state: cluster and types of one launch. `keyed`, a byte per input: the key has its value.
+
+    Among the inputs are `variables` variables, of which `updates` get new values, which follow the outputs among an
+    entry's results. `kinds`, a byte per input: launch_variables' READ or UPDATED, or 0; `types`, per input: DataType of
+    the value; `targets`, per update: its input.
+    """
 
     _fields_ = [("last", ctypes.c_void_p), ("number", ctypes.c_int64), ("inputs", ctypes.c_int64),
                 ("outputs", ctypes.c_int64), ("keyed", ctypes.c_void_p),
+                ("variables", ctypes.c_int64), ("updates", ctypes.c_int64), ("kinds", ctypes.c_void_p),
+                ("types", ctypes.c_void_p), ("targets", ctypes.c_void_p),
                 ("buckets", ctypes.c_void_p * BUCKETS)]
 
 
 CREATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 MISS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64)
-FALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+FALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 5)
+MISSING = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _PUBLISH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def load(miss: int, fallback: int) -> tuple[int, int, Callable[[int, int], None]]:
-    """Compiles the kernel. Returns the addresses of compute and delete, and `publish(slot, entry)`.
+def load(miss: int, fallback: int, missing: int) -> tuple[int, int, int, Callable[[int, int], None]]:
+    """Compiles the kernel. Returns the addresses of compute, delete and run_entry, and `publish(slot, entry)`.
 
-    miss(launch number, key, key bytes, hash) -> entry, and fallback(launch number, kernel context, tensors,
-    status) are addresses of C functions.
+    `i32 run_entry(entry, code, args, results, message)` runs an entry's code on data pointers and gives its status;
+    `message` has room for ERROR_CAPACITY bytes.
+
+    miss(launch number, key, key bytes, hash) -> entry, fallback(launch number, kernel context, tensors, variables,
+    new, status) and missing(launch number, tensors, status) are addresses of C functions. fallback puts the tensors for
+    updated variables into `new`; missing says which variable, the one of a null tensor, has no value.
     """
-    text, tensorflow = _module()
+    with_variables = launch_variables().available()
+    text, tensorflow = _module(with_variables)
     imports = {symbol: private.address(symbol) for symbol in tensorflow}
-    imports |= {"tfbridge_miss": miss, "tfbridge_fallback": fallback}
+    imports |= {"tfbridge_miss": miss, "tfbridge_fallback": fallback, "tfbridge_missing": missing}
+    imports |= launch_variables().imports() if with_variables else {}
     imports["tfbridge_run"] = native.addresses()["run"]
-    exports = ("tfbridge_compute", "tfbridge_delete", "tfbridge_publish")
+    exports = ("tfbridge_compute", "tfbridge_delete", "tfbridge_run_entry", "tfbridge_publish")
     found = loader.load_text(text, exports, imports).keep().addresses
-    return found["tfbridge_compute"], found["tfbridge_delete"], _PUBLISH(found["tfbridge_publish"])
+    compute, delete, run_entry, publish = (found[name] for name in exports)
+    return compute, delete, run_entry, _PUBLISH(publish)
+
+
+def launch_variables() -> ModuleType:
+    """The module for variables, which needs this one."""
+    from . import launch_variables
+    return launch_variables
 
 
 @functools.cache
-def _module() -> tuple[str, tuple[str, ...]]:
+def _module(with_variables: bool) -> tuple[str, tuple[str, ...]]:
     """(the module's text, the TensorFlow symbols that it calls)."""
     module = ModuleText()
+    if with_variables:
+        launch_variables().write(module)
     _write_find(module)
     _write_acquire_outputs(module)
-    _write_launch(module)
-    _write_compute(module)
+    _write_run_entry(module)
+    _write_launch(module, with_variables)
+    _write_compute(module, with_variables)
     _write_small(module)
     text = module.text()
     return text, tuple(symbol for symbol in module.declarations if symbol.startswith("TF_"))
@@ -223,16 +247,39 @@ def _write_acquire_outputs(module: ModuleText) -> None:
     module.add("acquire_outputs", f.text())
 
 
-def _write_launch(module: ModuleText) -> None:
-    """launch(context, launch, chosen, tensors, args, results, status): makes outputs, runs.
-
-    Deletes the tensors as soon as their data pointers suffice, so that inputs can be forwarded.
-    """
-    parameters = ("context", "launch", "chosen", "tensors", "args", "results", "status")
-    f = Function(module, "launch", [("ptr", name) for name in parameters])
+def _write_run_entry(module: ModuleText) -> None:
+    """run_entry(chosen, code, args, results, message) -> status of the code, which `chosen` may have lost by now."""
+    parameters = [("ptr", name) for name in ("chosen", "code", "args", "results", "message")]
+    f = Function(module, "tfbridge_run_entry", parameters, "i32", linkage="")
     run_context = f.stack_slot(f"[{context.CONTEXT_BYTES} x i8]")
-    message = f.stack_slot(f"[{ERROR_CAPACITY} x i8]")
     rng_state = f.stack_slot("[2 x i64]")
+    module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+    runs = f.op("i64", f"atomicrmw add {_field(f, Entry, f['chosen'], 'runs')}, i64 1 monotonic")
+    f.do(f"call void @llvm.memcpy.p0.p0.i64({run_context}, {_field(f, Entry, f['chosen'], 'context')}, "
+         f"i64 {context.CONTEXT_BYTES}, i1 false)")
+    f.store(constant("i8", 0), f["message"])
+    f.store(f["message"], f.offset(run_context, context.OFFSETS["error_message"]), 8)
+    f.store(i64(ERROR_CAPACITY), f.offset(run_context, context.OFFSETS["error_capacity"]), 8)
+    # Every run starts elsewhere in the random stream, whatever word of the state counts.
+    seed = _read(f, Entry, f["chosen"], "seed")
+    stepped = f.binary("xor", seed, f.binary("mul", runs, i64(_HASH_FACTOR)))
+    f.store(stepped, rng_state, 8)
+    f.store(seed, f.offset(rng_state, 8), 8)
+    f.store(rng_state, f.offset(run_context, context.OFFSETS["rng_state"]), 8)
+    f.ret(f.call("tfbridge_run", "i32", [
+        f["code"], run_context, f["args"], f["results"], _read(f, Entry, f["chosen"], "temp_bytes")]))
+    module.add("tfbridge_run_entry", f.text())
+
+
+def _write_launch(module: ModuleText, with_variables: bool) -> None:
+    """launch(context, launch, chosen, code, tensors, variables, args, results, status): makes outputs, runs.
+
+    Deletes the tensors, not those of variables, as soon as their data pointers suffice, so that inputs can be
+    forwarded. Variables that are updated are locked.
+    """
+    parameters = ("context", "launch", "chosen", "code", "tensors", "variables", "args", "results", "status")
+    f = Function(module, "launch", [("ptr", name) for name in parameters])
+    message = f.stack_slot(f"[{ERROR_CAPACITY} x i8]")
     inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
     table = _read(f, Entry, f["chosen"], "outputs", "ptr")
 
@@ -250,25 +297,18 @@ def _write_launch(module: ModuleText) -> None:
         _when(f, f.compare("icmp eq", _read(f, Output, output, "mode", "i32"), _i32(ALIAS)), pass_on)
 
     _each(f, outputs, alias)
-    _delete_tensors(f, inputs, f["tensors"])
+    variables, updates = _read(f, Launch, f["launch"], "variables"), _read(f, Launch, f["launch"], "updates")
+    _when(f, f.compare("icmp eq", variables, i64(0)), lambda: _delete_tensors(f, inputs, f["tensors"]),
+          lambda: _delete_plain(f, f["launch"], inputs, f["tensors"]))
     f.call("acquire_outputs", "void", [f["context"], f["chosen"], outputs, f["results"], f["status"]])
+    fresh = _array(f, "ptr", updates)
+    if with_variables:
+        f.call("acquire_updates", "void", [
+            f[n] for n in ("launch", "chosen", "variables", "args", "results")] + [fresh, f["status"]])
 
     def run() -> None:
-        runs = f.op("i64", f"atomicrmw add {_field(f, Entry, f['chosen'], 'runs')}, i64 1 monotonic")
-        f.do(f"call void @llvm.memcpy.p0.p0.i64({run_context}, {_field(f, Entry, f['chosen'], 'context')}, "
-             f"i64 {context.CONTEXT_BYTES}, i1 false)")
-        f.store(constant("i8", 0), message)
-        f.store(message, f.offset(run_context, context.OFFSETS["error_message"]), 8)
-        f.store(i64(ERROR_CAPACITY), f.offset(run_context, context.OFFSETS["error_capacity"]), 8)
-        # Every run starts elsewhere in the random stream, whatever word of the state counts.
-        seed = _read(f, Entry, f["chosen"], "seed")
-        stepped = f.binary("xor", seed, f.binary("mul", runs, i64(_HASH_FACTOR)))
-        f.store(stepped, rng_state, 8)
-        f.store(seed, f.offset(rng_state, 8), 8)
-        f.store(rng_state, f.offset(run_context, context.OFFSETS["rng_state"]), 8)
-        code = f.call("tfbridge_run", "i32", [
-            _read(f, Entry, f["chosen"], "code", "ptr"), run_context, f["args"], f["results"],
-            _read(f, Entry, f["chosen"], "temp_bytes")])
+        code = f.call("tfbridge_run_entry", "i32", [
+            f["chosen"], f["code"], f["args"], f["results"], message])
 
         def report() -> None:
             is_code = f.compare("icmp ult", f.binary("sub", code, _i32(2)), _i32(_LAST_CODE - 1))
@@ -279,19 +319,59 @@ def _write_launch(module: ModuleText) -> None:
 
         _when(f, f.compare("icmp ne", code, _i32(0)), report)
 
-    module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
     _when(f, _has_failed(f, f["status"]), lambda: None, run)
+    if with_variables:
+        done = f.binary("xor", _has_failed(f, f["status"]), constant("i1", True))
+        f.call("finish_updates", "void", [f["launch"], f["variables"], fresh, done])
     f.ret()
     module.add("launch", f.text())
 
 
-def _write_compute(module: ModuleText) -> None:
+def _delete_plain(f: Function, launch: Value, count: Value, tensors: Value) -> None:
+    """Deletes the tensors of inputs that are no variables; nulls take their place."""
+    kinds = _read(f, Launch, launch, "kinds", "ptr")
+
+    def delete(number: Value) -> None:
+        slot = f.offset(tensors, number, "ptr")
+
+        def one() -> None:
+            f.call("TF_DeleteTensor", "void", [f.load("ptr", slot, 8)])
+            f.store(_NULL, slot, 8)
+
+        _when(f, f.compare("icmp eq", f.load("i8", f.offset(kinds, number)), constant("i8", 0)), one)
+
+    _each(f, count, delete)
+
+
+def _write_gather(f: Function, status: Value, count: Value, tensors: Value, variables: Value) -> None:
+    """Ends the function when a variable has no value; after it the tensors of all variables are there."""
+    is_complete = f.call("gather_variables", "i1", [f["context"], f["launch"], tensors, variables])
+    f.do(f"br {is_complete}, label %complete, label %incomplete")
+    f.start_block("incomplete")
+    f.call("tfbridge_missing", "void", [_read(f, Launch, f["launch"], "number"), tensors, status])
+    f.call("TF_OpKernelContext_Failure", "void", [f["context"], status])
+    f.call("release_variables", "void", [f["launch"], tensors, variables])
+    f.call("TF_DeleteStatus", "void", [status])
+    f.ret()
+    f.start_block("complete")
+
+
+def _write_compute(module: ModuleText, with_variables: bool) -> None:
     """compute(launch, kernel context): what TensorFlow calls."""
     f = Function(module, "tfbridge_compute", [("ptr", "launch"), ("ptr", "context")], linkage="")
     status = f.call("TF_NewStatus", "ptr", [])
     inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
-    tensors, args, results = _array(f, "ptr", inputs), _array(f, "ptr", inputs), _array(f, "ptr", outputs)
-    keyed = _read(f, Launch, f["launch"], "keyed", "ptr")
+    tensors, args = _array(f, "ptr", inputs), _array(f, "ptr", inputs)
+    results = _array(f, "ptr", f.binary("add", outputs, _read(f, Launch, f["launch"], "updates")))
+    keyed, kinds = _read(f, Launch, f["launch"], "keyed", "ptr"), _read(f, Launch, f["launch"], "kinds", "ptr")
+    updates = _read(f, Launch, f["launch"], "updates")
+    has_variables = f.compare("icmp ne", _read(f, Launch, f["launch"], "variables"), i64(0))
+    variables = order = _NULL
+    if with_variables:
+        variables, order = _array(f, "ptr", inputs), _array(f, "i64", inputs)
+        f.do(f"br {has_variables}, label %gather, label %complete")
+        f.start_block("gather")
+        _write_gather(f, status, inputs, tensors, variables)
 
     def is_keyed(number: Value) -> Value:
         return f.compare("icmp ne", f.load("i8", f.offset(keyed, number)), constant("i8", 0))
@@ -302,7 +382,9 @@ def _write_compute(module: ModuleText) -> None:
 
     def take(number: Value, size: list[Value]) -> list[Value]:
         slot = f.offset(tensors, number, "ptr")
-        f.call("TF_GetInput", "void", [f["context"], f.cast("trunc", number, "i32"), slot, status])
+        is_plain = f.compare("icmp eq", f.load("i8", f.offset(kinds, number)), constant("i8", 0))
+        _when(f, is_plain, lambda: f.call(
+            "TF_GetInput", "void", [f["context"], f.cast("trunc", number, "i32"), slot, status]))
         tensor = f.load("ptr", slot, 8)
         f.store(f.call("TF_TensorData", "ptr", [tensor]), f.offset(args, number, "ptr"), 8)
         rank = f.cast("sext", f.call("TF_NumDims", "i32", [tensor]), "i64")
@@ -359,7 +441,8 @@ def _write_compute(module: ModuleText) -> None:
                      lambda: [f.call("tfbridge_miss", "ptr", [number, key, size, hash_])])[0]
 
     def launch() -> None:
-        f.call("launch", "void", [f["context"], f["launch"], entry, tensors, args, results, status])
+        f.call("launch", "void", [
+            f["context"], f["launch"], entry, code, tensors, args, results, status])
 
     def fall_back() -> None:
         f.do(f"atomicrmw add {_field(f, Entry, entry, 'runs')}, i64 1 monotonic")

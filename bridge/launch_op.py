@@ -172,6 +172,7 @@ class _Launch:
 @dataclasses.dataclass(frozen=True)
 class _Native:
     publish: Callable[[int, int], None]
+    run_entry: int  # address of the function
     keep: tuple[Any, ...]
 
 
@@ -199,12 +200,12 @@ def _native() -> _Native:
                 private.check(private.OP)
                 callbacks = (kernel.CREATE(_create), kernel.MISS(_miss), kernel.FALLBACK(_fall_back))
                 create, miss, fallback = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in callbacks)
-                compute, delete, publish = kernel.load(miss, fallback)
+                compute, delete, run_entry, publish = kernel.load(miss, fallback)
                 private.register_op(OP, ["args: Targs"], ["results: Tresults"], [
                     "Targs: list(type) >= 0", "Tresults: list(type) >= 0", "cluster: string",
                     "constants: list(int) >= 0 = []"])
                 private.register_kernel(OP, "CPU", create, compute, delete)
-                _loaded = _Native(publish, callbacks)
+                _loaded = _Native(publish, run_entry, callbacks)
     return _loaded
 
 
@@ -248,6 +249,34 @@ def drop(key: str) -> None:
     for launch in tuple(_clusters[key].launches):
         for entry in tuple(launch.entries.values()):
             _native().publish(ctypes.addressof(entry) + kernel.Entry.code.offset, 0)
+
+
+def run_entry_address() -> int:
+    """Address of `run_entry` of `launch_kernel.load`."""
+    return _native().run_entry
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """An entry of a launch, the types and dims of its outputs, and what holds it."""
+
+    entry: kernel.Entry
+    results: tuple[InputSpec, ...]
+    shares: bool  # an output is an input, untouched
+    keep: Any
+
+
+def find(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[tf.DType],
+         dims: Sequence[Sequence[int]]) -> Found | None:
+    """The code of a launch without keyed values for inputs of these dims; None when it has not run with them."""
+    inputs, outputs = (tuple(d.as_datatype_enum for d in dtypes) for dtypes in (input_dtypes, output_dtypes))
+    launch = _launch_of.get((key, inputs, outputs, ()))
+    entry = launch and launch.entries.get(np.array([w for d in dims for w in (len(d), *d)], np.int64).tobytes())
+    if not entry or not entry.code:
+        return None
+    table = (kernel.Output * len(outputs)).from_address(entry.outputs)
+    results = tuple((tf.as_dtype(o.dtype), tuple((ctypes.c_int64 * o.rank).from_address(o.dims))) for o in table)
+    return Found(entry, results, any(o.mode == kernel.ALIAS for o in table), launch)
 
 
 def _check_types(dtypes: Iterable[tf.DType]) -> None:

@@ -27,12 +27,16 @@ _FOLDER = os.path.dirname(tf.__file__)
 _FRAMEWORK, _CC = "libtensorflow_framework.so.2", "libtensorflow_cc.so.2"
 _PYWRAP = "python/lib_pywrap_tensorflow_common.so"
 
-OP, EAGER, PLUGIN, FALLBACK = "op", "eager", "plugin", "fallback"
+OP, EAGER, DIRECT, PLUGIN, FALLBACK = "op", "eager", "direct", "plugin", "fallback"
+VARIABLES = "variables"
+HANDLE_OF_TENSOR, TENSOR_OF_HANDLE = "_Z18EagerTensor_HandlePK7_object", "_Z21EagerTensorFromHandleP16TFE_TensorHandleb"
 
 # What is lost where one of a feature's symbols is missing.
 FEATURES = {
     OP: "the launch op cannot be registered: nothing is compiled",
     EAGER: "the launch op cannot be called eagerly: the decorator goes through tf.function",
+    DIRECT: "every call goes through TensorFlow's eager executor, which costs microseconds",
+    VARIABLES: "variables are read before a launch and assigned after it, not updated in place",
     PLUGIN: "no graph pass: auto-clustering and jit_scope do nothing, the decorator still works",
     FALLBACK: "clusters that do not compile cannot run in TensorFlow: nothing is clustered",
 }
@@ -40,6 +44,21 @@ FEATURES = {
 # (feature, library, symbol, result, parameters). A library loaded as PyDLL keeps the GIL during the call.
 _PLUGIN_SYMBOL = ("_ZN10tensorflow8grappler15InitGraphPluginE"
                   "PFvP30TP_OptimizerRegistrationParamsP10TSL_StatusE")
+ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the shared name of variables that nobody else finds
+
+# On variables (tensorflow::Var), for native code. An absl::Status comes back through a hidden first argument.
+HANDLE_FROM_INPUT = "_ZN10tensorflow15HandleFromInputEPNS_15OpKernelContextEi"
+LOOK_UP_VARIABLE = ("_ZN10tensorflow14LookupResourceINS_3VarELb0EEEN4absl12lts_202508146StatusE"
+                    "PNS_15OpKernelContextERKNS_14ResourceHandleEPPT_")
+RELEASE_VARIABLE = "_ZNSt10unique_ptrIN10tensorflow3VarEN3tsl4core15RefCountDeleterEED2Ev"
+VARIABLE_TABLE = "_ZTVN10tensorflow3VarE"
+FREE_STATUS = "_ZNK4absl12lts_2025081415status_internal9StatusRep5UnrefEv"
+TENSOR_FROM_TENSOR = "_ZN10tensorflow19TF_TensorFromTensorERKNS_6TensorEPN4absl12lts_202508146StatusE"
+TENSOR_TO_TENSOR = "_ZN10tensorflow17TF_TensorToTensorEPK9TF_TensorPNS_6TensorE"
+TENSOR_IS_UNSHARED = "_ZNK10tensorflow6Tensor13RefCountIsOneEv"
+LOCK, UNLOCK, LOCK_SHARED, UNLOCK_SHARED = (
+    f"_ZN4absl12lts_202508145Mutex{name}Ev" for name in ("4lock", "6unlock", "11lock_shared", "13unlock_shared"))
+
 _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     (OP, _FRAMEWORK, "TF_NewStatus", _POINTER, ()),
     (OP, _FRAMEWORK, "TF_DeleteStatus", None, (_POINTER,)),
@@ -86,9 +105,21 @@ _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     (FALLBACK, _CC, "TFE_OpSetAttrValueProto", None, (_POINTER, _TEXT, _TEXT, _SIZE, _POINTER)),
     (FALLBACK, _CC, "TFE_OpAddInput", None, (_POINTER, _POINTER, _POINTER)),
     (FALLBACK, _CC, "TFE_Execute", None, (_POINTER, _POINTER, _POINTER, _POINTER)),
-    (FALLBACK, _PYWRAP, "_Z21EagerTensorFromHandleP16TFE_TensorHandleb", ctypes.py_object,
-     (_POINTER, ctypes.c_bool)),
-    (FALLBACK, _PYWRAP, "_Z18EagerTensor_HandlePK7_object", _POINTER, (ctypes.py_object,)),
+    (FALLBACK, _PYWRAP, TENSOR_OF_HANDLE, ctypes.py_object, (_POINTER, ctypes.c_bool)),
+    (FALLBACK, _PYWRAP, HANDLE_OF_TENSOR, _POINTER, (ctypes.py_object,)),
+    (DIRECT, _FRAMEWORK, "TF_AllocateTensor", _POINTER, (_INT, _POINTER, _INT, _SIZE)),
+    (VARIABLES, _FRAMEWORK, "TF_AllocateTensor", _POINTER, (_INT, _POINTER, _INT, _SIZE)),
+    (VARIABLES, _FRAMEWORK, "TF_TensorType", _INT, (_POINTER,)),
+    *((VARIABLES, _FRAMEWORK, symbol, None, (_POINTER,)) for symbol in (
+        HANDLE_FROM_INPUT, VARIABLE_TABLE, FREE_STATUS, TENSOR_FROM_TENSOR, TENSOR_TO_TENSOR, TENSOR_IS_UNSHARED, LOCK,
+        UNLOCK, LOCK_SHARED, UNLOCK_SHARED)),
+    *((VARIABLES, _CC, symbol, None, (_POINTER,)) for symbol in (LOOK_UP_VARIABLE, RELEASE_VARIABLE)),
+    (VARIABLES, _CC, "TFE_TensorHandleDevicePointer", _POINTER, (_POINTER, _POINTER)),
+    (DIRECT, _CC, "TFE_TensorHandleDataType", _INT, (_POINTER,)),
+    (DIRECT, _CC, "TFE_TensorHandleNumDims", _INT, (_POINTER, _POINTER)),
+    (DIRECT, _CC, "TFE_TensorHandleDim", _I64, (_POINTER, _INT, _POINTER)),
+    (DIRECT, _CC, "TFE_TensorHandleDevicePointer", _POINTER, (_POINTER, _POINTER)),
+    (DIRECT, _CC, "TFE_TensorHandleCopySharingTensor", _POINTER, (_POINTER, _POINTER)),
 )
 _PYTHON_NAMES: tuple[tuple[str, Any, str], ...] = (
     (EAGER, pywrap_tfe, "TFE_Py_Execute"),
@@ -277,17 +308,30 @@ def tensor_of(tensor: int) -> tf.Tensor:
 
 
 def _tensor_of_handle(handle: int) -> tf.Tensor:
-    return function("_Z21EagerTensorFromHandleP16TFE_TensorHandleb")(handle, False)
+    return function(TENSOR_OF_HANDLE)(handle, False)
 
 
-def _handle_of(tensor: tf.Tensor) -> int:
-    return function("_Z18EagerTensor_HandlePK7_object")(tensor)
+def tensor_handle(tensor: tf.Tensor) -> int:
+    """The handle (TFE_TensorHandle) of an eager tensor, which holds it."""
+    return function(HANDLE_OF_TENSOR)(tensor)
+
+
+def resolved(tensor: tf.Tensor) -> int:
+    """A TF_Tensor that shares the memory of an eager tensor; the caller deletes it. Raises: tf.errors.OpError."""
+    with _status() as status:
+        return function("TFE_TensorHandleResolve")(tensor_handle(tensor), status) or 0
+
+
+def data_of(tensor: tf.Tensor) -> int:
+    """Address of the first element of an eager tensor on the CPU. Raises: tf.errors.OpError."""
+    with _status() as status:
+        return function("TFE_TensorHandleDevicePointer")(tensor_handle(tensor), status) or 0
 
 
 def set_output(kernel_context: int, number: int, tensor: tf.Tensor) -> None:
     """Makes an eager tensor an output of a running kernel; memory is shared. Raises: tf.errors.OpError."""
     with _status() as status:
-        resolved = function("TFE_TensorHandleResolve")(_handle_of(tensor), status)
+        resolved = function("TFE_TensorHandleResolve")(tensor_handle(tensor), status)
         if resolved:
             function("TF_SetOutput")(kernel_context, number, resolved, status)
             function("TF_DeleteTensor")(resolved)
@@ -314,7 +358,7 @@ def execute_node(op: str, attributes: Sequence[tuple[bytes, bytes]], inputs: Seq
                 function("TFE_OpSetAttrValueProto")(running, name, value, len(value), status)
             for tensor in inputs:
                 if not failed(status):
-                    function("TFE_OpAddInput")(running, _handle_of(tensor), status)
+                    function("TFE_OpAddInput")(running, tensor_handle(tensor), status)
             if not failed(status):
                 function("TFE_Execute")(running, handles, ctypes.byref(count), status)
         finally:
@@ -485,8 +529,20 @@ def function_like(function: Any, body: Callable[..., Any]) -> Any:
 
 
 def may_call_directly() -> bool:
-    """Whether ops run at once and nothing is recorded: no graph, tape or accumulator is active."""
-    return context.executing_eagerly() and pywrap_tfe.TFE_Py_TapeSetIsEmpty()
+    """Whether ops run at once, on a device of TensorFlow's choice, and no graph, tape or accumulator is active."""
+    here = context.context()._thread_local_data
+    return here.is_eager and not here.device_name and pywrap_tfe.TFE_Py_TapeSetIsEmpty()
+
+
+@functools.cache
+def has_only_cpus() -> bool:
+    """Whether every tensor of this process lies in the machine's memory."""
+    return all(device.device_type == "CPU" for device in context.context().list_logical_devices())
+
+
+def eager_tensor_type() -> type:
+    """The Python type of eager tensors."""
+    return ops.EagerTensor
 
 
 def tensor_key(tensor: Any) -> tuple[int, tuple[int, ...]]:
@@ -562,3 +618,10 @@ def xla_message(name: str, data: bytes) -> Any:
     from tensorflow.compiler.xla import xla_data_pb2
 
     return getattr(xla_data_pb2, name).FromString(data)
+
+
+def uniform_convolution_numbers(data: bytes) -> Any:
+    """The dimension numbers of a quantized convolution from their bytes."""
+    from tensorflow.core.util.quantization import uniform_quant_ops_attr_pb2
+
+    return uniform_quant_ops_attr_pb2.UniformQuantizedConvolutionDimensionNumbersAttr.FromString(data)

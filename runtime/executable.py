@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from . import arena, loader, native
 from .artifact import Artifact
 from .context import RunContext
 from .errors import ExecutionError
+from .host_calls import HOST_ERROR, NO_HOST, HostCalls
 from .profiler import Profile
 
 _ERROR_CAPACITY = 512
@@ -34,7 +36,7 @@ class Frame:
     Whoever makes a frame may set replica ids, feeds and the like in `context` and pass it to calls.
     """
 
-    __slots__ = ("args", "args_at", "context", "context_at", "message", "results", "results_at", "rng")
+    __slots__ = ("args", "args_at", "context", "context_at", "host", "message", "results", "results_at", "rng")
 
     def __init__(self, executable: Executable) -> None:
         known = native.addresses()
@@ -50,6 +52,10 @@ class Frame:
             error_message=ctypes.addressof(self.message), error_capacity=_ERROR_CAPACITY,
             rng_state=ctypes.addressof(self.rng), constants=executable.constants_address,
             profile=executable.profile.address if executable.profile else None)
+        self.host: HostCalls | None = None
+        if executable.artifact.sites:
+            self.host = HostCalls(executable.artifact.sites)
+            self.context.feeds = self.host.address
         self.context_at = ctypes.addressof(self.context)
         self.args_at, self.results_at = ctypes.addressof(self.args), ctypes.addressof(self.results)
 
@@ -100,7 +106,7 @@ class Executable:
         pointers = used.results
         results = []
         for number, (dtype, dims, size) in enumerate(self._results):
-            array = np.empty(dims, dtype) if size < _ALIGN_FROM_BYTES else _empty_aligned(dims, dtype, size)
+            array = np.empty(dims, dtype) if size < _ALIGN_FROM_BYTES else _aligned(dims, dtype, size)
             pointers[number] = _data(id(array) + _DATA_AT).value
             results.append(array)
         status = self._run(self.entry_address, used.context_at, used.args_at, used.results_at,
@@ -132,6 +138,10 @@ class Executable:
     def _fail(self, status: int, frame: Frame) -> None:
         if status == arena.OUT_OF_MEMORY:
             raise ExecutionError(f"{self.artifact.entry}: no memory for {self._temp_bytes} temporary bytes")
+        if status == HOST_ERROR and frame.host is not None:
+            frame.host.raise_error()
+        if status == NO_HOST:
+            raise ExecutionError(f"{self.artifact.entry}: a program that communicates was called without a host")
         text = frame.message.value.decode(errors="replace") or "no message"
         raise ExecutionError(f"{self.artifact.entry}: error {status}: {text}")
 
@@ -140,13 +150,19 @@ def _describe(dtype: np.dtype, dims: tuple[int, ...]) -> str:
     return f"{dtype}[{','.join(map(str, dims))}]"
 
 
-def _empty_aligned(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
+def empty_array(dims: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array for results of compiled code."""
+    size = math.prod(dims) * dtype.itemsize
+    return np.empty(dims, dtype) if size < _ALIGN_FROM_BYTES else _aligned(dims, dtype, size)
+
+
+def _aligned(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
     """An uninitialised array that starts at a cache line, so that vector stores do not straddle two."""
     raw = np.empty(size + _ALIGNMENT, np.uint8)
     return np.ndarray(dims, dtype, raw, -_data(id(raw) + _DATA_AT).value % _ALIGNMENT)
 
 
 def _aligned_copy(data: bytes) -> np.ndarray:
-    copy = _empty_aligned((len(data),), np.dtype(np.uint8), len(data))
+    copy = _aligned((len(data),), np.dtype(np.uint8), len(data))
     copy[:] = np.frombuffer(data, np.uint8)
     return copy
