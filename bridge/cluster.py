@@ -1,7 +1,8 @@
 """A cluster: part of a graph that is compiled as a whole, with what the launch op needs to run it.
 
-A variable is an argument whose value is read before the launch; new values of variables follow the results and are
-assigned after it. So the launch is a pure function of arrays, and the resource ops around it keep TensorFlow's order.
+Compiled code is a pure function of arrays. A variable is an argument by its value; new values of variables follow the
+results. The launch op itself reads variables and updates those that the code reads, in place where it can; others are
+assigned after it. Where this TensorFlow does not allow that, all are read before the launch and assigned after it.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ import tensorflow as tf
 
 from ..compiler.cpu.code_version import code_version
 from ..compiler.cpu.compile import load_made
+from ..compiler.cpu.schedule import INPUT_OUTPUT_ALIAS
 from ..compiler.errors import ShapeError, UnsupportedError
 from ..compiler.ir import Module
 from ..compiler.shape import Shape
 from ..runtime import statistics
 from ..runtime.executable import Executable
-from . import launch_op
+from . import launch_op, launch_variables
 from .constness import changing_constants, constant_arguments, grows_without_bound
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, output_types
 from .options import DEFAULT_OPTIONS, JitOptions
-from .translate.registry import translations
+from .tensorflow_private import ANONYMOUS
+from .translate.registry import STAYING, translations
 from .translate.translator import Functions, translate
 
 logger = logging.getLogger("tfbridge")
@@ -43,7 +46,6 @@ _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their 
 _MOST_VALUES = 32  # of constant arguments, for one set of shapes: compiling costs more than it brings
 _BRIDGE = Path(__file__).resolve().parent
 _RESOURCE = int(tf.resource.as_datatype_enum)
-ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the shared name of variables that nobody else finds
 
 
 # Reasons by digest. To run a cluster's nodes one by one costs more than to leave them in TensorFlow's graph.
@@ -65,7 +67,7 @@ class Cluster:
     """A graph to compile, its arguments, and which of them it needs to know when compiling.
 
     `original` runs the nodes in TensorFlow. `launch_arguments` are the numbers of the arguments that the launch op
-    takes, `written` those of the variables whose new values follow the results.
+    takes, `written` those of the variables whose new values follow the results: first those that it does not take.
     """
 
     name: str
@@ -88,10 +90,31 @@ class Cluster:
         return [k for k, a in enumerate(self.arguments) if a.is_read]
 
     @property
+    def takes_handles(self) -> bool:
+        """Whether the launch op reads variables, given by their handles, itself."""
+        return launch_variables.available()
+
+    @property
+    def assigned(self) -> list[int]:
+        """Numbers of the variables, of those written, that are assigned after the launch."""
+        return [k for k in self.written if not (self.takes_handles and self.arguments[k].is_read)]
+
+    @property
     def launch_types(self) -> tuple[list[tf.DType], list[tf.DType]]:
         """Types of the launch arguments and of what the launch returns."""
-        return ([tf.as_dtype(self.arguments[k].data_type) for k in self.launch_arguments],
-                [tf.as_dtype(t) for t in self.result_types])
+        arguments = [self.arguments[k] for k in self.launch_arguments]
+        updated = len(self.written) - len(self.assigned)
+        return ([tf.resource if a.is_variable and self.takes_handles else tf.as_dtype(a.data_type) for a in arguments],
+                [tf.as_dtype(t) for t in self.result_types[:len(self.result_types) - updated]])
+
+    @property
+    def launch_variables(self) -> launch_op.Variables:
+        """Which of the launch arguments are handles of variables, and which of those the launch updates."""
+        if not self.takes_handles:
+            return launch_op.NO_VARIABLES
+        at = {k: position for position, k in enumerate(self.launch_arguments)}
+        contents = {at[k]: tf.as_dtype(self.arguments[k].data_type) for k in at if self.arguments[k].is_variable}
+        return launch_op.Variables(contents, tuple(at[k] for k in self.written if self.arguments[k].is_read))
 
     @property
     def launch_constants(self) -> list[int]:
@@ -125,12 +148,13 @@ class Cluster:
 
     def register(self) -> None:
         """Makes the cluster known to the launch op."""
-        launch_op.register_cluster(self.key, self._compile_for_launch, self.run_in_tensorflow)
+        names = [self.arguments[k].name for k in self.launch_arguments]
+        launch_op.register_cluster(self.key, self._compile_for_launch, self.run_in_tensorflow, names)
 
     def prepare(self) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
-        """A function from the launch arguments' values to the results, then the new values of written variables."""
+        """A function from the launch arguments to the results, then the new values of variables to assign."""
         self.register()
-        return launch_op.prepare(self.key, *self.launch_types, self.launch_constants)
+        return launch_op.prepare(self.key, *self.launch_types, self.launch_constants, self.launch_variables)
 
     def _compile_for_launch(self, inputs: list[launch_op.InputSpec],
                             constants: dict[int, np.ndarray]) -> launch_op.CompiledEntry | None:
@@ -143,20 +167,28 @@ class Cluster:
         executable = self.compile(shapes, constants)
         if executable is None:
             return None
-        return launch_op.CompiledEntry.of(executable, [tf.as_dtype(t) for t in self.result_types])
+        updates = self.launch_variables.updates
+        first = len(self.result_types) - len(updates)
+        results = executable.artifact.results
+        same = {first + k: at for k, at in enumerate(updates) if tuple(results[first + k].dims) == inputs[at][1]}
+        return launch_op.CompiledEntry.of(executable, [tf.as_dtype(t) for t in self.result_types], forward=same)
 
     def run_in_tensorflow(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Runs the original nodes, on variables made for this call."""
+        """Runs the original nodes, on variables made for this call: one for arguments that have the same tensor."""
         given = iter(values)
         arguments, variables = [], []
+        made: dict[int, tf.Tensor] = {}
         for argument in self.arguments:
             value = next(given) if argument.is_read else None
-            if argument.is_variable:
+            if argument.is_variable and id(value) in made:
+                value = made[id(value)]
+            elif argument.is_variable:
                 handle = tf.raw_ops.VarHandleOp(dtype=tf.as_dtype(argument.data_type), shape=None,
                                                 shared_name=ANONYMOUS)
                 variables.append(handle)
                 if value is not None:
                     tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+                    made[id(value)] = handle
                 value = handle
             arguments.append(value)
         try:
@@ -220,6 +252,7 @@ class Cluster:
             if written != self.written:
                 raise UnsupportedError(f"cluster {self.name}: variables {written} are written, "
                                        f"expected {self.written}")
+            module.attributes[INPUT_OUTPUT_ALIAS] = self._aliases()
             return module
 
         subject = (self.digest, given, sorted((k, v.dtype.str, v.shape, v.tobytes()) for k, v in values.items()))
@@ -233,6 +266,13 @@ class Cluster:
             self.name, self.op_count, ", ".join(map(str, shapes)), len(artifact.kernels),
             time.perf_counter() - start, artifact.temp_bytes, artifact.object_bytes))
         return executable
+
+    def _aliases(self) -> str:
+        """The new values that may be made in the memory of the old ones, as HLO text says it."""
+        at = {k: position for position, k in enumerate(self.launch_arguments)}
+        first = len(self.result_types) - len(self.written)
+        pairs = [f"{{{first + n}}}: ({at[k]}, {{}}, may-alias)" for n, k in enumerate(self.written) if k in at]
+        return f"{{ {', '.join(pairs)} }}"
 
     def _text(self) -> str:
         """The cluster's nodes and the functions of their graph, as the text of a GraphDef."""
@@ -296,6 +336,7 @@ def from_function(name: str, graph: Graph, functions: Functions,
         results.append(node.attrs["T"].type if node.op == "_Arg" else output_types(node)[tensor.index])
     if any(element_type(t) is None for t in results):
         raise UnsupportedError("a result of the function is no array (a string, resource or variant)")
+    written.sort(key=lambda k: arguments[k].is_read)
     results += [arguments[k].data_type for k in written]
     return Cluster(name, graph, functions, arguments, constant_arguments(graph, functions), results, written,
                    original, options, source)
@@ -315,7 +356,7 @@ def _use(uses: Iterable[tuple[GraphNode, int]], functions: Functions) -> tuple[b
     """(read before it is written, written) of a variable argument. Calls and loops count as they are found inside."""
     read_first, written = False, False
     for node, position in uses:
-        inner_read, inner_written = _node_use(node, position, functions)
+        inner_read, inner_written = node_use(node, position, functions)
         read_first |= inner_read and not written
         written |= inner_written
     return read_first, written
@@ -327,10 +368,12 @@ def content_type(graph: Graph, functions: Functions, argument: str) -> int:
         for position, tensor in enumerate(node.inputs):
             if tensor.node != argument:
                 continue
-            called = called_functions(node)
+            called = [f for f in called_functions(node) if f in functions.definitions]
             shift = 1 if node.op in _BRANCHING else 0
+            found = 0
             if called and position >= shift:
-                found = content_type(functions[called[0]], functions, functions[called[0]].arguments[position - shift])
+                each = (content_type(functions[f], functions, functions[f].arguments[position - shift]) for f in called)
+                found = next(filter(None, each), 0)
             elif node.op == "Identity":
                 found = content_type(graph, functions, node.name)
             else:
@@ -340,7 +383,8 @@ def content_type(graph: Graph, functions: Functions, argument: str) -> int:
     return 0
 
 
-def _node_use(node: GraphNode, position: int, functions: Functions) -> tuple[bool, bool]:
+def node_use(node: GraphNode, position: int, functions: Functions) -> tuple[bool, bool]:
+    """(read before it is written, written): what a node does with a variable that it takes as that input."""
     called = called_functions(node)
     if called:
         shift = 1 if node.op in _BRANCHING else 0
@@ -403,7 +447,7 @@ def refusal(node: GraphNode, functions: Functions) -> str | None:
         return "the option deny_ops names it"
     translation = translations().get(node.op)
     if translation is None:
-        return None if node.op in functions.definitions else "there is no translation of this op"
+        return None if node.op in functions.definitions else STAYING.get(node.op, "there is no translation of this op")
     if changing_constants(node, functions):
         return "its body needs to know, when compiling, a value that changes in the loop"
     if grows_without_bound(node, functions):

@@ -227,13 +227,16 @@ class Jit:
                 continue
             tensor = captured_tensors[k - own]
             inputs.append(tensor)
-            if cluster.arguments[k].is_variable:
+            if cluster.arguments[k].is_variable and not cluster.takes_handles:
                 captured.append((position, tensor, tf.as_dtype(cluster.arguments[k].data_type)))
-        written = [captured_tensors[k - own] for k in cluster.written]
-        results = len(cluster.result_types) - len(written)
+        handles = [t for t in inputs if isinstance(t, tf.Tensor) and t.dtype == tf.resource]
+        if len({t.device for t in handles}) > 1:
+            raise UnsupportedError("it uses variables of several devices")
+        written = [captured_tensors[k - own] for k in cluster.assigned]
+        results = len(cluster.result_types) - len(cluster.written)
         pack = _packer(concrete, results)
         run = _runner(cluster.prepare(), inputs, captured, written, results, pack or operator.itemgetter(0))
-        is_plain = not (captured or written or cluster.launch_constants)
+        is_plain = not (captured or handles or written or cluster.launch_constants)
         return _Plan(run, cluster, inputs, is_plain, pack)
 
 

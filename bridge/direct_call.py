@@ -127,13 +127,13 @@ def _check_arrays() -> None:
 def _functions() -> dict[str, int]:
     """Addresses of the builtins' functions."""
     module = ModuleText()
-    for write in (_write_matching_tensors, _write_make_tensors, _write_call_tensors, _write_matching_arrays,
+    for write in (kernel.write_new_tensor, _write_matching_tensors, _write_make_tensors, _write_call_tensors, _write_matching_arrays,
                   _write_call_arrays):
         write(module)
     imports = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON}
     imports |= {symbol: private.address(symbol) for symbol in module.declarations
                 if symbol.startswith(("TF_", "TFE_", "_Z"))}
-    imports["tfbridge_run_entry"] = launch_op.run_entry_address()
+    imports |= kernel.block_functions() | {"tfbridge_run_entry": launch_op.run_entry_address()}
     exports = ("tfbridge_call_tensors", "tfbridge_call_arrays")
     return dict(loader.load_text(module.text(), exports, imports).keep().addresses)
 
@@ -317,9 +317,7 @@ def _write_make_tensors(module: ModuleText) -> None:
             return f.compare("icmp ne", shared, _NULL)
 
         def allocate() -> Value:
-            tensor = f.call("TF_AllocateTensor", "ptr", [
-                read(output, "dtype", "i32"), read(output, "dims", "ptr"), read(output, "rank", "i32"),
-                read(output, "bytes", "i64")])
+            tensor = f.call("new_tensor", "ptr", [output])
 
             def wrap() -> Value:
                 f.store(f.call("TF_TensorData", "ptr", [tensor]), f.offset(f["results"], number, "ptr"), 8)

@@ -11,11 +11,14 @@ from ..compiler.types import ElementType, element_type_of
 
 @functools.cache
 def element_type(data_type: int) -> ElementType | None:
-    """The element type of a DataType number; None for strings, resources, variants and quantized types."""
+    """The element type of a DataType number, of a quantized type that of its integers; None for strings, resources and
+    variants."""
     try:
         dtype = tf.as_dtype(data_type)
-        if dtype.is_quantized or dtype in (tf.string, tf.resource, tf.variant):
+        if dtype in (tf.string, tf.resource, tf.variant):
             return None
+        if dtype.is_quantized:
+            return element_type_of(dtype.as_numpy_dtype[0])
         return element_type_of(dtype.as_numpy_dtype)
     except (TypeError, KeyError):
         return None

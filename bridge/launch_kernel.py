@@ -11,9 +11,10 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from types import ModuleType
 
 from ..compiler.cpu.llvm_text import Function, ModuleText, Value, constant, i64
-from ..runtime import arena, context, loader, native
+from ..runtime import arena, blocks, context, loader, native
 from . import tensorflow_private as private
 
 BUCKETS = 64
@@ -21,6 +22,7 @@ ERROR_CAPACITY = 512
 ALLOCATE, ALIAS, FORWARD = 0, 1, 2  # Output.mode
 _KEY_ON_STACK_BYTES = 16 << 10
 _HASH_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
+_NO_MEMORY = "no memory for a result"
 _RESOURCE_EXHAUSTED, _INVALID_ARGUMENT, _LAST_CODE = 8, 3, 16
 
 
@@ -77,7 +79,7 @@ def load(miss: int, fallback: int, missing: int) -> tuple[int, int, int, Callabl
     imports = {symbol: private.address(symbol) for symbol in tensorflow}
     imports |= {"tfbridge_miss": miss, "tfbridge_fallback": fallback, "tfbridge_missing": missing}
     imports |= launch_variables().imports() if with_variables else {}
-    imports["tfbridge_run"] = native.addresses()["run"]
+    imports |= block_functions() | {"tfbridge_run": native.addresses()["run"]}
     exports = ("tfbridge_compute", "tfbridge_delete", "tfbridge_run_entry", "tfbridge_publish")
     found = loader.load_text(text, exports, imports).keep().addresses
     compute, delete, run_entry, publish = (found[name] for name in exports)
@@ -97,6 +99,7 @@ def _module(with_variables: bool) -> tuple[str, tuple[str, ...]]:
     if with_variables:
         launch_variables().write(module)
     _write_find(module)
+    write_new_tensor(module)
     _write_acquire_outputs(module)
     _write_run_entry(module)
     _write_launch(module, with_variables)
@@ -202,6 +205,34 @@ def _write_find(module: ModuleText) -> None:
     module.add("find", f.text())
 
 
+def block_functions() -> dict[str, int]:
+    """Addresses of what `new_tensor` calls besides TensorFlow."""
+    known = native.addresses()
+    return {"tfb_block_take": known["block_take"], "tfb_block_put": known["block_put"]}
+
+
+def write_new_tensor(module: ModuleText) -> None:
+    """new_tensor(output) -> a tensor for an output, large ones in a block that is used again; null: no memory."""
+    f = Function(module, "new_tensor", [("ptr", "output")], "ptr")
+    parts = [_read(f, Output, f["output"], name, type_) for name, type_ in (
+        ("dtype", "i32"), ("dims", "ptr"), ("rank", "i32"), ("bytes", "i64"))]
+    *head, size = parts
+
+    def large() -> list[Value]:
+        memory = f.call("tfb_block_take", "ptr", [size])
+
+        def make() -> list[Value]:
+            module.declare("tfb_block_put", "void", ["ptr", "i64", "ptr"])
+            put = Value("ptr", "@tfb_block_put")
+            return [f.call("TF_NewTensor", "ptr", [*head, memory, size, put, _NULL])]
+
+        return [f.branch(f.compare("icmp ne", memory, _NULL), make, lambda: [_NULL])[0]]
+
+    f.ret(f.branch(f.compare("icmp uge", size, i64(blocks.SMALLEST)), large,
+                   lambda: [f.call("TF_AllocateTensor", "ptr", parts)])[0])
+    module.add("new_tensor", f.text())
+
+
 def _write_acquire_outputs(module: ModuleText) -> None:
     """acquire_outputs(context, chosen, outputs, results, status): allocates or forwards what is no alias.
 
@@ -211,6 +242,8 @@ def _write_acquire_outputs(module: ModuleText) -> None:
         ("ptr", "context"), ("ptr", "chosen"), ("i64", "outputs"), ("ptr", "results"), ("ptr", "status")])
     forwarded, candidate = f.stack_slot("i32", 4), f.stack_slot("i32", 4)
     table = _read(f, Entry, f["chosen"], "outputs", "ptr")
+    no_memory = Value("ptr", "@" + module.add_global("no_memory", f'private constant [{len(_NO_MEMORY) + 1} x i8] '
+                                                     f'c"{_NO_MEMORY}\\00"'))
 
     def acquire(number: Value) -> None:
         output = f.offset(table, f.binary("mul", number, i64(ctypes.sizeof(Output))))
@@ -219,9 +252,20 @@ def _write_acquire_outputs(module: ModuleText) -> None:
         mode = _read(f, Output, output, "mode", "i32")
 
         def allocate() -> list[Value]:
-            return [f.call("TF_AllocateOutput", "ptr", [
-                f["context"], index, _read(f, Output, output, "dtype", "i32"), dims, rank,
-                _read(f, Output, output, "bytes"), f["status"]])]
+            size = _read(f, Output, output, "bytes")
+
+            def small() -> list[Value]:
+                return [f.call("TF_AllocateOutput", "ptr", [
+                    f["context"], index, _read(f, Output, output, "dtype", "i32"), dims, rank, size, f["status"]])]
+
+            return f.branch(f.compare("icmp uge", size, i64(blocks.SMALLEST)), large, small)
+
+        def large() -> list[Value]:
+            tensor = f.call("new_tensor", "ptr", [output])
+            _when(f, f.compare("icmp ne", tensor, _NULL),
+                  lambda: f.call("TF_SetOutput", "void", [f["context"], index, tensor, f["status"]]),
+                  lambda: f.call("TF_SetStatus", "void", [f["status"], _i32(_RESOURCE_EXHAUSTED), no_memory]))
+            return [tensor]
 
         def forward() -> list[Value]:
             f.store(_read(f, Output, output, "source", "i32"), candidate, 4)
@@ -440,21 +484,50 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
     entry = f.branch(f.compare("icmp ne", found, _NULL), lambda: [found],
                      lambda: [f.call("tfbridge_miss", "ptr", [number, key, size, hash_])])[0]
 
-    def launch() -> None:
-        f.call("launch", "void", [
-            f["context"], f["launch"], entry, code, tensors, args, results, status])
+    has_updates = f.compare("icmp ne", updates, i64(0))
 
-    def fall_back() -> None:
+    def run() -> None:
+        f.call("launch", "void", [
+            f["context"], f["launch"], entry, code, tensors, variables, args, results, status])
+
+    def hold() -> list[Value]:
+        f.call("lock_updates", "void", [f["launch"], order])
+        return [f.call("retake_updates", "i1", [f["launch"], tensors, variables, args])]
+
+    def launch() -> list[Value]:
+        if not with_variables:
+            run()
+            return [constant("i1", False)]
+        same = f.branch(has_updates, hold, lambda: [constant("i1", True)])[0]
+        _when(f, same, run, lambda: _delete_plain(f, f["launch"], inputs, tensors))
+        _when(f, has_updates, lambda: f.call("unlock_updates", "void", [f["launch"], order]))
+        return [f.binary("xor", same, constant("i1", True))]
+
+    def fall_back() -> list[Value]:
         f.do(f"atomicrmw add {_field(f, Entry, entry, 'runs')}, i64 1 monotonic")
-        f.call("tfbridge_fallback", "void", [number, f["context"], tensors, status])
-        _delete_tensors(f, inputs, tensors)
+        new = _array(f, "ptr", updates)
+        _each(f, updates, lambda k: f.store(_NULL, f.offset(new, k, "ptr"), 8))
+        f.call("tfbridge_fallback", "void", [number, f["context"], tensors, variables, new, status])
+        if with_variables:
+            f.call("assign_updates", "void", [f["launch"], variables, new])
+        _when(f, has_variables, lambda: _delete_plain(f, f["launch"], inputs, tensors),
+              lambda: _delete_tensors(f, inputs, tensors))
+        return [constant("i1", False)]
 
     code = f.op("ptr", f"load atomic ptr, {_field(f, Entry, entry, 'code')} monotonic, align 8")
-    _when(f, f.compare("icmp ne", code, _NULL), launch, fall_back)
+    if with_variables:
+        is_twice = f.branch(has_updates, lambda: [f.call("sort_variables", "i1", [f["launch"], variables, order])],
+                            lambda: [constant("i1", False)])[0]
+        code = f.select(is_twice, _NULL, code)
+    again = f.branch(f.compare("icmp ne", code, _NULL), launch, fall_back)[0]
     f.branch(_has_failed(f, status),
              lambda: [f.call("TF_OpKernelContext_Failure", "void", [f["context"], status])][:0])
     f.branch(on_stack, lambda: None, lambda: [f.call("free", "void", [key])][:0])
+    if with_variables:
+        _when(f, has_variables, lambda: f.call("release_variables", "void", [f["launch"], tensors, variables]))
     f.call("TF_DeleteStatus", "void", [status])
+    # A variable got other dims between the look at them and its lock.
+    _when(f, again, lambda: f.do("call void @tfbridge_compute(ptr %launch, ptr %context)"))
     f.ret()
     module.add("tfbridge_compute", f.text())
 

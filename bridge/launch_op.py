@@ -15,7 +15,7 @@ import hashlib
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ import tensorflow as tf
 from ..runtime import context, native
 from ..runtime.executable import Executable
 from . import launch_kernel as kernel
+from . import launch_variables
 from . import tensorflow_private as private
 
 OP = "TfbridgeLaunch"
@@ -37,6 +38,8 @@ _NOT_PLAIN = (tf.string, tf.resource, tf.variant)
 @dataclasses.dataclass(frozen=True)
 class CompiledEntry:
     """Code for one key.
+
+    `results` are the op's outputs, then the new values of variables.
 
     `code` is the address of an entry (its non-zero results 2 to 16 are TensorFlow's status codes, others mean
     INVALID_ARGUMENT); `constants` the address of its constant blob. An output in `alias` is that input,
@@ -66,6 +69,26 @@ class CompiledEntry:
                    executable.threads, keep=executable, **options)
 
 
+@dataclasses.dataclass(frozen=True)
+class Variables:
+    """Which inputs of a launch are handles of variables (by position, with the type of the value), and which of those
+    get new values, in the order of these."""
+
+    contents: Mapping[int, tf.DType] = dataclasses.field(default_factory=dict)
+    updates: tuple[int, ...] = ()
+
+    def check(self, input_dtypes: Sequence[tf.DType]) -> None:
+        """Raises: TypeError  handles are not where they are said to be, or hold what is not plain."""
+        handles = [k for k, dtype in enumerate(input_dtypes) if dtype == tf.resource]
+        if handles != sorted(self.contents) or not set(self.updates) <= self.contents.keys():
+            raise TypeError(f"launch: inputs {handles} are handles, variables are {sorted(self.contents)}, "
+                            f"updated {list(self.updates)}")
+        _check_types(self.contents.values())
+
+
+NO_VARIABLES = Variables()
+
+
 @dataclasses.dataclass
 class Counters:
     """What happened to a cluster: runs of compiled code, runs in TensorFlow, keys compiled, keys refused."""
@@ -80,6 +103,7 @@ class Counters:
 class _Cluster:
     compile: Compile
     fallback: Fallback
+    names: Sequence[str]
     launches: list[_Launch] = dataclasses.field(default_factory=list)
 
 
@@ -87,9 +111,11 @@ class _Launch:
     """A cluster with the types of its inputs and outputs: what a kernel's state points to."""
 
     def __init__(self, cluster: _Cluster, key: str, number: int, inputs: tuple[int, ...],
-                 outputs: tuple[int, ...], constants: tuple[int, ...]) -> None:
+                 outputs: tuple[int, ...], constants: tuple[int, ...], updates: tuple[int, ...] = (),
+                 variables: Collection[int] = ()) -> None:
         self.cluster, self.key = cluster, key
         self.inputs, self.outputs, self.constants = inputs, outputs, constants
+        self.results = (*outputs, *(inputs[k] for k in updates))
         self.entries: dict[bytes, kernel.Entry] = {}
         self.compiling: dict[bytes, threading.Event] = {}
         self.lock = threading.Lock()
@@ -97,8 +123,15 @@ class _Launch:
         self._keyed = (ctypes.c_uint8 * max(len(inputs), 1))()
         for position in constants:
             self._keyed[position] = 1
-        self.struct = kernel.Launch(number=number, inputs=len(inputs), outputs=len(outputs),
-                                    keyed=ctypes.addressof(self._keyed))
+        self.kinds = (ctypes.c_uint8 * max(len(inputs), 1))()
+        for position in variables:
+            self.kinds[position] = launch_variables.UPDATED if position in updates else launch_variables.READ
+        self._types = (ctypes.c_int32 * max(len(inputs), 1))(*inputs)
+        self._targets = (ctypes.c_int64 * max(len(updates), 1))(*updates)
+        self.struct = kernel.Launch(
+            number=number, inputs=len(inputs), outputs=len(outputs), keyed=ctypes.addressof(self._keyed),
+            variables=len(variables), updates=len(updates), kinds=ctypes.addressof(self.kinds),
+            types=ctypes.addressof(self._types), targets=ctypes.addressof(self._targets))
         self.address = ctypes.addressof(self.struct)
 
     def publish(self, key: bytes, hash_: int, made: CompiledEntry | None) -> int:
@@ -163,9 +196,9 @@ class _Launch:
         made = self.cluster.compile(*self.parse(key))
         if made is not None:
             given = tuple(dtype.as_datatype_enum for dtype, _ in made.results)
-            if given != self.outputs:
+            if given != self.results:
                 raise ValueError(
-                    f"cluster {self.key}: compiled results have types {given}, the launch has {self.outputs}")
+                    f"cluster {self.key}: compiled results have types {given}, the launch has {self.results}")
         return made
 
 
@@ -198,26 +231,29 @@ def _native() -> _Native:
         with _lock:
             if _loaded is None:
                 private.check(private.OP)
-                callbacks = (kernel.CREATE(_create), kernel.MISS(_miss), kernel.FALLBACK(_fall_back))
-                create, miss, fallback = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in callbacks)
-                compute, delete, run_entry, publish = kernel.load(miss, fallback)
+                callbacks = (kernel.CREATE(_create), kernel.MISS(_miss), kernel.FALLBACK(_fall_back),
+                             kernel.MISSING(_missing))
+                create, miss, fallback, missing = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in callbacks)
+                compute, delete, run_entry, publish = kernel.load(miss, fallback, missing)
                 private.register_op(OP, ["args: Targs"], ["results: Tresults"], [
                     "Targs: list(type) >= 0", "Tresults: list(type) >= 0", "cluster: string",
-                    "constants: list(int) >= 0 = []"])
+                    "constants: list(int) >= 0 = []", "contents: list(type) >= 0 = []",
+                    "updates: list(int) >= 0 = []"])
                 private.register_kernel(OP, "CPU", create, compute, delete)
                 _loaded = _Native(publish, run_entry, callbacks)
     return _loaded
 
 
-def register_cluster(key: str, compile: Compile, fallback: Fallback) -> None:
-    """Makes a cluster known to launches that name `key`. The first registration of a key holds.
+def register_cluster(key: str, compile: Compile, fallback: Fallback, names: Sequence[str] = ()) -> None:
+    """Makes a cluster known to launches that name `key`. The first registration of a key holds. `names` of the inputs.
 
     `compile` gets the dtype and dims of every input and the values of the constant ones; None or an exception
-    means that TensorFlow runs these shapes. `fallback` runs the cluster's original nodes on eager tensors.
+    means that TensorFlow runs these shapes. `fallback` runs the cluster's original nodes on eager tensors, variables by
+    their value (one tensor for inputs that are one variable); new values of variables follow its results.
     """
     ensure_registered()
     with _lock:
-        _clusters.setdefault(key, _Cluster(compile, fallback))
+        _clusters.setdefault(key, _Cluster(compile, fallback, names))
 
 
 def is_registered(key: str) -> bool:
@@ -286,19 +322,24 @@ def _check_types(dtypes: Iterable[tf.DType]) -> None:
 
 
 def prepare(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[tf.DType],
-            constants: Sequence[int] = ()) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
+            constants: Sequence[int] = (),
+            variables: Variables = NO_VARIABLES) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
     """A function that runs a cluster on a list of eager tensors at once; nothing is recorded on tapes.
 
     Raises: TypeError  a type that is not plain; the function raises TensorFlow's errors.
     """
     ensure_registered()
     private.check(private.EAGER)
-    _check_types((*input_dtypes, *output_dtypes))
+    variables.check(input_dtypes)
+    _check_types((*(d for d in input_dtypes if d != tf.resource), *output_dtypes))
     attributes: tuple[Any, ...] = ("Targs", [d.as_datatype_enum for d in input_dtypes],
                                    "Tresults", [d.as_datatype_enum for d in output_dtypes],
                                    "cluster", key.encode())
     if constants:
         attributes += ("constants", list(constants))
+    if variables.contents:
+        attributes += ("contents", [d.as_datatype_enum for _, d in sorted(variables.contents.items())],
+                       "updates", list(variables.updates))
     run, error = private.eager_execute, private.ExecuteError
     handle, count = private.eager_handle(), len(output_dtypes)
 
@@ -313,13 +354,14 @@ def prepare(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[
 
 def node_def(name: str, key: str, inputs: Sequence[str], input_dtypes: Sequence[tf.DType],
              output_dtypes: Sequence[tf.DType], constants: Sequence[int] = (),
-             device: str = "") -> tf.compat.v1.NodeDef:
+             device: str = "", variables: Variables = NO_VARIABLES) -> tf.compat.v1.NodeDef:
     """A launch as a node of a GraphDef; its name is `name` and a digest of the cluster's key.
 
     `inputs` may end with control inputs.
     Raises: TypeError  a type that is not plain.
     """
-    _check_types((*input_dtypes, *output_dtypes))
+    variables.check(input_dtypes)
+    _check_types((*(d for d in input_dtypes if d != tf.resource), *output_dtypes))
     name = f"{name}_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     node = tf.compat.v1.NodeDef(name=name, op=OP, device=device, input=inputs)
     node.attr["Targs"].list.SetInParent()
@@ -329,6 +371,10 @@ def node_def(name: str, key: str, inputs: Sequence[str], input_dtypes: Sequence[
     node.attr["cluster"].s = key.encode()
     node.attr["constants"].list.SetInParent()
     node.attr["constants"].list.i.extend(constants)
+    node.attr["contents"].list.SetInParent()
+    node.attr["contents"].list.type.extend(d.as_datatype_enum for _, d in sorted(variables.contents.items()))
+    node.attr["updates"].list.SetInParent()
+    node.attr["updates"].list.i.extend(variables.updates)
     return node
 
 
@@ -340,7 +386,12 @@ def _create(construction: int) -> int | None:
         node = private.kernel_node(construction)
         key = node.attr["cluster"].s.decode()
         inputs, outputs = tuple(node.attr["Targs"].list.type), tuple(node.attr["Tresults"].list.type)
-        _check_types(map(tf.as_dtype, inputs + outputs))
+        contents = dict(zip((k for k, t in enumerate(inputs) if t == tf.resource.as_datatype_enum),
+                            map(tf.as_dtype, node.attr["contents"].list.type)))
+        updates = tuple(node.attr["updates"].list.i)
+        Variables(contents, updates).check([tf.as_dtype(t) for t in inputs])
+        values = tuple(contents[k].as_datatype_enum if k in contents else t for k, t in enumerate(inputs))
+        _check_types(map(tf.as_dtype, values + outputs))
         constants = tuple(node.attr["constants"].list.i)
         if any(not 0 <= c < len(inputs) for c in constants):
             raise private.error_of(tf.errors.INVALID_ARGUMENT,
@@ -351,7 +402,7 @@ def _create(construction: int) -> int | None:
                 raise private.error_of(tf.errors.NOT_FOUND, f"no cluster {key!r} in this process")
             found = _launch_of.get((key, inputs, outputs, constants))
             if found is None:
-                found = _Launch(cluster, key, len(_launches), inputs, outputs, constants)
+                found = _Launch(cluster, key, len(_launches), values, outputs, constants, updates, contents)
                 _launches.append(found)
                 cluster.launches.append(found)
                 _launch_of[key, inputs, outputs, constants] = found
@@ -392,18 +443,42 @@ def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
     return address
 
 
-def _fall_back(number: int, kernel_context: int, tensors: int, status: int) -> None:
+def _fall_back(number: int, kernel_context: int, tensors: int, variables: int, new: int, status: int) -> None:
     """Runs the cluster's original nodes in TensorFlow and hands their results to the kernel."""
     launch = _launches[number]
     try:
-        slots = (ctypes.c_void_p * len(launch.inputs)).from_address(tensors) if launch.inputs else ()
+        slots, handles = _pointers(tensors, len(launch.inputs)), _pointers(variables, len(launch.inputs))
         with private.plain_eager():
-            inputs = [private.tensor_of(slot or 0) for slot in slots]
+            same: dict[int, tf.Tensor] = {}
+            inputs = [same.setdefault(handle or -1 - k, private.tensor_of(slot or 0))
+                      for k, (slot, handle) in enumerate(zip(slots, handles))]
             outputs = launch.cluster.fallback(inputs)
             given = tuple(tensor.dtype.as_datatype_enum for tensor in outputs)
-            if given != launch.outputs:
-                raise ValueError(f"results have types {given}, the launch has {launch.outputs}")
-            for position, tensor in enumerate(outputs):
+            if given != launch.results:
+                raise ValueError(f"results have types {given}, the launch has {launch.results}")
+            count = len(launch.outputs)
+            for position, tensor in enumerate(outputs[:count]):
                 private.set_output(kernel_context, position, tensor)
+            resolved = [private.resolved(tensor) for tensor in outputs[count:]]
+            if resolved:
+                (ctypes.c_void_p * len(resolved)).from_address(new)[:] = resolved
     except BaseException as error:
         private.set_status(status, error, f"cluster {launch.key} in TensorFlow")
+
+
+def _pointers(address: int | None, count: int) -> Sequence[int | None]:
+    """An array of pointers; nulls where there is none."""
+    return list((ctypes.c_void_p * count).from_address(address)) if address and count else [None] * count
+
+
+def _missing(number: int, tensors: int, status: int) -> None:
+    """Sets the status for a variable that has no value."""
+    launch = _launches[number]
+    slots = _pointers(tensors, len(launch.inputs))
+    position = next((k for k, kind in enumerate(launch.kinds) if kind and not slots[k]), 0)
+    names = launch.cluster.names
+    name = names[position] if position < len(names) else f"input {position} of {launch.key}"
+    error = private.error_of(
+        tf.errors.FAILED_PRECONDITION, f"Could not find variable {name}. This could mean that the variable has been "
+        "deleted. In TF1, it can also mean the variable is uninitialized.")
+    private.set_status(status, error, launch.key)

@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from ..compiler.errors import CompilerError, UnsupportedError
 from . import fallback, launch_op
-from .cluster import ANONYMOUS, Cluster, from_function
+from .cluster import Cluster, content_type, from_function, node_use
 from .clustering import COPIED
 from .constness import called_with
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, from_graph_def, input_types, output_types
 from .options import DEFAULT_OPTIONS, JitOptions
+from .tensorflow_private import ANONYMOUS
 from .translate.translator import Functions
 
 GraphDef = tf.compat.v1.GraphDef
@@ -29,6 +30,7 @@ class _Outlined:
     nodes: list[Any]
     tensors: dict[Tensor, str]
     ends: list[str]  # nodes after which all of the cluster has happened
+    waits: dict[Tensor, list[str]] = dataclasses.field(default_factory=dict)  # writes that were before a tensor was made
 
 
 def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequence[Sequence[str]],
@@ -125,7 +127,11 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
         raise UnsupportedError(cluster.earlier_failure)
     for argument, tensor in zip(cluster.arguments, order):
         argument.name = tensor.node  # for messages
-    outlined = _launch_nodes(cluster, names[0], order, results, list(control), graph.nodes[names[0]].device)
+    reads, writes = _orders(graph, members, functions, order)
+    outlined = _launch_nodes(cluster, names[0], order, results, list(control), graph.nodes[names[0]].device, reads)
+    for tensor in results:
+        outlined.waits[tensor] = [f"^{outlined.ends[1 + at]}" for at, k in enumerate(cluster.assigned)
+                                  if tensor.node in writes[k]]
     outlined.nodes.extend(_stand_in(graph.nodes[name], outlined) for name in names if name in preserved)
     return cluster, outlined
 
@@ -157,18 +163,50 @@ def _identity(graph: Graph, tensor: Tensor) -> Any:
 def _content_type(node: GraphNode, position: int, functions: Functions) -> int | None:
     """DataType of the variable that a node reads or writes by an input, where attributes tell."""
     for name, shift in called_with(node, functions):
-        if position < shift:
-            continue
-        graph = functions[name]
-        argument = Tensor(graph.arguments[position - shift], 0)
-        for inner in graph.nodes.values():
-            for at, tensor in enumerate(inner.inputs):
-                if tensor == argument and (content := _content_type(inner, at, functions)) is not None:
-                    return content
+        if position >= shift:
+            found = content_type(functions[name], functions, functions[name].arguments[position - shift])
+            if found:
+                return found
     for name in ("dtype", "T"):
-        if name in node.attrs and node.attrs[name].WhichOneof("value") == "type":
+        if name in node.attrs and node.attrs[name].WhichOneof("value") == "type" \
+                and node.attrs[name].type != _RESOURCE:
             return int(node.attrs[name].type)
     return None
+
+
+def _orders(graph: Graph, members: Collection[str], functions: Functions,
+            order: Sequence[Tensor]) -> tuple[list[set[str]], list[set[str]]]:
+    """For every tensor from outside: the nodes outside that came before it was used as a variable, by way of nodes
+    inside; and the nodes inside that came after it was written.
+
+    Graph optimizers drop control edges that follow from others, so such ways may be all that orders two uses.
+    """
+    number = {_identity(graph, tensor): k for k, tensor in enumerate(order)}
+    before: dict[str, set[str]] = {}
+    after: dict[str, set[int]] = {}
+    reads, writes = [set[str]() for _ in order], [set[str]() for _ in order]
+    for name in members:
+        node = graph.nodes[name]
+        before[name], after[name] = set(), set()
+        for other in dict.fromkeys([*(t.node for t in node.inputs), *node.control]):
+            if other in members:
+                before[name] |= before.get(other, set())
+                after[name] |= after.get(other, set())
+        for position, (tensor, type_) in enumerate(zip(node.inputs, input_types(node), strict=True)):
+            if type_ == _RESOURCE and tensor.node not in members:
+                k = number[_identity(graph, tensor)]
+                reads[k] |= before[name]
+                if node_use(node, position, functions)[1]:
+                    after[name].add(k)
+        for tensor in node.inputs:
+            if tensor.node not in members and graph.nodes[tensor.node].op not in _NEVER_WAITED_FOR:
+                before[name].add(tensor.node)
+        for k in after[name]:
+            writes[k].add(name)
+    return reads, writes
+
+
+_NEVER_WAITED_FOR = COPIED | {"_Arg", "Placeholder", "VarHandleOp"}
 
 
 def _results(graph: Graph, members: Collection[str], preserved: Collection[str]) -> list[Tensor]:
@@ -182,28 +220,32 @@ def _results(graph: Graph, members: Collection[str], preserved: Collection[str])
 
 
 def _launch_nodes(cluster: Cluster, prefix: str, order: Sequence[Tensor], results: Sequence[Tensor],
-                  control: Sequence[str], device: str) -> _Outlined:
-    """Reads of the variables, the launch, and writes of the variables that changed."""
+                  control: Sequence[str], device: str, reads: Sequence[Collection[str]]) -> _Outlined:
+    """Reads of the variables where the launch does not read them itself, the launch, and writes of the variables that
+    it does not update itself.
+
+    reads: for every argument, the nodes that the read of that variable waits for besides those of `control`.
+    """
     name = f"{prefix}/tfbridge"
     waits = [f"^{c}" for c in control]
     nodes, inputs = [], []
     for k in cluster.launch_arguments:
         argument, tensor = cluster.arguments[k], order[k]
         text = f"{tensor.node}:{tensor.index}"
-        if argument.is_variable:
-            read = NodeDef(name=f"{name}/read_{k}", op="ReadVariableOp", input=[text, *waits], device=device)
+        if argument.is_variable and not cluster.takes_handles:
+            read = NodeDef(name=f"{name}/read_{k}", op="ReadVariableOp", device=device,
+                           input=[text, *dict.fromkeys([*waits, *(f"^{r}" for r in sorted(reads[k]))])])
             read.attr["dtype"].type = argument.data_type
             nodes.append(read)
             text = read.name
         inputs.append(text)
     cluster.register()
     launch = launch_op.node_def(
-        f"{name}/launch", cluster.key, [*inputs, *waits],
-        [tf.as_dtype(cluster.arguments[k].data_type) for k in cluster.launch_arguments],
-        [tf.as_dtype(t) for t in cluster.result_types], cluster.launch_constants, device)
+        f"{name}/launch", cluster.key, [*inputs, *waits], *cluster.launch_types, cluster.launch_constants, device,
+        cluster.launch_variables)
     nodes.append(launch)
     ends = [launch.name]
-    for at, k in enumerate(cluster.written):
+    for at, k in enumerate(cluster.assigned):
         tensor = order[k]
         write = NodeDef(name=f"{name}/write_{k}", op="AssignVariableOp", device=device,
                         input=[f"{tensor.node}:{tensor.index}", f"{launch.name}:{len(results) + at}"])
@@ -233,7 +275,9 @@ def _reconnected(definition: Any, inside: dict[str, int], outlined: Sequence[_Ou
             control.update(dict.fromkeys(f"^{end}" for end in one.ends))
         else:
             _, _, index = text.partition(":")
-            data.append(one.tensors[Tensor(name, int(index or 0))])
+            tensor = Tensor(name, int(index or 0))
+            data.append(one.tensors[tensor])
+            control.update(dict.fromkeys(one.waits.get(tensor, ())))
     changed.input[:] = [*data, *control]
     return changed
 

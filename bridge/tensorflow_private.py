@@ -52,6 +52,7 @@ LOOK_UP_VARIABLE = ("_ZN10tensorflow14LookupResourceINS_3VarELb0EEEN4absl12lts_2
                     "PNS_15OpKernelContextERKNS_14ResourceHandleEPPT_")
 RELEASE_VARIABLE = "_ZNSt10unique_ptrIN10tensorflow3VarEN3tsl4core15RefCountDeleterEED2Ev"
 VARIABLE_TABLE = "_ZTVN10tensorflow3VarE"
+_TENSOR_OF_HANDLE = "_ZNK10tensorflow12TensorHandle6TensorEPPKNS_6TensorE"
 FREE_STATUS = "_ZNK4absl12lts_2025081415status_internal9StatusRep5UnrefEv"
 TENSOR_FROM_TENSOR = "_ZN10tensorflow19TF_TensorFromTensorERKNS_6TensorEPN4absl12lts_202508146StatusE"
 TENSOR_TO_TENSOR = "_ZN10tensorflow17TF_TensorToTensorEPK9TF_TensorPNS_6TensorE"
@@ -83,6 +84,8 @@ _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     (OP, _FRAMEWORK, "TF_AllocateOutput", _POINTER, (_POINTER, _INT, _INT, _POINTER, _INT, _SIZE, _POINTER)),
     (OP, _FRAMEWORK, "TF_ForwardInputOrAllocateOutput", _POINTER,
      (_POINTER, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER)),
+    (OP, _FRAMEWORK, "TF_AllocateTensor", _POINTER, (_INT, _POINTER, _INT, _SIZE)),
+    (OP, _FRAMEWORK, "TF_NewTensor", _POINTER, (_INT, _POINTER, _INT, _POINTER, _SIZE, _POINTER, _POINTER)),
     (OP, _FRAMEWORK, "TF_TensorData", _POINTER, (_POINTER,)),
     (OP, _FRAMEWORK, "TF_TensorByteSize", _SIZE, (_POINTER,)),
     (OP, _FRAMEWORK, "TF_NumDims", _INT, (_POINTER,)),
@@ -107,7 +110,6 @@ _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     (FALLBACK, _CC, "TFE_Execute", None, (_POINTER, _POINTER, _POINTER, _POINTER)),
     (FALLBACK, _PYWRAP, TENSOR_OF_HANDLE, ctypes.py_object, (_POINTER, ctypes.c_bool)),
     (FALLBACK, _PYWRAP, HANDLE_OF_TENSOR, _POINTER, (ctypes.py_object,)),
-    (DIRECT, _FRAMEWORK, "TF_AllocateTensor", _POINTER, (_INT, _POINTER, _INT, _SIZE)),
     (VARIABLES, _FRAMEWORK, "TF_AllocateTensor", _POINTER, (_INT, _POINTER, _INT, _SIZE)),
     (VARIABLES, _FRAMEWORK, "TF_TensorType", _INT, (_POINTER,)),
     *((VARIABLES, _FRAMEWORK, symbol, None, (_POINTER,)) for symbol in (
@@ -115,6 +117,7 @@ _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
         UNLOCK, LOCK_SHARED, UNLOCK_SHARED)),
     *((VARIABLES, _CC, symbol, None, (_POINTER,)) for symbol in (LOOK_UP_VARIABLE, RELEASE_VARIABLE)),
     (VARIABLES, _CC, "TFE_TensorHandleDevicePointer", _POINTER, (_POINTER, _POINTER)),
+    (VARIABLES, _CC, _TENSOR_OF_HANDLE, None, (_POINTER, _POINTER, _POINTER)),
     (DIRECT, _CC, "TFE_TensorHandleDataType", _INT, (_POINTER,)),
     (DIRECT, _CC, "TFE_TensorHandleNumDims", _INT, (_POINTER, _POINTER)),
     (DIRECT, _CC, "TFE_TensorHandleDim", _I64, (_POINTER, _INT, _POINTER)),
@@ -323,9 +326,16 @@ def resolved(tensor: tf.Tensor) -> int:
 
 
 def data_of(tensor: tf.Tensor) -> int:
-    """Address of the first element of an eager tensor on the CPU. Raises: tf.errors.OpError."""
+    """Address of the first element of an eager tensor of numbers on the CPU. Raises: tf.errors.OpError."""
     with _status() as status:
         return function("TFE_TensorHandleDevicePointer")(tensor_handle(tensor), status) or 0
+
+
+def tensor_object(tensor: tf.Tensor) -> int:
+    """Address of the tensorflow::Tensor of an eager tensor on the CPU; 0 when there is none."""
+    status, found = ctypes.c_uint64(1), ctypes.c_void_p()
+    function(_TENSOR_OF_HANDLE)(ctypes.addressof(status), tensor_handle(tensor), ctypes.addressof(found))
+    return (found.value or 0) if status.value == 1 else 0
 
 
 def set_output(kernel_context: int, number: int, tensor: tf.Tensor) -> None:

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .builder import ComputationBuilder, Operand
     from .client import Executable, LocalClient
+    from .communication import CommunicationError, register_custom_call, unregister_custom_call
     from .errors import CompilerError, InternalError, ParseError, ShapeError, UnsupportedError
     from .evaluator import evaluate
+    from .global_data import GlobalData
     from .hlo_text import parse_hlo
     from .ir import Computation, Instruction, Metadata, Module
+    from .layout import Layout, PaddingValue
     from .literal import Literal
     from .ops import ConvolutionDims, Window
     from .options import Options
@@ -26,10 +29,13 @@ if TYPE_CHECKING:
 _PLACES = {
     "builder": ("ComputationBuilder", "Operand"),
     "client": ("Executable", "LocalClient"),
+    "communication": ("CommunicationError", "register_custom_call", "unregister_custom_call"),
     "errors": ("CompilerError", "InternalError", "ParseError", "ShapeError", "UnsupportedError"),
     "evaluator": ("evaluate",),
+    "global_data": ("GlobalData",),
     "hlo_text": ("parse_hlo",),
     "ir": ("Computation", "Instruction", "Metadata", "Module"),
+    "layout": ("Layout", "PaddingValue"),
     "literal": ("Literal",),
     "ops": ("ConvolutionDims", "Window"),
     "options": ("Options",),
@@ -42,20 +48,24 @@ _MODULE_OF = {name: module for module, names in _PLACES.items() for name in name
 
 __all__ = [
     "TOKEN",
+    "CommunicationError",
     "CompilerError",
     "Computation",
     "ComputationBuilder",
     "ConvolutionDims",
     "ElementType",
     "Executable",
+    "GlobalData",
     "Instruction",
     "InternalError",
+    "Layout",
     "Literal",
     "LocalClient",
     "Metadata",
     "Module",
     "Operand",
     "Options",
+    "PaddingValue",
     "ParseError",
     "Shape",
     "ShapeError",
@@ -64,7 +74,9 @@ __all__ = [
     "array",
     "evaluate",
     "parse_hlo",
+    "register_custom_call",
     "run_pipeline",
+    "unregister_custom_call",
     "verify",
 ]
 

@@ -15,25 +15,37 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .building.communication import CommunicationOperations
 from .building.core import Operand, TypeName, operation
+from .building.document_names import with_document_names
 from .building.linear_algebra import LinearAlgebraOperations
 from .building.windows import create_conv_dimension_numbers, create_default_conv_dimension_numbers
 from .errors import ShapeError
 from .ir import Computation, Instruction, topological
 from .literal import Literal
-from .ops import Broadcast, Parameter
-from .shape import Shape
+from .ops import Broadcast, Parameter, PartitionId, ReplicaId
+from .shape import Shape, check_size
+
+if TYPE_CHECKING:
+    from .client import LocalClient
 
 __all__ = ["ComputationBuilder", "Operand"]
 
 
-class ComputationBuilder(LinearAlgebraOperations):
-    """Builds one computation.
+@with_document_names
+class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
+    """Builds one computation. `client` is who will run it, for those who ask the builder; building needs none.
+
+    Every method has its name in the documents too: `b.ConvertElementType` is `b.convert_element_type`.
 
     Raises (from `build`): the first error of any call, with that call's file and line.
     """
+
+    def __init__(self, name: str, client: LocalClient | None = None) -> None:
+        super().__init__(name)
+        self.client = client
 
     create_default_conv_dimension_numbers = staticmethod(create_default_conv_dimension_numbers)
     create_conv_dimension_numbers = staticmethod(create_conv_dimension_numbers)
@@ -49,6 +61,7 @@ class ComputationBuilder(LinearAlgebraOperations):
                 f"parameter: number {number} is {'negative' if number < 0 else 'taken'} in computation "
                 f"{self.name!r} (parameter_c1)"
             )
+        check_size(shape)
         instruction = Instruction(
             Parameter(number, shape), (), shape, name or f"parameter.{number}", self._metadata
         )
@@ -121,7 +134,7 @@ class ComputationBuilder(LinearAlgebraOperations):
     def is_constant(self, operand: Operand) -> bool:
         """Whether the value depends on no parameter and no side effect."""
         return all(
-            not isinstance(i.op, Parameter) and not i.op.has_side_effect
+            not isinstance(i.op, (Parameter, PartitionId, ReplicaId)) and not i.has_side_effect
             for i in topological([self.take(operand)])
         )
 
@@ -130,19 +143,23 @@ class ComputationBuilder(LinearAlgebraOperations):
 
         Raises: ShapeError  constant_c2: it depends on a parameter or a side effect.
         """
-        from .evaluator import evaluate_computation
+        from .evaluator import evaluate
 
         self.raise_error()
         if not self.is_constant(operand):
             raise ShapeError(f"compute_constant: {operand!r} is not a compile-time constant (constant_c2)")
-        value = evaluate_computation(Computation(self.name, self.take(operand), ()))
+        value = evaluate(Computation(self.name, self.take(operand), ()), ())
         return _literal(value)
 
     def create_sub_builder(self, name: str) -> ComputationBuilder:
         """A builder for a computation that this one's calls; `build_and_note_error` reports here."""
-        made = ComputationBuilder(name)
+        made = ComputationBuilder(name, self.client)
         made.parent, made.die_immediately_on_error = self, self.die_immediately_on_error
         return made
+
+    def set_die_immediately_on_error(self, enabled: bool) -> None:
+        """Errors are raised where they are made, instead of by `build`."""
+        self.die_immediately_on_error = enabled
 
     def set_return_value(self, operand: Operand) -> None:
         """Makes this operand the computation's value; the last instruction is, otherwise."""

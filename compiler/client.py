@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from ..runtime.device import Feeds
+from .communication import check_communication
 from .errors import ShapeError
+from .exposed_sizes import Exposed, expose_sizes, fits
+from .global_data import Transfers
 from .ir import Computation, Module
 from .options import DEFAULT_OPTIONS, Options
+from .passes.resolve_dynamic_sizes import resolve_dynamic_sizes
 from .platforms import Compiled, platform
+from .replicas import DeviceQueues, ReplicaRuns, counted
 from .shape import Shape
 
 
-class Executable:
-    """A compiled module."""
+class Executable(ReplicaRuns):
+    """A compiled module. Programs for several devices run with `execute_replicas`."""
 
-    def __init__(self, module: Module, compiled: Compiled) -> None:
+    def __init__(self, module: Module, compiled: Compiled, exposed: Exposed | None = None,
+                 options: Options = DEFAULT_OPTIONS, feeds: defaultdict[int, Feeds] | None = None) -> None:
         self.module = module
+        self.num_replicas, self.num_partitions = options.num_replicas, options.num_partitions
+        self._feeds = feeds if feeds is not None else defaultdict(Feeds)
+        self._is_device = check_communication(module, options)
         self._compiled = compiled
-        self._leaves = [leaf for p in module.entry.parameter_shapes for leaf in p.leaves()]
+        self._exposed = exposed
+        self._leaves = [leaf for p in module.entry.parameter_shapes for leaf in p.leaves() if leaf.is_array]
 
     @property
     def parameter_shapes(self) -> tuple[Shape, ...]:
@@ -31,28 +44,42 @@ class Executable:
         """Shape of the result."""
         return self.module.entry.root.shape
 
-    def execute(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def execute(self, arguments: Sequence[np.ndarray], *, timeout: float | None = None) -> list[np.ndarray]:
         """Runs on arrays (tuple parameters flattened); returns the result's arrays (a tuple's flattened).
 
-        Raises: ShapeError  number, dtype or dims of the arguments differ from the parameters'.
+        Raises: ShapeError  number, dtype or dims of the arguments differ from the parameters'; the program is for
+            several devices. CommunicationError  it waits for another one, or longer than `timeout` seconds.
         """
+        if self._is_device:
+            return self.execute_replicas([arguments], timeout=timeout)[0]
+        return self._call(self._checked(arguments))
+
+    def _checked(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arguments as arrays of the parameters' types and dims."""
         if len(arguments) != len(self._leaves):
             raise ShapeError(f"execute: {len(arguments)} arguments, {self.module.name} has {len(self._leaves)} "
                              "parameters")
         arrays = []
         for k, (argument, shape) in enumerate(zip(arguments, self._leaves)):
             array = np.asarray(argument)
-            if array.dtype != shape.element_type.dtype or array.shape != shape.dims:
+            if array.dtype != shape.element_type.dtype or (array.shape != shape.dims and not fits(array, shape)):
                 raise ShapeError(f"execute: argument {k} is {array.dtype}{list(array.shape)}, parameter {k} is {shape}")
             arrays.append(array)
+        return arrays
+
+    def _call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        if self._exposed is not None:
+            return self._exposed.results(self._compiled.execute(self._exposed.arguments(arrays, self._leaves)))
         return self._compiled.execute(arrays)
 
 
-class LocalClient:
+class LocalClient(Transfers, DeviceQueues):
     """Compiles and runs in this process, on the platform of that name."""
 
     def __init__(self, platform: str = "cpu") -> None:
         self._platform = _platform(platform)
+        self._feeds = defaultdict(Feeds)
+        self._executables: dict[Any, Executable] = {}
 
     @property
     def platform_name(self) -> str:
@@ -64,13 +91,18 @@ class LocalClient:
         """Devices of the platform."""
         return self._platform.device_count
 
-    def compile(self, program: Module | Computation, options: Options = DEFAULT_OPTIONS) -> Executable:
-        """Compiles a module or a computation.
+    def compile(self, program: Module | Computation, options: Options = DEFAULT_OPTIONS, *,
+                num_replicas: int | None = None, num_partitions: int | None = None) -> Executable:
+        """Compiles a module or a computation, for as many replicas and partitions as its header says unless given.
 
         Raises: ShapeError  ill-formed; UnsupportedError  the platform cannot compile it.
         """
         module = program if isinstance(program, Module) else Module(program.name, program)
-        return Executable(module, self._platform.compile(module, options))
+        options = counted(module, options, num_replicas, num_partitions)
+        check_communication(module, options)
+        exposed = expose_sizes(module)
+        bounded = module if exposed is None else resolve_dynamic_sizes(exposed.module, options)
+        return Executable(module, self._platform.compile(bounded, options), exposed, options, self._feeds)
 
 
 _platform = platform

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from .errors import ShapeError
+from .exposed_sizes import Exposed, expose_sizes, fits
 from .ir import Computation, Instruction, Module
 from .ops import Call, Constant, Copy, Fusion, GetTupleElement, Parameter, Tuple
-from .shape import Shape
+from .options import DEFAULT_OPTIONS
+from .shape import TOKEN, Shape
 
 
 def evaluate(program: Module | Computation, arguments: Sequence[Any]) -> Any:
@@ -19,6 +21,9 @@ def evaluate(program: Module | Computation, arguments: Sequence[Any]) -> Any:
     Raises: ShapeError  arguments of other number, element type or dims than the parameters; UnsupportedError
     an op has no reference.
     """
+    exposed = expose_sizes(program if isinstance(program, Module) else Module(program.name, program))
+    if exposed is not None:
+        return _evaluate_exposed(exposed, program, arguments)
     computation = program.entry if isinstance(program, Module) else program
     shapes = computation.parameter_shapes
     if len(arguments) != len(shapes):
@@ -26,6 +31,38 @@ def evaluate(program: Module | Computation, arguments: Sequence[Any]) -> Any:
     checked = [_checked(computation.name, number, a, s) for number,
                (a, s) in enumerate(zip(arguments, shapes))]
     return evaluate_computation(computation, *checked)
+
+
+def _evaluate_exposed(exposed: Exposed, program: Module | Computation, arguments: Sequence[Any]) -> Any:
+    """The value of a program with sizes known at run time only: arrays of their real sizes."""
+    from .passes.resolve_dynamic_sizes import resolve_dynamic_sizes
+
+    computation = program.entry if isinstance(program, Module) else program
+    leaves = [leaf for shape in computation.parameter_shapes for leaf in shape.leaves()]
+    given = [np.asarray(a) for argument in arguments for a in flattened(argument)]
+    if len(given) != len(leaves) or not all(map(fits, given, leaves)):
+        raise ShapeError(f"{computation.name}: arguments are {', '.join(f'{a.dtype}{list(a.shape)}' for a in given)}, "
+                         f"{', '.join(map(str, leaves))} are wanted")
+    rest = iter(exposed.arguments(given, leaves))
+    module = resolve_dynamic_sizes(exposed.module, DEFAULT_OPTIONS)
+    value = evaluate(module, [nested(shape, rest) for shape in module.entry.parameter_shapes])
+    return nested(computation.root.shape, iter(exposed.results(list(flattened(value)))))
+
+
+def nested(shape: Shape, leaves: Iterator[Any]) -> Any:
+    """The next leaves as a value of this shape."""
+    if shape == TOKEN:
+        return ()
+    return tuple(nested(s, leaves) for s in shape.tuple_shapes) if shape.is_tuple else next(leaves)
+
+
+def flattened(value: Any) -> Iterator[Any]:
+    """The leaves of a value."""
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from flattened(part)
+    else:
+        yield value
 
 
 def evaluate_computation(computation: Computation, *arguments: Any) -> Any:
@@ -90,6 +127,8 @@ def _spread(value: Any, dims: tuple[int, ...]) -> Any:
 
 
 def _checked(name: str, number: int, argument: Any, shape: Shape) -> Any:
+    if shape == TOKEN:
+        return ()
     if shape.is_tuple:
         if not isinstance(argument, (tuple, list)) or len(argument) != len(shape.tuple_shapes):
             raise ShapeError(f"{name}: argument {number} is no tuple for {shape}")

@@ -6,9 +6,12 @@ Fields of an op that share a text name form one attribute (slice's start, limit 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from .ir import Computation
 from .ops import ConvolutionDims, Window
@@ -132,6 +135,42 @@ def _read_word(text: str, _: Any) -> str:
     return text
 
 
+def _show_string(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _read_string(text: str, _: Any) -> str:
+    if text[:1] != '"':
+        raise Malformed(f"expected a string in quotes, got {text!r}")
+    return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text[1:-1])
+
+
+def _read_shape(text: str, _: Any) -> Shape:
+    from .hlo_parse import parse_shape
+    return parse_shape(text)
+
+
+def _show_groups(value: tuple[tuple[int, ...], ...]) -> str:
+    return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in value) + "}"
+
+
+def _read_groups(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
+    """`{{0,1},{2,3}}`, or `[2,2]<=[4]`: 0 to 3 as [2,2], and `[2,2]<=[2,2]T(1,0)`: as [2,2], transposed, as [2,2]."""
+    made = re.fullmatch(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    if made:
+        dims, source = (_numbers(made[n], "sizes") for n in (1, 2))
+        order = _numbers(made[3], "axes") if made[3] else tuple(range(len(source)))
+        if math.prod(dims) != math.prod(source) or sorted(order) != list(range(len(source))) or len(dims) != 2:
+            raise Malformed(f"expected [groups,size]<=[sizes]T(axes), got {text!r}")
+        ids = np.arange(math.prod(source)).reshape(source).transpose(order).reshape(dims)
+        return tuple(tuple(group) for group in ids.tolist())
+    inner = _braced(text).strip()
+    groups = re.findall(r"\{([\d,\s]*)\}", inner)
+    if re.sub(r"\{[\d,\s]*\}|[,\s]", "", inner):
+        raise Malformed(f"expected groups like {{{{0,1}},{{2,3}}}}, got {text!r}")
+    return tuple(_numbers(group, "ids") for group in groups)
+
+
 def _show_slices(value: tuple[tuple[int, ...], ...]) -> str:
     return "{" + ", ".join(f"[{a}:{b}]" if s == 1 else f"[{a}:{b}:{s}]" for a, b, s in zip(*value)) + "}"
 
@@ -248,6 +287,10 @@ KINDS: dict[str, Kind] = {
     "int": Kind(str, _read_int),
     "bool": Kind(lambda value: "true" if value else "false", _read_bool),
     "word": Kind(str, _read_word),
+    "string": Kind(_show_string, _read_string),
+    "raw": Kind(str, lambda text, _: text),
+    "shape": Kind(str, _read_shape),
+    "groups": Kind(_show_groups, _read_groups),
     "dims": Kind(lambda value: "{" + ",".join(map(str, value)) + "}", _read_dims),
     "dim": Kind(lambda value: f"{{{value}}}", _read_dim),
     "slices": Kind(_show_slices, _read_slices),

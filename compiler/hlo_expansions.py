@@ -10,6 +10,7 @@ from .errors import ShapeError
 from .hlo_attributes import Malformed
 from .ir import Computation
 from .ops import BitcastConvert, Reshape
+from .passes.normalize_layouts import inverted, order, physical
 from .shape import Shape
 
 
@@ -36,7 +37,7 @@ def expanded(opcode: str, operands: Sequence[Shape], texts: Mapping[str, str], s
         raise ShapeError(f"{opcode}: {len(operands)} operands given, {expansion.operands} wanted")
     b = ComputationBuilder(opcode.replace("-", "_"))
     b.die_immediately_on_error = True
-    parameters = [b.parameter(k, s.without_layout()) for k, s in enumerate(operands)]
+    parameters = [b.parameter(k, s) for k, s in enumerate(operands)]
     return b.build(expansion.write(b, parameters, texts, shape))
 
 
@@ -56,11 +57,16 @@ def _batch_norm(method: str) -> Callable[[ComputationBuilder, Sequence[Operand],
 
 
 def _bitcast(b: ComputationBuilder, operands: Sequence[Operand], texts: Mapping[str, str], shape: Shape) -> Operand:
-    """The same bytes in another shape. Layouts other than row-major are not read: their bytes are in another order."""
+    """The same bytes in another shape: the axes from the slowest to the fastest, as the layouts have them, in between."""
     operand, source = operands[0], b.get_shape(operands[0])
+    lain = b.transpose(operand, order(source)) if source.layout is not None else operand
+    target = physical(shape)
     if source.element_type is shape.element_type:
-        return b.apply(Reshape(shape.dims), operand)
-    return b.apply(BitcastConvert(shape.element_type), operand)
+        made = b.apply(Reshape(target.dims), lain)
+    else:
+        made = b.apply(BitcastConvert(shape.element_type), lain)
+        made = b.apply(Reshape(target.dims), made)
+    return b.transpose(made, inverted(order(shape))) if shape.layout is not None else made
 
 
 _BATCH_NORM = ("epsilon", "feature_index")

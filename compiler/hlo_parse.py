@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
+from .dynamic_sizes import infer_shape, merged_marks
 from .errors import ParseError, ShapeError, UnsupportedError
 from .hlo_attributes import KINDS, PREDICATE_BRANCHES, Malformed, attributes, implied, result_field
 from .hlo_expansions import EXPANSIONS, expanded
 from .hlo_literal import parse_literal
 from .ir import NO_METADATA, Computation, Instruction, Metadata, Module
-from .ops import OPS, Call, Parameter
+from .library_calls import library_call
+from .ops import OPS, Call, CustomCall, Parameter
 from .ops.op import Op
 from .shape import TOKEN, Shape
 from .types import ElementType
@@ -25,6 +27,8 @@ _OPERAND = re.compile(r"\s*(?:/\*[^*]*\*/\s*)?%?([\w.\-]+)\s*([,)])")
 _ATTRIBUTE = re.compile(r",\s*([\w\-]+)=")
 _WORD = re.compile(r'[^\s,{}"]*')
 _FLAT = re.compile(r"\{[^{}\"]*\}")
+_BRACKETED = re.compile(r"\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\w+\[[^\]]*\](?:\{[^{}]*\})?"
+                        r"|\([^()]*(?:\([^()]*\)[^()]*)*\)")  # groups as ranges, shapes, tuple shapes
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _BRACKET = re.compile(r'[{}"]')
 _LITERAL = re.compile(r"(?:[^()]++|\((?:[^()]++|\((?:[^()]++|\([^()]*\))*\))*\))*")
@@ -62,6 +66,32 @@ def parse_hlo(text: str) -> Module:
         one.
     """
     return _Parser(text).module()
+
+
+def parse_shape(text: str) -> Shape:
+    """The shape that the text spells.
+
+    Raises: ParseError, UnsupportedError  as `parse_hlo`.
+    """
+    return _Parser(text).shape()
+
+
+def parse_entry_layout(text: str, parameters: tuple[Shape, ...], result: Shape) -> tuple[tuple[Shape, ...], Shape]:
+    """The shapes in `{(parameter, ...)->result}`, the value of a module's entry_computation_layout.
+
+    Raises: ParseError  malformed text. ShapeError  other shapes than these.
+    """
+    parser = _Parser(text)
+    parser.take("{")
+    parser.space()
+    given = parser.shape()
+    parser.take("->")
+    parser.space()
+    made = parser.shape()
+    if not given.compatible(Shape.tuple(parameters)) or not made.compatible(result):
+        raise ShapeError(f"entry_computation_layout is {given} -> {made}, the entry is {Shape.tuple(parameters)} -> "
+                         f"{result} (entry_layout_c1)")
+    return given.tuple_shapes, made
 
 
 class _Parser:
@@ -156,8 +186,10 @@ class _Parser:
                 self.balanced()
         elif self.text.startswith('"', self.at):
             self.match(_STRING, "a string")
-        else:
+        elif not (found := _BRACKETED.match(self.text, self.at)):
             self.match(_WORD, "a value")
+        else:
+            self.at = found.end()
 
     def balanced(self) -> None:
         start, depth = self.at, 0
@@ -198,15 +230,17 @@ class _Parser:
             element_type = ElementType(found[1])
         except ValueError:
             self.unsupported(f"element type {found[1]}", start)
+        sizes = [d.strip() for d in found[2].split(",")] if found[2].strip() else []
         try:
-            dims = tuple(int(d) for d in found[2].split(",")) if found[2].strip() else ()
+            dims = tuple(int(d.removeprefix("<=")) for d in sizes)
         except ValueError:
-            if "<" in found[2] or "?" in found[2]:
-                self.unsupported(f"dynamic dims [{found[2]}]", start)
+            if "?" in found[2]:
+                self.unsupported(f"dims without a bound [{found[2]}]", start)
             self.fail(f"expected dims, got [{found[2]}]", start)
+        dynamic = tuple(axis for axis, d in enumerate(sizes) if d.startswith("<="))
         layout = found[3]
         if layout is None:
-            return Shape(element_type, dims)
+            return Shape(element_type, dims, dynamic=dynamic)
         order, _, rest = layout[1:-1].partition(":")
         if rest:
             self.unsupported(
@@ -218,7 +252,7 @@ class _Parser:
             self.fail(f"expected a layout, got {layout}", start)
         if sorted(axes) != list(range(len(dims))):
             self.fail(f"expected a layout with each axis of {found[1]}[{found[2]}] once, got {layout}", start)
-        return Shape(element_type, dims, axes)
+        return Shape(element_type, dims, axes, dynamic=dynamic)
 
     def computation(self) -> Computation:
         is_entry = self.accept("ENTRY ")
@@ -267,7 +301,7 @@ class _Parser:
                 if instruction.op.number in parameters:
                     self.fail(f"parameter {instruction.op.number} is defined twice", start)
                 parameters[instruction.op.number] = instruction
-            if instruction.op.has_side_effect:
+            if instruction.has_side_effect:
                 effects.append(instruction)
         root = root or instruction
         if root is None:
@@ -303,7 +337,7 @@ class _Parser:
         except Malformed as error:
             self.fail(f"{opcode}: {error}", before)
         try:
-            inferred = op.infer(shapes)
+            inferred = infer_shape(op, shapes)
         except ShapeError as error:
             line, column = self.place(start)
             raise ShapeError(f"line {line}, column {column}: {error}") from None
@@ -312,6 +346,10 @@ class _Parser:
             raise ShapeError(
                 f"line {line}, column {column}: {opcode} has shape {shape}, inferred is {inferred}"
             )
+        if inferred.is_dynamic:
+            shape = merged_marks(shape, inferred)
+        if isinstance(op, CustomCall) and (known_library := library_call(op, shapes)) is not None:
+            op = Call(known_library)
         return Instruction(op, tuple(operands), shape, name, metadata)
 
     def operands(self, known: dict[str, Instruction]) -> list[Instruction]:
@@ -349,8 +387,6 @@ class _Parser:
         operands = self.operands(known)
         texts, metadata = self.instruction_attributes(set(EXPANSIONS[opcode].attributes), opcode)
         shapes = [o.shape for o in operands]
-        if opcode == "bitcast" and any(s != s.without_layout() for s in (shape, *shapes)):
-            self.unsupported("bitcast of a layout that is not row-major is not compiled", start)
         try:
             computation = expanded(opcode, shapes, texts, shape)
         except Malformed as error:
@@ -434,7 +470,7 @@ class _Parser:
     def absent(self, attribute: Any, fields: dict[str, Any]) -> None:
         if attribute.kind == "window":
             fields[attribute.fields[0]] = KINDS["window"].read("{}", self.find)
-        elif isinstance(attribute.default, (tuple, str, int, bool)):
+        elif isinstance(attribute.default, (tuple, str, int, bool, type(None))):
             if len(attribute.fields) == 1:
                 fields[attribute.fields[0]] = attribute.default
         else:

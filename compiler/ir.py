@@ -46,6 +46,12 @@ class Instruction:
         """The op's name in HLO text."""
         return self.op.opcode
 
+    @property
+    def has_side_effect(self) -> bool:
+        """Whether running it does more than give its value, itself or in a computation that it calls: it is then never
+        left out, repeated, or moved past another one."""
+        return self.op.has_side_effect or any(c.has_side_effect for c in self.op.called())
+
     def with_operands(self, operands: Iterable[Instruction]) -> Instruction:
         """The same instruction on other operands; itself where they are the same."""
         operands = tuple(operands)
@@ -73,7 +79,7 @@ class Computation:
     their side effects).
     """
 
-    __slots__ = ("_users", "instructions", "name", "parameters", "root")
+    __slots__ = ("_users", "has_side_effect", "instructions", "name", "parameters", "root")
 
     def __init__(self, name: str, root: Instruction, parameters: Iterable[Instruction],
                  also: Iterable[Instruction] = ()) -> None:
@@ -82,6 +88,7 @@ class Computation:
         self.parameters = tuple(parameters)
         self.instructions = tuple(topological([*self.parameters, *also, root]))
         self._users: dict[Instruction, list[Instruction]] | None = None
+        self.has_side_effect: bool = any(i.has_side_effect for i in self.instructions)
 
     @property
     def users(self) -> Mapping[Instruction, list[Instruction]]:
@@ -111,7 +118,7 @@ class Computation:
         for old in self.instructions:
             new = old.with_operands(done[o] for o in old.operands)
             done[old] = change(new) or new
-        kept = [done[i] for i in self.instructions if i.op.has_side_effect]
+        kept = [done[i] for i in self.instructions if i.has_side_effect]
         root = done[self.root]
         parameters = [done[p] for p in self.parameters]
         if name is None and root is self.root and all(done[i] is i for i in self.instructions):

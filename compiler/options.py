@@ -14,6 +14,7 @@ class Options:
     numerics: "tf" (default), "fast" (rules of class fast_math too), "reproducible" (fixed reduction trees).
     threads: highest number of threads of one launch; 0 means those of the target.
     disabled_passes: names of passes that are left out. profile: launches count their calls and cycles.
+    num_replicas, num_partitions: devices that run the program together, each a replica's partition.
     dump_dir: directory for numbered dumps of every stage; empty means none.
     cache_dir, max_cache_bytes: the disk cache; empty and 0 mean that of the process.
     Raises: ValueError  numerics is none of these; a negative number.
@@ -23,6 +24,8 @@ class Options:
     threads: int = 0
     disabled_passes: frozenset[str] = frozenset()
     profile: bool = False
+    num_replicas: int = 1
+    num_partitions: int = 1
     dump_dir: str = dataclasses.field(default="", compare=False)
     cache_dir: str = dataclasses.field(default="", compare=False)
     max_cache_bytes: int = dataclasses.field(default=0, compare=False)
@@ -30,6 +33,9 @@ class Options:
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
             raise ValueError(f"numerics: {self.numerics!r} is none of {', '.join(NUMERICS)}")
+        for name in ("num_replicas", "num_partitions"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is less than 1")
         for name in ("threads", "max_cache_bytes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative")

@@ -12,11 +12,13 @@ import numpy as np
 
 from ..runtime.executable import Executable as NativeExecutable
 from .errors import ShapeError
-from .evaluator import evaluate
+from .evaluator import evaluate, flattened, nested
 from .ir import Module
 from .options import Options
+from .passes.normalize_layouts import entry_shapes, inverted, leaf_orders
 
 GROUP = "tfbridge.platforms"
+Order = tuple[int, ...] | None
 
 
 class Compiled(Protocol):
@@ -48,7 +50,7 @@ class CpuPlatform:
     def compile(self, module: Module, options: Options) -> Compiled:
         """Compiles with LLVM; artifacts come from the disk cache when they are there."""
         from .cpu.compile import load_module
-        return NativeExecutable(load_module(module, options), options.threads or None)
+        return row_major(module, NativeExecutable(load_module(module, options), options.threads or None))
 
 
 class InterpreterPlatform:
@@ -68,20 +70,29 @@ class _Interpreted:
 
     def execute(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         rest = iter(arguments)
-        nested = [_nest(shape, rest) for shape in self._module.entry.parameter_shapes]
-        return [np.array(leaf, order="C") for leaf in _flatten(evaluate(self._module, nested))]  # no views of arguments
+        given = [nested(shape, rest) for shape in self._module.entry.parameter_shapes]
+        return [np.array(leaf, order="C") for leaf in flattened(evaluate(self._module, given))]  # no views of arguments
 
 
-def _nest(shape: Any, leaves: Any) -> Any:
-    return tuple(_nest(s, leaves) for s in shape.tuple_shapes) if shape.is_tuple else next(leaves)
+class _Transposed:
+    """An executable whose arrays have the dims from the slowest axis to the fastest, called with logical ones."""
+
+    def __init__(self, compiled: Compiled, parameters: Sequence[Order], results: Sequence[Order]) -> None:
+        self._compiled, self._parameters, self._results = compiled, parameters, results
+
+    def execute(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+        found = self._compiled.execute([a if o is None else a.transpose(o) for a, o in zip(arguments, self._parameters)])
+        return [a if o is None else a.transpose(inverted(o)) for a, o in zip(found, self._results)]
 
 
-def _flatten(value: Any) -> Any:
-    if isinstance(value, tuple):
-        for part in value:
-            yield from _flatten(part)
-    else:
-        yield value
+def row_major(module: Module, compiled: Compiled) -> Compiled:
+    """What `normalize_layouts` made of the module, called with arrays of the module's own dims.
+
+    An array that lies in memory as the parameter's layout says is not copied, and results lie as theirs say.
+    """
+    parameters, result = entry_shapes(module)
+    orders = [o for shape in parameters for o in leaf_orders(shape)], list(leaf_orders(result))
+    return compiled if not any((*orders[0], *orders[1])) else _Transposed(compiled, *orders)
 
 
 @functools.cache

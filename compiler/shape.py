@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
+from .errors import ShapeError
 from .types import ElementType
 
 Dims: TypeAlias = tuple[int, ...]  # inside the class `tuple` is a method
@@ -17,14 +18,16 @@ Shapes: TypeAlias = "tuple[Shape, ...]"
 class Shape:
     """An array's element type, dims and layout; or a tuple of shapes; or a token.
 
-    `layout` is minor_to_major (axis numbers, fastest first); None means row-major, the default. It takes part in
-    equality; `compatible` compares without it. `tuple_shapes` is set for tuples only.
+    `layout` is minor_to_major (axis numbers, fastest first); None means row-major, the default. `dynamic` are the axes
+    whose size is known at run time only; `dims` then has its bound. Both take part in equality; `compatible` compares
+    without them. `tuple_shapes` is set for tuples only.
     """
 
     element_type: ElementType
     dims: Dims = ()
     layout: Dims | None = None
     tuple_shapes: Shapes = ()
+    dynamic: Dims = ()
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.layout == tuple(range(len(self.dims) - 1, -1, -1)):
@@ -89,15 +92,30 @@ class Shape:
         else:
             yield self
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the size of an axis, of a tuple's part too, is known at run time only."""
+        return bool(self.dynamic) or any(s.is_dynamic for s in self.tuple_shapes)
+
     def compatible(self, other: Shape) -> bool:
-        """Equal, layouts aside."""
-        return self.without_layout() == other.without_layout()
+        """Equal, layouts and sizes known at run time only aside."""
+        return self.static() == other.static()
+
+    def static(self) -> Shape:
+        """The same shape with the default layout, every size its bound."""
+        if self.is_tuple:
+            return Shape.tuple(s.static() for s in self.tuple_shapes)
+        return self if self.layout is None and not self.dynamic else Shape(self.element_type, self.dims)
 
     def without_layout(self) -> Shape:
         """The same shape with the default layout everywhere."""
         if self.is_tuple:
             return Shape.tuple(s.without_layout() for s in self.tuple_shapes)
-        return self if self.layout is None else Shape(self.element_type, self.dims)
+        return self if self.layout is None else Shape(self.element_type, self.dims, dynamic=self.dynamic)
+
+    def with_dynamic(self, axes: Iterable[int]) -> Shape:
+        """The same array shape with these axes' sizes known at run time only."""
+        return dataclasses.replace(self, dynamic=tuple(sorted(set(axes))))
 
     def with_dims(self, dims: Iterable[int]) -> Shape:
         """The same element type with other dims and the default layout."""
@@ -105,16 +123,19 @@ class Shape:
 
     def with_type(self, element_type: ElementType) -> Shape:
         """The same dims and layout with another element type."""
-        return Shape(element_type, self.dims, self.layout)
+        return Shape(element_type, self.dims, self.layout, dynamic=self.dynamic)
 
     def __str__(self) -> str:
-        """HLO text, the layout only where it is not the default: `f32[2,3]`, `(f32[], s32[4]{0})`."""
+        """HLO text, the layout only where it is not the default: `f32[2,<=3]`, `(f32[], s32[4]{0})`."""
         if self.is_tuple:
             return "(" + ", ".join(map(str, self.tuple_shapes)) + ")"
         if self.element_type is ElementType.TOKEN:
             return "token[]"
         layout = "" if self.layout is None else "{" + ",".join(map(str, self.layout)) + "}"
-        return f"{self.element_type.value}[{','.join(map(str, self.dims))}]{layout}"
+        dims = map(str, self.dims)
+        if self.dynamic:
+            dims = (f"<={d}" if axis in self.dynamic else str(d) for axis, d in enumerate(self.dims))  # type: ignore
+        return f"{self.element_type.value}[{','.join(dims)}]{layout}"
 
     __repr__ = __str__
 
@@ -125,3 +146,20 @@ TOKEN = Shape(ElementType.TOKEN)
 def array(element_type: ElementType | str, *dims: int) -> Shape:
     """Short form: `array("f32", 2, 3)` is f32[2,3]."""
     return Shape(ElementType(element_type), dims)
+
+
+_MOST_BYTES = 2**63 - 1
+
+
+def check_size(shape: Shape) -> None:
+    """The check that an array of this shape, or the tuple's arrays, can exist.
+
+    Raises: ShapeError  shape_c1: a negative dim. shape_c2: more bytes than an address can count.
+    """
+    for leaf in shape.leaves():
+        if not leaf.is_array:
+            continue
+        if any(d < 0 for d in leaf.dims):
+            raise ShapeError(f"shape: {leaf} has a negative size (shape_c1)")
+        if math.prod(max(d, 1) for d in leaf.dims) > _MOST_BYTES // leaf.element_type.item_bytes:
+            raise ShapeError(f"shape: {leaf} has more than {_MOST_BYTES} bytes (shape_c2)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .dynamic_sizes import infer_shape
 from .errors import ShapeError
 from .hlo_print import print_instructions
 from .ir import Computation, Instruction, Module
@@ -36,7 +37,7 @@ def verify_computation(computation: Computation) -> None:
             if operand not in known:
                 fail(computation, instruction, f"operand {operand.name} is not defined before (verify_c2)")
         try:
-            inferred = instruction.op.infer([o.shape for o in instruction.operands])
+            inferred = infer_shape(instruction.op, [o.shape for o in instruction.operands])
         except ShapeError as error:
             fail(computation, instruction, str(error))
         if not inferred.compatible(instruction.shape):

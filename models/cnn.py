@@ -33,7 +33,7 @@ def inference(batch: int = 32, side: int = 28, filters: int = 32) -> Program:
     return of_model(build(side, filters), [_images(batch, side)])
 
 
-def training(batch: int = 32, side: int = 28, filters: int = 32) -> Program:
+def training(batch: int = 64, side: int = 28, filters: int = 32) -> Program:
     """A step of Adam on random images and labels."""
     labels = np.random.default_rng(2).integers(0, 10, batch).astype(np.int32)
     return of_training(build(side, filters), _images(batch, side), labels)

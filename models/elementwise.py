@@ -1,4 +1,4 @@
-"""Elementwise functions: option prices on long vectors, and one so small that only the call counts."""
+"""Elementwise functions and row reductions: option prices, normalised rows, and one where only the call counts."""
 
 from __future__ import annotations
 
@@ -40,3 +40,18 @@ def launch(elements: int = 8) -> Program:
     """Shapes: f32[elements] -> f32[elements]."""
     numbers = np.linspace(-2, 2, elements, dtype=np.float32)
     return Program(lambda x: tf.nn.relu(x * 2.0 + 1.0) - 0.5, [numbers])
+
+
+def layernorm_gelu_softmax(rows: int = 1024, columns: int = 768) -> Program:
+    """Layer normalisation, the exact gelu and softmax of every row.
+
+    Shapes: x: f32[rows, columns], scale, shift: f32[columns] -> f32[rows, columns].
+    """
+    random = np.random.default_rng(1)
+
+    def function(x: tf.Tensor, scale: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
+        mean, variance = tf.nn.moments(x, -1, keepdims=True)
+        return tf.nn.softmax(tf.nn.gelu((x - mean) * tf.math.rsqrt(variance + 1e-6) * scale + shift))
+
+    return Program(function, [random.standard_normal(dims, dtype=np.float32)
+                              for dims in ((rows, columns), (columns,), (columns,))])

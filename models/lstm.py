@@ -8,7 +8,7 @@ import tensorflow as tf
 from .program import Program
 
 
-def inference(batch: int = 16, time: int = 64, features: int = 64, width: int = 128) -> Program:
+def inference(batch: int = 16, time: int = 64, features: int = 128, width: int = 256) -> Program:
     """The hidden states of every step.
 
     Shapes: f32[batch, time, features] -> f32[batch, time, width].

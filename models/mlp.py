@@ -19,12 +19,12 @@ def build(features: int = 784, width: int = 512, classes: int = 10) -> keras.Mod
     ])
 
 
-def inference(batch: int = 64, width: int = 512) -> Program:
+def inference(batch: int = 32, width: int = 512) -> Program:
     """The perceptron on random features."""
     return of_model(build(width=width), [_features(batch)])
 
 
-def training(batch: int = 64, width: int = 512) -> Program:
+def training(batch: int = 128, width: int = 512) -> Program:
     """A step of Adam on random features and labels."""
     labels = np.random.default_rng(2).integers(0, 10, batch).astype(np.int32)
     return of_training(build(width=width), _features(batch), labels)

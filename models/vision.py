@@ -1,8 +1,9 @@
-"""ResNet50 and MobileNetV2 of keras.applications with seeded random weights."""
+"""Image classifiers of keras.applications with seeded random weights.
+
+Shapes: f32[batch, side, side, 3] -> f32[batch, 1000] probabilities.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -10,19 +11,10 @@ import numpy as np
 from .program import Program, of_model
 
 
-def resnet50(batch: int = 1, side: int = 224) -> Program:
-    """Shapes: f32[batch, side, side, 3] -> f32[batch, 1000] probabilities."""
-    return _inference(keras.applications.ResNet50, batch, side)
-
-
-def mobilenet_v2(batch: int = 1, side: int = 224) -> Program:
-    """Shapes: f32[batch, side, side, 3] -> f32[batch, 1000] probabilities."""
-    return _inference(keras.applications.MobileNetV2, batch, side)
-
-
-def _inference(application: Callable[..., keras.Model], batch: int, side: int) -> Program:
+def program(application: str, batch: int = 1, side: int = 224) -> Program:
+    """The inference of `keras.applications.<application>` on random images."""
     keras.utils.set_random_seed(1)
-    model = application(weights=None, input_shape=(side, side, 3))
+    model = getattr(keras.applications, application)(weights=None, input_shape=(side, side, 3))
     random = np.random.default_rng(1)
     _set_statistics(model, random.standard_normal((8, side, side, 3), dtype=np.float32))
     return of_model(model, [random.standard_normal((batch, side, side, 3), dtype=np.float32)])

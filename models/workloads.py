@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from . import cnn, elementwise, lstm, mlp, transformer, vision
+from . import bert, cnn, dlrm, elementwise, gpt, loops, lstm, mlp, recurrent, transformer, vision
 from .program import Array, Program
 
 
@@ -17,37 +17,55 @@ from .program import Array, Program
 class Workload:
     """One row: the program in the size that is measured, and one that a test can afford.
 
-    Units: `flops` of one call, multiply and add counted apart, matrix products and convolutions only;
-    `tolerance` relative to the largest magnitude of each output.
+    `quick`: part of a short run. `big`: even its small size takes seconds, so that few tests run it.
+    Units: `tolerance` relative to the largest magnitude of each output.
     """
 
     name: str
     kind: Literal["inference", "training"]
     build: Callable[[], Program]
     build_small: Callable[[], Program]
-    flops: float = 0.0
     tolerance: float = 1e-4
+    quick: bool = False
+    big: bool = False
 
 
 _SMALL_TRANSFORMER = {"batch": 2, "length": 16, "width": 32, "heads": 2, "blocks": 2}
 _SMALL_CNN = {"batch": 8, "side": 8, "filters": 8}
 
-# A training step costs three times its forward pass: one more product for each of the two gradients.
+
+def _vision(name: str, application: str, small_side: int, big: bool = True, quick: bool = False) -> Workload:
+    return Workload(name, "inference", partial(vision.program, application),
+                    partial(vision.program, application, 1, small_side), quick=quick, big=big)
+
+
 _ROWS = (
-    Workload("launch", "inference", elementwise.launch, elementwise.launch, tolerance=1e-6),
+    Workload("launch", "inference", elementwise.launch, elementwise.launch, 1e-6, quick=True),
     Workload("black_scholes", "inference", elementwise.black_scholes,
-             partial(elementwise.black_scholes, 1000), tolerance=1e-5),
-    Workload("mlp", "inference", mlp.inference, partial(mlp.inference, 16, 64), 85.6e6, 1e-5),
-    Workload("cnn", "inference", cnn.inference, partial(cnn.inference, **_SMALL_CNN), 285e6),
-    Workload("lstm", "inference", lstm.inference, partial(lstm.inference, 4, 7, 8, 16), 201e6, 1e-5),
-    Workload("transformer", "inference", transformer.inference,
-             partial(transformer.inference, **_SMALL_TRANSFORMER), 6.98e9),
-    Workload("resnet50", "inference", vision.resnet50, partial(vision.resnet50, 1, 96), 7.75e9),
-    Workload("mobilenet_v2", "inference", vision.mobilenet_v2, partial(vision.mobilenet_v2, 1, 64), 0.60e9),
-    Workload("mlp_training", "training", mlp.training, partial(mlp.training, 16, 64), 257e6),
-    Workload("cnn_training", "training", cnn.training, partial(cnn.training, **_SMALL_CNN), 855e6),
-    Workload("transformer_training", "training", transformer.training,
-             partial(transformer.training, **_SMALL_TRANSFORMER), 20.9e9),
+             partial(elementwise.black_scholes, 1000), 1e-5, quick=True),
+    Workload("layernorm_gelu_softmax", "inference", elementwise.layernorm_gelu_softmax,
+             partial(elementwise.layernorm_gelu_softmax, 7, 50), 1e-5, quick=True),
+    Workload("mlp", "inference", mlp.inference, partial(mlp.inference, 16, 64), 1e-5, quick=True),
+    Workload("bert_base", "inference", bert.inference, partial(bert.inference, 2, 16, 32, 2, 2, 100)),
+    Workload("encoder", "inference", partial(transformer.inference, 8, 64, 256),
+             partial(transformer.inference, **_SMALL_TRANSFORMER), quick=True),
+    Workload("gpt_decode", "inference", gpt.decode, partial(gpt.decode, 2, 32, 2, 12, 50), 1e-5, quick=True),
+    Workload("lstm", "inference", lstm.inference, partial(lstm.inference, 4, 7, 8, 16), 1e-5),
+    Workload("dlrm", "inference", dlrm.inference, partial(dlrm.inference, 6, 4, 50, 8, 5, (16,), (16,)), 1e-5),
+    _vision("resnet50", "ResNet50", 96, big=False),
+    _vision("mobilenet_v2", "MobileNetV2", 64, big=False, quick=True),
+    _vision("efficientnet_b0", "EfficientNetB0", 64),
+    _vision("densenet121", "DenseNet121", 64),
+    _vision("convnext_tiny", "ConvNeXtTiny", 64),
+    Workload("mlp_training", "training", mlp.training, partial(mlp.training, 16, 64), quick=True),
+    Workload("cnn_training", "training", cnn.training, partial(cnn.training, **_SMALL_CNN)),
+    Workload("transformer_training", "training", partial(transformer.training, 8, 64, 128),
+             partial(transformer.training, **_SMALL_TRANSFORMER)),
+    Workload("scalar_loop", "inference", loops.scalar, partial(loops.scalar, 10), 1e-5, quick=True),
+    Workload("autograph_break", "inference", loops.leaving, partial(loops.leaving, 200, 8), 1e-3),
+    Workload("keras_lstm", "inference", recurrent.lstm, partial(recurrent.lstm, 3, 5, 4, 6), 1e-5),
+    Workload("keras_bidirectional_gru", "inference", recurrent.bidirectional_gru,
+             partial(recurrent.bidirectional_gru, 3, 5, 4, 6), 1e-5),
 )
 WORKLOADS = {row.name: row for row in _ROWS}
 

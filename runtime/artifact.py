@@ -7,12 +7,12 @@ import hashlib
 import itertools
 import json
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .errors import ArtifactError
 
 _MAGIC = b"tfbridge"
-_VERSION = 2
+_VERSION = 3
 _HEAD = struct.Struct("<8sI32sQQQ")  # magic, version, SHA-256 of the rest, bytes of header, object, constants
 
 
@@ -38,6 +38,20 @@ class KernelInfo(NamedTuple):
     ops: tuple[str, ...] = ()
 
 
+class Site(NamedTuple):
+    """A place where the entry calls the process that it runs in: an op that other devices or the user take part in.
+
+    `kind` is the op's name in HLO text, `attributes` those of its attributes that the call needs (see host_calls).
+    The call gets the addresses of the inputs, then of the outputs.
+    """
+
+    kind: str
+    name: str
+    inputs: tuple[BufferSpec, ...]
+    outputs: tuple[BufferSpec, ...]
+    attributes: dict[str, Any]
+
+
 @dataclasses.dataclass(frozen=True)
 class Artifact:
     """A compiled module. The JIT loads `object`, AOT writes it, the disk cache stores it.
@@ -60,6 +74,7 @@ class Artifact:
     kernels: tuple[KernelInfo, ...] = ()
     fingerprint: str = ""
     parts: tuple[bytes, ...] = ()
+    sites: tuple[Site, ...] = ()
 
     @property
     def object_bytes(self) -> int:
@@ -71,7 +86,7 @@ class Artifact:
         header = json.dumps({
             "entry": self.entry, "parameters": self.parameters, "results": self.results,
             "temp_bytes": self.temp_bytes, "libraries": self.libraries, "threads": self.threads,
-            "kernels": self.kernels,
+            "kernels": self.kernels, "sites": self.sites,
             "fingerprint": self.fingerprint, "objects": [len(o) for o in (self.object, *self.parts)],
         }).encode()
         parts = (header, b"".join((self.object, *self.parts)), self.constants)
@@ -106,7 +121,10 @@ class Artifact:
             parameters=tuple(BufferSpec(d, tuple(dims), n) for d, dims, n in header["parameters"]),
             results=tuple(BufferSpec(d, tuple(dims), n) for d, dims, n in header["results"]),
             kernels=tuple(KernelInfo(name, flops, size, tasks, tuple(ops))
-                          for name, flops, size, tasks, ops in header["kernels"]))
+                          for name, flops, size, tasks, ops in header["kernels"]),
+            sites=tuple(Site(kind, name, *(tuple(BufferSpec(d, tuple(dims), n) for d, dims, n in side)
+                                           for side in (inputs, outputs)), attributes)
+                        for kind, name, inputs, outputs, attributes in header["sites"]))
 
 
 def _checksum(*parts: bytes | memoryview) -> bytes:

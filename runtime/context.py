@@ -11,7 +11,8 @@ import ctypes
 #   threads         thread ids that kernels may see are below it
 #   error_message   buffer of error_capacity bytes for a zero-terminated text
 #   rng_state       two u64
-#   feeds           opaque (infeed, outfeed, collectives); null if none
+#   feeds           null, or what the entry calls at its sites: i32 (*)(i64 site, ptr buffers); ptr to the addresses of
+#                   the C functions of sites that are custom calls; ptr to a status of 512 bytes for them
 #   profile         two u64 per kernel of the artifact (calls, cycles); null if off
 #   constants       base of the constant blob, 64-byte aligned
 FIELDS: tuple[tuple[str, int, type], ...] = (

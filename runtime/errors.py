@@ -21,3 +21,7 @@ class LoadError(RuntimeLayerError, RuntimeError):
 
 class CompileCrash(RuntimeLayerError, RuntimeError):
     """The process that compiled ended before it answered."""
+
+
+class CommunicationError(ExecutionError):
+    """Devices of a run did not come together: one failed or ended, they did different things, or waited too long."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import os
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 
 import ml_dtypes  # noqa: F401  gives NumPy the dtypes bfloat16, float8_*, int4 by name
 import numpy as np
 
-from . import arena, loader, native
+from . import arena, blocks, loader, native
 from .artifact import Artifact
 from .context import RunContext
+from .device import numbers_here
 from .errors import ExecutionError
 from .host_calls import HOST_ERROR, NO_HOST, HostCalls
 from .profiler import Profile
@@ -36,7 +39,8 @@ class Frame:
     Whoever makes a frame may set replica ids, feeds and the like in `context` and pass it to calls.
     """
 
-    __slots__ = ("args", "args_at", "context", "context_at", "host", "message", "results", "results_at", "rng")
+    __slots__ = ("args", "args_at", "context", "context_at", "host", "message", "numbers", "results", "results_at",
+                 "rng")
 
     def __init__(self, executable: Executable) -> None:
         known = native.addresses()
@@ -52,6 +56,7 @@ class Frame:
             error_message=ctypes.addressof(self.message), error_capacity=_ERROR_CAPACITY,
             rng_state=ctypes.addressof(self.rng), constants=executable.constants_address,
             profile=executable.profile.address if executable.profile else None)
+        self.numbers = (0, 0, 1)
         self.host: HostCalls | None = None
         if executable.artifact.sites:
             self.host = HostCalls(executable.artifact.sites)
@@ -106,9 +111,13 @@ class Executable:
         pointers = used.results
         results = []
         for number, (dtype, dims, size) in enumerate(self._results):
-            array = np.empty(dims, dtype) if size < _ALIGN_FROM_BYTES else _aligned(dims, dtype, size)
+            array = _empty(dims, dtype, size)
             pointers[number] = _data(id(array) + _DATA_AT).value
             results.append(array)
+        if frame is None and used.numbers != (numbers := numbers_here()):
+            used.numbers = numbers
+            context = used.context
+            context.replica_id, context.partition_id, context.num_replicas = numbers
         status = self._run(self.entry_address, used.context_at, used.args_at, used.results_at,
                            self._temp_bytes)
         if status:
@@ -152,8 +161,31 @@ def _describe(dtype: np.dtype, dims: tuple[int, ...]) -> str:
 
 def empty_array(dims: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An uninitialised array for results of compiled code."""
-    size = math.prod(dims) * dtype.itemsize
-    return np.empty(dims, dtype) if size < _ALIGN_FROM_BYTES else _aligned(dims, dtype, size)
+    return _empty(dims, dtype, math.prod(dims) * dtype.itemsize)
+
+
+def _empty(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
+    if size < _ALIGN_FROM_BYTES:
+        return np.empty(dims, dtype)
+    return _aligned(dims, dtype, size) if size < blocks.SMALLEST else _in_block(dims, dtype, size)
+
+
+def _in_block(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
+    """An uninitialised array in memory that is used again after it."""
+    take, put = _block_functions()
+    address = take(size)
+    if not address:
+        raise MemoryError(f"no memory for a result of {size} bytes")
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    weakref.finalize(memory, put, address, 0, None).atexit = False
+    return np.ndarray(dims, dtype, memory)
+
+
+@functools.cache
+def _block_functions() -> tuple[Callable[[int], int | None], Callable[[int, int, None], None]]:
+    known, pointer = native.addresses(), ctypes.c_void_p
+    return (ctypes.CFUNCTYPE(pointer, ctypes.c_int64)(known["block_take"]),
+            ctypes.CFUNCTYPE(None, pointer, ctypes.c_int64, pointer)(known["block_put"]))
 
 
 def _aligned(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:

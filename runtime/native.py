@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from . import arena, background, loader, thread_pool
+from . import arena, background, blocks, loader, thread_pool
 
 _lock = threading.Lock()
 
@@ -19,6 +19,7 @@ def addresses() -> dict[str, int]:
 
     parallel_for, pool     as in the run context; both 0 where the platform has no pool (run serially)
     arena_take, arena_put  `ptr take(i64 bytes)` (null: out of memory), `void put(ptr)`
+    block_take, block_put  `ptr take(i64 bytes)` (null: out of memory), `void put(ptr, i64 ignored, ptr ignored)`
     run                    `i32 run(ptr entry, ptr run_context, ptr args, ptr results, i64 temp_bytes)`: the
     entry with an
                            arena around it; arena.OUT_OF_MEMORY if there is no memory for it
@@ -31,8 +32,8 @@ def addresses() -> dict[str, int]:
 def _load() -> dict[str, int]:
     linux = sys.platform.startswith("linux")
     pool_text = thread_pool.text()
-    exports = arena.EXPORTS + (thread_pool.EXPORTS if pool_text else ())
-    found = loader.load_text(arena.text(linux) + pool_text, exports).keep().addresses
+    exports = arena.EXPORTS + blocks.EXPORTS + (thread_pool.EXPORTS if pool_text else ())
+    found = loader.load_text(arena.text(linux) + blocks.text(linux) + pool_text, exports).keep().addresses
     resets = [ctypes.CFUNCTYPE(None)(found[name]) for name in exports if name.endswith("_reset")]
     if hasattr(os, "register_at_fork"):
         # The threads and any lock that one of them holds are gone in the child: it starts with neither.
@@ -40,7 +41,8 @@ def _load() -> dict[str, int]:
     return {
         "parallel_for": found.get("tfb_parallel_for", 0), "pool": found.get("tfb_pool", 0),
         "arena_take": found["tfb_arena_take"], "arena_put": found["tfb_arena_put"],
-        "arena_trim": found["tfb_arena_trim"], "run": found["tfb_run"],
+        "arena_trim": found["tfb_arena_trim"], "block_take": found["tfb_block_take"],
+        "block_put": found["tfb_block_put"], "block_trim": found["tfb_block_trim"], "run": found["tfb_run"],
     }
 
 
@@ -57,8 +59,9 @@ def run_function() -> Callable[..., int]:
 
 
 def trim_arenas() -> None:
-    """Gives the memory of all arenas that are not in use back to the system."""
-    ctypes.CFUNCTYPE(None)(addresses()["arena_trim"])()
+    """Gives the memory of all arenas and blocks that are not in use back to the system."""
+    for name in ("arena_trim", "block_trim"):
+        ctypes.CFUNCTYPE(None)(addresses()[name])()
 
 
 def _forget() -> None:

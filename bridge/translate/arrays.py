@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...compiler.builder import ComputationBuilder, Operand
-from ...compiler.errors import ShapeError
+from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from ..graph import Graph, GraphNode
@@ -378,6 +378,30 @@ def zeros_like(node: Node) -> Value:
 @translates("Empty", constants=("shape",))
 def empty(node: Node) -> Operand:
     return node.b.broadcast(node.b.constant(0, node.attr("dtype")), node.integers("shape"))
+
+
+@translates("FakeParam")
+def fake_param(node: Node) -> Operand:
+    """What a branch gives in the place of a value that only another one makes: it is not read."""
+    dims = node.attr("shape")
+    if dims is None or None in dims:
+        raise UnsupportedError(f"{node.op}: its shape {dims} is not known")
+    return node.b.broadcast(node.b.constant(0, node.attr("dtype")), dims)
+
+
+@translates("DeviceIndex")
+def device_index(node: Node) -> Operand:
+    """The place of this device among the names; their number when it is none of them."""
+    names = node.attr("device_names") or []
+    return node.b.constant(names.index("CPU") if "CPU" in names else len(names), ElementType.S32)
+
+
+@translates("ListDiff", constants=("x", "y"))
+def list_diff(node: Node) -> Sequence[Operand]:
+    """The elements of one constant that the other lacks, and their places."""
+    places = np.flatnonzero(~np.isin(node.constant("x"), node.constant("y")))
+    return (node.b.constant(node.constant("x")[places], node.element_type("x")),
+            node.b.constant(places, node.attr("out_idx") or ElementType.S32))
 
 
 @translates("Range", constants=("start", "limit", "delta"))

@@ -142,12 +142,12 @@ def unary(node: Node) -> Operand:
     return UNARY[node.op](node.b, node[0])
 
 
-@translates("Identity", "StopGradient", "Snapshot", "_EagerConst")
+@translates("Identity", "StopGradient", "Snapshot", "_EagerConst", "PlaceholderWithDefault")
 def identity(node: Node) -> Value:
     return node.inputs[0]
 
 
-@translates("IdentityN")
+@translates("IdentityN", "_ArrayToList", "_ListToArray")
 def identity_n(node: Node) -> tuple[Value, ...]:
     return tuple(node.inputs)
 

@@ -5,13 +5,14 @@ A matrix without a solution gives infinities or NaN, as TensorFlow's kernels for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .broadcasting import broadcast_dims, broadcast_to
+from .iteration import repeated
 from .node import Node
 from .reductions import reduce
 from .registry import translates
@@ -19,22 +20,7 @@ from .registry import translates
 _S32 = ElementType.S32
 
 
-def repeated(b: ComputationBuilder, count: int, values: Sequence[Operand],
-             step: Callable[[ComputationBuilder, Operand, list[Operand]], Sequence[Operand]]) -> list[Operand]:
-    """The values after step(builder, number, values) for number = 0 .. count - 1."""
-    shape = Shape.tuple([Shape(_S32), *(b.get_shape(v) for v in values)])
-    test = b.create_sub_builder("more")
-    number = test.get_tuple_element(test.parameter(0, shape, "state"), 0)
-    condition = test.build(test.lt(number, test.constant(count, _S32)))
-    body = b.create_sub_builder("step")
-    packed = body.parameter(0, shape, "state")
-    number, *inner = (body.get_tuple_element(packed, k) for k in range(len(values) + 1))
-    made = body.build(body.tuple([number + body.constant(1, _S32), *step(body, number, inner)]))
-    result = b.while_(condition, made, b.tuple([b.constant(0, _S32), *values]))
-    return [b.get_tuple_element(result, k + 1) for k in range(len(values))]
-
-
-def _line(b: ComputationBuilder, x: Operand, number: Operand, axis: int) -> Operand:
+def line(b: ComputationBuilder, x: Operand, number: Operand, axis: int) -> Operand:
     """One row or column, its axis kept."""
     dims = b.get_shape(x).dims
     zero = b.constant(0, _S32)
@@ -42,17 +28,20 @@ def _line(b: ComputationBuilder, x: Operand, number: Operand, axis: int) -> Oper
     return b.dynamic_slice(x, starts, [1 if a == axis else d for a, d in enumerate(dims)])
 
 
-def _with_line(b: ComputationBuilder, x: Operand, line: Operand, number: Operand, axis: int) -> Operand:
+def with_line(b: ComputationBuilder, x: Operand, new: Operand, number: Operand, axis: int) -> Operand:
+    """The array with one row or column replaced."""
     zero = b.constant(0, _S32)
     starts = [number if a == axis else zero for a in range(len(b.get_shape(x).dims))]
-    return b.dynamic_update_slice(x, line, starts)
+    return b.dynamic_update_slice(x, new, starts)
 
 
-def _places(b: ComputationBuilder, dims: Sequence[int], axis: int) -> Operand:
+def places(b: ComputationBuilder, dims: Sequence[int], axis: int) -> Operand:
+    """The number of every element's row or column, s32."""
     return b.iota(Shape(_S32, tuple(dims)), axis)
 
 
-def _adjoint(b: ComputationBuilder, x: Operand) -> Operand:
+def adjoint(b: ComputationBuilder, x: Operand) -> Operand:
+    """The matrices transposed and conjugated."""
     rank = len(b.get_shape(x).dims)
     return b.conj(b.transpose(x, (*range(rank - 2), rank - 1, rank - 2)))
 
@@ -94,24 +83,24 @@ def _eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[O
     def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
         both, pivots, sign = values
         full = b.get_shape(both).dims
-        column = _line(b, both, number, rank - 1)
-        places = _places(b, b.get_shape(column).dims, rank - 2)
+        column = line(b, both, number, rank - 1)
+        numbers = places(b, b.get_shape(column).dims, rank - 2)
         sizes = b.abs(column)
-        sizes = b.select(b.ge(places, number), sizes, b.full_like(sizes, -1))
+        sizes = b.select(b.ge(numbers, number), sizes, b.full_like(sizes, -1))
         largest = broadcast_to(b, reduce(b, sizes, "max", [rank - 2], True), b.get_shape(sizes).dims)
-        candidates = b.select(b.eq(sizes, largest), places, b.full_like(places, size - 1))
+        candidates = b.select(b.eq(sizes, largest), numbers, b.full_like(numbers, size - 1))
         chosen = reduce(b, candidates, "min", [rank - 2], True)
-        here, there = b.eq(places, number), b.eq(places, broadcast_to(b, chosen, b.get_shape(places).dims))
-        current = _line(b, both, number, rank - 2)
+        here, there = b.eq(numbers, number), b.eq(numbers, broadcast_to(b, chosen, b.get_shape(numbers).dims))
+        current = line(b, both, number, rank - 2)
         nothing = b.full_like(both, 0)
         picked = reduce(b, b.select(broadcast_to(b, there, full), both, nothing), "add", [rank - 2], True)
         both = b.select(broadcast_to(b, there, full), broadcast_to(b, current, full), both)
-        pivot = _line(b, picked, number, rank - 1)
+        pivot = line(b, picked, number, rank - 1)
         picked = picked / broadcast_to(b, pivot, b.get_shape(picked).dims)
-        both = both - broadcast_to(b, _line(b, both, number, rank - 1), full) * broadcast_to(b, picked, full)
+        both = both - broadcast_to(b, line(b, both, number, rank - 1), full) * broadcast_to(b, picked, full)
         both = b.select(broadcast_to(b, here, full), broadcast_to(b, picked, full), both)
         moved = b.ne(chosen, b.broadcast(number, b.get_shape(chosen).dims))
-        return both, _with_line(b, pivots, pivot, number, rank - 2), b.select(moved, -sign, sign)
+        return both, with_line(b, pivots, pivot, number, rank - 2), b.select(moved, -sign, sign)
 
     both, pivots, sign = repeated(b, size, [both, pivots, one], step)
     solution = b.slice_in_dim(both, size, b.get_shape(both).dims[-1], 1, rank - 1)
@@ -121,14 +110,14 @@ def _eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[O
 @translates("MatrixSolve", "MatrixInverse")
 def solve(node: Node) -> Operand:
     b, dims = node.b, _square(node, 0)
-    matrix = _adjoint(b, node[0]) if node.attr("adjoint") else node[0]
+    matrix = adjoint(b, node[0]) if node.attr("adjoint") else node[0]
     rank = len(dims)
     if node.op == "MatrixSolve":
         rhs = node["rhs"]
         if node.shape("rhs")[:-1] != dims[:-1]:
             raise ShapeError(f"Input matrix and rhs are incompatible: {list(dims)} vs. {list(node.shape('rhs'))}")
     else:
-        ones = b.eq(_places(b, dims, rank - 2), _places(b, dims, rank - 1))
+        ones = b.eq(places(b, dims, rank - 2), places(b, dims, rank - 1))
         rhs = b.convert_element_type(ones, node.element_type(0))
     return _eliminated(b, matrix, rhs)[0]
 

@@ -161,5 +161,6 @@ def _dims(shape: Any) -> tuple[int | None, ...] | None:
 
 
 def tensor_array(tensor: Any) -> np.ndarray:
-    """A TensorProto as an array."""
-    return tf.make_ndarray(tensor)
+    """A TensorProto as an array, of quantized values as one of integers."""
+    array = tf.make_ndarray(tensor)
+    return array if array.dtype.names is None else array.view(array.dtype[0])

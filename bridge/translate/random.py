@@ -231,3 +231,17 @@ def _candidates(b: ComputationBuilder, start: Operand, step: Operand, groups: in
 @translates("StatelessTruncatedNormalV2", constants=("shape", "alg"))
 def stateless_truncated_normal(node: Node) -> Operand:
     return truncated_normal(_generator(node), node.integers("shape"), node.attr("dtype"))
+
+
+@translates("StochasticCastToInt", constants=("alg",))
+def stochastic_cast(node: Node) -> Operand:
+    """The integer below or the one above, this with the probability of the fraction; saturated, 0 for NaN."""
+    if int(node.constant("alg")) not in (_PHILOX, _AUTO):
+        raise UnsupportedError(f"{node.op}: algorithm {int(node.constant('alg'))}; Philox (1) is compiled")
+    b, target = node.b, node.attr("Tout")
+    x = b.convert_element_type(node[0], _F64)
+    generator = Generator(b, b.concat_in_dim([node["key"], node["counter"]], 0))
+    below = b.floor(x)
+    goes_up = b.lt(uniform(generator, node.shape(0), _F64), x - below)
+    rounded = below + b.convert_element_type(goes_up, _F64)
+    return b.convert_element_type(rounded, target)

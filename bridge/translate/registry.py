@@ -39,6 +39,8 @@ class Translation:
 
 
 TRANSLATIONS: dict[str, Translation] = {}
+STAYING: dict[str, str] = {}
+"""Ops that are TensorFlow's to run, beside the clusters, and why."""
 
 
 def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, frozenset[ElementType]] | None = None,
@@ -55,6 +57,14 @@ def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, fro
         return function
 
     return register
+
+
+def stays(*ops: str, because: str) -> None:
+    """Registers ops that run in TensorFlow, with the reason for people."""
+    for op in ops:
+        if op in STAYING or op in TRANSLATIONS:
+            raise ValueError(f"{op} is registered twice")
+        STAYING[op] = because
 
 
 @functools.cache

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
-from ...compiler.errors import CompilerError, UnsupportedError
+from ...compiler.errors import CompilerError, InternalError, UnsupportedError
 from ...compiler.evaluator import evaluate_instruction
 from ...compiler.ir import Instruction, Module
 from ...compiler.shape import Shape
-from ..graph import Graph, GraphNode, Tensor, from_function_def
+from ..element_types import element_type
+from ..graph import Graph, GraphNode, Tensor, from_function_def, output_types
 from .node import Node
 from .registry import translations
 from .values import TensorList, Value, Variable
@@ -107,7 +108,7 @@ class Translator:
             if current in known:
                 stack.pop()
                 continue
-            if current.opcode in ("parameter", "rng-bit-generator", "while") or not _small(current.shape):
+            if current.opcode in ("parameter", "rng", "rng-bit-generator", "while") or not _small(current.shape):
                 known[current] = None
             elif (missing := [o for o in current.operands if o not in known]):
                 stack.extend(missing)
@@ -123,6 +124,15 @@ def _small(shape: Shape) -> bool:
     return sum(s.elements for s in shape.leaves()) <= _FOLD_ELEMENTS
 
 
+def _check_types(builder: ComputationBuilder, graph: Graph, outputs: Sequence[Operand]) -> None:
+    """Raises: InternalError  a result has another type than TensorFlow gives it, whose buffer it would not fit."""
+    for tensor, output in zip(graph.results, outputs):
+        node, given = graph.nodes[tensor.node], builder.get_shape(output).element_type
+        wanted = None if node.op == "_Arg" else element_type(output_types(node)[tensor.index])
+        if wanted not in (None, given):
+            raise InternalError(f"{node.op}: output {tensor.index} is {given}, its type is {wanted} (node {node.name})")
+
+
 def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None], constants: Mapping[int, np.ndarray],
               variables: Mapping[int, str], name: str = "cluster",
               source: Callable[[str], tuple[str, int]] | None = None,
@@ -132,7 +142,7 @@ def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None]
     constants: values of arguments by number; their parameters are not read. variables: names of the arguments that are
     variables; their parameter is the value that they have at the start (none where the shape is None: the graph writes
     the variable before it reads it). The module's results are the graph's, then the new values of the variables that it
-    writes; returned with it are the numbers of those arguments.
+    writes, first those without a shape; returned with it are the numbers of those arguments.
     `source` and `mark_lines` as for Translator.
     Raises: UnsupportedError  a node that cannot be translated, by name.
     """
@@ -155,9 +165,10 @@ def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None]
         else:
             arguments.append(value)
     results = translator.graph(graph, arguments)
-    written = [k for k, a in enumerate(arguments) if isinstance(a, Variable) and a.written]
+    new = {k: a.value for k, a in enumerate(arguments) if isinstance(a, Variable) and a.written}
+    written = sorted(new, key=lambda k: shapes[k] is not None)
     outputs = []
-    for result in [*results, *(a.value for a in arguments if isinstance(a, Variable) and a.written)]:
+    for result in [*results, *(new[k] for k in written)]:
         if not isinstance(result, Operand):
             raise UnsupportedError(f"a {type(result).__name__} leaves the cluster")
         outputs.append(result)

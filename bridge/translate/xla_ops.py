@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...compiler.builder import Operand
 from ...compiler.errors import UnsupportedError
 from ...compiler.ir import Computation
@@ -12,7 +14,9 @@ from ...compiler.ops import ConvolutionDims
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .. import tensorflow_private as tfp
+from .factorizations import eigh, svd
 from .linear import einsum
+from .linear_algebra import adjoint
 from .node import Node
 from .registry import translates
 from .values import flatten
@@ -201,3 +205,35 @@ def rng_bit_generator(node: Node) -> Sequence[Operand]:
 def replica_id(node: Node) -> Operand:
     """A cluster runs on one replica."""
     return node.b.constant(0, ElementType.S32)
+
+
+# -- factorizations, quantized values
+
+@translates("XlaSelfAdjointEig")
+def self_adjoint_eig(node: Node) -> Sequence[Operand]:
+    """Exact to rounding, whatever number of iterations and accuracy are asked for."""
+    x = node[0] if node.attr("lower") else adjoint(node.b, node[0])
+    return eigh(node, x)
+
+
+@translates("XlaSvd")
+def singular_values(node: Node) -> Sequence[Operand]:
+    """Exact to rounding, whatever number of iterations and accuracy are asked for."""
+    return svd(node, node[0], True)
+
+
+@translates("XlaDequantize")
+def dequantize(node: Node) -> Operand:
+    """bf16 of the four bytes in every word of the last axis, the first in the highest place."""
+    b, dims = node.b, node.shape(0)
+    if node.attr("mode") != "MIN_COMBINED":
+        raise UnsupportedError(f"{node.op}: mode {node.attr('mode')}; MIN_COMBINED is compiled")
+    low, high = np.float32(node.attr("min_range")), np.float32(node.attr("max_range"))
+    shifts = b.broadcast_in_dim(b.constant(np.array([24, 16, 8, 0], np.uint32)), (*dims, 4), [len(dims)])
+    words = b.broadcast_in_dim(node[0], (*dims, 4), range(len(dims)))
+    parts = b.and_(b.shift_right_logical(words, shifts), b.scalar_like(words, 255))
+    values = b.convert_element_type(parts, ElementType.BF16)
+    scale = (high - low) / np.float32(255)
+    values = values * b.scalar_like(values, scale) + b.scalar_like(values, low)
+    values = b.reshape(values, (*dims[:-1], 4 * dims[-1]))
+    return b.transpose(values, range(len(dims))[::-1]) if node.attr("transpose_output") else values

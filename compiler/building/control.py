@@ -19,6 +19,7 @@ from ..ops import (
     Parameter,
     Rng,
     RngBitGenerator,
+    SetDimensionSize,
     Sort,
     TopK,
     While,
@@ -57,6 +58,11 @@ class ControlOperations(DerivedOperations):
     def get_dimension_size(self, operand: Operand, dimension: int) -> Operand:
         """The size of an axis, as an s32 scalar."""
         return self.apply(GetDimensionSize(dimension), operand)
+
+    @operation
+    def set_dimension_size(self, operand: Operand, size: Operand, dimension: int) -> Operand:
+        """The operand, of which along an axis only the first `size` elements count from here on."""
+        return self.apply(SetDimensionSize(dimension), operand, size)
 
     @operation
     def while_(self, condition: Computation | None, body: Computation | None, init: Operand) -> Operand:

@@ -11,12 +11,13 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
+from ..dynamic_sizes import infer_shape
 from ..errors import CompilerError, ShapeError
 from ..ir import NO_METADATA, Computation, Instruction, Metadata
 from ..literal import Literal
 from ..ops import Constant, Elementwise
 from ..ops.op import Op
-from ..shape import Shape
+from ..shape import Shape, check_size
 from ..types import ElementType
 
 Dims: TypeAlias = Sequence[int]
@@ -158,11 +159,13 @@ class BuilderCore:
         Raises: ShapeError  the op's own constraints (noted, not raised, inside an operation).
         """
         instructions = tuple(map(self.take, operands))
+        shape = infer_shape(op, [i.shape for i in instructions])
+        check_size(shape)
         return self._append(
             Instruction(
                 op,
                 instructions,
-                op.infer([i.shape for i in instructions]),
+                shape,
                 f"{op.opcode}.{self._count}",
                 self._metadata,
             )
@@ -171,7 +174,7 @@ class BuilderCore:
     def _append(self, instruction: Instruction) -> Operand:
         self._count += 1
         self._last = instruction
-        if instruction.op.has_side_effect:
+        if instruction.has_side_effect:
             self._effects.append(instruction)
         return Operand(self, instruction)
 

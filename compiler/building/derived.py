@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir import Computation, Instruction
-from ..ops import BitcastConvert, Broadcast, Elementwise, Parameter, Tuple
+from ..ops import BitcastConvert, Broadcast, Convert, Elementwise, GetDimensionSize, Parameter, Tuple
 from ..shape import Shape
 from ..types import ElementType
 from .core import Operand, operation
@@ -256,7 +256,13 @@ class DerivedOperations(WindowOperations):
 
     def _feature_count(self, operand: Operand, feature_index: int) -> Operand:
         shape = self.shape_of(operand)
-        return self.scalar_like(operand, shape.elements // max(shape.dims[feature_index], 1))
+        axes = [a for a in range(shape.rank) if a != feature_index]
+        count = self.scalar_like(operand, math.prod(shape.dims[a] for a in axes if a not in shape.dynamic))
+        for axis in axes:
+            if axis in shape.dynamic:
+                size = self.apply(GetDimensionSize(axis), operand)
+                count = self.mul(count, self.apply(Convert(shape.element_type), size))
+        return count
 
     def _feature_mean(self, operand: Operand, feature_index: int) -> Operand:
         return self.div(

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import ShapeError
-from ..ops import BitcastConvert, Broadcast, Compare, Convert, Elementwise, ReducePrecision, Reshape
+from ..ops import (
+    BitcastConvert,
+    Broadcast,
+    Compare,
+    Convert,
+    Elementwise,
+    GetTupleElement,
+    ReducePrecision,
+    Reshape,
+    Tuple,
+)
+from ..shape import Shape
 from ..types import ElementType
 from .core import BuilderCore, Dims, Operand, TypeName, operation
 
@@ -70,6 +81,7 @@ class ElementwiseOperations(BuilderCore):
     add, sub, mul, div = _binary("add"), _binary("subtract"), _binary("multiply"), _binary("divide")
     rem, pow, max, min = _binary("remainder"), _binary("power"), _binary("maximum"), _binary("minimum")
     and_, or_, xor = _binary("and"), _binary("or"), _binary("xor")
+    logical_and, logical_or, logical_not = and_, or_, not_
     shift_left, shift_right_arithmetic, shift_right_logical = (
         _binary("shift-left"),
         _binary("shift-right-arithmetic"),
@@ -112,16 +124,39 @@ class ElementwiseOperations(BuilderCore):
 
     @operation
     def select(self, pred: Operand, on_true: Operand, on_false: Operand) -> Operand:
-        """on_true where pred, else on_false; scalars of the two are broadcast, and pred may be a scalar."""
+        """on_true where pred, else on_false; scalars of the two are broadcast, and pred may be a scalar. Of tuples
+        of the same shape, with a scalar pred, one or the other."""
+        if self.shape_of(on_true).is_tuple:
+            return self._select_tuple(pred, on_true, on_false)
         on_true, on_false = self.broadcast_pair("select", on_true, on_false)
         if self.shape_of(on_true).is_scalar and self.shape_of(pred).dims:
             dims = self.shape_of(pred).dims
             on_true, on_false = self._scalar_to(on_true, dims), self._scalar_to(on_false, dims)
         return self.apply(_OPS["select"], pred, on_true, on_false)
 
+    def _select_tuple(self, pred: Operand, on_true: Operand, on_false: Operand) -> Operand:
+        shape, other = self.shape_of(on_true), self.shape_of(on_false)
+        if not shape.compatible(other) or self.shape_of(pred) != Shape(ElementType.PRED):
+            raise ShapeError(
+                f"select: pred is {self.shape_of(pred)}, pred[] is wanted for tuples of one shape, got {shape} and "
+                f"{other} (elementwise_c5)"
+            )
+        parts = [
+            self.select(pred, *(self.apply(GetTupleElement(k), side) for side in (on_true, on_false)))
+            for k in range(len(shape.tuple_shapes))
+        ]
+        return self.apply(Tuple(), *parts)
+
     @operation
     def clamp(self, min: Operand, operand: Operand, max: Operand) -> Operand:
-        """The operand, but at least min and at most max (scalars, or arrays of its dims)."""
+        """The operand, but at least min and at most max (scalars, or arrays of its dims).
+
+        The order (operand, min, max) of the r1.3 document is understood where the operand is an array and min a
+        scalar.
+        """
+        first, second = self.shape_of(min), self.shape_of(operand)
+        if first.dims and second.is_scalar:
+            min, operand = operand, min
         return self.apply(_OPS["clamp"], min, operand, max)
 
     @operation

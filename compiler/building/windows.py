@@ -100,14 +100,19 @@ class WindowOperations(ArrayOperations):
 
     @operation
     def dot(self, lhs: Operand, rhs: Operand, preferred_element_type: TypeName | None = None) -> Operand:
-        """Products summed over the last axis of a vector or matrix and the first of another.
+        """Products summed over the last axis of a vector or matrix and the first of another; of two scalars, their
+        product; of arrays of higher rank, summed over the last axis and the one before the last.
 
-        Raises: ShapeError  dot_c0: an operand is neither vector nor matrix; the others are dot_general's.
+        Raises: ShapeError  dot_c0: one operand is a scalar, the other is not; the others are dot_general's.
+        Source: operation semantics, Dot; for scalars and higher ranks the preview document's Dot.
         """
         left, right = self.shape_of(lhs), self.shape_of(rhs)
-        if left.rank not in (1, 2) or right.rank not in (1, 2):
-            raise ShapeError(f"dot: operands {left} and {right} must be vectors or matrices (dot_c0)")
-        return self.dot_general(lhs, rhs, ((left.rank - 1,), (0,)), ((), ()), preferred_element_type)
+        if (left.rank == 0) != (right.rank == 0):
+            raise ShapeError(f"dot: operands {left} and {right} must be both scalars or neither (dot_c0)")
+        if left.rank == 0:
+            return self.dot_general(lhs, rhs, ((), ()), ((), ()), preferred_element_type)
+        contracted = ((left.rank - 1,), (max(right.rank - 2, 0),))
+        return self.dot_general(lhs, rhs, contracted, ((), ()), preferred_element_type)
 
     @operation
     def dot_general(

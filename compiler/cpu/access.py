@@ -7,15 +7,18 @@ one loop, where an axis has to be split for a reshape, and which loop variable r
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir import Instruction, topological
-from ..ops import Constant, GetTupleElement, Parameter
+from ..ops import Concatenate, Constant, GetTupleElement, Parameter
 from .affine import Affine, Atom, Division, true_range
 from .cost import cycles
 from .elements import Index, is_bitcast, sum_products
+
+_MOST_PIECES = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +31,10 @@ class Load:
 
 class Probe:
     """Walks values at indices and notes loads, conditions (affine < 0), indices used as numbers, reductions,
-    cycles.
+    seams of concatenations (affine < 0 before one), cycles.
 
-    `cost` counts cycles per evaluation of each visited element, a reduction's times the elements it reduces.
+    `cost` counts cycles per evaluation of each visited element, a reduction's times the elements it reduces;
+    `reads` counts loads of each array in the same way.
     """
 
     def __init__(self) -> None:
@@ -39,7 +43,9 @@ class Probe:
         self.numbers: list[Affine] = []
         self.quotients: list[tuple[Affine, int]] = []
         self.reductions: list[tuple[Instruction, Index]] = []
+        self.seams: list[Affine] = []
         self.cost = 0
+        self.reads: dict[Instruction, int] = {}
         self.repeat = 1
         self.division = Division(lambda a, d: self.quotients.append((a, d)))
         self._seen: set[tuple[Instruction, Index]] = set()
@@ -54,6 +60,7 @@ class Probe:
         if isinstance(op, Parameter | Constant):
             if not isinstance(op, Constant) or instruction.shape.elements > 1:
                 self.loads.append(Load(instruction, sum_products(index, instruction.shape.strides)))
+                self.reads[instruction] = self.reads.get(instruction, 0) + self.repeat
             return
         if isinstance(op, GetTupleElement):
             self.visit(instruction.operands[0], index)
@@ -66,6 +73,9 @@ class Probe:
             self._reduction(instruction, index)
         else:
             operands = [o.shape for o in instruction.operands]
+            if isinstance(op, Concatenate):
+                ends = itertools.accumulate(o.dims[op.dimension] for o in operands)
+                self.seams.extend(index[op.dimension] - Affine.number(end) for end in ends)
             op.element(_Rule(self, instruction), index, operands, instruction.shape)  # type: ignore[attr-defined]
 
     def _reduction(self, instruction: Instruction, index: Index) -> None:
@@ -271,11 +281,19 @@ def _joined(
 
 
 def split_points(probe: Probe, atom: Atom, limit: int = 3) -> list[int]:
-    """Values of a loop variable at which conditions become certain: the loop is cut there, at most `limit`
-    times."""
-    points: set[int] = set()
-    for condition in probe.conditions:
-        found = true_range(condition, atom)
-        if found:
-            points.update(p for p in found if atom.low < p <= atom.high)
-    return sorted(points) if len(points) <= limit else []
+    """Values of a loop variable at which conditions become certain: the loop is cut there, at seams and at most
+    `limit` other values."""
+    points = _certain(probe.conditions, atom)
+    return sorted(points) if len(points) <= limit else seams(probe, atom)
+
+
+def seams(probe: Probe, atom: Atom) -> list[int]:
+    """Values of a loop variable at which another operand of a concatenation begins: the loop is cut there, as
+    each element else were chosen among all operands."""
+    points = _certain(probe.seams, atom)
+    return sorted(points) if len(points) < _MOST_PIECES else []
+
+
+def _certain(conditions: Sequence[Affine], atom: Atom) -> set[int]:
+    ranges = (true_range(condition, atom) or () for condition in conditions)
+    return {p for found in ranges for p in found if atom.low < p <= atom.high}

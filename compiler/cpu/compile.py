@@ -14,13 +14,17 @@ from ..ir import Module
 from ..options import DEFAULT_OPTIONS, Options
 from ..passes.canonicalize_dots import canonicalize_dots
 from ..passes.eliminate_dead import eliminate_dead
+from ..passes.expand_collectives import expand_collectives
 from ..passes.expand_maps import expand_maps
 from ..passes.expand_rng import expand_rng
 from ..passes.expand_top_k import expand_top_k
 from ..passes.fuse import fuse
+from ..passes.normalize_layouts import normalize_layouts
 from ..passes.pipeline import PASSES, Observer, Step, run_pipeline
+from ..passes.resolve_dynamic_sizes import resolve_dynamic_sizes
 from ..passes.split_reductions import split_reductions
 from ..shape import Shape
+from . import traffic
 from .code_version import code_version
 from .emit_object import emit_assembly, emit_object
 from .entry import emit_entry, place_constants
@@ -29,11 +33,13 @@ from .llvm_text import ModuleText
 from .object_parts import ObjectParts
 from .schedule import Launch, launches, plan_memory, schedule_module
 from .schedule_text import memory_text, schedule_text
+from .sites import registered
 from .target import Target, host
 
 ENTRY = "tfb_entry"
 _REPRODUCIBLE_THREADS = 16
-CPU_PASSES = (expand_maps, expand_rng, expand_top_k, *PASSES, canonicalize_dots, split_reductions, fuse, eliminate_dead)
+CPU_PASSES = (normalize_layouts, resolve_dynamic_sizes, expand_collectives, expand_maps, expand_rng, expand_top_k, *PASSES,
+              canonicalize_dots, split_reductions, fuse, eliminate_dead)
 
 
 def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: Target | None = None,
@@ -76,7 +82,7 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
         parameters=tuple(map(_spec, schedule.arguments)), results=tuple(map(_spec, schedule.results)),
         temp_bytes=schedule.temp_bytes, constants=b"" if embedded else schedule.constants,
         libraries=tuple(text.libraries), threads=target.threads,
-        kernels=tuple(map(_info, launches(schedule.steps))), parts=more)
+        kernels=tuple(map(_info, launches(schedule.steps))), parts=more, sites=tuple(schedule.sites))
 
 
 def machine(options: Options) -> Target:
@@ -95,7 +101,7 @@ def load_module(module: Module, options: Options = DEFAULT_OPTIONS, origin: str 
 
     A compilation that is dumped is never read from the cache. `origin` as for `compile_module`.
     """
-    return load_made(str(module), lambda: module, options, origin)
+    return load_made(f"{module}{registered(module)}", lambda: module, options, origin)
 
 
 def load_made(subject: str, make: Callable[[], Module], options: Options = DEFAULT_OPTIONS,
@@ -133,7 +139,8 @@ def _info(launch: Launch) -> KernelInfo:
     computation = getattr(instruction.op, "computation", None)
     inner = computation.instructions if computation is not None else (instruction,)
     names = dict.fromkeys(i.metadata.op_name or i.opcode for i in inner if i.opcode != "parameter")
-    return KernelInfo(plan.symbol, plan.flops, plan.bytes, plan.tasks, tuple(names))
+    moved = traffic.moved_bytes(instruction)
+    return KernelInfo(plan.symbol, traffic.flops(instruction), moved, plan.tasks, tuple(names))
 
 
 def _dump_passes(dump: Dump, module: Module) -> Observer:

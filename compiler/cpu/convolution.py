@@ -7,6 +7,7 @@ import math
 from ..ir import Instruction
 from ..ops import Convolution
 from ..shape import Shape
+from .convolution_few_outputs import emit_few_outputs
 from .convolution_gemm import axes_of, emit_convolution_gemm, features_before_positions
 from .convolution_gradient import emit_gradient
 from .convolution_problem import ConvolutionProblem, convolution_problem
@@ -53,7 +54,7 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
     product_of_rows = _as_gemm(problem) if raw.elements and view[0] == 1 else None
     if product_of_rows is not None:
         return emit_gemm(module, target, product_of_rows, epilogue)
-    for emit in (emit_depthwise, emit_gradient, emit_convolution_gemm):
+    for emit in (emit_depthwise, emit_gradient, emit_few_outputs, emit_convolution_gemm):
         plan = emit(module, target, problem, moved, epilogue) if raw.elements else None
         if plan is not None:
             return plan

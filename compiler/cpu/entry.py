@@ -10,10 +10,11 @@ import dataclasses
 import hashlib
 
 from ...runtime.context import OFFSETS
+from ...runtime.host_calls import NO_HOST
 from ..errors import InternalError
 from .llvm_text import Function, ModuleText, Value, constant, i64
 from .parallel import run_tasks
-from .schedule import Branch, Buffer, Copy, Launch, Loop, Schedule, Step
+from .schedule import Branch, Buffer, CallOut, Copy, Launch, Loop, Schedule, Step
 
 ENTRY_PARAMETERS = (("ptr", "context"), ("ptr", "args"), ("ptr", "results"), ("ptr", "temp"))
 _ALIGN = 64
@@ -91,13 +92,25 @@ class _Writer:
             match step:
                 case Launch():
                     self.launch(step)
+                case CallOut():
+                    self.call_out(step)
                 case Copy():
-                    self.f.call("memcpy", "ptr", [self.address(step.target), self.address(step.source),
-                                                  i64(step.source.bytes)])
+                    self.copy(step)
                 case Loop():
                     self.loop(step)
                 case Branch():
                     self.branch(step)
+
+    def copy(self, step: Copy) -> None:
+        f, source, target = self.f, self.address(step.source), self.address(step.target)
+
+        def run() -> None:
+            f.call("memcpy", "ptr", [target, source, i64(step.source.bytes)])
+
+        if step.source.home is step.target.home:
+            f.branch(f.compare("icmp ne", source, target), run)
+        else:
+            run()
 
     def launch(self, step: Launch) -> None:
         f, plan = self.f, step.plan
@@ -110,6 +123,49 @@ class _Writer:
             f.do(f"call void @{plan.symbol}(ptr %context, {buffers}, i64 0, i64 {plan.tasks}, i64 0)")
         if start is not None:
             self.count(number, start)
+
+    def call_out(self, step: CallOut) -> None:
+        """Calls the process; returns from the entry when that fails."""
+        f = self.f
+        buffers = self.rows(self.table.add(step.buffers))
+        host = f.load("ptr", f.offset(f["context"], OFFSETS["feeds"]), 8)
+        self.leave_if(f.compare("icmp eq", host, Value("ptr", "null")), constant("i32", NO_HOST))
+        callback = f.load("ptr", host, 8)
+        failed = constant("i1", True)
+        if step.site.attributes.get("is_c"):
+            failed = self.call_c(step, host, buffers)
+        text = f"call i32 {callback.text}(i64 {step.number}, {buffers})"
+        if failed.text == "true":
+            status = f.op("i32", text)
+            self.leave_if(f.compare("icmp ne", status, constant("i32", 0)), status)
+        else:
+            f.branch(failed, lambda: self.leave_if(constant("i1", True), f.op("i32", text)))
+
+    def leave_if(self, condition: Value, status: Value) -> None:
+        f = self.f
+        leave, stay = f.fresh("leave"), f.fresh("stay")
+        f.do(f"br {condition}, label %{leave}, label %{stay}")
+        f.start_block(leave)
+        f.ret(status)
+        f.start_block(stay)
+
+    def call_c(self, step: CallOut, host: Value, buffers: Value) -> Value:
+        """Calls the C function of a custom call; returns whether its status says that it failed."""
+        f, given = self.f, step.site.attributes
+        functions, status = (f.load("ptr", f.offset(host, 8 * k), 8) for k in (1, 2))
+        function = f.load("ptr", f.offset(functions, 8 * step.number), 8)
+        out = f.offset(buffers, 8 * len(step.site.inputs))
+        arguments = [out if given["is_tuple"] else f.load("ptr", out, 8), buffers]
+        if given["api_version"] == "API_VERSION_STATUS_RETURNING_UNIFIED":
+            opaque = given["opaque"].encode("latin-1")
+            name = self.text.add_global(f"tfb.opaque.{step.number}", _bytes_global(opaque))
+            arguments += [Value("ptr", f"@{name}"), i64(len(opaque))]
+        if given["api_version"] != "API_VERSION_ORIGINAL":
+            arguments.append(status)
+        f.do(f"call void {function.text}({', '.join(map(str, arguments))})")
+        if given["api_version"] == "API_VERSION_ORIGINAL":
+            return constant("i1", False)
+        return f.compare("icmp ne", f.load("i32", status, 4), constant("i32", 0))
 
     def count(self, number: int, start: Value) -> None:
         """Adds one call and the cycles since `start` to the counters of launch `number`, if there are counters."""
@@ -175,9 +231,12 @@ def _fill_table(text: ModuleText, f: Function, table: _Table, schedule: Schedule
     pointer_bytes = text.target.pointer_bytes if text.target else 8
     for source, count, at in ((f["args"], len(schedule.arguments), 2),
                               (f["results"], len(schedule.results), 2 + len(schedule.arguments))):
-        for k in range(count):
-            given = f.load("ptr", f.offset(source, pointer_bytes * k), pointer_bytes)
-            f.store(given, f.offset(base_table, 8 * (at + k)), 8)
+        def given(k: Value, carried: list[Value], source: Value = source, at: int = at) -> None:
+            pointer = f.load("ptr", f.offset(source, f.mul(k, pointer_bytes)), pointer_bytes)
+            f.store(pointer, f.offset(base_table, f.add(k, at), "i64"), 8)
+
+        # A loop: LLVM takes a tenth of a second for the loads and stores of a few hundred variables in one block.
+        f.loop(0, count, 1, given)
     rows = ", ".join(f"{{i64, i64}} {{i64 {base}, i64 {offset}}}" for base, offset in table.rows)
     count = len(table.rows)
     text.add_global("tfb.rows", f"internal constant [{count} x {{i64, i64}}] [{rows}]")
@@ -189,6 +248,11 @@ def _fill_table(text: ModuleText, f: Function, table: _Table, schedule: Schedule
         f.store(f.offset(base, f.load("i64", f.offset(row, 8), 8)), f.offset(target, i, "ptr"), 8)
 
     f.loop(0, count, 1, fill)
+
+
+def _bytes_global(data: bytes) -> str:
+    text = "".join(f"\\{byte:02X}" for byte in (*data, 0))
+    return f'internal constant [{len(data) + 1} x i8] c"{text}"'
 
 
 def _mark(constants: bytes) -> bytes:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..ir import Computation, Instruction
 from ..ops import Parameter
 from ..options import Options
 from ..shape import Shape
 from ..types import ElementType
-from .access import Loops, Probe, choose_loops, split_points
+from .access import Loops, Probe, choose_loops, seams, split_points
 from .affine import Affine, Atom
 from .cost import is_expensive
 from .element_types import memory_type
@@ -34,6 +34,7 @@ _MOST_TASKS = 128
 _ROW_BYTES = 128 << 10
 _REPEATED_ELEMENTS = 64
 _SHORT_CHOICE = 512  # elements of a row from which on a choice is made along it: combining lanes costs
+_FEW_SEAMS = 4  # operands of concatenations of which one is chosen for each element
 _MOST_TWINS = 8  # arrays read and written along the innermost loop
 
 
@@ -42,6 +43,7 @@ def emit_fused(module: ModuleText, target: Target, computation: Computation, opt
 
     Raises: UnsupportedError  an op in it has no code for its elements.
     """
+    from .column_kernel import ColumnKernel, is_column_reduction
     from .reinterpret import emit_reinterpret
     from .scan_kernel import ScanKernel, cumulative_axis  # they extend this file's class
     from .tile_kernel import TileKernel, transposed_loop
@@ -59,9 +61,12 @@ def emit_fused(module: ModuleText, target: Target, computation: Computation, opt
     if cumulative is not None:
         return ScanKernel(kernel, *cumulative).emit()
     kernel.settle(choose_loops(kernel.dims, kernel.walk))
+    kernel.move_seams_inwards()
     across = transposed_loop(kernel)
-    if across is not None:
+    if across is not None and len(kernel.probe.seams) <= _FEW_SEAMS:
         kernel = TileKernel(kernel, across)
+    elif is_column_reduction(kernel):
+        kernel = ColumnKernel(kernel)
     return kernel.emit()
 
 
@@ -94,16 +99,19 @@ class FusionKernel:
         self.dims = self.outputs[0].shape.dims
         self.lanes = vector_lanes(computation, target)
         self.task_loops, self.block, self.tasks = 0, 0, 1
+        self.cut_loops = 0  # innermost of the loops around the vectorised one
         self.kept: dict[Instruction, KeptRow] = {}
         self.scratch_bytes = 0
+        self.scratch = Value("ptr", "null")  # the thread's own
 
     # -- decisions
     def emit(self) -> KernelPlan:
         """Divides the work into tasks and writes the code; `settle` comes first."""
-        total = sum(o.shape.bytes for o in self.outputs) + sum(
-            p.shape.bytes for p in self.computation.parameters
-        )
         elements = math.prod(self.dims)
+        total = sum(o.shape.bytes for o in self.outputs) + sum(
+            min(p.shape.bytes, elements * count * p.shape.element_type.item_bytes)
+            for p, count in self.probe.reads.items()
+        )
         nanoseconds = max(elements * self.probe.cost / self.lanes / 3.0, total / 20.0)
         self.divide(nanoseconds)
         self.keep_rows()
@@ -129,6 +137,18 @@ class FusionKernel:
         self.probe, self.probe_atoms = probe, atoms
         self.vectorised = self._is_vectorised()
         return probe
+
+    def move_seams_inwards(self) -> None:
+        """Puts loops that are cut at the seams of concatenations inside the others, which can become tasks."""
+        count = len(self.loops.extents)
+        is_cut = [bool(seams(self.probe, a)) for a in self.probe_atoms]
+        outer = range(count - self.vectorised)
+        order = [*sorted(outer, key=lambda k: is_cut[k]), *range(len(outer), count)]
+        self.cut_loops = sum(is_cut[k] for k in outer)
+        if order != list(range(count)):
+            place = {loop: k for k, loop in enumerate(order)}
+            digits = tuple(tuple((place[d[0]], *d[1:]) for d in axis) for axis in self.loops.digits)
+            self.settle(Loops(tuple(self.loops.extents[k] for k in order), digits))
 
     def walk(self, probe: Probe, index: Index) -> None:
         for output in self.outputs:
@@ -161,7 +181,7 @@ class FusionKernel:
         """
         if nanoseconds < self.parallel_ns or not self.loops.extents:
             return
-        outer = self.loops.extents[:-1] if self.vectorised else self.loops.extents
+        outer = self.loops.extents[:len(self.loops.extents) - self.vectorised - self.cut_loops]
         for k, extent in enumerate(outer):
             if self.tasks >= _MOST_TASKS or not self._all_reduce_over(k):
                 break
@@ -210,9 +230,9 @@ class FusionKernel:
                 output.pointer = f.load("ptr", f.offset(f["buffers"], output.buffer, "ptr"), 8)
             if self.scratch_bytes:
                 scratch = f.load("ptr", f.offset(f["buffers"], len(pointers) + len(self.outputs), "ptr"), 8)
-                own = f.offset(scratch, f.mul(f["tid"], self.scratch_bytes))
+                self.scratch = f.offset(scratch, f.mul(f["tid"], self.scratch_bytes))
                 for row in self.kept.values():
-                    row.pointer = f.offset(own, row.offset)
+                    row.pointer = f.offset(self.scratch, row.offset)
         self.elements = Elements(self.nest, self.computation, pointers, self.kept)
         return self.nest
 
@@ -268,8 +288,17 @@ class FusionKernel:
         if k == len(self.loops.extents) - 1 and self.vectorised:
             self._vector_loop(depth, variables, block)
             return
-        atom = Atom(f"i{k}", 0, extent - 1)
-        self.nest.loop(depth, 0, extent, 1, atom, lambda *_: self.level([*variables, Affine.of(atom)], block))
+        starts = [0, *seams(self.probe, self.probe_atoms[k]), extent]
+        for start, end in zip(starts, starts[1:]):
+            self._plain_loop(depth, variables, start, end, block)
+
+    def _plain_loop(self, depth: int, variables: list[Affine], start: int, end: int, block: Affine) -> None:
+        """The next loop, over [start, end)."""
+        if end == start + 1:
+            self.level([*variables, Affine.number(start)], block)
+            return
+        atom = Atom(f"i{len(variables)}", start, end - 1)
+        self.nest.loop(depth, start, end, 1, atom, lambda *_: self.level([*variables, Affine.of(atom)], block))
 
     def _copies(self) -> tuple[int, int]:
         """(registers that one value of the innermost loop takes, copies of the loop's body): both hide
@@ -310,22 +339,48 @@ class FusionKernel:
             low, at = self.nest.scalar(block * self.block)
             with self.nest.at(max(at, depth)) as f:
                 end = f.minimum(f.add(low, self.block), extent)
-            self.pieces(depth, variables, low, end, 0, extent)
+            self._block_pieces(depth, variables, low, i64(end))
             return
         starts = [0, *split_points(self.probe, self.probe_atoms[-1]), extent]
-        for start, end in zip(starts, starts[1:]):
-            self.pieces(depth, variables, start, end, start, end)
+        for start, stop in zip(starts, starts[1:]):
+            self.pieces(depth, variables, start, stop, start, stop)
+
+    def _block_pieces(self, depth: int, variables: list[Affine], low: Value, high: Value) -> None:
+        """The vectorised loop over a block, cut at seams."""
+        extent = self.loops.extents[-1]
+        starts = [0, *seams(self.probe, self.probe_atoms[-1]), extent]
+        if len(starts) == 2:
+            self.pieces(depth, variables, low, high, 0, extent, self.block)
+            return
+        for start, stop in zip(starts, starts[1:]):
+            with self.nest.at(depth) as f:
+                first = f.maximum(low, start)
+                last = f.maximum(f.minimum(high, stop), first)
+            self.pieces(depth, variables, first, last, start, stop)
 
     def pieces(
-        self, depth: int, variables: list[Affine], low: Value | int, high: Value | int, least: int, most: int
+        self,
+        depth: int,
+        variables: list[Affine],
+        low: Value | int,
+        high: Value | int,
+        least: int,
+        most: int,
+        block: int = 0,
+        visit: Callable[[list[Affine], int, Sequence[int]], None] | None = None,
     ) -> None:
         """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and what is
-        left in a vector of just so many lanes."""
+        left in a vector of just so many lanes. With `block`, low is a multiple of it and high the next, or
+        `most`. `visit` is told variables, lanes and offsets, as `store` is by default."""
+        visit = visit or self.store
+        if isinstance(low, int) and high == low + 1:
+            visit([*variables, Affine.number(low)], 1, [0])
+            return
         registers, unroll = self._copies()
         while registers * unroll > 1 and most - least < registers * unroll * self.lanes:
             registers, unroll = max(registers // 2, 1), max(unroll // 2, 1)
         wide = self.lanes * registers
-        is_known = isinstance(low, int) and isinstance(high, int) or bool(self.block)
+        is_known = isinstance(low, int) and isinstance(high, int) or bool(block)
         rest = (most - least) % self.lanes if is_known else 1
         for width, many in dict.fromkeys([(wide, unroll), (self.lanes, 1), (max(rest, 1), 1)]):
             step = width * many
@@ -333,7 +388,7 @@ class FusionKernel:
                 end: Value | int = low + (high - low) // step * step
                 if end == low:
                     continue
-            elif width < self.lanes or (self.block and most % step == 0):
+            elif width < self.lanes or (block and most % step == 0):
                 end = high
             else:
                 with self.nest.at(depth) as f:
@@ -344,7 +399,7 @@ class FusionKernel:
             def body(
                 _: Value, __: list[Value], atom: Atom = atom, width: int = width, many: int = many
             ) -> None:
-                self.store([*variables, Affine.of(atom)], width, [u * width for u in range(many)])
+                visit([*variables, Affine.of(atom)], width, [u * width for u in range(many)])
 
             self.nest.loop(depth, low, end, step, atom, body, (), width)
             if end is high:

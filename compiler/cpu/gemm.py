@@ -68,7 +68,7 @@ def emit_gemm(
         write_simple(module, target, problem.element_type, problem.result_type)
     elif blocking.vectors == 0:
         if embed:
-            write_gemv(module, target, compute, "internal")
+            write_gemv(module, target, problem.element_type, compute, "internal")
         else:
             declare_block(module, blocking.function)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from ..errors import UnsupportedError
+from ..types import ElementType
 from .convolution_kernels import write_convolution, write_gradient
 from .emit_object import emit_object
 from .gemm_elements import sources
@@ -48,19 +49,29 @@ def emit_function(target: Target, function: str) -> str:
         raise KeyError(function)
     if kind == "gemm":
         write_gemm(module, target, compute, vectors, "internal")
-    elif kind == "gemv" and compute.startswith("f"):
-        write_gemv(module, target, compute, "internal")
+    elif kind == "gemv":
+        write_gemv(module, target, _source(source, compute), compute, "internal")
     elif kind == "conv":
         write_convolution(module, target, compute, vectors, "internal")
     elif kind == "convt":
         write_gradient(module, target, compute, vectors, "internal")
     elif kind in ("rows", "panels"):
-        element = next((e for e in sources(compute) if f"_{e.value}" == source), None)
-        if element is not None:
-            write_packing(module, target, element, compute, vectors, "internal")
+        write_packing(module, target, _source(source, compute), compute, vectors, "internal")
     if not module.has(function):
         raise KeyError(function)
     return part_text(module, [function])
+
+
+def _source(part: str | None, compute: str) -> ElementType:
+    """The element type that a function's name gives; without one, that of the sums.
+
+    Raises: KeyError  the compute type has no such source.
+    """
+    wanted = f"_{compute.replace('i', 's')}" if part is None else part
+    for element in sources(compute):
+        if f"_{element.value}" == wanted:
+            return element
+    raise KeyError(wanted)
 
 
 def emit_library(target: Target, name: str) -> ModuleText:
@@ -81,8 +92,8 @@ def emit_library(target: Target, name: str) -> ModuleText:
         write_gemm(module, target, compute, vectors, "")
         for element in sources(compute):
             write_packing(module, target, element, compute, vectors, "")
-    if compute.startswith("f"):
-        write_gemv(module, target, compute, "")
+    for element in sources(compute):
+        write_gemv(module, target, element, compute, "")
     return module
 
 

@@ -17,6 +17,7 @@ E = ElementType
 PARALLEL_US = 30.0  # a product shorter than this is one task
 TASK_US = 20.0  # and no task of a longer one is shorter than this
 FEW_ROWS = 16  # of A: B is streamed as it lies where its layout asks for it
+ONE_ROW = 1  # of A: elements of B that are converted are read once
 CLOCK_GHZ = 3.0  # assumed for the estimates above
 # Reading an element of A or B in elements of C, times k: copied and rearranged, or where it lies.
 PACK_COST, READ_COST = 14.0, 3.0
@@ -162,25 +163,26 @@ def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
         rows, cols = _task_grid(problem, target, 1, 4)
         return Blocking(name, parameters, None, 0, rows, cols, 0)
     converts = problem.element_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
-    if compute.startswith("f") and not converts and not b_packed:
+    if not b_packed:
         by_dots = problem.b_strides[-2] == 1 and (problem.b_strides[-1] != 1 or problem.n == 1)
-        if _streams(problem, target, by_dots):
+        if _streams(problem, target, by_dots, ONE_ROW if converts else FEW_ROWS):
             _, cols = _task_grid(problem, target, problem.m, 64)
             scratch = problem.k * c_size + 64 if by_dots and problem.a_strides[-1] != 1 else 0
-            return Blocking(gemv_name(compute, by_dots), parameters, compute, 0, problem.m, cols, scratch)
+            name = gemv_name(problem.element_type, compute, by_dots)
+            return Blocking(name, parameters, compute, 0, problem.m, cols, scratch)
     return _blocked(problem, target, compute, parameters, converts, b_packed)
 
 
-def _streams(problem: GemmProblem, target: Target, by_dots: bool) -> bool:
-    """Whether B is best read once as it lies: one row, or so few that packing or panels cost more."""
+def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> bool:
+    """Whether B is best read once as it lies: one row, or so `few` that packing or panels cost more."""
     if by_dots:
         return problem.m == 1 or (
-            problem.m <= FEW_ROWS and problem.a_strides[-1] == 1 and problem.c_strides[-1] == 1
+            problem.m <= few and problem.a_strides[-1] == 1 and problem.c_strides[-1] == 1
         )
     if problem.b_strides[-1] != 1 or problem.c_strides[-1] != 1:
         return problem.n == 1 and problem.m == 1
     b_bytes = problem.n * problem.k * problem.element_type.item_bytes
-    return problem.m == 1 or (problem.m <= FEW_ROWS and b_bytes > 4 * target.l2_bytes)
+    return problem.m == 1 or (problem.m <= few and b_bytes > 4 * target.l2_bytes)
 
 
 def _blocked(

@@ -2,14 +2,17 @@
 
 `tfb_gemv_<type>_n` wants the rows of B contiguous and updates a stretch of y from several of them at a time;
 `tfb_gemv_<type>_t` wants the columns contiguous and takes the dot products of several at a time. Both have
-the parameters of a block function (gemm_kernels.BLOCK_PARAMETERS).
+the parameters of a block function (gemm_kernels.BLOCK_PARAMETERS). Elements of another type than that of the sums
+(`tfb_gemv_<element>_<type>_n`) are converted when they are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_masked, multiply_add, store_masked, zero
+from ..types import ElementType
+from .element_types import memory_type
+from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_as, load_masked, multiply_add, store_masked, zero
 from .gemm_kernels import BLOCK_PARAMETERS, P, call_epilogue, parameter
 from .llvm_text import Function, ModuleText, Value, constant, i64, vector_type
 from .target import Target
@@ -19,21 +22,27 @@ STRETCH_BYTES = 8 << 10  # of y: stays in L1 beside the streams
 SHORT_BYTES = 2 << 10  # of y where it has several rows: ROWS_AT_ONCE stretches of B stay in L1 too
 
 
-def gemv_name(compute: str, transposed: bool) -> str:
+def gemv_name(element: ElementType, compute: str, transposed: bool) -> str:
     """The function for a matrix whose rows (`transposed`: whose columns) are contiguous."""
-    return f"tfb_gemv_{compute}_{'t' if transposed else 'n'}"
+    source = "" if _is_held(element, compute) else f"{element.value}_"
+    return f"tfb_gemv_{source}{compute}_{'t' if transposed else 'n'}"
 
 
-def write_gemv(module: ModuleText, target: Target, compute: str, linkage: str) -> None:
+def _is_held(element: ElementType, compute: str) -> bool:
+    """Whether elements lie in memory as they are summed."""
+    return memory_type(element) == COMPUTE_TYPES[compute]
+
+
+def write_gemv(module: ModuleText, target: Target, element: ElementType, compute: str, linkage: str) -> None:
     """Writes both functions into a module."""
     for transposed, write in ((False, _by_rows), (True, _by_dots)):
-        name = gemv_name(compute, transposed)
+        name = gemv_name(element, compute, transposed)
         if not module.has(name):
-            module.add(name, write(module, target, compute, name, linkage))
+            module.add(name, write(module, target, element, compute, name, linkage))
 
 
-def _by_rows(module: ModuleText, target: Target, compute: str, name: str, linkage: str) -> str:
-    type_ = COMPUTE_TYPES[compute]
+def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: str, name: str, linkage: str) -> str:
+    type_, storage, held = COMPUTE_TYPES[compute], memory_type(element), _is_held(element, compute)
     size, lanes = SIZES[type_], lanes_of(target, compute)
     vector, wide = vector_type(type_, lanes), 4
     f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
@@ -56,11 +65,10 @@ def _by_rows(module: ModuleText, target: Target, compute: str, name: str, linkag
             at = f.offset(y, c, type_)
             acc = [f.load(vector, f.offset(at, j * lanes, type_), size) for j in range(wide)]
             for x, row in zip(xs, rows, strict=True):
-                source = f.offset(row, c, type_)
+                source = f.offset(row, c, storage)
                 for j in range(wide):
-                    acc[j] = multiply_add(
-                        f, x, f.load(vector, f.offset(source, j * lanes, type_), size), acc[j], target
-                    )
+                    value = load_as(f, element, type_, f.offset(source, j * lanes, storage), lanes)
+                    acc[j] = multiply_add(f, x, value, acc[j], target)
             for j in range(wide):
                 f.store(acc[j], f.offset(at, j * lanes, type_), size)
 
@@ -76,11 +84,19 @@ def _by_rows(module: ModuleText, target: Target, compute: str, name: str, linkag
                 )
             store_masked(f, acc, type_, lanes, at, left)
 
-        f.loop(main, count, lanes, masked)
+        def single(c: Value, _: list[Value]) -> None:
+            at = f.offset(y, c, type_)
+            acc = f.load(type_, at, size)
+            for x, row in zip(xs, rows, strict=True):
+                value = load_as(f, element, type_, f.offset(row, c, storage), 1)
+                acc = multiply_add(f, f.extract(x, 0), value, acc, target)
+            f.store(acc, at, size)
+
+        f.loop(main, count, lanes if held else 1, masked if held else single)
 
     def block(low: Value, _: list[Value]) -> None:
         count = i64(f.minimum(f.sub(cols, low), stretch))
-        c, b = f.offset(f["C"], low, type_), f.offset(f["B"], low, type_)
+        c, b = f.offset(f["C"], low, type_), f.offset(f["B"], low, storage)
 
         def clear(r: Value, _: list[Value]) -> None:
             y = f.offset(c, f.mul(r, c_row))
@@ -103,7 +119,7 @@ def _by_rows(module: ModuleText, target: Target, compute: str, name: str, linkag
                     a, y = carried
                     xs, x = [], a
                     for _u in range(at_once):
-                        xs.append(f.splat(f.load(type_, x, size), lanes))
+                        xs.append(f.splat(load_as(f, element, type_, x, 1), lanes))
                         x = f.offset(x, a_step)
                     update(y, count, source, xs)
                     return [f.offset(a, a_row), f.offset(y, c_row)]
@@ -122,8 +138,8 @@ def _by_rows(module: ModuleText, target: Target, compute: str, name: str, linkag
     return f.text()
 
 
-def _by_dots(module: ModuleText, target: Target, compute: str, name: str, linkage: str) -> str:
-    type_ = COMPUTE_TYPES[compute]
+def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: str, name: str, linkage: str) -> str:
+    type_, storage, held = COMPUTE_TYPES[compute], memory_type(element), _is_held(element, compute)
     size, lanes = SIZES[type_], lanes_of(target, compute)
     vector, wide = vector_type(type_, lanes), 2
     f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
@@ -137,17 +153,18 @@ def _by_dots(module: ModuleText, target: Target, compute: str, name: str, linkag
             k_total,
             1,
             lambda k, _: f.store(
-                f.load(type_, f.offset(f["A"], f.mul(k, a_step)), size),
-                f.offset(f["scratch"], k, type_),
-                size,
+                f.load(storage, f.offset(f["A"], f.mul(k, a_step)), element.item_bytes),
+                f.offset(f["scratch"], k, storage),
+                element.item_bytes,
             ),
         )
         return [f["scratch"]]
 
     # One row may be strided; several are contiguous each.
-    one = f.branch(f.compare("icmp ne", a_step, i64(size)), gather, lambda: [f["A"]])[0]
+    one = f.branch(f.compare("icmp ne", a_step, i64(element.item_bytes)), gather, lambda: [f["A"]])[0]
     step = wide * lanes
     main = f.mul(f.divide(k_total, step), step)
+    add = "fadd" if compute.startswith("f") else "add"
 
     def dots(columns: int) -> Callable[[Value, list[Value]], None]:
         def run(n: Value, _: list[Value]) -> None:
@@ -159,22 +176,19 @@ def _by_dots(module: ModuleText, target: Target, compute: str, name: str, linkag
                 x, y = carried
 
                 def vectors(k: Value, acc: list[Value]) -> list[Value]:
-                    at = f.offset(x, k, type_)
-                    xs = [f.load(vector, f.offset(at, j * lanes, type_), size) for j in range(wide)]
+                    def part(source: Value, j: int) -> Value:
+                        at = f.offset(f.offset(source, k, storage), j * lanes, storage)
+                        return load_as(f, element, type_, at, lanes)
+
+                    xs = [part(x, j) for j in range(wide)]
                     return [
-                        multiply_add(
-                            f,
-                            xs[j],
-                            f.load(vector, f.offset(f.offset(s, k, type_), j * lanes, type_), size),
-                            acc[i * wide + j],
-                            target,
-                        )
+                        multiply_add(f, xs[j], part(s, j), acc[i * wide + j], target)
                         for i, s in enumerate(sources)
                         for j in range(wide)
                     ]
 
                 acc = f.loop(0, main, step, vectors, [zero(vector)] * (columns * wide))
-                acc = [f.binary("fadd", acc[i * wide], acc[i * wide + 1]) for i in range(columns)]
+                acc = [f.binary(add, acc[i * wide], acc[i * wide + 1]) for i in range(columns)]
 
                 def masked(k: Value, acc: list[Value]) -> list[Value]:
                     left = i64(f.sub(k_total, k))
@@ -186,10 +200,19 @@ def _by_dots(module: ModuleText, target: Target, compute: str, name: str, linkag
                         for s, a in zip(sources, acc, strict=True)
                     ]
 
-                acc = f.loop(main, k_total, lanes, masked, acc)
+                def single(k: Value, acc: list[Value]) -> list[Value]:
+                    part = load_as(f, element, type_, f.offset(x, k, storage), 1)
+                    return [multiply_add(f, part, load_as(f, element, type_, f.offset(s, k, storage), 1), a, target)
+                            for s, a in zip(sources, acc, strict=True)]
+
+                if held:
+                    acc = f.loop(main, k_total, lanes, masked, acc)
+                acc = [_sum(f, value, type_, lanes) for value in acc]
+                if not held:
+                    acc = f.loop(main, k_total, 1, single, acc)
                 at = y
                 for value in acc:
-                    f.store(_sum(f, value, type_, lanes), at, size)
+                    f.store(value, at, size)
                     at = f.offset(at, c_column)
                 return [f.offset(x, a_row), f.offset(y, c_row)]
 
@@ -211,6 +234,8 @@ def _sum(f: Function, value: Value, type_: str, lanes: int) -> Value:
     """The sum of a vector's lanes, in a tree."""
     if lanes == 1:
         return value
+    if type_.startswith("i"):
+        return f.call(f"llvm.vector.reduce.add.v{lanes}{type_}", type_, [value])
     name = f"llvm.vector.reduce.fadd.v{lanes}{'f32' if type_ == 'float' else 'f64'}"
     f.module.declare(name, type_, [type_, value.type])
     return f.op(type_, f"call reassoc {type_} @{name}({constant(type_, -0.0)}, {value})")

@@ -81,6 +81,8 @@ _EMITTERS = {
     "cholesky": ("cholesky_kernel", "emit_cholesky"),
     "dynamic-update-slice": ("dynamic_update", "emit_dynamic_update_slice"),
     "fft": ("fft_kernel", "emit_fft"),
+    "partition-id": ("device_kernel", "emit_device_number"),
+    "replica-id": ("device_kernel", "emit_device_number"),
     "rng": ("seed_kernel", "emit_seed"),
     "rng-bit-generator": ("random_bits", "emit_rng_bit_generator"),
     "scatter": ("scatter_kernel", "emit_scatter"),

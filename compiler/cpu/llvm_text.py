@@ -277,6 +277,12 @@ class Function:
             return min(a, b)
         return self.intrinsic("smin", "i64", [i64(a), i64(b)])
 
+    def maximum(self, a: Value | int, b: Value | int) -> Value | int:
+        """Signed max in i64."""
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return self.intrinsic("smax", "i64", [i64(a), i64(b)])
+
     def divide(self, a: Value | int, b: int) -> Value | int:
         """a / b in i64, both non-negative."""
         if isinstance(a, int):

@@ -264,3 +264,12 @@ class LoopNest:
                     found = self.keep(moved, depth, f.offset(pointer, index.constant, type_))
             pointer = found
         return pointer, depth
+
+    def moved(self, base: Value, place: int) -> Value:
+        """The address so many bytes after one that is known at depth 0."""
+        key = ("moved", base.text, place)
+        found = self.recall(key)
+        if found is None:
+            with self.at(0) as f:
+                found = self.keep(key, 0, f.offset(base, place))
+        return found

@@ -197,7 +197,7 @@ def reduce_together(
         is_row = all(s.vector is None for s in nest.chain[: depth + 1]) and all(
             r.start is not None for r in reducers
         )
-        job = _Job(elements, instructions, reducers, list(indices), condition, depth, dims, is_row)
+        job = Pass(elements, instructions, reducers, list(indices), condition, depth, dims, is_row)
         stored, elements.row_stored = elements.row_stored, set()
         found = job.rows(start) if is_row and not job.is_short else job.columns(start)
         for key in elements.row_stored:
@@ -213,7 +213,7 @@ def _converted(elements: Elements, item: Item, source: ElementType, target: Elem
         return Item(convert(f, item.element, source, target), item.depth)
 
 
-class _Job:
+class Pass:
     """One pass over what is reduced."""
 
     def __init__(

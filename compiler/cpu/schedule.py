@@ -3,14 +3,19 @@
 Values are flattened to leaves (arrays). Tuples, get-tuple-element and reshapes move nothing: their leaves are those of
 their operands. A value is written straight to where it is wanted (a result, the state of a loop) when nothing that
 still has to be read lies there; what a kernel updates in place is copied first only when somebody else needs it.
+A result that may be made in the memory of an argument (`input_output_alias` of the module) is written there when that
+argument is read no more; the caller may as well give it memory of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
+from ...runtime.artifact import Site
 from ..errors import InternalError, UnsupportedError
 from ..ir import Computation, Instruction, Module
 from ..literal import Literal
@@ -20,6 +25,7 @@ from ..shape import Shape
 from .kernel_plan import KernelPlan
 from .kernels import emit_kernel, updated_operands
 from .llvm_text import ModuleText
+from .sites import SILENT, SITES, site_of
 from .target import Target
 
 
@@ -28,7 +34,8 @@ class Buffer:
     """A region of memory: an argument, a result, temporary memory, or a constant.
 
     `index` is the number of the argument or result. `offset` (bytes) is set for constants at once and for temporaries
-    by the memory plan, from their first and last position in the schedule.
+    by the memory plan, from their first and last position in the schedule. A result may be given the memory of the
+    argument `may_be`: to write it overwrites that argument.
     """
 
     space: str  # argument | result | temporary | constant
@@ -37,6 +44,12 @@ class Buffer:
     offset: int = 0
     first: int = -1
     last: int = -1
+    may_be: Buffer | None = None
+
+    @property
+    def home(self) -> Buffer:
+        """Equal for buffers that may be the same memory."""
+        return self.may_be or self
 
     def __repr__(self) -> str:
         place = self.index if self.space in ("argument", "result") else f"+{self.offset}"
@@ -61,6 +74,15 @@ class Copy:
 
 
 @dataclasses.dataclass
+class CallOut:
+    """Calls the process at site `number`; what is wrong there ends the run."""
+
+    site: Site
+    number: int
+    buffers: list[Buffer]
+
+
+@dataclasses.dataclass
 class Loop:
     """Runs `condition`, and while the pred in `test` holds, `body` and `condition` again."""
 
@@ -78,7 +100,7 @@ class Branch:
     branches: list[list[Step]]
 
 
-Step = Launch | Copy | Loop | Branch
+Step = Launch | Copy | CallOut | Loop | Branch
 
 
 @dataclasses.dataclass
@@ -90,11 +112,13 @@ class Schedule:
     results: list[Shape]
     temporaries: list[Buffer]
     constants: bytes
+    sites: list[Site] = dataclasses.field(default_factory=list)
     temp_bytes: int = 0
 
 
 Origin = tuple[Instruction, int]  # a leaf of the value that an instruction makes
 
+INPUT_OUTPUT_ALIAS = "input_output_alias"
 _ALIASES = frozenset({"tuple", "get-tuple-element", "reshape", "opt-barrier"})
 _ALIGN = 64
 
@@ -121,6 +145,11 @@ def _origins(computation: Computation) -> dict[Instruction, list[Origin]]:
             found[instruction] = found[source][skip:skip + count]
         elif instruction.opcode in _ALIASES:
             found[instruction] = [o for operand in instruction.operands for o in found[operand]]
+        elif instruction.opcode == "add-dependency":
+            found[instruction] = found[instruction.operands[0]]
+        elif instruction.opcode == "send":
+            data = found[instruction.operands[0]]
+            found[instruction] = [*data, (instruction, len(data)), (instruction, len(data) + 1)]
         else:
             found[instruction] = [(instruction, k) for k, _ in enumerate(instruction.shape.leaves())]
             if instruction.opcode == "while":
@@ -145,7 +174,7 @@ class _Frame:
     last_read: dict[Origin, int]
     wanted: dict[Origin, Buffer]
     placed: dict[Origin, Buffer]
-    occupant: dict[Buffer, Origin]  # which origin's value lies in a loop-state or result buffer
+    occupants: dict[Buffer, list[Origin]]  # whose values lie in a buffer, by its home
 
     def leaves(self, instruction: Instruction) -> list[Buffer]:
         return [self.placed[o] for o in self.origins[instruction]]
@@ -160,15 +189,20 @@ class _Lowering:
         self.constant_offsets: dict[Literal, int] = {}
         self.loops: list[tuple[int, set[Buffer]]] = []  # (first position, buffers from outside used within)
         self.plans: dict[Instruction, KernelPlan] = {}
+        self.sites: list[Site] = []
 
     def module(self, module: Module) -> Schedule:
         entry = module.entry
         arguments = [leaf for p in entry.parameters for leaf in p.shape.leaves()]
         results = list(entry.root.shape.leaves())
-        sources = [Buffer("argument", s.bytes, k) for k, s in enumerate(arguments)]
-        targets = [Buffer("result", s.bytes, k) for k, s in enumerate(results)]
+        sources = [Buffer("argument", s.bytes, k) if s.is_array else self.temporary(0)
+                   for s, k in zip(arguments, _array_numbers(arguments))]
+        shared = input_output_aliases(module)
+        targets = [Buffer("result", s.bytes, number, may_be=sources[shared[k]] if k in shared else None)
+                   if s.is_array else None for k, (s, number) in enumerate(zip(results, _array_numbers(results)))]
         steps = self.computation(entry, sources, targets)
-        return Schedule(steps, arguments, results, self.temporaries, bytes(self.constants))
+        arguments, results = ([s for s in side if s.is_array] for side in (arguments, results))
+        return Schedule(steps, arguments, results, self.temporaries, bytes(self.constants), self.sites)
 
     # -- buffers
     def temporary(self, size: int) -> Buffer:
@@ -204,18 +238,18 @@ class _Lowering:
         """Steps that compute the root's leaves into `targets` (None: not needed), from `arguments`."""
         origins = _origins(computation)
         root = origins[computation.root]
-        order = _ordered(computation, origins, root)
-        frame = _Frame(order, origins, _last_reads(order, origins, root), {}, {}, {})
-        leaf = 0
-        for parameter in computation.parameters:
-            for origin in origins[parameter]:
-                frame.placed[origin] = arguments[leaf]
-                frame.occupant[arguments[leaf]] = origin
-                leaf += 1
+        placed = dict(zip((o for p in computation.parameters for o in origins[p]), arguments, strict=True))
+        occupants: dict[Buffer, list[Origin]] = {}
+        for origin, buffer in placed.items():
+            occupants.setdefault(buffer.home, []).append(origin)
+        replaced = [(new, old) for new, target in zip(root, targets, strict=True) if target is not None
+                    for old in occupants.get(target.home, ()) if old != new]
+        order = _ordered(computation, origins, replaced)
+        frame = _Frame(order, origins, _last_reads(order, origins, root), {}, placed, occupants)
         self._wish(frame, root, targets)
         steps: list[Step] = []
         for at, instruction in enumerate(order):
-            if instruction.opcode not in _ALIASES and instruction.opcode != "parameter":
+            if instruction.opcode not in _ALIASES and instruction.opcode not in ("parameter", "add-dependency"):
                 self._lower(frame, at, instruction, steps)
         moves = [(frame.placed[o], t) for o, t in zip(root, targets, strict=True)
                  if t is not None and frame.placed[o] is not t]
@@ -250,29 +284,30 @@ class _Lowering:
             self._loop(frame, at, instruction, steps)
         elif instruction.opcode == "conditional":
             self._branch(frame, at, instruction, steps)
+        elif instruction.opcode in SITES:
+            self._call_out(frame, at, instruction, steps)
+        elif instruction.opcode in SILENT:
+            frame.placed[instruction, 0] = self.temporary(0)
         else:
             self._launch(frame, at, instruction, steps)
 
     def _free(self, frame: _Frame, at: int, target: Buffer, shared_with: Iterable[Origin] = ()) -> bool:
         """Whether `target` may be overwritten by the instruction at `at`: what lies there is read no more, or is one
         of the values that the instruction may share its output with."""
-        there = frame.occupant.get(target)
-        if there is None:
-            return True
-        last = frame.last_read.get(there, -1)
-        return last < at or (last == at and there in shared_with)
+        last_reads = ((there, frame.last_read.get(there, -1)) for there in frame.occupants.get(target.home, ()))
+        return all(last < at or (last == at and there in shared_with) for there, last in last_reads)
 
     def _output(self, frame: _Frame, at: int, origin: Origin, size: int, shareable: Sequence[Origin]) -> Buffer:
         """The buffer for a value that is made now; `shareable` values may be overwritten by it as they are read."""
         target = frame.wanted.get(origin)
         if target is not None and self._free(frame, at, target, shareable):
-            frame.occupant[target] = origin
+            frame.occupants[target.home] = [origin]
             return target
         for other in shareable:
             buffer = frame.placed[other]
             if buffer.space == "temporary" and buffer.bytes == size and other[0].opcode != "parameter" \
-                    and frame.last_read.get(other) == at and frame.occupant.get(buffer, other) == other:
-                frame.occupant[buffer] = origin
+                    and frame.last_read.get(other) == at and frame.occupants.get(buffer, [other]) == [other]:
+                frame.occupants[buffer] = [origin]
                 return buffer
         return self.temporary(size)
 
@@ -305,6 +340,21 @@ class _Lowering:
             steps.append(Launch(plan, buffers, instruction))
         self.advance()
 
+    def _call_out(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
+        outputs = []
+        for origin, shape in zip(frame.origins[instruction], instruction.shape.leaves(), strict=True):
+            if origin[0] is instruction:
+                frame.placed[origin] = self._output(frame, at, origin, shape.bytes, ())
+                outputs.append((shape, frame.placed[origin]))
+        site = site_of(instruction)
+        inputs = [(shape, buffer) for operand in _operands_read(instruction)
+                  for shape, buffer in zip(operand.shape.leaves(), frame.leaves(operand), strict=True)]
+        buffers = [buffer for shape, buffer in (*inputs, *outputs) if shape.is_array or site.attributes.get("is_c")]
+        self.touch(*(buffer for _, buffer in (*inputs, *outputs)))
+        steps.append(CallOut(site, len(self.sites), buffers))
+        self.sites.append(site)
+        self.advance()
+
     def _copy(self, source: Buffer, target: Buffer, steps: list[Step]) -> None:
         if source.bytes:
             self.touch(source, target)
@@ -315,7 +365,7 @@ class _Lowering:
         """Copies all at once: a target that another move still reads waits; a cycle goes through a temporary."""
         moves = list(moves)
         while moves:
-            ready = next((m for m in moves if all(m[1] is not s for s, t in moves if t is not m[1])), None)
+            ready = next((m for m in moves if all(m[1].home is not s.home for s, t in moves if t is not m[1])), None)
             if ready is None:
                 source, target = moves[0]
                 kept = self.temporary(source.bytes)
@@ -363,8 +413,10 @@ class _Lowering:
 
     def _branch(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
         outputs = []
+        passed = list(dict.fromkeys(o for operand in instruction.operands[1:] for o in frame.origins[operand]
+                                    if o[0].opcode != "constant"))
         for k, shape in enumerate(instruction.shape.leaves()):
-            buffer = self._output(frame, at, (instruction, k), shape.bytes, ())
+            buffer = self._output(frame, at, (instruction, k), shape.bytes, passed)
             frame.placed[instruction, k] = buffer
             outputs.append(buffer)
         op = instruction.op
@@ -378,6 +430,16 @@ class _Lowering:
             self.advance()
         steps.append(Branch(selector, op.by_index, branches))  # type: ignore[attr-defined]
         self.advance()
+
+
+def _operands_read(instruction: Instruction) -> Sequence[Instruction]:
+    """The operands whose values a site gets."""
+    return {"send": instruction.operands[:1], "recv-done": ()}.get(instruction.opcode, instruction.operands)
+
+
+def _array_numbers(shapes: Sequence[Shape]) -> list[int]:
+    """The number of each among the arrays; tokens are none."""
+    return list(itertools.accumulate((int(s.is_array) for s in shapes[:-1]), initial=0)) if shapes else []
 
 
 def _parts(literal: Literal) -> Iterable[Literal]:
@@ -408,10 +470,11 @@ def _last_reads(order: list[Instruction], origins: dict[Instruction, list[Origin
 
 
 def _ordered(computation: Computation, origins: dict[Instruction, list[Origin]],
-             root: list[Origin]) -> list[Instruction]:
+             replaced: Iterable[tuple[Origin, Origin]]) -> list[Instruction]:
     """The instructions, those that overwrite a value after the other readers of that value where it can be.
 
-    In-place updates overwrite their operand; in a loop's body the new value of a part of the state overwrites the old.
+    In-place updates overwrite their operand; `replaced` pairs a new value with one of a parameter that lies where the
+    new one is wanted, as in a loop's body.
     """
     readers: dict[Origin, list[Instruction]] = {}
     for instruction in computation.instructions:
@@ -421,33 +484,17 @@ def _ordered(computation: Computation, origins: dict[Instruction, list[Origin]],
     for instruction in computation.instructions:
         for _, n in updated_operands(instruction):
             overwrites.append((instruction, origins[instruction.operands[n]][0]))
-    if len(computation.parameters) == 1 and computation.root.shape == computation.parameters[0].shape:
-        state = origins[computation.parameters[0]]
-        overwrites += [(new[0], old) for new, old in zip(root, state, strict=True)
-                       if new != old and new[0].opcode not in ("parameter", "constant")]
-    after: dict[Instruction, list[Instruction]] = {}
+    overwrites += [(new[0], old) for new, old in replaced if new[0].opcode not in ("parameter", "constant")]
+    effects = [i for i in computation.instructions if i.has_side_effect]
+    after = _put_off(computation, [*((later, earlier) for earlier, later in itertools.pairwise(effects)),
+                                   *((writer, reader) for writer, origin in overwrites
+                                     for reader in readers.get(origin, ()) if reader is not writer)])
+    if not after:
+        return list(computation.instructions)
 
     def needs(instruction: Instruction) -> tuple[Instruction, ...]:
         return (*instruction.operands, *after.get(instruction, ()))
 
-    def reaches(start: Instruction, goal: Instruction) -> bool:
-        stack, seen = [start], {start}
-        while stack:
-            current = stack.pop()
-            if current is goal:
-                return True
-            for needed in needs(current):
-                if needed not in seen:
-                    seen.add(needed)
-                    stack.append(needed)
-        return False
-
-    for writer, origin in overwrites:
-        for reader in readers.get(origin, ()):
-            if reader is not writer and not reaches(reader, writer):
-                after.setdefault(writer, []).append(reader)
-    if not after:
-        return list(computation.instructions)
     order: dict[Instruction, None] = {}
     for instruction in computation.instructions:
         stack = [(instruction, iter(needs(instruction)))]
@@ -462,6 +509,53 @@ def _ordered(computation: Computation, origins: dict[Instruction, list[Origin]],
     if len(order) != len(computation.instructions):
         raise InternalError("schedule: instructions were lost while ordering")
     return list(order)
+
+
+def _put_off(computation: Computation,
+             wanted: Iterable[tuple[Instruction, Instruction]]) -> dict[Instruction, list[Instruction]]:
+    """Of the wishes (writer, reader) those that can be granted together, as the readers that a writer waits for."""
+    place = {instruction: k for k, instruction in enumerate(computation.instructions)}
+    needed: dict[Instruction, int] = {}  # a bit for each instruction that one needs, itself included
+    users: dict[Instruction, list[Instruction]] = {i: [] for i in place}
+    after: dict[Instruction, list[Instruction]] = {}
+    for writer, reader in wanted:
+        if not needed:
+            for instruction, k in place.items():
+                needed[instruction] = 1 << k
+                for operand in instruction.operands:
+                    needed[instruction] |= needed[operand]
+                    users[operand].append(instruction)
+        if needed[reader] >> place[writer] & 1:
+            continue
+        after.setdefault(writer, []).append(reader)
+        users[reader].append(writer)
+        rising = [writer]
+        while rising:
+            instruction = rising.pop()
+            if needed[instruction] | needed[reader] != needed[instruction]:
+                needed[instruction] |= needed[reader]
+                rising.extend(users[instruction])
+    return after
+
+
+_ALIAS = re.compile(r"\{\s*(\d*)\s*\}:\s*\(\s*(\d+)\s*,\s*\{\s*\}")
+
+
+def input_output_aliases(module: Module) -> dict[int, int]:
+    """By number of a result, the argument in whose memory it may be made; from the module's attribute.
+
+    Only arrays by themselves count, with equal shapes, each argument once.
+    """
+    found: dict[int, int] = {}
+    parameters, root = module.entry.parameters, module.entry.root.shape
+    if any(p.shape.is_tuple for p in parameters) or root.is_tuple and any(s.is_tuple for s in root.tuple_shapes):
+        return found
+    results = list(root.leaves())
+    for result, argument in _ALIAS.findall(module.attributes.get(INPUT_OUTPUT_ALIAS, "")):
+        k, j = int(result or 0), int(argument)
+        if k < len(results) and j < len(parameters) and results[k] == parameters[j].shape and j not in found.values():
+            found.setdefault(k, j)
+    return found
 
 
 def plan_memory(schedule: Schedule) -> None:
@@ -495,5 +589,5 @@ def launches(steps: Iterable[Step]) -> Iterable[Launch]:
                 yield from launches(branch)
 
 
-__all__ = ["Branch", "Buffer", "Copy", "Launch", "Loop", "Schedule", "Step", "UnsupportedError", "launches",
-           "plan_memory", "schedule_module"]
+__all__ = ["INPUT_OUTPUT_ALIAS", "Branch", "Buffer", "CallOut", "Copy", "Launch", "Loop", "Schedule", "Step",
+           "UnsupportedError", "input_output_aliases", "launches", "plan_memory", "schedule_module"]

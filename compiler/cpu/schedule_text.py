@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .schedule import Branch, Copy, Launch, Loop, Schedule, Step
+from .schedule import Branch, CallOut, Copy, Launch, Loop, Schedule, Step
 
 
 def schedule_text(schedule: Schedule) -> str:
@@ -32,6 +32,9 @@ def _lines(steps: Sequence[Step], indent: str) -> Iterator[str]:
             plan = step.plan
             yield (f"{indent}launch {plan.symbol} for {step.instruction.name}: {plan.tasks} tasks, grain {plan.grain}, "
                    f"{'parallel' if plan.parallel else 'serial'}, {plan.flops:,} flops, {plan.bytes:,} bytes")
+            yield f"{indent}    {' '.join(map(str, step.buffers))}"
+        elif isinstance(step, CallOut):
+            yield f"{indent}call site {step.number}: {step.site.kind} {step.site.name}"
             yield f"{indent}    {' '.join(map(str, step.buffers))}"
         elif isinstance(step, Copy):
             yield f"{indent}copy {step.source} to {step.target}"

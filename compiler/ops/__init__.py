@@ -2,17 +2,29 @@
 
 from .broadcast import Broadcast
 from .cholesky import Cholesky
+from .collectives import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Collective,
+    CollectiveBroadcast,
+    CollectivePermute,
+    PartitionId,
+    ReduceScatter,
+    ReplicaId,
+)
 from .concatenate import Concatenate
 from .constant import Constant, Copy, GetTupleElement, Parameter, Tuple
 from .control import Call, Conditional, Map, While
 from .convolution import Convolution, ConvolutionDims
+from .custom_call import CustomCall
 from .dot import Dot
 from .dynamic_slice import DynamicSlice, DynamicUpdateSlice
 from .elementwise import ROWS, BitcastConvert, Compare, Convert, Elementwise, ReducePrecision, Row
 from .fft import Fft
 from .fusion import Fusion
 from .gather import Gather
-from .get_dimension_size import GetDimensionSize
+from .get_dimension_size import GetDimensionSize, SetDimensionSize
 from .iota import Iota
 from .op import OPS, Indexer, Op, attribute, require
 from .optimization_barrier import OptimizationBarrier
@@ -26,16 +38,19 @@ from .scatter import Scatter
 from .slice import Slice
 from .sort import Sort
 from .top_k import TopK
+from .transfers import AddDependency, AfterAll, Infeed, Outfeed, Recv, RecvDone, Send, SendDone, Trace
 from .transpose import Transpose
 from .triangular_solve import TriangularSolve
 from .window import Window
 
 __all__ = [
-    "OPS", "ROWS", "BitcastConvert", "Broadcast", "Call", "Cholesky", "Compare", "Concatenate",
-    "Conditional", "Constant", "Convert", "Convolution", "ConvolutionDims", "Copy", "Dot", "DynamicSlice",
-    "DynamicUpdateSlice", "Elementwise", "Fft", "Fusion", "Gather", "GetDimensionSize", "GetTupleElement",
-    "Indexer", "Iota", "Map", "Op", "OptimizationBarrier", "Pad", "Parameter", "Reduce", "ReducePrecision",
-    "ReduceWindow", "Reshape", "Reverse", "Rng", "RngBitGenerator", "Row", "Scatter", "SelectAndScatter",
-    "Slice", "Sort", "TopK", "Transpose", "TriangularSolve", "Tuple", "While", "Window", "attribute",
-    "reducer_kind", "require",
+    "OPS", "ROWS", "AddDependency", "AfterAll", "AllGather", "AllReduce", "AllToAll", "BitcastConvert",
+    "Broadcast", "Call", "Cholesky", "Collective", "CollectiveBroadcast", "CollectivePermute", "Compare",
+    "Concatenate", "Conditional", "Constant", "Convert", "Convolution", "ConvolutionDims", "Copy",
+    "CustomCall", "Dot", "DynamicSlice", "DynamicUpdateSlice", "Elementwise", "Fft", "Fusion", "Gather",
+    "GetDimensionSize", "GetTupleElement", "Indexer", "Infeed", "Iota", "Map", "Op", "OptimizationBarrier",
+    "Outfeed", "Pad", "Parameter", "PartitionId", "Recv", "RecvDone", "Reduce", "ReducePrecision",
+    "ReduceScatter", "ReduceWindow", "ReplicaId", "Reshape", "Reverse", "Rng", "RngBitGenerator", "Row",
+    "Scatter", "SelectAndScatter", "Send", "SendDone", "SetDimensionSize", "Slice", "Sort", "TopK", "Trace",
+    "Transpose", "TriangularSolve", "Tuple", "While", "Window", "attribute", "reducer_kind", "require",
 ]

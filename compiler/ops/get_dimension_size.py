@@ -1,4 +1,4 @@
-"""GetDimensionSize: a dim as a value."""
+"""GetDimensionSize and SetDimensionSize: the size of an axis as a value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .op import Indexer, Op, attribute, require, require_arrays
 
 @dataclasses.dataclass(frozen=True)
 class GetDimensionSize(Op):
-    """The size of an axis, as s32. All sizes are known when compiling.
+    """The size of an axis, as s32: what set-dimension-size made it, else the dim.
 
     get_dimension_size_c1: one operand, an array.
     get_dimension_size_c2: dimension is an axis of it.
@@ -40,3 +40,34 @@ class GetDimensionSize(Op):
     def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
         """A constant."""
         return e.constant(np.asarray(operands[0].dims[self.dimension], np.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class SetDimensionSize(Op):
+    """The operand, of which along an axis only the first `size` elements count from here on; the dim is the bound.
+
+    What follows treats the others as if they were not there: a pass turns sizes into masks before anything is run or
+    compiled. A size below 0 or above the bound is clamped.
+    Operands: the array, the size.
+    set_dimension_size_c1: two operands, an array and an s32 scalar.
+    set_dimension_size_c2: dimension is an axis of the array.
+    Source: operation semantics, SetDimensionSize.
+    """
+
+    opcode: ClassVar[str] = "set-dimension-size"
+    dimension: int = attribute("dim", "dimensions")
+
+    def infer(self, operands: Sequence[Shape]) -> Shape:
+        """The array's shape, the axis marked as of a size known at run time."""
+        require_arrays("set-dimension-size", operands, 2, "set_dimension_size_c1")
+        require(operands[1] == Shape(ElementType.S32),
+                f"set-dimension-size: size is {operands[1]}, s32[] is wanted", "set_dimension_size_c1")
+        require(0 <= self.dimension < operands[0].rank,
+                f"set-dimension-size: dimension is {self.dimension}, {operands[0]} has {operands[0].rank} axes",
+                "set_dimension_size_c2")
+        return operands[0].without_layout().with_dynamic((*operands[0].dynamic, self.dimension))
+
+    def reference(self, operand: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """The elements that count."""
+        kept = max(0, min(int(size), operand.shape[self.dimension]))
+        return operand[(slice(None),) * self.dimension + (slice(kept),)]

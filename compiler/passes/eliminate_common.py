@@ -32,7 +32,7 @@ def _share_instructions(computation: Computation) -> Computation:
     first: dict[Hashable, Instruction] = {}
 
     def share(instruction: Instruction) -> Instruction | None:
-        if isinstance(instruction.op, Parameter) or instruction.op.has_side_effect:
+        if isinstance(instruction.op, Parameter) or instruction.has_side_effect:
             return None
         key = (instruction.op, instruction.shape, tuple(map(id, instruction.operands)))
         return first.setdefault(key, instruction)

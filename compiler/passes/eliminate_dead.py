@@ -49,7 +49,7 @@ def _shrink_loops(computation: Computation) -> Computation:
         computation.name,
         done[computation.root],
         [done[p] for p in computation.parameters],
-        [done[i] for i in computation.instructions if i.op.has_side_effect],
+        [done[i] for i in computation.instructions if i.has_side_effect],
     )
 
 
@@ -68,7 +68,7 @@ def _live_elements(loop: Instruction, users: Iterable[Instruction]) -> list[int]
         outside is None
         or inside is None
         or carried is None
-        or any(i.op.has_side_effect for i in body.instructions)
+        or loop.has_side_effect
     ):
         return None
     live: set[int] = set()

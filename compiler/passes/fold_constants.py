@@ -56,7 +56,7 @@ def _fold(instruction: Instruction) -> Instruction | None:
     if (
         not instruction.operands
         or isinstance(op, (Broadcast, Iota, OptimizationBarrier, While))
-        or op.has_side_effect
+        or instruction.has_side_effect
         or not instruction.shape.is_array
         or not all(isinstance(o.op, Constant) for o in instruction.operands)
     ):

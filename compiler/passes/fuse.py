@@ -45,6 +45,7 @@ _MOST_STEPS = 120  # from a root to a member: code generation recurses
 _MOST_PARAMETERS = 64  # and values on the way to become some
 _MEETING_STEPS = 16
 _SMALL = 1 << 13  # elements of which a reduction may be repeated by every thread
+_SHORT = 64  # elements reduced to one
 _MOST_REPEATED = 8  # cheap instructions per fusion that may be evaluated more often than they have elements
 
 
@@ -326,6 +327,8 @@ def _reads(user: Instruction, operand: Instruction) -> float:
     """How many elements of the operand are evaluated for one element of the user."""
     if user.opcode == "reduce" and operand in user.operands[: len(user.operands) // 2]:
         return _elements(operand) / _elements(user)
+    if user.opcode == "concatenate":
+        return _elements(operand) / _elements(user)
     if isinstance(user.op, ReduceWindow) and cumulative_axis(user) is None:
         return float(math.prod(user.op.window.size))
     if isinstance(user.op, Broadcast) and _is_outer(user):
@@ -348,6 +351,8 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
     if instruction.opcode in REDUCTIONS or _is_part(instruction):
         shape = next(iter(instruction.shape.leaves()))
         inside = [u for u in users if u in group.members]
+        if all(u.opcode == "concatenate" and u is group.root for u in inside):
+            return isinstance(instruction.op, Reduce) and instruction.shape.is_array and _is_short(instruction)
         if not all(
             u.op.is_elementwise or u.opcode in ("broadcast", "reshape", "copy") or _is_part(u) for u in inside
         ):
@@ -366,6 +371,11 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
     if instruction.opcode == "concatenate":
         return len(instruction.operands) <= 4
     return True
+
+
+def _is_short(reduction: Instruction) -> bool:
+    """Its results are worth no threads of their own."""
+    return reduction.operands[0].shape.elements <= _SHORT * _elements(reduction)
 
 
 def _walks_across(outer: Instruction, inner: Instruction) -> bool:
@@ -403,7 +413,7 @@ def apply(computation: Computation, plan: Plan) -> Computation:
             needed.update(needs(i))
     wanted = [
         *computation.parameters,
-        *(i for i in computation.instructions if i.op.has_side_effect),
+        *(i for i in computation.instructions if i.has_side_effect),
         computation.root,
     ]
     stack = wanted[::-1]
@@ -422,7 +432,7 @@ def apply(computation: Computation, plan: Plan) -> Computation:
             done.update(zip(roots, _fusion(roots, members, done)))
         else:
             done[instruction] = instruction.with_operands(done[o] for o in instruction.operands)
-    kept = [done[i] for i in computation.instructions if i.op.has_side_effect]
+    kept = [done[i] for i in computation.instructions if i.has_side_effect]
     return Computation(
         computation.name, done[computation.root], [done[p] for p in computation.parameters], kept
     )

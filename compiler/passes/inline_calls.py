@@ -3,7 +3,8 @@
     inc { x = f32[4] parameter(0)  ROOT y = f32[4] add(x, x) }           y = f32[4] add(a, a)
     ENTRY e { ...  ROOT c = f32[4] call(a), to_apply=inc }        =>     ROOT ...
 
-A map of a computation of elementwise ops becomes those ops on the arrays.
+A map of a computation of elementwise ops becomes those ops on the arrays. Fusions that a module comes with are taken
+apart: they were made for another machine, or by an earlier run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..ir import Computation, Instruction, Module, make
-from ..ops import Broadcast, Call, Constant, Map, Parameter
+from ..ops import Broadcast, Call, Constant, Fusion, GetTupleElement, Map, Parameter, Tuple
 from ..options import Options
 
 
@@ -22,23 +23,29 @@ def inline_calls(module: Module, options: Options) -> Module:
 
 def _inline(instruction: Instruction) -> Instruction | None:
     op = instruction.op
-    if isinstance(op, Call) and not any(i.op.has_side_effect for i in op.to_apply.instructions):
+    if isinstance(op, Call):
         return inlined(op.to_apply, instruction)
+    if isinstance(op, Fusion):
+        return inlined(op.computation, instruction)
     if isinstance(op, Map) and all(_maps(i) for i in op.to_apply.instructions):
         return _spread(op.to_apply, instruction)
     return None
 
 
 def inlined(callee: Computation, call: Instruction) -> Instruction:
-    """The callee's root, on the call's operands."""
+    """The callee's root, on the call's operands. What has side effects comes with it, in its order, in a tuple."""
+    metadata = dataclasses.replace(call.metadata, extra=()) if call.metadata.extra else call.metadata
     done: dict[Instruction, Instruction] = {}
     for old in callee.instructions:
         if isinstance(old.op, Parameter):
             done[old] = call.operands[old.op.number]
         else:
             new = old.with_operands([done[o] for o in old.operands])
-            done[old] = dataclasses.replace(new, metadata=call.metadata) if not new.metadata.op_name else new
-    return done[callee.root]
+            done[old] = dataclasses.replace(new, metadata=metadata) if not new.metadata.op_name else new
+    effects = [done[i] for i in callee.instructions if i.has_side_effect]
+    if not effects:
+        return done[callee.root]
+    return make(GetTupleElement(len(effects)), make(Tuple(), *effects, done[callee.root]), name=call.name)
 
 
 def _maps(instruction: Instruction) -> bool:

@@ -13,14 +13,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from tfbridge.compiler import ir
+from tfbridge.compiler import ir, register_custom_call
 from tfbridge.compiler.literal import Literal
 from tfbridge.compiler.ops import (
     ROWS,
+    AddDependency,
+    AfterAll,
+    AllGather,
+    AllReduce,
+    AllToAll,
     BitcastConvert,
     Broadcast,
     Call,
     Cholesky,
+    CollectiveBroadcast,
+    CollectivePermute,
     Compare,
     Concatenate,
     Conditional,
@@ -29,6 +36,7 @@ from tfbridge.compiler.ops import (
     Convolution,
     ConvolutionDims,
     Copy,
+    CustomCall,
     Dot,
     DynamicSlice,
     DynamicUpdateSlice,
@@ -38,24 +46,34 @@ from tfbridge.compiler.ops import (
     Gather,
     GetDimensionSize,
     GetTupleElement,
+    Infeed,
     Iota,
     Map,
     Op,
     OptimizationBarrier,
+    Outfeed,
     Pad,
     Parameter,
+    PartitionId,
+    Recv,
+    RecvDone,
     Reduce,
     ReducePrecision,
+    ReduceScatter,
     ReduceWindow,
+    ReplicaId,
     Reshape,
     Reverse,
     Rng,
     RngBitGenerator,
     Scatter,
     SelectAndScatter,
+    Send,
+    SendDone,
     Slice,
     Sort,
     TopK,
+    Trace,
     Transpose,
     TriangularSolve,
     Tuple,
@@ -110,6 +128,8 @@ def build(case: Case) -> ir.Module:
     def operand(shape: Shape) -> ir.Instruction:
         if shape.is_tuple:
             return ir.make(Tuple(), *map(operand, shape.tuple_shapes))
+        if shape == TOKEN:
+            return ir.make(AfterAll())
         number = len(parameters)
         parameters.append(ir.make(Parameter(number, shape), name=f"p{number}"))
         return parameters[-1]
@@ -125,6 +145,8 @@ def arguments(case: Case, rng: np.random.Generator) -> list[np.ndarray]:
     for number, operand in enumerate(case.operands):
         given = operand.values if operand.shape.is_tuple else [operand.values]
         for leaf, values in zip(operand.shape.leaves(), given or itertools.repeat(None)):
+            if leaf == TOKEN:
+                continue
             if values is None:
                 result.append(fill(leaf, operand.fill, rng, number))
             else:
@@ -688,10 +710,54 @@ def doubled(x: ir.Instruction) -> ir.Instruction:
                          computation("twice", [S32], lambda v: ir.make(Elementwise("add"), v, v))), x)
 
 
+def twice(x: np.ndarray) -> np.ndarray:
+    """A custom-call target."""
+    return x + x
+
+
+def communication_cases() -> Iterator[Case]:
+    """Ops that reach beyond the program, on one device: collectives change nothing there."""
+    register_custom_call("cases.twice", twice)
+    token, request = Input(TOKEN), array("u32")
+    for kind in ALL:
+        shape, name = array(kind, 3, 4), kind.value
+        x = (Input(shape),)
+        yield Case(f"all-gather-{name}", AllGather(shape, 1, replica_groups=((0,),)), x)
+        yield Case(f"all-to-all-{name}", AllToAll(split_dimension=1), x)
+        yield Case(f"collective-permute-{name}", CollectivePermute(((0, 0),)), x)
+        yield Case(f"collective-permute-nothing-{name}", CollectivePermute(()), x)
+        yield Case(f"collective-broadcast-{name}", CollectiveBroadcast(), x)
+        yield Case(f"outfeed-{name}", Outfeed(), (*x, token))
+        yield Case(f"send-{name}", Send(7), (*x, token))
+        yield Case(f"recv-{name}", Recv(Shape.tuple([shape, request, TOKEN]), 7), (token,))
+        yield Case(f"add-dependency-{name}", AddDependency(), (*x, token))
+        if kind is not ElementType.PRED:
+            yield Case(f"all-reduce-{name}", AllReduce(reducer("add", kind)), x)
+            yield Case(f"reduce-scatter-{name}", ReduceScatter(shape, 0, reducer("add", kind)), x)
+            if kind.bits >= 16:
+                yield Case(f"custom-call-{name}", CustomCall(shape, "cases.twice"), (Input(shape, fill="unit"),))
+    pair = Shape.tuple([array("f32", 2), array("s32")])
+    two = (Input(array("f32", 2)), Input(array("s32")))
+    yield Case("all-gather-several", AllGather(Shape.tuple([array("f32", 2), array("s8", 5)]), 0),
+               (Input(array("f32", 2)), Input(array("s8", 5))))
+    yield Case("all-to-all-tuple", AllToAll(), (Input(array("f32", 2)),))
+    yield Case("all-reduce-empty", AllReduce(reducer("maximum", "f32"), channel_id=3), (Input(array("f32", 0, 2)),))
+    yield Case("infeed-of-nothing", Infeed(Shape.tuple([Shape.tuple([]), TOKEN])), (token,))
+    yield Case("outfeed-of-a-tuple", Outfeed(pair), (Input(pair), token))
+    yield Case("send-of-a-tuple", Send(8), (Input(pair), token))
+    yield Case("send-done", SendDone(7), (Input(Shape.tuple([pair, request, TOKEN])),))
+    yield Case("after-all", AfterAll(), (token, token))
+    yield Case("after-nothing", AfterAll(), ())
+    yield Case("trace", Trace("here"), two[:1])
+    yield Case("replica-id", ReplicaId(), ())
+    yield Case("partition-id", PartitionId(), ())
+
+
 CASES: tuple[Case,
              ...] = tuple(itertools.chain(elementwise_cases(), movement_cases(), gather_cases(),
                                           reduction_cases(),
-                                                contraction_cases(), linear_algebra_cases(), control_cases()))
+                                                contraction_cases(), linear_algebra_cases(), control_cases(),
+                                          communication_cases()))
 
 
 def error_cases() -> Iterator[ErrorCase]:
@@ -868,4 +934,56 @@ def error_cases() -> Iterator[ErrorCase]:
         ("fusion_c1", Fusion("kLoop", negate), (v,)), ("copy_c1", Copy(), (v, TOKEN)))
 
 
-ERROR_CASES: tuple[ErrorCase, ...] = tuple(error_cases())
+def communication_error_cases() -> Iterator[ErrorCase]:
+    """At least one row for every constraint of these ops."""
+    v, m, add, less = array("f32", 3), array("f32", 2, 3), reducer("add", "f32"), comparator("LT", "f32")
+    twice_one = ((0, 1), (1, 2))
+    context = Shape.tuple([v, array("u32"), TOKEN])
+    for label, op, operands in (
+            ("all_gather_c1", AllGather(v, 0), ()), ("all_gather_c1", AllGather(v, 0), (TOKEN,)),
+            ("all_gather_c2", AllGather(v, 0, 0, twice_one), (v,)), ("all_gather_c2", AllGather(v, 0, 0, ((),)), (v,)),
+            ("all_gather_c2", AllGather(v, 0, 0, ((-1,),)), (v,)),
+            ("all_gather_c3", AllGather(v, 1), (v,)), ("all_gather_c3", AllGather(m, 0), (v,)),
+            ("all_gather_c3", AllGather(array("f32", 7), 0), (v,)),
+            ("all_gather_c3", AllGather(array("s32", 6), 0), (v,)),
+            ("all_gather_c3", AllGather(array("f32", 9), 0, 0, ((0, 1), (2, 3))), (v,)),
+            ("all_gather_c3", AllGather(array("f32", 6), 0), (v, v)),
+            ("all_reduce_c1", AllReduce(add), ()), ("all_reduce_c2", AllReduce(add, 0, twice_one), (v,)),
+            ("all_reduce_c3", AllReduce(less), (v,)), ("all_reduce_c3", AllReduce(add), (v, array("s32"))),
+            ("reduce_scatter_c1", ReduceScatter(v, 0, add), ()),
+            ("reduce_scatter_c2", ReduceScatter(v, 0, add, 0, twice_one), (v,)),
+            ("reduce_scatter_c3", ReduceScatter(v, 0, add), (array("f32", 4),)),
+            ("reduce_scatter_c3", ReduceScatter(v, 1, add), (v,)),
+            ("reduce_scatter_c4", ReduceScatter(v, 0, less), (v,)),
+            ("all_to_all_c1", AllToAll(), ()), ("all_to_all_c1", AllToAll(), (v, m)),
+            ("all_to_all_c2", AllToAll(0, twice_one), (v, v)), ("all_to_all_c2", AllToAll(0, ((0, 1),)), (v,)),
+            ("all_to_all_c2", AllToAll(0, ((0, 1), (2,)), 0), (v,)),
+            ("all_to_all_c3", AllToAll(0, (), 1), (v,)), ("all_to_all_c3", AllToAll(0, (), 0), (v, v)),
+            ("all_to_all_c3", AllToAll(0, ((0, 1),), 0), (v,)),
+            ("collective_permute_c1", CollectivePermute(()), ()),
+            ("collective_permute_c2", CollectivePermute(((0, 1), (0, 2))), (v,)),
+            ("collective_permute_c2", CollectivePermute(((0, 1), (2, 1))), (v,)),
+            ("collective_permute_c2", CollectivePermute(((0,),)), (v,)),
+            ("collective_permute_c2", CollectivePermute(((-1, 0),)), (v,)),
+            ("collective_broadcast_c1", CollectiveBroadcast(), ()),
+            ("collective_broadcast_c1", CollectiveBroadcast(), (v, v)),
+            ("collective_broadcast_c2", CollectiveBroadcast(0, twice_one), (v,)),
+            ("replica_id_c1", ReplicaId(), (v,)), ("partition_id_c1", PartitionId(), (v,)),
+            ("after_all_c1", AfterAll(), (TOKEN, v)),
+            ("add_dependency_c1", AddDependency(), (v,)), ("add_dependency_c1", AddDependency(), (v, v)),
+            ("infeed_c1", Infeed(Shape.tuple([v, TOKEN])), (v,)), ("infeed_c2", Infeed(v), (TOKEN,)),
+            ("infeed_c2", Infeed(Shape.tuple([Shape.tuple([Shape.tuple([v])]), TOKEN])), (TOKEN,)),
+            ("outfeed_c1", Outfeed(), (v,)), ("outfeed_c1", Outfeed(), (TOKEN, TOKEN)),
+            ("outfeed_c2", Outfeed(m), (v, TOKEN)),
+            ("send_c1", Send(1), (v,)), ("send_c2", Send(0), (v, TOKEN)),
+            ("send_done_c1", SendDone(1), (v,)), ("recv_c1", Recv(context, 1), (v,)),
+            ("recv_c2", Recv(v, 1), (TOKEN,)), ("recv_c3", Recv(context, 0), (TOKEN,)),
+            ("recv_done_c1", RecvDone(1), (v,)), ("recv_done_c2", RecvDone(0), (context,)),
+            ("trace_c1", Trace("x"), ()), ("trace_c1", Trace("x"), (TOKEN,)),
+            ("custom_call_c1", CustomCall(v, "f"), (Shape.tuple([v]),)),
+            ("custom_call_c2", CustomCall(Shape.tuple([Shape.tuple([v])]), "f"), ()),
+            ("custom_call_c3", CustomCall(v, "f", api_version="API_VERSION_NINE"), ())):
+        yield ErrorCase(label, op, operands)
+
+
+ERROR_CASES: tuple[ErrorCase, ...] = (*error_cases(), *communication_error_cases())

@@ -208,10 +208,10 @@ def test_malformed_text(entry, line, column, expected) -> None:
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        ('ROOT x = f32[2] custom-call(), custom_call_target="f"', "line 4, column 17: opcode custom-call"),
+        ("ROOT x = f32[2] domain()", "line 4, column 17: opcode domain"),
         ("ROOT x = f8e3m4[2] parameter(0)", "line 4, column 10: element type f8e3m4"),
         ("ROOT x = f32[2,8]{1,0:T(8,128)} parameter(0)", "line 4, column 10: layout {1,0:T(8,128)}"),
-        ("ROOT x = f32[<=2] parameter(0)", "dynamic dims"),
+        ("ROOT x = f32[?] parameter(0)", "dims without a bound"),
         ("x = f32[2] parameter(0)\nROOT y = f32[2] negate(x), is_strange=true", "attribute is_strange"),
     ],
 )

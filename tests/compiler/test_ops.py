@@ -99,7 +99,7 @@ def test_names_are_unique() -> None:
 
 def test_every_op_has_a_case() -> None:
     covered = {i.opcode for c in CASES for i in build(c).entry.instructions}
-    assert covered == set(OPS)
+    assert covered == set(OPS) - {"recv-done"}  # waits for somebody: see test_transfers
 
 
 def test_every_constraint_has_an_error_case() -> None:
@@ -126,7 +126,7 @@ def test_constraint(case: Any) -> None:
 @by_name
 def test_inferred_shape_is_the_references(case: Case) -> None:
     module, _, result = run(case)
-    shapes = list(module.entry.root.shape.leaves())
+    shapes = [s for s in module.entry.root.shape.leaves() if s.is_array]
     assert [(v.dtype, v.shape) for v in leaves(result)] == [(s.element_type.dtype, s.dims) for s in shapes]
 
 

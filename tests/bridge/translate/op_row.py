@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 import tfbridge
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.python.framework import kernels, op_def_registry
+from tensorflow.python.framework import kernels, op_def_library, op_def_registry
 
 FLOATS = "float32 float64 float16 bfloat16"
 WIDE_FLOATS = "float32 float64"
@@ -44,8 +44,8 @@ class Random:
     type: str | None = None
 
     def draw(self, type_: str, random: np.random.Generator) -> np.ndarray:
-        """An array of a type."""
-        dtype = tf.as_dtype(self.type or type_)
+        """An array of a type; of a quantized one its integers."""
+        dtype = tf.as_dtype((self.type or type_).removeprefix("q"))
         if dtype == tf.bool:
             return random.integers(0, 2, self.dims).astype(bool)
         if dtype.is_integer:
@@ -65,8 +65,8 @@ class Given:
     type: str | None = None
 
     def draw(self, type_: str, random: np.random.Generator) -> np.ndarray:
-        """The array in a type."""
-        return np.array(self.values, tf.as_dtype(self.type or type_).as_numpy_dtype)
+        """The array in a type; of a quantized one its integers."""
+        return np.array(self.values, tf.as_dtype((self.type or type_).removeprefix("q")).as_numpy_dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +128,8 @@ class Run:
             if isinstance(spec, list):
                 return [value(s) for s in spec]
             if isinstance(spec, Random | Given):
-                return next(tensors)
+                type_ = spec.type or self.type
+                return tf.bitcast(next(tensors), tf.as_dtype(type_)) if type_.startswith("q") else next(tensors)
             if isinstance(spec, Content):
                 return next(contents).handle
             if isinstance(spec, Known):
@@ -149,10 +150,24 @@ class Run:
 
 
 def op_function(op: str) -> Callable[..., Any]:
-    """The function that makes a node of the op. Those of the Xla ops have their own module and names."""
+    """The function that makes a node of the op. Those of the Xla ops have their own module and names; some ops have
+    none."""
+    if not hasattr(tf.raw_ops, op) and not op.startswith("Xla"):
+        return _without_function(op)
     if op.startswith("Xla"):
         return getattr(gen_xla_ops, re.sub(r"(?<!^)([A-Z])", r"_\1", op).lower())
     return getattr(tf.raw_ops, op)
+
+
+def _without_function(op: str) -> Callable[..., Any]:
+    """Makes a node of an op in the graph of a function that is being traced."""
+    def function(**given: Any) -> Any:
+        return op_def_library._apply_op_helper(op, **given)[2].outputs
+
+    names = [a.name for a in op_def_registry.get(op).input_arg]
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names])
+    return function
 
 
 def has_kernel(op: str, type_: str) -> bool:

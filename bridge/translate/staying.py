@@ -1,0 +1,23 @@
+"""Ops that TensorFlow runs beside the clusters, each with its reason."""
+
+from __future__ import annotations
+
+from .registry import stays
+
+stays("Assert", "CheckNumerics", "CheckNumericsV2",
+      because="it raises TensorFlow's error, with its data, when what it checks does not hold")
+stays("Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "DynamicPartition",
+      "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionWithOverlaps",
+      "ComputeAccidentalHits", because="the values of its inputs decide the shape of its result")
+stays("CollectiveAssignGroupV2", "CollectiveReduceV2", "XlaSend", "XlaRecv",
+      because="it exchanges values with other devices, which TensorFlow brings together")
+stays("VarIsInitializedOp", "VarHandleOp", "_XlaAotOnlyVarHandleOp", "DestroyResourceOp", "ResourceCountUpTo",
+      "IsResourceHandleRefCounting",
+      because="it is about a variable's existence, which TensorFlow keeps; clusters take variables by their values")
+stays("XlaCustomCall", "XlaCustomCallV2", "XlaCallModule",
+      because="it names code of XLA's runtime or carries a serialized StableHLO module")
+stays("XlaSetDynamicDimensionSize", because="a size that is data makes a shape that is not known when compiling")
+stays("SymbolicGradient", because="its gradient function is built by TensorFlow's runtime")
+stays("_Arg", "_Retval", because="it is an end of a graph; arguments and results of the cluster take its place")
+stays("StatelessParameterizedTruncatedNormal",
+      because="its kernel draws by rejection, a number of words for every result that depends on the parameters")

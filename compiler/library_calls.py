@@ -1,0 +1,169 @@
+"""Custom calls of XLA's and JAX's own libraries for CPUs, read as the operations that they are: text lowered for a CPU
+runs without those libraries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from ..runtime import custom_calls
+from .builder import ComputationBuilder, Operand
+from .building.derived import binary_computation
+from .ir import Computation
+from .ops import CustomCall
+from .shape import Shape, array
+from .types import ElementType
+
+Write: TypeAlias = Callable[[ComputationBuilder, Sequence[Operand], Mapping[str, str], Shape], Operand]
+"""Writes a call with a builder, given its operands, the fields of its backend_config, and the shape of its result."""
+_FIELD = re.compile(r"(\w+)\s*=\s*(-?\d+)")
+_LAPACK = re.compile(r"lapack_([sdcz])(\w+)_ffi")
+_S32 = ElementType.S32
+
+
+def library_call(op: CustomCall, operands: Sequence[Shape]) -> Computation | None:
+    """The computation that a call of a known library is; None for other targets, and for those that somebody has
+    registered."""
+    name = op.custom_call_target
+    found = _LAPACK.fullmatch(name)
+    write = LIBRARY.get(found[2] if found else name)
+    if write is None or custom_calls.find(name) is not None:
+        return None
+    b = ComputationBuilder(name)
+    b.die_immediately_on_error = True
+    parameters = [b.parameter(k, s.without_layout()) for k, s in enumerate(operands)]
+    fields = {key: chr(int(value)) if 32 < int(value) < 127 else value
+              for key, value in _FIELD.findall(op.backend_config)}
+    return b.build(write(b, parameters, fields, op.shape))
+
+
+def _cholesky(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+    """potrf: the factor in one triangle, and the number of the first minor that is not positive, here 0 or 1."""
+    factor = b.cholesky(operands[0], fields.get("uplo") == "L")
+    dims = b.get_shape(factor).dims
+    finite = b.convert_element_type(b.not_(b.is_finite(b.real(_diagonal(b, factor)))), "s32")
+    bad = b.reduce(finite, b.constant(0), binary_computation("maximum", _S32), (len(dims) - 2,))
+    return b.tuple([factor, bad])
+
+
+def _diagonal(b: ComputationBuilder, matrix: Operand) -> Operand:
+    """The diagonals of square matrices."""
+    shape = b.get_shape(matrix)
+    rank, n = shape.rank, shape.dims[-1]
+    square = array("s32", n, n)
+    mask = b.broadcast_in_dim(b.eq(b.iota(square, 0), b.iota(square, 1)), shape.dims, (rank - 2, rank - 1))
+    zero = b.constant(0, shape.element_type)
+    return b.reduce(b.select(mask, matrix, b.broadcast(zero, shape.dims)), zero,
+                    binary_computation("add", shape.element_type), (rank - 1,))
+
+
+_OPERATION = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
+
+
+def _triangular_solve(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
+                      shape: Shape) -> Operand:
+    """trsm."""
+    return b.triangular_solve(*operands[:2], left_side=fields.get("side") == "L", lower=fields.get("uplo") == "L",
+                              unit_diagonal=fields.get("diag") == "U",
+                              transpose_a=_OPERATION[fields.get("trans_x", "N")])
+
+
+def _lu(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+    """getrf: both factors in one matrix, the rows that were exchanged (from 1), and the first pivot that is zero.
+
+    One step a column: the row of the largest element below the diagonal comes up, then what it times its multiples
+    make is taken off the rest.
+    """
+    matrix, (pivots_shape, info_shape) = operands[0], shape.tuple_shapes[1:]
+    of = b.get_shape(matrix)
+    rows, columns = of.dims[-2:]
+    count = int(np.prod(of.dims[:-2], dtype=np.int64))
+    flat = array(of.element_type.value, count, rows, columns)
+    steps = min(rows, columns)
+    state = Shape.tuple([array("s32"), flat, array("s32", count, steps), array("s32", count)])
+    start = b.tuple([b.constant(0), b.reshape(matrix, flat.dims), b.zeros(state.tuple_shapes[2]),
+                     b.zeros(state.tuple_shapes[3])])
+    condition = ComputationBuilder("more")
+    condition.lt(condition.get_tuple_element(condition.parameter(0, state), 0), condition.constant(steps))
+    loop = b.while_(condition.build(), _lu_step(state, rows, columns), start)
+    parts = [b.get_tuple_element(loop, k) for k in (1, 2, 3)]
+    return b.tuple([b.reshape(p, s.dims) for p, s in zip(parts, (of, pivots_shape, info_shape))])
+
+
+def _lu_step(state: Shape, rows: int, columns: int) -> Computation:
+    b = ComputationBuilder("step")
+    b.die_immediately_on_error = True
+    parameter = b.parameter(0, state)
+    k, matrix, pivots, info = (b.get_tuple_element(parameter, n) for n in range(4))
+    flat = state.tuple_shapes[1]
+    count, kind = flat.dims[0], flat.element_type
+    zero = b.constant(0)
+    column = b.reshape(b.dynamic_slice(matrix, [zero, zero, k], (count, rows, 1)), (count, rows))
+    numbers = b.iota(array("s32", count, rows), 1)
+    size = b.abs(column) if not kind.is_complex else b.add(b.abs(b.real(column)), b.abs(b.imag(column)))
+    open_rows = b.select(b.ge(numbers, k), size, b.constant(-1, kind.real))
+    pivot = _largest(b, open_rows, numbers)
+    here = b.eq(numbers, k)
+    there = b.eq(numbers, pivot, (0,))
+    top = _row(b, matrix, there)
+    old = _row(b, matrix, here)
+    whole = flat.dims
+    exchanged = b.select(b.broadcast_in_dim(there, whole, (0, 1)), b.broadcast_in_dim(old, whole, (0, 2)), matrix)
+    exchanged = b.select(b.broadcast_in_dim(here, whole, (0, 1)), b.broadcast_in_dim(top, whole, (0, 2)), exchanged)
+    value = b.reshape(b.dynamic_slice(top, [zero, k], (count, 1)), (count,))
+    singular = b.eq(value, b.constant(0, kind))
+    divisor = b.select(singular, b.constant(1, kind), value)
+    moved = b.reshape(b.dynamic_slice(exchanged, [zero, zero, k], (count, rows, 1)), (count, rows))
+    multiples = b.div(moved, divisor, (0,))
+    below = b.gt(numbers, k)
+    column_numbers = b.iota(array("s32", count, columns), 1)
+    right = b.select(b.gt(column_numbers, k), top, b.constant(0, kind))
+    taken = b.mul(b.broadcast_in_dim(b.select(below, multiples, b.constant(0, kind)), whole, (0, 1)),
+                  b.broadcast_in_dim(right, whole, (0, 2)))
+    reduced = b.sub(exchanged, taken)
+    in_column = b.and_(b.broadcast_in_dim(below, whole, (0, 1)),
+                       b.broadcast_in_dim(b.eq(column_numbers, k), whole, (0, 2)))
+    reduced = b.select(in_column, b.broadcast_in_dim(multiples, whole, (0, 1)), reduced)
+    one = b.constant(1)
+    pivots = b.dynamic_update_slice(pivots, b.reshape(b.add(pivot, one), (count, 1)), [zero, k])
+    first = b.and_(singular, b.eq(info, b.constant(0)))
+    info = b.select(first, b.broadcast(b.add(k, one), (count,)), info)
+    return b.build(b.tuple([b.add(k, one), reduced, pivots, info]))
+
+
+def _largest(b: ComputationBuilder, sizes: Operand, numbers: Operand) -> Operand:
+    """For each row of `sizes` the number of the largest element, the first of equal ones."""
+    kind = b.get_shape(sizes).element_type
+    c = ComputationBuilder("larger")
+    x, i, y, j = (c.parameter(n, array(t, *())) for n, t in enumerate((kind.value, "s32", kind.value, "s32")))
+    better = c.or_(c.gt(y, x), c.and_(c.eq(y, x), c.lt(j, i)))
+    c.tuple([c.select(better, y, x), c.select(better, j, i)])
+    last = b.constant(np.iinfo(np.int32).max)
+    found = b.reduce([sizes, numbers], [b.constant(-2, kind), last], c.build(), (1,))
+    largest = b.get_tuple_element(found, 1)
+    dims = b.get_shape(sizes).dims
+    return b.min(largest, b.constant(max(dims[1] - 1, 0)))  # where all are NaN
+
+
+def _row(b: ComputationBuilder, matrix: Operand, chosen: Operand) -> Operand:
+    """The row of each matrix that is chosen, exactly: what is not chosen is left out, not multiplied by zero."""
+    shape = b.get_shape(matrix)
+    zero = b.constant(0, shape.element_type)
+    mask = b.broadcast_in_dim(chosen, shape.dims, (0, 1))
+    alone = b.select(mask, matrix, b.broadcast(zero, shape.dims))
+    return b.reduce(alone, zero, binary_computation("add", shape.element_type), (1,))
+
+
+def _top_k(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+    """XLA's TopK."""
+    return b.top_k(operands[0], shape.tuple_shapes[0].dims[-1], fields.get("largest", "1") not in ("0", "false"))
+
+
+LIBRARY: dict[str, Write] = {
+    "TopK": _top_k, "getrf": _lu, "potrf": _cholesky, "trsm": _triangular_solve,
+}
+"""By target, or the part of it behind the type letter for LAPACK, what it computes."""

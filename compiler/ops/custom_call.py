@@ -1,0 +1,76 @@
+"""CustomCall: a function of the user's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...runtime import custom_calls
+from ..ir import Computation
+from ..shape import Shape
+from .op import Op, attribute, require
+
+API_VERSIONS = ("API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED",
+                "API_VERSION_TYPED_FFI")
+
+
+@dataclasses.dataclass(frozen=True)
+class CustomCall(Op):
+    """What the function registered as custom_call_target makes of the operands.
+
+    A Python function gets and returns NumPy arrays; a C function gets pointers, as api_version says (see
+    `runtime.custom_calls`). Without custom_call_has_side_effect the function must depend on its operands alone: the
+    call may then be left out or shared.
+    custom_call_c1: the operands are arrays or tokens.
+    custom_call_c2: the result is an array, or a tuple of arrays and tokens, not nested.
+    custom_call_c3: api_version is a known one.
+    Source: operation semantics, CustomCall.
+    """
+
+    opcode: ClassVar[str] = "custom-call"
+    shape: Shape = attribute("result_shape", "")
+    custom_call_target: str = attribute("string", "custom_call_target")
+    custom_call_has_side_effect: bool = attribute("bool", "custom_call_has_side_effect", default=False)
+    api_version: str = attribute("word", "api_version", default="API_VERSION_ORIGINAL")
+    operand_layout_constraints: str = attribute("raw", "operand_layout_constraints", default="")
+    output_to_operand_aliasing: str = attribute("raw", "output_to_operand_aliasing", default="")
+    called_computations: tuple[Computation, ...] = attribute("computations", "called_computations", default=())
+    backend_config: str = attribute("raw", "backend_config", default="")
+
+    def infer(self, operands: Sequence[Shape]) -> Shape:
+        """The shape given."""
+        require(not any(o.is_tuple for o in operands),
+                f"custom-call: operands are {', '.join(map(str, operands))}, arrays or tokens are wanted",
+                "custom_call_c1")
+        require(not any(part.is_tuple for part in self.shape.tuple_shapes),
+                f"custom-call: shape is {self.shape}, an array or a tuple of arrays is wanted", "custom_call_c2")
+        require(self.api_version in API_VERSIONS,
+                f"custom-call: api_version is {self.api_version}, one of {', '.join(API_VERSIONS)} is wanted",
+                "custom_call_c3")
+        return self.shape.without_layout()
+
+    def reference(self, *operands: Any, call: Any = None) -> Any:
+        """The registered function."""
+        leaves = [leaf for leaf in self.shape.leaves() if leaf.is_array]
+        arrays = [np.ascontiguousarray(o).reshape(o.shape) for o in operands if not isinstance(o, tuple)]
+        found = iter(custom_calls.call(self.custom_call_target, self.api_version, self.opaque, arrays,
+                                       [(leaf.element_type.dtype, leaf.dims) for leaf in leaves], self.shape.is_tuple))
+        if not self.shape.is_tuple:
+            return next(found)
+        return tuple(next(found) if part.is_array else () for part in self.shape.tuple_shapes)
+
+    @property
+    def has_side_effect(self) -> bool:  # type: ignore[override]
+        """As the attribute says."""
+        return self.custom_call_has_side_effect
+
+    @property
+    def opaque(self) -> bytes:
+        """The bytes that backend_config spells, without the quotes of a string."""
+        text = self.backend_config
+        if text[:1] == '"':
+            return text[1:-1].encode().decode("unicode_escape").encode("latin-1", "replace")
+        return text.encode()
