@@ -129,6 +129,14 @@ class _Analysis:
                                      [*(t.node for t in node.inputs), *node.control] if n in levels), default=0)
         return levels
 
+    def after(self, names: Collection[str]) -> set[str]:
+        """The nodes that depend on these: a second cond on the same selector may read what is inside the first one."""
+        found: set[str] = set()
+        for node in self.nodes.values():
+            if any(n in found or n in names for n in [*(t.node for t in node.inputs), *node.control]):
+                found.add(node.name)
+        return found
+
     def groups(self) -> list[_Branches]:
         """The conds and cases: merges of one selector, reached alike, none before another."""
         found: dict[tuple[Tensor, Alive, int], _Branches] = {}
@@ -210,10 +218,11 @@ def _bodies(analysis: _Analysis, group: _Branches) -> list[dict[str, GraphNode]]
     Raises: NotUnderstoodError  part of a branch stays in dataflow form.
     """
     bodies = []
+    later = analysis.after(group.merges)
     control = [c for m in group.merges for c in analysis.nodes[m].control]
     for branch in range(group.count):
         inside = (group.selector, branch)
-        candidates = {n for n, alive in analysis.alive.items() if inside in alive}
+        candidates = {n for n, alive in analysis.alive.items() if inside in alive and n not in later}
         found: set[str] = set()
         stack = [*(inputs[branch].node for inputs in group.merges.values()), *control]
         while stack:

@@ -31,7 +31,7 @@ from ..runtime.executable import Executable
 from . import launch_op, launch_variables
 from .constness import changing_constants, constant_arguments, grows_without_bound
 from .element_types import element_type
-from .graph import Graph, GraphNode, Tensor, output_types
+from .graph import Graph, GraphNode, Tensor, input_range, output_types
 from .options import DEFAULT_OPTIONS, JitOptions
 from .tensorflow_private import ANONYMOUS
 from .translate.registry import STAYING, translations
@@ -428,7 +428,7 @@ def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None
     seen = seen if seen is not None else set()
     found = []
     for node in graph.nodes.values():
-        reason = refusal(node, functions)
+        reason = refusal(node, functions, graph)
         if reason is not None:
             found.append((node, reason))
             continue
@@ -439,8 +439,8 @@ def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None
     return found
 
 
-def refusal(node: GraphNode, functions: Functions) -> str | None:
-    """Why a node is not to be compiled; None when it can be."""
+def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:
+    """Why a node of the graph is not to be compiled; None when it can be."""
     if node.op == "_Arg":
         return None
     if node.op in functions.denied:
@@ -452,6 +452,10 @@ def refusal(node: GraphNode, functions: Functions) -> str | None:
         return "its body needs to know, when compiling, a value that changes in the loop"
     if grows_without_bound(node, functions):
         return "a list grows in the loop, of which no bound is known; give it maximum_iterations"
+    for name in translation.fixed:
+        source = graph.nodes.get(node.inputs[input_range(node.definition, name)[0]].node)
+        if source is None or source.op != "Const":
+            return f"{name} decides its result's shape and is no constant"
     for attr, allowed in translation.types.items():
         type_ = element_type(node.attrs[attr].type)
         if type_ not in allowed:

@@ -92,7 +92,7 @@ def _left_out(graph: Graph, functions: Functions, preserved: Collection[str],
               wanted: Callable[[GraphNode], bool] | None) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for node in graph.nodes.values():
-        reason = _reason(node, functions, preserved, wanted)
+        reason = _reason(graph, node, functions, preserved, wanted)
         if reason is not None:
             reasons[node.name] = reason
     for node in graph.nodes.values():
@@ -105,7 +105,7 @@ def _left_out(graph: Graph, functions: Functions, preserved: Collection[str],
     return reasons
 
 
-def _reason(node: GraphNode, functions: Functions, preserved: Collection[str],
+def _reason(graph: Graph, node: GraphNode, functions: Functions, preserved: Collection[str],
             wanted: Callable[[GraphNode], bool] | None) -> str | None:
     """Why a node by itself cannot be part of a cluster."""
     if node.op in _ENDS or node.op in _FRAMES:
@@ -116,7 +116,7 @@ def _reason(node: GraphNode, functions: Functions, preserved: Collection[str],
         return "it is not in a scope that is to be compiled"
     if node.device and "CPU" not in node.device.upper():
         return f"it is placed on {node.device}"
-    reason = refusal(node, functions)
+    reason = refusal(node, functions, graph)
     if reason is not None:
         return reason
     for name in called_functions(node):

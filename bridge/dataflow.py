@@ -151,7 +151,12 @@ class Dataflow:
         Raises: NotUnderstoodError  it has a cycle.
         """
         result = type(original)(versions=original.versions, library=original.library)
+        placed: set[str] = set()
         for node in self.view(self.nodes).values():
+            if node.op not in ("Merge", "RefMerge") and not placed.issuperset(
+                    n for n in [*(t.node for t in node.inputs), *node.control] if n in self.nodes):
+                raise NotUnderstoodError(f"{node.name} depends on itself")
+            placed.add(node.name)
             definition = result.node.add()
             definition.CopyFrom(node.definition)
             texts = [t.node if t.index == 0 else f"{t.node}:{t.index}" for t in node.inputs]

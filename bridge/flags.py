@@ -103,6 +103,9 @@ FLAGS: tuple[Flag, ...] = (
          "where compiled code is kept; unset: `tfbridge` in the user's cache folder", str),
     Flag("MAX_CACHE_BYTES", "bytes", 1 << 30, "a number, or one with K, M, G or T",
          "size of the disk cache, above which the files not used for the longest time go", _bytes),
+    Flag("COMPILE_WORKERS", "switch", False, "0, 1",
+         "1 runs LLVM in processes of their own: a crash of it costs a cluster, which TensorFlow runs, not the program",
+         _switch),
     Flag("DUMP", "folder", "", "a path", "writes every stage of every compilation there, in numbered folders", str),
     Flag("LOG", "names", frozenset(), ", ".join(CATEGORIES), "what is written to the log, with commas between",
          functools.partial(_names, among=CATEGORIES)),
@@ -143,7 +146,7 @@ def apply() -> None:
     given, process = values(), defaults.process
     process.numerics, process.threads, process.dump_dir = given["NUMERICS"], given["THREADS"], given["DUMP"]
     process.disk_cache, process.cache_dir = given["DISK_CACHE"], given["CACHE_DIR"]
-    process.max_cache_bytes = given["MAX_CACHE_BYTES"]
+    process.max_cache_bytes, process.compile_workers = given["MAX_CACHE_BYTES"], given["COMPILE_WORKERS"]
     if given["LOG"]:
         _log(given["LOG"])
 

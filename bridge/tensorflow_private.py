@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -621,6 +622,17 @@ def mark_gradients(name: str) -> None:
             return original(scope, op, func, grad_fn)
 
     gradients_util._MaybeCompile = marking
+
+
+def gradient_source(op: str) -> str | None:
+    """The source of the gradient function of an op; None where it has none, or is declared not to have one."""
+    from tensorflow.python.framework import ops
+
+    try:
+        function = ops.gradient_registry.lookup(op)
+    except LookupError:
+        return None
+    return None if function is None else inspect.getsource(function)
 
 
 def xla_message(name: str, data: bytes) -> Any:

@@ -75,6 +75,8 @@ def parse_literal(text: str, shape: Shape) -> Literal:
         return Literal.tuple(parse_literal(p, s) for p, s in zip(parts, shape.tuple_shapes))
     if "..." in text:
         raise Malformed("expected values, got an elided constant `...` (print it with large constants)")
+    if ":" in text:
+        return _sparse(text, shape)
     braces = ""
     for size in reversed(shape.dims):
         braces = "{" + braces * size + "}"
@@ -99,6 +101,24 @@ def parse_literal(text: str, shape: Shape) -> Literal:
     if values.size != shape.elements:
         raise Malformed(f"expected {shape.elements} elements of {shape}, got {values.size}")
     return Literal(values.reshape(shape.dims), kind)
+
+
+_ENTRY = re.compile(r"(?:\[([\d,\s]*)\]|(\d+))\s*:\s*(\([^()]*\)|[^,{}\s]+)")
+
+
+def _sparse(text: str, shape: Shape) -> Literal:
+    """The literal whose elements that are not zero are listed: `{[0, 1]: 5, [1, 0]: 6}`, or `{3: 5}` of a vector."""
+    entries = _ENTRY.findall(text)
+    inside = re.sub(r"^[^{]*", "", text.strip())
+    if not (inside.startswith("{") and inside.endswith("}")) or re.sub(r"[{},\s]", "", _ENTRY.sub("", inside)):
+        raise Malformed(f"expected {{[index]: value, ...}} of {shape}, got {text[:40]!r}")
+    array = np.zeros(shape.dims, shape.element_type.dtype)
+    for several, one, value in entries:
+        index = tuple(int(i) for i in (several or one).split(",") if i.strip())
+        if len(index) != shape.rank or not all(i < d for i, d in zip(index, shape.dims)):
+            raise Malformed(f"index {list(index)} of a sparse constant is not in {shape}")
+        array[index] = parse_literal(value, Shape(shape.element_type)).array
+    return Literal(array, shape.element_type)
 
 
 def _values(tokens: list[str], kind: ElementType) -> np.ndarray:

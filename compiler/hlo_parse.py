@@ -32,6 +32,7 @@ _BRACKETED = re.compile(r"\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\w+\[[^\]]*\](?
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _BRACKET = re.compile(r'[{}"]')
 _LITERAL = re.compile(r"(?:[^()]++|\((?:[^()]++|\((?:[^()]++|\([^()]*\))*\))*\))*")
+_SPARSE = re.compile(r"sparse\{\d+\}")  # an old layout: at most so many elements that are not zero
 _NUMBER = re.compile(r"\s*(\d+)\s*\)")
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\n((?:\d+ [^\n]*\n?)*)")
 _FIELD = re.compile(r'([\w\-]+)=("(?:[^"\\]|\\.)*"|\{[^{}]*\}|[^\s}]+)')
@@ -88,6 +89,8 @@ def parse_entry_layout(text: str, parameters: tuple[Shape, ...], result: Shape) 
     parser.take("->")
     parser.space()
     made = parser.shape()
+    parser.result_tiles_at = parser.tiles_at
+    parser.refuse_tiles()
     if not given.compatible(Shape.tuple(parameters)) or not made.compatible(result):
         raise ShapeError(f"entry_computation_layout is {given} -> {made}, the entry is {Shape.tuple(parameters)} -> "
                          f"{result} (entry_layout_c1)")
@@ -100,6 +103,10 @@ class _Parser:
         self.at = 0
         self.computations: dict[str, Computation] = {}
         self.shapes: dict[str, Shape] = {}
+        self.tiled: set[str] = set()
+        self.tiles_at: int | None = None
+        self.result_tiles_at: int | None = None
+        self.in_entry = False
         self.frames: dict[int, tuple[str, int]] = {}
         self.entry: Computation | None = None
 
@@ -221,7 +228,24 @@ class _Parser:
         shape = self.shapes.get(found[0])
         if shape is None:
             shape = self.shapes[found[0]] = self.array_shape(found, start)
+        if found[0] in self.tiled:
+            self.tiles_at = start
+        if sparse := _SPARSE.match(self.text, self.at):
+            self.at = sparse.end()
         return shape
+
+    def refuse_tiles(self) -> None:
+        """Tiles inside a module are another machine's choice. They matter where bytes are seen: at the entry's ends and
+        where they are taken for another shape."""
+        at = self.result_tiles_at
+        if at is not None:
+            self.unsupported(f"layout of {self.match_at(_ARRAY, at)}: arrays that come from outside, or whose bytes are "
+                             "reinterpreted, have no tiles", at)
+
+    def match_at(self, pattern: re.Pattern[str], at: int) -> str:
+        """What the pattern finds at an offset."""
+        found = pattern.match(self.text, at)
+        return found[0] if found else ""
 
     def array_shape(self, found: re.Match[str], start: int) -> Shape:
         if found[1] == "token":
@@ -242,10 +266,10 @@ class _Parser:
         if layout is None:
             return Shape(element_type, dims, dynamic=dynamic)
         order, _, rest = layout[1:-1].partition(":")
-        if rest:
-            self.unsupported(
-                f"layout {layout}: only minor_to_major orders are compiled, no tiles or memory spaces", start
-            )
+        if "D(" in rest:
+            self.unsupported(f"layout {layout}: sparse arrays are not compiled", start)
+        if "T(" in rest:
+            self.tiled.add(found[0])
         try:
             axes = tuple(int(a) for a in order.split(",")) if order.strip() else ()
         except ValueError:
@@ -255,7 +279,7 @@ class _Parser:
         return Shape(element_type, dims, axes, dynamic=dynamic)
 
     def computation(self) -> Computation:
-        is_entry = self.accept("ENTRY ")
+        is_entry = self.in_entry = self.accept("ENTRY ")
         self.space()
         start = self.at
         name = self.match(_NAME, "a computation")[1]
@@ -297,6 +321,8 @@ class _Parser:
                 if root is not None:
                     self.fail("a second ROOT instruction", start)
                 root = instruction
+                if self.in_entry:
+                    self.refuse_tiles()
             if isinstance(instruction.op, Parameter):
                 if instruction.op.number in parameters:
                     self.fail(f"parameter {instruction.op.number} is defined twice", start)
@@ -312,10 +338,14 @@ class _Parser:
 
     def instruction(self, name: str, known: dict[str, Instruction]) -> Instruction:
         start = self.at
+        self.tiles_at = None
         shape = self.shape()
+        self.result_tiles_at = self.tiles_at
         self.space()
         before = self.at
         opcode = self.match(_OPCODE, "an opcode and `(`")[1]
+        if opcode == "bitcast" or (opcode == "parameter" and self.in_entry):
+            self.refuse_tiles()
         if opcode in EXPANSIONS:
             return self.expansion(name, opcode, shape, before, known)
         cls = OPS.get(opcode)

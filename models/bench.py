@@ -1,10 +1,11 @@
-"""The benchmark: TensorFlow, XLA and tfbridge side by side, each in a process of its own.
+"""The benchmark: TensorFlow, XLA, tfbridge and others side by side, each in a process of its own.
 
-    python -m tfbridge.models.bench [--workloads a,b] [--engines tf,xla,tfbridge] [--rounds N] [--threads N]
-                                    [--quick] [--json]
+    python -m tfbridge.models.bench [--suite workloads|ops] [--workloads a,b] [--engines tf,xla,tfbridge|all]
+                                    [--rounds N] [--threads N] [--quick] [--json] [--save FILE] [--plot FILE]
+    python -m tfbridge.models.bench --suite kernels
 
 Engines take turns, round by round, while the others sleep. Every engine's results are compared with
-TensorFlow's.
+TensorFlow's. docs/benchmark.md says what the figures mean.
 """
 
 from __future__ import annotations
@@ -25,22 +26,26 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .bench_report import as_json, as_table
+from .bench_report import NOT_FOR_TRAINING, SUBJECT, as_json, as_table
 from .engines import ENGINES
-from .measurement import Measurement
-from .workloads import WORKLOADS
+from .kernel_suite import main as run_kernels
+from .measurement import Kernel, Measurement
+from .roofline import measured
+from .suites import SUITES
 
 COMMAND_SECONDS = 600  # after this a worker counts as hung
 REFERENCE_ENGINE = "tf"
-DEFAULT_ENGINES = ("tf", "xla", "tfbridge")
+KERNELS = "kernels"  # the suite that runs without TensorFlow
+ALL_ENGINES = ("tf", "xla", "openvino", "onnxruntime", "litert", "tfbridge-native", "tfbridge")
 
 
 @dataclass(frozen=True)
 class Settings:
     """What to measure, and how long."""
 
-    workloads: tuple[str, ...] = tuple(WORKLOADS)
-    engines: tuple[str, ...] = DEFAULT_ENGINES
+    suite: str = "workloads"
+    workloads: tuple[str, ...] = tuple(SUITES["workloads"].rows)
+    engines: tuple[str, ...] = SUITES["workloads"].engines
     rounds: int = 7
     round_seconds: float = 0.4
     threads: int = 1
@@ -57,7 +62,7 @@ class Worker:
     def __init__(self, engine: str, workload: str, settings: Settings, folder: Path) -> None:
         """`folder` receives what the engine writes: its error stream, its compilation cache."""
         self._errors = folder / f"{workload}.{engine}.stderr"
-        # A cache of its own, empty: first calls are measured, and they compile.
+        # A cache of its own, empty for the first worker: its first call is measured, and compiles.
         environment = os.environ | {"TFBRIDGE_CACHE_DIR": str(folder / f"{workload}.{engine}.cache"),
                                     "TF_NUM_INTRAOP_THREADS": str(settings.threads),
                                     "TF_NUM_INTEROP_THREADS": str(settings.threads),
@@ -65,7 +70,7 @@ class Worker:
         size = "small" if settings.small else "full"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tfbridge.models.bench_worker", engine, workload, size,
+                [sys.executable, "-m", "tfbridge.models.bench_worker", engine, f"{settings.suite}/{workload}", size,
                  str(settings.threads)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment, text=True)
 
@@ -102,39 +107,79 @@ class Worker:
         return self.read()
 
 
+class Turns:
+    """The engines on one workload, asked one after another. One that fails is asked no more."""
+
+    def __init__(self, workload: str, settings: Settings, folder: Path, stack: ExitStack) -> None:
+        self._workload, self._settings, self._folder, self._stack = workload, settings, folder, stack
+        self._reference = str(folder / "reference.npz")
+        kind = SUITES[settings.suite].rows[workload].kind
+        self.names = [name for name in dict.fromkeys((REFERENCE_ENGINE, *settings.engines))
+                      if name not in ENGINES or kind == "inference" or ENGINES[name].training]
+        self.rows = {name: Measurement(name) for name in dict.fromkeys((*self.names, *settings.engines))}
+        for name in self.rows.keys() - set(self.names):
+            self.rows[name].failure = NOT_FOR_TRAINING
+        self._workers = {name: self._worker(name) for name in self.names}
+
+    def _worker(self, name: str) -> Worker:
+        return self._stack.enter_context(Worker(name, self._workload, self._settings, self._folder))
+
+    def _step(self, name: str, command: str, **values: Any) -> dict[str, Any] | None:
+        if self.rows[name].failure:
+            return None
+        try:
+            return self._workers[name].ask(command, **values) if command else self._workers[name].read()
+        except WorkerFailed as failure:
+            self.rows[name].failure = str(failure)
+            return None
+
+    def first_calls(self) -> None:
+        for name in self.names:  # all have been building their programs at the same time; nothing is timed before
+            self._step(name, "")
+        for name in self.names:
+            if answer := self._step(name, "first", reference=self._reference):
+                self.rows[name].first_call_seconds = answer["seconds"]
+                self.rows[name].first_call_bytes = answer["bytes"]
+                self.rows[name].error = answer["error"]
+
+    def rounds(self) -> None:
+        for _ in range(self._settings.rounds):
+            for name in self._settings.engines:
+                if answer := self._step(name, "round", seconds=self._settings.round_seconds):
+                    row = self.rows[name]
+                    row.round_seconds.append(answer["seconds"])
+                    row.least_seconds = min(answer["least"], row.least_seconds, key=lambda s: (s != s, s))
+
+    def peaks(self) -> None:
+        for name in self.names:
+            if answer := self._step(name, "peak"):
+                self.rows[name].peak_bytes = answer["bytes"]
+
+    def warm_start(self) -> None:
+        """The first call of one more process of tfbridge, which finds the code of the one before; then its profile."""
+        row = self.rows.get(SUBJECT)
+        if row is None or row.failure:
+            return
+        try:
+            worker = self._worker(SUBJECT)
+            worker.read()
+            row.warm_first_call_seconds = worker.ask("first", reference=self._reference)["seconds"]
+            answer = worker.ask("profile")
+            row.footprint_bytes = answer["footprint_bytes"]
+            row.kernels = [Kernel(*values) for values in answer["kernels"]]
+        except WorkerFailed:  # some of it runs in TensorFlow: there is no roofline
+            return
+
+
 def measure(workload: str, settings: Settings) -> list[Measurement]:
     """Runs one workload on every engine."""
-    names = list(dict.fromkeys((REFERENCE_ENGINE, *settings.engines)))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        reference = str(Path(folder) / "reference.npz")
-        workers = {name: stack.enter_context(Worker(name, workload, settings, Path(folder)))
-                   for name in names}
-        rows = {name: Measurement(name) for name in names}
-
-        def step(name: str, command: str, **values: Any) -> dict[str, Any] | None:
-            if rows[name].failure:
-                return None
-            try:
-                return workers[name].ask(command, **values) if command else workers[name].read()
-            except WorkerFailed as failure:
-                rows[name].failure = str(failure)
-                return None
-
-        for name in names:  # all have been building their programs at the same time; nothing is timed before
-            step(name, "")
-        for name in names:
-            if answer := step(name, "first", reference=reference):
-                rows[name].first_call_seconds = answer["seconds"]
-                rows[name].first_call_bytes = answer["bytes"]
-                rows[name].error = answer["error"]
-        for _ in range(settings.rounds):
-            for name in settings.engines:
-                if answer := step(name, "round", seconds=settings.round_seconds):
-                    rows[name].round_seconds.append(answer["seconds"])
-        for name in names:
-            if answer := step(name, "finish"):
-                rows[name].peak_bytes = answer["bytes"]
-    return [rows[name] for name in settings.engines]
+        turns = Turns(workload, settings, Path(folder), stack)
+        turns.first_calls()
+        turns.rounds()
+        turns.peaks()
+        turns.warm_start()
+    return [turns.rows[name] for name in settings.engines]
 
 
 def run(settings: Settings) -> dict[str, list[Measurement]]:
@@ -144,35 +189,56 @@ def run(settings: Settings) -> dict[str, list[Measurement]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting", total=len(settings.workloads))
         for workload in settings.workloads:
-            progress.update(task, description=f"{workload:21}")
+            progress.update(task, description=f"{workload:24}")
             results[workload] = measure(workload, settings)
             progress.advance(task)
     return results
 
 
-def parse(arguments: Sequence[str]) -> tuple[Settings, bool]:
-    """The settings of a command line, and whether it asks for JSON."""
+@dataclass(frozen=True)
+class Output:
+    """Where results go: JSON instead of a table, a file of JSON, a picture of the ratios."""
+
+    json: bool = False
+    save: Path | None = None
+    plot: Path | None = None
+
+
+def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
+    """The settings of a command line, and where it wants the results."""
     parser = argparse.ArgumentParser(prog="python -m tfbridge.models.bench",
                                      description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--workloads", metavar="A,B", default=",".join(WORKLOADS), help="default: all")
-    parser.add_argument("--engines", metavar="A,B", default=",".join(DEFAULT_ENGINES),
-                        help=f"of {', '.join(ENGINES)}; the last one is compared with the others "
-                             "(default: %(default)s)")
+    parser.add_argument("--suite", choices=(*SUITES, KERNELS), default="workloads", help="default: %(default)s")
+    parser.add_argument("--workloads", metavar="A,B", help="rows of the suite; default: all")
+    parser.add_argument("--engines", metavar="A,B",
+                        help=f"of {', '.join(ENGINES)}, or all that are installed; {SUBJECT}, or else the last one, "
+                             "is compared with the others")
     parser.add_argument("--rounds", type=int, help="turns that each engine gets")
     parser.add_argument("--threads", type=int, help="threads per engine; default: all CPUs of this process")
-    parser.add_argument("--quick", action="store_true", help="3 short rounds")
-    parser.add_argument("--small", action="store_true", help="the models in the sizes that the tests use")
+    parser.add_argument("--quick", action="store_true", help="some of the workloads, 3 short rounds")
+    parser.add_argument("--small", action="store_true", help="the programs in the sizes that the tests use")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--save", metavar="FILE", type=Path, help="write JSON there")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the ratios there (PNG, needs matplotlib)")
     values = parser.parse_args(arguments)
-    settings = Settings(
-        workloads=_known(parser, "workload", values.workloads, WORKLOADS),
-        engines=_known(parser, "engine", values.engines, ENGINES),
+    output = Output(values.json, values.save, values.plot)
+    threads = values.threads or usable_cpus()
+    if values.suite == KERNELS:
+        return Settings(KERNELS, threads=threads), output
+    suite = SUITES[values.suite]
+    quick = [name for name, row in suite.rows.items() if row.quick] if values.quick else []
+    engines = values.engines or ",".join(suite.engines)
+    if engines == "all":
+        engines = ",".join(name for name in ALL_ENGINES if ENGINES[name].is_installed)
+    return Settings(
+        suite=values.suite,
+        workloads=_known(parser, "workload", values.workloads or ",".join(quick or suite.rows), suite.rows),
+        engines=_known(parser, "engine", engines, ENGINES),
         rounds=values.rounds or (3 if values.quick else 7),
         round_seconds=0.1 if values.quick else 0.4,
-        threads=values.threads or usable_cpus(),
+        threads=threads,
         small=values.small,
-    )
-    return settings, values.json
+    ), output
 
 
 def _known(parser: argparse.ArgumentParser, kind: str, names: str, table: Iterable[str]) -> tuple[str, ...]:
@@ -189,17 +255,33 @@ def usable_cpus() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures and prints; 1 if an engine failed or a result was wrong."""
-    settings, wants_json = parse(sys.argv[1:] if arguments is None else arguments)
+    """Measures and prints; 1 if tfbridge or TensorFlow failed, or a result was wrong."""
+    settings, output = parse(sys.argv[1:] if arguments is None else arguments)
+    if settings.suite == KERNELS:
+        return run_kernels(settings.threads, output.json)
+    machine = measured(settings.threads)
     results = run(settings)
-    if wants_json:
-        print(json.dumps(as_json(results, settings.threads), indent=2))
+    report = json.dumps(as_json(results, settings.suite, machine), indent=2)
+    if output.json:
+        print(report)
     else:
         console = Console()
-        console.width = max(console.width, 130)
-        console.print(as_table(results, settings.threads))
-    rows = [(WORKLOADS[name], row) for name, found in results.items() for row in found]
-    return int(any(row.failure or row.error > workload.tolerance for workload, row in rows))
+        console.width = max(console.width, 150 + 20 * max(0, len(settings.engines) - 3))
+        console.print(as_table(results, settings.suite, machine))
+    if output.save:
+        output.save.write_text(report + "\n")
+    if output.plot:
+        from .bench_plot import plot
+        plot(results, settings.suite, output.plot)
+    return int(any(map(_is_wrong, ((SUITES[settings.suite].rows[name].tolerance, row)
+                                   for name, found in results.items() for row in found))))
+
+
+def _is_wrong(case: tuple[float, Measurement]) -> bool:
+    """Whether an engine that must run the workload does not, or any that does gives a wrong result."""
+    tolerance, row = case
+    may_fail = row.engine in ENGINES and ENGINES[row.engine].family == "inference" or row.failure == NOT_FOR_TRAINING
+    return row.error > tolerance or bool(row.failure) and not may_fail
 
 
 if __name__ == "__main__":

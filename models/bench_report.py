@@ -14,29 +14,63 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from .engines import ENGINES
 from .measurement import Measurement
-from .workloads import WORKLOADS
+from .roofline import Machine
+from .suites import SUITES
 
 MIB = 1 << 20
-BETTER = "better"  # the column of the ratio to the fastest rival
+SUBJECT = "tfbridge"
+NATIVE = "tfbridge-native"
+NOT_FOR_TRAINING = "does not run training"
+SHOWN_KERNELS = 20
 Results = dict[str, list[Measurement]]
+
+# The column of the ratio to the fastest engine of a family, where several ran.
+FASTEST_OF = {"tensorflow": "better", "inference": "rivals"}
+NOTES = """\
+x: how many times faster than that engine {subject} is (median over the rounds); "better": than the faster of
+TensorFlow and XLA; "rivals": than the fastest engine for inference{native}.
+first call: in a fresh process without a cache on disk; warm: of tfbridge in one that finds its code in the cache.
+memory: peak resident memory of the calls, the first one included, above what was resident before it.
+error: largest difference of any engine from TensorFlow's results and updated variables, relative to the largest
+magnitude. roofline: least time of the compiled code's work on this machine, as a share of the measured time."""
+
+
+def _subject(row: list[Measurement], rival: str = "") -> Measurement:
+    """Whom an engine is compared with: tfbridge (engines on arrays: on arrays, where measured), else the last one."""
+    found = {measured.engine: measured for measured in row}
+    on_arrays = rival in ENGINES and ENGINES[rival].family == "inference"
+    return (found.get(NATIVE) if on_arrays else None) or found.get(SUBJECT) or row[-1]
 
 
 def ratios(row: list[Measurement]) -> dict[str, float]:
-    """How many times the last engine is faster than each other, and than the fastest of them.
+    """How many times tfbridge is faster than each other engine, and than the fastest of each family.
 
     Each is the median over the rounds, in which the engines ran directly after one another, so that a machine
     that slows down for a while does not count for one of them alone. Engines that failed are left out.
     """
-    *rivals, subject = row
-    found = {}
-    for rival in rivals:
-        pairs = list(zip(rival.round_seconds, subject.round_seconds))
-        if pairs and not (rival.failure or subject.failure):
-            found[rival.engine] = statistics.median(one / other for one, other in pairs)
-    if len(found) > 1:
-        found[BETTER] = min(found.values())
+    found: dict[str, float] = {}
+    families: dict[str, list[float]] = {}
+    for rival in row:
+        subject = _subject(row, rival.engine)
+        if rival is subject or rival.failure or subject.failure:
+            continue
+        if pairs := list(zip(rival.round_seconds, subject.round_seconds)):
+            ratio = found[rival.engine] = statistics.median(one / other for one, other in pairs)
+            families.setdefault(ENGINES[rival.engine].family, []).append(ratio)
+    found |= {name: min(families[family]) for family, name in FASTEST_OF.items() if len(families.get(family, ())) > 1}
     return found
+
+
+def first_call_ratios(row: list[Measurement]) -> dict[str, float]:
+    """The first-call time of XLA over that of tfbridge, without and with a cache on disk."""
+    found = {measured.engine: measured for measured in row if not measured.failure}
+    if not {"xla", SUBJECT} <= found.keys():
+        return {}
+    theirs, ours = found["xla"].first_call_seconds, found[SUBJECT]
+    values = {"cold": theirs / ours.first_call_seconds, "warm": theirs / ours.warm_first_call_seconds}
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -44,77 +78,118 @@ def geometric_mean(values: list[float]) -> float:
     return statistics.geometric_mean(values) if values else math.nan
 
 
-def mean_ratios(results: Results) -> dict[str, float]:
-    """The geometric mean over the workloads of each of their ratios."""
-    rows = [ratios(row) for row in results.values()]
+def _means(rows: list[dict[str, float]]) -> dict[str, float]:
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: geometric_mean([row[name] for row in rows if name in row]) for name in names}
 
 
+def _groups(results: Results, suite: str) -> dict[str, list[list[Measurement]]]:
+    """The workloads that one mean is over: all, and those of each kind where there are several."""
+    kinds: dict[str, list[list[Measurement]]] = {}
+    for name, row in results.items():
+        kinds.setdefault(SUITES[suite].rows[name].kind, []).append(row)
+    return {"all": list(results.values()), **(kinds if len(kinds) > 1 else {})}
+
+
+def mean_ratios(results: Results, suite: str = "workloads") -> dict[str, dict[str, float]]:
+    """Of each group of workloads, the geometric means of their ratios."""
+    return {group: _means(list(map(ratios, rows))) for group, rows in _groups(results, suite).items()}
+
+
 def mean_first_call_ratios(results: Results) -> dict[str, float]:
-    """The geometric mean of each rival's first-call time over the last engine's."""
-    found: dict[str, list[float]] = {}
-    for *rivals, subject in results.values():
-        for rival in rivals:
-            if not (rival.failure or subject.failure):
-                ratio = rival.first_call_seconds / subject.first_call_seconds
-                found.setdefault(rival.engine, []).append(ratio)
-    return {name: geometric_mean(values) for name, values in found.items()}
+    """The geometric means of the first-call ratios."""
+    return _means(list(map(first_call_ratios, results.values())))
 
 
-def as_json(results: Results, threads: int) -> dict[str, Any]:
+def roofline_share(row: list[Measurement], machine: Machine) -> float:
+    """The least time that the work takes on this machine over the measured time; NaN where the work is not known."""
+    subject = _subject(row)
+    if not subject.kernels or subject.failure:
+        return math.nan
+    return machine.least_seconds(subject.kernels, subject.footprint_bytes) / subject.seconds
+
+
+def as_json(results: Results, suite: str, machine: Machine) -> dict[str, Any]:
     """Plain dictionaries; a number that was not measured is null."""
     workloads = {}
     for name, row in results.items():
-        engines = {}
-        for measured in row:
-            values = asdict(measured) | {"seconds": measured.seconds}
-            if WORKLOADS[name].flops and measured.round_seconds:
-                values["gflops_per_second"] = WORKLOADS[name].flops / measured.seconds / 1e9
-            engines[measured.engine] = {
-                key: None if isinstance(value, float) and not math.isfinite(value) else value
-                for key, value in values.items()}
-        workloads[name] = {"kind": WORKLOADS[name].kind, "tolerance": WORKLOADS[name].tolerance,
-                           "engines": engines, "ratios": ratios(row)}
-    return {"machine": machine(threads), "workloads": workloads, "mean_ratios": mean_ratios(results),
-            "mean_first_call_ratios": mean_first_call_ratios(results)}
+        row_of_table = SUITES[suite].rows[name]
+        workloads[name] = {
+            "kind": row_of_table.kind, "tolerance": row_of_table.tolerance,
+            "engines": {measured.engine: _engine_json(measured) for measured in row}, "ratios": ratios(row),
+            "first_call_ratios": first_call_ratios(row), "roofline": _finite(roofline_share(row, machine))}
+    return {"suite": suite, "machine": {**about(machine.threads), **asdict(machine)}, "workloads": workloads,
+            "mean_ratios": mean_ratios(results, suite), "mean_first_call_ratios": mean_first_call_ratios(results)}
 
 
-def as_table(results: Results, threads: int) -> RenderableType:
+def _engine_json(measured: Measurement) -> dict[str, Any]:
+    kernels = sorted(measured.kernels, key=lambda kernel: -kernel.seconds)
+    values = asdict(measured) | {
+        "seconds": measured.seconds, "flops": sum(k.flops for k in kernels), "bytes": sum(k.bytes for k in kernels),
+        "kernels": [kernel._asdict() for kernel in kernels[:SHOWN_KERNELS]]}
+    return {key: _finite(value) for key, value in values.items()}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_table(results: Results, suite: str, machine: Machine) -> RenderableType:
     """The table, and below it the machine, what the columns mean and the reason of each failure."""
     engines = [measured.engine for measured in next(iter(results.values()))]
-    means = mean_ratios(results)
-    table = Table(title="milliseconds per call, and how many times faster " + engines[-1] + " is")
-    table.add_column("workload")
+    subject = _subject(next(iter(results.values()))).engine
+    means = mean_ratios(results, suite)
+    table = Table(title=f"milliseconds per call, and how many times faster {subject} is")
+    table.add_column("workload", no_wrap=True)
     for engine in engines:
-        table.add_column(f"{engine} ms", justify="right")
-    for name in means:
-        table.add_column(f"x {name}", justify="right", style="bold")
-    joined = "/".join(engines)
-    table.add_column(f"first call s\n{joined}", justify="right")
-    table.add_column(f"memory MiB\n{joined}", justify="right")
-    table.add_column("error", justify="right")
+        table.add_column(f"{engine}\nms", justify="right")
+    for name in means["all"]:
+        table.add_column(f"x\n{name}", justify="right", style="bold")
+    joined = " ".join(engines)
+    for title in (f"first call s\n{joined} (warm)", f"memory MiB\n{joined}", "error", "roofline"):
+        table.add_column(title, justify="right")
     for name, row in results.items():
         found = ratios(row)
         table.add_row(
-            name,
-            *("failed" if measured.failure else milliseconds(measured.seconds) for measured in row),
-            *(f"{found[mean]:.2f}" if mean in found else "-" for mean in means),
-            " ".join(f"{measured.first_call_seconds:.2f}" for measured in row),
-            " ".join(f"{measured.peak_bytes / MIB:.0f}" for measured in row),
-            _errors(name, row))
-    if len(results) > 1 and means:
-        first = "  ".join(f"x {name} {value:.2f}" for name, value in mean_first_call_ratios(results).items())
+            name, *(_time(measured) for measured in row),
+            *(f"{found[mean]:.2f}" if mean in found else "-" for mean in means["all"]),
+            " ".join(_first_call(measured) for measured in row),
+            " ".join(_number(measured.all_calls_bytes / MIB, 0, measured) for measured in row),
+            _errors(SUITES[suite].rows[name].tolerance, row), _percent(roofline_share(row, machine)))
+    if len(results) > 1:
+        first = ", ".join(f"x XLA {name} {value:.2f}" for name, value in mean_first_call_ratios(results).items())
         table.add_section()
-        table.add_row("geometric mean", *("" for _ in engines), *(f"{value:.2f}" for value in means.values()),
-                      first, "", "")
-    notes = [Text(", ".join(f"{key} {value}" for key, value in machine(threads).items())),
-             Text("error: largest difference from TensorFlow's results and updated variables, relative "
-                  "to the largest magnitude.\n"
-                  "memory: peak of resident memory in later calls, above that before the first call.")]
+        for group, values in means.items():
+            table.add_row(f"mean of {group}", *("" for _ in engines), *(f"{values[name]:.2f}" if name in values else "-"
+                          for name in means["all"]), first if group == "all" else "", "", "", "")
+    native = f", which {NATIVE} is compared with" if NATIVE in engines else ""
+    notes = [Text(", ".join(f"{key} {value}" for key, value in about(machine.threads).items())),
+             Text(f"measured peaks: {machine.flops_per_second / 1e9:.0f} Gflop/s; copies "
+                  + ", ".join(f"{speed / 1e9:.0f} GB/s in {size >> 10} KiB" for size, speed in machine.bandwidth)),
+             Text(NOTES.format(subject=subject, native=native))]
     notes += [Text(f"{name}, {measured.engine}: {measured.failure}", style="red")
-              for name, row in results.items() for measured in row if measured.failure]
+              for name, row in results.items() for measured in row
+              if measured.failure and measured.failure != NOT_FOR_TRAINING]
     return Group(table, *notes)
+
+
+def _time(measured: Measurement) -> str:
+    if not measured.failure:
+        return milliseconds(measured.seconds)
+    return "-" if measured.failure == NOT_FOR_TRAINING else "failed"
+
+
+def _first_call(measured: Measurement) -> str:
+    warm = measured.warm_first_call_seconds
+    return _number(measured.first_call_seconds, 2, measured) + (f" ({warm:.2f})" if math.isfinite(warm) else "")
+
+
+def _number(value: float, digits: int, measured: Measurement) -> str:
+    return "-" if measured.failure or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}" if math.isfinite(value) else "-"
 
 
 def milliseconds(seconds: float) -> str:
@@ -123,18 +198,18 @@ def milliseconds(seconds: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "-"
 
 
-def machine(threads: int) -> dict[str, Any]:
+def about(threads: int) -> dict[str, Any]:
     """Where the figures come from."""
     return {"cpu": _cpu_name(), "threads": threads, "python": platform.python_version(),
             **{name: _version(name) for name in ("tensorflow", "keras", "llvmlite", "tfbridge")}}
 
 
-def _errors(name: str, row: list[Measurement]) -> Text:
-    """The largest error, red where it is above the workload's tolerance."""
+def _errors(tolerance: float, row: list[Measurement]) -> Text:
+    """The largest error, red where it is above the tolerance."""
     found = [measured.error for measured in row if not math.isnan(measured.error)]
     if not found:
         return Text("-")
-    return Text(f"{max(found):.0e}", style="red" if max(found) > WORKLOADS[name].tolerance else "")
+    return Text(f"{max(found):.0e}", style="red" if max(found) > tolerance else "")
 
 
 def _cpu_name() -> str:

@@ -1,10 +1,11 @@
 """One engine on one workload, in a process of its own: commands and answers are lines of JSON.
 
-    python -m tfbridge.models.bench_worker ENGINE WORKLOAD full|small THREADS
+    python -m tfbridge.models.bench_worker ENGINE SUITE/WORKLOAD full|small THREADS
 
 `{"command": "first", "reference": FILE}` makes the first call and two more; TensorFlow's own engine then
 writes its results to FILE, the others compare theirs with it. `{"command": "round", "seconds": S}` measures.
-`{"command": "finish"}` ends. While it waits for a command the process sleeps.
+`{"command": "profile"}` tells what the compiled code is made of, `{"command": "peak"}` the peak of memory. While it
+waits for a command the process sleeps; it ends with its input.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, TextIO
 
 STEPS = 3  # calls before results are compared: variables have been updated more than once
 WARM_UP_SECONDS = 0.3
+PROFILED_RUNS = 10
 
 
 def limit_threads(threads: int) -> None:
@@ -27,50 +29,76 @@ def limit_threads(threads: int) -> None:
         os.sched_setaffinity(0, allowed[:threads])
 
 
-def serve(engine: str, workload: str, size: str, commands: TextIO, answers: TextIO) -> None:
-    """Builds the program and answers commands until `finish`."""
-    import numpy as np
-    import tensorflow as tf
+class Session:
+    """An engine on a workload, from its first call on. Methods without underscore are commands."""
 
-    from .engines import ENGINES
-    from .measurement import ResidentMemory, Stopwatch
-    from .workloads import WORKLOADS, relative_error
+    def __init__(self, engine: str, suite: str, workload: str, size: str, threads: int) -> None:
+        """Does what comes before the first call: the program is built and, by some engines, converted."""
+        from .engines import ENGINES
+        from .measurement import ResidentMemory
+        from .suites import SUITES
 
-    def answer(**values: Any) -> None:
-        print(json.dumps(values), file=answers, flush=True)
+        row = SUITES[suite].rows[workload]
+        self._engine_name, self._engine = engine, ENGINES[engine]
+        self._program = row.build_small() if size == "small" else row.build()
+        self._start = self._engine.prepare(self._program, threads)
+        self._inputs = self._program.arrays if self._engine.arrays else self._program.inputs
+        self._memory = ResidentMemory()
+        self._memory.restart_peak()
 
-    def wait(result: Any) -> None:
-        tf.nest.flatten(result)[0].numpy()
+    def first(self, reference: str) -> dict[str, Any]:
+        from .measurement import Stopwatch
 
-    row = WORKLOADS[workload]
-    program = row.build_small() if size == "small" else row.build()
-    memory = ResidentMemory()
-    memory.restart_peak()
-    answer(ready=True)
-    for line in commands:
-        command = json.loads(line)
-        if command["command"] == "first":
-            start = time.perf_counter()
-            function = ENGINES[engine](program.function)
-            wait(function(*program.inputs))
-            seconds = time.perf_counter() - start
-            first_call_bytes = memory.peak_bytes()
-            results = program.run(function, STEPS - 1)
-            reference = Path(command["reference"])
-            if engine == "tf":
-                with reference.open("wb") as file:
-                    np.savez(file, *results)
-            with np.load(reference) as wanted:
-                error = relative_error(results, list(wanted.values()))
-            stopwatch = Stopwatch(function, program.inputs, wait)
-            stopwatch.warm_up(WARM_UP_SECONDS)
-            memory.restart_peak()
-            answer(seconds=seconds, error=error, bytes=first_call_bytes)
-        elif command["command"] == "round":
-            answer(seconds=stopwatch.round(command["seconds"]))
-        else:
-            answer(bytes=memory.peak_bytes())
-            return
+        start = time.perf_counter()
+        function = self._start()
+        self._wait(function(*self._inputs))
+        seconds = time.perf_counter() - start
+        first_call_bytes = self._memory.peak_bytes()
+        results = self._program.run(function, STEPS - 1, self._inputs)
+        error = self._error(results, Path(reference))
+        self._stopwatch = Stopwatch(function, self._inputs, self._wait)
+        self._stopwatch.warm_up(WARM_UP_SECONDS)
+        self._memory.restart_peak()
+        return {"seconds": seconds, "error": error, "bytes": first_call_bytes}
+
+    def round(self, seconds: float) -> dict[str, Any]:
+        median, least = self._stopwatch.round(seconds)
+        return {"seconds": median, "least": least}
+
+    def peak(self) -> dict[str, Any]:
+        return {"bytes": self._memory.peak_bytes()}
+
+    def profile(self) -> dict[str, Any]:
+        import tfbridge
+
+        from ..bridge.profile import profile
+        from .measurement import Kernel
+
+        made = profile(tfbridge.jit(self._program.function), *self._program.inputs, runs=PROFILED_RUNS)
+        kernels = []
+        for kernel, calls, ns in made.events:
+            launches = calls / made.runs
+            kernels.append(Kernel(kernel.name, ", ".join(kernel.ops), launches, kernel.flops * launches,
+                                  kernel.bytes * launches, ns / made.runs / 1e9))
+        return {"kernels": kernels, "footprint_bytes": made.footprint_bytes}
+
+    def _wait(self, result: Any) -> None:
+        """Returns when the result is there; arrays are when they are returned."""
+        if not self._engine.arrays:
+            import tensorflow as tf
+
+            tf.nest.flatten(result)[0].numpy()
+
+    def _error(self, results: list[Any], reference: Path) -> float:
+        import numpy as np
+
+        from .workloads import relative_error
+
+        if self._engine_name == "tf":
+            with reference.open("wb") as file:
+                np.savez(file, *results)
+        with np.load(reference) as wanted:
+            return relative_error(results, list(wanted.values()))
 
 
 def main(arguments: list[str]) -> None:
@@ -79,7 +107,15 @@ def main(arguments: list[str]) -> None:
     # Answers keep standard output to themselves; whatever a library prints goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    serve(engine, workload, size, sys.stdin, answers)
+    serve(Session(engine, *workload.split("/"), size, int(threads)), sys.stdin, answers)
+
+
+def serve(session: Session, commands: TextIO, answers: TextIO) -> None:
+    """Answers commands until there are no more."""
+    print(json.dumps({"ready": True}), file=answers, flush=True)
+    for line in commands:
+        values = json.loads(line)
+        print(json.dumps(getattr(session, values.pop("command"))(**values)), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Engine:
     """
 
     prepare: Callable[[Program, int], Start]
-    family: Literal["tensorflow", "tfbridge", "inference"]
+    family: Literal["tensorflow", "numpy", "inference", "tfbridge"]
     arrays: bool = False
     training: bool = True
     distribution: str = "tensorflow"
@@ -59,13 +59,25 @@ def _native(function: Function) -> Function:
     return tfbridge.jit(function).native
 
 
-_INFERENCE = {"family": "inference", "arrays": True, "training": False}
+def _numpy(program: Program, threads: int) -> Start:
+    """NumPy, where the program has a form in it."""
+    if program.numpy_function is None:
+        raise ValueError("the program is not written in NumPy")
+    function = program.numpy_function
+    return lambda: function
+
+
+def _inference(prepare: Callable[[Program, int], Start], distribution: str) -> Engine:
+    return Engine(prepare, "inference", arrays=True, training=False, distribution=distribution)
+
+
 ENGINES: dict[str, Engine] = {
     "tf": Engine(_wrapper(tf.function), "tensorflow"),
     "xla": Engine(_wrapper(partial(tf.function, jit_compile=True)), "tensorflow"),
-    "openvino": Engine(inference_engines.openvino, **_INFERENCE, distribution="openvino"),  # type: ignore[arg-type]
-    "onnxruntime": Engine(inference_engines.onnxruntime, **_INFERENCE, distribution="tf2onnx"),  # type: ignore[arg-type]
-    "litert": Engine(inference_engines.litert, **_INFERENCE, distribution="ai-edge-litert"),  # type: ignore[arg-type]
+    "numpy": Engine(_numpy, "numpy", arrays=True, training=False, distribution="numpy"),
+    "openvino": _inference(inference_engines.openvino, "openvino"),
+    "onnxruntime": _inference(inference_engines.onnxruntime, "tf2onnx"),
+    "litert": _inference(inference_engines.litert, "ai-edge-litert"),
     "tfbridge": Engine(_wrapper(tfbridge.jit), "tfbridge"),
     "tfbridge-auto": Engine(_wrapper(_clustered), "tfbridge"),
     "tfbridge-native": Engine(_wrapper(_native), "tfbridge", arrays=True, training=False),

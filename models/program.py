@@ -24,13 +24,20 @@ class Program(tf.Module):
         self.inputs = tuple(tf.constant(value) for value in inputs)
         self.captured = list(captured)
         self.updated = list(updated)
+        self.numpy_function: Callable[..., Any] | None = None  # the same in NumPy, where somebody wrote it
 
-    def run(self, function: Callable[..., Any] | None = None, calls: int = 1) -> list[Array]:
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The inputs as NumPy arrays."""
+        return tuple(np.asarray(value.numpy()) for value in self.inputs)
+
+    def run(self, function: Callable[..., Any] | None = None, calls: int = 1,
+            inputs: Sequence[Any] | None = None) -> list[Array]:
         """The outputs of the last of `calls` calls, then the updated variables, as arrays."""
         called = self.function if function is None else function
         for _ in range(calls):
-            outputs = called(*self.inputs)
-        return [np.array(value.numpy()) for value in (*tf.nest.flatten(outputs), *self.updated)]
+            outputs = called(*(self.inputs if inputs is None else inputs))
+        return [np.array(value) for value in (*tf.nest.flatten(outputs), *self.updated)]
 
     def state(self) -> list[Array]:
         """The values of all captured variables."""

@@ -84,7 +84,7 @@ def relative_error(found: list[Array], wanted: list[Array]) -> float:
 def _array_error(found: Array, wanted: Array) -> float:
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return np.inf
-    if not np.issubdtype(wanted.dtype, np.floating):
+    if not np.issubdtype(wanted.dtype, np.inexact):
         return 0.0 if np.array_equal(found, wanted) else np.inf
     if not wanted.size:
         return 0.0
@@ -93,5 +93,6 @@ def _array_error(found: Array, wanted: Array) -> float:
         return np.inf
     if not finite.any():
         return 0.0
-    difference = np.abs(found[finite].astype(np.float64) - wanted[finite])
+    wide = np.complex128 if np.iscomplexobj(wanted) else np.float64
+    difference = np.abs(found[finite].astype(wide) - wanted[finite])
     return float(difference.max() / max(np.abs(wanted[finite]).max(), 1e-3))

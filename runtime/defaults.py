@@ -12,7 +12,7 @@ class Defaults:
     """Choices for the whole process.
 
     threads: highest number of threads of one launch; 0 means those of the machine. cache_dir: empty means the user's
-    cache directory. dump_dir: empty means no dumps.
+    cache directory. dump_dir: empty means no dumps. compile_workers: LLVM runs in processes of their own.
     Units: max_cache_bytes is the size of all files of the disk cache.
     """
 
@@ -22,6 +22,7 @@ class Defaults:
     disk_cache: bool = True
     cache_dir: str = ""
     max_cache_bytes: int = 1 << 30
+    compile_workers: bool = False
 
 
 process = Defaults()

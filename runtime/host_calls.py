@@ -30,8 +30,7 @@ class HostCalls:
     def __init__(self, sites: Sequence[Site]) -> None:
         self.error: BaseException | None = None
         self._sites = sites
-        self._whos = [Who(w[0], tuple(map(tuple, w[1]))) if (w := s.attributes.get("who")) else Who("replicas")
-                      for s in sites]
+        self._calls = [_prepared(site) for site in sites]
         self._callback = _CALL(self._called)
         self._functions = (ctypes.c_void_p * len(sites))()
         self._status = ctypes.create_string_buffer(custom_calls.STATUS_BYTES)
@@ -64,18 +63,25 @@ class HostCalls:
 
     def _called(self, number: int, buffers: int) -> int:
         try:
-            site = self._sites[number]
-            if site.attributes.get("is_c"):
+            handler, site, who, table, inputs = self._calls[number]
+            if handler is None:  # the status of a C function
                 status, self._status.raw = self._status.raw, bytes(custom_calls.STATUS_BYTES)
                 custom_calls.raise_failure(site.attributes["target"], status)
-            count = len(site.inputs) + len(site.outputs)
-            addresses = (ctypes.c_uint64 * count).from_address(buffers)[:] if count else []
-            split = len(site.inputs)
-            _HANDLERS[site.kind](current(), site, self._whos[number], addresses[:split], addresses[split:])
+                return 0
+            addresses = table.from_address(buffers)[:] if buffers else []
+            handler(current(), site, who, addresses[:inputs], addresses[inputs:])
         except BaseException as error:  # nothing may pass through compiled code
             self.error = error
             return HOST_ERROR
         return 0
+
+
+def _prepared(site: Site) -> tuple[Callable[..., Any] | None, Site, Who, Any, int]:
+    """(what is called, the site, who takes part, the type of the table of addresses, how many of them are inputs)."""
+    of, groups = site.attributes.get("who", ("replicas", ()))
+    handler = None if site.attributes.get("is_c") else _HANDLERS[site.kind]
+    count = len(site.inputs) + len(site.outputs)
+    return handler, site, Who(of, tuple(map(tuple, groups))), ctypes.c_uint64 * count, len(site.inputs)
 
 
 def _inputs(site: Site, addresses: Sequence[int]) -> list[np.ndarray]:
@@ -91,11 +97,14 @@ def _store(array: np.ndarray, spec: BufferSpec, address: int) -> None:
 
 def _all_gather(device: Device, site: Site, who: Who, inputs: Sequence[int], outputs: Sequence[int]) -> None:
     group, _ = device.group(who)
-    for spec, source, target in zip(site.inputs, inputs, outputs):
-        data = _read(source, spec.bytes)
-        found = device.exchange(group, site.name, site.attributes["signature"], [data] * len(group))
-        for place, part in enumerate(found):
-            _copy(target + place * spec.bytes, part, spec.bytes)
+    data = [_read(source, spec.bytes) for spec, source in zip(site.inputs, inputs)]
+    brought = data[0] if len(data) == 1 else b"".join(data)
+    found = device.exchange(group, site.name, site.attributes["signature"], [brought] * len(group))
+    at = 0
+    for spec, target in zip(site.inputs, outputs):
+        rows = found if len(data) == 1 else [part[at:at + spec.bytes] for part in found]
+        _copy(target, b"".join(rows), spec.bytes * len(group))
+        at += spec.bytes
 
 
 def _all_to_all(device: Device, site: Site, who: Who, inputs: Sequence[int], outputs: Sequence[int]) -> None:
@@ -104,8 +113,7 @@ def _all_to_all(device: Device, site: Site, who: Who, inputs: Sequence[int], out
         size = spec.bytes // len(group)
         parts = [_read(source + place * size, size) for place in range(len(group))]
         found = device.exchange(group, site.name, site.attributes["signature"], parts)
-        for place, part in enumerate(found):
-            _copy(target + place * size, part, size)
+        _copy(target, b"".join(found), size * len(group))
 
 
 def _permute(device: Device, site: Site, who: Who, inputs: Sequence[int], outputs: Sequence[int]) -> None:

@@ -396,7 +396,7 @@ def device_index(node: Node) -> Operand:
     return node.b.constant(names.index("CPU") if "CPU" in names else len(names), ElementType.S32)
 
 
-@translates("ListDiff", constants=("x", "y"))
+@translates("ListDiff", fixed=("x", "y"))
 def list_diff(node: Node) -> Sequence[Operand]:
     """The elements of one constant that the other lacks, and their places."""
     places = np.flatnonzero(~np.isin(node.constant("x"), node.constant("y")))

@@ -19,7 +19,7 @@ from .scatter_gather import scatter_rows
 _F32, _S32 = ElementType.F32, ElementType.S32
 
 
-def _scale(node: Node, size: int, wanted: int) -> np.float32:
+def scale_of(node: Node, size: int, wanted: int) -> np.float32:
     """Input pixels per output pixel."""
     if node.attr("align_corners") and wanted > 1:
         return np.float32((size - 1) / np.float32(wanted - 1))
@@ -29,14 +29,14 @@ def _scale(node: Node, size: int, wanted: int) -> np.float32:
 def _linear(node: Node, size: int, wanted: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For every output pixel of an axis: the lower and the upper input pixel, and the weight of the upper."""
     at = np.arange(wanted, dtype=np.float32)
-    scale = _scale(node, size, wanted)
+    scale = scale_of(node, size, wanted)
     at = (at + np.float32(0.5)) * scale - np.float32(0.5) if node.attr("half_pixel_centers") else at * scale
     low = np.floor(at)
     return (np.maximum(low, 0).astype(np.int64), np.minimum(np.ceil(at), size - 1).astype(np.int64),
             (at - low).astype(np.float32))
 
 
-def _image_sizes(node: Node, dims: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+def image_sizes(node: Node, dims: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
     """(axis, input size, output size) of height and width."""
     if len(dims) != 4 or len(sizes) != 2 or min(sizes) <= 0 or min(dims[1:3]) <= 0:
         raise ShapeError(f"{node.op}: input image must be of non-zero size: {list(dims)} to {list(sizes)}")
@@ -46,7 +46,7 @@ def _image_sizes(node: Node, dims: Sequence[int], sizes: Sequence[int]) -> list[
 @translates("ResizeBilinear", constants=("size",))
 def resize_bilinear(node: Node) -> Operand:
     b, x = node.b, node.b.convert_element_type(node["images"], _F32)
-    for axis, size, wanted in reversed(_image_sizes(node, node.shape(0), node.integers("size"))):
+    for axis, size, wanted in reversed(image_sizes(node, node.shape(0), node.integers("size"))):
         low, high, weight = _linear(node, size, wanted)
         lower, upper = (gather_axis(node, x, b.constant(k), axis, 0) for k in (low, high))
         x = lower + (upper - lower) * b.broadcast_in_dim(b.constant(weight), b.get_shape(lower).dims, [axis])
@@ -59,7 +59,7 @@ def resize_bilinear_grad(node: Node) -> Operand:
     b, dims, type_ = node.b, node.shape("original_image"), node.element_type("original_image")
     wide = ElementType.F64 if type_ is ElementType.F64 else _F32
     x = b.convert_element_type(node["grads"], wide)
-    for axis, size, wanted in _image_sizes(node, dims, node.shape("grads")[1:3]):
+    for axis, size, wanted in image_sizes(node, dims, node.shape("grads")[1:3]):
         low, high, weight = _linear(node, size, wanted)
         matrix = np.zeros((wanted, size), np.float32)
         np.add.at(matrix, (np.arange(wanted), low), 1 - weight)
@@ -72,7 +72,7 @@ def resize_bilinear_grad(node: Node) -> Operand:
 def _nearest(node: Node, size: int, wanted: int) -> np.ndarray:
     """The input pixel of every output pixel of an axis."""
     at = np.arange(wanted, dtype=np.float32)
-    scale = _scale(node, size, wanted)
+    scale = scale_of(node, size, wanted)
     at = (at + np.float32(0.5)) * scale if node.attr("half_pixel_centers") else at * scale
     if node.attr("align_corners"):
         places = np.floor(at + np.float32(0.5))
@@ -84,7 +84,7 @@ def _nearest(node: Node, size: int, wanted: int) -> np.ndarray:
 @translates("ResizeNearestNeighbor", constants=("size",))
 def resize_nearest(node: Node) -> Operand:
     x = node["images"]
-    for axis, size, wanted in _image_sizes(node, node.shape(0), node.integers("size")):
+    for axis, size, wanted in image_sizes(node, node.shape(0), node.integers("size")):
         x = gather_axis(node, x, node.b.constant(_nearest(node, size, wanted)), axis, 0)
     return x
 
@@ -94,7 +94,7 @@ def resize_nearest_grad(node: Node) -> Operand:
     """Every gradient goes to the pixel that was taken."""
     b, x = node.b, node["grads"]
     sizes = node.integers("size")
-    for axis, size, wanted in _image_sizes(node, (1, *sizes, 1), node.shape(0)[1:3]):
+    for axis, size, wanted in image_sizes(node, (1, *sizes, 1), node.shape(0)[1:3]):
         order = (axis, *(a for a in range(4) if a != axis))
         rows = b.transpose(x, order)
         base = b.broadcast(b.scalar_like(x, 0), (size, *b.get_shape(rows).dims[1:]))

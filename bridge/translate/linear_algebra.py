@@ -53,13 +53,13 @@ def _square(node: Node, which: int | str) -> tuple[int, ...]:
     return dims
 
 
-@translates("Cholesky")
+@translates("Cholesky", "BatchCholesky")
 def cholesky(node: Node) -> Operand:
     _square(node, 0)
     return node.b.cholesky(node[0], True)
 
 
-@translates("MatrixTriangularSolve")
+@translates("MatrixTriangularSolve", "BatchMatrixTriangularSolve")
 def triangular_solve(node: Node) -> Operand:
     b, dims, right = node.b, _square(node, "matrix"), node.shape("rhs")
     if right[-2] != dims[-1]:
@@ -107,12 +107,12 @@ def _eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[O
     return solution, pivots, sign
 
 
-@translates("MatrixSolve", "MatrixInverse")
+@translates("MatrixSolve", "MatrixInverse", "BatchMatrixSolve", "BatchMatrixInverse")
 def solve(node: Node) -> Operand:
     b, dims = node.b, _square(node, 0)
     matrix = adjoint(b, node[0]) if node.attr("adjoint") else node[0]
     rank = len(dims)
-    if node.op == "MatrixSolve":
+    if node.op.endswith("MatrixSolve"):
         rhs = node["rhs"]
         if node.shape("rhs")[:-1] != dims[:-1]:
             raise ShapeError(f"Input matrix and rhs are incompatible: {list(dims)} vs. {list(node.shape('rhs'))}")
@@ -122,14 +122,14 @@ def solve(node: Node) -> Operand:
     return _eliminated(b, matrix, rhs)[0]
 
 
-@translates("MatrixDeterminant", "LogMatrixDeterminant")
+@translates("MatrixDeterminant", "LogMatrixDeterminant", "BatchMatrixDeterminant")
 def determinant(node: Node) -> Operand | tuple[Operand, Operand]:
     b, dims = node.b, _square(node, 0)
     rank, outer = len(dims), dims[:-2]
     empty = b.slice_in_dim(node[0], 0, 0, 1, rank - 1)
     _, pivots, sign = _eliminated(b, node[0], empty)
     sign = b.reshape(sign, outer)
-    if node.op == "MatrixDeterminant":
+    if node.op != "LogMatrixDeterminant":
         return reduce(b, pivots, "mul", [rank - 2, rank - 1]) * sign
     sizes = b.abs(pivots)
     complete = b.get_shape(pivots).element_type

@@ -27,6 +27,7 @@ class Translation:
     stateful: the op reads or writes variables; it keeps its place among others on the same one.
     refuse: tells from the node's attributes why it cannot be compiled; None when it can.
     more_constants: tells from the node and its graph which inputs must be known as well.
+    fixed: names of inputs that must be constants of the graph: their values decide the result's shape.
     """
 
     op: str
@@ -36,6 +37,7 @@ class Translation:
     stateful: bool = False
     refuse: Callable[[Any], str | None] | None = None
     more_constants: Callable[[Any, Any], Sequence[str]] | None = None
+    fixed: tuple[str, ...] = ()
 
 
 TRANSLATIONS: dict[str, Translation] = {}
@@ -45,15 +47,16 @@ STAYING: dict[str, str] = {}
 
 def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, frozenset[ElementType]] | None = None,
                stateful: bool = False, refuse: Callable[[Any], str | None] | None = None,
-               more_constants: Callable[[Any, Any], Sequence[str]] | None = None) -> Callable[[Translate], Translate]:
+               more_constants: Callable[[Any, Any], Sequence[str]] | None = None,
+               fixed: Sequence[str] = ()) -> Callable[[Translate], Translate]:
     """Registers a function as the translation of these ops."""
     def register(function: Translate) -> Translate:
         for op in ops:
             if op in TRANSLATIONS:
                 raise ValueError(f"{op} has two translations: {TRANSLATIONS[op].function.__module__} and "
                                  f"{function.__module__}")
-            TRANSLATIONS[op] = Translation(op, function, tuple(constants), dict(types or {}), stateful, refuse,
-                                           more_constants)
+            TRANSLATIONS[op] = Translation(op, function, (*constants, *fixed), dict(types or {}), stateful, refuse,
+                                           more_constants, tuple(fixed))
         return function
 
     return register

@@ -199,3 +199,24 @@ def segment_reduction(node: Node) -> Operand:
     base = b.broadcast(b.constant(_empty_segment(name, shape.element_type), shape.element_type),
                        (count, *shape.dims[rank:]))
     return scatter_rows(b, base, ids, node["data"], _SEGMENT_OPS[name])
+
+
+@translates("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin", fixed=("segment_ids",))
+def sorted_segment_reduction(node: Node) -> Operand:
+    """Segment numbers ascend; a segment that no row has is 0 (a product: 1)."""
+    b, shape, ids = node.b, node.array_shape("data"), node.constant("segment_ids")
+    if ids.ndim != 1 or not shape.rank or len(ids) != shape.dims[0] or np.any(np.diff(ids) < 0) or np.any(ids < 0):
+        raise ShapeError("segment_ids should be a vector of ascending numbers, one for every row of data")
+    name, type_ = node.op.removeprefix("Segment"), shape.element_type
+    count = int(ids[-1]) + 1 if len(ids) else 0
+    base = b.broadcast(b.constant(_empty_segment("Sum" if name == "Mean" else name, type_), type_),
+                       (count, *shape.dims[1:]))
+    total = scatter_rows(b, base, b.constant(ids), node["data"], _SEGMENT_OPS.get(name, "add"))
+    sizes = np.bincount(ids, minlength=count)
+    if name == "Mean":
+        divisor = b.constant(np.maximum(sizes, 1), type_)
+        return total / b.broadcast_in_dim(divisor, b.get_shape(total).dims, [0])
+    if name in ("Max", "Min"):
+        empty = b.broadcast_in_dim(b.constant(sizes == 0, ElementType.PRED), b.get_shape(total).dims, [0])
+        return b.select(empty, b.full_like(total, 0), total)
+    return total

@@ -21,3 +21,8 @@ stays("SymbolicGradient", because="its gradient function is built by TensorFlow'
 stays("_Arg", "_Retval", because="it is an end of a graph; arguments and results of the cluster take its place")
 stays("StatelessParameterizedTruncatedNormal",
       because="its kernel draws by rejection, a number of words for every result that depends on the parameters")
+stays("TensorArrayV3", "TensorArrayReadV3", "TensorArrayWriteV3", "TensorArrayGatherV3", "TensorArrayScatterV3",
+      "TensorArrayConcatV3", "TensorArraySplitV3", "TensorArraySizeV3", "TensorArrayGradV3", "TensorArrayCloseV3",
+      "StackV2", "StackPushV2", "StackPopV2", "StackCloseV2",
+      because="an array or stack of TensorFlow 1 is a resource that TensorFlow keeps; tensor lists, which TensorFlow 2 "
+              "has in their place, are compiled")

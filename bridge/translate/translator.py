@@ -14,7 +14,7 @@ from ...compiler.evaluator import evaluate_instruction
 from ...compiler.ir import Instruction, Module
 from ...compiler.shape import Shape
 from ..element_types import element_type
-from ..graph import Graph, GraphNode, Tensor, from_function_def, output_types
+from ..graph import Graph, GraphNode, Tensor, from_function_def, op_definition, output_types
 from .node import Node
 from .registry import translations
 from .values import TensorList, Value, Variable
@@ -128,7 +128,8 @@ def _check_types(builder: ComputationBuilder, graph: Graph, outputs: Sequence[Op
     """Raises: InternalError  a result has another type than TensorFlow gives it, whose buffer it would not fit."""
     for tensor, output in zip(graph.results, outputs):
         node, given = graph.nodes[tensor.node], builder.get_shape(output).element_type
-        wanted = None if node.op == "_Arg" else element_type(output_types(node)[tensor.index])
+        is_known = node.op != "_Arg" and op_definition(node.op) is not None  # a function may be called as an op
+        wanted = None if not is_known else element_type(output_types(node)[tensor.index])
         if wanted not in (None, given):
             raise InternalError(f"{node.op}: output {tensor.index} is {given}, its type is {wanted} (node {node.name})")
 
@@ -172,4 +173,5 @@ def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None]
         if not isinstance(result, Operand):
             raise UnsupportedError(f"a {type(result).__name__} leaves the cluster")
         outputs.append(result)
+    _check_types(builder, graph, outputs)
     return Module(name, builder.build(builder.tuple(outputs))), written

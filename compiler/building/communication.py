@@ -57,7 +57,7 @@ class CommunicationOperations(BuilderCore):
                    channel_id: int | None = None, use_global_device_ids: bool = False) -> Operand:
         """The operands (a tuple: each of its arrays) of a group of shard_count devices, concatenated."""
         operands = self._parts(operand)
-        shapes = [_scaled(self.shape_of(o), all_gather_dim, shard_count, 1) for o in operands]
+        shapes = [_scaled("all-gather", self.shape_of(o), all_gather_dim, shard_count, 1) for o in operands]
         return self.apply(AllGather(_collated(shapes), all_gather_dim, channel_id or 0, _groups(replica_groups),
                                     use_global_device_ids), *operands)
 
@@ -83,8 +83,8 @@ class CommunicationOperations(BuilderCore):
                        use_global_device_ids: bool = False) -> Operand:
         """As all_reduce over shard_count devices, of whose result each keeps its part along scatter_dimension."""
         operands = self._parts(operand)
-        shapes = [_scaled(self.shape_of(o), scatter_dimension, 1, shard_count) for o in operands]
-        return self.apply(ReduceScatter(_collated(shapes), self.computation(computation), scatter_dimension,
+        shapes = [_scaled("reduce-scatter", self.shape_of(o), scatter_dimension, 1, shard_count) for o in operands]
+        return self.apply(ReduceScatter(_collated(shapes), scatter_dimension, self.computation(computation),
                                         channel_id or 0, _groups(replica_groups), use_global_device_ids), *operands)
 
     @operation
@@ -197,6 +197,8 @@ class CommunicationOperations(BuilderCore):
         return self.apply(CustomCall(shape, target_name, has_side_effect, api_version,
                                      backend_config=_quoted(opaque)), *operands)
 
+    custom_call_op = custom_call
+
     @operation
     def composite_call(self, computation: Computation | None, operands: Sequence[Operand], name: str,
                        attributes: str = "", version: int = 0) -> Operand:
@@ -228,11 +230,12 @@ def _collated(shapes: Sequence[Shape]) -> Shape:
     return shapes[0] if len(shapes) == 1 else Shape.tuple(shapes)
 
 
-def _scaled(shape: Shape, axis: int, factor: int, divisor: int) -> Shape:
-    """One axis factor / divisor times as long; other axes' errors are left to the op's shape rule."""
+def _scaled(opcode: str, shape: Shape, axis: int, factor: int, divisor: int) -> Shape:
+    """One axis factor / divisor times as long; an axis that is not there is left to the op's shape rule."""
     if factor < 1 or divisor < 1:
-        raise ShapeError(f"shard_count is {max(factor, divisor) if min(factor, divisor) > 0 else min(factor, divisor)},"
-                         " at least 1 is wanted (shard_count_c1)")
+        raise ShapeError(f"{opcode}: shard_count is {min(factor, divisor)}, at least 1 is wanted (shard_count_c1)")
+    if 0 <= axis < shape.rank and shape.dims[axis] % divisor:
+        raise ShapeError(f"{opcode}: axis {axis} of {shape} cannot be cut into {divisor} (reduce_scatter_c3)")
     dims = [d * factor // divisor if a == axis else d for a, d in enumerate(shape.dims)]
     return shape.with_dims(dims)
 

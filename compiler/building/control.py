@@ -94,11 +94,54 @@ class ControlOperations(DerivedOperations):
 
     @operation
     def map(
-        self, operands: Sequence[Operand], computation: Computation | None, dimensions: Dims | None = None
+        self,
+        operands: Sequence[Operand],
+        computation: Computation | None,
+        dimensions: Dims | None = None,
+        static_operands: Sequence[Operand] = (),
     ) -> Operand:
-        """A scalar computation applied to every element."""
+        """A scalar computation applied to every element. It is given the static operands, of any shape, as they are,
+        after the elements."""
         axes = tuple(range(self.shape_of(operands[0]).rank)) if dimensions is None else tuple(dimensions)
-        return self.apply(Map(axes, self.computation(computation)), *operands)
+        if not static_operands:
+            return self.apply(Map(axes, self.computation(computation)), *operands)
+        if all(self.shape_of(s).is_scalar for s in static_operands):
+            dims = self.shape_of(operands[0]).dims
+            spread = [self.broadcast_in_dim(s, dims, ()) for s in static_operands]
+            return self.apply(Map(axes, self.computation(computation)), *operands, *spread)
+        return self._map_one_by_one(operands, self.computation(computation), static_operands)
+
+    def _map_one_by_one(
+        self, operands: Sequence[Operand], computation: Computation, static_operands: Sequence[Operand]
+    ) -> Operand:
+        """A loop over the elements, for static operands that are arrays or tuples.
+
+        Raises: ShapeError  map_c1: the operands are not arrays of the same dims. map_c3, call_c1: the computation does
+            not take one element of each and the static operands, and give a scalar.
+        """
+        shapes = [self.shape_of(o) for o in operands]
+        result = computation.root.shape
+        if any(not s.is_array or s.dims != shapes[0].dims for s in shapes):
+            raise ShapeError(f"map: operands are {', '.join(map(str, shapes))}, arrays of the same dims are wanted (map_c1)")
+        if not result.is_scalar:
+            raise ShapeError(f"map: to_apply returns {result}, a scalar is wanted (map_c3)")
+        count = shapes[0].elements
+        flat = [self.reshape(o, (count,)) for o in operands]
+        made = self.broadcast(self.constant(0, result.element_type), (count,))
+        start = self.tuple_of(self.constant(0), made, *flat, *static_operands)
+        state = self.shape_of(start)
+        condition = type(self)("more")
+        condition.lt(condition.get_tuple_element(condition.parameter(0, state), 0), condition.constant(count))
+        b = type(self)("element")
+        b.die_immediately_on_error = True
+        parts = [b.get_tuple_element(p, k) for p in [b.parameter(0, state)] for k in range(len(state.tuple_shapes))]
+        at, done, arrays, rest = parts[0], parts[1], parts[2 : 2 + len(flat)], parts[2 + len(flat) :]
+        elements = [b.reshape(b.dynamic_slice(a, [at], (1,)), ()) for a in arrays]
+        value = b.broadcast(b.call(computation, [*elements, *rest]), (1,))
+        done = b.dynamic_update_slice(done, value, [at])
+        body = b.build(b.tuple([b.add(at, b.constant(1)), done, *arrays, *rest]))
+        loop = self.while_(condition.build(), body, start)
+        return self.reshape(self.get_tuple_element(loop, 1), shapes[0].dims)
 
     @operation
     def sort(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,5 +24,5 @@ def with_document_names(cls: type[T]) -> type[T]:
     """The class with every public method under its document name too."""
     for name in dir(cls):
         if not name.startswith("_") and callable(getattr(cls, name)):
-            setattr(cls, document_name(name), getattr(cls, name))
+            setattr(cls, document_name(name), inspect.getattr_static(cls, name))
     return cls

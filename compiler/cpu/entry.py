@@ -12,7 +12,7 @@ import hashlib
 from ...runtime.context import OFFSETS
 from ...runtime.host_calls import NO_HOST
 from ..errors import InternalError
-from .llvm_text import Function, ModuleText, Value, constant, i64
+from .llvm_text import GLUE, Function, ModuleText, Value, constant, i64
 from .parallel import run_tasks
 from .schedule import Branch, Buffer, CallOut, Copy, Launch, Loop, Schedule, Step
 
@@ -57,7 +57,7 @@ def emit_entry(text: ModuleText, name: str, schedule: Schedule, embed_constants:
     numbered in the order of `launches()`.
     """
     table = _Table(len(schedule.arguments))
-    f = Function(text, name, ENTRY_PARAMETERS, "i32", linkage="")
+    f = Function(text, name, ENTRY_PARAMETERS, "i32", GLUE, linkage="")
     writer = _Writer(text, f, table, schedule.temp_bytes, profile)
     body: list[str] = []
     with f.redirected(body):

@@ -34,6 +34,8 @@ _MOST_TASKS = 128
 _ROW_BYTES = 128 << 10
 _REPEATED_ELEMENTS = 64
 _SHORT_CHOICE = 512  # elements of a row from which on a choice is made along it: combining lanes costs
+_LINE_BYTES = 64
+_LEAST_STREAMED_BYTES = 24 << 20
 _FEW_SEAMS = 4  # operands of concatenations of which one is chosen for each element
 _MOST_TWINS = 8  # arrays read and written along the innermost loop
 
@@ -103,6 +105,7 @@ class FusionKernel:
         self.kept: dict[Instruction, KeptRow] = {}
         self.scratch_bytes = 0
         self.scratch = Value("ptr", "null")  # the thread's own
+        self.streams = False  # stores go past the caches
 
     # -- decisions
     def emit(self) -> KernelPlan:
@@ -115,7 +118,7 @@ class FusionKernel:
         nanoseconds = max(elements * self.probe.cost / self.lanes / 3.0, total / 20.0)
         self.divide(nanoseconds)
         self.keep_rows()
-        symbol = self._write()
+        symbol = self._streamed() if self._outgrows_cache() else self._write()
         parallel = self.tasks > 1
         grain = max(1, math.ceil(self.tasks * _GRAIN_NS / max(nanoseconds, 1.0))) if parallel else 1
         return KernelPlan(
@@ -208,7 +211,36 @@ class FusionKernel:
             if math.prod(reduced_dims(i)) > _REPEATED_ELEMENTS
         )
 
+    def _outgrows_cache(self) -> bool:
+        """Whether the outputs are not found in cache by whoever reads them next."""
+        return (
+            self.target.architecture == "x86_64"
+            and self.vectorised
+            and not self.probe.conditions
+            and sum(o.shape.bytes for o in self.outputs) >= _LEAST_STREAMED_BYTES
+        )
+
     # -- code
+    def _streamed(self) -> str:
+        """A kernel that stores past the caches where outputs are aligned, which spares reading them first."""
+        plain = self._write()
+        self.streams = True
+        past = self._write()
+        self.streams = False
+        if past == plain:
+            return plain
+        f = Function(self.module, "SELF", KERNEL_PARAMETERS)
+        bits = i64(0)
+        for output in self.outputs:
+            at = f.load("i64", f.offset(f["buffers"], output.buffer, "ptr"), 8)
+            bits = f.binary("or", bits, at)
+        arguments = ", ".join(str(f[name]) for _, name in KERNEL_PARAMETERS)
+        is_aligned = f.compare("icmp eq", f.binary("and", bits, i64(_LINE_BYTES - 1)), i64(0))
+        f.branch(is_aligned, lambda: f.do(f"call void @{past}({arguments})"),
+                 lambda: f.do(f"call void @{plain}({arguments})"))
+        f.ret()
+        return self.module.define("fusion", f)
+
     def _write(self) -> str:
         f = Function(self.module, "SELF", KERNEL_PARAMETERS)
         nest = self.start(f, range(len(self.computation.parameters)))
@@ -218,6 +250,8 @@ class FusionKernel:
         else:
             self.task(Affine.number(0))
         nest.finish()
+        if self.streams:
+            f.call("llvm.x86.sse.sfence", "void", [])
         f.ret()
         return self.module.define("fusion", f)
 
@@ -427,8 +461,16 @@ class FusionKernel:
         wide = self.elements.widen(item, lanes)
         address = sum_products(index, output.shape.strides) * (2 if t.is_complex else 1)
         pointer, _ = self.nest.pointer(output.pointer, memory_type(t), address)
+        item = t.item_bytes
+        past = (
+            self.streams
+            and lanes % self.lanes == 0
+            and lanes * item % 16 == 0
+            and _is_multiple(address, self.nest.vector, item, lanes, self.target.vector_bytes)
+        )
         with self.nest.at(self.nest.depth) as f:
-            store_element(f, t, wide.element, pointer, lanes)
+            store_element(f, t, wide.element, pointer, lanes, nontemporal=past,
+                          align=min(lanes * item, self.target.vector_bytes) if past else None)
 
     def _value(self, output: Output, index: Index) -> Item:
         if output.instruction.shape.is_tuple:
@@ -472,6 +514,18 @@ class FusionKernel:
                     assert isinstance(p.op, Parameter)
                     pairs.add((k, p.op.number))
         return frozenset(pairs)
+
+
+def _is_multiple(
+    address: Affine, vector: tuple[Atom, int] | None, item_bytes: int, lanes: int, vector_bytes: int
+) -> bool:
+    """Whether vectors of so many lanes at an address begin at a multiple of the smaller of their size and a register,
+    if those of the vectorised variable do."""
+    unit = min(lanes * item_bytes, vector_bytes)
+    return vector is not None and all(
+        (atom is vector[0] and c == 1) or c * item_bytes % unit == 0
+        for atom, c in (*address.terms, (None, address.constant))
+    )
 
 
 def vector_lanes(computation: Computation, target: Target) -> int:

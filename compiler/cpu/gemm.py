@@ -30,7 +30,7 @@ from .gemm_plan import (
 from .gemm_simple import write_simple
 from .gemv import write_gemv
 from .kernel_plan import KernelPlan
-from .llvm_text import Function, ModuleText, Value, i64
+from .llvm_text import GLUE, Function, ModuleText, Value, i64
 from .target import Target
 
 __all__ = ["GemmProblem", "KernelPlan", "PackedLayout", "emit_gemm", "pack_b_reference", "packed_b_layout"]
@@ -138,7 +138,10 @@ def _stub(
     name = "gemm_parameters_" + hashlib.blake2b(table.encode(), digest_size=6).hexdigest()
     module.add_global(name, table)
     f = Function(
-        module, "SELF", [("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid")]
+        module,
+        "SELF",
+        [("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid")],
+        attributes=GLUE,
     )
     a, b, c = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in where[:3])
     scratch = Value("ptr", "null")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .target import Target
 
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
+GLUE = "nounwind noinline optnone"
 _MEMORY_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
 _INTRINSIC_SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
 
@@ -151,7 +152,8 @@ class ModuleText:
 class Function:
     """Builds one function. Give it the name `SELF` when `ModuleText.define` shall name it.
 
-    `attributes` as LLVM writes them after the parameter list; `linkage` before the result type.
+    `attributes` as LLVM writes them after the parameter list; `linkage` before the result type. With GLUE as
+    attributes, LLVM works little on it: code that prepares and calls kernels.
     """
 
     def __init__(self, module: ModuleText, name: str, parameters: Sequence[tuple[str, str]], result: str = "void",

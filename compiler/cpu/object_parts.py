@@ -2,7 +2,8 @@
 
 A module in one piece goes through LLVM at the end, in one thread. Here every few kernels become an object of their own
 (a part), which a background thread makes; the entry's object, made last, calls them by name. Functions that several
-parts need are written into each.
+parts need are written into each. Glue (llvm_text.GLUE), which prepares and calls kernels, goes into the entry's object,
+on which LLVM does not work: that takes a sixth of the time.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import re
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from ...runtime import background
+from ...runtime import background, compile_workers, defaults
 from .emit_object import emit_object
-from .llvm_text import ModuleText
+from .llvm_text import GLUE, ModuleText
 from .target import Target
 
 PART_BYTES = 48 << 10
 """Text of a part, at least: LLVM works on it for about 50 ms, a hundred times what a further object costs."""
 
-KERNEL_TYPES = ("ptr", "ptr", "i64", "i64", "i64")
+_HEAD = re.compile(r"define (?:internal )?\s*(?P<result>\S+) @[\w.$]+\((?P<parameters>[^)]*)\)")
 _NAME = re.compile(r"@([\w.$]+)")
 
 
@@ -35,25 +36,62 @@ class ObjectParts:
 
     def finished(self, symbol: str) -> None:
         """A kernel is written; equal ones may be reported more than once."""
-        if symbol in self._cut or symbol in self._waiting:
-            return
-        self._waiting[symbol] = None
+        self._wait_for(symbol)
         functions = list(self.text.functions)
         self._size += sum(len(self.text.functions[name]) for name in functions[self._seen:])
         self._seen = len(functions)
         if self._size >= self.part_bytes:
+            self._make_part()
+
+    def _wait_for(self, symbol: str) -> None:
+        """Puts a function, or what is called where it is glue, into the next part, unless it is in one."""
+        self._waiting.update(dict.fromkeys(k for k in _kernels(self.text, symbol) if k not in self._cut))
+
+    def _make_part(self) -> None:
+        if self._waiting:
             self._cut.update(self._waiting)
             part = part_text(self.text, self._waiting)
-            self._jobs.append(background.submit(emit_object, part, self.target))
-            self._waiting, self._size = {}, 0
+            self._jobs.append(_start(part, self.target))
+        self._waiting, self._size = {}, 0
 
     def objects(self, entry: str) -> tuple[bytes, tuple[bytes, ...]]:
         """(object of the entry and of kernels that are in no part, the parts); waits for the background threads.
 
-        Raises: InternalError  LLVM refuses the text.
+        Raises: InternalError  LLVM refuses the text. CompileCrash  a compile worker died.
         """
-        last = part_text(self.text, [entry], self._cut) if self._cut else self.text.text()
-        return emit_object(last, self.target), tuple(job.result() for job in self._jobs)
+        if self._cut:
+            self._wait_for(entry)
+            self._make_part()
+        last, work = (part_text(self.text, [entry], self._cut), 0) if self._cut else (self.text.text(), 2)
+        if defaults.process.compile_workers:
+            main = _start(last, self.target, work).result()
+        else:
+            main = emit_object(last, self.target, work)
+        return main, tuple(job.result() for job in self._jobs)
+
+
+def _start(text: str, target: Target, optimization: int = 2) -> Future[bytes]:
+    """The object of a module's text, made beside this thread. Its result raises CompileCrash when a worker dies."""
+    if defaults.process.compile_workers:
+        return compile_workers.submit(emit_object.__module__, emit_object.__name__, text, target, optimization)
+    return background.submit(emit_object, text, target, optimization)
+
+
+def _kernels(text: ModuleText, symbol: str) -> list[str]:
+    """A function, or, where it is glue, the functions that are none and that it calls, directly or through glue."""
+    found: dict[str, None] = {}
+    stack, seen = [symbol], {symbol}
+    while stack:
+        name = stack.pop()
+        body = text.functions[name]
+        if GLUE not in body.partition("{")[0]:
+            found[name] = None
+            continue
+        for used in _NAME.findall(body):
+            if used in text.functions and used not in seen:
+                seen.add(used)
+                stack.append(used)
+    return list(found)
 
 
 def references(text: ModuleText, roots: Iterable[str], outside: Iterable[str] = ()) -> list[str]:
@@ -79,7 +117,10 @@ def part_text(text: ModuleText, roots: Iterable[str], outside: Iterable[str] = (
     part = ModuleText(text.target)
     for name in references(text, roots, outside):
         if name in outside:
-            part.declare(name, "void", KERNEL_TYPES)
+            head = _HEAD.match(text.functions[name])
+            assert head is not None
+            types = [p.rsplit(" ", 1)[0] for p in head["parameters"].split(", ") if p]
+            part.declare(name, head["result"], types)
         elif name in text.functions:
             body = text.functions[name]
             part.add(name, body.replace("define internal ", "define ", 1) if name in roots else body)

@@ -18,7 +18,7 @@ from ..types import ElementType
 from .epilogue import emit_epilogue
 from .gemm import GemmProblem, emit_gemm
 from .kernel_plan import KernelPlan
-from .llvm_text import Function, ModuleText, Value
+from .llvm_text import GLUE, Function, ModuleText, Value
 from .target import Target
 
 _E = ElementType
@@ -114,7 +114,7 @@ def _rearranged(module: ModuleText, target: Target, inner: KernelPlan, operands:
     threads = max(1, target.threads)
     own_scratch = -(-inner.scratch_bytes // 64) * 64
     spilled = -(-raw.bytes // (64 * threads)) * 64 if home is None else 0
-    f = Function(module, "SELF", _PARAMETERS)
+    f = Function(module, "SELF", _PARAMETERS, attributes=GLUE)
 
     def buffer(number: int) -> Value:
         return f.load("ptr", f.offset(f["buffers"], 8 * number), 8)

@@ -55,6 +55,9 @@ class TileKernel(FusionKernel):
         if nanoseconds >= self.parallel_ns:
             self.tasks = math.prod(self.trips)
 
+    def _outgrows_cache(self) -> bool:
+        return super()._outgrows_cache() and self.loops.extents[-1] % self.columns == 0
+
     def in_place(self) -> frozenset[tuple[int, int]]:
         """None where elements are computed twice."""
         even = self.loops.extents[self.across] % self.rows == 0 and self.loops.extents[-1] % self.columns == 0

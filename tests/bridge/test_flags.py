@@ -29,7 +29,8 @@ def test_unset_flags_have_their_defaults() -> None:
 @pytest.mark.parametrize(("name", "text", "value"), [
     ("AUTO_JIT", "1", True), ("MIN_CLUSTER_SIZE", "7", 7), ("DENY_OPS", "MatMul, Relu", {"MatMul", "Relu"}),
     ("THREADS", "3", 3), ("NUMERICS", "fast", "fast"), ("DISK_CACHE", "0", False), ("CACHE_DIR", "/x", "/x"),
-    ("MAX_CACHE_BYTES", "3M", 3 << 20), ("DUMP", "/y", "/y"), ("LOG", "fusion,compiles", {"fusion", "compiles"}),
+    ("MAX_CACHE_BYTES", "3M", 3 << 20),
+    ("COMPILE_WORKERS", "1", True), ("DUMP", "/y", "/y"), ("LOG", "fusion,compiles", {"fusion", "compiles"}),
 ])
 def test_flag_is_read(name: str, text: str, value: object) -> None:
     assert flags.read({flags.PREFIX + name: text})[name] == value

@@ -684,6 +684,9 @@ def control_cases() -> Iterator[Case]:
     yield Case("opt-barrier", OptimizationBarrier(), (vector,))
     yield Case("opt-barrier-tuple", OptimizationBarrier(), (Input(LOOP),))
     yield Case("get-dimension-size", GetDimensionSize(1), (Input(array("f32", 2, 3)),))
+    for size in (3, 9):  # the bound, so that the result is of the inferred dims
+        yield Case(f"set-dimension-size-{size}", SetDimensionSize(1),
+                   (Input(array("f32", 2, 3)), Input(array("s32"), values=np.int32(size))))
     for kind in (t for t in ALL if t in INTEGERS | FLOATS):  # only one number is possible
         yield Case(f"rng-uniform-{kind.value}", Rng("rng_uniform", array(kind, 3, 5)),
                    (Input(array(kind), 2), Input(array(kind), 2 if kind.is_float else 3)))
@@ -929,6 +932,8 @@ def error_cases() -> Iterator[ErrorCase]:
         ("topk_c3", TopK(1), (b,)),
         ("opt_barrier_c1", OptimizationBarrier(), ()),
         ("get_dimension_size_c1", GetDimensionSize(0), (two,)), ("get_dimension_size_c2", GetDimensionSize(1), (v,)),
+        ("set_dimension_size_c1", SetDimensionSize(0), (v, v)),
+        ("set_dimension_size_c2", SetDimensionSize(1), (v, array("s32"))),
         ("rng_c1", Rng("rng_uniform", v), (F32,)), ("rng_c1", Rng("rng_uniform", v), (S32, S32)),
         ("rng_c2", Rng("rng_other", v), (F32, F32)), ("rng_c3", Rng("rng_normal", array("s32", 3)), (S32, S32)),
         ("fusion_c1", Fusion("kLoop", negate), (v,)), ("copy_c1", Copy(), (v, TOKEN)))

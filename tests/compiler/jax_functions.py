@@ -141,7 +141,7 @@ _GROUPS = [
         "at min": lambda x, i: x.at[i, 1].min(-1.0), "one_hot": lambda x, i: nn.one_hot(i, 6),
         "segment_sum": lambda x, i: jax.ops.segment_sum(x[:4], i, 5), "dynamic_slice": lambda x, i: lax.dynamic_slice(
             x, (i[1], i[0]), (2, 3)), "dynamic_update_slice": lambda x, i: lax.dynamic_update_slice(
-            x, x[:2, :3], (i[1], i[0])), "choose": lambda x, i: jnp.choose(i % 2, [x[:4, 0], x[:4, 1]]),
+            x, x[:2, :3], (i[1], i[0])), "choose": lambda x, i: jnp.choose(i % 2, [x[:4, 0], x[:4, 1]], mode="clip"),
         "dynamic_index": lambda x, i: lax.dynamic_index_in_dim(x, i[2], 0), "segment_max": lambda x, i:
             jax.ops.segment_max(x[:4], i, 5)}),
     Group("indexing gradient", (X,), {

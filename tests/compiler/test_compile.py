@@ -21,6 +21,8 @@ from tfbridge.compiler.errors import InternalError
 from tfbridge.compiler.ir import Module
 from tfbridge.compiler.options import Options
 from tfbridge.compiler.shape import array
+from tfbridge.runtime import compile_workers, defaults
+from tfbridge.runtime.errors import CompileCrash
 from tfbridge.runtime.executable import Executable
 
 X = np.linspace(-2, 2, 24 * 24, dtype=np.float32).reshape(24, 24)
@@ -52,6 +54,17 @@ def test_parts(monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
     assert compiling.compile_module(layers(5)) == artifact
 
 
+def test_workers_make_the_same_objects_and_their_death_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = compiling.compile_module(layers(3))
+    monkeypatch.setattr(defaults.process, "compile_workers", True)
+    assert compiling.compile_module(layers(3)) == artifact
+    workers = compile_workers.CompileWorkers(1)
+    monkeypatch.setattr(compile_workers, "submit", lambda *job: workers.submit("os", "_exit", 7))
+    with pytest.raises(CompileCrash, match="status 7"):
+        compiling.compile_module(layers(3))
+    workers.close()
+
+
 def test_self_contained_is_one_object() -> None:
     assert not compiling.compile_module(layers(2), self_contained=True).parts
 
@@ -70,7 +83,7 @@ def test_references_and_part_text() -> None:
     assert "define i64 @a()" in made and "define internal i64 @shared()" in made
     assert "@b" not in made and "@unused" not in made and "@erf" not in made
     assert emit_object(made, host())
-    assert "declare void @shared(" in part_text(text, ["a"], ["shared"])
+    assert "declare i64 @shared(" in part_text(text, ["a"], ["shared"])
 
 
 def test_refused_text_in_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +114,7 @@ def test_every_library_function_by_itself(name: str) -> None:
             assert f"define void @{function}(" in emit_function(host(1), function)
 
 
-@pytest.mark.parametrize("name", ["tfb_gemm_f32_9", "tfb_rows_c64_f32", "gemm_f32", "tfb_entry", "tfb_gemv_i32_n"])
+@pytest.mark.parametrize("name", ["tfb_gemm_f32_9", "tfb_rows_c64_f32", "gemm_f32", "tfb_entry", "tfb_gemv_u64_f32_n"])
 def test_no_such_library_function(name: str) -> None:
     with pytest.raises(KeyError):
         libraries.library_object(name)

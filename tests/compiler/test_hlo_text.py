@@ -8,7 +8,7 @@ import pytest
 from cases import CASES, build
 from hypothesis import given
 from hypothesis import strategies as st
-from tfbridge.compiler import Literal, Module, evaluate, parse_hlo, verify
+from tfbridge.compiler import Literal, LocalClient, Module, evaluate, parse_hlo, verify
 from tfbridge.compiler.errors import CompilerError, ParseError, ShapeError, UnsupportedError
 from tfbridge.compiler.hlo_literal import parse_literal, print_literal
 from tfbridge.compiler.ir import Computation, make
@@ -210,7 +210,7 @@ def test_malformed_text(entry, line, column, expected) -> None:
     [
         ("ROOT x = f32[2] domain()", "line 4, column 17: opcode domain"),
         ("ROOT x = f8e3m4[2] parameter(0)", "line 4, column 10: element type f8e3m4"),
-        ("ROOT x = f32[2,8]{1,0:T(8,128)} parameter(0)", "line 4, column 10: layout {1,0:T(8,128)}"),
+        ("ROOT x = f32[2,8]{1,0:T(8,128)} parameter(0)", "line 4, column 10: layout of f32[2,8]{1,0:T(8,128)}"),
         ("ROOT x = f32[?] parameter(0)", "dims without a bound"),
         ("x = f32[2] parameter(0)\nROOT y = f32[2] negate(x), is_strange=true", "attribute is_strange"),
     ],
@@ -278,9 +278,71 @@ ENTRY main {
     ("y = f32[4,3] batch-norm-inference(x, v), epsilon=0.1, feature_index=1", "2 operands given", ShapeError),
     ("y = f32[4,3] batch-norm-inference(x, v, v, v, v), epsilon=0.1, feature_index=0", "batch_norm_c1", ShapeError),
     ("y = f32[11] bitcast(x)", "reshape_c2", ShapeError),
-    ("y = f32[3,4]{0,1} bitcast(x)", "row-major", UnsupportedError),
+    ("y = f32[3,4]{1,0:T(8,128)} bitcast(x)", "have no tiles", UnsupportedError),
 ])
 def test_expansions_refuse(line: str, message: str, error: type[Exception]) -> None:
     text = "HloModule m\nENTRY main {\n  x = f32[4,3] parameter(0)\n  v = f32[3] parameter(1)\n  ROOT " + line + "\n}"
     with pytest.raises(error, match=f"line 5.*{message}"):
         parse_hlo(text)
+
+
+def test_bitcast_of_any_layout() -> None:
+    """The bytes, from the slowest axis to the fastest, stay where they are."""
+    text = """HloModule m
+ENTRY e {
+  x = f32[2,3,4]{0,2,1} parameter(0)
+  a = f32[3,4,2]{2,1,0} bitcast(x)
+  b = s32[4,2,3]{0,1,2} bitcast(x)
+  ROOT r = (f32[3,4,2], s32[4,2,3]) tuple(a, b)
+}"""
+    module = verify(parse_hlo(text))
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    raw = np.ascontiguousarray(x.transpose(1, 2, 0)).reshape(-1)
+    first, second = evaluate(module, [x])
+    np.testing.assert_array_equal(first, raw.reshape(3, 4, 2))
+    np.testing.assert_array_equal(second, raw.view(np.int32).reshape(3, 2, 4).transpose(2, 1, 0))
+
+
+TILED = """HloModule m, entry_computation_layout={{(f32[2,8]{{1,0{entry}}})->f32[2,8]{{1,0{result}}}}}
+ENTRY e {{
+  x = f32[2,8]{{1,0{parameter}}} parameter(0)
+  y = f32[2,8]{{1,0:T(8,128)(2,1)S(1)}} negate(f32[2,8]{{1,0:T(8,128)}} x)
+  ROOT z = f32[2,8]{{1,0{root}}} negate(f32[2,8]{{1,0:T(8,128)}} y), backend_config={{"flag":true}}
+}}, execution_thread="main"
+"""
+
+
+def test_tiles_inside_are_nobodys_business() -> None:
+    module = parse_hlo(TILED.format(entry="", result="", parameter="", root=":S(1)"))
+    assert str(parse_hlo(str(module))) == str(module)
+    x = np.arange(16, dtype=np.float32).reshape(2, 8)
+    np.testing.assert_array_equal(evaluate(module, [x]), x)
+
+
+@pytest.mark.parametrize("place", ["entry", "result", "parameter", "root"])
+def test_tiles_at_the_ends_are_refused(place: str) -> None:
+    places = {"entry": "", "result": "", "parameter": "", "root": "", place: ":T(8,128)"}
+    with pytest.raises(UnsupportedError, match=r"f32\[2,8\]\{1,0:T\(8,128\)\}.* have no tiles"):
+        LocalClient().compile(parse_hlo(TILED.format(**places)))
+
+
+def test_sparse_layouts_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="sparse arrays"):
+        parse_hlo("HloModule m\nENTRY e { ROOT x = f32[2,8]{1,0:D(D,C)} parameter(0) }")
+
+
+@pytest.mark.parametrize(("shape", "text", "wanted"), [
+    ("f32[2,3]", "f32[2,3]{[0, 1]: 5, [1, 2]: -6.5}", [[0, 5, 0], [0, 0, -6.5]]),
+    ("s32[5]", "{1: 2, 4: 3}", [0, 2, 0, 0, 3]),
+    ("c64[2]", "{[1]: (1, -2)}", [0, 1 - 2j]),
+])
+def test_sparse_constants(shape: str, text: str, wanted: list) -> None:
+    found = parse_hlo(f"HloModule m\nENTRY e {{ ROOT x = {shape}sparse{{10}} constant({text}) }}")
+    assert evaluate(found, []).tolist() == wanted
+    assert str(parse_hlo(str(found))) == str(found)
+
+
+@pytest.mark.parametrize("text", ["{[0, 9]: 5}", "{[0]: 5}", "{[0, 1]: 5, oops}", "{[0, 1]: five}"])
+def test_malformed_sparse_constants(text: str) -> None:
+    with pytest.raises(ParseError, match="constant"):
+        parse_hlo(f"HloModule m\nENTRY e {{ ROOT x = f32[2,3] constant({text}) }}")

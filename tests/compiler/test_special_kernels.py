@@ -187,6 +187,18 @@ def test_scatter_in_parallel(unique: bool) -> None:
             for compute in (binary("add", "f32"), second("f32"))))
 
 
+@pytest.mark.parametrize("columns", [1, 3, 70])
+def test_scatter_by_shares_of_the_places(columns: int) -> None:
+    """Many updates of few bytes, several for one place: each task has places of its own and keeps their order."""
+    rng = np.random.default_rng(columns)
+    count, dim = 60_000 // columns, 9001
+    index = rng.integers(-5, dim + 5, count)
+    index[:count // 4] = 4242
+    index[-1] = np.iinfo(np.int64).min
+    check(*((rows(compute), (values(rng, (dim, columns), "f32"), index, values(rng, (count, columns), "f32")))
+            for compute in (binary("maximum", "f32"), second("f32"))))
+
+
 def test_scatter_replaces_in_order() -> None:
     """The last of several updates for one place remains."""
     rng = np.random.default_rng(0)

@@ -83,7 +83,7 @@ def test_many_meetings_of_random_groups() -> None:
 
 
 def fails(pattern: str, *programs: Callable[[], object], error: type[BaseException] = CommunicationError,
-          within: float = 1.0, **keywords: object) -> BaseException:
+          within: float = 5.0, **keywords: object) -> BaseException:
     """The run fails with this message, soon, and leaves no thread behind."""
     start, before = time.monotonic(), threading.active_count()
     with pytest.raises(error) as raised:
@@ -116,7 +116,7 @@ def test_once_more_than_the_others() -> None:
     def often(times: int) -> Callable[[], None]:
         return lambda: [meet((0, 1, 2)) for _ in range(times)] and None
 
-    fails("replica 1 waited at op .* for replica 0 which has ended, replica 2 which has ended",
+    fails("replica 1 waited at op .* for .* which has ended",
           often(3), often(4), often(3))
 
 

@@ -58,3 +58,7 @@ row("UnsortedSegmentSum UnsortedSegmentMin", R((0, 3)), Given(np.zeros(0), "int3
 for name in ("sum", "prod", "max", "min"):
     row(f"Segment{name.title()}V2", R((7, 3), 1, 3), Given([0, 0, 1, 1, 1, 2, 2], "int32"), np.array(3, np.int32),
         types=f"{WIDE_FLOATS} int32", reference=getattr(tf.math, f"unsorted_segment_{name}"))
+for ids in ([0, 0, 1, 3, 3], [0, 0, 0, 0, 0], [2, 2, 2, 5, 6]):
+    row("SegmentSum SegmentMean SegmentProd SegmentMax SegmentMin", R((5, 3)), np.array(ids, np.int32),
+        types=f"{FLOATS} int32 int64" if ids[0] == 2 else "float32")
+row("SegmentSum", R((5,)), np.array([0, 1, 1, 1, 2]), types="float32 complex64")

@@ -12,7 +12,7 @@ MODULES = ("rows_elementwise", "rows_arrays", "rows_reductions", "rows_linear", 
            "rows_scatter_gather", "rows_optimizers", "rows_sorting", "rows_spaces", "rows_random", "rows_images",
            "rows_special_functions", "rows_incomplete_functions",
            "rows_linear_algebra", "rows_spectral", "rows_xla_ops", "rows_factorizations", "rows_stateful_random",
-           "rows_uniform_quantization", "rows_detection")
+           "rows_uniform_quantization", "rows_detection", "rows_recurrent", "rows_resampling")
 
 
 def _load() -> dict[str, list[str]]:

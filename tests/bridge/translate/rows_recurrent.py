@@ -1,0 +1,20 @@
+"""Rows of LSTM and GRU cells."""
+
+from __future__ import annotations
+
+from op_row import Given, Random, row
+
+R = Random
+SUMS = 3e-5
+STATE, BELOW = R((3, 5)), R((3, 5), 0.1, 0.9)
+PEEPHOLES = [R((5,))] * 3
+for peephole, clip in ((False, -1.0), (True, 0.4)):
+    row("LSTMBlockCell", R((3, 4)), STATE, STATE, R((9, 20)), *PEEPHOLES, R((20,)), types="float32 float16",
+        use_peephole=peephole, cell_clip=clip, forget_bias=0.7, tolerance=SUMS)
+    row("LSTMBlockCellGrad", R((3, 4)), STATE, STATE, R((9, 20)), *PEEPHOLES, R((20,)), BELOW, STATE, BELOW, BELOW,
+        BELOW, BELOW, STATE, STATE, types="float32", use_peephole=peephole, tolerance=SUMS)
+    row("BlockLSTM BlockLSTMV2", Given(6, "int64"), R((6, 3, 4)), STATE, STATE, R((9, 20)), *PEEPHOLES, R((20,)),
+        types="float32", use_peephole=peephole, cell_clip=clip, tolerance=SUMS)
+row("GRUBlockCell", R((3, 4)), STATE, R((9, 10)), R((9, 5)), R((10,)), R((5,)), types="float32", tolerance=SUMS)
+row("GRUBlockCellGrad", R((3, 4)), STATE, R((9, 10)), R((9, 5)), R((10,)), R((5,)), BELOW, BELOW, BELOW, STATE,
+    types="float32", tolerance=SUMS)
