@@ -10,12 +10,13 @@ TYPING := $(VENV)/typing/tfbridge
 
 WORKERS ?= 2
 BENCH ?=
+BENCH_FOLDER ?= build/bench
 
-.PHONY: help demo test bench lint clean
+.PHONY: help demo test bench bench-all lint clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -32,6 +33,14 @@ test: $(INSTALLED)  ## run every test
 
 bench: $(INSTALLED)  ## compare TensorFlow, XLA and tfbridge (BENCH="--quick" for a short run)
 	$(BIN)/python -m tfbridge.models.bench $(BENCH)
+
+bench-all: $(INSTALLED)  ## install the other engines and run all suites; results in build/bench
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	mkdir -p $(BENCH_FOLDER)
+	failed=0; for suite in kernels ops workloads; do \
+	  $(BIN)/python -m tfbridge.models.bench --suite $$suite --engines all --save $(BENCH_FOLDER)/$$suite.json \
+	    --plot $(BENCH_FOLDER)/$$suite.png $(BENCH) || failed=1; \
+	done; exit $$failed
 
 lint: $(INSTALLED)  ## style and types
 	$(BIN)/python -m ruff check .

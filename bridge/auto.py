@@ -40,33 +40,41 @@ class Report:
 
 _lock = threading.RLock()
 _minimum: int | None = None  # None: auto-clustering is off
+_takes_jit_compile = False
 _reports: collections.deque[Report] = collections.deque(maxlen=256)
 _watching: contextvars.ContextVar[list[tuple[Any, Any, Report]] | None] = contextvars.ContextVar(
     "tfbridge_watching", default=None)
 _log = logging.getLogger("tfbridge.clusters")
 
 
-def enable_auto_clustering(min_cluster_size: int | None = None) -> None:
+def enable_auto_clustering(min_cluster_size: int | None = None, jit_compile: bool = False) -> None:
     """Compiles clusters in every graph that TensorFlow makes from now on in this process.
 
-    min_cluster_size: compute ops that a cluster has at least (default: the flag's).
+    min_cluster_size: compute ops that a cluster has at least (default: the flag's). jit_compile: functions and Keras
+    models that are made with jit_compile=True from now on are compiled as `jit` does, not by XLA.
     Raises: ValueError  not positive; TensorFlowMismatch  this TensorFlow has no hook for graph passes.
     """
-    global _minimum
+    global _minimum, _takes_jit_compile
     size = DEFAULT_OPTIONS.min_cluster_size if min_cluster_size is None else min_cluster_size
     if size < 1:
         raise ValueError(f"min_cluster_size: {size} is not positive")
     with _lock:
-        _minimum = size
+        _minimum, _takes_jit_compile = size, jit_compile
+    if jit_compile:
+        tfp.on_jit_compile(_in_place_of_xla)
     native.prefetch()
     ensure_registered()
 
 
 def disable_auto_clustering() -> None:
     """Leaves graphs made from now on alone, but for what `jit` and `jit_scope` ask for."""
-    global _minimum
+    global _minimum, _takes_jit_compile
     with _lock:
-        _minimum = None
+        _minimum, _takes_jit_compile = None, False
+
+
+def _in_place_of_xla(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    return marked(function, {}) if _takes_jit_compile else None
 
 
 def is_auto_clustering() -> bool:

@@ -26,9 +26,9 @@ from ..compiler.cpu.schedule import INPUT_OUTPUT_ALIAS
 from ..compiler.errors import ShapeError, UnsupportedError
 from ..compiler.ir import Module
 from ..compiler.shape import Shape
-from ..runtime import statistics
+from ..runtime import disk_cache, statistics
 from ..runtime.executable import Executable
-from . import launch_op, launch_variables
+from . import cost_guard, launch_op, launch_variables
 from .constness import changing_constants, constant_arguments, grows_without_bound
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, input_range, output_types
@@ -82,6 +82,7 @@ class Cluster:
     source: Callable[[str], tuple[str, int]] | None = None
     compiled: dict[tuple[Any, ...], Executable] = dataclasses.field(default_factory=dict)
     failures: dict[tuple[Any, ...], str] = dataclasses.field(default_factory=dict)
+    slower: dict[str, str] = dataclasses.field(default_factory=dict)  # verdicts by shapes, where TensorFlow won
     lock: Any = dataclasses.field(default_factory=threading.Lock)
 
     @property
@@ -149,7 +150,21 @@ class Cluster:
     def register(self) -> None:
         """Makes the cluster known to the launch op."""
         names = [self.arguments[k].name for k in self.launch_arguments]
-        launch_op.register_cluster(self.key, self._compile_for_launch, self.run_in_tensorflow, names)
+        launch_op.register_cluster(self.key, self._compile_for_launch, self.run_in_tensorflow, names,
+                                   self._is_faster if self.options.cost_guard else None)
+
+    def _is_faster(self, made: launch_op.CompiledEntry, inputs: list[tf.Tensor]) -> bool:
+        """Whether compiled code is not slower than TensorFlow for these inputs; if it is, that is counted and told."""
+        cache = disk_cache.at(self.options.cache_dir, self.options.max_cache_bytes)
+        verdict = cost_guard.judge(made.keep, self.run_in_tensorflow, inputs, cache)
+        if not verdict.is_slower:
+            return True
+        given = [(element_type(t.dtype.as_datatype_enum), tuple(t.shape)) for t in inputs]
+        shapes = _listed([Shape(type_, dims) for type_, dims in given if type_ is not None])
+        self.slower[shapes] = str(verdict)
+        statistics.leave_out(f"TensorFlow is faster: {verdict}", self.op_count)
+        _fallbacks.info("cluster %s of %s runs in TensorFlow: %s", self.name, shapes, verdict)
+        return False
 
     def prepare(self) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
         """A function from the launch arguments to the results, then the new values of variables to assign."""

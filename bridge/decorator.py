@@ -96,7 +96,7 @@ class Jit:
         python_function = tfp.python_function(function)
         functools.update_wrapper(self, python_function)
         self.strict = strict
-        self._options = checked(options)
+        self._options = checked({"cost_guard": False, **options} if strict else options)
         self._traced = tfp.function_like(function, auto.marked(python_function, self._options))
         self._routes: dict[Any, _Route] = {}
         self._array_ways: dict[Any, Way] = {}

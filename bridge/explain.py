@@ -192,6 +192,9 @@ def _compiled(cluster: Cluster, names: Sequence[str], shapes: Sequence[Shape | N
     if executable is None:
         return dataclasses.replace(made, problem=f"runs in TensorFlow: {cluster.failure(known, constants)}")
     artifact, text = executable.artifact, ", ".join(map(str, known))
+    slower = next((v for c in running if (v := c.slower.get(text or "no arguments"))), "")
+    if slower:
+        made = dataclasses.replace(made, problem=f"runs in TensorFlow, which is faster: {slower}")
     seconds = [r.seconds for r in statistics.clusters() if r.name == cluster.name and r.shapes == text]
     return dataclasses.replace(made, kernels=artifact.kernels, temp_bytes=artifact.temp_bytes,
                                object_bytes=artifact.object_bytes, seconds=seconds[-1] if seconds else 0.0)

@@ -1,20 +1,26 @@
 """Runs the original nodes of a cluster in TensorFlow, one after the other on the calling thread.
 
-A kernel must not wait for another thread of the pool that runs it, so no function is handed to an executor:
-calls are entered, functional While, If and Case are interpreted, and every other node is executed eagerly.
+Calls are entered, functional While, If and Case are interpreted, and what is between them becomes functions, which
+TensorFlow's executor runs. A kernel that waits for a function holds a thread of the pool that the function needs: where
+no thread may be left for it, the nodes are executed eagerly, one after the other.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import itertools
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2, op_def_pb2
+from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2, op_def_pb2
 
 from . import tensorflow_private as private
+from .graph import GraphNode, input_types, output_types
 
 Run = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 
@@ -52,13 +58,22 @@ class Library:
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """A node: its values' slots, how to run it, and the slots that nothing reads after it."""
+    """A node or several: their values' slots, how to run them, and the slots that nothing reads after them."""
 
-    name: str
     run: Run
     inputs: tuple[int, ...]
-    first_output: int
+    outputs: Sequence[int]
     dead: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planned:
+    """A node (None for several that became one), the slots of its inputs and outputs, and how it is run."""
+
+    node: node_def_pb2.NodeDef | None
+    inputs: tuple[int, ...]
+    outputs: Sequence[int]
+    run: Run
 
 
 class Program:
@@ -69,7 +84,7 @@ class Program:
         self._slots = self._arguments = inputs
         slot_of: dict[str, int] = dict(arguments)
         ordered = _topological(nodes)
-        planned: list[tuple[node_def_pb2.NodeDef, tuple[int, ...], int, Run]] = []
+        planned: list[_Planned] = []
         for node in ordered:
             definition = _definition(node, library)
             sizes = [(arg.name, _length(arg, node)) for arg in definition.output_arg]
@@ -81,9 +96,11 @@ class Program:
                     self._slots += 1
             slot_of[node.name] = first
             read = tuple(slot_of[name] for name in node.input if not name.startswith("^"))
-            planned.append((node, read, first, _runner(node, sum(size for _, size in sizes), library)))
+            count = sum(size for _, size in sizes)
+            planned.append(_Planned(node, read, range(first, first + count), _runner(node, count, library)))
         self._results = tuple(slot_of[name] for name in results)
-        self._steps = _with_lifetimes(planned, frozenset(self._results))
+        self._steps = _with_lifetimes(_joined(planned, frozenset(self._results), library),
+                                      frozenset(self._results))
 
     @classmethod
     def of_function(cls, function: function_pb2.FunctionDef, library: Library | None = None) -> Program:
@@ -109,8 +126,8 @@ class Program:
                                    f"{len(inputs)} arguments for a function of {self._arguments}")
         values: list[tf.Tensor | None] = [*inputs, *[None] * (self._slots - len(inputs))]
         for step in self._steps:
-            outputs = step.run([values[slot] for slot in step.inputs])
-            values[step.first_output:step.first_output + len(outputs)] = outputs
+            for slot, output in zip(step.outputs, step.run([values[slot] for slot in step.inputs])):
+                values[slot] = output
             for slot in step.dead:
                 values[slot] = None
         return [values[slot] for slot in self._results]
@@ -167,15 +184,119 @@ def _topological(nodes: Sequence[node_def_pb2.NodeDef]) -> list[node_def_pb2.Nod
     return ordered
 
 
-def _with_lifetimes(planned: Sequence[tuple[node_def_pb2.NodeDef, tuple[int, ...], int, Run]],
-                    results: frozenset[int]) -> list[_Step]:
+def _with_lifetimes(planned: Sequence[_Planned], results: frozenset[int]) -> list[_Step]:
     """The steps, each with the inputs that it is the last to read."""
     alive, steps = set(results), []
-    for node, inputs, first, run in reversed(planned):
-        dead = tuple(set(inputs) - alive)
-        alive.update(inputs)
-        steps.append(_Step(node.name, run, inputs, first, dead))
+    for one in reversed(planned):
+        dead = tuple(set(one.inputs) - alive)
+        alive.update(one.inputs)
+        steps.append(_Step(one.run, one.inputs, one.outputs, dead))
     return steps[::-1]
+
+
+def _joined(planned: Sequence[_Planned], results: frozenset[int], library: Library) -> list[_Planned]:
+    """The nodes that stand between calls, loops and branches as functions; a call of one costs as much as a few ops."""
+    joined: list[_Planned] = []
+    for is_plain, group in itertools.groupby(planned, lambda one: _is_plain(one, library)):
+        nodes = list(group)
+        if not is_plain or len(nodes) < _LEAST_JOINED:
+            joined += nodes
+            continue
+        inside = {id(one) for one in nodes}
+        read = {slot for one in planned if id(one) not in inside for slot in one.inputs} | results
+        joined.append(_function(nodes, read, library))
+    return joined
+
+
+_LEAST_JOINED = 3
+_function_numbers = itertools.count()
+
+
+def _is_plain(one: _Planned, library: Library) -> bool:
+    node = one.node
+    return node is not None and node.op not in _SPECIAL.keys() - {"Const"} and node.op not in library.definitions \
+        and not any(value.WhichOneof("value") == "func" for value in node.attr.values())
+
+
+def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library) -> _Planned:
+    """One step that runs several nodes as a function of TensorFlow. read: slots that others read."""
+    made = function_pb2.FunctionDef()
+    made.signature.name = f"tfbridge_original_{next(_function_numbers)}"
+    text: dict[int, str] = {}  # how a slot is called within the function
+    types: dict[int, int] = {}
+    inputs: dict[int, None] = {}
+    names = {one.node.name for one in nodes if one.node is not None}
+    for one in nodes:
+        assert one.node is not None
+        for slot in one.inputs:
+            if slot not in text:
+                text[slot] = f"argument_{slot}"
+                inputs[slot] = None
+        definition = made.node_def.add()
+        definition.CopyFrom(one.node)
+        definition.device = ""
+        definition.ClearField("experimental_debug_info")
+        for key in [key for key in definition.attr if key.startswith("_")]:
+            del definition.attr[key]
+        control = [c for c in one.node.input if c.startswith("^") and c[1:] in names]
+        definition.input[:] = [*(text[slot] for slot in one.inputs), *control]
+        types.update(zip(one.inputs, input_types(GraphNode(definition.name, definition.op, [], [], definition))))
+        types.update(zip(one.outputs, output_types(GraphNode(definition.name, definition.op, [], [], definition))))
+        for slot, name in zip(one.outputs, _output_texts(one.node, library)):
+            text[slot] = name
+        if _definition(one.node, library).is_stateful:
+            made.signature.control_output.append(definition.name)
+            made.control_ret[definition.name] = definition.name
+    for slot in inputs:
+        made.signature.input_arg.add(name=text[slot], type=types[slot])
+    outputs = [slot for one in nodes for slot in one.outputs if slot in read]
+    for k, slot in enumerate(outputs):
+        made.signature.output_arg.add(name=f"result_{k}", type=types[slot])
+        made.ret[f"result_{k}"] = text[slot]
+    made.signature.is_stateful = bool(made.control_ret)
+    private.add_function(made)
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    attributes = ((b"config_proto", attr_value_pb2.AttrValue(s=config.SerializeToString()).SerializeToString()),)
+    name, arguments = made.signature.name, tuple(inputs)
+
+    def run(given: list[tf.Tensor]) -> list[tf.Tensor]:
+        with _place_to_wait() as is_free:
+            if is_free:
+                return private.execute_node(name, attributes, given, len(outputs))
+        values = dict(zip(arguments, given))
+        for one in nodes:
+            values.update(zip(one.outputs, one.run([values[slot] for slot in one.inputs])))
+        return [values[slot] for slot in outputs]
+
+    return _Planned(None, arguments, outputs, run)
+
+
+@functools.cache
+def _places() -> threading.Semaphore:
+    """How many threads of TensorFlow's pool may wait at a time: one must be left to work."""
+    threads = tf.config.threading.get_inter_op_parallelism_threads() or len(os.sched_getaffinity(0))
+    return threading.Semaphore(threads - 1)
+
+
+@contextlib.contextmanager
+def _place_to_wait() -> Iterator[bool]:
+    """Whether this thread may wait for a function, within. A thread that Python made is none of TensorFlow's pool."""
+    if not isinstance(threading.current_thread(), threading._DummyThread):
+        yield True
+        return
+    is_free = _places().acquire(blocking=False)
+    try:
+        yield is_free
+    finally:
+        if is_free:
+            _places().release()
+
+
+def _output_texts(node: node_def_pb2.NodeDef, library: Library) -> list[str]:
+    """How the outputs of a node are called within a function."""
+    return [f"{node.name}:{arg.name}:{k}" for arg in _definition(node, library).output_arg
+            for k in range(_length(arg, node))]
 
 
 def _definition(node: node_def_pb2.NodeDef, library: Library) -> op_def_pb2.OpDef:

@@ -87,12 +87,15 @@ def _bytes(text: str) -> int:
 
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("AUTO_JIT", "switch", False, "0, 1",
-         "1 compiles clusters in every graph of the program, which needs no change", _switch),
+    Flag("AUTO_JIT", "number", 0, "0, 1, 2",
+         "1 compiles clusters in every graph of the program, which needs no change; 2 also takes the place of XLA "
+         "where the program asks for `jit_compile=True`", {"0": 0, "1": 1, "2": 2}.__getitem__),
     Flag("MIN_CLUSTER_SIZE", "number", 4, "1 or more",
          "compute ops that a cluster has at least under auto-clustering", functools.partial(_number, least=1)),
     Flag("DENY_OPS", "names", frozenset(), "TensorFlow op types, with commas between",
          "ops that are left to TensorFlow", _names),
+    Flag("COST_GUARD", "switch", True, "0, 1",
+         "1 measures every cluster at its first call and leaves it to TensorFlow where that is faster", _switch),
     Flag("THREADS", "number", 0, "0 or more", "highest number of threads of one launch; 0: the machine's processors",
          _number),
     Flag("NUMERICS", "choice", "tf", ", ".join(defaults.NUMERICS),

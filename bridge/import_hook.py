@@ -64,7 +64,8 @@ def install() -> None:
 def _enable() -> None:
     try:
         from .auto import enable_auto_clustering
+        from .flags import values
 
-        enable_auto_clustering()
+        enable_auto_clustering(jit_compile=values()["AUTO_JIT"] == 2)
     except Exception as error:
         print(f"tfbridge: auto-clustering stays off: {type(error).__name__}: {error}", file=sys.stderr)

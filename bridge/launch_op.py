@@ -31,6 +31,7 @@ OP = "TfbridgeLaunch"
 InputSpec = tuple[tf.DType, tuple[int, ...]]
 Compile = Callable[[list[InputSpec], dict[int, np.ndarray]], "CompiledEntry | None"]
 Fallback = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+Guard = Callable[["CompiledEntry", list[tf.Tensor]], bool]  # whether the code is to be used, for inputs that it gets
 
 _NOT_PLAIN = (tf.string, tf.resource, tf.variant)
 
@@ -104,6 +105,7 @@ class _Cluster:
     compile: Compile
     fallback: Fallback
     names: Sequence[str]
+    guard: Guard | None = None
     launches: list[_Launch] = dataclasses.field(default_factory=list)
 
 
@@ -118,6 +120,7 @@ class _Launch:
         self.results = (*outputs, *(inputs[k] for k in updates))
         self.entries: dict[bytes, kernel.Entry] = {}
         self.compiling: dict[bytes, threading.Event] = {}
+        self.trials: dict[bytes, tuple[kernel.Entry, CompiledEntry]] = {}
         self.lock = threading.Lock()
         self._keep: list[Any] = []
         self._keyed = (ctypes.c_uint8 * max(len(inputs), 1))()
@@ -145,7 +148,9 @@ class _Launch:
                 self._fill_output(outputs[number], number, dtype, dims, made)
             known = native.addresses()
             parallel = made.threads > 1 and known["parallel_for"]
-            entry.code, entry.temp_bytes = made.code, made.temp_bytes
+            if self.cluster.guard is not None:
+                self.trials[key] = entry, made
+            entry.code, entry.temp_bytes = 0 if self.cluster.guard else made.code, made.temp_bytes
             entry.outputs = ctypes.addressof(outputs)
             entry.context = context.RunContext(
                 parallel_for=known["parallel_for"] if parallel else None,
@@ -171,6 +176,18 @@ class _Launch:
             output.mode, output.source = kernel.ALIAS, made.alias[number]
         elif number in made.forward:
             output.mode, output.source = kernel.FORWARD, made.forward[number]
+
+    def decide(self, inputs: Sequence[tf.Tensor]) -> None:
+        """Has the guard decide on code that was made for inputs like these, if it has not yet."""
+        words: list[bytes] = []
+        for position, tensor in enumerate(inputs):
+            words.append(np.array([tensor.shape.rank, *tensor.shape], np.int64).tobytes())
+            if position in self.constants:
+                value = tensor.numpy().tobytes()
+                words += [np.int64(len(value)).tobytes(), value.ljust(-(-len(value) // 8) * 8, b"\0")]
+        trial = self.trials.pop(b"".join(words), None)
+        if trial is not None and self.cluster.guard is not None and self.cluster.guard(trial[1], list(inputs)):
+            _native().publish(ctypes.addressof(trial[0]) + kernel.Entry.code.offset, trial[1].code)
 
     def parse(self, key: bytes) -> tuple[list[InputSpec], dict[int, np.ndarray]]:
         """(dtype and dims of every input, values of the inputs keyed by value) that a key stands for."""
@@ -244,16 +261,18 @@ def _native() -> _Native:
     return _loaded
 
 
-def register_cluster(key: str, compile: Compile, fallback: Fallback, names: Sequence[str] = ()) -> None:
+def register_cluster(key: str, compile: Compile, fallback: Fallback, names: Sequence[str] = (),
+                     guard: Guard | None = None) -> None:
     """Makes a cluster known to launches that name `key`. The first registration of a key holds. `names` of the inputs.
 
     `compile` gets the dtype and dims of every input and the values of the constant ones; None or an exception
     means that TensorFlow runs these shapes. `fallback` runs the cluster's original nodes on eager tensors, variables by
-    their value (one tensor for inputs that are one variable); new values of variables follow its results.
+    their value (one tensor for inputs that are one variable); new values of variables follow its results. `guard` is
+    asked once for every key, with the first inputs of that key, which TensorFlow runs.
     """
     ensure_registered()
     with _lock:
-        _clusters.setdefault(key, _Cluster(compile, fallback, names))
+        _clusters.setdefault(key, _Cluster(compile, fallback, names, guard))
 
 
 def is_registered(key: str) -> bool:
@@ -452,6 +471,8 @@ def _fall_back(number: int, kernel_context: int, tensors: int, variables: int, n
             same: dict[int, tf.Tensor] = {}
             inputs = [same.setdefault(handle or -1 - k, private.tensor_of(slot or 0))
                       for k, (slot, handle) in enumerate(zip(slots, handles))]
+            if launch.trials:
+                launch.decide(inputs)
             outputs = launch.cluster.fallback(inputs)
             given = tuple(tensor.dtype.as_datatype_enum for tensor in outputs)
             if given != launch.results:

@@ -20,11 +20,13 @@ class JitOptions(compiler_options.Options):
     """The compiler's options, and those that decide what is compiled.
 
     min_cluster_size: compute ops that a cluster has at least. deny_ops: op types that are left to TensorFlow.
+    cost_guard: a cluster that is slower than TensorFlow's own run of its nodes is left to TensorFlow.
     Raises: ValueError  as Options; min_cluster_size is not positive.
     """
 
     min_cluster_size: int = 4
     deny_ops: frozenset[str] = frozenset()
+    cost_guard: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,11 +37,12 @@ class JitOptions(compiler_options.Options):
 def _process_options() -> JitOptions:
     given = flags.values()
     return JitOptions(**dataclasses.asdict(compiler_options.DEFAULT_OPTIONS),
-                      min_cluster_size=given["MIN_CLUSTER_SIZE"], deny_ops=given["DENY_OPS"])
+                      min_cluster_size=given["MIN_CLUSTER_SIZE"], deny_ops=given["DENY_OPS"],
+                      cost_guard=given["COST_GUARD"])
 
 
 DEFAULT_OPTIONS = _process_options()
-NAMES = ("threads", "min_cluster_size", "deny_ops", "numerics", "cache_dir", "max_cache_bytes")
+NAMES = ("threads", "min_cluster_size", "deny_ops", "cost_guard", "numerics", "cache_dir", "max_cache_bytes")
 _chosen: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("tfbridge_options", default={})  # noqa: B039
 
 
@@ -60,6 +63,9 @@ def checked(chosen: Mapping[str, Any]) -> dict[str, Any]:
             value = frozenset(value)
         elif name == "cache_dir":
             value = os.fspath(value)
+        elif name == "cost_guard":
+            if not isinstance(value, bool):
+                raise TypeError(f"cost_guard: {value!r} is neither True nor False")
         elif not isinstance(value, str if name == "numerics" else int) or isinstance(value, bool):
             raise TypeError(f"{name}: {value!r} is no {'text' if name == 'numerics' else 'whole number'}")
         result[name] = value
@@ -72,8 +78,8 @@ def options(**chosen: Any) -> Iterator[None]:
     """Within, what is compiled for the first time is compiled with these options; inner blocks rule over outer ones.
 
     threads: highest number of threads of one launch. min_cluster_size: compute ops that a cluster has at least.
-    deny_ops: op types that are left to TensorFlow. numerics: "tf", "fast" or "reproducible". cache_dir,
-    max_cache_bytes: the disk cache. `jit` takes the same names, which rule over those of blocks.
+    deny_ops: op types that are left to TensorFlow. cost_guard: False keeps clusters that are slower than TensorFlow.
+    numerics: "tf", "fast" or "reproducible". cache_dir, max_cache_bytes: the disk cache. `jit` takes the same names, which rule over those of blocks.
     Raises: TypeError, ValueError  an unknown name (the nearest one is suggested) or value.
     """
     token = _chosen.set({**_chosen.get(), **checked(chosen)})

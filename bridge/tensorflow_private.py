@@ -526,6 +526,23 @@ def is_function(function: Any) -> bool:
     return isinstance(function, polymorphic_function.Function)
 
 
+@functools.cache
+def on_jit_compile(replaced: Callable[[Callable[..., Any]], Callable[..., Any] | None]) -> None:
+    """From now on asks about every tf.function that is made with jit_compile=True.
+
+    What `replaced` returns for its Python function is traced in its place, without XLA; None leaves it to XLA.
+    """
+    original = polymorphic_function.Function.__init__
+
+    def make(self: Any, python_function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        original(self, python_function, *args, **kwargs)
+        if self._jit_compile and (other := replaced(python_function)) is not None:
+            self._jit_compile = None
+            self._python_function = other
+
+    polymorphic_function.Function.__init__ = make
+
+
 def python_function(function: Any) -> Callable[..., Any]:
     """The Python function behind a tf.function; a plain function as it is."""
     return function.python_function if is_function(function) else function

@@ -7,10 +7,9 @@ from ..runtime.custom_calls import register_custom_call, unregister_custom_call
 from ..runtime.errors import CommunicationError
 from .errors import UnsupportedError
 from .ir import Module
-from .ops import CustomCall, PartitionId, ReplicaId
+from .ops import CustomCall, PartitionId, ReplicaId, Rng
 from .options import Options
 from .passes.expand_collectives import check_sizes
-
 
 __all__ = ["CommunicationError", "check_communication", "register_custom_call", "unregister_custom_call"]
 
@@ -25,7 +24,8 @@ def check_communication(module: Module, options: Options) -> bool:
     for computation in module.computations():
         for instruction in computation.instructions:
             op = instruction.op
-            found = found or op.has_side_effect or isinstance(op, (CustomCall, PartitionId, ReplicaId))
+            found = found or isinstance(op, (CustomCall, PartitionId, ReplicaId)) or (
+                op.has_side_effect and not isinstance(op, Rng))
             check_sizes(instruction, options)
             if isinstance(op, CustomCall) and custom_calls.find(op.custom_call_target) is None:
                 raise UnsupportedError(f"custom-call target {op.custom_call_target!r} is not registered; known: "

@@ -304,8 +304,13 @@ def infer_shape(op: Op, shapes: Sequence[Shape]) -> Shape:
 
     Raises: ShapeError  the op's constraints; as `result_sizes`.
     """
-    if not any(s.dynamic or (s.tuple_shapes and s.is_dynamic) for s in shapes):
-        return op.infer(shapes)
+    for shape in shapes:  # every instruction that is built comes here
+        if shape.dynamic or (shape.tuple_shapes and shape.is_dynamic):
+            return _infer_marked(op, shapes)
+    return op.infer(shapes)
+
+
+def _infer_marked(op: Op, shapes: Sequence[Shape]) -> Shape:
     if isinstance(op, (Tuple, GetTupleElement, Copy, OptimizationBarrier, SetDimensionSize)):
         return op.infer(shapes)
     result = op.infer([s.static() for s in shapes])
@@ -338,6 +343,6 @@ def merged_marks(one: Shape, other: Shape) -> Shape:
 
 
 def is_dynamic(module: Module) -> bool:
-    """Whether any size in the module is known at run time only."""
-    return any(isinstance(i.op, SetDimensionSize) or i.shape.is_dynamic
+    """Whether any size in the module is known at run time only: such sizes are set, or come from outside."""
+    return any(isinstance(i.op, SetDimensionSize) or (not i.operands and i.shape.is_dynamic)
                for computation in module.computations() for i in computation.instructions)

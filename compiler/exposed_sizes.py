@@ -72,7 +72,7 @@ def fits(array: np.ndarray, shape: Shape) -> bool:
 
 
 def _axes(shapes: Sequence[Shape]) -> Iterator[tuple[int, int]]:
-    leaves = [leaf for shape in shapes for leaf in shape.leaves()]
+    leaves = [leaf for shape in shapes for leaf in shape.leaves() if leaf.is_array]
     return ((number, axis) for number, leaf in enumerate(leaves) for axis in leaf.dynamic)
 
 
@@ -90,7 +90,8 @@ def _sized(value: Instruction, shape: Shape, sizes: Iterator[Instruction]) -> In
 
 def _leaves(value: Instruction) -> Iterator[Instruction]:
     if not value.shape.is_tuple:
-        yield value
+        if value.shape.is_array:
+            yield value
         return
     for number in range(len(value.shape.tuple_shapes)):
         yield from _leaves(make(GetTupleElement(number), value))

@@ -181,7 +181,7 @@ def _real(shape: Shape, arrays: Iterator[np.ndarray]) -> Shape:
     """The shape with the dims that the arrays have."""
     if shape.is_tuple:
         return Shape.tuple(_real(s, arrays) for s in shape.tuple_shapes)
-    return shape.without_layout().with_dims(next(arrays).shape) if shape.is_array else shape
+    return shape.with_dims(next(arrays).shape) if shape.is_array else shape
 
 
 def _literal(value: Any) -> Literal:

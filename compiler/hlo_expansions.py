@@ -57,7 +57,7 @@ def _batch_norm(method: str) -> Callable[[ComputationBuilder, Sequence[Operand],
 
 
 def _bitcast(b: ComputationBuilder, operands: Sequence[Operand], texts: Mapping[str, str], shape: Shape) -> Operand:
-    """The same bytes in another shape: the axes from the slowest to the fastest, as the layouts have them, in between."""
+    """The same bytes in another shape; in between, the axes from the slowest to the fastest, as the layouts say."""
     operand, source = operands[0], b.get_shape(operands[0])
     lain = b.transpose(operand, order(source)) if source.layout is not None else operand
     target = physical(shape)

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from .dynamic_sizes import infer_shape, merged_marks
 from .errors import ParseError, ShapeError, UnsupportedError
+from .hlo_async import is_end, started
 from .hlo_attributes import KINDS, PREDICATE_BRANCHES, Malformed, attributes, implied, result_field
 from .hlo_expansions import EXPANSIONS, expanded
 from .hlo_literal import parse_literal
@@ -53,6 +54,8 @@ KEPT = frozenset(
         "algorithm",
         "parameter_replication",
         "execution_thread",
+        "async_execution_thread",
+        "constrain_layout",
     }
 )
 """Attributes of instructions that are kept in Metadata.extra as they are: they do not change what is
@@ -239,8 +242,9 @@ class _Parser:
         where they are taken for another shape."""
         at = self.result_tiles_at
         if at is not None:
-            self.unsupported(f"layout of {self.match_at(_ARRAY, at)}: arrays that come from outside, or whose bytes are "
-                             "reinterpreted, have no tiles", at)
+            shape = self.match_at(_ARRAY, at)
+            self.unsupported(f"layout of {shape}: arrays that come from outside, or whose bytes are reinterpreted, "
+                             "have no tiles", at)
 
     def match_at(self, pattern: re.Pattern[str], at: int) -> str:
         """What the pattern finds at an offset."""
@@ -348,6 +352,9 @@ class _Parser:
             self.refuse_tiles()
         if opcode in EXPANSIONS:
             return self.expansion(name, opcode, shape, before, known)
+        if is_end(opcode):
+            return self.end(opcode, before, known)
+        opcode, shape = started(opcode, shape) or (opcode, shape)
         cls = OPS.get(opcode)
         if cls is None:
             self.unsupported(f"opcode {opcode} is not compiled", before)
@@ -381,6 +388,15 @@ class _Parser:
         if isinstance(op, CustomCall) and (known_library := library_call(op, shapes)) is not None:
             op = Call(known_library)
         return Instruction(op, tuple(operands), shape, name, metadata)
+
+    def end(self, opcode: str, at: int, known: dict[str, Instruction]) -> Instruction:
+        """What an asynchronous op's end hands on."""
+        operands = self.operands(known)
+        if len(operands) != 1:
+            self.fail(f"{opcode}: {len(operands)} operands given, 1 wanted", at)
+        for _ in self.attributes():
+            pass
+        return operands[0]
 
     def operands(self, known: dict[str, Instruction]) -> list[Instruction]:
         operands: list[Instruction] = []
@@ -440,6 +456,8 @@ class _Parser:
             text = self.text[start : self.at]
             if name in own or name in PREDICATE_BRANCHES:
                 texts[name] = text
+            elif name == "calls" and opcode == "call":  # of an async-start
+                texts["to_apply"] = text
             elif name == "metadata":
                 metadata = self.metadata(text, extra)
             elif name in KEPT:

@@ -50,7 +50,7 @@ class Instruction:
     def has_side_effect(self) -> bool:
         """Whether running it does more than give its value, itself or in a computation that it calls: it is then never
         left out, repeated, or moved past another one."""
-        return self.op.has_side_effect or any(c.has_side_effect for c in self.op.called())
+        return self.op.has_side_effect or self.op.calls_side_effects()
 
     def with_operands(self, operands: Iterable[Instruction]) -> Instruction:
         """The same instruction on other operands; itself where they are the same."""
@@ -79,7 +79,7 @@ class Computation:
     their side effects).
     """
 
-    __slots__ = ("_users", "has_side_effect", "instructions", "name", "parameters", "root")
+    __slots__ = ("_has_side_effect", "_users", "instructions", "name", "parameters", "root")
 
     def __init__(self, name: str, root: Instruction, parameters: Iterable[Instruction],
                  also: Iterable[Instruction] = ()) -> None:
@@ -88,7 +88,14 @@ class Computation:
         self.parameters = tuple(parameters)
         self.instructions = tuple(topological([*self.parameters, *also, root]))
         self._users: dict[Instruction, list[Instruction]] | None = None
-        self.has_side_effect: bool = any(i.has_side_effect for i in self.instructions)
+        self._has_side_effect: bool | None = None
+
+    @property
+    def has_side_effect(self) -> bool:
+        """Whether one of the instructions has."""
+        if self._has_side_effect is None:
+            self._has_side_effect = any(i.has_side_effect for i in self.instructions)
+        return self._has_side_effect
 
     @property
     def users(self) -> Mapping[Instruction, list[Instruction]]:

@@ -57,7 +57,8 @@ class Layout:
     def __post_init__(self) -> None:
         rank = len(self.minor_to_major)
         if sorted(self.minor_to_major) != list(range(rank)):
-            raise ShapeError(f"layout: minor_to_major {list(self.minor_to_major)} is no order of {rank} axes (layout_c1)")
+            raise ShapeError(f"layout: minor_to_major {list(self.minor_to_major)} is no order of {rank} axes "
+                             "(layout_c1)")
         if self.padded_dimensions is not None and len(self.padded_dimensions) != rank:
             raise ShapeError(f"layout: padded_dimensions {list(self.padded_dimensions)} must have one size for each of "
                              f"{rank} axes (layout_c2)")

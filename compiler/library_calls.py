@@ -67,8 +67,8 @@ _OPERATION = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
 def _triangular_solve(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
                       shape: Shape) -> Operand:
     """trsm."""
-    return b.triangular_solve(*operands[:2], left_side=fields.get("side") == "L", lower=fields.get("uplo") == "L",
-                              unit_diagonal=fields.get("diag") == "U",
+    return b.triangular_solve(operands[0], operands[1], left_side=fields.get("side") == "L",
+                              lower=fields.get("uplo") == "L", unit_diagonal=fields.get("diag") == "U",
                               transpose_a=_OPERATION[fields.get("trans_x", "N")])
 
 

@@ -81,7 +81,8 @@ class _Transposed:
         self._compiled, self._parameters, self._results = compiled, parameters, results
 
     def execute(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-        found = self._compiled.execute([a if o is None else a.transpose(o) for a, o in zip(arguments, self._parameters)])
+        lying = [a if o is None else a.transpose(o) for a, o in zip(arguments, self._parameters)]
+        found = self._compiled.execute(lying)
         return [a if o is None else a.transpose(inverted(o)) for a, o in zip(found, self._results)]
 
 

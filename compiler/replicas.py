@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
+import functools
 import queue
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from .client import Executable
 
 
+_lock = threading.Lock()
+
+
 def counted(module: Module, options: Options, num_replicas: int | None, num_partitions: int | None) -> Options:
     """The options with the numbers of replicas and partitions: those given, or else those that the module's header
     says (replica_count, num_partitions), or else the options'."""
@@ -31,7 +37,6 @@ def counted(module: Module, options: Options, num_replicas: int | None, num_part
     partitions = number(num_partitions, "num_partitions", options.num_partitions)
     if (replicas, partitions) == (options.num_replicas, options.num_partitions):
         return options
-    import dataclasses
     return dataclasses.replace(options, num_replicas=replicas, num_partitions=partitions)
 
 
@@ -41,6 +46,12 @@ class ReplicaRuns:
     num_replicas = 1
     num_partitions = 1
     _feeds: collections.defaultdict[int, Feeds]
+
+    def _checked(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+        raise NotImplementedError
+
+    def _call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        raise NotImplementedError
 
     def execute_replicas(self, arguments: Sequence[Sequence[np.ndarray]], *,
                          timeout: float | None = None) -> list[list[np.ndarray]]:
@@ -54,9 +65,8 @@ class ReplicaRuns:
         if len(arguments) != count:
             raise ShapeError(f"execute_replicas: arguments for {len(arguments)} devices, the program was compiled for "
                              f"{self.num_replicas} replicas of {self.num_partitions} partitions")
-        arrays = [self._checked(given) for given in arguments]  # type: ignore[attr-defined]
-        return run_devices([lambda a=a: self._call(a) for a in arrays],  # type: ignore[attr-defined, misc]
-                           self.num_replicas, self.num_partitions, self._feeds, timeout)
+        programs = [functools.partial(self._call, self._checked(given)) for given in arguments]
+        return run_devices(programs, self.num_replicas, self.num_partitions, self._feeds, timeout)
 
     def execute_over(self, transport: Transport, device: int, arguments: Sequence[np.ndarray], *,
                      timeout: float | None = None) -> list[np.ndarray]:
@@ -64,17 +74,24 @@ class ReplicaRuns:
 
         Raises: as `execute_replicas`.
         """
-        arrays = self._checked(arguments)  # type: ignore[attr-defined]
+        arrays = self._checked(arguments)
         here = Device(transport, *divmod(device, self.num_partitions), self.num_replicas, self.num_partitions,
                       self._feeds[device], timeout)
         with here.entered():
-            return self._call(arrays)  # type: ignore[attr-defined]
+            return self._call(arrays)
 
 
 class DeviceQueues:
     """The queues of a client's devices, and runs of several programs."""
 
     _feeds: collections.defaultdict[int, Feeds]
+    _channels = 0
+
+    def create_channel_handle(self) -> int:
+        """A channel that this client has given to nobody yet."""
+        with _lock:
+            self._channels += 1
+            return self._channels
 
     def transfer_to_infeed(self, data: Any, device: int = 0) -> None:
         """Puts an item into a device's infeed queue: an array, a sequence of arrays for a tuple, or a literal."""
@@ -101,8 +118,7 @@ class DeviceQueues:
             if (executable.num_replicas, executable.num_partitions) not in ((1, 1), (1, len(runs))):
                 raise ShapeError(f"execute_parallel: a program for {executable.num_replicas} replicas of "
                                  f"{executable.num_partitions} partitions is one of {len(runs)}")
-        programs = [lambda e=executable, a=executable._checked(given): e._call(a)  # type: ignore[misc]
-                    for executable, given in runs]
+        programs = [functools.partial(executable._call, executable._checked(given)) for executable, given in runs]
         return run_devices(programs, 1, len(runs), self._feeds, timeout)
 
 

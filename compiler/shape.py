@@ -149,6 +149,7 @@ def array(element_type: ElementType | str, *dims: int) -> Shape:
 
 
 _MOST_BYTES = 2**63 - 1
+_SURELY_FIT = _MOST_BYTES // 16  # elements of any type
 
 
 def check_size(shape: Shape) -> None:
@@ -156,10 +157,12 @@ def check_size(shape: Shape) -> None:
 
     Raises: ShapeError  shape_c1: a negative dim. shape_c2: more bytes than an address can count.
     """
-    for leaf in shape.leaves():
-        if not leaf.is_array:
-            continue
-        if any(d < 0 for d in leaf.dims):
-            raise ShapeError(f"shape: {leaf} has a negative size (shape_c1)")
-        if math.prod(max(d, 1) for d in leaf.dims) > _MOST_BYTES // leaf.element_type.item_bytes:
-            raise ShapeError(f"shape: {leaf} has more than {_MOST_BYTES} bytes (shape_c2)")
+    for part in shape.tuple_shapes:
+        check_size(part)
+    elements = 1
+    for d in shape.dims:  # every instruction that is built comes here
+        if d < 0:
+            raise ShapeError(f"shape: {shape} has a negative size (shape_c1)")
+        elements *= d or 1
+    if elements > _SURELY_FIT and elements > _MOST_BYTES // shape.element_type.item_bytes:
+        raise ShapeError(f"shape: {shape} has more than {_MOST_BYTES} bytes (shape_c2)")

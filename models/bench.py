@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ from .suites import SUITES
 COMMAND_SECONDS = 600  # after this a worker counts as hung
 REFERENCE_ENGINE = "tf"
 KERNELS = "kernels"  # the suite that runs without TensorFlow
-ALL_ENGINES = ("tf", "xla", "openvino", "onnxruntime", "litert", "tfbridge-native", "tfbridge")
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Worker:
 
     def __init__(self, engine: str, workload: str, settings: Settings, folder: Path) -> None:
         """`folder` receives what the engine writes: its error stream, its compilation cache."""
-        self._errors = folder / f"{workload}.{engine}.stderr"
+        self._errors = Path(tempfile.mkstemp(".stderr", f"{engine}.", folder)[1])
         # A cache of its own, empty for the first worker: its first call is measured, and compiles.
         environment = os.environ | {"TFBRIDGE_CACHE_DIR": str(folder / f"{workload}.{engine}.cache"),
                                     "TF_NUM_INTRAOP_THREADS": str(settings.threads),
@@ -120,6 +119,7 @@ class Turns:
         for name in self.rows.keys() - set(self.names):
             self.rows[name].failure = NOT_FOR_TRAINING
         self._workers = {name: self._worker(name) for name in self.names}
+        self._later = self._worker(SUBJECT) if SUBJECT in self.names else None
 
     def _worker(self, name: str) -> Worker:
         return self._stack.enter_context(Worker(name, self._workload, self._settings, self._folder))
@@ -136,6 +136,9 @@ class Turns:
     def first_calls(self) -> None:
         for name in self.names:  # all have been building their programs at the same time; nothing is timed before
             self._step(name, "")
+        if self._later is not None:
+            with suppress(WorkerFailed):
+                self._later.read()
         for name in self.names:
             if answer := self._step(name, "first", reference=self._reference):
                 self.rows[name].first_call_seconds = answer["seconds"]
@@ -156,19 +159,15 @@ class Turns:
                 self.rows[name].peak_bytes = answer["bytes"]
 
     def warm_start(self) -> None:
-        """The first call of one more process of tfbridge, which finds the code of the one before; then its profile."""
-        row = self.rows.get(SUBJECT)
-        if row is None or row.failure:
+        """The first call of one more process of tfbridge, which finds the code of the first one; then its profile."""
+        if self._later is None or self.rows[SUBJECT].failure:
             return
-        try:
-            worker = self._worker(SUBJECT)
-            worker.read()
-            row.warm_first_call_seconds = worker.ask("first", reference=self._reference)["seconds"]
-            answer = worker.ask("profile")
+        row = self.rows[SUBJECT]
+        with suppress(WorkerFailed):  # some of it runs in TensorFlow: there is no roofline
+            row.warm_first_call_seconds = self._later.ask("first", reference=self._reference)["seconds"]
+            answer = self._later.ask("profile")
             row.footprint_bytes = answer["footprint_bytes"]
             row.kernels = [Kernel(*values) for values in answer["kernels"]]
-        except WorkerFailed:  # some of it runs in TensorFlow: there is no roofline
-            return
 
 
 def measure(workload: str, settings: Settings) -> list[Measurement]:
@@ -229,7 +228,7 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
     quick = [name for name, row in suite.rows.items() if row.quick] if values.quick else []
     engines = values.engines or ",".join(suite.engines)
     if engines == "all":
-        engines = ",".join(name for name in ALL_ENGINES if ENGINES[name].is_installed)
+        engines = ",".join(name for name in suite.all_engines if ENGINES[name].is_installed)
     return Settings(
         suite=values.suite,
         workloads=_known(parser, "workload", values.workloads or ",".join(quick or suite.rows), suite.rows),
@@ -258,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and prints; 1 if tfbridge or TensorFlow failed, or a result was wrong."""
     settings, output = parse(sys.argv[1:] if arguments is None else arguments)
     if settings.suite == KERNELS:
-        return run_kernels(settings.threads, output.json)
+        return run_kernels(settings.threads, output.json, output.save)
     machine = measured(settings.threads)
     results = run(settings)
     report = json.dumps(as_json(results, settings.suite, machine), indent=2)
@@ -266,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(report)
     else:
         console = Console()
-        console.width = max(console.width, 150 + 20 * max(0, len(settings.engines) - 3))
+        console.width = max(console.width, 150 + 25 * max(0, len(settings.engines) - 3))
         console.print(as_table(results, settings.suite, machine))
     if output.save:
         output.save.write_text(report + "\n")

@@ -145,9 +145,8 @@ def as_table(results: Results, suite: str, machine: Machine) -> RenderableType:
         table.add_column(f"{engine}\nms", justify="right")
     for name in means["all"]:
         table.add_column(f"x\n{name}", justify="right", style="bold")
-    joined = " ".join(engines)
-    for title in (f"first call s\n{joined} (warm)", f"memory MiB\n{joined}", "error", "roofline"):
-        table.add_column(title, justify="right")
+    for title in ("first call s\nof each (warm)", "memory MiB\nof each", "error", "roofline"):
+        table.add_column(title, justify="right", no_wrap=True)
     for name, row in results.items():
         found = ratios(row)
         table.add_row(

@@ -107,7 +107,8 @@ def main(arguments: list[str]) -> None:
     # Answers keep standard output to themselves; whatever a library prints goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    serve(Session(engine, *workload.split("/"), size, int(threads)), sys.stdin, answers)
+    suite, _, name = workload.partition("/")
+    serve(Session(engine, suite, name, size, int(threads)), sys.stdin, answers)
 
 
 def serve(session: Session, commands: TextIO, answers: TextIO) -> None:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -27,7 +28,7 @@ from ..compiler.cpu.compile import compile_module
 from ..compiler.ir import Module
 from ..compiler.ops import ConvolutionDims
 from ..compiler.options import Options
-from ..compiler.shape import Shape
+from ..compiler.shape import Shape, array
 from ..runtime.executable import Executable
 from .bench_worker import limit_threads
 
@@ -48,7 +49,7 @@ _LARGE = (8192, 8192)  # 256 MiB of f32
 
 
 def _f32(*dims: int) -> Shape:
-    return Shape.array("f32", dims)
+    return array("f32", *dims)
 
 
 def _cube(n: int, b: ComputationBuilder) -> None:
@@ -65,7 +66,7 @@ def _convolution(size: int, inputs: int, outputs: int, kernel: int, stride: int,
 
 def _elementwise(b: ComputationBuilder) -> None:
     x = b.parameter(0, _f32(*_LARGE), "x")
-    b.maximum(b.add(b.mul(x, b.constant(np.float32(2))), b.constant(np.float32(1))), b.constant(np.float32(0)))
+    b.max(b.add(b.mul(x, b.constant(np.float32(2))), b.constant(np.float32(1))), b.constant(np.float32(0)))
 
 
 def _sum_of_two(b: ComputationBuilder) -> None:
@@ -96,7 +97,8 @@ def rows() -> Iterator[Row]:
         yield Row(f"convolution {kernel}x{kernel} {size}x{size} {inputs} -> {outputs} / {stride}",
                   f"convolutions {kernel}x{kernel}", partial(_convolution, size, inputs, outputs, kernel, stride))
     for name, build in (("relu(2 x + 1)", _elementwise), ("x + y", _sum_of_two),
-                        ("sum of all", partial(_reduce, (0, 1))), ("sum over axis 0", partial(_reduce, (0,))), ("sum over axis 1", partial(_reduce, (1,)))):
+                        ("sum of all", partial(_reduce, (0, 1))), ("sum over axis 0", partial(_reduce, (0,))),
+                        ("sum over axis 1", partial(_reduce, (1,)))):
         yield Row(f"{name}, 8192 x 8192", "out of cache", build, by_bytes=True)
 
 
@@ -125,12 +127,12 @@ def measure(threads: int) -> list[Result]:
         if at % PEAK_EVERY == 0:
             flops = max(flops, peak.flops_per_second(threads))
             bandwidth = max(bandwidth, peak.copied_bytes_per_second(1 << 29, threads))
-        found.append((row, *_time(row, threads)))
+        found.append((row, *time_of(row, threads)))
     return [Result(row.name, row.group, threads, seconds, work / seconds, bandwidth if row.by_bytes else flops)
             for row, seconds, work in found]
 
 
-def _time(row: Row, threads: int) -> tuple[float, int]:
+def time_of(row: Row, threads: int, sample_seconds: float = SAMPLE_SECONDS) -> tuple[float, int]:
     """Seconds of the fastest call, and the work of one in flops or bytes."""
     b = ComputationBuilder("kernel")
     row.build(b)
@@ -140,7 +142,7 @@ def _time(row: Row, threads: int) -> tuple[float, int]:
     arguments = [random.standard_normal(spec.dims, dtype=np.float32) for spec in executable.artifact.parameters]
     results = executable.execute(arguments)
     call = _caller(executable, arguments, results)
-    seconds, end = np.inf, time.perf_counter() + SAMPLE_SECONDS
+    seconds, end = np.inf, time.perf_counter() + sample_seconds
     while time.perf_counter() < end:
         start = time.perf_counter()
         call()
@@ -157,41 +159,49 @@ def _caller(executable: Executable, arguments: list[np.ndarray], results: list[n
     return lambda: executable.run(ctypes.addressof(given), ctypes.addressof(made))
 
 
-def main(threads: int, as_json: bool) -> int:
+def main(threads: int, as_json: bool, save: Path | None) -> int:
     """Measures on one thread and on `threads`, each in a process of its own, and prints."""
-    results = [Result(*values) for count in dict.fromkeys((1, threads)) for values in _in_process(count)]
-    means: dict[tuple[str, int], list[float]] = {}
+    results = [result for count in dict.fromkeys((1, threads)) for result in _in_process(count)]
+    shares: dict[tuple[str, int], list[float]] = {}
     for result in results:
-        means.setdefault((result.group, result.threads), []).append(result.share)
+        shares.setdefault((result.group, result.threads), []).append(result.share)
+    means = {key: statistics.mean(values) for key, values in shares.items()}
+    report = json.dumps({
+        "kernels": [dataclasses.asdict(result) | {"share": result.share} for result in results],
+        "means": [{"group": group, "threads": count, "share": mean} for (group, count), mean in means.items()],
+    }, indent=2)
+    if save:
+        save.write_text(report + "\n")
     if as_json:
-        kernels = [dataclasses.asdict(result) | {"share": result.share} for result in results]
-        print(json.dumps({"kernels": kernels, "means": [
-            {"group": group, "threads": count, "share": statistics.mean(shares)}
-            for (group, count), shares in means.items()]}, indent=2))
-        return 0
-    table = Table("kernel", *(title for count in dict.fromkeys((1, threads))
-                              for title in (f"{count} threads\nG/s", "of peak")), title="kernels by themselves")
+        print(report)
+    else:
+        _print_table(results, means)
+    return 0
+
+
+def _print_table(results: list[Result], means: dict[tuple[str, int], float]) -> None:
+    counts = list(dict.fromkeys(result.threads for result in results))
+    table = Table("kernel", *(title for count in counts for title in (f"{count} threads\nG/s", "of peak")),
+                  title="kernels by themselves")
     lines: dict[str, list[str]] = {}
     for result in results:
         lines.setdefault(result.name, []).extend((f"{result.speed / 1e9:.1f}", f"{result.share:.0%}"))
     for name, cells in lines.items():
         table.add_row(name, *cells)
     table.add_section()
-    for group in dict.fromkeys(group for group, _ in means):
-        shares = (f"{statistics.mean(means[group, count]):.0%}" for count in dict.fromkeys((1, threads)))
-        table.add_row(f"mean of {group}", *(cell for share in shares for cell in ("", share)))
+    for group in dict.fromkeys(result.group for result in results):
+        table.add_row(f"mean of {group}", *(cell for count in counts for cell in ("", f"{means[group, count]:.0%}")))
     console = Console()
     console.width = max(console.width, 100)
     console.print(table)
     console.print("G/s: 10^9 floating-point operations per second, out of cache: bytes read and written per second")
-    return 0
 
 
-def _in_process(threads: int) -> list[list[object]]:
+def _in_process(threads: int) -> list[Result]:
     command = [sys.executable, "-m", "tfbridge.models.kernel_suite", str(threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return [Result(**values) for values in json.loads(done.stdout.splitlines()[-1])]
 
 
 if __name__ == "__main__":
-    print(json.dumps([list(dataclasses.astuple(result)) for result in measure(int(sys.argv[1]))]))
+    print(json.dumps([dataclasses.asdict(result) for result in measure(int(sys.argv[1]))]))

@@ -37,7 +37,8 @@ class Program(tf.Module):
         called = self.function if function is None else function
         for _ in range(calls):
             outputs = called(*(self.inputs if inputs is None else inputs))
-        return [np.array(value) for value in (*tf.nest.flatten(outputs), *self.updated)]
+        values = (*tf.nest.flatten(outputs), *self.updated)
+        return [np.array(value.numpy() if hasattr(value, "numpy") else value) for value in values]
 
     def state(self) -> list[Array]:
         """The values of all captured variables."""

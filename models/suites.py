@@ -11,13 +11,15 @@ from .workloads import WORKLOADS, Workload
 
 @dataclass(frozen=True)
 class Suite:
-    """Rows by name, and the engines that run them unless others are asked for."""
+    """Rows by name, the engines that run them unless others are asked for, and all that make sense."""
 
     rows: Mapping[str, Workload]
     engines: tuple[str, ...]
+    all_engines: tuple[str, ...]
 
 
 SUITES = {
-    "workloads": Suite(WORKLOADS, ("tf", "xla", "tfbridge")),
-    "ops": Suite(OPERATIONS, ("numpy", "xla", "tfbridge")),
+    "workloads": Suite(WORKLOADS, ("tf", "xla", "tfbridge"),
+                       ("tf", "xla", "openvino", "onnxruntime", "litert", "tfbridge-native", "tfbridge")),
+    "ops": Suite(OPERATIONS, ("numpy", "xla", "tfbridge"), ("numpy", "tf", "xla", "tfbridge")),
 }

@@ -17,7 +17,8 @@ from .program import Array, Program
 class Workload:
     """One row: the program in the size that is measured, and one that a test can afford.
 
-    `quick`: part of a short run. `big`: even its small size takes seconds, so that few tests run it.
+    `quick`: part of a short run. `big`: even its small size takes many seconds, and no test runs it. `one_shape`: the
+    inputs cannot have fewer rows.
     Units: `tolerance` relative to the largest magnitude of each output.
     """
 
@@ -28,6 +29,7 @@ class Workload:
     tolerance: float = 1e-4
     quick: bool = False
     big: bool = False
+    one_shape: bool = False
 
 
 _SMALL_TRANSFORMER = {"batch": 2, "length": 16, "width": 32, "heads": 2, "blocks": 2}
@@ -44,12 +46,13 @@ _ROWS = (
     Workload("black_scholes", "inference", elementwise.black_scholes,
              partial(elementwise.black_scholes, 1000), 1e-5, quick=True),
     Workload("layernorm_gelu_softmax", "inference", elementwise.layernorm_gelu_softmax,
-             partial(elementwise.layernorm_gelu_softmax, 7, 50), 1e-5, quick=True),
+             partial(elementwise.layernorm_gelu_softmax, 7, 50), 1e-5, quick=True, one_shape=True),
     Workload("mlp", "inference", mlp.inference, partial(mlp.inference, 16, 64), 1e-5, quick=True),
     Workload("bert_base", "inference", bert.inference, partial(bert.inference, 2, 16, 32, 2, 2, 100)),
     Workload("encoder", "inference", partial(transformer.inference, 8, 64, 256),
              partial(transformer.inference, **_SMALL_TRANSFORMER), quick=True),
-    Workload("gpt_decode", "inference", gpt.decode, partial(gpt.decode, 2, 32, 2, 12, 50), 1e-5, quick=True),
+    Workload("gpt_decode", "inference", gpt.decode, partial(gpt.decode, 2, 32, 2, 12, 50), 1e-5, quick=True,
+             one_shape=True),
     Workload("lstm", "inference", lstm.inference, partial(lstm.inference, 4, 7, 8, 16), 1e-5),
     Workload("dlrm", "inference", dlrm.inference, partial(dlrm.inference, 6, 4, 50, 8, 5, (16,), (16,)), 1e-5),
     _vision("resnet50", "ResNet50", 96, big=False),
@@ -61,8 +64,10 @@ _ROWS = (
     Workload("cnn_training", "training", cnn.training, partial(cnn.training, **_SMALL_CNN)),
     Workload("transformer_training", "training", partial(transformer.training, 8, 64, 128),
              partial(transformer.training, **_SMALL_TRANSFORMER)),
-    Workload("scalar_loop", "inference", loops.scalar, partial(loops.scalar, 10), 1e-5, quick=True),
-    Workload("autograph_break", "inference", loops.leaving, partial(loops.leaving, 200, 8), 1e-3),
+    Workload("scalar_loop", "inference", loops.scalar, partial(loops.scalar, 10), 1e-5, quick=True,
+             one_shape=True),
+    Workload("autograph_break", "inference", loops.leaving, partial(loops.leaving, 200, 8), 1e-3,
+             one_shape=True),
     Workload("keras_lstm", "inference", recurrent.lstm, partial(recurrent.lstm, 3, 5, 4, 6), 1e-5),
     Workload("keras_bidirectional_gru", "inference", recurrent.bidirectional_gru,
              partial(recurrent.bidirectional_gru, 3, 5, 4, 6), 1e-5),

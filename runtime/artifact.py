@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import struct
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .errors import ArtifactError
@@ -118,13 +119,15 @@ class Artifact:
             entry=header["entry"], temp_bytes=header["temp_bytes"], fingerprint=header["fingerprint"],
             threads=header["threads"],
             libraries=tuple(header["libraries"]),
-            parameters=tuple(BufferSpec(d, tuple(dims), n) for d, dims, n in header["parameters"]),
-            results=tuple(BufferSpec(d, tuple(dims), n) for d, dims, n in header["results"]),
+            parameters=_specs(header["parameters"]), results=_specs(header["results"]),
             kernels=tuple(KernelInfo(name, flops, size, tasks, tuple(ops))
                           for name, flops, size, tasks, ops in header["kernels"]),
-            sites=tuple(Site(kind, name, *(tuple(BufferSpec(d, tuple(dims), n) for d, dims, n in side)
-                                           for side in (inputs, outputs)), attributes)
+            sites=tuple(Site(kind, name, _specs(inputs), _specs(outputs), attributes)
                         for kind, name, inputs, outputs, attributes in header["sites"]))
+
+
+def _specs(listed: Iterable[tuple[str, list[int], int]]) -> tuple[BufferSpec, ...]:
+    return tuple(BufferSpec(dtype, tuple(dims), size) for dtype, dims, size in listed)
 
 
 def _checksum(*parts: bytes | memoryview) -> bytes:

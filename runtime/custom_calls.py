@@ -39,6 +39,7 @@ class Target(NamedTuple):
     address: int
 
 
+_C_FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # the base of all ctypes functions
 _targets: dict[str, Target] = {}
 _lock = threading.Lock()
 
@@ -48,7 +49,7 @@ def register_custom_call(name: str, function: Callable[..., Any] | int | Any) ->
 
     Raises: TypeError  neither callable nor an address; ValueError  the address is 0.
     """
-    if isinstance(function, ctypes._CFuncPtr) or isinstance(function, int):
+    if isinstance(function, (int, _C_FUNCTION)):
         address = function if isinstance(function, int) else ctypes.cast(function, ctypes.c_void_p).value or 0
         if not address:
             raise ValueError(f"custom-call target {name!r}: the address is 0")

@@ -50,9 +50,8 @@ class MpiTransport:
         self.timeout = timeout
         self._run = 0
         self._turns: collections.Counter[frozenset[int]] = collections.Counter()
-        # by run: what ranks brought to a meeting (group, turn); data of channels; ranks that ended, with their error
+        # by run: what ranks brought to a meeting (group, turn); ranks that ended, with their error
         self._meetings: dict[tuple[int, frozenset[int], int], dict[int, tuple[str, str, tuple[int, ...], bytes]]] = {}
-        self._channels: dict[tuple[int, int], collections.deque[tuple[str, bytes]]] = {}
         self._ended: dict[int, dict[int, str]] = collections.defaultdict(dict)
         self._sending: list[Any] = []
 
@@ -115,11 +114,11 @@ class MpiTransport:
         return [arrived[other][3] for other in group]
 
     def send(self, device: int, channel: int, signature: str, data: bytes) -> None:
-        """As Transport.send; every rank gets it, as any may receive it: the first that does tells the others."""
+        """Refused: a channel does not say which rank it leads to."""
         raise CommunicationError(f"send on channel {channel}: channels join the programs of one process")
 
     def receive(self, device: int, channel: int, signature: str, timeout: float | None) -> bytes:
-        """As Transport.receive."""
+        """Refused, as `send`."""
         raise CommunicationError(f"recv on channel {channel}: channels join the programs of one process")
 
     def outside(self, device: int, what: str) -> contextlib.AbstractContextManager[None]:

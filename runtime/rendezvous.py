@@ -117,7 +117,8 @@ class Rendezvous:
             finally:
                 self._awaited[device] = None
         if sent != signature:
-            self.fail(CommunicationError(f"{self.names[device]} wants {signature} on channel {channel}, {sent} was sent"))
+            self.fail(CommunicationError(
+                f"{self.names[device]} wants {signature} on channel {channel}, {sent} was sent"))
             self.check(device)
         return data
 

@@ -18,6 +18,7 @@ from .nn import narrowed, widened
 from .node import Node
 from .reductions import initial, reducer
 from .registry import translates
+from .scatter_gather import scatter_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,6 +270,19 @@ def max_pool_with_argmax(node: Node) -> tuple[Operand, Operand]:
     if not node.attr("include_batch_in_index"):
         places = places % max(math.prod(dims[1:]), 1)
     return _at_largest(b, node[0], b.constant(places, type_), layout, geometry)
+
+
+@translates("MaxPoolGradWithArgmax")
+def max_pool_grad_with_argmax(node: Node) -> Operand:
+    """Every gradient goes to the place that its window's maximum had."""
+    b, dims, count = node.b, node.shape("input"), math.prod(node.shape("grad"))
+    places, type_ = node["argmax"], node.element_type("argmax")
+    if not node.attr("include_batch_in_index"):
+        image = b.iota(Shape(type_, node.shape("grad")), 0) * b.constant(math.prod(dims[1:]), type_)
+        places = places + image
+    base = b.broadcast(b.scalar_like(node["grad"], 0), (math.prod(dims),))
+    summed = scatter_rows(b, base, b.reshape(places, (count,)), b.reshape(node["grad"], (count,)), "add")
+    return b.reshape(summed, dims)
 
 
 def _counts(b: ComputationBuilder, dims: Sequence[int], layout: _Layout, geometry: Sequence[_Geometry],

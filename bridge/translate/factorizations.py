@@ -268,7 +268,7 @@ def _norms(b: ComputationBuilder, parts: Sequence[Operand]) -> Operand:
     return total
 
 
-@translates("SelfAdjointEigV2", "BatchSelfAdjointEigV2")
+@translates("SelfAdjointEigV2")
 def self_adjoint_eig(node: Node) -> Sequence[Operand]:
     b, dims, type_ = node.b, node.shape(0), node.element_type(0)
     if len(dims) < 2 or dims[-1] != dims[-2]:
@@ -353,7 +353,7 @@ def _svd_sweeps(b: ComputationBuilder, x: Operand) -> tuple[Operand, Operand]:
     return b.slice_in_dim(scaled, 0, columns, 1, rank - 1), b.slice_in_dim(vectors, 0, columns, 1, rank - 1)
 
 
-@translates("Svd", "BatchSvd")
+@translates("Svd")
 def svd_op(node: Node) -> Sequence[Operand]:
     b, (*outer, rows, columns), type_ = node.b, node.shape(0), node.element_type(0)
     full, least = bool(node.attr("full_matrices")), min(rows, columns)

@@ -53,13 +53,13 @@ def _square(node: Node, which: int | str) -> tuple[int, ...]:
     return dims
 
 
-@translates("Cholesky", "BatchCholesky")
+@translates("Cholesky")
 def cholesky(node: Node) -> Operand:
     _square(node, 0)
     return node.b.cholesky(node[0], True)
 
 
-@translates("MatrixTriangularSolve", "BatchMatrixTriangularSolve")
+@translates("MatrixTriangularSolve")
 def triangular_solve(node: Node) -> Operand:
     b, dims, right = node.b, _square(node, "matrix"), node.shape("rhs")
     if right[-2] != dims[-1]:
@@ -71,7 +71,7 @@ def triangular_solve(node: Node) -> Operand:
                               "ADJOINT" if node.attr("adjoint") else "NO_TRANSPOSE")
 
 
-def _eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[Operand, Operand, Operand]:
+def eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[Operand, Operand, Operand]:
     """(solution, pivots, sign of the row exchanges) by Gauss-Jordan elimination; the largest element of a column is its
     pivot."""
     dims, shape = b.get_shape(matrix).dims, b.get_shape(matrix)
@@ -107,29 +107,29 @@ def _eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[O
     return solution, pivots, sign
 
 
-@translates("MatrixSolve", "MatrixInverse", "BatchMatrixSolve", "BatchMatrixInverse")
+@translates("MatrixSolve", "MatrixInverse")
 def solve(node: Node) -> Operand:
     b, dims = node.b, _square(node, 0)
     matrix = adjoint(b, node[0]) if node.attr("adjoint") else node[0]
     rank = len(dims)
-    if node.op.endswith("MatrixSolve"):
+    if node.op == "MatrixSolve":
         rhs = node["rhs"]
         if node.shape("rhs")[:-1] != dims[:-1]:
             raise ShapeError(f"Input matrix and rhs are incompatible: {list(dims)} vs. {list(node.shape('rhs'))}")
     else:
         ones = b.eq(places(b, dims, rank - 2), places(b, dims, rank - 1))
         rhs = b.convert_element_type(ones, node.element_type(0))
-    return _eliminated(b, matrix, rhs)[0]
+    return eliminated(b, matrix, rhs)[0]
 
 
-@translates("MatrixDeterminant", "LogMatrixDeterminant", "BatchMatrixDeterminant")
+@translates("MatrixDeterminant", "LogMatrixDeterminant")
 def determinant(node: Node) -> Operand | tuple[Operand, Operand]:
     b, dims = node.b, _square(node, 0)
     rank, outer = len(dims), dims[:-2]
     empty = b.slice_in_dim(node[0], 0, 0, 1, rank - 1)
-    _, pivots, sign = _eliminated(b, node[0], empty)
+    _, pivots, sign = eliminated(b, node[0], empty)
     sign = b.reshape(sign, outer)
-    if node.op != "LogMatrixDeterminant":
+    if node.op == "MatrixDeterminant":
         return reduce(b, pivots, "mul", [rank - 2, rank - 1]) * sign
     sizes = b.abs(pivots)
     complete = b.get_shape(pivots).element_type

@@ -55,7 +55,8 @@ def split(node: Node) -> TensorList:
     return TensorList(buffer, b.constant(len(lengths), _S32), len(lengths))
 
 
-@translates("TensorListScatter", "TensorListScatterV2", constants=("indices", "num_elements"))
+@translates("TensorListScatter", constants=("indices",))
+@translates("TensorListScatterV2", constants=("indices", "num_elements"))
 def scatter(node: Node) -> TensorList:
     b, indices = node.b, node.integers("indices")
     count = node.integers("num_elements")[0] if node.op.endswith("V2") else -1

@@ -18,7 +18,7 @@ from .registry import translates
 _S64 = ElementType.S64
 
 
-@translates("MatrixBandPart", "BatchMatrixBandPart")
+@translates("MatrixBandPart")
 def band_part(node: Node) -> Operand:
     """Elements on at most num_lower diagonals below and num_upper above the main one; negative: all. Both are data."""
     b, shape = node.b, node.array_shape(0)
@@ -66,7 +66,7 @@ def _place_in_diagonals(node: Node, rows: int, columns: int, low: int, high: int
     return np.where(inside, (high - number) * longest + at, -1)
 
 
-@translates("MatrixDiag", "BatchMatrixDiag")
+@translates("MatrixDiag")
 def matrix_diag(node: Node) -> Operand:
     dims = node.shape(0)
     places = _place_in_diagonals(node, dims[-1], dims[-1], 0, 0)
@@ -89,7 +89,7 @@ def matrix_diag_of(node: Node) -> Operand:
     return _picked(node, node[0], outer, places, node["padding_value"])
 
 
-@translates("MatrixDiagPart", "BatchMatrixDiagPart")
+@translates("MatrixDiagPart")
 def matrix_diag_part(node: Node) -> Operand:
     return _diagonals_of(node, node.b.scalar_like(node[0], 0))
 
@@ -113,7 +113,7 @@ def _diagonals_of(node: Node, padding: Operand) -> Operand:
     return _picked(node, node[0], outer, places, padding)
 
 
-@translates("MatrixSetDiag", "BatchMatrixSetDiag")
+@translates("MatrixSetDiag")
 def matrix_set_diag(node: Node) -> Operand:
     return _with_diagonals(node)
 

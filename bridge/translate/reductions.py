@@ -86,7 +86,9 @@ def arg_reduction(node: Node) -> Operand:
     """The first index of the extreme value; NaN does not count as larger or smaller."""
     b, shape = node.b, node.array_shape(0)
     axis = axis_of(node.integers(1)[0], shape.rank, node.op)
-    type_, index_type = shape.element_type, node.attr("output_type")
+    type_, result_type = shape.element_type, node.attr("output_type")
+    # Narrow places double the lanes of a vector.
+    index_type = ElementType.S32 if shape.dims[axis] < 1 << 31 else result_type
     operand = node[0]
     if type_ is ElementType.PRED:
         type_ = ElementType.S8
@@ -100,7 +102,7 @@ def arg_reduction(node: Node) -> Operand:
     take = inner.or_(beyond, inner.and_(inner.eq(value, other), inner.lt(elsewhere, place)))
     step = inner.build(inner.tuple([inner.select(take, other, value), inner.select(take, elsewhere, place)]))
     result = b.reduce([operand, places], [initial(b, op, type_), b.constant(0, index_type)], step, [axis])
-    return b.get_tuple_element(result, 1)
+    return b.convert_element_type(b.get_tuple_element(result, 1), result_type)
 
 
 @translates("Cumsum", "Cumprod", constants=("axis",))

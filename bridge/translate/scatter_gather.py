@@ -220,3 +220,24 @@ def sorted_segment_reduction(node: Node) -> Operand:
         empty = b.broadcast_in_dim(b.constant(sizes == 0, ElementType.PRED), b.get_shape(total).dims, [0])
         return b.select(empty, b.full_like(total, 0), total)
     return total
+
+
+@translates("SparseTensorDenseMatMul", constants=("a_shape",))
+def sparse_matrix_product(node: Node) -> Operand:
+    """Every element of the sparse matrix adds its row of the dense one, scaled, to a row of the result."""
+    b, (rows, columns) = node.b, node.integers("a_shape")
+    count, kept = node.shape("a_values")[0], 1 if node.attr("adjoint_a") else 0
+    indices, values, dense = node["a_indices"], node["a_values"], node["b"]
+    if node.attr("adjoint_a"):
+        rows, columns, values = columns, rows, b.conj(values)
+    if node.attr("adjoint_b"):
+        dense = b.conj(b.transpose(dense, (1, 0)))
+    inner, width = b.get_shape(dense).dims
+    if inner != columns:
+        raise ShapeError(f"Cannot multiply A and B because inner dimension does not match: {columns} vs. {inner}")
+    row, column = (b.reshape(b.slice_in_dim(indices, k, k + 1, 1, 1), (count,)) for k in (kept, 1 - kept))
+    base = b.broadcast(b.scalar_like(values, 0), (rows, width))
+    if not count or not inner:
+        return base
+    picked = gather_axis(node, dense, column, 0, 0)
+    return scatter_rows(b, base, row, picked * b.broadcast_in_dim(values, (count, width), [0]), "add")

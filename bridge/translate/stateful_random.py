@@ -106,14 +106,14 @@ def stateful_integers(node: Node) -> Operand:
 
 # -- ops without a seed
 
-def _refuse_seeded(node: GraphNode) -> str | None:
+def refuse_seeded(node: GraphNode) -> str | None:
     if not (node.attrs["seed"].i or node.attrs["seed2"].i):
         return None
     return "it has a seed: TensorFlow's kernel keeps the sequence that the seed gives; ops of tf.random.Generator and " \
            "stateless ones are compiled with a seed, too"
 
 
-def _fresh(node: Node) -> Generator:
+def fresh(node: Node) -> Generator:
     """A generator with a new key and counter."""
     b = node.b
     zero = b.constant(np.uint64(0))
@@ -124,27 +124,27 @@ def _fresh(node: Node) -> Generator:
 _UNSEEDED = {"RandomUniform": uniform, "RandomStandardNormal": normal, "TruncatedNormal": truncated_normal}
 
 
-@translates(*_UNSEEDED, constants=("shape",), stateful=True, refuse=_refuse_seeded)
+@translates(*_UNSEEDED, constants=("shape",), stateful=True, refuse=refuse_seeded)
 def unseeded_floats(node: Node) -> Operand:
-    return _UNSEEDED[node.op](_fresh(node), node.integers("shape"), node.attr("dtype"))
+    return _UNSEEDED[node.op](fresh(node), node.integers("shape"), node.attr("dtype"))
 
 
-@translates("RandomUniformInt", constants=("shape",), stateful=True, refuse=_refuse_seeded)
+@translates("RandomUniformInt", constants=("shape",), stateful=True, refuse=refuse_seeded)
 def unseeded_integers(node: Node) -> Operand:
     b, type_ = node.b, node.attr("Tout")
     wide = _U64 if type_.bits == 64 else _U32
-    words = _fresh(node).words(node.integers("shape"), wide)
+    words = fresh(node).words(node.integers("shape"), wide)
     low, high = (b.convert_element_type(node[k], wide) for k in ("minval", "maxval"))
     return b.convert_element_type(b.rem(words, high - low) + low, type_)
 
 
-@translates("RandomShuffle", stateful=True, refuse=_refuse_seeded)
+@translates("RandomShuffle", stateful=True, refuse=refuse_seeded)
 def shuffle(node: Node) -> Operand:
     """Rows in the order of random keys of 64 bits."""
     b, dims = node.b, node.shape(0)
     if not dims or dims[0] < 2:
         return node[0]
-    _, order = sorted_with_places(b, _fresh(node).words((dims[0],), _U64), 0, False)
+    _, order = sorted_with_places(b, fresh(node).words((dims[0],), _U64), 0, False)
     return gather_axis(node, node[0], order, 0, 0)
 
 
@@ -172,9 +172,9 @@ def multinomial(node: Node, generator: Generator) -> Operand:
     return reduce(b, b.convert_element_type(passed, type_), "add", [2])
 
 
-@translates("Multinomial", constants=("num_samples",), stateful=True, refuse=_refuse_seeded)
+@translates("Multinomial", constants=("num_samples",), stateful=True, refuse=refuse_seeded)
 def unseeded_multinomial(node: Node) -> Operand:
-    return multinomial(node, _fresh(node))
+    return multinomial(node, fresh(node))
 
 
 @translates("StatelessMultinomial", constants=("num_samples",))
@@ -208,7 +208,7 @@ def _normal_share(b: ComputationBuilder, x: Operand) -> Operand:
     return b.select(b.lt(x, b.full_like(x, 0)), tail, b.full_like(x, 1) - tail)
 
 
-@translates("ParameterizedTruncatedNormal", constants=("shape",), stateful=True, refuse=_refuse_seeded)
+@translates("ParameterizedTruncatedNormal", constants=("shape",), stateful=True, refuse=refuse_seeded)
 def parameterized_truncated_normal(node: Node) -> Operand:
     """The first axis of the shape is the batch, for which the parameters are scalars or vectors."""
     b, dims, type_ = node.b, node.integers("shape"), node.attr("dtype")
@@ -223,4 +223,4 @@ def parameterized_truncated_normal(node: Node) -> Operand:
             parameters.append(b.broadcast_in_dim(value, dims, [0]))
     if 0 in dims:
         return b.broadcast(b.constant(0, type_), dims)
-    return b.convert_element_type(_between(b, _fresh(node), dims, parameters), type_)
+    return b.convert_element_type(_between(b, fresh(node), dims, parameters), type_)

@@ -234,6 +234,6 @@ def dequantize(node: Node) -> Operand:
     parts = b.and_(b.shift_right_logical(words, shifts), b.scalar_like(words, 255))
     values = b.convert_element_type(parts, ElementType.BF16)
     scale = (high - low) / np.float32(255)
-    values = values * b.scalar_like(values, scale) + b.scalar_like(values, low)
+    values = values * b.scalar_like(values, float(scale)) + b.scalar_like(values, float(low))
     values = b.reshape(values, (*dims[:-1], 4 * dims[-1]))
     return b.transpose(values, range(len(dims))[::-1]) if node.attr("transpose_output") else values

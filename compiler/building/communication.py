@@ -204,8 +204,8 @@ class CommunicationOperations(BuilderCore):
                        attributes: str = "", version: int = 0) -> Operand:
         """A call of the computation that the composite operation `name` is decomposed into."""
         op, taken = Call(self.computation(computation)), tuple(map(self.take, operands))
-        quoted = "".join((f"composite.attributes={attributes}," if attributes else "", f"composite.name={_quoted(name)},",
-                          f'composite.version="{version}"'))
+        given = f"composite.attributes={attributes}," if attributes else ""
+        quoted = f'{given}composite.name={_quoted(name)},composite.version="{version}"'
         metadata = dataclasses.replace(self._metadata, extra=(
             *self._metadata.extra, ("is_composite", "true"), ("frontend_attributes", f"{{{quoted}}}")))
         return self._append(Instruction(op, taken, op.infer([i.shape for i in taken]), f"call.{self._count}", metadata))

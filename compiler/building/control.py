@@ -122,7 +122,9 @@ class ControlOperations(DerivedOperations):
         shapes = [self.shape_of(o) for o in operands]
         result = computation.root.shape
         if any(not s.is_array or s.dims != shapes[0].dims for s in shapes):
-            raise ShapeError(f"map: operands are {', '.join(map(str, shapes))}, arrays of the same dims are wanted (map_c1)")
+            raise ShapeError(
+                f"map: operands are {', '.join(map(str, shapes))}, arrays of the same dims are wanted (map_c1)"
+            )
         if not result.is_scalar:
             raise ShapeError(f"map: to_apply returns {result}, a scalar is wanted (map_c3)")
         count = shapes[0].elements
@@ -130,9 +132,10 @@ class ControlOperations(DerivedOperations):
         made = self.broadcast(self.constant(0, result.element_type), (count,))
         start = self.tuple_of(self.constant(0), made, *flat, *static_operands)
         state = self.shape_of(start)
-        condition = type(self)("more")
+        builder: Any = type(self)  # the whole class, not this part of it
+        condition = builder("more")
         condition.lt(condition.get_tuple_element(condition.parameter(0, state), 0), condition.constant(count))
-        b = type(self)("element")
+        b = builder("element")
         b.die_immediately_on_error = True
         parts = [b.get_tuple_element(p, k) for p in [b.parameter(0, state)] for k in range(len(state.tuple_shapes))]
         at, done, arrays, rest = parts[0], parts[1], parts[2 : 2 + len(flat)], parts[2 + len(flat) :]
@@ -171,7 +174,13 @@ class ControlOperations(DerivedOperations):
 
     @operation
     def rng_uniform(self, a: Operand, b: Operand, shape: Shape) -> Operand:
-        """Random numbers in a <= x < b, scalars of the shape's element type."""
+        """Random numbers in a <= x < b, scalars of the shape's element type. Of pred: a where a is b, else either."""
+        if shape.element_type is ElementType.PRED:
+            zero, one = (self.constant(v, ElementType.F32) for v in (0.0, 1.0))
+            drawn = self.apply(Rng("rng_uniform", shape.with_type(ElementType.F32)), zero, one)
+            tossed = self.lt(drawn, self.constant(0.5, ElementType.F32))
+            first = self.broadcast_in_dim(a, shape.dims, ())
+            return self.select(self.broadcast_in_dim(self.eq(a, b), shape.dims, ()), first, tossed)
         return self.apply(Rng("rng_uniform", shape), a, b)
 
     @operation

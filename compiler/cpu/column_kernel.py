@@ -7,7 +7,9 @@ time are added to the totals of all columns of a panel, so that memory is read a
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterable, Sequence
 
 from ..ir import Instruction
 from ..ops import Reduce
@@ -15,8 +17,8 @@ from .affine import Affine, Atom
 from .element_types import memory_type
 from .element_types import store as store_element
 from .elements import Index, Item
-from .fusion_kernel import FusionKernel
-from .llvm_text import Value, i64
+from .fusion_kernel import FusionKernel, Visit
+from .llvm_text import i64
 from .reduction import Pass, Reducer, reduced_dims
 
 _LEAST_BYTES = 1 << 19  # smaller arrays are in cache, however they are read
@@ -25,7 +27,7 @@ _SEQUENTIAL_BYTES = 8 << 10  # of totals that stay in the first cache while rows
 _LEAST_COLUMNS = 128
 _MOST_COLUMNS = 4096
 _ROWS = 8  # at a time
-_PANELS_PER_THREAD = 2
+_NARROWEST = 512  # columns of a panel: less of a row at a time is read slowly
 
 
 def is_column_reduction(kernel: FusionKernel) -> bool:
@@ -35,13 +37,14 @@ def is_column_reduction(kernel: FusionKernel) -> bool:
     if not (kernel.vectorised and found) or kernel.cut_loops or kernel.loops.extents[-1] < _LEAST_COLUMNS:
         return False
     own, v = set(kernel.probe_atoms), kernel.probe_atoms[-1]
-    first = found[0][0]
+    first, place = found[0]
+    if not own.issuperset(a for x in place for a in x.atoms()) or not any(x.coefficient(v) for x in place):
+        return False
     for instruction, index in found:
         if (
             not isinstance(instruction.op, Reduce)
             or reduced_dims(instruction) != reduced_dims(first)
-            or not own.issuperset(a for x in index for a in x.atoms())
-            or not any(x.coefficient(v) for x in index)
+            or index != place
         ):
             return False
     large = first.operands[0].shape
@@ -64,17 +67,19 @@ class ColumnKernel(FusionKernel):
         self.found = dict(sorted(self.probe.reductions, key=lambda r: order[r[0]]))
         self.places: dict[Instruction, list[int]] = {}
         self.columns = self.loops.extents[-1]
-        self.first = Affine.number(0)  # column of the panel
+        self.first = Affine.number(0)  # column of the panel, as `low`
+        self.low = self.high = i64(0)
 
     def divide(self, nanoseconds: float) -> None:
         """Tasks are the outer loops and panels of columns; too few rows of results make narrower panels."""
         if nanoseconds >= self.parallel_ns:
             self.task_loops = len(self.loops.extents) - 1
             self.tasks = math.prod(self.loops.extents[:-1])
-        wanted = -(-_PANELS_PER_THREAD * self.target.threads // self.tasks) if self.target.threads > 1 else 1
-        width = -(-self.columns // wanted) if nanoseconds >= self.parallel_ns else self.columns
+        width = self.columns
+        if nanoseconds >= self.parallel_ns:
+            width = max(-(-width * self.tasks // max(self.target.threads, 1)), _NARROWEST)
         step = 16 * self.lanes
-        width = min(-(-max(width, _LEAST_COLUMNS) // step) * step, _MOST_COLUMNS)
+        width = min(-(-width // step) * step, _MOST_COLUMNS)
         if width < self.columns:
             self.block = width
             self.task_loops = len(self.loops.extents) - 1
@@ -91,69 +96,76 @@ class ColumnKernel(FusionKernel):
 
     def _vector_loop(self, depth: int, variables: list[Affine], block: Affine) -> None:
         self.first = block * self.block
-        low, at = self.nest.scalar(self.first)
+        self.low, at = self.nest.scalar(self.first)
         depth = max(depth, at)
         with self.nest.at(depth) as f:
-            high = i64(f.minimum(f.add(low, self.block or self.columns), self.columns))
+            self.high = i64(f.minimum(f.add(self.low, self.block or self.columns), self.columns))
         done: list[Instruction] = []
         for instruction in self.found:
             if instruction not in done:
                 group = [i for i in self.elements.siblings.get(instruction, [instruction]) if i in self.found]
-                self._rows(depth, variables, group, done, low, high)
+                self._begin(depth, variables, group)
+                self._rows(depth, variables, group, done)
                 done += group
-        self._panel(depth, variables, low, high, done)
 
-    def _panel(self, depth: int, variables: list[Affine], low: Value, high: Value, done: list[Instruction]) -> None:
-        """The outputs, from the totals."""
-        def visit(at: list[Affine], lanes: int, offsets: list[int]) -> None:
-            for offset in offsets:
-                self._recall([*at[:-1], at[-1] + Affine.number(offset)], done)
+        def visit(at: list[Affine], lanes: int, offsets: Sequence[int]) -> None:
+            for place in _places(at, offsets):
+                self._recall(place, done)
             self.store(at, lanes, offsets)
 
-        self.pieces(depth, variables, low, high, 0, self.columns, self.block or self.columns, visit)
+        self._panel(depth, variables, visit)
 
-    def _rows(self, depth: int, variables: list[Affine], group: list[Instruction], done: list[Instruction],
-              low: Value, high: Value) -> None:
+    def _panel(self, depth: int, variables: list[Affine], visit: Visit) -> None:
+        """A loop over the columns of the panel."""
+        columns = self.block or self.columns
+        self.pieces(depth, variables, self.low, self.high, 0, self.columns, columns, visit)
+
+    def _begin(self, depth: int, variables: list[Affine], group: list[Instruction]) -> None:
+        """Totals of no row."""
+        def visit(at: list[Affine], lanes: int, offsets: Sequence[int]) -> None:
+            for place in _places(at, offsets):
+                for i in group:
+                    reducer = Reducer.of(i)
+                    initial = [self.elements.value(o, ()) for o in i.operands[len(reducer.types):]]
+                    self._keep(i, reducer, place, reducer.widened(self.elements, initial), lanes)
+
+        self._panel(depth, variables, visit)
+
+    def _rows(self, depth: int, variables: list[Affine], group: list[Instruction], done: list[Instruction]) -> None:
         """Goes over the rows once, and leaves the totals of some reductions in memory."""
-        nest, elements = self.nest, self.elements
-        reducers = [Reducer.of(i) for i in group]
-
-        def begin(at: list[Affine], lanes: int, offsets: list[int]) -> None:
-            for offset in offsets:
-                place = [*at[:-1], at[-1] + Affine.number(offset)]
-                for instruction, reducer in zip(group, reducers):
-                    inits = instruction.operands[len(reducer.types):]
-                    items = reducer.widened(elements, [elements.value(i, ()) for i in inits])
-                    self._keep(instruction, reducer, place, items, lanes)
-
-        self.pieces(depth, variables, low, high, 0, self.columns, self.block or self.columns, begin)
-        rows = Pass(elements, group, reducers, [self._index(i, variables) for i in group][:1], True, depth,
+        nest, reducers = self.nest, [Reducer.of(i) for i in group]
+        rows = Pass(self.elements, group, reducers, [self._index(variables)], True, depth,
                     reduced_dims(group[0]), False)
         atoms, extents = rows.loops.atoms(), rows.loops.extents
 
-        def add(at: list[Affine], lanes: int, offsets: list[int], position: list[Affine], count: int) -> None:
-            for offset in offsets:
-                place = [*at[:-1], at[-1] + Affine.number(offset)]
+        def add(position: list[Affine], count: int, at: list[Affine], lanes: int, offsets: Sequence[int]) -> None:
+            for place in _places(at, offsets):
                 self._recall(place, done)
-                rows.indices = [self._index(group[0], place)]
+                rows.indices = [self._index(place)]
                 totals = [[self._total(i, r, place)] for i, r in zip(group, reducers)]
-                for row in range(count):
-                    inner = rows.loops.index([*position[:-1], position[-1] + Affine.number(row)], nest.division)
-                    totals = rows.combine(totals, inner)
+                for inner in _places(position, range(count)):
+                    totals = rows.combine(totals, rows.loops.index(inner, nest.division))
                 for i, r, per in zip(group, reducers, totals):
                     self._keep(i, r, place, per[0], lanes)
+
+        def some(position: list[Affine], start: int, stop: int, count: int) -> None:
+            """Rows [start, stop) along the innermost axis of what is reduced, so many at a time."""
+            atom = Atom("row", start, max(stop - 1, start + 1))
+            visit = functools.partial(add, [*position, Affine.of(atom)], count)
+            nest.loop(nest.depth, start, stop, count, atom,
+                      lambda *_: self._panel(nest.depth, variables, visit))
 
         def level(position: list[Affine]) -> None:
             k, extent = len(position), extents[len(position)]
             if k < len(extents) - 1:
                 atom = atoms[k]
-                nest.loop(depth + k, 0, extent, 1, atom, lambda *_: level([*position, Affine.of(atom)]))
+                nest.loop(nest.depth, 0, extent, 1, atom, lambda *_: level([*position, Affine.of(atom)]))
                 return
             many = self._rows_at_once()
             whole = extent // many * many
             for start, stop, count in ((0, whole, many), (whole, extent, 1)):
                 if stop > start:
-                    self._some_rows(depth + k, variables, position, (start, stop, count), low, high, add)
+                    some(position, start, stop, count)
 
         level([])
 
@@ -161,30 +173,18 @@ class ColumnKernel(FusionKernel):
         """One where that is how they follow one another in memory."""
         return _ROWS if self.block or self.scratch_bytes > _SEQUENTIAL_BYTES else 1
 
-    def _some_rows(self, depth, variables, position, span, low, high, add) -> None:  # type: ignore[no-untyped-def]
-        """A loop over [start, stop) of the innermost axis of the rows, so many at a time, and over the panel."""
-        start, stop, count = span
-        atom = Atom("row", start, max(stop - 1, start + 1))
-
-        def body(*_: object) -> None:
-            at = [*position, Affine.of(atom)]
-            self.pieces(depth + 1, variables, low, high, 0, self.columns, self.block or self.columns,
-                        lambda place, lanes, offsets: add(place, lanes, offsets, at, count))
-
-        self.nest.loop(depth, start, stop, count, atom, body)
-
     def _copies(self) -> tuple[int, int]:
         return 1, 2
 
-    def _index(self, instruction: Instruction, variables: list[Affine]) -> Index:
-        """The index of a reduction's result at the loops' variables."""
+    def _index(self, variables: list[Affine]) -> Index:
+        """The index of the reductions' results at the loops' variables."""
         known = dict(zip(self.probe_atoms, variables))
-        return tuple(x.replaced(known) for x in self.found[instruction])
+        return tuple(x.replaced(known) for x in next(iter(self.found.values())))
 
     def _recall(self, variables: list[Affine], done: list[Instruction]) -> None:
         """Makes the results of reductions known at these variables: they are loaded from the totals."""
         for instruction in done:
-            key = ("results", instruction, self._index(instruction, variables), True)
+            key = ("results", instruction, self._index(variables), True)
             if self.nest.recall(key) is None:
                 reducer = Reducer.of(instruction)
                 items = reducer.narrowed(self.elements, self._total(instruction, reducer, variables))
@@ -205,3 +205,8 @@ class ColumnKernel(FusionKernel):
             pointer, _ = self.nest.pointer(self.nest.moved(self.scratch, place), memory_type(t), column)
             with self.nest.at(self.nest.depth) as f:
                 store_element(f, t, wide.element, pointer, lanes)
+
+
+def _places(variables: list[Affine], offsets: Iterable[int]) -> list[list[Affine]]:
+    """The variables with each of the offsets added to the last."""
+    return [[*variables[:-1], variables[-1] + Affine.number(offset)] for offset in offsets]

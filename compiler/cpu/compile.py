@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ...runtime import disk_cache, statistics
 from ...runtime.artifact import Artifact, BufferSpec, KernelInfo
 from ..dump import Dump
+from ..errors import UnsupportedError
 from ..ir import Module
 from ..options import DEFAULT_OPTIONS, Options
 from ..passes.canonicalize_dots import canonicalize_dots
@@ -68,6 +69,9 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
             prefetch(text.libraries)
 
     schedule = schedule_module(optimized, text, target, options, finished)
+    if self_contained and schedule.sites:
+        raise UnsupportedError(f"{schedule.sites[0].kind} {schedule.sites[0].name}: an object that stands alone cannot "
+                               "call the process that compiled it")
     plan_memory(schedule)
     emit_entry(text, entry, schedule, embed_constants, options.profile)
     made, more = (emit_object(text.text(), target), ()) if parts is None else parts.objects(entry)

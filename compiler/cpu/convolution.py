@@ -20,16 +20,21 @@ from .target import Target
 
 CLOCK_GHZ = 3.0  # assumed for estimates of time
 TASK_US = 20.0
+ROWS_OF_IMAGE = 128  # that every image has at least where each is a matrix product of its own
 
 
 def convolution_view(product: Instruction) -> tuple[int, int, int]:
     """The result as [batch, rows, columns], whole axes each, as the epilogue sees it.
 
-    With the features last, everything else is rows; with the positions behind the features, they are the columns.
+    With the features last, everything else is rows, but for the images of a batch where each is a matrix product; with
+    the positions behind the features, they are the columns.
     """
     op, dims = product.op, product.shape.dims
     assert isinstance(op, Convolution)
     last = len(dims) - 1
+    matrices = _as_gemm(convolution_problem(product, product.shape.element_type)) if product.shape.elements else None
+    if matrices is not None and matrices.batch:
+        return *matrices.batch, matrices.m, matrices.n
     if math.prod(dims[op.dims.output_feature + 1:]) == 1:
         return 1, math.prod(dims[:op.dims.output_feature]), dims[op.dims.output_feature]
     problem = convolution_problem(product, product.shape.element_type)
@@ -51,7 +56,7 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
     problem = convolution_problem(product, raw.element_type)
     view = convolution_view(product)
     moved = sum(o.shape.bytes for o in product.operands) + raw.bytes
-    product_of_rows = _as_gemm(problem) if raw.elements and view[0] == 1 else None
+    product_of_rows = _as_gemm(problem) if raw.elements else None
     if product_of_rows is not None:
         return emit_gemm(module, target, product_of_rows, epilogue)
     for emit in (emit_depthwise, emit_gradient, emit_few_outputs, emit_convolution_gemm):
@@ -70,18 +75,24 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
 
 
 def _as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
-    """The matrix product that a convolution is where its window has one element, or sees all of the input at once."""
+    """The matrix product that a convolution is where its window has one element, or sees a run of the input: one
+    product, or one for each image."""
     axes = axes_of(problem)
     if problem.groups > 1 or problem.kernel_offset or problem.output_feature != 1 \
             or problem.kernel_type is not problem.input_type or any(a.has_border or a.pad for a in axes):
         return None
     rows, k = 1, 1
+    batch: tuple[int, ...] = ()
+    batch_stride = 0
     row_stride = next((a.input_stride * a.stride for a in reversed(axes) if a.output > 1), problem.input_batch)
     for a in reversed(axes):
-        if a.output > 1:
-            if a.window != 1 or a.input_stride * a.stride != row_stride * rows:
-                return None
+        stride = a.input_stride * a.stride
+        if a.output > 1 and stride == row_stride * rows and (a.window == 1 or rows == 1):
             rows *= a.output
+        elif a.output > 1 and a is axes[0] and a.window == 1 and rows >= ROWS_OF_IMAGE:
+            batch, batch_stride = (a.output,), stride
+        elif a.output > 1:
+            return None
     # What is summed: (size, stride in the input, stride in the kernel), the nearest first.
     summed = sorted(((problem.inputs, problem.input_feature, problem.kernel_input),
                      *((a.window, a.input_stride * a.window_dilation, a.kernel_stride) for a in problem.axes)),
@@ -92,9 +103,10 @@ def _as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
         if (stride, kernel_stride) != (near * k, near_kernel * k):
             return None
         k *= size
-    return GemmProblem(problem.input_type, problem.result_type, (), rows, problem.outputs, k,
-                       (row_stride, near), (near_kernel, problem.kernel_output),
-                       (problem.outputs, 1))
+    return GemmProblem(problem.input_type, problem.result_type, batch, rows, problem.outputs, k,
+                       (*(batch and (batch_stride,)), row_stride, near),
+                       (*(batch and (0,)), near_kernel, problem.kernel_output),
+                       (*(batch and (rows * problem.outputs,)), problem.outputs, 1))
 
 
 __all__ = ["convolution_view", "emit_convolution"]

@@ -37,7 +37,7 @@ from .target import Target
 KERNEL_PARAMETERS = (("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid"))
 CLOCK_GHZ = 3.0  # assumed for estimates of time
 TASK_US, PARALLEL_US = 20.0, 30.0  # the shortest task, and the shortest convolution that is more than one
-FEW_INPUTS = 16  # below this many features a band is better than pointers to single runs
+FEW_INPUTS = 32  # below this many features a band is better than pointers to single runs
 LONGEST_MERGED_RUN = 1024
 _STORED = {"f32": ElementType.F32, "f64": ElementType.F64, "i32": ElementType.S32, "i64": ElementType.S64}
 PACKED_BYTES = 8 << 20  # of B at a time

@@ -23,6 +23,7 @@ from .target import Target
 TASK_US, PARALLEL_US = 20.0, 30.0
 FEW_ROWS = 16  # positions along the last axis are taken together where input features are fewer
 MOST_ROWS = 192
+FAR_BYTES, FEW_PANELS = 1024, 4
 DEPTH = 256  # steps summed at a time: a panel of B that stays in L1
 
 
@@ -88,9 +89,15 @@ class _Gradient:
         self.together = (problem.batch < FEW_ROWS and self.x.output > 1 and self.common[0] < self.common[1]
                          and self.x.stride * self.x.input_stride == problem.batch
                          and self.x.output_stride == problem.batch * problem.output_batch)
+        # Rows that lie a multiple of a page or so apart displace each other in the cache: where there is one position,
+        # they are copied together first.
+        self.step = self.x.window_dilation * self.x.input_stride * self.size
+        self.copies = self.places == self.x.output == 1 and self.step >= FAR_BYTES and self.cols >= FEW_PANELS * self.nr
+        self.line = -(-self.rows * self.size // 64) * 64
         panel = self.block * self.x.window * self.nr * self.size
         table = self.inner * self.block * 8
-        sizes = (panel, table, table, self.inner * 8, self.inner * self.x.output * self.rows * self.nr * self.size)
+        sizes = (panel, table, table, self.inner * 8, self.inner * self.x.output * self.rows * self.nr * self.size,
+                 self.block * self.x.window * self.line if self.copies else 0)
         starts, at = [], 0
         for bytes_ in sizes:
             starts.append(at)
@@ -98,7 +105,7 @@ class _Gradient:
         self.scratch_bytes = at
         self.source, self.kernel, self.made = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3))
         own = f.offset(f.load("ptr", f.offset(f["buffers"], 3, "ptr"), 8), f.mul(f["tid"], at))
-        self.packed, self.a_table, self.b_table, self.counts, self.tile = (f.offset(own, s) for s in starts)
+        self.packed, self.a_table, self.b_table, self.counts, self.tile, self.copy = (f.offset(own, s) for s in starts)
 
     def _columns(self, others: int, threads: int) -> int:
         """Columns of a task, where the others are given: panels that keep the busiest thread busy least."""
@@ -223,12 +230,30 @@ class _Gradient:
                 if a.has_border:
                     inside = f.compare("icmp ult", i64(seen), i64(a.input))
                     valid = f.binary("and", valid, inside) if valid else inside
-            f.store(f.offset(self.source, at, self.type), f.offset(a_table, carried[0], "ptr"), 8)
+            origin = f.offset(self.source, at, self.type)
+            if self.copies:
+                origin = self._copied(origin, carried[0], valid)
+            f.store(origin, f.offset(a_table, carried[0], "ptr"), 8)
             f.store(f.offset(self.packed, f.mul(r, self.x.window * self.nr), self.type),
                     f.offset(b_table, carried[0], "ptr"), 8)
             return [f.binary("add", carried[0], f.cast("zext", valid, "i64") if valid else i64(1))]
 
         f.store(f.loop(0, runs, 1, run, [i64(0)])[0], f.offset(self.counts, p, "i64"), 8)
+
+    def _copied(self, origin: Value, number: Value, valid: Value | None) -> Value:
+        """Copies the steps of a run that are inside; returns where its first step would lie."""
+        f, x = self.f, self.x
+        low, high = self._seen(0)
+        place = f.offset(self.copy, f.mul(number, x.window * self.line))
+
+        def run() -> None:
+            f.call(rows_name(self.problem.input_type, self.compute), "void", [
+                f.offset(origin, (low * x.window_dilation - x.pad) * x.input_stride, self.type),
+                f.offset(place, low * self.line), i64(high - low), i64(self.row_count), i64(self.step), i64(self.size),
+                i64(self.line), i64(self.row_count)])
+
+        if_(f, valid or Value("i1", "true"), run)
+        return place
 
     def _pack(self, start: Value, runs: Value | int, kernel: Value | int, width: Value | int) -> None:
         """Packs a panel of B: all runs of the block, those outside the input too."""
@@ -253,11 +278,12 @@ class _Gradient:
         runs = f.load("i64", f.offset(self.counts, p, "i64"), 8)
         a_table, b_table = (f.offset(t, f.mul(p, self.block), "ptr") for t in (self.a_table, self.b_table))
         ldc = f.select(whole, i64(problem.output_batch * self.size), i64(self.nr * self.size))
-        step = x.window_dilation * x.input_stride * self.size
+        step = self.line if self.copies else self.step
         fresh = f.cast("zext", f.binary("xor", first, Value("i1", "true")), "i64")
 
         def sweep(o: int, low: int, high: int, rows: Value | int, accumulate: Value) -> None:
             shift = ((o * x.stride - x.pad) + low * x.window_dilation) * x.input_stride * self.size
+            shift = low * self.line if self.copies else shift
             direct = f.offset(made, f.add(column, o * x.output_stride), self.type)
             tile = f.offset(tiles, o * self.rows * self.nr * self.size)
             c = f.select(whole, direct, tile)

@@ -11,12 +11,11 @@ import enum
 from collections.abc import Callable, Sequence
 
 from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_masked, multiply_add, store_masked, zero
-from .gemm_kernels import max_rows
+from .gemm_kernels import max_rows, unrolled_steps
 from .llvm_text import Function, ModuleText, Value, i64, vector_type
 from .target import Target
 
 MOST_ROWS = 8  # every row takes an address register
-UNROLL = 4
 PANELS_AT_ONCE = 8
 
 BLOCK_PARAMETERS = (("ptr", "A"), ("ptr", "C"), ("ptr", "B"), ("ptr", "packed"), ("ptr", "tail"), ("ptr", "P"),
@@ -64,7 +63,8 @@ def _sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: i
     vector, panel = vector_type(type_, lanes), vectors * lanes * size
     f = Function(module, name, _SWEEP, linkage="internal")
     old = f.compare("icmp ne", f["accumulate"], i64(0))
-    main = f.binary("and", f["run"], i64(-UNROLL))
+    unroll = unrolled_steps(mr * vectors)
+    main = f.binary("and", f["run"], i64(-unroll))
 
     def step(a: Sequence[Value], k: Value, u: int, b: Value, acc: list[Value]) -> list[Value]:
         loaded = [f.load(vector, f.offset(b, u * panel + j * lanes * size), size) for j in range(vectors)]
@@ -87,14 +87,14 @@ def _sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: i
 
             def several(k: Value, inner: list[Value]) -> list[Value]:
                 sums = inner[1:]
-                for u in range(UNROLL):
+                for u in range(unroll):
                     sums = step(a, k, u, inner[0], sums)
-                return [f.offset(inner[0], UNROLL * panel), *sums]
+                return [f.offset(inner[0], unroll * panel), *sums]
 
             def single(k: Value, inner: list[Value]) -> list[Value]:
                 return [f.offset(inner[0], panel), *step(a, k, 0, inner[0], inner[1:])]
 
-            inner = f.loop(0, main, UNROLL, several, [b, *acc])
+            inner = f.loop(0, main, unroll, several, [b, *acc])
             return [f.offset(line, f["table"]), *f.loop(main, f["run"], 1, single, inner)]
 
         state = f.loop(0, f["taps"], 1, tap, [a_table, f["B"], *start])
@@ -259,7 +259,8 @@ def _gradient_sweep(module: ModuleText, target: Target, compute: str, vectors: i
     vector, panel = vector_type(type_, lanes), vectors * lanes * size
     f = Function(module, name, (*GRADIENT_PARAMETERS[:-1], ("i64", "tiles")), linkage="internal")
     old = f.compare("icmp ne", f["accumulate"], i64(0))
-    main = f.binary("and", f["run"], i64(-UNROLL))
+    unroll = unrolled_steps(mr * vectors)
+    main = f.binary("and", f["run"], i64(-unroll))
 
     def tile(_: Value, carried: list[Value]) -> list[Value]:
         shift, c = carried
@@ -289,7 +290,7 @@ def _gradient_sweep(module: ModuleText, target: Target, compute: str, vectors: i
                     return [a, f.offset(b, count * panel), *acc]
                 return body
 
-            state = f.loop(0, main, UNROLL, steps(UNROLL), [a, b, *acc])
+            state = f.loop(0, main, unroll, steps(unroll), [a, b, *acc])
             return f.loop(main, f["run"], 1, steps(1), state)[2:]
 
         acc = f.loop(0, f["runs"], 1, run, start)

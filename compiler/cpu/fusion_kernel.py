@@ -40,6 +40,9 @@ _FEW_SEAMS = 4  # operands of concatenations of which one is chosen for each ele
 _MOST_TWINS = 8  # arrays read and written along the innermost loop
 
 
+Visit = Callable[[list[Affine], int, Sequence[int]], None]  # (variables, lanes, offsets of the last variable)
+
+
 def emit_fused(module: ModuleText, target: Target, computation: Computation, options: Options) -> KernelPlan:
     """Writes the kernel of a fused computation: parameters in, the root (or, of a tuple, its parts) out.
 
@@ -401,7 +404,7 @@ class FusionKernel:
         least: int,
         most: int,
         block: int = 0,
-        visit: Callable[[list[Affine], int, Sequence[int]], None] | None = None,
+        visit: Visit | None = None,
     ) -> None:
         """The vectorised loop over [low, high), which lies in [least, most): unrolled, plain, and what is
         left in a vector of just so many lanes. With `block`, low is a multiple of it and high the next, or
@@ -461,16 +464,16 @@ class FusionKernel:
         wide = self.elements.widen(item, lanes)
         address = sum_products(index, output.shape.strides) * (2 if t.is_complex else 1)
         pointer, _ = self.nest.pointer(output.pointer, memory_type(t), address)
-        item = t.item_bytes
+        size, register = lanes * t.item_bytes, self.target.vector_bytes
         past = (
             self.streams
             and lanes % self.lanes == 0
-            and lanes * item % 16 == 0
-            and _is_multiple(address, self.nest.vector, item, lanes, self.target.vector_bytes)
+            and size % 16 == 0
+            and _is_multiple(address, self.nest.vector, t.item_bytes, min(size, register))
         )
         with self.nest.at(self.nest.depth) as f:
             store_element(f, t, wide.element, pointer, lanes, nontemporal=past,
-                          align=min(lanes * item, self.target.vector_bytes) if past else None)
+                          align=min(size, register) if past else None)
 
     def _value(self, output: Output, index: Index) -> Item:
         if output.instruction.shape.is_tuple:
@@ -516,15 +519,12 @@ class FusionKernel:
         return frozenset(pairs)
 
 
-def _is_multiple(
-    address: Affine, vector: tuple[Atom, int] | None, item_bytes: int, lanes: int, vector_bytes: int
-) -> bool:
-    """Whether vectors of so many lanes at an address begin at a multiple of the smaller of their size and a register,
-    if those of the vectorised variable do."""
-    unit = min(lanes * item_bytes, vector_bytes)
-    return vector is not None and all(
-        (atom is vector[0] and c == 1) or c * item_bytes % unit == 0
-        for atom, c in (*address.terms, (None, address.constant))
+def _is_multiple(address: Affine, vector: tuple[Atom, int] | None, item_bytes: int, unit: int) -> bool:
+    """Whether an address is a multiple of so many bytes where the vectorised variable is."""
+    return (
+        vector is not None
+        and address.constant * item_bytes % unit == 0
+        and all((a is vector[0] and c == 1) or c * item_bytes % unit == 0 for a, c in address.terms)
     )
 
 

@@ -5,7 +5,8 @@ blocks of batch, rows and columns and calls one block function for each, with it
 array. The block function comes from a kernel library compiled once per machine (gemm_kernels.py, gemv.py),
 or, for complex numbers and rare result types, is written into the module (gemm_simple.py).
 
-A product that is one column, or whose C is contiguous along m, is computed transposed: C' = B' A'.
+Tiny products are written out (gemm_tiny.py). A product that is one column, or whose C is contiguous along m,
+is computed transposed: C' = B' A'.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .gemm_plan import (
     plan_gemm,
 )
 from .gemm_simple import write_simple
+from .gemm_tiny import emit_tiny
 from .gemv import write_gemv
 from .kernel_plan import KernelPlan
 from .llvm_text import GLUE, Function, ModuleText, Value, i64
@@ -61,6 +63,9 @@ def emit_gemm(
         problem = problem.transposed()
         where = (buffers[1], buffers[0], *buffers[2:])
         epilogue = epilogue and _swapped_epilogue(module, epilogue)
+    tiny = None if b_packed else emit_tiny(module, target, problem, epilogue, where)
+    if tiny is not None:
+        return tiny
     blocking = plan_gemm(problem, target, b_packed)
     compute, embed = blocking.compute, module.embed_libraries
     pack_a = pack_b = "null"

@@ -74,6 +74,11 @@ def max_rows(target: Target, compute: str, vectors: int) -> int:
     return max(1, min(rows, {1: 12, 2: 14, 3: 8}[vectors]))
 
 
+def unrolled_steps(accumulators: int) -> int:
+    """Steps of a sum written one after the other: large tiles hide the loop's own instructions without that."""
+    return 4 if accumulators < 8 else 2
+
+
 def _sweep(
     module: ModuleText, target: Target, compute: str, vectors: int, mr: int, name: str, linkage: str
 ) -> None:
@@ -101,7 +106,7 @@ def _sweep(
     old = f.compare("icmp ne", f["accumulate"], i64(0))
     # Three rows share a base register: base, base + lda, base + 2 lda.
     row_offsets: list[Value | int] = [0, lda, f.mul(lda, 2)]
-    unroll = 4
+    unroll = unrolled_steps(mr * vectors)
     sets = max(1, min(unroll, 8 // (mr * vectors)))  # enough chains of additions to hide their latency
     main = f.binary("and", kc, i64(-unroll))
 

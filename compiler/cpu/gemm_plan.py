@@ -19,6 +19,7 @@ TASK_US = 20.0  # and no task of a longer one is shorter than this
 FEW_ROWS = 16  # of A: B is streamed as it lies where its layout asks for it
 ONE_ROW = 1  # of A: elements of B that are converted are read once
 CLOCK_GHZ = 3.0  # assumed for the estimates above
+SHORTEST_DOT = 64  # adding up the lanes of shorter ones costs more than packing B
 # Reading an element of A or B in elements of C, times k: copied and rearranged, or where it lies.
 PACK_COST, READ_COST = 14.0, 3.0
 HELD_UP = 0.1  # of a task, that threads wait for the last one
@@ -177,7 +178,10 @@ def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> b
     """Whether B is best read once as it lies: one row, or so `few` that packing or panels cost more."""
     if by_dots:
         return problem.m == 1 or (
-            problem.m <= few and problem.a_strides[-1] == 1 and problem.c_strides[-1] == 1
+            problem.m <= few
+            and problem.k >= SHORTEST_DOT
+            and problem.a_strides[-1] == 1
+            and problem.c_strides[-1] == 1
         )
     if problem.b_strides[-1] != 1 or problem.c_strides[-1] != 1:
         return problem.n == 1 and problem.m == 1

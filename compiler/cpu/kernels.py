@@ -31,17 +31,23 @@ def updated_operands(instruction: Instruction) -> list[tuple[int, int]]:
     return []
 
 
-def emit_kernel(text: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
-    """Writes the kernel of an instruction; equal fusions, products and convolutions of a module have one.
+def emit_kernel(text: ModuleText, target: Target, instruction: Instruction, options: Options,
+                b_packed: bool = False) -> KernelPlan:
+    """Writes the kernel of an instruction; equal fusions, products and convolutions of a module have one. With
+    `b_packed` the right operand of its product is packed (packed_operands.py).
 
     Raises: UnsupportedError  there is no CPU code for the op, or not for these types.
     """
     if instruction.opcode not in ("fusion", "dot", "convolution"):
         return _emit(text, target, instruction, options)
     op = instruction.op
-    key = fingerprint(op.computation if isinstance(op, Fusion) else as_computation(instruction))
+    computation = op.computation if isinstance(op, Fusion) else as_computation(instruction)
+    key = fingerprint(computation), b_packed
     plan = text.plans.get(key)
-    if plan is None:
+    if plan is None and b_packed:
+        from .output_fusion import emit_output_fusion
+        plan = text.plans[key] = emit_output_fusion(text, target, computation, options, True)
+    elif plan is None:
         plan = text.plans[key] = _emit(text, target, instruction, options)
     return plan
 

@@ -31,8 +31,10 @@ def contraction_of(computation: Computation) -> Instruction | None:
     return next((i for i in computation.instructions if i.opcode in ("dot", "convolution")), None)
 
 
-def emit_output_fusion(module: ModuleText, target: Target, computation: Computation, options: Options) -> KernelPlan:
-    """Writes the kernel of a computation that holds one matrix product or convolution of its parameters.
+def emit_output_fusion(module: ModuleText, target: Target, computation: Computation, options: Options,
+                       b_packed: bool = False) -> KernelPlan:
+    """Writes the kernel of a computation that holds one matrix product or convolution of its parameters. With
+    `b_packed` the product's right operand has the layout of packed_b_layout.
 
     Raises: UnsupportedError  element types without a kernel, or axes that do not collapse to rows and columns.
     """
@@ -44,7 +46,7 @@ def emit_output_fusion(module: ModuleText, target: Target, computation: Computat
         empty = Function(module, "SELF", _PARAMETERS)
         empty.ret()
         return KernelPlan(module.define("product", empty), 0)
-    raw = product.shape.with_type(_raw_type(product.shape.element_type))
+    raw = product.shape.with_type(raw_type(product.shape.element_type))
     epilogue, parameters = _epilogue(computation, product, raw)
     outputs = list(computation.root.shape.leaves())
     home = next((k for k, s in enumerate(outputs) if s.element_type is raw.element_type and s.elements == raw.elements),
@@ -58,7 +60,7 @@ def emit_output_fusion(module: ModuleText, target: Target, computation: Computat
                                [*range(_FIRST_EPILOGUE_BUFFER, first_output), 2],
                                [2 if k == home else first_output + k for k in range(len(outputs))])
     if isinstance(product.op, Dot):
-        inner = emit_gemm(module, target, gemm_problem(product, raw.element_type), symbol)
+        inner = emit_gemm(module, target, gemm_problem(product, raw.element_type), symbol, b_packed)
     else:
         from .convolution import emit_convolution
         inner = emit_convolution(module, target, product, raw, symbol)
@@ -66,7 +68,7 @@ def emit_output_fusion(module: ModuleText, target: Target, computation: Computat
     return _rearranged(module, target, inner, operands, read, len(computation.parameters), outputs, home, raw)
 
 
-def _raw_type(type_: ElementType) -> ElementType:
+def raw_type(type_: ElementType) -> ElementType:
     """The type that a product is summed and stored in before it is rounded."""
     if type_.is_float and type_.bits < 32:
         return _E.F32
@@ -195,4 +197,5 @@ def _run(axes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
     return size, stride
 
 
-__all__ = ["columns_run", "contracting_run", "contraction_of", "emit_output_fusion", "gemm_problem", "product_view"]
+__all__ = ["columns_run", "contracting_run", "contraction_of", "emit_output_fusion", "gemm_problem", "product_view",
+           "raw_type"]

@@ -37,8 +37,8 @@ def _functions() -> tuple[Callable[..., float], Callable[..., None], int]:
     moves = "\n".join(f"""  %i{k} = add i64 %i, {k * lanes}
   %p{k} = getelementptr float, ptr %source, i64 %i{k}
   %q{k} = getelementptr float, ptr %target, i64 %i{k}
-  %v{k} = load {vector}, ptr %p{k}, align 64
-  store {vector} %v{k}, ptr %q{k}, align 64""" for k in range(_COPY_LANES))
+  %v{k} = load {vector}, ptr %p{k}, align {4 * lanes}
+  store {vector} %v{k}, ptr %q{k}, align {4 * lanes}""" for k in range(_COPY_LANES))
     text = f"""
 declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})
 define float @multiply_add(i64 %rounds, float %one) nounwind {{

@@ -12,14 +12,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 from ...runtime.artifact import Site
 from ..errors import InternalError, UnsupportedError
-from ..ir import Computation, Instruction, Module
+from ..ir import Computation, Instruction, Module, make
 from ..literal import Literal
-from ..ops import GetTupleElement
+from ..ops import Constant, GetTupleElement
+from ..ops import Copy as CopyOp
 from ..options import Options
 from ..shape import Shape
 from .kernel_plan import KernelPlan
@@ -27,6 +28,9 @@ from .kernels import emit_kernel, updated_operands
 from .llvm_text import ModuleText
 from .sites import SILENT, SITES, site_of
 from .target import Target
+
+if TYPE_CHECKING:
+    from .packed_operands import Packing
 
 
 @dataclasses.dataclass(eq=False)
@@ -175,9 +179,20 @@ class _Frame:
     wanted: dict[Origin, Buffer]
     placed: dict[Origin, Buffer]
     occupants: dict[Buffer, list[Origin]]  # whose values lie in a buffer, by its home
+    users: Mapping[Instruction, Sequence[Instruction]]
 
     def leaves(self, instruction: Instruction) -> list[Buffer]:
         return [self.placed[o] for o in self.origins[instruction]]
+
+
+@dataclasses.dataclass
+class _Before:
+    """What is done before a loop, at `position`, with the buffers that it does not change."""
+
+    position: int
+    unchanged: set[Buffer]
+    steps: list[Step] = dataclasses.field(default_factory=list)
+    packed: dict[Hashable, Buffer] = dataclasses.field(default_factory=dict)
 
 
 class _Lowering:
@@ -188,7 +203,9 @@ class _Lowering:
         self.constants = bytearray()
         self.constant_offsets: dict[Literal, int] = {}
         self.loops: list[tuple[int, set[Buffer]]] = []  # (first position, buffers from outside used within)
-        self.plans: dict[Instruction, KernelPlan] = {}
+        self.before: list[_Before] = []  # of the loops around
+        self.plans: dict[tuple[Instruction, bool], KernelPlan] = {}
+        self.packings: dict[Instruction, Packing | None] = {}
         self.sites: list[Site] = []
 
     def module(self, module: Module) -> Schedule:
@@ -245,7 +262,7 @@ class _Lowering:
         replaced = [(new, old) for new, target in zip(root, targets, strict=True) if target is not None
                     for old in occupants.get(target.home, ()) if old != new]
         order = _ordered(computation, origins, replaced)
-        frame = _Frame(order, origins, _last_reads(order, origins, root), {}, placed, occupants)
+        frame = _Frame(order, origins, _last_reads(order, origins, root), {}, placed, occupants, computation.users)
         self._wish(frame, root, targets)
         steps: list[Step] = []
         for at, instruction in enumerate(order):
@@ -278,6 +295,8 @@ class _Lowering:
 
     def _lower(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
         if instruction.opcode == "constant":
+            if self._is_only_packed(frame, instruction):
+                return
             for k, literal in enumerate(_parts(instruction.op.literal)):  # type: ignore[attr-defined]
                 frame.placed[instruction, k] = self.constant(literal)
         elif instruction.opcode == "while":
@@ -311,10 +330,59 @@ class _Lowering:
                 return buffer
         return self.temporary(size)
 
+    def _packing(self, instruction: Instruction) -> Packing | None:
+        """How the right operand of the instruction's product, if it has one, is packed."""
+        if instruction not in self.packings:
+            computation = getattr(instruction.op, "computation", None)
+            within = computation.instructions if instruction.opcode == "fusion" else (instruction,)
+            self.packings[instruction] = None
+            if any(i.opcode == "dot" for i in within):
+                from .packed_operands import packing_of
+                self.packings[instruction] = packing_of(instruction, self.target)
+        return self.packings[instruction]
+
+    def _is_only_packed(self, frame: _Frame, constant: Instruction) -> bool:
+        """Whether all that read a constant read it packed."""
+        users = frame.users.get(constant, ())
+        if constant.shape.is_tuple or frame.last_read.get((constant, 0), -1) >= len(frame.order):
+            return False
+        return bool(users) and all(
+            (packing := self._packing(user)) is not None and user.operands.count(constant) == 1
+            and user.operands[packing.number] is constant for user in users)
+
+    def _packed(self, frame: _Frame, instruction: Instruction) -> tuple[int, Buffer] | None:
+        """(number, buffer) of an operand that is packed beforehand: a constant, or what the loop does not change."""
+        packing = self._packing(instruction)
+        if packing is None:
+            return None
+        from .packed_operands import emit_packing, packed_literal
+        operand = instruction.operands[packing.number]
+        (origin,) = frame.origins[operand]
+        if isinstance(origin[0].op, Constant):
+            return packing.number, self.constant(packed_literal(list(_parts(origin[0].op.literal))[origin[1]], packing))
+        source = frame.placed[origin]
+        outermost = len(self.before)
+        while outermost and source in self.before[outermost - 1].unchanged:
+            outermost -= 1
+        if outermost == len(self.before):
+            return None
+        before = self.before[outermost]
+        buffer = before.packed.get((source, packing.key))
+        if buffer is None:
+            buffer = before.packed[source, packing.key] = self.temporary(packing.bytes)
+            buffer.first = before.position
+            plan = emit_packing(self.text, self.target, packing)
+            self.finished(plan.symbol)
+            copy = make(CopyOp(), operand, name=f"{operand.name}.packed")
+            before.steps.append(Launch(plan, [source, buffer], copy))
+        return packing.number, buffer
+
     def _launch(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
-        plan = self.plans.get(instruction)
+        packed = self._packed(frame, instruction)
+        plan = self.plans.get((instruction, packed is not None))
         if plan is None:
-            plan = self.plans[instruction] = emit_kernel(self.text, self.target, instruction, self.options)
+            plan = emit_kernel(self.text, self.target, instruction, self.options, packed is not None)
+            self.plans[instruction, packed is not None] = plan
             self.finished(plan.symbol)
         operands = [o for operand in instruction.operands for o in frame.origins[operand]]
         initial = dict(plan.initial)
@@ -331,7 +399,8 @@ class _Lowering:
             outputs.append(buffer)
             if k in initial and frame.placed[operands[initial[k]]] is not buffer:
                 self._copy(frame.placed[operands[initial[k]]], buffer, steps)
-        inputs = [frame.placed[o] for n, o in enumerate(operands) if n not in initial.values()]
+        inputs = [packed[1] if packed is not None and n == packed[0] else frame.placed[o]
+                  for n, o in enumerate(operands) if n not in initial.values()]
         scratch = [self.temporary(plan.scratch_bytes * max(1, self.target.threads))] if plan.scratch_bytes else []
         shared = [self.temporary(plan.shared_bytes)] if plan.shared_bytes else []
         buffers = [*inputs, *outputs, *scratch, *shared, *map(self.constant, plan.tables)]
@@ -392,6 +461,7 @@ class _Lowering:
                 moves.append((frame.placed[origin], buffer))
         self.touch(*state)
         self._move(moves, steps)
+        self.before.append(_Before(self.position, {s for k, s in enumerate(state) if leaving[k] == entering[k]}))
         self.advance()
         start = self.position
         self.loops.append((start, set()))
@@ -408,6 +478,7 @@ class _Lowering:
         for buffer in outside:
             self.touch(buffer)
         test.last = self.position
+        steps.extend(self.before.pop().steps)
         steps.append(Loop(condition, test, body))
         self.advance()
 

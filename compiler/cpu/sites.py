@@ -9,8 +9,8 @@ from ..ir import Computation, Instruction, Module
 from ..ops import AllGather, AllToAll, Collective, CollectivePermute, CustomCall, RecvDone, Send, Trace
 from ..shape import Shape
 
-SITES = frozenset({"all-gather", "all-to-all", "collective-permute", "collective-broadcast", "infeed", "outfeed", "send",
-                   "recv", "recv-done", "custom-call", "trace"})
+SITES = frozenset({"all-gather", "all-to-all", "collective-permute", "collective-broadcast", "infeed", "outfeed",
+                   "send", "recv", "recv-done", "custom-call", "trace"})
 SILENT = frozenset({"after-all", "send-done"})
 """Ops that order others and do nothing."""
 
@@ -22,13 +22,13 @@ def spec_of(shape: Shape) -> BufferSpec:
 
 
 def site_of(instruction: Instruction) -> Site:
-    """What the runtime must know of an instruction of SITES. Tokens have a place among the buffers of C functions alone.
+    """What the runtime must know of an instruction of SITES. Tokens have a place among C functions' buffers alone.
 
     Raises: UnsupportedError  the collective is not one that only moves bytes; no such custom-call target.
     """
     op = instruction.op
     inputs = [leaf for operand in instruction.operands for leaf in operand.shape.leaves()]
-    outputs = [leaf for leaf in instruction.shape.leaves()]
+    outputs = list(instruction.shape.leaves())
     given: dict[str, object] = {}
     if isinstance(op, CustomCall):
         given = _custom_call(op)
@@ -75,5 +75,5 @@ def registered(module: Module) -> str:
         return {i.op.custom_call_target for i in computation.instructions if isinstance(i.op, CustomCall)}
 
     names = sorted(set().union(*map(calls, module.computations())))
-    kinds = {name: custom_calls.find(name) for name in names}
-    return ", ".join(f"{name}: {'unknown' if t is None else 'C' if t.address else 'Python'}" for name, t in kinds.items())
+    return ", ".join(f"{name}: {'C' if (t := custom_calls.find(name)) is not None and t.address else 'Python'}"
+                     for name in names)

@@ -20,6 +20,7 @@ from ..ir import Computation
 from ..shape import Shape
 from ..types import ElementType
 from .op import Op, attribute, collated, require, require_signature
+from .reduce import reducer_kind
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -64,9 +65,13 @@ class Collective(Op):
                 f"{self.opcode}: operands are {', '.join(map(str, operands)) or 'none'}, arrays are wanted", label)
 
     def signature(self, operands: Sequence[Shape]) -> str:
-        """What all that take part must agree on."""
+        """What all that take part must agree on; of a part of another collective, what that one is."""
+        if part_of := vars(self).get("part_of", ""):
+            return part_of
+        to_apply = vars(self).get("to_apply")
+        by = f" by {reducer_kind(to_apply) or 'a computation'}" if to_apply is not None else ""
         channel = f", channel {self.channel}" if self.channel else ""
-        return f"{self.opcode} of {', '.join(map(str, operands))}{channel}"
+        return f"{self.opcode} of {', '.join(map(str, operands))}{by}{channel}"
 
     def exchange(self, name: str, parts: Callable[[int, int], Sequence[bytes]], operands: Sequence[np.ndarray],
                  device: Device) -> list[bytes]:
@@ -124,6 +129,7 @@ class AllGather(Collective):
     channel_id: int = attribute("int", "channel_id", default=0)
     replica_groups: Groups = attribute("groups", "replica_groups", default=())
     use_global_device_ids: bool = attribute("bool", "use_global_device_ids", default=False)
+    part_of: str = attribute("string", "part_of", default="")
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The shape given."""
@@ -235,6 +241,7 @@ class AllToAll(Collective):
     replica_groups: Groups = attribute("groups", "replica_groups", default=())
     split_dimension: int = attribute("dim", "dimensions", default=-1)
     use_global_device_ids: bool = attribute("bool", "use_global_device_ids", default=False)
+    part_of: str = attribute("string", "part_of", default="")
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The operands' shapes."""

@@ -121,6 +121,10 @@ class Op:
             elif value is not None:
                 yield value
 
+    def calls_side_effects(self) -> bool:
+        """Whether a computation among the attributes has side effects."""
+        return bool(_calling_fields(type(self))) and any(c.has_side_effect for c in self.called())
+
     def with_called(self, mapping: Mapping[Computation, Computation]) -> Op:
         """The op with its computations replaced through the mapping; itself where nothing changes."""
         changes: dict[str, Any] = {}

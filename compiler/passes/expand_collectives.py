@@ -237,13 +237,15 @@ def _gathered(op: Collective, arrays: Sequence[Instruction], groups: Groups) -> 
     rows = [make(Reshape((1, *a.shape.dims)), a) for a in arrays]
     shapes = [r.shape.with_dims((size, *r.shape.dims[1:])) for r in rows]
     shape = shapes[0] if len(shapes) == 1 else Shape.tuple(shapes)
-    gathered = make(AllGather(shape, 0, op.channel or 1, groups, True), *rows, name=op.opcode)
+    part_of = op.signature([a.shape for a in arrays])
+    gathered = make(AllGather(shape, 0, op.channel or 1, groups, True, part_of), *rows, name=op.opcode)
     return [gathered] if len(rows) == 1 else [make(GetTupleElement(k), gathered) for k in range(len(rows))]
 
 
 def _swapped(op: Collective, blocks: Instruction, groups: Groups) -> Instruction:
     """blocks[k] to place k of the group; the blocks that arrive, in the order of the group."""
-    return make(AllToAll(op.channel or 1, groups, 0, True), blocks, name=op.opcode)
+    part_of = op.signature([blocks.shape])
+    return make(AllToAll(op.channel or 1, groups, 0, True, part_of), blocks, name=op.opcode)
 
 
 def _rows(x: Instruction) -> list[Instruction]:

@@ -1,4 +1,4 @@
-"""Maps of computations that have loops, as loops over the elements.
+"""Maps of computations that have loops, or that call the user's functions, as loops over the elements.
 
     y = f32[6] map(x), to_apply=newton             i = 0; y = zeros; while i < 6: y[i] = newton(x[i]); i = i + 1
 
@@ -18,6 +18,7 @@ from ..ops import (
     Call,
     Compare,
     Constant,
+    CustomCall,
     DynamicSlice,
     DynamicUpdateSlice,
     Elementwise,
@@ -34,13 +35,13 @@ from ..types import ElementType
 
 
 def expand_maps(module: Module, options: Options) -> Module:
-    """The module without maps whose computation has loops."""
+    """The module without maps whose computation cannot be done to many elements at once."""
     return module.map_computations(lambda computation: computation.rewrite(_expand))
 
 
 def _expand(instruction: Instruction) -> Instruction | None:
     op = instruction.op
-    if not isinstance(op, Map) or not _has_loop(op.to_apply):
+    if not isinstance(op, Map) or not _is_one_by_one(op.to_apply):
         return None
     if not instruction.shape.dims:
         return make(Call(op.to_apply), *instruction.operands, name=instruction.name, metadata=instruction.metadata)
@@ -54,8 +55,9 @@ def _expand(instruction: Instruction) -> Instruction | None:
     return make(Reshape(instruction.shape.dims), make(GetTupleElement(1), loop), metadata=instruction.metadata)
 
 
-def _has_loop(computation: Computation) -> bool:
-    return any(isinstance(i.op, While) or any(map(_has_loop, i.op.called())) for i in computation.instructions)
+def _is_one_by_one(computation: Computation) -> bool:
+    return any(isinstance(i.op, (CustomCall, While)) or i.op.has_side_effect or any(map(_is_one_by_one, i.op.called()))
+               for i in computation.instructions)
 
 
 def _number(value: int) -> Instruction:

@@ -351,7 +351,7 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
     if instruction.opcode in REDUCTIONS or _is_part(instruction):
         shape = next(iter(instruction.shape.leaves()))
         inside = [u for u in users if u in group.members]
-        if all(u.opcode == "concatenate" and u is group.root for u in inside):
+        if group.root.opcode == "concatenate" and _is_operand(instruction, group):
             return isinstance(instruction.op, Reduce) and instruction.shape.is_array and _is_short(instruction)
         if not all(
             u.op.is_elementwise or u.opcode in ("broadcast", "reshape", "copy") or _is_part(u) for u in inside
@@ -371,6 +371,12 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
     if instruction.opcode == "concatenate":
         return len(instruction.operands) <= 4
     return True
+
+
+def _is_operand(instruction: Instruction, group: _Group) -> bool:
+    """Whether the group's root alone reads a value, perhaps in another shape."""
+    readers = [m for m in group.members if instruction in m.operands]
+    return all(r is group.root or (r.opcode == "reshape" and _is_operand(r, group)) for r in readers)
 
 
 def _is_short(reduction: Instruction) -> bool:

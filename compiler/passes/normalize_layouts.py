@@ -21,14 +21,14 @@ from ..shape import Shape
 
 def normalize_layouts(module: Module, options: Options) -> Module:
     """The module with row-major arrays only. Dims of the entry's parameters and results are as `physical` says."""
-    if not any(has_layout(i.shape) for c in module.computations() for i in c.instructions) \
-            and "entry_computation_layout" not in module.attributes:
+    if not any(i.shape.layout is not None or (i.shape.tuple_shapes and has_layout(i.shape))
+               for c in module.computations() for i in c.instructions) and "entry_computation_layout" not in module.attributes:
         return module
     parameters, result = entry_shapes(module)
     plain = module.map_computations(lambda computation: computation.rewrite(_plain))
     if not any(map(has_layout, (*parameters, result))):
         return _without_attribute(module, plain.entry)
-    made = []
+    made: list[Instruction] = []
     logical: dict[Instruction, Instruction] = {}
     for old, shape in zip(plain.entry.parameters, parameters):
         new = make(Parameter(len(made), physical(shape)), name=old.name, metadata=old.metadata)
@@ -79,8 +79,8 @@ def physical(shape: Shape) -> Shape:
 
 
 def leaf_orders(shape: Shape) -> Iterator[tuple[int, ...] | None]:
-    """For each leaf its `order`, None where that is the default."""
-    for leaf in shape.leaves():
+    """For each array among the leaves its `order`, None where that is the default."""
+    for leaf in filter(lambda leaf: leaf.is_array, shape.leaves()):
         yield None if leaf.layout is None else order(leaf)
 
 

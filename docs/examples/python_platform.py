@@ -21,9 +21,17 @@ from tfbridge.compiler import Computation, Instruction, Module, Options, Unsuppo
 from tfbridge.compiler.ops import Constant, GetTupleElement, Parameter, Tuple
 
 EXPRESSIONS = {
-    "add": "{} + {}", "subtract": "{} - {}", "multiply": "{} * {}", "negate": "-{}", "abs": "np.abs({})",
-    "maximum": "np.maximum({}, {})", "minimum": "np.minimum({}, {})", "select": "np.where({}, {}, {})",
-    "exponential": "np.exp({})", "tanh": "np.tanh({})", "sqrt": "np.sqrt({})",
+    "add": "{} + {}",
+    "subtract": "{} - {}",
+    "multiply": "{} * {}",
+    "negate": "-{}",
+    "abs": "np.abs({})",
+    "maximum": "np.maximum({}, {})",
+    "minimum": "np.minimum({}, {})",
+    "select": "np.where({}, {}, {})",
+    "exponential": "np.exp({})",
+    "tanh": "np.tanh({})",
+    "sqrt": "np.sqrt({})",
 }
 """Opcodes with an expression of their own, of float operands."""
 REFUSED = frozenset({"while", "conditional", "infeed", "outfeed", "send", "recv", "custom-call"})
@@ -76,7 +84,8 @@ class _Writer:
         for instruction in computation.instructions:
             if not isinstance(instruction.op, Parameter):
                 operands = [names[o] for o in instruction.operands]
-                lines.append(f"    {names[instruction]} = {self.expression(instruction, operands)}  # {instruction.opcode}")
+                value = self.expression(instruction, operands)
+                lines.append(f"    {names[instruction]} = {value}  # {instruction.opcode}")
         return "\n".join([*lines, f"    return {names[computation.root]}", ""])
 
     def expression(self, instruction: Instruction, operands: list[str]) -> str:

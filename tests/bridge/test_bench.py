@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tfbridge.models import bench
+from tfbridge.compiler.cpu import peak
+from tfbridge.models import bench, kernel_suite
+from tfbridge.models.bench_plot import plot
 from tfbridge.models.bench_report import (
     as_json,
     as_table,
@@ -15,22 +18,32 @@ from tfbridge.models.bench_report import (
     mean_ratios,
     milliseconds,
     ratios,
+    roofline_share,
 )
-from tfbridge.models.measurement import Measurement, Stopwatch
+from tfbridge.models.engines import ENGINES
+from tfbridge.models.measurement import Kernel, Measurement, Stopwatch
+from tfbridge.models.roofline import Machine
+from tfbridge.models.workloads import WORKLOADS, relative_error
+
+MACHINE = Machine(2, 1e9, ((1000, 4e9), (2000, 2e9)))
 
 
 def text(results: dict[str, list[Measurement]]) -> str:
-    console = Console(width=150)
+    console = Console(width=220)
     with console.capture() as capture:
-        console.print(as_table(results, threads=2))
+        console.print(as_table(results, "workloads", MACHINE))
     return capture.get()
 
 
 @pytest.fixture
 def results() -> dict[str, list[Measurement]]:
+    kernels = [Kernel("product", "MatMul", 1, 5e8, 1e6, 0.6), Kernel("fusion", "Relu", 2, 1e6, 4e8, 0.4)]
     return {
         "mlp": [Measurement("tf", 1.0, [4.0, 40.0], 0.0), Measurement("xla", 2.0, [2.0, 20.0], 1e-7),
-                Measurement("tfbridge", 0.5, [1.0, 10.0], 1e-7)],
+                Measurement("tfbridge", 0.5, [1.0, 10.0], 1e-7, warm_first_call_seconds=0.25, footprint_bytes=1500,
+                            kernels=kernels)],
+        "mlp_training": [Measurement("tf", 1.0, [2.0], 0.0), Measurement("xla", 8.0, [0.5], 1e-7),
+                         Measurement("tfbridge", 1.0, [1.0], 1e-7)],
         "launch": [Measurement("tf", 1.0, [1.0], 0.0), Measurement("xla", 2.0, [2.0], 0.5),
                    Measurement("tfbridge", failure="KeyError: 'x'")],
     }
@@ -39,14 +52,41 @@ def results() -> dict[str, list[Measurement]]:
 def test_ratios_compare_within_a_round(results: dict[str, list[Measurement]]) -> None:
     assert ratios(results["mlp"]) == {"tf": 4.0, "xla": 2.0, "better": 2.0}
     assert ratios(results["launch"]) == {}
-    assert mean_ratios(results) == pytest.approx({"tf": 4.0, "xla": 2.0, "better": 2.0})
-    assert mean_first_call_ratios(results) == pytest.approx({"tf": 2.0, "xla": 4.0})
+
+
+def test_means_are_of_all_and_of_each_kind(results: dict[str, list[Measurement]]) -> None:
+    means = mean_ratios(results)
+    assert means["inference"] == pytest.approx({"tf": 4.0, "xla": 2.0, "better": 2.0})
+    assert means["training"] == pytest.approx({"tf": 2.0, "xla": 0.5, "better": 0.5})
+    assert means["all"] == pytest.approx({"tf": math.sqrt(8), "xla": 1.0, "better": 1.0})
+    assert mean_first_call_ratios(results) == pytest.approx({"cold": math.sqrt(4 * 8), "warm": 8.0})
+
+
+def test_rivals_on_arrays_are_compared_with_calls_on_arrays() -> None:
+    row = [Measurement("tf", 1.0, [6.0]), Measurement("openvino", 1.0, [4.0]), Measurement("litert", 1.0, [2.0]),
+           Measurement("tfbridge-native", 1.0, [1.0]), Measurement("tfbridge", 1.0, [3.0])]
+    assert ratios(row) == pytest.approx(
+        {"tf": 2.0, "openvino": 4.0, "litert": 2.0, "tfbridge-native": 1 / 3, "rivals": 2.0})
+
+
+def test_roofline_takes_the_slower_limit_of_each_kernel(results: dict[str, list[Measurement]]) -> None:
+    # 0.5 s for the product's flops, and 0.1 s for the fusion's bytes within a footprint between 1000 and 2000.
+    assert roofline_share(results["mlp"], MACHINE) == pytest.approx(0.6 / 5.5)
+    assert math.isnan(roofline_share(results["mlp_training"], MACHINE))
+    assert [MACHINE.bytes_per_second(size) for size in (1, 1000, 1999, 2000, 9999)] == [4e9, 4e9, 4e9, 2e9, 2e9]
 
 
 def test_json_has_no_nan(results: dict[str, list[Measurement]]) -> None:
-    report = json.loads(json.dumps(as_json(results, threads=2), allow_nan=False))
+    report = json.loads(json.dumps(as_json(results, "workloads", MACHINE), allow_nan=False))
     assert report["workloads"]["launch"]["engines"]["tfbridge"]["seconds"] is None
     assert report["workloads"]["mlp"]["engines"]["tf"]["seconds"] == 22.0
+    assert report["workloads"]["mlp"]["engines"]["tfbridge"]["flops"] == 5.01e8
+
+
+def test_plot_is_a_picture(results: dict[str, list[Measurement]], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot(results, "workloads", tmp_path / "ratios.png")
+    assert (tmp_path / "ratios.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_table_names_the_failure(results: dict[str, list[Measurement]]) -> None:
@@ -82,17 +122,21 @@ def test_unknown_names_are_refused(arguments: list[str], message: str,
     assert message in capsys.readouterr().err
 
 
-def test_engines_agree(capsys: pytest.CaptureFixture[str]) -> None:
-    status = bench.main(["--quick", "--small", "--json", "--workloads", "mlp_training", "--engines", "tf,xla",
-                         "--rounds", "1"])
-    row = json.loads(capsys.readouterr().out)["workloads"]["mlp_training"]
+def test_engines_agree(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status = bench.main(["--quick", "--small", "--json", "--workloads", "mlp_training", "--rounds", "1",
+                         "--save", str(tmp_path / "results.json")])
+    printed = capsys.readouterr().out
+    report = json.loads(printed)
+    row = report["workloads"]["mlp_training"]
     assert status == 0
-    assert set(row["ratios"]) == {"tf"}
-    for engine in ("tf", "xla"):
-        assert row["engines"][engine]["seconds"] > 0
-        assert row["engines"][engine]["first_call_seconds"] > row["engines"][engine]["seconds"]
-    assert row["engines"]["tf"]["error"] == 0
-    assert row["engines"]["xla"]["error"] <= row["tolerance"]
+    assert json.loads((tmp_path / "results.json").read_text()) == report
+    assert set(row["ratios"]) == {"tf", "xla", "better"} and set(row["first_call_ratios"]) == {"cold", "warm"}
+    for engine in ("tf", "xla", "tfbridge"):
+        measured = row["engines"][engine]
+        assert measured["first_call_seconds"] > measured["seconds"] >= measured["least_seconds"] > 0
+        assert measured["error"] <= (0 if engine == "tf" else row["tolerance"])
+    assert row["engines"]["tfbridge"]["flops"] > 3 * 2 * 16 * (784 * 64 + 64 * 64 + 64 * 10) * 0.6
+    assert row["roofline"] > 0
 
 
 def test_an_engine_that_fails_stops_no_other() -> None:
@@ -100,3 +144,24 @@ def test_an_engine_that_fails_stops_no_other() -> None:
     nonsense, xla = bench.measure("launch", settings)
     assert nonsense.failure == "KeyError: 'nonsense'"
     assert not xla.failure and xla.error == 0 and len(xla.round_seconds) == 1
+
+
+@pytest.mark.parametrize("name", ["openvino", "onnxruntime", "litert"])
+def test_optional_engines_agree(name: str) -> None:
+    if not ENGINES[name].is_installed:
+        pytest.skip(f"{name} is not installed")
+    program = WORKLOADS["layernorm_gelu_softmax"].build_small()
+    function = ENGINES[name].prepare(program, 1)()
+    assert relative_error(program.run(function, inputs=program.arrays), program.run()) <= 1e-5
+
+
+def test_machine_has_peaks() -> None:
+    one = peak.flops_per_second(1, samples=1)
+    assert 1e8 < one < 1e13
+    assert 1e8 < peak.copied_bytes_per_second(1 << 16, 2, samples=1) < 1e13
+
+
+def test_kernel_suite_counts_work() -> None:
+    row = next(r for r in kernel_suite.rows() if r.name == "product 256 x 256 x 256")
+    seconds, flops = kernel_suite.time_of(row, 1, 0.01)
+    assert flops == 2 * 256**3 and seconds > 0

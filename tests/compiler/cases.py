@@ -70,6 +70,7 @@ from tfbridge.compiler.ops import (
     SelectAndScatter,
     Send,
     SendDone,
+    SetDimensionSize,
     Slice,
     Sort,
     TopK,
@@ -713,14 +714,14 @@ def doubled(x: ir.Instruction) -> ir.Instruction:
                          computation("twice", [S32], lambda v: ir.make(Elementwise("add"), v, v))), x)
 
 
-def twice(x: np.ndarray) -> np.ndarray:
+def flipped(x: np.ndarray) -> np.ndarray:
     """A custom-call target."""
-    return x + x
+    return x[::-1]
 
 
 def communication_cases() -> Iterator[Case]:
     """Ops that reach beyond the program, on one device: collectives change nothing there."""
-    register_custom_call("cases.twice", twice)
+    register_custom_call("cases.flipped", flipped)
     token, request = Input(TOKEN), array("u32")
     for kind in ALL:
         shape, name = array(kind, 3, 4), kind.value
@@ -734,11 +735,10 @@ def communication_cases() -> Iterator[Case]:
         yield Case(f"send-{name}", Send(7), (*x, token))
         yield Case(f"recv-{name}", Recv(Shape.tuple([shape, request, TOKEN]), 7), (token,))
         yield Case(f"add-dependency-{name}", AddDependency(), (*x, token))
-        if kind is not ElementType.PRED:
-            yield Case(f"all-reduce-{name}", AllReduce(reducer("add", kind)), x)
-            yield Case(f"reduce-scatter-{name}", ReduceScatter(shape, 0, reducer("add", kind)), x)
-            if kind.bits >= 16:
-                yield Case(f"custom-call-{name}", CustomCall(shape, "cases.twice"), (Input(shape, fill="unit"),))
+        to_apply = reducer("or" if kind is ElementType.PRED else "add", kind)
+        yield Case(f"all-reduce-{name}", AllReduce(to_apply), x)
+        yield Case(f"reduce-scatter-{name}", ReduceScatter(shape, 0, to_apply), x)
+        yield Case(f"custom-call-{name}", CustomCall(shape, "cases.flipped"), x)
     pair = Shape.tuple([array("f32", 2), array("s32")])
     two = (Input(array("f32", 2)), Input(array("s32")))
     yield Case("all-gather-several", AllGather(Shape.tuple([array("f32", 2), array("s8", 5)]), 0),

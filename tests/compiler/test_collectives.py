@@ -1,5 +1,5 @@
-"""Collectives on several devices: what arrives, on both platforms, as the documents' examples say; order and presence of
-side effects; programs whose devices do not come together; groups that do not fit."""
+"""Collectives on several devices: what arrives, on both platforms, as the documents' examples say; order and presence
+of side effects; programs whose devices do not come together; groups that do not fit."""
 
 from __future__ import annotations
 
@@ -432,10 +432,69 @@ def test_ten_thousand_all_reduces_of_mixed_sizes() -> None:
     rng = np.random.default_rng(0)
     start = [[rng.integers(0, 2 ** 32, n, np.uint32) for n in SIZES] for _ in range(replicas)]
     found = executable.execute_replicas([[np.uint32(0), *own] for own in start])
-    for k, n in enumerate(SIZES):
+    for k in range(len(SIZES)):
         x = np.stack([own[k] for own in start])
         for turn in range(rounds):
             x = np.repeat(x.sum(0, np.uint32, keepdims=True) * np.uint32(3), replicas, 0) \
                 + np.arange(turn, turn + replicas, dtype=np.uint32)[:, None]
         for replica in range(replicas):
             np.testing.assert_array_equal(found[replica][k + 1], x[replica])
+
+
+def test_text_of_scheduled_programs() -> None:
+    """Asynchronous forms, as XLA prints them after scheduling, are read as the ops that they start."""
+    module = parse_hlo("""HloModule m, is_scheduled=true, replica_count=2
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+swap {
+  x = f32[4]{0} parameter(0)
+  ROOT y = f32[4]{0} all-to-all(x), replica_groups={{0,1}}, dimensions={0}
+}, execution_thread="main"
+ENTRY main {
+  %x = f32[4]{0} parameter(0)
+  %r = f32[4]{0} all-reduce-start(f32[4]{0} %x), channel_id=1, replica_groups={{0,1}}, \
+use_global_device_ids=true, to_apply=%add, backend_config={"a":"b"}
+  %g = (f32[4]{0}, f32[8]{0}) all-gather-start(%x), replica_groups=[1,2]<=[2], dimensions={0}
+  %p = (f32[4]{0}, f32[4]{0}, u32[], u32[]) collective-permute-start(%x), source_target_pairs={{0,1}}
+  %s = ((f32[4]{0}), f32[4]{0}, s32[]) async-start(%x), calls=%swap, async_execution_thread="main"
+  %u = ((f32[4]{0}), f32[4]{0}, s32[]) async-update(%s)
+  %c = (f32[4]{0}, f32[4]{0}, u32[]) copy-start(%x)
+  %rd = f32[4]{0} all-reduce-done(%r)
+  %gd = f32[8]{0} all-gather-done((f32[4]{0}, f32[8]{0}) %g)
+  %pd = f32[4]{0} collective-permute-done(%p)
+  %sd = f32[4]{0} async-done(%u), metadata={op_name="swap"}
+  %cd = f32[4]{0} copy-done(%c)
+  ROOT %t = (f32[4], f32[8], f32[4], f32[4], f32[4]) tuple(%rd, %gd, %pd, %sd, %cd)
+}""")
+    assert str(parse_hlo(str(module))) == str(module)
+    for device, found in enumerate(both(module, [f32(1, 2, 3, 4), f32(10, 20, 30, 40)])):
+        assert found[0].tolist() == [11, 22, 33, 44] and found[1].tolist() == [1, 2, 3, 4, 10, 20, 30, 40]
+        assert found[2].tolist() == ([1, 2, 3, 4] if device else [0, 0, 0, 0])
+        assert found[3].tolist() == ([3, 4, 30, 40] if device else [1, 2, 10, 20])
+        assert found[4].tolist() == ([10, 20, 30, 40] if device else [1, 2, 3, 4])
+
+
+@platforms
+def test_other_programs_for_other_devices(platform: str) -> None:
+    """Two programs that meet, and two that bring other shapes, or another op."""
+    def summed(*dims: int, op: str = "all_reduce") -> ir.Computation:
+        def write(b: ComputationBuilder, x: Any) -> Any:
+            y = b.all_reduce(x, reducer("add", "f32"), (), 1) if op == "all_reduce" else b.all_gather(x, 0, 2, (), 1)
+            return b.neg(y)
+        return built(array("f32", *dims), write)
+
+    client = LocalClient(platform)
+
+    def together(first: ir.Computation, second: ir.Computation, *values: np.ndarray) -> Any:
+        return client.execute_parallel([(client.compile(p, num_partitions=2), [v])
+                                        for p, v in zip((first, second), values, strict=True)])
+
+    assert together(summed(2), built(array("f32", 2), lambda b, x: b.all_reduce(x, reducer("add", "f32"), (), 1)),
+                    f32(1, 2), f32(3, 4))[0][0].tolist() == [-4, -6]
+    largest = built(array("f32", 2), lambda b, x: b.all_reduce(x, reducer("maximum", "f32"), (), 1))
+    for second, value in ((summed(3), f32(1, 2, 3)), (summed(2, op="all_gather"), f32(1, 2)), (largest, f32(1, 2))):
+        with pytest.raises(CommunicationError, match="partition . came with .* partition . waited at"):
+            together(summed(2), second, f32(1, 2), value)

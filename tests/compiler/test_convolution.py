@@ -295,3 +295,55 @@ def test_unsupported() -> None:
     product = instruction(Convolution(Window.of((1, 1)), dims_of("b01f_01io->b01f")), lhs, rhs)
     with pytest.raises(UnsupportedError, match="f32 with a result of s32"):
         emit_convolution(ModuleText(TARGET), TARGET, product, product.shape.with_type(E.S32), None)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_few_outputs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rank = 1 + seed % 2
+
+    def pick(*options: int) -> tuple[int, ...]:
+        return tuple(int(rng.choice(options)) for _ in range(rank))
+
+    size, base, dilation = pick(1, 2, 3, 4, 5), pick(1, 1, 2, 3), pick(1, 1, 2)
+    spatial, low, high = pick(5, 8, 13), pick(-1, 0, 1, 3), pick(-1, 0, 2, 4)
+    window = Window.of(size, (1,) * rank, low, high, base, dilation, tuple(x == 1 for x in pick(0, 1)))
+    inputs, outputs, batch = int(rng.choice([8, 17, 40])), int(rng.integers(1, 5)), int(rng.integers(1, 4))
+    order = rng.choice(["io", "oi"])
+    dims = dims_of(f"b{'01'[:rank]}f_{'01'[:rank]}{order}->b{'01'[:rank]}f")
+    kernel = (*size, inputs, outputs) if order == "io" else (*size, outputs, inputs)
+    dtype = np.dtype(np.float64 if seed % 5 == 4 else np.float32)
+    check(Convolution(window, dims), random(rng, (batch, *spatial, inputs), dtype), random(rng, kernel, dtype))
+
+
+def test_few_outputs_in_several_tasks() -> None:
+    rng = np.random.default_rng(0)
+    op = Convolution(Window.of((5, 5), (1, 1), (3, 3), (3, 4), (2, 2)), dims_of(NHWC))
+    lhs, rhs = (random(rng, dims, np.dtype(np.float32)) for dims in ((1, 40, 31, 64), (5, 5, 64, 3)))
+    check(op, lhs, rhs)
+    product = instruction(op, lhs, rhs)
+    assert compiled(product, False)[0].tasks > 1
+
+
+@pytest.mark.parametrize("batch,length,inputs,size,stride,outputs", [
+    (3, 300, 1, 16, 2, 24), (1, 300, 2, 5, 1, 24), (2, 140, 7, 3, 1, 1), (2, 129, 4, 1, 1, 9), (5, 20, 3, 2, 2, 8)])
+def test_rows_that_overlap(batch: int, length: int, inputs: int, size: int, stride: int, outputs: int) -> None:
+    rng = np.random.default_rng(0)
+    lhs, rhs = (random(rng, dims, np.dtype(np.float32)) for dims in ((batch, length, inputs), (size, inputs, outputs)))
+    op = Convolution(Window.of((size,), (stride,)), dims_of("b0f_0io->b0f"))
+    check(op, lhs, rhs)
+    images = batch if batch > 1 and size != stride and (length - size) // stride >= 127 else 1
+    assert convolution_view(instruction(op, lhs, rhs))[0] == (images if size > 1 else 1)
+
+
+@pytest.mark.parametrize("inputs,outputs,height,pad,dilation", [
+    (300, 370, 7, (0, 0), 2), (513, 300, 5, (1, 2), 2), (256, 290, 6, (0, 3), 1), (1024, 233, 3, (2, 0), 3)])
+def test_kernel_gradient_of_distant_rows(inputs: int, outputs: int, height: int, pad: tuple[int, int],
+                                         dilation: int) -> None:
+    """One position, whose window elements lie far from each other: they are copied together."""
+    rng = np.random.default_rng(0)
+    window = Window.of((height, 7), (), (pad[0],) * 2, (pad[1],) * 2, (), (dilation,) * 2)
+    seen = [(size - 1) * dilation + 1 - sum(pad) for size in (height, 7)]
+    op = Convolution(window, dims_of("f01b_i01o->01bf"))
+    check(op, random(rng, (3, *seen, inputs), np.dtype(np.float32)),
+          random(rng, (3, height, 7, outputs), np.dtype(np.float32)))

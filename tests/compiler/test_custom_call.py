@@ -23,6 +23,7 @@ from tfbridge.compiler import (
     register_custom_call,
     unregister_custom_call,
 )
+from tfbridge.compiler.cpu.compile import compile_module
 from tfbridge.compiler.ops import Elementwise
 from tfbridge.compiler.passes.pipeline import run_pipeline
 from tfbridge.runtime import custom_calls
@@ -234,7 +235,7 @@ def test_layout_and_odd_types(platform: str) -> None:
 
 @platforms
 def test_unknown_target(platform: str) -> None:
-    with pytest.raises(UnsupportedError, match="custom-call target 'nobody' is not registered; known: .*cases.twice"):
+    with pytest.raises(UnsupportedError, match="custom-call target 'nobody' is not registered; known: .*cases.flipped"):
         LocalClient(platform).compile(program(array("f32", 2), "nobody"))
 
 
@@ -426,3 +427,9 @@ def test_composite_call_of_other_operands() -> None:
                      [b.constant(1.0)], "foo.bar")
     with pytest.raises(ShapeError, match="call_c1"):
         b.build()
+
+
+def test_object_that_stands_alone() -> None:
+    register_custom_call("f", lambda x: x)
+    with pytest.raises(UnsupportedError, match="custom-call .*stands alone"):
+        compile_module(ir.Module("m", program(array("f32", 2))), self_contained=True)

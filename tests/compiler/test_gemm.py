@@ -391,3 +391,30 @@ def test_library_compiles_for_other_targets(triple: str, cpu: str, features: str
     data, exports = build_library(target, "gemm_f32")
     assert data[:4] == b"\x7fELF"
     assert {"tfb_gemm_f32_1", "tfb_gemv_f32_t", "tfb_rows_bf16_f32", "tfb_panels_f32_f32_2"} <= set(exports)
+
+
+@pytest.mark.parametrize("m,n,k", [(3, 3, 3), (4, 4, 4), (1, 7, 5), (6, 1, 9), (2, 11, 1), (5, 5, 5)])
+@pytest.mark.parametrize("order_a,order_b,order_c", ["nnn", "ttn", "snt", "ntr", "rss"])
+def test_tiny(m: int, n: int, k: int, order_a: str, order_b: str, order_c: str) -> None:
+    for number, dtype in enumerate((np.float32, np.float64, np.int8, ml_dtypes.bfloat16)):
+        result = {2: np.int32, 3: np.float32}.get(number, dtype)
+        a = laid_out(random((2, 5, m, k), dtype), order_a)
+        b = laid_out(random((2, 5, k, n), dtype, 1), order_b)
+        c = laid_out(np.zeros((2, 5, m, n), result), order_c)
+        plan = multiply(a, b, c)
+        assert plan.tasks == 10
+        check(c, a, b)
+
+
+@pytest.mark.parametrize("m,n,k", [(1, 70, 133), (1, 5, 3000), (1, 1000, 17)])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("order_b", ["n", "t"])
+def test_one_row_of_another_type(m: int, n: int, k: int, dtype: object, order_b: str) -> None:
+    result = np.int32 if np.dtype(dtype).kind in "iu" else np.float32
+    a, b = random((m, k), dtype), laid_out(random((k, n), dtype, 1), order_b)
+    c = np.zeros((m, n), result)
+    module = ModuleText(TARGET)
+    plan = emit_gemm(module, TARGET, problem_of(a, b, c))
+    assert [name for name in module.libraries if name.startswith("tfb_gemv_")]
+    run(plan, module, [x.ctypes.data for x in (a, b, c)])
+    check(c, a, b)

@@ -39,7 +39,9 @@ def functions(group: Group) -> dict[str, Callable[..., Any]]:
 def check(group: Group) -> None:
     """Runs the group's module and compares every function's results."""
     table = functions(group)
-    lowered = jax.jit(lambda *a: {name: f(*a) for name, f in table.items()}, keep_unused=True).lower(*group.arguments)
+    lowered = jax.jit(lambda *a: {name: f(*a) for name, f in table.items()}, keep_unused=True).lower(
+        *group.arguments
+    )
     module = parse_hlo(lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True))
     results = iter(LocalClient().compile(module).execute(list(map(np.asarray, group.arguments))))
     wanted = lowered.compile()(*group.arguments)
@@ -52,6 +54,23 @@ def check(group: Group) -> None:
                 wrong.append(f"{name}: {problem}")
     assert next(results, None) is None
     assert not wrong, "\n".join(wrong)
+
+
+_SMALL = ("indexing", "sorting", "control", "convolutions", "linear algebra", "loops")
+OPTIMIZED = [g for g in GROUPS if g.name in _SMALL]
+
+
+@pytest.mark.parametrize("group", OPTIMIZED, ids=lambda g: g.name.replace(" ", "_"))
+def test_what_xla_made_of_them(group: Group) -> None:
+    """The text after XLA's own passes: fusions, layouts of every order, bitcasts, library calls, operands with types."""
+    together = jax.jit(lambda *a: {n: f(*a) for n, f in group.functions.items()}, keep_unused=True)
+    executable = together.lower(*group.arguments).compile()
+    module = parse_hlo(executable.as_text())
+    assert str(parse_hlo(str(module))) == str(module)
+    found = LocalClient().compile(module).execute(list(map(np.asarray, group.arguments)))
+    wanted = list(map(np.asarray, jax.tree.leaves(executable(*group.arguments))))
+    wrong = [difference(one, other, 2e-4) for one, other in zip(found, wanted, strict=True)]
+    assert not any(wrong), "\n".join(filter(None, wrong))
 
 
 def difference(found: np.ndarray, wanted: np.ndarray, tolerance: float) -> str:

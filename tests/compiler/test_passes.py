@@ -22,6 +22,7 @@ from tfbridge.compiler.passes.expand_rng import expand_rng
 from tfbridge.compiler.passes.expand_top_k import expand_top_k
 from tfbridge.compiler.passes.fold_constants import fold_constants
 from tfbridge.compiler.passes.inline_calls import inline_calls
+from tfbridge.compiler.passes.normalize_layouts import normalize_layouts
 from tfbridge.compiler.passes.pipeline import (
     ORDER,
     PASSES,
@@ -31,6 +32,7 @@ from tfbridge.compiler.passes.pipeline import (
     run_pipeline,
     verify_step,
 )
+from tfbridge.compiler.passes.resolve_dynamic_sizes import resolve_dynamic_sizes
 from tfbridge.compiler.passes.simplify import RULES, simplify
 from tfbridge.compiler.verifier import verify
 
@@ -125,6 +127,27 @@ def test_pass(name: str, fixture: Fixture) -> None:
     fixture.check(after)
     for seed in range(2):
         same(before, after, seed)
+
+
+FIRST = {p.__name__: p for p in (normalize_layouts, resolve_dynamic_sizes)}
+"""Passes that come before all others, which meet no layouts and no sizes known at run time only."""
+
+
+@pytest.mark.parametrize(
+    ("name", "fixture"),
+    [(n, f) for n in FIRST for f in read(n)],
+    ids=lambda v: v if isinstance(v, str) else v.name,
+)
+def test_first_pass(name: str, fixture: Fixture) -> None:
+    before = verify(fixture.module())
+    after = verify(FIRST[name](before, Options()))
+    fixture.check(after)
+    assert FIRST[name](after, Options()) is after
+    for seed in range(2):
+        given = inputs(before, seed)
+        given = [np.asarray(seed * 4 + 1, np.int32) if a.shape == () else a for a in given]
+        with np.errstate(all="ignore"):
+            equal(evaluate(before, given), evaluate(after, given), 0)
 
 
 @pytest.mark.parametrize("case", CASES[::3], ids=lambda c: c.name)

@@ -1,4 +1,4 @@
-"""Infeed and outfeed queues, sends and receives, tokens and traces: what arrives, in which order, and what is refused."""
+"""Infeed and outfeed queues, sends and receives, tokens and traces: what arrives, in which order, what is refused."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ from tfbridge.compiler.passes import pipeline
 from tfbridge.compiler.passes.pipeline import run_pipeline
 
 platforms = pytest.mark.parametrize("platform", ["interpreter", "cpu"])
+
+
+VECTOR = array("f32", 3)
 
 
 def f32(*values: float) -> np.ndarray:
@@ -231,7 +234,7 @@ def sender(channel: int, *more: Any) -> ir.Computation:
     return b.build(x)
 
 
-def receiver(channel: int, shape: Shape = array("f32", 3)) -> ir.Computation:
+def receiver(channel: int, shape: Shape = VECTOR) -> ir.Computation:
     b = ComputationBuilder("receiver")
     return b.build(b.neg(b.recv(shape, channel)))
 
@@ -367,3 +370,32 @@ def test_builder_refuses() -> None:
         write(b)
         with pytest.raises(ShapeError, match=r"\((infeed_c2|send_c2|recv_c3|outfeed_c2)\)"):
             b.build()
+
+
+def test_effects_read_values_before_they_are_overwritten() -> None:
+    """A loop that updates its state in place and shows, in random order, old and new values of all of it."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        state = Shape.tuple([array("s32"), array("f32", 6), array("f32", 6), array("f32", 2, 3)])
+        b = ComputationBuilder("body")
+        whole = b.parameter(0, state, "state")
+        number, x, y, z = (b.get_tuple_element(whole, k) for k in range(4))
+        new_x = b.dynamic_update_slice(x, b.slice(y, (0,), (1,), (1,)), [number])
+        new_y = b.add(y, b.reshape(z, (6,)))
+        new_z = b.mul(z, b.reshape(new_x, (2, 3)))
+        shown = [x, y, z, new_x, new_y, new_z, whole, b.tuple([new_x, x])]
+        for k in rng.permutation(len(shown)):
+            b.outfeed(shown[int(k)])
+        order = (new_y, new_x) if seed % 2 else (new_x, new_y)
+        body = b.build(b.tuple([b.add(number, b.constant(1)), *order, new_z]))
+        c = ComputationBuilder("condition")
+        condition = c.build(c.lt(c.get_tuple_element(c.parameter(0, state, "state"), 0), c.constant(5)))
+        main = ComputationBuilder("main")
+        program = main.build(main.while_(condition, body, main.parameter(0, state, "state")))
+        given = [np.int32(0), *(rng.integers(-3, 4, dims).astype(np.float32) for dims in (6, 6, (2, 3)))]
+        seen = []
+        for platform in ("interpreter", "cpu"):
+            client = LocalClient(platform)
+            results = client.compile(program).execute(given)
+            seen.append(([r.tolist() for r in results], taken(client, 40)))
+        assert seen[0] == seen[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from tfbridge.runtime.artifact import Artifact, BufferSpec, KernelInfo
+from tfbridge.runtime.artifact import Artifact, BufferSpec, KernelInfo, Site
 from tfbridge.runtime.errors import ArtifactError
 
 FULL = Artifact(
@@ -13,7 +13,8 @@ FULL = Artifact(
     results=(BufferSpec("bfloat16", (), 2), BufferSpec("bool", (0, 4), 0)), temp_bytes=1 << 40,
     constants=b"\0\1" * 100, libraries=("gemm",), threads=6, fingerprint="möglich",
     parts=(b"one", b"", b"three" * 9),
-    kernels=(KernelInfo("fusion.0", 12, 48, 3, ("model/add", "model/mul")), KernelInfo("copy", 0, 8, 1)))
+    kernels=(KernelInfo("fusion.0", 12, 48, 3, ("model/add", "model/mul")), KernelInfo("copy", 0, 8, 1)),
+    sites=(Site("outfeed", "out.1", (BufferSpec("int8", (3,), 3),), (), {"signature": "s8[3]", "pairs": [[0, 1]]}),))
 
 
 @pytest.mark.parametrize("artifact", [FULL, Artifact(b"", "entry", (), ())])
@@ -42,7 +43,7 @@ def test_every_truncation_is_noticed() -> None:
 def test_other_version() -> None:
     data = bytearray(FULL.to_bytes())
     data[8] += 1
-    with pytest.raises(ArtifactError, match="version 3, wanted b'tfbridge' version 2"):
+    with pytest.raises(ArtifactError, match="version 4, wanted b'tfbridge' version 3"):
         Artifact.from_bytes(bytes(data))
 
 

@@ -122,3 +122,6 @@ for op in ("FusedBatchNormGrad", "FusedBatchNormGradV2"):
 for training in (True, False):
     row("FusedBatchNormGradV3", R((2, 5, 7, 3)), R((2, 5, 7, 3)), VECTOR, VECTOR, VECTOR, VECTOR, types="float32",
         is_training=training, outputs=3, tolerance=1e-4)
+for include in (False, True):
+    row("MaxPoolGradWithArgmax", R((2, 6, 8, 3)), R((2, 3, 4, 3)), R((2, 3, 4, 3), 0, 143, "int64"), types=FLOATS,
+        ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID", include_batch_in_index=include)

@@ -15,8 +15,10 @@ for height, width in SIZES:
     for half, align in ((False, False), (True, False), (False, True)):
         options = {"half_pixel_centers": half, "align_corners": align}
         row("ResizeBicubic", IMAGES, size, types=f"{FLOATS} uint8 int32", tolerance=BLENDS, **options)
-        row("ResizeBicubicGrad", R((2, height, width, 3), type="float32"), IMAGES, types=WIDE_FLOATS, tolerance=BLENDS,
+        row("ResizeBicubicGrad", R((2, height, width, 3), type="float32"), IMAGES, types="float32", tolerance=BLENDS,
             **options)
+        row("ResizeBicubicGrad", R((2, height, width, 3), type="float32"), IMAGES, types="float64", tolerance=1.0,
+            **options)  # TensorFlow's products are of f32
     row("ResizeArea", IMAGES, size, types=f"{WIDE_FLOATS} uint8", tolerance=BLENDS)
     row("ResizeArea", IMAGES, size, types="float32", tolerance=BLENDS, align_corners=True)
     scale = Known([height / 5, width / 7], "float32")

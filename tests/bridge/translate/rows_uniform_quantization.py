@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from op_row import Given, Known, Random, row, xla
 
 R = Random
@@ -32,8 +31,9 @@ for scales, zeros, axis in ((SCALE, ZERO, -1), (SCALES, ZEROS, 1)):
     for to_scales, to_zeros, to_axis in ((SCALE, ZERO, -1), (Known([0.3, 0.7, 1.5], "float32"), ZEROS, 1)):
         row("UniformRequantize", Q32, scales, zeros, to_scales, to_zeros, types="float32", Tout="qint8",
             input_quantization_axis=axis, output_quantization_axis=to_axis, **sided("input", WORD), **output(BYTE))
-    row("UniformQuantizedClipByValue", Q32, R((3,) if axis == 1 else (), -900, -100, "qint32"),
-        R((3,) if axis == 1 else (), 100, 900, "qint32"), scales, zeros, types="float32", quantization_axis=axis, **WORD)
+    ends = (3,) if axis == 1 else ()
+    row("UniformQuantizedClipByValue", Q32, R(ends, -900, -100, "qint32"), R(ends, 100, 900, "qint32"), scales, zeros,
+        types="float32", quantization_axis=axis, **WORD)
 row("UniformRequantize", Q8, SCALE, ZERO, Known(0.3, "float32"), Known(-7, "int32"), types="float32", Tout="qint8",
     **sided("input", BYTE), **output(BYTE))
 row("UniformQuantizedAdd", Q32, R((3,), -900, 900, "qint32"), SCALE, ZERO, Known(0.5, "float32"), Known(1, "int32"),

@@ -12,7 +12,8 @@ MODULES = ("rows_elementwise", "rows_arrays", "rows_reductions", "rows_linear", 
            "rows_scatter_gather", "rows_optimizers", "rows_sorting", "rows_spaces", "rows_random", "rows_images",
            "rows_special_functions", "rows_incomplete_functions",
            "rows_linear_algebra", "rows_spectral", "rows_xla_ops", "rows_factorizations", "rows_stateful_random",
-           "rows_uniform_quantization", "rows_detection", "rows_recurrent", "rows_resampling")
+           "rows_uniform_quantization", "rows_detection", "rows_recurrent", "rows_resampling",
+           "rows_bessel", "rows_dense_solvers", "rows_sharding")
 
 
 def _load() -> dict[str, list[str]]:
@@ -25,13 +26,17 @@ def _load() -> dict[str, list[str]]:
 
 
 OF_MODULE = _load()
-# Tested as parts of functions: control flow and lists need more than one node; the others have no results to compare.
+# Tested as parts of functions: control flow and lists need more than one node; the others have no results to compare,
+# or random ones.
 ELSEWHERE = frozenset({
     "Const", "HostConst", "NoOp", "ControlTrigger", "PartitionedCall", "StatefulPartitionedCall",
     "While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase", "TensorListReserve", "EmptyTensorList",
     "TensorListFromTensor", "TensorListSetItem", "TensorListGetItem", "TensorListPushBack", "TensorListPopBack",
     "TensorListStack", "TensorListLength", "TensorListElementShape", "VarIsInitializedOp", "VariableShape",
-    "ReadVariableOp",
+    "ReadVariableOp", "TensorListGather", "TensorListConcat", "TensorListConcatV2", "TensorListSplit",
+    "TensorListScatter", "TensorListScatterV2", "TensorListScatterIntoExistingList", "TensorListConcatLists",
+    "TensorListResize", "RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomUniformInt",
+    "RandomShuffle", "Multinomial", "RandomGamma", "RandomPoissonV2", "ParameterizedTruncatedNormal",
 })
 
 

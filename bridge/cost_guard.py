@@ -1,0 +1,108 @@
+"""Never slower: compiled code is measured against TensorFlow's own run of the same nodes before it is used.
+
+The first call with new shapes is the trial. Code that is over before a launch of TensorFlow's nodes could be is kept
+unmeasured. The decision is stored beside the code in the disk cache, so that another process need not measure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from ..runtime import disk_cache
+from ..runtime.errors import ExecutionError
+from ..runtime.executable import Executable
+
+_AT_ONCE_SECONDS = 300e-6  # to hand a cluster to TensorFlow costs a good part of that
+_LONG_SECONDS = 0.1  # what takes longer is not run again to measure it better
+_MARGIN = 1.2  # TensorFlow must be that much faster: timings on a busy machine differ as much
+_REPEATS = 3
+
+Original = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What compiled code and TensorFlow took for the same nodes and inputs; 0 seconds: not measured."""
+
+    compiled_seconds: float
+    tensorflow_seconds: float
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the compiled code loses."""
+        return 0 < self.tensorflow_seconds * _MARGIN < self.compiled_seconds
+
+    def __str__(self) -> str:
+        return (f"compiled code takes {self.compiled_seconds * 1e3:.3f} ms, TensorFlow "
+                f"{self.tensorflow_seconds * 1e3:.3f} ms")
+
+
+def judge(executable: Executable, original: Original, inputs: list[tf.Tensor],
+          cache: disk_cache.DiskCache) -> Verdict:
+    """The verdict on code for these inputs: the stored one, or one that is measured now."""
+    stored = _load(executable, cache)
+    if stored is not None:
+        return stored
+    verdict = _measure(executable, original, inputs)
+    if verdict.tensorflow_seconds:
+        _store(executable, verdict, cache)
+    return verdict
+
+
+def _measure(executable: Executable, original: Original, inputs: list[tf.Tensor]) -> Verdict:
+    arrays = [tensor.numpy() for tensor in inputs]
+    try:
+        compiled = _fastest(lambda: executable.execute(arrays))
+        if compiled < _AT_ONCE_SECONDS:
+            return Verdict(compiled, 0.0)
+        original(inputs)  # makes the function
+        verdict = Verdict(compiled, _fastest(lambda: original(inputs)))
+        if verdict.is_slower:  # once more, in case that something else kept the machine busy
+            again = _fastest(lambda: executable.execute(arrays))
+            verdict = Verdict(min(compiled, again), verdict.tensorflow_seconds)
+    except (ExecutionError, tf.errors.OpError):  # the call itself reports it
+        return Verdict(0.0, 0.0)
+    return verdict
+
+
+def _fastest(run: Callable[[], Sequence[object]]) -> float:
+    best = float("inf")
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+        if best > _LONG_SECONDS:
+            break
+    return best
+
+
+def _name(executable: Executable) -> str:
+    return f"{executable.artifact.fingerprint} verdict"
+
+
+def _load(executable: Executable, cache: disk_cache.DiskCache) -> Verdict | None:
+    if not cache.enabled or not executable.artifact.fingerprint:
+        return None
+    try:
+        compiled, tensorflow = json.loads(cache.path(_name(executable)).read_text())
+        return Verdict(float(compiled), float(tensorflow))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _store(executable: Executable, verdict: Verdict, cache: disk_cache.DiskCache) -> None:
+    if not cache.enabled or not executable.artifact.fingerprint:
+        return
+    with contextlib.suppress(OSError):
+        handle, name = tempfile.mkstemp(dir=cache.directory, suffix=".new")
+        with open(handle, "w") as file:
+            json.dump([verdict.compiled_seconds, verdict.tensorflow_seconds], file)
+        os.replace(name, cache.path(_name(executable)))

@@ -1,0 +1,110 @@
+"""Never slower: a cluster that loses against TensorFlow at its first call is left to TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tfbridge
+from tfbridge.bridge import auto, cost_guard, launch_op
+from tfbridge.bridge.cost_guard import Verdict
+
+SLOWER, FASTER = Verdict(0.5, 0.1), Verdict(0.1, 0.5)
+
+
+@pytest.fixture(autouse=True)
+def guarded(tmp_path: Path) -> Iterator[None]:
+    tfbridge.reset_stats()
+    with tfbridge.options(cost_guard=True, cache_dir=str(tmp_path)):
+        yield
+    tfbridge.disable_auto_clustering()
+
+
+def clustered() -> tuple[tf.types.experimental.GenericFunction, tf.Variable]:
+    v = tf.Variable(2.0)
+
+    @tf.function
+    def function(x: tf.Tensor) -> tf.Tensor:
+        v.assign_add(1.0)
+        return tf.tanh(x) * v + tf.exp(x)
+
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    return function, v
+
+
+def run(times: int) -> launch_op.Counters:
+    """Runs a function that many times, compares, and returns what ran."""
+    function, v = clustered()
+    before = len(auto.reports())
+    x = np.linspace(-1, 1, 5, dtype=np.float32)
+    for n in range(times):
+        np.testing.assert_allclose(function(tf.constant(x)), np.tanh(x) * (3 + n) + np.exp(x), rtol=1e-5)
+    assert v.numpy() == 2 + times
+    [cluster] = [c for r in auto.reports()[before:] for c in r.clusters]
+    return launch_op.counters(cluster.key)
+
+
+def test_the_slower_cluster_is_left_to_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: SLOWER)
+    counters = run(3)
+    assert (counters.compiles, counters.fallback_runs) == (0, 3)
+    stats = tfbridge.stats()
+    assert stats["fallbacks"] == 0
+    assert any(reason.startswith("TensorFlow is faster") for reason in stats["ops_left_out"])
+
+
+def test_the_faster_cluster_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: FASTER)
+    counters = run(3)
+    assert (counters.compiles, counters.refused) == (1, 0)
+    assert not tfbridge.stats()["ops_left_out"]
+
+
+def test_each_shape_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = []
+    monkeypatch.setattr(cost_guard, "_measure", lambda code, original, inputs: judged.append(inputs) or FASTER)
+    function, _ = clustered()
+    for size in (3, 4, 3, 4, 3):
+        function(tf.ones(size))
+    assert len(judged) == 2
+
+
+def test_the_decision_is_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: SLOWER)
+    run(1)
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: pytest.fail("measured again"))
+    assert run(2).fallback_runs == 2
+
+
+def test_a_measured_cluster_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_guard, "_AT_ONCE_SECONDS", 0.0)
+    counters = run(3)
+    assert counters.compiles + counters.refused == 1
+
+
+def test_explain_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: SLOWER)
+    function = tfbridge.jit(lambda x: tf.tanh(x) * 2.0 + x)
+    x = tf.ones(3)
+    function(x)
+    assert "TensorFlow, which is faster: compiled code takes 500.000 ms" in str(tfbridge.explain(function, x))
+
+
+def test_strict_functions_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: pytest.fail("measured"))
+    function = tfbridge.jit(lambda x: tf.tanh(x) * 2.0 + x, strict=True)
+    np.testing.assert_allclose(function(tf.ones(3)), np.full(3, np.tanh(1) * 2 + 1), rtol=1e-5)
+
+
+def test_keyed_values_are_judged_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = iter([SLOWER, FASTER])
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: next(verdicts))
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    function = tf.function(lambda x, n: tf.sin(tf.reshape(x, tf.stack([n, -1]))) + 1.0)
+    x = tf.range(12, dtype=tf.float32)
+    for n in (2, 3, 2, 3):
+        np.testing.assert_allclose(function(x, tf.constant(n)), np.sin(np.arange(12)).reshape(n, -1) + 1,
+                                   rtol=1e-5, atol=1e-5)

@@ -1,0 +1,50 @@
+"""Tensor lists gathered, scattered, split and joined, compiled, give what TensorFlow gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tfbridge
+
+X = np.arange(24, dtype=np.float32).reshape(6, 4)
+R = tf.raw_ops
+
+
+def _list(x: tf.Tensor, dims: tuple[int, ...] = (4,)) -> tf.Tensor:
+    return R.TensorListFromTensor(tensor=x, element_shape=tf.constant(dims, tf.int32))
+
+
+def _stack(handle: tf.Tensor, dims: tuple[int, ...] = (4,)) -> tf.Tensor:
+    return R.TensorListStack(input_handle=handle, element_shape=tf.constant(dims, tf.int32), element_dtype=tf.float32)
+
+
+CASES: dict[str, Callable[[tf.Tensor], object]] = {
+    "gather": lambda x: R.TensorListGather(input_handle=_list(x), indices=[4, 0, 4], element_shape=[4],
+                                           element_dtype=tf.float32),
+    "concat": lambda x: R.TensorListConcatV2(input_handle=_list(x), element_shape=[4], element_dtype=tf.float32,
+                                             leading_dims=tf.zeros([0], tf.int64)),
+    "concat_v1": lambda x: R.TensorListConcat(input_handle=_list(x), element_dtype=tf.float32, element_shape=[4]),
+    "split": lambda x: _stack(R.TensorListSplit(tensor=x, element_shape=[2, 4],
+                                                lengths=tf.constant([2, 2, 2], tf.int64)), (2, 4)),
+    "scatter": lambda x: _stack(R.TensorListScatterV2(tensor=x, indices=[5, 0, 1, 3, 2, 4], element_shape=[4],
+                                                      num_elements=8)),
+    "scatter_v1": lambda x: _stack(R.TensorListScatter(tensor=x, indices=[5, 0, 1, 3, 2, 4], element_shape=[4])),
+    "scatter_into": lambda x: _stack(R.TensorListScatterIntoExistingList(
+        input_handle=_list(x), tensor=x[:2], indices=[3, 1])),
+    "concat_lists": lambda x: _stack(R.TensorListConcatLists(input_a=_list(x), input_b=_list(x[:2]),
+                                                             element_dtype=tf.float32)),
+    "resize": lambda x: _stack(R.TensorListResize(input_handle=_list(x), size=4)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_list(name: str) -> None:
+    expected = tf.nest.flatten(tf.function(CASES[name])(tf.constant(X)))
+    tfbridge.reset_stats()
+    given = tf.nest.flatten(tfbridge.jit(CASES[name], strict=True)(tf.constant(X)))
+    assert tfbridge.stats()["fallbacks"] == 0, tfbridge.stats()["ops_left_out"]
+    for a, b in zip(given, expected, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())

@@ -1,0 +1,146 @@
+"""Right operands packed before a product: constants when compiling, loop invariants before the loop."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from cases import computation, constant
+from tfbridge.compiler.client import LocalClient
+from tfbridge.compiler.cpu.compile import CPU_PASSES
+from tfbridge.compiler.cpu.llvm_text import ModuleText
+from tfbridge.compiler.cpu.schedule import Launch, Loop, Schedule, plan_memory, schedule_module
+from tfbridge.compiler.cpu.target import host
+from tfbridge.compiler.ir import Computation, Instruction, Module, make
+from tfbridge.compiler.literal import Literal
+from tfbridge.compiler.ops import Compare, Constant, Dot, Elementwise, GetTupleElement, Parameter, Tuple, While
+from tfbridge.compiler.options import DEFAULT_OPTIONS
+from tfbridge.compiler.passes.pipeline import run_pipeline
+from tfbridge.compiler.shape import array
+
+
+def scheduled(module: Module) -> Schedule:
+    target = host()
+    schedule = schedule_module(run_pipeline(module, passes=CPU_PASSES), ModuleText(target), target, DEFAULT_OPTIONS)
+    plan_memory(schedule)
+    return schedule
+
+
+def packs(schedule: Schedule) -> list[Launch]:
+    return [s for s in schedule.steps if isinstance(s, Launch) and s.instruction.opcode == "copy"]
+
+
+def numbers(*dims: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-4, 5, dims).astype(np.float32)
+
+
+def dot(x: Instruction, w: Instruction, transposed: bool = False) -> Instruction:
+    batch = tuple(range(len(x.shape.dims) - 2))
+    last = len(x.shape.dims) - 1
+    return make(Dot((last,), (last if transposed else last - 1,), batch, batch), x, w)
+
+
+def run(module: Module, *arguments: np.ndarray) -> list[np.ndarray]:
+    return LocalClient("cpu").compile(module).execute(list(arguments))
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(32, 512, 512), (33, 300, 1031), (130, 64, 40), (16, 1, 8), (64, 257, 7)])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_constant(m: int, k: int, n: int, transposed: bool, batch: tuple[int, ...]) -> None:
+    weights = numbers(*batch, *((n, k) if transposed else (k, n)), seed=n)
+    x = make(Parameter(0, array("f32", *batch, m, k)), name="x")
+    product = dot(x, make(Constant(Literal(weights))), transposed)
+    module = Module("m", Computation("main", make(Elementwise("abs"), product), [x]))
+    a = numbers(*batch, m, k, seed=1)
+    wanted = np.abs(a @ (weights.swapaxes(-1, -2) if transposed else weights))
+    np.testing.assert_array_equal(run(module, a)[0], wanted)
+
+
+def test_constant_takes_the_place_of_the_unpacked_one() -> None:
+    weights = numbers(512, 512)
+    x = make(Parameter(0, array("f32", 32, 512)), name="x")
+    w = make(Constant(Literal(weights)))
+    schedule = scheduled(Module("m", Computation("main", dot(x, w), [x])))
+    assert weights.nbytes <= len(schedule.constants) <= weights.nbytes * 1.1
+    assert weights.tobytes() not in schedule.constants
+    both = scheduled(Module("m", Computation("main", make(Tuple(), dot(x, w), w), [x])))
+    assert weights.tobytes() in both.constants
+
+
+def test_shared_constant_is_read_both_ways() -> None:
+    """One product packs it, another streams it, an elementwise op reads it."""
+    weights = numbers(256, 256)
+    x, y = (make(Parameter(j, array("f32", rows, 256)), name=f"p{j}") for j, rows in enumerate((64, 1)))
+    w = make(Constant(Literal(weights)))
+    root = make(Tuple(), dot(x, w), dot(y, w), make(Elementwise("negate"), w), dot(x, w, True))
+    a, b = numbers(64, 256, seed=1), numbers(1, 256, seed=2)
+    found = run(Module("m", Computation("main", root, [x, y])), a, b)
+    for result, wanted in zip(found, (a @ weights, b @ weights, -weights, a @ weights.T), strict=True):
+        np.testing.assert_array_equal(result, wanted)
+
+
+def loop(rounds: int, state: list[Instruction], body) -> Instruction:  # noqa: ANN001
+    """while i < rounds: state = body(i, *state); the state, the number first."""
+    init = make(Tuple(), constant(0, "s32"), *state)
+
+    def parts(s: Instruction) -> list[Instruction]:
+        return [make(GetTupleElement(j), s) for j in range(len(state) + 1)]
+
+    def step(s: Instruction) -> Instruction:
+        number, *values = parts(s)
+        return make(Tuple(), make(Elementwise("add"), number, constant(1, "s32")), *body(*values))
+
+    test = computation("more", [init.shape], lambda s: make(Compare("LT"), parts(s)[0], constant(rounds, "s32")))
+    return make(While(test, computation("body", [init.shape], step)), init)
+
+
+def halved(x: Instruction, w: Instruction) -> Instruction:
+    return make(Elementwise("sign"), dot(x, w))
+
+
+def recurrence(rounds: int, m: int, n: int) -> Module:
+    """x = sign(x w) again and again."""
+    x, w = (make(Parameter(j, array("f32", rows, n)), name=f"p{j}") for j, rows in enumerate((m, n)))
+    end = loop(rounds, [x, w], lambda x, w: [halved(x, w), w])
+    return Module("m", Computation("main", make(GetTupleElement(1), end), [x, w]))
+
+
+@pytest.mark.parametrize(("rounds", "m", "n"), itertools.product([0, 1, 4], [16, 40], [256, 130]))
+def test_recurrence(rounds: int, m: int, n: int) -> None:
+    x, w = numbers(m, n), numbers(n, n, seed=3)
+    wanted = x
+    for _ in range(rounds):
+        wanted = np.sign(wanted @ w)
+    np.testing.assert_array_equal(run(recurrence(rounds, m, n), x, w)[0], wanted)
+
+
+def test_weights_of_a_recurrence_are_packed_once() -> None:
+    schedule = scheduled(recurrence(5, 16, 512))
+    (packed,) = packs(schedule)
+    (inside,) = [s for s in schedule.steps if isinstance(s, Loop)]
+    (product,) = [s for s in inside.body if isinstance(s, Launch) and packed.buffers[1] in s.buffers]
+    assert packed.buffers[0] not in product.buffers
+
+
+def test_nested_loops_pack_before_the_outer_one() -> None:
+    x, w, v = (make(Parameter(j, array("f32", rows, 512)), name=f"p{j}") for j, rows in enumerate((32, 512, 512)))
+
+    def outer(x: Instruction, w: Instruction, v: Instruction) -> list[Instruction]:
+        inner = loop(3, [x, w, v], lambda x, w, v: [halved(x, w), w, v])
+        changed = make(Elementwise("negate"), v)
+        again = loop(2, [make(GetTupleElement(1), inner), changed], lambda x, v: [halved(x, v), v])
+        return [make(GetTupleElement(1), again), w, changed]
+
+    root = make(GetTupleElement(1), loop(2, [x, w, v], outer))
+    module = Module("m", Computation("main", root, [x, w, v]))
+    schedule = scheduled(module)
+    assert len(packs(schedule)) == 1
+    a, b, c = numbers(32, 512), numbers(512, 512, seed=5), numbers(512, 512, seed=6)
+    wanted, changed = a, c
+    for _ in range(2):
+        changed = -changed
+        for weights in [b] * 3 + [changed] * 2:
+            wanted = np.sign(wanted @ weights)
+    np.testing.assert_array_equal(run(module, a, b, c)[0], wanted)
