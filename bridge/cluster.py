@@ -44,6 +44,7 @@ _fallbacks, _fusion = logger.getChild("fallbacks"), logger.getChild("fusion")
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their first input is no argument
 _MOST_VALUES = 32  # of constant arguments, for one set of shapes: compiling costs more than it brings
+_MOST_KEYS = 512  # of one cluster: compiled code stays in memory
 _BRIDGE = Path(__file__).resolve().parent
 _RESOURCE = int(tf.resource.as_datatype_enum)
 
@@ -251,6 +252,8 @@ class Cluster:
 
     def _compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable:
         start = time.perf_counter()
+        if len(self.compiled) >= _MOST_KEYS:
+            raise UnsupportedError(f"compiled for {_MOST_KEYS} shapes; further ones run in TensorFlow")
         if sum(key[0] == tuple(shapes) for key in self.compiled) >= _MOST_VALUES:
             names = [self.arguments[self.launch_arguments[at]].name for at in sorted(constants)]
             raise UnsupportedError(f"compiled for {_MOST_VALUES} values of {', '.join(names)}, which decide shapes or "
@@ -358,12 +361,16 @@ def from_function(name: str, graph: Graph, functions: Functions,
 
 
 def _uses(graph: Graph) -> dict[str, list[tuple[GraphNode, int]]]:
-    """For every argument the nodes that take it, in order, each with the number of that input."""
+    """For every argument the nodes that take it or a copy of it, in order, each with the number of that input."""
     uses: dict[str, list[tuple[GraphNode, int]]] = {argument: [] for argument in graph.arguments}
+    copy_of = {argument: argument for argument in graph.arguments}
     for node in graph.nodes.values():
+        if node.op == "Identity" and node.inputs[0].node in copy_of:
+            copy_of[node.name] = copy_of[node.inputs[0].node]
+            continue
         for position, tensor in enumerate(node.inputs):
-            if tensor.node in uses:
-                uses[tensor.node].append((node, position))
+            if tensor.node in copy_of:
+                uses[copy_of[tensor.node]].append((node, position))
     return uses
 
 

@@ -469,8 +469,9 @@ def _fall_back(number: int, kernel_context: int, tensors: int, variables: int, n
         slots, handles = _pointers(tensors, len(launch.inputs)), _pointers(variables, len(launch.inputs))
         with private.plain_eager():
             same: dict[int, tf.Tensor] = {}
-            inputs = [same.setdefault(handle or -1 - k, private.tensor_of(slot or 0))
-                      for k, (slot, handle) in enumerate(zip(slots, handles))]
+            # Only for variables is there a handle: what stands in the other places was never written.
+            inputs = [same.setdefault(handle if kind and handle else -1 - k, private.tensor_of(slot or 0))
+                      for k, (slot, handle, kind) in enumerate(zip(slots, handles, launch.kinds))]
             if launch.trials:
                 launch.decide(inputs)
             outputs = launch.cluster.fallback(inputs)
@@ -480,9 +481,8 @@ def _fall_back(number: int, kernel_context: int, tensors: int, variables: int, n
             count = len(launch.outputs)
             for position, tensor in enumerate(outputs[:count]):
                 private.set_output(kernel_context, position, tensor)
-            resolved = [private.resolved(tensor) for tensor in outputs[count:]]
-            if resolved:
-                (ctypes.c_void_p * len(resolved)).from_address(new)[:] = resolved
+            for position, tensor in enumerate(outputs[count:]):
+                ctypes.c_void_p.from_address(new + 8 * position).value = private.resolved(tensor)
     except BaseException as error:
         private.set_status(status, error, f"cluster {launch.key} in TensorFlow")
 

@@ -79,7 +79,8 @@ def options(**chosen: Any) -> Iterator[None]:
 
     threads: highest number of threads of one launch. min_cluster_size: compute ops that a cluster has at least.
     deny_ops: op types that are left to TensorFlow. cost_guard: False keeps clusters that are slower than TensorFlow.
-    numerics: "tf", "fast" or "reproducible". cache_dir, max_cache_bytes: the disk cache. `jit` takes the same names, which rule over those of blocks.
+    numerics: "tf", "fast" or "reproducible". cache_dir, max_cache_bytes: the disk cache.
+    `jit` takes the same names, which rule over those of blocks.
     Raises: TypeError, ValueError  an unknown name (the nearest one is suggested) or value.
     """
     token = _chosen.set({**_chosen.get(), **checked(chosen)})

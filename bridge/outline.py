@@ -30,7 +30,7 @@ class _Outlined:
     nodes: list[Any]
     tensors: dict[Tensor, str]
     ends: list[str]  # nodes after which all of the cluster has happened
-    waits: dict[Tensor, list[str]] = dataclasses.field(default_factory=dict)  # writes that were before a tensor was made
+    waits: dict[Tensor, list[str]] = dataclasses.field(default_factory=dict)  # writes that came before a tensor
 
 
 def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequence[Sequence[str]],

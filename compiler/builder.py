@@ -30,6 +30,7 @@ from .shape import Shape, check_size
 
 if TYPE_CHECKING:
     from .client import LocalClient
+    from .layout import Layout
 
 __all__ = ["ComputationBuilder", "Operand"]
 
@@ -138,8 +139,9 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
             for i in topological([self.take(operand)])
         )
 
-    def compute_constant(self, operand: Operand) -> Literal:
-        """The value of an operand that depends on constants alone.
+    def compute_constant(self, operand: Operand, output_layout: Layout | None = None) -> Any:
+        """The value of an operand that depends on constants alone, a literal; with `output_layout`, the linear memory
+        of an array in it.
 
         Raises: ShapeError  constant_c2: it depends on a parameter or a side effect.
         """
@@ -148,8 +150,8 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
         self.raise_error()
         if not self.is_constant(operand):
             raise ShapeError(f"compute_constant: {operand!r} is not a compile-time constant (constant_c2)")
-        value = evaluate(Computation(self.name, self.take(operand), ()), ())
-        return _literal(value)
+        value = _literal(evaluate(Computation(self.name, self.take(operand), ()), ()))
+        return value if output_layout is None else output_layout.pack(value.array)
 
     def create_sub_builder(self, name: str) -> ComputationBuilder:
         """A builder for a computation that this one's calls; `build_and_note_error` reports here."""

@@ -80,6 +80,22 @@ def parse_shape(text: str) -> Shape:
     return _Parser(text).shape()
 
 
+def parse_shapes(text: str) -> tuple[Shape, ...]:
+    """The shapes in `{shape, ...}`.
+
+    Raises: ParseError, UnsupportedError  as `parse_hlo`.
+    """
+    parser = _Parser(text)
+    shapes: list[Shape] = []
+    parser.take("{")
+    while not parser.accept("}"):
+        if shapes:
+            parser.take(",")
+            parser.space()
+        shapes.append(parser.shape())
+    return tuple(shapes)
+
+
 def parse_entry_layout(text: str, parameters: tuple[Shape, ...], result: Shape) -> tuple[tuple[Shape, ...], Shape]:
     """The shapes in `{(parameter, ...)->result}`, the value of a module's entry_computation_layout.
 

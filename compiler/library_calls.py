@@ -158,12 +158,106 @@ def _row(b: ComputationBuilder, matrix: Operand, chosen: Operand) -> Operand:
     return b.reduce(alone, zero, binary_computation("add", shape.element_type), (1,))
 
 
+def _qr(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+    """geqrf: the upper factor with the Householder vectors below its diagonal, and their scales; a step a column."""
+    of = b.get_shape(operands[0])
+    rows, columns = of.dims[-2:]
+    count, steps = int(np.prod(of.dims[:-2], dtype=np.int64)), min(rows, columns)
+    state = Shape.tuple([array("s32"), Shape(of.element_type, (count, rows, columns)),
+                         Shape(of.element_type, (count, steps))])
+    start = b.tuple([b.constant(0), b.reshape(operands[0], state.tuple_shapes[1].dims), b.zeros(state.tuple_shapes[2])])
+    loop = b.while_(_less_than(state, steps), _qr_step(state), start)
+    packed, scales = (b.get_tuple_element(loop, k) for k in (1, 2))
+    return b.tuple([b.reshape(packed, of.dims), b.reshape(scales, shape.tuple_shapes[1].dims)])
+
+
+def _less_than(state: Shape, limit: int) -> Computation:
+    b = ComputationBuilder("more")
+    b.lt(b.get_tuple_element(b.parameter(0, state), 0), b.constant(limit))
+    return b.build()
+
+
+def _qr_step(state: Shape) -> Computation:
+    b = ComputationBuilder("reflect")
+    b.die_immediately_on_error = True
+    parameter = b.parameter(0, state)
+    k, matrix, scales = (b.get_tuple_element(parameter, n) for n in range(3))
+    of = state.tuple_shapes[1]
+    (count, rows, _), kind = of.dims, of.element_type
+    zero, none, one = b.constant(0), b.constant(0, kind), b.constant(1, kind)
+    column = b.reshape(b.dynamic_slice(matrix, [zero, zero, k], (count, rows, 1)), (count, rows))
+    numbers = b.iota(array("s32", count, rows), 1)
+    head = b.reshape(b.dynamic_slice(column, [zero, k], (count, 1)), (count,))
+    below = b.select(b.gt(numbers, k), column, none)
+    size, rest = (b.real(b.mul(v, b.conj(v))) for v in (head, below))
+    rest = b.reduce(rest, b.constant(0, kind.real), binary_computation("add", kind.real), (1,))
+    length = b.sqrt(b.add(size, rest))
+    real = b.real(head)
+    made = b.select(b.lt(real, b.constant(0, kind.real)), length, b.neg(length))
+    idle = b.eq(rest, b.constant(0, kind.real))
+    if kind.is_complex:
+        idle = b.and_(idle, b.eq(b.imag(head), b.constant(0, kind.real)))
+        made = b.complex(made, b.mul(made, b.constant(0, kind.real)))
+    divisor = b.select(idle, one, made)
+    scale = b.select(idle, none, b.div(b.sub(made, head), divisor))
+    value = b.select(idle, head, made)
+    vector = b.div(below, b.select(idle, one, b.sub(head, made)), (0,))
+    vector = b.select(b.eq(numbers, k), one, vector)
+    reflected = _reflected(b, matrix, vector, b.conj(scale))
+    stored = b.select(b.eq(numbers, k), b.broadcast_in_dim(value, (count, rows), (0,)), vector)
+    stored = b.select(b.ge(numbers, k), stored, column)
+    here = b.eq(b.iota(array("s32", *of.dims), 2), k)
+    right = b.gt(b.iota(array("s32", *of.dims), 2), k)
+    packed = b.select(here, b.broadcast_in_dim(stored, of.dims, (0, 1)), b.select(right, reflected, matrix))
+    scales = b.dynamic_update_slice(scales, b.reshape(scale, (count, 1)), [zero, k])
+    return b.build(b.tuple([b.add(k, b.constant(1)), packed, scales]))
+
+
+def _reflected(b: ComputationBuilder, matrix: Operand, vector: Operand, scale: Operand) -> Operand:
+    """(I - scale v v^H) matrix, for each of a batch."""
+    dims = b.get_shape(matrix).dims
+    seen = b.dot_general(b.conj(vector), matrix, ((1,), (1,)), ((0,), (0,)))
+    weighted = b.mul(vector, scale, (0,))
+    return b.sub(matrix, b.mul(b.broadcast_in_dim(weighted, dims, (0, 1)), b.broadcast_in_dim(seen, dims, (0, 2))))
+
+
+def _orthogonal(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+    """orgqr, ungqr: the first columns of the product of the reflections that geqrf packs; the last is applied first."""
+    of, scales = b.get_shape(operands[0]), b.get_shape(operands[1])
+    (rows, columns), steps, kind = of.dims[-2:], scales.dims[-1], of.element_type
+    count = int(np.prod(of.dims[:-2], dtype=np.int64))
+    dims = (count, rows, columns)
+    numbers = [b.iota(array("s32", *dims), axis) for axis in (1, 2)]
+    identity = b.convert_element_type(b.eq(*numbers), kind)
+    state = Shape.tuple([array("s32"), Shape(kind, dims), Shape(kind, dims), Shape(kind, (count, steps))])
+    start = b.tuple([b.constant(0), identity, b.reshape(operands[0], dims), b.reshape(operands[1], (count, steps))])
+    loop = b.while_(_less_than(state, steps), _orthogonal_step(state, steps), start)
+    return b.reshape(b.get_tuple_element(loop, 1), of.dims)
+
+
+def _orthogonal_step(state: Shape, steps: int) -> Computation:
+    b = ComputationBuilder("unpack")
+    b.die_immediately_on_error = True
+    parameter = b.parameter(0, state)
+    turn, made, packed, scales = (b.get_tuple_element(parameter, n) for n in range(4))
+    (count, rows, _), kind = state.tuple_shapes[1].dims, state.tuple_shapes[1].element_type
+    zero = b.constant(0)
+    k = b.sub(b.constant(steps - 1), turn)
+    column = b.reshape(b.dynamic_slice(packed, [zero, zero, k], (count, rows, 1)), (count, rows))
+    numbers = b.iota(array("s32", count, rows), 1)
+    below = b.select(b.gt(numbers, k), column, b.constant(0, kind))
+    vector = b.select(b.eq(numbers, k), b.constant(1, kind), below)
+    scale = b.reshape(b.dynamic_slice(scales, [zero, k], (count, 1)), (count,))
+    return b.build(b.tuple([b.add(turn, b.constant(1)), _reflected(b, made, vector, scale), packed, scales]))
+
+
 def _top_k(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
     """XLA's TopK."""
     return b.top_k(operands[0], shape.tuple_shapes[0].dims[-1], fields.get("largest", "1") not in ("0", "false"))
 
 
 LIBRARY: dict[str, Write] = {
-    "TopK": _top_k, "getrf": _lu, "potrf": _cholesky, "trsm": _triangular_solve,
+    "TopK": _top_k, "geqrf": _qr, "getrf": _lu, "orgqr": _orthogonal, "potrf": _cholesky, "trsm": _triangular_solve,
+    "ungqr": _orthogonal,
 }
 """By target, or the part of it behind the type letter for LAPACK, what it computes."""

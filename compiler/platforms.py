@@ -15,7 +15,7 @@ from .errors import ShapeError
 from .evaluator import evaluate, flattened, nested
 from .ir import Module
 from .options import Options
-from .passes.normalize_layouts import entry_shapes, inverted, leaf_orders
+from .passes.normalize_layouts import entry_shapes, inverted, leaf_orders, normalize_layouts
 
 GROUP = "tfbridge.platforms"
 Order = tuple[int, ...] | None
@@ -50,7 +50,9 @@ class CpuPlatform:
     def compile(self, module: Module, options: Options) -> Compiled:
         """Compiles with LLVM; artifacts come from the disk cache when they are there."""
         from .cpu.compile import load_module
-        return row_major(module, NativeExecutable(load_module(module, options), options.threads or None))
+        # Before the cache is asked: how a custom call is laid out depends on who is registered for it.
+        plain = normalize_layouts(module, options)
+        return row_major(module, NativeExecutable(load_module(plain, options), options.threads or None))
 
 
 class InterpreterPlatform:
@@ -61,7 +63,7 @@ class InterpreterPlatform:
 
     def compile(self, module: Module, options: Options) -> Compiled:
         """Nothing is compiled."""
-        return _Interpreted(module)
+        return row_major(module, _Interpreted(normalize_layouts(module, options)))
 
 
 class _Interpreted:

@@ -33,7 +33,6 @@ from ..runtime.executable import Executable
 from .bench_worker import limit_threads
 
 SAMPLE_SECONDS = 0.5
-PEAK_EVERY = 8  # kernels between two measurements of the peaks
 Build = Callable[[ComputationBuilder], object]
 
 # (spatial size, input features, output features, kernel, stride): ResNet50's distinct convolutions but for its stem.
@@ -123,10 +122,11 @@ def measure(threads: int) -> list[Result]:
     limit_threads(threads)
     flops = bandwidth = 0.0
     found: list[tuple[Row, float, int]] = []
-    for at, row in enumerate(rows()):
-        if at % PEAK_EVERY == 0:
+    for row in rows():
+        if row.by_bytes:
+            bandwidth = max(bandwidth, peak.copied_bytes_per_second(1 << 29, threads, samples=3))
+        else:
             flops = max(flops, peak.flops_per_second(threads))
-            bandwidth = max(bandwidth, peak.copied_bytes_per_second(1 << 29, threads))
         found.append((row, *time_of(row, threads)))
     return [Result(row.name, row.group, threads, seconds, work / seconds, bandwidth if row.by_bytes else flops)
             for row, seconds, work in found]

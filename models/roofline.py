@@ -1,7 +1,4 @@
-"""The roofline: the least time that the work of compiled code takes on this machine, which is measured for it.
-
-    python -m tfbridge.models.roofline THREADS    # prints the machine as JSON
-"""
+"""The roofline: the least time that the work of compiled code takes on this machine, which is measured for it."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import sys
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from .bench_worker import limit_threads
 from .measurement import Kernel
 
 FOOTPRINTS = tuple(1 << k for k in (16, 18, 20, 22, 24, 26, 29))
@@ -44,18 +40,7 @@ class Machine:
 
 def measured(threads: int) -> Machine:
     """This machine, measured in a process of its own."""
-    command = [sys.executable, "-m", "tfbridge.models.roofline", str(threads)]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
-    return Machine(found["threads"], found["flops_per_second"], tuple((s, b) for s, b in found["bandwidth"]))
-
-
-def main(threads: int) -> None:
-    from ..compiler.cpu import peak
-
-    limit_threads(threads)
-    pairs = tuple((size, peak.copied_bytes_per_second(size, threads)) for size in FOOTPRINTS)
-    print(json.dumps(dataclasses.asdict(Machine(threads, peak.flops_per_second(threads), pairs))))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    command = [sys.executable, "-m", "tfbridge.compiler.cpu.peak", str(threads), *map(str, FOOTPRINTS)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout)
+    return Machine(threads, found["flops_per_second"], tuple(zip(FOOTPRINTS, found["bytes_per_second"])))

@@ -39,13 +39,14 @@ class Target(NamedTuple):
     address: int
 
 
-_C_FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # the base of all ctypes functions
+_C_FUNCTION: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # the base of all ctypes functions
 _targets: dict[str, Target] = {}
 _lock = threading.Lock()
 
 
-def register_custom_call(name: str, function: Callable[..., Any] | int | Any) -> None:
-    """Makes a function known as a custom-call target; one of the same name is replaced.
+def register_custom_call(name: str, function: Any) -> None:
+    """Makes a function known as a custom-call target: a Python function, the address of a C function, or a ctypes
+    function. One of the same name is replaced.
 
     Raises: TypeError  neither callable nor an address; ValueError  the address is 0.
     """

@@ -178,7 +178,7 @@ def _in_block(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
         raise MemoryError(f"no memory for a result of {size} bytes")
     memory = (ctypes.c_uint8 * size).from_address(address)
     weakref.finalize(memory, put, address, 0, None).atexit = False
-    return np.ndarray(dims, dtype, memory)
+    return np.ndarray(dims, dtype, memoryview(memory))
 
 
 @functools.cache

@@ -11,7 +11,6 @@ import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
-from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .arrays import gather_axis
 from .broadcasting import broadcast_to
@@ -202,7 +201,7 @@ def _epsilon(b: ComputationBuilder, x: Operand) -> float:
 
 
 def eigh(node: Node, x: Operand) -> tuple[Operand, Operand]:
-    """(eigenvalues in ascending order, eigenvectors as columns) of Hermitian matrices given by their lower triangles."""
+    """(eigenvalues in ascending order, eigenvectors as columns) of Hermitian matrices, whose lower halves are read."""
     b = node.b
     dims, type_ = b.get_shape(x).dims, b.get_shape(x).element_type
     rank, size = len(dims), dims[-1]

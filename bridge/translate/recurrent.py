@@ -64,17 +64,13 @@ def lstm_cell(node: Node) -> Sequence[Operand]:
                       node.attr("cell_clip"))
 
 
-@translates("LSTMBlockCellGrad")
-def lstm_cell_grad(node: Node) -> Sequence[Operand]:
-    """(gradient of the state before, of the gates before their functions, of the three peepholes)."""
-    b = node.b
-    i, cs, f, o, ci, co = (node[k] for k in ("i", "cs", "f", "o", "ci", "co"))
-    cs_prev, dh, dcs_next = node["cs_prev"], node["h_grad"], node["cs_grad"]
-    dims, one = node.shape("cs_prev"), b.full_like(i, 1)
-    uses_peephole = bool(node.attr("use_peephole"))
-    wci, wcf, wco = (_row(b, node[k], dims) for k in ("wci", "wcf", "wco"))
+def _gate_gradients(b: ComputationBuilder, uses_peephole: bool, kept: Sequence[Operand], cs_prev: Operand, dcs: Operand,
+                    dh: Operand, peepholes: Sequence[Operand]) -> tuple[Operand, list[Operand]]:
+    """(gradient of the state before, of i, ci, f and o before their functions). `kept`: i, f, o, ci, co."""
+    (i, f, o, ci, co), one = kept, b.full_like(kept[0], 1)
+    wci, wcf, wco = (_row(b, v, b.get_shape(i).dims) for v in peepholes)
     do = o * (one - o) * dh * co
-    dcs = (one - co * co) * dh * o + dcs_next
+    dcs = (one - co * co) * dh * o + dcs
     if uses_peephole:
         dcs = dcs + do * wco
     dci = (one - ci * ci) * dcs * i
@@ -83,9 +79,19 @@ def lstm_cell_grad(node: Node) -> Sequence[Operand]:
     before = dcs * f
     if uses_peephole:
         before = before + di * wci + df * wcf
+    return before, [di, dci, df, do]
+
+
+@translates("LSTMBlockCellGrad")
+def lstm_cell_grad(node: Node) -> Sequence[Operand]:
+    """(gradient of the state before, of the gates before their functions, of the three peepholes)."""
+    b, cs, cs_prev, uses_peephole = node.b, node["cs"], node["cs_prev"], bool(node.attr("use_peephole"))
+    before, gates = _gate_gradients(b, uses_peephole, [node[k] for k in ("i", "f", "o", "ci", "co")], cs_prev,
+                                    node["cs_grad"], node["h_grad"], [node[k] for k in ("wci", "wcf", "wco")])
+    di, _, df, do = gates
     peepholes = [reduce(b, d * c, "add", [0]) if uses_peephole else b.full_like(node["wci"], 0)
                  for d, c in ((di, cs_prev), (df, cs_prev), (do, cs))]
-    return before, b.concat_in_dim([di, dci, df, do], 1), *peepholes
+    return before, b.concat_in_dim(gates, 1), *peepholes
 
 
 @translates("BlockLSTM", "BlockLSTMV2")
@@ -110,6 +116,55 @@ def block_lstm(node: Node) -> Sequence[Operand]:
 
     values = repeated(b, steps, [*fixed, node["cs_prev"], node["h_prev"], *[zeros] * 7], step)
     return values[9:]
+
+
+@translates("BlockLSTMGrad", "BlockLSTMGradV2")
+def block_lstm_grad(node: Node) -> Sequence[Operand]:
+    """Gradients of x, the first state and output, the weights, the peepholes and the bias: the steps backwards."""
+    b, (steps, batch, inputs), cells = node.b, node.shape("x"), node.shape("cs_prev")[1]
+    uses_peephole, type_ = bool(node.attr("use_peephole")), node.element_type("x")
+    by_step = [node[k] for k in ("i", "f", "o", "ci", "co", "cs")]
+    past = [b.concat_in_dim([b.reshape(node[first], (1, batch, cells)), b.slice_in_dim(node[k], 0, steps - 1, 1, 0)], 0)
+            for k, first in (("cs", "cs_prev"), ("h", "h_prev"))]
+    given = [node["x"], node["w"], node["wci"], node["wcf"], node["wco"],
+             b.convert_element_type(b.reshape(node["seq_len_max"], ()), _S64), node["cs_grad"], node["h_grad"]]
+
+    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
+        at = b.constant(steps - 1, _S32) - number
+
+        def now(x: Operand) -> Operand:
+            return b.reshape(line(b, x, at, 0), b.get_shape(x).dims[1:])
+
+        x, w, wci, wcf, wco, length, cs_grad, h_grad = values[:8]
+        kept, before = values[8:14], values[14:16]
+        dcs, dh, dx, dw, *sums = values[16:]
+        i, f, o, ci, co, cs = map(now, kept)
+        cs_prev, h_prev = map(now, before)
+        inside = b.lt(b.convert_element_type(at, _S64), length)
+        back, gates = _gate_gradients(b, uses_peephole, [i, f, o, ci, co], cs_prev, now(cs_grad) + dcs,
+                                      now(h_grad) + dh, [wci, wcf, wco])
+        di, dci, df, do = gates
+        joined = b.concat_in_dim([di, df, dci, do] if node.op.endswith("V2") else gates, 1)
+        joined = b.select(b.broadcast(inside, b.get_shape(joined).dims), joined, b.full_like(joined, 0))
+        through = b.dot_general(joined, w, ([1], [1]), ([], []))
+        row = b.reshape(b.slice_in_dim(through, 0, inputs, 1, 1), (1, batch, inputs))
+        both = b.concat_in_dim([now(x), h_prev], 1)
+        parts = [d * c for d, c in ((di, cs_prev), (df, cs_prev), (do, cs))]
+        parts = [b.select(b.broadcast(inside, (batch, cells)), p, b.full_like(p, 0)) for p in parts]
+        sums = [total + reduce(b, p, "add", [0]) for total, p in zip(sums, [*parts, joined])]
+        back = b.select(b.broadcast(inside, (batch, cells)), back, dcs)
+        return (*values[:16], back, b.slice_in_dim(through, inputs, inputs + cells, 1, 1), with_line(b, dx, row, at, 0),
+                dw + b.dot_general(both, joined, ([0], [0]), ([], [])), *sums)
+
+    def zeros(*dims: int) -> Operand:
+        return b.broadcast(b.constant(0, type_), dims)
+
+    made = [zeros(batch, cells), zeros(batch, cells), zeros(steps, batch, inputs), zeros(*node.shape("w")),
+            *[zeros(cells)] * 3, zeros(4 * cells)]
+    dcs, dh, dx, dw, dwci, dwcf, dwco, db = repeated(b, steps, [*given, *by_step, *past, *made], step)[16:]
+    if not uses_peephole:
+        dwci = dwcf = dwco = zeros(cells)
+    return dx, dcs, dh, dw, dwci, dwcf, dwco, db
 
 
 @translates("GRUBlockCell")

@@ -160,7 +160,7 @@ def _stateless(node: Node) -> Generator:
 
 
 def _by_parameter(node: Node, which: str, samples: Sequence[int]) -> tuple[Operand, tuple[int, ...], int]:
-    """(the parameter of each result, all samples of the first, then of the second, ..., dims of the result, samples)."""
+    """(parameter of each result: all samples of the first, then of the second, ...; dims of the result; samples)."""
     b, dims = node.b, node.shape(which)
     count, parameters = math.prod(samples), math.prod(dims)
     flat = b.reshape(b.convert_element_type(node[which], _F64), (parameters,))

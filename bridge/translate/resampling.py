@@ -237,7 +237,8 @@ def _corners(b: ComputationBuilder, places: Sequence[Operand], image: Operand,
     upper = [p - low for p, (low, _) in zip(places, ends)]
     one = b.full_like(upper[0], 1)
     shares = [(one - u, u) for u in upper]
-    return [(index(ends[0][k], ends[1][m]), shares[0][k] * shares[1][m]) for k, m in itertools.product(range(2), range(2))]
+    return [(index(ends[0][k], ends[1][m]), shares[0][k] * shares[1][m])
+            for k, m in itertools.product(range(2), range(2))]
 
 
 def _per_channel(b: ComputationBuilder, x: Operand, depth: int) -> Operand:

@@ -1,8 +1,8 @@
 """Stateful random ops: those of a tf.random.Generator, whose state is a variable, and those without a seed.
 
 A generator's ops give TensorFlow's bits: its state is the int64[3] (counter low, counter high, key) of Philox. An op
-without a seed starts anew from the process's entropy in every run, as in TensorFlow. One with a seed has a sequence that
-TensorFlow's kernel keeps from run to run; it stays there.
+without a seed starts anew from the process's entropy in every run, as in TensorFlow. One with a seed has a sequence
+that TensorFlow's kernel keeps from run to run; it stays there.
 Source: tensorflow/core/kernels/stateful_random_ops.cc, random_op.cc, multinomial_op.cc.
 """
 
@@ -109,8 +109,8 @@ def stateful_integers(node: Node) -> Operand:
 def refuse_seeded(node: GraphNode) -> str | None:
     if not (node.attrs["seed"].i or node.attrs["seed2"].i):
         return None
-    return "it has a seed: TensorFlow's kernel keeps the sequence that the seed gives; ops of tf.random.Generator and " \
-           "stateless ones are compiled with a seed, too"
+    return ("it has a seed, whose sequence TensorFlow's kernel keeps; ops of tf.random.Generator and stateless ones "
+            "are compiled with a seed, too")
 
 
 def fresh(node: Node) -> Generator:
@@ -136,6 +136,14 @@ def unseeded_integers(node: Node) -> Operand:
     words = fresh(node).words(node.integers("shape"), wide)
     low, high = (b.convert_element_type(node[k], wide) for k in ("minval", "maxval"))
     return b.convert_element_type(b.rem(words, high - low) + low, type_)
+
+
+@translates("NonDeterministicInts", constants=("shape",), stateful=True)
+def non_deterministic_integers(node: Node) -> Operand:
+    """Integers of all values, anew in every run."""
+    type_ = node.attr("dtype") or _S64
+    words = fresh(node).words(node.integers("shape"), _U64 if type_.bits == 64 else _U32)
+    return node.b.convert_element_type(words, type_)
 
 
 @translates("RandomShuffle", stateful=True, refuse=refuse_seeded)

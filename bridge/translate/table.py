@@ -81,8 +81,8 @@ def document(lists: Mapping[str, Iterable[str]]) -> str:
     """The table of these lists of ops, and of what is compiled besides."""
     compiled = translations()
     text = ["# TensorFlow's ops", "", _HEADER, "",
-            "An op that is not compiled, or not with the attributes or types that a node has, runs in TensorFlow beside "
-            "the clusters;", "`tfbridge.explain` names it and the reason.", ""]
+            "An op that is not compiled, or not with a node's attributes or types, runs in TensorFlow beside the",
+            "clusters; `tfbridge.explain` names it and the reason.", ""]
     listed: set[str] = set()
     for title, ops in lists.items():
         ops = list(ops)

@@ -75,6 +75,8 @@ def _write(node: Node, values: TensorList, index: Operand, item: Operand) -> Ope
     if values.buffer is None:
         values = initialized(node.b, values, shape.element_type, shape.dims)
     assert values.buffer is not None
+    if node.b.get_shape(values.buffer).dims[0] == 0:  # of a loop that never runs
+        return values.buffer
     row = node.b.reshape(item, (1, *shape.dims))
     return node.b.dynamic_update_slice(values.buffer, row, _starts(node, index, shape.rank))
 
@@ -82,7 +84,9 @@ def _write(node: Node, values: TensorList, index: Operand, item: Operand) -> Ope
 def _read(node: Node, values: TensorList, index: Operand) -> Operand:
     if values.buffer is None:
         raise UnsupportedError(f"{node.op}: a list is read before its element shape is known")
-    dims = node.b.get_shape(values.buffer).dims[1:]
+    length, *dims = node.b.get_shape(values.buffer).dims
+    if length == 0:  # of a loop that never runs
+        return node.b.broadcast(node.b.constant(0, node.b.get_shape(values.buffer).element_type), dims)
     row = node.b.dynamic_slice(values.buffer, _starts(node, index, len(dims)), (1, *dims))
     return node.b.reshape(row, dims)
 

@@ -22,11 +22,11 @@ from .llvm_text import i64
 from .reduction import Pass, Reducer, reduced_dims
 
 _LEAST_BYTES = 1 << 19  # smaller arrays are in cache, however they are read
-_LEAST_ROWS = 8  # at a time, where a panel is a part of them
+_LEAST_ROWS = 16
 _SEQUENTIAL_BYTES = 8 << 10  # of totals that stay in the first cache while rows as long go through it
 _LEAST_COLUMNS = 128
 _MOST_COLUMNS = 4096
-_ROWS = 8  # at a time
+_ROWS = 8  # at a time, where a panel is a part of them
 _NARROWEST = 512  # columns of a panel: less of a row at a time is read slowly
 
 

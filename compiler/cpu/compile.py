@@ -14,6 +14,7 @@ from ..errors import UnsupportedError
 from ..ir import Module
 from ..options import DEFAULT_OPTIONS, Options
 from ..passes.canonicalize_dots import canonicalize_dots
+from ..passes.combine_all_reduces import combine_all_reduces
 from ..passes.eliminate_dead import eliminate_dead
 from ..passes.expand_collectives import expand_collectives
 from ..passes.expand_maps import expand_maps
@@ -39,8 +40,8 @@ from .target import Target, host
 
 ENTRY = "tfb_entry"
 _REPRODUCIBLE_THREADS = 16
-CPU_PASSES = (normalize_layouts, resolve_dynamic_sizes, expand_collectives, expand_maps, expand_rng, expand_top_k, *PASSES,
-              canonicalize_dots, split_reductions, fuse, eliminate_dead)
+CPU_PASSES = (normalize_layouts, resolve_dynamic_sizes, combine_all_reduces, expand_collectives, expand_maps,
+              expand_rng, expand_top_k, *PASSES, canonicalize_dots, split_reductions, fuse, eliminate_dead)
 
 
 def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: Target | None = None,

@@ -34,7 +34,7 @@ def convolution_view(product: Instruction) -> tuple[int, int, int]:
     last = len(dims) - 1
     matrices = _as_gemm(convolution_problem(product, product.shape.element_type)) if product.shape.elements else None
     if matrices is not None and matrices.batch:
-        return *matrices.batch, matrices.m, matrices.n
+        return matrices.batch[0], matrices.m, matrices.n
     if math.prod(dims[op.dims.output_feature + 1:]) == 1:
         return 1, math.prod(dims[:op.dims.output_feature]), dims[op.dims.output_feature]
     problem = convolution_problem(product, product.shape.element_type)

@@ -209,14 +209,18 @@ class _FewOutputs:
             low = min(positions, max([0, *(-s for _, s in seen)]))
             high = max(low, min([positions, *(x.input - s for _, s in seen)]))
 
-            def position(q: Value, checked: bool, seen: list[tuple[int, int]] = seen, phase: int = phase) -> None:
-                total = self._position(q, count, seen, checked)
-                to = f.add(made, f.mul(f.add(f.mul(q, d), phase), x.output_stride))
-                self._store(total, f.offset(self.made, to, self.type))
+            def positions_of(first: int, last: int, checked: bool, seen: list[tuple[int, int]] = seen,
+                             phase: int = phase) -> None:
+                def position(q: Value, _: list[Value]) -> None:
+                    total = self._position(q, count, seen, checked)
+                    to = f.add(made, f.mul(f.add(f.mul(q, d), phase), x.output_stride))
+                    self._store(total, f.offset(self.made, to, self.type))
 
-            f.loop(0, low, 1, lambda q, _, at=position: at(q, True))
-            f.loop(low, high, 1, lambda q, _, at=position: at(q, False))
-            f.loop(high, positions, 1, lambda q, _, at=position: at(q, True))
+                f.loop(first, last, 1, position)
+
+            positions_of(0, low, True)
+            positions_of(low, high, False)
+            positions_of(high, positions, True)
 
     def _position(self, q: Value, count: Value, seen: list[tuple[int, int]], checked: bool) -> Value:
         f, x = self.f, self.x

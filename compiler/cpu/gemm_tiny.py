@@ -49,14 +49,13 @@ def emit_tiny(module: ModuleText, target: Target, problem: GemmProblem, epilogue
 def _merged(problem: GemmProblem) -> list[tuple[int, int, int, int]]:
     """(size, stride in A, in B, in C) of the batch axes, neighbours as one where they lie so."""
     axes: list[tuple[int, int, int, int]] = []
-    for axis in zip(problem.batch, problem.a_strides, problem.b_strides, problem.c_strides):
-        size, *strides = axis
+    for size, a, b, c in zip(problem.batch, problem.a_strides, problem.b_strides, problem.c_strides):
         if size == 1:
             continue
-        if axes and axes[-1][1:] == tuple(s * size for s in strides):
-            axes[-1] = (axes[-1][0] * size, *strides)
+        if axes and axes[-1][1:] == (a * size, b * size, c * size):
+            axes[-1] = (axes[-1][0] * size, a, b, c)
         else:
-            axes.append(axis)
+            axes.append((size, a, b, c))
     return axes or [(1, 0, 0, 0)]
 
 

@@ -2,12 +2,17 @@
 
 The loops are written as LLVM text for this machine's registers and loaded like any compiled code; threads run them at
 the same time, each on memory of its own.
+
+    python -m tfbridge.compiler.cpu.peak THREADS [BYTES ...]    # prints JSON: flops, and bytes copied within BYTES
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import json
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -138,3 +143,15 @@ def _together(threads: int, work: Callable[[int], object]) -> float:
     for thread in running:
         thread.join()
     return time.perf_counter() - start
+
+
+def main(threads: int, sizes: list[int]) -> None:
+    """Measures on the first `threads` CPUs of this process and prints."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    copied = [copied_bytes_per_second(size, threads) for size in sizes]
+    print(json.dumps({"flops_per_second": flops_per_second(threads), "bytes_per_second": copied}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), [int(text) for text in sys.argv[2:]])

@@ -19,7 +19,7 @@ from ...runtime.artifact import Site
 from ..errors import InternalError, UnsupportedError
 from ..ir import Computation, Instruction, Module, make
 from ..literal import Literal
-from ..ops import Constant, GetTupleElement
+from ..ops import Constant, Fusion, GetTupleElement
 from ..ops import Copy as CopyOp
 from ..options import Options
 from ..shape import Shape
@@ -333,8 +333,8 @@ class _Lowering:
     def _packing(self, instruction: Instruction) -> Packing | None:
         """How the right operand of the instruction's product, if it has one, is packed."""
         if instruction not in self.packings:
-            computation = getattr(instruction.op, "computation", None)
-            within = computation.instructions if instruction.opcode == "fusion" else (instruction,)
+            op = instruction.op
+            within = op.computation.instructions if isinstance(op, Fusion) else (instruction,)
             self.packings[instruction] = None
             if any(i.opcode == "dot" for i in within):
                 from .packed_operands import packing_of

@@ -19,7 +19,7 @@ from ..cpu.output_fusion import product_view
 from ..cpu.scan_kernel import cumulative_axis
 from ..errors import UnsupportedError
 from ..ir import Computation, Instruction, Module, make
-from ..ops import Broadcast, Fusion, GetTupleElement, Parameter, Reduce, ReduceWindow, Tuple
+from ..ops import Broadcast, Fusion, GetTupleElement, Parameter, Reduce, ReduceWindow, Transpose, Tuple
 from ..options import Options
 from .merge_outputs import merge_outputs
 
@@ -364,6 +364,8 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
         grown = _elements(group.root) > 2 * shape.elements
         if grown and shape.elements < 32 and source.operands[0].shape.elements > _SMALL:
             return False
+        if grown and is_large and _moves_rows(instruction, group):
+            return False
         if isinstance(source.op, Reduce) and grown:
             rank = source.operands[0].shape.rank
             return rank - 1 in source.op.dimensions or source.operands[0].shape.elements <= _SMALL
@@ -371,6 +373,22 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
     if instruction.opcode == "concatenate":
         return len(instruction.operands) <= 4
     return True
+
+
+def _moves_rows(reduction: Instruction, group: _Group) -> bool:
+    """Whether a transpose on the way to the root puts an axis that the results do not have before others: they
+    would be computed anew along it."""
+    kept = next(iter(reduction.shape.leaves())).rank
+    reached = {reduction}
+    for member in reversed(list(group.members)):
+        if not any(o in reached for o in member.operands):
+            continue
+        reached.add(member)
+        if isinstance(member.op, Transpose):
+            outer = member.op.dimensions[:kept]
+            if any(axis >= kept and member.shape.dims[k] > 1 for k, axis in enumerate(outer)):
+                return True
+    return False
 
 
 def _is_operand(instruction: Instruction, group: _Group) -> bool:

@@ -13,16 +13,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from ...runtime import custom_calls
+from ..errors import ShapeError
 from ..ir import Computation, Instruction, Module, make
-from ..ops import GetTupleElement, Op, Parameter, Transpose, Tuple
+from ..ops import CustomCall, GetTupleElement, Op, Parameter, Transpose, Tuple
 from ..options import Options
 from ..shape import Shape
 
 
 def normalize_layouts(module: Module, options: Options) -> Module:
     """The module with row-major arrays only. Dims of the entry's parameters and results are as `physical` says."""
-    if not any(i.shape.layout is not None or (i.shape.tuple_shapes and has_layout(i.shape))
-               for c in module.computations() for i in c.instructions) and "entry_computation_layout" not in module.attributes:
+    if "entry_computation_layout" not in module.attributes and not any(
+            i.shape.layout is not None or (i.shape.tuple_shapes and has_layout(i.shape)) or isinstance(i.op, CustomCall)
+            for c in module.computations() for i in c.instructions):
         return module
     parameters, result = entry_shapes(module)
     plain = module.map_computations(lambda computation: computation.rewrite(_plain))
@@ -102,10 +105,40 @@ def inverted(permutation: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _plain(instruction: Instruction) -> Instruction | None:
+    if isinstance(instruction.op, CustomCall) and (called := _laid_out(instruction, instruction.op)) is not None:
+        return called
     op = _plain_op(instruction.op)
     if op is instruction.op and not has_layout(instruction.shape):
         return None
     return dataclasses.replace(instruction, op=op, shape=instruction.shape.without_layout())
+
+
+def _laid_out(instruction: Instruction, op: CustomCall) -> Instruction | None:
+    """A call of a C function, which sees bytes: operands in the order of the layouts that the call constrains them to,
+    results in that of their shapes. None where all of them are row-major, and for Python functions, which see axes."""
+    target = custom_calls.find(op.custom_call_target)
+    wanted = operand_shapes(op.operand_layout_constraints)
+    if target is None or not target.address or not any(map(has_layout, (op.shape, *wanted))):
+        return None
+    for number, (operand, shape) in enumerate(zip(instruction.operands, wanted)):
+        if not shape.compatible(operand.shape):
+            raise ShapeError(f"custom-call: operand_layout_constraints has {shape} for operand {number}, which is "
+                             f"{operand.shape} (layout_c6)")
+    wanted += tuple(o.shape.static() for o in instruction.operands[len(wanted):])
+    operands = [o if s.layout is None else make(Transpose(order(s)), o) for o, s in zip(instruction.operands, wanted)]
+    bare = dataclasses.replace(op, shape=physical(op.shape), operand_layout_constraints="")
+    call = make(bare, *operands, name=instruction.name, metadata=instruction.metadata)
+    return _changed(call, op.shape, inverse=True)
+
+
+def operand_shapes(text: str) -> tuple[Shape, ...]:
+    """The shapes in `{shape, ...}`, the value of a custom-call's operand_layout_constraints.
+
+    Raises: ParseError  malformed text.
+    """
+    from ..hlo_parse import parse_shapes
+
+    return parse_shapes(text) if text else ()
 
 
 def _plain_op(op: Op) -> Op:

@@ -351,3 +351,51 @@ def test_an_array_that_grows_as_it_is_written(clustering: None) -> None:
         return out.stack()
 
     np.testing.assert_allclose(rows(tf.constant([1.0, 2.0])), 2.0 * np.sin([1.0, 2.0]), rtol=1e-6)
+
+
+def test_functions_that_ask_for_xla_are_taken_over() -> None:
+    tfbridge.reset_stats()
+    tfbridge.enable_auto_clustering(jit_compile=True)
+    try:
+        class Model:
+            @tf.function(jit_compile=True)
+            def call(self, x: tf.Tensor) -> tf.Tensor:
+                return tf.cast(tf.strings.length(tf.strings.as_string(x)), F32) * tf.exp(x)  # XLA has no strings
+
+        found = Model().call(tf.constant([1.0, 22.0])).numpy()
+    finally:
+        tfbridge.disable_auto_clustering()
+    np.testing.assert_allclose(found, np.array([8, 9]) * np.exp([1, 22]), rtol=1e-5)
+    assert tfbridge.stats()["clusters_compiled"]
+
+
+def test_branches_that_only_assign_are_compiled_as_such(clustering: None) -> None:
+    v = tf.Variable(1.0)
+
+    @tf.function
+    def function(x: tf.Tensor) -> tf.Tensor:
+        def assign() -> None:
+            v.assign(v * 2.0 + x)
+
+        tf.cond(x > 1.0, assign, lambda: None)
+        return v * 3.0
+
+    assert [float(function(tf.constant(x))) for x in (2.0, 0.5, 3.0)] == [12.0, 12.0, 33.0]
+    assert tfbridge.stats()["clusters_compiled"] == 1
+    assert tfbridge.stats()["ops_left_out"] == {}
+
+
+def test_a_loop_that_never_runs_compiles(clustering: None) -> None:
+    @tf.function
+    def function(x: tf.Tensor, n: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            for _ in tf.range(n):
+                y = tf.sin(y) * x
+            total = tf.reduce_sum(y)
+        return total, tape.gradient(total, x)
+
+    total, gradient = function(tf.constant([1.0, 2.0]), tf.constant(0))
+    assert (float(total), gradient.numpy().tolist()) == (3.0, [1.0, 1.0])
+    assert tfbridge.stats()["fallbacks"] == 0

@@ -364,3 +364,18 @@ def test_without_private_names_variables_are_read_and_assigned_around(monkeypatc
     monkeypatch.setattr(launch_variables, "available", lambda: False)
     test_read_and_written_many_times()
     test_held_values_never_change()
+
+
+def test_a_hundred_steps_make_no_new_memory_for_variables():
+    weights = [tf.Variable(tf.zeros([1 << 16])) for _ in range(3)]
+
+    @tfbridge.jit(strict=True)
+    def step(x):
+        for v in weights:
+            v.assign(v * 0.5 + x)
+
+    places = [address(v) for v in weights]
+    for _ in range(100):
+        step(tf.constant(1.0))
+        assert [address(v) for v in weights] == places
+    np.testing.assert_allclose(weights[2][:3], [2, 2, 2])

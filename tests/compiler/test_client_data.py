@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import importlib.util
 import pathlib
@@ -23,6 +24,8 @@ from tfbridge.compiler import (
     evaluate,
     parse_hlo,
     platforms,
+    register_custom_call,
+    unregister_custom_call,
 )
 from tfbridge.compiler.errors import ShapeError, UnsupportedError
 from tfbridge.compiler.global_data import DeviceHandle
@@ -286,3 +289,43 @@ def test_the_document_runs() -> None:
     np.testing.assert_array_equal(client.compile(computation).execute(given)[0], wanted)
     handles = [client.transfer_to_server(value) for value in given]
     np.testing.assert_array_equal(client.execute_and_transfer(computation, handles).array, wanted)
+
+
+CALLED = """HloModule m
+ENTRY e {{
+  x = f32[2,3] parameter(0)
+  ROOT c = f32[2,3]{result} custom-call(x), custom_call_target="bytes_as_they_are",
+    operand_layout_constraints={{f32[2,3]{operand}}}
+}}"""
+
+
+@PLATFORMS
+@pytest.mark.parametrize(("operand", "result"), [("{0,1}", "{0,1}"), ("{1,0}", "{0,1}"), ("{0,1}", "{1,0}"), ("", "")])
+def test_layouts_of_a_custom_call(platform: str, operand: str, result: str) -> None:
+    """A C function sees bytes in the order that the call says; a Python function sees axes."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    def copy(out: int, given: int) -> None:
+        ctypes.memmove(out, ctypes.c_void_p.from_address(given).value or 0, 24)
+
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(copy)
+    memory = x.T.reshape(-1) if operand == "{0,1}" else x.reshape(-1)
+    wanted = memory.reshape(3, 2).T if result == "{0,1}" else memory.reshape(2, 3)
+    module = parse_hlo(CALLED.format(operand=operand, result=result))
+    for target, expected in ((function, wanted), (lambda value: value, x)):
+        register_custom_call("bytes_as_they_are", target)
+        try:
+            found = LocalClient(platform).compile(module).execute([x])[0]
+        finally:
+            unregister_custom_call("bytes_as_they_are")
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_layouts_of_other_operands() -> None:
+    register_custom_call("bytes_as_they_are", 1 << 40)
+    try:
+        with pytest.raises(ShapeError, match="layout_c6"):
+            LocalClient().compile(parse_hlo(CALLED.format(operand="{0,1}", result="").replace(
+                "constraints={f32[2,3]", "constraints={f32[3,2]")))
+    finally:
+        unregister_custom_call("bytes_as_they_are")

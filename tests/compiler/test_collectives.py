@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import computation, reducer
+from fixtures import Fixture, inputs, read
 from tfbridge.compiler import CommunicationError, ComputationBuilder, LocalClient, ShapeError, ir, parse_hlo
 from tfbridge.compiler.ops import Compare, Elementwise
 from tfbridge.compiler.options import Options
 from tfbridge.compiler.passes import pipeline
+from tfbridge.compiler.passes.combine_all_reduces import combine_all_reduces
 from tfbridge.compiler.passes.expand_collectives import expand_collectives
 from tfbridge.compiler.shape import Shape, array
 from tfbridge.compiler.types import ARRAYS, ElementType
@@ -421,8 +423,9 @@ def test_ten_thousand_all_reduces_of_mixed_sizes() -> None:
     values = b.parameter(0, state, "state")
     number = b.get_tuple_element(values, 0)
     offset = b.add(b.replica_id(), number)
-    new = [b.add(b.mul(b.cross_replica_sum(b.get_tuple_element(values, k + 1)), b.constant(np.uint32(3))), offset)
-           for k in range(len(SIZES))]
+    add = reducer("add", "u32")
+    sums = [b.all_reduce(b.get_tuple_element(values, k + 1), add, (), 1) for k in range(len(SIZES))]  # 1: not combined
+    new = [b.add(b.mul(total, b.constant(np.uint32(3))), offset) for total in sums]
     body = b.build(b.tuple([b.add(number, b.constant(np.uint32(1))), *new]))
     c = ComputationBuilder("condition")
     condition = c.build(c.lt(c.get_tuple_element(c.parameter(0, state, "state"), 0), c.constant(np.uint32(rounds))))
@@ -498,3 +501,28 @@ def test_other_programs_for_other_devices(platform: str) -> None:
     for second, value in ((summed(3), f32(1, 2, 3)), (summed(2, op="all_gather"), f32(1, 2)), (largest, f32(1, 2))):
         with pytest.raises(CommunicationError, match="partition . came with .* partition . waited at"):
             together(summed(2), second, f32(1, 2), value)
+
+
+@pytest.mark.parametrize("fixture", read("expand_collectives"), ids=lambda f: f.name)
+def test_fixtures(fixture: Fixture) -> None:
+    """What the pass makes for two devices, and that it does the same."""
+    before = verify(fixture.module())
+    after = verify(expand_collectives(before, Options(num_replicas=2)))
+    fixture.check(after)
+    given = [inputs(before, seed) for seed in range(2)]
+    wanted, found = (LocalClient("interpreter").compile(m, num_replicas=2).execute_replicas(given)
+                     for m in (before, after))
+    assert [[a.tobytes() for a in one] for one in found] == [[a.tobytes() for a in one] for one in wanted]
+
+
+def test_all_reduces_meet_once() -> None:
+    """Combined, and still right: what each device gets, and which all-reduces are together."""
+    def write(b: ComputationBuilder, x: Any) -> Any:
+        sums = [b.cross_replica_sum(b.mul(x, b.constant(np.float32(k)))) for k in range(3)]
+        return b.tuple([*sums, b.cross_replica_sum(sums[0]), b.cross_replica_sum(sums[2])])
+
+    program = built(array("f32", 2), write)
+    module = combine_all_reduces(ir.Module("m", program), Options(num_replicas=2))
+    assert [len(i.operands) for i in verify(module).entry.instructions if i.has_side_effect] == [3, 2]
+    for found in both(program, [f32(1, 2), f32(3, 4)]):
+        assert [f.tolist() for f in found] == [[0, 0], [4, 6], [8, 12], [0, 0], [16, 24]]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tfbridge.compiler import Computation, ComputationBuilder, LocalClient, Operand, Shape, array
+from tfbridge.compiler import Computation, ComputationBuilder, Layout, LocalClient, Operand, Shape, array
 from tfbridge.compiler.building.derived import binary_computation
 from tfbridge.compiler.errors import ShapeError
 from tfbridge.compiler.types import ElementType
@@ -367,6 +367,7 @@ def test_the_class() -> None:
     assert b.CheckShape(x, array("f32", 2, 3)).instruction is x.instruction
     b.CheckSameShape(x, b.Neg(x))
     assert b.ComputeConstant(b.Add(b.ConstantR0(2), b.ConstantR0(3))).array == 5
+    assert b.ComputeConstant(b.ConstantR2(MATRIX), Layout((0, 1))).tolist() == [1, 4, 2, 5, 3, 6]
     assert not b.IsConstant(x) and b.IsConstant(b.ConstantR0(1))
     numbers = b.CreateDefaultConvDimensionNumbers()
     assert (numbers.input_batch, numbers.input_feature, numbers.input_spatial) == (0, 1, (2, 3))

@@ -343,3 +343,54 @@ def test_nothing_dynamic_is_left() -> None:
     resolved = resolve_dynamic_sizes(module, DEFAULT_OPTIONS)
     assert not is_dynamic(verify(resolved))
     assert resolve_dynamic_sizes(resolved, DEFAULT_OPTIONS) is resolved
+
+
+Step = tuple[Callable[[ComputationBuilder, Operand], Operand], Callable[[np.ndarray], np.ndarray]]
+STEPS: tuple[Step, ...] = (
+    (lambda b, v: b.add(v, b.mul(v, b.constant(0.5))), lambda a: a + a * np.float32(0.5)),
+    (lambda b, v: b.trans(v), lambda a: a.T),
+    (lambda b, v: b.concat_in_dim([v, b.neg(v)], 0), lambda a: np.concatenate([a, -a])),
+    (lambda b, v: b.concat_in_dim([b.tanh(v), v], 1), lambda a: np.concatenate([np.tanh(a), a], 1)),
+    (lambda b, v: b.rev(v, (0,)), lambda a: a[::-1]),
+    (
+        lambda b, v: b.pad(v, b.constant(-1.0), [(1, 0, 0), (0, 2, 0)]),
+        lambda a: np.pad(a, ((1, 0), (0, 2)), constant_values=-1),
+    ),
+    (lambda b, v: b.slice(v, (1, 0), b.get_shape(v).dims, (1, 2)), lambda a: a[1:, ::2]),
+    (lambda b, v: b.sort(v, None, 1), lambda a: np.sort(a, 1)),
+    (lambda b, v: b.sub(v, b.reduce(v, b.constant(0.0), ADD, (0,)), (1,)), lambda a: a - a.sum(0)),
+    (lambda b, v: b.dot_general(v, v, ((1,), (1,))), lambda a: a @ a.T / 1),
+    (
+        lambda b, v: b.reduce_window(v, b.constant(0.0), ADD, (2, 1), (1, 1), [(1, 0), (0, 0)]),
+        lambda a: a + np.concatenate([np.zeros_like(a[:1]), a[:-1]]),
+    ),
+    (
+        lambda b, v: b.dynamic_update_slice(
+            v, b.constant(np.full((1, 1), 3, np.float32)), [b.constant(0), b.constant(0)]
+        ),
+        lambda a: np.concatenate([np.concatenate([np.full((1, 1), 3, np.float32), a[:1, 1:]], 1), a[1:]]),
+    ),
+)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_chains(seed: int) -> None:
+    """Chains of operations on a matrix whose two sizes are known at run time only."""
+    rng = np.random.default_rng(seed)
+    chosen = [STEPS[k] for k in rng.integers(0, len(STEPS), 5)]
+    b = ComputationBuilder("chain")
+    b.die_immediately_on_error = True
+    x, rows, columns = (b.parameter(k, s) for k, s in enumerate([array("f32", 4, 5), array("s32"), array("s32")]))
+    value = b.set_dimension_size(b.set_dimension_size(x, rows, 0), columns, 1)
+    for build, _ in chosen:
+        value = build(b, value)
+    executable = LocalClient().compile(verify(Module("chain", b.build(value))))
+    for sizes in ((4, 5), (3, 4), (2, 3), (4, 2)):
+        given = rng.standard_normal((4, 5)).astype(np.float32)
+        wanted = given[: sizes[0], : sizes[1]].copy()
+        given[sizes[0] :], given[:, sizes[1] :] = np.nan, np.inf
+        for _, step in chosen:
+            wanted = step(wanted)
+        found = executable.execute([given, *map(np.int32, sizes)])[0]
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 * max(1, np.abs(wanted).max(initial=0)))

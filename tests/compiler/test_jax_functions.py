@@ -62,7 +62,7 @@ OPTIMIZED = [g for g in GROUPS if g.name in _SMALL]
 
 @pytest.mark.parametrize("group", OPTIMIZED, ids=lambda g: g.name.replace(" ", "_"))
 def test_what_xla_made_of_them(group: Group) -> None:
-    """The text after XLA's own passes: fusions, layouts of every order, bitcasts, library calls, operands with types."""
+    """The text after XLA's own passes: fusions, layouts of every order, bitcasts, library calls, typed operands."""
     together = jax.jit(lambda *a: {n: f(*a) for n, f in group.functions.items()}, keep_unused=True)
     executable = together.lower(*group.arguments).compile()
     module = parse_hlo(executable.as_text())

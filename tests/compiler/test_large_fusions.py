@@ -40,6 +40,13 @@ def test_columns(kind, dims):
 
 
 @pytest.mark.usefixtures("all_arrays_are_large")
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 15])
+def test_few_rows_are_taken_in_registers(rows):
+    x = parameter(0, "f32", 3, rows, 400)
+    assert not is_by_columns(check(reduce(x, (1,)), [x]))
+
+
+@pytest.mark.usefixtures("all_arrays_are_large")
 @pytest.mark.parametrize("type_", ["f64", "bf16", "f16", "s8", "u64", "c64"])
 def test_columns_of_a_type(type_):
     x = parameter(0, type_, 21, 300)
@@ -156,3 +163,25 @@ def test_which_stores_go_past_the_caches():
     assert "!nontemporal" in text((8192, 1024), x86)
     assert "!nontemporal" not in text((512, 1024), x86)
     assert "!nontemporal" not in text((8192, 1024), target_for("aarch64-linux-gnu", "cortex-a72"))
+
+
+@pytest.mark.parametrize("permutation, inside", [("0,2,1", False), ("1,0,2", True)])
+def test_rows_are_not_reduced_anew_along_an_axis_that_moved_outwards(permutation, inside):
+    dims = [(40, 50, 60)[int(axis)] for axis in permutation.split(",")]
+    text = f"""HloModule m
+    max {{
+      a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT c = f32[] maximum(a, b)
+    }}
+    ENTRY main {{
+      x = f32[40,50,60] parameter(0)
+      low = f32[] constant(-inf)
+      top = f32[40,50] reduce(x, low), dimensions={{2}}, to_apply=max
+      spread = f32[40,50,60] broadcast(top), dimensions={{0,1}}
+      less = f32[40,50,60] subtract(x, spread)
+      ROOT turned = f32[{",".join(map(str, dims))}] transpose(less), dimensions={{{permutation}}}
+    }}"""
+    plan = decide(parse_hlo(text).entry)
+    last = [m.name for root, members in plan.groups.items() if root.name == "turned" for m in members]
+    assert ("top" in last) is inside

@@ -15,6 +15,7 @@ from tfbridge.compiler.hlo_text import parse_hlo
 from tfbridge.compiler.ir import Module
 from tfbridge.compiler.options import Options
 from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
+from tfbridge.compiler.passes.combine_all_reduces import combine_all_reduces
 from tfbridge.compiler.passes.eliminate_common import eliminate_common
 from tfbridge.compiler.passes.eliminate_dead import eliminate_dead
 from tfbridge.compiler.passes.expand_maps import expand_maps
@@ -113,7 +114,7 @@ def test_simplify_needs_one_pass() -> None:
 
 
 OTHERS = {p.__name__: p for p in (fold_constants, eliminate_common, eliminate_dead, inline_calls, expand_maps,
-                                  expand_rng, expand_top_k, canonicalize_dots)}
+                                  expand_rng, expand_top_k, canonicalize_dots, combine_all_reduces)}
 
 
 @pytest.mark.parametrize(

@@ -34,18 +34,18 @@ def check(condition, *what):
 """
 
 
-def ranks(script: str) -> list[str]:
-    """Lines that the ranks print, sorted; all must end well."""
+def run(script: str) -> None:
+    """Every rank must end well, and say so; what they say may be mixed."""
     done = subprocess.run(
         ["mpirun", "-n", str(RANKS), sys.executable, "-c", HEAD + textwrap.dedent(script)], env=os.environ | SETTINGS,
         capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return sorted(done.stdout.split("\n"))
+    assert done.stdout.count("well") == RANKS, done.stdout
 
 
 def test_collectives() -> None:
     """All of them, on both platforms, also large ones that are cut into parts, many times in a loop."""
-    lines = ranks("""
+    run("""
         b = ComputationBuilder("main")
         x = b.parameter(0, array("f32", 4), "x")
         def add(kind="f32"):
@@ -101,14 +101,13 @@ def test_collectives() -> None:
             check((found == 40).all(), found)
             found = world.execute(executable, [np.uint32(0), np.ones(12345, np.uint32)])[1]
             check((found == 4 ** 100 % 2 ** 32).all(), found)
-            print("well", rank)
+            print("well")
     """)
-    assert [line for line in lines if line.startswith("well")] == [f"well {k}" for k in range(RANKS)]
 
 
 def test_failures_and_life_after_them() -> None:
     """Every rank gets an error soon; the next run works."""
-    lines = ranks("""
+    run("""
         from tfbridge.compiler import register_custom_call
         def f(x):
             if x[0] == 2:
@@ -149,6 +148,5 @@ def test_failures_and_life_after_them() -> None:
             else:
                 time.sleep(1.5)
                 attempt(good, ones)
-            print("well", world.rank)
+            print("well")
     """)
-    assert [line for line in lines if line.startswith("well")] == [f"well {k}" for k in range(RANKS)]

@@ -30,6 +30,7 @@ def test_no_pool_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_addresses() -> None:
     known = native.addresses()
-    assert set(known) == {"parallel_for", "pool", "arena_take", "arena_put", "arena_trim", "run"}
-    assert all(known[name] for name in ("arena_take", "arena_put", "arena_trim", "run"))
+    memory = {f"{kind}_{verb}" for kind in ("arena", "block") for verb in ("take", "put", "trim")}
+    assert set(known) == {"parallel_for", "pool", "run"} | memory
+    assert all(known[name] for name in memory | {"run"})
     assert (known["parallel_for"] == 0) == (thread_pool.text() == "")

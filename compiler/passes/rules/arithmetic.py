@@ -231,7 +231,7 @@ def select_of_truths(i: Instruction) -> Instruction | None:
 
 @rule("power")
 def power_of_constant(i: Instruction) -> Instruction | None:
-    """x ** 0 -> 1; x ** 1 -> x; x ** 2 -> x * x; x ** -1 -> 1 / x of floats."""
+    """x ** 0 -> 1; x ** 1 -> x; x ** 2 -> x * x; x ** 3 -> x * x * x; x ** -1 -> 1 / x of floats."""
     x, exponent = i.operands
     value = splat(exponent)
     if value is None or value.dtype.kind == "c":
@@ -239,21 +239,22 @@ def power_of_constant(i: Instruction) -> Instruction | None:
     number = float(value)
     if number in (0, 1):
         return x if number else full(i.shape, 1)
-    if number == 2:
-        return apply("multiply", x, x)
+    if number in (2, 3):  # the square of what has a cube other than 0 is no denormal: one rounding more
+        square = apply("multiply", x, x)
+        return square if number == 2 else apply("multiply", square, x)
     return apply("divide", full(i.shape, 1), x) if number == -1 and is_inexact(i) else None
 
 
 @rule("power", fast_math=True)
 def power_of_half(i: Instruction) -> Instruction | None:
-    """x ** 0.5 -> sqrt(x); x ** -0.5 -> rsqrt(x); x ** 3 -> x * x * x. Not for -inf and -0.0."""
+    """x ** 0.5 -> sqrt(x); x ** -0.5 -> rsqrt(x). Not for -inf and -0.0."""
     x, exponent = i.operands
     if not i.shape.element_type.is_float:
         return None
     for value, opcode in ((0.5, "sqrt"), (-0.5, "rsqrt")):
         if is_splat(exponent, value):
             return apply(opcode, x)
-    return apply("multiply", apply("multiply", x, x), x) if is_splat(exponent, 3) else None
+    return None
 
 
 @rule("log", fast_math=True)

@@ -25,5 +25,6 @@ for most in (3, 40):
 row("NonMaxSuppressionV4", boxes(0), R((0,), 0, 1), Known(3, "int32"), Given(0.5), Given(0.0), types="float32",
     pad_to_max_output_size=True)
 for classes, total, pad in ((1, 5, False), (3, 7, False), (3, 20, True), (3, 40, False)):
-    row("CombinedNonMaxSuppression", boxes(2, 13, classes), R((2, 13, 3), 0, 1), Known(4, "int32"), Known(total, "int32"),
-        Known(0.4, "float32"), Known(0.3, "float32"), types="float32", pad_per_class=pad, clip_boxes=True)
+    row("CombinedNonMaxSuppression", boxes(2, 13, classes), R((2, 13, 3), 0, 1), Known(4, "int32"),
+        Known(total, "int32"), Known(0.4, "float32"), Known(0.3, "float32"), types="float32", pad_per_class=pad,
+        clip_boxes=True)

@@ -15,6 +15,10 @@ for peephole, clip in ((False, -1.0), (True, 0.4)):
         BELOW, BELOW, STATE, STATE, types="float32", use_peephole=peephole, tolerance=SUMS)
     row("BlockLSTM BlockLSTMV2", Given(6, "int64"), R((6, 3, 4)), STATE, STATE, R((9, 20)), *PEEPHOLES, R((20,)),
         types="float32", use_peephole=peephole, cell_clip=clip, tolerance=SUMS)
+    STEPS, INSIDE = R((6, 3, 5)), R((6, 3, 5), 0.1, 0.9)
+    for op in ("BlockLSTMGrad", "BlockLSTMGradV2"):
+        row(op, Given(6, "int64"), R((6, 3, 4)), STATE, STATE, R((9, 20)), *PEEPHOLES, R((20,)), INSIDE, STEPS, INSIDE,
+            INSIDE, INSIDE, INSIDE, STEPS, STEPS, STEPS, types="float32", use_peephole=peephole, tolerance=2e-4)
 row("GRUBlockCell", R((3, 4)), STATE, R((9, 10)), R((9, 5)), R((10,)), R((5,)), types="float32", tolerance=SUMS)
 row("GRUBlockCellGrad", R((3, 4)), STATE, R((9, 10)), R((9, 5)), R((10,)), R((5,)), BELOW, BELOW, BELOW, STATE,
     types="float32", tolerance=SUMS)

@@ -36,7 +36,8 @@ ELSEWHERE = frozenset({
     "ReadVariableOp", "TensorListGather", "TensorListConcat", "TensorListConcatV2", "TensorListSplit",
     "TensorListScatter", "TensorListScatterV2", "TensorListScatterIntoExistingList", "TensorListConcatLists",
     "TensorListResize", "RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomUniformInt",
-    "RandomShuffle", "Multinomial", "RandomGamma", "RandomPoissonV2", "ParameterizedTruncatedNormal",
+    "RandomShuffle", "NonDeterministicInts", "Multinomial", "RandomGamma", "RandomPoissonV2",
+    "ParameterizedTruncatedNormal",
 })
 
 

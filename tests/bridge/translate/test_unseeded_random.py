@@ -15,6 +15,8 @@ CASES: dict[str, tuple[Callable[[], tf.Tensor], float, float]] = {  # with mean 
     "RandomStandardNormal": (lambda: tf.random.normal([COUNT], dtype=tf.float64), 0, 1),
     "TruncatedNormal": (lambda: tf.random.truncated_normal([COUNT]), 0, 0.8796),
     "RandomUniformInt": (lambda: tf.random.uniform([COUNT], 3, 8, tf.int32), 5, 2**0.5),
+    "NonDeterministicInts": (lambda: tf.raw_ops.NonDeterministicInts(shape=[COUNT], dtype=tf.int32), 0,
+                             2**32 * 12**-0.5),
     "Multinomial": (lambda: tf.raw_ops.Multinomial(logits=[[0.0, np.log(3.0)]], num_samples=COUNT), 0.75, 0.433),
     "RandomGamma": (lambda: tf.random.gamma([COUNT], 2.5), 2.5, 2.5**0.5),
     "RandomPoissonV2": (lambda: tf.random.poisson([COUNT], 12.0), 12, 12**0.5),
