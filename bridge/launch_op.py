@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..runtime import context, native
+from ..runtime.errors import ExecutionError
 from ..runtime.executable import Executable
 from . import launch_kernel as kernel
 from . import launch_variables
@@ -177,8 +178,11 @@ class _Launch:
         elif number in made.forward:
             output.mode, output.source = kernel.FORWARD, made.forward[number]
 
-    def decide(self, inputs: Sequence[tf.Tensor]) -> None:
-        """Has the guard decide on code that was made for inputs like these, if it has not yet."""
+    def decide(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor] | None:
+        """Has the guard decide on code that was made for inputs like these, if it has not yet: the code's results.
+
+        None when TensorFlow is to run these inputs.
+        """
         words: list[bytes] = []
         for position, tensor in enumerate(inputs):
             words.append(np.array([tensor.shape.rank, *tensor.shape], np.int64).tobytes())
@@ -186,8 +190,14 @@ class _Launch:
                 value = tensor.numpy().tobytes()
                 words += [np.int64(len(value)).tobytes(), value.ljust(-(-len(value) // 8) * 8, b"\0")]
         trial = self.trials.pop(b"".join(words), None)
-        if trial is not None and self.cluster.guard is not None and self.cluster.guard(trial[1], list(inputs)):
-            _native().publish(ctypes.addressof(trial[0]) + kernel.Entry.code.offset, trial[1].code)
+        if trial is None or self.cluster.guard is None or not self.cluster.guard(trial[1], list(inputs)):
+            return None
+        _native().publish(ctypes.addressof(trial[0]) + kernel.Entry.code.offset, trial[1].code)
+        try:
+            made = trial[1].keep.execute([tensor.numpy() for tensor in inputs])
+        except ExecutionError:  # TensorFlow tells what is wrong
+            return None
+        return [tf.constant(array, tf.as_dtype(enum)) for array, enum in zip(made, self.results, strict=True)]
 
     def parse(self, key: bytes) -> tuple[list[InputSpec], dict[int, np.ndarray]]:
         """(dtype and dims of every input, values of the inputs keyed by value) that a key stands for."""
@@ -268,7 +278,7 @@ def register_cluster(key: str, compile: Compile, fallback: Fallback, names: Sequ
     `compile` gets the dtype and dims of every input and the values of the constant ones; None or an exception
     means that TensorFlow runs these shapes. `fallback` runs the cluster's original nodes on eager tensors, variables by
     their value (one tensor for inputs that are one variable); new values of variables follow its results. `guard` is
-    asked once for every key, with the first inputs of that key, which TensorFlow runs.
+    asked once for every key, with the first inputs of that key.
     """
     ensure_registered()
     with _lock:
@@ -472,9 +482,9 @@ def _fall_back(number: int, kernel_context: int, tensors: int, variables: int, n
             # Only for variables is there a handle: what stands in the other places was never written.
             inputs = [same.setdefault(handle if kind and handle else -1 - k, private.tensor_of(slot or 0))
                       for k, (slot, handle, kind) in enumerate(zip(slots, handles, launch.kinds))]
-            if launch.trials:
-                launch.decide(inputs)
-            outputs = launch.cluster.fallback(inputs)
+            outputs = launch.decide(inputs) if launch.trials else None
+            if outputs is None:
+                outputs = launch.cluster.fallback(inputs)
             given = tuple(tensor.dtype.as_datatype_enum for tensor in outputs)
             if given != launch.results:
                 raise ValueError(f"results have types {given}, the launch has {launch.results}")

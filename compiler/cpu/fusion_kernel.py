@@ -271,6 +271,8 @@ class FusionKernel:
                 for row in self.kept.values():
                     row.pointer = f.offset(self.scratch, row.offset)
         self.elements = Elements(self.nest, self.computation, pointers, self.kept)
+        if self.probe.seams:  # an operand's reductions are wanted without the other operands'
+            self.elements.siblings = {}
         return self.nest
 
     def task(self, task: Affine) -> None:
