@@ -127,8 +127,8 @@ def _check_arrays() -> None:
 def _functions() -> dict[str, int]:
     """Addresses of the builtins' functions."""
     module = ModuleText()
-    for write in (kernel.write_new_tensor, _write_matching_tensors, _write_make_tensors, _write_call_tensors, _write_matching_arrays,
-                  _write_call_arrays):
+    for write in (kernel.write_new_tensor, _write_matching_tensors, _write_make_tensors, _write_call_tensors,
+                  _write_matching_arrays, _write_call_arrays):
         write(module)
     imports = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON}
     imports |= {symbol: private.address(symbol) for symbol in module.declarations

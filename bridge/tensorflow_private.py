@@ -556,6 +556,13 @@ def function_like(function: Any, body: Callable[..., Any]) -> Any:
                        reduce_retracing=function._reduce_retracing)
 
 
+def with_constant_variables(concrete: Any) -> Any:
+    """A concrete function whose variables are constants of their value now; loops stay functional."""
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    return convert_variables_to_constants_v2(concrete, lower_control_flow=False)
+
+
 def may_call_directly() -> bool:
     """Whether ops run at once, on a device of TensorFlow's choice, and no graph, tape or accumulator is active."""
     here = context.context()._thread_local_data

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..bridge.tensorflow_private import with_constant_variables
 from .program import Program
 
 Function = Callable[..., list[np.ndarray]]
@@ -82,10 +83,9 @@ def onnxruntime(program: Program, threads: int) -> Start:
     """ONNX Runtime on the model that tf2onnx makes."""
     import onnxruntime as ort
     import tf2onnx
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     _, concrete = _exported(program)
-    frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False)
+    frozen = with_constant_variables(concrete)
     results = [tensor.name for tensor in frozen.outputs]
     model, _ = tf2onnx.convert.from_graph_def(
         frozen.graph.as_graph_def(), input_names=[tensor.name for tensor in frozen.inputs],
