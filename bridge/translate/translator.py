@@ -108,7 +108,8 @@ class Translator:
             if current in known:
                 stack.pop()
                 continue
-            if current.opcode in ("parameter", "rng", "rng-bit-generator", "while") or not _small(current.shape):
+            if current.opcode in ("parameter", "rng", "rng-bit-generator", "while") or current.has_side_effect \
+                    or not _small(current.shape):
                 known[current] = None
             elif (missing := [o for o in current.operands if o not in known]):
                 stack.extend(missing)

@@ -44,10 +44,11 @@ def convolution_view(product: Instruction) -> tuple[int, int, int]:
 
 
 def emit_convolution(module: ModuleText, target: Target, product: Instruction, raw: Shape,
-                     epilogue: str | None) -> KernelPlan:
+                     epilogue: str | None, b_packed: bool = False) -> KernelPlan:
     """Writes the kernel of a convolution whose sums are stored as `raw`.
 
-    Its buffers are input, kernel, result, scratch and those of the epilogue.
+    Its buffers are input, kernel, result, scratch and those of the epilogue. With `b_packed` the kernel comes as
+    `packable` says.
     `epilogue` names a function with EPILOGUE_PARAMETERS, called once for every part of the view when it is stored.
     Raises: UnsupportedError  element types that no kernel computes.
     """
@@ -58,7 +59,11 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
     moved = sum(o.shape.bytes for o in product.operands) + raw.bytes
     product_of_rows = _as_gemm(problem) if raw.elements else None
     if product_of_rows is not None:
-        return emit_gemm(module, target, product_of_rows, epilogue)
+        return emit_gemm(module, target, product_of_rows, epilogue, b_packed)
+    if b_packed:
+        packed = emit_convolution_gemm(module, target, problem, moved, epilogue, True)
+        assert packed is not None
+        return packed
     for emit in (emit_depthwise, emit_gradient, emit_few_outputs, emit_convolution_gemm):
         plan = emit(module, target, problem, moved, epilogue) if raw.elements else None
         if plan is not None:
@@ -72,6 +77,21 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
     microseconds = problem.flops / (CLOCK_GHZ * 1e3)
     grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
     return KernelPlan(symbol, tasks, grain, tasks > 1 and microseconds > 2 * TASK_US, 0, problem.flops, moved)
+
+
+def packable(product: Instruction, result_type: ElementType,
+             target: Target) -> GemmProblem | ConvolutionProblem | None:
+    """What takes a convolution's kernel packed beforehand: a matrix product (packed_b_layout), or a convolution as one
+    (packed_kernel); None where another form computes it."""
+    if not product.shape.elements:
+        return None
+    problem = convolution_problem(product, result_type)
+    matrices = _as_gemm(problem)
+    if matrices is not None:
+        return matrices
+    if problem.groups > 1 or problem.outputs <= target.lanes(result_type.bits)             or (problem.input_batch == 1 and problem.input_feature != 1):
+        return None
+    return problem
 
 
 def _as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
@@ -109,4 +129,4 @@ def _as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
                        (*(batch and (rows * problem.outputs,)), problem.outputs, 1))
 
 
-__all__ = ["convolution_view", "emit_convolution"]
+__all__ = ["convolution_view", "emit_convolution", "packable"]

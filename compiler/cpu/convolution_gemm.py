@@ -29,7 +29,7 @@ from .convolution_problem import Axis, ConvolutionProblem
 from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of, sources
 from .gemm_kernels import vector_counts
 from .gemm_packing import declare_packing, panels_name, rows_name, write_packing
-from .gemm_plan import HELD_UP, PACK_COST
+from .gemm_plan import HELD_UP, PACK_COST, PackedLayout
 from .kernel_plan import KernelPlan
 from .llvm_text import Function, ModuleText, Value, i64
 from .target import Target
@@ -64,7 +64,8 @@ class Phase:
 class _Plan:
     """How a convolution is computed.
 
-    Packed B is kept from one block of positions to the next if `keep`. The last `merged` axes make one run of `run`
+    B is packed, and kept from one block of positions to the next if `keep`, but where it comes in panels of
+    `panel_bytes`. The last `merged` axes make one run of `run`
     elements with the features. A band is copied from axis `slab` on, for a block of positions that is a box. A task is
     `task_rows` positions, a multiple of `unit`, by `task_cols` features.
     Units: `starts` of the parts of a thread's scratch in bytes.
@@ -75,6 +76,7 @@ class _Plan:
     compute: str
     vectors: int
     banded: bool
+    panel_bytes: int
     keep: bool
     slab: int
     merged: int
@@ -88,12 +90,13 @@ class _Plan:
 
 
 def emit_convolution_gemm(module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int,
-                          epilogue: str | None) -> KernelPlan | None:
+                          epilogue: str | None, b_packed: bool = False) -> KernelPlan | None:
     """Writes the kernel; None for an order of the output's axes or for types that no kernel computes.
 
+    With `b_packed` the buffer of the kernel has the layout of packed_kernel.
     The view of the epilogue is [1, positions, features], or [batch, features, positions] where the output lies so.
     """
-    plan = _plan(problem, target)
+    plan = _plan(problem, target, b_packed)
     if plan is None:
         return None
     element, compute = problem.input_type, plan.compute
@@ -143,7 +146,21 @@ def microseconds_of(problem: ConvolutionProblem, target: Target) -> float:
     return problem.flops / holes / (lanes * (4 if target.has_fma else 2) * 0.7) / (CLOCK_GHZ * 1e3)
 
 
-def _plan(problem: ConvolutionProblem, target: Target) -> _Plan | None:
+def packed_kernel(problem: ConvolutionProblem, target: Target) -> tuple[PackedLayout, _Plan] | None:
+    """The layout in which `emit_convolution_gemm` takes a kernel that is packed beforehand; None where it takes none.
+
+    Rows of the matrix are window elements in the order of axes_of, then input features; groups are a batch axis.
+    """
+    plan = _plan(problem, target, True)
+    if plan is None or len(plan.phases) != 1:
+        return None
+    depth = plan.run * math.prod(a.window for a in plan.phases[0].axes[:len(plan.phases[0].axes) - plan.merged])
+    columns = plan.vectors * lanes_of(target, plan.compute)
+    shape = (problem.groups, -(-problem.outputs // columns), depth, columns)
+    return (PackedLayout(shape, columns, _STORED[plan.compute]), plan) if min(shape) > 0 else None
+
+
+def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -> _Plan | None:
     element = problem.input_type
     compute = compute_of(element, problem.result_type)
     if compute is None or element not in sources(compute) or problem.kernel_type is not element \
@@ -178,8 +195,10 @@ def _plan(problem: ConvolutionProblem, target: Target) -> _Plan | None:
         block = max(math.prod(a.output for a in p.axes[slab + 1:]) for p in phases)
     block = max(1, min(block, max(rows, 1)))
     depth = max(run * taps, 1)
-    keep = banded or block < rows
-    if keep:
+    keep = (banded or block < rows) and not b_packed
+    if b_packed:
+        packed = 0
+    elif keep:
         cols = min(cols, max(nr, PACKED_BYTES // (depth * size) // nr * nr))
         packed = depth * -(-cols // nr) * nr
     else:
@@ -195,7 +214,8 @@ def _plan(problem: ConvolutionProblem, target: Target) -> _Plan | None:
     for name, bytes_ in parts.items():
         starts[name] = at
         at += -(-bytes_ // 64) * 64 + (64 if bytes_ else 0)
-    return _Plan(problem, phases, compute, vectors, banded, keep, slab, merged, run, block, unit, rows, cols,
+    panel_bytes = depth * nr * size if b_packed else 0
+    return _Plan(problem, phases, compute, vectors, banded, panel_bytes, keep, slab, merged, run, block, unit, rows, cols,
                  starts, at)
 
 
@@ -312,8 +332,13 @@ class _Emitter:
         cols = f.minimum(plan.task_cols, f.sub(problem.outputs, col))
         high = f.minimum(f.add(low, plan.task_rows), self.positions)
         self.group_source = f.offset(self.source, f.mul(group, problem.input_group * self.item))
-        self.task_kernel = f.offset(self.kernel, f.mul(
-            f.add(f.mul(group, problem.kernel_group), f.mul(col, problem.kernel_output)), self.item))
+        if plan.panel_bytes:
+            columns = plan.vectors * lanes_of(self.target, plan.compute)
+            panel = f.add(f.mul(group, -(-problem.outputs // columns)), f.divide(col, columns))
+            self.task_kernel = self.parts["packed"] = f.offset(self.kernel, f.mul(panel, plan.panel_bytes))
+        else:
+            self.task_kernel = f.offset(self.kernel, f.mul(
+                f.add(f.mul(group, problem.kernel_group), f.mul(col, problem.kernel_output)), self.item))
         column = f.add(f.mul(group, problem.outputs), col)
         self.task_made, self.cols = f.offset(self.made, f.mul(column, problem.output_feature), self.type), cols
 
@@ -346,7 +371,7 @@ class _Emitter:
 
         def block(row: Value | int, rows: Value | int, base: Value, start: Value | int) -> None:
             self._tables(phase, row, rows, base, start)
-            first = f.cast("zext", f.compare("icmp eq", i64(row), i64(low)), "i64")
+            first = i64(0) if plan.panel_bytes else f.cast("zext", f.compare("icmp eq", i64(row), i64(low)), "i64")
             pack = f"@{panels_name(plan.problem.input_type, plan.compute, plan.vectors)}"
             arguments = [self.parts["A"], self.parts["C"], self.task_kernel, self.parts["packed"],
                          self.parts["tail"], *(Value("ptr", n) for n in names), Value("ptr", pack), first,
@@ -393,7 +418,8 @@ class _Emitter:
         tap_block, run_part = _depths(taps, run, merged, nr * self.size, self.target)
         values = {P.TAPS: taps, P.RUN: run, P.TAP_BLOCK: tap_block, P.RUN_PART: run_part, P.MERGED: max(merged, 1),
                   P.B_K: problem.kernel_input * self.item, P.B_COL: problem.kernel_output * self.item,
-                  P.TABLE: plan.block * 8, P.TAIL_TILE: -(-plan.block * 8 // 64) * 64, P.KEEP: int(plan.keep)}
+                  P.TABLE: plan.block * 8, P.TAIL_TILE: -(-plan.block * 8 // 64) * 64, P.KEEP: int(plan.keep),
+                  P.PANEL: plan.panel_bytes}
         places = [phase.kernel_offset + sum(k * a.kernel_stride for k, a in zip(element, phase.axes))
                   for element in itertools.product(*(range(a.window) for a in phase.axes))]
         tables = ([values[slot] for slot in P], [place * self.item for place in places] or [0])

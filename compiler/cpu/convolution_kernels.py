@@ -28,6 +28,7 @@ class P(enum.IntEnum):
     TAPS runs of RUN elements make a row of A; TAP_BLOCK of them, RUN_PART elements of each, are summed at a time.
     RUN covers MERGED taps of the kernel, whose places the tap table gives. TABLE is the length of a line of A's table.
     Packed B is kept for later calls where KEEP is 1; else the panels of a group lie where those of the last one lay.
+    PANEL is 0, or the bytes of a panel of all of A's columns where B comes in such panels.
     """
 
     TAPS = 0
@@ -40,6 +41,7 @@ class P(enum.IntEnum):
     TABLE = 7
     TAIL_TILE = 8
     KEEP = 9
+    PANEL = 10
 
 
 def rows_of(target: Target, compute: str, vectors: int) -> int:
@@ -152,6 +154,7 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
     has_tail = f.compare("icmp ne", tail_width, i64(0))
     keep = f.compare("icmp ne", p[P.KEEP], i64(0))
     first = f.compare("icmp ne", f["first"], i64(0))
+    whole_panels = f.compare("icmp ne", p[P.PANEL], i64(0))
     packed_run = f.binary("udiv", p[P.RUN], p[P.MERGED])
     # Blocks of one tap are packed some panels at a time: B is read in longer lines.
     single = f.compare("icmp eq", i64(f.mul(p[P.TAP_BLOCK], p[P.MERGED])), i64(1))
@@ -190,12 +193,14 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
 
         def columns(column: Value, _: list[Value]) -> None:
             in_group = i64(f.remainder(column, nr * PANELS_AT_ONCE))
-            panel = f.offset(base, f.mul(f.mul(f.select(keep, column, in_group), deep), size))
+            here = f.mul(f.mul(f.select(keep, column, in_group), deep), size)
+            whole = f.add(f.mul(f.divide(column, nr), p[P.PANEL]), f.mul(before, nr * size))
+            panel = f.select(whole_panels, f.offset(f["packed"], whole), f.offset(base, here))
             due = f.compare("icmp eq", in_group, i64(0))
             if_(f, f.binary("and", first, f.binary("or", due, several)), lambda: pack(panel, column))
-            whole = f.compare("icmp sle", i64(f.add(column, nr)), cols)
-            c = f.op("ptr", f"select {whole}, ptr %C, ptr %tail")
-            at = f.select(whole, i64(f.mul(column, size)), i64(0))
+            fits = f.compare("icmp sle", i64(f.add(column, nr)), cols)
+            c = f.op("ptr", f"select {fits}, ptr %C, ptr %tail")
+            at = f.select(fits, i64(f.mul(column, size)), i64(0))
             a = f.offset(f["A"], f.mul(tap, table))
             depths = (i64(taps), i64(run))
 

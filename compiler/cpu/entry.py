@@ -14,7 +14,7 @@ from ...runtime.host_calls import NO_HOST
 from ..errors import InternalError
 from .llvm_text import GLUE, Function, ModuleText, Value, constant, i64
 from .parallel import run_tasks
-from .schedule import Branch, Buffer, CallOut, Copy, Launch, Loop, Schedule, Step
+from .schedule import Branch, Buffer, CallOut, Check, Copy, Launch, Loop, Schedule, Step
 
 ENTRY_PARAMETERS = (("ptr", "context"), ("ptr", "args"), ("ptr", "results"), ("ptr", "temp"))
 _ALIGN = 64
@@ -76,6 +76,7 @@ class _Writer:
         self.text, self.f, self.table, self.profile = text, f, table, profile
         self.table_offset = -(-table_offset // _ALIGN) * _ALIGN
         self.launched = 0
+        self.messages = 0
 
     def rows(self, first: int) -> Value:
         """Address of a row of the address table."""
@@ -94,6 +95,8 @@ class _Writer:
                     self.launch(step)
                 case CallOut():
                     self.call_out(step)
+                case Check():
+                    self.check(step)
                 case Copy():
                     self.copy(step)
                 case Loop():
@@ -140,6 +143,29 @@ class _Writer:
             self.leave_if(f.compare("icmp ne", status, constant("i32", 0)), status)
         else:
             f.branch(failed, lambda: self.leave_if(constant("i1", True), f.op("i32", text)))
+
+    def check(self, step: Check) -> None:
+        """Returns from the entry with a message, as much of it as there is room for, when something does not hold."""
+        f = self.f
+        leave, stay = f.fresh("failed"), f.fresh("holds")
+        failed = f.compare("icmp ne", f.load("i8", self.address(step.failed)), constant("i8", 0))
+        f.do(f"br {failed}, label %{leave}, label %{stay}")
+        f.start_block(leave)
+        name = self.text.add_global(f"tfb.message.{self.messages}", _bytes_global(step.message))
+        self.messages += 1
+        room = f.load("ptr", f.offset(f["context"], OFFSETS["error_message"]), 8)
+        last = f.binary("sub", f.load("i64", f.offset(f["context"], OFFSETS["error_capacity"]), 8), i64(1))
+
+        def tell() -> None:
+            length = i64(len(step.message))
+            size = f.select(f.compare("icmp slt", last, length), last, length)
+            f.call("memcpy", "ptr", [room, Value("ptr", f"@{name}"), size])
+            f.store(constant("i8", 0), f.offset(room, size))
+
+        f.branch(f.binary("and", f.compare("icmp ne", room, Value("ptr", "null")),
+                          f.compare("icmp sge", last, i64(0))), tell)
+        f.ret(constant("i32", step.status))
+        f.start_block(stay)
 
     def leave_if(self, condition: Value, status: Value) -> None:
         f = self.f

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, cast
 
 from ...runtime.artifact import Site
 from ..errors import InternalError, UnsupportedError
-from ..ir import Computation, Instruction, Module, make
+from ..ir import Computation, Instruction, Module, make, topological
 from ..literal import Literal
-from ..ops import Constant, Fusion, GetTupleElement
+from ..ops import Constant, CustomCall, Fusion, GetTupleElement
 from ..ops import Copy as CopyOp
+from ..ops.custom_call import INVALID_ARGUMENT
 from ..options import Options
 from ..shape import Shape
 from .kernel_plan import KernelPlan
@@ -87,6 +88,15 @@ class CallOut:
 
 
 @dataclasses.dataclass
+class Check:
+    """Ends the run with a status and a message where the pred in `failed` holds."""
+
+    failed: Buffer
+    status: int
+    message: bytes
+
+
+@dataclasses.dataclass
 class Loop:
     """Runs `condition`, and while the pred in `test` holds, `body` and `condition` again."""
 
@@ -104,7 +114,7 @@ class Branch:
     branches: list[list[Step]]
 
 
-Step = Launch | Copy | CallOut | Loop | Branch
+Step = Launch | Copy | CallOut | Check | Loop | Branch
 
 
 @dataclasses.dataclass
@@ -263,7 +273,7 @@ class _Lowering:
                     for old in occupants.get(target.home, ()) if old != new]
         order = _ordered(computation, origins, replaced)
         frame = _Frame(order, origins, _last_reads(order, origins, root), {}, placed, occupants, computation.users)
-        self._wish(frame, root, targets)
+        self._wish(frame, root, targets, _before_checks(computation))
         steps: list[Step] = []
         for at, instruction in enumerate(order):
             if instruction.opcode not in _ALIASES and instruction.opcode not in ("parameter", "add-dependency"):
@@ -273,10 +283,14 @@ class _Lowering:
         self._move(moves, steps)
         return steps
 
-    def _wish(self, frame: _Frame, root: list[Origin], targets: Sequence[Buffer | None]) -> None:
-        """Notes which value should be made where, walking from the root through loops and in-place updates."""
+    def _wish(self, frame: _Frame, root: list[Origin], targets: Sequence[Buffer | None],
+              early: Collection[Instruction]) -> None:
+        """Notes which value should be made where, walking from the root through loops and in-place updates.
+
+        `early` values are made before a check: a run that it ends leaves the arguments as they were.
+        """
         def wish(origin: Origin, target: Buffer) -> None:
-            if origin[0].opcode not in ("parameter", "constant"):
+            if origin[0].opcode not in ("parameter", "constant") and not (target.may_be and origin[0] in early):
                 frame.wanted.setdefault(origin, target)
 
         for origin, target in zip(root, targets, strict=True):
@@ -303,6 +317,8 @@ class _Lowering:
             self._loop(frame, at, instruction, steps)
         elif instruction.opcode == "conditional":
             self._branch(frame, at, instruction, steps)
+        elif isinstance(instruction.op, CustomCall) and instruction.op.is_check:
+            self._check(frame, instruction, instruction.op.opaque, steps)
         elif instruction.opcode in SITES:
             self._call_out(frame, at, instruction, steps)
         elif instruction.opcode in SILENT:
@@ -424,6 +440,12 @@ class _Lowering:
         self.sites.append(site)
         self.advance()
 
+    def _check(self, frame: _Frame, instruction: Instruction, message: bytes, steps: list[Step]) -> None:
+        failed, = frame.leaves(instruction.operands[0])
+        self.touch(failed)
+        steps.append(Check(failed, INVALID_ARGUMENT, message))
+        self.advance()
+
     def _copy(self, source: Buffer, target: Buffer, steps: list[Step]) -> None:
         if source.bytes:
             self.touch(source, target)
@@ -526,6 +548,17 @@ def _reads(instruction: Instruction, origins: dict[Instruction, list[Origin]]) -
     if instruction.opcode not in _ALIASES:
         for operand in instruction.operands:
             yield from origins[operand]
+
+
+def _before_checks(computation: Computation) -> Collection[Instruction]:
+    """What is made before a check, or has one within itself."""
+    checks = [i for i in computation.instructions if i.has_side_effect and _has_checks(i)]
+    return set(topological(checks)) if checks else ()
+
+
+def _has_checks(instruction: Instruction) -> bool:
+    return isinstance(instruction.op, CustomCall) and instruction.op.is_check or any(
+        i.has_side_effect and _has_checks(i) for c in instruction.op.called() for i in c.instructions)
 
 
 def _last_reads(order: list[Instruction], origins: dict[Instruction, list[Origin]],
@@ -660,5 +693,5 @@ def launches(steps: Iterable[Step]) -> Iterable[Launch]:
                 yield from launches(branch)
 
 
-__all__ = ["INPUT_OUTPUT_ALIAS", "Branch", "Buffer", "CallOut", "Copy", "Launch", "Loop", "Schedule", "Step",
-           "UnsupportedError", "input_output_aliases", "launches", "plan_memory", "schedule_module"]
+__all__ = ["INPUT_OUTPUT_ALIAS", "Branch", "Buffer", "CallOut", "Check", "Copy", "Launch", "Loop", "Schedule",
+           "Step", "UnsupportedError", "input_output_aliases", "launches", "plan_memory", "schedule_module"]

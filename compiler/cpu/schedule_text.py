@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .schedule import Branch, CallOut, Copy, Launch, Loop, Schedule, Step
+from .schedule import Branch, CallOut, Check, Copy, Launch, Loop, Schedule, Step
 
 
 def schedule_text(schedule: Schedule) -> str:
@@ -36,6 +36,8 @@ def _lines(steps: Sequence[Step], indent: str) -> Iterator[str]:
         elif isinstance(step, CallOut):
             yield f"{indent}call site {step.number}: {step.site.kind} {step.site.name}"
             yield f"{indent}    {' '.join(map(str, step.buffers))}"
+        elif isinstance(step, Check):
+            yield f"{indent}end with status {step.status} if {step.failed}: {step.message.decode(errors='replace')}"
         elif isinstance(step, Copy):
             yield f"{indent}copy {step.source} to {step.target}"
         elif isinstance(step, Loop):

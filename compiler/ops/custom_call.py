@@ -9,12 +9,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...runtime import custom_calls
+from ...runtime.errors import ExecutionError
 from ..ir import Computation
 from ..shape import Shape
+from ..types import ElementType
 from .op import Op, attribute, require
 
 API_VERSIONS = ("API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED",
                 "API_VERSION_TYPED_FFI")
+FAIL_IF = "tfbridge.fail_if"
+"""The target of a check: compiled code has it in itself, with nothing to register."""
+INVALID_ARGUMENT = 3
+"""The status of a run that a check has ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +29,12 @@ class CustomCall(Op):
 
     A Python function gets and returns NumPy arrays; a C function gets pointers, as api_version says (see
     `runtime.custom_calls`). Without custom_call_has_side_effect the function must depend on its operands alone: the
-    call may then be left out or shared.
+    call may then be left out or shared. The target `tfbridge.fail_if` takes a pred and ends the run with the message in
+    backend_config where it holds.
     custom_call_c1: the operands are arrays or tokens.
     custom_call_c2: the result is an array, or a tuple of arrays and tokens, not nested.
     custom_call_c3: api_version is a known one.
+    custom_call_c4: tfbridge.fail_if takes one pred[], gives the empty tuple, and has a side effect.
     Source: operation semantics, CustomCall.
     """
 
@@ -50,10 +58,19 @@ class CustomCall(Op):
         require(self.api_version in API_VERSIONS,
                 f"custom-call: api_version is {self.api_version}, one of {', '.join(API_VERSIONS)} is wanted",
                 "custom_call_c3")
+        if self.is_check:
+            require(list(operands) == [Shape(ElementType.PRED)] and self.shape == Shape.tuple([])
+                    and self.custom_call_has_side_effect,
+                    f"custom-call: {FAIL_IF} has operands {', '.join(map(str, operands))} and shape {self.shape}, a "
+                    "pred[], (), and a side effect are wanted", "custom_call_c4")
         return self.shape.without_layout()
 
     def reference(self, *operands: Any, call: Any = None) -> Any:
-        """The registered function."""
+        """The registered function, or the check."""
+        if self.is_check:
+            if operands[0]:
+                raise ExecutionError(f"error {INVALID_ARGUMENT}: {self.opaque.decode(errors='replace')}")
+            return ()
         leaves = [leaf for leaf in self.shape.leaves() if leaf.is_array]
         arrays = [np.ascontiguousarray(o).reshape(o.shape) for o in operands if not isinstance(o, tuple)]
         found = iter(custom_calls.call(self.custom_call_target, self.api_version, self.opaque, arrays,
@@ -61,6 +78,11 @@ class CustomCall(Op):
         if not self.shape.is_tuple:
             return next(found)
         return tuple(next(found) if part.is_array else () for part in self.shape.tuple_shapes)
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it ends the run when its operand holds."""
+        return self.custom_call_target == FAIL_IF
 
     @property
     def has_side_effect(self) -> bool:  # type: ignore[override]

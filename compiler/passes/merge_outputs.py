@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..ir import Computation, Instruction
-from ..ops import Reduce
+from ..ir import Computation, Instruction, topological
+from ..ops import CustomCall, Reduce
 
 PLAIN = ("loop",)
 _MOST_PARAMETERS = 48
@@ -40,6 +40,9 @@ class _Merging:
             members = set(groups[i]) if i in groups else {i}
             self.node[i] = _Node([i], members, {o for m in members for o in m.operands if o not in members})
         self.groups = groups
+        # What a check needs is not made together with what comes after the check.
+        checks = [i for i in computation.instructions if isinstance(i.op, CustomCall) and i.op.is_check]
+        self.early = set(topological(checks)) if checks else set()
         self.readers: dict[Instruction, list[Instruction]] = {}
         for root in groups:
             for o in self.node[root].inputs:
@@ -73,6 +76,8 @@ class _Merging:
         if first.shape.is_tuple or second.shape.is_tuple or first.shape.dims != second.shape.dims:
             return False
         if len(a.roots) + len(b.roots) > _MOST_OUTPUTS or len(a.inputs | b.inputs) > _MOST_PARAMETERS:
+            return False
+        if (first in self.early) != (second in self.early):
             return False
         kinds = loop_kind(a.members), loop_kind(b.members)
         if None in kinds:

@@ -987,7 +987,10 @@ def communication_error_cases() -> Iterator[ErrorCase]:
             ("trace_c1", Trace("x"), ()), ("trace_c1", Trace("x"), (TOKEN,)),
             ("custom_call_c1", CustomCall(v, "f"), (Shape.tuple([v]),)),
             ("custom_call_c2", CustomCall(Shape.tuple([Shape.tuple([v])]), "f"), ()),
-            ("custom_call_c3", CustomCall(v, "f", api_version="API_VERSION_NINE"), ())):
+            ("custom_call_c3", CustomCall(v, "f", api_version="API_VERSION_NINE"), ()),
+            ("custom_call_c4", CustomCall(v, FAIL_IF, True), (array("pred"),)),
+            ("custom_call_c4", CustomCall(Shape.tuple([]), FAIL_IF, True), (v,)),
+            ("custom_call_c4", CustomCall(Shape.tuple([]), FAIL_IF), (array("pred"),))):
         yield ErrorCase(label, op, operands)
 
 
