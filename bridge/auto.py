@@ -13,14 +13,15 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from ..runtime import native, statistics
-from . import graph_pass
+from ..compiler.cpu.kernels import load_common
+from ..runtime import statistics
+from . import graph_pass, launch_kernel
 from . import tensorflow_private as tfp
 from .cluster import Cluster
 from .clustering import decide
 from .control_flow import functionalize
 from .dataflow import DATAFLOW
-from .graph import GraphNode, from_graph_def, read_nodes
+from .graph import GraphNode, from_graph_def, op_definition, read_nodes
 from .launch_op import OP
 from .options import DEFAULT_OPTIONS, JitOptions, current, from_text, merged, to_text
 from .outline import outline
@@ -62,7 +63,8 @@ def enable_auto_clustering(min_cluster_size: int | None = None, jit_compile: boo
         _minimum, _takes_jit_compile = size, jit_compile
     if jit_compile:
         tfp.on_jit_compile(_in_place_of_xla)
-    native.prefetch()
+    load_common()
+    launch_kernel.prefetch()
     ensure_registered()
 
 
@@ -167,6 +169,7 @@ def _compiled(graph_def: Any, preserved: Collection[str], options: JitOptions,
               wanted: Callable[[GraphNode], bool]) -> tuple[Any, Report]:
     """The graph with its clusters outlined. Loops and branches that are in no cluster stay as TensorFlow has them."""
     excluded: dict[str, str] = {}
+    given, graph_def = graph_def, _with_bodies(graph_def)
     nodes = read_nodes(graph_def)
     while True:
         functional = functionalize(graph_def, preserved, excluded, MARK, nodes)
@@ -184,10 +187,38 @@ def _compiled(graph_def: Any, preserved: Collection[str], options: JitOptions,
         excluded.update((n, plan.left_out.get(n) or stayed.get(n, "it is in no cluster")) for n in outside)
     made = type(graph_def)()
     made.CopyFrom(result)
-    made.library.CopyFrom(graph_def.library)
+    made.library.CopyFrom(given.library)
     reasons = plan.left_out | stayed | {n: r for n, r in functional.reasons.items() if n in graph.nodes}
     left_out = {n: (graph.nodes[n].op, r) for n, r in reasons.items() if graph.nodes[n].op not in _UNCOUNTED}
     return made, Report(tuple(cluster for cluster, _ in clusters), left_out)
+
+
+def _with_bodies(graph_def: Any) -> Any:
+    """The graph with the bodies of its functions, of which TensorFlow hands over the signatures only.
+
+    A function whose body is not known (in a graph of TensorFlow 1) is left out; what calls it stays in TensorFlow.
+    """
+    given = {f.signature.name: f for f in graph_def.library.function}
+    found: dict[str, Any] = {}
+    names = list(given)
+    while names:
+        name = names.pop()
+        if name in found:
+            continue
+        definition = given.get(name)
+        if definition is None or not (definition.node_def or definition.ret):
+            definition = tfp.function_definition(name)
+        if definition is not None:
+            found[name] = definition
+            for node in definition.node_def:
+                names += [node.op] if op_definition(node.op) is None else []
+                for value in node.attr.values():
+                    names += [f.name for f in (value.func, *value.list.func) if f.name]
+    if all(found.get(name) is f for name, f in given.items()):
+        return graph_def
+    made = type(graph_def)(node=graph_def.node, versions=graph_def.versions)
+    made.library.function.extend(found.values())
+    return made
 
 
 _SEEN = "_tfbridge_seen"

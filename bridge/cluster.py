@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from ..compiler.cpu.code_version import code_version
 from ..compiler.cpu.compile import load_made
-from ..compiler.cpu.schedule import INPUT_OUTPUT_ALIAS
+from ..compiler.cpu.schedule import INPUT_OUTPUT_ALIAS, KEPT_PARAMETERS
 from ..compiler.errors import ShapeError, UnsupportedError
 from ..compiler.ir import Module
 from ..compiler.shape import Shape
@@ -43,6 +43,9 @@ _fallbacks, _fusion = logger.getChild("fallbacks"), logger.getChild("fusion")
 
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their first input is no argument
+# Their variable is a generator's state; an attribute `dtype` is that of their result.
+_GENERATORS = frozenset({"RngSkip", "RngReadAndSkip", "StatefulUniform", "StatefulStandardNormalV2",
+                         "StatefulTruncatedNormal", "StatefulUniformInt", "StatefulUniformFullInt"})
 _MOST_VALUES = 32  # of constant arguments, for one set of shapes: compiling costs more than it brings
 _MOST_KEYS = 512  # of one cluster: compiled code stays in memory
 _BRIDGE = Path(__file__).resolve().parent
@@ -187,7 +190,19 @@ class Cluster:
         first = len(self.result_types) - len(updates)
         results = executable.artifact.results
         same = {first + k: at for k, at in enumerate(updates) if tuple(results[first + k].dims) == inputs[at][1]}
-        return launch_op.CompiledEntry.of(executable, [tf.as_dtype(t) for t in self.result_types], forward=same)
+        return launch_op.CompiledEntry.of(executable, [tf.as_dtype(t) for t in self.result_types], forward=same,
+                                          runs_before_trial=self._runs_before_trial(executable))
+
+    def _runs_before_trial(self, executable: Executable) -> int | None:
+        """How often code runs before it is measured: not at all when it is known to be slower than TensorFlow; None
+        when it is known not to be."""
+        if not self.options.cost_guard:
+            return None
+        cache = disk_cache.at(self.options.cache_dir, self.options.max_cache_bytes)
+        verdict = cost_guard.stored(executable, cache)
+        if verdict is None:
+            return cost_guard.RUNS_BEFORE_TRIAL
+        return 0 if verdict.is_slower else None
 
     def run_in_tensorflow(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         """Runs the original nodes, on variables made for this call: one for arguments that have the same tensor."""
@@ -271,9 +286,11 @@ class Cluster:
                 raise UnsupportedError(f"cluster {self.name}: variables {written} are written, "
                                        f"expected {self.written}")
             module.attributes[INPUT_OUTPUT_ALIAS] = self._aliases()
+            module.attributes[KEPT_PARAMETERS] = self._kept()
             return module
 
-        subject = (self.digest, given, sorted((k, v.dtype.str, v.shape, v.tobytes()) for k, v in values.items()))
+        subject = (self.digest, self._kept(), given,
+                   sorted((k, v.dtype.str, v.shape, v.tobytes()) for k, v in values.items()))
         artifact = load_made(repr(subject), make, self.options, self._text() if self.options.dump_dir else "")
         executable = Executable(artifact)
         _compiles.info("cluster %s of %s: %d ops, %d kernels, %.3f s", self.name, _listed(shapes), self.op_count,
@@ -291,6 +308,12 @@ class Cluster:
         first = len(self.result_types) - len(self.written)
         pairs = [f"{{{first + n}}}: ({at[k]}, {{}}, may-alias)" for n, k in enumerate(self.written) if k in at]
         return f"{{ {', '.join(pairs)} }}"
+
+    def _kept(self) -> str:
+        """The variables that the launch reads and does not change, as HLO text lists numbers."""
+        kept = [at for at, k in enumerate(self.launch_arguments)
+                if self.takes_handles and self.arguments[k].is_variable and k not in self.written]
+        return f"{{ {', '.join(map(str, kept))} }}"
 
     def _text(self) -> str:
         """The cluster's nodes and the functions of their graph, as the text of a GraphDef."""
@@ -399,10 +422,19 @@ def content_type(graph: Graph, functions: Functions, argument: str) -> int:
             elif node.op == "Identity":
                 found = content_type(graph, functions, node.name)
             else:
-                found = next((int(node.attrs[name].type) for name in ("dtype", "T") if name in node.attrs), 0)
+                found = attribute_content_type(node)
             if found and found != _RESOURCE:
                 return found
     return 0
+
+
+def attribute_content_type(node: GraphNode) -> int:
+    """DataType of the content of the variable that a node uses, told by its attributes; 0 when they do not."""
+    if node.op in _GENERATORS:
+        return int(tf.int64.as_datatype_enum)
+    types = (int(node.attrs[name].type) for name in ("dtype", "T")
+             if name in node.attrs and node.attrs[name].WhichOneof("value") == "type")
+    return next((type_ for type_ in types if type_ != _RESOURCE), 0)
 
 
 def node_use(node: GraphNode, position: int, functions: Functions) -> tuple[bool, bool]:
@@ -470,6 +502,8 @@ def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:
     translation = translations().get(node.op)
     if translation is None:
         return None if node.op in functions.definitions else STAYING.get(node.op, "there is no translation of this op")
+    if not functions.definitions.keys() >= set(called_functions(node)):
+        return "the body of a function that it calls is not known"
     if changing_constants(node, functions):
         return "its body needs to know, when compiling, a value that changes in the loop"
     if grows_without_bound(node, functions):

@@ -14,12 +14,13 @@ from .cluster import called_functions, count_ops, refusal, unsupported
 from .constness import LOOPS, constant_inputs, constant_sources
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, input_types, output_types
+from .translate.tensor_array import STORES
 from .translate.translator import Functions
 
 # Free to copy into every cluster that reads them, and no reason to make a cluster.
 COPIED = frozenset({"Const"})
-_TRIVIAL = frozenset({"Const", "Identity", "IdentityN", "NoOp", "ReadVariableOp", "AssignVariableOp", "Shape", "Size",
-                      "Rank", "StopGradient", "Reshape", "ExpandDims", "Squeeze", "VariableShape"})
+_TRIVIAL = frozenset({"Const", "Identity", "IdentityN", "NoOp", "ReadVariableOp", "AssignVariableOp", "Assert", "Shape",
+                      "Size", "Rank", "StopGradient", "Reshape", "ExpandDims", "Squeeze", "VariableShape"})
 _ENDS = frozenset({"_Arg", "_Retval", "_DeviceArg", "_DeviceRetval", "Placeholder", "PlaceholderWithDefault",
                    "VarHandleOp", "TfbridgeLaunch"})
 _FRAMES = frozenset({"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit",
@@ -124,25 +125,49 @@ def _reason(graph: Graph, node: GraphNode, functions: Functions, preserved: Coll
             return f"{problems[0][0].name} ({problems[0][0].op}) within it: {problems[0][1]}"
     for types, what in ((input_types(node), "input"), (output_types(node), "output")):
         for type_ in types:
-            handle = type_ == _RESOURCE and (what == "input" or node.op in LOOPS)
+            handle = type_ == _RESOURCE and (what == "input" or node.op in LOOPS or node.op in STORES)
+            if type_ == _STRING and _is_text(graph, node):
+                continue
             if element_type(type_) is None and not handle and type_ != _VARIANT:
                 return f"an {what} is no array"
     return None
 
 
-_RESOURCE, _VARIANT = 20, 21  # DT_RESOURCE, DT_VARIANT
+_STRING, _RESOURCE, _VARIANT = 7, 20, 21  # DT_STRING, DT_RESOURCE, DT_VARIANT
+
+
+def _is_text(graph: Graph, node: GraphNode) -> bool:
+    """Whether the node is a constant of strings, or all strings that it takes are constants, for messages within it."""
+    if node.op in COPIED:
+        return True
+    sources = [graph.nodes.get(tensor.node) for tensor, type_ in zip(node.inputs, input_types(node))
+               if type_ == _STRING]
+    return _STRING not in output_types(node) and all(s is not None and s.op in COPIED for s in sources)
 
 
 def _lists(graph: Graph) -> list[tuple[str, str]]:
-    """(maker, reader) of every tensor that is a list; the reader is empty for a result of the graph."""
+    """(maker, reader) of every tensor that is a list, or the handle of an array or a stack that TensorFlow keeps; the
+    reader is empty for a result of the graph."""
     def is_list(tensor: Tensor) -> bool:
         node = graph.nodes.get(tensor.node)
         return node is not None and node.op != "_Arg" and output_types(node)[tensor.index] == _VARIANT
 
-    edges = [(t.node, node.name) for node in graph.nodes.values() for t in node.inputs if is_list(t)]
+    stores = _stores(graph)
+    edges = [(t.node, node.name) for node in graph.nodes.values() for t in node.inputs if is_list(t) or t in stores]
     arguments = [(t.node, node.name) for node in graph.nodes.values() for t in node.inputs
                  if graph.nodes[t.node].op == "_Arg" and graph.nodes[t.node].attrs["T"].type == _VARIANT]
     return edges + arguments + [(t.node, "") for t in graph.results if is_list(t)]
+
+
+def _stores(graph: Graph) -> set[Tensor]:
+    """The handles of arrays and stacks that TensorFlow keeps, as they come out of their makers and go through loops."""
+    found: set[Tensor] = set()
+    for node in graph.nodes.values():
+        if node.op in STORES:
+            found.add(Tensor(node.name, 0))
+        elif any(t in found for t in node.inputs) and (node.op in _FRAMES or node.op in LOOPS or node.op == "Identity"):
+            found.update(Tensor(node.name, k) for k, type_ in enumerate(output_types(node)) if type_ == _RESOURCE)
+    return found
 
 
 def _leave_out_lists(edges: Sequence[tuple[str, str]], left_out: dict[str, str]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .extents import SHAPE_OPS
 from .graph import Graph, GraphNode, Tensor, input_range
 from .translate.registry import translations
 from .translate.translator import Functions
 from .trip_count import bounds, hands_on, pushed
 
 LOOPS = frozenset({"While", "StatelessWhile"})
-# Their results follow from the shapes of their inputs, which are always known.
-_SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "TensorListLength", "TensorListElementShape"})
+_RESOURCE = 20  # DT_RESOURCE
 
 
 def constant_inputs(graph: Graph, node: GraphNode, functions: Functions) -> list[int]:
@@ -45,7 +45,17 @@ def grows_without_bound(node: GraphNode, functions: Functions) -> bool:
     if node.op not in LOOPS:
         return False
     condition, body = (functions[node.attrs[name].func.name] for name in ("cond", "body"))
-    return bool(pushed(body)) and not bounds(condition, body)
+    return bool(pushed(body)) and not bounds(condition, body) or any(
+        _pushes_further(inner, body, functions) for inner in body.nodes.values())
+
+
+def _pushes_further(inner: GraphNode, body: Graph, functions: Functions) -> bool:
+    """Whether a loop in a loop's body pushes to a stack from outside of both: of their bounds, no product is made."""
+    if inner.op not in LOOPS:
+        return False
+    within = functions[inner.attrs["body"].func.name]
+    return any(within.nodes[within.arguments[k]].attrs["T"].type == _RESOURCE and inner.inputs[k].node in body.arguments
+               for k in pushed(within))
 
 
 def called_with(node: GraphNode, functions: Functions) -> list[tuple[str, int]]:
@@ -93,6 +103,6 @@ def constant_sources(graph: Graph, functions: Functions, users: Iterable[GraphNo
         if node is None or tensor.node in wanted:
             continue
         wanted.add(tensor.node)
-        if node.op not in _SHAPE_OPS:
+        if node.op not in SHAPE_OPS:
             stack.extend(node.inputs)
     return wanted

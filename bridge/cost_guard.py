@@ -1,7 +1,9 @@
 """Never slower: compiled code is measured against TensorFlow's own run of the same nodes before it is used.
 
-The first call with new shapes is the trial. Code that is over before a launch of TensorFlow's nodes could be is kept
-unmeasured. The decision is stored beside the code in the disk cache, so that another process need not measure.
+The trial takes longer than many a first call, for TensorFlow has to make a function of the nodes; so it is held when
+the code has run a few times, and what is called once never pays for it. Code that is over before a launch of
+TensorFlow's nodes could be is kept unmeasured. The decision is stored beside the code in the disk cache, so that
+another process need not measure.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from ..runtime import disk_cache
 from ..runtime.errors import ExecutionError
 from ..runtime.executable import Executable
 
+RUNS_BEFORE_TRIAL = 3
 _AT_ONCE_SECONDS = 300e-6  # to hand a cluster to TensorFlow costs a good part of that
 _LONG_SECONDS = 0.1  # what takes longer is not run again to measure it better
 _MARGIN = 1.2  # TensorFlow must be that much faster: timings on a busy machine differ as much
-_REPEATS = 3
+_REPEATS = 3  # runs that are timed, of which the fastest counts
 
 Original = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 
@@ -48,9 +51,9 @@ class Verdict:
 def judge(executable: Executable, original: Original, inputs: list[tf.Tensor],
           cache: disk_cache.DiskCache) -> Verdict:
     """The verdict on code for these inputs: the stored one, or one that is measured now."""
-    stored = _load(executable, cache)
-    if stored is not None:
-        return stored
+    known = stored(executable, cache)
+    if known is not None:
+        return known
     verdict = _measure(executable, original, inputs)
     if verdict.tensorflow_seconds:
         _store(executable, verdict, cache)
@@ -88,7 +91,8 @@ def _name(executable: Executable) -> str:
     return f"{executable.artifact.fingerprint} verdict"
 
 
-def _load(executable: Executable, cache: disk_cache.DiskCache) -> Verdict | None:
+def stored(executable: Executable, cache: disk_cache.DiskCache) -> Verdict | None:
+    """The verdict that an earlier process left; None when there is none."""
     if not cache.enabled or not executable.artifact.fingerprint:
         return None
     try:

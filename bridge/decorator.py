@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..compiler.cpu.kernels import load_common
 from ..compiler.errors import UnsupportedError
-from ..runtime import native
-from . import auto, direct_call, fallback, launch_op, source
+from . import auto, direct_call, fallback, launch_kernel, launch_op, source
 from . import tensorflow_private as tfp
 from .cluster import Cluster, from_function
 from .graph import from_function_def
@@ -86,6 +86,9 @@ class _Route:
 
 
 translations()  # what compiling needs is loaded now: a first call shall spend its time on compiling
+load_common()
+launch_kernel.prefetch()
+direct_call.prefetch()
 _may_call_directly, _tensor_key = tfp.may_call_directly, tfp.tensor_key
 
 
@@ -96,7 +99,7 @@ class Jit:
         python_function = tfp.python_function(function)
         functools.update_wrapper(self, python_function)
         self.strict = strict
-        self._options = checked({"cost_guard": False, **options} if strict else options)
+        self._options = checked({"cost_guard": False, **options})  # to decorate a function is to ask for its code
         self._traced = tfp.function_like(function, auto.marked(python_function, self._options))
         self._routes: dict[Any, _Route] = {}
         self._array_ways: dict[Any, Way] = {}
@@ -317,7 +320,6 @@ def jit(function: Callable[..., Any] | None = None, *, strict: bool = False, **o
     Raises (when called): UnsupportedError  strict, and an op cannot be compiled: lists all of them.
     """
     checked(options)
-    native.prefetch()
     if function is None:
         return lambda f: Jit(f, strict, **options)
     return Jit(function, strict, **options)

@@ -123,13 +123,24 @@ def _check_arrays() -> None:
         raise ImportError(f"NumPy {np.__version__} lays arrays out in another way than expected")
 
 
+def prefetch() -> None:
+    """Starts to compile the builtins' functions in the background."""
+    loader.prepare_text(_module().text())
+
+
 @functools.cache
-def _functions() -> dict[str, int]:
-    """Addresses of the builtins' functions."""
+def _module() -> ModuleText:
     module = ModuleText()
     for write in (kernel.write_new_tensor, _write_matching_tensors, _write_make_tensors, _write_call_tensors,
                   _write_matching_arrays, _write_call_arrays):
         write(module)
+    return module
+
+
+@functools.cache
+def _functions() -> dict[str, int]:
+    """Addresses of the builtins' functions."""
+    module = _module()
     imports = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON}
     imports |= {symbol: private.address(symbol) for symbol in module.declarations
                 if symbol.startswith(("TF_", "TFE_", "_Z"))}
@@ -221,7 +232,7 @@ def _run(f: Function, call: Value, args: Value, results: Value) -> Value:
     code = f.op("ptr", f"load atomic ptr, {f.offset(entry, kernel.Entry.code.offset)} acquire, align 8")
 
     def run() -> Value:
-        status = f.call("tfbridge_run_entry", "i32", [entry, code, args, results, message])
+        status = f.call("tfbridge_run_entry", "i32", [entry, code, args, results, message, _NULL])
         return _equal(f, status, constant("i32", 0))
 
     return _if(f, f.compare("icmp ne", code, _NULL), run, _FALSE)

@@ -95,7 +95,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("DENY_OPS", "names", frozenset(), "TensorFlow op types, with commas between",
          "ops that are left to TensorFlow", _names),
     Flag("COST_GUARD", "switch", True, "0, 1",
-         "1 measures every cluster at its first call and leaves it to TensorFlow where that is faster", _switch),
+         "1 measures every cluster at an early call and leaves it to TensorFlow where that is faster", _switch),
     Flag("THREADS", "number", 0, "0 or more", "highest number of threads of one launch; 0: the machine's processors",
          _number),
     Flag("NUMERICS", "choice", "tf", ", ".join(defaults.NUMERICS),

@@ -19,7 +19,7 @@ from . import tensorflow_private as private
 
 BUCKETS = 64
 ERROR_CAPACITY = 512
-ALLOCATE, ALIAS, FORWARD = 0, 1, 2  # Output.mode
+ALLOCATE, ALIAS, FORWARD, LATER = 0, 1, 2, 3  # Output.mode
 _KEY_ON_STACK_BYTES = 16 << 10
 _HASH_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
 _NO_MEMORY = "no memory for a result"
@@ -27,18 +27,27 @@ _RESOURCE_EXHAUSTED, _INVALID_ARGUMENT, _LAST_CODE = 8, 3, 16
 
 
 class Output(ctypes.Structure):
-    """How one output gets its memory. `source` is the input that ALIAS and FORWARD name."""
+    """How one output gets its memory. `source` is the input that ALIAS and FORWARD name.
+
+    LATER: memory that becomes the output when the code has run, for the run may be left and another make the output.
+    """
 
     _fields_ = [("dtype", ctypes.c_int32), ("rank", ctypes.c_int32), ("dims", ctypes.c_void_p),
                 ("bytes", ctypes.c_int64), ("source", ctypes.c_int32), ("mode", ctypes.c_int32)]
 
 
 class Entry(ctypes.Structure):
-    """What runs for one key. `code` null: TensorFlow runs the original nodes. Every call copies `context`."""
+    """What runs for one key. `code` null: TensorFlow runs the original nodes. Every call copies `context`.
+
+    After `trial` runs (0: never) the code is taken out, so that the next call asks whether it is to stay. The code
+    reads `packed_count` of the inputs, `packed_inputs`, packed: see launch_packed.py.
+    """
 
     _fields_ = [("next", ctypes.c_void_p), ("hash", ctypes.c_uint64), ("key_bytes", ctypes.c_int64),
                 ("key", ctypes.c_void_p), ("code", ctypes.c_void_p), ("temp_bytes", ctypes.c_int64),
                 ("outputs", ctypes.c_void_p), ("runs", ctypes.c_int64), ("seed", ctypes.c_uint64),
+                ("trial", ctypes.c_int64), ("packed_count", ctypes.c_int64), ("packed_inputs", ctypes.c_void_p),
+                ("packed_lock", ctypes.c_int64), ("packed", ctypes.c_void_p),
                 ("context", context.RunContext)]
 
 
@@ -67,8 +76,8 @@ _PUBLISH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 def load(miss: int, fallback: int, missing: int) -> tuple[int, int, int, Callable[[int, int], None]]:
     """Compiles the kernel. Returns the addresses of compute, delete and run_entry, and `publish(slot, entry)`.
 
-    `i32 run_entry(entry, code, args, results, message)` runs an entry's code on data pointers and gives its status;
-    `message` has room for ERROR_CAPACITY bytes.
+    `i32 run_entry(entry, code, args, results, message, tensors)` runs an entry's code on data pointers and gives its
+    status; `message` has room for ERROR_CAPACITY bytes. `tensors` of the inputs, null where variables are none.
 
     miss(launch number, key, key bytes, hash) -> entry, fallback(launch number, kernel context, tensors, variables,
     new, status) and missing(launch number, tensors, status) are addresses of C functions. fallback puts the tensors for
@@ -79,11 +88,24 @@ def load(miss: int, fallback: int, missing: int) -> tuple[int, int, int, Callabl
     imports = {symbol: private.address(symbol) for symbol in tensorflow}
     imports |= {"tfbridge_miss": miss, "tfbridge_fallback": fallback, "tfbridge_missing": missing}
     imports |= launch_variables().imports() if with_variables else {}
-    imports |= block_functions() | {"tfbridge_run": native.addresses()["run"]}
+    imports |= block_functions() | launch_packed().imports() | {"tfbridge_run": native.addresses()["run"]}
     exports = ("tfbridge_compute", "tfbridge_delete", "tfbridge_run_entry", "tfbridge_publish")
-    found = loader.load_text(text, exports, imports).keep().addresses
+    found = loader.load_text(text, exports + launch_packed().EXPORTS, imports).keep().addresses
     compute, delete, run_entry, publish = (found[name] for name in exports)
+    launch_packed().connect(*(found[name] for name in launch_packed().EXPORTS))
     return compute, delete, run_entry, _PUBLISH(publish)
+
+
+def prefetch() -> None:
+    """Starts to compile the kernel in the background, the one that most TensorFlows need."""
+    native.prefetch()
+    loader.prepare_text(_module(True)[0])
+
+
+def launch_packed() -> ModuleType:
+    """The module for packed inputs, which needs this one."""
+    from . import launch_packed
+    return launch_packed
 
 
 def launch_variables() -> ModuleType:
@@ -101,6 +123,7 @@ def _module(with_variables: bool) -> tuple[str, tuple[str, ...]]:
     _write_find(module)
     write_new_tensor(module)
     _write_acquire_outputs(module)
+    launch_packed().write(module)
     _write_run_entry(module)
     _write_launch(module, with_variables)
     _write_compute(module, with_variables)
@@ -234,12 +257,14 @@ def write_new_tensor(module: ModuleText) -> None:
 
 
 def _write_acquire_outputs(module: ModuleText) -> None:
-    """acquire_outputs(context, chosen, outputs, results, status): allocates or forwards what is no alias.
+    """acquire_outputs(context, chosen, outputs, results, pending, status): allocates or forwards what is no alias.
 
-    A slot stays null where TensorFlow has no memory; the status says so.
+    A slot stays null where TensorFlow has no memory; the status says so. `pending` gets the tensors of outputs that are
+    set later, else null.
     """
     f = Function(module, "acquire_outputs", [
-        ("ptr", "context"), ("ptr", "chosen"), ("i64", "outputs"), ("ptr", "results"), ("ptr", "status")])
+        ("ptr", "context"), ("ptr", "chosen"), ("i64", "outputs"), ("ptr", "results"), ("ptr", "pending"),
+        ("ptr", "status")])
     forwarded, candidate = f.stack_slot("i32", 4), f.stack_slot("i32", 4)
     table = _read(f, Entry, f["chosen"], "outputs", "ptr")
     no_memory = Value("ptr", "@" + module.add_global("no_memory", f'private constant [{len(_NO_MEMORY) + 1} x i8] '
@@ -258,12 +283,21 @@ def _write_acquire_outputs(module: ModuleText) -> None:
                 return [f.call("TF_AllocateOutput", "ptr", [
                     f["context"], index, _read(f, Output, output, "dtype", "i32"), dims, rank, size, f["status"]])]
 
-            return f.branch(f.compare("icmp uge", size, i64(blocks.SMALLEST)), large, small)
+            is_later = f.compare("icmp eq", mode, _i32(LATER))
+            is_large = f.compare("icmp uge", size, i64(blocks.SMALLEST))
+            return f.branch(f.binary("or", is_large, is_later), lambda: own(is_later), small)
 
-        def large() -> list[Value]:
+        def own(is_later: Value) -> list[Value]:
             tensor = f.call("new_tensor", "ptr", [output])
-            _when(f, f.compare("icmp ne", tensor, _NULL),
-                  lambda: f.call("TF_SetOutput", "void", [f["context"], index, tensor, f["status"]]),
+
+            def keep() -> None:
+                f.store(tensor, f.offset(f["pending"], number, "ptr"), 8)
+
+            def hand_over() -> None:
+                _when(f, is_later, keep,
+                      lambda: f.call("TF_SetOutput", "void", [f["context"], index, tensor, f["status"]]))
+
+            _when(f, f.compare("icmp ne", tensor, _NULL), hand_over,
                   lambda: f.call("TF_SetStatus", "void", [f["status"], _i32(_RESOURCE_EXHAUSTED), no_memory]))
             return [tensor]
 
@@ -278,12 +312,14 @@ def _write_acquire_outputs(module: ModuleText) -> None:
 
             def take_data() -> list[Value]:
                 data = f.call("TF_TensorData", "ptr", [tensor])
-                f.call("TF_DeleteTensor", "void", [tensor])  # the kernel context holds the memory
+                _when(f, f.compare("icmp ne", mode, _i32(LATER)),  # the kernel context holds the memory
+                      lambda: f.call("TF_DeleteTensor", "void", [tensor]))
                 return [data]
 
             data = f.branch(f.compare("icmp ne", tensor, _NULL), take_data, lambda: [_NULL])[0]
             f.store(data, f.offset(f["results"], number, "ptr"), 8)
 
+        f.store(_NULL, f.offset(f["pending"], number, "ptr"), 8)
         _when(f, f.compare("icmp ne", mode, _i32(ALIAS)), fill)
 
     _each(f, f["outputs"], acquire)
@@ -292,8 +328,9 @@ def _write_acquire_outputs(module: ModuleText) -> None:
 
 
 def _write_run_entry(module: ModuleText) -> None:
-    """run_entry(chosen, code, args, results, message) -> status of the code, which `chosen` may have lost by now."""
-    parameters = [("ptr", name) for name in ("chosen", "code", "args", "results", "message")]
+    """run_entry(chosen, code, args, results, message, tensors) -> status of the code, which `chosen` may have lost by
+    now."""
+    parameters = [("ptr", name) for name in ("chosen", "code", "args", "results", "message", "tensors")]
     f = Function(module, "tfbridge_run_entry", parameters, "i32", linkage="")
     run_context = f.stack_slot(f"[{context.CONTEXT_BYTES} x i8]")
     rng_state = f.stack_slot("[2 x i64]")
@@ -304,25 +341,44 @@ def _write_run_entry(module: ModuleText) -> None:
     f.store(constant("i8", 0), f["message"])
     f.store(f["message"], f.offset(run_context, context.OFFSETS["error_message"]), 8)
     f.store(i64(ERROR_CAPACITY), f.offset(run_context, context.OFFSETS["error_capacity"]), 8)
+    code_at = _field(f, Entry, f["chosen"], "code")
+    is_due = f.compare("icmp eq", f.binary("add", runs, i64(1)), _read(f, Entry, f["chosen"], "trial"))
+    _when(f, is_due, lambda: f.do(f"store atomic ptr null, {code_at} monotonic, align 8"))
     # Every run starts elsewhere in the random stream, whatever word of the state counts.
     seed = _read(f, Entry, f["chosen"], "seed")
     stepped = f.binary("xor", seed, f.binary("mul", runs, i64(_HASH_FACTOR)))
     f.store(stepped, rng_state, 8)
     f.store(seed, f.offset(rng_state, 8), 8)
     f.store(rng_state, f.offset(run_context, context.OFFSETS["rng_state"]), 8)
-    f.ret(f.call("tfbridge_run", "i32", [
-        f["code"], run_context, f["args"], f["results"], _read(f, Entry, f["chosen"], "temp_bytes")]))
+    def run() -> list[Value]:
+        return [f.call("tfbridge_run", "i32", [
+            f["code"], run_context, f["args"], f["results"], _read(f, Entry, f["chosen"], "temp_bytes")])]
+
+    def run_on(packed: Value) -> list[Value]:
+        addresses = f.load("ptr", f.offset(packed, launch_packed().PackedSet.addresses.offset), 8)
+        f.store(addresses, f.offset(run_context, context.OFFSETS["packed"]), 8)
+        status = run()
+        launch_packed().release(f, packed)
+        return status
+
+    def run_packed() -> list[Value]:
+        packed = launch_packed().use(f, f["tensors"])
+        return f.branch(f.compare("icmp ne", packed, _NULL), lambda: run_on(packed),
+                        lambda: [_i32(arena.OUT_OF_MEMORY)])
+
+    has_packed = f.compare("icmp ne", _read(f, Entry, f["chosen"], "packed_count"), i64(0))
+    f.ret(f.branch(has_packed, run_packed, run)[0])
     module.add("tfbridge_run_entry", f.text())
 
 
 def _write_launch(module: ModuleText, with_variables: bool) -> None:
-    """launch(context, launch, chosen, code, tensors, variables, args, results, status): makes outputs, runs.
+    """launch(context, launch, chosen, code, tensors, variables, args, results, status) -> whether the run was left.
 
-    Deletes the tensors, not those of variables, as soon as their data pointers suffice, so that inputs can be
-    forwarded. Variables that are updated are locked.
+    Makes outputs and runs; when the run was left, no output is set. Deletes the tensors, not those of variables, as
+    soon as their data pointers suffice, so that inputs can be forwarded. Variables that are updated are locked.
     """
     parameters = ("context", "launch", "chosen", "code", "tensors", "variables", "args", "results", "status")
-    f = Function(module, "launch", [("ptr", name) for name in parameters])
+    f = Function(module, "launch", [("ptr", name) for name in parameters], "i1")
     message = f.stack_slot(f"[{ERROR_CAPACITY} x i8]")
     inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
     table = _read(f, Entry, f["chosen"], "outputs", "ptr")
@@ -344,15 +400,17 @@ def _write_launch(module: ModuleText, with_variables: bool) -> None:
     variables, updates = _read(f, Launch, f["launch"], "variables"), _read(f, Launch, f["launch"], "updates")
     _when(f, f.compare("icmp eq", variables, i64(0)), lambda: _delete_tensors(f, inputs, f["tensors"]),
           lambda: _delete_plain(f, f["launch"], inputs, f["tensors"]))
-    f.call("acquire_outputs", "void", [f["context"], f["chosen"], outputs, f["results"], f["status"]])
+    pending = _array(f, "ptr", outputs)
+    f.call("acquire_outputs", "void", [f["context"], f["chosen"], outputs, f["results"], pending, f["status"]])
     fresh = _array(f, "ptr", updates)
     if with_variables:
         f.call("acquire_updates", "void", [
             f[n] for n in ("launch", "chosen", "variables", "args", "results")] + [fresh, f["status"]])
 
-    def run() -> None:
+    def run() -> list[Value]:
         code = f.call("tfbridge_run_entry", "i32", [
-            f["chosen"], f["code"], f["args"], f["results"], message])
+            f["chosen"], f["code"], f["args"], f["results"], message, f["tensors"]])
+        is_left = f.compare("icmp eq", code, _i32(context.ASSUMPTION_FAILED))
 
         def report() -> None:
             is_code = f.compare("icmp ult", f.binary("sub", code, _i32(2)), _i32(_LAST_CODE - 1))
@@ -361,14 +419,30 @@ def _write_launch(module: ModuleText, with_variables: bool) -> None:
             f.call("TF_SetStatus", "void", [
                 f["status"], f.select(no_memory, _i32(_RESOURCE_EXHAUSTED), status_code), message])
 
-        _when(f, f.compare("icmp ne", code, _i32(0)), report)
+        _when(f, f.binary("or", is_left, f.compare("icmp eq", code, _i32(0))), lambda: None, report)
+        return [is_left]
 
-    _when(f, _has_failed(f, f["status"]), lambda: None, run)
+    is_left = f.branch(_has_failed(f, f["status"]), lambda: [constant("i1", False)], run)[0]
+    done = f.binary("xor", f.binary("or", _has_failed(f, f["status"]), is_left), constant("i1", True))
     if with_variables:
-        done = f.binary("xor", _has_failed(f, f["status"]), constant("i1", True))
         f.call("finish_updates", "void", [f["launch"], f["variables"], fresh, done])
-    f.ret()
+    _each(f, outputs, lambda number: _finish_output(f, number, pending, done))
+    f.ret(is_left)
     module.add("launch", f.text())
+
+
+def _finish_output(f: Function, number: Value, pending: Value, done: Value) -> None:
+    """Sets an output that was to be set later, if all is done."""
+    tensor = f.load("ptr", f.offset(pending, number, "ptr"), 8)
+
+    def give() -> None:
+        f.call("TF_SetOutput", "void", [f["context"], f.cast("trunc", number, "i32"), tensor, f["status"]])
+
+    def finish() -> None:
+        _when(f, done, give)
+        f.call("TF_DeleteTensor", "void", [tensor])
+
+    _when(f, f.compare("icmp ne", tensor, _NULL), finish)
 
 
 def _delete_plain(f: Function, launch: Value, count: Value, tensors: Value) -> None:
@@ -401,8 +475,11 @@ def _write_gather(f: Function, status: Value, count: Value, tensors: Value, vari
 
 
 def _write_compute(module: ModuleText, with_variables: bool) -> None:
-    """compute(launch, kernel context): what TensorFlow calls."""
-    f = Function(module, "tfbridge_compute", [("ptr", "launch"), ("ptr", "context")], linkage="")
+    """compute(launch, kernel context): what TensorFlow calls.
+
+    compute_by(launch, kernel context, original): the same; where `original`, TensorFlow runs the original nodes.
+    """
+    f = Function(module, "compute_by", [("ptr", "launch"), ("ptr", "context"), ("i1", "original")])
     status = f.call("TF_NewStatus", "ptr", [])
     inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
     tensors, args = _array(f, "ptr", inputs), _array(f, "ptr", inputs)
@@ -486,9 +563,9 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
 
     has_updates = f.compare("icmp ne", updates, i64(0))
 
-    def run() -> None:
-        f.call("launch", "void", [
-            f["context"], f["launch"], entry, code, tensors, variables, args, results, status])
+    def run() -> list[Value]:
+        return [f.call("launch", "i1", [
+            f["context"], f["launch"], entry, code, tensors, variables, args, results, status])]
 
     def hold() -> list[Value]:
         f.call("lock_updates", "void", [f["launch"], order])
@@ -496,12 +573,16 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
 
     def launch() -> list[Value]:
         if not with_variables:
-            run()
-            return [constant("i1", False)]
+            return [constant("i1", False), *run()]
         same = f.branch(has_updates, hold, lambda: [constant("i1", True)])[0]
-        _when(f, same, run, lambda: _delete_plain(f, f["launch"], inputs, tensors))
+
+        def drop() -> list[Value]:
+            _delete_plain(f, f["launch"], inputs, tensors)
+            return [constant("i1", False)]
+
+        is_left = f.branch(same, run, drop)[0]
         _when(f, has_updates, lambda: f.call("unlock_updates", "void", [f["launch"], order]))
-        return [f.binary("xor", same, constant("i1", True))]
+        return [f.binary("xor", same, constant("i1", True)), is_left]
 
     def fall_back() -> list[Value]:
         f.do(f"atomicrmw add {_field(f, Entry, entry, 'runs')}, i64 1 monotonic")
@@ -512,14 +593,15 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
             f.call("assign_updates", "void", [f["launch"], variables, new])
         _when(f, has_variables, lambda: _delete_plain(f, f["launch"], inputs, tensors),
               lambda: _delete_tensors(f, inputs, tensors))
-        return [constant("i1", False)]
+        return [constant("i1", False), constant("i1", False)]
 
     code = f.op("ptr", f"load atomic ptr, {_field(f, Entry, entry, 'code')} monotonic, align 8")
     if with_variables:
         is_twice = f.branch(has_updates, lambda: [f.call("sort_variables", "i1", [f["launch"], variables, order])],
                             lambda: [constant("i1", False)])[0]
         code = f.select(is_twice, _NULL, code)
-    again = f.branch(f.compare("icmp ne", code, _NULL), launch, fall_back)[0]
+    code = f.select(f["original"], _NULL, code)
+    again, is_left = f.branch(f.compare("icmp ne", code, _NULL), launch, fall_back)
     f.branch(_has_failed(f, status),
              lambda: [f.call("TF_OpKernelContext_Failure", "void", [f["context"], status])][:0])
     f.branch(on_stack, lambda: None, lambda: [f.call("free", "void", [key])][:0])
@@ -527,7 +609,12 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
         _when(f, has_variables, lambda: f.call("release_variables", "void", [f["launch"], tensors, variables]))
     f.call("TF_DeleteStatus", "void", [status])
     # A variable got other dims between the look at them and its lock.
-    _when(f, again, lambda: f.do("call void @tfbridge_compute(ptr %launch, ptr %context)"))
+    _when(f, f.binary("or", again, is_left),
+          lambda: f.do(f"call void @compute_by(ptr %launch, ptr %context, {is_left})"))
+    f.ret()
+    module.add("compute_by", f.text())
+    f = Function(module, "tfbridge_compute", [("ptr", "launch"), ("ptr", "context")], linkage="")
+    f.call("compute_by", "void", [f["launch"], f["context"], constant("i1", False)])
     f.ret()
     module.add("tfbridge_compute", f.text())
 

@@ -25,7 +25,7 @@ from ..runtime import context, native
 from ..runtime.errors import ExecutionError
 from ..runtime.executable import Executable
 from . import launch_kernel as kernel
-from . import launch_variables
+from . import launch_packed, launch_variables
 from . import tensorflow_private as private
 
 OP = "TfbridgeLaunch"
@@ -46,7 +46,8 @@ class CompiledEntry:
     `code` is the address of an entry (its non-zero results 2 to 16 are TensorFlow's status codes, others mean
     INVALID_ARGUMENT); `constants` the address of its constant blob. An output in `alias` is that input,
     untouched: the entry must not write it. An output in `forward` may get that input's memory or its own.
-    `keep` is held as long as the code may run.
+    `keep` is held as long as the code may run. The cluster's guard is asked after `runs_before_trial` runs, and not at
+    all when that is None. Code that `may_leave` may have the status ASSUMPTION_FAILED: TensorFlow then runs the nodes.
     Units: temp_bytes are bytes of the arena.
     """
 
@@ -59,6 +60,8 @@ class CompiledEntry:
     forward: Mapping[int, int] = dataclasses.field(default_factory=dict)
     profile: int = 0
     keep: Any = None
+    runs_before_trial: int | None = 0
+    may_leave: bool = False
 
     @classmethod
     def of(cls, executable: Executable, results: Sequence[tf.DType] | None = None,
@@ -68,7 +71,7 @@ class CompiledEntry:
         types = results or [tf.as_dtype(result.dtype) for result in artifact.results]
         specs = tuple((t, tuple(r.dims)) for t, r in zip(types, artifact.results, strict=True))
         return cls(executable.entry_address, specs, artifact.temp_bytes, executable.constants_address,
-                   executable.threads, keep=executable, **options)
+                   executable.threads, keep=executable, may_leave=artifact.may_leave, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,10 +152,16 @@ class _Launch:
                 self._fill_output(outputs[number], number, dtype, dims, made)
             known = native.addresses()
             parallel = made.threads > 1 and known["parallel_for"]
-            if self.cluster.guard is not None:
+            is_tried = self.cluster.guard is not None and made.runs_before_trial is not None
+            if is_tried:
                 self.trials[key] = entry, made
-            entry.code, entry.temp_bytes = 0 if self.cluster.guard else made.code, made.temp_bytes
+                entry.trial = made.runs_before_trial
+            entry.code, entry.temp_bytes = 0 if is_tried and not entry.trial else made.code, made.temp_bytes
             entry.outputs = ctypes.addressof(outputs)
+            packed = made.keep.artifact.packed if isinstance(made.keep, Executable) else ()
+            if packed:
+                may_hold = all(self.kinds[p.parameter] == launch_variables.READ for p in packed)
+                launch_packed.Arguments(entry, made.keep, may_hold)
             entry.context = context.RunContext(
                 parallel_for=known["parallel_for"] if parallel else None,
                 pool=known["pool"] if parallel else None, num_replicas=1,
@@ -177,6 +186,8 @@ class _Launch:
             output.mode, output.source = kernel.ALIAS, made.alias[number]
         elif number in made.forward:
             output.mode, output.source = kernel.FORWARD, made.forward[number]
+        elif made.may_leave:
+            output.mode = kernel.LATER
 
     def decide(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor] | None:
         """Has the guard decide on code that was made for inputs like these, if it has not yet: the code's results.
@@ -312,6 +323,7 @@ def counters(key: str) -> Counters:
 def drop(key: str) -> None:
     """From now on TensorFlow runs the keys of a cluster compiled so far. Raises: KeyError  unknown."""
     for launch in tuple(_clusters[key].launches):
+        launch.trials.clear()
         for entry in tuple(launch.entries.values()):
             _native().publish(ctypes.addressof(entry) + kernel.Entry.code.offset, 0)
 

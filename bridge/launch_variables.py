@@ -33,7 +33,8 @@ _FUNCTIONS = {
     "lock_shared": private.LOCK_SHARED, "unlock_shared": private.UNLOCK_SHARED,
 }
 _IS_INITIALIZED, _COPIES_ON_READ, _MUTEX, _TENSOR = 0x18, 0x19, 0x20, 0x28  # offsets in tensorflow::Var
-_BUFFER_IN_TENSOR, _DATA_IN_BUFFER, _RESOURCE_IN_HANDLE = 0x18, 0x10, 0xc0  # read by `available` alone
+BUFFER_IN_TENSOR = 0x18
+_DATA_IN_BUFFER, _RESOURCE_IN_HANDLE = 0x10, 0xc0  # read by `available` alone
 _NULL = Value("ptr", "null")
 _RESOURCE_EXHAUSTED = 8
 
@@ -68,7 +69,7 @@ def _is_as_expected(memory: object) -> bool:
     tf.raw_ops.AssignVariableOp(resource=handle, value=np.ones([3, 5], np.float32))
     value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
     def data(tensor: int) -> int:
-        return word(word(tensor + _BUFFER_IN_TENSOR) + _DATA_IN_BUFFER)
+        return word(word(tensor + BUFFER_IN_TENSOR) + _DATA_IN_BUFFER)
 
     variable = word(data(private.tensor_object(handle)) + _RESOURCE_IN_HANDLE)
     flags = word(variable + _IS_INITIALIZED)

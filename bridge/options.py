@@ -20,7 +20,8 @@ class JitOptions(compiler_options.Options):
     """The compiler's options, and those that decide what is compiled.
 
     min_cluster_size: compute ops that a cluster has at least. deny_ops: op types that are left to TensorFlow.
-    cost_guard: a cluster that is slower than TensorFlow's own run of its nodes is left to TensorFlow.
+    cost_guard: a cluster that is slower than TensorFlow's own run of its nodes is left to TensorFlow; functions that
+        `jit` was given are left alone unless they ask for it themselves.
     Raises: ValueError  as Options; min_cluster_size is not positive.
     """
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ..compiler.errors import CompilerError, UnsupportedError
 from . import fallback, launch_op
-from .cluster import Cluster, content_type, from_function, node_use
+from .cluster import Cluster, attribute_content_type, content_type, from_function, node_use
 from .clustering import COPIED
 from .constness import called_with
 from .element_types import element_type
@@ -167,11 +167,7 @@ def _content_type(node: GraphNode, position: int, functions: Functions) -> int |
             found = content_type(functions[name], functions, functions[name].arguments[position - shift])
             if found:
                 return found
-    for name in ("dtype", "T"):
-        if name in node.attrs and node.attrs[name].WhichOneof("value") == "type" \
-                and node.attrs[name].type != _RESOURCE:
-            return int(node.attrs[name].type)
-    return None
+    return attribute_content_type(node) or None
 
 
 def _orders(graph: Graph, members: Collection[str], functions: Functions,

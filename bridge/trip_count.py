@@ -67,7 +67,8 @@ def pushed(body: Graph) -> list[int]:
         node = body.nodes[behind_identity(body, result).node]
         if node.op == "TensorListPushBack" and _argument(body, node.inputs[0]) == k:
             found.append(k)
-    return found
+    handles = [_argument(body, node.inputs[0]) for node in body.nodes.values() if node.op == "StackPushV2"]
+    return found + [k for k in dict.fromkeys(handles) if k is not None]
 
 
 def behind_identity(graph: Graph, tensor: Tensor) -> Tensor:

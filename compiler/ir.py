@@ -7,7 +7,7 @@ is only for people and for text. Computations that an op calls (a reduction's, a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .shape import Shape
@@ -79,7 +79,7 @@ class Computation:
     their side effects).
     """
 
-    __slots__ = ("_has_side_effect", "_users", "instructions", "name", "parameters", "root")
+    __slots__ = ("_called", "_has_side_effect", "_users", "instructions", "name", "parameters", "root")
 
     def __init__(self, name: str, root: Instruction, parameters: Iterable[Instruction],
                  also: Iterable[Instruction] = ()) -> None:
@@ -89,6 +89,7 @@ class Computation:
         self.instructions = tuple(topological([*self.parameters, *also, root]))
         self._users: dict[Instruction, list[Instruction]] | None = None
         self._has_side_effect: bool | None = None
+        self._called: tuple[Computation, ...] | None = None
 
     @property
     def has_side_effect(self) -> bool:
@@ -113,24 +114,25 @@ class Computation:
         """Shapes of the parameters, in order."""
         return tuple(p.shape for p in self.parameters)
 
-    def called(self) -> Iterator[Computation]:
+    def called(self) -> tuple[Computation, ...]:
         """Computations that the instructions call, in order, with repetitions."""
-        for instruction in self.instructions:
-            yield from instruction.op.called()
+        if self._called is None:
+            self._called = tuple([called for i in self.instructions for called in i.op.called()])
+        return self._called
 
     def rewrite(self, change: Callable[[Instruction], Instruction | None], name: str | None = None) -> Computation:
         """A new computation in which every instruction, its operands already rewritten, is replaced by
         `change(instruction)` (None: kept). Parameters are offered too and must stay parameters."""
         done: dict[Instruction, Instruction] = {}
+        is_same = name is None
         for old in self.instructions:
-            new = old.with_operands(done[o] for o in old.operands)
-            done[old] = change(new) or new
-        kept = [done[i] for i in self.instructions if i.has_side_effect]
-        root = done[self.root]
-        parameters = [done[p] for p in self.parameters]
-        if name is None and root is self.root and all(done[i] is i for i in self.instructions):
+            new = old if is_same or not old.operands else old.with_operands([done[o] for o in old.operands])
+            made = done[old] = change(new) or new
+            is_same = is_same and made is old
+        if is_same:
             return self
-        return Computation(name or self.name, root, parameters, kept)
+        kept = [done[i] for i in self.instructions if i.has_side_effect]
+        return Computation(name or self.name, done[self.root], [done[p] for p in self.parameters], kept)
 
     def __repr__(self) -> str:
         return f"Computation({self.name}, {len(self.instructions)} instructions, {self.root.shape})"
@@ -166,7 +168,9 @@ class Module:
 
         def recall(instruction: Instruction) -> Instruction | None:
             op = instruction.op.with_called(done)
-            return None if op is instruction.op else dataclasses.replace(instruction, op=op)
+            if op is instruction.op:
+                return None
+            return Instruction(op, instruction.operands, instruction.shape, instruction.name, instruction.metadata)
 
         for computation in self.computations():
             calls = any(done[called] is not called for called in computation.called())
@@ -183,16 +187,13 @@ def topological(roots: Iterable[Instruction]) -> list[Instruction]:
     """The roots and all they need, operands first, in a deterministic order. Iterative: graphs may be deep."""
     order: dict[Instruction, None] = {}
     for root in roots:
-        stack: list[tuple[Instruction, Iterator[Instruction]]] = [(root, iter(root.operands))]
+        stack = [root]
         while stack:
-            instruction, rest = stack[-1]
-            if instruction in order:
-                stack.pop()
-                continue
-            following = next((o for o in rest if o not in order), None)
-            if following is None:
+            instruction = stack[-1]
+            missing = [] if instruction in order else [o for o in instruction.operands if o not in order]
+            if missing:
+                stack.extend(reversed(missing))
+            else:
                 order[instruction] = None
                 stack.pop()
-            else:
-                stack.append((following, iter(following.operands)))
     return list(order)

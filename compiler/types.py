@@ -36,6 +36,8 @@ class ElementType(enum.Enum):
     TUPLE = "tuple"
     TOKEN = "token"
 
+    __hash__ = object.__hash__  # enum's own hashes the name, in Python; members are compared by identity
+
     def __repr__(self) -> str:
         return self.value
 

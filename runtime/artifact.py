@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .errors import ArtifactError
 
 _MAGIC = b"tfbridge"
-_VERSION = 3
+_VERSION = 5
 _HEAD = struct.Struct("<8sI32sQQQ")  # magic, version, SHA-256 of the rest, bytes of header, object, constants
 
 
@@ -53,6 +53,14 @@ class Site(NamedTuple):
     attributes: dict[str, Any]
 
 
+class Packed(NamedTuple):
+    """A parameter that the entry reads from packed memory, in a layout: equal layouts are packed alike."""
+
+    parameter: int
+    bytes: int
+    layout: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Artifact:
     """A compiled module. The JIT loads `object`, AOT writes it, the disk cache stores it.
@@ -61,7 +69,9 @@ class Artifact:
     Units: temp_bytes are bytes of the arena that the entry wants.
     `threads` is the highest number of threads of a call: per-thread memory is sized by it. `constants` is the
     blob that the entry finds through the run context; `libraries` names the kernel libraries whose functions
-    `object` calls.
+    `object` calls. With `packed` there is a second entry, `preparation`, that takes the same arguments and fills the
+    packed memory whose addresses the run context has, but where such an address is null; the entry reads that memory.
+    The entry of one that `may_leave` has the status ASSUMPTION_FAILED for arguments that are not as was assumed.
     """
 
     object: bytes
@@ -76,6 +86,13 @@ class Artifact:
     fingerprint: str = ""
     parts: tuple[bytes, ...] = ()
     sites: tuple[Site, ...] = ()
+    packed: tuple[Packed, ...] = ()
+    may_leave: bool = False
+
+    @property
+    def preparation(self) -> str:
+        """Name of the entry that packs arguments, if some are packed."""
+        return f"{self.entry}_prepare"
 
     @property
     def object_bytes(self) -> int:
@@ -87,7 +104,8 @@ class Artifact:
         header = json.dumps({
             "entry": self.entry, "parameters": self.parameters, "results": self.results,
             "temp_bytes": self.temp_bytes, "libraries": self.libraries, "threads": self.threads,
-            "kernels": self.kernels, "sites": self.sites,
+            "kernels": self.kernels, "sites": self.sites, "packed": self.packed,
+            "may_leave": self.may_leave,
             "fingerprint": self.fingerprint, "objects": [len(o) for o in (self.object, *self.parts)],
         }).encode()
         parts = (header, b"".join((self.object, *self.parts)), self.constants)
@@ -123,7 +141,8 @@ class Artifact:
             kernels=tuple(KernelInfo(name, flops, size, tasks, tuple(ops))
                           for name, flops, size, tasks, ops in header["kernels"]),
             sites=tuple(Site(kind, name, _specs(inputs), _specs(outputs), attributes)
-                        for kind, name, inputs, outputs, attributes in header["sites"]))
+                        for kind, name, inputs, outputs, attributes in header["sites"]),
+            packed=tuple(Packed(*packed) for packed in header["packed"]), may_leave=header["may_leave"])
 
 
 def _specs(listed: Iterable[tuple[str, list[int], int]]) -> tuple[BufferSpec, ...]:

@@ -15,6 +15,7 @@ import ctypes
 #                   the C functions of sites that are custom calls; ptr to a status of 512 bytes for them
 #   profile         two u64 per kernel of the artifact (calls, cycles); null if off
 #   constants       base of the constant blob, 64-byte aligned
+#   packed          an address for each of the artifact's packed arguments
 FIELDS: tuple[tuple[str, int, type], ...] = (
     ("parallel_for", 0, ctypes.c_void_p),
     ("pool", 8, ctypes.c_void_p),
@@ -28,9 +29,12 @@ FIELDS: tuple[tuple[str, int, type], ...] = (
     ("feeds", 56, ctypes.c_void_p),
     ("profile", 64, ctypes.c_void_p),
     ("constants", 72, ctypes.c_void_p),
+    ("packed", 80, ctypes.c_void_p),
 )
+# Status of an entry that ended early, for its arguments are not what was assumed when it was compiled.
+ASSUMPTION_FAILED = 64
 OFFSETS: dict[str, int] = {name: offset for name, offset, _ in FIELDS}
-CONTEXT_BYTES = 80
+CONTEXT_BYTES = 88
 
 
 class RunContext(ctypes.Structure):

@@ -39,8 +39,8 @@ class Frame:
     Whoever makes a frame may set replica ids, feeds and the like in `context` and pass it to calls.
     """
 
-    __slots__ = ("args", "args_at", "context", "context_at", "host", "message", "numbers", "results", "results_at",
-                 "rng")
+    __slots__ = ("args", "args_at", "context", "context_at", "host", "message", "numbers", "packed", "results",
+                 "results_at", "rng")
 
     def __init__(self, executable: Executable) -> None:
         known = native.addresses()
@@ -56,6 +56,8 @@ class Frame:
             error_message=ctypes.addressof(self.message), error_capacity=_ERROR_CAPACITY,
             rng_state=ctypes.addressof(self.rng), constants=executable.constants_address,
             profile=executable.profile.address if executable.profile else None)
+        self.packed = PackedMemory(executable.artifact) if executable.artifact.packed else None
+        self.context.packed = self.packed.address if self.packed else None
         self.numbers = (0, 0, 1)
         self.host: HostCalls | None = None
         if executable.artifact.sites:
@@ -63,6 +65,15 @@ class Frame:
             self.context.feeds = self.host.address
         self.context_at = ctypes.addressof(self.context)
         self.args_at, self.results_at = ctypes.addressof(self.args), ctypes.addressof(self.results)
+
+
+class PackedMemory:
+    """Memory for an artifact's packed arguments, and the table of its addresses."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.buffers = [_aligned((p.bytes,), np.dtype(np.uint8), p.bytes) for p in artifact.packed]
+        self.table = (ctypes.c_void_p * len(self.buffers))(*(b.ctypes.data for b in self.buffers))
+        self.address = ctypes.addressof(self.table)
 
 
 class Executable:
@@ -76,8 +87,10 @@ class Executable:
         self.artifact = artifact
         self.threads = min(threads or artifact.threads, artifact.threads)
         self.profile = Profile(artifact) if profile else None
-        self._loaded = loader.load(artifact.object, (artifact.entry,), artifact.libraries, parts=artifact.parts)
+        entries = (artifact.entry, artifact.preparation) if artifact.packed else (artifact.entry,)
+        self._loaded = loader.load(artifact.object, entries, artifact.libraries, parts=artifact.parts)
         self.entry_address: int = self._loaded.addresses[artifact.entry]
+        self.preparation_address: int = self._loaded.addresses[entries[-1]] if artifact.packed else 0
         self._constants = _aligned_copy(artifact.constants)
         self.constants_address: int = self._constants.ctypes.data
         self._parameters = tuple((np.dtype(dtype), tuple(dims)) for dtype, dims, _ in artifact.parameters)
@@ -118,10 +131,7 @@ class Executable:
             used.numbers = numbers
             context = used.context
             context.replica_id, context.partition_id, context.num_replicas = numbers
-        status = self._run(self.entry_address, used.context_at, used.args_at, used.results_at,
-                           self._temp_bytes)
-        if status:
-            self._fail(status, used)
+        self._call(used, used.args_at, used.results_at)
         if frame is None:
             self._frames.append(used)
         return results
@@ -132,11 +142,32 @@ class Executable:
         Raises: ExecutionError  an error that the code reports.
         """
         used = frame or self._take_frame()
-        status = self._run(self.entry_address, used.context_at, args, results, self._temp_bytes)
-        if status:
-            self._fail(status, used)
+        self._call(used, args, results)
         if frame is None:
             self._frames.append(used)
+
+    def prepare(self, args: int, packed: int) -> None:
+        """Packs arguments into the memory that the table at `packed` names, but where it has a null. Both are addresses
+        of C arrays of pointers; an entry of the former that is not packed is not looked at.
+
+        Raises: ExecutionError  no memory.
+        """
+        used = self._take_frame()
+        before, used.context.packed = used.context.packed, packed
+        status = self._run(self.preparation_address, used.context_at, args, used.results_at, self._temp_bytes)
+        used.context.packed = before
+        if status:
+            self._fail(status, used)
+        self._frames.append(used)
+
+    def _call(self, frame: Frame, args: int, results: int) -> None:
+        status = 0
+        if self.preparation_address:
+            status = self._run(self.preparation_address, frame.context_at, args, results, self._temp_bytes)
+        if not status:
+            status = self._run(self.entry_address, frame.context_at, args, results, self._temp_bytes)
+        if status:
+            self._fail(status, frame)
 
     def _take_frame(self) -> Frame:
         try:

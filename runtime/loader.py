@@ -6,14 +6,16 @@ import ctypes
 import functools
 import hashlib
 import itertools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 
 import llvmlite
 import llvmlite.binding as llvm
 
-from . import disk_cache
+from . import background, disk_cache
 from .artifact import Artifact
 from .errors import LoadError
 
@@ -21,6 +23,7 @@ _lock = threading.RLock()
 _serial = itertools.count()
 _libraries: dict[str, Loaded] = {}
 _provider: Callable[[str], tuple[bytes, Iterable[str]]] | None = None
+_prepared: dict[str, Future[bytes]] = {}
 
 
 class Loaded:
@@ -65,6 +68,19 @@ def load(object_bytes: bytes, exports: Iterable[str], libraries: Iterable[str] =
 
 def load_text(text: str, exports: Iterable[str], imports: Mapping[str, int] | None = None) -> Loaded:
     """Compiles LLVM IR text for this machine and loads it, as `load` does. The object is kept in the disk cache."""
+    job = _prepared.get(text)
+    builder = llvm.JITLibraryBuilder().add_object_img(_object_of(text) if job is None else job.result())
+    return _link(f"text.{next(_serial)}", builder, exports, (), imports or {})
+
+
+def prepare_text(text: str) -> None:
+    """Starts to compile a text in the background, for a later `load_text` (which is not to be called there)."""
+    with _lock:
+        if text not in _prepared:
+            _prepared[text] = background.submit(_object_of, text)
+
+
+def _object_of(text: str) -> bytes:
     _jit()
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     subject = "\0".join(("text", llvmlite.__version__, llvm.get_default_triple(), cpu, features, text))
@@ -81,8 +97,7 @@ def load_text(text: str, exports: Iterable[str], imports: Mapping[str, int] | No
         finally:
             context.close()
         cache.store(kept)
-    builder = llvm.JITLibraryBuilder().add_object_img(kept.object)
-    return _link(f"text.{next(_serial)}", builder, exports, (), imports or {})
+    return kept.object
 
 
 def load_library(name: str, object_bytes: bytes, exports: Iterable[str]) -> Loaded:
@@ -136,3 +151,13 @@ def _link(name: str, builder: llvm.JITLibraryBuilder, exports: Iterable[str], li
         return Loaded(name, builder.link(_jit(), name), wanted)
     except RuntimeError as error:
         raise LoadError(f"loading {name}: {error}") from error
+
+
+def _forget() -> None:
+    """In a forked child: what the parent's threads compile does not arrive here."""
+    global _prepared
+    _prepared = {}
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from . import arena, background, blocks, loader, thread_pool
+from . import arena, blocks, loader, thread_pool
 
 _lock = threading.Lock()
 
@@ -30,10 +30,8 @@ def addresses() -> dict[str, int]:
 
 @functools.cache
 def _load() -> dict[str, int]:
-    linux = sys.platform.startswith("linux")
-    pool_text = thread_pool.text()
-    exports = arena.EXPORTS + blocks.EXPORTS + (thread_pool.EXPORTS if pool_text else ())
-    found = loader.load_text(arena.text(linux) + blocks.text(linux) + pool_text, exports).keep().addresses
+    exports = arena.EXPORTS + blocks.EXPORTS + (thread_pool.EXPORTS if thread_pool.text() else ())
+    found = loader.load_text(_text(), exports).keep().addresses
     resets = [ctypes.CFUNCTYPE(None)(found[name]) for name in exports if name.endswith("_reset")]
     if hasattr(os, "register_at_fork"):
         # The threads and any lock that one of them holds are gone in the child: it starts with neither.
@@ -46,9 +44,15 @@ def _load() -> dict[str, int]:
     }
 
 
+@functools.cache
+def _text() -> str:
+    linux = sys.platform.startswith("linux")
+    return arena.text(linux) + blocks.text(linux) + thread_pool.text()
+
+
 def prefetch() -> None:
-    """Starts to load the functions in the background."""
-    background.submit(addresses)
+    """Starts to compile the functions in the background."""
+    loader.prepare_text(_text())
 
 
 @functools.cache

@@ -6,18 +6,28 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
-from ..graph import Graph, GraphNode
 from .broadcasting import broadcast_dims, broadcast_to
+from .moving_slices import (
+    gradient_constants,
+    moving_pad,
+    moving_range,
+    moving_slice,
+    moving_slice_gradient,
+    moving_strided_slice,
+    pad_constants,
+    range_constants,
+    slice_constants,
+    strided_slice_constants,
+)
 from .node import Node
 from .registry import translates
 from .tensor_list import zeros_like_list
-from .values import TensorList, Value
+from .values import TensorList, Text, Value
 
 _S64 = ElementType.S64
 
@@ -33,8 +43,9 @@ def axis_of(axis: int, rank: int, op: str) -> int:
 
 
 @translates("Const", "HostConst")
-def const(node: Node) -> Operand:
-    return node.b.constant(node.attr("value"))
+def const(node: Node) -> Operand | Text:
+    value = node.attr("value")
+    return Text(value) if value.dtype == object else node.b.constant(value)
 
 
 @translates("Shape", "ShapeN")
@@ -184,18 +195,13 @@ def _cut(node: Node, value: Operand, sizes: Sequence[int], axis: int) -> Sequenc
     return tuple(node.b.slice_in_dim(value, ends[k], ends[k + 1], 1, axis) for k in range(len(sizes)))
 
 
-@translates("Slice", constants=("size",))
+@translates("Slice", constants=("size",), more_constants=slice_constants)
 def slice_(node: Node) -> Operand:
     """A begin that is known only at run time is read there; the sizes fix the result's shape."""
     dims, sizes = node.shape(0), list(node.integers("size"))
     begin = node.constant_or_none("begin")
     if begin is None:
-        if -1 in sizes:
-            begin = node.constant("begin")
-        else:
-            starts = node["begin"]
-            return node.b.dynamic_slice(node[0], [node.b.reshape(node.b.slice_in_dim(starts, k, k + 1, 1, 0), ())
-                                                  for k in range(len(dims))], sizes)
+        return moving_slice(node)
     start = [int(v) for v in begin.ravel()]
     sizes = [d - b if s == -1 else s for d, b, s in zip(dims, start, sizes)]
     for axis, (d, b, s) in enumerate(zip(dims, start, sizes)):
@@ -251,23 +257,11 @@ def strided_slice_plan(node: Node, dims: Sequence[int], begin: Sequence[int], en
     return axes, sliced, final
 
 
-def _slice_constants(node: GraphNode, graph: Graph) -> Sequence[str]:
-    """Begin and end, unless every axis is taken whole or at a single index: then the shape does not depend on them."""
-    strides = graph.nodes[node.inputs[3].node]
-    if strides.op != "Const":
-        return "begin", "end"
-    specs = tf.TensorShape(strides.attrs["value"].tensor.tensor_shape).num_elements()
-    masks = {name: node.attrs[f"{name}_mask"].i for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    known = masks["shrink_axis"] | masks["begin"] & masks["end"]
-    is_known = not masks["ellipsis"] and not masks["new_axis"] and not ~known & ((1 << specs) - 1)
-    return () if is_known else ("begin", "end")
-
-
-@translates("StridedSlice", constants=("strides",), more_constants=_slice_constants)
+@translates("StridedSlice", constants=("strides",), more_constants=strided_slice_constants)
 def strided_slice(node: Node) -> Operand:
     begin, end = node.constant_or_none("begin"), node.constant_or_none("end")
     if begin is None or end is None:
-        return _dynamic_strided_slice(node)
+        return moving_strided_slice(node)
     axes, _, final = strided_slice_plan(node, node.shape(0), begin.tolist(), end.tolist(), node.integers("strides"))
     return node.b.reshape(take_strided(node, node[0], axes), final)
 
@@ -281,34 +275,10 @@ def take_strided(node: Node, operand: Operand, axes: Sequence[tuple[int, int, in
     return node.b.rev(result, backwards) if backwards else result
 
 
-def _dynamic_strided_slice(node: Node) -> Operand:
-    """Begins known at run time: compiled when they pick single elements (`x[i]`), whose result has a known shape."""
-    dims, strides = node.shape(0), node.integers("strides")
-    masks = {name: node.attr(f"{name}_mask") or 0 for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    specs = len(strides)
-    if masks["ellipsis"] or masks["new_axis"] or any(
-            not (masks["shrink_axis"] >> k & 1
-                 or (masks["begin"] >> k & 1 and masks["end"] >> k & 1 and strides[k] == 1))
-            for k in range(specs)):
-        node.constant("begin")
-        node.constant("end")
-    b, begin = node.b, node["begin"]
-    zero = b.constant(0, node.element_type("begin"))
-    starts, sizes, final = [], list(dims), []
-    for axis, length in enumerate(dims):
-        if axis < specs and masks["shrink_axis"] >> axis & 1:
-            index = b.reshape(b.slice_in_dim(begin, axis, axis + 1, 1, 0), ())
-            from_end = b.add(index, b.constant(length, node.element_type("begin")))
-            starts.append(b.select(b.lt(index, zero), from_end, index))
-            sizes[axis] = 1
-        else:
-            starts.append(zero)
-            final.append(length)
-    return b.reshape(b.dynamic_slice(node[0], starts, sizes), final)
-
-
-@translates("StridedSliceGrad", constants=("shape", "begin", "end", "strides"))
+@translates("StridedSliceGrad", constants=("shape", "strides"), more_constants=gradient_constants)
 def strided_slice_grad(node: Node) -> Operand:
+    if node.constant_or_none("begin") is None or node.constant_or_none("end") is None:
+        return moving_slice_gradient(node)
     b, dims = node.b, node.integers("shape")
     axes, sliced, _ = strided_slice_plan(node, dims, node.integers("begin"), node.integers("end"),
                                          node.integers("strides"))
@@ -323,8 +293,10 @@ def strided_slice_grad(node: Node) -> Operand:
     return b.pad(gradient, b.constant(0, node.element_type("dy")), list(zip(low, high, inner)))
 
 
-@translates("Pad", "PadV2", constants=("paddings",))
+@translates("Pad", "PadV2", more_constants=pad_constants)
 def pad(node: Node) -> Operand:
+    if node.constant_or_none("paddings") is None:
+        return moving_pad(node)
     paddings = node.constant("paddings").tolist()
     value = node["constant_values"] if node.op == "PadV2" else node.b.constant(0, node.element_type(0))
     return node.b.pad(node[0], value, [(int(low), int(high), 0) for low, high in paddings])
@@ -404,8 +376,10 @@ def list_diff(node: Node) -> Sequence[Operand]:
             node.b.constant(places, node.attr("out_idx") or ElementType.S32))
 
 
-@translates("Range", constants=("start", "limit", "delta"))
+@translates("Range", constants=("delta",), more_constants=range_constants)
 def range_(node: Node) -> Operand:
+    if node.constant_or_none("start") is None or node.constant_or_none("limit") is None:
+        return moving_range(node)
     start, limit, delta = (node.constant(k).item() for k in range(3))
     if delta == 0:
         raise ShapeError("Requires delta != 0: 0")

@@ -14,9 +14,10 @@ from ..graph import Graph
 from ..trip_count import Amount, bounds, hands_on, pushed
 from .node import Node
 from .registry import translates
+from .tensor_array import make_gradients, zeros_for
 from .tensor_list import initialized
 from .translator import Translator
-from .values import TensorList, Value, Variable, flatten, rebuild
+from .values import Stack, TensorArray, TensorList, Value, Variable, flatten, rebuild
 
 
 @translates("PartitionedCall", "StatefulPartitionedCall", stateful=True)
@@ -33,6 +34,7 @@ def while_(node: Node) -> Sequence[Value]:
     fixed = {k: v for k, v in enumerate(inputs)
              if isinstance(v, Operand) and hands_on(body, k) and node.translator.constant_value(v) is not None}
     unbounded = inputs
+    make_gradients(node, body, inputs)
     inputs = _with_bounds(node, condition, body, inputs)
     grown = [k for k, (old, new) in enumerate(zip(unbounded, inputs)) if old is not new]
     inputs = _with_element_shapes(node, body, inputs, fixed)
@@ -45,15 +47,18 @@ def while_(node: Node) -> Sequence[Value]:
     outputs = _unpack(node.translator, result, inputs, fixed)
     for k in grown:
         outputs[k] = dataclasses.replace(outputs[k], is_full=True)  # type: ignore[type-var]
+        stack = unbounded[k]
+        if isinstance(stack, Stack):
+            stack.capacity, stack.is_full, inputs[k] = inputs[k].capacity, True, stack  # type: ignore[union-attr]
     for old, new, end in zip(inputs, outputs, after):
         if isinstance(old, Variable) and isinstance(new, Variable) and isinstance(end, Variable) and end.written:
-            old.value, old.written = new.value, True
+            old.take(new)
     return [i if isinstance(i, Variable) else o for i, o in zip(inputs, outputs)]
 
 
 def _with_bounds(node: Node, condition: Graph, body: Graph, inputs: list[Value]) -> list[Value]:
     """Gives lists that grow in the loop, without a bound of their own, the bound that the loop's condition sets."""
-    growing = [k for k in pushed(body) if isinstance(v := inputs[k], TensorList) and v.capacity < 0]
+    growing = [k for k in pushed(body) if isinstance(v := inputs[k], TensorList | Stack) and v.capacity < 0]
     if not growing:
         return inputs
     trips = []
@@ -69,13 +74,14 @@ def _with_bounds(node: Node, condition: Graph, body: Graph, inputs: list[Value])
                                "maximum_iterations")
     result = list(inputs)
     for k in growing:
-        result[k] = dataclasses.replace(node.tensor_list(k), capacity=min(trips))
+        result[k] = dataclasses.replace(inputs[k], capacity=min(trips))  # type: ignore[type-var]
     return result
 
 
 def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: dict[int, Operand]) -> list[Value]:
     """Gives lists whose element shape is not known yet the one that the body writes: found by translating it once."""
-    unknown = [k for k, v in enumerate(inputs) if isinstance(v, TensorList) and v.buffer is None]
+    unknown = [k for k, v in enumerate(inputs) if (isinstance(v, TensorList) and v.buffer is None)
+               or (isinstance(v, TensorArray | Stack) and v.value is None)]
     if not unknown:
         return inputs
     trial = node.translator.child(f"{node.name}.trial")
@@ -84,9 +90,11 @@ def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: di
     for k, value in enumerate(inputs):
         if k in fixed:
             arguments.append(trial.builder.constant(node.translator.constant_value(fixed[k])))
+        elif k in unknown and isinstance(value, TensorArray):
+            arguments.append(dataclasses.replace(value, gradients={}))
         elif k in unknown:
             size = trial.builder.constant(0, ElementType.S32)
-            arguments.append(TensorList(None, size, value.capacity))  # type: ignore[union-attr]
+            arguments.append(dataclasses.replace(value, size=size))  # type: ignore[type-var]
         else:
             parts = [trial.builder.parameter(number + i, node.b.get_shape(o), f"p{number + i}")
                      for i, o in enumerate(flatten(value))]
@@ -96,6 +104,12 @@ def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: di
     found = list(inputs)
     for k in unknown:
         made, given = results[k], inputs[k]
+        if isinstance(given, TensorArray | Stack):
+            written = arguments[k]
+            assert isinstance(written, Variable)
+            if written.value is not None:
+                given.value = zeros_for(node.b, given, trial.builder.get_shape(written.value))
+            continue
         if not isinstance(made, TensorList) or made.buffer is None or not isinstance(given, TensorList):
             raise UnsupportedError(f"{node.op}: the element shape of a tensor list is not known before the loop, nor "
                                    "written in its body")
@@ -194,6 +208,5 @@ def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[V
         result = node.b.conditional(selector, computations, [packed] * len(computations))
     values = _unpack(node.translator, result, like, {})
     for k, value in zip(written, values[len(values) - len(written):]):
-        variable = node.variable(k + 1)
-        variable.value, variable.written = value.value, True  # type: ignore[union-attr]
+        node.variable(k + 1).take(value)  # type: ignore[arg-type]
     return values[:len(values) - len(written)] if written else values

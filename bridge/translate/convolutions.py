@@ -239,14 +239,19 @@ def _window_elements(b: ComputationBuilder, x: Operand, fill: Operand, layout: _
 def _at_largest(b: ComputationBuilder, x: Operand, values: Operand, layout: _Layout,
                 geometry: Sequence[_Geometry]) -> tuple[Operand, Operand]:
     """The largest element of every window, and the value at the first place that has it."""
-    type_ = b.get_shape(x).element_type
-    best = chosen = None
-    for element, value in zip(_window_elements(b, x, initial(b, "max", type_), layout, geometry),
-                              _window_elements(b, values, b.scalar_like(values, 0), layout, geometry)):
-        if best is None or chosen is None:
-            best, chosen = element, value
+    shape = b.get_shape(x)
+    type_ = shape.element_type
+    best = chosen = seen = None
+    is_inside = b.broadcast(b.constant(True), shape.dims)
+    for element, value, inside in zip(_window_elements(b, x, initial(b, "max", type_), layout, geometry),
+                                      _window_elements(b, values, b.scalar_like(values, 0), layout, geometry),
+                                      _window_elements(b, is_inside, b.constant(False), layout, geometry)):
+        if best is None or chosen is None or seen is None:
+            best, chosen, seen = element, value, inside
         else:
             larger = b.gt(element, best)
+            if not type_.is_float:  # the padding may be as large as the smallest elements
+                larger, seen = b.and_(inside, b.or_(larger, b.not_(seen))), b.or_(seen, inside)
             best, chosen = b.select(larger, element, best), b.select(larger, value, chosen)
     if best is None or chosen is None:
         raise ShapeError("a pool's window has no elements")

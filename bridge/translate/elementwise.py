@@ -9,6 +9,8 @@ import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.types import COMPLEXES, FLOATS, INTEGERS, ElementType
+from ..element_types import element_type
+from ..graph import GraphNode
 from .broadcasting import broadcast, broadcast_dims, broadcast_to
 from .node import Node
 from .registry import translates
@@ -208,7 +210,13 @@ def cast(node: Node) -> Operand:
     return node.b.convert_element_type(x, target)
 
 
-@translates("Bitcast")
+def _refuse_complex(node: GraphNode) -> str | None:
+    types = [element_type(node.attrs[name].type) for name in ("T", "type")]
+    changes = types[0] is not types[1] and any(t in COMPLEXES for t in types)
+    return "the bits of complex numbers are taken as another type's" if changes else None
+
+
+@translates("Bitcast", refuse=_refuse_complex)
 def bitcast(node: Node) -> Operand:
     return node.b.bitcast_convert_type(node[0], node.attr("type"))
 
@@ -221,7 +229,7 @@ def complex_part(node: Node) -> Operand:
     return node.b.real(x) if node.op == "Real" else node.b.imag(x)
 
 
-@translates("ClipByValue")
+@translates("ClipByValue", types={"T": frozenset(ElementType) - COMPLEXES})
 def clip_by_value(node: Node) -> Operand:
     dims = node.shape(0)
     low, high = (broadcast_to(node.b, node[k], dims) for k in (1, 2))

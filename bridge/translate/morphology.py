@@ -9,12 +9,13 @@ import itertools
 from collections.abc import Sequence
 
 from ...compiler.builder import Operand
-from ...compiler.types import ElementType
+from ...compiler.types import FLOATS, INTEGERS, ElementType
 from .node import Node
 from .reductions import initial, reduce
 from .registry import translates
 
 _S32 = ElementType.S32
+_SIGNED = frozenset(t for t in FLOATS | INTEGERS if t.is_float or t.is_signed)  # others have no value below all sums
 
 
 def _plan(node: Node) -> tuple[list[tuple[int, int]], list[int], list[int], list[int]]:
@@ -53,7 +54,7 @@ def _dilated(node: Node) -> tuple[Operand, Operand]:
     return best, first
 
 
-@translates("Dilation2D")
+@translates("Dilation2D", types={"T": _SIGNED})
 def dilation(node: Node) -> Operand:
     return _dilated(node)[0]
 
@@ -66,7 +67,7 @@ def _by_tap(node: Node) -> Sequence[Operand]:
     return [b.select(b.eq(first, b.full_like(first, k)), gradients, b.full_like(gradients, 0)) for k in range(count)]
 
 
-@translates("Dilation2DBackpropInput")
+@translates("Dilation2DBackpropInput", types={"T": _SIGNED})
 def dilation_grad_input(node: Node) -> Operand:
     b, dims = node.b, node.shape("input")
     padding, strides, rates, sizes = _plan(node)
@@ -80,7 +81,7 @@ def dilation_grad_input(node: Node) -> Operand:
     return total
 
 
-@translates("Dilation2DBackpropFilter")
+@translates("Dilation2DBackpropFilter", types={"T": _SIGNED})
 def dilation_grad_filter(node: Node) -> Operand:
     b = node.b
     sums = [reduce(b, gradients, "add", [0, 1, 2]) for gradients in _by_tap(node)]

@@ -9,7 +9,7 @@ import numpy as np
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.ir import Computation
 from ...compiler.shape import Shape
-from ...compiler.types import ElementType
+from ...compiler.types import COMPLEXES, FLOATS, ElementType
 from .arrays import axis_of
 from .node import Node
 from .registry import translates
@@ -66,7 +66,7 @@ def reduction(node: Node) -> Operand:
     return b.convert_element_type(mean, type_) if small else mean
 
 
-@translates("EuclideanNorm", constants=("reduction_indices",))
+@translates("EuclideanNorm", constants=("reduction_indices",), types={"T": FLOATS | COMPLEXES})
 def euclidean_norm(node: Node) -> Operand:
     b, shape = node.b, node.array_shape(0)
     axes = sorted({axis_of(a, shape.rank, node.op) for a in node.integers(1)})

@@ -263,10 +263,12 @@ def crop_and_resize(node: Node) -> Operand:
 def crop_and_resize_grad_image(node: Node) -> Operand:
     b, dims, type_ = node.b, node.integers("image_size"), node.attr("T")
     places, inside, image = _crop(node, dims, node.shape("grads")[1:3])
-    result = b.broadcast(b.constant(0, _F32), dims)
+    summed = _F64 if type_ is _F64 else _F32
+    result = b.broadcast(b.constant(0, summed), dims)
     for index, share in _corners(b, places, image, node.attr("method")):
         share = b.select(inside, share, b.full_like(share, 0))
-        result = scatter_points(b, result, index, node["grads"] * _per_channel(b, share, dims[3]), "add")
+        part = b.convert_element_type(node["grads"] * _per_channel(b, share, dims[3]), summed)
+        result = scatter_points(b, result, index, part, "add")
     return b.convert_element_type(result, type_)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .registry import stays
 
-stays("Assert", "CheckNumerics", "CheckNumericsV2",
-      because="it raises TensorFlow's error, with its data, when what it checks does not hold")
 stays("Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "DynamicPartition",
       "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionWithOverlaps",
       "ComputeAccidentalHits", because="the values of its inputs decide the shape of its result")
@@ -21,11 +19,6 @@ stays("SymbolicGradient", because="its gradient function is built by TensorFlow'
 stays("_Arg", "_Retval", because="it is an end of a graph; arguments and results of the cluster take its place")
 stays("StatelessParameterizedTruncatedNormal",
       because="its kernel draws by rejection, a number of words for every result that depends on the parameters")
-stays("TensorArrayV3", "TensorArrayReadV3", "TensorArrayWriteV3", "TensorArrayGatherV3", "TensorArrayScatterV3",
-      "TensorArrayConcatV3", "TensorArraySplitV3", "TensorArraySizeV3", "TensorArrayGradV3", "TensorArrayCloseV3",
-      "StackV2", "StackPushV2", "StackPopV2", "StackCloseV2",
-      because="an array or stack of TensorFlow 1 is a resource that TensorFlow keeps; tensor lists, which TensorFlow 2 "
-              "has in their place, are compiled")
 stays("AdjustContrast", "BatchCholesky", "BatchCholeskyGrad", "BatchMatrixBandPart", "BatchMatrixDeterminant",
       "BatchMatrixDiag", "BatchMatrixDiagPart", "BatchMatrixInverse", "BatchMatrixSetDiag", "BatchMatrixSolve",
       "BatchMatrixSolveLs", "BatchMatrixTriangularSolve", "BatchNormWithGlobalNormalization",

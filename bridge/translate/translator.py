@@ -17,7 +17,7 @@ from ..element_types import element_type
 from ..graph import Graph, GraphNode, Tensor, from_function_def, op_definition, output_types
 from .node import Node
 from .registry import translations
-from .values import TensorList, Value, Variable
+from .values import TensorList, Text, Value, Variable
 
 _FOLD_ELEMENTS = 1 << 16  # larger values are no shapes, axes or paddings
 
@@ -52,6 +52,7 @@ class Translator:
         self.source = source
         self.mark_lines = mark_lines
         self._known: dict[Instruction, np.ndarray | None] = {}
+        self.current: tuple[Graph, dict[Tensor, Value]] = (Graph({}), {})  # what is being translated, as far as it is
 
     def child(self, name: str) -> Translator:
         """A translator for a function that becomes a computation of its own (a loop's body, a branch)."""
@@ -63,11 +64,13 @@ class Translator:
         Raises: UnsupportedError  a node cannot be translated; the message names it.
         """
         values: dict[Tensor, Value] = {Tensor(name, 0): value for name, value in zip(graph.arguments, arguments)}
+        around, self.current = self.current, (graph, values)
         for node in graph.nodes.values():
             if node.op != "_Arg":
                 outputs = self.node(node, [values[t] for t in node.inputs])
                 for k, output in enumerate(outputs):
                     values[Tensor(node.name, k)] = output
+        self.current = around
         return [values[t] for t in graph.results]
 
     def call(self, name: str, arguments: Sequence[Value]) -> list[Value]:
@@ -93,7 +96,7 @@ class Translator:
             raise type(error)(f"{error} (node {node.name}, op {node.op}{place})") from error
         if result is None:
             return ()
-        return (result,) if isinstance(result, Operand | Variable | TensorList) else result
+        return (result,) if isinstance(result, Operand | Variable | TensorList | Text) else result
 
     # -- values known when compiling
     def constant_value(self, operand: Operand) -> np.ndarray | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import UnsupportedError
 from ...compiler.shape import Shape
@@ -19,6 +21,83 @@ class Variable:
     name: str
     value: Operand | None
     written: bool = False
+
+    def parts(self) -> list[Operand]:
+        """The arrays that it consists of.
+
+        Raises: UnsupportedError  it has no value.
+        """
+        if self.value is None:
+            raise UnsupportedError(f"variable {self.name} is used before it has a value")
+        return [self.value]
+
+    def rebuilt(self, arrays: list[Operand]) -> Variable:
+        """One of the same kind made of these arrays."""
+        return Variable(self.name, arrays[0], self.written)
+
+    def take(self, other: Variable) -> None:
+        """Becomes what a loop or a branch has made of it."""
+        self.value, self.written = other.value, True
+
+
+@dataclasses.dataclass(eq=False)
+class TensorArray(Variable):
+    """A TensorArray of TensorFlow 1: `value` is [length, *element dims], None while the element shape is not known.
+
+    gradients: the arrays made for its gradients, by their source; what is written there is `added`. The flows between
+    its ops keep their order, and are zeros.
+    """
+
+    length: int = 0
+    added: bool = False
+    owner: TensorArray | None = None
+    gradients: dict[str, TensorArray] = dataclasses.field(default_factory=dict)
+
+    def parts(self) -> list[Operand]:
+        return [*super().parts(), *(o for _, g in sorted(self.gradients.items()) for o in g.parts())]
+
+    def rebuilt(self, arrays: list[Operand]) -> TensorArray:
+        made = dataclasses.replace(self, value=arrays[0], gradients={})
+        for (source, gradient), array in zip(sorted(self.gradients.items()), arrays[1:], strict=True):
+            made.gradients[source] = dataclasses.replace(gradient, value=array, owner=made)
+        return made
+
+    def take(self, other: Variable) -> None:
+        super().take(other)
+        assert isinstance(other, TensorArray)
+        for source, gradient in self.gradients.items():
+            gradient.value = other.gradients[source].value
+
+    def write(self, value: Operand) -> None:
+        """Replaces the elements."""
+        self.value = value
+        for array in (self, self.owner):
+            if array is not None:
+                array.written = True
+
+
+@dataclasses.dataclass(eq=False)
+class Stack(Variable):
+    """A stack of TensorFlow 1: `value` is [capacity, *element dims], of which the first `size` are its elements.
+
+    A capacity below zero is not known yet; `is_full` as for TensorList.
+    """
+
+    size: Operand | None = None
+    capacity: int = -1
+    is_full: bool = False
+
+    def parts(self) -> list[Operand]:
+        assert self.size is not None
+        return [*super().parts(), self.size]
+
+    def rebuilt(self, arrays: list[Operand]) -> Stack:
+        return dataclasses.replace(self, value=arrays[0], size=arrays[1])
+
+    def take(self, other: Variable) -> None:
+        super().take(other)
+        assert isinstance(other, Stack)
+        self.size = other.size
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,7 +116,14 @@ class TensorList:
     items: tuple[tuple[Operand, Operand], ...] = ()
 
 
-Value = Operand | Variable | TensorList
+@dataclasses.dataclass(frozen=True, eq=False)
+class Text:
+    """Constant strings, which messages are made of."""
+
+    values: np.ndarray
+
+
+Value = Operand | Variable | TensorList | Text
 
 
 def flatten(value: Value) -> list[Operand]:
@@ -47,10 +133,10 @@ def flatten(value: Value) -> list[Operand]:
     """
     if isinstance(value, Operand):
         return [value]
+    if isinstance(value, Text):
+        return []
     if isinstance(value, Variable):
-        if value.value is None:
-            raise UnsupportedError(f"variable {value.name} is used before it has a value")
-        return [value.value]
+        return value.parts()
     if value.buffer is None:
         raise UnsupportedError("a tensor list of unknown element shape crosses a loop or a call")
     return [value.buffer, value.size]
@@ -60,8 +146,10 @@ def rebuild(like: Value, arrays: list[Operand]) -> Value:
     """The value of the same kind as `like` made of these arrays (as many as `flatten(like)` gives)."""
     if isinstance(like, Operand):
         return arrays[0]
+    if isinstance(like, Text):
+        return like
     if isinstance(like, Variable):
-        return Variable(like.name, arrays[0], like.written)
+        return like.rebuilt(arrays)
     return TensorList(arrays[0], arrays[1], like.capacity, like.is_full)
 
 

@@ -32,6 +32,7 @@ from ..ops import (
     Trace,
     Transpose,
 )
+from ..ops.custom_call import FAIL_IF, LEAVE_IF
 from ..shape import TOKEN, Shape
 from ..types import ElementType
 from .core import BuilderCore, Operand, operation
@@ -198,6 +199,19 @@ class CommunicationOperations(BuilderCore):
                                      backend_config=_quoted(opaque)), *operands)
 
     custom_call_op = custom_call
+
+    @operation
+    def fail_if(self, predicate: Operand, message: str) -> Operand:
+        """Ends the run with the message where the predicate, pred[], holds; returns the empty tuple."""
+        return self.apply(CustomCall(Shape.tuple([]), FAIL_IF, True, backend_config=_quoted(message)), predicate)
+
+    @operation
+    def leave_if(self, predicate: Operand, message: str) -> Operand:
+        """Ends the run where the predicate, pred[], holds, so that other code does the work; returns the empty tuple.
+
+        Its status is `runtime.context.ASSUMPTION_FAILED`.
+        """
+        return self.apply(CustomCall(Shape.tuple([]), LEAVE_IF, True, backend_config=_quoted(message)), predicate)
 
     @operation
     def composite_call(self, computation: Computation | None, operands: Sequence[Operand], name: str,

@@ -13,16 +13,20 @@ import llvmlite
 _COMPILER = Path(__file__).resolve().parent.parent
 
 
-def _sources(folder: str) -> Iterator[str]:
-    for at, _, names in os.walk(folder):
-        yield from (os.path.join(at, name) for name in names if name.endswith(".py"))
+def _sources(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                yield entry.path, entry.stat()
+            elif entry.is_dir(follow_symlinks=False):
+                yield from _sources(entry.path)
 
 
 @functools.cache
 def code_version(folder: Path = _COMPILER) -> str:
     """A digest of llvmlite's version and of the source files in a folder (sizes and times of change)."""
     digest = hashlib.sha256(llvmlite.__version__.encode())
-    for path in sorted(_sources(str(folder))):
-        info = os.stat(path)
-        digest.update(f"{os.path.relpath(path, folder)} {info.st_size} {info.st_mtime_ns}\n".encode())
+    root = str(folder)
+    for path, info in sorted(_sources(root)):
+        digest.update(f"{path[len(root):]} {info.st_size} {info.st_mtime_ns}\n".encode())
     return digest.hexdigest()

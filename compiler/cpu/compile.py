@@ -29,7 +29,7 @@ from ..shape import Shape
 from . import traffic
 from .code_version import code_version
 from .emit_object import emit_assembly, emit_object
-from .entry import emit_entry, place_constants
+from .entry import emit_entry, emit_preparation, place_constants
 from .libraries import prefetch
 from .llvm_text import ModuleText
 from .object_parts import ObjectParts
@@ -75,7 +75,11 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
                                "call the process that compiled it")
     plan_memory(schedule)
     emit_entry(text, entry, schedule, embed_constants, options.profile)
-    made, more = (emit_object(text.text(), target), ()) if parts is None else parts.objects(entry)
+    entries = [entry]
+    if schedule.packed:
+        entries.append(f"{entry}_prepare")
+        emit_preparation(text, entries[-1], schedule)
+    made, more = (emit_object(text.text(), target), ()) if parts is None else parts.objects(*entries)
     if dump is not None:
         source = text.text()
         for name, content in (("schedule.txt", schedule_text(schedule)), ("memory.txt", memory_text(schedule)),
@@ -87,7 +91,8 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
         parameters=tuple(map(_spec, schedule.arguments)), results=tuple(map(_spec, schedule.results)),
         temp_bytes=schedule.temp_bytes, constants=b"" if embedded else schedule.constants,
         libraries=tuple(text.libraries), threads=target.threads,
-        kernels=tuple(map(_info, launches(schedule.steps))), parts=more, sites=tuple(schedule.sites))
+        kernels=tuple(map(_info, launches(schedule.steps))), parts=more, sites=tuple(schedule.sites),
+        packed=tuple(schedule.packed), may_leave=schedule.may_leave)
 
 
 def machine(options: Options) -> Target:

@@ -7,6 +7,7 @@ import math
 from ..ir import Instruction
 from ..ops import Convolution
 from ..shape import Shape
+from ..types import ElementType
 from .convolution_few_outputs import emit_few_outputs
 from .convolution_gemm import axes_of, emit_convolution_gemm, features_before_positions
 from .convolution_gradient import emit_gradient
@@ -89,7 +90,8 @@ def packable(product: Instruction, result_type: ElementType,
     matrices = _as_gemm(problem)
     if matrices is not None:
         return matrices
-    if problem.groups > 1 or problem.outputs <= target.lanes(result_type.bits)             or (problem.input_batch == 1 and problem.input_feature != 1):
+    if problem.groups > 1 or problem.outputs <= target.lanes(result_type.bits) \
+            or (problem.input_batch == 1 and problem.input_feature != 1):
         return None
     return problem
 

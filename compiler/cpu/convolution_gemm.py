@@ -215,8 +215,8 @@ def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -
         starts[name] = at
         at += -(-bytes_ // 64) * 64 + (64 if bytes_ else 0)
     panel_bytes = depth * nr * size if b_packed else 0
-    return _Plan(problem, phases, compute, vectors, banded, panel_bytes, keep, slab, merged, run, block, unit, rows, cols,
-                 starts, at)
+    return _Plan(problem, phases, compute, vectors, banded, panel_bytes, keep, slab, merged, run, block, unit, rows,
+                 cols, starts, at)
 
 
 def _depths(taps: int, run: int, merged: int, panel_row_bytes: int, target: Target) -> tuple[int, int]:

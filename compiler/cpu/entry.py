@@ -14,7 +14,7 @@ from ...runtime.host_calls import NO_HOST
 from ..errors import InternalError
 from .llvm_text import GLUE, Function, ModuleText, Value, constant, i64
 from .parallel import run_tasks
-from .schedule import Branch, Buffer, CallOut, Check, Copy, Launch, Loop, Schedule, Step
+from .schedule import Branch, Buffer, CallOut, Check, Copy, Launch, Loop, Prepare, Schedule, Step
 
 ENTRY_PARAMETERS = (("ptr", "context"), ("ptr", "args"), ("ptr", "results"), ("ptr", "temp"))
 _ALIGN = 64
@@ -23,9 +23,11 @@ _MARK_BYTES = 64
 
 @dataclasses.dataclass
 class _Table:
-    """The address table: rows of (base, offset), one per buffer of a launch; bases: temp, constants, args, results."""
+    """The address table: rows of (base, offset), one per buffer of a launch; bases: temp, constants, args, results,
+    packed arguments."""
 
     arguments: int
+    results: int
     rows: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     single: dict[Buffer, int] = dataclasses.field(default_factory=dict)
 
@@ -39,7 +41,8 @@ class _Table:
             return 0, buffer.offset
         if buffer.space == "constant":
             return 1, buffer.offset
-        return 2 + buffer.index + (self.arguments if buffer.space == "result" else 0), 0
+        before = {"argument": 0, "result": self.arguments, "packed": self.arguments + self.results}
+        return 2 + before[buffer.space] + buffer.index, 0
 
     def one(self, buffer: Buffer) -> int:
         """The row of a single buffer."""
@@ -56,7 +59,7 @@ def emit_entry(text: ModuleText, name: str, schedule: Schedule, embed_constants:
     context has their address. With `profile` each launch adds its calls and cycles to the run context's counters,
     numbered in the order of `launches()`.
     """
-    table = _Table(len(schedule.arguments))
+    table = _Table(len(schedule.arguments), len(schedule.results))
     f = Function(text, name, ENTRY_PARAMETERS, "i32", GLUE, linkage="")
     writer = _Writer(text, f, table, schedule.temp_bytes, profile)
     body: list[str] = []
@@ -65,10 +68,18 @@ def emit_entry(text: ModuleText, name: str, schedule: Schedule, embed_constants:
         writer.steps(schedule.steps)
         f.ret(constant("i32", 0))
     f.block = "entry"
-    _fill_table(text, f, table, schedule, embed_constants)
+    _fill_table(text, f, name, table, schedule, embed_constants)
     f.do("br label %steps")
     f.lines.extend(body)
     text.add(name, f.text())
+
+
+def emit_preparation(text: ModuleText, name: str, schedule: Schedule) -> None:
+    """Writes the entry that fills the packed buffers of a schedule, those that there is memory for."""
+    preparation = dataclasses.replace(schedule, steps=list(schedule.preparation), results=[], temporaries=[],
+                                      constants=b"", sites=[], temp_bytes=0)
+    emit_entry(text, name, preparation)
+    schedule.temp_bytes = max(schedule.temp_bytes, preparation.temp_bytes)
 
 
 class _Writer:
@@ -97,6 +108,8 @@ class _Writer:
                     self.call_out(step)
                 case Check():
                     self.check(step)
+                case Prepare():
+                    self.prepare(step)
                 case Copy():
                     self.copy(step)
                 case Loop():
@@ -126,6 +139,10 @@ class _Writer:
             f.do(f"call void @{plan.symbol}(ptr %context, {buffers}, i64 0, i64 {plan.tasks}, i64 0)")
         if start is not None:
             self.count(number, start)
+
+    def prepare(self, step: Prepare) -> None:
+        address = self.address(step.launch.buffers[-1])
+        self.f.branch(self.f.compare("icmp ne", address, Value("ptr", "null")), lambda: self.launch(step.launch))
 
     def call_out(self, step: CallOut) -> None:
         """Calls the process; returns from the entry when that fails."""
@@ -237,7 +254,8 @@ class _Writer:
         f.start_block(end)
 
 
-def _fill_table(text: ModuleText, f: Function, table: _Table, schedule: Schedule, embed_constants: bool) -> None:
+def _fill_table(text: ModuleText, f: Function, name: str, table: _Table, schedule: Schedule,
+                embed_constants: bool) -> None:
     """Writes the code at the entry's head that computes the addresses of all rows."""
     offset = -(-schedule.temp_bytes // _ALIGN) * _ALIGN
     schedule.temp_bytes = offset + 8 * len(table.rows)
@@ -246,7 +264,7 @@ def _fill_table(text: ModuleText, f: Function, table: _Table, schedule: Schedule
         text.add_global("tfb.constants", _room_for(schedule.constants))
     if not table.rows:
         return
-    bases = 2 + len(schedule.arguments) + len(schedule.results)
+    bases = 2 + len(schedule.arguments) + len(schedule.results) + len(schedule.packed)
     base_table = f.stack_slot(f"[{bases} x i64]")
     f.store(f["temp"], base_table, 8)
     if embedded:
@@ -255,8 +273,12 @@ def _fill_table(text: ModuleText, f: Function, table: _Table, schedule: Schedule
         constants = f.load("ptr", f.offset(f["context"], OFFSETS["constants"]), 8)
     f.store(constants, f.offset(base_table, 8), 8)
     pointer_bytes = text.target.pointer_bytes if text.target else 8
-    for source, count, at in ((f["args"], len(schedule.arguments), 2),
-                              (f["results"], len(schedule.results), 2 + len(schedule.arguments))):
+    given_tables = [(f["args"], len(schedule.arguments), 2),
+                    (f["results"], len(schedule.results), 2 + len(schedule.arguments))]
+    if schedule.packed:
+        packed = f.load("ptr", f.offset(f["context"], OFFSETS["packed"]), 8)
+        given_tables.append((packed, len(schedule.packed), bases - len(schedule.packed)))
+    for source, count, at in given_tables:
         def given(k: Value, carried: list[Value], source: Value = source, at: int = at) -> None:
             pointer = f.load("ptr", f.offset(source, f.mul(k, pointer_bytes)), pointer_bytes)
             f.store(pointer, f.offset(base_table, f.add(k, at), "i64"), 8)
@@ -265,11 +287,11 @@ def _fill_table(text: ModuleText, f: Function, table: _Table, schedule: Schedule
         f.loop(0, count, 1, given)
     rows = ", ".join(f"{{i64, i64}} {{i64 {base}, i64 {offset}}}" for base, offset in table.rows)
     count = len(table.rows)
-    text.add_global("tfb.rows", f"internal constant [{count} x {{i64, i64}}] [{rows}]")
+    text.add_global(f"tfb.rows.{name}", f"internal constant [{count} x {{i64, i64}}] [{rows}]")
     target = f.offset(f["temp"], offset)
 
     def fill(i: Value, _: list[Value]) -> None:
-        row = f.offset(Value("ptr", "@tfb.rows"), i, "{i64, i64}")
+        row = f.offset(Value("ptr", f"@tfb.rows.{name}"), i, "{i64, i64}")
         base = f.load("ptr", f.offset(base_table, f.load("i64", row, 8), "ptr"), 8)
         f.store(f.offset(base, f.load("i64", f.offset(row, 8), 8)), f.offset(target, i, "ptr"), 8)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_masked, multiply_add, store_masked, zero
+from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, multiply_add, zero
 from .llvm_text import Function, ModuleText, Value, i64, vector_type
 from .target import Target
 
@@ -203,23 +203,45 @@ def _dispatch(module: ModuleText, sweeps: Sequence[str], name: str) -> None:
 
 
 def _tail_copy(module: ModuleText, target: Target, compute: str, vectors: int, name: str) -> None:
-    """Copies `rows` rows of the first `width` columns of a tile; only those are touched on either side."""
+    """Copies `rows` rows of the first `width` columns of a tile, less than a panel; only those are touched on either
+    side. A row goes in pieces of one size, the last of which overlaps the one before it: stores under a mask are slow.
+    """
     type_ = COMPUTE_TYPES[compute]
-    lanes = lanes_of(target, compute)
+    lanes, size = lanes_of(target, compute), SIZES[type_]
     f = Function(
         module,
         name,
         [("ptr", "S"), ("i64", "lds"), ("ptr", "D"), ("i64", "ldd"), ("i64", "rows"), ("i64", "width")],
     )
 
-    def row(_: Value, carried: list[Value]) -> list[Value]:
-        s, d = carried
-        for j in range(vectors):
-            value = load_masked(f, type_, lanes, f.offset(s, j * lanes, type_), f["width"], j * lanes)
-            store_masked(f, value, type_, lanes, f.offset(d, j * lanes, type_), f["width"], j * lanes)
-        return [f.offset(s, f["lds"]), f.offset(d, f["ldd"])]
+    def copy(piece: int, pieces: int) -> None:
+        """Rows of more than (pieces - 1) * piece columns, and at most pieces * piece."""
+        last = f.sub(f["width"], piece)
+        places = [*(j * piece for j in range(pieces - 1)), last]
 
-    f.loop(0, f["rows"], 1, row, [f["S"], f["D"]])
+        def row(_: Value, carried: list[Value]) -> list[Value]:
+            s, d = carried
+            values = [f.load(vector_type(type_, piece), f.offset(s, at, type_), size) for at in places]
+            for value, at in zip(values, places, strict=True):
+                f.store(value, f.offset(d, at, type_), size)
+            return [f.offset(s, f["lds"]), f.offset(d, f["ldd"])]
+
+        f.loop(0, f["rows"], 1, row, [f["S"], f["D"]])
+
+    def wider_than(width: int) -> Value:
+        return f.compare("icmp sgt", f["width"], i64(width))
+
+    cases = [(lanes, count, (count - 1) * lanes) for count in range(vectors, 1, -1)]
+    cases += [(piece, 2, piece) for piece in (lanes >> k for k in range(1, lanes.bit_length()))]
+
+    def choose(number: int) -> None:
+        if number == len(cases):
+            copy(1, 1)
+            return
+        piece, pieces, above = cases[number]
+        f.branch(wider_than(above), lambda: copy(piece, pieces), lambda: choose(number + 1))
+
+    choose(0)
     f.ret()
     module.add(name, f.text())
 
@@ -272,6 +294,8 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
     # A product over nothing is one depth block of no steps: zeros.
     depth = f.intrinsic("smax", "i64", [p[P.K], i64(1)])
     ldb = f.select(packs_b, i64(nr_bytes), p[P.B_K])
+    # Where a product is one depth block and B was not packed beforehand, the last panel may overlap the one before it.
+    may_overlap = f.binary("and", f.binary("or", direct, packs_b), f.compare("icmp sle", p[P.K], p[P.KC]))
 
     def pack_b(source: Value, to: Value, kc: Value, width: Value) -> None:
         f.do(f"call void %pack_b({source}, {to}, {kc}, {width}, {p[P.B_K]}, {p[P.B_COL]})")
@@ -280,6 +304,9 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
         nc = i64(f.minimum(p[P.NC], f.sub(cols, jc)))
         panels, tail = f.divide(nc, nr), i64(f.remainder(nc, nr))
         has_tail = f.compare("icmp ne", tail, i64(0))
+        wide_enough = f.compare("icmp sge", nc, i64(nr))
+        overlaps = f.binary("and", may_overlap, f.binary("and", has_tail, wide_enough))
+        apart = f.compare("icmp eq", overlaps, Value("i1", "false"))
         b_block = f.offset(f["B"], f.mul(jc, p[P.B_COL]))
         c_block = f.offset(f["C"], f.mul(jc, size))
 
@@ -287,15 +314,24 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
             kc = i64(f.minimum(p[P.KC], f.sub(p[P.K], kb)))
             accumulate = f.cast("zext", f.compare("icmp ne", kb, i64(0)), "i64")
             b = f.offset(b_block, f.mul(kb, p[P.B_K]))
-            if_(f, packs_b, lambda: pack_b(b, f["scratch"], kc, nc))
+            last = f.sub(nc, nr)
+
+            def pack_panels() -> None:
+                pack_b(b, f["scratch"], kc, f.select(overlaps, i64(f.sub(nc, tail)), nc))
+                to = f.offset(f["scratch"], f.mul(f.mul(panels, kc), nr_bytes))
+                if_(f, overlaps, lambda: pack_b(f.offset(b, f.mul(last, p[P.B_COL])), to, kc, i64(nr)))
+
+            if_(f, packs_b, pack_panels)
             if_(
                 f,
-                f.binary("and", direct, has_tail),
+                f.binary("and", direct, f.binary("and", has_tail, apart)),
                 lambda: pack_b(f.offset(b, f.mul(panels, nr_bytes)), tail_packed, kc, tail),
             )
             b_panels = f.select(packs_b, f["scratch"], b)
             panel_bytes = f.select(packs_b, i64(f.mul(kc, nr_bytes)), p[P.B_PANEL])
-            b_tail = f.select(direct, tail_packed, f.offset(b_panels, f.mul(panels, panel_bytes)))
+            direct_tail = f.select(overlaps, f.offset(b, f.mul(last, size)), tail_packed)
+            b_tail = f.select(direct, direct_tail, f.offset(b_panels, f.mul(panels, panel_bytes)))
+            tail_ldb = f.select(f.binary("and", direct, overlaps), p[P.B_K], i64(nr_bytes))
             is_last = f.compare("icmp sge", i64(f.add(kb, kc)), p[P.K])
 
             def row_block(ic: Value, _: list[Value]) -> None:
@@ -359,8 +395,11 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                         f.compare("icmp ne", accumulate, i64(0)),
                         lambda: f.call(copy, "void", [at, p[P.C_ROW], tile, i64(nr_bytes), mc, tail]),
                     )
-                    panel(b_tail, i64(nr_bytes), tile, i64(nr_bytes))
-                    f.call(copy, "void", [tile, i64(nr_bytes), at, p[P.C_ROW], mc, tail])
+                    place = f.select(overlaps, f.offset(c, f.mul(last, size)), tile)
+                    panel(b_tail, tail_ldb, place, f.select(overlaps, p[P.C_ROW], i64(nr_bytes)))
+                    if_(
+                        f, apart, lambda: f.call(copy, "void", [tile, i64(nr_bytes), at, p[P.C_ROW], mc, tail])
+                    )
 
                 if_(f, has_tail, tail_panel)
                 if_(f, is_last, lambda: call_epilogue(f, ic, mc, jc, nc))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ..types import ElementType
 from .element_types import memory_type
 from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_as, load_masked, zero
-from .llvm_text import Function, ModuleText, Value, i64
+from .llvm_text import Function, ModuleText, Value, i64, vector_type
 from .target import Target
 
 PANELS_AT_ONCE = 8  # copied side by side when B is packed
@@ -106,12 +106,17 @@ def _rows(
         f.loop(0, rows, 1, row)
 
     def transposed() -> None:
-        main_w, main_r = f.binary("and", width, i64(-lanes)), f.binary("and", rows, i64(-lanes))
+        """Square blocks; the last one of a row or column overlaps the one before it."""
 
-        def row_block(r: Value, _: list[Value]) -> None:
+        def blocks(count: Value, body: Callable[[Value], None]) -> None:
+            whole = f.binary("and", count, i64(-lanes))
+            f.loop(0, whole, lanes, lambda at, _: body(at))
+            if_(f, f.compare("icmp slt", whole, count), lambda: body(i64(f.sub(count, lanes))))
+
+        def row_block(r: Value) -> None:
             s, d = f.offset(f["S"], r, storage), f.offset(f["D"], f.mul(r, ld))
 
-            def block(w: Value, _: list[Value]) -> None:
+            def block(w: Value) -> None:
                 at = f.offset(s, f.mul(w, col_stride))
                 columns = []
                 for _j in range(lanes):
@@ -122,11 +127,10 @@ def _rows(
                     f.store(vector, to, size)
                     to = f.offset(to, ld)
 
-            f.loop(0, main_w, lanes, block)
+            blocks(width, block)
 
-        f.loop(0, main_r, lanes, row_block)
-        elements(0, main_r, main_w, width)
-        elements(main_r, rows, 0, width)
+        fits = [f.compare("icmp sge", count, i64(lanes)) for count in (rows, width)]
+        f.branch(f.binary("and", *fits), lambda: blocks(rows, row_block), everything)
 
     def strided() -> None:
         by_rows = f.compare("icmp eq", row_stride, i64(source_size))
@@ -135,13 +139,19 @@ def _rows(
     def everything() -> None:
         elements(0, rows, 0, width)
 
-    f.branch(f.compare("icmp eq", col_stride, i64(source_size)), contiguous, strided)
-
     def fill(r: Value, _: list[Value]) -> None:
         d = f.offset(f["D"], f.mul(r, ld))
-        f.loop(width, f["padded"], 1, lambda w, _: f.store(zero(type_), f.offset(d, w, type_), size))
+        vector = zero(vector_type(type_, lanes))
+        f.loop(
+            f.binary("and", width, i64(-lanes)),
+            f["padded"],
+            lanes,
+            lambda w, _: f.store(vector, f.offset(d, w, type_), size),
+        )
 
+    # `padded` is whole vectors where it is more than the width; the last of them is filled before it is copied to.
     if_(f, f.compare("icmp slt", width, f["padded"]), lambda: f.loop(0, rows, 1, fill))
+    f.branch(f.compare("icmp eq", col_stride, i64(source_size)), contiguous, strided)
     f.ret()
     module.add(name, f.text())
 

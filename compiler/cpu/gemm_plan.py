@@ -10,7 +10,7 @@ import numpy as np
 from ..types import ElementType
 from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of
 from .gemm_kernels import DIRECT, PACK, PACKED, P, gemm_name, max_rows, vector_counts
-from .gemv import gemv_name
+from .gemv import STRETCH_BYTES, gemv_name
 from .target import Target
 
 E = ElementType
@@ -19,6 +19,7 @@ TASK_US = 20.0  # and no task of a longer one is shorter than this
 FEW_ROWS = 16  # of A: B is streamed as it lies where its layout asks for it
 ONE_ROW = 1  # of A: elements of B that are converted are read once
 CLOCK_GHZ = 3.0  # assumed for the estimates above
+SHORTEST_STREAM_BYTES = 256  # of a row that is read by itself
 SHORTEST_DOT = 64  # adding up the lanes of shorter ones costs more than packing B
 # Reading an element of A or B in elements of C, times k: copied and rearranged, or where it lies.
 PACK_COST, READ_COST = 14.0, 3.0
@@ -168,8 +169,11 @@ def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
         by_dots = problem.b_strides[-2] == 1 and (problem.b_strides[-1] != 1 or problem.n == 1)
         if _streams(problem, target, by_dots, ONE_ROW if converts else FEW_ROWS):
             _, cols = _task_grid(problem, target, problem.m, 64)
+            if not by_dots and cols < problem.n:  # long runs of each row
+                cols = min(problem.n, max(cols, parts(parts(problem.n, target.threads), 64) * 64))
             scratch = problem.k * c_size + 64 if by_dots and problem.a_strides[-1] != 1 else 0
             name = gemv_name(problem.element_type, compute, by_dots)
+            parameters[P.KC] = int(_is_one_stream(problem, target, by_dots) and (by_dots or cols >= problem.n))
             return Blocking(name, parameters, compute, 0, problem.m, cols, scratch)
     return _blocked(problem, target, compute, parameters, converts, b_packed)
 
@@ -187,6 +191,17 @@ def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> b
         return problem.n == 1 and problem.m == 1
     b_bytes = problem.n * problem.k * problem.element_type.item_bytes
     return problem.m == 1 or (problem.m <= few and b_bytes > 4 * target.l2_bytes)
+
+
+def _is_one_stream(problem: GemmProblem, target: Target, by_dots: bool) -> bool:
+    """Whether a matrix is best read from its first byte to its last: it has no gaps, outgrows the nearer caches, and
+    its rows (columns for dot products) are neither so short that each costs more than its reading, nor longer than
+    the stretch of y that stays in L1."""
+    length, step = (problem.k, problem.b_strides[-1]) if by_dots else (problem.n, problem.b_strides[-2])
+    row_bytes = length * problem.element_type.item_bytes
+    longest = math.inf if by_dots else STRETCH_BYTES // problem.result_type.item_bytes
+    return (problem.m == 1 and step == length <= longest and row_bytes >= SHORTEST_STREAM_BYTES
+            and problem.n * problem.k * problem.element_type.item_bytes > target.l2_bytes // 2)
 
 
 def _blocked(

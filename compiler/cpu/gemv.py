@@ -4,6 +4,9 @@
 `tfb_gemv_<type>_t` wants the columns contiguous and takes the dot products of several at a time. Both have
 the parameters of a block function (gemm_kernels.BLOCK_PARAMETERS). Elements of another type than that of the sums
 (`tfb_gemv_<element>_<type>_n`) are converted when they are read.
+
+A matrix without gaps that comes from memory is read in one go, a row (column) at a time (parameter KC is 1): one
+long stream is read ahead farther than several short ones. Within the caches, several share the accesses to y.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
     f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
     k_total, a_step, b_step = parameter(f, P.K), parameter(f, P.A_K), parameter(f, P.B_K)
     a_row, c_row, cols = parameter(f, P.A_ROW), parameter(f, P.C_ROW), f["cols"]
+    one_stream = f.compare("icmp eq", parameter(f, P.KC), i64(1))
     # With several rows of C the rows of B are read again for each: they must stay in L1.
     stretch = f.select(
         f.compare("icmp eq", f["rows"], i64(1)), i64(STRETCH_BYTES // size), i64(SHORT_BYTES // size)
@@ -128,7 +132,7 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
 
             return run
 
-        main = f.binary("and", k_total, i64(-ROWS_AT_ONCE))
+        main = f.select(one_stream, i64(0), f.binary("and", k_total, i64(-ROWS_AT_ONCE)))
         f.loop(0, main, ROWS_AT_ONCE, some(ROWS_AT_ONCE))
         f.loop(main, k_total, 1, some(1))
         call_epilogue(f, 0, f["rows"], low, count)
@@ -141,7 +145,7 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
 def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: str, name: str, linkage: str) -> str:
     type_, storage, held = COMPUTE_TYPES[compute], memory_type(element), _is_held(element, compute)
     size, lanes = SIZES[type_], lanes_of(target, compute)
-    vector, wide = vector_type(type_, lanes), 2
+    vector = vector_type(type_, lanes)
     f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
     k_total, a_step = parameter(f, P.K), parameter(f, P.A_K)
     b_column, c_column = parameter(f, P.B_COL), parameter(f, P.C_COL)
@@ -162,11 +166,12 @@ def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: 
 
     # One row may be strided; several are contiguous each.
     one = f.branch(f.compare("icmp ne", a_step, i64(element.item_bytes)), gather, lambda: [f["A"]])[0]
-    step = wide * lanes
-    main = f.mul(f.divide(k_total, step), step)
     add = "fadd" if compute.startswith("f") else "add"
 
-    def dots(columns: int) -> Callable[[Value, list[Value]], None]:
+    def dots(columns: int, wide: int) -> Callable[[Value, list[Value]], None]:
+        step = wide * lanes
+        main = f.mul(f.divide(k_total, step), step)
+
         def run(n: Value, _: list[Value]) -> None:
             sources = [f.offset(f["B"], f.mul(n, b_column))]
             for _c in range(1, columns):
@@ -188,7 +193,9 @@ def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: 
                     ]
 
                 acc = f.loop(0, main, step, vectors, [zero(vector)] * (columns * wide))
-                acc = [f.binary(add, acc[i * wide], acc[i * wide + 1]) for i in range(columns)]
+                for half in (wide >> level for level in range(1, wide.bit_length())):
+                    acc = [f.binary(add, acc[i * 2 * half + j], acc[i * 2 * half + half + j])
+                           for i in range(columns) for j in range(half)]
 
                 def masked(k: Value, acc: list[Value]) -> list[Value]:
                     left = i64(f.sub(k_total, k))
@@ -221,9 +228,10 @@ def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: 
         return run
 
     cols = f["cols"]
-    whole = f.binary("and", cols, i64(-4))
-    f.loop(0, whole, 4, dots(4))
-    f.loop(whole, cols, 1, dots(1))
+    one_stream = f.compare("icmp eq", parameter(f, P.KC), i64(1))
+    whole = f.select(one_stream, i64(0), f.binary("and", cols, i64(-4)))
+    f.loop(0, whole, 4, dots(4, 2))
+    f.loop(whole, cols, 1, dots(1, 4))
     some = f.binary("and", f.compare("icmp sgt", cols, i64(0)), f.compare("icmp sgt", f["rows"], i64(0)))
     if_(f, some, lambda: call_epilogue(f, 0, f["rows"], 0, cols))
     f.ret()

@@ -99,6 +99,17 @@ _EMITTERS = {
 }
 
 
+_COMMON = ("column_kernel", "convolution", "convolution_few_outputs", "convolution_gemm", "convolution_gradient",
+           "convolution_simple", "depthwise", "fusion_kernel", "output_fusion", "packed_operands", "reinterpret",
+           "scatter_kernel", "tile_kernel")
+
+
+def load_common() -> None:
+    """Loads what writes the kernels of most programs: else that happens when one is first needed."""
+    for module in _COMMON:
+        importlib.import_module(f".{module}", __package__)
+
+
 @functools.cache
 def _emitter(opcode: str) -> Emitter | None:
     """What writes the kernel of an opcode; None when it is written as a fusion."""

@@ -54,15 +54,16 @@ class ObjectParts:
             self._jobs.append(_start(part, self.target))
         self._waiting, self._size = {}, 0
 
-    def objects(self, entry: str) -> tuple[bytes, tuple[bytes, ...]]:
-        """(object of the entry and of kernels that are in no part, the parts); waits for the background threads.
+    def objects(self, *entries: str) -> tuple[bytes, tuple[bytes, ...]]:
+        """(object of the entries and of kernels that are in no part, the parts); waits for the background threads.
 
         Raises: InternalError  LLVM refuses the text. CompileCrash  a compile worker died.
         """
         if self._cut:
-            self._wait_for(entry)
+            for entry in entries:
+                self._wait_for(entry)
             self._make_part()
-        last, work = (part_text(self.text, [entry], self._cut), 0) if self._cut else (self.text.text(), 2)
+        last, work = (part_text(self.text, entries, self._cut), 0) if self._cut else (self.text.text(), 2)
         if defaults.process.compile_workers:
             main = _start(last, self.target, work).result()
         else:

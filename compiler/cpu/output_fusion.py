@@ -34,7 +34,7 @@ def contraction_of(computation: Computation) -> Instruction | None:
 def emit_output_fusion(module: ModuleText, target: Target, computation: Computation, options: Options,
                        b_packed: bool = False) -> KernelPlan:
     """Writes the kernel of a computation that holds one matrix product or convolution of its parameters. With
-    `b_packed` the product's right operand has the layout of packed_b_layout.
+    `b_packed` the product's right operand is packed (packed_operands.py).
 
     Raises: UnsupportedError  element types without a kernel, or axes that do not collapse to rows and columns.
     """
@@ -63,7 +63,7 @@ def emit_output_fusion(module: ModuleText, target: Target, computation: Computat
         inner = emit_gemm(module, target, gemm_problem(product, raw.element_type), symbol, b_packed)
     else:
         from .convolution import emit_convolution
-        inner = emit_convolution(module, target, product, raw, symbol)
+        inner = emit_convolution(module, target, product, raw, symbol, b_packed)
     operands = [numbers[o] for o in product.operands]
     return _rearranged(module, target, inner, operands, read, len(computation.parameters), outputs, home, raw)
 

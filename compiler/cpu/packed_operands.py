@@ -1,5 +1,5 @@
-"""Right operands of matrix products that are packed before the product: constants when compiling, what a loop does not
-change before the loop.
+"""Right operands of matrix products and kernels of convolutions that are packed before the product: constants when
+compiling, what a loop does not change before the loop.
 
 Only products that would pack that operand in every call are changed, so nothing but the time of packing is saved.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from ..errors import UnsupportedError
 from ..ir import Instruction
 from ..literal import Literal
 from ..ops import Dot, Fusion
+from ..types import ElementType
+from .convolution_problem import ConvolutionProblem
 from .gemm_elements import COMPUTE_TYPES, SIZES
 from .gemm_kernels import PACK, P
 from .gemm_packing import PANELS_AT_ONCE, declare_packing, panels_name, write_packing
@@ -22,7 +25,6 @@ from .gemm_plan import (
     CLOCK_GHZ,
     PARALLEL_US,
     TASK_US,
-    Blocking,
     GemmProblem,
     PackedLayout,
     pack_b_reference,
@@ -36,31 +38,43 @@ from .llvm_text import Function, ModuleText, Value, i64
 from .output_fusion import contraction_of, gemm_problem, raw_type
 from .target import Target
 
+MOST_ROWS_KEPT, LEAST_BYTES_KEPT = 256, 32 << 10  # of what is kept packed beside the operand itself
+Axes = tuple[tuple[int, int], ...]  # (size, stride in elements), slowest first
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """Where the elements of a product's right matrix lie: one matrix for each index of `batch`, its rows counted along
+    `depth`, from `offset` elements on."""
+
+    element_type: ElementType
+    offset: int
+    batch: Axes
+    depth: Axes
+    columns: tuple[int, int]
+
 
 @dataclasses.dataclass(frozen=True)
 class Packing:
-    """Operand `number` of an instruction as a product's B, and the layout in which it is read without packing."""
+    """Operand `number` of an instruction as the right matrix of a product with `rows` rows, and the layout in which it
+    is read without packing, in panels of `vectors` vectors."""
 
     number: int
-    problem: GemmProblem
+    rows: int
+    matrix: Matrix
     layout: PackedLayout
-    blocking: Blocking
+    compute: str
+    vectors: int
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal where the same operand is packed in the same way."""
-        return self.problem.element_type, self.batches, self.problem.b_strides, self.layout
+        return self.matrix, self.layout
 
     @property
     def bytes(self) -> int:
         """Of the packed operand."""
         return math.prod(self.layout.shape) * self.layout.element_type.item_bytes
-
-    @property
-    def batches(self) -> tuple[tuple[int, int], ...]:
-        """(size, stride in elements) of the batch axes that the operand has."""
-        pairs = zip(self.problem.batch, self.problem.b_strides[:-2], strict=True)
-        return tuple((size, stride) for size, stride in pairs if stride)
 
 
 def packing_of(instruction: Instruction, target: Target) -> Packing | None:
@@ -75,63 +89,124 @@ def packing_of(instruction: Instruction, target: Target) -> Packing | None:
         number = instruction.op.computation.parameters.index(right)
     else:
         product, number = instruction, 1
-    if not isinstance(product.op, Dot):
+    result_type = raw_type(product.shape.element_type)
+    problem: GemmProblem | ConvolutionProblem | None
+    if isinstance(product.op, Dot):
+        try:
+            problem = gemm_problem(product, result_type)
+        except UnsupportedError:
+            return None
+    else:
+        from .convolution import packable
+        problem = packable(product, result_type, target)
+    if problem is None:
         return None
-    try:
-        problem = gemm_problem(product, raw_type(product.shape.element_type))
-    except UnsupportedError:
-        return None
+    if isinstance(problem, GemmProblem):
+        return _of_product(number, problem, target)
+    return _of_convolution(number, problem, target)
+
+
+def pays_for_memory(packing: Packing) -> bool:
+    """Whether to pack in every call costs enough for the packed operand to be kept beside the operand."""
+    return packing.rows <= MOST_ROWS_KEPT and packing.bytes >= LEAST_BYTES_KEPT
+
+
+def _of_product(number: int, problem: GemmProblem, target: Target) -> Packing | None:
     layout = packed_b_layout(problem, target)
     if layout is None or layout.element_type.item_bytes != problem.element_type.item_bytes \
             or problem.m * problem.n * problem.k <= MOST_PRODUCTS:
         return None
     blocking = plan_gemm(problem, target, False)
-    if not blocking.vectors or blocking.parameters[P.B_MODE] != PACK:
+    if not blocking.vectors or blocking.parameters[P.B_MODE] != PACK or blocking.compute is None:
         return None
-    return Packing(number, problem, layout, blocking)
+    batch = tuple((size, s) for size, s in zip(problem.batch, problem.b_strides[:-2], strict=True) if s)
+    matrix = Matrix(problem.element_type, 0, batch, ((problem.k, problem.b_strides[-2]),),
+                    (problem.n, problem.b_strides[-1]))
+    return Packing(number, problem.m, matrix, layout, blocking.compute, blocking.vectors)
+
+
+def _of_convolution(number: int, problem: ConvolutionProblem, target: Target) -> Packing | None:
+    from .convolution_gemm import axes_of, packed_kernel
+    found = packed_kernel(problem, target)
+    if found is None or found[0].element_type.item_bytes != problem.kernel_type.item_bytes:
+        return None
+    layout, plan = found
+    window = ((a.window, a.kernel_stride) for a in axes_of(problem))
+    batch = ((problem.groups, problem.kernel_group),) if problem.groups > 1 else ()
+    depth = _joined((*window, (problem.inputs, problem.kernel_input)))
+    matrix = Matrix(problem.kernel_type, problem.kernel_offset, batch, depth, (problem.outputs, problem.kernel_output))
+    return Packing(number, problem.batch * problem.positions, matrix, layout, plan.compute, plan.vectors)
+
+
+def _joined(axes: Iterable[tuple[int, int]]) -> Axes:
+    """The axes, those that are one run of memory as one."""
+    joined: list[tuple[int, int]] = []
+    for size, stride in axes:
+        if joined and joined[-1][1] == size * stride:
+            joined[-1] = joined[-1][0] * size, stride
+        elif size != 1:
+            joined.append((size, stride))
+    return tuple(joined) or ((1, 1),)
 
 
 def packed_literal(literal: Literal, packing: Packing) -> Literal:
     """A constant operand, packed."""
-    problem, size = packing.problem, literal.array.itemsize
-    batch = tuple(d if s else 1 for d, s in zip(problem.batch, problem.b_strides[:-2], strict=True))
-    b = np.lib.stride_tricks.as_strided(literal.array, (*batch, problem.k, problem.n),
-                                        [s * size for s in problem.b_strides], writeable=False)
-    return Literal(pack_b_reference(b, packing.layout), packing.layout.element_type)
+    matrix, layout, size = packing.matrix, packing.layout, literal.array.itemsize
+    axes = (*matrix.batch, *matrix.depth, matrix.columns)
+    b = np.lib.stride_tricks.as_strided(literal.array.reshape(-1)[matrix.offset:], [size for size, _ in axes],
+                                        [stride * size for _, stride in axes], writeable=False)
+    return Literal(pack_b_reference(b.reshape(*layout.shape[:-3], layout.shape[-2], matrix.columns[0]), layout),
+                   layout.element_type)
 
 
 def emit_packing(module: ModuleText, target: Target, packing: Packing) -> KernelPlan:
     """Writes the kernel that packs an operand: its buffers are the operand and the packed one."""
-    problem, blocking, compute = packing.problem, packing.blocking, packing.blocking.compute
-    assert compute is not None
-    element, vectors = problem.element_type, blocking.vectors
+    matrix, compute, vectors = packing.matrix, packing.compute, packing.vectors
+    element = matrix.element_type
     if module.embed_libraries:
         write_packing(module, target, element, compute, vectors, "internal")
     else:
         declare_packing(module, element, compute, vectors)
-    size, made_size = element.item_bytes, SIZES[COMPUTE_TYPES[compute]]
-    columns = PANELS_AT_ONCE * packing.layout.columns
-    groups, panel_bytes = parts(problem.n, columns), problem.k * packing.layout.columns * made_size
+    size, row_bytes = element.item_bytes, packing.layout.columns * SIZES[COMPUTE_TYPES[compute]]
+    outer, (run, run_stride) = matrix.depth[:-1], matrix.depth[-1]
+    runs = math.prod(size for size, _ in outer)
+    # Panels of one run of rows go side by side; else the parts of a panel do not follow each other.
+    panels = PANELS_AT_ONCE if runs == 1 else 1
+    (width, column_stride), columns = matrix.columns, panels * packing.layout.columns
+    groups, panel_bytes = parts(width, columns), runs * run * row_bytes
     f = Function(module, "SELF", [("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid")])
     source, target_at = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(2))
 
+    def place(index: Value | int, axes: Axes) -> Value | int:
+        """Offset in bytes of an index that counts along axes."""
+        at: Value | int = 0
+        for dim, stride in reversed(axes):
+            at = f.add(at, f.mul(f.remainder(index, dim), stride * size))
+            index = f.divide(index, dim)
+        return at
+
     def task(number: Value, _: list[Value]) -> None:
-        column = f.mul(f.remainder(number, groups), columns)
-        batch: Value | int = f.divide(number, groups)
-        batch_at = f.mul(batch, parts(problem.n, packing.layout.columns) * panel_bytes)
-        at = f.mul(column, problem.b_strides[-1] * size)
-        for dim, stride in reversed(packing.batches):
-            at = f.add(at, f.mul(f.remainder(batch, dim), stride * size))
-            batch = f.divide(batch, dim)
-        panel = f.mul(f.remainder(number, groups), PANELS_AT_ONCE * panel_bytes)
-        f.do(f"call void @{panels_name(element, compute, vectors)}({f.offset(source, at)}, "
-             f"{f.offset(target_at, f.add(batch_at, panel))}, {i64(problem.k)}, "
-             f"{i64(f.minimum(columns, f.sub(problem.n, column)))}, {i64(problem.b_strides[-2] * size)}, "
-             f"{i64(problem.b_strides[-1] * size)})")
+        column, batch = f.mul(f.remainder(number, groups), columns), f.divide(number, groups)
+        at = f.add(place(batch, matrix.batch), f.mul(column, column_stride * size))
+        at = f.add(at, matrix.offset * size)
+        panel = f.add(f.mul(f.remainder(number, groups), panels * panel_bytes),
+                      f.mul(batch, parts(width, packing.layout.columns) * panel_bytes))
+
+        def part(number: Value | int, _: list[Value]) -> None:
+            f.do(f"call void @{panels_name(element, compute, vectors)}("
+                 f"{f.offset(source, f.add(at, place(number, outer)))}, "
+                 f"{f.offset(target_at, f.add(panel, f.mul(number, run * row_bytes)))}, {i64(run)}, "
+                 f"{i64(f.minimum(columns, f.sub(width, column)))}, {i64(run_stride * size)}, "
+                 f"{i64(column_stride * size)})")
+
+        if runs == 1:
+            part(0, [])
+        else:
+            f.loop(0, runs, 1, part)
 
     f.loop(f["lo"], f["hi"], 1, task)
     f.ret()
-    tasks = groups * math.prod(size for size, _ in packing.batches)
+    tasks = groups * math.prod(size for size, _ in matrix.batch)
     microseconds = packing.bytes / 5 / (CLOCK_GHZ * 1e3)
     grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
     return KernelPlan(module.define("pack", f), tasks, grain,

@@ -12,16 +12,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from ...runtime.artifact import Site
+from ...runtime.artifact import Packed, Site
+from ...runtime.context import ASSUMPTION_FAILED
 from ..errors import InternalError, UnsupportedError
 from ..ir import Computation, Instruction, Module, make, topological
 from ..literal import Literal
 from ..ops import Constant, CustomCall, Fusion, GetTupleElement
 from ..ops import Copy as CopyOp
-from ..ops.custom_call import INVALID_ARGUMENT
+from ..ops.custom_call import CHECKS
 from ..options import Options
 from ..shape import Shape
 from .kernel_plan import KernelPlan
@@ -40,10 +41,11 @@ class Buffer:
 
     `index` is the number of the argument or result. `offset` (bytes) is set for constants at once and for temporaries
     by the memory plan, from their first and last position in the schedule. A result may be given the memory of the
-    argument `may_be`: to write it overwrites that argument.
+    argument `may_be`: to write it overwrites that argument. Packed buffers are arguments in the layout that a kernel
+    wants, filled by the schedule's preparation.
     """
 
-    space: str  # argument | result | temporary | constant
+    space: str  # argument | result | temporary | constant | packed
     bytes: int
     index: int = 0
     offset: int = 0
@@ -57,7 +59,7 @@ class Buffer:
         return self.may_be or self
 
     def __repr__(self) -> str:
-        place = self.index if self.space in ("argument", "result") else f"+{self.offset}"
+        place = self.index if self.space in ("argument", "result", "packed") else f"+{self.offset}"
         return f"{self.space}[{place}]:{self.bytes}"
 
 
@@ -76,6 +78,13 @@ class Copy:
 
     source: Buffer
     target: Buffer
+
+
+@dataclasses.dataclass
+class Prepare:
+    """Runs a launch where there is memory for its last buffer."""
+
+    launch: Launch
 
 
 @dataclasses.dataclass
@@ -114,12 +123,13 @@ class Branch:
     branches: list[list[Step]]
 
 
-Step = Launch | Copy | CallOut | Check | Loop | Branch
+Step = Launch | Copy | CallOut | Check | Loop | Branch | Prepare
 
 
 @dataclasses.dataclass
 class Schedule:
-    """A module's steps, its buffers, the constants' bytes, and what the module takes and returns."""
+    """A module's steps, its buffers, the constants' bytes, and what the module takes and returns. `preparation` fills
+    the packed buffers, one by a step."""
 
     steps: list[Step]
     arguments: list[Shape]
@@ -128,11 +138,15 @@ class Schedule:
     constants: bytes
     sites: list[Site] = dataclasses.field(default_factory=list)
     temp_bytes: int = 0
+    preparation: list[Prepare] = dataclasses.field(default_factory=list)
+    packed: list[Packed] = dataclasses.field(default_factory=list)
+    may_leave: bool = False
 
 
 Origin = tuple[Instruction, int]  # a leaf of the value that an instruction makes
 
 INPUT_OUTPUT_ALIAS = "input_output_alias"
+KEPT_PARAMETERS = "kept_parameters"  # numbers of the parameters that have the same value in most calls: "{0, 3}"
 _ALIASES = frozenset({"tuple", "get-tuple-element", "reshape", "opt-barrier"})
 _ALIGN = 64
 
@@ -217,6 +231,11 @@ class _Lowering:
         self.plans: dict[tuple[Instruction, bool], KernelPlan] = {}
         self.packings: dict[Instruction, Packing | None] = {}
         self.sites: list[Site] = []
+        self.may_leave = False
+        self.kept: set[Buffer] = set()
+        self.packed: dict[Hashable, Buffer] = {}
+        self.preparation: list[Prepare] = []
+        self.packed_arguments: list[Packed] = []
 
     def module(self, module: Module) -> Schedule:
         entry = module.entry
@@ -224,12 +243,16 @@ class _Lowering:
         results = list(entry.root.shape.leaves())
         sources = [Buffer("argument", s.bytes, k) if s.is_array else self.temporary(0)
                    for s, k in zip(arguments, _array_numbers(arguments))]
+        if len(entry.parameters) == len(sources):
+            self.kept = {sources[k] for k in map(int, _NUMBER.findall(module.attributes.get(KEPT_PARAMETERS, "")))
+                         if k < len(sources) and sources[k].space == "argument"}
         shared = input_output_aliases(module)
         targets = [Buffer("result", s.bytes, number, may_be=sources[shared[k]] if k in shared else None)
                    if s.is_array else None for k, (s, number) in enumerate(zip(results, _array_numbers(results)))]
         steps = self.computation(entry, sources, targets)
         arguments, results = ([s for s in side if s.is_array] for side in (arguments, results))
-        return Schedule(steps, arguments, results, self.temporaries, bytes(self.constants), self.sites)
+        return Schedule(steps, arguments, results, self.temporaries, bytes(self.constants), self.sites,
+                        preparation=self.preparation, packed=self.packed_arguments, may_leave=self.may_leave)
 
     # -- buffers
     def temporary(self, size: int) -> Buffer:
@@ -318,7 +341,7 @@ class _Lowering:
         elif instruction.opcode == "conditional":
             self._branch(frame, at, instruction, steps)
         elif isinstance(instruction.op, CustomCall) and instruction.op.is_check:
-            self._check(frame, instruction, instruction.op.opaque, steps)
+            self._check(frame, instruction, instruction.op, steps)
         elif instruction.opcode in SITES:
             self._call_out(frame, at, instruction, steps)
         elif instruction.opcode in SILENT:
@@ -352,7 +375,7 @@ class _Lowering:
             op = instruction.op
             within = op.computation.instructions if isinstance(op, Fusion) else (instruction,)
             self.packings[instruction] = None
-            if any(i.opcode == "dot" for i in within):
+            if any(i.opcode in ("dot", "convolution") for i in within):
                 from .packed_operands import packing_of
                 self.packings[instruction] = packing_of(instruction, self.target)
         return self.packings[instruction]
@@ -371,12 +394,14 @@ class _Lowering:
         packing = self._packing(instruction)
         if packing is None:
             return None
-        from .packed_operands import emit_packing, packed_literal
+        from .packed_operands import packed_literal, pays_for_memory
         operand = instruction.operands[packing.number]
         (origin,) = frame.origins[operand]
         if isinstance(origin[0].op, Constant):
             return packing.number, self.constant(packed_literal(list(_parts(origin[0].op.literal))[origin[1]], packing))
         source = frame.placed[origin]
+        if source in self.kept and pays_for_memory(packing):
+            return packing.number, self._prepared(source, operand, packing)
         outermost = len(self.before)
         while outermost and source in self.before[outermost - 1].unchanged:
             outermost -= 1
@@ -387,11 +412,24 @@ class _Lowering:
         if buffer is None:
             buffer = before.packed[source, packing.key] = self.temporary(packing.bytes)
             buffer.first = before.position
-            plan = emit_packing(self.text, self.target, packing)
-            self.finished(plan.symbol)
-            copy = make(CopyOp(), operand, name=f"{operand.name}.packed")
-            before.steps.append(Launch(plan, [source, buffer], copy))
+            before.steps.append(self._pack(source, buffer, operand, packing))
         return packing.number, buffer
+
+    def _prepared(self, source: Buffer, operand: Instruction, packing: Packing) -> Buffer:
+        """The buffer of an argument that is packed before the entry is called."""
+        buffer = self.packed.get((source, packing.key))
+        if buffer is None:
+            buffer = Buffer("packed", packing.bytes, index=len(self.packed))
+            self.packed[source, packing.key] = buffer
+            self.preparation.append(Prepare(self._pack(source, buffer, operand, packing)))
+            self.packed_arguments.append(Packed(source.index, packing.bytes, repr(packing.key)))
+        return buffer
+
+    def _pack(self, source: Buffer, buffer: Buffer, operand: Instruction, packing: Packing) -> Launch:
+        from .packed_operands import emit_packing
+        plan = emit_packing(self.text, self.target, packing)
+        self.finished(plan.symbol)
+        return Launch(plan, [source, buffer], make(CopyOp(), operand, name=f"{operand.name}.packed"))
 
     def _launch(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
         packed = self._packed(frame, instruction)
@@ -440,10 +478,12 @@ class _Lowering:
         self.sites.append(site)
         self.advance()
 
-    def _check(self, frame: _Frame, instruction: Instruction, message: bytes, steps: list[Step]) -> None:
+    def _check(self, frame: _Frame, instruction: Instruction, op: CustomCall, steps: list[Step]) -> None:
         failed, = frame.leaves(instruction.operands[0])
         self.touch(failed)
-        steps.append(Check(failed, INVALID_ARGUMENT, message))
+        status = CHECKS[op.custom_call_target]
+        self.may_leave |= status == ASSUMPTION_FAILED
+        steps.append(Check(failed, status, op.opaque))
         self.advance()
 
     def _copy(self, source: Buffer, target: Buffer, steps: list[Step]) -> None:
@@ -642,6 +682,7 @@ def _put_off(computation: Computation,
     return after
 
 
+_NUMBER = re.compile(r"\d+")
 _ALIAS = re.compile(r"\{\s*(\d*)\s*\}:\s*\(\s*(\d+)\s*,\s*\{\s*\}")
 
 
@@ -693,5 +734,6 @@ def launches(steps: Iterable[Step]) -> Iterable[Launch]:
                 yield from launches(branch)
 
 
-__all__ = ["INPUT_OUTPUT_ALIAS", "Branch", "Buffer", "CallOut", "Check", "Copy", "Launch", "Loop", "Schedule",
-           "Step", "UnsupportedError", "input_output_aliases", "launches", "plan_memory", "schedule_module"]
+__all__ = ["INPUT_OUTPUT_ALIAS", "KEPT_PARAMETERS", "Branch", "Buffer", "CallOut", "Check", "Copy", "Launch", "Loop",
+           "Prepare", "Schedule", "Step", "UnsupportedError", "input_output_aliases", "launches", "plan_memory",
+           "schedule_module"]

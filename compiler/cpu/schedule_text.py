@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .schedule import Branch, CallOut, Check, Copy, Launch, Loop, Schedule, Step
+from .schedule import Branch, CallOut, Check, Copy, Launch, Loop, Prepare, Schedule, Step
 
 
 def schedule_text(schedule: Schedule) -> str:
     """The steps, a line each, indented within loops and branches."""
-    return "\n".join(_lines(schedule.steps, "")) + "\n"
+    return "\n".join(_lines([*schedule.preparation, *schedule.steps], "")) + "\n"
 
 
 def memory_text(schedule: Schedule) -> str:
@@ -33,6 +33,9 @@ def _lines(steps: Sequence[Step], indent: str) -> Iterator[str]:
             yield (f"{indent}launch {plan.symbol} for {step.instruction.name}: {plan.tasks} tasks, grain {plan.grain}, "
                    f"{'parallel' if plan.parallel else 'serial'}, {plan.flops:,} flops, {plan.bytes:,} bytes")
             yield f"{indent}    {' '.join(map(str, step.buffers))}"
+        elif isinstance(step, Prepare):
+            yield f"{indent}before, where {step.launch.buffers[-1]} is wanted"
+            yield from _lines([step.launch], indent + "    ")
         elif isinstance(step, CallOut):
             yield f"{indent}call site {step.number}: {step.site.kind} {step.site.name}"
             yield f"{indent}    {' '.join(map(str, step.buffers))}"

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...runtime import custom_calls
+from ...runtime.context import ASSUMPTION_FAILED
 from ...runtime.errors import ExecutionError
 from ..ir import Computation
 from ..shape import Shape
@@ -21,6 +22,10 @@ FAIL_IF = "tfbridge.fail_if"
 """The target of a check: compiled code has it in itself, with nothing to register."""
 INVALID_ARGUMENT = 3
 """The status of a run that a check has ended."""
+LEAVE_IF = "tfbridge.leave_if"
+"""The target of a check of what was assumed when compiling: where it ends the run, other code has to do the work."""
+CHECKS = {FAIL_IF: INVALID_ARGUMENT, LEAVE_IF: ASSUMPTION_FAILED}
+"""The targets that are checks, with the status of a run that they end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +35,11 @@ class CustomCall(Op):
     A Python function gets and returns NumPy arrays; a C function gets pointers, as api_version says (see
     `runtime.custom_calls`). Without custom_call_has_side_effect the function must depend on its operands alone: the
     call may then be left out or shared. The target `tfbridge.fail_if` takes a pred and ends the run with the message in
-    backend_config where it holds.
+    backend_config where it holds; so does `tfbridge.leave_if`, with a status that asks for other code.
     custom_call_c1: the operands are arrays or tokens.
     custom_call_c2: the result is an array, or a tuple of arrays and tokens, not nested.
     custom_call_c3: api_version is a known one.
-    custom_call_c4: tfbridge.fail_if takes one pred[], gives the empty tuple, and has a side effect.
+    custom_call_c4: a check takes one pred[], gives the empty tuple, and has a side effect.
     Source: operation semantics, CustomCall.
     """
 
@@ -61,15 +66,15 @@ class CustomCall(Op):
         if self.is_check:
             require(list(operands) == [Shape(ElementType.PRED)] and self.shape == Shape.tuple([])
                     and self.custom_call_has_side_effect,
-                    f"custom-call: {FAIL_IF} has operands {', '.join(map(str, operands))} and shape {self.shape}, a "
-                    "pred[], (), and a side effect are wanted", "custom_call_c4")
+                    f"custom-call: {self.custom_call_target} has operands {', '.join(map(str, operands))} and shape "
+                    f"{self.shape}, a pred[], (), and a side effect are wanted", "custom_call_c4")
         return self.shape.without_layout()
 
     def reference(self, *operands: Any, call: Any = None) -> Any:
         """The registered function, or the check."""
         if self.is_check:
             if operands[0]:
-                raise ExecutionError(f"error {INVALID_ARGUMENT}: {self.opaque.decode(errors='replace')}")
+                raise ExecutionError(f"error {CHECKS[self.custom_call_target]}: {self.opaque.decode(errors='replace')}")
             return ()
         leaves = [leaf for leaf in self.shape.leaves() if leaf.is_array]
         arrays = [np.ascontiguousarray(o).reshape(o.shape) for o in operands if not isinstance(o, tuple)]
@@ -82,7 +87,7 @@ class CustomCall(Op):
     @property
     def is_check(self) -> bool:
         """Whether it ends the run when its operand holds."""
-        return self.custom_call_target == FAIL_IF
+        return self.custom_call_target in CHECKS
 
     @property
     def has_side_effect(self) -> bool:  # type: ignore[override]

@@ -115,7 +115,11 @@ class Op:
 
     def called(self) -> Iterator[Computation]:
         """Computations among the attributes."""
-        for name, is_list in _calling_fields(type(self)):
+        fields = _calling_fields(type(self))
+        return self._called(fields) if fields else iter(())
+
+    def _called(self, fields: tuple[tuple[str, bool], ...]) -> Iterator[Computation]:
+        for name, is_list in fields:
             value = getattr(self, name)
             if is_list:
                 yield from value
@@ -128,6 +132,8 @@ class Op:
 
     def with_called(self, mapping: Mapping[Computation, Computation]) -> Op:
         """The op with its computations replaced through the mapping; itself where nothing changes."""
+        if not _calling_fields(type(self)):
+            return self
         changes: dict[str, Any] = {}
         for name, is_list in _calling_fields(type(self)):
             value = getattr(self, name)

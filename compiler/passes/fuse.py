@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from ..cpu.cost import cycles, is_expensive
 from ..cpu.epilogue import is_made_of
@@ -115,10 +116,11 @@ def _is_scalar_constant(instruction: Instruction) -> bool:
     return instruction.opcode == "constant" and instruction.shape.is_array and instruction.shape.elements == 1
 
 
-def _is_written_in(operand: Instruction, members: list[Instruction]) -> bool:
-    """A number in the code of a fusion of these members; a contraction reads its operands from memory."""
-    return _is_scalar_constant(operand) and not any(
-        m.opcode in CONTRACTIONS and operand in m.operands for m in members)
+def _written_in(members: list[Instruction]) -> set[Instruction]:
+    """Operands that are numbers in the code of a fusion of these members; a contraction reads its operands from
+    memory."""
+    read = {o for m in members if m.opcode in CONTRACTIONS for o in m.operands}
+    return {o for m in members for o in m.operands if o not in read and _is_scalar_constant(o)}
 
 
 def _is_free(instruction: Instruction) -> bool:
@@ -423,12 +425,17 @@ def apply(computation: Computation, plan: Plan) -> Computation:
     def members_of(roots: list[Instruction]) -> list[Instruction]:
         return sorted({m for r in roots for m in plan.groups[r]}, key=order.__getitem__)
 
-    def needs(i: Instruction) -> list[Instruction]:
+    known: dict[Instruction, list[Instruction]] = {}  # by the first of the roots
+
+    def needs(i: Instruction) -> Sequence[Instruction]:
         if i not in roots_of:
-            return list(i.operands)
-        members = members_of(roots_of[i])
-        inside = set(members)
-        return [o for m in members for o in m.operands if o not in inside and not _is_written_in(o, members)]
+            return i.operands
+        first = roots_of[i][0]
+        if first not in known:
+            members = members_of(roots_of[i])
+            left_out = _written_in(members).union(members)
+            known[first] = list(dict.fromkeys(o for m in members for o in m.operands if o not in left_out))
+        return known[first]
 
     absorbed = {m for members in plan.groups.values() for m in members if m not in roots_of}
     needed = {computation.root}  # of the roots, those that somebody outside their fusion reads
@@ -468,11 +475,12 @@ def _fusion(
     within: dict[Instruction, Instruction] = {}
     operands: list[Instruction] = []
     parameters: list[Instruction] = []
+    written_in = _written_in(members)
     for member in members:
         for operand in member.operands:
             if operand in within:
                 continue
-            if _is_written_in(operand, members):
+            if operand in written_in:
                 within[operand] = operand
                 continue
             number = len(parameters)

@@ -9,7 +9,6 @@ The rules are in rules/, by what they are about; they are exact unless they say 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from ..errors import InternalError
@@ -42,9 +41,7 @@ def simplify(module: Module, options: Options, rules: Sequence[Rule] = RULES) ->
                 return new or instruction
             metadata = new.metadata if new.metadata is not NO_METADATA else instruction.metadata
             operands = [o if o in seen else simplified(o) for o in new.operands]
-            instruction = dataclasses.replace(
-                new, operands=tuple(operands), metadata=metadata, name=new.name or instruction.name
-            )
+            instruction = Instruction(new.op, tuple(operands), new.shape, new.name or instruction.name, metadata)
         raise InternalError(f"simplify does not come to an end at {instruction!r}")
 
     def change(instruction: Instruction) -> Instruction:

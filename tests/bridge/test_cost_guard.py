@@ -1,4 +1,4 @@
-"""Never slower: a cluster that loses against TensorFlow at its first call is left to TensorFlow."""
+"""Never slower: a cluster that loses against TensorFlow at one of its first calls is left to TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ SLOWER, FASTER = Verdict(0.5, 0.1), Verdict(0.1, 0.5)
 
 
 @pytest.fixture(autouse=True)
-def guarded(tmp_path: Path) -> Iterator[None]:
+def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tfbridge.reset_stats()
+    monkeypatch.setattr(cost_guard, "RUNS_BEFORE_TRIAL", 0)
     with tfbridge.options(cost_guard=True, cache_dir=str(tmp_path)):
         yield
     tfbridge.disable_auto_clustering()
@@ -63,6 +64,46 @@ def test_the_faster_cluster_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not tfbridge.stats()["ops_left_out"]
 
 
+@pytest.mark.parametrize("verdict", [SLOWER, FASTER])
+def test_the_trial_waits_for_some_runs(verdict: Verdict, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_guard, "RUNS_BEFORE_TRIAL", 2)
+    judged: list[int] = []
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: judged.append(1) or verdict)
+    run(2)
+    assert not judged
+    counters = run(5)
+    assert judged == [1]
+    assert counters.refused == (verdict is SLOWER)
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: pytest.fail("measured again"))
+    assert run(3).refused == (verdict is SLOWER)
+
+
+def test_a_direct_call_is_tried_after_some_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_guard, "RUNS_BEFORE_TRIAL", 3)
+    calls: list[int] = []
+    judged: list[int] = []
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: judged.append(len(calls)) or SLOWER)
+    function = tfbridge.jit(lambda x: tf.tanh(x) * 2.0 + x, cost_guard=True)
+    x = tf.ones(3)
+    for number in range(6):
+        np.testing.assert_allclose(function(x), np.full(3, np.tanh(1) * 2 + 1), rtol=1e-5)
+        calls.append(number)
+    assert judged == [3]
+
+
+def test_a_dropped_cluster_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_guard, "RUNS_BEFORE_TRIAL", 2)
+    monkeypatch.setattr(cost_guard, "_measure", lambda *_: pytest.fail("measured"))
+    function, _ = clustered()
+    before = len(auto.reports())
+    function(tf.ones(3))
+    [cluster] = [c for r in auto.reports()[before:] for c in r.clusters]
+    launch_op.drop(cluster.key)
+    for _ in range(4):
+        function(tf.ones(3))
+    assert launch_op.counters(cluster.key).compiles == 0
+
+
 def test_each_shape_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = []
     monkeypatch.setattr(cost_guard, "_measure", lambda code, original, inputs: judged.append(inputs) or FASTER)
@@ -87,15 +128,16 @@ def test_a_measured_cluster_gives_the_same_numbers(monkeypatch: pytest.MonkeyPat
 
 def test_explain_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost_guard, "_measure", lambda *_: SLOWER)
-    function = tfbridge.jit(lambda x: tf.tanh(x) * 2.0 + x)
+    function = tfbridge.jit(lambda x: tf.tanh(x) * 2.0 + x, cost_guard=True)
     x = tf.ones(3)
     function(x)
     assert "TensorFlow, which is faster: compiled code takes 500.000 ms" in str(tfbridge.explain(function, x))
 
 
-def test_strict_functions_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("strict", [False, True])
+def test_decorated_functions_are_not_judged(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost_guard, "_measure", lambda *_: pytest.fail("measured"))
-    function = tfbridge.jit(lambda x: tf.tanh(x) * 2.0 + x, strict=True)
+    function = tfbridge.jit(lambda x: tf.tanh(x) * 2.0 + x, strict=strict)
     np.testing.assert_allclose(function(tf.ones(3)), np.full(3, np.tanh(1) * 2 + 1), rtol=1e-5)
 
 

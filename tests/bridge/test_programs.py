@@ -25,7 +25,7 @@ NAMES = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem != NEEDS_TWO_DEVICE
 # Programs of which some part is compiled for no shapes, or not for all, and why.
 FALLBACKS = {
     "checks": "a product of matrices that do not fit: TensorFlow makes the error",
-    "many_shapes": "more values of a slice's start than are compiled for",
+    "many_shapes": "more values of a start that decides a size than are compiled for",
     "mapped": "a loop whose state changes its shape",
 }
 UNCOMPILED = {"data_pipeline"}  # graphs of tf.data are left alone

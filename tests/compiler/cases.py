@@ -81,6 +81,7 @@ from tfbridge.compiler.ops import (
     While,
     Window,
 )
+from tfbridge.compiler.ops.custom_call import FAIL_IF, LEAVE_IF
 from tfbridge.compiler.shape import TOKEN, Shape, array
 from tfbridge.compiler.types import ARRAYS, COMPLEXES, FLOATS, INTEGERS, NUMBERS, ElementType
 
@@ -989,6 +990,7 @@ def communication_error_cases() -> Iterator[ErrorCase]:
             ("custom_call_c2", CustomCall(Shape.tuple([Shape.tuple([v])]), "f"), ()),
             ("custom_call_c3", CustomCall(v, "f", api_version="API_VERSION_NINE"), ()),
             ("custom_call_c4", CustomCall(v, FAIL_IF, True), (array("pred"),)),
+            ("custom_call_c4", CustomCall(v, LEAVE_IF, True), (array("pred"),)),
             ("custom_call_c4", CustomCall(Shape.tuple([]), FAIL_IF, True), (v,)),
             ("custom_call_c4", CustomCall(Shape.tuple([]), FAIL_IF), (array("pred"),))):
         yield ErrorCase(label, op, operands)

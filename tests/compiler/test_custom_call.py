@@ -23,11 +23,15 @@ from tfbridge.compiler import (
     register_custom_call,
     unregister_custom_call,
 )
+from tfbridge.compiler.building.derived import binary_computation
 from tfbridge.compiler.cpu.compile import compile_module
 from tfbridge.compiler.ops import Elementwise
 from tfbridge.compiler.passes.pipeline import run_pipeline
+from tfbridge.compiler.types import ElementType
 from tfbridge.runtime import custom_calls
+from tfbridge.runtime.context import ASSUMPTION_FAILED, RunContext
 from tfbridge.runtime.errors import ExecutionError
+from tfbridge.runtime.executable import Executable
 
 platforms = pytest.mark.parametrize("platform", ["interpreter", "cpu"])
 STATUS, UNIFIED = "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED"
@@ -433,3 +437,70 @@ def test_object_that_stands_alone() -> None:
     register_custom_call("f", lambda x: x)
     with pytest.raises(UnsupportedError, match="custom-call .*stands alone"):
         compile_module(ir.Module("m", program(array("f32", 2))), self_contained=True)
+
+
+def checked(in_loop: bool) -> ir.Module:
+    """Adds one to x three times, unless an element is above the limit on the way; the result may lie in x's memory."""
+    state = Shape.tuple([array("s32"), array("f32", 70)])
+    b = ComputationBuilder("main")
+    x, zero = b.parameter(0, array("f32", 70)), b.constant(0.0)
+
+    def step(c: ComputationBuilder, value: Any) -> Any:
+        raised = c.add(value, c.constant(1.0))
+        largest = c.reduce(raised, c.constant(-np.inf, "f32"), binary_computation("maximum", ElementType.F32), (0,))
+        c.fail_if(c.gt(largest, c.constant(9.0)), 'above the "limit"\nof 9')
+        return raised
+
+    if in_loop:
+        body = b.create_sub_builder("body")
+        given = body.parameter(0, state)
+        count = body.add(body.get_tuple_element(given, 0), body.constant(1))
+        step_of = body.build(body.tuple([count, step(body, body.get_tuple_element(given, 1))]))
+        test = b.create_sub_builder("test")
+        test.lt(test.get_tuple_element(test.parameter(0, state), 0), test.constant(3))
+        root = b.get_tuple_element(b.while_(test.build(), step_of, b.tuple([b.constant(0), x])), 1)
+    else:
+        root = step(b, step(b, step(b, x)))
+    module = ir.Module("main", b.build(b.tuple([b.add(root, zero)])))
+    module.attributes["input_output_alias"] = "{ {0}: (0, {}, may-alias) }"
+    return module
+
+
+@platforms
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_check(platform: str, in_loop: bool) -> None:
+    """A check that fails ends the run with its message; one that holds changes nothing. Its text reads back."""
+    module = parse_hlo(str(checked(in_loop)))
+    assert str(module) == str(checked(in_loop))
+    executable = LocalClient(platform).compile(module)
+    values = np.arange(70, dtype=np.float32) / 8 - 3
+    np.testing.assert_array_equal(executable.execute([values])[0], values + 3)
+    with pytest.raises(ExecutionError, match='error 3: above the "limit"\nof 9'):
+        executable.execute([values + 2])
+    np.testing.assert_array_equal(executable.execute([values])[0], values + 3)
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_check_leaves_arguments_as_they_were(in_loop: bool) -> None:
+    """Where the result lies in the argument's memory, that is written after the check."""
+    made = Executable(compile_module(checked(in_loop)))
+    for start, status in ((0.0, 0), (7.5, 3)):
+        memory = np.full(70, start, np.float32)
+        address = (ctypes.c_void_p * 1)(memory.ctypes.data)
+        context = RunContext(threads=1, num_replicas=1, constants=made.constants_address)
+        temp = np.zeros(made.artifact.temp_bytes + 64, np.uint8)
+        entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)(made.entry_address)
+        given = entry(ctypes.addressof(context), address, address, -(-temp.ctypes.data // 64) * 64)
+        assert (given, memory.tolist()) == (status, [start if status else start + 3] * 70)
+
+
+@platforms
+def test_check_of_an_assumption(platform: str) -> None:
+    """Where an assumption does not hold, the run ends with the status that asks for other code."""
+    b = ComputationBuilder("main")
+    x = b.parameter(0, array("f32"))
+    b.leave_if(b.lt(x, b.constant(0.0)), "below zero")
+    executable = LocalClient(platform).compile(b.build(b.tuple([b.add(x, x)])))
+    assert executable.execute([np.float32(2)])[0] == 4
+    with pytest.raises(ExecutionError, match=f"error {ASSUMPTION_FAILED}: below zero"):
+        executable.execute([np.float32(-2)])

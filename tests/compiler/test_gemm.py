@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import math
 import mmap
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 from tfbridge.compiler.cpu.emit_object import emit_object
 from tfbridge.compiler.cpu.gemm import GemmProblem, KernelPlan, emit_gemm, pack_b_reference, packed_b_layout
+from tfbridge.compiler.cpu.gemm_kernels import P
 from tfbridge.compiler.cpu.gemm_library import build_library, emit_library, library_of
+from tfbridge.compiler.cpu.gemm_plan import SHORTEST_STREAM_BYTES, plan_gemm
 from tfbridge.compiler.cpu.llvm_text import Function, ModuleText, Value, constant
 from tfbridge.compiler.cpu.target import Target, host, target_for
 from tfbridge.compiler.errors import UnsupportedError
@@ -132,6 +135,8 @@ SHAPES = [
     (130, 300, 1030),
     (1, 1000, 700),
     (300, 1, 129),
+    (27, 27, 32),
+    (33, 50, 16),
 ]
 
 
@@ -418,3 +423,35 @@ def test_one_row_of_another_type(m: int, n: int, k: int, dtype: object, order_b:
     assert [name for name in module.libraries if name.startswith("tfb_gemv_")]
     run(plan, module, [x.ctypes.data for x in (a, b, c)])
     check(c, a, b)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("n,k", [(67, 131), (131, 67), (300, 20), (64, 333)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, ml_dtypes.bfloat16])
+def test_matrix_from_memory(at_end: bool, n: int, k: int, dtype: object) -> None:
+    """A matrix without gaps that outgrows the caches is read row by row, or column by column."""
+    target = dataclasses.replace(TARGET, threads=1, l2_bytes=1 << 12)
+    result = np.float32 if dtype is ml_dtypes.bfloat16 else dtype
+    for transposed in (False, True):
+        guarded = [Guarded(x, at_end) for x in (
+            random((1, k), dtype), random((n, k) if transposed else (k, n), dtype, 1), np.zeros((1, n), result))]
+        a, b, c = (g.array for g in guarded)
+        b = b.T if transposed else b
+        blocking = plan_gemm(problem_of(a, b, c), target, False)
+        length = (k if transposed else n) * b.itemsize
+        assert blocking.parameters[P.KC] == (length >= SHORTEST_STREAM_BYTES)
+        multiply(a, b, c, target)
+        check(c, a, b)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_every_width_of_the_last_panel(dtype: object) -> None:
+    """One panel and a part of one, in a single sum and in several that are added up."""
+    lanes = TARGET.lanes(np.dtype(dtype).itemsize * 8)
+    for n in (*range(1, 3 * lanes + 2), 5 * lanes + 3):
+        for k, transposed in ((9, False), (32, True), (1100, False)):
+            b = random((n, k) if transposed else (k, n), dtype, 1)
+            a, b, c = (Guarded(x, True).array for x in (random((5, k), dtype), b, np.zeros((5, n), dtype)))
+            b = b.T if transposed else b
+            multiply(a, b, c)
+            check(c, a, b)

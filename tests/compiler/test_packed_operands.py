@@ -10,11 +10,24 @@ from cases import computation, constant
 from tfbridge.compiler.client import LocalClient
 from tfbridge.compiler.cpu.compile import CPU_PASSES
 from tfbridge.compiler.cpu.llvm_text import ModuleText
-from tfbridge.compiler.cpu.schedule import Launch, Loop, Schedule, plan_memory, schedule_module
+from tfbridge.compiler.cpu.schedule import KEPT_PARAMETERS, Launch, Loop, Schedule, plan_memory, schedule_module
 from tfbridge.compiler.cpu.target import host
 from tfbridge.compiler.ir import Computation, Instruction, Module, make
 from tfbridge.compiler.literal import Literal
-from tfbridge.compiler.ops import Compare, Constant, Dot, Elementwise, GetTupleElement, Parameter, Tuple, While
+from tfbridge.compiler.ops import (
+    Broadcast,
+    Compare,
+    Constant,
+    Convolution,
+    ConvolutionDims,
+    Dot,
+    Elementwise,
+    GetTupleElement,
+    Parameter,
+    Tuple,
+    While,
+    Window,
+)
 from tfbridge.compiler.options import DEFAULT_OPTIONS
 from tfbridge.compiler.passes.pipeline import run_pipeline
 from tfbridge.compiler.shape import array
@@ -144,3 +157,63 @@ def test_nested_loops_pack_before_the_outer_one() -> None:
         for weights in [b] * 3 + [changed] * 2:
             wanted = np.sign(wanted @ weights)
     np.testing.assert_array_equal(run(module, a, b, c)[0], wanted)
+
+
+NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+NHWC_OIHW = ConvolutionDims(0, 3, (1, 2), 1, 0, (2, 3), 0, 3, (1, 2))
+NCHW_OIHW = ConvolutionDims(0, 1, (2, 3), 1, 0, (2, 3), 0, 1, (2, 3))
+SAME = Window.of((3, 3), (1, 1), (1, 1), (1, 1))
+CONVOLUTIONS = {  # window, dims, input, kernel
+    "same": (SAME, NHWC, (1, 7, 7, 64), (3, 3, 64, 100)),
+    "deep": (SAME, NHWC, (1, 4, 5, 300), (3, 3, 300, 32)),
+    "one element": (Window.of((1, 1)), NHWC, (1, 7, 7, 512), (1, 1, 512, 2048)),
+    "strided": (Window.of((3, 3), (2, 2), (0, 0), (1, 1)), NHWC, (2, 14, 14, 40), (3, 3, 40, 48)),
+    "stem": (Window.of((7, 7), (2, 2), (3, 3), (3, 3)), NHWC, (1, 33, 31, 3), (7, 7, 3, 33)),
+    "dilated": (Window.of((3, 2), (1, 1), (2, 1), (2, 1), (1, 1), (2, 3)), NHWC, (2, 9, 8, 33), (3, 2, 33, 17)),
+    "reversed": (Window.of((3, 3), reversal=(True, True)), NHWC, (1, 8, 8, 33), (3, 3, 33, 40)),
+    "kernel of features": (SAME, NHWC_OIHW, (1, 7, 7, 40), (50, 40, 3, 3)),
+    "features first": (SAME, NCHW_OIHW, (2, 40, 7, 7), (50, 40, 3, 3)),
+}
+
+
+def convolution(name: str) -> tuple[Instruction, Instruction, np.ndarray, np.ndarray]:
+    window, dims, given, kernel = CONVOLUTIONS[name]
+    x, w = (make(Parameter(j, array("f32", *d)), name=f"p{j}") for j, d in enumerate((given, kernel)))
+    return x, make(Convolution(window, dims), x, w), numbers(*given, seed=1), numbers(*kernel, seed=2)
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_kernel_of_a_convolution(name: str) -> None:
+    """A constant kernel is packed when compiling; one that a loop does not change before the loop."""
+    x, product, a, kernel = convolution(name)
+    (wanted,) = run(Module("m", Computation("main", product, [x, product.operands[1]])), a, kernel)
+    constant_kernel = make(Constant(Literal(kernel)))
+    root = make(Elementwise("abs"), product.with_operands((x, constant_kernel)))
+    module = Module("m", Computation("main", root, [x]))
+    assert kernel.tobytes() not in scheduled(module).constants
+    np.testing.assert_array_equal(run(module, a)[0], np.abs(wanted))
+
+    w = product.operands[1]
+    start = make(Broadcast(product.shape.dims, ()), constant(0, "f32"))
+    total = loop(3, [start, x, w], lambda s, x, w: [make(Elementwise("add"), s, product.with_operands((x, w))), x, w])
+    module = Module("m", Computation("main", make(GetTupleElement(1), total), [x, w]))
+    assert len(packs(scheduled(module))) == 1
+    np.testing.assert_array_equal(run(module, a, kernel)[0], 3 * wanted)
+
+
+def test_kept_parameters_are_packed_by_the_preparation() -> None:
+    """What is said to keep its value comes packed; equal layouts once, few bytes and many rows not at all."""
+    x, w, small = (make(Parameter(j, array("f32", *d)), name=f"p{j}")
+                   for j, d in enumerate([(32, 512), (512, 512), (512, 8)]))
+    y, tall = (make(Parameter(j, array("f32", rows, 512)), name=f"p{j}") for j, rows in ((3, 40), (4, 400)))
+    root = make(Tuple(), dot(x, w), dot(y, w), dot(x, small), dot(tall, w), dot(x, w, True))
+    module = Module("m", Computation("main", root, [x, w, small, y, tall]), {KEPT_PARAMETERS: "{1, 2}"})
+    schedule = scheduled(module)
+    assert [p.parameter for p in schedule.packed] == [1, 1]
+    assert schedule.packed[0].layout != schedule.packed[1].layout
+    arrays = [numbers(*p.shape.dims, seed=k) for k, p in enumerate((x, w, small, y, tall))]
+    a, b, c, d, e = arrays
+    for _ in range(2):
+        for found, wanted in zip(run(module, *arrays), (a @ b, d @ b, a @ c, e @ b, a @ b.T), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        b *= 2

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from tfbridge.runtime.artifact import Artifact, BufferSpec, KernelInfo, Site
+from tfbridge.runtime.artifact import Artifact, BufferSpec, KernelInfo, Packed, Site
 from tfbridge.runtime.errors import ArtifactError
 
 FULL = Artifact(
     object=b"\x7fELF" + bytes(range(256)), entry="entry", parameters=(BufferSpec("float32", (2, 3), 24),),
     results=(BufferSpec("bfloat16", (), 2), BufferSpec("bool", (0, 4), 0)), temp_bytes=1 << 40,
-    constants=b"\0\1" * 100, libraries=("gemm",), threads=6, fingerprint="möglich",
+    constants=b"\0\1" * 100, libraries=("gemm",), threads=6, fingerprint="möglich", packed=(Packed(0, 64, "panels"),),
+    may_leave=True,
     parts=(b"one", b"", b"three" * 9),
     kernels=(KernelInfo("fusion.0", 12, 48, 3, ("model/add", "model/mul")), KernelInfo("copy", 0, 8, 1)),
     sites=(Site("outfeed", "out.1", (BufferSpec("int8", (3,), 3),), (), {"signature": "s8[3]", "pairs": [[0, 1]]}),))
@@ -43,7 +44,7 @@ def test_every_truncation_is_noticed() -> None:
 def test_other_version() -> None:
     data = bytearray(FULL.to_bytes())
     data[8] += 1
-    with pytest.raises(ArtifactError, match="version 4, wanted b'tfbridge' version 3"):
+    with pytest.raises(ArtifactError, match="version 6, wanted b'tfbridge' version 5"):
         Artifact.from_bytes(bytes(data))
 
 

@@ -1,4 +1,5 @@
-"""Many batch sizes through one function with an unknown batch, and more starts of a slice than are compiled for."""
+"""Many batch sizes through one function with an unknown batch, many places of a slice, and more sizes of one than are
+compiled for."""
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +20,12 @@ def run(compiled=tf.function) -> dict:
     def part(x, start):
         return tf.reduce_sum(tf.exp(x[start:start + 8]) * 0.5 - 1.0, 1)
 
+    @compiled
+    def rest(x, start):
+        return tf.reduce_sum(tf.exp(x[start:]) * 0.5 - 1.0)
+
     x = tf.constant(np.random.default_rng(19).normal(size=(60, 4)).astype("f4"))
     sums = [f(x[:n]).numpy().sum() for n in range(1, 41)]
     parts = [part(x, tf.constant(k)).numpy() for k in range(40)]
-    return {"sums": np.array(sums), "parts": np.array(parts)}
+    rests = [rest(x, tf.constant(k)).numpy() for k in range(40)]
+    return {"sums": np.array(sums), "parts": np.array(parts), "rests": np.array(rests)}

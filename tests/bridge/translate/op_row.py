@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import tensorflow as tf
 import tfbridge
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.framework import kernels, op_def_library, op_def_registry
+from tfbridge.bridge.element_types import element_type
 
 FLOATS = "float32 float64 float16 bfloat16"
 WIDE_FLOATS = "float32 float64"
@@ -184,6 +185,15 @@ def has_kernel(op: str, type_: str) -> bool:
     return False
 
 
+def types_without_a_row(op: str, allowed: Collection[Any] | None) -> list[str]:
+    """Of the types that TensorFlow has a kernel for and the translation takes, those that no row of the op is for."""
+    attr = next((a for a in op_def_registry.get(op).attr if a.name in ("T", "dtype") and a.type == "type"), None)
+    rows = {type_ for line in TABLE if line.op == op for type_ in line.types}
+    return [] if attr is None else [
+        type_ for type_ in f"{NUMBERS} bool".split() if type_ not in rows and has_kernel(op, type_)
+        and (allowed is None or element_type(tf.as_dtype(type_).as_datatype_enum) in allowed)]
+
+
 def _leaves(inputs: Sequence[Any]) -> Iterator[Any]:
     """The inputs that are drawn, in order."""
     for spec in inputs:
@@ -200,11 +210,11 @@ def _drawn(spec: Random | Given | Content, type_: str, random: np.random.Generat
     return spec.draw(type_, random), False
 
 
-def runs(op: str) -> list[Run]:
-    """All rows of an op, for all their types, with their data drawn."""
+def runs(op: str, rows: Sequence[Row] | None = None) -> list[Run]:
+    """All rows of an op (or these), for all their types, with their data drawn."""
     random = np.random.default_rng(zlib.crc32(op.encode()))
     made = []
-    for line in (r for r in TABLE if r.op == op):
+    for line in [r for r in TABLE if r.op == op] if rows is None else rows:
         for type_ in (t for t in line.types if line.reference or has_kernel(op, t)):
             drawn = [_drawn(spec, type_, random) for spec in _leaves(line.inputs)]
             data = [array for array, is_variable in drawn if not is_variable]

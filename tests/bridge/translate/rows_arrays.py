@@ -98,3 +98,7 @@ row("Gather", R((5, 3)), R((2, 4), 0, 4, "int32"), types=ALL)
 row("GatherNd", R((5, 3, 2)), R((4, 2), 0, 2, "int32"), types=ALL)
 row("GatherNd", R((5, 3)), R((2, 3, 1), 0, 4, "int64"), types="float32")
 row("GatherNd", R((5, 3)), R((2, 0), 0, 4, "int32"), types="float32")
+
+# Checks that hold.
+for dims in ((), (0, 3), (3, 5), (67,)):
+    row("CheckNumerics CheckNumericsV2", R(dims), message="the values")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from op_row import FLOATS, WIDE_FLOATS, Given, Known, Random, row
+from op_row import FLOATS, TYPE, WIDE_FLOATS, Given, Known, Random, row
 
 R = Random
 IMAGES = R((2, 5, 7, 3), -9, 9)
@@ -35,8 +35,10 @@ for method in ("bilinear", "nearest"):
     for crop in ((4, 5), (1, 3)):
         row("CropAndResize", IMAGES, BOXES, OWNER, np.array(crop, np.int32), types=f"{FLOATS} uint8 int32",
             method=method, extrapolation_value=2.5, tolerance=BLENDS)
-        row("CropAndResizeGradImage", R((4, *crop, 3)), BOXES, OWNER, Known([2, 5, 7, 3], "int32"), types="float32",
-            T="float32", method=method, tolerance=BLENDS)
+        row("CropAndResizeGradImage", R((4, *crop, 3), type="float32"), BOXES, OWNER, Known([2, 5, 7, 3], "int32"),
+            types="float32 float16", T=TYPE, method=method, tolerance=BLENDS)
+        row("CropAndResizeGradImage", R((4, *crop, 3), type="float32"), BOXES, OWNER, Known([2, 5, 7, 3], "int32"),
+            types="float64", T=TYPE, method=method, tolerance=0.5)  # sums in float64 of products in float32
     row("CropAndResizeGradBoxes", R((4, 4, 5, 3), type="float32"), IMAGES, BOXES, OWNER, types="float32",
         method="bilinear", tolerance=2e-4)
 

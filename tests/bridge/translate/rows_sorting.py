@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from op_row import COMPLEXES, FLOATS, NUMBERS, REALS, WIDE_FLOATS, Given, Known, Random, row
+from op_row import COMPLEXES, FLOATS, NUMBERS, REALS, UNSIGNED, WIDE_FLOATS, Given, Known, Random, row
 
 R = Random
 
@@ -27,6 +27,7 @@ row("InTopK", Given([[1, np.nan, 2], [3, 1, 2], [2, 2, 1]]), Given([0, 1, 1], "i
 SORTED = Given(np.sort(np.random.default_rng(1).integers(-9, 9, (2, 11)), -1))
 row("LowerBound UpperBound", SORTED, R((2, 5), -10, 10), types="float32 float64 int32 int64")
 row("LowerBound UpperBound", SORTED, R((2, 0), -10, 10), types="float32", out_type="int64")
+row("LowerBound UpperBound", Given([[0, 1, 1, 5, 200], [3, 3, 3, 4, 9]]), R((2, 7), 0, 210), types=UNSIGNED)
 row("Bucketize", R((5, 3), -9, 9), types="float32 float64 int32 int64", boundaries=[-3.0, 0.0, 2.5])
 row("Bincount", R((5, 3), 0, 8, "int32"), scalar(7), R((5, 3)), types="float32 float64 int32 int64")
 row("Bincount", R((5, 3), 0, 6, "int32"), scalar(7), Given([]), types="float32 int32")

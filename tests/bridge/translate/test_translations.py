@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 
 import pytest
-from op_row import TABLE, check
+from op_row import TABLE, check, runs, types_without_a_row
 from tfbridge.bridge.translate.registry import translations
 
 MODULES = ("rows_elementwise", "rows_arrays", "rows_reductions", "rows_linear", "rows_variables",
@@ -37,7 +38,9 @@ ELSEWHERE = frozenset({
     "TensorListScatter", "TensorListScatterV2", "TensorListScatterIntoExistingList", "TensorListConcatLists",
     "TensorListResize", "RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomUniformInt",
     "RandomShuffle", "NonDeterministicInts", "Multinomial", "RandomGamma", "RandomPoissonV2",
-    "ParameterizedTruncatedNormal",
+    "ParameterizedTruncatedNormal", "Assert", "TensorArrayV3", "TensorArrayGradV3", "TensorArrayWriteV3",
+    "TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayScatterV3", "TensorArrayConcatV3", "TensorArraySplitV3",
+    "TensorArraySizeV3", "TensorArrayCloseV3", "StackV2", "StackPushV2", "StackPopV2", "StackCloseV2",
 })
 
 
@@ -49,3 +52,41 @@ def test_op(op: str) -> None:
 def test_every_translation_has_a_row() -> None:
     public = {op for op in translations() if not op.startswith("_")}  # what a graph pass made has tests of its own
     assert public - {r.op for r in TABLE} - ELSEWHERE == set()
+
+
+# Types that an op's first row does not suit.
+UNSUITED: dict[str, str] = {
+    **dict.fromkeys(("Conv", "Conv2DBackpropInput", "Conv3D", "Conv3DBackpropFilterV2"), "float16 bfloat16"),  # rounded
+    **dict.fromkeys(("Dilation2DBackpropFilter",), "bfloat16"),  # by TensorFlow after every addition, as those above
+    "ImageProjectiveTransformV2": "float64",  # TensorFlow blends in float32
+    **dict.fromkeys(("InTopK", "InTopKV2"), "int32 int64"),  # T is the targets' type
+    **dict.fromkeys(("MaxPoolGradGrad", "MaxPoolGradGradV2"), "int8 uint8"),  # too many values for eight bits
+    "BlockLSTMV2": "float16", "Round": "int32 int64",  # which TensorFlow's kernel makes zeros; tf.round leaves them
+    # Registered for a type that the kernel itself refuses, or has no meaning for.
+    **dict.fromkeys(("InplaceAdd", "InplaceSub", "ResourceScatterNdSub"), "bool"), "Tile": "uint16",
+    "ToBool": "float16 bfloat16 uint16 uint32 uint64 complex64 complex128", "Bitcast": "complex64 complex128",
+}
+
+
+def _without_a_row() -> dict[str, list[str]]:
+    """Types by op that rows are made for from the op's first one; ops that XLA alone has are tried for one type."""
+    rows = {r.op: r for r in reversed(TABLE) if r.reference is None}
+    found = {op: types_without_a_row(op, translations()[op].types.get("T", translations()[op].types.get("dtype")))
+             for op in rows if op in translations()}
+    return {op: wanted for op, types in sorted(found.items())
+            if (wanted := [t for t in types if t not in UNSUITED.get(op, "").split()])}
+
+
+WITHOUT_A_ROW = _without_a_row()
+
+
+@pytest.mark.parametrize("op", WITHOUT_A_ROW)
+def test_types_without_a_row(op: str) -> None:
+    """The op's first row that TensorFlow has a kernel for, in all the types that no row names."""
+    line = next(r for r in TABLE if r.op == op and r.reference is None)
+    check(op, runs(op, [dataclasses.replace(line, types=tuple(WITHOUT_A_ROW[op]))]))
+
+
+def test_unsuited_types_have_no_row() -> None:
+    tested = {r.op: {t for line in TABLE if line.op == r.op for t in line.types} for r in TABLE}
+    assert not {op for op, types in UNSUITED.items() if tested[op] & set(types.split())}
