@@ -43,7 +43,7 @@ class Row:
     """
 
     name: str
-    make: Callable[[], Any]
+    make: Callable[..., Any]
     inputs: tuple[Array, ...]
     joined: bool = False
     training: bool | None = None
@@ -355,7 +355,7 @@ def _features() -> Iterator[Row]:
         if mode != "int":
             yield Row(f"CategoryEncoding {mode}", lambda m=mode: L.CategoryEncoding(6, m), (i(6, 4, 1),))
     yield Row("CategoryEncoding weights", lambda: L.CategoryEncoding(6, "count"), (i(6, 4, 3),),
-              keywords=(("count_weights", np.float32([[1, 2, 3]] * 4)),))
+              keywords=(("count_weights", np.array([[1, 2, 3]] * 4, "f4")),))
     yield Row("Hashing numbers", lambda: L.Hashing(5), (i(90, 4, 1),))
     yield Row("HashedCrossing", lambda: L.HashedCrossing(7, output_mode="one_hot"),
               (words, i(9, 4, 1)), joined=True)

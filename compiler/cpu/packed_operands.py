@@ -38,7 +38,7 @@ from .llvm_text import Function, ModuleText, Value, i64
 from .output_fusion import contraction_of, gemm_problem, raw_type
 from .target import Target
 
-MOST_ROWS_KEPT, LEAST_BYTES_KEPT = 256, 32 << 10  # of what is kept packed beside the operand itself
+MOST_ROWS_KEPT, LEAST_BYTES_KEPT = 64, 32 << 10  # of what is kept packed beside the operand itself
 Axes = tuple[tuple[int, int], ...]  # (size, stride in elements), slowest first
 
 

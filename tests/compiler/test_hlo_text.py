@@ -117,7 +117,7 @@ def test_variations_of_the_syntax() -> None:
         read.attributes["is_scheduled"] == "true"
         and "->(f32[2,3]{1,0}" in read.attributes["entry_computation_layout"]
     )
-    inner = next(read.entry.called())
+    inner = read.entry.called()[0]
     by_name = {i.name: i for i in inner.instructions}
     assert by_name["b"].metadata.source_file == "dir/model.py" and by_name["b"].metadata.source_line == 12
     assert by_name["b"].metadata.op_name == 'a "b" {c}'
