@@ -176,8 +176,10 @@ def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -
     slab = next((j for j, a in enumerate(axes) if not a.is_plain), len(axes) - 1)
     merged = 0 if len(phases) > 1 else _merged(problem, axes, banded)
     split = len(axes) - merged
-    run = problem.inputs * math.prod(a.window for a in axes[split:])
-    taps = max(math.prod(a.window for a in p.axes[:split]) for p in phases)
+    elements = math.prod(a.window for a in axes[split:])
+    run = problem.inputs * elements
+    taps_of_phases = [math.prod(a.window for a in p.axes[:split]) for p in phases]
+    taps = max(taps_of_phases)
     lanes = lanes_of(target, compute)
     vectors = min(vector_counts(compute), key=lambda v: -(-problem.outputs // (v * lanes)) * v * lanes
                   / {1: 0.85, 2: 1.0, 3: 0.95}[v])
@@ -202,7 +204,8 @@ def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -
         cols = min(cols, max(nr, PACKED_BYTES // (depth * size) // nr * nr))
         packed = depth * -(-cols // nr) * nr
     else:
-        packed = math.prod(_depths(taps, run, merged, nr * size, target)) * PANELS_AT_ONCE * nr
+        depths = [math.prod(_depths(t, run, elements, nr * size, target)) for t in taps_of_phases]
+        packed = max(depths) * PANELS_AT_ONCE * nr
     parts = {
         "packed": packed * size, "A": taps * block * 8, "C": block * 8,
         "tail": block * (8 + nr * size) + 64 if cols % nr or problem.outputs % nr else 0,
@@ -221,6 +224,8 @@ def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -
 
 def _depths(taps: int, run: int, merged: int, panel_row_bytes: int, target: Target) -> tuple[int, int]:
     """(taps, elements of each run) that are summed at a time; a panel of B of that depth is about as large as L1.
+
+    `merged`: window elements in one run.
 
     Long runs go one by one, so that B is packed some panels at a time, in longer lines.
     """

@@ -70,7 +70,7 @@ def test_called_computations_are_verified() -> None:
 add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
 ENTRY e { x = f32[4] parameter(0) z = f32[] constant(0) ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=add }
 """)
-    reducer = next(good.entry.called())
+    reducer = good.entry.called()[0]
     wrong = dataclasses.replace(reducer.root, shape=array("f32", 1))
     broken = good.map_computations(
         lambda c: Computation(c.name, wrong, c.parameters) if c.name == "add" else c
