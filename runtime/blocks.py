@@ -7,7 +7,7 @@ that of a block put back before whose size is at most a quarter too large. `tfb_
 at its first argument only, is what a tensor's deallocator is called with. Free blocks are kept up to a limit in bytes,
 the ones put back last.
 
-A block is a header of 64 bytes {ptr next, i64 capacity, ptr allocation} and the memory after it. Local variables are
+A block is made and freed as an arena is (arena.py), with the same header. Local variables are
 stack slots: nothing here is hot.
 """
 
@@ -17,7 +17,6 @@ import os
 
 EXPORTS = ("tfb_block_take", "tfb_block_put", "tfb_block_trim", "tfb_block_reset")
 SMALLEST = 1 << 20  # bytes from which a result is worth a block
-_HUGE_PAGE = 2 << 20
 _MOST_KEPT = 1 << 30
 
 
@@ -30,9 +29,8 @@ def kept_bytes() -> int:
     return min(physical // 16, _MOST_KEPT)
 
 
-def text(linux: bool) -> str:
-    """The module text of the block functions."""
-    advise = "  %ignored = call i32 @madvise(ptr %block, i64 %rounded, i32 14)\n" if linux else ""
+def text() -> str:
+    """The text of the block functions; it goes into one module with that of the arenas, whose memory a block is."""
     return f"""
 @tfb_blocks = internal global ptr null, align 64
 @tfb_block_bytes = internal global i64 0
@@ -65,36 +63,6 @@ define internal void @add_to_kept(i64 %change) nounwind {{
   %after = add i64 %before, %change
   store i64 %after, ptr @tfb_block_bytes, align 8
   ret void
-}}
-
-define internal void @free_block(ptr %block) nounwind {{
-  %field = getelementptr i8, ptr %block, i64 16
-  %allocation = load ptr, ptr %field, align 8
-  call void @free(ptr %allocation)
-  ret void
-}}
-
-define internal ptr @new_block(i64 %bytes) nounwind {{
-entry:
-  %with_header = add i64 %bytes, {64 + 65535}
-  %rounded = and i64 %with_header, -65536
-  %total = add i64 %rounded, {_HUGE_PAGE}
-  %allocation = call ptr @malloc(i64 %total)
-  %failed = icmp eq ptr %allocation, null
-  br i1 %failed, label %none, label %made
-none:
-  ret ptr null
-made:
-  %address = ptrtoint ptr %allocation to i64
-  %past = add i64 %address, {_HUGE_PAGE - 1}
-  %aligned = and i64 %past, {-_HUGE_PAGE}
-  %block = inttoptr i64 %aligned to ptr
-{advise}  %capacity_at = getelementptr i8, ptr %block, i64 8
-  %capacity = sub i64 %rounded, 64
-  store i64 %capacity, ptr %capacity_at, align 8
-  %allocation_at = getelementptr i8, ptr %block, i64 16
-  store ptr %allocation, ptr %allocation_at, align 8
-  ret ptr %block
 }}
 
 define ptr @tfb_block_take(i64 %bytes) nounwind {{
@@ -142,7 +110,7 @@ unlink:
   br label %give
 make:
   call void @unlock_blocks()
-  %made = call ptr @new_block(i64 %bytes)
+  %made = call ptr @new_arena(i64 %bytes)
   %failed = icmp eq ptr %made, null
   br i1 %failed, label %none, label %give
 none:
@@ -189,7 +157,7 @@ drop:
   %dropped = call i64 @capacity_of(ptr %here)
   %less = sub i64 0, %dropped
   call void @add_to_kept(i64 %less)
-  call void @free_block(ptr %here)
+  call void @free_arena(ptr %here)
   br label %check
 done:
   ret void
@@ -209,7 +177,7 @@ next:
   br i1 %end, label %done, label %drop
 drop:
   %following = load ptr, ptr %block, align 8
-  call void @free_block(ptr %block)
+  call void @free_arena(ptr %block)
   br label %next
 done:
   ret void

@@ -47,7 +47,7 @@ def _load() -> dict[str, int]:
 @functools.cache
 def _text() -> str:
     linux = sys.platform.startswith("linux")
-    return arena.text(linux) + blocks.text(linux) + thread_pool.text()
+    return arena.text(linux) + blocks.text() + thread_pool.text()
 
 
 def prefetch() -> None:
