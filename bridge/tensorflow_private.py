@@ -457,7 +457,7 @@ def register_graph_optimizer(device: str, optimize: Callable[[bytes, int], bytes
 
     def fill(registration: Any, _: int) -> None:
         r = registration.contents
-        r.struct_size, r.device_type = ctypes.sizeof(_Registration), device.encode()
+        r.struct_size, r.device_type = ctypes.sizeof(_Registration), device_type
         r.configs.contents.struct_size = ctypes.sizeof(_Configs)
         for name in turn_off:
             setattr(r.configs.contents, name, _OFF)
@@ -465,9 +465,10 @@ def register_graph_optimizer(device: str, optimize: Callable[[bytes, int], bytes
         o.struct_size = ctypes.sizeof(_Optimizer)
         o.create, o.optimize, o.destroy = (ctypes.cast(f, _POINTER) for f in (create, run_callback, destroy))
 
+    device_type = device.encode()  # TensorFlow reads it after `fill` has returned
     run_callback = _Optimize(run)
     fill_callback = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Registration), _POINTER)(fill)
-    _keep.extend((create, destroy, release, run_callback, fill_callback))
+    _keep.extend((create, destroy, release, run_callback, fill_callback, device_type))
     # absl::Status is returned through a hidden first argument: one word, 1 is OK.
     result = ctypes.c_uint64(0)
     function(_PLUGIN_SYMBOL)(ctypes.addressof(result), ctypes.cast(fill_callback, _POINTER))

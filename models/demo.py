@@ -141,8 +141,6 @@ def main() -> int:
     console.print("First a few epochs of Keras [bold]fit[/bold] in TensorFlow alone, to compare with; then "
                   "the whole training after [bold]tfbridge.enable_auto_clustering()[/bold]. Nothing else "
                   "differs.\n")
-    tfbridge.enable_auto_clustering()  # TensorFlow asks graph passes that are there before its first Keras function
-    tfbridge.disable_auto_clustering()
     _, plain = train(console, "TensorFlow alone", data, PLAIN_EPOCHS)
     tfbridge.enable_auto_clustering()
     tfbridge.reset_stats()
