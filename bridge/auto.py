@@ -114,9 +114,10 @@ def marked(function: Callable[..., Any], options: Mapping[str, Any]) -> Callable
     return traced
 
 
-def reports() -> tuple[Report, ...]:
-    """What became of the graphs seen lately, oldest first."""
-    return tuple(_reports)
+def reports(seen: Collection[Report] = ()) -> tuple[Report, ...]:
+    """What became of the graphs met lately, oldest first, but for the reports `seen` before. Old ones are forgotten."""
+    known = set(map(id, seen))
+    return tuple(report for report in _reports if id(report) not in known)
 
 
 def preview(concrete: Any) -> tuple[Any, Any, Report] | None:

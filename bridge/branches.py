@@ -137,6 +137,17 @@ class _Analysis:
                 found.add(node.name)
         return found
 
+    def before(self, names: Collection[str]) -> set[str]:
+        """The nodes on which these depend: what such a node shares with a later cond on the same selector is pure."""
+        found: set[str] = set()
+        stack = list(names)
+        while stack:
+            node = self.nodes.get(stack.pop())
+            needed = [*(t.node for t in node.inputs), *node.control] if node is not None else []
+            stack += [n for n in needed if n not in found]
+            found.update(needed)
+        return found
+
     def groups(self) -> list[_Branches]:
         """The conds and cases: merges of one selector, reached alike, none before another."""
         found: dict[tuple[Tensor, Alive, int], _Branches] = {}
@@ -161,9 +172,8 @@ def _rebuild(flow: Dataflow, members: set[str], analysis: _Analysis, group: _Bra
                 and not analysis.alive[n.name] - group.alive and analysis.selector(n) == group.selector
                 for k in range(group.count)}
     read = {t for node in flow.nodes.values() for t in node.inputs}
-    merges = [m for m in sorted(group.merges) if Tensor(m, 0) in read or m in flow.preserved]
-    if any(Tensor(m, 1) in read for m in group.merges):
-        raise NotUnderstoodError("the number of the branch taken is read")
+    indexed = [m for m in sorted(group.merges) if Tensor(m, 1) in read or m in flow.preserved]
+    merges = [m for m in sorted(group.merges) if Tensor(m, 0) in read or m in indexed]
     arguments: dict[Tensor, int] = {}  # tensors outside by number; their switched forms too
     outer: list[Tensor] = []
     for branch, body in enumerate(bodies):
@@ -176,10 +186,13 @@ def _rebuild(flow: Dataflow, members: set[str], analysis: _Analysis, group: _Bra
             arguments[tensor] = outer.index(source)
     types = [type_of(flow.nodes[t.node], t.index) for t in outer]
     result_types = [int(flow.nodes[m].attrs["T"].type) for m in merges]
+    result_types += [tf.int32.as_datatype_enum] * len(indexed)
     functions, control = [], set[str]()
     for branch, body in enumerate(bodies):
-        results = [group.merges[m][branch] for m in merges]
-        function, outside = flow.function(f"{name}_{branch}", body, arguments, types, results, result_types)
+        numbers = [_number_taken(analysis.nodes[m], group.merges[m][branch]) for m in indexed]
+        results = [group.merges[m][branch] for m in merges] + [Tensor(n.name, 0) for n in numbers]
+        whole = {**body, **{n.name: n for n in numbers}}
+        function, outside = flow.function(f"{name}_{branch}", whole, arguments, types, results, result_types)
         functions.append(function)
         control |= {n for n in outside if not _is_switch(analysis, n, switched)}
     attributes = {"Tin": types_attribute(types), "Tout": types_attribute(result_types)}
@@ -202,10 +215,19 @@ def _rebuild(flow: Dataflow, members: set[str], analysis: _Analysis, group: _Bra
         del flow.nodes[name]
         raise
     for merge in group.merges:
-        flow.replace(merge, Tensor(name, merges.index(merge)) if merge in merges else None, name)
+        flow.replace(merge, Tensor(name, merges.index(merge)) if merge in merges else None, name,
+                     Tensor(name, len(merges) + indexed.index(merge)) if merge in indexed else None)
     members.add(made.name)
     members.intersection_update(flow.nodes)
     _drop_unread_switches(flow, members, {t.node for t in switched})
+
+
+def _number_taken(merge: GraphNode, tensor: Tensor) -> GraphNode:
+    """A constant: the number of this input of a Merge, which is its second output where the input is alive."""
+    definition = tf.compat.v1.NodeDef(name=f"{merge.name}/tfbridge_index", op="Const")
+    definition.attr["dtype"].type = tf.int32.as_datatype_enum
+    definition.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(merge.inputs.index(tensor), tf.int32))
+    return GraphNode(definition.name, "Const", [], [], definition)
 
 
 def _is_switch(analysis: _Analysis, name: str, switched: Mapping[Tensor, Tensor]) -> bool:
@@ -219,6 +241,9 @@ def _bodies(analysis: _Analysis, group: _Branches) -> list[dict[str, GraphNode]]
     """
     bodies = []
     later = analysis.after(group.merges)
+    others = {n for n, (selector, _) in analysis.merges.items() if selector == group.selector
+              and analysis.alive[n] == group.alive and n not in group.merges and n not in later}
+    earlier = analysis.before(others)
     control = [c for m in group.merges for c in analysis.nodes[m].control]
     for branch in range(group.count):
         inside = (group.selector, branch)
@@ -232,7 +257,7 @@ def _bodies(analysis: _Analysis, group: _Branches) -> list[dict[str, GraphNode]]
                     found.add(name)
                     node = analysis.nodes[name]
                     stack += [*(t.node for t in node.inputs), *node.control]
-            stack = [n for n in candidates - found if any(t.node in found for t in analysis.nodes[n].inputs)
+            stack = [n for n in candidates - found - earlier if any(t.node in found for t in analysis.nodes[n].inputs)
                      and n not in group.merges]
         for name in found:
             node, alive = analysis.nodes[name], analysis.alive[name]

@@ -10,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,14 +24,15 @@ import tensorflow as tf
 
 from ..compiler.cpu.code_version import code_version
 from ..compiler.cpu.compile import load_made
-from ..compiler.cpu.schedule import INPUT_OUTPUT_ALIAS, KEPT_PARAMETERS
+from ..compiler.cpu.schedule import INPUT_OUTPUT_ALIAS, KEPT_PARAMETERS, RESULT_SIZES
 from ..compiler.errors import ShapeError, UnsupportedError
+from ..compiler.exposed_sizes import expose_sizes
 from ..compiler.ir import Module
 from ..compiler.shape import Shape
 from ..runtime import disk_cache, statistics
 from ..runtime.executable import Executable
 from . import cost_guard, launch_op, launch_variables
-from .constness import changing_constants, constant_arguments, grows_without_bound
+from .constness import changing_constants, constant_arguments, has_known_length, pushes_further
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, input_range, output_types
 from .options import DEFAULT_OPTIONS, JitOptions
@@ -47,10 +50,14 @@ _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their 
 _GENERATORS = frozenset({"RngSkip", "RngReadAndSkip", "StatefulUniform", "StatefulStandardNormalV2",
                          "StatefulTruncatedNormal", "StatefulUniformInt", "StatefulUniformFullInt"})
 _MOST_VALUES = 32  # of constant arguments, for one set of shapes: compiling costs more than it brings
-_MOST_KEYS = 512  # of one cluster: compiled code stays in memory
+_MOST_KEYS = 512  # of one cluster whose code, or the reason for none, is kept
+_MOST_FAILED = 4096  # digests
+_GROWTH, _MOST_GROWTH = 4, 4**6  # of the bounds that compiled code sets for lists of unknown length
 _BRIDGE = Path(__file__).resolve().parent
 _RESOURCE = int(tf.resource.as_datatype_enum)
 
+
+_WHOLE_LISTS = frozenset({"TensorListConcat", "TensorListConcatV2", "TensorListConcatLists"})
 
 # Reasons by digest. To run a cluster's nodes one by one costs more than to leave them in TensorFlow's graph.
 _never_compiled: dict[str, str] = {}
@@ -72,6 +79,7 @@ class Cluster:
 
     `original` runs the nodes in TensorFlow. `launch_arguments` are the numbers of the arguments that the launch op
     takes, `written` those of the variables whose new values follow the results: first those that it does not take.
+    `growth`, by key: how much larger the bounds of its lists are than at first. `generation` counts codes replaced.
     """
 
     name: str
@@ -86,8 +94,11 @@ class Cluster:
     source: Callable[[str], tuple[str, int]] | None = None
     compiled: dict[tuple[Any, ...], Executable] = dataclasses.field(default_factory=dict)
     failures: dict[tuple[Any, ...], str] = dataclasses.field(default_factory=dict)
+    growth: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
+    generation: int = 0
     slower: dict[str, str] = dataclasses.field(default_factory=dict)  # verdicts by shapes, where TensorFlow won
     lock: Any = dataclasses.field(default_factory=threading.Lock)
+    number: int = dataclasses.field(default_factory=itertools.count().__next__, init=False)
 
     @property
     def launch_arguments(self) -> list[int]:
@@ -129,14 +140,14 @@ class Cluster:
     @property
     def key(self) -> str:
         """A name that no other cluster of this process has."""
-        return f"{self.name}#{id(self):x}"
+        return f"{self.name}#{self.number}"
 
     @property
     def earlier_failure(self) -> str:
         """Why a cluster of the same nodes has never compiled so far; empty when none was tried, or one did."""
         return _never_compiled.get(self.digest, "") if _never_compiled else ""
 
-    @property
+    @functools.cached_property
     def op_count(self) -> int:
         """TensorFlow ops that the cluster replaces."""
         return count_ops(self.graph.nodes.values(), self.functions, frozenset({"_Arg", "NoOp", "Const"}))
@@ -155,7 +166,8 @@ class Cluster:
         """Makes the cluster known to the launch op."""
         names = [self.arguments[k].name for k in self.launch_arguments]
         launch_op.register_cluster(self.key, self._compile_for_launch, self.run_in_tensorflow, names,
-                                   self._is_faster if self.options.cost_guard else None)
+                                   self._is_faster if self.options.cost_guard else None, self._grow_for_launch,
+                                   self._forget, self._close)
 
     def _is_faster(self, made: launch_op.CompiledEntry, inputs: list[tf.Tensor]) -> bool:
         """Whether compiled code is not slower than TensorFlow for these inputs; if it is, that is counted and told."""
@@ -173,17 +185,37 @@ class Cluster:
     def prepare(self) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
         """A function from the launch arguments to the results, then the new values of variables to assign."""
         self.register()
-        return launch_op.prepare(self.key, *self.launch_types, self.launch_constants, self.launch_variables)
+        run = launch_op.prepare(self.key, *self.launch_types, self.launch_constants, self.launch_variables)
+        weakref.finalize(run, launch_op.release, self.key).atexit = False
+        return run
 
-    def _compile_for_launch(self, inputs: list[launch_op.InputSpec],
-                            constants: dict[int, np.ndarray]) -> launch_op.CompiledEntry | None:
+    def _forget(self, inputs: list[launch_op.InputSpec], constants: dict[int, np.ndarray]) -> None:
+        """Frees what was compiled for these, which the launch op has dropped."""
+        given = [(element_type(dtype.as_datatype_enum), dims) for dtype, dims in inputs]
+        key = _key([Shape(type_, dims) for type_, dims in given if type_ is not None], constants)
+        self.compiled.pop(key, None)
+        self.failures.pop(key, None)
+
+    def _close(self) -> None:
+        """Frees what is large when no graph has the cluster any more; a report still has its size and failures."""
+        assert self.op_count >= 0  # is counted now
+        self.compiled.clear()
+        self.graph, self.functions, self.source = Graph({}), Functions({}), None
+        self.original = _run_nothing
+
+    def _grow_for_launch(self, inputs: list[launch_op.InputSpec],
+                         constants: dict[int, np.ndarray]) -> launch_op.CompiledEntry | None:
+        return self._compile_for_launch(inputs, constants, True)
+
+    def _compile_for_launch(self, inputs: list[launch_op.InputSpec], constants: dict[int, np.ndarray],
+                            grown: bool = False) -> launch_op.CompiledEntry | None:
         shapes = []
         for dtype, dims in inputs:
             type_ = element_type(dtype.as_datatype_enum)
             if type_ is None:
                 return None
             shapes.append(Shape(type_, dims))
-        executable = self.compile(shapes, constants)
+        executable = self.grow(shapes, constants) if grown else self.compile(shapes, constants)
         if executable is None:
             return None
         updates = self.launch_variables.updates
@@ -231,6 +263,15 @@ class Cluster:
             for handle in variables:
                 tf.raw_ops.DestroyResourceOp(resource=handle)
 
+    def grow(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable | None:
+        """The executable for these shapes with larger bounds of lists in place of the one so far, as `compile`."""
+        key = _key(shapes, constants)
+        with self.lock:
+            self.growth[key] = self.growth.get(key, 1) * _GROWTH
+            self.compiled.pop(key, None)
+            self.generation += 1
+        return self.compile(shapes, constants)
+
     def compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable | None:
         """The executable for these shapes of the launch arguments; `constants` are values by launch position.
 
@@ -245,9 +286,9 @@ class Cluster:
             try:
                 executable = self._compile(shapes, constants)
             except Exception as error:  # whatever it is, TensorFlow can still run the nodes
-                self.failures[key] = f"{type(error).__name__}: {error}"
+                bounded(self.failures, _MOST_KEYS)[key] = f"{type(error).__name__}: {error}"
                 if not self.compiled and not isinstance(error, ShapeError):  # which other shapes need not have
-                    _never_compiled[self.digest] = self.failures[key]
+                    bounded(_never_compiled, _MOST_FAILED)[self.digest] = self.failures[key]
                 statistics.count("fallbacks")
                 statistics.leave_out(self.failures[key], self.op_count)
                 _fallbacks.info("cluster %s of %s runs in TensorFlow: %s", self.name, _listed(shapes),
@@ -256,20 +297,20 @@ class Cluster:
                     logger.warning("cluster %s does not compile and runs in TensorFlow; this is a bug in tfbridge",
                                    self.name, exc_info=error)
                 return None
-            statistics.count("recompiles" if self.compiled else "clusters_compiled")
+            statistics.count("recompiles" if self.compiled or key in self.growth else "clusters_compiled")
             if self.compiled and _recompiles.isEnabledFor(logging.INFO):
                 _recompiles.info("cluster %s: %s", self.name, self._difference(key))
-            if not self.compiled:
+            elif key in self.growth and _recompiles.isEnabledFor(logging.INFO):
+                _recompiles.info("cluster %s: a list outgrew its bound", self.name)
+            if not self.compiled and key not in self.growth:
                 statistics.count("ops_compiled", self.op_count)
-            self.compiled[key] = executable
+            bounded(self.compiled, _MOST_KEYS)[key] = executable
             _never_compiled.pop(self.digest, None) if _never_compiled else None
             return executable
 
     def _compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable:
         start = time.perf_counter()
-        if len(self.compiled) >= _MOST_KEYS:
-            raise UnsupportedError(f"compiled for {_MOST_KEYS} shapes; further ones run in TensorFlow")
-        if sum(key[0] == tuple(shapes) for key in self.compiled) >= _MOST_VALUES:
+        if sum(key[0] == tuple(shapes) for key in tuple(self.compiled)) >= _MOST_VALUES:
             names = [self.arguments[self.launch_arguments[at]].name for at in sorted(constants)]
             raise UnsupportedError(f"compiled for {_MOST_VALUES} values of {', '.join(names)}, which decide shapes or "
                                    "axes; further values run in TensorFlow")
@@ -278,18 +319,22 @@ class Cluster:
             given[k] = shape
         values = {self.launch_arguments[at]: value for at, value in constants.items()}
         variables = {k: a.name for k, a in enumerate(self.arguments) if a.is_variable}
+        growth = self.growth.get(_key(shapes, constants), 1)
+        if growth > _MOST_GROWTH:
+            raise UnsupportedError("a list grows further than any bound that compiled code has")
 
         def make() -> Module:
             module, written = translate(self.graph, self.functions, given, values, variables, self.name, self.source,
-                                        bool(self.options.dump_dir))
+                                        bool(self.options.dump_dir), growth)
             if written != self.written:
                 raise UnsupportedError(f"cluster {self.name}: variables {written} are written, "
                                        f"expected {self.written}")
+            module = self._with_sizes(module)
             module.attributes[INPUT_OUTPUT_ALIAS] = self._aliases()
             module.attributes[KEPT_PARAMETERS] = self._kept()
             return module
 
-        subject = (self.digest, self._kept(), given,
+        subject = (self.digest, self._kept(), given, growth,
                    sorted((k, v.dtype.str, v.shape, v.tobytes()) for k, v in values.items()))
         artifact = load_made(repr(subject), make, self.options, self._text() if self.options.dump_dir else "")
         executable = Executable(artifact)
@@ -301,6 +346,17 @@ class Cluster:
             self.name, self.op_count, ", ".join(map(str, shapes)), len(artifact.kernels),
             time.perf_counter() - start, artifact.temp_bytes, artifact.object_bytes))
         return executable
+
+    def _with_sizes(self, module: Module) -> Module:
+        """The module; with the sizes of results, where those are known at run time only, as further results."""
+        exposed = expose_sizes(module)
+        if exposed is None:
+            return module
+        outputs = len(self.result_types) - len(self.written)
+        if exposed.taken or any(axis or leaf >= outputs for leaf, axis in exposed.given):
+            raise UnsupportedError("a result has an axis, not its first, of a size that is known at run time only")
+        exposed.module.attributes[RESULT_SIZES] = f"{{ {', '.join(str(leaf) for leaf, _ in exposed.given)} }}"
+        return exposed.module
 
     def _aliases(self) -> str:
         """The new values that may be made in the memory of the old ones, as HLO text says it."""
@@ -334,12 +390,23 @@ class Cluster:
             return changes + [f"the value of {names[at]} changed, which decides shapes or axes"
                               for (at, before), (_, after) in zip(other[1], key[1]) if before != after]
 
-        fewest: list[str] = min(map(differing, self.compiled), key=len)
+        fewest: list[str] = min(map(differing, tuple(self.compiled)), key=len, default=[])
         return "; ".join(fewest)
 
 
 def _key(shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> tuple[Any, ...]:
     return tuple(shapes), tuple((k, v.tobytes()) for k, v in sorted(constants.items()))
+
+
+def bounded(table: dict[Any, Any], most: int) -> dict[Any, Any]:
+    """A dict with room for one more: those that were added first go."""
+    while len(table) >= most:
+        table.pop(next(iter(table)), None)
+    return table
+
+
+def _run_nothing(values: list[tf.Tensor]) -> list[tf.Tensor]:
+    raise AssertionError("a cluster that is in no graph was run")
 
 
 def _listed(shapes: Sequence[Shape]) -> str:
@@ -477,8 +544,12 @@ def count_ops(nodes: Iterable[GraphNode], functions: Functions, trivial: Collect
     return total
 
 
-def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None) -> list[tuple[GraphNode, str]]:
-    """The nodes, called functions' included, that cannot be compiled, each with the reason."""
+def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None,
+                is_called: bool = False) -> list[tuple[GraphNode, str]]:
+    """The nodes, called functions' included, that cannot be compiled, each with the reason.
+
+    Of a function that `is_called`, no result may have a size that depends on data.
+    """
     seen = seen if seen is not None else set()
     found = []
     for node in graph.nodes.values():
@@ -489,15 +560,45 @@ def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None
         for name in [*called_functions(node), *([node.op] if node.op in functions.definitions else [])]:
             if name not in seen and name in functions.definitions:
                 seen.add(name)
-                found.extend(unsupported(functions[name], functions, seen))
+                found.extend(unsupported(functions[name], functions, seen, True))
+    refused, sized = data_sizes(graph, functions, {node.name for node, _ in found})
+    found += [(graph.nodes[name], reason) for name, reason in refused.items()]
+    if is_called:
+        found += [(graph.nodes[t.node], "its size depends on data and leaves a function that is called")
+                  for t in graph.results if t in sized]
     return found
+
+
+def data_sizes(graph: Graph, functions: Functions,
+               left_out: Collection[str]) -> tuple[dict[str, str], set[Tensor]]:
+    """(the nodes that take no array of a size that depends on data but are given one, with that as the reason; the
+    tensors of such sizes), where nodes are not left out for other reasons: TensorFlow gives arrays as they are."""
+    refused: dict[str, str] = {}
+    sized: set[Tensor] = set()
+    for node in graph.nodes.values():
+        translation = None if node.name in left_out else translations().get(node.op)
+        given = [k for k, t in enumerate(node.inputs) if t in sized]
+        takes = translation.takes_sizes if translation is not None else None
+        if translation is not None and (not given or takes is not None and set(given) <= set(takes(node, graph))):
+            sizes, drops = translation.sizes, translation.drops_sizes
+            numbers: Collection[int] = sizes(node) if sizes is not None else ()
+            if given:
+                numbers = () if drops is not None and drops(node, graph) else range(len(output_types(node)))
+            if node.op == "TensorListStack" and not has_known_length(graph, node.inputs[0], functions):
+                numbers = (0,)
+            sized.update(Tensor(node.name, k) for k in numbers)
+        elif given and node.name not in left_out:
+            source = node.inputs[given[0]].node
+            refused[node.name] = f"the size of an input depends on data, of {source} ({graph.nodes[source].op})"
+    return refused, sized
 
 
 def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:
     """Why a node of the graph is not to be compiled; None when it can be."""
     if node.op == "_Arg":
         return None
-    if node.op in functions.denied:
+    joined = [name.decode() for name in node.attrs["op_names"].list.s] if "op_names" in node.attrs else []
+    if any(op in functions.denied for op in (node.op, *joined)):  # graph optimizers join some ops to one
         return "the option deny_ops names it"
     translation = translations().get(node.op)
     if translation is None:
@@ -506,8 +607,10 @@ def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:
         return "the body of a function that it calls is not known"
     if changing_constants(node, functions):
         return "its body needs to know, when compiling, a value that changes in the loop"
-    if grows_without_bound(node, functions):
-        return "a list grows in the loop, of which no bound is known; give it maximum_iterations"
+    if pushes_further(node, functions):
+        return "a loop within the loop appends to a stack from outside of both, of which no bound is known"
+    if node.op in _WHOLE_LISTS and not has_known_length(graph, node.inputs[0], functions):
+        return "the length of the list depends on data"
     for name in translation.fixed:
         source = graph.nodes.get(node.inputs[input_range(node.definition, name)[0]].node)
         if source is None or source.op != "Const":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from .cluster import called_functions, count_ops, refusal, unsupported
+from .cluster import called_functions, count_ops, data_sizes, refusal, unsupported
 from .constness import LOOPS, constant_inputs, constant_sources
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, input_types, output_types
@@ -103,6 +103,7 @@ def _left_out(graph: Graph, functions: Functions, preserved: Collection[str],
             if bad is not None:
                 reasons[node.name] = f"an input that must be known when compiling comes from {bad} " \
                                      f"({graph.nodes[bad].op})"
+    reasons.update(data_sizes(graph, functions, reasons)[0])
     return reasons
 
 
@@ -111,8 +112,8 @@ def _reason(graph: Graph, node: GraphNode, functions: Functions, preserved: Coll
     """Why a node by itself cannot be part of a cluster."""
     if node.op in _ENDS or node.op in _FRAMES:
         return "an end of the graph" if node.op in _ENDS else "control flow that could not be rebuilt"
-    if node.name in preserved and len(output_types(node)) > 1:
-        return "it is fetched or must keep its name, and has several outputs"
+    if node.name in preserved and len(types := output_types(node)) > 1 and any(element_type(t) is None for t in types):
+        return "it is fetched or must keep its name, and has outputs that are no arrays"
     if wanted is not None and not wanted(node):
         return "it is not in a scope that is to be compiled"
     if node.device and "CPU" not in node.device.upper():
@@ -121,7 +122,8 @@ def _reason(graph: Graph, node: GraphNode, functions: Functions, preserved: Coll
     if reason is not None:
         return reason
     for name in called_functions(node):
-        if name in functions.definitions and (problems := unsupported(functions[name], functions)):
+        if name in functions.definitions and (
+                problems := unsupported(functions[name], functions, is_called=True)):
             return f"{problems[0][0].name} ({problems[0][0].op}) within it: {problems[0][1]}"
     for types, what in ((input_types(node), "input"), (output_types(node), "output")):
         for type_ in types:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from .extents import SHAPE_OPS
 from .graph import Graph, GraphNode, Tensor, input_range
 from .translate.registry import translations
 from .translate.translator import Functions
-from .trip_count import bounds, hands_on, pushed
+from .trip_count import behind_identity, extended, hands_on, is_extending, only_bounds, pushed
 
 LOOPS = frozenset({"While", "StatelessWhile"})
 _RESOURCE = 20  # DT_RESOURCE
@@ -22,8 +22,8 @@ def constant_inputs(graph: Graph, node: GraphNode, functions: Functions) -> list
         more = translation.more_constants
         for name in (*translation.constants, *(more(node, graph) if more is not None else ())):
             numbers.extend(range(*input_range(node.definition, name)))
-    if node.op in LOOPS and pushed(functions[node.attrs["body"].func.name]):
-        for bound in bounds(functions[node.attrs["cond"].func.name], functions[node.attrs["body"].func.name]):
+    if node.op in LOOPS and (longer := extended(body := functions[node.attrs["body"].func.name])):
+        for bound in [*only_bounds(functions[node.attrs["cond"].func.name], body), *longer.values()]:
             numbers += bound.variables
     for called, shift in called_with(node, functions):
         numbers.extend(k + shift for k in constant_arguments(functions[called], functions))
@@ -40,22 +40,59 @@ def changing_constants(node: GraphNode, functions: Functions) -> list[int]:
     return [k for k in numbers if not hands_on(body, k)]
 
 
-def grows_without_bound(node: GraphNode, functions: Functions) -> bool:
-    """Whether a loop appends to a list and its condition sets no bound."""
+def has_known_length(graph: Graph, tensor: Tensor, functions: Functions) -> bool:
+    """Whether the length of a list that is made longer by writing follows from what is known when compiling."""
+    node = graph.nodes[tensor.node]
+    if node.op == "Identity":
+        return has_known_length(graph, node.inputs[0], functions)
+    if node.op == "TensorListSetItem":
+        index = graph.nodes[behind_identity(graph, node.inputs[1]).node]
+        return (not is_extending(node) or index.op == "Const") and has_known_length(graph, node.inputs[0], functions)
+    if node.op == "TensorListResize" and graph.nodes[behind_identity(graph, node.inputs[1]).node].op != "Const":
+        return False
+    if node.op in ("TensorListPushBack", "TensorListPopBack", "TensorListResize"):
+        return has_known_length(graph, node.inputs[0], functions)
+    if node.op in LOOPS:
+        condition, body = (functions[node.attrs[name].func.name] for name in ("cond", "body"))
+        argument = Tensor(body.arguments[tensor.index], 0)
+        is_known = not is_extended(body, argument, functions, _LENGTHS) or (
+            tensor.index in extended(body) and bool(only_bounds(condition, body)))
+        return is_known and has_known_length(graph, node.inputs[tensor.index], functions)
+    branches = [name for name, shift in called_with(node, functions) if shift]
+    return not any(is_extended(functions[name], Tensor(argument, 0), functions, _LENGTHS) for name in branches
+                   for argument in functions[name].arguments)
+
+
+_LENGTHS = frozenset({"TensorListPushBack", "TensorListPopBack", "TensorListResize"})
+
+
+def is_extended(graph: Graph, tensor: Tensor, functions: Functions, ops: Collection[str] = ()) -> bool:
+    """Whether a list is written in a graph so that it may get longer, or given to one of these ops."""
+    for node in graph.nodes.values():
+        for position, given in enumerate(node.inputs):
+            if behind_identity(graph, given) != tensor:
+                continue
+            if is_extending(node) or node.op in ops or node.op == "TensorListSetItem" and is_extended(
+                    graph, Tensor(node.name, 0), functions, ops):
+                return True
+            if any(is_extended(functions[name], Tensor(functions[name].arguments[position - shift], 0), functions, ops)
+                   for name, shift in called_with(node, functions) if position >= shift):
+                return True
+    return False
+
+
+def pushes_further(node: GraphNode, functions: Functions) -> bool:
+    """Whether a loop within a loop appends to a stack from outside of both: of their bounds, no product is made."""
     if node.op not in LOOPS:
         return False
-    condition, body = (functions[node.attrs[name].func.name] for name in ("cond", "body"))
-    return bool(pushed(body)) and not bounds(condition, body) or any(
-        _pushes_further(inner, body, functions) for inner in body.nodes.values())
-
-
-def _pushes_further(inner: GraphNode, body: Graph, functions: Functions) -> bool:
-    """Whether a loop in a loop's body pushes to a stack from outside of both: of their bounds, no product is made."""
-    if inner.op not in LOOPS:
-        return False
-    within = functions[inner.attrs["body"].func.name]
-    return any(within.nodes[within.arguments[k]].attrs["T"].type == _RESOURCE and inner.inputs[k].node in body.arguments
-               for k in pushed(within))
+    body = functions[node.attrs["body"].func.name]
+    for inner in body.nodes.values():
+        if inner.op in LOOPS:
+            within = functions[inner.attrs["body"].func.name]
+            if any(within.nodes[within.arguments[k]].attrs["T"].type == _RESOURCE
+                   and inner.inputs[k].node in body.arguments for k in pushed(within)):
+                return True
+    return False
 
 
 def called_with(node: GraphNode, functions: Functions) -> list[tuple[str, int]]:

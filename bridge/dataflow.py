@@ -94,19 +94,24 @@ class Dataflow:
         self.made.add(name)
         return node
 
-    def replace(self, name: str, tensor: Tensor | None, by: str) -> None:
-        """Takes a node out: its first output is `tensor` now, what waited for it waits for `by`.
+    def replace(self, name: str, tensor: Tensor | None, by: str, second: Tensor | None = None) -> None:
+        """Takes a node out: its outputs are `tensor` and `second` now, what waited for it waits for `by`.
 
-        A preserved node stays, as the identity of that tensor.
+        A preserved node stays, as the identity of these tensors.
         """
         node = self.nodes.pop(name)
         if name in self.preserved and tensor is not None:
-            definition = tf.compat.v1.NodeDef(name=name, op="Identity", device=node.device)
-            definition.attr["T"].CopyFrom(node.attrs["T"])
-            self.nodes[name] = GraphNode(name, "Identity", [tensor], [], definition)
+            op = "Identity" if second is None else "IdentityN"
+            definition = tf.compat.v1.NodeDef(name=name, op=op, device=node.device)
+            if second is None:
+                definition.attr["T"].CopyFrom(node.attrs["T"])
+            else:
+                definition.attr["T"].CopyFrom(types_attribute([node.attrs["T"].type, tf.int32.as_datatype_enum]))
+            self.nodes[name] = GraphNode(name, op, [tensor] if second is None else [tensor, second], [], definition)
             return
-        if tensor is not None:
-            self.moved[Tensor(name, 0)] = tensor
+        for k, moved in enumerate((tensor, second)):
+            if moved is not None:
+                self.moved[Tensor(name, k)] = moved
         self.renamed[name] = by
 
     def function(self, name: str, body: Mapping[str, GraphNode], arguments: Mapping[Tensor, int],

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import operator
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +24,7 @@ from ..compiler.cpu.kernels import load_common
 from ..compiler.errors import UnsupportedError
 from . import auto, direct_call, fallback, launch_kernel, launch_op, source
 from . import tensorflow_private as tfp
-from .cluster import Cluster, from_function
+from .cluster import Cluster, bounded, from_function
 from .graph import from_function_def
 from .options import JitOptions, checked, current
 from .translate.registry import translations
@@ -38,6 +40,8 @@ def _refuse(*args: Any) -> Any:
 
 
 _NO_WAY: Way = (_refuse, None)
+_MOST_LOOKS = 8
+_MOST_ROUTES = 512  # of one function
 
 
 @dataclasses.dataclass
@@ -79,10 +83,22 @@ class _Plan:
 
 @dataclasses.dataclass
 class _Route:
-    """A plan, and the shortest way for arguments of certain types and dims."""
+    """A plan, and the shortest way for arguments of certain types and dims, for a generation of the cluster's code."""
 
     plan: _Plan
     way: Way
+    generation: int = 0
+    looks: int = _MOST_LOOKS  # for a shorter way that are left, should there be code later
+
+    def run(self, args: Sequence[tf.Tensor]) -> Any:
+        """Goes the long way; finds the shortest one anew when it led to code that was replaced."""
+        result = self.plan.run(args)
+        may_look = self.way is _NO_WAY and self.looks > 0
+        self.looks -= may_look
+        if may_look or self.generation != self.plan.cluster.generation:
+            self.generation = self.plan.cluster.generation
+            self.way = self.plan.way_of_tensors(args)
+        return result
 
 
 translations()  # what compiling needs is loaded now: a first call shall spend its time on compiling
@@ -96,11 +112,17 @@ class Jit:
     """A function compiled by tfbridge. Called like the function that it was made from."""
 
     def __init__(self, function: Callable[..., Any], strict: bool = False, **options: Any) -> None:
+        chosen = checked({"cost_guard": False, **options})  # to decorate a function is to ask for its code
         python_function = tfp.python_function(function)
+        self._start(tfp.function_like(function, auto.marked(python_function, chosen)), python_function, strict, chosen)
+
+    def _start(self, traced: Any, python_function: Callable[..., Any], strict: bool, options: dict[str, Any]) -> None:
         functools.update_wrapper(self, python_function)
+        self.__signature__ = inspect.signature(python_function)
         self.strict = strict
-        self._options = checked({"cost_guard": False, **options})  # to decorate a function is to ask for its code
-        self._traced = tfp.function_like(function, auto.marked(python_function, self._options))
+        self._options = options
+        self._traced = traced
+        self._bound: weakref.WeakKeyDictionary[Any, Jit] = weakref.WeakKeyDictionary()
         self._routes: dict[Any, _Route] = {}
         self._array_ways: dict[Any, Way] = {}
         self._way = self._array_way = _NO_WAY  # those of the last call
@@ -116,8 +138,40 @@ class Jit:
         """The traced function for these arguments, as tf.function gives it."""
         return self._traced.get_concrete_function(*args, **kwargs)
 
+    @property
+    def __class__(self) -> type:
+        """TensorFlow's type of functions: what saves and tracks those does so with this one, through its traced one."""
+        return type(self._traced)
+
+    @__class__.setter
+    def __class__(self, value: type) -> None:
+        raise TypeError("the class of a compiled function is fixed")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_traced":
+            raise AttributeError(name)
+        return getattr(self._traced, name)
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        if instance is None:
+            return self
+        bound = self._of_instance(instance)
+        return functools.partial(self, instance) if bound is None else _Method(bound, instance)
+
+    def _of_instance(self, instance: Any) -> Jit | None:
+        """The function with `self` given, one per instance; None where TensorFlow takes the instance as an argument."""
+        try:
+            bound = self._bound.get(instance)
+            if bound is not None:
+                return bound
+            traced = self._traced.__get__(instance, type(instance))
+        except TypeError:  # it cannot be hashed, or not be referred to weakly
+            return None
+        if not tfp.is_function(traced):
+            return None
+        bound = Jit.__new__(Jit)
+        bound._start(traced, traced.python_function, self.strict, self._options)
+        return self._bound.setdefault(instance, bound)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not _may_call_directly():
@@ -125,7 +179,7 @@ class Jit:
             return self._traced(*args, **kwargs)
         if kwargs:
             return self._first_call(args, kwargs)
-        call, pack = self._way
+        call, pack = last = self._way
         result = call(*args)
         if result is not NotImplemented:
             return result if pack is None else pack(result)
@@ -133,10 +187,12 @@ class Jit:
             route = self._routes[tuple([_tensor_key(a) for a in args])]
         except (KeyError, TypeError, AttributeError):
             return self._first_call(args, kwargs)
+        if route.way is last:
+            return route.run(args)
         self._way = call, pack = route.way
         result = call(*args)
         if result is NotImplemented:
-            return route.plan.run(args)
+            return route.run(args)
         return result if pack is None else pack(result)
 
     def native(self, *args: Any) -> Any:
@@ -156,6 +212,8 @@ class Jit:
             return self._first_native(args)
         result = call(*args)
         if result is NotImplemented:
+            if call is not _refuse:
+                self._array_ways.pop(key, None)  # it may lead to code that was replaced
             return self._through_tensors(args)
         return result if pack is None else pack(result)
 
@@ -171,7 +229,7 @@ class Jit:
             route = self._routes.get(tuple([_tensor_key(t) for t in tensors]))
             known = all(t.dtype.as_numpy_dtype == a.dtype for t, a in zip(tensors, args, strict=True))
             way = route.plan.way_of_arrays(args) if route and known else _NO_WAY
-            self._array_ways[tuple([(a.dtype, a.shape) for a in args])] = way
+            bounded(self._array_ways, _MOST_ROUTES)[tuple([(a.dtype, a.shape) for a in args])] = way
         return result
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -188,7 +246,8 @@ class Jit:
         elif not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors)):
             with contextlib.suppress(AttributeError):
                 key = tuple([_tensor_key(a) for a in args])
-                route = self._routes[key] = _Route(plan, plan.way_of_tensors(args))
+                generation = plan.cluster.generation
+                route = bounded(self._routes, _MOST_ROUTES)[key] = _Route(plan, plan.way_of_tensors(args), generation)
                 self._way = route.way
         return result
 
@@ -203,7 +262,8 @@ class Jit:
     def _plan_of(self, concrete: Any) -> _Plan | None:
         with self._lock:
             if concrete not in self._concrete_plans:
-                self._concrete_plans[concrete] = self._plan(concrete)
+                made = self._plan(concrete)
+                bounded(self._concrete_plans, _MOST_ROUTES)[concrete] = made
             return self._concrete_plans[concrete]
 
     def _plan(self, concrete: Any) -> _Plan | None:
@@ -241,6 +301,22 @@ class Jit:
         run = _runner(cluster.prepare(), inputs, captured, written, results, pack or operator.itemgetter(0))
         is_plain = not (captured or handles or written or cluster.launch_constants)
         return _Plan(run, cluster, inputs, is_plain, pack)
+
+
+class _Method(functools.partial):
+    """A function with its instance, which it keeps alive: TensorFlow's functions hold theirs weakly."""
+
+    instance: Any
+
+    def __new__(cls, function: Jit, instance: Any) -> _Method:
+        made = super().__new__(cls, function)
+        made.instance = instance
+        return made
+
+    __class__ = property(lambda self: type(self.func.traced))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.func, name)
 
 
 def cluster_of(concrete: Any, options: JitOptions | None = None) -> Cluster:

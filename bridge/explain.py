@@ -233,7 +233,7 @@ class _Outside:
         self.names = _names(concrete, given)
         self.nodes = {node.name: node for node in after.node}
         self.launches = {node.attr["cluster"].s.decode(): node for node in after.node if node.op == launch_op.OP}
-        self.results: dict[str, tuple[Shape, ...]] = {}
+        self.results: dict[str, tuple[Shape | None, ...]] = {}
         self.graph = tf.Graph()
         for node in before.node:
             self._tell_shape(node)
@@ -265,9 +265,10 @@ class _Outside:
         if None not in shapes and constants.keys() == set(cluster.launch_constants):
             executable = cluster.compile([s for s in shapes if s is not None], constants)
             if executable is not None:
-                types = [element_type(t) for t in cluster.result_types]
+                types, made = [element_type(t) for t in cluster.result_types], executable.artifact
                 self.results[self.launches[cluster.key].name] = tuple(
-                    Shape(t, r.dims) for t, r in zip(types, executable.artifact.results) if t is not None)
+                    None if t is None or k in made.sizes else Shape(t, r.dims)
+                    for k, (t, r) in enumerate(zip(types, made.results)))
 
     def _source(self, text: str) -> tuple[str, int]:
         """Node and output number behind an input; of a variable that is read, the variable."""

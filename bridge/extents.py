@@ -14,7 +14,8 @@ import numpy as np
 from .graph import Graph, GraphNode, Tensor
 from .translate.node import tensor_array
 
-SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "TensorListLength", "TensorListElementShape"})
+SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape", "TensorListLength",
+                       "TensorListElementShape"})
 """Their results follow from the shapes of their inputs, which are always known when compiling."""
 
 Element = tuple[Tensor, int]  # an element of a tensor, by its number in row-major order

@@ -13,6 +13,7 @@ import functools
 import itertools
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
@@ -220,6 +221,7 @@ def _is_plain(one: _Planned, library: Library) -> bool:
 
 def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library) -> _Planned:
     """One step that runs several nodes as a function of TensorFlow. read: slots that others read."""
+    _remove_unused()
     made = function_pb2.FunctionDef()
     made.signature.name = f"tfbridge_original_{next(_function_numbers)}"
     text: dict[int, str] = {}  # how a slot is called within the function
@@ -255,10 +257,10 @@ def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library
         made.ret[f"result_{k}"] = text[slot]
     made.signature.is_stateful = bool(made.control_ret)
     private.add_function(made)
+    name, arguments = made.signature.name, tuple(inputs)
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     attributes = ((b"config_proto", attr_value_pb2.AttrValue(s=config.SerializeToString()).SerializeToString()),)
-    name, arguments = made.signature.name, tuple(inputs)
 
     def run(given: list[tf.Tensor]) -> list[tf.Tensor]:
         with _place_to_wait() as is_free:
@@ -269,7 +271,16 @@ def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library
             values.update(zip(one.outputs, one.run([values[slot] for slot in one.inputs])))
         return [values[slot] for slot in outputs]
 
+    weakref.finalize(run, _unused.append, name).atexit = False
     return _Planned(None, arguments, outputs, run)
+
+
+_unused: deque[str] = deque()  # names of functions that no program calls any more; garbage may be found at any time
+
+
+def _remove_unused() -> None:
+    while _unused:
+        private.remove_function(_unused.popleft())
 
 
 @functools.cache

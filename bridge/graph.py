@@ -93,8 +93,25 @@ def from_function_def(function: Any) -> Graph:
     for definition in function.node_def:
         nodes[definition.name] = _node(definition, tensor)
     results = [tensor(function.ret[r.name]) for r in function.signature.output_arg]
-    return Graph(sort(nodes), [a.name for a in function.signature.input_arg], results,
-                 list(function.control_ret.values()), function.signature.name)
+    ends = list(function.control_ret.values())
+    return Graph(sort(_live(nodes, [*(t.node for t in results), *ends])),
+                 [a.name for a in function.signature.input_arg], results, ends, function.signature.name)
+
+
+def _live(nodes: Mapping[str, GraphNode], ends: Iterable[str]) -> dict[str, GraphNode]:
+    """The nodes that the ends need, and those that have an effect, or may have one, with what they need."""
+    def has_effect(node: GraphNode) -> bool:
+        definition = op_definition(node.op)
+        return definition is None or definition.is_stateful
+
+    stack = [*ends, *(name for name, node in nodes.items() if node.op == "_Arg" or has_effect(node))]
+    live: set[str] = set()
+    while stack:
+        name = stack.pop()
+        if name not in live and name in nodes:
+            live.add(name)
+            stack += [*(t.node for t in nodes[name].inputs), *nodes[name].control]
+    return {name: node for name, node in nodes.items() if name in live}
 
 
 def read_nodes(graph_def: Any) -> dict[str, GraphNode]:

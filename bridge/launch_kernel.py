@@ -3,12 +3,14 @@
 Three C structs are shared with Python (`Launch`, `Entry`, `Output`). A launch is what TensorFlow calls a
 kernel's state; it owns a hash table of entries, one for each key met. A key is, for every input in order, one
 word rank, one word per dim and, for inputs keyed by value, one word byte size and the bytes, zero-padded.
-Entries are only ever added, and published by an atomic store, so lookups need no lock.
+Entries are published and taken out by atomic stores, so lookups need no lock; launch_table.py says when the memory of
+one that was taken out may be freed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 from collections.abc import Callable
 from types import ModuleType
@@ -19,7 +21,8 @@ from . import tensorflow_private as private
 
 BUCKETS = 64
 ERROR_CAPACITY = 512
-ALLOCATE, ALIAS, FORWARD, LATER = 0, 1, 2, 3  # Output.mode
+LEFT_RUNS = 8
+ALLOCATE, ALIAS, FORWARD, LATER, SIZED = 0, 1, 2, 3, 4  # Output.mode
 _KEY_ON_STACK_BYTES = 16 << 10
 _HASH_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
 _NO_MEMORY = "no memory for a result"
@@ -30,6 +33,7 @@ class Output(ctypes.Structure):
     """How one output gets its memory. `source` is the input that ALIAS and FORWARD name.
 
     LATER: memory that becomes the output when the code has run, for the run may be left and another make the output.
+    SIZED: as much of the memory becomes the output as the code says: its size number `source` is the first axis's.
     """
 
     _fields_ = [("dtype", ctypes.c_int32), ("rank", ctypes.c_int32), ("dims", ctypes.c_void_p),
@@ -39,15 +43,19 @@ class Output(ctypes.Structure):
 class Entry(ctypes.Structure):
     """What runs for one key. `code` null: TensorFlow runs the original nodes. Every call copies `context`.
 
-    After `trial` runs (0: never) the code is taken out, so that the next call asks whether it is to stay. The code
-    reads `packed_count` of the inputs, `packed_inputs`, packed: see launch_packed.py.
+    After `trial` runs (0: never) the code is taken out, so that the next call asks whether it is to stay. It is taken
+    out for good when its assumption failed in LEFT_RUNS runs (`left`) and in most of them all. The code reads
+    `packed_count` of the inputs, `packed_inputs`, packed: see launch_packed.py. Behind the results it gives `sizes`
+    s32 scalars, for outputs that are SIZED. `outgrown`: a run was left because a bound in the code was too small.
     """
 
     _fields_ = [("next", ctypes.c_void_p), ("hash", ctypes.c_uint64), ("key_bytes", ctypes.c_int64),
                 ("key", ctypes.c_void_p), ("code", ctypes.c_void_p), ("temp_bytes", ctypes.c_int64),
                 ("outputs", ctypes.c_void_p), ("runs", ctypes.c_int64), ("seed", ctypes.c_uint64),
-                ("trial", ctypes.c_int64), ("packed_count", ctypes.c_int64), ("packed_inputs", ctypes.c_void_p),
-                ("packed_lock", ctypes.c_int64), ("packed", ctypes.c_void_p),
+                ("trial", ctypes.c_int64), ("left", ctypes.c_int64), ("packed_count", ctypes.c_int64),
+                ("packed_inputs", ctypes.c_void_p),
+                ("packed_lock", ctypes.c_int64), ("packed", ctypes.c_void_p), ("sizes", ctypes.c_int64),
+                ("outgrown", ctypes.c_int64),
                 ("context", context.RunContext)]
 
 
@@ -57,13 +65,17 @@ class Launch(ctypes.Structure):
     Among the inputs are `variables` variables, of which `updates` get new values, which follow the outputs among an
     entry's results. `kinds`, a byte per input: launch_variables' READ or UPDATED, or 0; `types`, per input: DataType of
     the value; `targets`, per update: its input.
+
+    `kernels` of TensorFlow have this state; when the last one is deleted, the word at `gone` rises. Calls that are on
+    their way are counted in one of two words, `active`; new ones in that of the lowest bit of `turn`.
     """
 
     _fields_ = [("last", ctypes.c_void_p), ("number", ctypes.c_int64), ("inputs", ctypes.c_int64),
                 ("outputs", ctypes.c_int64), ("keyed", ctypes.c_void_p),
                 ("variables", ctypes.c_int64), ("updates", ctypes.c_int64), ("kinds", ctypes.c_void_p),
                 ("types", ctypes.c_void_p), ("targets", ctypes.c_void_p),
-                ("buckets", ctypes.c_void_p * BUCKETS)]
+                ("kernels", ctypes.c_int64), ("gone", ctypes.c_void_p), ("turn", ctypes.c_int64),
+                ("active", ctypes.c_int64 * 2), ("buckets", ctypes.c_void_p * BUCKETS)]
 
 
 CREATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -71,10 +83,23 @@ MISS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes
 FALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 5)
 MISSING = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _PUBLISH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_COUNT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 
 
-def load(miss: int, fallback: int, missing: int) -> tuple[int, int, int, Callable[[int, int], None]]:
-    """Compiles the kernel. Returns the addresses of compute, delete and run_entry, and `publish(slot, entry)`.
+@dataclasses.dataclass(frozen=True)
+class Native:
+    """The kernel in memory: addresses of functions, `publish(slot, entry)`, a store that other threads see in order,
+    and `count(slot, amount)`, which adds to a word and returns its new value."""
+
+    compute: int
+    delete: int
+    run_entry: int
+    publish: Callable[[int, int], None]
+    count: Callable[[int, int], int]
+
+
+def load(miss: int, fallback: int, missing: int) -> Native:
+    """Compiles the kernel.
 
     `i32 run_entry(entry, code, args, results, message, tensors)` runs an entry's code on data pointers and gives its
     status; `message` has room for ERROR_CAPACITY bytes. `tensors` of the inputs, null where variables are none.
@@ -89,11 +114,11 @@ def load(miss: int, fallback: int, missing: int) -> tuple[int, int, int, Callabl
     imports |= {"tfbridge_miss": miss, "tfbridge_fallback": fallback, "tfbridge_missing": missing}
     imports |= launch_variables().imports() if with_variables else {}
     imports |= block_functions() | launch_packed().imports() | {"tfbridge_run": native.addresses()["run"]}
-    exports = ("tfbridge_compute", "tfbridge_delete", "tfbridge_run_entry", "tfbridge_publish")
+    exports = ("tfbridge_compute", "tfbridge_delete", "tfbridge_run_entry", "tfbridge_publish", "tfbridge_count")
     found = loader.load_text(text, exports + launch_packed().EXPORTS, imports).keep().addresses
-    compute, delete, run_entry, publish = (found[name] for name in exports)
+    compute, delete, run_entry, publish, count = (found[name] for name in exports)
     launch_packed().connect(*(found[name] for name in launch_packed().EXPORTS))
-    return compute, delete, run_entry, _PUBLISH(publish)
+    return Native(compute, delete, run_entry, _PUBLISH(publish), _COUNT(count))
 
 
 def prefetch() -> None:
@@ -123,6 +148,7 @@ def _module(with_variables: bool) -> tuple[str, tuple[str, ...]]:
     _write_find(module)
     write_new_tensor(module)
     _write_acquire_outputs(module)
+    _write_first_of(module)
     launch_packed().write(module)
     _write_run_entry(module)
     _write_launch(module, with_variables)
@@ -216,7 +242,7 @@ def _write_find(module: ModuleText) -> None:
     f.start_block("test")
     f.do(f"br {f.call('matches', 'i1', [at, *wanted])}, label %found, label %skip")
     f.start_block("skip")
-    f.do(f"%following = load ptr, {_field(f, Entry, at, 'next')}, align 8")
+    f.do(f"%following = load atomic ptr, {_field(f, Entry, at, 'next')} acquire, align 8")
     f.do("br label %next")
     f.start_block("found")
     f.do(f"store atomic {at}, {_field(f, Launch, f['launch'], 'last')} release, align 8")
@@ -267,8 +293,7 @@ def _write_acquire_outputs(module: ModuleText) -> None:
         ("ptr", "status")])
     forwarded, candidate = f.stack_slot("i32", 4), f.stack_slot("i32", 4)
     table = _read(f, Entry, f["chosen"], "outputs", "ptr")
-    no_memory = Value("ptr", "@" + module.add_global("no_memory", f'private constant [{len(_NO_MEMORY) + 1} x i8] '
-                                                     f'c"{_NO_MEMORY}\\00"'))
+    no_memory = _no_memory(module)
 
     def acquire(number: Value) -> None:
         output = f.offset(table, f.binary("mul", number, i64(ctypes.sizeof(Output))))
@@ -283,7 +308,7 @@ def _write_acquire_outputs(module: ModuleText) -> None:
                 return [f.call("TF_AllocateOutput", "ptr", [
                     f["context"], index, _read(f, Output, output, "dtype", "i32"), dims, rank, size, f["status"]])]
 
-            is_later = f.compare("icmp eq", mode, _i32(LATER))
+            is_later = f.compare("icmp sge", mode, _i32(LATER))
             is_large = f.compare("icmp uge", size, i64(blocks.SMALLEST))
             return f.branch(f.binary("or", is_large, is_later), lambda: own(is_later), small)
 
@@ -312,7 +337,7 @@ def _write_acquire_outputs(module: ModuleText) -> None:
 
             def take_data() -> list[Value]:
                 data = f.call("TF_TensorData", "ptr", [tensor])
-                _when(f, f.compare("icmp ne", mode, _i32(LATER)),  # the kernel context holds the memory
+                _when(f, f.compare("icmp slt", mode, _i32(LATER)),  # the kernel context holds the memory
                       lambda: f.call("TF_DeleteTensor", "void", [tensor]))
                 return [data]
 
@@ -325,6 +350,40 @@ def _write_acquire_outputs(module: ModuleText) -> None:
     _each(f, f["outputs"], acquire)
     f.ret()
     module.add("acquire_outputs", f.text())
+
+
+def _no_memory(module: ModuleText) -> Value:
+    return Value("ptr", "@" + module.add_global("no_memory", f'private constant [{len(_NO_MEMORY) + 1} x i8] '
+                                                f'c"{_NO_MEMORY}\\00"'))
+
+
+def _write_first_of(module: ModuleText) -> None:
+    """first_of(output, tensor, sizes, status) -> a tensor of the first rows of a SIZED output's memory; null where
+    there is no memory for it, and the status says so."""
+    f = Function(module, "first_of", [("ptr", name) for name in ("output", "tensor", "sizes", "status")], "ptr")
+    rank = f.cast("sext", _read(f, Output, f["output"], "rank", "i32"), "i64")
+    dims, bound = _array(f, "i64", rank), _read(f, Output, f["output"], "dims", "ptr")
+    _each(f, rank, lambda axis: f.store(f.load("i64", f.offset(bound, axis, "i64"), 8), f.offset(dims, axis, "i64"), 8))
+    which = f.cast("sext", _read(f, Output, f["output"], "source", "i32"), "i64")
+    size = f.cast("sext", f.load("i32", f.offset(f["sizes"], which, "i32"), 4), "i64")
+    rows = f.intrinsic("umax", "i64", [f.load("i64", dims, 8), i64(1)])
+    f.store(size, dims, 8)
+    whole = _read(f, Output, f["output"], "bytes")
+    bytes_ = f.binary("mul", f.binary("udiv", whole, rows), size)
+    wanted = f.stack_slot(f"[{ctypes.sizeof(Output)} x i8]", 8)
+    for name in ("dtype", "rank"):
+        f.store(_read(f, Output, f["output"], name, "i32"), _field(f, Output, wanted, name), 4)
+    f.store(dims, _field(f, Output, wanted, "dims"), 8)
+    f.store(bytes_, _field(f, Output, wanted, "bytes"), 8)
+    made = f.call("new_tensor", "ptr", [wanted])
+
+    def copy() -> None:
+        f.call("memcpy", "ptr", [*(f.call("TF_TensorData", "ptr", [t]) for t in (made, f["tensor"])), bytes_])
+
+    _when(f, f.compare("icmp ne", made, _NULL), copy,
+          lambda: f.call("TF_SetStatus", "void", [f["status"], _i32(_RESOURCE_EXHAUSTED), _no_memory(module)]))
+    f.ret(made)
+    module.add("first_of", f.text())
 
 
 def _write_run_entry(module: ModuleText) -> None:
@@ -367,7 +426,9 @@ def _write_run_entry(module: ModuleText) -> None:
                         lambda: [_i32(arena.OUT_OF_MEMORY)])
 
     has_packed = f.compare("icmp ne", _read(f, Entry, f["chosen"], "packed_count"), i64(0))
-    f.ret(f.branch(has_packed, run_packed, run)[0])
+    ended = f.branch(has_packed, run_packed, run)[0]
+    _when(f, f.compare("icmp eq", ended, _i32(context.ASSUMPTION_FAILED)), lambda: _note_left(f, f["chosen"]))
+    f.ret(ended)
     module.add("tfbridge_run_entry", f.text())
 
 
@@ -407,10 +468,16 @@ def _write_launch(module: ModuleText, with_variables: bool) -> None:
         f.call("acquire_updates", "void", [
             f[n] for n in ("launch", "chosen", "variables", "args", "results")] + [fresh, f["status"]])
 
+    count = _read(f, Entry, f["chosen"], "sizes")
+    sizes, slots = _array(f, "i32", count), f.offset(f["results"], f.binary("add", outputs, updates), "ptr")
+    _each(f, count, lambda k: f.store(f.offset(sizes, k, "i32"), f.offset(slots, k, "ptr"), 8))
+
     def run() -> list[Value]:
         code = f.call("tfbridge_run_entry", "i32", [
             f["chosen"], f["code"], f["args"], f["results"], message, f["tensors"]])
-        is_left = f.compare("icmp eq", code, _i32(context.ASSUMPTION_FAILED))
+        is_outgrown = f.compare("icmp eq", code, _i32(context.OUTGROWN))
+        is_left = f.binary("or", is_outgrown, f.compare("icmp eq", code, _i32(context.ASSUMPTION_FAILED)))
+        _when(f, is_outgrown, lambda: f.store(i64(1), _field(f, Entry, f["chosen"], "outgrown"), 8))
 
         def report() -> None:
             is_code = f.compare("icmp ult", f.binary("sub", code, _i32(2)), _i32(_LAST_CODE - 1))
@@ -426,17 +493,41 @@ def _write_launch(module: ModuleText, with_variables: bool) -> None:
     done = f.binary("xor", f.binary("or", _has_failed(f, f["status"]), is_left), constant("i1", True))
     if with_variables:
         f.call("finish_updates", "void", [f["launch"], f["variables"], fresh, done])
-    _each(f, outputs, lambda number: _finish_output(f, number, pending, done))
+    _each(f, outputs, lambda number: _finish_output(f, number, table, pending, sizes, done))
     f.ret(is_left)
     module.add("launch", f.text())
 
 
-def _finish_output(f: Function, number: Value, pending: Value, done: Value) -> None:
+def _note_left(f: Function, chosen: Value) -> None:
+    """Counts a run that was left; takes out code that is left again and again."""
+    before = f.op("i64", f"atomicrmw add {_field(f, Entry, chosen, 'left')}, i64 1 monotonic")
+    left = f.binary("add", before, i64(1))
+    many = f.compare("icmp uge", left, i64(LEFT_RUNS))
+    most = f.compare("icmp ugt", f.binary("shl", left, i64(1)), _read(f, Entry, chosen, "runs"))
+    _when(f, f.binary("and", many, most),
+          lambda: f.do(f"store atomic ptr null, {_field(f, Entry, chosen, 'code')} monotonic, align 8"))
+
+
+def _finish_output(f: Function, number: Value, table: Value, pending: Value, sizes: Value, done: Value) -> None:
     """Sets an output that was to be set later, if all is done."""
     tensor = f.load("ptr", f.offset(pending, number, "ptr"), 8)
+    output = f.offset(table, f.binary("mul", number, i64(ctypes.sizeof(Output))))
+
+    def set_output(made: Value) -> None:
+        f.call("TF_SetOutput", "void", [f["context"], f.cast("trunc", number, "i32"), made, f["status"]])
+
+    def give_first() -> None:
+        first = f.call("first_of", "ptr", [output, tensor, sizes, f["status"]])
+
+        def hand_over() -> None:
+            set_output(first)
+            f.call("TF_DeleteTensor", "void", [first])
+
+        _when(f, f.compare("icmp ne", first, _NULL), hand_over)
 
     def give() -> None:
-        f.call("TF_SetOutput", "void", [f["context"], f.cast("trunc", number, "i32"), tensor, f["status"]])
+        is_sized = f.compare("icmp eq", _read(f, Output, output, "mode", "i32"), _i32(SIZED))
+        _when(f, is_sized, give_first, lambda: set_output(tensor))
 
     def finish() -> None:
         _when(f, done, give)
@@ -483,7 +574,8 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
     status = f.call("TF_NewStatus", "ptr", [])
     inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
     tensors, args = _array(f, "ptr", inputs), _array(f, "ptr", inputs)
-    results = _array(f, "ptr", f.binary("add", outputs, _read(f, Launch, f["launch"], "updates")))
+    results = _array(f, "ptr", f.binary("add", f.binary("add", outputs, outputs),  # and their sizes
+                                        _read(f, Launch, f["launch"], "updates")))
     keyed, kinds = _read(f, Launch, f["launch"], "keyed", "ptr"), _read(f, Launch, f["launch"], "kinds", "ptr")
     updates = _read(f, Launch, f["launch"], "updates")
     has_variables = f.compare("icmp ne", _read(f, Launch, f["launch"], "variables"), i64(0))
@@ -614,17 +706,33 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
     f.ret()
     module.add("compute_by", f.text())
     f = Function(module, "tfbridge_compute", [("ptr", "launch"), ("ptr", "context")], linkage="")
+    turn = f.op("i64", f"load atomic i64, {_field(f, Launch, f['launch'], 'turn')} monotonic, align 8")
+    active = f.offset(_field(f, Launch, f["launch"], "active"), f.binary("and", turn, i64(1)), "i64")
+    f.op("i64", f"atomicrmw add {active}, i64 1 seq_cst")
+    f.do("fence seq_cst")
     f.call("compute_by", "void", [f["launch"], f["context"], constant("i1", False)])
+    f.op("i64", f"atomicrmw sub {active}, i64 1 seq_cst")
     f.ret()
     module.add("tfbridge_compute", f.text())
 
 
 def _write_small(module: ModuleText) -> None:
-    """delete(launch): nothing, launches live on. publish(slot, chosen): a release store."""
+    """delete(launch): one kernel less. publish(slot, chosen): a release store. count(slot, amount) -> the sum."""
     f = Function(module, "tfbridge_delete", [("ptr", "launch")], linkage="")
+
+    def one_less() -> None:
+        gone = _read(f, Launch, f["launch"], "gone", "ptr")
+        before = f.op("i64", f"atomicrmw sub {_field(f, Launch, f['launch'], 'kernels')}, i64 1 seq_cst")
+        _when(f, f.compare("icmp eq", before, i64(1)),  # from here on the launch may be freed
+              lambda: f.op("i64", f"atomicrmw add {gone}, i64 1 seq_cst"))
+
+    _when(f, f.compare("icmp ne", f["launch"], _NULL), one_less)  # null: its creation failed
     f.ret()
     module.add("tfbridge_delete", f.text())
     f = Function(module, "tfbridge_publish", [("ptr", "slot"), ("ptr", "chosen")], linkage="")
-    f.do(f"store atomic {f['chosen']}, {f['slot']} release, align 8")
+    f.do(f"store atomic {f['chosen']}, {f['slot']} seq_cst, align 8")
     f.ret()
     module.add("tfbridge_publish", f.text())
+    f = Function(module, "tfbridge_count", [("ptr", "slot"), ("i64", "amount")], "i64", linkage="")
+    f.ret(f.binary("add", f.op("i64", f"atomicrmw add {f['slot']}, {f['amount']} seq_cst"), f["amount"]))
+    module.add("tfbridge_count", f.text())

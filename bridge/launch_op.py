@@ -5,13 +5,18 @@ given to `register_cluster`; `constants` lists the inputs whose values, not only
 A launch is a pure function of its inputs, but the op is registered as stateful: nothing else keeps TensorFlow
 from running a launch of constants while it optimizes a graph. Sessions share the kernels of stateful ops by
 node name, so the name of a launch must belong to its cluster: `node_def` sees to that.
+
+What runs in graphs goes when TensorFlow deletes the kernels. The eager executor keeps a kernel for every set of
+attributes that it met, so the launches of functions that are gone (`release`) are given to new ones of their types.
 """
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import dataclasses
 import hashlib
+import itertools
 import math
 import os
 import threading
@@ -25,16 +30,22 @@ from ..runtime import context, native
 from ..runtime.errors import ExecutionError
 from ..runtime.executable import Executable
 from . import launch_kernel as kernel
-from . import launch_packed, launch_variables
+from . import launch_packed, launch_table, launch_variables
 from . import tensorflow_private as private
+from .launch_table import Counters, Held, Table
 
 OP = "TfbridgeLaunch"
 InputSpec = tuple[tf.DType, tuple[int, ...]]
 Compile = Callable[[list[InputSpec], dict[int, np.ndarray]], "CompiledEntry | None"]
 Fallback = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+Grow = Callable[[list[InputSpec], dict[int, np.ndarray]], "CompiledEntry | None"]  # code with larger bounds
 Guard = Callable[["CompiledEntry", list[tf.Tensor]], bool]  # whether the code is to be used, for inputs that it gets
 
 _NOT_PLAIN = (tf.string, tf.resource, tf.variant)
+_KEYS_AT_ONCE = 256  # of a launch: further ones are compiled when they are met again
+_MEETINGS, _MEETINGS_WHEN_FULL = 2, 8
+_MOST_MET = 4096  # keys that are counted
+_MOST_RESTING = 64  # clusters without a kernel that are kept, should TensorFlow make one after all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +58,10 @@ class CompiledEntry:
     INVALID_ARGUMENT); `constants` the address of its constant blob. An output in `alias` is that input,
     untouched: the entry must not write it. An output in `forward` may get that input's memory or its own.
     `keep` is held as long as the code may run. The cluster's guard is asked after `runs_before_trial` runs, and not at
-    all when that is None. Code that `may_leave` may have the status ASSUMPTION_FAILED: TensorFlow then runs the nodes.
-    Units: temp_bytes are bytes of the arena.
+    all when that is None. Code that `may_leave` may have the status ASSUMPTION_FAILED or OUTGROWN: TensorFlow then runs
+    the nodes.
+    The code has one more result, an s32 scalar, for each of the outputs in `sized`: their first dim is a bound, which
+    that size replaces. Units: temp_bytes are bytes of the arena.
     """
 
     code: int
@@ -62,6 +75,7 @@ class CompiledEntry:
     keep: Any = None
     runs_before_trial: int | None = 0
     may_leave: bool = False
+    sized: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, executable: Executable, results: Sequence[tf.DType] | None = None,
@@ -69,9 +83,11 @@ class CompiledEntry:
         """The entry of an executable; `results` gives TensorFlow's types where they are not NumPy's."""
         artifact = executable.artifact
         types = results or [tf.as_dtype(result.dtype) for result in artifact.results]
-        specs = tuple((t, tuple(r.dims)) for t, r in zip(types, artifact.results, strict=True))
+        own = artifact.results[:len(artifact.results) - len(artifact.sizes)]
+        specs = tuple((t, tuple(r.dims)) for t, r in zip(types, own, strict=True))
         return cls(executable.entry_address, specs, artifact.temp_bytes, executable.constants_address,
-                   executable.threads, keep=executable, may_leave=artifact.may_leave, **options)
+                   executable.threads, keep=executable, may_leave=artifact.may_leave,
+                   sized=artifact.sizes, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,22 +111,23 @@ NO_VARIABLES = Variables()
 
 
 @dataclasses.dataclass
-class Counters:
-    """What happened to a cluster: runs of compiled code, runs in TensorFlow, keys compiled, keys refused."""
-
-    runs: int = 0
-    fallback_runs: int = 0
-    compiles: int = 0
-    refused: int = 0
-
-
-@dataclasses.dataclass
 class _Cluster:
+    """`forget` is told what an entry that went had been compiled for, `gone` that no launch will ever come again.
+
+    `is_prepared`: a function of `prepare` runs it; its launch has `slot` for a name, which it may have from another.
+    """
+
     compile: Compile
     fallback: Fallback
     names: Sequence[str]
     guard: Guard | None = None
+    grow: Grow | None = None
+    forget: Compile | None = None
+    gone: Callable[[], None] | None = None
     launches: list[_Launch] = dataclasses.field(default_factory=list)
+    past: Counters = dataclasses.field(default_factory=Counters)
+    is_prepared: bool = False
+    slot: str = ""
 
 
 class _Launch:
@@ -119,14 +136,17 @@ class _Launch:
     def __init__(self, cluster: _Cluster, key: str, number: int, inputs: tuple[int, ...],
                  outputs: tuple[int, ...], constants: tuple[int, ...], updates: tuple[int, ...] = (),
                  variables: Collection[int] = ()) -> None:
-        self.cluster, self.key = cluster, key
+        self.cluster, self.key, self.number = cluster, key, number
         self.inputs, self.outputs, self.constants = inputs, outputs, constants
         self.results = (*outputs, *(inputs[k] for k in updates))
-        self.entries: dict[bytes, kernel.Entry] = {}
+        self.slot = key
+        self.name = (key, inputs_declared(inputs, variables), outputs, constants)
+        self.signature = (*self.name[1:], inputs, updates)
         self.compiling: dict[bytes, threading.Event] = {}
-        self.trials: dict[bytes, tuple[kernel.Entry, CompiledEntry]] = {}
+        self.trials: dict[bytes, tuple[Held, CompiledEntry]] = {}
         self.lock = threading.Lock()
-        self._keep: list[Any] = []
+        self.spare = Held(b"", 0, None, [])  # of keys that wait to be met again
+        self._met: collections.OrderedDict[bytes, int] = collections.OrderedDict()
         self._keyed = (ctypes.c_uint8 * max(len(inputs), 1))()
         for position in constants:
             self._keyed[position] = 1
@@ -138,26 +158,53 @@ class _Launch:
         self.struct = kernel.Launch(
             number=number, inputs=len(inputs), outputs=len(outputs), keyed=ctypes.addressof(self._keyed),
             variables=len(variables), updates=len(updates), kinds=ctypes.addressof(self.kinds),
-            types=ctypes.addressof(self._types), targets=ctypes.addressof(self._targets))
+            types=ctypes.addressof(self._types), targets=ctypes.addressof(self._targets),
+            gone=ctypes.addressof(_gone))
         self.address = ctypes.addressof(self.struct)
+        self.table = Table(self.struct, _native().kernel)
+
+    def count_kernels(self, amount: int = 0) -> int:
+        """Adds to the number of TensorFlow's kernels that have this state; returns it."""
+        return _native().kernel.count(self.address + kernel.Launch.kernels.offset, amount)
+
+    def waits(self, key: bytes) -> bool:
+        """Whether TensorFlow is to run a new key, for it may not come again; counts how often it was met."""
+        known = len(self.table.held)
+        if known < _KEYS_AT_ONCE:
+            return False
+        met = self._met.pop(key, 0) + 1
+        if met >= (_MEETINGS if known < launch_table.MOST_ENTRIES else _MEETINGS_WHEN_FULL):
+            return False
+        self._met[key] = met
+        if len(self._met) > _MOST_MET:
+            self._met.popitem(last=False)
+        return True
+
+    def forget(self, gone: Iterable[Held]) -> None:
+        """Tells the cluster that entries went."""
+        for held in gone:
+            self.trials.pop(held.key, None)
+            if self.cluster.forget is not None:
+                self.cluster.forget(*self.parse(held.key))
 
     def publish(self, key: bytes, hash_: int, made: CompiledEntry | None) -> int:
         """Adds an entry for a key (None: run in TensorFlow); returns its address."""
-        held = ctypes.create_string_buffer(key, len(key))
-        entry = kernel.Entry(hash=hash_, key_bytes=len(key), key=ctypes.addressof(held),
-                             seed=int.from_bytes(os.urandom(8), "little"))
+        held = Held(key, hash_, made, [])
+        entry = held.entry
+        entry.seed = int.from_bytes(os.urandom(8), "little")
         if made is not None:
             outputs = (kernel.Output * max(len(made.results), 1))()
             for number, (dtype, dims) in enumerate(made.results):
-                self._fill_output(outputs[number], number, dtype, dims, made)
+                _fill_output(outputs[number], number, dtype, dims, made, held)
             known = native.addresses()
             parallel = made.threads > 1 and known["parallel_for"]
             is_tried = self.cluster.guard is not None and made.runs_before_trial is not None
             if is_tried:
-                self.trials[key] = entry, made
+                self.trials[key] = held, made
                 entry.trial = made.runs_before_trial
             entry.code, entry.temp_bytes = 0 if is_tried and not entry.trial else made.code, made.temp_bytes
-            entry.outputs = ctypes.addressof(outputs)
+            entry.outputs, entry.sizes = ctypes.addressof(outputs), len(made.sized)
+            held.buffers.append(outputs)
             packed = made.keep.artifact.packed if isinstance(made.keep, Executable) else ()
             if packed:
                 may_hold = all(self.kinds[p.parameter] == launch_variables.READ for p in packed)
@@ -167,48 +214,55 @@ class _Launch:
                 pool=known["pool"] if parallel else None, num_replicas=1,
                 threads=made.threads if parallel else 1,
                 profile=made.profile or None, constants=made.constants or None)
-            self._keep.append((made, outputs))
-        self._keep.append((held, entry))
-        bucket = self.address + kernel.Launch.buckets.offset + 8 * (hash_ % kernel.BUCKETS)
         with self.lock:
-            entry.next = ctypes.c_void_p.from_address(bucket).value
-            _native().publish(bucket, ctypes.addressof(entry))
-            self.entries[key] = entry
-        return ctypes.addressof(entry)
+            gone = self.table.add(held)
+        self.forget(gone)
+        return held.address
 
-    def _fill_output(self, output: kernel.Output, number: int, dtype: tf.DType, dims: tuple[int, ...],
-                     made: CompiledEntry) -> None:
-        held = (ctypes.c_int64 * max(len(dims), 1))(*dims)
-        self._keep.append(held)
-        output.dtype, output.rank, output.dims = dtype.as_datatype_enum, len(dims), ctypes.addressof(held)
-        output.bytes = math.prod(dims) * dtype.size
-        if number in made.alias:
-            output.mode, output.source = kernel.ALIAS, made.alias[number]
-        elif number in made.forward:
-            output.mode, output.source = kernel.FORWARD, made.forward[number]
-        elif made.may_leave:
-            output.mode = kernel.LATER
-
-    def decide(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor] | None:
-        """Has the guard decide on code that was made for inputs like these, if it has not yet: the code's results.
-
-        None when TensorFlow is to run these inputs.
-        """
+    def _key(self, inputs: Sequence[tf.Tensor]) -> bytes:
+        """The key that stands for these inputs."""
         words: list[bytes] = []
         for position, tensor in enumerate(inputs):
             words.append(np.array([tensor.shape.rank, *tensor.shape], np.int64).tobytes())
             if position in self.constants:
                 value = tensor.numpy().tobytes()
                 words += [np.int64(len(value)).tobytes(), value.ljust(-(-len(value) // 8) * 8, b"\0")]
-        trial = self.trials.pop(b"".join(words), None)
+        return b"".join(words)
+
+    def grow(self, inputs: Sequence[tf.Tensor]) -> None:
+        """Replaces the code for inputs like these, if a bound in it was too small for some, by code with larger ones.
+
+        Where there is none, TensorFlow runs such inputs from now on.
+        """
+        key = self._key(inputs)
+        with self.lock:
+            old = self.table.held.get(key)
+            if old is None or not old.entry.outgrown or self.cluster.grow is None:
+                return
+            old.entry.outgrown = 0
+        made = self.cluster.grow(*self.parse(key))
+        self.trials.pop(key, None)
+        publish = _native().kernel.publish
+        address = self.publish(key, old.entry.hash, made)
+        publish(old.address + kernel.Entry.code.offset, 0)
+        publish(self.address + kernel.Launch.last.offset, address)
+
+    def decide(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor] | None:
+        """Has the guard decide on code that was made for inputs like these, if it has not yet: the code's results.
+
+        None when TensorFlow is to run these inputs.
+        """
+        trial = self.trials.pop(self._key(inputs), None)
         if trial is None or self.cluster.guard is None or not self.cluster.guard(trial[1], list(inputs)):
             return None
-        _native().publish(ctypes.addressof(trial[0]) + kernel.Entry.code.offset, trial[1].code)
+        _native().kernel.publish(trial[0].address + kernel.Entry.code.offset, trial[1].code)
         try:
             made = trial[1].keep.execute([tensor.numpy() for tensor in inputs])
         except ExecutionError:  # TensorFlow tells what is wrong
             return None
-        return [tf.constant(array, tf.as_dtype(enum)) for array, enum in zip(made, self.results, strict=True)]
+        for number, size in zip(trial[1].sized, made[len(self.results):]):
+            made[number] = made[number][:int(size)]
+        return [tf.constant(array, tf.as_dtype(enum)) for array, enum in zip(made, self.results)]
 
     def parse(self, key: bytes) -> tuple[list[InputSpec], dict[int, np.ndarray]]:
         """(dtype and dims of every input, values of the inputs keyed by value) that a key stands for."""
@@ -240,18 +294,45 @@ class _Launch:
         return made
 
 
+def _fill_output(output: kernel.Output, number: int, dtype: tf.DType, dims: tuple[int, ...], made: CompiledEntry,
+                 held: Held) -> None:
+    words = (ctypes.c_int64 * max(len(dims), 1))(*dims)
+    held.buffers.append(words)
+    output.dtype, output.rank, output.dims = dtype.as_datatype_enum, len(dims), ctypes.addressof(words)
+    output.bytes = math.prod(dims) * dtype.size
+    if number in made.alias:
+        output.mode, output.source = kernel.ALIAS, made.alias[number]
+    elif number in made.forward:
+        output.mode, output.source = kernel.FORWARD, made.forward[number]
+    elif number in made.sized:
+        output.mode, output.source = kernel.SIZED, made.sized.index(number)
+    elif made.may_leave:
+        output.mode = kernel.LATER
+
+
+def inputs_declared(values: Sequence[int], variables: Collection[int]) -> tuple[int, ...]:
+    """DataTypes of a launch's inputs as its node has them, from those of their values."""
+    return tuple(int(tf.resource.as_datatype_enum) if k in variables else t for k, t in enumerate(values))
+
+
 @dataclasses.dataclass(frozen=True)
 class _Native:
-    publish: Callable[[int, int], None]
-    run_entry: int  # address of the function
+    kernel: kernel.Native
     keep: tuple[Any, ...]
 
 
 _lock = threading.RLock()
 _clusters: dict[str, _Cluster] = {}
-_launches: list[_Launch] = []
-_launch_of: dict[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]], _Launch] = {}
+_launches: dict[int, _Launch] = {}
+_numbers = itertools.count()
+_launch_of: dict[tuple[Any, ...], _Launch] = {}
+_free: dict[tuple[Any, ...], list[_Launch]] = {}  # launches of the eager executor that may be given away
+_resting: collections.OrderedDict[str, _Cluster] = collections.OrderedDict()
+_released: collections.deque[str] = collections.deque()  # keys of clusters that no function runs any more
+_gone = ctypes.c_int64(0)  # launches whose last kernel was deleted
 _loaded: _Native | None = None
+for _kept in (_launches, _gone):  # TensorFlow deletes kernels when Python has ended
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
 _on_refusal: list[Callable[[str, BaseException | None], None]] = []
 
 
@@ -272,28 +353,123 @@ def _native() -> _Native:
                 callbacks = (kernel.CREATE(_create), kernel.MISS(_miss), kernel.FALLBACK(_fall_back),
                              kernel.MISSING(_missing))
                 create, miss, fallback, missing = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in callbacks)
-                compute, delete, run_entry, publish = kernel.load(miss, fallback, missing)
+                made = kernel.load(miss, fallback, missing)
                 private.register_op(OP, ["args: Targs"], ["results: Tresults"], [
                     "Targs: list(type) >= 0", "Tresults: list(type) >= 0", "cluster: string",
                     "constants: list(int) >= 0 = []", "contents: list(type) >= 0 = []",
                     "updates: list(int) >= 0 = []"])
-                private.register_kernel(OP, "CPU", create, compute, delete)
-                _loaded = _Native(publish, run_entry, callbacks)
+                private.register_kernel(OP, "CPU", create, made.compute, made.delete)
+                _loaded = _Native(made, callbacks)
     return _loaded
 
 
 def register_cluster(key: str, compile: Compile, fallback: Fallback, names: Sequence[str] = (),
-                     guard: Guard | None = None) -> None:
+                     guard: Guard | None = None, grow: Grow | None = None, forget: Callable[..., None] | None = None,
+                     gone: Callable[[], None] | None = None) -> None:
     """Makes a cluster known to launches that name `key`. The first registration of a key holds. `names` of the inputs.
 
     `compile` gets the dtype and dims of every input and the values of the constant ones; None or an exception
     means that TensorFlow runs these shapes. `fallback` runs the cluster's original nodes on eager tensors, variables by
     their value (one tensor for inputs that are one variable); new values of variables follow its results. `guard` is
-    asked once for every key, with the first inputs of that key.
+    asked once for every key, with the first inputs of that key; `grow` makes code in place of one of which a run had
+    the status OUTGROWN, None when that goes no further. `forget` gets what `compile` got when that code is not used any
+    more, and `gone` is called when the cluster is not: none of its launches is in any graph.
     """
     ensure_registered()
     with _lock:
-        _clusters.setdefault(key, _Cluster(compile, fallback, names, guard))
+        _sweep()
+        _clusters.setdefault(key, _Cluster(compile, fallback, names, guard, grow, forget, gone))
+
+
+def release(key: str) -> None:
+    """Says that no function that `prepare` made for a cluster is called any more. Soon after, the cluster is gone."""
+    _released.append(key)  # and no more: this may be called in the midst of anything
+
+
+def drop_unused() -> None:
+    """Drops what is not used any more; happens by itself whenever something new is made."""
+    with _lock:
+        _sweep()
+
+
+def _sweep() -> None:
+    """Drops what is not used any more. The lock is held."""
+    while _released:
+        _release(_released.popleft())
+    if not _gone.value:
+        return
+    _native().kernel.count(ctypes.addressof(_gone), -_gone.value)
+    for launch in [one for one in _launches.values() if not one.count_kernels() and not one.cluster.is_prepared]:
+        _drop_launch(launch)
+
+
+def _drop_launch(launch: _Launch) -> None:
+    """Drops a launch that no kernel has; its cluster, if this was the last one, rests and is then dropped, too."""
+    cluster = launch.cluster
+    del _launches[launch.number], _launch_of[launch.name]
+    if launch in (free := _free.get(launch.signature, [])):
+        free.remove(launch)
+        return
+    with launch.lock:
+        entries = launch.table.clear()
+    launch.forget(entries)
+    launch.table.counters(cluster.past)
+    cluster.launches.remove(launch)
+    if not cluster.launches and launch.key in _clusters:
+        _resting[launch.key] = cluster
+        while len(_resting) > _MOST_RESTING:
+            key, oldest = _resting.popitem(last=False)
+            _drop_cluster(key, oldest)
+
+
+def _drop_cluster(key: str, cluster: _Cluster) -> None:
+    _clusters.pop(key, None)
+    _clusters.pop(cluster.slot, None)
+    if cluster.gone is not None:
+        cluster.gone()
+
+
+_NOBODY = _Cluster(lambda *_: None, lambda _: [], ())
+
+
+def _release(key: str) -> None:
+    cluster = _clusters.get(key)
+    if cluster is None:
+        return
+    cluster.is_prepared = False
+    for launch in tuple(cluster.launches):
+        if not launch.count_kernels():
+            _drop_launch(launch)
+        elif private.runs_at_once() and launch.table.is_idle:
+            with launch.lock:
+                launch.table.clear()
+                launch.trials.clear()
+            cluster.launches.remove(launch)
+            launch.cluster = _NOBODY
+            _clusters.pop(launch.slot, None)
+            _free.setdefault(launch.signature, []).append(launch)
+    if not cluster.launches:
+        _resting.pop(key, None)
+        _drop_cluster(key, cluster)
+
+
+def _slot(key: str, signature: tuple[Any, ...]) -> str:
+    """The name that a cluster's launch gets in the eager executor: that of one whose cluster is gone, or its own."""
+    with _lock:
+        _sweep()
+        cluster = _clusters.get(key)
+        if cluster is None:
+            return key
+        cluster.is_prepared = True
+        if not cluster.slot:
+            free = _free.get(signature)
+            if free and not cluster.launches:
+                launch = free.pop()
+                launch.cluster, launch.key, cluster.slot = cluster, key, launch.slot
+                cluster.launches.append(launch)
+                _clusters[launch.slot] = cluster
+            cluster.slot = cluster.slot or key
+        return cluster.slot
 
 
 def is_registered(key: str) -> bool:
@@ -308,15 +484,11 @@ def on_refusal(report: Callable[[str, BaseException | None], None]) -> None:
 
 def counters(key: str) -> Counters:
     """What happened to a cluster so far. Raises: KeyError  unknown cluster."""
-    total = Counters()
-    for launch in tuple(_clusters[key].launches):
-        for entry in tuple(launch.entries.values()):
-            if entry.code:
-                total.compiles += 1
-                total.runs += entry.runs
-            else:
-                total.refused += 1
-                total.fallback_runs += entry.runs
+    cluster = _clusters[key]
+    total = dataclasses.replace(cluster.past)
+    for launch in tuple(cluster.launches):
+        launch.table.counters(total)
+        total.fallback_runs += launch.spare.entry.runs
     return total
 
 
@@ -324,13 +496,13 @@ def drop(key: str) -> None:
     """From now on TensorFlow runs the keys of a cluster compiled so far. Raises: KeyError  unknown."""
     for launch in tuple(_clusters[key].launches):
         launch.trials.clear()
-        for entry in tuple(launch.entries.values()):
-            _native().publish(ctypes.addressof(entry) + kernel.Entry.code.offset, 0)
+        for held in tuple(launch.table.held.values()):
+            _native().kernel.publish(held.address + kernel.Entry.code.offset, 0)
 
 
 def run_entry_address() -> int:
     """Address of `run_entry` of `launch_kernel.load`."""
-    return _native().run_entry
+    return _native().kernel.run_entry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -345,15 +517,18 @@ class Found:
 
 def find(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[tf.DType],
          dims: Sequence[Sequence[int]]) -> Found | None:
-    """The code of a launch without keyed values for inputs of these dims; None when it has not run with them."""
+    """The code of a launch without keyed values for inputs of these dims; None when it has not run with them, or when
+    the dims of its outputs do not follow."""
     inputs, outputs = (tuple(d.as_datatype_enum for d in dtypes) for dtypes in (input_dtypes, output_dtypes))
-    launch = _launch_of.get((key, inputs, outputs, ()))
-    entry = launch and launch.entries.get(np.array([w for d in dims for w in (len(d), *d)], np.int64).tobytes())
-    if not entry or not entry.code:
+    cluster = _clusters.get(key)
+    launch = next((one for one in cluster.launches if one.name[1:] == (inputs, outputs, ())), None) if cluster else None
+    words = np.array([w for d in dims for w in (len(d), *d)], np.int64).tobytes()
+    held = launch.table.held.get(words) if launch else None
+    if held is None or not held.entry.code or held.entry.sizes:
         return None
-    table = (kernel.Output * len(outputs)).from_address(entry.outputs)
+    table = (kernel.Output * len(outputs)).from_address(held.entry.outputs)
     results = tuple((tf.as_dtype(o.dtype), tuple((ctypes.c_int64 * o.rank).from_address(o.dims))) for o in table)
-    return Found(entry, results, any(o.mode == kernel.ALIAS for o in table), launch)
+    return Found(held.entry, results, any(o.mode == kernel.ALIAS for o in table), (launch, held))
 
 
 def _check_types(dtypes: Iterable[tf.DType]) -> None:
@@ -373,9 +548,10 @@ def prepare(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[
     private.check(private.EAGER)
     variables.check(input_dtypes)
     _check_types((*(d for d in input_dtypes if d != tf.resource), *output_dtypes))
-    attributes: tuple[Any, ...] = ("Targs", [d.as_datatype_enum for d in input_dtypes],
-                                   "Tresults", [d.as_datatype_enum for d in output_dtypes],
-                                   "cluster", key.encode())
+    inputs, outputs = ([d.as_datatype_enum for d in dtypes] for dtypes in (input_dtypes, output_dtypes))
+    values = [variables.contents.get(k, d).as_datatype_enum for k, d in enumerate(input_dtypes)]
+    slot = _slot(key, (tuple(inputs), tuple(outputs), tuple(constants), tuple(values), variables.updates))
+    attributes: tuple[Any, ...] = ("Targs", inputs, "Tresults", outputs, "cluster", slot.encode())
     if constants:
         attributes += ("constants", list(constants))
     if variables.contents:
@@ -438,15 +614,17 @@ def _create(construction: int) -> int | None:
             raise private.error_of(tf.errors.INVALID_ARGUMENT,
                                    f"constants {constants} of {len(inputs)} inputs")
         with _lock:
+            _sweep()
             cluster = _clusters.get(key)
             if cluster is None:
                 raise private.error_of(tf.errors.NOT_FOUND, f"no cluster {key!r} in this process")
+            _resting.pop(key, None)
             found = _launch_of.get((key, inputs, outputs, constants))
             if found is None:
-                found = _Launch(cluster, key, len(_launches), values, outputs, constants, updates, contents)
-                _launches.append(found)
+                found = _Launch(cluster, key, next(_numbers), values, outputs, constants, updates, contents)
+                _launches[found.number] = _launch_of[found.name] = found
                 cluster.launches.append(found)
-                _launch_of[key, inputs, outputs, constants] = found
+            found.count_kernels(1)
             return found.address
     except BaseException as error:
         private.fail_kernel(construction, error)
@@ -458,10 +636,12 @@ def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
     launch, key = _launches[number], ctypes.string_at(key_at, key_bytes)
     while True:
         with launch.lock:
-            entry = launch.entries.get(key)
-            if entry is not None:
-                return ctypes.addressof(entry)
+            held = launch.table.held.get(key)
+            if held is not None:
+                return held.address
             other = launch.compiling.get(key)
+            if other is None and launch.waits(key):
+                return launch.spare.address
             if other is None:
                 done = launch.compiling[key] = threading.Event()
                 break
@@ -494,6 +674,11 @@ def _fall_back(number: int, kernel_context: int, tensors: int, variables: int, n
             # Only for variables is there a handle: what stands in the other places was never written.
             inputs = [same.setdefault(handle if kind and handle else -1 - k, private.tensor_of(slot or 0))
                       for k, (slot, handle, kind) in enumerate(zip(slots, handles, launch.kinds))]
+            if launch.table.has_graves:
+                with launch.lock:
+                    launch.table.reclaim()
+            if any(held.entry.outgrown for held in tuple(launch.table.held.values())):
+                launch.grow(inputs)
             outputs = launch.decide(inputs) if launch.trials else None
             if outputs is None:
                 outputs = launch.cluster.fallback(inputs)

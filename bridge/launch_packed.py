@@ -139,7 +139,7 @@ _arguments: dict[int, Arguments] = {}  # by address of the entry
 
 
 class Arguments:
-    """The packed arguments of an entry, which lives as long as the process."""
+    """The packed arguments of an entry."""
 
     def __init__(self, entry: kernel.Entry, executable: Executable, may_hold: bool) -> None:
         self.entry, self.executable, self.may_hold = entry, executable, may_hold
@@ -230,6 +230,11 @@ def _hold(value: int, tensor: int) -> _Held:
         if held is None:
             held = _held[value] = _Held(private.tensor_of(tensor))
         return held
+
+
+def forget(entry: int) -> None:
+    """Frees the packed arguments of an entry, given by its address, that nobody runs any more."""
+    _arguments.pop(entry, None)
 
 
 def all_arguments() -> list[Arguments]:

@@ -137,14 +137,18 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
 
 
 def _stand_in(node: GraphNode, outlined: _Outlined) -> Any:
-    """A node of the name and output of one that must be found in the graph, though it is inside a cluster now."""
+    """A node of the name and outputs of one that must be found in the graph, though it is inside a cluster now."""
     ends = [f"^{end}" for end in outlined.ends]
     types = output_types(node)
     if not types:
         return NodeDef(name=node.name, op="NoOp", input=ends, device=node.device)
-    made = NodeDef(name=node.name, op="Identity", input=[outlined.tensors[Tensor(node.name, 0)], *ends],
+    tensors = [outlined.tensors[Tensor(node.name, k)] for k in range(len(types))]
+    made = NodeDef(name=node.name, op="Identity" if len(types) == 1 else "IdentityN", input=[*tensors, *ends],
                    device=node.device)
-    made.attr["T"].type = types[0]
+    if len(types) == 1:
+        made.attr["T"].type = types[0]
+    else:
+        made.attr["T"].list.type.extend(types)
     return made
 
 
@@ -207,7 +211,8 @@ _NEVER_WAITED_FOR = COPIED | {"_Arg", "Placeholder", "VarHandleOp"}
 
 def _results(graph: Graph, members: Collection[str], preserved: Collection[str]) -> list[Tensor]:
     """Tensors of the cluster that are read outside of it, or must be found in the graph."""
-    found: dict[Tensor, None] = {Tensor(n, 0): None for n in members if n in preserved and output_types(graph.nodes[n])}
+    found: dict[Tensor, None] = {Tensor(n, k): None for n in members if n in preserved
+                                 for k in range(len(output_types(graph.nodes[n])))}
     for node in graph.nodes.values():
         if node.name not in members:
             found.update(dict.fromkeys(t for t in node.inputs if t.node in members))

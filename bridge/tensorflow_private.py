@@ -287,6 +287,11 @@ def eager_handle() -> Any:
     return eager._handle
 
 
+def runs_at_once() -> bool:
+    """Whether an op that is executed eagerly has run when the call returns."""
+    return not context.context().is_async()
+
+
 # (handle, device, op, inputs, (name, value, ...), number of outputs) -> tensors; `raised` turns its errors.
 eager_execute: Callable[..., list[tf.Tensor]] = pywrap_tfe.TFE_Py_Execute
 ExecuteError: type[Exception] = core._NotOkStatusException
@@ -601,6 +606,13 @@ def variable_type(graph: Any, inner: Any, captured: Any) -> int:
         if data is not None and data.is_set and data.shape_and_type:
             return int(data.shape_and_type[0].dtype)
     return 0
+
+
+def remove_function(name: str) -> None:
+    """Takes a function out of the eager context, with what TensorFlow made of it."""
+    eager = context.context()
+    if eager.has_function(name):
+        eager.remove_function(name)
 
 
 def read_variable(handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from .graph import Graph, Tensor
+from .graph import Graph, GraphNode, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +43,23 @@ class Bound:
 
 def bounds(condition: Graph, body: Graph) -> list[Bound]:
     """Every bound that the condition holds the loop to."""
-    found = []
+    return _bounds(condition, body)[0]
+
+
+def only_bounds(condition: Graph, body: Graph) -> list[Bound]:
+    """The bounds of a loop whose condition is made of nothing else, so that it runs up to the first of them."""
+    found, is_all = _bounds(condition, body)
+    return found if is_all else []
+
+
+def _bounds(condition: Graph, body: Graph) -> tuple[list[Bound], bool]:
+    """(the bounds, whether the condition holds nothing else)."""
+    found: list[Bound] = []
+    is_all = True
     stack = [condition.results[0]]
     while stack:
         node = condition.nodes[behind_identity(condition, stack.pop()).node]
+        before = len(found)
         if node.op == "LogicalAnd":
             stack += node.inputs
         elif node.op in _COMPARISONS:
@@ -54,7 +67,8 @@ def bounds(condition: Graph, body: Graph) -> list[Bound]:
             for (counter, limit), s in ((node.inputs, sign), (node.inputs[::-1], -sign)):
                 bound = _bound(condition, body, counter, limit, node.op.endswith("Equal"), s)
                 found += [bound] if bound is not None else []
-    return found
+        is_all &= node.op == "LogicalAnd" or len(found) > before
+    return found, is_all
 
 
 _COMPARISONS = frozenset({"Less", "LessEqual", "Greater", "GreaterEqual"})
@@ -69,6 +83,26 @@ def pushed(body: Graph) -> list[int]:
             found.append(k)
     handles = [_argument(body, node.inputs[0]) for node in body.nodes.values() if node.op == "StackPushV2"]
     return found + [k for k in dict.fromkeys(handles) if k is not None]
+
+
+def extended(body: Graph) -> dict[int, Bound]:
+    """The loop variables that are lists of which every iteration writes the element after that of the one before, by
+    number, each with what counts them: a bound of no meaning but for its counter and step."""
+    found = {}
+    for k, result in enumerate(body.results):
+        node = body.nodes[behind_identity(body, result).node]
+        if is_extending(node) and _argument(body, node.inputs[0]) == k:
+            counter = _argument(body, node.inputs[1])
+            step = None if counter is None else _step(body, counter)
+            if counter is not None and step is not None:
+                found[k] = Bound(counter, step, Amount(0), False, 1)
+    return found
+
+
+def is_extending(node: GraphNode) -> bool:
+    """Whether the node writes an element of a list that is made longer where it has no such element yet."""
+    attr = "resize_if_index_out_of_bounds"
+    return node.op == "TensorListSetItem" and attr in node.attrs and node.attrs[attr].b
 
 
 def behind_identity(graph: Graph, tensor: Tensor) -> Tensor:

@@ -13,13 +13,16 @@ import numpy as np
 from ..runtime import custom_calls
 from .builder import ComputationBuilder, Operand
 from .building.derived import binary_computation
+from .factorizations import adjoint, eigh, svd, tridiagonal
 from .ir import Computation
 from .ops import CustomCall
+from .schur import eig, schur
 from .shape import Shape, array
 from .types import ElementType
 
-Write: TypeAlias = Callable[[ComputationBuilder, Sequence[Operand], Mapping[str, str], Shape], Operand]
-"""Writes a call with a builder, given its operands, the fields of its backend_config, and the shape of its result."""
+Write: TypeAlias = Callable[[ComputationBuilder, Sequence[Operand], Mapping[str, str], Shape], Operand | None]
+"""Writes a call with a builder, given its operands, the fields of its backend_config, and the shape of its result; None
+where it is not known what these fields ask for."""
 _FIELD = re.compile(r"(\w+)\s*=\s*(-?\d+)")
 _LAPACK = re.compile(r"lapack_([sdcz])(\w+)_ffi")
 _S32 = ElementType.S32
@@ -38,7 +41,8 @@ def library_call(op: CustomCall, operands: Sequence[Shape]) -> Computation | Non
     parameters = [b.parameter(k, s.without_layout()) for k, s in enumerate(operands)]
     fields = {key: chr(int(value)) if 32 < int(value) < 127 else value
               for key, value in _FIELD.findall(op.backend_config)}
-    return b.build(write(b, parameters, fields, op.shape))
+    made = write(b, parameters, fields, op.shape)
+    return None if made is None else b.build(made)
 
 
 def _cholesky(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
@@ -251,13 +255,78 @@ def _orthogonal_step(state: Shape, steps: int) -> Computation:
     return b.build(b.tuple([b.add(turn, b.constant(1)), _reflected(b, made, vector, scale), packed, scales]))
 
 
+def _eigh(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+    """syevd, heevd: eigenvectors, eigenvalues in ascending order, zero: there is always an answer."""
+    matrix = operands[0] if fields.get("uplo") == "L" else adjoint(b, operands[0])
+    if 0 in shape.tuple_shapes[0].dims:
+        return _zeros(b, shape)
+    values, vectors = eigh(b, matrix)
+    return b.tuple([vectors, values, b.zeros(shape.tuple_shapes[2].without_layout())])
+
+
+def _eig(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand | None:
+    """geev: eigenvalues (of real matrices real and imaginary parts), left eigenvectors, which must not be wanted, right
+    ones, zero."""
+    if fields.get("compute_left") == "V":
+        return None
+    kind = b.get_shape(operands[0]).element_type
+    if 0 in b.get_shape(operands[0]).dims:
+        return _zeros(b, shape)
+    is_complex = kind.is_complex
+    zero = b.full_like(operands[0], 0) if not is_complex else operands[0]
+    values, vectors = eig(b, operands[0] if is_complex else b.complex(operands[0], zero))
+    parts = [values] if is_complex else [b.real(values), b.imag(values)]
+    left, _, info = (b.zeros(one.without_layout()) for one in shape.tuple_shapes[-3:])
+    return b.tuple([*parts, left, vectors, info])
+
+
+def _schur(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
+           shape: Shape) -> Operand | None:
+    """gees of complex matrices: the triangular form, Schur vectors, eigenvalues, a number of chosen ones, zero."""
+    if not b.get_shape(operands[0]).element_type.is_complex or fields.get("sort", "N") != "N":
+        return None
+    if 0 in b.get_shape(operands[0]).dims:
+        return _zeros(b, shape)
+    t, q = schur(b, operands[0])
+    rest = [b.zeros(one.without_layout()) for one in shape.tuple_shapes[3:]]
+    return b.tuple([t, q, _diagonal(b, t), *rest])
+
+
+def _svd(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+    """gesdd, gesvd: the operand; singular values in descending order; u, the adjoint of v; zero.
+    With mode A u and v are square, with N they are not wanted."""
+    matrix, mode = operands[0], fields.get("mode") or fields.get("jobu")
+    if 0 in b.get_shape(matrix).dims:
+        return _zeros(b, shape)
+    s, u, v = svd(b, matrix, mode == "A")
+    rest = [b.zeros(one.without_layout()) for one in shape.tuple_shapes[2:]]
+    return b.tuple([matrix, s, *(rest if mode == "N" else (u, adjoint(b, v), rest[2]))])
+
+
+def _zeros(b: ComputationBuilder, shape: Shape) -> Operand:
+    return b.tuple([b.zeros(one.without_layout()) for one in shape.tuple_shapes])
+
+
+def _tridiagonal_solve(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
+                       shape: Shape) -> Operand:
+    """gtsv: the diagonals, x, zero."""
+    lower, main, upper, rhs = operands
+    dims = b.get_shape(main).dims
+    if 0 in b.get_shape(rhs).dims:
+        return _zeros(b, shape)
+    rows = [b.reshape(one, (*dims[:-1], 1, dims[-1])) for one in (upper, main, lower)]
+    x = tridiagonal(b, b.concat_in_dim(rows, len(dims) - 1), rhs, True)
+    return b.tuple([lower, main, upper, x, b.zeros(shape.tuple_shapes[4].without_layout())])
+
+
 def _top_k(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
     """XLA's TopK."""
     return b.top_k(operands[0], shape.tuple_shapes[0].dims[-1], fields.get("largest", "1") not in ("0", "false"))
 
 
 LIBRARY: dict[str, Write] = {
-    "TopK": _top_k, "geqrf": _qr, "getrf": _lu, "orgqr": _orthogonal, "potrf": _cholesky, "trsm": _triangular_solve,
-    "ungqr": _orthogonal,
+    "TopK": _top_k, "gees": _schur, "geev": _eig, "geqrf": _qr, "gesdd": _svd, "gesvd": _svd, "getrf": _lu,
+    "gtsv": _tridiagonal_solve, "heevd": _eigh, "orgqr": _orthogonal, "potrf": _cholesky, "syevd": _eigh,
+    "trsm": _triangular_solve, "ungqr": _orthogonal,
 }
 """By target, or the part of it behind the type letter for LAPACK, what it computes."""

@@ -44,7 +44,8 @@ METHODS: dict[str, str] = {
 """By opcode, the builder's methods that make the op; where absent, the method of the opcode's own name."""
 TYPES: dict[str, frozenset[ElementType]] = {
     "cholesky": _WIDE, "convolution": NUMBERS,
-    "dot": NUMBERS, "fft": _WIDE, "get-dimension-size": ARRAYS, "iota": NUMBERS, "partition-id": _U32,
+    "dot": NUMBERS, "fft": _WIDE, "get-dimension-size": ARRAYS, "iota": NUMBERS,
+    "nonzero": frozenset({_E.PRED}), "partition-id": _U32,
     "reduce-precision": frozenset({_E.F16, _E.BF16, _E.F32, _E.F64}), "replica-id": _U32, "rng": _REAL,
     "rng-bit-generator": INTEGERS, "select-and-scatter": _REAL, "topk": _REAL, "triangular-solve": _WIDE,
     "send-done": frozenset(), "recv-done": frozenset(), "after-all": frozenset(), "recv": frozenset(ARRAYS),

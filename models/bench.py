@@ -1,4 +1,4 @@
-"""The benchmark: TensorFlow, XLA, tfbridge and others side by side, each in a process of its own.
+"""The benchmark: TensorFlow, XLA, tfbridge and others side by side, in processes of their own.
 
     python -m tfbridge.models.bench [--suite workloads|ops] [--workloads a,b] [--engines tf,xla,tfbridge|all]
                                     [--rounds N] [--threads N] [--quick] [--json] [--save FILE] [--plot FILE]
@@ -56,20 +56,20 @@ class WorkerFailed(Exception):
 
 
 class Worker:
-    """The process of one engine on one workload."""
+    """The process of an engine. It works on the workload that it was last told to open."""
 
-    def __init__(self, engine: str, workload: str, settings: Settings, folder: Path) -> None:
+    def __init__(self, engine: str, settings: Settings, folder: Path) -> None:
         """`folder` receives what the engine writes: its error stream, its compilation cache."""
         self._errors = Path(tempfile.mkstemp(".stderr", f"{engine}.", folder)[1])
         # A cache of its own, empty for the first worker: its first call is measured, and compiles.
-        environment = os.environ | {"TFBRIDGE_CACHE_DIR": str(folder / f"{workload}.{engine}.cache"),
+        environment = os.environ | {"TFBRIDGE_CACHE_DIR": str(folder / f"{engine}.cache"),
                                     "TF_NUM_INTRAOP_THREADS": str(settings.threads),
                                     "TF_NUM_INTEROP_THREADS": str(settings.threads),
                                     "CUDA_VISIBLE_DEVICES": "-1"}
         size = "small" if settings.small else "full"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tfbridge.models.bench_worker", engine, f"{settings.suite}/{workload}", size,
+                [sys.executable, "-m", "tfbridge.models.bench_worker", engine, settings.suite, size,
                  str(settings.threads)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment, text=True)
 
@@ -95,42 +95,70 @@ class Worker:
             raise WorkerFailed(lines[-1] if lines else f"ended with status {self._process.wait()}")
         return json.loads(line)
 
-    def ask(self, command: str, **values: Any) -> dict[str, Any]:
-        """Sends a command and returns its answer."""
+    def send(self, command: str, **values: Any) -> None:
+        """Sends a command; read() gets its answer."""
         assert self._process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # read() tells why the process has ended
             self._process.stdin.write(json.dumps({"command": command, **values}) + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # read() tells why the process has ended
+
+    def ask(self, command: str, **values: Any) -> dict[str, Any]:
+        """Sends a command and returns its answer."""
+        self.send(command, **values)
         return self.read()
+
+
+class Workers:
+    """The processes of the engines that measure a workload, or every workload of a suite that shares them."""
+
+    def __init__(self, settings: Settings, folder: Path, stack: ExitStack) -> None:
+        self.settings, self.folder = settings, folder
+        self._stack = stack
+        self._running: dict[str, Worker] = {}
+
+    def start(self, engine: str) -> Worker:
+        """A new process, which ends with the stack."""
+        return self._stack.enter_context(Worker(engine, self.settings, self.folder))
+
+    def opened(self, engine: str, workload: str) -> Worker:
+        """The engine's process, with the workload that it opens now."""
+        if engine not in self._running:
+            self._running[engine] = self.start(engine)
+        self._running[engine].send("open", workload=workload)
+        return self._running[engine]
+
+    def forget(self, engine: str) -> None:
+        """The next workload gets a new process of this engine."""
+        self._running.pop(engine, None)
 
 
 class Turns:
     """The engines on one workload, asked one after another. One that fails is asked no more."""
 
-    def __init__(self, workload: str, settings: Settings, folder: Path, stack: ExitStack) -> None:
-        self._workload, self._settings, self._folder, self._stack = workload, settings, folder, stack
-        self._reference = str(folder / "reference.npz")
-        kind = SUITES[settings.suite].rows[workload].kind
-        self.names = [name for name in dict.fromkeys((REFERENCE_ENGINE, *settings.engines))
+    def __init__(self, workload: str, workers: Workers) -> None:
+        self._workload, self._workers, self._settings = workload, workers, workers.settings
+        self._suite = SUITES[self._settings.suite]
+        self._reference = str(workers.folder / "reference.npz")
+        kind = self._suite.rows[workload].kind
+        engines = self._settings.engines
+        self.names = [name for name in dict.fromkeys((REFERENCE_ENGINE, *engines))
                       if name not in ENGINES or kind == "inference" or ENGINES[name].training]
-        self.rows = {name: Measurement(name) for name in dict.fromkeys((*self.names, *settings.engines))}
+        self.rows = {name: Measurement(name) for name in dict.fromkeys((*self.names, *engines))}
         for name in self.rows.keys() - set(self.names):
             self.rows[name].failure = NOT_FOR_TRAINING
-        self._workers = {name: self._worker(name) for name in self.names}
-        self._later = self._worker(SUBJECT) if SUBJECT in self.names else None
-
-    def _worker(self, name: str) -> Worker:
-        return self._stack.enter_context(Worker(name, self._workload, self._settings, self._folder))
+        self._asked = {name: workers.opened(name, workload) for name in self.names}
+        self._later = workers.start(SUBJECT) if SUBJECT in self.names and not self._suite.one_process else None
+        if self._later is not None:
+            self._later.send("open", workload=workload)
 
     def _step(self, name: str, command: str, **values: Any) -> dict[str, Any] | None:
         if self.rows[name].failure:
             return None
         try:
-            return self._workers[name].ask(command, **values) if command else self._workers[name].read()
+            return self._asked[name].ask(command, **values) if command else self._asked[name].read()
         except WorkerFailed as failure:
             self.rows[name].failure = str(failure)
+            self._workers.forget(name)
             return None
 
     def first_calls(self) -> None:
@@ -141,9 +169,10 @@ class Turns:
                 self._later.read()
         for name in self.names:
             if answer := self._step(name, "first", reference=self._reference):
-                self.rows[name].first_call_seconds = answer["seconds"]
-                self.rows[name].first_call_bytes = answer["bytes"]
                 self.rows[name].error = answer["error"]
+                if not self._suite.one_process:
+                    self.rows[name].first_call_seconds = answer["seconds"]
+                    self.rows[name].first_call_bytes = answer["bytes"]
 
     def rounds(self) -> None:
         for _ in range(self._settings.rounds):
@@ -154,7 +183,8 @@ class Turns:
                     row.least_seconds = min(answer["least"], row.least_seconds, key=lambda s: (s != s, s))
 
     def peaks(self) -> None:
-        for name in self.names:
+        """Peaks of memory, where a process has done nothing else before."""
+        for name in () if self._suite.one_process else self.names:
             if answer := self._step(name, "peak"):
                 self.rows[name].peak_bytes = answer["bytes"]
 
@@ -170,10 +200,10 @@ class Turns:
             row.kernels = [Kernel(*values) for values in answer["kernels"]]
 
 
-def measure(workload: str, settings: Settings) -> list[Measurement]:
-    """Runs one workload on every engine."""
+def measure(workload: str, settings: Settings, shared: Workers | None = None) -> list[Measurement]:
+    """Runs one workload on every engine, in processes of its own unless there are shared ones."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        turns = Turns(workload, settings, Path(folder), stack)
+        turns = Turns(workload, shared or Workers(settings, Path(folder), stack))
         turns.first_calls()
         turns.rounds()
         turns.peaks()
@@ -185,11 +215,13 @@ def run(settings: Settings) -> dict[str, list[Measurement]]:
     """Runs every workload, with a progress bar on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with (Progress(*columns, console=Console(stderr=True), transient=True) as progress,
+          tempfile.TemporaryDirectory() as folder, ExitStack() as stack):
+        shared = Workers(settings, Path(folder), stack) if SUITES[settings.suite].one_process else None
         task = progress.add_task("starting", total=len(settings.workloads))
         for workload in settings.workloads:
             progress.update(task, description=f"{workload:24}")
-            results[workload] = measure(workload, settings)
+            results[workload] = measure(workload, settings, shared)
             progress.advance(task)
     return results
 
@@ -234,7 +266,7 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
         workloads=_known(parser, "workload", values.workloads or ",".join(quick or suite.rows), suite.rows),
         engines=_known(parser, "engine", engines, ENGINES),
         rounds=values.rounds or (3 if values.quick else 7),
-        round_seconds=0.1 if values.quick else 0.4,
+        round_seconds=0.1 if values.quick else suite.round_seconds,
         threads=threads,
         small=values.small,
     ), output

@@ -153,7 +153,7 @@ def as_table(results: Results, suite: str, machine: Machine) -> RenderableType:
             name, *(_time(measured) for measured in row),
             *(f"{found[mean]:.2f}" if mean in found else "-" for mean in means["all"]),
             " ".join(_first_call(measured) for measured in row),
-            " ".join(_number(measured.all_calls_bytes / MIB, 0, measured) for measured in row),
+            " ".join(_number(measured.all_calls_bytes / MIB or math.nan, 0, measured) for measured in row),
             _errors(SUITES[suite].rows[name].tolerance, row), _percent(roofline_share(row, machine)))
     if len(results) > 1:
         first = ", ".join(f"x XLA {name} {value:.2f}" for name, value in mean_first_call_ratios(results).items())

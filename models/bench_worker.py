@@ -1,7 +1,8 @@
-"""One engine on one workload, in a process of its own: commands and answers are lines of JSON.
+"""One engine in a process of its own: commands and answers are lines of JSON.
 
-    python -m tfbridge.models.bench_worker ENGINE SUITE/WORKLOAD full|small THREADS
+    python -m tfbridge.models.bench_worker ENGINE SUITE full|small THREADS
 
+`{"command": "open", "workload": NAME}` takes the place of the workload before.
 `{"command": "first", "reference": FILE}` makes the first call and two more; TensorFlow's own engine then
 writes its results to FILE, the others compare theirs with it. `{"command": "round", "seconds": S}` measures.
 `{"command": "profile"}` tells what the compiled code is made of, `{"command": "peak"}` the peak of memory. While it
@@ -30,21 +31,27 @@ def limit_threads(threads: int) -> None:
 
 
 class Session:
-    """An engine on a workload, from its first call on. Methods without underscore are commands."""
+    """An engine on a workload, then perhaps on others. Methods without underscore are commands."""
 
-    def __init__(self, engine: str, suite: str, workload: str, size: str, threads: int) -> None:
-        """Does what comes before the first call: the program is built and, by some engines, converted."""
+    def __init__(self, engine: str, suite: str, size: str, threads: int) -> None:
         from .engines import ENGINES
-        from .measurement import ResidentMemory
         from .suites import SUITES
 
-        row = SUITES[suite].rows[workload]
         self._engine_name, self._engine = engine, ENGINES[engine]
-        self._program = row.build_small() if size == "small" else row.build()
-        self._start = self._engine.prepare(self._program, threads)
+        self._rows = SUITES[suite].rows
+        self._size, self._threads = size, threads
+
+    def open(self, workload: str) -> dict[str, Any]:
+        """Does what comes before the first call: the program is built and, by some engines, converted."""
+        from .measurement import ResidentMemory
+
+        row = self._rows[workload]
+        self._program = row.build_small() if self._size == "small" else row.build()
+        self._start = self._engine.prepare(self._program, self._threads)
         self._inputs = self._program.arrays if self._engine.arrays else self._program.inputs
         self._memory = ResidentMemory()
         self._memory.restart_peak()
+        return {"ready": True}
 
     def first(self, reference: str) -> dict[str, Any]:
         from .measurement import Stopwatch
@@ -102,18 +109,16 @@ class Session:
 
 
 def main(arguments: list[str]) -> None:
-    engine, workload, size, threads = arguments
+    engine, suite, size, threads = arguments
     limit_threads(int(threads))
     # Answers keep standard output to themselves; whatever a library prints goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    suite, _, name = workload.partition("/")
-    serve(Session(engine, suite, name, size, int(threads)), sys.stdin, answers)
+    serve(Session(engine, suite, size, int(threads)), sys.stdin, answers)
 
 
 def serve(session: Session, commands: TextIO, answers: TextIO) -> None:
     """Answers commands until there are no more."""
-    print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in commands:
         values = json.loads(line)
         print(json.dumps(getattr(session, values.pop("command"))(**values)), file=answers, flush=True)

@@ -61,7 +61,7 @@ def _run(step: Step, way: str, wanted: Sequence[Array]) -> Outcome:
 
 def _left_out(reasons: Iterable[str]) -> tuple[str, ...]:
     """Ops with reasons, without the names of nodes, and without ops that there is nothing to compute of."""
-    told = (re.sub(r" comes from \S+ \((\w+)\)", r" comes from \1", reason) for reason in reasons
+    told = (re.sub(r" (comes from|of) \S+ \((\w+)\)", r" \1 \2", reason) for reason in reasons
             if "its cluster has 0 compute ops" not in reason)
     return tuple(sorted({re.sub(r" \(node .*", "", reason, flags=re.DOTALL) for reason in told}))
 

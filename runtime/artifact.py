@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .errors import ArtifactError
 
 _MAGIC = b"tfbridge"
-_VERSION = 5
+_VERSION = 6
 _HEAD = struct.Struct("<8sI32sQQQ")  # magic, version, SHA-256 of the rest, bytes of header, object, constants
 
 
@@ -71,7 +71,8 @@ class Artifact:
     blob that the entry finds through the run context; `libraries` names the kernel libraries whose functions
     `object` calls. With `packed` there is a second entry, `preparation`, that takes the same arguments and fills the
     packed memory whose addresses the run context has, but where such an address is null; the entry reads that memory.
-    The entry of one that `may_leave` has the status ASSUMPTION_FAILED for arguments that are not as was assumed.
+    The entry of one that `may_leave` has the status ASSUMPTION_FAILED for arguments that are not as was assumed. The
+    first dim of the results numbered in `sizes` is a bound: the last results are the s32 sizes that take its place.
     """
 
     object: bytes
@@ -88,6 +89,7 @@ class Artifact:
     sites: tuple[Site, ...] = ()
     packed: tuple[Packed, ...] = ()
     may_leave: bool = False
+    sizes: tuple[int, ...] = ()
 
     @property
     def preparation(self) -> str:
@@ -105,7 +107,7 @@ class Artifact:
             "entry": self.entry, "parameters": self.parameters, "results": self.results,
             "temp_bytes": self.temp_bytes, "libraries": self.libraries, "threads": self.threads,
             "kernels": self.kernels, "sites": self.sites, "packed": self.packed,
-            "may_leave": self.may_leave,
+            "may_leave": self.may_leave, "sizes": self.sizes,
             "fingerprint": self.fingerprint, "objects": [len(o) for o in (self.object, *self.parts)],
         }).encode()
         parts = (header, b"".join((self.object, *self.parts)), self.constants)
@@ -142,7 +144,8 @@ class Artifact:
                           for name, flops, size, tasks, ops in header["kernels"]),
             sites=tuple(Site(kind, name, _specs(inputs), _specs(outputs), attributes)
                         for kind, name, inputs, outputs, attributes in header["sites"]),
-            packed=tuple(Packed(*packed) for packed in header["packed"]), may_leave=header["may_leave"])
+            packed=tuple(Packed(*packed) for packed in header["packed"]), may_leave=header["may_leave"],
+            sizes=tuple(header["sizes"]))
 
 
 def _specs(listed: Iterable[tuple[str, list[int], int]]) -> tuple[BufferSpec, ...]:

@@ -6,12 +6,16 @@ counters of this process.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import threading
 from typing import Any
 
 COUNTERS = ("clusters_compiled", "ops_compiled", "fallbacks", "compiles", "recompiles", "memory_hits",
             "disk_hits")
+_MOST_RECORDS = 4096
+_MOST_REASONS = 1024
+OTHER_REASONS = "other reasons"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Statistics:
             self._counts = dict.fromkeys(COUNTERS, 0)
             self._seconds = 0.0
             self._left_out: dict[str, int] = {}
-            self._clusters: list[ClusterRecord] = []
+            self._clusters: collections.deque[ClusterRecord] = collections.deque(maxlen=_MOST_RECORDS)
 
     def count(self, counter: str, amount: int = 1) -> None:
         """Raises one of COUNTERS.
@@ -63,6 +67,8 @@ class Statistics:
     def leave_out(self, reason: str, ops: int = 1) -> None:
         """Ops that run outside clusters, by reason."""
         with self._lock:
+            if reason not in self._left_out and len(self._left_out) >= _MOST_REASONS:
+                reason = OTHER_REASONS
             self._left_out[reason] = self._left_out.get(reason, 0) + ops
 
     def record(self, cluster: ClusterRecord) -> None:
@@ -71,7 +77,7 @@ class Statistics:
             self._clusters.append(cluster)
 
     def clusters(self) -> tuple[ClusterRecord, ...]:
-        """The records, oldest first."""
+        """The last records, oldest first."""
         with self._lock:
             return tuple(self._clusters)
 

@@ -72,6 +72,9 @@ def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> 
     module, _ = translate(cluster.graph, cluster.functions, [*shapes, *[None] * len(captured)], constants, variables,
                           cluster.name, cluster.source)
     del keep
+    if module.entry.root.shape.is_dynamic:
+        raise UnsupportedError(f"{name}: the values of its arguments decide the shape of a result; its memory is laid "
+                               "out when compiling")
     results = _result_names(concrete.structured_outputs)
     return Frozen(module, name, tuple(names), tuple(results) if len(results) == len(concrete.outputs)
                   else ("",) * len(concrete.outputs))
@@ -84,7 +87,7 @@ def _concrete(function: Any, args: Sequence[Any], signature: str) -> tuple[Any, 
     if isinstance(function, str | os.PathLike):
         return _of_saved_model(os.fspath(function), signature)
     if isinstance(function, tf.types.experimental.ConcreteFunction):
-        return function, function, re.sub(r"^__inference_|_\d+$", "", function.name)
+        return function, function, re.sub(r"^__inference_|_\d+$", "", tf.compat.as_str(function.name))
     if isinstance(function, keras.Model):
         specs = args or _model_specs(function)
         traced = tf.function(lambda *inputs: function(*inputs, training=False))

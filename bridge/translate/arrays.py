@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
+from .. import extents
+from ..graph import Graph, GraphNode
 from .broadcasting import broadcast_dims, broadcast_to
 from .moving_slices import (
     gradient_constants,
@@ -76,17 +78,31 @@ def reshape(node: Node) -> Operand:
     return node.b.reshape(node[0], wanted)
 
 
-@translates("ExpandDims", constants=("dim",))
+def _expanded_with_size(node: GraphNode, graph: Graph) -> Collection[int]:
+    """The first input, if the new axis comes behind."""
+    axis = extents.constant_of(graph, node.inputs[1].node)
+    return (0,) if axis is not None and axis.size == 1 and (axis.item() > 0 or axis.item() == -1) else ()
+
+
+@translates("ExpandDims", constants=("dim",), takes_sizes=_expanded_with_size)
 def expand_dims(node: Node) -> Operand:
     dims, axis = list(node.shape(0)), node.integers("dim")[0]
     dims.insert(axis_of(axis, len(dims) + 1, node.op), 1)
     return node.b.reshape(node[0], dims)
 
 
-@translates("Squeeze")
+def _squeezed_with_size(node: GraphNode, graph: Graph) -> Collection[int]:
+    """The first input, if it is said which axes are dropped."""
+    axes = node.attrs["squeeze_dims"].list.i if "squeeze_dims" in node.attrs else ()
+    return (0,) if axes and 0 not in axes else ()
+
+
+@translates("Squeeze", takes_sizes=_squeezed_with_size)
 def squeeze(node: Node) -> Operand:
     dims = node.shape(0)
     axes = {axis_of(a, len(dims), node.op) for a in node.attr("squeeze_dims") or []}
+    if axes & set(node.array_shape(0).dynamic):
+        raise UnsupportedError("Squeeze: an axis that is dropped has a size that depends on data")
     if any(dims[a] != 1 for a in axes):
         raise ShapeError(f"Can not squeeze dim[{min(axes)}], expected a dimension of 1, got {list(dims)}")
     return node.b.reshape(node[0], [d for a, d in enumerate(dims) if (a not in axes if axes else d != 1)])
@@ -417,13 +433,22 @@ def reverse(node: Node) -> Operand:
     return node.b.rev(node[0], axes)
 
 
-@translates("GatherV2", constants=("axis",))
+def _gathered_with_size(node: GraphNode, graph: Graph) -> Collection[int]:
+    """The indices, if what they pick follows the first axis."""
+    if node.op == "GatherV2":
+        axis = extents.constant_of(graph, node.inputs[2].node)
+        if axis is None or axis.any() or node.attrs["batch_dims"].i:
+            return ()
+    return (1,)
+
+
+@translates("GatherV2", constants=("axis",), takes_sizes=_gathered_with_size)
 def gather_v2(node: Node) -> Operand:
     axis = axis_of(node.integers("axis")[0], len(node.shape(0)), node.op)
     return gather_axis(node, node["params"], node["indices"], axis, node.attr("batch_dims") or 0)
 
 
-@translates("Gather")
+@translates("Gather", takes_sizes=_gathered_with_size)
 def gather(node: Node) -> Operand:
     return gather_axis(node, node["params"], node["indices"], 0, 0)
 
@@ -433,7 +458,10 @@ def gather_axis(node: Node, params: Operand, indices: Operand, axis: int, batch_
     b = node.b
     dims, index_dims = b.get_shape(params).dims, b.get_shape(indices).dims
     batch = batch_dims + len(index_dims) if batch_dims < 0 else batch_dims
+    if not dims[axis]:
+        return _gathered_from_nothing(b, params, (*dims[:axis], *index_dims[batch:], *dims[axis + 1:]))
     sizes = [1 if a == axis or a < batch else d for a, d in enumerate(dims)]
+    _leave_where_few(b, params, indices, math.prod(sizes))
     new = len(index_dims) - batch
     offset = [*range(batch, axis), *range(axis + new, len(dims) - 1 + new)]
     return b.gather(params, indices, offset_dims=offset, collapsed_slice_dims=[axis], start_index_map=[axis],
@@ -441,7 +469,26 @@ def gather_axis(node: Node, params: Operand, indices: Operand, axis: int, batch_
                     start_indices_batching_dims=list(range(batch)))
 
 
-@translates("GatherNd")
+def _leave_where_few(b: ComputationBuilder, params: Operand, indices: Operand, elements: int) -> None:
+    """Leaves the run where few of many slices, each of so many elements, are wanted: as many are gathered as can be."""
+    shape = b.get_shape(indices)
+    if 0 not in shape.dynamic or shape.dims[0] * elements * b.get_shape(params).element_type.item_bytes < _MANY_BYTES:
+        return
+    few = b.lt(b.get_dimension_size(indices, 0), b.constant(np.int32(shape.dims[0] // _FEW)))
+    b.leave_if(few, "few slices of many are gathered, which TensorFlow does sooner")
+
+
+_MANY_BYTES = 8 << 20
+_FEW = 8  # one of so many
+
+
+def _gathered_from_nothing(b: ComputationBuilder, params: Operand, dims: Sequence[int]) -> Operand:
+    if math.prod(dims):
+        raise ShapeError(f"indices are not in [0, 0): {b.get_shape(params)} has no elements")
+    return b.zeros(Shape(b.get_shape(params).element_type, tuple(dims)))
+
+
+@translates("GatherNd", takes_sizes=_gathered_with_size)
 def gather_nd(node: Node) -> Operand:
     return gather_points(node.b, node["params"], node["indices"])
 
@@ -450,6 +497,9 @@ def gather_points(b: ComputationBuilder, params: Operand, indices: Operand) -> O
     """params[indices[..., :]], slices of the axes that an index vector does not name."""
     dims, index_dims = b.get_shape(params).dims, b.get_shape(indices).dims
     depth, outer = index_dims[-1], len(index_dims) - 1
+    if 0 in dims[:depth]:
+        return _gathered_from_nothing(b, params, (*index_dims[:-1], *dims[depth:]))
+    _leave_where_few(b, params, indices, math.prod(dims[depth:]))
     return b.gather(params, indices, offset_dims=list(range(outer, outer + len(dims) - depth)),
                     collapsed_slice_dims=list(range(depth)), start_index_map=list(range(depth)),
                     index_vector_dim=outer, slice_sizes=[1] * depth + list(dims[depth:]))

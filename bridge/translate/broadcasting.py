@@ -39,4 +39,22 @@ def broadcast_to(b: ComputationBuilder, operand: Operand, dims: Sequence[int]) -
 def broadcast(b: ComputationBuilder, *operands: Operand) -> list[Operand]:
     """All operands stretched to their common dims."""
     dims = broadcast_dims(*(b.get_shape(o).dims for o in operands))
+    if any(b.get_shape(o).dynamic for o in operands):
+        _assume_same_sizes(b, operands, len(dims))
     return [broadcast_to(b, o, dims) for o in operands]
+
+
+def _assume_same_sizes(b: ComputationBuilder, operands: Sequence[Operand], rank: int) -> None:
+    """Assumes that sizes known at run time only are those of the other operands: TensorFlow stretches a size that
+    happens to be 1, or has an error."""
+    for axis in range(-rank, 0):
+        there = [(o, b.get_shape(o).rank + axis) for o in operands if b.get_shape(o).rank >= -axis]
+        assume_same_size(b, [(o, a) for o, a in there if b.get_shape(o).dims[a] != 1 or a in b.get_shape(o).dynamic])
+
+
+def assume_same_size(b: ComputationBuilder, places: Sequence[tuple[Operand, int]]) -> None:
+    """Leaves the run where the sizes of these axes, (operand, axis), differ and are known at run time only."""
+    if any(axis in b.get_shape(operand).dynamic for operand, axis in places):
+        first, *rest = (b.get_dimension_size(operand, axis) for operand, axis in places)
+        for other in rest:
+            b.leave_if(b.ne(first, other), "sizes that depend on data differ, which is not compiled")

@@ -10,12 +10,14 @@ from ...compiler.errors import UnsupportedError
 from ...compiler.ir import Computation
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
-from ..graph import Graph
-from ..trip_count import Amount, bounds, hands_on, pushed
+from ..constness import is_extended
+from ..graph import Graph, Tensor
+from ..trip_count import Amount, Bound, bounds, extended, hands_on, only_bounds, pushed
 from .node import Node
+from .optionals import completed
 from .registry import translates
 from .tensor_array import make_gradients, zeros_for
-from .tensor_list import initialized
+from .tensor_list import longer, made_like
 from .translator import Translator
 from .values import Stack, TensorArray, TensorList, Value, Variable, flatten, rebuild
 
@@ -33,16 +35,18 @@ def while_(node: Node) -> Sequence[Value]:
     inputs = list(node.inputs)
     fixed = {k: v for k, v in enumerate(inputs)
              if isinstance(v, Operand) and hands_on(body, k) and node.translator.constant_value(v) is not None}
-    unbounded = inputs
+    unbounded = list(inputs)
     make_gradients(node, body, inputs)
-    inputs = _with_bounds(node, condition, body, inputs)
-    grown = [k for k, (old, new) in enumerate(zip(unbounded, inputs)) if old is not new]
-    inputs = _with_element_shapes(node, body, inputs, fixed)
+    grown = [k for k in pushed(body) if isinstance(v := inputs[k], TensorList | Stack) and v.capacity < 0]
+    trips = _trips(node, condition, body) if grown else 0
+    lengths = _extend(node, condition, body, inputs)
+    inputs = _with_element_shapes(node, body, inputs, fixed, grown, trips)
+    checked = grown if trips is None else []
     moving = [k for k in range(len(inputs)) if k not in fixed]
     state = [o for k in moving for o in flatten(inputs[k])]
     shape = Shape.tuple(node.b.get_shape(o) for o in state)
     test, _ = _computation(node.translator, condition, inputs, fixed, shape, f"{node.name}.condition", is_test=True)
-    step, after = _computation(node.translator, body, inputs, fixed, shape, f"{node.name}.body")
+    step, after = _computation(node.translator, body, inputs, fixed, shape, f"{node.name}.body", checked=checked)
     result = node.b.while_(test, step, node.b.tuple(state))
     outputs = _unpack(node.translator, result, inputs, fixed)
     for k in grown:
@@ -50,40 +54,108 @@ def while_(node: Node) -> Sequence[Value]:
         stack = unbounded[k]
         if isinstance(stack, Stack):
             stack.capacity, stack.is_full, inputs[k] = inputs[k].capacity, True, stack  # type: ignore[union-attr]
+    for k, count in lengths.items():
+        length = node.b.constant(count, ElementType.S32)
+        outputs[k] = dataclasses.replace(outputs[k], size=length, beyond="leave")  # type: ignore[type-var]
+    for k, end in enumerate(after):
+        if isinstance(end, Stack):
+            _note_pushed(node, inputs[k], outputs[k], end)
+        if isinstance(end, TensorList) and end.varies and k not in lengths:
+            outputs[k] = dataclasses.replace(outputs[k], varies=True)  # type: ignore[type-var]
     for old, new, end in zip(inputs, outputs, after):
         if isinstance(old, Variable) and isinstance(new, Variable) and isinstance(end, Variable) and end.written:
             old.take(new)
     return [i if isinstance(i, Variable) else o for i, o in zip(inputs, outputs)]
 
 
-def _with_bounds(node: Node, condition: Graph, body: Graph, inputs: list[Value]) -> list[Value]:
-    """Gives lists that grow in the loop, without a bound of their own, the bound that the loop's condition sets."""
-    growing = [k for k in pushed(body) if isinstance(v := inputs[k], TensorList | Stack) and v.capacity < 0]
-    if not growing:
-        return inputs
+def _note_pushed(node: Node, before: Value, output: Value, end: Stack) -> None:
+    """Takes notice of what a loop pushed to a stack.
+
+    Raises: UnsupportedError  it may have popped it, and was translated as if it popped what was there before.
+    """
+    assert isinstance(before, Stack) and isinstance(output, Stack)
+    if before.known is not None and end.differs and not before.differs:
+        raise UnsupportedError(f"{node.op}: a loop pushes other elements to a stack than were there before")
+    output.known, output.differs = end.known, end.differs
+
+
+def _trips(node: Node, condition: Graph, body: Graph) -> int | None:
+    """How often the loop runs at most; None where that is not known when compiling.
+
+    Raises: UnsupportedError  it is not, and lists have no bounds that may turn out too small.
+    """
+    trips = _trips_of(node, bounds(condition, body))
+    if not trips and not node.translator.growth:
+        raise UnsupportedError(f"{node.op}: a list grows in a loop of which no bound is known; give it "
+                               "maximum_iterations")
+    return min(trips, default=None)
+
+
+def _trips_of(node: Node, found: Sequence[Bound]) -> list[int]:
+    """How often a loop runs at most by each of its bounds, of those whose values are known when compiling."""
     trips = []
-    for bound in bounds(condition, body):
+    for bound in found:
         start, step, limit = (
-            node.constant_or_none(a.value) if a.is_variable else a.value
+            _known(node, a.value) if a.is_variable else a.value
             for a in (Amount(bound.counter, True), bound.step, bound.limit))
         if start is not None and step is not None and limit is not None:
             most = bound.trips(int(start), int(step), int(limit))
             trips += [most] if most is not None else []
-    if not trips:
-        raise UnsupportedError(f"{node.op}: a list grows in a loop of which no bound is known; give it "
-                               "maximum_iterations")
-    result = list(inputs)
-    for k in growing:
-        result[k] = dataclasses.replace(inputs[k], capacity=min(trips))  # type: ignore[type-var]
-    return result
+    return trips
 
 
-def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: dict[int, Operand]) -> list[Value]:
-    """Gives lists whose element shape is not known yet the one that the body writes: found by translating it once."""
-    unknown = [k for k, v in enumerate(inputs) if (isinstance(v, TensorList) and v.buffer is None)
+def _extend(node: Node, condition: Graph, body: Graph, inputs: list[Value]) -> dict[int, int]:
+    """Gives lists that the loop makes longer room for what it writes; returns their lengths after the loop."""
+    lengths = {}
+    trips = _trips_of(node, only_bounds(condition, body))
+    for k, given in enumerate(inputs):
+        if not isinstance(given, TensorList) or given.capacity < 0 or \
+                not is_extended(body, Tensor(body.arguments[k], 0), node.translator.functions):
+            continue
+        counted, size = extended(body).get(k), node.translator.constant_value(given.size)
+        if counted is not None and trips and size is not None:
+            start = _known(node, counted.counter)
+            step = _known(node, counted.step.value) if counted.step.is_variable else counted.step.value
+            if start is not None and step is not None and start >= 0 and step >= 0:
+                lengths[k] = max(int(size), start + (min(trips) - 1) * step + 1 if min(trips) else 0)
+                inputs[k] = dataclasses.replace(longer(node.b, given, lengths[k]), beyond="")
+                continue
+        more = min([_MOST_ROOM, *_trips_of(node, bounds(condition, body))]) * node.translator.growth
+        inputs[k] = dataclasses.replace(longer(node.b, given, given.capacity + more), varies=True, beyond="grow")
+    return lengths
+
+
+def _known(node: Node, number: int) -> int | None:
+    value = node.constant_or_none(number)
+    return None if value is None else int(value)
+
+
+def _room(node: Node, elements: Sequence[Shape]) -> int:
+    """A bound for lists that grow together, given an element of each: it is enough for short loops over little data."""
+    total = sum(leaf.bytes for element in elements for leaf in element.leaves())
+    room = min(max(_FIRST_BYTES // max(total, 1), _LEAST_ROOM), _MOST_ROOM) * node.translator.growth
+    if room * total > _MOST_BYTES:
+        raise UnsupportedError(f"{node.op}: lists of {room} elements take {room * total} bytes, for the loop has no "
+                               "known bound; give it maximum_iterations")
+    return room
+
+
+_LEAST_ROOM, _MOST_ROOM = 8, 64
+_FIRST_BYTES, _MOST_BYTES = 4 << 20, 1 << 30
+
+
+def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: dict[int, Operand],
+                         grown: Sequence[int], trips: int | None) -> list[Value]:
+    """Gives lists whose element shape is not known yet the one that the body writes: found by translating it once.
+
+    grown: those to which the loop appends, as often as it runs; trips: how often at most, if that is known.
+    """
+    unknown = [k for k, v in enumerate(inputs) if (isinstance(v, TensorList) and not v.is_made)
                or (isinstance(v, TensorArray | Stack) and v.value is None)]
     if not unknown:
         return inputs
+    for k in grown:
+        inputs[k] = dataclasses.replace(inputs[k], capacity=1 if trips is None else trips)  # type: ignore[type-var]
     trial = node.translator.child(f"{node.name}.trial")
     arguments: list[Value] = []
     number = 0
@@ -101,29 +173,49 @@ def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: di
             number += len(parts)
             arguments.append(rebuild(value, parts))
     results = trial.graph(body, arguments)
+    elements: dict[int, list[Shape]] = {}
+    for k in unknown:
+        made = results[k] if isinstance(inputs[k], TensorList) else arguments[k]
+        if isinstance(made, TensorList) and made.is_made:
+            arrays: Sequence[Operand] = made.arrays
+        elif isinstance(made, Variable):
+            arrays = [] if made.value is None else [made.value]
+        else:
+            raise UnsupportedError(f"{node.op}: the element shape of a tensor list is not known before the loop, nor "
+                                   "written in its body")
+        shapes = map(trial.builder.get_shape, arrays)
+        elements[k] = [Shape(s.element_type, s.dims[1:]) for s in shapes]
+    if trips is None:
+        room = _room(node, [s for k in grown for s in elements[k]])
+        for k in grown:
+            inputs[k] = dataclasses.replace(inputs[k], capacity=room)  # type: ignore[type-var]
     found = list(inputs)
     for k in unknown:
         made, given = results[k], inputs[k]
         if isinstance(given, TensorArray | Stack):
-            written = arguments[k]
-            assert isinstance(written, Variable)
-            if written.value is not None:
-                given.value = zeros_for(node.b, given, trial.builder.get_shape(written.value))
-            continue
-        if not isinstance(made, TensorList) or made.buffer is None or not isinstance(given, TensorList):
-            raise UnsupportedError(f"{node.op}: the element shape of a tensor list is not known before the loop, nor "
-                                   "written in its body")
-        shape = trial.builder.get_shape(made.buffer)
-        found[k] = initialized(node.b, given, shape.element_type, shape.dims[1:])
+            for shape in elements[k]:
+                given.value = zeros_for(node.b, given, Shape(shape.element_type, (1, *shape.dims)))
+        elif isinstance(given, TensorList) and isinstance(made, TensorList):
+            like = made.element or node.b.constant(0)
+            found[k] = made_like(node.b, given, like, elements[k])
     return found
 
 
 def _computation(outer: Translator, graph: Graph, inputs: Sequence[Value], fixed: dict[int, Operand], shape: Shape,
-                 name: str, is_test: bool = False) -> tuple[Computation, list[Value]]:
-    """A function as a computation of the state tuple; also returns its results (the arguments, for variables)."""
+                 name: str, is_test: bool = False, checked: Sequence[int] = ()) -> tuple[Computation, list[Value]]:
+    """A function as a computation of the state tuple; also returns its results (the arguments, for variables).
+
+    checked: arguments that are lists to which it appends one element, whose bounds may not suffice.
+    """
     inner = outer.child(name)
     parameter = inner.builder.parameter(0, shape, "state")
     arguments = _unpack(inner, parameter, inputs, fixed, outer)
+    known = {k: outer.constant_value(inputs[k].size) for k in checked}  # type: ignore[union-attr]
+    alike = next((k for k, size in known.items() if size is not None and not size.any()), None)
+    for k in checked:
+        if k == alike or known[k] is None or known[k].any():  # type: ignore[union-attr]
+            full = inner.builder.ge(arguments[k].size, inner.builder.constant(inputs[k].capacity, ElementType.S32))  # type: ignore
+            inner.builder.grow_if(full, f"{name}: a list outgrows its bound of {inputs[k].capacity} elements")  # type: ignore
     results = inner.graph(graph, arguments)
     if is_test:
         return inner.builder.build(_as_pred(inner, results[0])), []
@@ -195,6 +287,9 @@ def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[V
         inner = node.translator.child(name)
         arguments = _unpack(inner, inner.builder.parameter(0, shape, "arguments"), inputs, known, node.translator)
         translated.append((inner, arguments, inner.graph(node.translator.functions[name], arguments)))
+    for inner, _, results in translated:
+        for other, _, others in translated:
+            results[:] = [completed(inner.builder, r, o, other.builder) for r, o in zip(results, others, strict=True)]
     written = [k for k, value in enumerate(inputs) if isinstance(value, Variable)
                and any(a[k].written for _, a, _ in translated)]  # type: ignore[union-attr]
     computations, like = [], list[Value]()
@@ -208,5 +303,7 @@ def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[V
         result = node.b.conditional(selector, computations, [packed] * len(computations))
     values = _unpack(node.translator, result, like, {})
     for k, value in zip(written, values[len(values) - len(written):]):
+        if isinstance(value, Stack):
+            value.differs = True  # the branches may push different elements
         node.variable(k + 1).take(value)  # type: ignore[arg-type]
     return values[:len(values) - len(written)] if written else values

@@ -8,12 +8,12 @@ import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
+from ...compiler.factorizations import adjoint, line, places, product, qr, unit, with_line
+from ...compiler.loops import repeated, until
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .broadcasting import broadcast_to
-from .factorizations import product, qr, unit
-from .iteration import repeated, until
-from .linear_algebra import adjoint, eliminated, line, places, with_line
+from .linear_algebra import eliminated
 from .node import Node
 from .reductions import reduce
 from .registry import translates

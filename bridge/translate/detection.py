@@ -1,21 +1,23 @@
 """Choice of boxes by their scores: non-maximum suppression, for one set of boxes or for many classes and images.
 
 A loop takes the best box that is left and takes away, or weakens, those that overlap it too much. The number of boxes
-chosen is data; results have it fixed by padding, or are left to TensorFlow.
+chosen is data: results have it fixed by padding, or have a size that depends on data.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
+from ...compiler.loops import until
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from ..graph import GraphNode
 from .arrays import gather_axis
-from .iteration import repeated
 from .node import Node
 from .reductions import reduce
 from .registry import translates
@@ -61,7 +63,7 @@ def suppressed(b: ComputationBuilder, boxes: Operand, scores: Operand, most: int
              b.broadcast(b.constant(0, _S32), (batch,)), *([sigma] if sigma is not None else [])]
 
     def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
-        boxes, scores, threshold, least_score, chosen, kept, count, *sigma = values
+        boxes, scores, threshold, least_score, chosen, kept, count, *sigma, _ = values
         places = b.iota(Shape(_S32, (batch, size)), 1)
         best = reduce(b, scores, "max", [1])
         hit = b.eq(scores, b.broadcast_in_dim(best, (batch, size), [0]))
@@ -89,35 +91,47 @@ def suppressed(b: ComputationBuilder, boxes: Operand, scores: Operand, most: int
         chosen = b.select(column, b.broadcast_in_dim(at, (batch, most), [0]), chosen)
         kept = b.select(column, b.broadcast_in_dim(best, (batch, most), [0]), kept)
         count = count + b.convert_element_type(found, _S32)
-        return boxes, left, threshold, least_score, chosen, kept, count, *sigma
+        return boxes, left, threshold, least_score, chosen, kept, count, *sigma, found
 
     if not size or not most:
         return rows, state[5], state[6]
-    values = repeated(b, most, state, step)
+    values = until(b, most, [*state, b.broadcast(b.constant(True), (batch,))], step)
     return values[4], values[5], values[6]
 
 
-def _refuse_unpadded(node: GraphNode) -> str | None:
-    if node.attrs["pad_to_max_output_size"].b:
-        return None
-    return "the number of boxes chosen decides its result's shape; pad_to_max_output_size fixes it"
+def _is_padded(node: GraphNode) -> bool:
+    return "pad_to_max_output_size" in node.attrs and node.attrs["pad_to_max_output_size"].b
 
 
-@translates("NonMaxSuppressionV4", "NonMaxSuppressionV5", constants=("max_output_size",), refuse=_refuse_unpadded)
+def _unpadded(node: GraphNode) -> Collection[int]:
+    """Numbers of the outputs that are as long as the number of boxes chosen."""
+    return () if _is_padded(node) else (0, 1) if node.op.endswith("V5") else (0,)
+
+
+@translates("NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4",
+            "NonMaxSuppressionV5", constants=("max_output_size",), sizes=_unpadded)
 def non_max_suppression(node: Node) -> Sequence[Operand]:
-    b, most, type_ = node.b, node.integers("max_output_size")[0], node.element_type("boxes")
+    b, most, type_ = node.b, node.integers("max_output_size")[0], node.element_type("scores")
     dims = node.shape("boxes")
     if len(dims) != 2 or dims[1] != 4 or node.shape("scores") != dims[:1]:
         raise ShapeError(f"boxes must be [n, 4] and scores [n], got {list(dims)} and {list(node.shape('scores'))}")
-    limits = [b.convert_element_type(node[k], _F32) for k in ("iou_threshold", "score_threshold")]
+    if most < 0:
+        raise ShapeError(f"max_output_size must be non-negative, got {most}")
+    is_padded = _is_padded(node.graph_node)
+    most = most if is_padded else min(most, dims[0])
+    overlaps = b.constant(np.float32(node.attr("iou_threshold"))) if node.op == "NonMaxSuppression" \
+        else b.convert_element_type(node["iou_threshold"], _F32)
+    has_least = node.op not in ("NonMaxSuppression", "NonMaxSuppressionV2")
+    least = b.convert_element_type(node["score_threshold"], _F32) if has_least else b.constant(np.float32(-np.inf))
     boxes, scores = (b.convert_element_type(node[k], _F32) for k in ("boxes", "scores"))
     sigma = b.convert_element_type(node["soft_nms_sigma"], _F32) if node.op.endswith("V5") else None
     numbers, kept, count = suppressed(b, b.reshape(boxes, (1, *dims)), b.reshape(scores, (1, *dims[:1])), most,
-                                      limits[0], limits[1], sigma)
-    numbers, count = b.reshape(numbers, (most,)), b.reshape(count, ())
-    if sigma is None:
-        return numbers, count
-    return numbers, b.convert_element_type(b.reshape(kept, (most,)), type_), count
+                                      overlaps, least, sigma)
+    count = b.reshape(count, ())
+    results = [b.reshape(numbers, (most,)), b.convert_element_type(b.reshape(kept, (most,)), type_)]
+    if not is_padded:
+        results = [b.set_dimension_size(r, count, 0) for r in results]
+    return {"V4": (results[0], count), "V5": (*results, count)}.get(node.op[-2:], (results[0],))
 
 
 @translates("CombinedNonMaxSuppression", constants=("max_output_size_per_class", "max_total_size"))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.types import COMPLEXES, FLOATS, INTEGERS, ElementType
 from ..element_types import element_type
-from ..graph import GraphNode
-from .broadcasting import broadcast, broadcast_dims, broadcast_to
+from ..graph import Graph, GraphNode
+from .broadcasting import broadcast, broadcast_to
 from .node import Node
-from .registry import translates
+from .registry import every_input, translates
 from .tensor_list import add_lists
 from .values import TensorList, Value
 
@@ -38,7 +38,6 @@ UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
                                   b.mul(b.expm1(x), _like(b, x, _SELU_SCALE * _SELU_ALPHA))),
     "Softplus": lambda b, x: _softplus(b, x),
     "Softsign": lambda b, x: b.div(x, b.add(b.abs(x), _like(b, x, 1))),
-    "Erfc": lambda b, x: b.sub(_like(b, x, 1), b.erf(x)),
     "Identity": lambda b, x: x, "StopGradient": lambda b, x: x, "PreventGradient": lambda b, x: x,
     "Snapshot": lambda b, x: x,
 }
@@ -139,12 +138,13 @@ def _floor_mod(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
     return b.select(wrong, b.add(remainder, y), remainder)
 
 
-@translates(*(op for op in UNARY if op not in ("Identity", "StopGradient", "Snapshot")))
+@translates(*(op for op in UNARY if op not in ("Identity", "StopGradient", "Snapshot")), takes_sizes=every_input)
 def unary(node: Node) -> Operand:
     return UNARY[node.op](node.b, node[0])
 
 
-@translates("Identity", "StopGradient", "Snapshot", "_EagerConst", "PlaceholderWithDefault")
+@translates("Identity", "StopGradient", "Snapshot", "_EagerConst", "PlaceholderWithDefault",
+            takes_sizes=every_input)
 def identity(node: Node) -> Value:
     return node.inputs[0]
 
@@ -159,13 +159,13 @@ def nothing(node: Node) -> None:
     return None
 
 
-@translates(*BINARY)
+@translates(*BINARY, takes_sizes=every_input)
 def binary(node: Node) -> Operand:
     x, y = broadcast(node.b, node[0], node[1])
     return BINARY[node.op](node.b, x, y)
 
 
-@translates(*GRADIENTS)
+@translates(*GRADIENTS, takes_sizes=every_input)
 def gradient(node: Node) -> Operand:
     x, y = broadcast(node.b, node[0], node[1])
     return GRADIENTS[node.op](node.b, x, y)
@@ -188,7 +188,7 @@ def accumulate(node: Node) -> Operand | TensorList:
     return add_n(node)
 
 
-@translates("LeakyRelu")
+@translates("LeakyRelu", takes_sizes=every_input)
 def leaky_relu(node: Node) -> Operand:
     x = node[0]
     return node.b.select(node.b.gt(x, _like(node.b, x, 0)), x, node.b.mul(x, _like(node.b, x, node.attr("alpha"))))
@@ -201,7 +201,7 @@ def leaky_relu_grad(node: Node) -> Operand:
     return node.b.select(node.b.gt(x, _like(node.b, x, 0)), dy, node.b.mul(dy, slope))
 
 
-@translates("Cast")
+@translates("Cast", takes_sizes=every_input)
 def cast(node: Node) -> Operand:
     target = node.attr("DstT")
     x = node[0]
@@ -221,7 +221,7 @@ def bitcast(node: Node) -> Operand:
     return node.b.bitcast_convert_type(node[0], node.attr("type"))
 
 
-@translates("Real", "Imag", "Angle")
+@translates("Real", "Imag", "Angle", takes_sizes=every_input)
 def complex_part(node: Node) -> Operand:
     x = node[0]
     if node.op == "Angle":
@@ -236,7 +236,11 @@ def clip_by_value(node: Node) -> Operand:
     return node.b.clamp(low, node[0], high)
 
 
-@translates("Select", "SelectV2")
+def _rows_to_select(node: GraphNode, graph: Graph) -> Collection[int]:
+    return every_input(node, graph) if node.op == "SelectV2" else ()
+
+
+@translates("Select", "SelectV2", takes_sizes=_rows_to_select)
 def select(node: Node) -> Operand:
     condition, x, y = node[0], node[1], node[2]
     if node.op == "Select":  # a vector condition picks rows
@@ -244,5 +248,4 @@ def select(node: Node) -> Operand:
         if len(node.shape(0)) == 1 and len(dims) > 1:
             condition = node.b.broadcast_in_dim(condition, dims, (0,))
         return node.b.select(broadcast_to(node.b, condition, dims), x, y)
-    dims = broadcast_dims(node.shape(0), node.shape(1), node.shape(2))
-    return node.b.select(*(broadcast_to(node.b, o, dims) for o in (condition, x, y)))
+    return node.b.select(*broadcast(node.b, condition, x, y))

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.loops import until
 from ...compiler.types import ElementType
 from .broadcasting import broadcast
-from .iteration import until
 from .node import Node
 from .registry import translates
 from .special_functions import digamma, lgamma

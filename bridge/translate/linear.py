@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
+from ..graph import Graph, GraphNode
 from .broadcasting import broadcast_dims, broadcast_to
 from .node import Node
-from .registry import translates
+from .registry import first_input, translates
 
 
 def matrix_product(b: ComputationBuilder, x: Operand, y: Operand, transpose_x: bool = False, transpose_y: bool = False,
@@ -29,7 +32,12 @@ def matrix_product(b: ComputationBuilder, x: Operand, y: Operand, transpose_x: b
                          preferred_type)
 
 
-@translates("MatMul")
+def _rows_times(node: GraphNode, graph: Graph) -> Collection[int]:
+    """The first factor, if its rows are the result's."""
+    return () if node.attrs["transpose_a"].b else (0,)
+
+
+@translates("MatMul", takes_sizes=_rows_times)
 def mat_mul(node: Node) -> Operand:
     for k in range(2):
         if len(node.shape(k)) != 2:
@@ -53,7 +61,7 @@ def batch_mat_mul(node: Node) -> Operand:
     return matrix_product(node.b, x, y, *adjoint, node.attr("Tout"))
 
 
-@translates("BiasAdd", "BiasAddV1")
+@translates("BiasAdd", "BiasAddV1", takes_sizes=first_input)
 def bias_add(node: Node) -> Operand:
     dims = node.shape(0)
     axis = 1 if node.attr("data_format") == "NCHW" else len(dims) - 1

@@ -9,41 +9,12 @@ from collections.abc import Sequence
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
-from ...compiler.shape import Shape
-from ...compiler.types import ElementType
+from ...compiler.factorizations import adjoint, line, places, with_line
+from ...compiler.loops import repeated
 from .broadcasting import broadcast_dims, broadcast_to
-from .iteration import repeated
 from .node import Node
 from .reductions import reduce
 from .registry import translates
-
-_S32 = ElementType.S32
-
-
-def line(b: ComputationBuilder, x: Operand, number: Operand, axis: int) -> Operand:
-    """One row or column, its axis kept."""
-    dims = b.get_shape(x).dims
-    zero = b.constant(0, _S32)
-    starts = [number if a == axis else zero for a in range(len(dims))]
-    return b.dynamic_slice(x, starts, [1 if a == axis else d for a, d in enumerate(dims)])
-
-
-def with_line(b: ComputationBuilder, x: Operand, new: Operand, number: Operand, axis: int) -> Operand:
-    """The array with one row or column replaced."""
-    zero = b.constant(0, _S32)
-    starts = [number if a == axis else zero for a in range(len(b.get_shape(x).dims))]
-    return b.dynamic_update_slice(x, new, starts)
-
-
-def places(b: ComputationBuilder, dims: Sequence[int], axis: int) -> Operand:
-    """The number of every element's row or column, s32."""
-    return b.iota(Shape(_S32, tuple(dims)), axis)
-
-
-def adjoint(b: ComputationBuilder, x: Operand) -> Operand:
-    """The matrices transposed and conjugated."""
-    rank = len(b.get_shape(x).dims)
-    return b.conj(b.transpose(x, (*range(rank - 2), rank - 1, rank - 2)))
 
 
 def _square(node: Node, which: int | str) -> tuple[int, ...]:

@@ -84,9 +84,14 @@ def concat_lists(node: Node) -> TensorList:
     return TensorList(both, b.constant(count, _S32), count)
 
 
-@translates("TensorListResize", constants=("size",))
+@translates("TensorListResize")
 def resize(node: Node) -> TensorList:
-    b, count = node.b, node.integers("size")[0]
+    """With a size that is known at run time only, a list that gets shorter: it keeps its room."""
+    b, values = node.b, node.tensor_list("input_handle")
+    if node.constant_or_none("size") is None:
+        b.leave_if(b.gt(node["size"], values.size), f"{node.op} {node.name}: a list gets longer, which is not compiled")
+        return dataclasses.replace(values, size=node["size"], varies=True)
+    count = node.integers("size")[0]
     elements = _filled(node, node.tensor_list("input_handle"))
     have = b.get_shape(elements).dims[0]
     fitted = b.pad_in_dim(b.slice_in_dim(elements, 0, min(have, count), 1, 0), b.scalar_like(elements, 0), 0, 0,

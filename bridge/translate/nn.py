@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
-from .broadcasting import broadcast_dims, broadcast_to
+from .broadcasting import assume_same_size, broadcast_dims, broadcast_to
 from .node import Node
 from .reductions import reduce
-from .registry import translates
+from .registry import every_input, translates
 
 _F32 = ElementType.F32
 
@@ -38,7 +39,7 @@ def _shifted(b: ComputationBuilder, logits: Operand) -> Operand:
     return b.sub(logits, per_row(b, reduce(b, logits, "max", [len(dims) - 1]), dims))
 
 
-@translates("Softmax", "LogSoftmax")
+@translates("Softmax", "LogSoftmax", takes_sizes=every_input)
 def softmax(node: Node) -> Operand:
     b, shape = node.b, node.array_shape(0)
     shifted = _shifted(b, widened(b, node[0]))
@@ -74,13 +75,14 @@ def softmax_cross_entropy(node: Node) -> tuple[Operand, Operand]:
     return narrowed(b, loss, type_), narrowed(b, gradient, type_)
 
 
-@translates("SparseSoftmaxCrossEntropyWithLogits")
+@translates("SparseSoftmaxCrossEntropyWithLogits", takes_sizes=every_input)
 def sparse_softmax_cross_entropy(node: Node) -> tuple[Operand, Operand]:
     """A label outside the classes gives NaN, as TensorFlow's kernels for accelerators do."""
     b, shape, labels = node.b, node.array_shape(0), node["labels"]
     if node.shape("labels") != shape.dims[:1]:
         raise ShapeError(f"logits and labels must have the same first dimension, got logits shape {list(shape.dims)} "
                          f"and labels shape {list(node.shape('labels'))}")
+    assume_same_size(b, [(node[0], 0), (labels, 0)])
     logits = widened(b, node[0])
     wide, index_type = b.get_shape(logits).element_type, node.element_type("labels")
     places = b.broadcast_in_dim(b.iota(Shape(index_type, shape.dims[1:]), 0), shape.dims, [1])
@@ -124,9 +126,9 @@ def fused_batch_norm(node: Node) -> tuple[Operand, ...]:
     axis, epsilon = _feature_axis(node), node.attr("epsilon")
     x, scale, offset = widened(b, node[0]), node[1], node[2]
     others = [a for a in range(shape.rank) if a != axis]
-    count = max(1, shape.elements // max(shape.dims[axis], 1))
+    count = shape.elements // max(shape.dims[axis], 1)
     if node.attr("is_training"):
-        scale_of = _full(b, scale, 1.0 / count)
+        scale_of = _full(b, scale, 1.0 / count if count else math.nan)
         mean = b.mul(reduce(b, x, "add", others), scale_of)
         centred = b.sub(x, _along(b, mean, shape.dims, axis))
         variance = b.mul(reduce(b, b.mul(centred, centred), "add", others), scale_of)

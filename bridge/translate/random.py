@@ -1,6 +1,6 @@
-"""Stateless random ops, with TensorFlow's bits: Philox 4x32-10, and its ways from words to numbers.
+"""Stateless random ops, with TensorFlow's bits: Philox 4x32-10, and its ways from words to numbers; or ThreeFry 2x32.
 
-A generator is (key, counter): u64 scalars, the counter as its low and high half. Word 4 n + k is word k of the
+A Philox generator is (key, counter): u64 scalars, the counter as its low and high half. Word 4 n + k is word k of the
 cipher of counter + n.
 Source: tensorflow/core/lib/random/random_distributions.h, stateless_random_ops.cc.
 """
@@ -20,24 +20,27 @@ from ...compiler.types import ElementType
 from .node import Node
 from .reductions import reduce
 from .registry import translates
+from .special_functions import ndtri
 
 _U32, _U64, _F32, _F64 = ElementType.U32, ElementType.U64, ElementType.F32, ElementType.F64
 _SCRAMBLE_KEY = 0x02461E29_3EC8F720
-_PHILOX, _AUTO = 1, 3  # numbers of algorithms
+_PHILOX, _THREE_FRY, _AUTO = 1, 2, 3  # numbers of algorithms
+_THREE_FRY_NAME = "rng_three_fry"
 
 
 @dataclasses.dataclass(frozen=True)
 class Generator:
-    """Philox at a place: a u64[3] of key and counter."""
+    """A cipher at a place: a u64[3] of key and counter, of ThreeFry a u64[2]."""
 
     b: ComputationBuilder
     state: Operand
+    algorithm: str = "rng_philox"
 
     def words(self, dims: Sequence[int], type_: ElementType = _U32) -> Operand:
         """The next random words, u32 or u64."""
         if 0 in dims:
             return self.b.broadcast(self.b.constant(0, type_), dims)
-        both = self.b.rng_bit_generator("rng_philox", self.state, Shape(type_, tuple(dims)))
+        both = self.b.rng_bit_generator(self.algorithm, self.state, Shape(type_, tuple(dims)))
         return self.b.get_tuple_element(both, 1)
 
 
@@ -54,8 +57,12 @@ def _generator(node: Node) -> Generator:
     """The generator that a node names: by key, counter and algorithm, or by a seed."""
     if not node.op.endswith("V2"):
         return Generator(node.b, node.b.concat_in_dim(scrambled(node.b, node["seed"]), 0))
-    if int(node.constant("alg")) not in (_PHILOX, _AUTO):
-        raise UnsupportedError(f"{node.op}: algorithm {int(node.constant('alg'))}; Philox (1) is compiled")
+    number = int(node.constant("alg"))
+    if number == _THREE_FRY:  # which TensorFlow has no kernel of for CPUs
+        counter = node.b.slice_in_dim(node["counter"], 0, 1, 1, 0)
+        return Generator(node.b, node.b.concat_in_dim([node["key"], counter], 0), _THREE_FRY_NAME)
+    if number not in (_PHILOX, _AUTO):
+        raise UnsupportedError(f"{node.op}: algorithm {number}; Philox (1) and ThreeFry (2) are compiled")
     return Generator(node.b, node.b.concat_in_dim([node["key"], node["counter"]], 0))
 
 
@@ -82,19 +89,27 @@ _BITS = {ElementType.F16: ElementType.U16, ElementType.BF16: ElementType.U16, _F
 
 def unit_floats(b: ComputationBuilder, words: Operand, type_: ElementType) -> Operand:
     """Uniform in [0, 1): the low bits of words as the fraction of a number in [1, 2), less 1."""
-    fraction, one = _FRACTIONS[type_]
     if type_ is _F64:  # the first of two words is the upper half
         half = b.scalar_like(words, 32)
         words = b.or_(b.shift_left(words, half), b.shift_right_logical(words, half))
-    bits = b.convert_element_type(words, _BITS[type_])
+    return _with_fraction(b, b.convert_element_type(words, _BITS[type_]), type_)
+
+
+def _with_fraction(b: ComputationBuilder, bits: Operand, type_: ElementType) -> Operand:
+    """The number in [0, 1) whose fraction, as one in [1, 2), is the low bits."""
+    fraction, one = _FRACTIONS[type_]
     bits = b.or_(b.and_(bits, b.scalar_like(bits, (1 << fraction) - 1)), b.scalar_like(bits, one))
     number = b.bitcast_convert_type(bits, type_)
     return number - b.scalar_like(number, 1)
 
 
 def uniform(generator: Generator, dims: Sequence[int], type_: ElementType) -> Operand:
-    """Floats in [0, 1)."""
-    return unit_floats(generator.b, generator.words(dims, _U64 if type_ is _F64 else _U32), type_)
+    """Floats in [0, 1). ThreeFry's are as XLA's: the highest bits of a word are the fraction."""
+    b, words = generator.b, generator.words(dims, _U64 if type_ is _F64 else _U32)
+    if generator.algorithm == _THREE_FRY_NAME and type_ in (_F32, _F64):
+        unused = type_.bits - _FRACTIONS[type_][0]
+        return _with_fraction(b, b.shift_right_logical(words, b.scalar_like(words, unused)), type_)
+    return unit_floats(b, words, type_)
 
 
 def box_muller(b: ComputationBuilder, words: Operand) -> tuple[Operand, Operand]:
@@ -185,6 +200,8 @@ def truncated_normal(generator: Generator, dims: Sequence[int], type_: ElementTy
     groups = -(-count // size)
     if not groups:
         return b.broadcast(b.constant(0, type_), dims)
+    if generator.algorithm == _THREE_FRY_NAME:
+        return b.convert_element_type(_inverted_normal(generator, dims, wide), type_)
     state = Shape.tuple([Shape(_U64), Shape(ElementType.S32, (groups,)), Shape(wide, (groups, size)),
                          Shape(_U64, (3,))])
     test = b.create_sub_builder("not_all_full")
@@ -207,6 +224,14 @@ def truncated_normal(generator: Generator, dims: Sequence[int], type_: ElementTy
     results = b.get_tuple_element(b.while_(condition, made, init), 2)
     flat = b.slice_in_dim(b.reshape(results, (groups * size,)), 0, count, 1, 0)
     return b.convert_element_type(b.reshape(flat, dims), type_)
+
+
+def _inverted_normal(generator: Generator, dims: Sequence[int], wide: ElementType) -> Operand:
+    """Normal numbers of absolute value up to 2 by the inverse of their distribution."""
+    b, least = generator.b, 0.5 * math.erfc(math.sqrt(2))
+    share = uniform(generator, dims, wide)
+    normals = ndtri(b, share * b.scalar_like(share, 1 - 2 * least) + b.scalar_like(share, least))
+    return b.clamp(b.full_like(normals, -2), normals, b.full_like(normals, 2))
 
 
 def _candidates(b: ComputationBuilder, start: Operand, step: Operand, groups: int, wide: ElementType,

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
+from ...compiler.factorizations import line, with_line
+from ...compiler.loops import repeated
 from ...compiler.types import ElementType
-from .iteration import repeated
-from .linear_algebra import line, with_line
 from .node import Node
 from .reductions import reduce
 from .registry import translates

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import ShapeError
 from ...compiler.ir import Computation
 from ...compiler.shape import Shape
 from ...compiler.types import COMPLEXES, FLOATS, ElementType
+from .. import extents
+from ..graph import Graph, GraphNode
 from .arrays import axis_of
 from .node import Node
-from .registry import translates
+from .registry import first_input, translates
 
 
 def reducer(b: ComputationBuilder, op: str, element_type: ElementType) -> Computation:
@@ -49,10 +52,23 @@ def reduce(b: ComputationBuilder, operand: Operand, op: str, axes: Sequence[int]
 _OPS = {"Sum": "add", "Mean": "add", "Prod": "mul", "Max": "max", "Min": "min", "All": "and_", "Any": "or_"}
 
 
-@translates(*_OPS, constants=("reduction_indices",))
+def _distinct_axes(node: Node) -> list[int]:
+    axes = sorted(axis_of(a, node.array_shape(0).rank, node.op) for a in node.integers(1))
+    for axis, following in zip(axes, axes[1:]):
+        if axis == following:
+            raise ShapeError(f"Invalid reduction arguments: Axes contains duplicate dimension: {axis}")
+    return axes
+
+
+def _reduces_first(node: GraphNode, graph: Graph) -> bool:
+    axes = extents.constant_of(graph, node.inputs[1].node)
+    return axes is not None and 0 in axes
+
+
+@translates(*_OPS, constants=("reduction_indices",), takes_sizes=first_input, drops_sizes=_reduces_first)
 def reduction(node: Node) -> Operand:
     b, shape = node.b, node.array_shape(0)
-    axes = sorted({axis_of(a, shape.rank, node.op) for a in node.integers(1)})
+    axes = _distinct_axes(node)
     keep = bool(node.attr("keep_dims"))
     if node.op != "Mean":
         return reduce(b, node[0], _OPS[node.op], axes, keep)
@@ -60,16 +76,18 @@ def reduction(node: Node) -> Operand:
     small = type_.is_float and type_.bits < 32
     operand = b.convert_element_type(node[0], ElementType.F32) if small else node[0]
     total = reduce(b, operand, "add", axes, keep)
-    count = int(np.prod([shape.dims[a] for a in axes]))
     result_shape = b.get_shape(total)
-    mean = b.div(total, b.broadcast(b.constant(count, result_shape.element_type), result_shape.dims))
+    count = b.constant(int(np.prod([shape.dims[a] for a in axes if a not in shape.dynamic])), result_shape.element_type)
+    for axis in set(axes) & set(shape.dynamic):
+        count = b.mul(count, b.convert_element_type(b.get_dimension_size(operand, axis), result_shape.element_type))
+    mean = b.div(total, b.broadcast(count, result_shape.dims))
     return b.convert_element_type(mean, type_) if small else mean
 
 
 @translates("EuclideanNorm", constants=("reduction_indices",), types={"T": FLOATS | COMPLEXES})
 def euclidean_norm(node: Node) -> Operand:
     b, shape = node.b, node.array_shape(0)
-    axes = sorted({axis_of(a, shape.rank, node.op) for a in node.integers(1)})
+    axes = _distinct_axes(node)
     squares = b.mul(node[0], b.conj(node[0]) if shape.element_type.is_complex else node[0])
     return b.sqrt(reduce(b, squares, "add", axes, bool(node.attr("keep_dims"))))
 
@@ -86,6 +104,8 @@ def arg_reduction(node: Node) -> Operand:
     """The first index of the extreme value; NaN does not count as larger or smaller."""
     b, shape = node.b, node.array_shape(0)
     axis = axis_of(node.integers(1)[0], shape.rank, node.op)
+    if not shape.dims[axis]:
+        raise ShapeError(f"Reduction axis {axis} is empty in shape {list(shape.dims)}")
     type_, result_type = shape.element_type, node.attr("output_type")
     # Narrow places double the lanes of a vector.
     index_type = ElementType.S32 if shape.dims[axis] < 1 << 31 else result_type

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.types import ElementType
@@ -28,6 +28,9 @@ class Translation:
     refuse: tells from the node's attributes why it cannot be compiled; None when it can.
     more_constants: tells from the node and its graph which inputs must be known as well.
     fixed: names of inputs that must be constants of the graph: their values decide the result's shape.
+    sizes: tells from the node the numbers of the outputs that have a first axis whose size depends on data.
+    takes_sizes: tells from the node and its graph which inputs, by number, may have such an axis; the results have it.
+    drops_sizes: tells from the node and its graph whether the results do not have it.
     """
 
     op: str
@@ -38,6 +41,24 @@ class Translation:
     refuse: Callable[[Any], str | None] | None = None
     more_constants: Callable[[Any, Any], Sequence[str]] | None = None
     fixed: tuple[str, ...] = ()
+    sizes: Callable[[Any], Collection[int]] | None = None
+    takes_sizes: Callable[[Any, Any], Collection[int]] | None = None
+    drops_sizes: Callable[[Any, Any], bool] | None = None
+
+
+def every_input(node: Any, graph: Any) -> Collection[int]:
+    """The numbers of all inputs of a node."""
+    return range(len(node.inputs))
+
+
+def first_output(node: Any) -> Collection[int]:
+    """The number of the first output."""
+    return (0,)
+
+
+def first_input(node: Any, graph: Any) -> Collection[int]:
+    """The number of the first input."""
+    return (0,)
 
 
 TRANSLATIONS: dict[str, Translation] = {}
@@ -48,7 +69,9 @@ STAYING: dict[str, str] = {}
 def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, frozenset[ElementType]] | None = None,
                stateful: bool = False, refuse: Callable[[Any], str | None] | None = None,
                more_constants: Callable[[Any, Any], Sequence[str]] | None = None,
-               fixed: Sequence[str] = ()) -> Callable[[Translate], Translate]:
+               fixed: Sequence[str] = (), sizes: Callable[[Any], Collection[int]] | None = None,
+               takes_sizes: Callable[[Any, Any], Collection[int]] | None = None,
+               drops_sizes: Callable[[Any, Any], bool] | None = None) -> Callable[[Translate], Translate]:
     """Registers a function as the translation of these ops."""
     def register(function: Translate) -> Translate:
         for op in ops:
@@ -56,7 +79,7 @@ def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, fro
                 raise ValueError(f"{op} has two translations: {TRANSLATIONS[op].function.__module__} and "
                                  f"{function.__module__}")
             TRANSLATIONS[op] = Translation(op, function, (*constants, *fixed), dict(types or {}), stateful, refuse,
-                                           more_constants, tuple(fixed))
+                                           more_constants, tuple(fixed), sizes, takes_sizes, drops_sizes)
         return function
 
     return register

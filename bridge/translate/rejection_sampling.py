@@ -14,10 +14,10 @@ import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError, UnsupportedError
+from ...compiler.loops import repeated, until
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .arrays import gather_axis
-from .iteration import repeated, until
 from .node import Node
 from .random import Generator, box_muller, philox_blocks, scrambled, unit_floats
 from .registry import translates

@@ -10,6 +10,7 @@ from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
+from ..graph import GraphNode
 from .arrays import axis_of
 from .node import Node
 from .reductions import reduce
@@ -96,7 +97,12 @@ def bound(node: Node) -> Operand:
     return reduce(b, b.convert_element_type(below, node.attr("out_type")), "add", [2])
 
 
-@translates("Bucketize")
+def _refuse_unsorted(node: GraphNode) -> str | None:
+    boundaries = list(node.attrs["boundaries"].list.f)
+    return None if boundaries == sorted(boundaries) else "its boundaries are not sorted, which is TensorFlow's error"
+
+
+@translates("Bucketize", refuse=_refuse_unsorted)
 def bucketize(node: Node) -> Operand:
     """The number of boundaries that are not greater."""
     b, dims = node.b, node.shape(0)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
-from ...compiler.types import ElementType
+from ...compiler.types import COMPLEXES, ElementType
+from . import complex_functions
 from .arrays import axis_of
 from .broadcasting import broadcast
 from .nn import narrowed, widened
@@ -195,6 +196,43 @@ def _bessel(b: ComputationBuilder, x: Operand, small: Sequence[float], large: Se
     return b.select(b.le(size, b.scalar_like(x, 8)), near, far)
 
 
+# Source: Cephes, ndtrf.c and ndtr.c: in 1/x^2 and times 1/x, up to 2 and beyond; in x, quotients, up to 8 and beyond.
+_ERFC32 = (
+    (2.326819970068386e-2, -1.387039388740657e-1, 3.687424674597105e-1, -5.824733027278666e-1, 6.210004621745983e-1,
+     -4.944515323274145e-1, 3.404879937665872e-1, -2.741127028184656e-1, 5.638259427386472e-1),
+    (-1.047766399936249e1, 1.297719955372516e1, -7.495518717768503, 2.921019019210786, -1.015265279202700,
+     4.218463358204948e-1, -2.820767439740514e-1, 5.641895067754075e-1),
+)
+_ERFC64 = (
+    ((2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687, 4.86371970985681366614e1,
+      1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2, 1.02755188689515710272e3,
+      5.57535335369399327526e2),
+     (1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.54937778887819891062e2, 9.75708501743205489753e2,
+      1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3, 5.57535340817727675546e2)),
+    ((5.64189583547755073984e-1, 1.27536670759978104416, 5.01905042251180477414, 6.16021097993053585195,
+      7.40974269950448939160, 2.97886665372100240670),
+     (1.0, 2.26052863220117276590, 9.39603524938001434673, 1.20489539808096656605e1, 1.70814450747565897222e1,
+      9.60896809063285878198, 3.36907645100081516050)),
+)
+
+
+def erfc(b: ComputationBuilder, x: Operand) -> Operand:
+    """1 - erf(x), exact also where erf is nearly 1."""
+    one = b.full_like(x, 1)
+    size = b.max(b.abs(x), one)
+    if b.get_shape(x).element_type is _F64:
+        size = b.min(size, b.full_like(x, 30))  # where the result is 0; the polynomials stay finite
+        near, far = (polynomial(b, size, above) / polynomial(b, size, below) for above, below in _ERFC64)
+        factor = b.select(b.lt(size, b.full_like(x, 8)), near, far)
+    else:
+        inverse = one / size
+        near, far = (polynomial(b, inverse * inverse, c) for c in _ERFC32)
+        factor = inverse * b.select(b.lt(size, b.full_like(x, 2)), near, far)
+    tail = b.exp(-(size * size)) * factor
+    tail = b.select(b.lt(x, b.full_like(x, 0)), b.full_like(x, 2) - tail, tail)
+    return b.select(b.gt(b.abs(x), one), tail, one - b.erf(x))
+
+
 def _next_after(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
     """The float that follows x in the direction of y: its bits, as an integer, one up or down."""
     type_ = ElementType.S64 if b.get_shape(x).element_type is _F64 else ElementType.S32
@@ -213,6 +251,7 @@ def _next_after(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
 UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
     "Acos": _B.acos, "Asin": _B.asin, "Atan": _B.atan, "Acosh": _B.acosh, "Asinh": _B.asinh, "Atanh": _B.atanh,
     "Sinh": _B.sinh, "Cosh": _B.cosh, "Lgamma": lgamma, "Digamma": digamma, "Ndtri": ndtri, "Erfinv": erfinv,
+    "Erfc": erfc,
     "BesselI0e": lambda b, x: _bessel(b, x, _I0E_SMALL, _I0E_LARGE, False),
     "BesselI1e": lambda b, x: _bessel(b, x, _I1E_SMALL, _I1E_LARGE, True),
     "BesselI0": lambda b, x: _bessel(b, x, _I0E_SMALL, _I0E_LARGE, False) * b.exp(b.abs(x)),
@@ -221,8 +260,11 @@ UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
 _REAL = frozenset({ElementType.F16, ElementType.BF16, _F32, _F64})
 
 
-@translates(*UNARY, types={"T": _REAL})
+@translates(*(op for op in UNARY if op not in complex_functions.UNARY), types={"T": _REAL})
+@translates(*complex_functions.UNARY, types={"T": _REAL | COMPLEXES})
 def unary(node: Node) -> Operand:
+    if node.element_type(0) in COMPLEXES:
+        return complex_functions.UNARY[node.op](node.b, node[0])
     return narrowed(node.b, UNARY[node.op](node.b, widened(node.b, node[0])), node.element_type(0))
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from .registry import stays
 
-stays("Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "DynamicPartition",
-      "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionWithOverlaps",
-      "ComputeAccidentalHits", because="the values of its inputs decide the shape of its result")
+stays("NonMaxSuppressionWithOverlaps", "ComputeAccidentalHits",
+      because="the values of its inputs decide the shape of its result")
+stays("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2",
+      because="the size of its result depends on data; TensorFlow's hash table is faster than a sort")
+stays("DynamicPartition",
+      because="the sizes of its results depend on data; every one would take memory for all of the data")
 stays("CollectiveAssignGroupV2", "CollectiveReduceV2", "XlaSend", "XlaRecv",
       because="it exchanges values with other devices, which TensorFlow brings together")
 stays("VarIsInitializedOp", "VarHandleOp", "_XlaAotOnlyVarHandleOp", "DestroyResourceOp", "ResourceCountUpTo",
@@ -14,7 +17,6 @@ stays("VarIsInitializedOp", "VarHandleOp", "_XlaAotOnlyVarHandleOp", "DestroyRes
       because="it is about a variable's existence, which TensorFlow keeps; clusters take variables by their values")
 stays("XlaCustomCall", "XlaCustomCallV2", "XlaCallModule",
       because="it names code of XLA's runtime or carries a serialized StableHLO module")
-stays("XlaSetDynamicDimensionSize", because="a size that is data makes a shape that is not known when compiling")
 stays("SymbolicGradient", because="its gradient function is built by TensorFlow's runtime")
 stays("_Arg", "_Retval", because="it is an end of a graph; arguments and results of the cluster take its place")
 stays("StatelessParameterizedTruncatedNormal",

@@ -204,6 +204,7 @@ def push(node: Node) -> Operand:
         item = b.reshape(node["elem"], (1, *shape.dims))
         found.value = b.dynamic_update_slice(content, item, _row(b, content, count)[1])
     found.size, found.written = b.add(count, b.constant(1, _S32)), True
+    found.note(node.constant_or_none("elem"))
     return node["elem"]
 
 
@@ -215,6 +216,8 @@ def pop(node: Node) -> Operand:
         raise UnsupportedError(f"{node.op}: a stack is read before its element shape is known")
     _, *dims = b.get_shape(found.value).dims
     found.size, found.written = b.sub(count, b.constant(1, _S32)), True
+    if found.known is not None and not found.differs:
+        return b.constant(found.known, b.get_shape(found.value).element_type)
     if not found.capacity:  # of a loop that never runs
         return b.broadcast(b.constant(0, b.get_shape(found.value).element_type), dims)
     return b.reshape(_row(b, found.value, found.size)[0], dims)

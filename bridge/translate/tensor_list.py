@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import UnsupportedError
+from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from ..element_types import element_type
 from ..graph import GraphNode
 from .node import Node
 from .registry import translates
-from .values import TensorList
+from .values import Optional, TensorList, Value, flatten, rebuild
 
 _S32 = ElementType.S32
+_VARIANT = 21  # DT_VARIANT: a list of lists or of optionals, of the gradient of nested loops and branches
 
 
 def initialized(b: ComputationBuilder, values: TensorList, element_type: ElementType,
@@ -39,8 +41,9 @@ def _list(node: Node, dims: tuple[int, ...] | None, capacity: int, size: Operand
 
 
 def _refuse(node: GraphNode) -> str | None:
-    is_array = element_type(node.attrs["element_dtype"].type) is not None
-    return None if is_array else "a list of elements that are no arrays (it comes from the gradient of nested loops)"
+    type_ = node.attrs["element_dtype"].type
+    is_known = element_type(type_) is not None or type_ == _VARIANT
+    return None if is_known else "a list of elements that are no arrays"
 
 
 @translates("TensorListReserve", constants=("element_shape", "num_elements"), refuse=_refuse)
@@ -64,8 +67,35 @@ def from_tensor(node: Node) -> TensorList:
     return TensorList(node["tensor"], node.b.constant(length, _S32), length)
 
 
-def _starts(node: Node, index: Operand, rank: int) -> list[Operand]:
-    zero = node.b.constant(0, node.b.get_shape(index).element_type)
+def made_like(b: ComputationBuilder, values: TensorList, item: Value, shapes: Sequence[Shape]) -> TensorList:
+    """The list with room for elements like one, whose arrays have these shapes."""
+    if isinstance(item, Operand):
+        return initialized(b, values, shapes[0].element_type, shapes[0].dims)
+    if values.capacity < 0:
+        raise UnsupportedError("a list that grows without a bound; give the loop maximum_iterations")
+    parts = [b.broadcast(b.constant(0, s.element_type), (values.capacity, *s.dims)) for s in shapes]
+    assert isinstance(item, TensorList | Optional)
+    return dataclasses.replace(values, element=item, parts=tuple(parts))
+
+
+def write_row(b: ComputationBuilder, buffer: Operand, index: Operand, item: Operand) -> Operand:
+    """The buffer with an element written."""
+    if b.get_shape(buffer).dims[0] == 0:  # of a loop that never runs
+        return buffer
+    dims = b.get_shape(item).dims
+    return b.dynamic_update_slice(buffer, b.reshape(item, (1, *dims)), _starts(b, index, len(dims)))
+
+
+def read_row(b: ComputationBuilder, buffer: Operand, index: Operand) -> Operand:
+    """An element of the buffer."""
+    length, *dims = b.get_shape(buffer).dims
+    if length == 0:  # of a loop that never runs
+        return b.broadcast(b.constant(0, b.get_shape(buffer).element_type), dims)
+    return b.reshape(b.dynamic_slice(buffer, _starts(b, index, len(dims)), (1, *dims)), dims)
+
+
+def _starts(b: ComputationBuilder, index: Operand, rank: int) -> list[Operand]:
+    zero = b.constant(0, b.get_shape(index).element_type)
     return [index] + [zero] * rank
 
 
@@ -75,30 +105,49 @@ def _write(node: Node, values: TensorList, index: Operand, item: Operand) -> Ope
     if values.buffer is None:
         values = initialized(node.b, values, shape.element_type, shape.dims)
     assert values.buffer is not None
-    if node.b.get_shape(values.buffer).dims[0] == 0:  # of a loop that never runs
-        return values.buffer
-    row = node.b.reshape(item, (1, *shape.dims))
-    return node.b.dynamic_update_slice(values.buffer, row, _starts(node, index, shape.rank))
+    return write_row(node.b, values.buffer, index, item)
 
 
 def _read(node: Node, values: TensorList, index: Operand) -> Operand:
     if values.buffer is None:
         raise UnsupportedError(f"{node.op}: a list is read before its element shape is known")
-    length, *dims = node.b.get_shape(values.buffer).dims
-    if length == 0:  # of a loop that never runs
-        return node.b.broadcast(node.b.constant(0, node.b.get_shape(values.buffer).element_type), dims)
-    row = node.b.dynamic_slice(values.buffer, _starts(node, index, len(dims)), (1, *dims))
-    return node.b.reshape(row, dims)
+    return read_row(node.b, values.buffer, index)
 
 
-def _refuse_growing(node: GraphNode) -> str | None:
-    grows = "resize_if_index_out_of_bounds" in node.attrs and node.attrs["resize_if_index_out_of_bounds"].b
-    return "a list that grows as it is written (dynamic_size=True); give it its size" if grows else None
+def _extended(node: Node, values: TensorList) -> TensorList:
+    """The list with room for the element that is to be written, and as long as it is then."""
+    b, known, size = node.b, node.constant_or_none("index"), node.translator.constant_value(values.size)
+    if known is not None:
+        values = longer(b, values, max(int(known) + 1, values.capacity))
+        if size is not None:
+            return dataclasses.replace(values, size=b.constant(max(int(known) + 1, int(size)), _S32))
+    elif values.beyond:
+        if not node.translator.growth:
+            raise UnsupportedError(f"{node.op}: a list that grows as it is written (dynamic_size=True); "
+                                   "give it its size")
+        room = b.constant(values.capacity, _S32)
+        end_run = b.grow_if if values.beyond == "grow" else b.leave_if
+        end_run(b.or_(b.lt(node["index"], b.constant(0, _S32)), b.ge(node["index"], room)),
+                f"{node.op} {node.name}: a list outgrows its bound of {values.capacity} elements")
+    end = b.add(node["index"], b.constant(1, _S32))
+    return dataclasses.replace(values, size=b.max(values.size, end), varies=True)
 
 
-@translates("TensorListSetItem", refuse=_refuse_growing)
+def longer(b: ComputationBuilder, values: TensorList, capacity: int) -> TensorList:
+    """The list with room for as many elements."""
+    more = capacity - values.capacity
+    if more <= 0:
+        return values
+    arrays = [b.pad_in_dim(a, b.scalar_like(a, 0), 0, 0, more) for a in values.arrays]
+    values = dataclasses.replace(values, capacity=capacity)
+    return values.with_arrays(arrays) if values.is_made else values
+
+
+@translates("TensorListSetItem")
 def set_item(node: Node) -> TensorList:
     values = node.tensor_list("input_handle")
+    if node.attr("resize_if_index_out_of_bounds") and values.capacity >= 0:
+        values = _extended(node, values)
     if values.buffer is None and values.capacity < 0:
         if values.items:
             raise UnsupportedError(f"{node.op}: a list whose length is not known is written twice")
@@ -137,18 +186,27 @@ def get_item(node: Node) -> Operand:
 
 @translates("TensorListPushBack")
 def push_back(node: Node) -> TensorList:
-    values = node.tensor_list("input_handle")
-    if values.is_full:
-        raise UnsupportedError(f"{node.op}: a list grows in two loops; the first one's bound is its capacity")
-    buffer = _write(node, values, values.size, node["tensor"])
-    return TensorList(buffer, node.b.add(values.size, node.b.constant(1, _S32)), values.capacity)
+    values, item = node.tensor_list("input_handle"), node.inputs[node.number("tensor")]
+    if values.is_full:  # after a loop that appends to it comes one that takes from it; it may grow again then
+        if not node.translator.growth:
+            raise UnsupportedError(f"{node.op}: a list grows in two loops; the first one's bound is its capacity")
+        node.b.leave_if(node.b.ge(values.size, node.b.constant(values.capacity, _S32)),
+                        f"{node.op} {node.name}: a list outgrows its bound of {values.capacity} elements")
+    if not values.is_made:
+        values = made_like(node.b, values, item, [node.b.get_shape(o) for o in flatten(item)])
+    arrays = [write_row(node.b, a, values.size, o) for a, o in zip(values.arrays, flatten(item), strict=True)]
+    size = node.b.add(values.size, node.b.constant(1, _S32))
+    return dataclasses.replace(values.with_arrays(arrays), size=size, varies=True)
 
 
 @translates("TensorListPopBack")
-def pop_back(node: Node) -> tuple[TensorList, Operand]:
+def pop_back(node: Node) -> tuple[TensorList, Value]:
     values = node.tensor_list("input_handle")
     last = node.b.sub(values.size, node.b.constant(1, _S32))
-    return dataclasses.replace(values, size=last), _read(node, values, last)
+    if values.element is None:
+        return dataclasses.replace(values, size=last, varies=True), _read(node, values, last)
+    item = rebuild(values.element, [read_row(node.b, a, last) for a in values.parts])
+    return dataclasses.replace(values, size=last, varies=True), item
 
 
 @translates("TensorListStack", constants=("element_shape",))
@@ -161,6 +219,8 @@ def stack(node: Node) -> Operand:
         values = initialized(node.b, values, node.attr("element_dtype"), dims)
     assert values.buffer is not None
     length = node.translator.constant_value(values.size)
+    if length is None and values.varies:
+        return node.b.set_dimension_size(values.buffer, values.size, 0)
     if length is None or int(length) == values.capacity:
         return values.buffer
     return node.b.slice_in_dim(values.buffer, 0, int(length), 1, 0)

@@ -17,7 +17,7 @@ from ..element_types import element_type
 from ..graph import Graph, GraphNode, Tensor, from_function_def, op_definition, output_types
 from .node import Node
 from .registry import translations
-from .values import TensorList, Text, Value, Variable
+from .values import Value, Variable
 
 _FOLD_ELEMENTS = 1 << 16  # larger values are no shapes, axes or paddings
 
@@ -42,21 +42,25 @@ class Translator:
     """Translates graphs into one computation of `builder`.
 
     `source` tells file and line of a node by its name, for errors and, with `mark_lines`, for metadata: it takes as
-    long as to translate the node.
+    long as to translate the node. `growth` says how much larger than at first bounds of lists whose length is not known
+    are; 0: there are no such bounds.
     """
 
     def __init__(self, builder: ComputationBuilder, functions: Functions,
-                 source: Callable[[str], tuple[str, int]] | None = None, mark_lines: bool = False) -> None:
+                 source: Callable[[str], tuple[str, int]] | None = None, mark_lines: bool = False,
+                 growth: int = 0) -> None:
         self.builder = builder
         self.functions = functions
         self.source = source
         self.mark_lines = mark_lines
+        self.growth = growth
         self._known: dict[Instruction, np.ndarray | None] = {}
         self.current: tuple[Graph, dict[Tensor, Value]] = (Graph({}), {})  # what is being translated, as far as it is
 
     def child(self, name: str) -> Translator:
         """A translator for a function that becomes a computation of its own (a loop's body, a branch)."""
-        return Translator(self.builder.create_sub_builder(name), self.functions, self.source, self.mark_lines)
+        return Translator(self.builder.create_sub_builder(name), self.functions, self.source, self.mark_lines,
+                          self.growth)
 
     def graph(self, graph: Graph, arguments: Sequence[Value]) -> list[Value]:
         """Translates all nodes of a graph; returns its results.
@@ -84,6 +88,9 @@ class Translator:
             if node.op in self.functions.definitions:
                 return self.call(node.op, inputs)
             raise UnsupportedError(f"{node.op}: there is no translation of this op (node {node.name})")
+        sized = [axes for v in inputs if isinstance(v, Operand) and (axes := self.builder.get_shape(v).dynamic)]
+        if sized and (translation.takes_sizes is None or any(tuple(axes) != (0,) for axes in sized)):
+            raise UnsupportedError(f"{node.op}: the size of an input depends on data (node {node.name})")
         file, line = self.source(node.name) if self.source and self.mark_lines else ("", 0)
         try:
             with self.builder.metadata(op_type=node.op, op_name=node.name, source_file=file, source_line=line):
@@ -96,7 +103,7 @@ class Translator:
             raise type(error)(f"{error} (node {node.name}, op {node.op}{place})") from error
         if result is None:
             return ()
-        return (result,) if isinstance(result, Operand | Variable | TensorList | Text) else result
+        return (result,) if isinstance(result, Value) else result
 
     # -- values known when compiling
     def constant_value(self, operand: Operand) -> np.ndarray | None:
@@ -141,19 +148,19 @@ def _check_types(builder: ComputationBuilder, graph: Graph, outputs: Sequence[Op
 def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None], constants: Mapping[int, np.ndarray],
               variables: Mapping[int, str], name: str = "cluster",
               source: Callable[[str], tuple[str, int]] | None = None,
-              mark_lines: bool = False) -> tuple[Module, list[int]]:
+              mark_lines: bool = False, growth: int = 0) -> tuple[Module, list[int]]:
     """The module of a graph for these argument shapes.
 
     constants: values of arguments by number; their parameters are not read. variables: names of the arguments that are
     variables; their parameter is the value that they have at the start (none where the shape is None: the graph writes
     the variable before it reads it). The module's results are the graph's, then the new values of the variables that it
     writes, first those without a shape; returned with it are the numbers of those arguments.
-    `source` and `mark_lines` as for Translator.
+    `source`, `mark_lines` and `growth` as for Translator.
     Raises: UnsupportedError  a node that cannot be translated, by name.
     """
     builder = ComputationBuilder(name)
     builder.die_immediately_on_error = True
-    translator = Translator(builder, functions, source, mark_lines)
+    translator = Translator(builder, functions, source, mark_lines, growth)
     arguments: list[Value] = []
     number = 0
     for k, shape in enumerate(shapes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -80,12 +81,20 @@ class TensorArray(Variable):
 class Stack(Variable):
     """A stack of TensorFlow 1: `value` is [capacity, *element dims], of which the first `size` are its elements.
 
-    A capacity below zero is not known yet; `is_full` as for TensorList.
+    A capacity below zero is not known yet; `is_full` as for TensorList. `known` is what all elements are that were
+    pushed, shapes of a loop's values perhaps; not so where it `differs`.
     """
 
     size: Operand | None = None
     capacity: int = -1
     is_full: bool = False
+    known: np.ndarray | None = None
+    differs: bool = False
+
+    def note(self, value: np.ndarray | None) -> None:
+        """Takes notice of an element that is pushed; None where it is not known when compiling."""
+        self.differs |= value is None or self.known is not None and not np.array_equal(value, self.known)
+        self.known = value if self.known is None else self.known
 
     def parts(self) -> list[Operand]:
         assert self.size is not None
@@ -97,7 +106,7 @@ class Stack(Variable):
     def take(self, other: Variable) -> None:
         super().take(other)
         assert isinstance(other, Stack)
-        self.size = other.size
+        self.size, self.known, self.differs = other.size, other.known, other.differs
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,6 +116,9 @@ class TensorList:
     A list whose element shape is not known yet has no buffer; `capacity` holds its length till then (negative: no
     bound is known). `is_full` when a loop set the capacity and has run: nothing can be appended. `items` are (index,
     element) of a list of zeros that has no buffer because its length is not known: it is that of a list it is added to.
+    A list of lists or of optionals has, in place of a buffer, what `element` stands for: `parts` are [capacity, *dims]
+    of each of the arrays that such an element consists of. `varies`: its size need not be its capacity. `beyond` says
+    what writing behind its capacity does: "leave" the run, "grow" the capacity, or nothing, for it does not happen.
     """
 
     buffer: Operand | None
@@ -114,6 +126,38 @@ class TensorList:
     capacity: int
     is_full: bool = False
     items: tuple[tuple[Operand, Operand], ...] = ()
+    element: TensorList | Optional | None = None
+    parts: tuple[Operand, ...] = ()
+    varies: bool = False
+    beyond: str = "leave"
+
+    @property
+    def is_made(self) -> bool:
+        """Whether its element shape is known."""
+        return self.buffer is not None or self.element is not None
+
+    @property
+    def arrays(self) -> tuple[Operand, ...]:
+        """What holds its elements."""
+        return self.parts if self.buffer is None else (self.buffer,)
+
+    def with_arrays(self, arrays: Sequence[Operand]) -> TensorList:
+        """The list with other elements in place of `arrays`."""
+        if self.element is None:
+            return dataclasses.replace(self, buffer=arrays[0])
+        return dataclasses.replace(self, parts=tuple(arrays))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Optional:
+    """Values or none, as the branches of a condition hand them to its gradient.
+
+    `has_value` is a pred scalar. `kinds` are what it may hold, zeros where it has another kind or none: for each branch
+    there may be one. No kinds: nothing is known of what it would hold.
+    """
+
+    has_value: Operand
+    kinds: tuple[tuple[Value, ...], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -123,13 +167,13 @@ class Text:
     values: np.ndarray
 
 
-Value = Operand | Variable | TensorList | Text
+Value = Operand | Variable | TensorList | Optional | Text
 
 
 def flatten(value: Value) -> list[Operand]:
     """The arrays that a value consists of, for the state of a loop or a call.
 
-    Raises: UnsupportedError  a variable without value or a list without element shape.
+    Raises: UnsupportedError  a variable without value.
     """
     if isinstance(value, Operand):
         return [value]
@@ -137,9 +181,9 @@ def flatten(value: Value) -> list[Operand]:
         return []
     if isinstance(value, Variable):
         return value.parts()
-    if value.buffer is None:
-        raise UnsupportedError("a tensor list of unknown element shape crosses a loop or a call")
-    return [value.buffer, value.size]
+    if isinstance(value, Optional):
+        return [value.has_value, *(o for kind in value.kinds for v in kind for o in flatten(v))]
+    return [*value.arrays, value.size]
 
 
 def rebuild(like: Value, arrays: list[Operand]) -> Value:
@@ -150,7 +194,23 @@ def rebuild(like: Value, arrays: list[Operand]) -> Value:
         return like
     if isinstance(like, Variable):
         return like.rebuilt(arrays)
-    return TensorList(arrays[0], arrays[1], like.capacity, like.is_full)
+    if isinstance(like, Optional):
+        values = iter(rebuild_all([v for kind in like.kinds for v in kind], arrays[1:]))
+        return Optional(arrays[0], tuple(tuple(next(values) for _ in kind) for kind in like.kinds))
+    if like.items:
+        raise UnsupportedError("a list of zeros of unknown length crosses a loop or a call")
+    made = dataclasses.replace(like, size=arrays[-1])
+    return made.with_arrays(arrays[:-1]) if like.is_made else made
+
+
+def rebuild_all(like: Sequence[Value], arrays: Sequence[Operand]) -> list[Value]:
+    """Values of the same kinds, one after the other, made of these arrays."""
+    values, at = [], 0
+    for value in like:
+        count = len(flatten(value))
+        values.append(rebuild(value, list(arrays[at:at + count])))
+        at += count
+    return values
 
 
 def shapes(builder: ComputationBuilder, value: Value) -> list[Shape]:

@@ -9,16 +9,15 @@ import numpy as np
 
 from ...compiler.builder import Operand
 from ...compiler.errors import UnsupportedError
+from ...compiler.factorizations import adjoint, eigh, svd
 from ...compiler.ir import Computation
 from ...compiler.ops import ConvolutionDims
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .. import tensorflow_private as tfp
-from .factorizations import eigh, svd
 from .linear import einsum
-from .linear_algebra import adjoint
 from .node import Node
-from .registry import translates
+from .registry import first_output, translates
 from .values import flatten
 
 
@@ -184,6 +183,14 @@ def unchanged(node: Node) -> Sequence[Any]:
     return tuple(node.inputs)
 
 
+@translates("XlaSetDynamicDimensionSize", constants=("dim_index",), sizes=first_output)
+def set_dynamic_dimension_size(node: Node) -> Operand:
+    axis = node.integers("dim_index")[0]
+    if axis:
+        raise UnsupportedError(f"{node.op}: dim_index is {axis}; the first axis may have a size that depends on data")
+    return node.b.set_dimension_size(node[0], node.b.convert_element_type(node["size"], ElementType.S32), axis)
+
+
 @translates("XlaReducePrecision")
 def reduce_precision(node: Node) -> Operand:
     return node.b.reduce_precision(node[0], node.attr("exponent_bits"), node.attr("mantissa_bits"))
@@ -213,13 +220,13 @@ def replica_id(node: Node) -> Operand:
 def self_adjoint_eig(node: Node) -> Sequence[Operand]:
     """Exact to rounding, whatever number of iterations and accuracy are asked for."""
     x = node[0] if node.attr("lower") else adjoint(node.b, node[0])
-    return eigh(node, x)
+    return eigh(node.b, x)
 
 
 @translates("XlaSvd")
 def singular_values(node: Node) -> Sequence[Operand]:
     """Exact to rounding, whatever number of iterations and accuracy are asked for."""
-    return svd(node, node[0], True)
+    return svd(node.b, node[0], True)
 
 
 @translates("XlaDequantize")

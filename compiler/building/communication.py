@@ -32,7 +32,7 @@ from ..ops import (
     Trace,
     Transpose,
 )
-from ..ops.custom_call import FAIL_IF, LEAVE_IF
+from ..ops.custom_call import FAIL_IF, GROW_IF, LEAVE_IF
 from ..shape import TOKEN, Shape
 from ..types import ElementType
 from .core import BuilderCore, Operand, operation
@@ -212,6 +212,15 @@ class CommunicationOperations(BuilderCore):
         Its status is `runtime.context.ASSUMPTION_FAILED`.
         """
         return self.apply(CustomCall(Shape.tuple([]), LEAVE_IF, True, backend_config=_quoted(message)), predicate)
+
+    @operation
+    def grow_if(self, predicate: Operand, message: str) -> Operand:
+        """Ends the run where the predicate, pred[], holds, so that code with larger bounds does the work; returns the
+        empty tuple.
+
+        Its status is `runtime.context.OUTGROWN`.
+        """
+        return self.apply(CustomCall(Shape.tuple([]), GROW_IF, True, backend_config=_quoted(message)), predicate)
 
     @operation
     def composite_call(self, computation: Computation | None, operands: Sequence[Operand], name: str,

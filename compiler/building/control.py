@@ -15,6 +15,7 @@ from ..ops import (
     GetDimensionSize,
     GetTupleElement,
     Map,
+    Nonzero,
     OptimizationBarrier,
     Parameter,
     Rng,
@@ -166,6 +167,11 @@ class ControlOperations(DerivedOperations):
     def top_k(self, operand: Operand, k: int, largest: bool = True) -> Operand:
         """A tuple of the k largest (or smallest) elements along the last axis, the best first, and their numbers."""
         return self.apply(TopK(k, largest), operand)
+
+    @operation
+    def nonzero(self, operand: Operand) -> Operand:
+        """A tuple of the coordinates of the true elements, rows of anything behind them, and how many are true."""
+        return self.apply(Nonzero(), operand)
 
     @operation
     def rng_bit_generator(self, algorithm: str, initial_state: Operand, shape: Shape) -> Operand:

@@ -139,11 +139,11 @@ class DerivedOperations(WindowOperations):
 
     @operation
     def acosh(self, operand: Operand) -> Operand:
-        """The inverse hyperbolic cosine: log(x + sqrt((x + 1)(x - 1))), log x + log 2 where large; NaN below
-        1."""
+        """The inverse hyperbolic cosine: log1p(t + sqrt(t (x + 1))) with t = x - 1, log x + log 2 where large; NaN
+        below 1."""
         one = self.scalar_like(operand, 1)
-        root = self.sqrt(self.mul(self.add(operand, one), self.sub(operand, one)))
-        small = self.log(self.add(operand, root))
+        beyond = self.sub(operand, one)
+        small = self.log1p(self.add(beyond, self.sqrt(self.mul(self.add(operand, one), beyond))))
         large = self.add(self.log(operand), self.scalar_like(operand, math.log(2)))
         inside = self.select(self.ge(operand, self._root_of_largest(operand)), large, small)
         return self.select(self.lt(operand, one), self.scalar_like(operand, math.nan), inside)

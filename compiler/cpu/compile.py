@@ -33,7 +33,7 @@ from .entry import emit_entry, emit_preparation, place_constants
 from .libraries import prefetch
 from .llvm_text import ModuleText
 from .object_parts import ObjectParts
-from .schedule import Launch, launches, plan_memory, schedule_module
+from .schedule import Launch, launches, plan_memory, schedule_module, sized_results
 from .schedule_text import memory_text, schedule_text
 from .sites import registered
 from .target import Target, host
@@ -92,7 +92,7 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
         temp_bytes=schedule.temp_bytes, constants=b"" if embedded else schedule.constants,
         libraries=tuple(text.libraries), threads=target.threads,
         kernels=tuple(map(_info, launches(schedule.steps))), parts=more, sites=tuple(schedule.sites),
-        packed=tuple(schedule.packed), may_leave=schedule.may_leave)
+        packed=tuple(schedule.packed), may_leave=schedule.may_leave, sizes=sized_results(module))
 
 
 def machine(options: Options) -> Target:

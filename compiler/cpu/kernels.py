@@ -87,6 +87,7 @@ _EMITTERS = {
     "cholesky": ("cholesky_kernel", "emit_cholesky"),
     "dynamic-update-slice": ("dynamic_update", "emit_dynamic_update_slice"),
     "fft": ("fft_kernel", "emit_fft"),
+    "nonzero": ("nonzero_kernel", "emit_nonzero"),
     "partition-id": ("device_kernel", "emit_device_number"),
     "replica-id": ("device_kernel", "emit_device_number"),
     "rng": ("seed_kernel", "emit_seed"),

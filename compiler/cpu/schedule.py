@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from typing import TYPE_CHECKING, cast
 
 from ...runtime.artifact import Packed, Site
-from ...runtime.context import ASSUMPTION_FAILED
+from ...runtime.context import ASSUMPTION_FAILED, OUTGROWN
 from ..errors import InternalError, UnsupportedError
 from ..ir import Computation, Instruction, Module, make, topological
 from ..literal import Literal
@@ -146,6 +146,7 @@ class Schedule:
 Origin = tuple[Instruction, int]  # a leaf of the value that an instruction makes
 
 INPUT_OUTPUT_ALIAS = "input_output_alias"
+RESULT_SIZES = "result_sizes"  # numbers of the results whose first dims' sizes, s32, are the last results: "{0, 2}"
 KEPT_PARAMETERS = "kept_parameters"  # numbers of the parameters that have the same value in most calls: "{0, 3}"
 _ALIASES = frozenset({"tuple", "get-tuple-element", "reshape", "opt-barrier"})
 _ALIGN = 64
@@ -482,7 +483,7 @@ class _Lowering:
         failed, = frame.leaves(instruction.operands[0])
         self.touch(failed)
         status = CHECKS[op.custom_call_target]
-        self.may_leave |= status == ASSUMPTION_FAILED
+        self.may_leave |= status in (ASSUMPTION_FAILED, OUTGROWN)
         steps.append(Check(failed, status, op.opaque))
         self.advance()
 
@@ -701,6 +702,11 @@ def input_output_aliases(module: Module) -> dict[int, int]:
         if k < len(results) and j < len(parameters) and results[k] == parameters[j].shape and j not in found.values():
             found.setdefault(k, j)
     return found
+
+
+def sized_results(module: Module) -> tuple[int, ...]:
+    """Numbers of the results that have a size among the last results; from the module's attribute."""
+    return tuple(map(int, _NUMBER.findall(module.attributes.get(RESULT_SIZES, ""))))
 
 
 def plan_memory(schedule: Schedule) -> None:

@@ -26,6 +26,7 @@ from .fusion import Fusion
 from .gather import Gather
 from .get_dimension_size import GetDimensionSize, SetDimensionSize
 from .iota import Iota
+from .nonzero import Nonzero
 from .op import OPS, Indexer, Op, attribute, require
 from .optimization_barrier import OptimizationBarrier
 from .pad import Pad
@@ -48,7 +49,7 @@ __all__ = [
     "Broadcast", "Call", "Cholesky", "Collective", "CollectiveBroadcast", "CollectivePermute", "Compare",
     "Concatenate", "Conditional", "Constant", "Convert", "Convolution", "ConvolutionDims", "Copy",
     "CustomCall", "Dot", "DynamicSlice", "DynamicUpdateSlice", "Elementwise", "Fft", "Fusion", "Gather",
-    "GetDimensionSize", "GetTupleElement", "Indexer", "Infeed", "Iota", "Map", "Op", "OptimizationBarrier",
+    "GetDimensionSize", "GetTupleElement", "Indexer", "Infeed", "Iota", "Map", "Nonzero", "Op", "OptimizationBarrier",
     "Outfeed", "Pad", "Parameter", "PartitionId", "Recv", "RecvDone", "Reduce", "ReducePrecision",
     "ReduceScatter", "ReduceWindow", "ReplicaId", "Reshape", "Reverse", "Rng", "RngBitGenerator", "Row",
     "Scatter", "SelectAndScatter", "Send", "SendDone", "SetDimensionSize", "Slice", "Sort", "TopK", "Trace",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...runtime import custom_calls
-from ...runtime.context import ASSUMPTION_FAILED
+from ...runtime.context import ASSUMPTION_FAILED, OUTGROWN
 from ...runtime.errors import ExecutionError
 from ..ir import Computation
 from ..shape import Shape
@@ -24,7 +24,9 @@ INVALID_ARGUMENT = 3
 """The status of a run that a check has ended."""
 LEAVE_IF = "tfbridge.leave_if"
 """The target of a check of what was assumed when compiling: where it ends the run, other code has to do the work."""
-CHECKS = {FAIL_IF: INVALID_ARGUMENT, LEAVE_IF: ASSUMPTION_FAILED}
+GROW_IF = "tfbridge.grow_if"
+"""The target of a check of a bound that was chosen when compiling: where it ends the run, a larger one is wanted."""
+CHECKS = {FAIL_IF: INVALID_ARGUMENT, LEAVE_IF: ASSUMPTION_FAILED, GROW_IF: OUTGROWN}
 """The targets that are checks, with the status of a run that they end."""
 
 
@@ -35,7 +37,8 @@ class CustomCall(Op):
     A Python function gets and returns NumPy arrays; a C function gets pointers, as api_version says (see
     `runtime.custom_calls`). Without custom_call_has_side_effect the function must depend on its operands alone: the
     call may then be left out or shared. The target `tfbridge.fail_if` takes a pred and ends the run with the message in
-    backend_config where it holds; so does `tfbridge.leave_if`, with a status that asks for other code.
+    backend_config where it holds; so do `tfbridge.leave_if`, with a status that asks for other code, and
+    `tfbridge.grow_if`, with one that asks for larger bounds.
     custom_call_c1: the operands are arrays or tokens.
     custom_call_c2: the result is an array, or a tuple of arrays and tokens, not nested.
     custom_call_c3: api_version is a known one.

@@ -64,7 +64,7 @@ class Scatter(Op):
         fits = len(operands) % 2 == 1 and count > 0 and all(o.is_array for o in operands)
         arrays, updates = operands[:count], operands[count + 1:]
         fits = fits and operands[count].element_type.is_integer and all(
-            a.dims == arrays[0].dims and u == Shape(a.element_type, updates[0].dims)
+            a.dims == arrays[0].dims and u.without_layout() == Shape(a.element_type, updates[0].dims)
             for a, u in zip(arrays, updates))
         require(fits,
                 f"scatter: operands are {', '.join(map(str, operands))}, arrays of the same dims, integer "

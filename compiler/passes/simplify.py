@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from ..errors import InternalError
 from ..ir import NO_METADATA, Instruction, Module
 from ..options import Options
-from .rules import arithmetic, places, structure
+from .rules import arithmetic, places, structure, windows
 from .rules.rule import Rule
 
-RULES: tuple[Rule, ...] = (*places.RULES, *arithmetic.RULES, *structure.RULES)
+RULES: tuple[Rule, ...] = (*places.RULES, *arithmetic.RULES, *structure.RULES, *windows.RULES)
 
 _MOST_REWRITES = 100
 """Rewrites of one instruction after which two rules must be undoing each other."""

@@ -139,6 +139,18 @@ def test_engines_agree(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     assert row["roofline"] > 0
 
 
+def test_one_process_runs_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--suite", "ops", "--quick", "--small", "--json", "--workloads", "sort,argmax", "--rounds", "1",
+                       "--engines", "numpy,tfbridge"]) == 0
+    rows = json.loads(capsys.readouterr().out)["workloads"]
+    assert list(rows) == ["sort", "argmax"]
+    for row in rows.values():
+        assert row["ratios"]["numpy"] > 0 and not row["first_call_ratios"]
+        for measured in row["engines"].values():
+            assert measured["error"] == 0 and measured["seconds"] >= measured["least_seconds"] > 0
+            assert measured["first_call_seconds"] is None and measured["peak_bytes"] == 0
+
+
 def test_an_engine_that_fails_stops_no_other() -> None:
     settings = bench.Settings(engines=("nonsense", "xla"), rounds=1, round_seconds=0.01, small=True)
     nonsense, xla = bench.measure("launch", settings)

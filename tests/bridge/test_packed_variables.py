@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
-from tfbridge.bridge import launch_packed, launch_variables
+from tfbridge.bridge import launch_op, launch_packed, launch_variables
 
 pytestmark = pytest.mark.skipif(not launch_variables.available(), reason="variables are read before the launch")
 
@@ -33,6 +33,7 @@ def product(weights: tf.Variable) -> Callable[[tf.Tensor], tf.Tensor]:
 def fresh() -> Iterator[None]:
     """Nothing is left of what other tests packed."""
     gc.collect()
+    launch_op.drop_unused()
     launch_packed.drop_stale()
     yield
     for arguments in launch_packed.all_arguments():

@@ -49,6 +49,7 @@ from tfbridge.compiler.ops import (
     Infeed,
     Iota,
     Map,
+    Nonzero,
     Op,
     OptimizationBarrier,
     Outfeed,
@@ -105,13 +106,14 @@ class Case:
     """A row: the op on operands. `ulps`: how far compiled code may be from the evaluator, in units of the
     last place of the result's type (0: equal bit for bit, NaN aside); results below the smallest normal
     number may be zero then. `scale`: the size of the summands where results may cancel: the error may be
-    `ulps` units of it."""
+    `ulps` units of it. `counted`: of the first result as many rows count as the second says."""
 
     name: str
     op: Op
     operands: tuple[Input, ...]
     ulps: float = 0.0
     scale: float = 0.0
+    counted: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -533,6 +535,10 @@ def reduction_cases() -> Iterator[Case]:
                     ((1000,), 100), ((2, 300), 129)):
         yield Case(f"topk-{list(dims)}-{k}", TopK(k, True), (Input(array("f32", *dims)),))
     yield Case("topk-ties", TopK(20, True), (Input(array("s32", 3, 100), np.arange(300) * 7 % 5),))
+    for dims in ((0,), (1,), (7,), (8,), (97,), (1000,), (3, 0), (0, 5), (3, 41), (2, 3, 16)):
+        yield Case(f"nonzero-{list(dims)}", Nonzero(), (Input(array("pred", *dims)),), counted=True)
+    for value in (False, True):
+        yield Case(f"nonzero-all-{value}", Nonzero(), (Input(array("pred", 83), np.full(83, value)),), counted=True)
     pairs = (Input(array("s32", 29), np.arange(29) * 7 % 5), Input(array("f32", 29), np.arange(29)))
     yield Case("sort-pairs-stable", Sort(0, comparator("GT", "s32", "f32"), True), pairs)
 
@@ -931,6 +937,8 @@ def error_cases() -> Iterator[ErrorCase]:
         ("triangular_solve_c4", TriangularSolve(transpose_a="MAYBE"), (array("f32", 3, 3), m)),
         ("topk_c1", TopK(1), ()), ("topk_c2", TopK(4), (v,)), ("topk_c2", TopK(0), (F32,)), ("topk_c2", TopK(-1), (v,)),
         ("topk_c3", TopK(1), (b,)),
+        ("nonzero_c1", Nonzero(), ()), ("nonzero_c1", Nonzero(), (v,)), ("nonzero_c2", Nonzero(), (array("pred"),)),
+        ("nonzero_c2", Nonzero(), (array("pred", 2, 1 << 31),)),
         ("opt_barrier_c1", OptimizationBarrier(), ()),
         ("get_dimension_size_c1", GetDimensionSize(0), (two,)), ("get_dimension_size_c2", GetDimensionSize(1), (v,)),
         ("set_dimension_size_c1", SetDimensionSize(0), (v, v)),

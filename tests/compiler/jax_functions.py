@@ -466,6 +466,36 @@ _GROUPS = [
         tolerance=1e-4,
     ),  # condition of the matrices
     Group(
+        "decompositions",  # signs of vectors are anyone's choice: what does not depend on them
+        (SQUARE, SPD),
+        {
+            "eigh": lambda a, s: (lambda w, v: (w, (v * jnp.sqrt(w)) @ v.T))(*jnp.linalg.eigh(s)),
+            "eigh of the upper triangle": lambda a, s: jsp.linalg.eigh(s, lower=False)[0],
+            "eigh complex": lambda a, s: jnp.linalg.eigvalsh(s + 1j * (a - a.T)),
+            "svd": lambda a, s: (lambda u, d, v: (d, (u * d) @ v))(*jnp.linalg.svd(a[:4], full_matrices=False)),
+            "svd full": lambda a, s: (lambda u, d, v: jnp.abs(u[:, :4]))(*jnp.linalg.svd(a[:, :4])),
+            "svd values": lambda a, s: jnp.linalg.svd(jnp.stack([a, s]), compute_uv=False),
+            "pinv": lambda a, s: jnp.linalg.pinv(a[:4]),
+            "rank": lambda a, s: jnp.linalg.matrix_rank(a[:, :1] * a[:1]),
+            "lstsq": lambda a, s: jnp.linalg.lstsq(a[:, :3], s)[0],
+            "tridiagonal_solve": lambda a, s: lax.linalg.tridiagonal_solve(a[0], s[1] + 9, a[2], s[:, :2]),
+            "det gradient": lambda a, s: jax.grad(jnp.linalg.det)(a * 0.2),
+            "eigh gradient": lambda a, s: jax.grad(lambda x: jnp.sum(jnp.linalg.eigh(x)[0] ** 2))(s),
+            "svd gradient": lambda a, s: jax.grad(lambda x: jnp.linalg.norm(x, "nuc"))(a[:4]),
+        },
+        tolerance=1e-3,
+    ),  # condition of the matrices
+    Group(
+        "eigenvalues",
+        (SQUARE,),
+        {
+            "eigvals": lambda a: jnp.sort(jnp.abs(jnp.linalg.eigvals(a) - 1)),
+            "eig": lambda a: (lambda w, v: jnp.real((v * w) @ jnp.linalg.inv(v)))(*jnp.linalg.eig(a)),
+            "sqrtm": lambda a: jnp.real(jsp.linalg.sqrtm(a)),
+        },
+        tolerance=1e-3,
+    ),  # condition of the matrix
+    Group(
         "statistics",
         (X, POSITIVE),
         {

@@ -44,7 +44,7 @@ def test_every_truncation_is_noticed() -> None:
 def test_other_version() -> None:
     data = bytearray(FULL.to_bytes())
     data[8] += 1
-    with pytest.raises(ArtifactError, match="version 6, wanted b'tfbridge' version 5"):
+    with pytest.raises(ArtifactError, match="version 7, wanted b'tfbridge' version 6"):
         Artifact.from_bytes(bytes(data))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from op_row import FLOATS, TYPE, Given, Random, row
+from op_row import FLOATS, TYPE, Given, Random, row, xla
 
 SEED = Given([7, -3], "int64")
 KEY, COUNTER = Given([0x123456789ABCDEF], "uint64"), Given([2**64 - 3, 5], "uint64")
@@ -29,3 +29,8 @@ row("StatelessRandomUniformFullIntV2", dims(5, 3), KEY, COUNTER, ALGORITHM, type
 row("StatelessRandomUniformInt", dims(5, 3), SEED, Random((), -9, -5), Random((), 3, 90), types="int32 int64")
 row("StatelessRandomUniformIntV2", dims(5, 3), KEY, COUNTER, ALGORITHM, Random((), 0, 2), Random((), 3, 90),
     types="int32 int64 uint32 uint64")
+# ThreeFry, of which XLA alone has a kernel for CPUs.
+row("StatelessRandomUniformV2 StatelessTruncatedNormalV2", dims(5, 3), KEY, Given([5], "uint64"),
+    np.array(2, np.int32), types="float32 float64", dtype=TYPE, reference=xla)
+row("StatelessRandomUniformFullIntV2", dims(5, 3), KEY, Given([5], "uint64"), np.array(2, np.int32),
+    types="int32 int64 uint32 uint64", dtype=TYPE, reference=xla)

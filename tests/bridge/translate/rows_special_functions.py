@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from op_row import FLOATS, INTEGERS, WIDE_FLOATS, Given, Random, row
+from op_row import COMPLEXES, FLOATS, INTEGERS, WIDE_FLOATS, Given, Random, row
 
 R = Random
 BROAD = 5e-5  # Lanczos' and Cephes' series in f32
@@ -19,6 +19,14 @@ def unary(ops: str, low: float, high: float, types: str = FLOATS, tolerance: flo
 unary("Acos Asin Atanh", -0.99, 0.99)
 unary("Atan Asinh Sinh Cosh", -9, 9)
 unary("Acosh", 1.1, 9)
+row("Acosh", Given([1.0, 1.0001, 1.01, 3e18, np.inf, 0.5, np.nan]), types=WIDE_FLOATS, tolerance=2e-6)
+row("Erfc", R((37, 5), -4, 10), types=FLOATS, tolerance=1e-5)
+row("Erfc", Given([0.0, 1.0, -1.0, 2.0, 8.0, 9.0, 30.0, -30.0, np.inf, -np.inf, np.nan]), types=WIDE_FLOATS)
+COMPLEX_UNARY = "Acos Asin Atan Acosh Asinh Atanh Sinh Cosh"
+row(COMPLEX_UNARY, R((7, 3)), types=COMPLEXES, tolerance=2e-5)
+row(COMPLEX_UNARY, Given([0, 1e-3 + 1e-3j, 2, -2, 0.5, -0.5, 2j, -2j, 0.5j, complex(2, -0.0), complex(-2, -0.0),
+                          complex(-0.0, 2), complex(-0.0, -2), 1e20 + 1e20j, 20j]), types=COMPLEXES, tolerance=2e-5)
+row("Atan Atanh", Given([complex(np.inf, 0), complex(-np.inf, 1), complex(1, np.inf)]), types=COMPLEXES)
 row("Atan Asinh", Given([0.0, 1e-6, np.inf, -np.inf, np.nan, 1e30]), types=WIDE_FLOATS)
 unary("Lgamma", -4.9, 30, tolerance=BROAD)
 row("Lgamma", Given([0.0, 1.0, 2.0, -1.0, 1e-5, 1e5, np.inf, np.nan]), types=WIDE_FLOATS, tolerance=BROAD)

@@ -72,6 +72,8 @@ row("XlaVariadicSort", [R((5, 7)), R((5, 7))], np.array(0, np.int32), types="flo
 row("XlaBroadcastHelper", R((5, 7)), R((5,)), ints(0), types="float32", reference=xla)
 row("XlaOptimizationBarrier", [R((5, 7)), R(())], types="float32", reference=xla)
 row("XlaSharding", R((5, 7)), types="float32", reference=xla)
+row("XlaSetDynamicDimensionSize", R((7, 3)), np.int32(0), Given(4, "int32"), types="float32 int8 bool",
+    reference=lambda x, axis, size: x[:size])
 row("XlaReducePrecision", R((5, 7)), types="float32", exponent_bits=5, mantissa_bits=3, reference=xla)
 for number, state in ((1, [3, 5, 0]), (2, [3, 5])):
     row("XlaRngBitGenerator", np.array(number, np.int32), Given(state, "uint64"), ints(5, 3), types="float32",

@@ -38,6 +38,10 @@ CASES: dict[str, tuple[Callable[..., tf.Tensor], tuple[np.ndarray, ...]]] = {
     "space_to_depth": (lambda x: tf.nn.space_to_depth(x, 2), (zeros(1, 3, 4, 1),)),
     "mirror_pad": (lambda x: tf.pad(x, [[4, 0]], "REFLECT"), (zeros(3),)),
     "ensure_shape": (lambda x: tf.ensure_shape(x, [4]), (zeros(3),)),
+    "sum_twice": (lambda x: tf.raw_ops.Sum(input=x, axis=[0, -2]), (zeros(2, 3),)),
+    "norm_twice": (lambda x: tf.raw_ops.EuclideanNorm(input=x, axis=[1, 1]), (zeros(2, 3),)),
+    "arg_max_of_nothing": (lambda x: tf.argmax(x, 1), (zeros(3, 0),)),
+    "bucketize": (lambda x: tf.raw_ops.Bucketize(input=x, boundaries=[0.0, 8.0, 3.0]), (zeros(3),)),
     "bias_add": (tf.nn.bias_add, (zeros(2, 3), zeros(4))),
 }
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...compiler.builder import ComputationBuilder, Operand
-from ...compiler.shape import Shape
-from ...compiler.types import ElementType
-from .reductions import reduce
+from .builder import ComputationBuilder, Operand
+from .building.derived import binary_computation
+from .shape import Shape
+from .types import ElementType
 
 _S32, _PRED = ElementType.S32, ElementType.PRED
 Step = Callable[[ComputationBuilder, Operand, list[Operand]], Sequence[Operand]]
@@ -26,7 +26,7 @@ def until(b: ComputationBuilder, most: int, values: Sequence[Operand], step: Ste
     unfinished, has a true element; at most `most` times."""
     def more(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Operand:
         rank = b.get_shape(values[-1]).rank
-        left = reduce(b, values[-1], "or_", range(rank)) if rank else values[-1]
+        left = b.reduce(values[-1], b.constant(False, _PRED), binary_computation("or", _PRED), range(rank))
         return b.and_(left, b.lt(number, b.constant(most, _S32)))
 
     return _loop(b, values, more, step)

@@ -1,0 +1,101 @@
+"""Optionals: what the branches of a condition leave for its gradient, of which each has its own intermediate values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import UnsupportedError
+from ...compiler.shape import Shape
+from ...compiler.types import ElementType
+from .node import Node
+from .registry import translates
+from .tensor_list import longer, made_like
+from .values import Optional, TensorList, Value, flatten, rebuild_all
+
+
+@translates("OptionalFromValue")
+def from_value(node: Node) -> Optional:
+    return Optional(node.b.constant(True), (tuple(node.inputs),))
+
+
+@translates("OptionalNone")
+def none(node: Node) -> Optional:
+    return Optional(node.b.constant(False))
+
+
+def _optional(node: Node) -> Optional:
+    value = node.inputs[0]
+    if not isinstance(value, Optional):
+        raise UnsupportedError(f"{node.op}: input 0 is no optional")
+    return value
+
+
+@translates("OptionalHasValue")
+def has_value(node: Node) -> Operand:
+    return _optional(node).has_value
+
+
+@translates("OptionalGetValue", stateful=True)
+def get_value(node: Node) -> Sequence[Value]:
+    """The values of the kind that is wanted; where there is none, TensorFlow has an error."""
+    found = _optional(node)
+    types, shapes = node.output_types(), node.attr("output_shapes") or []
+    fitting = [kind for kind in found.kinds if len(kind) == len(types)
+               and all(_fits(node.b, v, t, s) for v, t, s in zip(kind, types, shapes, strict=True))]
+    if len(fitting) != 1:
+        raise UnsupportedError(f"{node.op}: what the optional would hold is not known")
+    known = node.translator.constant_value(found.has_value)
+    if known is None or not known:
+        node.b.leave_if(node.b.not_(found.has_value), f"{node.op} {node.name}: the optional has no value")
+    return fitting[0]
+
+
+def _fits(b: ComputationBuilder, value: Value, type_: ElementType | None, dims: Sequence[int | None] | None) -> bool:
+    """Whether a value is one of that type and those dims, as far as they are known."""
+    if type_ is None or not isinstance(value, Operand):
+        return type_ is None and not isinstance(value, Operand)
+    shape = b.get_shape(value)
+    return shape.element_type is type_ and (dims is None or len(dims) == shape.rank and all(
+        d is None or d == have for d, have in zip(dims, shape.dims)))
+
+
+def completed(b: ComputationBuilder, value: Value, like: Value, other: ComputationBuilder) -> Value:
+    """A value of one branch with room for what it does not have and a value of another branch has."""
+    if isinstance(value, TensorList) and isinstance(like, TensorList):
+        return _as_long(b, value, like, other)
+    if not isinstance(value, Optional) or not isinstance(like, Optional):
+        return value
+    kinds = list(value.kinds)
+    for kind in like.kinds:
+        at = next((k for k, own in enumerate(kinds) if _is_alike(b, own, kind, other)), None)
+        if at is not None:
+            kinds[at] = tuple(completed(b, v, w, other) for v, w in zip(kinds[at], kind, strict=True))
+            continue
+        shapes = [other.get_shape(o) for w in kind for o in flatten(w)]
+        zeros = [b.broadcast(b.constant(0, s.element_type), s.dims) for s in shapes]
+        kinds.append(tuple(rebuild_all(kind, zeros)))
+    return Optional(value.has_value, tuple(sorted(kinds, key=lambda kind: _text(b, kind))))
+
+
+def _is_alike(b: ComputationBuilder, own: Sequence[Value], kind: Sequence[Value], other: ComputationBuilder) -> bool:
+    return len(own) == len(kind) and all(
+        b.get_shape(v) == other.get_shape(w) if isinstance(v, Operand) and isinstance(w, Operand)
+        else type(v) is type(w) for v, w in zip(own, kind))
+
+
+def _text(b: ComputationBuilder, kind: Sequence[Value]) -> str:
+    """What kinds are in order of, the same in every branch."""
+    return " ".join(str(b.get_shape(v)) if isinstance(v, Operand) else type(v).__name__ for v in kind)
+
+
+def _as_long(b: ComputationBuilder, value: TensorList, like: TensorList, other: ComputationBuilder) -> TensorList:
+    """A list with the room and the kind of elements that it has in another branch."""
+    varies = value.varies or like.varies or value.size is not like.size
+    value = dataclasses.replace(longer(b, value, like.capacity), varies=varies)
+    if value.is_made or not like.is_made:
+        return value
+    shapes = [other.get_shape(a) for a in like.arrays]
+    elements = [Shape(s.element_type, s.dims[1:]) for s in shapes]
+    return made_like(b, value, like.element or b.constant(0), elements)

@@ -1,0 +1,197 @@
+"""Results whose size depends on data: TensorFlow's results for every size, with one compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tfbridge
+from tfbridge.compiler.errors import UnsupportedError
+
+RANDOM = np.random.default_rng(3)
+
+
+def matching_rows(x: tf.Tensor, m: tf.Tensor) -> Any:
+    return tf.boolean_mask(x, m)
+
+
+def reduced(x: tf.Tensor, m: tf.Tensor) -> Any:
+    rows = tf.boolean_mask(x, m)
+    sums = tf.reduce_sum(rows), tf.reduce_sum(rows, 1), tf.reduce_sum(rows, 0, keepdims=True)
+    return (*sums, tf.reduce_mean(rows, 0), tf.reduce_mean(rows), tf.reduce_max(rows, 0), tf.reduce_prod(rows, -1),
+            tf.reduce_any(rows > 1.0, 0))
+
+
+def elementwise(x: tf.Tensor, m: tf.Tensor) -> Any:
+    rows = tf.boolean_mask(x, m)
+    chosen = tf.where(rows > 0.0, rows, -1.0)
+    return tf.cast(tf.sqrt(tf.abs(rows)) * 2.0 + chosen, tf.float64) - tf.constant([1.0, 2.0, 3.0], tf.float64)
+
+
+def coordinates(x: tf.Tensor, m: tf.Tensor) -> Any:
+    at = tf.where(x > 0.5)
+    return at, tf.gather_nd(x, at), tf.gather(x, tf.where(m)), tf.expand_dims(tf.gather_nd(x, at), 1)
+
+
+def losses(x: tf.Tensor, m: tf.Tensor) -> Any:
+    weights = tf.constant([[0.5, -1.0, 0.25, 2.0], [1.0, 0.0, -0.5, 0.1], [0.3, 0.2, 0.1, -2.0]])
+    rows = tf.where(tf.math.is_nan(x), 0.0, x)
+    logits = tf.nn.bias_add(tf.matmul(tf.boolean_mask(rows, m), weights), [0.1, 0.2, 0.3, 0.4])
+    labels = tf.boolean_mask(tf.cast(rows[:, 0] > 0.0, tf.int32), m)
+    return (tf.nn.softmax(logits), tf.nn.log_softmax(tf.boolean_mask(rows[:, 1], m)),
+            tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)))
+
+
+def run_time_shapes(x: tf.Tensor, m: tf.Tensor) -> Any:
+    """Ops that need a shape run in TensorFlow."""
+    at = tf.where(m)
+    rows = tf.gather_nd(x, at)
+    return tf.shape(at)[0], tf.reshape(rows, [-1]), tf.concat([rows, x], 0), tf.size(rows), tf.transpose(rows)
+
+
+def of_two_masks(x: tf.Tensor, m: tf.Tensor) -> Any:
+    """An error unless the numbers of matches are equal, or one is 1."""
+    return tf.boolean_mask(x, m) + tf.boolean_mask(x, tf.logical_not(m))
+
+
+def with_all_rows(x: tf.Tensor, m: tf.Tensor) -> Any:
+    return tf.boolean_mask(x, m) * x
+
+
+def gradients(x: tf.Tensor, m: tf.Tensor) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_mean(tf.square(tf.boolean_mask(x, m)))
+    return loss, tape.gradient(loss, x)
+
+
+def in_a_loop(x: tf.Tensor, m: tf.Tensor) -> Any:
+    def body(i: tf.Tensor, total: tf.Tensor) -> Any:
+        return i + 1, total + tf.reduce_sum(tf.boolean_mask(x, m) * tf.cast(i, tf.float32))
+
+    return tf.while_loop(lambda i, _: i < 4, body, (0, 0.0))
+
+
+COMPILED = (matching_rows, reduced, elementwise, coordinates, losses)  # as a whole
+FUNCTIONS = (*COMPILED, run_time_shapes, of_two_masks, with_all_rows, gradients, in_a_loop)
+
+
+def inputs(n: int, share: float) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows, of which about that share match."""
+    rows = RANDOM.standard_normal((n, 3)).astype(np.float32)
+    rows[:: 5, 1] = np.nan
+    return tf.constant(rows), tf.constant(RANDOM.uniform(size=n) < share)
+
+
+def outcome(f: Callable[..., Any], *given: Any) -> Any:
+    """The result, or the type of the error."""
+    try:
+        return [np.asarray(tf.convert_to_tensor(r)) for r in tf.nest.flatten(f(*given))]
+    except tf.errors.OpError as error:
+        return type(error)
+
+
+def compare(found: Any, wanted: Any) -> None:
+    """Equal errors, or results of equal types and dims."""
+    if isinstance(wanted, type):
+        assert found is wanted
+        return
+    assert [(f.dtype, f.shape) for f in found] == [(w.dtype, w.shape) for w in wanted]
+    for f, w in zip(found, wanted):
+        np.testing.assert_allclose(f, w, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("n", [7, 97, 1, 0])
+def test_any_number_of_matches(function: Callable[..., Any], n: int) -> None:
+    compiled = tfbridge.jit(function)
+    for share in (0.5, 0.0, 1.0, 0.2, 0.5, 0.8):
+        given = inputs(n, share)
+        compare(outcome(compiled, *given), outcome(function, *given))
+
+
+@pytest.mark.parametrize("function", COMPILED)
+def test_one_compile_for_all_numbers(function: Callable[..., Any]) -> None:
+    compiled = tfbridge.jit(function, strict=True)
+    compiled(*inputs(31, 0.5))
+    tfbridge.reset_stats()
+    for k in range(8):
+        given = inputs(31, k / 7)
+        compare(outcome(compiled, *given), outcome(function, *given))
+    counters = tfbridge.stats()
+    assert (counters["compiles"], counters["recompiles"], counters["fallbacks"]) == (0, 0, 0)
+
+
+@pytest.fixture
+def clustering() -> Iterator[None]:
+    tfbridge.reset_stats()
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    yield
+    tfbridge.disable_auto_clustering()
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_under_auto_clustering(function: Callable[..., Any], clustering: None) -> None:
+    traced = tf.function(function)
+    for share in (0.5, 0.0, 1.0):
+        given = inputs(23, share)
+        compare(outcome(traced, *given), outcome(function, *given))
+    assert tfbridge.stats()["clusters_compiled"]
+
+
+@pytest.mark.parametrize("dims", [(300_000,), (300, 1009), (2, 3, 50_000)])
+def test_large(dims: tuple[int, ...]) -> None:
+    """Memory of such results is used again."""
+    compiled = tfbridge.jit(lambda mask: tf.where(mask))
+    for share in (0.5, 0.001, 1.0, 0.0, 0.7):
+        mask = tf.constant(RANDOM.uniform(size=dims) < share)
+        np.testing.assert_array_equal(compiled(mask), tf.where(mask))
+
+
+def test_few_of_many_large_rows() -> None:
+    """TensorFlow gathers those."""
+    compiled = tfbridge.jit(matching_rows)
+    rows = tf.constant(RANDOM.standard_normal((20_000, 128)), tf.float32)
+    for share in (0.5, 0.01, 0.0, 0.3):
+        mask = tf.constant(RANDOM.uniform(size=20_000) < share)
+        np.testing.assert_array_equal(compiled(rows, mask), np.asarray(rows)[np.asarray(mask)])
+
+
+def test_arrays_of_numpy() -> None:
+    compiled = tfbridge.jit(lambda mask: tf.where(mask))
+    for share in (0.5, 0.1, 0.9):
+        mask = RANDOM.uniform(size=51) < share
+        np.testing.assert_array_equal(compiled.native(mask), np.argwhere(mask))
+
+
+def test_under_the_cost_guard() -> None:
+    """The trial's results are cut too."""
+    compiled = tfbridge.jit(lambda x, m: (tf.boolean_mask(tf.sin(x), m), tf.reduce_sum(tf.cos(x))), cost_guard=True)
+    for k in range(7):
+        rows = tf.constant(RANDOM.standard_normal((40_000, 8)), tf.float32)
+        mask = tf.constant(RANDOM.uniform(size=40_000) < k / 7)
+        found = compiled(rows, mask)[0]
+        np.testing.assert_allclose(found, np.sin(rows)[np.asarray(mask)], 1e-5, 1e-6)
+
+
+def test_gathering_from_matches_stays() -> None:
+    """Past the end of what matches is an error, which a bounded array would hide."""
+    def function(x: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
+        return tf.gather(tf.boolean_mask(x, m), [0, 4])
+
+    compiled = tfbridge.jit(function)
+    for share in (1.0, 0.0):
+        given = inputs(7, share)
+        compare(outcome(compiled, *given), outcome(function, *given))
+    with pytest.raises(UnsupportedError, match="the size of an input depends on data, of boolean_mask"):
+        tfbridge.jit(function, strict=True)(*inputs(7, 1.0))
+
+
+def test_not_for_objects(tmp_path: Path) -> None:
+    function = tf.function(lambda m: tf.where(m), input_signature=[tf.TensorSpec((5,), tf.bool)])
+    with pytest.raises(UnsupportedError, match="decide the shape of a result"):
+        tfbridge.aot.compile(function.get_concrete_function(), name="model", out_dir=tmp_path)
