@@ -163,6 +163,15 @@ class _Launch:
         self.address = ctypes.addressof(self.struct)
         self.table = Table(self.struct, _native().kernel)
 
+    def restart(self) -> None:
+        """Forgets what it ran, so that another cluster can have it."""
+        with self.lock:
+            self.table.clear()
+            self.table.past = Counters()
+            self.trials.clear()
+            self._met.clear()
+            self.spare.entry.runs = 0
+
     def count_kernels(self, amount: int = 0) -> int:
         """Adds to the number of TensorFlow's kernels that have this state; returns it."""
         return _native().kernel.count(self.address + kernel.Launch.kernels.offset, amount)
@@ -441,9 +450,7 @@ def _release(key: str) -> None:
         if not launch.count_kernels():
             _drop_launch(launch)
         elif private.runs_at_once() and launch.table.is_idle:
-            with launch.lock:
-                launch.table.clear()
-                launch.trials.clear()
+            launch.restart()
             cluster.launches.remove(launch)
             launch.cluster = _NOBODY
             _clusters.pop(launch.slot, None)

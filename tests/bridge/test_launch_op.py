@@ -278,3 +278,12 @@ def test_eight_threads_on_one_cluster_with_changing_shapes():
     assert len(compiled) == len(set(compiled)) == 11
     total = launch_op.counters(key)
     assert total.runs + total.fallback_runs == 8 * 150
+
+
+def test_a_launch_that_another_cluster_had_counts_from_zero():
+    for _ in range(3):
+        key = cluster(double_plus_one)
+        for _ in range(3):
+            launched(key, [np.ones(7, np.float32)])
+        assert launch_op.counters(key) == launch_op.Counters(runs=3, compiles=1)
+        launch_op.release(key)
