@@ -1,9 +1,11 @@
-"""What every test shares: a quiet TensorFlow on two threads, and the profiles of the random tests."""
+"""What tests share: a quiet TensorFlow on two threads, the profiles of the random tests, auto-clustering."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Set before anything imports TensorFlow. Two threads find races and leave room for a second test process.
@@ -19,3 +21,14 @@ settings.register_profile("quick", deadline=None, max_examples=30, derandomize=T
                           suppress_health_check=_CHECKS_OFF)
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=_CHECKS_OFF)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture
+def clustering() -> Iterator[None]:
+    """Auto-clustering of clusters of any size, with statistics from zero."""
+    import tfbridge  # tests of the compiler do without TensorFlow
+
+    tfbridge.reset_stats()
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    yield
+    tfbridge.disable_auto_clustering()

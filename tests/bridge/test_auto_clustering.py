@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,6 @@ from tfbridge.models import lstm
 
 F32 = tf.float32
 INPUTS = ([0.1, 0.2, 0.3], [0.5, 1.0, 0.6])  # the branches taken differ
-
-
-@pytest.fixture
-def clustering() -> Iterator[None]:
-    tfbridge.reset_stats()
-    tfbridge.enable_auto_clustering(min_cluster_size=1)
-    yield
-    tfbridge.disable_auto_clustering()
 
 
 def array_loop(x: tf.Tensor, v: tf.Variable) -> Any:

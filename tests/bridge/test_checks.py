@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +65,6 @@ PROGRAMS: tuple[Callable[..., Any], ...] = (
     of_the_new_value)
 BAD: dict[str, list[Any]] = {"numerics": [[0, 1, 2], [-1, 1, 2], [0, -1, 2]],
                              "signed_numerics": [[0, 1, 2], [np.inf, 1, 2], [0, -1, 2], [0, -1, np.inf], [-1, 1, 1]]}
-
-
-@pytest.fixture
-def clustering() -> Iterator[None]:
-    tfbridge.enable_auto_clustering(min_cluster_size=1)
-    yield
-    tfbridge.disable_auto_clustering()
 
 
 def with_variable(program: Callable[..., Any], v: tf.Variable) -> Callable[[tf.Tensor], Any]:

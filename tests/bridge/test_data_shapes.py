@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +124,6 @@ def test_one_compile_for_all_numbers(function: Callable[..., Any]) -> None:
         compare(outcome(compiled, *given), outcome(function, *given))
     counters = tfbridge.stats()
     assert (counters["compiles"], counters["recompiles"], counters["fallbacks"]) == (0, 0, 0)
-
-
-@pytest.fixture
-def clustering() -> Iterator[None]:
-    tfbridge.reset_stats()
-    tfbridge.enable_auto_clustering(min_cluster_size=1)
-    yield
-    tfbridge.disable_auto_clustering()
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
