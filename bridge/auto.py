@@ -21,6 +21,7 @@ from .cluster import Cluster
 from .clustering import decide
 from .control_flow import functionalize
 from .dataflow import DATAFLOW
+from .function_calls import calls_as_ops
 from .graph import GraphNode, from_graph_def, op_definition, read_nodes
 from .launch_op import OP
 from .options import DEFAULT_OPTIONS, JitOptions, current, from_text, merged, to_text
@@ -106,7 +107,7 @@ def marked(function: Callable[..., Any], options: Mapping[str, Any]) -> Callable
     mark = f"function {to_text(options)}".rstrip().encode()
 
     def traced(*args: Any, **kwargs: Any) -> Any:
-        with tfp.attribute_scope(MARK, mark):
+        with tfp.attribute_afterwards(MARK, mark):
             return function(*args, **kwargs)
 
     functools.update_wrapper(traced, function)
@@ -215,11 +216,13 @@ def _with_bodies(graph_def: Any) -> Any:
                 names += [node.op] if op_definition(node.op) is None else []
                 for value in node.attr.values():
                     names += [f.name for f in (value.func, *value.list.func) if f.name]
-    if all(found.get(name) is f for name, f in given.items()):
-        return graph_def
-    made = type(graph_def)(node=graph_def.node, versions=graph_def.versions)
-    made.library.function.extend(found.values())
-    return made
+    if not all(found.get(name) is f for name, f in given.items()):
+        graph_def = type(graph_def)(node=graph_def.node, versions=graph_def.versions)
+        graph_def.library.function.extend(found.values())
+    library = calls_as_ops(graph_def.library)
+    if library is not graph_def.library:
+        graph_def = type(graph_def)(node=graph_def.node, versions=graph_def.versions, library=library)
+    return graph_def
 
 
 _SEEN = "_tfbridge_seen"

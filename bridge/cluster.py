@@ -32,7 +32,8 @@ from ..compiler.shape import Shape
 from ..runtime import disk_cache, statistics
 from ..runtime.executable import Executable
 from . import cost_guard, launch_op, launch_variables
-from .constness import changing_constants, constant_arguments, has_known_length, pushes_further
+from .constness import changing_constants, constant_arguments, data_behind, has_known_length, pushes_further
+from .data_sizes import data_sizes
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, input_range, output_types
 from .options import DEFAULT_OPTIONS, JitOptions
@@ -50,6 +51,7 @@ _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their 
 _GENERATORS = frozenset({"RngSkip", "RngReadAndSkip", "StatefulUniform", "StatefulStandardNormalV2",
                          "StatefulTruncatedNormal", "StatefulUniformInt", "StatefulUniformFullInt"})
 _MOST_VALUES = 32  # of constant arguments, for one set of shapes: compiling costs more than it brings
+_MOST_DATA_VALUES = 4  # where they depend on the elements of data, which are others in every call
 _MOST_KEYS = 512  # of one cluster whose code, or the reason for none, is kept
 _MOST_FAILED = 4096  # digests
 _GROWTH, _MOST_GROWTH = 4, 4**6  # of the bounds that compiled code sets for lists of unknown length
@@ -80,6 +82,7 @@ class Cluster:
     `original` runs the nodes in TensorFlow. `launch_arguments` are the numbers of the arguments that the launch op
     takes, `written` those of the variables whose new values follow the results: first those that it does not take.
     `growth`, by key: how much larger the bounds of its lists are than at first. `generation` counts codes replaced.
+    `is_varying`: constant arguments had so many values that further ones are not compiled for.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Cluster:
     failures: dict[tuple[Any, ...], str] = dataclasses.field(default_factory=dict)
     growth: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
     generation: int = 0
+    is_varying: bool = False
     slower: dict[str, str] = dataclasses.field(default_factory=dict)  # verdicts by shapes, where TensorFlow won
     lock: Any = dataclasses.field(default_factory=threading.Lock)
     number: int = dataclasses.field(default_factory=itertools.count().__next__, init=False)
@@ -151,6 +155,10 @@ class Cluster:
     def op_count(self) -> int:
         """TensorFlow ops that the cluster replaces."""
         return count_ops(self.graph.nodes.values(), self.functions, frozenset({"_Arg", "NoOp", "Const"}))
+
+    @functools.cached_property
+    def _has_data_constants(self) -> bool:
+        return any(data_behind(self.graph, self.functions, node) for node in self.graph.nodes.values())
 
     @functools.cached_property
     def digest(self) -> str:
@@ -310,9 +318,11 @@ class Cluster:
 
     def _compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable:
         start = time.perf_counter()
-        if sum(key[0] == tuple(shapes) for key in tuple(self.compiled)) >= _MOST_VALUES:
+        most = _MOST_DATA_VALUES if constants and self._has_data_constants else _MOST_VALUES
+        if sum(key[0] == tuple(shapes) for key in tuple(self.compiled)) >= most:
+            self.is_varying = True
             names = [self.arguments[self.launch_arguments[at]].name for at in sorted(constants)]
-            raise UnsupportedError(f"compiled for {_MOST_VALUES} values of {', '.join(names)}, which decide shapes or "
+            raise UnsupportedError(f"compiled for {most} values of {', '.join(names)}, which decide shapes or "
                                    "axes; further values run in TensorFlow")
         given: list[Shape | None] = [None] * len(self.arguments)
         for shape, k in zip(shapes, self.launch_arguments, strict=True):
@@ -523,13 +533,15 @@ def node_use(node: GraphNode, position: int, functions: Functions) -> tuple[bool
 
 def called_functions(node: GraphNode) -> list[str]:
     """Names of the functions that a node calls."""
-    names = []
-    for value in node.attrs.values():
-        if value.WhichOneof("value") == "func":
-            names.append(value.func.name)
-        elif value.WhichOneof("value") == "list":
-            names.extend(f.name for f in value.list.func)
-    return names
+    return [name for value in node.attrs.values() for name in named_functions(value)]
+
+
+def named_functions(value: Any) -> Sequence[str]:
+    """Names of the functions that are in an attribute's value."""
+    kind = value.WhichOneof("value")
+    if kind == "func":
+        return [value.func.name]
+    return [f.name for f in value.list.func] if kind == "list" else ()
 
 
 def count_ops(nodes: Iterable[GraphNode], functions: Functions, trivial: Collection[str]) -> int:
@@ -567,30 +579,6 @@ def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None
         found += [(graph.nodes[t.node], "its size depends on data and leaves a function that is called")
                   for t in graph.results if t in sized]
     return found
-
-
-def data_sizes(graph: Graph, functions: Functions,
-               left_out: Collection[str]) -> tuple[dict[str, str], set[Tensor]]:
-    """(the nodes that take no array of a size that depends on data but are given one, with that as the reason; the
-    tensors of such sizes), where nodes are not left out for other reasons: TensorFlow gives arrays as they are."""
-    refused: dict[str, str] = {}
-    sized: set[Tensor] = set()
-    for node in graph.nodes.values():
-        translation = None if node.name in left_out else translations().get(node.op)
-        given = [k for k, t in enumerate(node.inputs) if t in sized]
-        takes = translation.takes_sizes if translation is not None else None
-        if translation is not None and (not given or takes is not None and set(given) <= set(takes(node, graph))):
-            sizes, drops = translation.sizes, translation.drops_sizes
-            numbers: Collection[int] = sizes(node) if sizes is not None else ()
-            if given:
-                numbers = () if drops is not None and drops(node, graph) else range(len(output_types(node)))
-            if node.op == "TensorListStack" and not has_known_length(graph, node.inputs[0], functions):
-                numbers = (0,)
-            sized.update(Tensor(node.name, k) for k in numbers)
-        elif given and node.name not in left_out:
-            source = node.inputs[given[0]].node
-            refused[node.name] = f"the size of an input depends on data, of {source} ({graph.nodes[source].op})"
-    return refused, sized
 
 
 def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:
@@ -638,23 +626,16 @@ def _contents(graph: Graph, functions: Functions, known: dict[str, bytes]) -> by
         return repr([(numbers.get(t.node, t.node), t.index) for t in tensors]).encode()
 
     for node in graph.nodes.values():
-        definition = tf.compat.v1.NodeDef()
-        definition.CopyFrom(node.definition)
-        definition.ClearField("experimental_debug_info")
-        del definition.input[:]
-        if node.name in numbers:
-            definition.name = str(numbers[node.name])
-        called = []
-        if node.op in functions.definitions:
-            definition.op = ""
-            called.append(("", node.op))
-        for key in sorted(node.attrs):
-            value = node.attrs[key]
-            names = [f.name for f in (value.func, *value.list.func) if f.name in functions.definitions]
+        called = [("", node.op)] if node.op in functions.definitions else []
+        head: list[Any] = [numbers.get(node.name, node.name), "" if called else node.op, node.device, *node.control]
+        values = []
+        for key, value in sorted(node.attrs.items()):
+            names = [name for name in named_functions(value) if name in functions.definitions]
             called += [(key, name) for name in names]
-            if names or key.startswith("_"):
-                del definition.attr[key]
-        digest.update(definition.SerializeToString(deterministic=True) + places(node.inputs))
+            if not names and not key.startswith("_"):
+                values.append(value.SerializeToString(deterministic=True))
+                head.append((key, len(values[-1])))
+        digest.update(repr(head).encode() + places(node.inputs) + b"".join(values))
         for key, name in called:
             if name not in known:
                 known[name] = b""  # while it is read: a function may call itself

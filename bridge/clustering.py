@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from .cluster import called_functions, count_ops, data_sizes, refusal, unsupported
-from .constness import LOOPS, constant_inputs, constant_sources
+from .cluster import called_functions, count_ops, refusal, unsupported
+from .constness import LOOPS, constant_inputs, constant_sources, data_behind
+from .data_sizes import data_sizes
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, input_types, output_types
 from .translate.tensor_array import STORES
@@ -103,6 +104,8 @@ def _left_out(graph: Graph, functions: Functions, preserved: Collection[str],
             if bad is not None:
                 reasons[node.name] = f"an input that must be known when compiling comes from {bad} " \
                                      f"({graph.nodes[bad].op})"
+            elif data := data_behind(graph, functions, node):
+                reasons[node.name] = f"an input that must be known when compiling depends on the elements of {data}"
     reasons.update(data_sizes(graph, functions, reasons)[0])
     return reasons
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+import numpy as np
+import tensorflow as tf
+
 from .extents import SHAPE_OPS
 from .graph import Graph, GraphNode, Tensor, input_range
 from .translate.registry import translations
@@ -115,8 +118,8 @@ def called_with(node: GraphNode, functions: Functions) -> list[tuple[str, int]]:
 
 def constant_arguments(graph: Graph, functions: Functions) -> list[int]:
     """Numbers of a graph's arguments whose values must be known when compiling, in order."""
-    return sorted(graph.arguments.index(name) for name in constant_sources(graph, functions)
-                  if name in set(graph.arguments))
+    sources = constant_sources(graph, functions)
+    return [k for k, name in enumerate(graph.arguments) if name in sources]
 
 
 def _is_like_a_list(graph: Graph, node: GraphNode, number: int) -> bool:
@@ -140,6 +143,50 @@ def constant_sources(graph: Graph, functions: Functions, users: Iterable[GraphNo
         if node is None or tensor.node in wanted:
             continue
         wanted.add(tensor.node)
-        if node.op not in SHAPE_OPS:
+        if node.op not in SHAPE_OPS and not _is_clamped(graph, node):
             stack.extend(node.inputs)
     return wanted
+
+
+def data_behind(graph: Graph, functions: Functions, node: GraphNode) -> str:
+    """The argument whose elements are reduced to what a constant input of the node is made from; empty for none.
+
+    Such an argument is data, and seldom twice the same: the lengths of sentences, whose largest is the size of a mask.
+    """
+    stack = [(node.inputs[k], False) for k in constant_inputs(graph, node, functions)
+             if k < len(node.inputs) and not _is_like_a_list(graph, node, k)]
+    seen: set[tuple[str, bool]] = set()
+    while stack:
+        tensor, is_reduced = stack.pop()
+        source = graph.nodes.get(tensor.node)
+        if source is None or (tensor.node, is_reduced) in seen:
+            continue
+        seen.add((tensor.node, is_reduced))
+        if source.op in ("_Arg", "Placeholder") and is_reduced:
+            return source.name
+        if source.op not in SHAPE_OPS and not _is_clamped(graph, source):
+            stack += [(t, is_reduced or source.op in _REDUCTIONS) for t in source.inputs]
+    return ""
+
+
+_REDUCTIONS = frozenset({"Max", "Min", "Sum", "Mean"})
+
+
+def _is_clamped(graph: Graph, node: GraphNode) -> bool:
+    """Whether two constant limits leave an integer no room: min(limit, max(no less, anything)), or the reverse."""
+    inside = {"Minimum": "Maximum", "Maximum": "Minimum"}.get(node.op)
+    if inside is None or not tf.as_dtype(node.attrs["T"].type).is_integer:
+        return False
+    beyond = np.greater_equal if inside == "Maximum" else np.less_equal
+    for limit, clamped in (node.inputs, node.inputs[::-1]):
+        value, within = _constant(graph, limit), graph.nodes.get(clamped.node)
+        if value is not None and within is not None and within.op == inside:
+            others = [_constant(graph, t) for t in within.inputs]
+            if any(o is not None and not o.shape and beyond(o, value).all() for o in others):
+                return True
+    return False
+
+
+def _constant(graph: Graph, tensor: Tensor) -> np.ndarray | None:
+    node = graph.nodes.get(tensor.node)
+    return tf.make_ndarray(node.attrs["value"].tensor) if node is not None and node.op == "Const" else None

@@ -19,13 +19,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
 
 from ..compiler.cpu.kernels import load_common
 from ..compiler.errors import UnsupportedError
-from . import auto, direct_call, fallback, launch_kernel, launch_op, source
+from . import auto, direct_call, direct_variables, fallback, launch_kernel, launch_op, source
 from . import tensorflow_private as tfp
 from .cluster import Cluster, bounded, from_function
-from .graph import from_function_def
+from .function_calls import calls_as_ops, function_calls_as_ops
+from .graph import from_function_def, takes_functions
 from .options import JitOptions, checked, current
 from .translate.registry import translations
 from .translate.translator import Functions
@@ -49,7 +51,7 @@ class _Plan:
     """How to call one concrete function without TensorFlow's executor.
 
     `inputs` says, per launch argument, the number of the call's argument or the captured tensor itself; `is_plain`
-    that nothing else is needed: no variable to read or assign, no value that picks the code.
+    that nothing else is needed: no variable to assign, no value that picks the code.
     """
 
     run: Callable[[Sequence[tf.Tensor]], Any]  # flat arguments to results
@@ -58,27 +60,36 @@ class _Plan:
     is_plain: bool
     pack: Pack | None
 
-    def _found(self, args: Sequence[Any]) -> launch_op.Found | None:
-        """The launch op's code for arguments of these dims, once it has run with them."""
+    def _found(self, args: Sequence[Any]) -> tuple[launch_op.Found, list[Any]] | None:
+        """The launch op's code for arguments of these dims, once it has run with them, and where its inputs come
+        from: `inputs` with captured variables as such."""
         if not self.is_plain:
             return None
-        dims = [(args[i] if isinstance(i, int) else i).shape for i in self.inputs]
-        return launch_op.find(self.cluster.key, *self.cluster.launch_types, dims)
+        try:
+            sources = [direct_variables.Captured(i) if isinstance(i, tf.Tensor) and i.dtype == tf.resource else i
+                       for i in self.inputs]
+        except direct_variables.NotDirect:
+            return None
+        found = launch_op.find(self.cluster.key, *self.cluster.launch_types,
+                               [(args[i] if isinstance(i, int) else i).shape for i in sources])
+        if found is None or any(isinstance(sources[k], direct_variables.Captured) for k in found.aliases):
+            return None
+        return found, sources
 
     def way_of_tensors(self, args: Sequence[tf.Tensor]) -> Way:
         """The shortest way for eager tensors of these types and dims."""
         found = self._found(args) if tfp.DIRECT not in tfp.missing() and tfp.has_only_cpus() else None
         if found is None:
             return _NO_WAY
-        return direct_call.of_tensors(found, [a.dtype for a in args], self.inputs, self.pack is None), self.pack
+        return direct_call.of_tensors(*found, [a.dtype for a in args], self.pack is None), self.pack
 
     def way_of_arrays(self, args: Sequence[np.ndarray]) -> Way:
         """The shortest way for NumPy arrays of these types and dims."""
         found = self._found(args)
-        if found is None or found.shares:
+        if found is None or found[0].aliases:
             return _NO_WAY
-        held = [i if isinstance(i, int) else i.numpy() for i in self.inputs]
-        return direct_call.of_arrays(found, [a.dtype for a in args], held, self.pack is None), self.pack
+        sources = [i.numpy() if isinstance(i, tf.Tensor) else i for i in found[1]]
+        return direct_call.of_arrays(found[0], sources, [a.dtype for a in args], self.pack is None), self.pack
 
 
 @dataclasses.dataclass
@@ -187,6 +198,9 @@ class Jit:
             route = self._routes[tuple([_tensor_key(a) for a in args])]
         except (KeyError, TypeError, AttributeError):
             return self._first_call(args, kwargs)
+        if route.plan.cluster.is_varying and not self.strict:
+            self._routes.clear()
+            return self._first_call(args, kwargs)
         if route.way is last:
             return route.run(args)
         self._way = call, pack = route.way
@@ -199,7 +213,7 @@ class Jit:
         """Calls with NumPy arrays (or what `numpy.asarray` takes) and returns NumPy arrays in the function's structure.
 
         A call costs a few microseconds besides the compiled code when all arguments are arrays in C order of types and
-        dims met before and the function uses no variables; others go through tensors.
+        dims met before and the function assigns no variables; others go through tensors.
         """
         call, pack = self._array_way
         result = call(*args)
@@ -241,7 +255,8 @@ class Jit:
             return self._traced(*args, **kwargs)
         tensors = tfp.flat_arguments(self._traced, concrete, args, kwargs)
         result = plan.run(tensors)
-        if plan.cluster.earlier_failure:  # the parts around what does not compile may do so by themselves
+        if plan.cluster.earlier_failure or plan.cluster.is_varying and not self.strict:
+            # The parts around what does not compile, or is compiled too often, may do better by themselves.
             self._concrete_plans[concrete] = None
         elif not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors)):
             with contextlib.suppress(AttributeError):
@@ -299,7 +314,7 @@ class Jit:
         results = len(cluster.result_types) - len(cluster.written)
         pack = _packer(concrete, results)
         run = _runner(cluster.prepare(), inputs, captured, written, results, pack or operator.itemgetter(0))
-        is_plain = not (captured or handles or written or cluster.launch_constants)
+        is_plain = not (captured or cluster.written or cluster.launch_constants)
         return _Plan(run, cluster, inputs, is_plain, pack)
 
 
@@ -325,15 +340,18 @@ def cluster_of(concrete: Any, options: JitOptions | None = None) -> Cluster:
     Raises: UnsupportedError  an op does not compile, or a variable is passed as an argument.
     """
     definition = concrete.function_def
-    functions = concrete.graph.as_graph_def().library
+    calls = any(takes_functions(node.op) for node in definition.node_def)
+    functions = calls_as_ops(concrete.graph.as_graph_def().library if calls else FunctionDefLibrary())
     library = {f.signature.name: f for f in functions.function}
-    own = len(concrete.inputs) - len(concrete.captured_inputs)
+    definition = function_calls_as_ops(definition, library)
+    captured = concrete.captured_inputs
+    own = len(concrete.inputs) - len(captured)
     content = {}
     for k, tensor in enumerate(concrete.inputs):
         if tensor.dtype == tf.resource:
             if k < own:
                 raise UnsupportedError(f"argument {k} is a variable; capture it instead")
-            content[k] = tfp.variable_type(concrete.graph, tensor, concrete.captured_inputs[k - own])
+            content[k] = tfp.variable_type(concrete.graph, tensor, captured[k - own])
     name = definition.signature.name
     options = options or current()
     return from_function(name, from_function_def(definition), Functions(library, options.deny_ops),

@@ -21,9 +21,10 @@ import tensorflow as tf
 from ..compiler.cpu.llvm_text import Function, ModuleText, Value, constant, i64
 from ..runtime import loader
 from ..runtime.executable import empty_array
+from . import direct_variables, launch_op
 from . import launch_kernel as kernel
-from . import launch_op
 from . import tensorflow_private as private
+from .direct_variables import Captured
 
 Builtin = Callable[..., Any]
 
@@ -31,8 +32,9 @@ Builtin = Callable[..., Any]
 class Call(ctypes.Structure):
     """What a builtin knows. `args` is the number of Python arguments, `inputs` that of the entry.
 
-    sources   per input: number of the Python argument, or -1 - k for entry k of `held`
+    sources   per input: number of the Python argument, -1 - k for entry k of `held`, or VARIABLE
     held      tensor handles (data pointers for arrays) of inputs that every call has in common
+    variables, uses  tables of direct_variables: what is captured and read
     types     per Python argument: what its type must be, a DataType number or the address of an array's descr
     makers    for arrays, per result: a callable and its tuple of arguments
     type      the Python type that every argument must have exactly
@@ -42,7 +44,9 @@ class Call(ctypes.Structure):
     _fields_ = [("entry", ctypes.c_void_p), ("args", ctypes.c_int64), ("inputs", ctypes.c_int64),
                 ("outputs", ctypes.c_int64), ("sources", ctypes.c_void_p), ("held", ctypes.c_void_p),
                 ("types", ctypes.c_void_p), ("makers", ctypes.c_void_p), ("type", ctypes.c_void_p),
-                ("single", ctypes.c_int64), ("refusal", ctypes.c_void_p)]
+                ("single", ctypes.c_int64), ("refusal", ctypes.c_void_p),
+                ("variables", ctypes.c_void_p), ("captured", ctypes.c_int64),
+                ("uses", ctypes.c_void_p), ("used", ctypes.c_int64)]
 
 
 class _MethodDef(ctypes.Structure):
@@ -52,6 +56,7 @@ class _MethodDef(ctypes.Structure):
                 ("doc", ctypes.c_char_p)]
 
 
+VARIABLE = -1 << 62  # in `sources`
 _METH_FASTCALL = 0x80
 _PYTHON = ("PyLong_AsVoidPtr", "PyEval_SaveThread", "PyEval_RestoreThread", "PyList_New", "PyList_SetItem",
            "PyObject_CallObject", "Py_IncRef", "Py_DecRef")
@@ -61,24 +66,24 @@ _DATA, _RANK, _DIMS, _DESCR, _FLAGS = (object.__basicsize__ + at for at in (0, 8
 _CONTIGUOUS_AND_ALIGNED = 0x1 | 0x100
 
 
-def of_tensors(found: launch_op.Found, dtypes: Sequence[tf.DType], sources: Sequence[int | tf.Tensor],
+def of_tensors(found: launch_op.Found, sources: Sequence[int | tf.Tensor | Captured], dtypes: Sequence[tf.DType],
                single: bool) -> Builtin:
     """A builtin that runs an entry on eager tensors: `dtypes` per argument of the call, `sources` per input of the
-    entry (the number of an argument, or a tensor that every call has in common).
+    entry (the number of an argument, or a tensor or variable that every call has in common).
 
     Raises: TensorFlowMismatch  this TensorFlow lacks what that needs.
     """
     private.check(private.DIRECT)
-    handles = [private.tensor_handle(s) for s in sources if not isinstance(s, int)]
+    handles = [private.tensor_handle(s) for s in sources if not isinstance(s, int | Captured)]
     return _builtin("tfbridge_call_tensors", found, sources, handles, [d.as_datatype_enum for d in dtypes],
                     private.eager_tensor_type(), single, [])
 
 
-def of_arrays(found: launch_op.Found, dtypes: Sequence[np.dtype], sources: Sequence[int | np.ndarray],
+def of_arrays(found: launch_op.Found, sources: Sequence[int | np.ndarray | Captured], dtypes: Sequence[np.dtype],
               single: bool) -> Builtin:
     """A builtin that runs an entry on NumPy arrays in C order, else as above. No output may be an input."""
     _check_arrays()
-    held = [s.ctypes.data for s in sources if not isinstance(s, int)]
+    held = [s.ctypes.data for s in sources if not isinstance(s, int | Captured)]
     makers = [x for dtype, dims in found.results for x in (empty_array, (dims, np.dtype(dtype.as_numpy_dtype)))]
     return _builtin("tfbridge_call_arrays", found, sources, held, list(map(id, dtypes)), np.ndarray, single, makers,
                     dtypes)
@@ -87,12 +92,14 @@ def of_arrays(found: launch_op.Found, dtypes: Sequence[np.dtype], sources: Seque
 def _builtin(symbol: str, found: launch_op.Found, sources: Sequence[Any], held: Sequence[int], types: Sequence[int],
              type_: type, single: bool, makers: Sequence[Any], keep: Any = None) -> Builtin:
     numbers = iter(range(-1, -1 - len(held), -1))
-    tables = [(ctypes.c_int64 * max(len(words), 1))(*words) for words in (
-        [s if isinstance(s, int) else next(numbers) for s in sources], held, types, list(map(id, makers)))]
+    places = [s if isinstance(s, int) else VARIABLE if isinstance(s, Captured) else next(numbers) for s in sources]
+    tables = [(ctypes.c_int64 * max(len(words), 1))(*words) for words in (places, held, types, list(map(id, makers)))]
+    variables, uses = direct_variables.tables(sources)
     call = Call(ctypes.addressof(found.entry), len(types), len(sources), len(found.results),
-                *map(ctypes.addressof, tables), id(type_), single, id(NotImplemented))
+                *map(ctypes.addressof, tables), id(type_), single, id(NotImplemented),
+                ctypes.addressof(variables), len(variables), ctypes.addressof(uses), len(uses))
     held_self = _Self(ctypes.addressof(call))
-    held_self.keep = (call, tables, found, sources, type_, makers, keep)
+    held_self.keep = (call, tables, variables, uses, found, sources, type_, makers, keep)
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
         ("PyCFunction_NewEx", ctypes.pythonapi))
     return new(ctypes.addressof(_method(symbol)), held_self, None)
@@ -131,8 +138,8 @@ def prefetch() -> None:
 @functools.cache
 def _module() -> ModuleText:
     module = ModuleText()
-    for write in (kernel.write_new_tensor, _write_matching_tensors, _write_make_tensors, _write_call_tensors,
-                  _write_matching_arrays, _write_call_arrays):
+    for write in (direct_variables.write, kernel.write_new_tensor, _write_matching_tensors, _write_make_tensors,
+                  _write_call_tensors, _write_matching_arrays, _write_call_arrays):
         write(module)
     return module
 
@@ -144,7 +151,8 @@ def _functions() -> dict[str, int]:
     imports = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON}
     imports |= {symbol: private.address(symbol) for symbol in module.declarations
                 if symbol.startswith(("TF_", "TFE_", "_Z"))}
-    imports |= kernel.block_functions() | {"tfbridge_run_entry": launch_op.run_entry_address()}
+    imports |= {"tfbridge_run_entry": launch_op.run_entry_address()}
+    imports |= kernel.block_functions() | direct_variables.imports()
     exports = ("tfbridge_call_tensors", "tfbridge_call_arrays")
     return dict(loader.load_text(module.text(), exports, imports).keep().addresses)
 
@@ -213,20 +221,25 @@ def _source(f: Function, call: Value, number: Value, of_argument: Callable[[Valu
 
 
 def _shapes_match(f: Function, call: Value, test: Callable[[Value, Value, Value], Value]) -> Value:
-    """Whether every input has the dims of the entry's key; test(input, rank, dims) compares one of them."""
+    """Whether every input but variables has the dims of the entry's key; test(input, rank, dims) compares one."""
     entry = _get(f, call, "entry", "ptr")
     key = f.load("ptr", f.offset(entry, kernel.Entry.key.offset), 8)
+
+    sources = _get(f, call, "sources", "ptr")
 
     def step(number: Value, carried: list[Value]) -> list[Value]:
         good, at = carried
         rank, dims = f.load("i64", at, 8), f.offset(at, 8)
-        return [_if(f, good, lambda: test(number, rank, dims), _FALSE), f.offset(dims, rank, "i64")]
+        is_given = f.compare("icmp ne", _at(f, sources, number, "i64"), i64(VARIABLE))
+        good = _if(f, f.binary("and", good, is_given), lambda: test(number, rank, dims), good)
+        return [good, f.offset(dims, rank, "i64")]
 
     return f.loop(0, _get(f, call, "inputs"), 1, step, [_TRUE, key])[0]
 
 
 def _run(f: Function, call: Value, args: Value, results: Value) -> Value:
-    """Runs the entry's code on data pointers; whether it was there and said that all went well."""
+    """Runs the entry's code on data pointers, which those of variables are added to; whether it was there and said
+    that all went well."""
     entry = _get(f, call, "entry", "ptr")
     message = f.stack_slot(f"[{kernel.ERROR_CAPACITY} x i8]")
     code = f.op("ptr", f"load atomic ptr, {f.offset(entry, kernel.Entry.code.offset)} acquire, align 8")
@@ -235,7 +248,19 @@ def _run(f: Function, call: Value, args: Value, results: Value) -> Value:
         status = f.call("tfbridge_run_entry", "i32", [entry, code, args, results, message, _NULL])
         return _equal(f, status, constant("i32", 0))
 
-    return _if(f, f.compare("icmp ne", code, _NULL), run, _FALSE)
+    def run_on_variables() -> Value:
+        variables, captured = _get(f, call, "variables", "ptr"), _get(f, call, "captured")
+        fit = f.call("hold_variables", "i1", [entry, variables, captured, _get(f, call, "uses", "ptr"),
+                                              _get(f, call, "used"), args])
+        good = _if(f, fit, run, _FALSE)
+        f.call("let_go_variables", "void", [variables, captured])
+        return good
+
+    def choose() -> Value:
+        has_variables = f.compare("icmp ne", _get(f, call, "captured"), i64(0))
+        return f.branch(has_variables, lambda: [run_on_variables()], lambda: [run()])[0]
+
+    return _if(f, f.compare("icmp ne", code, _NULL), choose, _FALSE)
 
 
 def _refuse(f: Function, call: Value) -> Value:

@@ -237,6 +237,7 @@ class _Outside:
         self.graph = tf.Graph()
         for node in before.node:
             self._tell_shape(node)
+            node.attr.pop("_class", None)  # it may name a node that graph optimizers took out
         with self.graph.as_default():
             tf.import_graph_def(before, name="")
 

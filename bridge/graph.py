@@ -164,6 +164,13 @@ def op_definition(op: str) -> Any:
     return tfp.op_definition(op)
 
 
+@functools.cache
+def takes_functions(op: str) -> bool:
+    """Whether a node of an op calls functions, or is itself a function's name."""
+    definition = op_definition(op)
+    return definition is None or any(attr.type in ("func", "list(func)") for attr in definition.attr)
+
+
 def _count(argument: Any, attrs: Any) -> int:
     if argument.number_attr:
         return int(attrs[argument.number_attr].i)

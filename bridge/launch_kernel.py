@@ -44,7 +44,8 @@ class Entry(ctypes.Structure):
     """What runs for one key. `code` null: TensorFlow runs the original nodes. Every call copies `context`.
 
     After `trial` runs (0: never) the code is taken out, so that the next call asks whether it is to stay. It is taken
-    out for good when its assumption failed in LEFT_RUNS runs (`left`) and in most of them all. The code reads
+    out for good when its assumption failed in LEFT_RUNS runs (`left`) and in most of them all. Run `settles` (0: none)
+    is told to launch_memory.py. The code reads
     `packed_count` of the inputs, `packed_inputs`, packed: see launch_packed.py. Behind the results it gives `sizes`
     s32 scalars, for outputs that are SIZED. `outgrown`: a run was left because a bound in the code was too small.
     """
@@ -52,8 +53,8 @@ class Entry(ctypes.Structure):
     _fields_ = [("next", ctypes.c_void_p), ("hash", ctypes.c_uint64), ("key_bytes", ctypes.c_int64),
                 ("key", ctypes.c_void_p), ("code", ctypes.c_void_p), ("temp_bytes", ctypes.c_int64),
                 ("outputs", ctypes.c_void_p), ("runs", ctypes.c_int64), ("seed", ctypes.c_uint64),
-                ("trial", ctypes.c_int64), ("left", ctypes.c_int64), ("packed_count", ctypes.c_int64),
-                ("packed_inputs", ctypes.c_void_p),
+                ("trial", ctypes.c_int64), ("settles", ctypes.c_int64), ("left", ctypes.c_int64),
+                ("packed_count", ctypes.c_int64), ("packed_inputs", ctypes.c_void_p),
                 ("packed_lock", ctypes.c_int64), ("packed", ctypes.c_void_p), ("sizes", ctypes.c_int64),
                 ("outgrown", ctypes.c_int64),
                 ("context", context.RunContext)]
@@ -113,7 +114,8 @@ def load(miss: int, fallback: int, missing: int) -> Native:
     imports = {symbol: private.address(symbol) for symbol in tensorflow}
     imports |= {"tfbridge_miss": miss, "tfbridge_fallback": fallback, "tfbridge_missing": missing}
     imports |= launch_variables().imports() if with_variables else {}
-    imports |= block_functions() | launch_packed().imports() | {"tfbridge_run": native.addresses()["run"]}
+    imports |= block_functions() | launch_packed().imports() | launch_memory().imports()
+    imports |= {"tfbridge_run": native.addresses()["run"]}
     exports = ("tfbridge_compute", "tfbridge_delete", "tfbridge_run_entry", "tfbridge_publish", "tfbridge_count")
     found = loader.load_text(text, exports + launch_packed().EXPORTS, imports).keep().addresses
     compute, delete, run_entry, publish, count = (found[name] for name in exports)
@@ -137,6 +139,12 @@ def launch_variables() -> ModuleType:
     """The module for variables, which needs this one."""
     from . import launch_variables
     return launch_variables
+
+
+def launch_memory() -> ModuleType:
+    """The module for large inputs, which needs this one."""
+    from . import launch_memory
+    return launch_memory
 
 
 @functools.cache
@@ -401,8 +409,11 @@ def _write_run_entry(module: ModuleText) -> None:
     f.store(f["message"], f.offset(run_context, context.OFFSETS["error_message"]), 8)
     f.store(i64(ERROR_CAPACITY), f.offset(run_context, context.OFFSETS["error_capacity"]), 8)
     code_at = _field(f, Entry, f["chosen"], "code")
-    is_due = f.compare("icmp eq", f.binary("add", runs, i64(1)), _read(f, Entry, f["chosen"], "trial"))
+    number = f.binary("add", runs, i64(1))
+    is_due = f.compare("icmp eq", number, _read(f, Entry, f["chosen"], "trial"))
     _when(f, is_due, lambda: f.do(f"store atomic ptr null, {code_at} monotonic, align 8"))
+    settles = f.compare("icmp eq", number, _read(f, Entry, f["chosen"], "settles"))
+    _when(f, settles, lambda: f.call("tfbridge_settled", "void", [f["chosen"], f["args"]]))
     # Every run starts elsewhere in the random stream, whatever word of the state counts.
     seed = _read(f, Entry, f["chosen"], "seed")
     stepped = f.binary("xor", seed, f.binary("mul", runs, i64(_HASH_FACTOR)))

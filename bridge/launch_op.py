@@ -30,7 +30,7 @@ from ..runtime import context, native
 from ..runtime.errors import ExecutionError
 from ..runtime.executable import Executable
 from . import launch_kernel as kernel
-from . import launch_packed, launch_table, launch_variables
+from . import launch_memory, launch_packed, launch_table, launch_variables
 from . import tensorflow_private as private
 from .launch_table import Counters, Held, Table
 
@@ -215,6 +215,8 @@ class _Launch:
             entry.outputs, entry.sizes = ctypes.addressof(outputs), len(made.sized)
             held.buffers.append(outputs)
             packed = made.keep.artifact.packed if isinstance(made.keep, Executable) else ()
+            if isinstance(made.keep, Executable):
+                launch_memory.watch(entry, made.keep)
             if packed:
                 may_hold = all(self.kinds[p.parameter] == launch_variables.READ for p in packed)
                 launch_packed.Arguments(entry, made.keep, may_hold)
@@ -518,7 +520,7 @@ class Found:
 
     entry: kernel.Entry
     results: tuple[InputSpec, ...]
-    shares: bool  # an output is an input, untouched
+    aliases: frozenset[int]  # inputs that are outputs, too, untouched
     keep: Any
 
 
@@ -535,7 +537,7 @@ def find(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[tf.
         return None
     table = (kernel.Output * len(outputs)).from_address(held.entry.outputs)
     results = tuple((tf.as_dtype(o.dtype), tuple((ctypes.c_int64 * o.rank).from_address(o.dims))) for o in table)
-    return Found(held.entry, results, any(o.mode == kernel.ALIAS for o in table), (launch, held))
+    return Found(held.entry, results, frozenset(o.source for o in table if o.mode == kernel.ALIAS), (launch, held))
 
 
 def _check_types(dtypes: Iterable[tf.DType]) -> None:

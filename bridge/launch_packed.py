@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..compiler.cpu.llvm_text import Function, ModuleText, Value, constant, i64
-from ..runtime.executable import Executable, empty_array
+from ..runtime.executable import Executable, empty_pieces
 from . import launch_kernel as kernel
 from . import launch_variables
 from . import tensorflow_private as private
@@ -190,8 +190,9 @@ class Arguments:
         if tensors is not None:
             with _lock:
                 found = [_packed.get(key) for key in zip(values, layouts, strict=True)]
-        packed = [p or _Packed(empty_array((spec.bytes,), np.dtype(np.uint8)), None)
-                  for p, spec in zip(found, self.executable.artifact.packed, strict=True)]
+        memory = iter(empty_pieces([spec.bytes for p, spec in zip(found, self.executable.artifact.packed, strict=True)
+                                    if p is None]))
+        packed = [p or _Packed(next(memory), None) for p in found]
         wanted = [None if known else p.memory.ctypes.data for known, p in zip(found, packed, strict=True)]
         table = (ctypes.c_void_p * len(values))(*wanted)
         if tensors is not None:  # before anything is read
@@ -282,6 +283,11 @@ def imports() -> dict[str, int]:
 def connect(exchange: int, take: int) -> None:
     """Tells the addresses of EXPORTS."""
     _native[:] = _EXCHANGE(exchange), _TAKE(take)
+
+
+def take_address() -> int:
+    """Address of `take_packed`."""
+    return ctypes.cast(_native[1], ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
 
 def _references(tensor: tf.Tensor) -> int:

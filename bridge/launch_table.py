@@ -16,7 +16,7 @@ from typing import Any
 
 from ..runtime.executable import Executable
 from . import launch_kernel as kernel
-from . import launch_packed
+from . import launch_memory, launch_packed
 
 MOST_ENTRIES = 512  # of one launch
 MOST_BYTES = 256 << 20  # of code and its constants, of one launch
@@ -56,6 +56,7 @@ class Held:
 
     def __del__(self) -> None:
         launch_packed.forget(self.address)
+        launch_memory.forget(self.address)
 
     @property
     def bytes(self) -> int:

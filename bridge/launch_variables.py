@@ -32,9 +32,9 @@ _FUNCTIONS = {
     "is_unshared": private.TENSOR_IS_UNSHARED, "lock": private.LOCK, "unlock": private.UNLOCK,
     "lock_shared": private.LOCK_SHARED, "unlock_shared": private.UNLOCK_SHARED,
 }
-_IS_INITIALIZED, _COPIES_ON_READ, _MUTEX, _TENSOR = 0x18, 0x19, 0x20, 0x28  # offsets in tensorflow::Var
+IS_INITIALIZED, COPIES_ON_READ, MUTEX, TENSOR = 0x18, 0x19, 0x20, 0x28  # offsets in tensorflow::Var
 BUFFER_IN_TENSOR = 0x18
-_DATA_IN_BUFFER, _RESOURCE_IN_HANDLE = 0x10, 0xc0  # read by `available` alone
+DATA_IN_BUFFER, RESOURCE_IN_HANDLE = 0x10, 0xc0
 _NULL = Value("ptr", "null")
 _RESOURCE_EXHAUSTED = 8
 
@@ -69,18 +69,18 @@ def _is_as_expected(memory: object) -> bool:
     tf.raw_ops.AssignVariableOp(resource=handle, value=np.ones([3, 5], np.float32))
     value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
     def data(tensor: int) -> int:
-        return word(word(tensor + BUFFER_IN_TENSOR) + _DATA_IN_BUFFER)
+        return word(word(tensor + BUFFER_IN_TENSOR) + DATA_IN_BUFFER)
 
-    variable = word(data(private.tensor_object(handle)) + _RESOURCE_IN_HANDLE)
-    flags = word(variable + _IS_INITIALIZED)
+    variable = word(data(private.tensor_object(handle)) + RESOURCE_IN_HANDLE)
+    flags = word(variable + IS_INITIALIZED)
     if word(variable) != private.address(private.VARIABLE_TABLE) + 16 or flags & 0xFFFF != 1:
         return False
-    if data(variable + _TENSOR) != private.data_of(value) or word(variable + _MUTEX) != 0:
+    if data(variable + TENSOR) != private.data_of(value) or word(variable + MUTEX) != 0:
         return False
-    private.function(private.LOCK)(variable + _MUTEX)
-    held = word(variable + _MUTEX)
-    private.function(private.UNLOCK)(variable + _MUTEX)
-    return held != 0 and word(variable + _MUTEX) == 0
+    private.function(private.LOCK)(variable + MUTEX)
+    held = word(variable + MUTEX)
+    private.function(private.UNLOCK)(variable + MUTEX)
+    return held != 0 and word(variable + MUTEX) == 0
 
 
 def write(module: ModuleText) -> None:
@@ -174,11 +174,11 @@ def _write_take(module: ModuleText) -> None:
 
     def take() -> list[Value]:
         variable = f.load("ptr", f["slot"], 8)
-        mutex = f.offset(variable, _MUTEX)
+        mutex = f.offset(variable, MUTEX)
         f.call("tfbridge_lock_shared", "void", [mutex])
-        is_set = f.compare("icmp ne", f.load("i8", f.offset(variable, _IS_INITIALIZED)), constant("i8", 0))
+        is_set = f.compare("icmp ne", f.load("i8", f.offset(variable, IS_INITIALIZED)), constant("i8", 0))
         tensor = f.branch(is_set, lambda: [f.call("current_tensor", "ptr", [variable])], lambda: [_NULL])[0]
-        copies = f.compare("icmp ne", f.load("i8", f.offset(variable, _COPIES_ON_READ)), constant("i8", 0))
+        copies = f.compare("icmp ne", f.load("i8", f.offset(variable, COPIES_ON_READ)), constant("i8", 0))
         is_read = f.compare("icmp eq", f["kind"], constant("i8", READ))
         wanted = f.binary("and", f.binary("and", copies, is_read), f.compare("icmp ne", tensor, _NULL))
         tensor = f.branch(wanted, lambda: [f.call("copy_tensor", "ptr", [tensor])], lambda: [tensor])[0]
@@ -205,7 +205,7 @@ def _write_take(module: ModuleText) -> None:
     f = Function(module, "current_tensor", [("ptr", "variable")], "ptr")
     status = f.stack_slot("i64")
     f.store(i64(1), status, 8)
-    tensor = f.call("tfbridge_tensor_of", "ptr", [f.offset(f["variable"], _TENSOR), status])
+    tensor = f.call("tfbridge_tensor_of", "ptr", [f.offset(f["variable"], TENSOR), status])
     f.call("drop_status", "i1", [status])
     f.ret(tensor)
     module.add("current_tensor", f.text())
@@ -295,7 +295,7 @@ def _write_locks(module: ModuleText) -> None:
 
             def use() -> None:
                 variable = f.op("ptr", f"inttoptr {f.binary('and', word, i64(-2))} to ptr")
-                f.call(f"tfbridge_{name}", "void", [f.offset(variable, _MUTEX)])
+                f.call(f"tfbridge_{name}", "void", [f.offset(variable, MUTEX)])
 
             f.branch(f.compare("icmp ne", f.binary("and", word, i64(1)), i64(0)), use)
 
@@ -351,7 +351,7 @@ def _write_acquire(module: ModuleText) -> None:
         at = _item(f, targets, number, "i64")
         place = f.binary("add", outputs, number)
         output = f.offset(table, f.binary("mul", place, i64(ctypes.sizeof(Output))))
-        tensor_at = f.offset(_item(f, f["variables"], at, "ptr"), _TENSOR)
+        tensor_at = f.offset(_item(f, f["variables"], at, "ptr"), TENSOR)
         unshared = f.cast("trunc", f.call("tfbridge_is_unshared", "i8", [tensor_at]), "i1")
         may = f.compare("icmp eq", _field(f, Output, output, "mode", "i32"), constant("i32", kernel.FORWARD))
 
@@ -400,10 +400,10 @@ def _write_tensors_to_variables(f: Function, lock: bool) -> None:
     def one(number: Value) -> None:
         tensor = _item(f, f["fresh"], number, "ptr")
         variable = _item(f, f["variables"], _item(f, targets, number, "i64"), "ptr")
-        mutex = f.offset(variable, _MUTEX)
+        mutex = f.offset(variable, MUTEX)
 
         def give() -> None:
-            _returning_status(f, "set_tensor", status, [tensor, f.offset(variable, _TENSOR)])
+            _returning_status(f, "set_tensor", status, [tensor, f.offset(variable, TENSOR)])
 
         def use() -> None:
             if lock:

@@ -18,7 +18,7 @@ from tensorflow.core.framework import attr_value_pb2, function_pb2, op_def_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context, core, record
 from tensorflow.python.eager.polymorphic_function import function_type_utils, polymorphic_function
-from tensorflow.python.framework import errors_impl, op_def_registry, ops
+from tensorflow.python.framework import c_api_util, errors_impl, op_def_registry, ops
 from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops import gradients_util
 
@@ -645,12 +645,32 @@ def attribute_scope(name: str, value: bytes) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def attribute_afterwards(name: str, value: bytes) -> Iterator[None]:
+    """As `attribute_scope`, but the nodes get the attribute at the end, all at once: a tenth of tracing's time less."""
+    if context.executing_eagerly():
+        yield
+        return
+    graph = ops.get_default_graph()
+    first = len(graph.get_operations())
+    graph._tfbridge_marked_later = True
+    try:
+        yield
+    finally:
+        graph._tfbridge_marked_later = False
+        with c_api_util.tf_buffer(attr_value_pb2.AttrValue(s=value).SerializeToString()) as content:
+            for operation in graph.get_operations()[first:]:
+                operation._set_attr_with_buf(name, content)
+
+
 @functools.cache
 def mark_gradients(name: str) -> None:
     """From now on the nodes of an op's gradient have the attribute of that name that the op has."""
     original = gradients_util._MaybeCompile
 
     def marking(scope: str, op: Any, func: Any, grad_fn: Callable[[], Any]) -> Any:
+        if getattr(ops.get_default_graph(), "_tfbridge_marked_later", False):
+            return original(scope, op, func, grad_fn)
         try:
             mark = op.get_attr(name)
         except (ValueError, AttributeError):
@@ -677,6 +697,32 @@ def xla_message(name: str, data: bytes) -> Any:
     from tensorflow.compiler.xla import xla_data_pb2
 
     return getattr(xla_data_pb2, name).FromString(data)
+
+
+def xla_lowering(definition: Any, inputs: Sequence[tf.TensorSpec],
+                 outputs: Sequence[int]) -> tuple[str, Callable[[], bytes]]:
+    """(HLO text of one node, where long constants are left out; what gives the same as a serialized HloModuleProto).
+
+    outputs: the DataType numbers of its outputs.
+    """
+    def function(*given: tf.Tensor) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        return graph.create_op(definition.op, given, [tf.as_dtype(t) for t in outputs], None, "node",
+                               dict(definition.attr)).outputs
+
+    traced = tf.function(function, autograph=False)
+    traced._jit_compile = True  # behind the back of `on_jit_compile`
+    with tf.init_scope(), tf.device("CPU:0"):
+        lower = traced.experimental_get_compiler_ir(*inputs)
+        return lower(stage="hlo_no_metadata"), lambda: lower(stage="hlo_serialized")
+
+
+def hlo_literals(data: bytes) -> dict[str, Any]:
+    """The LiteralProto of every constant of a serialized HloModuleProto, by the instruction's name."""
+    from tensorflow.compiler.xla.service import hlo_pb2
+
+    module = hlo_pb2.HloModuleProto.FromString(data)
+    return {i.name: i.literal for c in module.computations for i in c.instructions if i.opcode == "constant"}
 
 
 def uniform_convolution_numbers(data: bytes) -> Any:

@@ -4,6 +4,7 @@ metadata."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .dynamic_sizes import infer_shape, merged_marks
@@ -14,6 +15,7 @@ from .hlo_expansions import EXPANSIONS, expanded
 from .hlo_literal import parse_literal
 from .ir import NO_METADATA, Computation, Instruction, Metadata, Module
 from .library_calls import library_call
+from .literal import Literal
 from .ops import OPS, Call, CustomCall, Parameter
 from .ops.op import Op
 from .shape import TOKEN, Shape
@@ -62,14 +64,14 @@ KEPT = frozenset(
 computed."""
 
 
-def parse_hlo(text: str) -> Module:
-    """The module that the text spells.
+def parse_hlo(text: str, elided: Callable[[str, Shape], Literal] | None = None) -> Module:
+    """The module that the text spells. `elided` gives the constants that it spells as `...`, by name and shape.
 
     Raises: ParseError  malformed text. UnsupportedError  an opcode, element type or layout that is not
         compiled. ShapeError  an instruction breaks its op's constraints, or its shape is not the inferred
         one.
     """
-    return _Parser(text).module()
+    return _Parser(text, elided).module()
 
 
 def parse_shape(text: str) -> Shape:
@@ -117,8 +119,9 @@ def parse_entry_layout(text: str, parameters: tuple[Shape, ...], result: Shape) 
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, elided: Callable[[str, Shape], Literal] | None = None) -> None:
         self.text = text
+        self.elided = elided
         self.at = 0
         self.computations: dict[str, Computation] = {}
         self.shapes: dict[str, Shape] = {}
@@ -380,7 +383,7 @@ class _Parser:
         if "number" in kinds.values():
             values["number"] = int(self.match(_NUMBER, "a parameter number and `)`")[1])
         elif "literal" in kinds.values():
-            values["literal"] = self.literal(shape)
+            values["literal"] = self.literal(name, shape)
         else:
             operands = self.operands(known)
         texts, metadata = self.instruction_attributes({a.name for a in attributes(cls)}, opcode)
@@ -433,11 +436,13 @@ class _Parser:
             if found[2] == ")":
                 return operands
 
-    def literal(self, shape: Shape) -> Any:
+    def literal(self, name: str, shape: Shape) -> Any:
         start = self.at
         self.at = _LITERAL.match(self.text, start).end()  # type: ignore[union-attr]
         text = self.text[start : self.at]
         self.take(")")
+        if self.elided is not None and "..." in text:
+            return self.elided(name, shape)
         try:
             return parse_literal(text, shape)
         except Malformed as error:

@@ -45,6 +45,12 @@ def library_call(op: CustomCall, operands: Sequence[Shape]) -> Computation | Non
     return None if made is None else b.build(made)
 
 
+def is_of_library(name: str) -> bool:
+    """Whether a custom-call target is one that `library_call` knows."""
+    found = _LAPACK.fullmatch(name)
+    return (found[2] if found else name) in LIBRARY
+
+
 def _cholesky(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
     """potrf: the factor in one triangle, and the number of the first minor that is not positive, here 0 or 1."""
     factor = b.cholesky(operands[0], fields.get("uplo") == "L")
@@ -324,7 +330,14 @@ def _top_k(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[s
     return b.top_k(operands[0], shape.tuple_shapes[0].dims[-1], fields.get("largest", "1") not in ("0", "false"))
 
 
+def _unchanged(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
+               shape: Shape) -> Operand | None:
+    """How an array is to be divided among devices, of which there is one."""
+    return b.copy(operands[0]) if b.get_shape(operands[0]).dims == shape.dims else None
+
+
 LIBRARY: dict[str, Write] = {
+    **dict.fromkeys(("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"), _unchanged),
     "TopK": _top_k, "gees": _schur, "geev": _eig, "geqrf": _qr, "gesdd": _svd, "gesvd": _svd, "getrf": _lu,
     "gtsv": _tridiagonal_solve, "heevd": _eigh, "orgqr": _orthogonal, "potrf": _cholesky, "syevd": _eigh,
     "trsm": _triangular_solve, "ungqr": _orthogonal,

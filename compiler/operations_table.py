@@ -39,7 +39,7 @@ METHODS: dict[str, str] = {
     "atan2 atan asin acos", "all-reduce": "all_reduce cross_replica_sum", "all-to-all": "all_to_all all_to_all_tuple",
     "infeed": "infeed infeed_with_token", "outfeed": "outfeed outfeed_with_token", "send": "send send_with_token",
     "recv": "recv recv_with_token", "send-done": "send", "recv-done": "recv", "after-all": "after_all create_token",
-    "fusion": "", "add-dependency": "",
+    "fusion": "", "add-dependency": "", "concurrent": "",
 }
 """By opcode, the builder's methods that make the op; where absent, the method of the opcode's own name."""
 TYPES: dict[str, frozenset[ElementType]] = {

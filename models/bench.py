@@ -172,6 +172,8 @@ class Turns:
                 self.rows[name].error = answer["error"]
                 if not self._suite.one_process:
                     self.rows[name].first_call_seconds = answer["seconds"]
+                    if answer["tracing"] is not None:
+                        self.rows[name].tracing_seconds = answer["tracing"]
                     self.rows[name].first_call_bytes = answer["bytes"]
 
     def rounds(self) -> None:

@@ -31,7 +31,8 @@ FASTEST_OF = {"tensorflow": "better", "inference": "rivals"}
 NOTES = """\
 x: how many times faster than that engine {subject} is (median over the rounds); "better": than the faster of
 TensorFlow and XLA; "rivals": than the fastest engine for inference{native}.
-first call: in a fresh process without a cache on disk; warm: of tfbridge in one that finds its code in the cache.
+first call: in a fresh process without a cache on disk; warm: of tfbridge in one that finds its code in the cache;
+tracing: the part of TensorFlow's in which the function's Python code makes the graph, which every engine begins with.
 memory: peak resident memory of the calls, the first one included, above what was resident before it.
 error: largest difference of any engine from TensorFlow's results and updated variables, relative to the largest
 magnitude. roofline: least time of the compiled code's work on this machine, as a share of the measured time."""
@@ -64,12 +65,15 @@ def ratios(row: list[Measurement]) -> dict[str, float]:
 
 
 def first_call_ratios(row: list[Measurement]) -> dict[str, float]:
-    """The first-call time of XLA over that of tfbridge, without and with a cache on disk."""
+    """The first-call time of XLA over that of tfbridge, without and with a cache on disk, and over that of tracing
+    alone: no engine that is given a function of Python can do better than the last."""
     found = {measured.engine: measured for measured in row if not measured.failure}
     if not {"xla", SUBJECT} <= found.keys():
         return {}
     theirs, ours = found["xla"].first_call_seconds, found[SUBJECT]
     values = {"cold": theirs / ours.first_call_seconds, "warm": theirs / ours.warm_first_call_seconds}
+    if "tf" in found:
+        values["tracing"] = theirs / found["tf"].tracing_seconds
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
@@ -145,7 +149,7 @@ def as_table(results: Results, suite: str, machine: Machine) -> RenderableType:
         table.add_column(f"{engine}\nms", justify="right")
     for name in means["all"]:
         table.add_column(f"x\n{name}", justify="right", style="bold")
-    for title in ("first call s\nof each (warm)", "memory MiB\nof each", "error", "roofline"):
+    for title in ("first call s of each\n\\[tracing] (warm)", "memory MiB\nof each", "error", "roofline"):
         table.add_column(title, justify="right", no_wrap=True)
     for name, row in results.items():
         found = ratios(row)
@@ -179,8 +183,9 @@ def _time(measured: Measurement) -> str:
 
 
 def _first_call(measured: Measurement) -> str:
-    warm = measured.warm_first_call_seconds
-    return _number(measured.first_call_seconds, 2, measured) + (f" ({warm:.2f})" if math.isfinite(warm) else "")
+    tracing, warm = measured.tracing_seconds, measured.warm_first_call_seconds
+    return _number(measured.first_call_seconds, 2, measured) + (
+        f" [{tracing:.2f}]" if math.isfinite(tracing) else "") + (f" ({warm:.2f})" if math.isfinite(warm) else "")
 
 
 def _number(value: float, digits: int, measured: Measurement) -> str:

@@ -3,10 +3,10 @@
     python -m tfbridge.models.bench_worker ENGINE SUITE full|small THREADS
 
 `{"command": "open", "workload": NAME}` takes the place of the workload before.
-`{"command": "first", "reference": FILE}` makes the first call and two more; TensorFlow's own engine then
-writes its results to FILE, the others compare theirs with it. `{"command": "round", "seconds": S}` measures.
-`{"command": "profile"}` tells what the compiled code is made of, `{"command": "peak"}` the peak of memory. While it
-waits for a command the process sleeps; it ends with its input.
+`{"command": "first", "reference": FILE}` makes the first call and two more; TensorFlow's own engine tells how
+much of the first call was tracing, and writes its results to FILE; the others compare theirs with it.
+`{"command": "round", "seconds": S}` measures. `{"command": "profile"}` tells what the compiled code is made of,
+`{"command": "peak"}` the peak of memory. While it waits for a command the process sleeps; it ends with its input.
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ class Session:
         from .measurement import Stopwatch
 
         start = time.perf_counter()
-        function = self._start()
+        function: Any = self._start()
+        tracing = None
+        if self._engine_name == "tf":
+            function.get_concrete_function(*self._inputs)
+            tracing = time.perf_counter() - start
         self._wait(function(*self._inputs))
         seconds = time.perf_counter() - start
         first_call_bytes = self._memory.peak_bytes()
@@ -66,7 +70,7 @@ class Session:
         self._stopwatch = Stopwatch(function, self._inputs, self._wait)
         self._stopwatch.warm_up(WARM_UP_SECONDS)
         self._memory.restart_peak()
-        return {"seconds": seconds, "error": error, "bytes": first_call_bytes}
+        return {"seconds": seconds, "tracing": tracing, "error": error, "bytes": first_call_bytes}
 
     def round(self, seconds: float) -> dict[str, Any]:
         median, least = self._stopwatch.round(seconds)

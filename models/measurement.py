@@ -34,7 +34,8 @@ class Measurement:
     """One engine on one workload.
 
     Units: `round_seconds` median seconds of one call, per round, `least_seconds` of the fastest sample;
-    `warm_first_call_seconds` those of a fresh process that finds code in the disk cache; `first_call_bytes` and
+    `warm_first_call_seconds` those of a fresh process that finds code in the disk cache; `tracing_seconds` the part of
+    the first call in which Python makes the graph, where it is known; `first_call_bytes` and
     `peak_bytes` peak resident memory above what the process held before the first call: during that call, and
     during those after it. `kernels` and `footprint_bytes` (all memory that they work on) where the engine tells.
     """
@@ -48,6 +49,7 @@ class Measurement:
     failure: str = ""
     least_seconds: float = np.nan
     warm_first_call_seconds: float = np.nan
+    tracing_seconds: float = np.nan
     footprint_bytes: int = 0
     kernels: list[Kernel] = field(default_factory=list)
 

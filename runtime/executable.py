@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
 import os
 import weakref
@@ -21,7 +22,7 @@ from .host_calls import HOST_ERROR, NO_HOST, HostCalls
 from .profiler import Profile
 
 _ERROR_CAPACITY = 512
-_ALIGNMENT = 64
+_ALIGNMENT, _HUGE_PAGE = 64, 2 << 20
 _ALIGN_FROM_BYTES = 16 << 10
 
 # The data pointer is the first field after the object head of every NumPy array (PyArrayObject_fields in
@@ -71,7 +72,7 @@ class PackedMemory:
     """Memory for an artifact's packed arguments, and the table of its addresses."""
 
     def __init__(self, artifact: Artifact) -> None:
-        self.buffers = [_aligned((p.bytes,), np.dtype(np.uint8), p.bytes) for p in artifact.packed]
+        self.buffers = empty_pieces([p.bytes for p in artifact.packed])
         self.table = (ctypes.c_void_p * len(self.buffers))(*(b.ctypes.data for b in self.buffers))
         self.address = ctypes.addressof(self.table)
 
@@ -195,6 +196,13 @@ def empty_array(dims: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return _empty(dims, dtype, math.prod(dims) * dtype.itemsize)
 
 
+def empty_pieces(sizes: Sequence[int]) -> list[np.ndarray]:
+    """Uninitialised bytes in one piece of memory: together, many small ones lie on huge pages too."""
+    starts = list(itertools.accumulate((-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes), initial=0))
+    memory = _empty((starts[-1],), np.dtype(np.uint8), starts[-1])
+    return [memory[start:start + size] for start, size in zip(starts, sizes)]
+
+
 def _empty(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
     if size < _ALIGN_FROM_BYTES:
         return np.empty(dims, dtype)
@@ -220,9 +228,11 @@ def _block_functions() -> tuple[Callable[[int], int | None], Callable[[int, int,
 
 
 def _aligned(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
-    """An uninitialised array that starts at a cache line, so that vector stores do not straddle two."""
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    return np.ndarray(dims, dtype, raw, -_data(id(raw) + _DATA_AT).value % _ALIGNMENT)
+    """An uninitialised array that starts at a cache line, so that vector stores do not straddle two; a large one at a
+    huge page, which NumPy asks the system for from 4 MiB on."""
+    alignment = _HUGE_PAGE if size >= 2 * _HUGE_PAGE else _ALIGNMENT
+    raw = np.empty(size + alignment, np.uint8)
+    return np.ndarray(dims, dtype, raw, -_data(id(raw) + _DATA_AT).value % alignment)
 
 
 def _aligned_copy(data: bytes) -> np.ndarray:

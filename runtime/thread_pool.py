@@ -1,7 +1,9 @@
 """The process-wide fork-join pool, as LLVM IR text: any thread launches kernels without Python.
 
 `tfb_parallel_for(run_context, kernel, buffers, tasks, grain)` runs `kernel(run_context, buffers, lo, hi,
-tid)` over [0, tasks) in chunks of `grain`, handed out by an atomic counter. The caller works too, as tid 0,
+tid)` over [0, tasks) in chunks of `grain`. Each thread begins with its own part of the chunks and then takes
+what is left of the others': from one kernel to the next a thread so works on the same part of the data, which
+lies in its own cache, and a thread that is held up loses its part to the others. The caller works too, as tid 0,
 and never waits for a helper that has not joined: a sleeping helper costs the wake, no more. At most `threads`
 - 1 helpers join (the run context's field), so tid < threads. Helpers are started when a launch first wants
 them, spin for SPIN_NS after their last work and then sleep on a futex. A caller that has waited for a while
@@ -25,7 +27,9 @@ EXPORTS = ("tfb_parallel_for", "tfb_pool", "tfb_pool_reset")
 SPIN_NS = 60_000
 TURNS = 4000  # of a waiting caller's loop, 100 us or so, before it sleeps
 MAX_HELPERS = 255
+MAX_PARTS = 16  # that the chunks are divided into; more threads than that share them
 
+_POOL_BYTES = 512 + 128 * MAX_PARTS
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 # Intrinsics: a pause while spinning, and the floating-point mode (denormals, rounding), which helpers take
 # from the caller.
@@ -68,10 +72,10 @@ def _text(machine: str) -> str:
     keep_faults = "\n".join(f"  %kept{n} = call i32 @sigdelset(ptr %all, i32 {n})" for n in _FAULT_SIGNALS)
     return f"""
 ; pool: job at 0 and, in the same cache line so that helpers get it with the job word, the launch: kernel at
-;       8, run_context, buffers, tasks, grain, may_join, floating-point mode at 56 | next task at 128
+;       8, run_context, buffers, tasks, grain, may_join, floating-point mode at 56
 ;       | sleepers (i32) at 256 | taken (i32) at 384, helpers started (i32) at 388
-;       | caller asleep (i32) at 448
-@tfb_pool = global [512 x i8] zeroinitializer, align 128
+;       | caller asleep (i32) at 448 | the next task of each part at 512, 640, ...
+@tfb_pool = global [{_POOL_BYTES} x i8] zeroinitializer, align 128
 {declare_pause}
 {_MODE_DECLARATIONS[machine]}
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -93,32 +97,63 @@ define internal i64 @now_ns() nounwind {{
   ret i64 %sum
 }}
 
-; Takes chunks until none is left.
-define internal void @work(i64 %tid) nounwind {{
+; The first task of a part: the chunks before it, times the grain.
+define internal i64 @first_task(i64 %part, i64 %parts, i64 %tasks, i64 %grain) alwaysinline nounwind {{
+  %up = add i64 %tasks, %grain
+  %more = sub i64 %up, 1
+  %chunks = udiv i64 %more, %grain
+  %scaled = mul i64 %part, %chunks
+  %before = udiv i64 %scaled, %parts
+  %first = mul i64 %before, %grain
+  ret i64 %first
+}}
+
+; Takes chunks until none is left, those of part %home first.
+define internal void @work(i64 %tid, i64 %home) nounwind {{
 entry:
   %kernel = load ptr, ptr getelementptr (i8, ptr @tfb_pool, i64 8), align 8
   %context = load ptr, ptr getelementptr (i8, ptr @tfb_pool, i64 16), align 8
   %buffers = load ptr, ptr getelementptr (i8, ptr @tfb_pool, i64 24), align 8
   %tasks = load i64, ptr getelementptr (i8, ptr @tfb_pool, i64 32), align 8
   %grain = load i64, ptr getelementptr (i8, ptr @tfb_pool, i64 40), align 8
+  %helpers = load i64, ptr getelementptr (i8, ptr @tfb_pool, i64 48), align 8
+  %threads = add i64 %helpers, 1
+  %parts = call i64 @llvm.umin.i64(i64 %threads, i64 {MAX_PARTS})
+  %own = urem i64 %home, %parts
+  br label %part
+part:
+  %turn = phi i64 [0, %entry], [%turn1, %none]
+  %sum = add i64 %own, %turn
+  %beyond = icmp uge i64 %sum, %parts
+  %wrapped = sub i64 %sum, %parts
+  %number = select i1 %beyond, i64 %wrapped, i64 %sum
+  %number1 = add i64 %number, 1
+  %last = call i64 @first_task(i64 %number1, i64 %parts, i64 %tasks, i64 %grain)
+  %end = call i64 @llvm.umin.i64(i64 %last, i64 %tasks)
+  %place = shl i64 %number, 7
+  %next_at = getelementptr i8, ptr getelementptr (i8, ptr @tfb_pool, i64 512), i64 %place
   br label %next
 next:
-  %low = atomicrmw add ptr getelementptr (i8, ptr @tfb_pool, i64 128), i64 %grain monotonic
-  %some = icmp slt i64 %low, %tasks
-  br i1 %some, label %run, label %done
+  %low = atomicrmw add ptr %next_at, i64 %grain monotonic
+  %some = icmp slt i64 %low, %end
+  br i1 %some, label %run, label %none
 run:
-  %left = sub i64 %tasks, %low
-  %whole = icmp slt i64 %grain, %left
-  %count = select i1 %whole, i64 %grain, i64 %left
+  %left = sub i64 %end, %low
+  %count = call i64 @llvm.umin.i64(i64 %grain, i64 %left)
   %high = add i64 %low, %count
   call void %kernel(ptr %context, ptr %buffers, i64 %low, i64 %high, i64 %tid)
   br label %next
+none:
+  %turn1 = add i64 %turn, 1
+  %all = icmp eq i64 %turn1, %parts
+  br i1 %all, label %done, label %part
 done:
   ret void
 }}
 
-define internal ptr @helper(ptr %unused) nounwind {{
+define internal ptr @helper(ptr %which) nounwind {{
 entry:
+  %home = ptrtoint ptr %which to i64
   br label %idle
 idle:                                             ; nothing to do since launch %seen
   %seen = phi i64 [0, %entry], [%number1, %look], [%number1, %finished], [%number1, %wake]
@@ -173,7 +208,7 @@ work:
   %tid = add i64 %taken, 1
   %mode_at = getelementptr i8, ptr @tfb_pool, i64 56
 {_WRITE_MODE[machine]}
-  call void @work(i64 %tid)
+  call void @work(i64 %tid, i64 %home)
   br label %finished
 finished:
   %one_less = atomicrmw sub ptr @tfb_pool, i64 1 seq_cst
@@ -207,13 +242,14 @@ next:
   %full = icmp uge i64 %count, %wanted
   br i1 %full, label %done, label %make
 make:
-  %status = call i32 @pthread_create(ptr %thread, ptr null, ptr @helper, ptr null)
+  %count1 = add i64 %count, 1
+  %which = inttoptr i64 %count1 to ptr
+  %status = call i32 @pthread_create(ptr %thread, ptr null, ptr @helper, ptr %which)
   %failed = icmp ne i32 %status, 0
   br i1 %failed, label %done, label %made
 made:
   %handle = load i64, ptr %thread, align 8
   %detached = call i32 @pthread_detach(i64 %handle)
-  %count1 = add i64 %count, 1
   br label %next
 done:
   %count32 = trunc i64 %count to i32
@@ -262,7 +298,19 @@ launch:
   store i64 %may_join, ptr getelementptr (i8, ptr @tfb_pool, i64 48), align 8
   %mode_at = getelementptr i8, ptr @tfb_pool, i64 56
 {_READ_MODE[machine]}
-  store atomic i64 0, ptr getelementptr (i8, ptr @tfb_pool, i64 128) monotonic, align 8
+  %joining = add i64 %may_join, 1
+  %parts = call i64 @llvm.umin.i64(i64 %joining, i64 {MAX_PARTS})
+  br label %begin
+begin:
+  %part = phi i64 [0, %launch], [%part1, %begin]
+  %part1 = add i64 %part, 1
+  %first = call i64 @first_task(i64 %part, i64 %parts, i64 %tasks, i64 %grain)
+  %place = shl i64 %part, 7
+  %next_at = getelementptr i8, ptr getelementptr (i8, ptr @tfb_pool, i64 512), i64 %place
+  store atomic i64 %first, ptr %next_at monotonic, align 8
+  %begun = icmp eq i64 %part1, %parts
+  br i1 %begun, label %open_launch, label %begin
+open_launch:
   %previous = load atomic i64, ptr @tfb_pool monotonic, align 8
   %number = lshr i64 %previous, 32
   %number1 = add i64 %number, 1
@@ -279,7 +327,7 @@ wake:
                                         i32 %may_join32, ptr null, ptr null, i32 0)
   br label %join
 join:
-  call void @work(i64 0)
+  call void @work(i64 0, i64 0)
   %open = atomicrmw and ptr @tfb_pool, i64 -4294901761 acq_rel  ; nobody may join any more
   br label %wait
 wait:
@@ -318,7 +366,7 @@ declare i64 @llvm.umin.i64(i64, i64)
 
 ; After a fork, in the child: no helper came along.
 define void @tfb_pool_reset() nounwind {{
-  call void @llvm.memset.p0.i64(ptr @tfb_pool, i8 0, i64 512, i1 false)
+  call void @llvm.memset.p0.i64(ptr @tfb_pool, i8 0, i64 {_POOL_BYTES}, i1 false)
   ret void
 }}
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)

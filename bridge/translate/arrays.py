@@ -13,7 +13,10 @@ from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .. import extents
 from ..graph import Graph, GraphNode
-from .broadcasting import broadcast_dims, broadcast_to
+from .broadcasting import broadcast_dims, broadcast_to, with_same_size
+from .first_axis import along_others, keep_first, padded_behind, sliced_behind
+from .measured_sizes import Extent, bounds, extents_or_none, size_of, with_first
+from .measured_sizes import extents as measured_extents
 from .moving_slices import (
     gradient_constants,
     moving_pad,
@@ -27,7 +30,7 @@ from .moving_slices import (
     strided_slice_constants,
 )
 from .node import Node
-from .registry import translates
+from .registry import every_input, first_input, translates
 from .tensor_list import zeros_like_list
 from .values import TensorList, Text, Value
 
@@ -50,15 +53,28 @@ def const(node: Node) -> Operand | Text:
     return Text(value) if value.dtype == object else node.b.constant(value)
 
 
-@translates("Shape", "ShapeN")
+@translates("Shape", takes_sizes=first_input)
+@translates("ShapeN")
 def shape(node: Node) -> Sequence[Operand]:
+    """Sizes that depend on data are read at run time."""
     type_ = node.attr("out_type")
-    return tuple(node.b.constant(np.array(node.shape(k)), type_) for k in range(len(node.inputs)))
+    return tuple(_dims_of(node.b, node[k], type_) if node.array_shape(k).is_dynamic
+                 else node.b.constant(np.array(node.shape(k)), type_) for k in range(len(node.inputs)))
 
 
-@translates("Size")
+def _dims_of(b: ComputationBuilder, operand: Operand, type_: ElementType) -> Operand:
+    rest = b.constant(np.array(b.get_shape(operand).dims[1:]), type_)
+    first = b.convert_element_type(b.get_dimension_size(operand, 0), type_)
+    return b.concat_in_dim([b.reshape(first, (1,)), rest], 0)
+
+
+@translates("Size", takes_sizes=first_input)
 def size(node: Node) -> Operand:
-    return node.b.constant(math.prod(node.shape(0)), node.attr("out_type"))
+    dims, type_ = node.shape(0), node.attr("out_type")
+    if not node.array_shape(0).is_dynamic:
+        return node.b.constant(math.prod(dims), type_)
+    first = node.b.convert_element_type(node.b.get_dimension_size(node[0], 0), type_)
+    return first * node.b.constant(math.prod(dims[1:]), type_)
 
 
 @translates("Rank")
@@ -66,8 +82,16 @@ def rank(node: Node) -> Operand:
     return node.b.constant(len(node.shape(0)), ElementType.S32)
 
 
-@translates("Reshape", constants=("shape",))
+def _reshaped_with_size(node: GraphNode, graph: Graph) -> Collection[int]:
+    """The first input, if its rows stay, or it becomes a vector."""
+    wanted = extents.constant_of(graph, node.inputs[1].node)
+    return (0,) if wanted is None or wanted.ravel().tolist() in ([-1], [-1, 1]) else ()
+
+
+@translates("Reshape", constants=("shape",), takes_sizes=_reshaped_with_size, sized_by=("shape",))
 def reshape(node: Node) -> Operand:
+    if node.array_shape(0).is_dynamic:
+        return _reshape_rows(node)
     wanted, have = list(node.integers("shape")), math.prod(node.shape(0))
     if -1 in wanted:
         rest = math.prod(d for d in wanted if d != -1)
@@ -76,6 +100,28 @@ def reshape(node: Node) -> Operand:
         raise ShapeError(f"Input to reshape is a tensor with {have} values, but the requested shape has "
                          f"{math.prod(wanted)}")
     return node.b.reshape(node[0], wanted)
+
+
+def _reshape_rows(node: Node) -> Operand:
+    """An array of a number of rows that depends on data, whose first size follows from the others."""
+    b, dims, (first, *rest) = node.b, node.shape(0), measured_extents(node, "shape")
+    inner, wanted = math.prod(dims[1:]), math.prod(bounds(rest))
+    if isinstance(first, int) and -1 not in (first, *rest) and 0 < first * wanted <= math.prod(dims):
+        return _reshape_all(node, [first, *bounds(rest)])
+    if first != -1 and not isinstance(first, Extent) or -1 in rest or not wanted or inner % wanted:
+        raise UnsupportedError(f"Reshape: {node.array_shape(0)}, of a size that depends on data, to other rows")
+    result = b.reshape(node[0], [dims[0] * (inner // wanted), *bounds(rest)])
+    if isinstance(first, Extent):
+        b.leave_if(b.ne(first.value, b.get_dimension_size(result, 0)), "an array is reshaped to another size")
+    return result
+
+
+def _reshape_all(node: Node, wanted: Sequence[int]) -> Operand:
+    """An array of a number of rows that depends on data, with as many elements as these dims have."""
+    b, count = node.b, math.prod(wanted)
+    flat = b.reshape(node[0], [math.prod(node.shape(0))])
+    b.leave_if(b.ne(b.get_dimension_size(flat, 0), b.constant(np.int32(count))), "an array is reshaped to another size")
+    return b.reshape(gather_axis(node, flat, b.iota(Shape(ElementType.S32, (count,)), 0), 0, 0), wanted)
 
 
 def _expanded_with_size(node: GraphNode, graph: Graph) -> Collection[int]:
@@ -120,9 +166,12 @@ def invert_permutation(node: Node) -> Operand:
     return node.b.constant(np.argsort(node.constant(0)), node.element_type(0))
 
 
-@translates("BroadcastTo", constants=("shape",))
+@translates("BroadcastTo", constants=("shape",), sized_by=("shape",))
 def broadcast_to_shape(node: Node) -> Operand:
-    return broadcast_to(node.b, node[0], node.integers("shape"))
+    b, sizes, dims = node.b, measured_extents(node, "shape"), node.shape(0)
+    if sizes and isinstance(sizes[0], Extent) and len(dims) == len(sizes) and dims[0] != 1:
+        b.leave_if(b.ne(sizes[0].value, b.constant(np.int32(dims[0]))), "an array is stretched to another size")
+    return with_first(b, broadcast_to(b, node[0], bounds(sizes)), sizes)
 
 
 @translates("BroadcastArgs", constants=("s0", "s1"))
@@ -145,7 +194,13 @@ def broadcast_gradient_args(node: Node) -> Sequence[Operand]:
     return tuple(result)
 
 
-@translates("ConcatV2", constants=("axis",))
+def _joined_rows(node: GraphNode, graph: Graph) -> Collection[int]:
+    """All inputs, if their rows come one after the other."""
+    axis = extents.constant_of(graph, node.inputs[-1].node)
+    return every_input(node, graph) if axis is not None and not axis.any() else ()
+
+
+@translates("ConcatV2", constants=("axis",), takes_sizes=_joined_rows)
 def concat(node: Node) -> Operand:
     parts = node.list("values")
     axis = axis_of(node.integers("axis")[0], len(node.b.get_shape(parts[0]).dims), node.op)
@@ -169,9 +224,15 @@ def concat_offset(node: Node) -> Sequence[Operand]:
     return tuple(result)
 
 
-@translates("Pack")
+def _packed_behind(node: GraphNode, graph: Graph) -> Collection[int]:
+    return every_input(node, graph) if node.attrs["axis"].i else ()
+
+
+@translates("Pack", takes_sizes=_packed_behind)
 def pack(node: Node) -> Operand:
     parts = node.list("values")
+    if any(node.b.get_shape(p).is_dynamic for p in parts):
+        parts = with_same_size(node.b, [(p, 0) for p in parts])
     dims = list(node.b.get_shape(parts[0]).dims)
     axis = axis_of(node.attr("axis"), len(dims) + 1, node.op)
     dims.insert(axis, 1)
@@ -186,19 +247,21 @@ def unpack(node: Node) -> Sequence[Operand]:
     return tuple(node.b.reshape(node.b.slice_in_dim(node[0], k, k + 1, 1, axis), kept) for k in range(dims[axis]))
 
 
-@translates("Split", constants=("split_dim",))
+@translates("Split", constants=("split_dim",), takes_sizes=along_others("value", "split_dim"))
 def split(node: Node) -> Sequence[Operand]:
     count, dims = node.attr("num_split"), node.shape("value")
     axis = axis_of(node.integers("split_dim")[0], len(dims), node.op)
+    keep_first(node, node["value"], axis)
     if dims[axis] % count:
         raise ShapeError(f"Split: {dims[axis]} elements of axis {axis} cannot be split into {count} equal parts")
     return _cut(node, node["value"], [dims[axis] // count] * count, axis)
 
 
-@translates("SplitV", constants=("size_splits", "split_dim"))
+@translates("SplitV", constants=("size_splits", "split_dim"), takes_sizes=along_others("value", "split_dim"))
 def split_v(node: Node) -> Sequence[Operand]:
     dims, sizes = node.shape("value"), list(node.integers("size_splits"))
     axis = axis_of(node.integers("split_dim")[0], len(dims), node.op)
+    keep_first(node, node["value"], axis)
     if -1 in sizes:
         sizes[sizes.index(-1)] = dims[axis] - sum(s for s in sizes if s != -1)
     if sum(sizes) != dims[axis]:
@@ -273,7 +336,7 @@ def strided_slice_plan(node: Node, dims: Sequence[int], begin: Sequence[int], en
     return axes, sliced, final
 
 
-@translates("StridedSlice", constants=("strides",), more_constants=strided_slice_constants)
+@translates("StridedSlice", constants=("strides",), more_constants=strided_slice_constants, takes_sizes=sliced_behind)
 def strided_slice(node: Node) -> Operand:
     begin, end = node.constant_or_none("begin"), node.constant_or_none("end")
     if begin is None or end is None:
@@ -309,7 +372,7 @@ def strided_slice_grad(node: Node) -> Operand:
     return b.pad(gradient, b.constant(0, node.element_type("dy")), list(zip(low, high, inner)))
 
 
-@translates("Pad", "PadV2", more_constants=pad_constants)
+@translates("Pad", "PadV2", more_constants=pad_constants, takes_sizes=padded_behind)
 def pad(node: Node) -> Operand:
     if node.constant_or_none("paddings") is None:
         return moving_pad(node)
@@ -336,9 +399,10 @@ def mirror_pad(node: Node) -> Operand:
     return result
 
 
-@translates("Tile", constants=("multiples",))
+@translates("Tile", constants=("multiples",), sized_by=("multiples",))
 def tile(node: Node) -> Operand:
-    b, dims, times = node.b, node.shape(0), node.integers("multiples")
+    b, dims, counts = node.b, node.shape(0), measured_extents(node, "multiples")
+    times = bounds(counts)
     if len(times) != len(dims):
         raise ShapeError(f"Expected multiples argument to be a vector of length {len(dims)} but got length "
                          f"{len(times)}")
@@ -346,21 +410,24 @@ def tile(node: Node) -> Operand:
     for count, length in zip(times, dims):
         spread += [count, length]
         kept.append(len(spread) - 1)
-    return b.reshape(b.broadcast_in_dim(node[0], spread, kept), [c * d for c, d in zip(times, dims)])
+    tiled = with_first(b, b.broadcast_in_dim(node[0], spread, kept), counts)
+    return b.reshape(tiled, [c * d for c, d in zip(times, dims)])
 
 
-@translates("Fill", constants=("dims",))
+@translates("Fill", constants=("dims",), sized_by=("dims",))
 def fill(node: Node) -> Operand:
-    return node.b.broadcast(node["value"], node.integers("dims"))
+    sizes = measured_extents(node, "dims")
+    return with_first(node.b, node.b.broadcast(node["value"], bounds(sizes)), sizes)
 
 
-@translates("ZerosLike", "OnesLike")
+@translates("ZerosLike", "OnesLike", takes_sizes=first_input)
 def zeros_like(node: Node) -> Value:
     value = node.inputs[0]
     if isinstance(value, TensorList):
         return zeros_like_list(node, value)
     shape_ = node.array_shape(0)
-    return node.b.broadcast(node.b.constant(0 if node.op == "ZerosLike" else 1, shape_.element_type), shape_.dims)
+    made = node.b.broadcast(node.b.constant(0 if node.op == "ZerosLike" else 1, shape_.element_type), shape_.dims)
+    return with_first(node.b, made, [size_of(node.b, node[0], 0)]) if shape_.is_dynamic else made
 
 
 @translates("Empty", constants=("shape",))
@@ -392,14 +459,25 @@ def list_diff(node: Node) -> Sequence[Operand]:
             node.b.constant(places, node.attr("out_idx") or ElementType.S32))
 
 
-@translates("Range", constants=("delta",), more_constants=range_constants)
+@translates("Range", constants=("delta",), more_constants=range_constants, sized_by=("limit",))
 def range_(node: Node) -> Operand:
+    if node.constant_or_none("start") is not None and node.constant_or_none("limit") is None and (
+            sizes := extents_or_none(node, "limit")) is not None:
+        return _numbers_below(node, sizes)
     if node.constant_or_none("start") is None or node.constant_or_none("limit") is None:
         return moving_range(node)
     start, limit, delta = (node.constant(k).item() for k in range(3))
     if delta == 0:
         raise ShapeError("Requires delta != 0: 0")
     return node.b.constant(np.arange(start, limit, delta), node.element_type(0))
+
+
+def _numbers_below(node: Node, limit: Sequence[int | Extent]) -> Operand:
+    """As many numbers as an array has rows, which depends on data."""
+    start, delta = (int(node.constant(k).item()) for k in ("start", "delta"))
+    if start or delta != 1:
+        raise UnsupportedError(f"Range: from {start} in steps of {delta} to a limit that depends on data")
+    return with_first(node.b, node.b.iota(Shape(node.element_type("start"), tuple(bounds(limit))), 0), limit)
 
 
 @translates("LinSpace", constants=("num",))
@@ -416,7 +494,11 @@ def lin_space(node: Node) -> Operand:
     return b.select(last, b.broadcast(node["stop"], (count,)), inner)
 
 
-@translates("OneHot", constants=("depth",))
+def _hot_behind(node: GraphNode, graph: Graph) -> Collection[int]:
+    return (0,) if node.attrs["axis"].i == -1 or node.attrs["axis"].i > 0 else ()
+
+
+@translates("OneHot", constants=("depth",), takes_sizes=_hot_behind)
 def one_hot(node: Node) -> Operand:
     b, depth, dims = node.b, node.integers("depth")[0], node.shape("indices")
     axis = node.attr("axis")

@@ -38,18 +38,34 @@ def broadcast_to(b: ComputationBuilder, operand: Operand, dims: Sequence[int]) -
 
 def broadcast(b: ComputationBuilder, *operands: Operand) -> list[Operand]:
     """All operands stretched to their common dims."""
-    dims = broadcast_dims(*(b.get_shape(o).dims for o in operands))
-    if any(b.get_shape(o).dynamic for o in operands):
-        _assume_same_sizes(b, operands, len(dims))
-    return [broadcast_to(b, o, dims) for o in operands]
+    given = list(operands)
+    if any(b.get_shape(o).dynamic for o in given):
+        given = _with_same_sizes(b, given)
+    dims = broadcast_dims(*(b.get_shape(o).dims for o in given))
+    return [broadcast_to(b, o, dims) for o in given]
 
 
-def _assume_same_sizes(b: ComputationBuilder, operands: Sequence[Operand], rank: int) -> None:
+def _with_same_sizes(b: ComputationBuilder, operands: list[Operand]) -> list[Operand]:
     """Assumes that sizes known at run time only are those of the other operands: TensorFlow stretches a size that
     happens to be 1, or has an error."""
-    for axis in range(-rank, 0):
-        there = [(o, b.get_shape(o).rank + axis) for o in operands if b.get_shape(o).rank >= -axis]
-        assume_same_size(b, [(o, a) for o, a in there if b.get_shape(o).dims[a] != 1 or a in b.get_shape(o).dynamic])
+    for axis in range(-max(b.get_shape(o).rank for o in operands), 0):
+        there = [(k, b.get_shape(o).rank + axis) for k, o in enumerate(operands) if b.get_shape(o).rank >= -axis]
+        there = [(k, a) for k, a in there
+                 if b.get_shape(operands[k]).dims[a] != 1 or a in b.get_shape(operands[k]).dynamic]
+        for (k, _), same in zip(there, with_same_size(b, [(operands[k], a) for k, a in there])):
+            operands[k] = same
+    return operands
+
+
+def with_same_size(b: ComputationBuilder, places: Sequence[tuple[Operand, int]]) -> list[Operand]:
+    """The operands of places, (operand, axis), with sizes that are assumed to be the same, as `assume_same_size`, cut
+    to the least of their bounds. Where none is known at run time only, they stay."""
+    operands = [o for o, _ in places]
+    if not any(axis in b.get_shape(operand).dynamic for operand, axis in places):
+        return operands
+    assume_same_size(b, places)
+    least = min(b.get_shape(operand).dims[axis] for operand, axis in places)
+    return [o if b.get_shape(o).dims[axis] == least else b.slice_in_dim(o, 0, least, 1, axis) for o, axis in places]
 
 
 def assume_same_size(b: ComputationBuilder, places: Sequence[tuple[Operand, int]]) -> None:

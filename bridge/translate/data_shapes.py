@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from ...compiler.builder import Operand
-from ...compiler.errors import ShapeError
-from ...compiler.types import ElementType
+import math
+from collections.abc import Collection, Sequence
+
+from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.errors import ShapeError, UnsupportedError
+from ...compiler.shape import Shape
+from ...compiler.types import INTEGERS, ElementType
+from ..graph import Graph, GraphNode
+from .arrays import gather_axis
 from .node import Node
+from .reductions import initial, reducer
 from .registry import first_output, translates
+from .scatter_gather import scatter_rows
+from .sorting import sorted_with_places
 
 _TYPES = frozenset(ElementType) - {ElementType.F16}  # TensorFlow has a kernel of that name that computes nothing
 
@@ -20,3 +29,89 @@ def where(node: Node) -> Operand:
     found = b.nonzero(node[0] if shape.element_type is ElementType.PRED else b.ne(node[0], b.zeros(shape)))
     rows, count = (b.get_tuple_element(found, k) for k in range(2))
     return b.set_dimension_size(rows, count, 0)
+
+
+# -- partitions
+
+_MOST_PARTITIONS = 8
+
+
+def _many(node: GraphNode) -> str | None:
+    count = node.attrs["num_partitions"].i
+    return None if count <= _MOST_PARTITIONS else \
+        f"it makes {count} parts, each of which would take memory for all of the data"
+
+
+def _every_output(node: GraphNode) -> Collection[int]:
+    return range(node.attrs["num_partitions"].i)
+
+
+@translates("DynamicPartition", sizes=_every_output, refuse=_many)
+def dynamic_partition(node: Node) -> Sequence[Operand]:
+    """For every number the rows that have it, in order."""
+    b, count, dims, own = node.b, node.attr("num_partitions"), node.shape("data"), node.shape("partitions")
+    if dims[:len(own)] != own:
+        raise ShapeError(f"data.shape must start with partitions.shape, got data.shape = {list(dims)}, "
+                         f"partitions.shape = {list(own)}")
+    size = math.prod(own)
+    data, numbers = b.reshape(node["data"], (size, *dims[len(own):])), b.reshape(node["partitions"], (size,))
+    if not size:
+        return [data] * count
+    bad = b.or_(b.lt(numbers, b.full_like(numbers, 0)), b.ge(numbers, b.full_like(numbers, count)))
+    any_bad = b.reduce(bad, b.constant(False), reducer(b, "or_", ElementType.PRED), [0])
+    b.fail_if(any_bad, f"partitions has a number that is not in [0, {count})")
+    parts = []
+    for number in range(count):
+        found = b.nonzero(b.eq(numbers, b.full_like(numbers, number)))
+        rows, length = (b.get_tuple_element(found, k) for k in range(2))
+        places = b.set_dimension_size(b.reshape(rows, (size,)), length, 0)
+        parts.append(gather_axis(node, data, places, 0, 0))
+    return parts
+
+
+# -- values without repetition
+
+def _by_axis(node: GraphNode, graph: Graph) -> Sequence[str]:
+    return ("axis",) if node.op.endswith("V2") else ()
+
+
+def _unique_sizes(node: GraphNode) -> Collection[int]:
+    return (0, 2) if "Counts" in node.op else (0,)
+
+
+@translates("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", sizes=_unique_sizes, types={"T": INTEGERS},
+            more_constants=_by_axis)
+def unique(node: Node) -> Sequence[Operand]:
+    """The different values in the order in which they first come, and where every element's is among them."""
+    b, dims = node.b, node.shape(0)
+    along = [] if not node.op.endswith("V2") else node.integers("axis")
+    if len(dims) != 1 or any(along):
+        raise UnsupportedError(f"{node.op}: rows of an array of {len(dims)} axes; vectors are compiled")
+    index_type, (size,) = node.attr("out_idx") or ElementType.S32, dims
+    if not size:
+        none = b.zeros(Shape(index_type, (0,)))
+        return [node[0], none, none][:len(_unique_sizes(node.graph_node)) + 1]
+    values, places = sorted_with_places(b, node[0], 0, False)
+    numbers = b.iota(Shape(ElementType.S32, dims), 0)
+    before = b.concat_in_dim([b.slice_in_dim(values, 0, 1, 1, 0), b.slice_in_dim(values, 0, size - 1, 1, 0)], 0)
+    starts = b.or_(b.ne(values, before), b.eq(numbers, b.full_like(numbers, 0)))
+    none = b.full_like(numbers, 0)
+    first = _cumulative(b, b.select(starts, numbers, none), "max")  # of the run that an element belongs to
+    is_first = scatter_rows(b, none, places, b.convert_element_type(starts, ElementType.S32), "update")
+    order = _cumulative(b, is_first, "add") - b.full_like(none, 1)
+    of_run = gather_axis(node, order, gather_axis(node, places, first, 0, 0), 0, 0)
+    index = b.convert_element_type(scatter_rows(b, none, places, of_run, "update"), index_type)
+    found = b.nonzero(b.ne(is_first, none))
+    rows, count = (b.get_tuple_element(found, k) for k in range(2))
+    picked = gather_axis(node, node[0], b.set_dimension_size(b.reshape(rows, dims), count, 0), 0, 0)
+    if "Counts" not in node.op:
+        return picked, index
+    counts = scatter_rows(b, b.zeros(Shape(index_type, dims)), index, b.full_like(index, 1), "add")
+    return picked, index, b.set_dimension_size(counts, count, 0)
+
+
+def _cumulative(b: ComputationBuilder, vector: Operand, op: str) -> Operand:
+    shape = b.get_shape(vector)
+    return b.reduce_window_with_general_padding(vector, initial(b, op, shape.element_type),
+                                                reducer(b, op, shape.element_type), list(shape.dims), [1],
+                                                [(shape.dims[0] - 1, 0)])

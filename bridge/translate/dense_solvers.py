@@ -13,7 +13,7 @@ from ...compiler.loops import repeated, until
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .broadcasting import broadcast_to
-from .linear_algebra import eliminated
+from .linear_algebra import eliminated, fail_if_singular
 from .node import Node
 from .reductions import reduce
 from .registry import translates
@@ -58,6 +58,8 @@ def lu(node: Node) -> Sequence[Operand]:
         return with_line(b, matrix, b.select(below, factors, column), number, rank - 1), order
 
     matrix, order = repeated(b, size, [node[0], rows], step) if 0 not in dims else [node[0], rows]
+    pivots = b.select(b.eq(places(b, dims, rank - 2), places(b, dims, rank - 1)), matrix, b.full_like(matrix, 1))
+    fail_if_singular(b, pivots, "Input is not invertible.")
     return matrix, b.convert_element_type(b.reshape(order, dims[:-1]), node.attr("output_idx_type") or _S32)
 
 

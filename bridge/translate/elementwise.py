@@ -11,9 +11,9 @@ from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.types import COMPLEXES, FLOATS, INTEGERS, ElementType
 from ..element_types import element_type
 from ..graph import Graph, GraphNode
-from .broadcasting import broadcast, broadcast_to
+from .broadcasting import assume_same_size, broadcast, broadcast_to
 from .node import Node
-from .registry import every_input, translates
+from .registry import every_input, first_input, translates
 from .tensor_list import add_lists
 from .values import TensorList, Value
 
@@ -57,9 +57,9 @@ BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
     "SquaredDifference": lambda b, x, y: _squared_difference(b, x, y),
     "DivNoNan": lambda b, x, y: b.select(b.eq(y, _like(b, y, 0)), _like(b, x, 0), b.div(x, y)),
     "MulNoNan": lambda b, x, y: b.select(b.eq(y, _like(b, y, 0)), _like(b, x, 0), b.mul(x, y)),
-    "Xdivy": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), _like(b, x, 0), b.div(x, y)),
-    "Xlogy": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), _like(b, x, 0), b.mul(x, b.log(y))),
-    "Xlog1py": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), _like(b, x, 0), b.mul(x, b.log1p(y))),
+    "Xdivy": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), x, b.div(x, y)),
+    "Xlogy": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), x, b.mul(x, b.log(y))),
+    "Xlog1py": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), x, b.mul(x, b.log1p(y))),
 }
 
 # Gradients that TensorFlow has as ops of their own: (gradient operands in the op's order) -> result.
@@ -229,9 +229,10 @@ def complex_part(node: Node) -> Operand:
     return node.b.real(x) if node.op == "Real" else node.b.imag(x)
 
 
-@translates("ClipByValue", types={"T": frozenset(ElementType) - COMPLEXES})
+@translates("ClipByValue", takes_sizes=first_input, types={"T": frozenset(ElementType) - COMPLEXES})
 def clip_by_value(node: Node) -> Operand:
     dims = node.shape(0)
+    assume_same_size(node.b, [(node[k], 0) for k in range(3) if node.shape(k)])
     low, high = (broadcast_to(node.b, node[k], dims) for k in (1, 2))
     return node.b.clamp(low, node[0], high)
 

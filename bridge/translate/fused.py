@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ...compiler.builder import Operand
-from ..graph import GraphNode
+from ..graph import Graph, GraphNode
 from .node import Node
 from .registry import translates
 from .values import Value
@@ -43,7 +43,13 @@ def _apply(node: Node, op: str, inputs: Sequence[Value], attributes: Sequence[st
     return node.translator.node(GraphNode(node.name, op, [], [], definition), list(inputs))
 
 
-@translates(*_BASES, refuse=_refuse)
+def _rows_of_product(node: GraphNode, graph: Graph) -> Collection[int]:
+    """The first factor, where all that comes after the product is for its columns, or for each element alone."""
+    later = node.attrs["fused_ops"].list.s
+    return () if node.op != "_FusedMatMul" or node.attrs["transpose_a"].b or b"Add" in later else (0,)
+
+
+@translates(*_BASES, refuse=_refuse, takes_sizes=_rows_of_product)
 def fused(node: Node) -> Value:
     """A product or convolution, then the ops named by `fused_ops`, in this order; `args` are their other inputs."""
     rest = list(node.inputs[2:])

@@ -1,6 +1,6 @@
 """Factorizations and solutions of small linear systems: loops over rows or columns, each step on whole matrices.
 
-A matrix without a solution gives infinities or NaN, as TensorFlow's kernels for accelerators do.
+A matrix without an inverse ends the run with TensorFlow's error.
 """
 
 from __future__ import annotations
@@ -26,8 +26,17 @@ def _square(node: Node, which: int | str) -> tuple[int, ...]:
 
 @translates("Cholesky")
 def cholesky(node: Node) -> Operand:
-    _square(node, 0)
-    return node.b.cholesky(node[0], True)
+    """A matrix that is not positive definite gives NaN (complex: zeros) in the lower triangle."""
+    b, dims = node.b, _square(node, 0)
+    factor, rank = b.cholesky(node[0], True), len(dims)
+    if not dims[-1]:
+        return factor
+    rows, columns = places(b, dims, rank - 2), places(b, dims, rank - 1)
+    is_complex = node.element_type(0).is_complex
+    size = b.real(factor) if is_complex else factor
+    bad = b.and_(b.eq(rows, columns), b.not_(b.gt(size, b.full_like(size, 0))))
+    bad = broadcast_to(b, reduce(b, bad, "or_", [rank - 2, rank - 1], True), dims)
+    return b.select(b.and_(bad, b.ge(rows, columns)), b.full_like(factor, 0 if is_complex else float("nan")), factor)
 
 
 @translates("MatrixTriangularSolve")
@@ -90,7 +99,17 @@ def solve(node: Node) -> Operand:
     else:
         ones = b.eq(places(b, dims, rank - 2), places(b, dims, rank - 1))
         rhs = b.convert_element_type(ones, node.element_type(0))
-    return eliminated(b, matrix, rhs)[0]
+    solution, pivots, _ = eliminated(b, matrix, rhs)
+    fail_if_singular(b, pivots, "Input matrix is not invertible." if node.op == "MatrixSolve"
+                     else "Input is not invertible.")
+    return solution
+
+
+def fail_if_singular(b: ComputationBuilder, pivots: Operand, message: str) -> None:
+    """Ends the run where a pivot is zero, or NaN."""
+    sizes = b.abs(pivots)
+    bad = b.not_(b.gt(sizes, b.full_like(sizes, 0)))
+    b.fail_if(reduce(b, bad, "or_", range(b.get_shape(bad).rank)), message)
 
 
 @translates("MatrixDeterminant", "LogMatrixDeterminant")
@@ -104,6 +123,6 @@ def determinant(node: Node) -> Operand | tuple[Operand, Operand]:
         return reduce(b, pivots, "mul", [rank - 2, rank - 1]) * sign
     sizes = b.abs(pivots)
     complete = b.get_shape(pivots).element_type
-    signs = pivots / b.convert_element_type(sizes, complete)
+    signs = b.select(b.eq(sizes, b.full_like(sizes, 0)), pivots, pivots / b.convert_element_type(sizes, complete))
     log = reduce(b, b.log(sizes), "add", [rank - 2, rank - 1])
     return sign * reduce(b, signs, "mul", [rank - 2, rank - 1]), b.convert_element_type(log, complete)

@@ -228,7 +228,9 @@ def _span(node: Node, k: int | None, dim: int) -> tuple[_Span, list[Operand]]:
         known = _known(node, _element(node, "begin", k))
         if known is not None and not -dim <= known < dim:
             raise ShapeError(f"slice index {known} of dimension {k} out of bounds.")
-        return _Span(index, 1, 1), []
+        # Within a loop the check would cost as much as what is done with an element: there, indices are clamped.
+        tests = [] if known is not None or node.translator.is_inner else [_within(node.b, index, dim - 1)]
+        return _Span(index, 1, 1), tests
     step = node.integers("strides")[k]
     if step == 0:
         raise ShapeError(f"strides[{k}] must be non-zero")

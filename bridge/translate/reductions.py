@@ -14,6 +14,7 @@ from ...compiler.types import COMPLEXES, FLOATS, ElementType
 from .. import extents
 from ..graph import Graph, GraphNode
 from .arrays import axis_of
+from .first_axis import along_others, keep_first, only
 from .node import Node
 from .registry import first_input, translates
 
@@ -99,11 +100,12 @@ def l2_loss(node: Node) -> Operand:
     return b.mul(total, b.constant(0.5, shape.element_type))
 
 
-@translates("ArgMax", "ArgMin", constants=("dimension",))
+@translates("ArgMax", "ArgMin", constants=("dimension",), takes_sizes=along_others("input", "dimension"))
 def arg_reduction(node: Node) -> Operand:
     """The first index of the extreme value; NaN does not count as larger or smaller."""
     b, shape = node.b, node.array_shape(0)
     axis = axis_of(node.integers(1)[0], shape.rank, node.op)
+    keep_first(node, node[0], axis)
     if not shape.dims[axis]:
         raise ShapeError(f"Reduction axis {axis} is empty in shape {list(shape.dims)}")
     type_, result_type = shape.element_type, node.attr("output_type")
@@ -125,7 +127,7 @@ def arg_reduction(node: Node) -> Operand:
     return b.convert_element_type(b.get_tuple_element(result, 1), result_type)
 
 
-@translates("Cumsum", "Cumprod", constants=("axis",))
+@translates("Cumsum", "Cumprod", constants=("axis",), takes_sizes=only(0))
 def cumulative(node: Node) -> Operand:
     """A window that ends (or, in reverse, starts) at every element; exclusive leaves the element itself out."""
     b, shape = node.b, node.array_shape(0)

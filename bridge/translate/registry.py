@@ -31,6 +31,7 @@ class Translation:
     sizes: tells from the node the numbers of the outputs that have a first axis whose size depends on data.
     takes_sizes: tells from the node and its graph which inputs, by number, may have such an axis; the results have it.
     drops_sizes: tells from the node and its graph whether the results do not have it.
+    sized_by: names of constants whose first number may be a size that depends on data: the result then has it.
     """
 
     op: str
@@ -44,6 +45,7 @@ class Translation:
     sizes: Callable[[Any], Collection[int]] | None = None
     takes_sizes: Callable[[Any, Any], Collection[int]] | None = None
     drops_sizes: Callable[[Any, Any], bool] | None = None
+    sized_by: tuple[str, ...] = ()
 
 
 def every_input(node: Any, graph: Any) -> Collection[int]:
@@ -71,7 +73,8 @@ def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, fro
                more_constants: Callable[[Any, Any], Sequence[str]] | None = None,
                fixed: Sequence[str] = (), sizes: Callable[[Any], Collection[int]] | None = None,
                takes_sizes: Callable[[Any, Any], Collection[int]] | None = None,
-               drops_sizes: Callable[[Any, Any], bool] | None = None) -> Callable[[Translate], Translate]:
+               drops_sizes: Callable[[Any, Any], bool] | None = None,
+               sized_by: Sequence[str] = ()) -> Callable[[Translate], Translate]:
     """Registers a function as the translation of these ops."""
     def register(function: Translate) -> Translate:
         for op in ops:
@@ -79,7 +82,8 @@ def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, fro
                 raise ValueError(f"{op} has two translations: {TRANSLATIONS[op].function.__module__} and "
                                  f"{function.__module__}")
             TRANSLATIONS[op] = Translation(op, function, (*constants, *fixed), dict(types or {}), stateful, refuse,
-                                           more_constants, tuple(fixed), sizes, takes_sizes, drops_sizes)
+                                           more_constants, tuple(fixed), sizes, takes_sizes, drops_sizes,
+                                           tuple(sized_by))
         return function
 
     return register

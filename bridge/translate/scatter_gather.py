@@ -12,8 +12,11 @@ from ...compiler.errors import ShapeError
 from ...compiler.ir import Computation
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
+from ..graph import Graph, GraphNode
 from .arrays import gather_axis, gather_points, strided_slice_plan
-from .broadcasting import broadcast_to
+from .broadcasting import broadcast_to, with_same_size
+from .first_axis import only
+from .measured_sizes import bounds, extents, with_first
 from .node import Node
 from .reductions import reducer
 from .registry import translates
@@ -34,6 +37,8 @@ def scatter_points(b: ComputationBuilder, operand: Operand, indices: Operand, up
 
     Raises: ShapeError  dims of the updates are not those of the indices and the slices.
     """
+    if b.get_shape(indices).is_dynamic or b.get_shape(updates).is_dynamic:
+        indices, updates = with_same_size(b, [(indices, 0), (updates, 0)])
     shape, index_dims = b.get_shape(operand), b.get_shape(indices).dims
     depth, outer = index_dims[-1], len(index_dims) - 1
     if depth > shape.rank:
@@ -49,13 +54,18 @@ def scatter_points(b: ComputationBuilder, operand: Operand, indices: Operand, up
                      scatter_dims_to_operand_dims=range(depth))
 
 
+def _into_whole(node: GraphNode, graph: Graph) -> bool:
+    """What is scattered may have a size that depends on data, what it goes into does not."""
+    return True
+
+
 def scatter_rows(b: ComputationBuilder, operand: Operand, indices: Operand, updates: Operand, op: str) -> Operand:
     """operand[indices[...]] combined with updates[...]."""
     dims = b.get_shape(indices).dims
     return scatter_points(b, operand, b.reshape(indices, (*dims, 1)), updates, op)
 
 
-@translates("ScatterNd", constants=("shape",))
+@translates("ScatterNd", constants=("shape",), takes_sizes=only(0, 1), drops_sizes=_into_whole)
 def scatter_nd(node: Node) -> Operand:
     b, type_ = node.b, node.element_type("updates")
     op, zero = ("or_", False) if type_ is ElementType.PRED else ("add", 0)
@@ -67,7 +77,7 @@ _TENSOR_SCATTERS = {"TensorScatterUpdate": "update", "TensorScatterAdd": "add", 
                     "TensorScatterMax": "max", "TensorScatterMin": "min"}
 
 
-@translates(*_TENSOR_SCATTERS)
+@translates(*_TENSOR_SCATTERS, takes_sizes=only(1, 2), drops_sizes=_into_whole)
 def tensor_scatter(node: Node) -> Operand:
     return scatter_points(node.b, node[0], node["indices"], node["updates"], _TENSOR_SCATTERS[node.op])
 
@@ -187,18 +197,21 @@ def finite_limits(type_: ElementType) -> Sequence[float | int]:
 
 
 @translates(*(f"UnsortedSegment{name}" for name in _SEGMENT_OPS), *(f"Segment{name}V2" for name in _SEGMENT_OPS),
-            constants=("num_segments",))
+            constants=("num_segments",), takes_sizes=only(0, 1), drops_sizes=_into_whole,
+            sized_by=("num_segments",))
 def segment_reduction(node: Node) -> Operand:
-    b, shape, ids = node.b, node.array_shape("data"), node["segment_ids"]
+    b, data, ids = node.b, node["data"], node["segment_ids"]
     rank = len(node.shape("segment_ids"))
-    if node.shape("segment_ids") != shape.dims[:rank]:
+    if rank and node.shape("data"):
+        data, ids = with_same_size(b, [(data, 0), (ids, 0)])
+    shape = b.get_shape(data)
+    if b.get_shape(ids).dims != shape.dims[:rank]:
         raise ShapeError(f"data.shape = {list(shape.dims)} does not start with segment_ids.shape = "
                          f"{list(node.shape('segment_ids'))}")
     name = node.op.removeprefix("Unsorted").removeprefix("Segment").removesuffix("V2")
-    count = node.integers("num_segments")[0]
-    base = b.broadcast(b.constant(_empty_segment(name, shape.element_type), shape.element_type),
-                       (count, *shape.dims[rank:]))
-    return scatter_rows(b, base, ids, node["data"], _SEGMENT_OPS[name])
+    sizes = [*extents(node, "num_segments"), *shape.dims[rank:]]
+    base = b.broadcast(b.constant(_empty_segment(name, shape.element_type), shape.element_type), bounds(sizes))
+    return with_first(b, scatter_rows(b, base, ids, data, _SEGMENT_OPS[name]), sizes)
 
 
 @translates("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin", fixed=("segment_ids",))

@@ -8,6 +8,7 @@ Source: tensorflow/core/kernels/stateful_random_ops.cc, random_op.cc, multinomia
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from ..graph import GraphNode
 from .arrays import gather_axis
+from .broadcasting import broadcast_dims, broadcast_to
 from .incomplete_functions import igamma
 from .node import Node
 from .random import Generator, normal, scrambled, truncated_normal, uniform
@@ -216,6 +218,14 @@ def _normal_share(b: ComputationBuilder, x: Operand) -> Operand:
     return b.select(b.lt(x, b.full_like(x, 0)), tail, b.full_like(x, 1) - tail)
 
 
+def _checked(b: ComputationBuilder, parameters: Sequence[Operand]) -> None:
+    """Ends the run where parameters are none: TensorFlow's error."""
+    _, deviation, low, high = parameters
+    bounded = b.or_(b.is_finite(low), b.is_finite(high))
+    usable = b.and_(b.and_(b.gt(deviation, b.full_like(deviation, 0)), b.lt(low, high)), bounded)
+    b.fail_if(b.not_(reduce(b, usable, "and_", range(b.get_shape(usable).rank))), "Invalid parameters")
+
+
 @translates("ParameterizedTruncatedNormal", constants=("shape",), stateful=True, refuse=refuse_seeded)
 def parameterized_truncated_normal(node: Node) -> Operand:
     """The first axis of the shape is the batch, for which the parameters are scalars or vectors."""
@@ -229,6 +239,26 @@ def parameterized_truncated_normal(node: Node) -> Operand:
             parameters.append(b.broadcast(b.reshape(value, ()), dims))
         else:
             parameters.append(b.broadcast_in_dim(value, dims, [0]))
+    return _drawn_between(node, fresh(node), dims, parameters, type_)
+
+
+@translates("StatelessParameterizedTruncatedNormal", constants=("shape",))
+def stateless_parameterized_truncated_normal(node: Node) -> Operand:
+    """The shape ends with the one that the parameters' shapes are broadcast to. Where TensorFlow's kernel draws from
+    depends on how it divides the work among threads; here every result has a word of its own."""
+    b, dims = node.b, node.integers("shape")
+    names = ("means", "stddevs", "minvals", "maxvals")
+    common = functools.reduce(broadcast_dims, (node.shape(name) for name in names))
+    if len(common) > len(dims) or tuple(dims[len(dims) - len(common):]) != tuple(common):
+        raise ShapeError(f"Shape passed in must end with broadcasted shape: {list(dims)} and {list(common)}")
+    parameters = [broadcast_to(b, b.convert_element_type(node[name], _F64), dims) for name in names]
+    generator = Generator(b, b.concat_in_dim(scrambled(b, node["seed"]), 0))
+    return _drawn_between(node, generator, dims, parameters, node.attr("dtype"))
+
+
+def _drawn_between(node: Node, generator: Generator, dims: Sequence[int], parameters: Sequence[Operand],
+                   type_: ElementType) -> Operand:
     if 0 in dims:
-        return b.broadcast(b.constant(0, type_), dims)
-    return b.convert_element_type(_between(b, fresh(node), dims, parameters), type_)
+        return node.b.broadcast(node.b.constant(0, type_), dims)
+    _checked(node.b, parameters)
+    return node.b.convert_element_type(_between(node.b, generator, dims, parameters), type_)

@@ -6,21 +6,13 @@ from .registry import stays
 
 stays("NonMaxSuppressionWithOverlaps", "ComputeAccidentalHits",
       because="the values of its inputs decide the shape of its result")
-stays("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2",
-      because="the size of its result depends on data; TensorFlow's hash table is faster than a sort")
-stays("DynamicPartition",
-      because="the sizes of its results depend on data; every one would take memory for all of the data")
 stays("CollectiveAssignGroupV2", "CollectiveReduceV2", "XlaSend", "XlaRecv",
       because="it exchanges values with other devices, which TensorFlow brings together")
 stays("VarIsInitializedOp", "VarHandleOp", "_XlaAotOnlyVarHandleOp", "DestroyResourceOp", "ResourceCountUpTo",
       "IsResourceHandleRefCounting",
       because="it is about a variable's existence, which TensorFlow keeps; clusters take variables by their values")
-stays("XlaCustomCall", "XlaCustomCallV2", "XlaCallModule",
-      because="it names code of XLA's runtime or carries a serialized StableHLO module")
 stays("SymbolicGradient", because="its gradient function is built by TensorFlow's runtime")
 stays("_Arg", "_Retval", because="it is an end of a graph; arguments and results of the cluster take its place")
-stays("StatelessParameterizedTruncatedNormal",
-      because="its kernel draws by rejection, a number of words for every result that depends on the parameters")
 stays("AdjustContrast", "BatchCholesky", "BatchCholeskyGrad", "BatchMatrixBandPart", "BatchMatrixDeterminant",
       "BatchMatrixDiag", "BatchMatrixDiagPart", "BatchMatrixInverse", "BatchMatrixSetDiag", "BatchMatrixSolve",
       "BatchMatrixSolveLs", "BatchMatrixTriangularSolve", "BatchNormWithGlobalNormalization",

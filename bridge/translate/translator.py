@@ -43,7 +43,7 @@ class Translator:
 
     `source` tells file and line of a node by its name, for errors and, with `mark_lines`, for metadata: it takes as
     long as to translate the node. `growth` says how much larger than at first bounds of lists whose length is not known
-    are; 0: there are no such bounds.
+    are; 0: there are no such bounds. `is_inner`: what is translated may run many times, or not at all.
     """
 
     def __init__(self, builder: ComputationBuilder, functions: Functions,
@@ -54,13 +54,16 @@ class Translator:
         self.source = source
         self.mark_lines = mark_lines
         self.growth = growth
+        self.is_inner = False
         self._known: dict[Instruction, np.ndarray | None] = {}
         self.current: tuple[Graph, dict[Tensor, Value]] = (Graph({}), {})  # what is being translated, as far as it is
 
     def child(self, name: str) -> Translator:
         """A translator for a function that becomes a computation of its own (a loop's body, a branch)."""
-        return Translator(self.builder.create_sub_builder(name), self.functions, self.source, self.mark_lines,
+        made = Translator(self.builder.create_sub_builder(name), self.functions, self.source, self.mark_lines,
                           self.growth)
+        made.is_inner = True
+        return made
 
     def graph(self, graph: Graph, arguments: Sequence[Value]) -> list[Value]:
         """Translates all nodes of a graph; returns its results.
@@ -126,9 +129,28 @@ class Translator:
                 continue
             else:
                 operands = [known[o] for o in current.operands]
-                known[current] = None if any(o is None for o in operands) else evaluate_instruction(current, operands)
+                is_open = any(o is None for o in operands)
+                known[current] = _clamped(current, known) if is_open else evaluate_instruction(current, operands)
             stack.pop()
         return known[instruction]
+
+
+def _clamped(instruction: Instruction, known: Mapping[Instruction, np.ndarray | None]) -> np.ndarray | None:
+    """The value of an integer that two limits leave no room: min(limit, max(no less, anything)), or the reverse."""
+    inside = _REVERSE.get(instruction.opcode)
+    if inside is None or not instruction.shape.element_type.is_integer:
+        return None
+    beyond = np.greater_equal if inside == "maximum" else np.less_equal
+    for limit, clamped in (instruction.operands, instruction.operands[::-1]):
+        value = known[limit]
+        if value is not None and clamped.opcode == inside and limit.shape == instruction.shape:
+            others = [known.get(o) for o in clamped.operands]
+            if any(o is not None and beyond(o, value).all() for o in others):
+                return value
+    return None
+
+
+_REVERSE = {"minimum": "maximum", "maximum": "minimum"}
 
 
 def _small(shape: Shape) -> bool:

@@ -7,6 +7,7 @@ reshape's divisions vanish where the loops follow its axes.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 
@@ -40,9 +41,10 @@ class Affine:
 
     def __init__(self, constant: int, terms: tuple[tuple[Atom, int], ...], low: int, high: int) -> None:
         self.constant, self.terms, self.low, self.high = constant, terms, low, high
-        self._hash = hash((constant, terms))
+        self._hash: int | None = None
 
     @staticmethod
+    @functools.lru_cache(4096)
     def number(value: int) -> Affine:
         """A constant."""
         return Affine(value, (), value, value)
@@ -58,6 +60,8 @@ class Affine:
         return isinstance(other, Affine) and self.constant == other.constant and self.terms == other.terms
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.constant, self.terms))
         return self._hash
 
     @property
@@ -113,6 +117,8 @@ class Affine:
         return Affine(self.constant * factor, tuple((a, c * factor) for a, c in self.terms), low, high)
 
     def __sub__(self, other: Affine) -> Affine:
+        if not other.terms:
+            return self + Affine.number(-other.constant) if other.constant else self
         return self + other * -1
 
     def __repr__(self) -> str:
@@ -120,10 +126,16 @@ class Affine:
         return " + ".join([*listed, str(self.constant)]) + f" in {self.low}..{self.high}"
 
 
+def _age(term: tuple[Atom, int]) -> int:
+    return term[0].serial
+
+
 def _made(constant: int, factors: dict[Atom, int], low: int, high: int) -> Affine:
-    terms = tuple(sorted(((a, c) for a, c in factors.items() if c), key=lambda t: t[0].serial))
-    own_low = constant + sum(min(c * a.low, c * a.high) for a, c in terms)
-    own_high = constant + sum(max(c * a.low, c * a.high) for a, c in terms)
+    terms = tuple(sorted([t for t in factors.items() if t[1]], key=_age))
+    own_low = own_high = constant
+    for atom, c in terms:
+        ends = (c * atom.low, c * atom.high) if c > 0 else (c * atom.high, c * atom.low)
+        own_low, own_high = own_low + ends[0], own_high + ends[1]
     return Affine(constant, terms, max(low, own_low), min(high, own_high))
 
 

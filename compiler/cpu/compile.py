@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable
 
-from ...runtime import disk_cache, statistics
+from ...runtime import collector, disk_cache, statistics
 from ...runtime.artifact import Artifact, BufferSpec, KernelInfo
 from ..dump import Dump
 from ..errors import UnsupportedError
@@ -21,9 +21,13 @@ from ..passes.expand_maps import expand_maps
 from ..passes.expand_rng import expand_rng
 from ..passes.expand_top_k import expand_top_k
 from ..passes.fuse import fuse
+from ..passes.inline_calls import inline_calls
+from ..passes.lift_from_loops import lift_from_loops
 from ..passes.normalize_layouts import normalize_layouts
 from ..passes.pipeline import PASSES, Observer, Step, run_pipeline
 from ..passes.resolve_dynamic_sizes import resolve_dynamic_sizes
+from ..passes.shard_loops import shard_loops
+from ..passes.simplify import simplify
 from ..passes.split_reductions import split_reductions
 from ..shape import Shape
 from . import traffic
@@ -41,7 +45,9 @@ from .target import Target, host
 ENTRY = "tfb_entry"
 _REPRODUCIBLE_THREADS = 16
 CPU_PASSES = (normalize_layouts, resolve_dynamic_sizes, combine_all_reduces, expand_collectives, expand_maps,
-              expand_rng, expand_top_k, *PASSES, canonicalize_dots, split_reductions, fuse, eliminate_dead)
+              expand_rng, expand_top_k, *PASSES, lift_from_loops,
+              eliminate_dead, simplify, inline_calls, shard_loops, canonicalize_dots, split_reductions, fuse,
+              eliminate_dead)
 
 
 def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: Target | None = None,
@@ -61,7 +67,8 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
         if origin:
             dump.write("cluster.pbtxt", origin)
         dump.write("before.hlo", str(module))
-    optimized = run_pipeline(module, options, None if dump is None else _dump_passes(dump, module), CPU_PASSES)
+    optimized = run_pipeline(module, dataclasses.replace(options, threads=target.threads),
+                             None if dump is None else _dump_passes(dump, module), CPU_PASSES)
     parts = None if self_contained else ObjectParts(text, target)
 
     def finished(symbol: str) -> None:
@@ -127,7 +134,8 @@ def load_made(subject: str, make: Callable[[], Module], options: Options = DEFAU
         statistics.count("disk_hits")
         return artifact
     start = time.perf_counter()
-    artifact = dataclasses.replace(compile_module(make(), options, target, origin=origin), fingerprint=name)
+    with collector.paused():
+        artifact = dataclasses.replace(compile_module(make(), options, target, origin=origin), fingerprint=name)
     statistics.add_compile_seconds(time.perf_counter() - start)
     statistics.count("compiles")
     cache.store(artifact)

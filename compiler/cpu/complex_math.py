@@ -88,12 +88,15 @@ def _ordered_sizes(x: Complex) -> tuple[Lanes, Lanes]:
     return steep.choose(imaginary, real), steep.choose(real, imaginary)
 
 
-@_in_double
 def _abs(x: Complex) -> Lanes:
     """The modulus; infinite where a part is, whatever the other."""
-    large, small = _ordered_sizes(x)
-    ratio = large.equals(0.0).choose(small, small / large)
-    found = large * ratio.fma(ratio, 1.0).sqrt()
+    if x.real.bits == 32:  # the squares of floats stay within the range of double
+        real, imaginary = x.real.widen(), x.imaginary.widen()
+        found = real.fma(real, imaginary * imaginary).sqrt().narrow()
+    else:
+        large, small = _ordered_sizes(x)
+        ratio = large.equals(0.0).choose(small, small / large)
+        found = large * ratio.fma(ratio, 1.0).sqrt()
     infinite = abs(x.real).equals(_INF) | abs(x.imaginary).equals(_INF)
     return infinite.choose(found.number(_INF), found)
 

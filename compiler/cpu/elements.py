@@ -117,8 +117,8 @@ class Elements:
         t, nest = instruction.shape.element_type, self.nest
         outer = tuple(i for i, stride in zip(index, row.strides) if not stride)
         inner = sum_products(index, row.strides)
-        if nest.recall(("filled", instruction, outer)):
-            return self.load_at(row.pointer, t, inner)
+        if (filled := nest.recall(("filled", instruction, outer))) is not None:
+            return self.load_at(row.pointer, t, inner, least=filled[0])
         item = self._evaluate(instruction, index, True)
         vector = nest.vector
         if self.row_index == index and (vector is None or inner.coefficient(vector[0]) == 1):
@@ -268,13 +268,15 @@ class Elements:
         address: Affine,
         condition: Condition | bool = True,
         elements: int = 0,
+        least: int = 0,
     ) -> Item:
-        """The element of type `t` number `address` after `base`, where at least `elements` elements lie."""
+        """The element of type `t` number `address` after `base`, where at least `elements` elements lie; `least` is the
+        depth from which on it is there."""
         nest = self.nest
         memory, scale = memory_type(t), 2 if t.is_complex else 1
         if not nest.varies(address):
             pointer, depth = nest.pointer(base, memory, address * scale)
-            mask = None
+            mask, depth = None, max(depth, least)
             if isinstance(condition, Condition):
                 condition = self._any_lane(condition)
                 mask, depth = condition.value, max(depth, condition.depth)
@@ -284,7 +286,7 @@ class Elements:
         assert vector is not None
         atom, lanes = vector
         stride, others, rest = nest.vector_parts(address)
-        mask, depth = None, 0
+        mask, depth = None, least
         if isinstance(condition, Condition):
             if LoopNest.lanes_of(condition.value) == 1 and not others and 0 < (lanes - 1) * stride < elements:
                 return self._load_or_first(base, t, rest, stride, lanes, condition)

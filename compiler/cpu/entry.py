@@ -13,8 +13,8 @@ from ...runtime.context import OFFSETS
 from ...runtime.host_calls import NO_HOST
 from ..errors import InternalError
 from .llvm_text import GLUE, Function, ModuleText, Value, constant, i64
-from .parallel import run_tasks
-from .schedule import Branch, Buffer, CallOut, Check, Copy, Launch, Loop, Prepare, Schedule, Step
+from .parallel import KERNEL_PARAMETERS, run_tasks
+from .schedule import Branch, Buffer, CallOut, Check, Concurrent, Copy, Launch, Loop, Prepare, Schedule, Step
 
 ENTRY_PARAMETERS = (("ptr", "context"), ("ptr", "args"), ("ptr", "results"), ("ptr", "temp"))
 _ALIGN = 64
@@ -61,7 +61,7 @@ def emit_entry(text: ModuleText, name: str, schedule: Schedule, embed_constants:
     """
     table = _Table(len(schedule.arguments), len(schedule.results))
     f = Function(text, name, ENTRY_PARAMETERS, "i32", GLUE, linkage="")
-    writer = _Writer(text, f, table, schedule.temp_bytes, profile)
+    writer = _Writer(text, name, f, table, schedule.temp_bytes, profile)
     body: list[str] = []
     with f.redirected(body):
         f.start_block("steps")
@@ -83,8 +83,10 @@ def emit_preparation(text: ModuleText, name: str, schedule: Schedule) -> None:
 
 
 class _Writer:
-    def __init__(self, text: ModuleText, f: Function, table: _Table, table_offset: int, profile: bool) -> None:
-        self.text, self.f, self.table, self.profile = text, f, table, profile
+    def __init__(self, text: ModuleText, name: str, f: Function, table: _Table, table_offset: int,
+                 profile: bool) -> None:
+        self.text, self.name, self.f, self.table, self.profile = text, name, f, table, profile
+        self.concurrents = 0
         self.table_offset = -(-table_offset // _ALIGN) * _ALIGN
         self.launched = 0
         self.messages = 0
@@ -116,6 +118,8 @@ class _Writer:
                     self.loop(step)
                 case Branch():
                     self.branch(step)
+                case Concurrent():
+                    self.concurrent(step)
 
     def copy(self, step: Copy) -> None:
         f, source, target = self.f, self.address(step.source), self.address(step.target)
@@ -252,6 +256,32 @@ class _Writer:
             self.steps(steps)
             f.do(f"br label %{end}")
         f.start_block(end)
+
+
+    def concurrent(self, step: Concurrent) -> None:
+        """Writes a kernel whose tasks are the branches, and its launch. Its buffers are the temporary memory."""
+        outer, name = self.f, f"{self.name}.concurrent.{self.concurrents}"
+        self.concurrents += 1
+        # Like other code that calls kernels, but under the name of what the steps address.
+        renamed = [(type_, {"buffers": "temp"}.get(n, n)) for type_, n in KERNEL_PARAMETERS]
+        f = self.f = Function(self.text, name, renamed, attributes=GLUE)
+
+        def run(number: Value, _: list[Value]) -> None:
+            labels = [f.fresh("case") for _ in step.branches]
+            end = f.fresh("end")
+            arms = " ".join(f"i64 {k}, label %{label}" for k, label in enumerate(labels[:-1]))
+            f.do(f"switch {number}, label %{labels[-1]} [ {arms} ]")
+            for label, steps in zip(labels, step.branches):
+                f.start_block(label)
+                self.steps(steps)
+                f.do(f"br label %{end}")
+            f.start_block(end)
+
+        f.loop(f["low"], f["high"], 1, run)
+        f.ret()
+        self.text.add(name, f.text())
+        self.f = outer
+        run_tasks(outer, name, outer["temp"], len(step.branches), 1)
 
 
 def _fill_table(text: ModuleText, f: Function, name: str, table: _Table, schedule: Schedule,

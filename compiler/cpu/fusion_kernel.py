@@ -485,6 +485,8 @@ class FusionKernel:
     def _reduce_ahead(self, indices: list[Index]) -> None:
         """Reductions of columns: all of the unrolled body's at once, so that one pass walks whole cache
         lines."""
+        if not self.probe.reductions:
+            return
         probes = [Probe() for _ in indices]
         for probe, index in zip(probes, indices):
             probe.division = self.nest.division

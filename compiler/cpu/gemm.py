@@ -11,10 +11,9 @@ is computed transposed: C' = B' A'.
 
 from __future__ import annotations
 
-import hashlib
 import math
 
-from .gemm_kernels import BLOCK_PARAMETERS, PACKED, P, declare_block, write_gemm
+from .gemm_kernels import BLOCK_PARAMETERS, PACKED, P, declare_block, parameter_table, write_gemm
 from .gemm_packing import declare_packing, panels_name, rows_name, write_packing
 from .gemm_plan import (
     PARALLEL_US,
@@ -31,6 +30,7 @@ from .gemm_plan import (
 from .gemm_simple import write_simple
 from .gemm_tiny import emit_tiny
 from .gemv import write_gemv
+from .gemv_depth import emit_by_depth
 from .kernel_plan import KernelPlan
 from .llvm_text import GLUE, Function, ModuleText, Value, i64
 from .target import Target
@@ -76,6 +76,8 @@ def emit_gemm(
             write_gemv(module, target, problem.element_type, compute, "internal")
         else:
             declare_block(module, blocking.function)
+        if blocking.task_depth:
+            return emit_by_depth(module, target, problem, blocking, where, epilogue)
     else:
         pack_a = f"@{rows_name(problem.element_type, compute)}"
         pack_b = f"@{panels_name(problem.element_type, compute, blocking.vectors)}"
@@ -138,10 +140,7 @@ def _stub(
     row_tasks: int,
     col_tasks: int,
 ) -> Function:
-    values = ", ".join(f"i64 {blocking.parameters[slot]}" for slot in P)
-    table = f"internal constant [{len(P)} x i64] [{values}]"
-    name = "gemm_parameters_" + hashlib.blake2b(table.encode(), digest_size=6).hexdigest()
-    module.add_global(name, table)
+    name = parameter_table(module, blocking.parameters)
     f = Function(
         module,
         "SELF",

@@ -12,7 +12,8 @@ block of C has the parameters BLOCK_PARAMETERS; all strides are bytes. From the 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 
 from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, multiply_add, zero
 from .llvm_text import Function, ModuleText, Value, i64, vector_type
@@ -244,6 +245,13 @@ def _tail_copy(module: ModuleText, target: Target, compute: str, vectors: int, n
     choose(0)
     f.ret()
     module.add(name, f.text())
+
+
+def parameter_table(module: ModuleText, parameters: Mapping[P, int]) -> str:
+    """The name of a constant parameter array in a module."""
+    values = ", ".join(f"i64 {parameters[slot]}" for slot in P)
+    table = f"internal constant [{len(P)} x i64] [{values}]"
+    return module.add_global("gemm_parameters_" + hashlib.blake2b(table.encode(), digest_size=6).hexdigest(), table)
 
 
 def parameter(f: Function, slot: P) -> Value:

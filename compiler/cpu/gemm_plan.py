@@ -17,8 +17,11 @@ E = ElementType
 PARALLEL_US = 30.0  # a product shorter than this is one task
 TASK_US = 20.0  # and no task of a longer one is shorter than this
 FEW_ROWS = 16  # of A: B is streamed as it lies where its layout asks for it
+FEWER_ROWS = 8  # of A: B is streamed even where it may be in the farther caches
 ONE_ROW = 1  # of A: elements of B that are converted are read once
 CLOCK_GHZ = 3.0  # assumed for the estimates above
+DEPTH_TASKS = 1  # for each thread, where tasks divide the sums: the sums of all are added up
+LONG_RUN_BYTES = 4 << 10  # of a row: memory gives shorter ones more slowly
 SHORTEST_STREAM_BYTES = 256  # of a row that is read by itself
 SHORTEST_DOT = 64  # adding up the lanes of shorter ones costs more than packing B
 # Reading an element of A or B in elements of C, times k: copied and rearranged, or where it lies.
@@ -97,6 +100,7 @@ class Blocking:
     task_rows: int
     task_cols: int
     scratch_bytes: int
+    task_depth: int = 0  # where tasks divide the sums (gemv_depth.py); 0: each has all of them
 
 
 def parts(whole: int, part: int) -> int:
@@ -168,12 +172,19 @@ def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
     if not b_packed:
         by_dots = problem.b_strides[-2] == 1 and (problem.b_strides[-1] != 1 or problem.n == 1)
         if _streams(problem, target, by_dots, ONE_ROW if converts else FEW_ROWS):
+            depth = problem.k if by_dots else _task_depth(problem, target)
+            name = gemv_name(problem.element_type, compute, by_dots)
+            if depth < problem.k:
+                parameters[P.KC] = int(problem.m == 1)
+                beyond = (parts(problem.k, depth) - 1) * sums_bytes(problem, compute)
+                return Blocking(name, parameters, compute, 0, problem.m, problem.n,
+                                parts(beyond, target.threads), depth)
             _, cols = _task_grid(problem, target, problem.m, 64)
             if not by_dots and cols < problem.n:  # long runs of each row
                 cols = min(problem.n, max(cols, parts(parts(problem.n, target.threads), 64) * 64))
             scratch = problem.k * c_size + 64 if by_dots and problem.a_strides[-1] != 1 else 0
-            name = gemv_name(problem.element_type, compute, by_dots)
-            parameters[P.KC] = int(_is_one_stream(problem, target, by_dots) and (by_dots or cols >= problem.n))
+            parameters[P.KC] = int(problem.m == 1 and _is_one_stream(problem, target, by_dots)
+                                   and (by_dots or cols >= problem.n))
             return Blocking(name, parameters, compute, 0, problem.m, cols, scratch)
     return _blocked(problem, target, compute, parameters, converts, b_packed)
 
@@ -190,7 +201,8 @@ def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> b
     if problem.b_strides[-1] != 1 or problem.c_strides[-1] != 1:
         return problem.n == 1 and problem.m == 1
     b_bytes = problem.n * problem.k * problem.element_type.item_bytes
-    return problem.m == 1 or (problem.m <= few and b_bytes > 4 * target.l2_bytes)
+    return (problem.m == 1 or (problem.m <= few and b_bytes > 4 * target.l2_bytes)
+            or (problem.m <= min(few, FEWER_ROWS) and b_bytes > target.l2_bytes // 2))
 
 
 def _is_one_stream(problem: GemmProblem, target: Target, by_dots: bool) -> bool:
@@ -200,8 +212,27 @@ def _is_one_stream(problem: GemmProblem, target: Target, by_dots: bool) -> bool:
     length, step = (problem.k, problem.b_strides[-1]) if by_dots else (problem.n, problem.b_strides[-2])
     row_bytes = length * problem.element_type.item_bytes
     longest = math.inf if by_dots else STRETCH_BYTES // problem.result_type.item_bytes
-    return (problem.m == 1 and step == length <= longest and row_bytes >= SHORTEST_STREAM_BYTES
+    return (step == length <= longest and row_bytes >= SHORTEST_STREAM_BYTES
             and problem.n * problem.k * problem.element_type.item_bytes > target.l2_bytes // 2)
+
+
+def _task_depth(problem: GemmProblem, target: Target) -> int:
+    """Rows of B for each task where the rows, one stream, are divided between threads: columns of so short rows would
+    not be long runs. Else all."""
+    microseconds = microseconds_of(problem, target)
+    if (target.threads == 1 or microseconds < PARALLEL_US or math.prod(problem.batch) != 1
+            or not _is_one_stream(problem, target, False) or problem.m > 1 and problem.c_strides[-2] != problem.n
+            or problem.n * problem.element_type.item_bytes >= LONG_RUN_BYTES * target.threads):
+        return problem.k
+    tasks = min(max(2, int(microseconds / TASK_US)), DEPTH_TASKS * target.threads)
+    if tasks > target.threads:
+        tasks -= tasks % target.threads
+    return parts(problem.k, tasks)
+
+
+def sums_bytes(problem: GemmProblem, compute: str) -> int:
+    """Bytes of the sums of a task that has only some rows of B: whole cache lines."""
+    return parts(problem.m * problem.n * SIZES[COMPUTE_TYPES[compute]], 64) * 64
 
 
 def _blocked(

@@ -5,8 +5,9 @@
 the parameters of a block function (gemm_kernels.BLOCK_PARAMETERS). Elements of another type than that of the sums
 (`tfb_gemv_<element>_<type>_n`) are converted when they are read.
 
-A matrix without gaps that comes from memory is read in one go, a row (column) at a time (parameter KC is 1): one
-long stream is read ahead farther than several short ones. Within the caches, several share the accesses to y.
+For one row of A, a matrix without gaps that comes from memory is read in one go, a row (column) at a time (parameter KC
+is 1): one long stream is read ahead farther than several short ones. Within the caches, several share the accesses to
+y.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .llvm_text import Function, ModuleText, Value, constant, i64, vector_type
 from .target import Target
 
 ROWS_AT_ONCE = 8  # rows of B that one pass over a stretch of y reads
+CACHE_LINE = 64
 STRETCH_BYTES = 8 << 10  # of y: stays in L1 beside the streams
 SHORT_BYTES = 2 << 10  # of y where it has several rows: ROWS_AT_ONCE stretches of B stay in L1 too
 
@@ -98,6 +100,18 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
 
         f.loop(main, count, lanes if held else 1, masked if held else single)
 
+    def fetch(ahead: Value, r: Value, count: Value) -> None:
+        """Row r of C's share of the rows of B that come next: with several rows of C, arithmetic holds up reading."""
+        module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+        several = f.compare("icmp sgt", f["rows"], i64(1))
+
+        def one(j: Value, _: list[Value]) -> None:
+            start = f.offset(ahead, f.mul(j, b_step))
+            f.loop(0, f.mul(count, element.item_bytes), CACHE_LINE, lambda at, _: f.do(
+                f"call void @llvm.prefetch.p0({f.offset(start, at)}, i32 0, i32 2, i32 1)"))
+
+        f.loop(f.select(several, r, i64(ROWS_AT_ONCE)), ROWS_AT_ONCE, f["rows"], one)
+
     def block(low: Value, _: list[Value]) -> None:
         count = i64(f.minimum(f.sub(cols, low), stretch))
         c, b = f.offset(f["C"], low, type_), f.offset(f["B"], low, storage)
@@ -119,8 +133,10 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
             def run(k: Value, _: list[Value]) -> None:
                 source = f.offset(b, f.mul(k, b_step))
 
-                def row(_: Value, carried: list[Value]) -> list[Value]:
+                def row(r: Value, carried: list[Value]) -> list[Value]:
                     a, y = carried
+                    if at_once > 1:
+                        fetch(f.offset(source, f.mul(b_step, at_once)), r, count)
                     xs, x = [], a
                     for _u in range(at_once):
                         xs.append(f.splat(load_as(f, element, type_, x, 1), lanes))

@@ -42,7 +42,7 @@ def emit_kernel(text: ModuleText, target: Target, instruction: Instruction, opti
         return _emit(text, target, instruction, options)
     op = instruction.op
     computation = op.computation if isinstance(op, Fusion) else as_computation(instruction)
-    key = fingerprint(computation), b_packed
+    key = fingerprint(computation), b_packed, target.threads
     plan = text.plans.get(key)
     if plan is None and b_packed:
         from .output_fusion import emit_output_fusion

@@ -201,7 +201,7 @@ def reduce_together(
         stored, elements.row_stored = elements.row_stored, set()
         found = job.rows(start) if is_row and not job.is_short else job.columns(start)
         for key in elements.row_stored:
-            nest.keep(("filled", *key), depth, True)
+            nest.keep(("filled", *key), depth, (depth,))
         elements.row_stored = stored
     return [[r.narrowed(elements, items) for items in per] for r, per in zip(reducers, found)]
 

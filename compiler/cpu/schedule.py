@@ -52,6 +52,7 @@ class Buffer:
     first: int = -1
     last: int = -1
     may_be: Buffer | None = None
+    branches: tuple[tuple[int, int], ...] = ()  # of concurrent steps that it is made in: (position, number)
 
     @property
     def home(self) -> Buffer:
@@ -123,7 +124,14 @@ class Branch:
     branches: list[list[Step]]
 
 
-Step = Launch | Copy | CallOut | Check | Loop | Branch | Prepare
+@dataclasses.dataclass
+class Concurrent:
+    """Runs all branches, several at the same time where there are threads."""
+
+    branches: list[list[Step]]
+
+
+Step = Launch | Copy | CallOut | Check | Loop | Branch | Concurrent | Prepare
 
 
 @dataclasses.dataclass
@@ -229,8 +237,9 @@ class _Lowering:
         self.constant_offsets: dict[Literal, int] = {}
         self.loops: list[tuple[int, set[Buffer]]] = []  # (first position, buffers from outside used within)
         self.before: list[_Before] = []  # of the loops around
-        self.plans: dict[tuple[Instruction, bool], KernelPlan] = {}
-        self.packings: dict[Instruction, Packing | None] = {}
+        self.branches: tuple[tuple[int, int], ...] = ()  # of the concurrent steps around: (position, number)
+        self.plans: dict[tuple[Instruction, bool, int], KernelPlan] = {}
+        self.packings: dict[tuple[Instruction, int], Packing | None] = {}
         self.sites: list[Site] = []
         self.may_leave = False
         self.kept: set[Buffer] = set()
@@ -257,7 +266,7 @@ class _Lowering:
 
     # -- buffers
     def temporary(self, size: int) -> Buffer:
-        buffer = Buffer("temporary", size, first=self.position, last=self.position)
+        buffer = Buffer("temporary", size, first=self.position, last=self.position, branches=self.branches)
         self.temporaries.append(buffer)
         return buffer
 
@@ -341,6 +350,8 @@ class _Lowering:
             self._loop(frame, at, instruction, steps)
         elif instruction.opcode == "conditional":
             self._branch(frame, at, instruction, steps)
+        elif instruction.opcode == "concurrent":
+            self._concurrent(frame, at, instruction, steps)
         elif isinstance(instruction.op, CustomCall) and instruction.op.is_check:
             self._check(frame, instruction, instruction.op, steps)
         elif instruction.opcode in SITES:
@@ -372,14 +383,15 @@ class _Lowering:
 
     def _packing(self, instruction: Instruction) -> Packing | None:
         """How the right operand of the instruction's product, if it has one, is packed."""
-        if instruction not in self.packings:
+        key = instruction, self.target.threads
+        if key not in self.packings:
             op = instruction.op
             within = op.computation.instructions if isinstance(op, Fusion) else (instruction,)
-            self.packings[instruction] = None
+            self.packings[key] = None
             if any(i.opcode in ("dot", "convolution") for i in within):
                 from .packed_operands import packing_of
-                self.packings[instruction] = packing_of(instruction, self.target)
-        return self.packings[instruction]
+                self.packings[key] = packing_of(instruction, self.target)
+        return self.packings[key]
 
     def _is_only_packed(self, frame: _Frame, constant: Instruction) -> bool:
         """Whether all that read a constant read it packed."""
@@ -434,10 +446,10 @@ class _Lowering:
 
     def _launch(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
         packed = self._packed(frame, instruction)
-        plan = self.plans.get((instruction, packed is not None))
+        key = instruction, packed is not None, self.target.threads
+        plan = self.plans.get(key)
         if plan is None:
-            plan = emit_kernel(self.text, self.target, instruction, self.options, packed is not None)
-            self.plans[instruction, packed is not None] = plan
+            plan = self.plans[key] = emit_kernel(self.text, self.target, instruction, self.options, packed is not None)
             self.finished(plan.symbol)
         operands = [o for operand in instruction.operands for o in frame.origins[operand]]
         initial = dict(plan.initial)
@@ -529,8 +541,7 @@ class _Lowering:
         start = self.position
         self.loops.append((start, set()))
         op = instruction.op
-        test = Buffer("temporary", 1, first=self.position, last=self.position)
-        self.temporaries.append(test)
+        test = self.temporary(1)
         condition = self.computation(op.condition, state, [test])  # type: ignore[attr-defined]
         self.touch(test, *state)
         self.advance()
@@ -563,6 +574,32 @@ class _Lowering:
             self.touch(*frame.leaves(operand), *outputs)
             self.advance()
         steps.append(Branch(selector, op.by_index, branches))  # type: ignore[attr-defined]
+        self.advance()
+
+
+    def _concurrent(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
+        """Branches are lowered one after another; the memory that each makes for itself is no other one's."""
+        if instruction.has_side_effect:
+            raise UnsupportedError("concurrent: what has side effects does not run beside other code")
+        outputs = []
+        for k, shape in enumerate(instruction.shape.leaves()):
+            buffer = frame.placed[instruction, k] = self._output(frame, at, (instruction, k), shape.bytes, ())
+            outputs.append(buffer)
+        operands = [buffer for operand in instruction.operands for buffer in frame.leaves(operand)]
+        self.touch(*operands, *outputs)
+        self.advance()
+        start, around, target = self.position, self.branches, self.target
+        self.target = dataclasses.replace(target, threads=1)
+        made: list[list[Step]] = []
+        left = iter(outputs)
+        for number, (branch, operand) in enumerate(zip(instruction.op.branches, instruction.operands, strict=True)):  # type: ignore[attr-defined]
+            self.branches = (*around, (start, number))
+            own = [next(left) for _ in branch.root.shape.leaves()]
+            made.append(self.computation(branch, frame.leaves(operand), own))
+            self.advance()
+        self.branches, self.target = around, target
+        self.touch(*operands, *outputs)
+        steps.append(Concurrent(made))
         self.advance()
 
 
@@ -717,7 +754,8 @@ def plan_memory(schedule: Schedule) -> None:
     placed: list[Buffer] = []
     for buffer in sorted(schedule.temporaries, key=lambda b: (-b.bytes, b.first)):
         offset = 0
-        rivals = [p for p in placed if p.first <= buffer.last and buffer.first <= p.last and p.bytes]
+        rivals = [p for p in placed if p.bytes
+                  and (p.first <= buffer.last and buffer.first <= p.last or _apart(p, buffer))]
         for rival in sorted(rivals, key=lambda p: p.offset):
             if offset + buffer.bytes <= rival.offset:
                 break
@@ -725,6 +763,12 @@ def plan_memory(schedule: Schedule) -> None:
         buffer.offset = offset
         placed.append(buffer)
         schedule.temp_bytes = max(schedule.temp_bytes, offset + buffer.bytes)
+
+
+def _apart(a: Buffer, b: Buffer) -> bool:
+    """Whether two buffers are of different branches of one concurrent step."""
+    return bool(a.branches and b.branches) and any(
+        position == other and number != another for position, number in a.branches for other, another in b.branches)
 
 
 def launches(steps: Iterable[Step]) -> Iterable[Launch]:
@@ -735,11 +779,11 @@ def launches(steps: Iterable[Step]) -> Iterable[Launch]:
         elif isinstance(step, Loop):
             yield from launches(step.condition)
             yield from launches(step.body)
-        elif isinstance(step, Branch):
+        elif isinstance(step, (Branch, Concurrent)):
             for branch in step.branches:
                 yield from launches(branch)
 
 
-__all__ = ["INPUT_OUTPUT_ALIAS", "KEPT_PARAMETERS", "Branch", "Buffer", "CallOut", "Check", "Copy", "Launch", "Loop",
-           "Prepare", "Schedule", "Step", "UnsupportedError", "input_output_aliases", "launches", "plan_memory",
-           "schedule_module"]
+__all__ = ["INPUT_OUTPUT_ALIAS", "KEPT_PARAMETERS", "Branch", "Buffer", "CallOut", "Check", "Concurrent", "Copy",
+           "Launch", "Loop", "Prepare", "Schedule", "Step", "UnsupportedError", "input_output_aliases", "launches",
+           "plan_memory", "schedule_module"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .schedule import Branch, CallOut, Check, Copy, Launch, Loop, Prepare, Schedule, Step
+from .schedule import Branch, CallOut, Check, Concurrent, Copy, Launch, Loop, Prepare, Schedule, Step
 
 
 def schedule_text(schedule: Schedule) -> str:
@@ -48,6 +48,10 @@ def _lines(steps: Sequence[Step], indent: str) -> Iterator[str]:
             yield from _lines(step.condition, indent + "    ")
             yield f"{indent}do"
             yield from _lines(step.body, indent + "    ")
+        elif isinstance(step, Concurrent):
+            for k, branch in enumerate(step.branches):
+                yield f"{indent}{'at the same time' if k else 'concurrent'}"
+                yield from _lines(branch, indent + "    ")
         elif isinstance(step, Branch):
             for k, branch in enumerate(step.branches):
                 yield f"{indent}branch {k} by {step.selector}"

@@ -15,7 +15,7 @@ from .collectives import (
 )
 from .concatenate import Concatenate
 from .constant import Constant, Copy, GetTupleElement, Parameter, Tuple
-from .control import Call, Conditional, Map, While
+from .control import Call, Concurrent, Conditional, Map, While
 from .convolution import Convolution, ConvolutionDims
 from .custom_call import CustomCall
 from .dot import Dot
@@ -47,7 +47,7 @@ from .window import Window
 __all__ = [
     "OPS", "ROWS", "AddDependency", "AfterAll", "AllGather", "AllReduce", "AllToAll", "BitcastConvert",
     "Broadcast", "Call", "Cholesky", "Collective", "CollectiveBroadcast", "CollectivePermute", "Compare",
-    "Concatenate", "Conditional", "Constant", "Convert", "Convolution", "ConvolutionDims", "Copy",
+    "Concatenate", "Concurrent", "Conditional", "Constant", "Convert", "Convolution", "ConvolutionDims", "Copy",
     "CustomCall", "Dot", "DynamicSlice", "DynamicUpdateSlice", "Elementwise", "Fft", "Fusion", "Gather",
     "GetDimensionSize", "GetTupleElement", "Indexer", "Infeed", "Iota", "Map", "Nonzero", "Op", "OptimizationBarrier",
     "Outfeed", "Pad", "Parameter", "PartitionId", "Recv", "RecvDone", "Reduce", "ReducePrecision",

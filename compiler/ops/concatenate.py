@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -49,15 +50,32 @@ class Concatenate(Op):
     def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
         """The element of the operand whose span holds the index."""
         axis = self.dimension
-        sizes = [o.dims[axis] for o in operands]
-        starts = list(itertools.accumulate(sizes, initial=0))
-        filled = [n for n, size in enumerate(sizes) if size] or [0]
+        starts = list(itertools.accumulate((o.dims[axis] for o in operands), initial=0))
+        filled = [n for n in range(len(operands)) if starts[n] < starts[n + 1]] or [0]
+        is_below: dict[int, Any] = {}  # whether the index lies before the end of an operand that has one after it
+        is_above: dict[int, Any] = {}  # whether it lies after the end of one that has one before it
+
+        def below(at: int) -> Any:
+            if at not in is_below:
+                is_below[at] = e.less(index[axis], e.index(starts[filled[at] + 1]))
+            return is_below[at]
+
+        def above(at: int) -> Any:
+            if at not in is_above:
+                is_above[at] = e.less(e.index(starts[filled[at]] - 1), index[axis])
+            return is_above[at]
+
+        # Where loops are cut at the seams, one of many operands is left: the others are not even looked at.
+        last = len(filled) - 1
+        first = bisect.bisect_left(range(last), True, key=lambda at: below(at) is not False)
+        end = bisect.bisect_left(range(first + 1, len(filled)), True, key=lambda at: above(at) is False) + first + 1
         result = None
-        for number in reversed(filled):
-            place = e.add(index[axis], e.index(-starts[number])) if starts[number] else index[axis]
-            below = None if number == filled[-1] else e.less(index[axis], e.index(starts[number + 1]))
-            above = None if number == filled[0] else e.less(e.index(starts[number] - 1), index[axis])
-            inside = below if above is None else above if below is None else e.both(above, below)
-            own = e.operand(number, [*index[:axis], place, *index[axis + 1:]], inside)
-            result = own if result is None else e.choose(below, own, result)
+        for at in reversed(range(first, end)):
+            start = starts[filled[at]]
+            place = e.add(index[axis], e.index(-start)) if start else index[axis]
+            inside = None if at == last else below(at)
+            if at:
+                inside = above(at) if inside is None else e.both(above(at), inside)
+            own = e.operand(filled[at], [*index[:axis], place, *index[axis + 1:]], inside)
+            result = own if result is None else e.choose(below(at), own, result)
         return result

@@ -1,4 +1,4 @@
-"""Ops that call computations: call, map, while, conditional."""
+"""Ops that call computations: call, map, while, conditional, concurrent."""
 
 from __future__ import annotations
 
@@ -79,6 +79,30 @@ class Conditional(Op):
         number = int(chooser) if self.by_index else 1 - int(chooser)
         number = number if 0 <= number <= last else last
         return call(self.branches[number], operands[number])
+
+
+@dataclasses.dataclass(frozen=True)
+class Concurrent(Op):
+    """Every branch applied to its operand; several branches may run at the same time.
+
+    concurrent_c1: at least one branch, and one operand per branch.
+    concurrent_c2: every branch takes its operand.
+    """
+
+    opcode: ClassVar[str] = "concurrent"
+    branches: tuple[Computation, ...] = attribute("computations", "branch_computations")
+
+    def infer(self, operands: Sequence[Shape]) -> Shape:
+        """The tuple of what the branches return."""
+        require(0 < len(self.branches) == len(operands),
+                f"concurrent: {len(operands)} operands given for {len(self.branches)} branches", "concurrent_c1")
+        for number, (branch, operand) in enumerate(zip(self.branches, operands)):
+            require_signature("concurrent", f"branch {number}", branch, [operand], branch.root.shape, "concurrent_c2")
+        return Shape.tuple([branch.root.shape for branch in self.branches])
+
+    def reference(self, *operands: Any, call: Callable[..., Any]) -> Any:
+        """The branches one after another."""
+        return tuple(call(branch, operand) for branch, operand in zip(self.branches, operands))
 
 
 @dataclasses.dataclass(frozen=True)

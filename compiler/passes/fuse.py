@@ -20,7 +20,7 @@ from ..cpu.output_fusion import product_view
 from ..cpu.scan_kernel import cumulative_axis
 from ..errors import UnsupportedError
 from ..ir import Computation, Instruction, Module, make
-from ..ops import Broadcast, Fusion, GetTupleElement, Parameter, Reduce, ReduceWindow, Transpose, Tuple
+from ..ops import Broadcast, Concatenate, Fusion, GetTupleElement, Parameter, Reduce, ReduceWindow, Transpose, Tuple
 from ..options import Options
 from .merge_outputs import merge_outputs
 
@@ -47,6 +47,8 @@ _MOST_PARAMETERS = 64  # and values on the way to become some
 _MEETING_STEPS = 16
 _SMALL = 1 << 13  # elements of which a reduction may be repeated by every thread
 _SHORT = 64  # elements reduced to one
+_SCALAR_LOOP = 8  # elements that a loop over fewer in a row takes one by one, not as vectors
+_WORTH_VECTORS = 1 << 10  # elements of an expensive value that is stored for them
 _MOST_REPEATED = 8  # cheap instructions per fusion that may be evaluated more often than they have elements
 
 
@@ -76,7 +78,7 @@ def fuse(module: Module, options: Options) -> Module:
         c
         for computation in module.computations()
         for i in computation.instructions
-        if i.opcode not in ("while", "conditional", "call", "fusion")
+        if i.opcode not in ("while", "conditional", "concurrent", "call", "fusion")
         for c in i.op.called()
     }
     inside = {
@@ -141,9 +143,11 @@ class _Group:
     repeated: int = 0
     contraction: Instruction | None = None
     steps: dict[Instruction, int] = dataclasses.field(default_factory=dict)  # from the root
+    is_scalar_loop: bool = False  # its elements are computed one by one
 
     def add(self, instruction: Instruction, evaluations: float, users: list[Instruction]) -> None:
         """Takes an instruction in; consumers come first."""
+        self.is_scalar_loop |= _walks_one_by_one(instruction)
         self.steps[instruction] = max((self.steps[u] + 1 for u in users if u in self.steps), default=0)
         self.members[instruction] = evaluations
         self.parameters.discard(instruction)
@@ -156,13 +160,14 @@ def decide(computation: Computation) -> Plan:
     where: dict[Instruction, list[_Group]] = {}
     groups: list[_Group] = []
     chains = _epilogue_chains(computation)
+    dear = _dear(computation)
     for instruction in reversed(computation.instructions):
         if instruction.opcode in CONTRACTIONS:
             _join_epilogue(instruction, computation, users[instruction], where, chains)
         if not is_loop_like(instruction):
             continue
         is_end = instruction in chains and not all(u in chains for u in users[instruction])
-        homes = None if is_end else _homes(instruction, computation, users[instruction], where)
+        homes = None if is_end else _homes(instruction, computation, users[instruction], where, dear)
         if homes is not None and instruction in chains and len(homes) > 1:
             homes = None
         if homes is None:
@@ -281,6 +286,7 @@ def _homes(
     computation: Computation,
     users: list[Instruction],
     where: dict[Instruction, list[_Group]],
+    dear: set[Instruction],
 ) -> dict[int, tuple[_Group, float]] | None:
     """The groups of the consumers that it is computed in, with how often; None when it is to be stored."""
     if instruction is computation.root or not users or any(u not in where for u in users):
@@ -294,6 +300,8 @@ def _homes(
     ratio = total / _elements(instruction)
     if _is_free(instruction):
         return homes
+    if instruction in dear and any(group.is_scalar_loop for group, _ in homes.values()):
+        return None
     for group, _ in homes.values():
         if (
             len(group.members) >= _MOST_INSTRUCTIONS
@@ -311,6 +319,30 @@ def _homes(
         if any(g.repeated >= _MOST_REPEATED for g, _ in homes.values()):
             return None
     return homes
+
+
+def _dear(computation: Computation) -> set[Instruction]:
+    """Large values that an expensive operation made, also where cheap ones follow, element by element."""
+    found: set[Instruction] = set()
+    for i in computation.instructions:
+        if not i.shape.is_array or i.shape.elements < _WORTH_VECTORS:
+            continue
+        after = any(o in found and o.shape.elements == i.shape.elements for o in i.operands)
+        if i.op.is_elementwise and is_expensive(i) or (i.op.is_elementwise or i.opcode == "reshape") and after:
+            found.add(i)
+    return found
+
+
+def _walks_one_by_one(instruction: Instruction) -> bool:
+    """Whether it interleaves arrays, or accumulates along its innermost axis: no vector of its elements is made at
+    once."""
+    dims = instruction.shape.dims if instruction.shape.is_array else ()
+    if isinstance(instruction.op, Concatenate):
+        axis = instruction.op.dimension
+        longest = max(o.shape.dims[axis] for o in instruction.operands)
+        return len(instruction.operands) > 1 and longest * math.prod(dims[axis + 1 :]) < _SCALAR_LOOP
+    along = cumulative_axis(instruction)
+    return along is not None and bool(dims) and math.prod(dims[along[0] + 1 :]) < _SCALAR_LOOP
 
 
 def _is_cheap_to_copy(instruction: Instruction) -> bool:

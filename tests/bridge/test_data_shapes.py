@@ -47,15 +47,63 @@ def losses(x: tf.Tensor, m: tf.Tensor) -> Any:
 
 
 def run_time_shapes(x: tf.Tensor, m: tf.Tensor) -> Any:
-    """Ops that need a shape run in TensorFlow."""
-    at = tf.where(m)
-    rows = tf.gather_nd(x, at)
-    return tf.shape(at)[0], tf.reshape(rows, [-1]), tf.concat([rows, x], 0), tf.size(rows), tf.transpose(rows)
+    rows = tf.boolean_mask(x, m)
+    count = tf.shape(rows)[0]
+    filled = tf.fill(tf.shape(rows), 2.0), tf.zeros([count, 4]) + 1.0, tf.broadcast_to([1.0, 2.0, 3.0], tf.shape(rows))
+    return (count, tf.size(rows), tf.reshape(rows, [-1]), tf.reshape(rows, [count, 3]), tf.range(count), *filled,
+            tf.zeros_like(rows), tf.tile([[7.0, 8.0]], [count, 2]), tf.reduce_sum(rows) / tf.cast(count, tf.float32))
+
+
+def joined(x: tf.Tensor, m: tf.Tensor) -> Any:
+    rows, others = tf.boolean_mask(x, m), tf.boolean_mask(x, ~m)
+    return (tf.concat([rows, x, others], 0), tf.stack([rows, rows * 2.0], 1),
+            tf.reduce_sum(tf.concat([rows, others], 0), 0))
+
+
+def along_rows(x: tf.Tensor, m: tf.Tensor) -> Any:
+    rows = tf.boolean_mask(tf.where(tf.math.is_nan(x), 0.25, x), m)
+    best = tf.argmax(rows, 1)
+    return (best, tf.one_hot(best, 3), rows[:, 1], rows[:, ::2], rows[..., tf.newaxis], tf.cumsum(rows, 0),
+            tf.cumsum(rows, 0, reverse=True, exclusive=True), tf.pad(rows, [[0, 0], [1, 2]]), *tf.split(rows, 3, 1),
+            tf.clip_by_value(rows, -0.5, 0.5))
+
+
+def scattered(x: tf.Tensor, m: tf.Tensor) -> Any:
+    rows, at = tf.boolean_mask(x, m), tf.where(m)
+    sums = tf.math.unsorted_segment_sum(rows, tf.cast(rows[:, 0] > 0.0, tf.int32), 2)
+    return sums, tf.scatter_nd(at, rows, tf.shape(x, tf.int64)), tf.tensor_scatter_nd_update(x, at, rows * 2.0)
+
+
+def different(x: tf.Tensor, m: tf.Tensor) -> Any:
+    """Sums of rows that have the same number, as gradients of embeddings are made."""
+    numbers = tf.cast(tf.abs(tf.where(m, x[:, 0], 9.0)) * 4.0, tf.int64)
+    found, place = tf.unique(numbers)
+    again, _, counts = tf.unique_with_counts(-numbers, tf.int64)
+    return found, place, tf.math.unsorted_segment_sum(x, place, tf.shape(found)[0]), again, counts
+
+
+def partitions(x: tf.Tensor, m: tf.Tensor) -> Any:
+    few, many = tf.dynamic_partition(x, tf.cast(m, tf.int32), 2)
+    elements = tf.dynamic_partition(x, tf.cast(x > 0.5, tf.int32) + 1, 3)
+    return few * 2.0, tf.reduce_sum(many, 0), *elements
+
+
+def reshaped_to_a_fixed_size(x: tf.Tensor, m: tf.Tensor) -> Any:
+    """An error unless as many match; TensorFlow's graph optimizers drop it with the reshape."""
+    return tf.reshape(tf.boolean_mask(x, m), [tf.shape(x)[0], 3]) * 2.0
 
 
 def of_two_masks(x: tf.Tensor, m: tf.Tensor) -> Any:
     """An error unless the numbers of matches are equal, or one is 1."""
     return tf.boolean_mask(x, m) + tf.boolean_mask(x, tf.logical_not(m))
+
+
+def of_other_bounds(x: tf.Tensor, m: tf.Tensor) -> Any:
+    """As many of twice the rows as there are rows: three sizes that are the same."""
+    twice = tf.concat([m, tf.logical_not(m)], 0)
+    rows = tf.boolean_mask(tf.concat([x, x], 0), twice)
+    places = tf.boolean_mask(tf.cast(tf.range(tf.size(twice)) % 2, tf.int32), twice)
+    return rows * x, tf.math.unsorted_segment_sum(x, places, 2), tf.stack([x, rows], 1)
 
 
 def with_all_rows(x: tf.Tensor, m: tf.Tensor) -> Any:
@@ -76,8 +124,17 @@ def in_a_loop(x: tf.Tensor, m: tf.Tensor) -> Any:
     return tf.while_loop(lambda i, _: i < 4, body, (0, 0.0))
 
 
-COMPILED = (matching_rows, reduced, elementwise, coordinates, losses)  # as a whole
-FUNCTIONS = (*COMPILED, run_time_shapes, of_two_masks, with_all_rows, gradients, in_a_loop)
+def gradient_of_losses(x: tf.Tensor, m: tf.Tensor) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        picked = tf.gather_nd(tf.sin(x), tf.where(m))
+        loss = tf.reduce_sum(losses(x, m)[2]) / tf.cast(tf.shape(picked)[0], tf.float32) + tf.reduce_sum(picked)
+    return loss, tape.gradient(loss, x)
+
+
+COMPILED = (matching_rows, reduced, elementwise, coordinates, losses, run_time_shapes, joined, along_rows, scattered,
+            different, partitions, gradients, gradient_of_losses)  # as a whole
+FUNCTIONS = (*COMPILED, of_other_bounds, of_two_masks, with_all_rows, in_a_loop)
 
 
 def inputs(n: int, share: float) -> tuple[tf.Tensor, tf.Tensor]:
@@ -105,7 +162,7 @@ def compare(found: Any, wanted: Any) -> None:
         np.testing.assert_allclose(f, w, 1e-5, 1e-6)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", [*FUNCTIONS, reshaped_to_a_fixed_size])
 @pytest.mark.parametrize("n", [7, 97, 1, 0])
 def test_any_number_of_matches(function: Callable[..., Any], n: int) -> None:
     compiled = tfbridge.jit(function)
@@ -187,3 +244,22 @@ def test_not_for_objects(tmp_path: Path) -> None:
     function = tf.function(lambda m: tf.where(m), input_signature=[tf.TensorSpec((5,), tf.bool)])
     with pytest.raises(UnsupportedError, match="decide the shape of a result"):
         tfbridge.aot.compile(function.get_concrete_function(), name="model", out_dir=tmp_path)
+
+
+def test_a_number_of_no_partition() -> None:
+    """TensorFlow's error."""
+    compiled = tfbridge.jit(lambda x, p: tf.dynamic_partition(x, p, 2), strict=True)
+    for bad in (2, -1):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
+            compiled(tf.ones(3), tf.constant([0, bad, 1]))
+
+
+def test_many_partitions_stay() -> None:
+    """Every one would take memory for all rows."""
+    def function(x: tf.Tensor, p: tf.Tensor) -> Any:
+        return tf.dynamic_partition(x * 2.0, p, 20)
+
+    given = inputs(9, 1.0)[0], tf.range(9)
+    compare(outcome(tfbridge.jit(function), *given), outcome(function, *given))
+    with pytest.raises(UnsupportedError, match="it makes 20 parts"):
+        tfbridge.jit(function, strict=True)(*given)

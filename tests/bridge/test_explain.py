@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+import keras
 import pytest
 import tensorflow as tf
 import tfbridge
@@ -125,3 +126,21 @@ def test_html_escapes_and_shows_kernels() -> None:
     assert "&lt;lambda&gt;" in page
     assert "<table>" in page
     assert Report("<f>", (), ()).html().count("<f>") == 0
+
+
+def test_nodes_placed_beside_ones_that_graph_optimizers_took_out() -> None:
+    """Sparse updates by a Keras optimizer: branches within branches, of sizes that depend on data."""
+    tables = [tf.Variable(tf.ones((n, 3))) for n in (7, 5)]
+    optimizer = keras.optimizers.Adagrad(0.1)
+    optimizer.build(tables)
+
+    @tfbridge.jit
+    def step(users: tf.Tensor, items: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            rows = [tf.gather(table, ids) for table, ids in zip(tables, (users, items))]
+            loss = tf.reduce_mean(rows[0] * rows[1]) + tf.nn.l2_loss(tf.gather(tables[0], users))
+        optimizer.apply_gradients(zip(tape.gradient(loss, tables), tables))
+        return loss
+
+    report = tfbridge.explain(step, tf.constant([1, 2, 2]), tf.constant([0, 4, 1]))
+    assert report.clusters

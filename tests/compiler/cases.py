@@ -30,6 +30,7 @@ from tfbridge.compiler.ops import (
     CollectivePermute,
     Compare,
     Concatenate,
+    Concurrent,
     Conditional,
     Constant,
     Convert,
@@ -679,6 +680,8 @@ def control_cases() -> Iterator[Case]:
     for value in (-1, 0, 1, 2, 3):
         yield Case(f"conditional-index-{value}", Conditional((*two, unary("abs", 5)), True),
                    (Input(S32, value), vector, vector, vector))
+    yield Case("concurrent", Concurrent((*two, unary("abs", 5))), (vector, vector, vector))
+    yield Case("concurrent-one", Concurrent(two[:1]), (vector,))
     yield Case("call", Call(unary("negate", 5)), (vector,))
     yield Case("call-none", Call(computation("one", [], lambda: constant(1, "f32"))), ())
     yield Case("map", Map((0, 1), polynomial()), (Input(array("f32", 5, 3), fill="unit"),) * 2, ulps=2,
@@ -910,6 +913,9 @@ def error_cases() -> Iterator[ErrorCase]:
         ("conditional_c1", Conditional((negate, negate), False), (PRED, F32)),
         ("conditional_c2", Conditional((negate, negate), False), (S32, F32, F32)),
         ("conditional_c2", Conditional((negate,), False), (PRED, F32)),
+        ("concurrent_c1", Concurrent(()), ()),
+        ("concurrent_c1", Concurrent((negate, negate)), (F32,)),
+        ("concurrent_c2", Concurrent((negate, negate)), (F32, v)),
         ("conditional_c3", Conditional((negate, yes), False), (PRED, F32, F32)),
         ("conditional_c3", Conditional((negate, negate), False), (PRED, F32, v)),
         ("call_c1", Call(negate), (v,)), ("map_c1", Map((), negate), ()),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tfbridge.compiler.client import LocalClient
 from tfbridge.compiler.evaluator import evaluate
 from tfbridge.compiler.ir import Computation, Instruction, Module, make
-from tfbridge.compiler.ops import Dot, Fusion, GetTupleElement, Reshape, Tuple
+from tfbridge.compiler.ops import Concatenate, Dot, Fusion, GetTupleElement, Reshape, Tuple
 from tfbridge.compiler.options import DEFAULT_OPTIONS
 from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
 from tfbridge.compiler.passes.fuse import fuse, is_loop_like
@@ -192,3 +192,22 @@ def test_random_modules(computation: Computation, data: st.DataObject):
         for k, p in enumerate(before.parameters)
     ]
     check(module, before, arguments, 1e-2)
+
+
+def test_expensive_values_stay_out_of_loops_over_single_elements():
+    """What is interleaved, or accumulated along the innermost axis, is computed before, eight at a time."""
+    x = parameter(0, "f32", 4096)
+    sides = [make(Reshape((4096, 1)), op(name, op("multiply", x, x))) for name in ("sine", "cosine")]
+    interleaved = make(Concatenate(1), *sides)
+    module = fused(interleaved, [x])
+    inner = next(f for f in fusions(module) if any(i.opcode == "concatenate" for i in f.computation.instructions))
+    assert not {"sine", "cosine"} & {i.opcode for i in inner.computation.instructions}
+    argument = np.random.default_rng(0).normal(size=4096).astype("f4")
+    check(module, Computation("main", interleaved, [x]), [argument])
+
+
+def test_cheap_values_are_computed_in_loops_over_single_elements():
+    x = parameter(0, "f32", 4096)
+    sides = [make(Reshape((4096, 1)), op("add", x, op("multiply", x, x))), make(Reshape((4096, 1)), x)]
+    module = fused(make(Concatenate(1), *sides), [x])
+    assert len(fusions(module)) == 1

@@ -93,6 +93,18 @@ def test_row_is_kept_for_later_loops():
     assert kernel.plan.scratch_bytes >= 4000
 
 
+@pytest.mark.parametrize("dims", [(4, 5), (64, 100), (9, 3)])
+@pytest.mark.parametrize("column", [0, 2])
+def test_one_element_of_a_kept_row(dims, column):
+    """Its place in the row is the same in every row, what lies there is not."""
+    x = parameter(0, "f32", *dims)
+    s = softmax(x)
+    one = make(Slice((0, column), (dims[0], column + 1), (1, 1)), s)
+    alone = make(Pad((0, column), (0, dims[1] - column - 1), (0, 0)), one, constant(0, ElementType.F32))
+    total = spread(reduce(op("multiply", alone, s), [1]), dims, (0,))
+    check(op("add", total, alone), [x], 1e-5)
+
+
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("kind", ["add", "maximum"])
 @pytest.mark.parametrize("dims", [(5, 33, 70), (2, 3, 4), (40, 1, 9)])

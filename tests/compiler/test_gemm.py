@@ -15,12 +15,18 @@ from tfbridge.compiler.cpu.emit_object import emit_object
 from tfbridge.compiler.cpu.gemm import GemmProblem, KernelPlan, emit_gemm, pack_b_reference, packed_b_layout
 from tfbridge.compiler.cpu.gemm_kernels import P
 from tfbridge.compiler.cpu.gemm_library import build_library, emit_library, library_of
-from tfbridge.compiler.cpu.gemm_plan import SHORTEST_STREAM_BYTES, plan_gemm
+from tfbridge.compiler.cpu.gemm_plan import (
+    PARALLEL_US,
+    SHORTEST_STREAM_BYTES,
+    microseconds_of,
+    plan_gemm,
+)
 from tfbridge.compiler.cpu.llvm_text import Function, ModuleText, Value, constant
 from tfbridge.compiler.cpu.target import Target, host, target_for
 from tfbridge.compiler.errors import UnsupportedError
 from tfbridge.compiler.types import ElementType, element_type_of
 from tfbridge.runtime import loader
+from tfbridge.runtime.context import RunContext
 
 E = ElementType
 TARGET = host(2)
@@ -50,10 +56,10 @@ def run(plan: KernelPlan, module: ModuleText, buffers: list[int], tid: int = 0, 
     text = module.text().replace(f"define internal void @{plan.symbol}(", f"define void @{plan.symbol}(")
     loaded = load(text, plan.symbol)
     kernel = KERNEL(loaded.addresses[plan.symbol])
-    scratch = np.full(plan.scratch_bytes * threads + 64, 0xFF, np.uint8)
+    scratch, context = np.full(plan.scratch_bytes * threads + 64, 0xFF, np.uint8), RunContext()
     pointers = (ctypes.c_void_p * (len(buffers) + 1))(*buffers[:3], scratch.ctypes.data, *buffers[3:])
     for low in range(0, plan.tasks, plan.grain):
-        kernel(None, pointers, low, min(low + plan.grain, plan.tasks), tid)
+        kernel(ctypes.byref(context), pointers, low, min(low + plan.grain, plan.tasks), tid)
 
 
 def problem_of(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> GemmProblem:
@@ -296,6 +302,8 @@ def bias_relu(module: ModuleText, n: int, m: int) -> str:
         (300, 260, 64, 1),
         (3, 5, 0, 1),
         (1000, 40, 400, 1),
+        (1, 1021, 700, 1),
+        (3, 509, 900, 1),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
@@ -442,6 +450,30 @@ def test_matrix_from_memory(at_end: bool, n: int, k: int, dtype: object) -> None
         assert blocking.parameters[P.KC] == (length >= SHORTEST_STREAM_BYTES)
         multiply(a, b, c, target)
         check(c, a, b)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("threads", [2, 3, 7])
+@pytest.mark.parametrize("m,n,k", [(1, 1021, 499), (1, 128, 2049), (1, 70, 6001), (7, 67, 2001), (2, 515, 300)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, ml_dtypes.bfloat16])
+def test_rows_times_matrix_divided_by_depth(at_end: bool, threads: int, m: int, n: int, k: int,
+                                            dtype: object) -> None:
+    """Each thread sums some rows of the matrix."""
+    target = dataclasses.replace(TARGET, threads=threads, l2_bytes=1 << 12)
+    guarded = [Guarded(x, at_end) for x in (
+        random((m, k), dtype), random((k, n), dtype, 1),
+        np.zeros((m, n), np.float32 if dtype is ml_dtypes.bfloat16 else dtype))]
+    a, b, c = (g.array for g in guarded)
+    problem = problem_of(a, b, c)
+    blocking = plan_gemm(problem, target, False)
+    if not blocking.task_depth:
+        assert microseconds_of(problem, target) < PARALLEL_US or m > 1 and dtype is ml_dtypes.bfloat16
+        return
+    module = ModuleText(target)
+    plan = emit_gemm(module, target, problem)
+    assert plan.scratch_bytes * threads >= (math.ceil(k / blocking.task_depth) - 1) * c.nbytes
+    run(plan, module, [x.ctypes.data for x in (a, b, c)], threads=threads)
+    check(c, a, b)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])

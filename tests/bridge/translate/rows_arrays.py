@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from op_row import COMPLEXES, NUMBERS, TYPE, WIDE_FLOATS, Given, Known, Random, row
+from op_row import COMPLEXES, INTEGERS, NUMBERS, TYPE, WIDE_FLOATS, Given, Known, Random, row
 
 R = Random
 ALL = f"{NUMBERS} bool"
@@ -99,6 +99,12 @@ row("GatherNd", R((0, 3)), R((0, 1), 0, 4, "int32"), types="float32")
 row("Gather", R((5, 3)), R((2, 4), 0, 4, "int32"), types=ALL)
 for dims in ((13,), (3, 7), (2, 3, 4), (0,), (1,), (4, 0), (2, 1, 2, 1, 2), (5, 32)):
     row("Where", R(dims, -1, 1), types="int32 bool float32")
+for size in (0, 1, 31):
+    row("Unique UniqueWithCounts", R((size,), -3, 3), types=INTEGERS)
+row("Unique UniqueWithCounts", R((13,), 0, 4), types="int32 int64", out_idx="int64")
+row("UniqueV2 UniqueWithCountsV2", R((17,), -3, 3), np.zeros(0, np.int32), types="int32 int64")
+for dims, own in (((7, 3), (7,)), ((5, 2, 3), (5, 2)), ((0, 3), (0,)), ((11,), (11,))):
+    row("DynamicPartition", R(dims), R(own, 0, 2, "int32"), types="float32 int64", num_partitions=3)
 row("Where", Given([0.0, -0.0, np.nan, np.inf, 1.0]), types="float32 float64 complex64")
 row("GatherNd", R((5, 3, 2)), R((4, 2), 0, 2, "int32"), types=ALL)
 row("GatherNd", R((5, 3)), R((2, 3, 1), 0, 4, "int64"), types="float32")

@@ -43,6 +43,14 @@ CASES: dict[str, tuple[Callable[..., tf.Tensor], tuple[np.ndarray, ...]]] = {
     "arg_max_of_nothing": (lambda x: tf.argmax(x, 1), (zeros(3, 0),)),
     "bucketize": (lambda x: tf.raw_ops.Bucketize(input=x, boundaries=[0.0, 8.0, 3.0]), (zeros(3),)),
     "bias_add": (tf.nn.bias_add, (zeros(2, 3), zeros(4))),
+    "inverse": (tf.linalg.inv, (zeros(2, 3, 3),)),
+    "solve": (tf.linalg.solve, (np.ones((3, 3), F32), zeros(3, 2))),
+    "lu": (lambda x: tf.linalg.lu(x)[0], (np.full((2, 2), np.nan, F32),)),
+    "element": (lambda x, k: x[k] * 2.0, (zeros(3), places(3)[0])),
+    "element_from_the_end": (lambda x, k: x[:, k] * 2.0, (zeros(2, 3), places(-4)[0])),
+    "partition": (lambda x, p: tf.dynamic_partition(x, p, 2)[0], (zeros(3), places(0, 2, 1))),
+    "truncated_normal": (lambda d: tf.random.stateless_parameterized_truncated_normal([3], [1, 2], 0.0, d, 0.0, 1.0),
+                         (np.array(-1, F32),)),
 }
 
 

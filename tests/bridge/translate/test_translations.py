@@ -41,7 +41,8 @@ ELSEWHERE = frozenset({
     "ParameterizedTruncatedNormal", "Assert", "TensorArrayV3", "TensorArrayGradV3", "TensorArrayWriteV3",
     "TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayScatterV3", "TensorArrayConcatV3", "TensorArraySplitV3",
     "TensorArraySizeV3", "TensorArrayCloseV3", "StackV2", "StackPushV2", "StackPopV2", "StackCloseV2",
-    "OptionalFromValue", "OptionalNone", "OptionalHasValue", "OptionalGetValue",
+    "OptionalFromValue", "OptionalNone", "OptionalHasValue", "OptionalGetValue", "XlaCallModule", "XlaCustomCall",
+    "XlaCustomCallV2", "StatelessParameterizedTruncatedNormal",
 })
 
 

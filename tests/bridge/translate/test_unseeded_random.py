@@ -46,6 +46,24 @@ def test_distribution(op: str) -> None:
         assert abs(np.corrcoef(drawn, other)[0, 1]) < 0.05
 
 
+def test_stateless_truncated_normal() -> None:
+    """TensorFlow's distribution, the same numbers for a seed; a parameter for every column."""
+    def draw(seed: tf.Tensor) -> tf.Tensor:
+        return tf.random.stateless_parameterized_truncated_normal(
+            [COUNT, 2, 3], seed, [[0.0, 1.0, 2.0]], [[1.0], [2.0]], [-1.0, -np.inf, 3.0], 8.0)
+
+    seed, other = tf.constant([3, 4]), tf.constant([3, 5])
+    tfbridge.reset_stats()
+    compiled = tfbridge.jit(draw, strict=True)
+    drawn, wanted = compiled(seed).numpy(), draw(seed).numpy()
+    assert tfbridge.stats()["fallbacks"] == 0
+    np.testing.assert_array_equal(drawn, compiled(seed))
+    assert (drawn != compiled(other).numpy()).mean() > 0.99
+    assert (drawn <= 8).all() and (drawn >= np.array([-1, -np.inf, 3])).all()
+    shares = np.linspace(0.05, 0.95, 10)
+    np.testing.assert_allclose(np.quantile(drawn, shares, 0), np.quantile(wanted, shares, 0), 0, 0.15)
+
+
 def test_far_tail() -> None:
     drawn = tfbridge.jit(lambda: tf.raw_ops.ParameterizedTruncatedNormal(
         shape=[3, 1000], means=[0.0, 5.0, -2.0], stdevs=[1.0], minvals=[8.0, -9.0, -3.0], maxvals=[9.0, -5.0, -1.0]),
