@@ -196,41 +196,6 @@ def _bessel(b: ComputationBuilder, x: Operand, small: Sequence[float], large: Se
     return b.select(b.le(size, b.scalar_like(x, 8)), near, far)
 
 
-# (1 + 2 x) e^(x^2) erfc(x) for x from 0 to 10.1, in (x - 2) / (x + 2): least squares, relative error 1.3e-8.
-# Source: Shepherd and Laframboise, "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x", 1981.
-_ERFC32 = (-4.00580291e-4, -1.22993183e-3, 1.31352595e-3, 8.63168575e-3, -8.05987604e-3, -5.42043000e-2,
-           1.64055347e-1, -1.66031420e-1, -9.27639827e-2, 1.27697837)
-# Source: Cephes, ndtr.c: in x, quotients, up to 8 and beyond.
-_ERFC64 = (
-    ((2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687, 4.86371970985681366614e1,
-      1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2, 1.02755188689515710272e3,
-      5.57535335369399327526e2),
-     (1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.54937778887819891062e2, 9.75708501743205489753e2,
-      1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3, 5.57535340817727675546e2)),
-    ((5.64189583547755073984e-1, 1.27536670759978104416, 5.01905042251180477414, 6.16021097993053585195,
-      7.40974269950448939160, 2.97886665372100240670),
-     (1.0, 2.26052863220117276590, 9.39603524938001434673, 1.20489539808096656605e1, 1.70814450747565897222e1,
-      9.60896809063285878198, 3.36907645100081516050)),
-)
-
-
-def erfc(b: ComputationBuilder, x: Operand) -> Operand:
-    """1 - erf(x), exact also where erf is nearly 1."""
-    one, two = b.full_like(x, 1), b.full_like(x, 2)
-    if b.get_shape(x).element_type is not _F64:
-        size = b.min(b.abs(x), b.full_like(x, 11))  # where the result is 0
-        further, slope = size + two, size * two + one
-        scale = one / (further * slope)
-        factor = polynomial(b, (size - two) * slope * scale, _ERFC32) * (further * scale)
-        tail = b.exp(-(size * size)) * factor
-        return b.select(b.lt(x, b.full_like(x, 0)), two - tail, tail)
-    size = b.min(b.max(b.abs(x), one), b.full_like(x, 30))  # where it is 0; the polynomials stay finite
-    near, far = (polynomial(b, size, above) / polynomial(b, size, below) for above, below in _ERFC64)
-    tail = b.exp(-(size * size)) * b.select(b.lt(size, b.full_like(x, 8)), near, far)
-    tail = b.select(b.lt(x, b.full_like(x, 0)), two - tail, tail)
-    return b.select(b.gt(b.abs(x), one), tail, one - b.erf(x))
-
-
 def _next_after(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
     """The float that follows x in the direction of y: its bits, as an integer, one up or down."""
     type_ = ElementType.S64 if b.get_shape(x).element_type is _F64 else ElementType.S32
@@ -249,7 +214,7 @@ def _next_after(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
 UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
     "Acos": _B.acos, "Asin": _B.asin, "Atan": _B.atan, "Acosh": _B.acosh, "Asinh": _B.asinh, "Atanh": _B.atanh,
     "Sinh": _B.sinh, "Cosh": _B.cosh, "Lgamma": lgamma, "Digamma": digamma, "Ndtri": ndtri, "Erfinv": erfinv,
-    "Erfc": erfc,
+    "Erfc": lambda b, x: b.erfc(x),
     "BesselI0e": lambda b, x: _bessel(b, x, _I0E_SMALL, _I0E_LARGE, False),
     "BesselI1e": lambda b, x: _bessel(b, x, _I1E_SMALL, _I1E_LARGE, True),
     "BesselI0": lambda b, x: _bessel(b, x, _I0E_SMALL, _I0E_LARGE, False) * b.exp(b.abs(x)),

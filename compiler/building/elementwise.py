@@ -67,13 +67,14 @@ class ElementwiseOperations(BuilderCore):
         _unary("log"),
         _unary("log-plus-one"),
     )
-    logistic, tanh, tan, sin, cos, erf = (
+    logistic, tanh, tan, sin, cos, erf, erfc = (
         _unary("logistic"),
         _unary("tanh"),
         _unary("tan"),
         _unary("sine"),
         _unary("cosine"),
         _unary("erf"),
+        _unary("erfc"),
     )
     is_finite, population_count, clz = _unary("is-finite"), _unary("popcnt"), _unary("count-leading-zeros")
     real, imag = _unary("real"), _unary("imag")

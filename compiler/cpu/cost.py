@@ -21,6 +21,7 @@ CYCLES = {
     "sine": 20,
     "cosine": 20,
     "erf": 14,
+    "erfc": 24,
     "power": 40,
     "remainder": 20,
     "atan2": 40,

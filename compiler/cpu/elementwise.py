@@ -195,6 +195,7 @@ FLOAT: dict[str, Callable[..., Lanes]] = {
     "sine": vector_math.sine,
     "cosine": vector_math.cosine,
     "erf": vector_math.erf,
+    "erfc": vector_math.erfc,
 }
 
 

@@ -11,7 +11,7 @@ MEMORY = {
 }
 
 LIBM = {name: ("double", ("double",) * arity) for name, arity in {
-    "cos": 1, "erf": 1, "fmod": 2, "pow": 2, "sin": 1, "tan": 1,
+    "cos": 1, "erf": 1, "erfc": 1, "fmod": 2, "pow": 2, "sin": 1, "tan": 1,
 }.items()}
 
 EXTERNAL = MEMORY | LIBM

@@ -105,6 +105,7 @@ ROWS: dict[str, Row] = {
     "sine": Row(1, _INEXACT, _in_wide(np.sin), "sine"),
     "cosine": Row(1, _INEXACT, _in_wide(np.cos), "cosine"),
     "erf": Row(1, FLOATS, _in_wide(numeric.erf), "the error function"),
+    "erfc": Row(1, FLOATS, _in_wide(numeric.erfc), "1 - erf(x), exact where erf is nearly 1"),
     "is-finite": Row(1, FLOATS, _is_finite, "neither infinite nor NaN", "pred"),
     "not": Row(1, _LOGICAL, _in_wide(np.invert), "all bits flipped; pred: the other one"),
     "popcnt": Row(1, INTEGERS, numeric.population, "number of one bits"),

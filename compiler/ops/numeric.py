@@ -172,6 +172,11 @@ def erf(a: np.ndarray) -> np.ndarray:
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(a)).astype(np.float64)
 
 
+def erfc(a: np.ndarray) -> np.ndarray:
+    """1 - erf of f64."""
+    return np.asarray(np.frompyfunc(math.erfc, 1, 1)(a)).astype(np.float64)
+
+
 def shift(kind: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """The shift of integers by amounts taken as unsigned: left, logical or arithmetic (kind "left", "right"
     or "sign"). Amounts from the width on give 0, or the sign repeated."""

@@ -22,7 +22,7 @@ from tfbridge.compiler.errors import ShapeError, UnsupportedError
 from tfbridge.models import cnn, digits, digits_program, mlp
 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
-ALLOWED = {"memcpy", "memset", "memmove", "cos", "erf", "fmod", "pow", "sin", "tan"}  # libc and libm
+ALLOWED = {"memcpy", "memset", "memmove", "cos", "erf", "erfc", "fmod", "pow", "sin", "tan"}  # libc and libm
 
 
 @dataclass(frozen=True)

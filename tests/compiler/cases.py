@@ -285,7 +285,7 @@ INEXACT = {  # ulps of compiled code, for real and complex types; the rest is ex
     "sqrt": (0, 8), "rsqrt": (2, 16), "cbrt": (4, 0), "exponential": (4, 16),
     "exponential-minus-one": (4, 64),
     "log": (4, 16), "log-plus-one": (4, 64), "logistic": (8, 32), "tanh": (6, 64), "tan": (8, 64),
-    "sine": (4, 32), "cosine": (4, 32), "erf": (8, 0), "power": (16, 256), "atan2": (4, 0),
+    "sine": (4, 32), "cosine": (4, 32), "erf": (8, 0), "erfc": (10, 0), "power": (16, 256), "atan2": (4, 0),
     "divide": (0, 16), "multiply": (0, 16), "abs": (0, 4), "sign": (0, 8)}
 PERIODIC = {"sine", "cosine", "tan"}
 

@@ -24,6 +24,10 @@ def _erf(x):
     return np.array([math.erf(v) for v in x.astype(np.float64)], LONG)
 
 
+def _erfc(x):
+    return np.array([math.erfc(v) for v in x.astype(np.float64)], LONG)
+
+
 def _logistic(x):
     e = np.exp(-np.abs(x))
     return np.where(x < 0, e, LONG(1)) / (1 + e)
@@ -31,7 +35,7 @@ def _logistic(x):
 
 UNARY = {
     "exponential": np.exp, "exponential-minus-one": np.expm1, "log": np.log, "log-plus-one": np.log1p,
-    "logistic": _logistic, "tanh": np.tanh, "erf": _erf, "sine": np.sin, "cosine": np.cos, "tan": np.tan,
+    "logistic": _logistic, "tanh": np.tanh, "erf": _erf, "erfc": _erfc, "sine": np.sin, "cosine": np.cos, "tan": np.tan,
     "cbrt": np.cbrt, "rsqrt": lambda x: 1 / np.sqrt(x),
 }
 BINARY = {"power": np.power, "atan2": np.arctan2}

@@ -14,7 +14,7 @@ LONG = 1e-4  # chains of eliminations in f32
 
 row("Cholesky", Given(_POSITIVE), types=f"{WIDE_FLOATS} {COMPLEXES}", tolerance=LONG)
 row("Cholesky", Given([[4.0]]), types="float32")
-row("Cholesky", Given([[[1.0, 2.0], [2.0, 1.0]], [[2.0, 0.0], [0.0, 2.0]], [[0, 0], [0, 0]]]), types=WIDE_FLOATS)
+row("Cholesky", Given([[[-1.0]], [[2.0]], [[0.0]]]), types=WIDE_FLOATS)
 for adjoint in (False, True):
     for lower in (False, True):
         row("MatrixTriangularSolve", Given(_TRIANGULAR), R((2, 5, 3)), types=f"{WIDE_FLOATS} {COMPLEXES}", lower=lower,

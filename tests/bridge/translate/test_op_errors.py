@@ -66,3 +66,11 @@ def test_error_is_tensorflows(name: str) -> None:
     with pytest.raises((tf.errors.OpError, ValueError)) as given:
         compiled(*tensors)
     assert type(given.value) is type(expected.value)
+
+
+def test_matrices_without_a_cholesky_decomposition() -> None:
+    """NaN, and no error. What TensorFlow leaves above the diagonal then is whatever was in that memory."""
+    x = tf.constant([[[1.0, 2.0], [2.0, 1.0]], [[2.0, 1.0], [1.0, 2.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    expected, given = tf.linalg.cholesky(x), tfbridge.jit(tf.linalg.cholesky, strict=True)(x)
+    np.testing.assert_allclose(np.tril(given), np.tril(expected), rtol=1e-6)
+    np.testing.assert_array_equal(np.triu(given, 1), 0)
