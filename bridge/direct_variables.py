@@ -80,6 +80,12 @@ def tables(inputs: Sequence[Any]) -> tuple[ctypes.Array[Variable], ctypes.Array[
 
 # -- native code
 
+def _row(f: Function, number: Value) -> tuple[Value, Value]:
+    """Row `number` of a function's `variables`, and its variable."""
+    row = f.offset(f["variables"], f.binary("mul", number, i64(ctypes.sizeof(Variable))))
+    return row, f.load("ptr", f.offset(row, Variable.object.offset), 8)
+
+
 def write(module: ModuleText) -> None:
     """hold_variables(entry, variables, count, uses, their count, data) -> whether all fit, and what is packed from them
     is there; their data pointers. let_go_variables(variables, count) must follow in any case."""
@@ -88,8 +94,7 @@ def write(module: ModuleText) -> None:
                                             ("i64", "used"), ("ptr", "args")], "i1")
 
     def hold(number: Value, good: list[Value]) -> list[Value]:
-        row = f.offset(f["variables"], f.binary("mul", number, i64(ctypes.sizeof(Variable))))
-        variable = f.load("ptr", f.offset(row, Variable.object.offset), 8)
+        row, variable = _row(f, number)
         f.call(private.LOCK_SHARED, "void", [f.offset(variable, launch_variables.MUTEX)])
         # One that is copied when it is read may change under readers.
         flags = f.load("i16", f.offset(variable, launch_variables.IS_INITIALIZED), 1)
@@ -107,8 +112,7 @@ def write(module: ModuleText) -> None:
         def one(number: Value, _: list[Value]) -> None:
             use = f.offset(f["uses"], f.binary("mul", number, i64(ctypes.sizeof(Use))))
             place, which = (f.load("i64", f.offset(use, at), 8) for at in (Use.input.offset, Use.variable.offset))
-            row = f.offset(f["variables"], f.binary("mul", which, i64(ctypes.sizeof(Variable))))
-            variable = f.load("ptr", f.offset(row, Variable.object.offset), 8)
+            variable = _row(f, which)[1]
             at = f.offset(variable, launch_variables.TENSOR + launch_variables.BUFFER_IN_TENSOR)
             data = f.load("ptr", f.offset(f.load("ptr", at, 8), launch_variables.DATA_IN_BUFFER), 8)
             f.store(data, f.offset(f["args"], place, "ptr"), 8)
@@ -130,8 +134,7 @@ def write(module: ModuleText) -> None:
     f = Function(module, "let_go_variables", [("ptr", "variables"), ("i64", "count")])
 
     def let_go(number: Value, _: list[Value]) -> None:
-        row = f.offset(f["variables"], f.binary("mul", number, i64(ctypes.sizeof(Variable))))
-        variable = f.load("ptr", f.offset(row, Variable.object.offset), 8)
+        variable = _row(f, number)[1]
         f.call(private.UNLOCK_SHARED, "void", [f.offset(variable, launch_variables.MUTEX)])
 
     if known:

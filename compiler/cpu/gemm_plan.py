@@ -20,7 +20,6 @@ FEW_ROWS = 16  # of A: B is streamed as it lies where its layout asks for it
 FEWER_ROWS = 8  # of A: B is streamed even where it may be in the farther caches
 ONE_ROW = 1  # of A: elements of B that are converted are read once
 CLOCK_GHZ = 3.0  # assumed for the estimates above
-DEPTH_TASKS = 1  # for each thread, where tasks divide the sums: the sums of all are added up
 LONG_RUN_BYTES = 4 << 10  # of a row: memory gives shorter ones more slowly
 SHORTEST_STREAM_BYTES = 256  # of a row that is read by itself
 SHORTEST_DOT = 64  # adding up the lanes of shorter ones costs more than packing B
@@ -224,10 +223,8 @@ def _task_depth(problem: GemmProblem, target: Target) -> int:
             or not _is_one_stream(problem, target, False) or problem.m > 1 and problem.c_strides[-2] != problem.n
             or problem.n * problem.element_type.item_bytes >= LONG_RUN_BYTES * target.threads):
         return problem.k
-    tasks = min(max(2, int(microseconds / TASK_US)), DEPTH_TASKS * target.threads)
-    if tasks > target.threads:
-        tasks -= tasks % target.threads
-    return parts(problem.k, tasks)
+    # One for each thread at most: the sums of all are added up.
+    return parts(problem.k, min(max(2, int(microseconds / TASK_US)), target.threads))
 
 
 def sums_bytes(problem: GemmProblem, compute: str) -> int:

@@ -296,20 +296,17 @@ def _part(cut: Cut, init: Sequence[Instruction], wanted: Sequence[int], low: int
     own = {v: make(GetTupleElement(k), parameter) for k, v in enumerate(given)}
     values = []
     for number, (value, axis) in enumerate(zip(init, axes)):
-        if _is_made_anew(value):
+        if number in cut.sums and part:
+            values.append(full(value.shape, neutral_number("add", value.shape.element_type)))
+        elif _is_made_anew(value):
             dims = tuple(high - low if k == axis else d for k, d in enumerate(value.shape.dims))
             values.append(make(Broadcast(dims, ()), value.operands[0]) if value.operands else value)
-        elif number in cut.sums and part:
-            t = value.shape.element_type
-            values.append(full(value.shape, neutral_number("add", t)))
         elif axis is not None and number not in whole:
             start = tuple(low if k == axis else 0 for k in range(value.shape.rank))
             limit = tuple(high if k == axis else d for k, d in enumerate(value.shape.dims))
             values.append(make(Slice(start, limit, (1,) * value.shape.rank), own[value]))
         else:
             values.append(own[value])
-        if number in cut.sums and part and _is_made_anew(value):
-            values[-1] = full(value.shape, neutral_number("add", value.shape.element_type))
     offset = len(values)
     values.append(make(Constant(Literal(low, _index_type(op.body)))))
     state = Instruction(Parameter(0, shape := Shape.tuple(v.shape for v in values)), (), shape, "state")

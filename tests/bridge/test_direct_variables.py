@@ -23,15 +23,16 @@ def normal(*dims: int) -> np.ndarray:
     return RNG.standard_normal(dims).astype(np.float32)
 
 
+def adding(v: tf.Variable) -> tfbridge.bridge.decorator.Jit:
+    """A compiled function that adds a variable."""
+    return tfbridge.jit(lambda x: x + v)
+
+
 @pytest.mark.parametrize("dims", [(), (1,), (5,), (70_000,), (2, 3), (1, 1, 70_000), (2, 1, 3, 1, 2),
                                   (1, 2, 1, 3, 1, 2)])
 def test_every_rank(dims: tuple[int, ...]) -> None:
     v = tf.Variable(normal(*dims))
-
-    @tfbridge.jit
-    def shifted(x: tf.Tensor) -> tf.Tensor:
-        return x + v
-
+    shifted = adding(v)
     x = tf.constant(normal(*dims))
     for _ in range(4):
         v.assign(normal(*dims))
@@ -43,11 +44,7 @@ def test_every_rank(dims: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("dims", [(0,), (2, 0), (1,) * 7, (1, 1, 1, 70_000)])
 def test_shapes_that_tensorflow_reads(dims: tuple[int, ...]) -> None:
     v = tf.Variable(normal(*dims))
-
-    @tfbridge.jit
-    def shifted(x: tf.Tensor) -> tf.Tensor:
-        return x + v
-
+    shifted = adding(v)
     x = tf.constant(normal(*dims))
     for _ in range(3):
         v.assign_add(tf.ones(dims))
@@ -140,11 +137,7 @@ def test_a_result_keeps_its_value_and_updates_stay_in_place() -> None:
 
 def test_uninitialized_and_copied_on_read() -> None:
     v = tf.Variable(normal(6))
-
-    @tfbridge.jit
-    def shifted(x: tf.Tensor) -> tf.Tensor:
-        return x + v
-
+    shifted = adding(v)
     x = tf.constant(normal(6))
     for _ in range(3):
         shifted(x)
