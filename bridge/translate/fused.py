@@ -3,22 +3,56 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from ...compiler.builder import Operand
+from ...compiler.builder import ComputationBuilder, Operand
 from ..graph import Graph, GraphNode
+from .elementwise import UNARY
+from .nn import narrowed, widened
 from .node import Node
+from .reductions import reduce
 from .registry import translates
 from .values import Value
 
-_BASES = {"_FusedMatMul": "MatMul", "_FusedConv2D": "Conv2D", "_FusedDepthwiseConv2dNative": "DepthwiseConv2dNative"}
-_BASE_ATTRIBUTES = ("transpose_a", "transpose_b", "strides", "padding", "explicit_paddings", "data_format",
-                    "dilations")
+_BASES = {
+    "_FusedMatMul": "MatMul", "_FusedConv2D": "Conv2D", "_FusedDepthwiseConv2dNative": "DepthwiseConv2dNative",
+    "_FusedConv3D": "Conv3D", "_MklFusedBatchMatMulV2": "BatchMatMulV2",
+}
+_BASE_ATTRIBUTES = ("transpose_a", "transpose_b", "adj_x", "adj_y", "strides", "padding", "explicit_paddings",
+                    "data_format", "dilations")
 _UNARY = frozenset({"Relu", "Relu6", "Elu", "Tanh", "Sigmoid"})
-_KNOWN = _UNARY | {"BiasAdd", "Add", "LeakyRelu", "FusedBatchNorm", "GeluExact", "GeluApproximate"}
+_BINARY = {"Add": "AddV2", "Mul": "Mul"}
+
+
+def _scaled(b: ComputationBuilder, operand: Operand, factor: float) -> Operand:
+    return b.mul(operand, b.constant(factor, b.get_shape(operand).element_type))
+
+
+def _gelu(b: ComputationBuilder, x: Operand) -> Operand:
+    one = b.constant(1, b.get_shape(x).element_type)
+    return b.mul(_scaled(b, x, 0.5), b.add(b.erf(_scaled(b, x, math.sqrt(0.5))), one))
+
+
+def _gelu_by_tanh(b: ComputationBuilder, x: Operand) -> Operand:
+    cube = b.mul(b.mul(x, x), x)
+    inner = b.tanh(_scaled(b, b.add(x, _scaled(b, cube, 0.044715)), math.sqrt(2 / math.pi)))
+    return b.mul(_scaled(b, x, 0.5), b.add(inner, b.constant(1, b.get_shape(x).element_type)))
+
+
+def _hard_swish(b: ComputationBuilder, x: Operand) -> Operand:
+    three = b.constant(3, b.get_shape(x).element_type)
+    return _scaled(b, b.mul(x, UNARY["Relu6"](b, b.add(x, three))), 1 / 6)
+
+
+_ACTIVATIONS: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
+    "GeluExact": _gelu, "GeluApproximate": _gelu_by_tanh, "_FusedHardSwish": _hard_swish,
+    "Mish": lambda b, x: b.mul(x, b.tanh(UNARY["Softplus"](b, x))),
+    "Swish": lambda b, x: b.mul(x, b.logistic(x)),
+}
+_KNOWN = _UNARY | _BINARY.keys() | _ACTIVATIONS.keys() | {"BiasAdd", "LeakyRelu", "FusedBatchNorm"}
 
 
 def _refuse(node: GraphNode) -> str | None:
@@ -26,6 +60,8 @@ def _refuse(node: GraphNode) -> str | None:
     unknown = [s.decode() for s in fused_ops if s.decode() not in _KNOWN]
     if unknown:
         return f"it is fused with {', '.join(unknown)}"
+    if node.attrs["T"].type in (tf.int8.as_datatype_enum, tf.qint8.as_datatype_enum):
+        return "its values are quantized"
     if "filter_format" in node.attrs and node.attrs["filter_format"].s != b"HWIO":
         return f"its filter has the format {node.attrs['filter_format'].s.decode()}"
     return None
@@ -52,13 +88,13 @@ def _rows_of_product(node: GraphNode, graph: Graph) -> Collection[int]:
 @translates(*_BASES, refuse=_refuse, takes_sizes=_rows_of_product)
 def fused(node: Node) -> Value:
     """A product or convolution, then the ops named by `fused_ops`, in this order; `args` are their other inputs."""
-    rest = list(node.inputs[2:])
-    value = _apply(node, _BASES[node.op], node.inputs[:2], _BASE_ATTRIBUTES)[0]
+    x, factor, *rest = node.inputs
+    value = _apply(node, _BASES[node.op], [_padded(node, x), factor], _BASE_ATTRIBUTES)[0]
     for op in node.attr("fused_ops"):
         if op == "BiasAdd":
-            value = _apply(node, op, [value, rest.pop(0)], ("data_format",))[0]
-        elif op == "Add":
-            value = _apply(node, "AddV2", [value, rest.pop(0)])[0]
+            value = _apply(node, op, [value, _biases(node, rest.pop(0))], ("data_format",))[0]
+        elif op in _BINARY:
+            value = _apply(node, _BINARY[op], [value, rest.pop(0)])[0]
         elif op == "FusedBatchNorm":
             value = _apply(node, "FusedBatchNormV3", [value, *rest[:4]], ("epsilon", "data_format"),
                            U=node.definition.attr["T"], is_training=tf.compat.v1.AttrValue(b=False))[0]
@@ -68,27 +104,63 @@ def fused(node: Node) -> Value:
     return value
 
 
+def _padded(node: Node, x: Value) -> Value:
+    """The operand of a convolution with the Pad that came before it: `padding_list` has low, high of every axis."""
+    widths = node.attr("padding_list") if "padding_list" in node.definition.attr else ()
+    if not widths:
+        return x
+    zero = node.b.constant(0, node.element_type(0))
+    return node.b.pad(x, zero, list(zip(widths[::2], widths[1::2])))  # type: ignore[arg-type]
+
+
+def _biases(node: Node, value: Value) -> Value:
+    """A bias as a vector: where it was added as [1, 1, 1, C], a fused op has it in that shape."""
+    dims = node.b.get_shape(value).dims  # type: ignore[arg-type]
+    return node.b.reshape(value, [math.prod(dims)]) if len(dims) > 1 else value  # type: ignore[arg-type]
+
+
 def _activation(node: Node, op: str, value: Value) -> Value:
     if op == "LeakyRelu":
         alpha = tf.compat.v1.AttrValue(f=node.attr("leakyrelu_alpha"))
         return _apply(node, op, [value], alpha=alpha)[0]
     if op in _UNARY:
         return _apply(node, op, [value])[0]
-    return _gelu(node, value, op == "GeluApproximate")  # type: ignore[arg-type]
+    return _ACTIVATIONS[op](node.b, value)  # type: ignore[arg-type]
 
 
-def _gelu(node: Node, x: Operand, approximate: bool) -> Operand:
-    b = node.b
+@translates("_MklSwish", "_MklFusedMish")
+def fused_activation(node: Node) -> Value:
+    return _activation(node, node.op.removeprefix("_Mkl").removeprefix("Fused"), node.inputs[0])
 
-    def scaled(operand: Operand, factor: float) -> Operand:
-        return b.mul(operand, b.constant(factor, b.get_shape(x).element_type))
 
-    if approximate:
-        cube = b.mul(b.mul(x, x), x)
-        inner = b.tanh(scaled(b.add(x, scaled(cube, 0.044715)), math.sqrt(2 / math.pi)))
-    else:
-        inner = b.erf(scaled(x, math.sqrt(0.5)))
-    return b.mul(scaled(x, 0.5), b.add(inner, b.constant(1, b.get_shape(x).element_type)))
+@translates("_MklLayerNorm", "_MklFusedInstanceNorm", refuse=_refuse)
+def fused_normalization(node: Node) -> Value:
+    """Mean 0 and variance 1 over the last axis or `reduction_axes`, scaled and shifted, then activations.
+
+    Scale and offset have the size of the axis of features, in any rank. Sums of f16 and bf16 are f32's.
+    """
+    b, shape = node.b, node.array_shape(0)
+    last = shape.rank - 1
+    axes = [last] if node.op == "_MklLayerNorm" else [axis % shape.rank for axis in node.attr("reduction_axes")]
+    features = last if node.op == "_MklLayerNorm" else max(set(range(1, shape.rank)) - set(axes))
+    kept = [axis for axis in range(shape.rank) if axis not in axes]
+    count = math.prod(shape.dims[axis] for axis in axes)
+
+    def along(value: Operand, of: Sequence[int]) -> Operand:
+        return b.broadcast_in_dim(b.reshape(value, [shape.dims[axis] for axis in of]), shape.dims, of)
+
+    def mean(value: Operand) -> Operand:
+        return _scaled(b, reduce(b, value, "add", axes), 1 / count if count else math.nan)
+
+    x, scale, offset = (widened(b, node[k]) for k in range(3))
+    centred = b.sub(x, along(mean(x), kept))
+    variance = mean(b.mul(centred, centred))
+    epsilon = b.constant(node.attr("epsilon"), b.get_shape(x).element_type)
+    factor = b.mul(along(b.rsqrt(b.add(variance, epsilon)), kept), along(scale, [features]))
+    value: Value = narrowed(b, b.add(b.mul(centred, factor), along(offset, [features])), shape.element_type)
+    for op in node.attr("fused_ops") or ():
+        value = _activation(node, op, value)
+    return value
 
 
 def _refuse_activation(node: GraphNode) -> str | None:

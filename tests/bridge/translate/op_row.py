@@ -161,13 +161,21 @@ def op_function(op: str) -> Callable[..., Any]:
 
 
 def _without_function(op: str) -> Callable[..., Any]:
-    """Makes a node of an op in the graph of a function that is being traced."""
+    """Makes a node of an op in the graph of the function that is being traced, or of one for it alone."""
     def function(**given: Any) -> Any:
-        return op_def_library._apply_op_helper(op, **given)[2].outputs
+        if tf.executing_eagerly():
+            return tf.function(lambda: function(**given))()
+        return op_def_library._apply_op_helper(op, name=op.lstrip("_"), **{**defaults, **given})[2].outputs
 
-    names = [a.name for a in op_def_registry.get(op).input_arg]
+    inputs, attrs = op_def_registry.get(op).input_arg, op_def_registry.get(op).attr
+    counts = {a.number_attr for a in inputs}
+    defaults = {}
+    for a in attrs:
+        if a.HasField("default_value") and "type" not in a.type and a.name not in counts:
+            kind = a.default_value.WhichOneof("value")
+            defaults[a.name] = [] if kind == "list" else getattr(a.default_value, kind)
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names])
+        [inspect.Parameter(a.name, inspect.Parameter.KEYWORD_ONLY) for a in inputs])
     return function
 
 
