@@ -6,8 +6,6 @@ import collections
 import contextlib
 import contextvars
 import dataclasses
-import functools
-import inspect
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -40,12 +38,19 @@ class Report:
     left_out: dict[str, tuple[str, str]]
 
 
+@dataclasses.dataclass
+class _Watch:
+    """What the graph pass saw during a preview; `fetched` are the nodes whose results the function returns."""
+
+    fetched: frozenset[str]
+    seen: list[tuple[Any, Any, Report]] = dataclasses.field(default_factory=list)
+
+
 _lock = threading.RLock()
 _minimum: int | None = None  # None: auto-clustering is off
 _takes_jit_compile = False
 _reports: collections.deque[Report] = collections.deque(maxlen=256)
-_watching: contextvars.ContextVar[list[tuple[Any, Any, Report]] | None] = contextvars.ContextVar(
-    "tfbridge_watching", default=None)
+_watching: contextvars.ContextVar[_Watch | None] = contextvars.ContextVar("tfbridge_watching", default=None)
 _log = logging.getLogger("tfbridge.clusters")
 
 
@@ -108,11 +113,9 @@ def marked(function: Callable[..., Any], options: Mapping[str, Any]) -> Callable
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         with tfp.attribute_afterwards(MARK, mark):
-            return function(*args, **kwargs)
+            return traced.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
 
-    functools.update_wrapper(traced, function)
-    traced.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return traced
+    return tfp.decorator(function, traced)
 
 
 def reports(seen: Collection[Report] = ()) -> tuple[Report, ...]:
@@ -127,13 +130,13 @@ def preview(concrete: Any) -> tuple[Any, Any, Report] | None:
     None when the pass leaves the graph alone.
     """
     ensure_registered()
-    seen: list[tuple[Any, Any, Report]] = []
-    token = _watching.set(seen)
+    watch = _Watch(frozenset(tensor.op.name for tensor in concrete.outputs))
+    token = _watching.set(watch)
     try:
         tfp.optimize_graph(concrete)
     finally:
         _watching.reset(token)
-    return seen[0] if seen else None
+    return watch.seen[0] if watch.seen else None
 
 
 def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
@@ -149,10 +152,11 @@ def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
     def wanted(node: GraphNode) -> bool:
         return everything or (MARK in node.attrs and node.attrs[MARK].s == b"scope")
 
-    result, report = _compiled(graph_def, item.nodes_to_preserve, options, wanted)
-    seen = _watching.get()
-    if seen is not None:
-        seen.append((graph_def, result, report))
+    watch = _watching.get()
+    fetched = watch.fetched if watch else _fetched(graph_def, item)
+    result, report = _compiled(graph_def, item.nodes_to_preserve, fetched, options, wanted)
+    if watch is not None:
+        watch.seen.append((graph_def, result, report))
         return None
     for op, reason in report.left_out.values():
         statistics.leave_out(f"{op}: {reason}")
@@ -167,9 +171,19 @@ def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
     return result
 
 
-def _compiled(graph_def: Any, preserved: Collection[str], options: JitOptions,
+def _fetched(graph_def: Any, item: graph_pass.Item) -> Collection[str]:
+    """Preserved nodes whose outputs must be found in the graph. A function returns by its ends; others that are
+    preserved in it, as reads and writes of variables are, only have to have run."""
+    ends = {node.name for node in graph_def.node if node.op == "_Retval"}
+    return ends if ends.issuperset(item.fetches) else item.nodes_to_preserve
+
+
+def _compiled(graph_def: Any, preserved: Collection[str], fetched: Collection[str], options: JitOptions,
               wanted: Callable[[GraphNode], bool]) -> tuple[Any, Report]:
-    """The graph with its clusters outlined. Loops and branches that are in no cluster stay as TensorFlow has them."""
+    """The graph with its clusters outlined. Loops and branches that are in no cluster stay as TensorFlow has them.
+
+    preserved: nodes whose names must stay. fetched: those of them whose outputs must stay, too.
+    """
     excluded: dict[str, str] = {}
     given, graph_def = graph_def, _with_bodies(graph_def)
     nodes = read_nodes(graph_def)
@@ -177,12 +191,12 @@ def _compiled(graph_def: Any, preserved: Collection[str], options: JitOptions,
         functional = functionalize(graph_def, preserved, excluded, MARK, nodes)
         functions = Functions({f.signature.name: f for f in functional.graph_def.library.function}, options.deny_ops)
         graph = from_graph_def(functional.graph_def)
-        plan = decide(graph, functions, minimum=options.min_cluster_size, preserved=preserved, wanted=wanted)
+        plan = decide(graph, functions, minimum=options.min_cluster_size, fetched=fetched, wanted=wanted)
         stayed: dict[str, str] = {}
         outside = functional.made.difference(*plan.clusters)
         if not outside:
             result, clusters, stayed = outline(functional.graph_def, graph, functions, plan.clusters, options,
-                                               preserved)
+                                               preserved, fetched)
             outside = functional.made.difference(*(names for _, names in clusters))
         if not outside:
             break

@@ -35,7 +35,7 @@ from . import cost_guard, launch_op, launch_variables
 from .constness import changing_constants, constant_arguments, data_behind, has_known_length, pushes_further
 from .data_sizes import data_sizes
 from .element_types import element_type
-from .graph import Graph, GraphNode, Tensor, input_range, output_types
+from .graph import Graph, GraphNode, Tensor, input_range, output_types, takes_functions
 from .options import DEFAULT_OPTIONS, JitOptions
 from .tensorflow_private import ANONYMOUS
 from .translate.registry import STAYING, translations
@@ -164,7 +164,7 @@ class Cluster:
     def digest(self) -> str:
         """A name for all that the module is made from besides the call's shapes and constants."""
         digest = hashlib.blake2b(digest_size=20)
-        for part in (tf.__version__, code_version(_BRIDGE), self.written,
+        for part in (tf.__version__, digest_of_sources(), self.written,
                      [(a.data_type, a.is_variable, a.is_read) for a in self.arguments]):
             digest.update(repr(part).encode())
         digest.update(_contents(self.graph, self.functions, {}))
@@ -408,6 +408,12 @@ def _key(shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> tuple[
     return tuple(shapes), tuple((k, v.tobytes()) for k, v in sorted(constants.items()))
 
 
+@functools.cache
+def digest_of_sources() -> str:
+    """A name for the code that makes modules of clusters and compiles them."""
+    return f"{code_version(_BRIDGE)} {code_version()}"
+
+
 def bounded(table: dict[Any, Any], most: int) -> dict[Any, Any]:
     """A dict with room for one more: those that were added first go."""
     while len(table) >= most:
@@ -533,6 +539,8 @@ def node_use(node: GraphNode, position: int, functions: Functions) -> tuple[bool
 
 def called_functions(node: GraphNode) -> list[str]:
     """Names of the functions that a node calls."""
+    if not takes_functions(node.op):
+        return []
     return [name for value in node.attrs.values() for name in named_functions(value)]
 
 
@@ -629,11 +637,12 @@ def _contents(graph: Graph, functions: Functions, known: dict[str, bytes]) -> by
         called = [("", node.op)] if node.op in functions.definitions else []
         head: list[Any] = [numbers.get(node.name, node.name), "" if called else node.op, node.device, *node.control]
         values = []
-        for key, value in sorted(node.attrs.items()):
-            names = [name for name in named_functions(value) if name in functions.definitions]
+        attrs, may_call = node.attrs, takes_functions(node.op)
+        for key in sorted(attrs):
+            names = [n for n in named_functions(attrs[key]) if n in functions.definitions] if may_call else []
             called += [(key, name) for name in names]
-            if not names and not key.startswith("_"):
-                values.append(value.SerializeToString(deterministic=True))
+            if not names and key[0] != "_":
+                values.append(attrs[key].SerializeToString(deterministic=True))
                 head.append((key, len(values[-1])))
         digest.update(repr(head).encode() + places(node.inputs) + b"".join(values))
         for key, name in called:

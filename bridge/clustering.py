@@ -44,14 +44,14 @@ class Plan:
         return "\n".join([*lines, *(f"left out {name}: {why}" for name, why in self.left_out.items())])
 
 
-def decide(graph: Graph, functions: Functions, *, minimum: int, preserved: Collection[str] = (),
+def decide(graph: Graph, functions: Functions, *, minimum: int, fetched: Collection[str] = (),
            wanted: Callable[[GraphNode], bool] | None = None) -> Plan:
     """The plan for a graph.
 
-    minimum: clusters of fewer compute ops are not made. preserved: nodes that must stay as they are. wanted: whether a
-    node may be compiled at all (None: all may).
+    minimum: clusters of fewer compute ops are not made. fetched: nodes whose outputs must be found in the graph.
+    wanted: whether a node may be compiled at all (None: all may).
     """
-    left_out = _left_out(graph, functions, preserved, wanted)
+    left_out = _left_out(graph, functions, fetched, wanted)
     conditions = _conditions(graph)
     lists = _lists(graph)
     while True:
@@ -90,11 +90,11 @@ def _repeated(graph: Graph) -> frozenset[str]:
     return frozenset(name for name, depth in depths.items() if depth > 0)
 
 
-def _left_out(graph: Graph, functions: Functions, preserved: Collection[str],
+def _left_out(graph: Graph, functions: Functions, fetched: Collection[str],
               wanted: Callable[[GraphNode], bool] | None) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for node in graph.nodes.values():
-        reason = _reason(graph, node, functions, preserved, wanted)
+        reason = _reason(graph, node, functions, fetched, wanted)
         if reason is not None:
             reasons[node.name] = reason
     for node in graph.nodes.values():
@@ -110,13 +110,13 @@ def _left_out(graph: Graph, functions: Functions, preserved: Collection[str],
     return reasons
 
 
-def _reason(graph: Graph, node: GraphNode, functions: Functions, preserved: Collection[str],
+def _reason(graph: Graph, node: GraphNode, functions: Functions, fetched: Collection[str],
             wanted: Callable[[GraphNode], bool] | None) -> str | None:
     """Why a node by itself cannot be part of a cluster."""
     if node.op in _ENDS or node.op in _FRAMES:
         return "an end of the graph" if node.op in _ENDS else "control flow that could not be rebuilt"
-    if node.name in preserved and len(types := output_types(node)) > 1 and any(element_type(t) is None for t in types):
-        return "it is fetched or must keep its name, and has outputs that are no arrays"
+    if node.name in fetched and len(types := output_types(node)) > 1 and any(element_type(t) is None for t in types):
+        return "it is fetched, and has outputs that are no arrays"
     if wanted is not None and not wanted(node):
         return "it is not in a scope that is to be compiled"
     if node.device and "CPU" not in node.device.upper():

@@ -11,10 +11,11 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import itertools
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
 
 from ..compiler.cpu.kernels import load_common
 from ..compiler.errors import UnsupportedError
+from ..runtime import background
 from . import auto, direct_call, direct_variables, fallback, launch_kernel, launch_op, source
 from . import tensorflow_private as tfp
-from .cluster import Cluster, bounded, from_function
+from .cluster import Cluster, bounded, digest_of_sources, from_function
 from .function_calls import calls_as_ops, function_calls_as_ops
 from .graph import from_function_def, takes_functions
 from .options import JitOptions, checked, current
@@ -44,6 +46,19 @@ def _refuse(*args: Any) -> Any:
 _NO_WAY: Way = (_refuse, None)
 _MOST_LOOKS = 8
 _MOST_ROUTES = 512  # of one function
+
+
+@functools.cache
+def _get_ready() -> None:
+    """Starts to load, while the first function is traced, what calls need besides its own code."""
+    background.submit(_load)
+
+
+def _load() -> None:
+    with contextlib.suppress(Exception):  # a call that needs what cannot be loaded tells why
+        launch_op.ensure_registered()
+        direct_call.load()
+        digest_of_sources()
 
 
 @dataclasses.dataclass
@@ -112,11 +127,49 @@ class _Route:
         return result
 
 
+_VALUES = frozenset({int, float, bool, complex, str, bytes, type(None)})  # what is traced by its value
+
+
+def _flatten(value: Any, tensors: list[tf.Tensor], key: list[Any]) -> None:
+    """Adds the tensors of an argument to a list, arrays as tensors, and to another what else decides about its code.
+
+    Raises: TypeError, ValueError  it has what TensorFlow must look at.
+    """
+    kind = type(value)
+    if kind is _eager_tensor:
+        tensors.append(value)
+        key.append(_tensor_key(value))
+    elif kind in _VALUES:
+        key.append((kind, value))
+    elif kind is np.ndarray:
+        _flatten(tf.convert_to_tensor(value), tensors, key)
+    elif kind is dict:
+        key.append((kind, tuple(value)))
+        for item in value.values():
+            _flatten(item, tensors, key)
+    elif kind is tuple or kind is list:
+        key.append((kind, len(value)))
+        for item in value:
+            _flatten(item, tensors, key)
+    else:
+        raise TypeError(f"a call with {kind.__name__}")
+
+
+def _with_tensors(value: Any) -> Any:
+    """An argument with tensors in the place of its arrays."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return tf.convert_to_tensor(value)
+    if kind is dict:
+        return {name: _with_tensors(item) for name, item in value.items()}
+    return kind(map(_with_tensors, value)) if kind is tuple or kind is list else value
+
+
 translations()  # what compiling needs is loaded now: a first call shall spend its time on compiling
 load_common()
 launch_kernel.prefetch()
 direct_call.prefetch()
-_may_call_directly, _tensor_key = tfp.may_call_directly, tfp.tensor_key
+_may_call_directly, _tensor_key, _eager_tensor = tfp.may_call_directly, tfp.tensor_key, tfp.eager_tensor_type()
 
 
 class Jit:
@@ -134,7 +187,9 @@ class Jit:
         self._options = options
         self._traced = traced
         self._bound: weakref.WeakKeyDictionary[Any, Jit] = weakref.WeakKeyDictionary()
-        self._routes: dict[Any, _Route] = {}
+        self._routes: dict[Any, _Route | None] = {}  # None: part of the function runs in TensorFlow
+        # By what `_flatten` finds: which of its tensors the function takes, in its order, and their route.
+        self._structured: dict[Any, tuple[list[int], _Route | None]] = {}
         self._array_ways: dict[Any, Way] = {}
         self._way = self._array_way = _NO_WAY  # those of the last call
         self._concrete_plans: dict[Any, _Plan | None] = {}
@@ -186,18 +241,21 @@ class Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not _may_call_directly():
-            auto.ensure_registered()
-            return self._traced(*args, **kwargs)
+            return self._traced_call(args, kwargs)
         if kwargs:
-            return self._first_call(args, kwargs)
+            return self._structured_call(args, kwargs)
         call, pack = last = self._way
         result = call(*args)
         if result is not NotImplemented:
             return result if pack is None else pack(result)
         try:
             route = self._routes[tuple([_tensor_key(a) for a in args])]
-        except (KeyError, TypeError, AttributeError):
+        except KeyError:
             return self._first_call(args, kwargs)
+        except (TypeError, AttributeError):
+            return self._structured_call(args, kwargs)
+        if route is None:
+            return self._traced_call(args, kwargs)
         if route.plan.cluster.is_varying and not self.strict:
             self._routes.clear()
             return self._first_call(args, kwargs)
@@ -246,13 +304,65 @@ class Jit:
             bounded(self._array_ways, _MOST_ROUTES)[tuple([(a.dtype, a.shape) for a in args])] = way
         return result
 
+    def _traced_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call through TensorFlow's executor."""
+        auto.ensure_registered()
+        return self._traced(*args, **kwargs)
+
+    def _structured_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call with keywords, arrays, Python values or nested arguments."""
+        tensors: list[tf.Tensor] = []
+        key: list[Any] = []
+        try:
+            _flatten((args, kwargs), tensors, key)
+            order, route = self._structured[tuple(key)]
+        except (KeyError, TypeError, ValueError):
+            return self._first_call(args, kwargs)
+        if route is None:
+            return self._traced_call(args, kwargs)
+        if route.plan.cluster.is_varying and not self.strict:
+            self._structured.clear()
+            return self._first_call(args, kwargs)
+        given = [tensors[k] for k in order]
+        call, pack = route.way
+        result = call(*given)
+        if result is NotImplemented:
+            return route.run(given)
+        return result if pack is None else pack(result)
+
+    def _note_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Remembers that calls like this one go through TensorFlow's executor."""
+        key: list[Any] = []
+        with contextlib.suppress(TypeError, ValueError):
+            _flatten((args, kwargs), [], key)
+            if kwargs or any(type(a) is not _eager_tensor for a in args):
+                bounded(self._structured, _MOST_ROUTES)[tuple(key)] = [], None
+            else:
+                bounded(self._routes, _MOST_ROUTES)[tuple([_tensor_key(a) for a in args])] = None
+
+    def _note_structured(self, args: tuple[Any, ...], kwargs: dict[str, Any], concrete: Any, plan: _Plan) -> None:
+        """Remembers the way of calls like this one, if it is seen where the function's tensors come from."""
+        found: list[tf.Tensor] = []
+        key: list[Any] = []
+        with contextlib.suppress(TypeError, ValueError):
+            args, kwargs = _with_tensors((args, kwargs))
+            _flatten((args, kwargs), found, key)
+            if self._traced.get_concrete_function(*args, **kwargs) is not concrete:
+                return
+            tensors = tfp.flat_arguments(self._traced, concrete, args, kwargs)
+            at = {id(tensor): k for k, tensor in enumerate(found)}
+            if len(at) == len(found) and all(id(tensor) in at for tensor in tensors):
+                route = _Route(plan, plan.way_of_tensors(tensors), plan.cluster.generation)
+                bounded(self._structured, _MOST_ROUTES)[tuple(key)] = [at[id(t)] for t in tensors], route
+
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose arguments have no route yet, or are not all tensors."""
+        _get_ready()
         concrete = self._traced.get_concrete_function(*args, **kwargs)
         plan = self._plan_of(concrete)
         if plan is None:
-            auto.ensure_registered()
-            return self._traced(*args, **kwargs)
+            self._note_traced(args, kwargs)
+            return self._traced_call(args, kwargs)
         tensors = tfp.flat_arguments(self._traced, concrete, args, kwargs)
         result = plan.run(tensors)
         if plan.cluster.earlier_failure or plan.cluster.is_varying and not self.strict:
@@ -264,6 +374,8 @@ class Jit:
                 generation = plan.cluster.generation
                 route = bounded(self._routes, _MOST_ROUTES)[key] = _Route(plan, plan.way_of_tensors(args), generation)
                 self._way = route.way
+        else:
+            self._note_structured(args, kwargs, concrete, plan)
         return result
 
     def direct_cluster(self, concrete: Any) -> Cluster | None:
@@ -394,6 +506,8 @@ def _packer(concrete: Any, results: int) -> Pack | None:
         raise UnsupportedError("the function returns values that are no tensors")
     if type(structure) in (list, tuple) and all(isinstance(leaf, tf.Tensor) for leaf in structure):
         return type(structure)
+    with contextlib.suppress(TypeError):
+        return _nested(structure, itertools.count())
 
     def pack(outputs: list[Any]) -> Any:
         flat: list[Any] = [None] * len(leaves)
@@ -402,6 +516,25 @@ def _packer(concrete: Any, results: int) -> Pack | None:
         return tf.nest.pack_sequence_as(structure, flat, expand_composites=True)
 
     return pack
+
+
+def _nested(structure: Any, numbers: Iterator[int]) -> Pack:
+    """What makes lists, tuples and dicts of flat results, which have these numbers in turn.
+
+    Raises: TypeError  there is something else among them.
+    """
+    kind = type(structure)
+    if isinstance(structure, tf.Tensor):
+        return operator.itemgetter(next(numbers))
+    if structure is None:
+        return lambda outputs: None
+    if kind is dict:
+        entries = {name: _nested(structure[name], numbers) for name in sorted(structure)}
+        return lambda outputs: {name: entries[name](outputs) for name in structure}
+    if kind is not list and kind is not tuple:
+        raise TypeError(f"a result of type {kind.__name__}")
+    items = [_nested(item, numbers) for item in structure]
+    return lambda outputs: kind([item(outputs) for item in items])
 
 
 def jit(function: Callable[..., Any] | None = None, *, strict: bool = False, **options: Any) -> Any:

@@ -135,6 +135,11 @@ def prefetch() -> None:
     loader.prepare_text(_module().text())
 
 
+def load() -> None:
+    """Loads the builtins' functions, which otherwise happens when one is first made."""
+    _functions()
+
+
 @functools.cache
 def _module() -> ModuleText:
     module = ModuleText()

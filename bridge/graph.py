@@ -84,11 +84,15 @@ def from_function_def(function: Any) -> Graph:
     definitions = {d.name: d for d in function.node_def}
 
     def tensor(text: str) -> Tensor:
-        parts = text.split(":")
-        if len(parts) == 1 or parts[0] not in definitions:
-            return Tensor(parts[0], 0)
-        first = output_range(definitions[parts[0]], parts[1])[0]
-        return Tensor(parts[0], first + int(parts[2]))
+        name, _, output = text.partition(":")
+        definition = definitions.get(name) if output else None
+        if definition is None:
+            return Tensor(name, 0)
+        argument, _, number = output.partition(":")
+        first = _fixed_output(definition.op, argument)
+        if first is None:
+            first = output_range(definition, argument)[0]
+        return Tensor(name, first + int(number))
 
     for definition in function.node_def:
         nodes[definition.name] = _node(definition, tensor)
@@ -100,11 +104,7 @@ def from_function_def(function: Any) -> Graph:
 
 def _live(nodes: Mapping[str, GraphNode], ends: Iterable[str]) -> dict[str, GraphNode]:
     """The nodes that the ends need, and those that have an effect, or may have one, with what they need."""
-    def has_effect(node: GraphNode) -> bool:
-        definition = op_definition(node.op)
-        return definition is None or definition.is_stateful
-
-    stack = [*ends, *(name for name, node in nodes.items() if node.op == "_Arg" or has_effect(node))]
+    stack = [*ends, *(name for name, node in nodes.items() if node.op == "_Arg" or _may_have_effect(node.op))]
     live: set[str] = set()
     while stack:
         name = stack.pop()
@@ -125,8 +125,9 @@ def _graph_tensor(text: str) -> Tensor:
 
 
 def _node(definition: Any, tensor: Any) -> GraphNode:
-    inputs = [tensor(i) for i in definition.input if not i.startswith("^")]
-    control = [i[1:] for i in definition.input if i.startswith("^")]
+    names = list(definition.input)
+    inputs = [tensor(i) for i in names if i[0] != "^"]
+    control = [i[1:] for i in names if i[0] == "^"] if len(inputs) < len(names) else []
     return GraphNode(definition.name, definition.op, inputs, control, definition)
 
 
@@ -169,6 +170,23 @@ def takes_functions(op: str) -> bool:
     """Whether a node of an op calls functions, or is itself a function's name."""
     definition = op_definition(op)
     return definition is None or any(attr.type in ("func", "list(func)") for attr in definition.attr)
+
+
+@functools.cache
+def _may_have_effect(op: str) -> bool:
+    definition = op_definition(op)
+    return definition is None or definition.is_stateful
+
+
+@functools.cache
+def _fixed_output(op: str, name: str) -> int | None:
+    """Number of the first output that belongs to an output argument; None where that depends on the node."""
+    for at, argument in enumerate(op_definition(op).output_arg):
+        if argument.name == name:
+            return at
+        if argument.number_attr or argument.type_list_attr:
+            return None
+    return None
 
 
 def _count(argument: Any, attrs: Any) -> int:

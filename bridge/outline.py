@@ -35,9 +35,12 @@ class _Outlined:
 
 def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequence[Sequence[str]],
             options: JitOptions = DEFAULT_OPTIONS,
-            preserved: Collection[str] = ()) -> tuple[Any, list[tuple[Cluster, Sequence[str]]], dict[str, str]]:
+            preserved: Collection[str] = (),
+            fetched: Collection[str] = ()) -> tuple[Any, list[tuple[Cluster, Sequence[str]]], dict[str, str]]:
     """(the graph with a launch node in the place of every cluster, the clusters with the nodes that each replaces, why
     other nodes stayed).
+
+    preserved: nodes whose names must stay. fetched: those of them whose outputs must stay, too.
 
     A cluster that turns out not to be one array function (a list crosses its edge, say), or whose like did not compile
     in another graph, is left in place.
@@ -48,7 +51,7 @@ def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequen
     made: list[tuple[Cluster, Sequence[str]]] = []
     for number, names in enumerate(clusters):
         try:
-            cluster, replaced = _cluster(graph_def, graph, functions, names, options, preserved)
+            cluster, replaced = _cluster(graph_def, graph, functions, names, options, preserved, fetched)
         except (CompilerError, ValueError, TypeError) as error:
             outlined.append(None)
             reasons.update(dict.fromkeys(names, f"its cluster could not be taken out of the graph: {error}"))
@@ -69,7 +72,7 @@ def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequen
 
 
 def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence[str], options: JitOptions,
-             preserved: Collection[str]) -> tuple[Cluster, _Outlined]:
+             preserved: Collection[str], fetched: Collection[str]) -> tuple[Cluster, _Outlined]:
     members = dict.fromkeys(names)
     body = GraphDef(versions=graph_def.versions, library=graph_def.library)
     sources: dict[Tensor, str] = {}  # tensors from outside: the argument that stands for them
@@ -111,7 +114,7 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
         constant = body.node.add()
         constant.CopyFrom(graph.nodes[name].definition)
         del constant.input[:]
-    results = _results(graph, members, preserved)
+    results = _results(graph, members, fetched)
     for k, tensor in enumerate(results):
         end = body.node.add(name=f"tfbridge_result_{k}", op="_Retval", input=[f"{tensor.node}:{tensor.index}"])
         end.attr["T"].type = output_types(graph.nodes[tensor.node])[tensor.index]
@@ -132,14 +135,16 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
     for tensor in results:
         outlined.waits[tensor] = [f"^{outlined.ends[1 + at]}" for at, k in enumerate(cluster.assigned)
                                   if tensor.node in writes[k]]
-    outlined.nodes.extend(_stand_in(graph.nodes[name], outlined) for name in names if name in preserved)
+    outlined.nodes.extend(_stand_in(graph.nodes[name], outlined, name in fetched) for name in names
+                          if name in preserved)
     return cluster, outlined
 
 
-def _stand_in(node: GraphNode, outlined: _Outlined) -> Any:
-    """A node of the name and outputs of one that must be found in the graph, though it is inside a cluster now."""
+def _stand_in(node: GraphNode, outlined: _Outlined, is_fetched: bool) -> Any:
+    """A node of the name and, where fetched, outputs of one that must be found in the graph, though it is inside a
+    cluster now."""
     ends = [f"^{end}" for end in outlined.ends]
-    types = output_types(node)
+    types = output_types(node) if is_fetched else []
     if not types:
         return NodeDef(name=node.name, op="NoOp", input=ends, device=node.device)
     tensors = [outlined.tensors[Tensor(node.name, k)] for k in range(len(types))]
@@ -209,9 +214,9 @@ def _orders(graph: Graph, members: Collection[str], functions: Functions,
 _NEVER_WAITED_FOR = COPIED | {"_Arg", "Placeholder", "VarHandleOp"}
 
 
-def _results(graph: Graph, members: Collection[str], preserved: Collection[str]) -> list[Tensor]:
+def _results(graph: Graph, members: Collection[str], fetched: Collection[str]) -> list[Tensor]:
     """Tensors of the cluster that are read outside of it, or must be found in the graph."""
-    found: dict[Tensor, None] = {Tensor(n, k): None for n in members if n in preserved
+    found: dict[Tensor, None] = {Tensor(n, k): None for n in members if n in fetched
                                  for k in range(len(output_types(graph.nodes[n])))}
     for node in graph.nodes.values():
         if node.name not in members:

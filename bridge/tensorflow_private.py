@@ -21,6 +21,7 @@ from tensorflow.python.eager.polymorphic_function import function_type_utils, po
 from tensorflow.python.framework import c_api_util, errors_impl, op_def_registry, ops
 from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops import gradients_util
+from tensorflow.python.util import tf_decorator
 
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 _TEXT, _I64 = ctypes.c_char_p, ctypes.c_int64
@@ -560,6 +561,12 @@ def function_like(function: Any, body: Callable[..., Any]) -> Any:
         return tf.function(body)
     return tf.function(body, input_signature=function.input_signature, autograph=function._autograph,
                        reduce_retracing=function._reduce_retracing)
+
+
+def decorator(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """The wrapper, known to TensorFlow as one. It is to call its own `__wrapped__`, which is the function at first:
+    AutoGraph puts there what it makes of the function, and leaves the wrapper as it is."""
+    return tf_decorator.make_decorator(function, wrapper)
 
 
 def with_constant_variables(concrete: Any) -> Any:

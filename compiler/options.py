@@ -17,6 +17,7 @@ class Options:
     num_replicas, num_partitions: devices that run the program together, each a replica's partition.
     dump_dir: directory for numbered dumps of every stage; empty means none.
     cache_dir, max_cache_bytes: the disk cache; empty and 0 mean that of the process.
+    l2_bytes: the cache of a core, of the target that is compiled for.
     Raises: ValueError  numerics is none of these; a negative number.
     """
 
@@ -29,6 +30,7 @@ class Options:
     dump_dir: str = dataclasses.field(default="", compare=False)
     cache_dir: str = dataclasses.field(default="", compare=False)
     max_cache_bytes: int = dataclasses.field(default=0, compare=False)
+    l2_bytes: int = dataclasses.field(default=512 << 10, compare=False)
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:

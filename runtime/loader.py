@@ -22,7 +22,7 @@ from .errors import LoadError
 _lock = threading.RLock()
 _serial = itertools.count()
 _libraries: dict[str, Loaded] = {}
-_provider: Callable[[str], tuple[bytes, Iterable[str]]] | None = None
+_provider: Callable[[str], tuple[bytes, Iterable[str], Iterable[str]]] | None = None
 _prepared: dict[str, Future[bytes]] = {}
 
 
@@ -110,8 +110,9 @@ def load_library(name: str, object_bytes: bytes, exports: Iterable[str]) -> Load
         return found
 
 
-def provide_libraries(provider: Callable[[str], tuple[bytes, Iterable[str]]]) -> None:
-    """Sets the function that makes a kernel library (object, exports) that is wanted and not loaded yet.
+def provide_libraries(provider: Callable[[str], tuple[bytes, Iterable[str], Iterable[str]]]) -> None:
+    """Sets the function that makes a kernel library that is wanted and not loaded yet: (object, exports, names of the
+    libraries that it calls).
 
     The provider raises KeyError for a name it does not know.
     """
@@ -119,31 +120,49 @@ def provide_libraries(provider: Callable[[str], tuple[bytes, Iterable[str]]]) ->
     _provider = provider
 
 
-def library(name: str) -> Loaded:
-    """The kernel library of that name.
+def _libraries_of(names: Iterable[str]) -> set[str]:
+    """The linker's names of the kernel libraries of these names; those that are not loaded yet are loaded together.
 
     Raises: LoadError  neither loaded nor known to the provider.
     """
     with _lock:
-        found = _libraries.get(name)
-        if found is None:
-            try:
-                if _provider is None:
-                    raise KeyError(name)
-                found = load_library(name, *_provider(name))
-            except KeyError as error:
-                known = sorted(_libraries)
-                raise LoadError(f"kernel library {name!r} is unknown; loaded: {known}") from error
-        return found
+        wanted, missing, called = list(names), {}, set()
+        waiting = list(wanted)
+        while waiting:
+            name = waiting.pop()
+            if name in _libraries:
+                called.add(_libraries[name].name)
+            elif name not in missing:
+                missing[name] = made = _provided(name)
+                waiting += made[2]
+        if missing:
+            builder = llvm.JITLibraryBuilder()
+            symbols: list[str] = []
+            for object_bytes, exports, _ in missing.values():
+                builder.add_object_img(object_bytes)
+                symbols += exports
+            found = _link(f"libraries.{next(_serial)}", builder, symbols, (), {}, called).keep()
+            _libraries.update(dict.fromkeys(missing, found))
+        return {_libraries[name].name for name in wanted}
+
+
+def _provided(name: str) -> tuple[bytes, Iterable[str], Iterable[str]]:
+    try:
+        if _provider is None:
+            raise KeyError(name)
+        return _provider(name)
+    except KeyError as error:
+        raise LoadError(f"kernel library {name!r} is unknown; loaded: {sorted(_libraries)}") from error
 
 
 def _link(name: str, builder: llvm.JITLibraryBuilder, exports: Iterable[str], libraries: Iterable[str],
-          imports: Mapping[str, int]) -> Loaded:
+          imports: Mapping[str, int], linked: Iterable[str] = ()) -> Loaded:
+    """`linked` are the linker's names of further libraries."""
     wanted = tuple(exports)
     for symbol in wanted:
         builder.export_symbol(symbol)
-    for used in libraries:
-        builder.add_jit_library(library(used).name)
+    for used in sorted({*linked, *_libraries_of(libraries)}):
+        builder.add_jit_library(used)
     for symbol, address in imports.items():
         builder.import_symbol(symbol, address)
     builder.add_current_process()

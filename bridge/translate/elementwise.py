@@ -63,22 +63,24 @@ BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
 }
 
 # Gradients that TensorFlow has as ops of their own: (gradient operands in the op's order) -> result.
+# An infinite gradient times the slope 0 is NaN; a gradient of 0 is 0 for the roots and the reciprocal, even at 0.
 GRADIENTS: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
-    "ReluGrad": lambda b, dy, x: b.select(b.gt(x, _like(b, x, 0)), dy, _like(b, dy, 0)),
-    "Relu6Grad": lambda b, dy, x: b.select(
-        b.and_(b.gt(x, _like(b, x, 0)), b.lt(x, _like(b, x, 6))), dy, _like(b, dy, 0)),
+    "ReluGrad": lambda b, dy, x: b.mul(dy, _one_where(b, dy, b.gt(x, _like(b, x, 0)))),
+    "Relu6Grad": lambda b, dy, x: b.mul(dy, _one_where(
+        b, dy, b.and_(b.gt(x, _like(b, x, 0)), b.lt(x, _like(b, x, 6))))),
     "TanhGrad": lambda b, y, dy: b.mul(dy, b.sub(_like(b, y, 1), b.mul(y, y))),
     "SigmoidGrad": lambda b, y, dy: b.mul(b.mul(dy, y), b.sub(_like(b, y, 1), y)),
-    "SqrtGrad": lambda b, y, dy: b.div(b.mul(dy, _like(b, y, 0.5)), b.conj(y)),
-    "RsqrtGrad": lambda b, y, dy: b.conj(b.mul(b.mul(b.mul(b.mul(y, y), y), b.conj(dy)), _like(b, y, -0.5))),
-    "InvGrad": lambda b, y, dy: b.neg(b.mul(dy, _square(b, b.conj(y)))),
-    "ReciprocalGrad": lambda b, y, dy: b.neg(b.mul(dy, _square(b, b.conj(y)))),
+    "SqrtGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.div(b.mul(dy, _like(b, y, 0.5)), b.conj(y))),
+    "RsqrtGrad": lambda b, y, dy: _zero_for_zero(
+        b, dy, b.conj(b.mul(b.mul(b.mul(b.mul(y, y), y), b.conj(dy)), _like(b, y, -0.5)))),
+    "InvGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.neg(b.mul(dy, _square(b, b.conj(y))))),
+    "ReciprocalGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.neg(b.mul(dy, _square(b, b.conj(y))))),
     "SoftplusGrad": lambda b, dy, x: b.mul(dy, b.logistic(x)),
     "SoftsignGrad": lambda b, dy, x: b.div(dy, _square(b, b.add(_like(b, x, 1), b.abs(x)))),
-    "EluGrad": lambda b, dy, y: b.select(b.gt(y, _like(b, y, 0)), dy, b.mul(dy, b.add(y, _like(b, y, 1)))),
+    "EluGrad": lambda b, dy, y: b.select(b.lt(y, _like(b, y, 0)), b.mul(dy, b.add(y, _like(b, y, 1))), dy),
     "SeluGrad": lambda b, dy, y: b.select(
-        b.gt(y, _like(b, y, 0)), b.mul(dy, _like(b, y, _SELU_SCALE)),
-        b.mul(dy, b.add(y, _like(b, y, _SELU_SCALE * _SELU_ALPHA)))),
+        b.lt(y, _like(b, y, 0)), b.mul(dy, b.add(y, _like(b, y, _SELU_SCALE * _SELU_ALPHA))),
+        b.mul(dy, _like(b, y, _SELU_SCALE))),
 }
 
 
@@ -86,6 +88,15 @@ def _like(b: ComputationBuilder, x: Operand, value: float) -> Operand:
     """A constant of the operand's type and dims."""
     shape = b.get_shape(x)
     return b.broadcast(b.constant(np.asarray(value).astype(shape.element_type.dtype), shape.element_type), shape.dims)
+
+
+def _one_where(b: ComputationBuilder, x: Operand, condition: Operand) -> Operand:
+    """1 of the type of x where a condition holds, else 0."""
+    return b.select(condition, _like(b, x, 1), _like(b, x, 0))
+
+
+def _zero_for_zero(b: ComputationBuilder, dy: Operand, value: Operand) -> Operand:
+    return b.select(b.eq(dy, _like(b, dy, 0)), _like(b, dy, 0), value)
 
 
 def _square(b: ComputationBuilder, x: Operand) -> Operand:

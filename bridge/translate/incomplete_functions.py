@@ -113,31 +113,44 @@ def igamma(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float, upper:
     series, fraction = series * scale / a, fraction * scale
     one, zero = b.full_like(a, 1), b.full_like(a, 0)
     value = b.select(low, one - series, fraction) if upper else b.select(low, series, one - fraction)
-    value = b.select(b.eq(x, zero), one if upper else zero, value)
-    value = b.select(b.eq(x, b.scalar_like(x, math.inf)), zero if upper else one, value)
-    wrong = b.or_(b.or_(b.lt(x, zero), b.le(a, zero)), _any_nan(b, a, x))
-    if not upper:  # the lower function at 0 is 0 even for a = 0
-        wrong = b.and_(wrong, b.or_(b.ne(x, zero), b.ne(a, zero)))
-    return b.select(wrong, b.full_like(a, math.nan), value)
+    ends = (a, x) if upper else (x, a)  # what is infinite last tells
+    for end in ends:
+        value = b.select(_is_infinite(b, end), (one if end is a else zero) if upper else (zero if end is a else one),
+                         value)
+    value = b.select(_wrong(b, a, x), b.full_like(a, math.nan), value)
+    # The lower function at 0 is 0 whatever the other is.
+    at_zero = b.and_(b.eq(x, zero), b.not_(_wrong(b, a, x))) if upper else b.eq(x, zero)
+    return b.select(at_zero, one if upper else zero, value)
+
+
+def _is_infinite(b: ComputationBuilder, x: Operand) -> Operand:
+    return b.eq(x, b.scalar_like(x, math.inf))
+
+
+def _wrong(b: ComputationBuilder, a: Operand, x: Operand) -> Operand:
+    """Where the functions are not defined."""
+    return b.or_(b.or_(b.lt(x, b.scalar_like(x, 0)), b.le(a, b.scalar_like(a, 0))), _any_nan(b, a, x))
+
+
+def _with_ends(b: ComputationBuilder, a: Operand, x: Operand, slope: Operand) -> Operand:
+    """A derivative by a, which is 0 at infinity and, whatever a is, where x is 0."""
+    zero = b.full_like(a, 0)
+    slope = b.select(b.or_(_is_infinite(b, a), _is_infinite(b, x)), zero, slope)
+    slope = b.select(_wrong(b, a, x), b.full_like(a, math.nan), slope)
+    return b.select(b.eq(x, zero), zero, slope)
 
 
 def igamma_grad_a(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float) -> Operand:
     """The derivative of the lower function by a."""
     low, (_, series), (_, fraction) = _gamma_parts(b, a, x, epsilon)
     scale = _gamma_scale(b, a, x)
-    value = b.select(low, series * scale / a, -(fraction * scale))
-    value = b.select(b.eq(x, b.scalar_like(x, 0)), b.full_like(a, 0), value)
-    wrong = b.or_(b.or_(b.lt(x, b.scalar_like(x, 0)), b.le(a, b.scalar_like(a, 0))), _any_nan(b, a, x))
-    return b.select(wrong, b.full_like(a, math.nan), value)
+    return _with_ends(b, a, x, b.select(low, series * scale / a, -(fraction * scale)))
 
 
 def random_gamma_grad(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float) -> Operand:
     """The derivative of a sample by a: that of the distribution function, over its density, negated."""
     low, (_, series), (_, fraction) = _gamma_parts(b, a, x, epsilon)
-    value = b.select(low, -(series * x / a), fraction * x)
-    value = b.select(b.eq(x, b.scalar_like(x, 0)), b.full_like(a, 0), value)
-    wrong = b.or_(b.or_(b.lt(x, b.scalar_like(x, 0)), b.le(a, b.scalar_like(a, 0))), _any_nan(b, a, x))
-    return b.select(wrong, b.full_like(a, math.nan), value)
+    return _with_ends(b, a, x, b.select(low, -(series * x / a), fraction * x))
 
 
 # -- incomplete beta
@@ -183,9 +196,10 @@ def betainc(b: ComputationBuilder, p: Operand, q: Operand, x: Operand, epsilon: 
     beta = lgamma(b, p_in) + lgamma(b, q_in) - lgamma(b, p_in + q_in)
     value = b.exp(p_in * log + q_in * log_rest - beta) / p_in * _beta_fraction(b, p_in, q_in, x_in, epsilon)
     value = b.select(swap, one - value, value)
-    wrong = b.or_(b.or_(b.le(p, zero), b.le(q, zero)), b.or_(b.lt(x, zero), b.gt(x, one)))
+    value = b.select(_any_nan(b, p, q, x), b.full_like(x, math.nan), value)
     value = b.select(b.eq(x, zero), zero, b.select(b.eq(x, one), one, value))
-    return b.select(b.or_(wrong, _any_nan(b, p, q, x)), b.full_like(x, math.nan), value)
+    wrong = b.or_(b.or_(b.le(p, zero), b.le(q, zero)), b.or_(b.lt(x, zero), b.gt(x, one)))
+    return b.select(wrong, b.full_like(x, math.nan), value)
 
 
 # -- zeta
@@ -233,14 +247,16 @@ def _zeta_ends(b: ComputationBuilder, x: Operand, q: Operand, value: Operand) ->
     pole = b.and_(negative, b.eq(q, b.floor(q)))
     value = b.select(b.and_(negative, b.not_(whole)), nan, value)
     value = b.select(pole, b.select(even, inf, nan), value)
-    value = b.select(b.lt(x, one), nan, b.select(b.eq(x, one), inf, value))
-    return b.select(_any_nan(b, x, q), nan, value)
+    far = b.select(b.gt(q, one), b.full_like(x, 0), b.select(b.eq(q, one), b.full_like(x, 1), inf))
+    value = b.select(_is_infinite(b, x), far, b.select(_is_infinite(b, q), b.full_like(x, 0), value))
+    value = b.select(_any_nan(b, x, q), nan, value)
+    return b.select(b.lt(x, one), nan, b.select(b.eq(x, one), inf, value))
 
 
 def polygamma(b: ComputationBuilder, n: Operand, x: Operand, epsilon: float) -> Operand:
     """The n-th derivative of digamma."""
     one, zero = b.full_like(n, 1), b.full_like(n, 0)
-    odd = b.eq(b.rem(n, b.scalar_like(n, 2)), one)
+    odd = b.or_(b.eq(b.rem(n, b.scalar_like(n, 2)), one), _is_infinite(b, n))
     sign = b.select(odd, one, -one)
     value = sign * b.exp(lgamma(b, n + one)) * zeta(b, n + one, x, epsilon)
     value = b.select(b.eq(n, zero), digamma(b, x), value)

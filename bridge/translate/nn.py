@@ -39,6 +39,12 @@ def _shifted(b: ComputationBuilder, logits: Operand) -> Operand:
     return b.sub(logits, per_row(b, reduce(b, logits, "max", [len(dims) - 1]), dims))
 
 
+def _shares(b: ComputationBuilder, parts: Operand, sums: Operand) -> Operand:
+    """Each part of its row's sum, by the sum's reciprocal: one division for a row."""
+    one = b.constant(1, b.get_shape(sums).element_type)
+    return b.mul(parts, per_row(b, b.div(one, sums), b.get_shape(parts).dims))
+
+
 @translates("Softmax", "LogSoftmax", takes_sizes=every_input)
 def softmax(node: Node) -> Operand:
     b, shape = node.b, node.array_shape(0)
@@ -48,7 +54,7 @@ def softmax(node: Node) -> Operand:
     if node.op == "LogSoftmax":
         result = b.sub(shifted, per_row(b, b.log(sums), shape.dims))
     else:
-        result = b.div(exps, per_row(b, sums, shape.dims))
+        result = _shares(b, exps, sums)
     return narrowed(b, result, shape.element_type)
 
 
@@ -63,7 +69,7 @@ def _cross_entropy(b: ComputationBuilder, logits: Operand, labels: Operand) -> t
     zero = b.broadcast(b.constant(0, b.get_shape(logits).element_type), dims)
     terms = b.select(b.eq(labels, zero), zero, b.mul(labels, log_probabilities))
     loss = b.neg(reduce(b, terms, "add", [rows]))
-    return loss, b.sub(b.div(exps, per_row(b, sums, dims)), labels)
+    return loss, b.sub(_shares(b, exps, sums), labels)
 
 
 @translates("SoftmaxCrossEntropyWithLogits")

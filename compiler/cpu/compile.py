@@ -67,7 +67,7 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
         if origin:
             dump.write("cluster.pbtxt", origin)
         dump.write("before.hlo", str(module))
-    optimized = run_pipeline(module, dataclasses.replace(options, threads=target.threads),
+    optimized = run_pipeline(module, dataclasses.replace(options, threads=target.threads, l2_bytes=target.l2_bytes),
                              None if dump is None else _dump_passes(dump, module), CPU_PASSES)
     parts = None if self_contained else ObjectParts(text, target)
 

@@ -10,7 +10,6 @@ holes as zeros. Input that is dilated for a backward pass is split into phases, 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import math
 from collections.abc import Callable
@@ -21,15 +20,17 @@ from .convolution_kernels import (
     PANELS_AT_ONCE,
     P,
     convolution_name,
+    convolution_sweep_name,
     declare_convolution,
     rows_of,
     write_convolution,
+    write_convolution_sweep,
 )
 from .convolution_problem import Axis, ConvolutionProblem
 from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of, sources
-from .gemm_kernels import vector_counts
-from .gemm_packing import declare_packing, panels_name, rows_name, write_packing
-from .gemm_plan import HELD_UP, PACK_COST, PackedLayout
+from .gemm_kernels import Sweeps, constant_table, line_vectors, sweep_table, tile_heights, tile_widths, vector_counts
+from .gemm_packing import use_panels, use_rows
+from .gemm_plan import HELD_UP, PACK_COST, PackedLayout, line_work
 from .kernel_plan import KernelPlan
 from .llvm_text import Function, ModuleText, Value, i64
 from .target import Target
@@ -99,17 +100,17 @@ def emit_convolution_gemm(module: ModuleText, target: Target, problem: Convoluti
     plan = _plan(problem, target, b_packed)
     if plan is None:
         return None
-    element, compute = problem.input_type, plan.compute
+    compute = plan.compute
+    sweeps = {(width, mr): convolution_sweep_name(compute, plan.vectors, width, mr)
+              for width, mr in _tiles(plan, target)}
     if module.embed_libraries:
         write_convolution(module, target, compute, plan.vectors, "internal")
-        write_packing(module, target, element, compute, plan.vectors, "internal")
-        write_packing(module, target, _STORED[compute], compute, plan.vectors, "internal")
+        for width, mr in sweeps:
+            write_convolution_sweep(module, target, compute, plan.vectors, width, mr, "internal")
     else:
-        declare_convolution(module, compute, plan.vectors)
-        declare_packing(module, element, compute, plan.vectors)
-        declare_packing(module, _STORED[compute], compute, plan.vectors)
+        declare_convolution(module, target, compute, plan.vectors, sweeps)
     f = Function(module, "SELF", KERNEL_PARAMETERS)
-    emitter = _Emitter(module, target, f, plan, epilogue)
+    emitter = _Emitter(module, target, f, plan, epilogue, sweeps)
     f.loop(f["lo"], f["hi"], 1, emitter.task)
     f.ret()
     microseconds = microseconds_of(problem, target)
@@ -183,6 +184,8 @@ def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -
     lanes = lanes_of(target, compute)
     vectors = min(vector_counts(compute), key=lambda v: -(-problem.outputs // (v * lanes)) * v * lanes
                   / {1: 0.85, 2: 1.0, 3: 0.95}[v])
+    if line_vectors(target):
+        vectors = min(vector_counts(compute), key=lambda v: line_work(-(-problem.outputs // lanes), v))
     nr, mr = vectors * lanes, rows_of(target, compute, vectors)
     positions = math.prod(a.output for a in axes)
     unit = math.prod(a.output for a in axes[slab + 1:]) if banded else 1
@@ -282,6 +285,32 @@ def _band_bytes(problem: ConvolutionProblem, axes: tuple[Axis, ...], slab: int, 
         * problem.inputs * size
 
 
+def _tiles(plan: _Plan, target: Target) -> list[tuple[int, int]]:
+    """(width in vectors, height) of the tiles that all blocks of positions and of features are cut into."""
+    positions = plan.problem.batch * plan.problem.positions
+    counts: set[int] = set()
+    for phase in filter(lambda p: p.positions, plan.phases):
+        for low in range(0, positions, plan.task_rows):
+            high = min(low + plan.task_rows, positions)
+            if len(plan.phases) > 1:
+                share = phase.positions // (positions // plan.unit)
+                low, high = low // plan.unit * share, high // plan.unit * share
+            if not plan.banded:
+                counts |= {min(plan.block, high - low), (high - low) % plan.block}
+                continue
+            inner = math.prod(a.output for a in phase.axes[plan.slab + 1:])
+            slabs, height = phase.axes[plan.slab].output, max(1, plan.block // inner)
+            first, end = low // inner, high // inner
+            for before in range(first // slabs * slabs, end, slabs):
+                count = min(slabs, end - before) - max(first - before, 0)
+                counts |= {min(height, count) * inner, count % height * inner}
+    columns = min(plan.task_cols, plan.problem.outputs), plan.problem.outputs % plan.task_cols
+    lanes = lanes_of(target, plan.compute)
+    widths = set().union(*(tile_widths(target, count, plan.vectors, lanes) for count in columns))
+    return list(itertools.product(sorted(widths), sorted(
+        tile_heights(counts, rows_of(target, plan.compute, plan.vectors)))))
+
+
 def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int, mr: int, nr: int) -> tuple[int, int]:
     """(rows, columns) of a task: rows a multiple of the unit."""
     m, n = max(positions, 1), max(problem.outputs, 1)
@@ -307,9 +336,11 @@ def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int
 class _Emitter:
     """Writes the body of one task."""
 
-    def __init__(self, module: ModuleText, target: Target, f: Function, plan: _Plan, epilogue: str | None) -> None:
+    def __init__(self, module: ModuleText, target: Target, f: Function, plan: _Plan, epilogue: str | None,
+                 sweeps: Sweeps) -> None:
         self.module, self.target, self.f, self.plan, self.epilogue = module, target, f, plan, epilogue
         problem = plan.problem
+        self.sweeps = sweep_table(target, plan.vectors, rows_of(target, plan.compute, plan.vectors), sweeps)
         self.type = COMPUTE_TYPES[plan.compute]
         self.size, self.item = SIZES[self.type], problem.input_type.item_bytes
         self.transposed = problem.output_feature != 1
@@ -377,14 +408,16 @@ class _Emitter:
         def block(row: Value | int, rows: Value | int, base: Value, start: Value | int) -> None:
             self._tables(phase, row, rows, base, start)
             first = i64(0) if plan.panel_bytes else f.cast("zext", f.compare("icmp eq", i64(row), i64(low)), "i64")
-            pack = f"@{panels_name(plan.problem.input_type, plan.compute, plan.vectors)}"
+            pack = "null"
+            if not plan.panel_bytes:
+                pack = f"@{use_panels(self.module, self.target, plan.problem.input_type, plan.compute, plan.vectors)}"
             arguments = [self.parts["A"], self.parts["C"], self.task_kernel, self.parts["packed"],
                          self.parts["tail"], *(Value("ptr", n) for n in names), Value("ptr", pack), first,
                          i64(rows), i64(self.cols)]
             assert len(arguments) == len(BLOCK_PARAMETERS)
             f.do(f"call void @{convolution_name(plan.compute, plan.vectors)}({', '.join(map(str, arguments))})")
             if self.transposed:
-                f.call(rows_name(_STORED[plan.compute], plan.compute), "void", [
+                f.call(use_rows(self.module, self.target, _STORED[plan.compute], plan.compute), "void", [
                     self.parts["made"], f.offset(self.task_made, self._place(phase, row)[1], self.type),
                     i64(self.cols), i64(rows), i64(self.size), i64(plan.task_cols * self.size),
                     i64(plan.problem.output_feature * self.size), i64(rows)])
@@ -427,14 +460,9 @@ class _Emitter:
                   P.PANEL: plan.panel_bytes}
         places = [phase.kernel_offset + sum(k * a.kernel_stride for k, a in zip(element, phase.axes))
                   for element in itertools.product(*(range(a.window) for a in phase.axes))]
-        tables = ([values[slot] for slot in P], [place * self.item for place in places] or [0])
-        names = []
-        for kind, table in zip(("parameters", "taps"), tables):
-            text = f"internal constant [{len(table)} x i64] [{', '.join(f'i64 {v}' for v in table)}]"
-            name = f"conv_{kind}_{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
-            self.module.add_global(name, text)
-            names.append(f"@{name}")
-        return names[0], names[1]
+        parameters = constant_table(self.module, "conv_parameters", [values[slot] for slot in P], self.sweeps)
+        taps_table = constant_table(self.module, "conv_taps", [place * self.item for place in places] or [0])
+        return f"@{parameters}", f"@{taps_table}"
 
     def _band_strides(self, phase: Phase) -> list[int]:
         """Strides of a band in elements; 0 for the axes that it has one position of."""
@@ -537,7 +565,7 @@ class _Emitter:
             if b and steps == (width, 1) and b.base_dilation == 1:
                 rows, width = 1, rows * width
             ld = (b.base_dilation * strides[j] if b else width) * self.size
-            f.call(rows_name(problem.input_type, plan.compute), "void", [
+            f.call(use_rows(self.module, self.target, problem.input_type, plan.compute), "void", [
                 origin, place, i64(rows), i64(width), i64(steps[0] * self.item), i64(steps[1] * self.item), i64(ld),
                 i64(width)])
 

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable
 
 from .convolution_gemm import KERNEL_PARAMETERS, microseconds_of
-from .convolution_kernels import declare_gradient, rows_of, write_gradient
+from .convolution_kernels import declare_gradient, gradient_sweep_name, rows_of, write_gradient, write_gradient_sweep
 from .convolution_problem import Axis, ConvolutionProblem
 from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, if_, lanes_of
-from .gemm_kernels import vector_counts
-from .gemm_packing import declare_packing, panels_name, rows_name, write_packing
+from .gemm_kernels import constant_table, sweep_table, tile_heights, vector_counts
+from .gemm_packing import use_panels, use_rows
 from .kernel_plan import KernelPlan
 from .llvm_text import Function, ModuleText, Value, i64
 from .target import Target
@@ -41,13 +41,13 @@ def emit_gradient(module: ModuleText, target: Target, problem: ConvolutionProble
     lanes = lanes_of(target, compute)
     vectors = min(vector_counts(compute), key=lambda v: -(-problem.outputs // (v * lanes)) * v * lanes
                   / {1: 0.85, 2: 1.0, 3: 0.95}[v])
+    writer = _Gradient(module, target, problem, tuple(axes), compute, vectors, epilogue)
     if module.embed_libraries:
         write_gradient(module, target, compute, vectors, "internal")
-        write_packing(module, target, problem.input_type, compute, vectors, "internal")
+        for _, mr in writer.sweeps:
+            write_gradient_sweep(module, target, compute, vectors, mr, "internal")
     else:
-        declare_gradient(module, compute, vectors)
-        declare_packing(module, problem.input_type, compute, vectors)
-    writer = _Gradient(module, target, problem, tuple(axes), compute, vectors, epilogue)
+        declare_gradient(module, compute, vectors, writer.sweeps)
     f = writer.f
     f.loop(f["lo"], f["hi"], 1, writer.task)
     f.ret()
@@ -65,7 +65,8 @@ class _Gradient:
     def __init__(self, module: ModuleText, target: Target, problem: ConvolutionProblem, axes: tuple[Axis, ...],
                  compute: str, vectors: int, epilogue: str | None) -> None:
         self.f = f = Function(module, "SELF", KERNEL_PARAMETERS)
-        self.module, self.problem, self.outer, self.x, self.epilogue = module, problem, axes[:-1], axes[-1], epilogue
+        self.module, self.target, self.problem, self.epilogue = module, target, problem, epilogue
+        self.outer, self.x = axes[:-1], axes[-1]
         self.compute, self.vectors = compute, vectors
         self.type = COMPUTE_TYPES[compute]
         self.size, self.nr = SIZES[self.type], vectors * lanes_of(target, compute)
@@ -89,6 +90,10 @@ class _Gradient:
         self.together = (problem.batch < FEW_ROWS and self.x.output > 1 and self.common[0] < self.common[1]
                          and self.x.stride * self.x.input_stride == problem.batch
                          and self.x.output_stride == problem.batch * problem.output_batch)
+        together = (self.x.output * problem.batch,) if self.together else ()
+        heights = tile_heights((min(self.rows, problem.batch), problem.batch % self.rows, *together), mr)
+        self.sweeps = {(vectors, height): gradient_sweep_name(compute, vectors, height) for height in sorted(heights)}
+        self.table = constant_table(module, "gradient_sweeps", (), sweep_table(target, vectors, mr, self.sweeps))
         # Rows that lie a multiple of a page or so apart displace each other in the cache: where there is one position,
         # they are copied together first.
         self.step = self.x.window_dilation * self.x.input_stride * self.size
@@ -161,7 +166,7 @@ class _Gradient:
             def position(o: Value, _: list[Value]) -> None:
                 to = f.offset(c, f.add(f.mul(o, self.x.output_stride), f.sub(cols, tail)), self.type)
                 from_ = f.offset(tile, f.mul(o, self.rows * self.nr * self.size))
-                f.call(rows_name(problem.input_type, self.compute), "void", [
+                f.call(use_rows(self.module, self.target, problem.input_type, self.compute), "void", [
                     from_, to, i64(rows), tail, i64(self.nr * self.size), i64(self.size),
                     i64(problem.output_batch * self.size), tail])
 
@@ -247,7 +252,7 @@ class _Gradient:
         place = f.offset(self.copy, f.mul(number, x.window * self.line))
 
         def run() -> None:
-            f.call(rows_name(self.problem.input_type, self.compute), "void", [
+            f.call(use_rows(self.module, self.target, self.problem.input_type, self.compute), "void", [
                 f.offset(origin, (low * x.window_dilation - x.pad) * x.input_stride, self.type),
                 f.offset(place, low * self.line), i64(high - low), i64(self.row_count), i64(self.step), i64(self.size),
                 i64(self.line), i64(self.row_count)])
@@ -258,7 +263,7 @@ class _Gradient:
     def _pack(self, start: Value, runs: Value | int, kernel: Value | int, width: Value | int) -> None:
         """Packs a panel of B: all runs of the block, those outside the input too."""
         f, problem, x = self.f, self.problem, self.x
-        name = panels_name(problem.input_type, self.compute, self.vectors)
+        name = use_panels(self.module, self.target, problem.input_type, self.compute, self.vectors)
 
         def run(r: Value, _: list[Value]) -> None:
             image, window = self._indices(f.add(start, r))
@@ -289,7 +294,7 @@ class _Gradient:
             c = f.select(whole, direct, tile)
             f.call(f"tfb_convt_{self.compute}_{self.vectors}", "void", [
                 a_table, i64(shift), b_table, i64(low * self.nr * self.size), c, ldc, runs,
-                i64(high - low), i64(step), accumulate, i64(rows)])
+                i64(high - low), i64(step), accumulate, i64(rows), Value("ptr", f"@{self.table}")])
 
         low, high = self.common if self.together else (0, 0)
         if self.together:

@@ -2,16 +2,29 @@
 
 Row r of A is made of `taps` runs of `run` elements each, the t-th at the pointer table[t][r]: output pixels see the
 input where it lies, shifted, strided or padded (a pointer to zeros), without being copied together. They depend on
-the target alone and are compiled once per machine, as the matrix products are (gemm_kernels.py).
+the target alone and are compiled once per machine, as the matrix products are (gemm_kernels.py), those for the tiles
+that a shape has.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_masked, multiply_add, store_masked, zero
-from .gemm_kernels import max_rows, unrolled_steps
+from .gemm_kernels import (
+    NEXT,
+    Sweeps,
+    ask_for_panel,
+    asked_steps,
+    line_vectors,
+    max_rows,
+    pace_of,
+    sweep_at,
+    unrolled_steps,
+    widths,
+)
 from .llvm_text import Function, ModuleText, Value, i64, vector_type
 from .target import Target
 
@@ -23,7 +36,7 @@ BLOCK_PARAMETERS = (("ptr", "A"), ("ptr", "C"), ("ptr", "B"), ("ptr", "packed"),
 
 
 class P(enum.IntEnum):
-    """Slots of a convolution's parameter array (i64 each; strides in bytes).
+    """Slots of a convolution's parameter array (i64 each; strides in bytes); the table of micro-kernels follows it.
 
     TAPS runs of RUN elements make a row of A; TAP_BLOCK of them, RUN_PART elements of each, are summed at a time.
     RUN covers MERGED taps of the kernel, whose places the tap table gives. TABLE is the length of a line of A's table.
@@ -58,14 +71,28 @@ _SWEEP = (("ptr", "A"), ("i64", "table"), ("i64", "shift"), ("ptr", "B"), ("ptr"
           ("i64", "taps"), ("i64", "run"), ("i64", "accumulate"), ("i64", "tiles"))
 
 
-def _sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: int, name: str) -> None:
-    """`tiles` tiles of mr rows times one panel of B."""
+def _sweep_parameters(target: Target) -> tuple[tuple[str, str], ...]:
+    return (*_SWEEP, *NEXT) if line_vectors(target) else _SWEEP
+
+
+def convolution_sweep_name(compute: str, panel: int, width: int, mr: int) -> str:
+    """The micro-kernel for tiles of `width` vectors and mr rows, where a panel has `panel` vectors."""
+    return f"{convolution_name(compute, panel)}_{width}x{mr}"
+
+
+def write_convolution_sweep(module: ModuleText, target: Target, compute: str, width: int, vectors: int, mr: int,
+                            linkage: str) -> None:
+    """Writes a micro-kernel: `tiles` tiles of mr rows times `vectors` vectors of one panel of B, which has `width`."""
+    name = convolution_sweep_name(compute, width, vectors, mr)
+    if module.has(name):
+        return
     type_ = COMPUTE_TYPES[compute]
     lanes, size = lanes_of(target, compute), SIZES[type_]
-    vector, panel = vector_type(type_, lanes), vectors * lanes * size
-    f = Function(module, name, _SWEEP, linkage="internal")
+    vector, panel = vector_type(type_, lanes), width * lanes * size
+    f = Function(module, name, _sweep_parameters(target), linkage=linkage)
+    ahead = line_vectors(target)
     old = f.compare("icmp ne", f["accumulate"], i64(0))
-    unroll = unrolled_steps(mr * vectors)
+    unroll = unrolled_steps(target, mr * vectors)
     main = f.binary("and", f["run"], i64(-unroll))
 
     def step(a: Sequence[Value], k: Value, u: int, b: Value, acc: list[Value]) -> list[Value]:
@@ -77,47 +104,46 @@ def _sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: i
         return made
 
     def tile(_: Value, carried: list[Value]) -> list[Value]:
-        a_table, c_table = carried
+        a_table, c_table, *panel_to_come = carried
         rows = [f.offset(f.load("ptr", f.offset(c_table, 8 * r), 8), f["column"]) for r in range(mr)]
         places = [f.offset(row, j * lanes * size) for row in rows for j in range(vectors)]
-        start = f.branch(old, lambda: [f.load(vector, p, size) for p in places],
-                         lambda: [zero(vector) for _p in places])
+
+        def stored() -> list[Value]:
+            return [f.load(vector, p, size) for p in places]
+
+        start = [zero(vector)] * len(places)
+        if not ahead:
+            start = f.branch(old, stored, lambda: [zero(vector) for _p in places])
 
         def tap(_: Value, state: list[Value]) -> list[Value]:
-            line, b, acc = state[0], state[1], state[2:]
+            line, b, acc = state[0], state[1], state[2 : 2 + len(start)]
             a = [f.offset(f.load("ptr", f.offset(line, 8 * r), 8), f["shift"]) for r in range(mr)]
 
             def several(k: Value, inner: list[Value]) -> list[Value]:
-                sums = inner[1:]
+                sums, next_panel = inner[1 : 1 + len(start)], inner[1 + len(start) :]
+                if next_panel:
+                    next_panel = [ask_for_panel(f, next_panel[0], f["pace"])]
                 for u in range(unroll):
                     sums = step(a, k, u, inner[0], sums)
-                return [f.offset(inner[0], unroll * panel), *sums]
+                return [f.offset(inner[0], unroll * panel), *sums, *next_panel]
 
             def single(k: Value, inner: list[Value]) -> list[Value]:
                 return [f.offset(inner[0], panel), *step(a, k, 0, inner[0], inner[1:])]
 
-            inner = f.loop(0, main, unroll, several, [b, *acc])
-            return [f.offset(line, f["table"]), *f.loop(main, f["run"], 1, single, inner)]
+            inner = f.loop(0, main, unroll, several, [b, *acc, *state[2 + len(start) :]])
+            sums = f.loop(main, f["run"], 1, single, inner[: 1 + len(start)])
+            return [f.offset(line, f["table"]), *sums, *inner[1 + len(start) :]]
 
-        state = f.loop(0, f["taps"], 1, tap, [a_table, f["B"], *start])
-        for value, place in zip(state[2:], places, strict=True):
+        state = f.loop(0, f["taps"], 1, tap, [a_table, f["B"], *start, *panel_to_come])
+        made, panel_to_come = state[2 : 2 + len(start)], state[2 + len(start) :]
+        if ahead:
+            add = "fadd" if compute.startswith("f") else "add"
+            made = f.branch(old, lambda: [f.binary(add, x, y) for x, y in zip(made, stored())], lambda: made)
+        for value, place in zip(made, places, strict=True):
             f.store(value, place, size)
-        return [f.offset(a_table, 8 * mr), f.offset(c_table, 8 * mr)]
+        return [f.offset(a_table, 8 * mr), f.offset(c_table, 8 * mr), *panel_to_come]
 
-    f.loop(0, f["tiles"], 1, tile, [f["A"], f["C"]])
-    f.ret()
-    module.add(name, f.text())
-
-
-def _dispatch(module: ModuleText, sweeps: Sequence[str], name: str, parameters: Sequence[tuple[str, str]]) -> None:
-    """The sweep for a number of rows known at run time."""
-    f = Function(module, name, (*parameters, ("i64", "mr")))
-    f.do(f"switch i64 %mr, label %none [{' '.join(f'i64 {r + 1}, label %r{r + 1}' for r in range(len(sweeps)))}]")
-    for r, sweep in enumerate(sweeps):
-        f.start_block(f"r{r + 1}")
-        f.call(sweep, "void", [f[n] for _, n in parameters])
-        f.ret()
-    f.start_block("none")
+    f.loop(0, f["tiles"], 1, tile, [f["A"], f["C"], *([f["next"]] if ahead else [])])
     f.ret()
     module.add(name, f.text())
 
@@ -128,7 +154,7 @@ def parameter(f: Function, slot: P) -> Value:
 
 
 def write_convolution(module: ModuleText, target: Target, compute: str, vectors: int, linkage: str) -> str:
-    """Writes the block function with its micro-kernels into a module; returns its name.
+    """Writes the block function into a module; returns its name.
 
     It computes rows x cols of C in full. `packed` holds B in the order it is read, filled when `first` is not 0;
     the last, narrow panel goes through a tile behind `tail`, where its table of rows stands.
@@ -139,11 +165,6 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
     type_ = COMPUTE_TYPES[compute]
     size, lanes = SIZES[type_], lanes_of(target, compute)
     nr, mr = vectors * lanes, rows_of(target, compute, vectors)
-    sweeps = [f"{name}_part_sweep{r}" for r in range(1, mr + 1)]
-    for r, sweep in enumerate(sweeps):
-        _sweep(module, target, compute, vectors, r + 1, sweep)
-    dispatch = f"{name}_part_dispatch"
-    _dispatch(module, sweeps, dispatch, _SWEEP)
     f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
     p = {slot: parameter(f, slot) for slot in P}
     rows, cols, table = f["rows"], f["cols"], p[P.TABLE]
@@ -151,7 +172,12 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
     panel_cols = f.mul(panels, nr)
     tail_width = i64(f.remainder(cols, nr))
     tile = f.offset(f["tail"], p[P.TAIL_TILE])
-    has_tail = f.compare("icmp ne", tail_width, i64(0))
+    # The last panel's tiles have `span` columns; where C has not as many, they go through a tile.
+    span = i64(nr)
+    if len(widths(target, vectors)) > 1:
+        span = i64(f.mul(f.divide(f.add(tail_width, lanes - 1), lanes), lanes))
+    is_narrow = f.compare("icmp ne", tail_width, i64(0))
+    has_tail = f.binary("and", is_narrow, f.compare("icmp ne", tail_width, span))
     keep = f.compare("icmp ne", p[P.KEEP], i64(0))
     first = f.compare("icmp ne", f["first"], i64(0))
     whole_panels = f.compare("icmp ne", p[P.PANEL], i64(0))
@@ -164,6 +190,7 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
     low = f.binary("udiv", rows, tiles)
     taller = f.sub(rows, f.mul(low, tiles))
     done = f.mul(taller, f.mul(f.add(low, 1), 8))
+    sweeps = f.offset(f["P"], 8 * len(P))
 
     def fill(r: Value, _: list[Value]) -> None:
         f.store(f.offset(tile, f.mul(r, nr * size)), f.offset(f["tail"], r, "ptr"), 8)
@@ -198,18 +225,37 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
             panel = f.select(whole_panels, f.offset(f["packed"], whole), f.offset(base, here))
             due = f.compare("icmp eq", in_group, i64(0))
             if_(f, f.binary("and", first, f.binary("or", due, several)), lambda: pack(panel, column))
-            fits = f.compare("icmp sle", i64(f.add(column, nr)), cols)
+            whole_panel = f.compare("icmp sle", i64(f.add(column, nr)), cols)
+            fits = f.binary("or", whole_panel, f.binary("xor", has_tail, Value("i1", "true")))
+            here_span = f.select(whole_panel, i64(nr), span)
             c = f.op("ptr", f"select {fits}, ptr %C, ptr %tail")
             at = f.select(fits, i64(f.mul(column, size)), i64(0))
             a = f.offset(f["A"], f.mul(tap, table))
             depths = (i64(taps), i64(run))
 
-            def sweep(a: Value, c: Value, count: Value | int, height: Value | int) -> None:
-                f.call(dispatch, "void", [a, table, i64(f.mul(k, size)), panel, c, at, *depths, accumulate,
-                                          i64(count), i64(height)])
+            # After the last panel the first one's turn comes again.
+            is_followed = f.compare("icmp slt", i64(f.add(column, nr)), cols)
+            following_panel = f.offset(panel, f.select(whole_panels, p[P.PANEL], i64(f.mul(deep, nr * size))))
+            to_come = f.select(is_followed, following_panel, f["packed"])
 
-            if_(f, f.compare("icmp ne", i64(taller), i64(0)), lambda: sweep(a, c, taller, f.add(low, 1)))
-            sweep(f.offset(a, done), f.offset(c, done), f.sub(tiles, taller), low)
+            def sweep(width: int, a: Value, c: Value, count: Value | int, height: Value | int,
+                      before: Value | int) -> None:
+                following: list[Value] = []
+                if line_vectors(target):
+                    pace = pace_of(f, tiles, width)
+                    asked = f.mul(asked_steps(f, i64(run), before, pace), taps)
+                    following = [f.offset(to_come, asked), pace]
+                function = sweep_at(f, target, sweeps, vectors, mr, width, height)
+                arguments = a, table, i64(f.mul(k, size)), panel, c, at, *depths, accumulate, i64(count), *following
+                f.do(f"call void {function}({', '.join(map(str, arguments))})")
+
+            def tiles_of(width: int) -> None:
+                if_(f, f.compare("icmp ne", i64(taller), i64(0)),
+                    lambda: sweep(width, a, c, taller, f.add(low, 1), 0))
+                sweep(width, f.offset(a, done), f.offset(c, done), f.sub(tiles, taller), low, taller)
+
+            for width in widths(target, vectors):
+                if_(f, f.compare("icmp eq", here_span, i64(width * lanes)), partial(tiles_of, width))
 
         f.loop(0, cols, nr, columns)
         return i64(f.add(before, deep))
@@ -238,18 +284,20 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
     return name
 
 
-def declare_convolution(module: ModuleText, compute: str, vectors: int) -> str:
-    """Declares the block function; returns its name."""
-    name = convolution_name(compute, vectors)
-    module.declare(name, "void", [t for t, _ in BLOCK_PARAMETERS])
-    return name
+def declare_convolution(module: ModuleText, target: Target, compute: str, vectors: int, sweeps: Sweeps) -> None:
+    """Declares the block function and its micro-kernels."""
+    module.declare(convolution_name(compute, vectors), "void", [t for t, _ in BLOCK_PARAMETERS])
+    for sweep in sweeps.values():
+        module.declare(sweep, "void", [t for t, _ in _sweep_parameters(target)])
 
 
 
 # -- gradients of kernels: A transposed
 
 GRADIENT_PARAMETERS = (("ptr", "A"), ("i64", "shift"), ("ptr", "B"), ("i64", "skip"), ("ptr", "C"), ("i64", "ldc"),
-                       ("i64", "runs"), ("i64", "run"), ("i64", "step"), ("i64", "accumulate"), ("i64", "rows"))
+                       ("i64", "runs"), ("i64", "run"), ("i64", "step"), ("i64", "accumulate"), ("i64", "rows"),
+                       ("ptr", "sweeps"))
+_GRADIENT_SWEEP = (*GRADIENT_PARAMETERS[:-2], ("i64", "tiles"))
 
 
 def gradient_name(compute: str, vectors: int) -> str:
@@ -257,14 +305,24 @@ def gradient_name(compute: str, vectors: int) -> str:
     return f"tfb_convt_{compute}_{vectors}"
 
 
-def _gradient_sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: int, name: str) -> None:
-    """As _sweep, where step k of a run finds its mr elements of A side by side, `step` bytes after those of k - 1."""
+def gradient_sweep_name(compute: str, vectors: int, mr: int) -> str:
+    """The micro-kernel for tiles of a panel's width and mr rows."""
+    return f"tfb_convt_{compute}_{vectors}x{mr}"
+
+
+def write_gradient_sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: int,
+                         linkage: str) -> None:
+    """As write_convolution_sweep, where step k of a run finds its mr elements of A side by side, `step` bytes after
+    those of k - 1."""
+    name = gradient_sweep_name(compute, vectors, mr)
+    if module.has(name):
+        return
     type_ = COMPUTE_TYPES[compute]
     lanes, size = lanes_of(target, compute), SIZES[type_]
     vector, panel = vector_type(type_, lanes), vectors * lanes * size
-    f = Function(module, name, (*GRADIENT_PARAMETERS[:-1], ("i64", "tiles")), linkage="internal")
+    f = Function(module, name, _GRADIENT_SWEEP, linkage=linkage)
     old = f.compare("icmp ne", f["accumulate"], i64(0))
-    unroll = unrolled_steps(mr * vectors)
+    unroll = unrolled_steps(target, mr * vectors)
     main = f.binary("and", f["run"], i64(-unroll))
 
     def tile(_: Value, carried: list[Value]) -> list[Value]:
@@ -309,7 +367,8 @@ def _gradient_sweep(module: ModuleText, target: Target, compute: str, vectors: i
 
 
 def write_gradient(module: ModuleText, target: Target, compute: str, vectors: int, linkage: str) -> str:
-    """Writes the function for gradients with its micro-kernels into a module; returns its name.
+    """Writes the function for gradients into a module; returns its name. `sweeps` is a table of its micro-kernels, the
+    lowest first.
 
     C[m, n] (+)= the sum over runs and their steps of A[run][step][m] * B[run][step][n]; B is packed, `skip` bytes of
     every run of it left out.
@@ -318,21 +377,17 @@ def write_gradient(module: ModuleText, target: Target, compute: str, vectors: in
     if module.has(name):
         return name
     size, mr = SIZES[COMPUTE_TYPES[compute]], rows_of(target, compute, vectors)
-    sweeps = [f"{name}_part_sweep{r}" for r in range(1, mr + 1)]
-    for r, sweep in enumerate(sweeps):
-        _gradient_sweep(module, target, compute, vectors, r + 1, sweep)
-    dispatch = f"{name}_part_dispatch"
-    _dispatch(module, sweeps, dispatch, (*GRADIENT_PARAMETERS[:-1], ("i64", "tiles")))
     f = Function(module, name, GRADIENT_PARAMETERS, linkage=linkage)
     tiles = i64(f.divide(f.add(f["rows"], mr - 1), mr))
     low = f.binary("udiv", f["rows"], tiles)
     taller = f.sub(f["rows"], f.mul(low, tiles))
 
     def finish(done: Value | int, count: Value | int, height: Value | int) -> None:
-        arguments = [f[n] for _, n in GRADIENT_PARAMETERS[:-1]]
+        arguments = [f[n] for _, n in GRADIENT_PARAMETERS[:-2]]
         arguments[1] = i64(f.add(f["shift"], f.mul(done, size)))
         arguments[4] = f.offset(f["C"], f.mul(done, f["ldc"]))
-        f.call(dispatch, "void", [*arguments, i64(count), i64(height)])
+        function = sweep_at(f, target, f["sweeps"], vectors, mr, vectors, height)
+        f.do(f"call void {function}({', '.join(map(str, [*arguments, i64(count)]))})")
 
     if_(f, f.compare("icmp ne", i64(taller), i64(0)), lambda: finish(0, taller, f.add(low, 1)))
     finish(f.mul(taller, f.add(low, 1)), f.sub(tiles, taller), low)
@@ -341,8 +396,8 @@ def write_gradient(module: ModuleText, target: Target, compute: str, vectors: in
     return name
 
 
-def declare_gradient(module: ModuleText, compute: str, vectors: int) -> str:
-    """Declares the function for gradients; returns its name."""
-    name = gradient_name(compute, vectors)
-    module.declare(name, "void", [t for t, _ in GRADIENT_PARAMETERS])
-    return name
+def declare_gradient(module: ModuleText, compute: str, vectors: int, sweeps: Sweeps) -> None:
+    """Declares the function for gradients and its micro-kernels."""
+    module.declare(gradient_name(compute, vectors), "void", [t for t, _ in GRADIENT_PARAMETERS])
+    for sweep in sweeps.values():
+        module.declare(sweep, "void", [t for t, _ in _GRADIENT_SWEEP])

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ..ir import Computation, Instruction
-from ..ops import Parameter
+from ..ops import ROWS, Parameter
 from ..options import Options
 from ..shape import Shape
 from ..types import ElementType
@@ -37,6 +37,7 @@ _SHORT_CHOICE = 512  # elements of a row from which on a choice is made along it
 _LINE_BYTES = 64
 _LEAST_STREAMED_BYTES = 24 << 20
 _FEW_SEAMS = 4  # operands of concatenations of which one is chosen for each element
+_LONG_CHAIN = 50  # cycles of functions of functions, whose latencies add up to more than two registers hide
 _MOST_TWINS = 8  # arrays read and written along the innermost loop
 
 
@@ -310,11 +311,20 @@ class FusionKernel:
         strides = tuple(
             math.prod([dims[b] for b in axes if b > a]) if a in axes else 0 for a in range(len(dims))
         )
-        for instruction, count in self.probe.counts().items():
+        counts = self.probe.counts()
+        for instruction, count in counts.items():
             if count == 1 or not is_expensive(instruction) or instruction.shape.dims != dims:
                 continue
+            # What is made of it alone, and read as often, spares making that again too.
+            while (
+                len(users := self.computation.users[instruction]) == 1
+                and users[0].opcode in ROWS
+                and users[0].shape == instruction.shape
+                and counts.get(users[0]) == count
+            ):
+                instruction = users[0]
             size = math.prod(reduced_dims(row)) * instruction.shape.element_type.item_bytes
-            if size <= _ROW_BYTES:
+            if size <= _ROW_BYTES and instruction not in self.kept:
                 self.kept[instruction] = KeptRow(strides, self.scratch_bytes)
                 self.scratch_bytes += (size + 63) // 64 * 64
 
@@ -350,7 +360,7 @@ class FusionKernel:
         deep = [i for i, index in self.probe.reductions if any(x.coefficient(v) for x in index)]
         if deep:
             return 1, 8 if len(deep) == 1 else 4
-        copies = 4 if cost <= 6 else 2
+        copies = 4 if cost <= 6 or cost >= _LONG_CHAIN and self.target.vector_bytes == 64 else 2
         inside = sum(bool(x.address.coefficient(v)) for x in self.probe.loads) + len(self.outputs)
         bits = self.target.vector_bytes * 8 // self.lanes
         if inside <= _MOST_TWINS and self.probe.is_even(v, bits):

@@ -13,8 +13,19 @@ from __future__ import annotations
 
 import math
 
-from .gemm_kernels import BLOCK_PARAMETERS, PACKED, P, declare_block, parameter_table, write_gemm
-from .gemm_packing import declare_packing, panels_name, rows_name, write_packing
+from .gemm_kernels import (
+    BLOCK_PARAMETERS,
+    PACKED,
+    P,
+    declare_block,
+    max_rows,
+    parameter_table,
+    sweep_name,
+    sweep_table,
+    write_gemm,
+    write_sweep,
+)
+from .gemm_packing import use_panels, use_rows
 from .gemm_plan import (
     PARALLEL_US,
     TASK_US,
@@ -68,6 +79,7 @@ def emit_gemm(
         return tiny
     blocking = plan_gemm(problem, target, b_packed)
     compute, embed = blocking.compute, module.embed_libraries
+    sweeps = {(width, mr): sweep_name(compute, width, mr) for width, mr in blocking.tiles} if compute else {}
     pack_a = pack_b = "null"
     if compute is None:
         write_simple(module, target, problem.element_type, problem.result_type)
@@ -75,22 +87,27 @@ def emit_gemm(
         if embed:
             write_gemv(module, target, problem.element_type, compute, "internal")
         else:
-            declare_block(module, blocking.function)
+            declare_block(module, target, blocking.function)
         if blocking.task_depth:
             return emit_by_depth(module, target, problem, blocking, where, epilogue)
     else:
-        pack_a = f"@{rows_name(problem.element_type, compute)}"
-        pack_b = f"@{panels_name(problem.element_type, compute, blocking.vectors)}"
+        if blocking.packs_a:
+            pack_a = f"@{use_rows(module, target, problem.element_type, compute)}"
+        if blocking.packs_b:
+            pack_b = f"@{use_panels(module, target, problem.element_type, compute, blocking.vectors)}"
         if embed:
             write_gemm(module, target, compute, blocking.vectors, "internal")
-            write_packing(module, target, problem.element_type, compute, blocking.vectors, "internal")
+            for width, mr in blocking.tiles:
+                write_sweep(module, target, compute, width, mr, "internal")
         else:
-            declare_block(module, blocking.function)
-            declare_packing(module, problem.element_type, compute, blocking.vectors)
+            declare_block(module, target, blocking.function, sweeps)
     row_tasks = parts(problem.m, blocking.task_rows)
     col_tasks = parts(problem.n, blocking.task_cols)
     tasks = math.prod(problem.batch) * row_tasks * col_tasks
-    stub = _stub(module, problem, blocking, where, pack_a, pack_b, epilogue, row_tasks, col_tasks)
+    table = None
+    if compute is not None and blocking.vectors:
+        table = sweep_table(target, blocking.vectors, max_rows(target, compute, blocking.vectors), sweeps)
+    stub = _stub(module, table, problem, blocking, where, pack_a, pack_b, epilogue, row_tasks, col_tasks)
     microseconds = microseconds_of(problem, target)
     grain = max(1, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))) if tasks else 1
     parallel = tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US
@@ -131,6 +148,7 @@ def _swapped_epilogue(module: ModuleText, epilogue: str) -> str:
 
 def _stub(
     module: ModuleText,
+    table: tuple[str, str] | None,
     problem: GemmProblem,
     blocking: Blocking,
     where: tuple[int, int, int, int],
@@ -140,7 +158,7 @@ def _stub(
     row_tasks: int,
     col_tasks: int,
 ) -> Function:
-    name = parameter_table(module, blocking.parameters)
+    name = parameter_table(module, blocking.parameters, table)
     f = Function(
         module,
         "SELF",

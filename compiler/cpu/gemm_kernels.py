@@ -7,13 +7,17 @@ block of C has the parameters BLOCK_PARAMETERS; all strides are bytes. From the 
 * sweep: a column panel of NR = vectors * lanes columns against `tiles` row tiles of `mr` rows, accumulators
   in registers, A read as it lies, B from a panel or as it lies;
 * gemm: loops over column, depth and row blocks around it, packing (gemm_packing.py), the epilogue's call.
+
+There is a sweep for every height and width of a tile. Few are needed for a shape: who calls the driver names them in a
+table behind the parameters, and no others are compiled.
 """
 
 from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, multiply_add, zero
 from .llvm_text import Function, ModuleText, Value, i64, vector_type
@@ -63,51 +67,110 @@ class P(enum.IntEnum):
     B_PANEL = 16
 
 
+CACHE_LINE = 64
+UNROLLED = 4  # steps of the sums in tiles of whole lines, and of narrow ones
+AHEAD = 4  # turns of a loop between asking for the last row of a tile and reading it
 DIRECT, PACK, PACKED = 0, 1, 2  # P.B_MODE: B as it lies, packed by the driver, packed beforehand
 
 # -- micro-kernels
+
+
+def line_vectors(target: Target) -> bool:
+    """Whether a vector is a whole cache line: as many lines come and go as there are loads and stores, and a tile is
+    done so soon that its lines of C are asked for ahead."""
+    return target.vector_bytes >= CACHE_LINE
 
 
 def max_rows(target: Target, compute: str, vectors: int) -> int:
     """Rows of the largest tile whose accumulators, B vectors and temporaries stay in registers."""
     temporaries = 1 if target.has_fma and compute.startswith("f") else 2
     rows = (target.registers - vectors - temporaries) // vectors
-    return max(1, min(rows, {1: 12, 2: 14, 3: 8}[vectors]))
+    return max(1, min(rows, {1: 12, 2: 12 if line_vectors(target) else 14, 3: 8}[vectors]))
 
 
-def unrolled_steps(accumulators: int) -> int:
+def unrolled_steps(target: Target, accumulators: int) -> int:
     """Steps of a sum written one after the other: large tiles hide the loop's own instructions without that."""
-    return 4 if accumulators < 8 else 2
+    return UNROLLED if accumulators < 8 or line_vectors(target) else 2
 
 
-def _sweep(
-    module: ModuleText, target: Target, compute: str, vectors: int, mr: int, name: str, linkage: str
-) -> None:
-    """C tiles of mr rows times one panel: `tiles` of them one below the other."""
+def widths(target: Target, vectors: int) -> range:
+    """Vectors of the tiles that a panel is computed in: where vectors are long, the last panel's are no wider than
+    what is left of it."""
+    return range(1 if line_vectors(target) else vectors, vectors + 1)
+
+
+def asked_steps(f: Function, kc: Value, tiles: Value | int, pace: Value) -> Value | int:
+    """Bytes that as many tiles ask for of the panel to come."""
+    return f.mul(f.mul(f.divide(kc, UNROLLED), tiles), pace)
+
+
+def ask_for_panel(f: Function, panel: Value, pace: Value) -> Value:
+    """Asks for the next line of the panel to come, so that it is in L2 when its turn comes; returns the one after."""
+    f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+    f.do(f"call void @llvm.prefetch.p0({panel}, i32 0, i32 2, i32 1)")
+    return f.offset(panel, pace)
+
+
+def pace_of(f: Function, tiles: Value | int, vectors: int) -> Value:
+    """Bytes between what is asked for of the panel to come: every line of it, or where tiles are few every other, with
+    which its neighbour comes."""
+    few = f.compare("icmp slt", i64(tiles), i64(UNROLLED * vectors))
+    return f.select(few, i64(2 * CACHE_LINE), i64(CACHE_LINE))
+
+
+class Prefetch:
+    """Asks for a tile of C, a row at a time, in the last steps of its sums before it is needed."""
+
+    def __init__(self, f: Function, c: Value, ldc: Value, rows: int, lines: int, turns: Value | int) -> None:
+        f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+        self.f, self.ldc, self.lines = f, ldc, lines
+        self.first = f.cast("ptrtoint", c, "i64")
+        self.last = f.binary("add", self.first, i64(f.mul(ldc, rows - 1)))
+        before = f.intrinsic("smax", "i64", [i64(f.sub(turns, rows + AHEAD)), i64(0)])
+        self.start = f.binary("sub", self.first, i64(f.mul(ldc, before)))
+
+    def turn(self, at: Value) -> Value:
+        """Asks for one row; returns the next turn's."""
+        f = self.f
+        row = f.cast("inttoptr", f.intrinsic("smax", "i64", [at, self.first]), "ptr")
+        for line in range(self.lines):
+            f.do(f"call void @llvm.prefetch.p0({f.offset(row, line * CACHE_LINE)}, i32 1, i32 3, i32 1)")
+        return f.intrinsic("smin", "i64", [f.binary("add", at, self.ldc), self.last])
+
+
+_SWEEP = (
+    ("ptr", "A"),
+    ("i64", "lda"),
+    ("ptr", "B"),
+    ("i64", "ldb"),
+    ("ptr", "C"),
+    ("i64", "ldc"),
+    ("i64", "kc"),
+    ("i64", "accumulate"),
+    ("i64", "tiles"),
+)
+# The panel to come, and the bytes between what is asked for of it.
+NEXT = (("ptr", "next"), ("i64", "pace"))
+
+
+def _sweep_parameters(target: Target) -> tuple[tuple[str, str], ...]:
+    return (*_SWEEP, *NEXT) if line_vectors(target) else _SWEEP
+
+
+def write_sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: int, linkage: str) -> None:
+    """Writes a micro-kernel into a module: C tiles of mr rows times one panel, `tiles` of them one below the other."""
+    name = sweep_name(compute, vectors, mr)
+    if module.has(name):
+        return
     type_ = COMPUTE_TYPES[compute]
     lanes, size = lanes_of(target, compute), SIZES[type_]
     vector = vector_type(type_, lanes)
-    f = Function(
-        module,
-        name,
-        [
-            ("ptr", "A"),
-            ("i64", "lda"),
-            ("ptr", "B"),
-            ("i64", "ldb"),
-            ("ptr", "C"),
-            ("i64", "ldc"),
-            ("i64", "kc"),
-            ("i64", "accumulate"),
-            ("i64", "tiles"),
-        ],
-        linkage=linkage,
-    )
+    f = Function(module, name, _sweep_parameters(target), linkage=linkage)
     lda, ldb, ldc, kc = f["lda"], f["ldb"], f["ldc"], f["kc"]
     old = f.compare("icmp ne", f["accumulate"], i64(0))
     # Three rows share a base register: base, base + lda, base + 2 lda.
     row_offsets: list[Value | int] = [0, lda, f.mul(lda, 2)]
-    unroll = unrolled_steps(mr * vectors)
+    unroll, ahead = unrolled_steps(target, mr * vectors), line_vectors(target)
     sets = max(1, min(unroll, 8 // (mr * vectors)))  # enough chains of additions to hide their latency
     main = f.binary("and", kc, i64(-unroll))
 
@@ -120,84 +183,98 @@ def _sweep(
                 acc[r * vectors + j] = multiply_add(f, a, loaded[j], acc[r * vectors + j], target)
 
     def tile(_: Value, carried: list[Value]) -> list[Value]:
-        a, c = carried
+        a, c, *panel = carried
         rows_c = [c]
         for _r in range(1, mr):
             rows_c.append(f.offset(rows_c[-1], ldc))
         places = [f.offset(row, j * lanes * size) for row in rows_c for j in range(vectors)]
-        start = f.branch(
-            old, lambda: [f.load(vector, p, size) for p in places], lambda: [zero(vector) for _p in places]
-        )
+
+        def stored() -> list[Value]:
+            return [f.load(vector, p, size) for p in places]
+
+        start = [zero(vector)] * len(places)
+        if not ahead:
+            start = f.branch(old, stored, lambda: [zero(vector) for _p in places])
+        asked = Prefetch(f, c, ldc, mr, vectors, f.divide(main, unroll)) if ahead else None
         bases = [a]
         for _r in range(3, mr, 3):
             bases.append(f.offset(bases[-1], f.mul(lda, 3)))
         count, tile_size = len(bases), len(places)
 
         def unrolled(_k: Value, state: list[Value]) -> list[Value]:
-            at, b, acc = state[:count], state[count], state[count + 1 :]
+            at, b, acc = state[:count], state[count], state[count + 1 : end]
+            turns = [asked.turn(state[end]), ask_for_panel(f, state[end + 1], f["pace"])] if asked else []
             for u in range(unroll):
                 part = u % sets * tile_size
                 mine = acc[part : part + tile_size]
                 step(at, b, u, mine)
                 acc[part : part + tile_size] = mine
                 b = f.offset(b, ldb)
-            return [*(f.offset(p, unroll * size) for p in at), b, *acc]
+            return [*(f.offset(p, unroll * size) for p in at), b, *acc, *turns]
 
-        state = f.loop(
-            0, main, unroll, unrolled, [*bases, f["B"], *start, *[zero(vector)] * (tile_size * (sets - 1))]
-        )
-        acc = state[count + 1 :]
+        first = [*bases, f["B"], *start, *[zero(vector)] * (tile_size * (sets - 1))]
+        end = len(first)
+        state = f.loop(0, main, unroll, unrolled, [*first, *([asked.start, *panel] if asked else [])])
+        acc = state[count + 1 : end]
+        add = "fadd" if compute.startswith("f") else "add"
+
+        def sums(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+            return [f.binary(add, x, y) for x, y in zip(a, b)]
+
         for s in range(1, sets):
-            add = "fadd" if compute.startswith("f") else "add"
-            acc[:tile_size] = [
-                f.binary(add, x, y) for x, y in zip(acc, acc[s * tile_size : (s + 1) * tile_size])
-            ]
+            acc[:tile_size] = sums(acc[:tile_size], acc[s * tile_size : (s + 1) * tile_size])
 
         def single(_k: Value, state: list[Value]) -> list[Value]:
             at, b, acc = state[:count], state[count], state[count + 1 :]
             step(at, b, 0, acc)
             return [*(f.offset(p, size) for p in at), f.offset(b, ldb), *acc]
 
-        state = f.loop(main, kc, 1, single, [*state[: count + 1], *acc[:tile_size]])
-        for value, place in zip(state[count + 1 :], places, strict=True):
+        made = f.loop(main, kc, 1, single, [*state[: count + 1], *acc[:tile_size]])[count + 1 :]
+        if ahead:
+            made = f.branch(old, lambda: sums(made, stored()), lambda: made)
+        for value, place in zip(made, places, strict=True):
             f.store(value, place, size)
-        return [f.offset(a, f.mul(lda, mr)), f.offset(c, f.mul(ldc, mr))]
+        return [f.offset(a, f.mul(lda, mr)), f.offset(c, f.mul(ldc, mr)), *(state[end + 1 :] if asked else [])]
 
-    f.loop(0, f["tiles"], 1, tile, [f["A"], f["C"]])
+    f.loop(0, f["tiles"], 1, tile, [f["A"], f["C"], *([f["next"]] if ahead else [])])
     f.ret()
     module.add(name, f.text())
 
 
-_SWEEP_TYPES = ["ptr", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64"]
+def tile_heights(counts: Iterable[int], mr: int) -> set[int]:
+    """Heights of the tiles, at most mr and nearly equal, that blocks of so many rows are cut into."""
+    heights = set()
+    for count in filter(None, counts):
+        low, taller = divmod(count, -(-count // mr))
+        heights |= {low, low + 1} if taller else {low}
+    return heights
 
 
-def _dispatch(module: ModuleText, sweeps: Sequence[str], name: str) -> None:
-    """The sweep for a number of rows known at run time."""
-    parameters = [
-        ("ptr", "A"),
-        ("i64", "lda"),
-        ("ptr", "B"),
-        ("i64", "ldb"),
-        ("ptr", "C"),
-        ("i64", "ldc"),
-        ("i64", "kc"),
-        ("i64", "accumulate"),
-        ("i64", "tiles"),
-        ("i64", "mr"),
-    ]
-    f = Function(module, name, parameters)
-    cases = " ".join(f"i64 {r + 1}, label %r{r + 1}" for r in range(len(sweeps)))
-    f.do(f"switch i64 %mr, label %none [{cases}]")
-    for r, sweep in enumerate(sweeps):
-        f.start_block(f"r{r + 1}")
-        f.call(sweep, "void", [f[n] for _, n in parameters[:-1]])
-        f.ret()
-    f.start_block("none")
-    f.ret()
-    module.add(name, f.text())
+def tile_widths(target: Target, columns: int, vectors: int, lanes: int) -> set[int]:
+    """Widths, in vectors, of the tiles that so many columns are cut into; a panel has `vectors`."""
+    panels, tail = divmod(columns, vectors * lanes)
+    narrow = -(-tail // lanes) if len(widths(target, vectors)) > 1 else vectors
+    return ({vectors} if panels else set()) | ({narrow} if tail else set())
 
 
-# -- packing
+Sweeps = Mapping[tuple[int, int], str]  # names of micro-kernels by width, in vectors, and height of their tiles
+
+
+def sweep_table(target: Target, vectors: int, mr: int, sweeps: Sweeps) -> tuple[str, str]:
+    """(type, value) of a constant table of micro-kernels, from which `sweep_at` takes one; those left out are null."""
+    pad = "" if target.pointer_bytes == 8 else f", [{8 - target.pointer_bytes} x i8]"
+    zeros = f"{pad} zeroinitializer" if pad else ""
+    names = [f"@{sweeps[key]}" if (key := (width, height)) in sweeps else "null"
+             for width in widths(target, vectors) for height in range(1, mr + 1)]
+    entries = ", ".join(f"<{{ptr{pad}}}> <{{ptr {name}{zeros}}}>" for name in names)
+    return f"[{len(names)} x <{{ptr{pad}}}>]", f"[{entries}]"
+
+
+def sweep_at(f: Function, target: Target, table: Value, vectors: int, mr: int, width: int,
+             height: Value | int) -> str:
+    """The micro-kernel for tiles of some width and height, of panels of `vectors` and at most mr rows."""
+    first = widths(target, vectors).index(width) * mr - 1
+    return f.load("ptr", f.offset(table, f.add(height, first), "ptr"), 8).text
 
 
 # -- the driver
@@ -247,11 +324,20 @@ def _tail_copy(module: ModuleText, target: Target, compute: str, vectors: int, n
     module.add(name, f.text())
 
 
-def parameter_table(module: ModuleText, parameters: Mapping[P, int]) -> str:
+def constant_table(module: ModuleText, prefix: str, values: Iterable[int],
+                   sweeps: tuple[str, str] | None = None) -> str:
+    """The name of a constant array of i64 in a module, with a sweep_table behind it."""
+    listed = [f"i64 {value}" for value in values]
+    type_, content = f"[{len(listed)} x i64]", f"[{', '.join(listed)}]"
+    if sweeps is not None:
+        type_, content = f"{{{type_}, {sweeps[0]}}}", f"{{{type_} {content}, {sweeps[0]} {sweeps[1]}}}"
+    text = f"internal constant {type_} {content}"
+    return module.add_global(f"{prefix}_{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}", text)
+
+
+def parameter_table(module: ModuleText, parameters: Mapping[P, int], sweeps: tuple[str, str] | None = None) -> str:
     """The name of a constant parameter array in a module."""
-    values = ", ".join(f"i64 {parameters[slot]}" for slot in P)
-    table = f"internal constant [{len(P)} x i64] [{values}]"
-    return module.add_global("gemm_parameters_" + hashlib.blake2b(table.encode(), digest_size=6).hexdigest(), table)
+    return constant_table(module, "gemm_parameters", (parameters[slot] for slot in P), sweeps)
 
 
 def parameter(f: Function, slot: P) -> Value:
@@ -284,13 +370,7 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
     size, lanes = SIZES[type_], lanes_of(target, compute)
     nr, mr = vectors * lanes, max_rows(target, compute, vectors)
     nr_bytes = nr * size
-    prefix = f"{name}_part"
-    sweeps = []
-    for r in range(1, mr + 1):
-        sweeps.append(f"{prefix}_sweep{r}")
-        _sweep(module, target, compute, vectors, r, sweeps[-1], "internal")
-    dispatch, copy = f"{prefix}_dispatch", f"{prefix}_copy"
-    _dispatch(module, sweeps, dispatch)
+    copy = f"{name}_part_copy"
     _tail_copy(module, target, compute, vectors, copy)
 
     f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
@@ -312,9 +392,14 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
         nc = i64(f.minimum(p[P.NC], f.sub(cols, jc)))
         panels, tail = f.divide(nc, nr), i64(f.remainder(nc, nr))
         has_tail = f.compare("icmp ne", tail, i64(0))
-        wide_enough = f.compare("icmp sge", nc, i64(nr))
+        # The last panel's tiles have `span` columns, which are all of C's where they overlap or fill them.
+        span = i64(nr)
+        if len(widths(target, vectors)) > 1:
+            span = i64(f.mul(f.divide(f.add(tail, lanes - 1), lanes), lanes))
+        wide_enough = f.compare("icmp sge", nc, span)
         overlaps = f.binary("and", may_overlap, f.binary("and", has_tail, wide_enough))
-        apart = f.compare("icmp eq", overlaps, Value("i1", "false"))
+        in_place = f.binary("or", overlaps, f.compare("icmp eq", tail, span))
+        apart = f.compare("icmp eq", in_place, Value("i1", "false"))
         b_block = f.offset(f["B"], f.mul(jc, p[P.B_COL]))
         c_block = f.offset(f["C"], f.mul(jc, size))
 
@@ -322,12 +407,12 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
             kc = i64(f.minimum(p[P.KC], f.sub(p[P.K], kb)))
             accumulate = f.cast("zext", f.compare("icmp ne", kb, i64(0)), "i64")
             b = f.offset(b_block, f.mul(kb, p[P.B_K]))
-            last = f.sub(nc, nr)
+            last = f.sub(nc, span)
 
             def pack_panels() -> None:
                 pack_b(b, f["scratch"], kc, f.select(overlaps, i64(f.sub(nc, tail)), nc))
                 to = f.offset(f["scratch"], f.mul(f.mul(panels, kc), nr_bytes))
-                if_(f, overlaps, lambda: pack_b(f.offset(b, f.mul(last, p[P.B_COL])), to, kc, i64(nr)))
+                if_(f, overlaps, lambda: pack_b(f.offset(b, f.mul(last, p[P.B_COL])), to, kc, span))
 
             if_(f, packs_b, pack_panels)
             if_(
@@ -337,9 +422,9 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
             )
             b_panels = f.select(packs_b, f["scratch"], b)
             panel_bytes = f.select(packs_b, i64(f.mul(kc, nr_bytes)), p[P.B_PANEL])
-            direct_tail = f.select(overlaps, f.offset(b, f.mul(last, size)), tail_packed)
+            direct_tail = f.select(in_place, f.offset(b, f.mul(last, size)), tail_packed)
             b_tail = f.select(direct, direct_tail, f.offset(b_panels, f.mul(panels, panel_bytes)))
-            tail_ldb = f.select(f.binary("and", direct, overlaps), p[P.B_K], i64(nr_bytes))
+            tail_ldb = f.select(f.binary("and", direct, in_place), p[P.B_K], i64(nr_bytes))
             is_last = f.compare("icmp sge", i64(f.add(kb, kc)), p[P.K])
 
             def row_block(ic: Value, _: list[Value]) -> None:
@@ -360,18 +445,28 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                 tiles = i64(f.divide(i64(f.add(mc, mr - 1)), mr))
                 low = f.binary("udiv", mc, tiles)
                 taller = i64(f.sub(mc, f.mul(low, tiles)))
+                table = f.offset(f["P"], 8 * len(P))
 
-                def panel(b: Value, ldb: Value, c: Value, ldc: Value) -> None:
+                def sweep(b: Value, ldb: Value, c: Value, ldc: Value, width: int, to_come: Value) -> None:
+                    def run(height: Value | int, arguments: list[Value]) -> None:
+                        function = sweep_at(f, target, table, vectors, mr, width, height)
+                        f.do(f"call void {function}({', '.join(map(str, arguments))})")
+
                     first = [a, lda, b, ldb, c, ldc, kc, accumulate]
+                    done = f.mul(taller, f.add(low, 1))
+                    following: list[list[Value]] = [[], []]
+                    if line_vectors(target):
+                        pace = pace_of(f, tiles, width)
+                        following = [
+                            [at, pace] for at in (to_come, f.offset(to_come, asked_steps(f, kc, taller, pace)))
+                        ]
                     if_(
                         f,
                         f.compare("icmp ne", taller, i64(0)),
-                        lambda: f.call(dispatch, "void", [*first, taller, i64(f.add(low, 1))]),
+                        lambda: run(f.add(low, 1), [*first, taller, *following[0]]),
                     )
-                    done = f.mul(taller, f.add(low, 1))
-                    f.call(
-                        dispatch,
-                        "void",
+                    run(
+                        low,
                         [
                             f.offset(a, f.mul(done, lda)),
                             lda,
@@ -382,17 +477,19 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                             kc,
                             accumulate,
                             i64(f.sub(tiles, taller)),
-                            low,
+                            *following[1],
                         ],
                     )
 
+                # The first panel's turn comes again; where B lies as it is there are no panels, and A is near.
+                first_panel = f.select(direct, a, b_panels)
+                is_packed = f.compare("icmp ne", p[P.B_MODE], i64(DIRECT))
+
                 def full_panel(j: Value, _: list[Value]) -> None:
-                    panel(
-                        f.offset(b_panels, f.mul(j, panel_bytes)),
-                        ldb,
-                        f.offset(c, f.mul(j, nr_bytes)),
-                        p[P.C_ROW],
-                    )
+                    at = f.offset(b_panels, f.mul(j, panel_bytes))
+                    is_followed = f.compare("icmp slt", i64(f.mul(f.add(j, 1), nr)), nc)
+                    to_come = f.select(f.binary("and", is_followed, is_packed), f.offset(at, panel_bytes), first_panel)
+                    sweep(at, ldb, f.offset(c, f.mul(j, nr_bytes)), p[P.C_ROW], vectors, to_come)
 
                 f.loop(0, panels, 1, full_panel)
 
@@ -400,11 +497,14 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                     at = f.offset(c, f.mul(panels, nr_bytes))
                     if_(
                         f,
-                        f.compare("icmp ne", accumulate, i64(0)),
+                        f.binary("and", apart, f.compare("icmp ne", accumulate, i64(0))),
                         lambda: f.call(copy, "void", [at, p[P.C_ROW], tile, i64(nr_bytes), mc, tail]),
                     )
-                    place = f.select(overlaps, f.offset(c, f.mul(last, size)), tile)
-                    panel(b_tail, tail_ldb, place, f.select(overlaps, p[P.C_ROW], i64(nr_bytes)))
+                    place = f.select(in_place, f.offset(c, f.mul(last, size)), tile)
+                    ldc = f.select(in_place, p[P.C_ROW], i64(nr_bytes))
+                    for width in widths(target, vectors):
+                        chosen = f.compare("icmp eq", span, i64(width * lanes))
+                        if_(f, chosen, partial(sweep, b_tail, tail_ldb, place, ldc, width, first_panel))
                     if_(
                         f, apart, lambda: f.call(copy, "void", [tile, i64(nr_bytes), at, p[P.C_ROW], mc, tail])
                     )
@@ -426,17 +526,24 @@ def gemm_name(compute: str, vectors: int) -> str:
     return f"tfb_gemm_{compute}_{vectors}"
 
 
+def sweep_name(compute: str, width: int, mr: int) -> str:
+    """The micro-kernel for tiles of `width` vectors and mr rows."""
+    return f"tfb_gemm_{compute}_{width}x{mr}"
+
+
 def write_gemm(module: ModuleText, target: Target, compute: str, vectors: int, linkage: str) -> str:
-    """Writes the blocked driver with its micro-kernels into a module; returns its name."""
+    """Writes the blocked driver into a module; returns its name."""
     name = gemm_name(compute, vectors)
     if not module.has(name):
         _gemm(module, target, compute, vectors, name, linkage)
     return name
 
 
-def declare_block(module: ModuleText, name: str) -> None:
-    """Declares a library function that computes a block of C."""
+def declare_block(module: ModuleText, target: Target, name: str, sweeps: Sweeps | None = None) -> None:
+    """Declares a library function that computes a block of C, and its micro-kernels."""
     module.declare(name, "void", _BLOCK_TYPES)
+    for sweep in (sweeps or {}).values():
+        module.declare(sweep, "void", [t for t, _ in _sweep_parameters(target)])
 
 
 def vector_counts(compute: str) -> tuple[int, ...]:

@@ -6,23 +6,32 @@ Each of their functions is compiled once per machine, when code first calls it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from ..errors import UnsupportedError
 from ..types import ElementType
-from .convolution_kernels import write_convolution, write_gradient
+from .convolution_kernels import (
+    rows_of,
+    write_convolution,
+    write_convolution_sweep,
+    write_gradient,
+    write_gradient_sweep,
+)
 from .emit_object import emit_object
 from .gemm_elements import sources
-from .gemm_kernels import vector_counts, write_gemm
+from .gemm_kernels import max_rows, vector_counts, widths, write_gemm, write_sweep
 from .gemm_packing import write_packing
 from .gemv import write_gemv
 from .llvm_text import ModuleText
-from .object_parts import part_text
+from .object_parts import part_text, references
 from .target import Target
 
 LIBRARIES = ("gemm_f32", "gemm_f64", "gemm_i32", "gemm_i64", "conv_f32", "conv_f64", "conv_i32", "conv_i64")
 
 
-_FUNCTION = re.compile(r"tfb_(gemm|rows|panels|gemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64))(?:_(\d|n|t))?")
+_FUNCTION = re.compile(r"tfb_(gemm|rows|panels|gemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64))(?:_(\d|n|t))?"
+                       r"(?:_(\d)x(\d+))?")
 
 
 def library_of(function: str) -> str:
@@ -36,18 +45,23 @@ def library_of(function: str) -> str:
     return f"{'conv' if match[1].startswith('conv') else 'gemm'}_{match[3]}"
 
 
-def emit_function(target: Target, function: str) -> str:
-    """The text of a module that exports one function of a library and holds what it calls.
+def emit_function(target: Target, function: str) -> tuple[str, tuple[str, ...]]:
+    """(text of a module that exports one function of a library, library functions that it calls).
 
     Raises: KeyError  no library has such a function.
     """
     library_of(function)
-    kind, source, compute, variant = _FUNCTION.fullmatch(function).groups()  # type: ignore[union-attr]
+    kind, source, compute, variant, width, height = _FUNCTION.fullmatch(function).groups()  # type: ignore[union-attr]
     module = ModuleText(target)
     vectors = int(variant) if variant and variant.isdigit() else vector_counts(compute)[0]
     if vectors not in vector_counts(compute):
         raise KeyError(function)
-    if kind == "gemm":
+    if height:
+        for panel in (vectors,) if variant else vector_counts(compute):
+            for tile, write in _sweeps(target, kind, compute, panel):
+                if tile == (int(width), int(height)):
+                    write(module, "internal")
+    elif kind == "gemm":
         write_gemm(module, target, compute, vectors, "internal")
     elif kind == "gemv":
         write_gemv(module, target, _source(source, compute), compute, "internal")
@@ -59,7 +73,28 @@ def emit_function(target: Target, function: str) -> str:
         write_packing(module, target, _source(source, compute), compute, vectors, "internal")
     if not module.has(function):
         raise KeyError(function)
-    return part_text(module, [function])
+    others = {name for name in module.functions if name != function and _FUNCTION.fullmatch(name)}
+    called = tuple(name for name in references(module, [function], others) if name in others)
+    return part_text(module, [function], others), called
+
+
+def _sweeps(target: Target, kind: str, compute: str,
+            vectors: int) -> Iterator[tuple[tuple[int, int], Callable[[ModuleText, str], None]]]:
+    """The micro-kernels of a driver, `gemm`, `conv` or `convt`, for panels of so many vectors: (width in vectors,
+    height) of their tiles, and what writes them into a module with some linkage."""
+    for mr in range(1, (max_rows if kind == "gemm" else rows_of)(target, compute, vectors) + 1):
+        for width in (vectors,) if kind == "convt" else widths(target, vectors):
+            yield (width, mr), partial(_write_sweep, target, kind, compute, vectors, width, mr)
+
+
+def _write_sweep(target: Target, kind: str, compute: str, vectors: int, width: int, mr: int, module: ModuleText,
+                 linkage: str) -> None:
+    if kind == "conv":
+        write_convolution_sweep(module, target, compute, vectors, width, mr, linkage)
+    elif kind == "convt":
+        write_gradient_sweep(module, target, compute, vectors, mr, linkage)
+    elif kind == "gemm":
+        write_sweep(module, target, compute, width, mr, linkage)
 
 
 def _source(part: str | None, compute: str) -> ElementType:
@@ -87,9 +122,13 @@ def emit_library(target: Target, name: str) -> ModuleText:
         for vectors in vector_counts(compute):
             write_convolution(module, target, compute, vectors, "")
             write_gradient(module, target, compute, vectors, "")
+            for _, write in (*_sweeps(target, kind, compute, vectors), *_sweeps(target, "convt", compute, vectors)):
+                write(module, "")
         return module
     for vectors in vector_counts(compute):
         write_gemm(module, target, compute, vectors, "")
+        for _, write in _sweeps(target, kind, compute, vectors):
+            write(module, "")
         for element in sources(compute):
             write_packing(module, target, element, compute, vectors, "")
     for element in sources(compute):

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from ..types import ElementType
 from .element_types import memory_type
 from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_as, load_masked, zero
-from .llvm_text import Function, ModuleText, Value, i64, vector_type
+from .llvm_text import Function, ModuleText, Value, i64, split_vector, vector_type
 from .target import Target
 
 PANELS_AT_ONCE = 8  # copied side by side when B is packed
 CACHE_LINE = 64
 ROWS_AHEAD = 16
+PART_BYTES = 16  # of a vector, within which processors interleave at once
 _ROWS_TYPES = ["ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64"]
 
 
@@ -40,10 +41,24 @@ def write_packing(
         _panels(module, target, element, compute, vectors, name, rows, linkage)
 
 
-def declare_packing(module: ModuleText, element: ElementType, compute: str, vectors: int) -> None:
-    """Declares the packing functions for A and for B."""
-    module.declare(rows_name(element, compute), "void", _ROWS_TYPES)
-    module.declare(panels_name(element, compute, vectors), "void", ["ptr", "ptr", "i64", "i64", "i64", "i64"])
+def use_rows(module: ModuleText, target: Target, element: ElementType, compute: str) -> str:
+    """The function that packs A, declared, or written into a module that embeds libraries."""
+    name = rows_name(element, compute)
+    if not module.embed_libraries:
+        module.declare(name, "void", _ROWS_TYPES)
+    elif not module.has(name):
+        _rows(module, target, element, compute, name, "internal")
+    return name
+
+
+def use_panels(module: ModuleText, target: Target, element: ElementType, compute: str, vectors: int) -> str:
+    """The function that packs B, likewise."""
+    name = panels_name(element, compute, vectors)
+    if module.embed_libraries:
+        write_packing(module, target, element, compute, vectors, "internal")
+    else:
+        module.declare(name, "void", ["ptr", "ptr", "i64", "i64", "i64", "i64"])
+    return name
 
 
 def _rows(
@@ -87,11 +102,15 @@ def _rows(
 
     def contiguous() -> None:
         main = f.binary("and", width, i64(-lanes))
+        f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
 
         def row(r: Value, _: list[Value]) -> None:
             s, d = f.offset(f["S"], f.mul(r, row_stride)), f.offset(f["D"], f.mul(r, ld))
 
             def vector(w: Value, _: list[Value]) -> None:
+                if target.vector_bytes >= CACHE_LINE:
+                    ahead = f.offset(f.offset(s, f.mul(row_stride, 2)), w, storage)
+                    f.do(f"call void @llvm.prefetch.p0({ahead}, i32 0, i32 3, i32 1)")
                 f.store(
                     load_as(f, element, type_, f.offset(s, w, storage), lanes), f.offset(d, w, type_), size
                 )
@@ -109,9 +128,8 @@ def _rows(
         """Square blocks; the last one of a row or column overlaps the one before it."""
 
         def blocks(count: Value, body: Callable[[Value], None]) -> None:
-            whole = f.binary("and", count, i64(-lanes))
-            f.loop(0, whole, lanes, lambda at, _: body(at))
-            if_(f, f.compare("icmp slt", whole, count), lambda: body(i64(f.sub(count, lanes))))
+            last = f.sub(count, lanes)
+            f.loop(0, count, lanes, lambda at, _: body(i64(f.minimum(at, last))))
 
         def row_block(r: Value) -> None:
             s, d = f.offset(f["S"], r, storage), f.offset(f["D"], f.mul(r, ld))
@@ -157,20 +175,34 @@ def _rows(
 
 
 def transpose(f: Function, vectors: list[Value]) -> list[Value]:
-    """Transposes a square block of vectors in registers: log2(lanes) rounds of interleaving."""
+    """Transposes a square block of vectors in registers: within parts of 128 bits, then whole parts.
+
+    Every shuffle is a single instruction of the machines that have such vectors, and one that LLVM finds at once.
+    """
     lanes = len(vectors)
-    half = lanes // 2
-    low = "<" + ", ".join(f"i32 {j // 2 + (lanes if j % 2 else 0)}" for j in range(lanes)) + ">"
-    high = "<" + ", ".join(f"i32 {half + j // 2 + (lanes if j % 2 else 0)}" for j in range(lanes)) + ">"
-    rounds = lanes.bit_length() - 1
-    for _ in range(rounds):
-        mixed: list[Value] = []
-        for j in range(half):
-            a, b = vectors[j], vectors[j + half]
-            for mask in (low, high):
-                mixed.append(f.op(a.type, f"shufflevector {a}, {b}, <{lanes} x i32> {mask}"))
-        vectors = mixed
-    return vectors
+    part = min(lanes, max(1, PART_BYTES // SIZES[split_vector(vectors[0].type)[0]]))
+    parts = lanes // part
+    low = [at + j // 2 + (lanes if j % 2 else 0) for at in range(0, lanes, part) for j in range(part)]
+    even = [at + j for at in range(0, 2 * lanes, 2 * part) for j in range(part)]
+    high, odd = [at + part // 2 for at in low], [at + part for at in even]
+
+    def mixed(a: Value, b: Value, order: list[int]) -> Value:
+        mask = "<" + ", ".join(f"i32 {at}" for at in order) + ">"
+        return f.op(a.type, f"shufflevector {a}, {b}, <{lanes} x i32> {mask}")
+
+    def within(rows: list[Value]) -> list[Value]:
+        for _ in range(part.bit_length() - 1):
+            rows = [mixed(rows[j], rows[j + part // 2], order) for j in range(part // 2) for order in (low, high)]
+        return rows
+
+    def across(rows: list[Value]) -> list[Value]:
+        for _ in range(parts.bit_length() - 1):
+            rows = [mixed(rows[j], rows[j + 1], order) for order in (even, odd) for j in range(0, parts, 2)]
+        return rows
+
+    groups = [within(vectors[at:at + part]) for at in range(0, lanes, part)]
+    columns = [across([group[j] for group in groups]) for j in range(part)]
+    return [columns[j][q] for q in range(parts) for j in range(part)]
 
 
 def _panels(

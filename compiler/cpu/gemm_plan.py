@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
 
 from ..types import ElementType
 from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of
-from .gemm_kernels import DIRECT, PACK, PACKED, P, gemm_name, max_rows, vector_counts
+from .gemm_kernels import (
+    DIRECT,
+    PACK,
+    PACKED,
+    P,
+    gemm_name,
+    line_vectors,
+    max_rows,
+    tile_heights,
+    tile_widths,
+    vector_counts,
+)
 from .gemv import STRETCH_BYTES, gemv_name
 from .target import Target
 
@@ -90,7 +102,8 @@ class PackedLayout:
 
 @dataclasses.dataclass(frozen=True)
 class Blocking:
-    """What the planner decided: the block function, its parameters, and the grid of tasks."""
+    """What the planner decided: the block function, its parameters, widths and heights of its tiles, whether it packs A
+    and B, and the grid of tasks."""
 
     function: str
     parameters: dict[P, int]
@@ -100,6 +113,9 @@ class Blocking:
     task_cols: int
     scratch_bytes: int
     task_depth: int = 0  # where tasks divide the sums (gemv_depth.py); 0: each has all of them
+    tiles: tuple[tuple[int, int], ...] = ()  # (vectors, rows)
+    packs_a: bool = False
+    packs_b: bool = False
 
 
 def parts(whole: int, part: int) -> int:
@@ -141,8 +157,17 @@ def microseconds_of(problem: GemmProblem, target: Target) -> float:
 def _vectors(n: int, compute: str, target: Target) -> int:
     """Vectors in a panel: the width with the least work, counting padding and what narrow panels lose."""
     lanes = lanes_of(target, compute)
+    if line_vectors(target):
+        return min(vector_counts(compute), key=lambda v: line_work(parts(n, lanes), v))
     speed = {1: 0.85, 2: 1.0, 3: 0.98 if target.registers <= 16 else 1.0}
     return min(vector_counts(compute), key=lambda v: parts(n, v * lanes) * v * lanes / speed[v])
+
+
+def line_work(columns: int, vectors: int) -> float:
+    """Time of that many vectors of columns in panels of `vectors`, the last as wide as what is left for it, relative
+    to the widest panels': the wider a tile, the fewer its loads."""
+    panels, tail = divmod(columns, vectors)
+    return panels * vectors / {1: 0.85, 2: 0.96, 3: 1.0}[vectors] + tail / {0: 1.0, 1: 0.75, 2: 0.93}[tail]
 
 
 def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
@@ -217,11 +242,12 @@ def _is_one_stream(problem: GemmProblem, target: Target, by_dots: bool) -> bool:
 
 def _task_depth(problem: GemmProblem, target: Target) -> int:
     """Rows of B for each task where the rows, one stream, are divided between threads: columns of so short rows would
-    not be long runs. Else all."""
+    not be long runs, and where several streams are read, all of them shall be. Else all."""
     microseconds = microseconds_of(problem, target)
     if (target.threads == 1 or microseconds < PARALLEL_US or math.prod(problem.batch) != 1
             or not _is_one_stream(problem, target, False) or problem.m > 1 and problem.c_strides[-2] != problem.n
-            or problem.n * problem.element_type.item_bytes >= LONG_RUN_BYTES * target.threads):
+            or target.streams == 1
+            and problem.n * problem.element_type.item_bytes >= LONG_RUN_BYTES * target.threads):
         return problem.k
     # One for each thread at most: the sums of all are added up.
     return parts(problem.k, min(max(2, int(microseconds / TASK_US)), target.threads))
@@ -244,8 +270,9 @@ def _blocked(
     vectors = _vectors(problem.n, compute, target)
     nr, mr = vectors * lanes, max_rows(target, compute, vectors)
     k = max(problem.k, 1)
-    # A panel of B is as large as L1: longer sums gain more than the misses to L2, read ahead, cost.
-    blocks = parts(k * nr * size, max(target.l1_bytes, nr * size * 32))
+    # A panel of B is as large as L1, or twice as large: longer sums gain more than the misses to L2, read ahead, cost.
+    panel_bytes = target.l1_bytes * (2 if line_vectors(target) else 1)
+    blocks = parts(k * nr * size, max(panel_bytes, nr * size * 32))
     kc = min(k, parts(parts(k, blocks), 8) * 8)
     rows, cols = _task_grid(problem, target, mr, nr)
     # The block of A stays in L2 while the panels of B pass by; the block of B lies in L3.
@@ -290,7 +317,14 @@ def _blocked(
             P.AT_TILE: starts[3],
         }
     )
-    return Blocking(gemm_name(compute, vectors), parameters, compute, vectors, rows, cols, starts[4])
+    # Rows and columns of tasks, rows of their blocks.
+    counts = {count for some in (min(rows, problem.m), problem.m % rows) for count in (min(some, mc), some % mc)}
+    columns = min(cols, problem.n), problem.n % cols
+    tiles = itertools.product(sorted(set().union(*(tile_widths(target, c, vectors, lanes) for c in columns))),
+                              sorted(tile_heights(counts, mr)))
+    return Blocking(gemm_name(compute, vectors), parameters, compute, vectors, rows, cols, starts[4],
+                    tiles=tuple(tiles), packs_a=bool(pack_a),
+                    packs_b=mode == PACK or mode == DIRECT and problem.n % nr != 0)
 
 
 def _task_grid(problem: GemmProblem, target: Target, row_unit: int, col_unit: int) -> tuple[int, int]:

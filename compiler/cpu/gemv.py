@@ -6,8 +6,8 @@ the parameters of a block function (gemm_kernels.BLOCK_PARAMETERS). Elements of 
 (`tfb_gemv_<element>_<type>_n`) are converted when they are read.
 
 For one row of A, a matrix without gaps that comes from memory is read in one go, a row (column) at a time (parameter KC
-is 1): one long stream is read ahead farther than several short ones. Within the caches, several share the accesses to
-y.
+is 1): one long stream is read ahead farther than several short ones; or as many streams as the target wants, each a
+part of the matrix. Within the caches, several share the accesses to y.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
         f.compare("icmp eq", f["rows"], i64(1)), i64(STRETCH_BYTES // size), i64(SHORT_BYTES // size)
     )
 
-    def update(y: Value, count: Value, b: Value, xs: list[Value]) -> None:
-        """y[0:count] += sum of xs[u] * row u of B."""
+    def update(y: Value, count: Value, b: Value, apart: Value, xs: list[Value]) -> None:
+        """y[0:count] += sum of xs[u] * row u of B, rows being so many bytes apart."""
         rows = [b]
         for _ in xs[1:]:
-            rows.append(f.offset(rows[-1], b_step))
+            rows.append(f.offset(rows[-1], apart))
         step = wide * lanes
         main = f.mul(f.divide(count, step), step)
 
@@ -129,28 +129,32 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
 
         f.loop(0, f["rows"], 1, clear)
 
-        def some(at_once: int) -> Callable[[Value, list[Value]], None]:
+        def some(at_once: int, apart: Value | int = 1, ahead: bool = False) -> Callable[[Value, list[Value]], None]:
             def run(k: Value, _: list[Value]) -> None:
                 source = f.offset(b, f.mul(k, b_step))
 
                 def row(r: Value, carried: list[Value]) -> list[Value]:
                     a, y = carried
-                    if at_once > 1:
+                    if ahead:
                         fetch(f.offset(source, f.mul(b_step, at_once)), r, count)
                     xs, x = [], a
                     for _u in range(at_once):
                         xs.append(f.splat(load_as(f, element, type_, x, 1), lanes))
-                        x = f.offset(x, a_step)
-                    update(y, count, source, xs)
+                        x = f.offset(x, f.mul(a_step, apart))
+                    update(y, count, source, i64(f.mul(b_step, apart)), xs)
                     return [f.offset(a, a_row), f.offset(y, c_row)]
 
                 f.loop(0, f["rows"], 1, row, [f.offset(f["A"], f.mul(k, a_step)), c])
 
             return run
 
-        main = f.select(one_stream, i64(0), f.binary("and", k_total, i64(-ROWS_AT_ONCE)))
-        f.loop(0, main, ROWS_AT_ONCE, some(ROWS_AT_ONCE))
-        f.loop(main, k_total, 1, some(1))
+        near = f.select(one_stream, i64(0), f.binary("and", k_total, i64(-ROWS_AT_ONCE)))
+        f.loop(0, near, ROWS_AT_ONCE, some(ROWS_AT_ONCE, ahead=True))
+        if target.streams > 1:
+            part = f.select(one_stream, i64(f.divide(k_total, target.streams)), i64(0))
+            f.loop(0, part, 1, some(target.streams, part))
+            near = i64(f.add(near, f.mul(part, target.streams)))
+        f.loop(near, k_total, 1, some(1))
         call_epilogue(f, 0, f["rows"], low, count)
 
     f.loop(0, cols, stretch, block)
@@ -184,14 +188,14 @@ def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: 
     one = f.branch(f.compare("icmp ne", a_step, i64(element.item_bytes)), gather, lambda: [f["A"]])[0]
     add = "fadd" if compute.startswith("f") else "add"
 
-    def dots(columns: int, wide: int) -> Callable[[Value, list[Value]], None]:
+    def dots(columns: int, wide: int, apart: Value | int = 1) -> Callable[[Value, list[Value]], None]:
         step = wide * lanes
         main = f.mul(f.divide(k_total, step), step)
 
         def run(n: Value, _: list[Value]) -> None:
             sources = [f.offset(f["B"], f.mul(n, b_column))]
             for _c in range(1, columns):
-                sources.append(f.offset(sources[-1], b_column))
+                sources.append(f.offset(sources[-1], f.mul(b_column, apart)))
 
             def row(_: Value, carried: list[Value]) -> list[Value]:
                 x, y = carried
@@ -236,7 +240,7 @@ def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: 
                 at = y
                 for value in acc:
                     f.store(value, at, size)
-                    at = f.offset(at, c_column)
+                    at = f.offset(at, f.mul(c_column, apart))
                 return [f.offset(x, a_row), f.offset(y, c_row)]
 
             f.loop(0, f["rows"], 1, row, [one, f.offset(f["C"], f.mul(n, c_column))])
@@ -247,6 +251,10 @@ def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: 
     one_stream = f.compare("icmp eq", parameter(f, P.KC), i64(1))
     whole = f.select(one_stream, i64(0), f.binary("and", cols, i64(-4)))
     f.loop(0, whole, 4, dots(4, 2))
+    if target.streams > 1:
+        part = f.select(one_stream, i64(f.divide(cols, target.streams)), i64(0))
+        f.loop(0, part, 1, dots(target.streams, 2, part))
+        whole = i64(f.add(whole, f.mul(part, target.streams)))
     f.loop(whole, cols, 1, dots(1, 4))
     some = f.binary("and", f.compare("icmp sgt", cols, i64(0)), f.compare("icmp sgt", f["rows"], i64(0)))
     if_(f, some, lambda: call_epilogue(f, 0, f["rows"], 0, cols))

@@ -1,7 +1,8 @@
 """Arithmetic on LLVM values written with Python's operators: the notation of the vector maths.
 
 Nothing here becomes a library call on any target: only generic LLVM instructions, and intrinsics that a
-target has as instructions (`Target.has_fma`, `Target.has_rounding`); where it has not, longer plain code.
+target has as instructions (`Target.has_fma`, `Target.has_rounding`, `Target.has_scaling`); where it has not, longer
+plain code.
 """
 
 from __future__ import annotations
@@ -195,6 +196,30 @@ class Lanes:
         """Square root, rounded correctly."""
         return self.call("sqrt")
 
+    def scaled(self, exponent: Lanes) -> Lanes:
+        """self * 2^exponent, rounded once, for integral exponents in lanes of this type; where `has_scaling`."""
+        return Lanes(self.f, _by_register(self.f, "mask.scalef", (self.value, exponent.value), (4,)))
+
+    def quotient(self, divisor: Lanes, corrected: bool = False) -> Lanes:
+        """self / divisor within two ulp, or one if corrected, where the divisor and its reciprocal are normal numbers;
+        a NaN stays."""
+        if not has_scaling(self.f):
+            return self / divisor
+        found = Lanes(self.f, _by_register(self.f, "rcp14", (divisor.value,)))
+        for _ in range(1 if self.bits == 32 else 2):  # each of Newton's steps doubles the bits
+            found = found.fma((-divisor).fma(found, 1.0), found)
+        near = self * found
+        return (-near).fma(divisor, self).fma(found, near) if corrected else near
+
+    def inverse_sqrt(self) -> Lanes:
+        """1 / sqrt(self), within 1.6 ulp."""
+        if not has_scaling(self.f):
+            return 1.0 / self.sqrt()
+        near = found = Lanes(self.f, _by_register(self.f, "rsqrt14", (self.value,)))
+        for _ in range(1 if self.bits == 32 else 2):
+            found = (found * 0.5).fma((-(self * found)).fma(found, 1.0), found)
+        return found.is_nan().choose(near, found)  # of zero and infinity the first one is exact
+
     # -- conversions
     def cast(self, opcode: str, element: str) -> Lanes:
         """An LLVM cast of every lane."""
@@ -263,6 +288,51 @@ def has_fma(f: Function) -> bool:
 
 def _has_rounding(f: Function) -> bool:
     return f.module.target is not None and f.module.target.has_rounding
+
+
+def has_scaling(f: Function) -> bool:
+    """Whether the function's target multiplies by powers of two and approximates reciprocals to 14 bits."""
+    return f.module.target is not None and f.module.target.has_scaling
+
+
+def _by_register(f: Function, name: str, operands: Sequence[Value], more: Sequence[int] = ()) -> Value:
+    """An instruction of AVX-512 on lanes of any number: cut into whole registers, the last one filled up with poison.
+    `more` are the numbers after its mask."""
+    element, lanes = split_vector(operands[0].type)
+    size = 512 // FLOAT_BITS[element]
+    wide, mask = vector_type(element, size), constant(f"i{max(size, 8)}", -1)
+    name = f"llvm.x86.avx512.{name}.{'ps' if element == 'float' else 'pd'}.512"
+    poison = Value(wide, "poison")
+    found: list[Value] = []
+    for start in range(0, lanes, size):
+        given = [_lanes_at(f, x, start, size) for x in operands]
+        numbers = [constant("i32", n) for n in more]
+        found.append(f.call(name, wide, [*given, poison, mask, *numbers]))
+    while len(found) > 1:
+        found.extend([Value(found[0].type, "poison")] * (len(found) % 2))
+        found = [_joined(f, a, b) for a, b in zip(found[::2], found[1::2])]
+    return found[0] if found[0].type == operands[0].type else _lanes_at(f, found[0], 0, lanes)
+
+
+def _lanes_at(f: Function, x: Value, start: int, count: int) -> Value:
+    """Lanes from `start` on; poison where x has no more."""
+    element, lanes = split_vector(x.type)
+    if lanes == count:
+        return x
+    if count == 1:
+        return f.extract(x, start)
+    wide = vector_type(element, count)
+    if lanes == 1:
+        return f.op(wide, f"insertelement {wide} poison, {x}, i64 0")
+    order = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(start, start + count))
+    return f.op(wide, f"shufflevector {x}, {x.type} poison, <{count} x i32> <{order}>")
+
+
+def _joined(f: Function, a: Value, b: Value) -> Value:
+    """The lanes of a, then those of b."""
+    element, lanes = split_vector(a.type)
+    order = ", ".join(f"i32 {k}" for k in range(2 * lanes))
+    return f.op(vector_type(element, 2 * lanes), f"shufflevector {a}, {b}, <{2 * lanes} x i32> <{order}>")
 
 
 def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:

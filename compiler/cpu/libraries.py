@@ -16,7 +16,7 @@ from .emit_object import emit_object
 from .gemm_library import emit_function, library_of
 from .target import host
 
-_jobs: dict[str, Future[bytes]] = {}
+_jobs: dict[str, Future[Artifact]] = {}
 _lock = threading.Lock()
 
 
@@ -26,15 +26,17 @@ def prefetch(functions: Iterable[str]) -> None:
         _job(name)
 
 
-def library_object(function: str) -> tuple[bytes, tuple[str, ...]]:
-    """The object that has a library function, and the symbols to look up in it (none: it is linked by name).
+def library_object(function: str) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
+    """(object that has a library function, symbols to look up in it, library functions that it calls); it is linked by
+    name, and no symbols are looked up.
 
     Raises: KeyError  no such function.
     """
-    return _job(function).result(), ()
+    library = _job(function).result()
+    return library.object, (), library.libraries
 
 
-def _job(function: str) -> Future[bytes]:
+def _job(function: str) -> Future[Artifact]:
     library_of(function)
     with _lock:
         job = _jobs.get(function)
@@ -43,16 +45,17 @@ def _job(function: str) -> Future[bytes]:
         return job
 
 
-def _object(function: str) -> bytes:
+def _object(function: str) -> Artifact:
     target = dataclasses.replace(host(), threads=1)  # libraries do not depend on the number of threads
     parts = ("library", function, repr(target), code_version())
     fingerprint = hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
     cache = disk_cache.default()
     library = cache.load(fingerprint)
     if library is None:
-        library = Artifact(emit_object(emit_function(target, function), target), "", (), (), fingerprint=fingerprint)
+        text, called = emit_function(target, function)
+        library = Artifact(emit_object(text, target), "", (), (), libraries=called, fingerprint=fingerprint)
         cache.store(library)
-    return library.object
+    return library
 
 
 def _forget() -> None:

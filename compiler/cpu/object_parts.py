@@ -96,14 +96,15 @@ def _kernels(text: ModuleText, symbol: str) -> list[str]:
 
 
 def references(text: ModuleText, roots: Iterable[str], outside: Iterable[str] = ()) -> list[str]:
-    """All names that functions use, directly and through other functions of the module, the roots first.
+    """All names that functions use, directly and through others and constants of the module, the roots first.
 
     Functions that are `outside` are named, and not looked into.
     """
     seen = dict.fromkeys(roots)
     stack, closed = list(seen), frozenset(outside)
     while stack:
-        body = "" if (name := stack.pop()) in closed else text.functions.get(name, "")
+        name = stack.pop()
+        body = "" if name in closed else text.functions.get(name) or text.globals.get(name, "")
         for used in _NAME.findall(body):
             if used not in seen:
                 seen[used] = None

@@ -1,7 +1,8 @@
 """Right operands of matrix products and kernels of convolutions that are packed before the product: constants when
 compiling, what a loop does not change before the loop.
 
-Only products that would pack that operand in every call are changed, so nothing but the time of packing is saved.
+Changed are products that would pack that operand in every call, and those that would read panels of it where it lies:
+in far too many pages, of which only the panel's columns are wanted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..types import ElementType
 from .convolution_problem import ConvolutionProblem
 from .gemm_elements import COMPUTE_TYPES, SIZES
 from .gemm_kernels import PACK, P
-from .gemm_packing import PANELS_AT_ONCE, declare_packing, panels_name, write_packing
+from .gemm_packing import PANELS_AT_ONCE, use_panels
 from .gemm_plan import (
     CLOCK_GHZ,
     PARALLEL_US,
@@ -78,7 +79,7 @@ class Packing:
 
 
 def packing_of(instruction: Instruction, target: Target) -> Packing | None:
-    """How the right operand of an instruction's product is packed; None where that would not be done in every call."""
+    """How the right operand of an instruction's product is packed; None where nothing is gained."""
     if isinstance(instruction.op, Fusion):
         product = contraction_of(instruction.op.computation)
         if product is None or any(o.opcode != "parameter" for o in product.operands):
@@ -117,7 +118,8 @@ def _of_product(number: int, problem: GemmProblem, target: Target) -> Packing | 
             or problem.m * problem.n * problem.k <= MOST_PRODUCTS:
         return None
     blocking = plan_gemm(problem, target, False)
-    if not blocking.vectors or blocking.parameters[P.B_MODE] != PACK or blocking.compute is None:
+    if not blocking.vectors or blocking.compute is None \
+            or blocking.parameters[P.B_MODE] != PACK and problem.n <= layout.columns:
         return None
     batch = tuple((size, s) for size, s in zip(problem.batch, problem.b_strides[:-2], strict=True) if s)
     matrix = Matrix(problem.element_type, 0, batch, ((problem.k, problem.b_strides[-2]),),
@@ -163,10 +165,7 @@ def emit_packing(module: ModuleText, target: Target, packing: Packing) -> Kernel
     """Writes the kernel that packs an operand: its buffers are the operand and the packed one."""
     matrix, compute, vectors = packing.matrix, packing.compute, packing.vectors
     element = matrix.element_type
-    if module.embed_libraries:
-        write_packing(module, target, element, compute, vectors, "internal")
-    else:
-        declare_packing(module, element, compute, vectors)
+    pack = use_panels(module, target, element, compute, vectors)
     size, row_bytes = element.item_bytes, packing.layout.columns * SIZES[COMPUTE_TYPES[compute]]
     outer, (run, run_stride) = matrix.depth[:-1], matrix.depth[-1]
     runs = math.prod(size for size, _ in outer)
@@ -193,7 +192,7 @@ def emit_packing(module: ModuleText, target: Target, packing: Packing) -> Kernel
                       f.mul(batch, parts(width, packing.layout.columns) * panel_bytes))
 
         def part(number: Value | int, _: list[Value]) -> None:
-            f.do(f"call void @{panels_name(element, compute, vectors)}("
+            f.do(f"call void @{pack}("
                  f"{f.offset(source, f.add(at, place(number, outer)))}, "
                  f"{f.offset(target_at, f.add(panel, f.mul(number, run * row_bytes)))}, {i64(run)}, "
                  f"{i64(f.minimum(columns, f.sub(width, column)))}, {i64(run_stride * size)}, "

@@ -31,6 +31,8 @@ from .llvm_text import Function, Value, split_vector, vector_type
 
 _UNROLLED = 9  # reductions of at most this many elements have no loop
 _TRIED_FLOATS, _TRIED_INTEGERS = (-1.0, 2.0, float("nan")), (0, 1, 3)
+_CHEAP = 12  # cycles per element up to which four accumulators hide latencies
+_STREAM_BYTES = 4 << 10  # of a part of a row that is read beside others: a page
 _DEAR = 8  # cycles per element from which on even so short rows are worth vectors
 
 
@@ -319,13 +321,14 @@ class Pass:
         extents = [self.loops.extents[k] for k in order]
         lanes = row_lanes(self.elements, self.reducers)
         count = extents[-1]
-        unroll = next((u for u in ((4, 2, 1) if probe.cost <= 12 else (2, 1)) if count >= u * lanes), 1)
+        unroll = next((u for u in ((4, 2, 1) if probe.cost <= _CHEAP else (2, 1)) if count >= u * lanes), 1)
         if count % (unroll * lanes) and count < 4 * unroll * lanes and count % lanes == 0:
             unroll = next(u for u in (4, 3, 2, 1) if u <= unroll and count % (u * lanes) == 0)
         bits = elements_bits(self.elements, lanes)
-        is_even = unroll in (2, 4) and probe.is_even(atoms[order[-1]], bits)
+        streams = self._streams(count) if probe.cost <= _CHEAP else 0
+        is_even = unroll in (2, 4) and probe.is_even(atoms[order[-1]], bits) and not streams
         # Several registers as one long vector, or several accumulators; then what is left of the row.
-        first = (lanes * unroll, 1) if is_even else (lanes, unroll)
+        first = (lanes * unroll, 1) if is_even else (lanes, streams or unroll)
         passes = self._passes(count, [first, (lanes, 1), (max(count % lanes, 1), 1)])
         neutral = [r.neutral(w) for r in self.reducers for _, _, w, many in passes for _ in range(many)]
         variables: list[Affine] = [Affine.number(0)] * len(atoms)
@@ -336,7 +339,7 @@ class Pass:
             if k < len(order) - 1:
                 variables[order[k]] = Affine.of(atom)
                 return self.nest.loop(depth, 0, extents[k], 1, atom, lambda _, c: level(k + 1, c), carried)
-            return self._row(depth, order[k], variables, passes, carried, neutral)
+            return self._row(depth, order[k], variables, passes, carried, neutral, bool(streams))
 
         found = _slots(level(0, _values(neutral)), neutral)
         each = len(neutral) // len(self.reducers)
@@ -348,6 +351,16 @@ class Pass:
             [reducer.combine(self.elements, per[0], total)]
             for reducer, per, total in zip(self.reducers, start, results)
         ]
+
+    def _streams(self, count: int) -> int:
+        """Parts of a long row, each with an accumulator, that are read side by side; 0 where it is walked in order."""
+        target = self.elements.nest.f.module.target
+        operands = [i.operands[0].shape for i in self.instructions]
+        row_bytes = count * min(s.element_type.item_bytes for s in operands)
+        if target is None or target.streams == 1 or row_bytes < target.streams * _STREAM_BYTES \
+                or max(s.bytes for s in operands) <= target.l2_bytes:
+            return 0
+        return target.streams
 
     @staticmethod
     def _passes(count: int, widths: Sequence[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
@@ -368,18 +381,20 @@ class Pass:
         passes: Sequence[tuple[int, int, int, int]],
         carried: list[Value],
         like: list[list[Element]],
+        apart: bool,
     ) -> list[Value]:
-        """The innermost loops, one after the other, each with accumulators of its own."""
+        """The innermost loops, one after the other, each with accumulators of its own: of vectors side by side, or of
+        parts of the row that are far `apart`."""
         members, nest = len(self.reducers), self.nest
         each = len(like) // members
 
         def stepped(
-            width: int, many: int, atom: Atom, first: int, _: Value, values: list[Value]
+            width: int, many: int, step: int, atom: Atom, first: int, _: Value, values: list[Value]
         ) -> list[Value]:
             current = _slots(values, like)
             at = nest.depth
             for u in range(many):
-                variables[loop] = Affine.of(atom) + Affine.number(u * width)
+                variables[loop] = Affine.of(atom) + Affine.number(u * step)
                 inner = self.loops.index(variables, nest.division)
                 slots = [n * each + first + u for n in range(members)]
                 found = self.combine([[[Item(e, at) for e in current[slot]]] for slot in slots], inner)
@@ -389,9 +404,13 @@ class Pass:
 
         first = 0
         for low, high, width, many in passes:
-            atom = Atom("v", low, max(high - 1, low + 1))
-            body = functools.partial(stepped, width, many, atom, first)
-            carried = nest.loop(depth, low, high, width * many, atom, body, carried, width)
+            step, end, moved = width, high, width * many
+            if apart and many > 1:
+                step, moved = (high - low) // many, width
+                end = low + step
+            atom = Atom("v", low, max(end - 1, low + 1))
+            body = functools.partial(stepped, width, many, step, atom, first)
+            carried = nest.loop(depth, low, end, moved, atom, body, carried, width)
             first += many
         return carried
 

@@ -14,7 +14,8 @@ import llvmlite.binding as llvm
 class Target:
     """A machine to generate code for.
 
-    `has_rounding`: floor, ceil and rint are instructions; `has_half`: conversions between f16 and f32 are.
+    `has_rounding`: floor, ceil and rint are instructions; `has_half`: conversions between f16 and f32 are;
+    `has_scaling`: products with powers of two, and reciprocals to 14 bits (AVX-512).
     Units: vector_bytes and the cache sizes are bytes; registers counts vector registers; threads is the
     highest number of threads that one launch may use (thread ids given to kernels are below it).
     """
@@ -40,6 +41,16 @@ class Target:
     def architecture(self) -> str:
         """First part of the triple: x86_64, aarch64, armv7a, riscv64, wasm32, ..."""
         return self.triple.split("-", 1)[0]
+
+    @property
+    def has_scaling(self) -> bool:
+        return self.architecture == "x86_64" and self.vector_bytes == 64
+
+    @property
+    def streams(self) -> int:
+        """Parts of an array out of cache that a core reads side by side. Cores with such long vectors wait for memory
+        far longer than what one stream is read ahead makes up for."""
+        return 4 if self.has_scaling else 1
 
     @property
     def pointer_bytes(self) -> int:

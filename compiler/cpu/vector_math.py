@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .lanes import Lanes, has_fma, horner, map_lanes, per_lane, rarely
+from .lanes import Lanes, has_fma, has_scaling, horner, map_lanes, per_lane, rarely
 from .llvm_text import Value
 
 # (opcode, type) -> largest error in ulp.
@@ -52,15 +52,19 @@ _EXP = {
 }
 
 
-def _exp_reduce(x: Lanes) -> tuple[Lanes, Lanes]:
-    """(n, p) with x = n ln 2 + r and p = exp(r) - 1; n is an integer as wide as x. |x| must be below 2^16."""
+def _exp_reduce(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
+    """(n, n, r) with x = n ln 2 + r: n in lanes of x's type, and as integers as wide. |x| must be below 2^16."""
     magic = 1.5 * 2.0 ** (23 if x.bits == 32 else 52)
     shifted = x.fma(1.0 / math.log(2.0), magic)
     whole = shifted - magic
     high, low = _LN2[x.bits]
     r = whole.fma(-low, whole.fma(-high, x))
-    p = horner(r, _EXP[x.bits]).fma(r * r, r)
-    return shifted.as_bits() - shifted.number(magic).as_bits(), p
+    return whole, shifted.as_bits() - shifted.number(magic).as_bits(), r
+
+
+def _exp_reduced(r: Lanes) -> Lanes:
+    """e^r for |r| <= ln 2 / 2."""
+    return horner(r, (*_EXP[r.bits], 1.0, 1.0))
 
 
 def _power_of_two(n: Lanes) -> Lanes:
@@ -81,16 +85,19 @@ def exp(x: Lanes) -> Lanes:
 
 def exp_of_negative(x: Lanes) -> Lanes:
     """e^x for an x that is known not to overflow."""
-    n, p = _exp_reduce(x.at_least(-104.0 if x.bits == 32 else -746.0))
+    whole, n, r = _exp_reduce(x.at_least(-104.0 if x.bits == 32 else -746.0))
+    if has_scaling(x.f):
+        return _exp_reduced(r).scaled(whole)
     # In two steps: the result may be denormal, and 2^128 is no float.
     half = n >> 1
-    return (p + 1.0) * _power_of_two(half) * _power_of_two(n - half)
+    return _exp_reduced(r) * _power_of_two(half) * _power_of_two(n - half)
 
 
 def expm1(x: Lanes) -> Lanes:
     """e^x - 1."""
     low, high = (-18.0, 89.0) if x.bits == 32 else (-38.0, 710.0)
-    n, p = _exp_reduce(x.at_most(high).at_least(low))
+    _, n, r = _exp_reduce(x.at_most(high).at_least(low))
+    p = horner(r, _EXP[x.bits]).fma(r * r, r)
     half = _power_of_two(n - 1)
     found = half.fma(p, half - 0.5) * 2.0
     return x.equals(0.0).choose(x, found)
@@ -99,7 +106,7 @@ def expm1(x: Lanes) -> Lanes:
 def logistic(x: Lanes) -> Lanes:
     """1 / (1 + e^-x), accurate at both ends."""
     e = exp_of_negative(-abs(x))
-    return (x < 0.0).choose(e, x.number(1.0)) / (e + 1.0)
+    return (x < 0.0).choose(e, x.number(1.0)).quotient(e + 1.0, corrected=True)
 
 
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
@@ -110,10 +117,10 @@ def tanh(x: Lanes) -> Lanes:
     size = abs(x)
     if x.bits == 64:
         t = expm1(size.at_most(22.0) * -2.0)
-        return (-t / (t + 2.0)).copysign(x)
-    n, p = _exp_reduce(size.at_most(10.0) * 2.0)
-    e = _times_power_of_two(p + 1.0, n)
-    large = 1.0 - 2.0 / (e + 1.0)
+        return (-t).quotient(t + 2.0, corrected=True).copysign(x)
+    whole, n, r = _exp_reduce(size.at_most(10.0) * 2.0)
+    e = _exp_reduced(r).scaled(whole) if has_scaling(x.f) else _times_power_of_two(_exp_reduced(r), n)
+    large = 1.0 - x.number(2.0).quotient(e + 1.0)
     square = x * x
     small = (horner(square, _TANH) * square).fma(size, size)
     return (size > 0.625).choose(large, small).copysign(x)
@@ -130,7 +137,7 @@ def erf(x: Lanes) -> Lanes:
         return per_lane(x.f, "erf", [x])
     near = x.at_most(3.9).at_least(-3.9)
     square = near * near
-    found = near * horner(square, _ERF_ABOVE) / horner(square, _ERF_BELOW)
+    found = (near * horner(square, _ERF_ABOVE)).quotient(horner(square, _ERF_BELOW))
     return found.at_most(1.0).at_least(-1.0)
 
 
@@ -146,7 +153,7 @@ def erfc(x: Lanes) -> Lanes:
         return per_lane(x.f, "erfc", [x])
     size = abs(x).at_most(11.0)  # where the result is 0
     further, slope = size + 2.0, size.fma(2.0, 1.0)
-    scale = 1.0 / (further * slope)
+    scale = x.number(1.0).quotient(further * slope)
     factor = horner((size - 2.0) * slope * scale, _ERFC) * (further * scale)
     square = size * size
     if has_fma(x.f):
@@ -234,7 +241,7 @@ def log1p(x: Lanes) -> Lanes:
 
 def rsqrt(x: Lanes) -> Lanes:
     """1 / sqrt(x)."""
-    return 1.0 / x.sqrt()
+    return x.inverse_sqrt()
 
 
 def cbrt(x: Lanes) -> Lanes:
@@ -279,7 +286,7 @@ def power(x: Lanes, y: Lanes) -> Lanes:
     offset = is_tiny.choose(size * 2.0 ** 24, size).as_bits() - _ROOT[32]
     whole = (offset >> 23) - is_tiny.choose(offset.number(24), offset.number(0))
     m = ((offset & 0x7FFFFF) + _ROOT[32]).as_float().widen()
-    s = (m - 1.0) / (m + 1.0)
+    s = (m - 1.0).quotient(m + 1.0)
     logarithm = horner(s * s, _LOG2).fma(s, whole.cast("sitofp", "double"))
     t = (logarithm * y.widen()).at_most(200.0).at_least(-200.0)
     shifted = t + 1.5 * 2.0 ** 52

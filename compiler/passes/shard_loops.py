@@ -48,7 +48,7 @@ from .rules.rule import apply, full
 _LEAST_US = 60.0  # of a loop, that are worth threads
 _MOST_STEP_US = 500.0  # of a step whose kernels are better shared by all threads
 _LEAST_ROWS = 4  # of a matrix product in a part: fewer read the other matrix too often
-_MOST_SHARED_BYTES = 640 << 10  # of matrices that every part reads in every step: they stay in the cache of a core
+_MOST_SHARED = 1.25  # of a core's cache, for matrices that every part reads in every step
 _GUESSED_RUNS = 16
 _UNEVEN = 1.3  # of the time of loops side by side, above what threads could do
 _FLOPS_PER_US, _ELEMENTS_PER_US = 60e3, 24e3
@@ -80,15 +80,16 @@ def shard_loops(module: Module, options: Options) -> Module:
     """The module with loops of the entry cut or put side by side where there are several threads."""
     if options.threads < 2 or options.numerics == "reproducible":
         return module
-    entry = _apply(module.entry, decide(module.entry, options.threads))
+    entry = _apply(module.entry, decide(module.entry, options.threads, int(_MOST_SHARED * options.l2_bytes)))
     return module if entry is module.entry else Module(module.name, entry, module.attributes)
 
 
-def decide(computation: Computation, threads: int) -> list[list[tuple[Cut, int]]]:
-    """Loops that run side by side, each with its number of parts, in the order of the groups."""
+def decide(computation: Computation, threads: int, most_shared: int) -> list[list[tuple[Cut, int]]]:
+    """Loops that run side by side, each with its number of parts, in the order of the groups. `most_shared`: bytes of
+    the matrices that all parts read in a step, at most."""
     groups: list[list[tuple[Cut, int]]] = []
     for loops in _independent(computation):
-        cuts = [c for c in map(_cut, loops) if c is not None]
+        cuts = [c for c in (_cut(loop, most_shared) for loop in loops) if c is not None]
         if not cuts:
             continue
         total, longest = sum(c.microseconds for c in cuts), max(c.microseconds for c in cuts)
@@ -122,7 +123,7 @@ def _is_candidate(i: Instruction, computation: Computation) -> bool:
         isinstance(u.op, GetTupleElement) for u in computation.users[i])
 
 
-def _cut(loop: Instruction) -> Cut | None:
+def _cut(loop: Instruction, most_shared: int) -> Cut | None:
     """How a loop can be cut; None for one that is not worth a thread, or better has all in each step."""
     op = loop.op
     assert isinstance(op, While)
@@ -139,11 +140,11 @@ def _cut(loop: Instruction) -> Cut | None:
                 sizes.setdefault(axes.find((number, axis)), size)
     parted = {axes.find(axis) for axis in axes.parted}
     found = [c for chosen, size in sizes.items() if chosen not in parted
-             if (c := _along(Cut(loop, total, axes, chosen, size), step)) is not None]
+             if (c := _along(Cut(loop, total, axes, chosen, size), step, most_shared)) is not None]
     return max(found, key=lambda c: c.most, default=Cut(loop, total))
 
 
-def _along(cut: Cut, step: float) -> Cut | None:
+def _along(cut: Cut, step: float, most_shared: int) -> Cut | None:
     """The cut with how many parts it may have; None where some value of the loop does not allow it."""
     op = cut.loop.op
     assert isinstance(op, While)
@@ -169,7 +170,7 @@ def _along(cut: Cut, step: float) -> Cut | None:
         sums = _summed_parts(cut, op.body.parameters[0])
     except ValueError:
         return None
-    if sums is None or most < 2 or shared > _MOST_SHARED_BYTES or whole > 0.1 * step:
+    if sums is None or most < 2 or shared > most_shared or whole > 0.1 * step:
         return None
     return dataclasses.replace(cut, most=most, sums=sums)
 

@@ -418,3 +418,18 @@ def test_a_fetched_op_of_several_outputs_is_compiled(clustering: None) -> None:
     np.testing.assert_allclose(found[2], wanted + wanted_places, rtol=1e-6)
     assert tfbridge.stats()["ops_left_out"] == {}
     assert tfbridge.stats()["clusters_compiled"] == 2
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_a_bias_that_was_added_with_four_axes(clustering: None, channels: int) -> None:
+    """TensorFlow's graph rewrites fuse such a sum with the convolution, and leave the shape as it was."""
+    random = np.random.default_rng(0)
+    x, kernel, bias = (tf.constant(random.standard_normal(dims).astype("f4"))
+                       for dims in ((2, 8, 8, 3), (3, 3, 3, channels), (channels,)))
+
+    def function(x: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(tf.nn.conv2d(x, kernel, 1, "SAME") + tf.reshape(bias, [1, 1, 1, channels])) * 2.0
+
+    np.testing.assert_allclose(tf.function(function)(x), function(x), rtol=1e-4, atol=1e-5)  # 27 terms, other order
+    assert tfbridge.stats()["fallbacks"] == 0
+    assert tfbridge.stats()["ops_left_out"] == {}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
-from tfbridge.bridge import launch_op, launch_variables
+from tfbridge.bridge import auto, launch_op, launch_variables
 from tfbridge.bridge import tensorflow_private as private
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -379,3 +379,30 @@ def test_a_hundred_steps_make_no_new_memory_for_variables():
         step(tf.constant(1.0))
         assert [address(v) for v in weights] == places
     np.testing.assert_allclose(weights[2][:3], [2, 2, 2])
+
+
+def test_reads_of_a_function_are_no_results(clustering):
+    """A function's reads of variables are preserved, but nobody takes what they read: a launch need not return it."""
+    v, w = tf.Variable(X), tf.Variable(X + 1)
+
+    @tf.function
+    def step(x):
+        old = v + w
+        v.assign_add(x)
+        w.assign(v * 0.5 + w)
+        return tf.reduce_sum(old), v.read_value()
+
+    totals, seen = [], auto.reports()
+    step(X)
+    assert [len(c.result_types) - len(c.written) for r in auto.reports(seen) for c in r.clusters] == [2]
+    for _ in range(3):
+        total, value = step(X)
+        totals.append(float(total))
+        np.testing.assert_array_equal(value, v)
+    a, b, wanted = X * 2, X * 2 + 1, []
+    for _ in range(3):
+        wanted.append((a + b).sum())
+        a = a + X
+        b = a * 0.5 + b
+    np.testing.assert_allclose(totals, wanted, rtol=1e-6)
+    np.testing.assert_allclose(w, b, rtol=1e-6)

@@ -11,7 +11,7 @@ from tfbridge.compiler.cpu.emit_object import emit_object
 from tfbridge.compiler.cpu.fusion_kernel import emit_fused
 from tfbridge.compiler.cpu.kernel_plan import KernelPlan
 from tfbridge.compiler.cpu.llvm_text import ModuleText
-from tfbridge.compiler.cpu.target import host
+from tfbridge.compiler.cpu.target import Target, host
 from tfbridge.compiler.ir import Computation, Instruction, make
 from tfbridge.compiler.literal import Literal
 from tfbridge.compiler.ops import (
@@ -41,10 +41,10 @@ F32 = ElementType.F32
 class Kernel:
     """A compiled kernel of a fused computation."""
 
-    def __init__(self, computation: Computation) -> None:
+    def __init__(self, computation: Computation, target: Target | None = None) -> None:
         self.computation = computation
-        module = ModuleText(host())
-        self.plan = emit_fused(module, host(), computation, DEFAULT_OPTIONS)
+        module = ModuleText(target or host())
+        self.plan = emit_fused(module, target or host(), computation, DEFAULT_OPTIONS)
         self.code, self.address = load_function(module, self.plan.symbol)
 
     def __call__(self, *arguments: np.ndarray, pieces: int = 3) -> list[np.ndarray]:

@@ -97,7 +97,7 @@ def test_refused_text_in_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_objects_from_many_threads() -> None:
-    texts = [emit_function(host(1), f"tfb_rows_{e}_f32") for e in ("f32", "bf16", "f16")]
+    texts = [emit_function(host(1), f"tfb_rows_{e}_f32")[0] for e in ("f32", "bf16", "f16")]
     wanted = [emit_object(text, host(1)) for text in texts]
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(lambda k: emit_object(texts[k % 3], host(1)), range(12))) == wanted * 4
@@ -111,7 +111,7 @@ def test_every_library_function_by_itself(name: str) -> None:
     for function, text in emit_library(host(1), name).functions.items():
         if not text.startswith("define internal"):
             assert library_of(function) == name
-            assert f"define void @{function}(" in emit_function(host(1), function)
+            assert f"define void @{function}(" in emit_function(host(1), function)[0]
 
 
 @pytest.mark.parametrize("name", ["tfb_gemm_f32_9", "tfb_rows_c64_f32", "gemm_f32", "tfb_entry", "tfb_gemv_u64_f32_n"])

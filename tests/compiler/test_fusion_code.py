@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -85,6 +86,31 @@ DIMS = [(7, 10), (64, 100), (130, 129), (1, 5), (37, 1), (9, 3), (6, 17), (5, 8)
 def test_rows(build, dims):
     x = parameter(0, "f32", *dims)
     check(build(x), [x], 1e-4)
+
+
+def test_what_is_made_of_a_dear_value_is_kept():
+    x = parameter(0, "f32", 64, 1000)
+    gelu = op("multiply", op("multiply", x, scalar(0.5, x)), op("erfc", op("negate", x)))
+    kernel = check(softmax(gelu), [x])
+    assert kernel.plan.scratch_bytes == 2 * 4032
+
+
+@pytest.mark.parametrize("columns", [4096, 4099, 8191, 20011, 32768])
+@pytest.mark.parametrize("type_", ["f32", "f64", "s32", "bf16"])
+def test_rows_from_memory(columns, type_):
+    """Parts of a long row that outgrows the caches may be read side by side: each element counts once."""
+    target = dataclasses.replace(host(), l2_bytes=1 << 12)
+    x = parameter(0, type_, 3, columns)
+    numbers = np.random.default_rng(columns).integers(-3, 4, (3, columns)).astype(x.shape.element_type.dtype)
+    (sums,) = Kernel(Computation("fused", reduce(x, [1]), [x]), target)(numbers)
+    wanted = numbers.astype(np.float64).sum(1)
+    np.testing.assert_array_equal(sums, wanted.astype(sums.dtype))
+    if type_ in ("f32", "f64"):
+        largest = Kernel(Computation("fused", reduce(x, [1], "maximum", -np.inf), [x]), target)
+        for place in (0, columns // 4, columns // 2 + 1, columns - 1):
+            numbers[1, place], numbers[2, place] = np.inf, np.nan
+            np.testing.assert_array_equal(largest(numbers)[0], [3, np.inf, np.nan])
+            numbers[1:, place] = 0
 
 
 def test_row_is_kept_for_later_loops():

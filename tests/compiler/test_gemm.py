@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tfbridge.compiler.cpu.emit_object import emit_object
 from tfbridge.compiler.cpu.gemm import GemmProblem, KernelPlan, emit_gemm, pack_b_reference, packed_b_layout
-from tfbridge.compiler.cpu.gemm_kernels import P
+from tfbridge.compiler.cpu.gemm_kernels import P, tile_heights
 from tfbridge.compiler.cpu.gemm_library import build_library, emit_library, library_of
 from tfbridge.compiler.cpu.gemm_plan import (
     PARALLEL_US,
@@ -387,6 +387,26 @@ def test_unsupported_result() -> None:
         emit_gemm(ModuleText(TARGET), TARGET, problem_of(a, a, np.zeros((2, 2), np.int32)))
 
 
+@pytest.mark.parametrize("mr", [1, 4, 6, 12])
+def test_tile_heights(mr: int) -> None:
+    for count in range(1, 60):
+        tiles = -(-count // mr)
+        heights = {count // tiles + (number < count % tiles) for number in range(tiles)}
+        assert tile_heights((0, count), mr) == heights and max(heights) <= mr
+
+
+@pytest.mark.parametrize("triple,cpu", [("x86_64-linux-gnu", "x86-64-v3"), ("x86_64-linux-gnu", "x86-64-v4")])
+def test_only_the_micro_kernels_of_a_shape_are_wanted(triple: str, cpu: str) -> None:
+    target = target_for(triple, cpu)
+    problem = GemmProblem(E.F32, E.F32, (), 32, 512, 300, (300, 1), (512, 1), (512, 1))
+    for packed in (False, True):
+        module, packs = ModuleText(target), plan_gemm(problem, target, packed).packs_b
+        plan = emit_gemm(module, target, problem, b_packed=packed)
+        sweeps = [name for name in module.libraries if "x" in name.rpartition("_")[2]]
+        assert 1 <= len(sweeps) <= 4 and len(module.libraries) == len(sweeps) + 1 + packs and plan.flops
+        assert all(name in module.text() for name in sweeps)
+
+
 def test_library_name() -> None:
     with pytest.raises(UnsupportedError, match="no kernel library 'gemm_x'"):
         emit_library(TARGET, "gemm_x")
@@ -434,7 +454,7 @@ def test_one_row_of_another_type(m: int, n: int, k: int, dtype: object, order_b:
 
 
 @pytest.mark.parametrize("at_end", [True, False])
-@pytest.mark.parametrize("n,k", [(67, 131), (131, 67), (300, 20), (64, 333)])
+@pytest.mark.parametrize("n,k", [(67, 131), (131, 67), (300, 20), (64, 333), (600, 3), (3, 600)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, ml_dtypes.bfloat16])
 def test_matrix_from_memory(at_end: bool, n: int, k: int, dtype: object) -> None:
     """A matrix without gaps that outgrows the caches is read row by row, or column by column."""
@@ -487,3 +507,21 @@ def test_every_width_of_the_last_panel(dtype: object) -> None:
             b = b.T if transposed else b
             multiply(a, b, c)
             check(c, a, b)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("m,k", [(5, 9), (37, 9), (19, 2200)])
+def test_every_width_of_the_last_packed_panel(m: int, k: int, dtype: object) -> None:
+    """B packed beforehand: whole panels and a part of one, of whole vectors and of others, in one sum and in several
+    that are added up; nothing is read or written beyond A, B and C."""
+    lanes = TARGET.lanes(np.dtype(dtype).itemsize * 8)
+    for n in (4, lanes + 1, 2 * lanes, 3 * lanes, 3 * lanes + 1, 4 * lanes, 4 * lanes + 5, 5 * lanes, 6 * lanes - 1,
+              7 * lanes):
+        a, b = random((m, k), dtype), random((k, n), dtype, 1)
+        problem = problem_of(a, b, np.zeros((m, n), dtype))
+        layout = packed_b_layout(problem, TARGET)
+        assert layout is not None
+        guarded = [Guarded(x, True).array for x in (a, pack_b_reference(b, layout), np.full((m, n), np.nan, dtype))]
+        module = ModuleText(TARGET)
+        run(emit_gemm(module, TARGET, problem, b_packed=True), module, [x.ctypes.data for x in guarded])
+        check(guarded[2], a, b)

@@ -165,9 +165,9 @@ NCHW_OIHW = ConvolutionDims(0, 1, (2, 3), 1, 0, (2, 3), 0, 1, (2, 3))
 SAME = Window.of((3, 3), (1, 1), (1, 1), (1, 1))
 CONVOLUTIONS = {  # window, dims, input, kernel
     "same": (SAME, NHWC, (1, 7, 7, 64), (3, 3, 64, 100)),
-    "deep": (SAME, NHWC, (1, 4, 5, 300), (3, 3, 300, 32)),
+    "deep": (SAME, NHWC, (1, 4, 5, 300), (3, 3, 300, 36)),
     "one element": (Window.of((1, 1)), NHWC, (1, 7, 7, 512), (1, 1, 512, 2048)),
-    "strided": (Window.of((3, 3), (2, 2), (0, 0), (1, 1)), NHWC, (2, 14, 14, 40), (3, 3, 40, 48)),
+    "strided": (Window.of((3, 3), (2, 2), (0, 0), (1, 1)), NHWC, (2, 14, 14, 40), (3, 3, 40, 50)),
     "stem": (Window.of((7, 7), (2, 2), (3, 3), (3, 3)), NHWC, (1, 33, 31, 3), (7, 7, 3, 33)),
     "dilated": (Window.of((3, 2), (1, 1), (2, 1), (2, 1), (1, 1), (2, 3)), NHWC, (2, 9, 8, 33), (3, 2, 33, 17)),
     "reversed": (Window.of((3, 3), reversal=(True, True)), NHWC, (1, 8, 8, 33), (3, 3, 33, 40)),

@@ -141,6 +141,13 @@ def test_what_mixes_the_batch_is_not_cut(changes: dict[str, object]) -> None:
     same(LocalClient(platform="cpu").compile(module, TWO).execute(arguments), evaluate(module, arguments))
 
 
+def test_what_all_parts_read_stays_in_a_core() -> None:
+    """The weights are [64, 64] of f32: 16 KiB."""
+    module = parse_hlo(one(16))
+    assert len(concurrents(shard_loops(module, Options(threads=2, l2_bytes=16 << 10)))) == 1
+    assert shard_loops(module, Options(threads=2, l2_bytes=12 << 10)) is module
+
+
 def test_one_thread_and_reproducible_code_have_loops_whole() -> None:
     module = parse_hlo(one(16))
     for options in (Options(threads=1), Options(threads=4, numerics="reproducible")):

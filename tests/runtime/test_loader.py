@@ -48,11 +48,11 @@ def test_library_is_shared() -> None:
 def test_library_from_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def provide(name: str) -> tuple[bytes, tuple[str, ...]]:
+    def provide(name: str) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
         asked.append(name)
         if name != "test-provided":
             raise KeyError(name)
-        return emit(DOUBLE.replace("@double", "@test_provided")), ("test_provided",)
+        return emit(DOUBLE.replace("@double", "@test_provided")), ("test_provided",), ()
 
     monkeypatch.setattr(loader, "_provider", provide)
     for _ in range(2):

@@ -85,6 +85,9 @@ row("ReluGrad Relu6Grad", R((5, 3), -9, 9), R((5, 3), -9, 9), types=REALS)
 row("TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad InvGrad", R((5, 3), 0.3, 0.9), R((5, 3)),
     types=f"{FLOATS} {COMPLEXES}")
 row("SoftplusGrad SoftsignGrad EluGrad SeluGrad", R((5, 3)), R((5, 3)))
+ENDS = [0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan]
+row("ReluGrad Relu6Grad EluGrad SeluGrad TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad InvGrad",
+    Given([x for x in ENDS for _ in ENDS]), Given(ENDS * len(ENDS)), types=FLOATS)
 
 for target in ("float32", "float64", "bfloat16", "float16", "int32", "int64", "uint8", "int8", "bool", "complex64"):
     row("Cast", R((5, 3), 0, 100), types=f"{NUMBERS} bool", DstT=target)

@@ -33,3 +33,8 @@ row("Zeta", R((5, 1), 2, 5), R((3,), 1, 5), types=WIDE_FLOATS, tolerance=1e-5)
 row("Polygamma", R((7, 3), 0.1, 9, "float32"), R((7, 3), 0.1, 20, "float32"), types="float32")
 row("Polygamma", Given([[0.0], [1.0], [2.0], [5.0], [-1.0], [0.5]]), Given([0.25, 1.0, 2.5, 40.0]), types=WIDE_FLOATS,
     tolerance=5e-5)
+LIMITS = [0.0, -0.0, 1.0, 2.0, 0.5, 30.0, -2.0, -2.5, np.inf, -np.inf, np.nan]
+PAIRS = (Given([x for x in LIMITS for _ in LIMITS]), Given(LIMITS * len(LIMITS)))
+row("Igamma Igammac IgammaGradA RandomGammaGrad Zeta Polygamma", *PAIRS, types="float64", tolerance=SINGLE)
+for place in (0.0, 1.0, np.nan):
+    row("Betainc", *PAIRS, Given([place] * len(LIMITS)**2), types=WIDE_FLOATS)

@@ -1,0 +1,127 @@
+"""Calls with keywords, Python values, arrays and nested arguments: as TensorFlow answers them, again and again."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tfbridge
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+Point = collections.namedtuple("Point", "x y")
+
+
+def both(function: Any, *calls: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+    """Every call three times, in turn, gives what it does in TensorFlow: values, types and structure."""
+    compiled, plain = tfbridge.jit(function, strict=True), tf.function(function)
+    for args, kwargs in [call for _ in range(3) for call in calls]:
+        wanted, found = plain(*args, **kwargs), compiled(*args, **kwargs)
+        tf.nest.assert_same_structure(wanted, found, check_types=True, expand_composites=True)
+        for a, b in zip(tf.nest.flatten(wanted, expand_composites=True),
+                        tf.nest.flatten(found, expand_composites=True), strict=True):
+            assert a is b is None or (a.dtype, a.shape) == (b.dtype, b.shape)
+            assert a is None or np.allclose(a, b)
+
+
+def call(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return args, kwargs
+
+
+def power(x: Any, k: Any = 3, scale: Any = 1.0) -> Any:
+    return tf.nn.relu(x * scale) ** k
+
+
+def test_keywords_and_python_values() -> None:
+    t = tf.constant(X)
+    both(power, call(t), call(x=t), call(t, 2), call(t, scale=0.5), call(t, scale=0.5, k=2), call(k=2, x=t, scale=4.0),
+         call(t, tf.constant(2.0)), call(t, scale=True), call(t, scale=1), call(t[:1], scale=0.5))
+
+
+def test_arrays() -> None:
+    both(power, call(X), call(X.T), call(X[:, ::2], k=2), call(X[:0]), call(np.float32(3.0)), call(X.astype("f8")),
+         call(tf.constant(X)))
+    compiled = tfbridge.jit(power)
+    array = X.copy()
+    compiled(array)
+    array[0, 1] = 9.0
+    assert float(compiled(array)[0, 1]) == 9.0**3
+
+
+def test_nested_arguments_and_results() -> None:
+    def function(d: Any, items: Any, point: Any = None) -> Any:
+        total = d["b"] @ d["a"] + items[0] * (2.0 if isinstance(items, list) else 3.0)
+        extra = total if point is None else total + point.x - point.y
+        return {"z": (total, [extra, None]), "a": {"only": total * 2.0}, "list": [], "rest": tuple(items)}
+
+    a, b, c, d = (tf.constant(X.T), tf.constant(X), tf.constant(np.eye(2, dtype=np.float32)), tf.constant(5.0))
+    both(function, call({"a": a, "b": b}, [c, d]), call({"b": b, "a": a}, (c, d)), call({"b": X, "a": X.T}, [c]),
+         call({"a": a, "b": b}, [c, d], Point(c, d)), call(d={"a": a, "b": b}, items=[c, d], point=None))
+
+
+def test_the_same_tensor_twice_first() -> None:
+    def difference(x: Any, y: Any, z: Any = 0) -> Any:
+        return x - 2.0 * y
+
+    t = tf.constant(X)
+    both(difference, call(x=t, y=t), call(y=t * 2.0, x=t), call(x=t, y=t + 1.0), call(x=t, y=t))
+
+
+def test_what_only_tensorflow_can_flatten() -> None:
+    def lengths(r: Any, factor: Any = 1.0) -> Any:
+        return r.with_values(r.values * factor), r.row_lengths()
+
+    both(lengths, call(tf.ragged.constant([[1.0, 2.0], [3.0]])),
+         call(tf.ragged.constant([[1.0], [3.0, 4.0]]), factor=2.0))
+
+
+def test_a_signature_casts_as_tensorflow_does() -> None:
+    traced = tf.function(lambda x, y: x + y, input_signature=[tf.TensorSpec([None], tf.float32), tf.TensorSpec([])])
+    compiled = tfbridge.jit(traced)
+    for _ in range(3):
+        for x, y in (([1.0, 2.0], 3), (np.ones(2, np.float32), 2.0), (tf.ones(3), tf.constant(1.0))):
+            np.testing.assert_array_equal(compiled(x, y=y), traced(x, y=y))
+        with pytest.raises(TypeError):
+            compiled(tf.ones([2, 2]), y=1.0)
+
+
+def test_methods_and_assigned_variables() -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.total = tf.Variable(0.0)
+
+        @tfbridge.jit
+        def add(self, amounts: Any, *, weight: Any = 1.0) -> Any:
+            return self.total.assign_add(weight * tf.add_n(amounts["of"]))
+
+    one, other = Counter(), Counter()
+    for k in range(1, 4):
+        assert float(one.add({"of": [tf.constant(1.0), tf.constant(2.0)]}, weight=2.0)) == 6.0 * k
+        assert float(other.add({"of": [tf.constant(1.0)]})) == k
+
+
+def test_under_a_tape() -> None:
+    compiled = tfbridge.jit(power)
+    x = tf.constant(X)
+    for _ in range(2):
+        compiled(x, scale=2.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = compiled(x, scale=2.0)
+        np.testing.assert_allclose(tape.gradient(y, x), 24.0 * X**2)
+
+
+def test_functions_of_which_a_part_stays_in_tensorflow() -> None:
+    def function(text: Any, x: Any, scale: Any = 1.0) -> Any:
+        return tf.strings.as_string(x * scale), tf.strings.length(text)
+
+    compiled, plain = tfbridge.jit(function), tf.function(function)
+    for k in range(3):
+        for args, kwargs in (call(tf.constant(["ab", "c"]), tf.constant([1.5 + k])), call(tf.constant("abc"), X + k),
+                             call(tf.constant(["ab"]), tf.constant([1.5 + k]), scale=2.0 + k)):
+            for wanted, found in zip(plain(*args, **kwargs), compiled(*args, **kwargs), strict=True):
+                np.testing.assert_array_equal(found, wanted)
+    with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError)):
+        compiled(tf.constant("a"), tf.constant("b"))
