@@ -322,8 +322,8 @@ _GROUPS = [
             "logmeanexp": lambda x: nn.logsumexp(x) - 3,
         },
         gradient=True,
-        tolerance=2e-5,
-    ),  # the derivative of standardize cancels
+        tolerance=5e-5,
+    ),  # the derivative of standardize cancels: XLA's is as far from that in f64
     Group(
         "convolutions",
         (IMAGE, FILTER),
