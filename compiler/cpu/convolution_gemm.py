@@ -27,8 +27,8 @@ from .convolution_kernels import (
     write_convolution_sweep,
 )
 from .convolution_problem import Axis, ConvolutionProblem
-from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of, sources
-from .gemm_kernels import Sweeps, constant_table, line_vectors, sweep_table, tile_heights, tile_widths, vector_counts
+from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of, line_vectors, sources
+from .gemm_kernels import Sweeps, constant_table, sweep_table, tile_heights, tile_widths, vector_counts
 from .gemm_packing import use_panels, use_rows
 from .gemm_plan import HELD_UP, PACK_COST, PackedLayout, line_work
 from .kernel_plan import KernelPlan

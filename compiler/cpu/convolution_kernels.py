@@ -12,13 +12,22 @@ import enum
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_masked, multiply_add, store_masked, zero
+from .gemm_elements import (
+    COMPUTE_TYPES,
+    SIZES,
+    if_,
+    lanes_of,
+    line_vectors,
+    load_masked,
+    multiply_add,
+    store_masked,
+    zero,
+)
 from .gemm_kernels import (
     NEXT,
     Sweeps,
     ask_for_panel,
     asked_steps,
-    line_vectors,
     max_rows,
     pace_of,
     sweep_at,

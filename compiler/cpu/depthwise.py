@@ -15,6 +15,7 @@ from .convolution_gemm import KERNEL_PARAMETERS, Phase, axes_of, microseconds_of
 from .convolution_problem import Axis, ConvolutionProblem
 from .element_types import memory_type
 from .gemm_elements import (
+    CACHE_LINE,
     COMPUTE_TYPES,
     SIZES,
     compute_of,
@@ -33,7 +34,6 @@ from .target import Target
 TASK_US, PARALLEL_US = 20.0, 30.0
 LONGEST_UNROLLED = 8  # window elements along the last axis
 WIDEST_TILE = 8
-CACHE_LINE = 64
 
 
 def emit_depthwise(module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int,

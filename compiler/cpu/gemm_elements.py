@@ -14,8 +14,15 @@ from .target import Target
 
 E = ElementType
 COMPUTE_TYPES = {"f32": "float", "f64": "double", "i32": "i32", "i64": "i64"}
+CACHE_LINE = 64  # bytes
 SIZES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
 _HELD_BY = {"float": E.F32, "double": E.F64, "i32": E.S32, "i64": E.S64, "i16": E.S16, "i8": E.S8}
+
+
+def line_vectors(target: Target) -> bool:
+    """Whether a vector is a whole cache line: as many lines come and go as there are loads and stores, and a tile is
+    done so soon that its lines of C are asked for ahead."""
+    return target.vector_bytes >= CACHE_LINE
 
 
 def sources(compute: str) -> tuple[ElementType, ...]:

@@ -19,7 +19,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, multiply_add, zero
+from .gemm_elements import CACHE_LINE, COMPUTE_TYPES, SIZES, if_, lanes_of, line_vectors, multiply_add, zero
 from .llvm_text import Function, ModuleText, Value, i64, vector_type
 from .target import Target
 
@@ -67,18 +67,11 @@ class P(enum.IntEnum):
     B_PANEL = 16
 
 
-CACHE_LINE = 64
 UNROLLED = 4  # steps of the sums in tiles of whole lines, and of narrow ones
 AHEAD = 4  # turns of a loop between asking for the last row of a tile and reading it
 DIRECT, PACK, PACKED = 0, 1, 2  # P.B_MODE: B as it lies, packed by the driver, packed beforehand
 
 # -- micro-kernels
-
-
-def line_vectors(target: Target) -> bool:
-    """Whether a vector is a whole cache line: as many lines come and go as there are loads and stores, and a tile is
-    done so soon that its lines of C are asked for ahead."""
-    return target.vector_bytes >= CACHE_LINE
 
 
 def max_rows(target: Target, compute: str, vectors: int) -> int:
@@ -106,8 +99,7 @@ def asked_steps(f: Function, kc: Value, tiles: Value | int, pace: Value) -> Valu
 
 def ask_for_panel(f: Function, panel: Value, pace: Value) -> Value:
     """Asks for the next line of the panel to come, so that it is in L2 when its turn comes; returns the one after."""
-    f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-    f.do(f"call void @llvm.prefetch.p0({panel}, i32 0, i32 2, i32 1)")
+    f.prefetch(panel, locality=2)
     return f.offset(panel, pace)
 
 
@@ -122,7 +114,6 @@ class Prefetch:
     """Asks for a tile of C, a row at a time, in the last steps of its sums before it is needed."""
 
     def __init__(self, f: Function, c: Value, ldc: Value, rows: int, lines: int, turns: Value | int) -> None:
-        f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
         self.f, self.ldc, self.lines = f, ldc, lines
         self.first = f.cast("ptrtoint", c, "i64")
         self.last = f.binary("add", self.first, i64(f.mul(ldc, rows - 1)))
@@ -134,7 +125,7 @@ class Prefetch:
         f = self.f
         row = f.cast("inttoptr", f.intrinsic("smax", "i64", [at, self.first]), "ptr")
         for line in range(self.lines):
-            f.do(f"call void @llvm.prefetch.p0({f.offset(row, line * CACHE_LINE)}, i32 1, i32 3, i32 1)")
+            f.prefetch(f.offset(row, line * CACHE_LINE), writes=True)
         return f.intrinsic("smin", "i64", [f.binary("add", at, self.ldc), self.last])
 
 

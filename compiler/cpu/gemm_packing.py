@@ -9,12 +9,11 @@ from collections.abc import Callable
 
 from ..types import ElementType
 from .element_types import memory_type
-from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_as, load_masked, zero
+from .gemm_elements import CACHE_LINE, COMPUTE_TYPES, SIZES, if_, lanes_of, line_vectors, load_as, load_masked, zero
 from .llvm_text import Function, ModuleText, Value, i64, split_vector, vector_type
 from .target import Target
 
 PANELS_AT_ONCE = 8  # copied side by side when B is packed
-CACHE_LINE = 64
 ROWS_AHEAD = 16
 PART_BYTES = 16  # of a vector, within which processors interleave at once
 _ROWS_TYPES = ["ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64"]
@@ -102,15 +101,14 @@ def _rows(
 
     def contiguous() -> None:
         main = f.binary("and", width, i64(-lanes))
-        f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
 
         def row(r: Value, _: list[Value]) -> None:
             s, d = f.offset(f["S"], f.mul(r, row_stride)), f.offset(f["D"], f.mul(r, ld))
 
             def vector(w: Value, _: list[Value]) -> None:
-                if target.vector_bytes >= CACHE_LINE:
+                if line_vectors(target):
                     ahead = f.offset(f.offset(s, f.mul(row_stride, 2)), w, storage)
-                    f.do(f"call void @llvm.prefetch.p0({ahead}, i32 0, i32 3, i32 1)")
+                    f.prefetch(ahead)
                 f.store(
                     load_as(f, element, type_, f.offset(s, w, storage), lanes), f.offset(d, w, type_), size
                 )
@@ -247,7 +245,7 @@ def _panels(
                 s, d = carried
                 ahead = f.offset(s, f.mul(k_stride, ROWS_AHEAD))
                 for line in range(0, panels * nr * element.item_bytes, CACHE_LINE):
-                    f.do(f"call void @llvm.prefetch.p0({f.offset(ahead, line)}, i32 0, i32 3, i32 1)")
+                    f.prefetch(f.offset(ahead, line))
                 for q in range(panels):
                     at, columns = f.offset(d, f.mul(panel_bytes, q)), f.offset(s, q * nr, storage)
                     values = [
@@ -263,7 +261,6 @@ def _panels(
         return run
 
     def contiguous() -> None:
-        f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
         grouped = f.mul(f.divide(nc, nr * PANELS_AT_ONCE), nr * PANELS_AT_ONCE)
         f.loop(0, grouped, nr * PANELS_AT_ONCE, group(PANELS_AT_ONCE))
         f.loop(grouped, full, nr, group(1))

@@ -9,14 +9,13 @@ import math
 import numpy as np
 
 from ..types import ElementType
-from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of
+from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of, line_vectors
 from .gemm_kernels import (
     DIRECT,
     PACK,
     PACKED,
     P,
     gemm_name,
-    line_vectors,
     max_rows,
     tile_heights,
     tile_widths,

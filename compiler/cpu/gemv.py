@@ -16,13 +16,23 @@ from collections.abc import Callable
 
 from ..types import ElementType
 from .element_types import memory_type
-from .gemm_elements import COMPUTE_TYPES, SIZES, if_, lanes_of, load_as, load_masked, multiply_add, store_masked, zero
+from .gemm_elements import (
+    CACHE_LINE,
+    COMPUTE_TYPES,
+    SIZES,
+    if_,
+    lanes_of,
+    load_as,
+    load_masked,
+    multiply_add,
+    store_masked,
+    zero,
+)
 from .gemm_kernels import BLOCK_PARAMETERS, P, call_epilogue, parameter
 from .llvm_text import Function, ModuleText, Value, constant, i64, vector_type
 from .target import Target
 
 ROWS_AT_ONCE = 8  # rows of B that one pass over a stretch of y reads
-CACHE_LINE = 64
 STRETCH_BYTES = 8 << 10  # of y: stays in L1 beside the streams
 SHORT_BYTES = 2 << 10  # of y where it has several rows: ROWS_AT_ONCE stretches of B stay in L1 too
 
@@ -102,13 +112,12 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
 
     def fetch(ahead: Value, r: Value, count: Value) -> None:
         """Row r of C's share of the rows of B that come next: with several rows of C, arithmetic holds up reading."""
-        module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
         several = f.compare("icmp sgt", f["rows"], i64(1))
 
         def one(j: Value, _: list[Value]) -> None:
             start = f.offset(ahead, f.mul(j, b_step))
-            f.loop(0, f.mul(count, element.item_bytes), CACHE_LINE, lambda at, _: f.do(
-                f"call void @llvm.prefetch.p0({f.offset(start, at)}, i32 0, i32 2, i32 1)"))
+            f.loop(0, f.mul(count, element.item_bytes), CACHE_LINE,
+                   lambda at, _: f.prefetch(f.offset(start, at), locality=2))
 
         f.loop(f.select(several, r, i64(ROWS_AT_ONCE)), ROWS_AT_ONCE, f["rows"], one)
 

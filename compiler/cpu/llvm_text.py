@@ -233,6 +233,10 @@ class Function:
             return Value("void", "")
         return self.op(result, text)
 
+    def prefetch(self, address: Value, locality: int = 3, writes: bool = False) -> None:
+        """Asks for the cache line of an address, to be read or written soon; locality 3: into L1, 2: into L2."""
+        self.call("llvm.prefetch.p0", "void", [address, *(constant("i32", n) for n in (int(writes), locality, 1))])
+
     def splat(self, scalar: Value, lanes: int) -> Value:
         """A vector with the scalar in every lane; the scalar itself for one lane."""
         if lanes == 1:

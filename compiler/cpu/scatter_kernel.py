@@ -212,8 +212,7 @@ class _Kernel:
         for k, (t, base) in enumerate(zip(self.types, self.arrays_at)):
             row = min(last.dim * t.item_bytes if last else 1, _PREFETCH_BYTES)
             for line in range(0, row, _LINE_BYTES):
-                pointer = f.offset(self._pointer(k, base, array_at), line)
-                f.call("llvm.prefetch.p0", "void", [pointer, *(constant("i32", n) for n in (1, 3, 1))])
+                f.prefetch(f.offset(self._pointer(k, base, array_at), line), writes=True)
 
     def _moved(self, at: list[Offset], index: Offset, axis: _Axis) -> list[Offset]:
         return [self.f.add(a, self.f.mul(index, s)) for a, s in zip(at, axis.strides)]
