@@ -28,6 +28,7 @@ from .translate.translator import Functions
 
 # Node attribute: "function" (its whole graph is to be compiled; options may follow) or "scope" (this node is).
 MARK = "_tfbridge"
+_LEAST_IN_PARTS = 2  # compute ops: a launch in the place of one op of a function saves nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +148,8 @@ def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
         return None
     if not marks and graph_pass.is_data_function(graph_def, item):
         return None
-    options = current(merged(map(from_text, asked)), {"min_cluster_size": 1 if marks else _minimum})
+    minimum = _minimum if not marks else 1 if b"scope" in marks else _LEAST_IN_PARTS
+    options = current(merged(map(from_text, asked)), {"min_cluster_size": minimum})
 
     def wanted(node: GraphNode) -> bool:
         return everything or (MARK in node.attrs and node.attrs[MARK].s == b"scope")

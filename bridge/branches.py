@@ -290,10 +290,12 @@ def _remove(flow: Dataflow, group: _Branches, bodies: list[dict[str, GraphNode]]
 
 
 def _drop_unread_switches(flow: Dataflow, members: set[str], names: Collection[str]) -> None:
-    """Takes out the Switch nodes whose branches are all rebuilt."""
-    used = {flow.current(t).node for node in flow.nodes.values() for t in node.inputs} \
-        | {c for node in flow.nodes.values() for c in flow.controls(node)}
-    for name in names:
-        if name in flow.nodes and name not in used and name not in flow.preserved:
-            del flow.nodes[name]
-            members.discard(name)
+    """Takes out the Switch nodes whose branches are all rebuilt, with copies of their outputs that nothing reads."""
+    copies = [n for n in members if flow.nodes[n].op == "Identity" and flow.inputs(flow.nodes[n])[0].node in names]
+    for unread in (copies, names):
+        used = {flow.current(t).node for node in flow.nodes.values() for t in node.inputs} \
+            | {c for node in flow.nodes.values() for c in flow.controls(node)}
+        for name in unread:
+            if name in flow.nodes and name not in used and name not in flow.preserved:
+                del flow.nodes[name]
+                members.discard(name)

@@ -593,15 +593,16 @@ def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:
     """Why a node of the graph is not to be compiled; None when it can be."""
     if node.op == "_Arg":
         return None
-    joined = [name.decode() for name in node.attrs["op_names"].list.s] if "op_names" in node.attrs else []
-    if any(op in functions.denied for op in (node.op, *joined)):  # graph optimizers join some ops to one
-        return "the option deny_ops names it"
+    if functions.denied:
+        joined = [name.decode() for name in node.attrs["op_names"].list.s] if "op_names" in node.attrs else []
+        if any(op in functions.denied for op in (node.op, *joined)):  # graph optimizers join some ops to one
+            return "the option deny_ops names it"
     translation = translations().get(node.op)
     if translation is None:
         return None if node.op in functions.definitions else STAYING.get(node.op, "there is no translation of this op")
-    if not functions.definitions.keys() >= set(called_functions(node)):
+    if not all(name in functions.definitions for name in called_functions(node)):
         return "the body of a function that it calls is not known"
-    if changing_constants(node, functions):
+    if changing_constants(graph, node, functions):
         return "its body needs to know, when compiling, a value that changes in the loop"
     if pushes_further(node, functions):
         return "a loop within the loop appends to a stack from outside of both, of which no bound is known"
@@ -633,13 +634,25 @@ def _contents(graph: Graph, functions: Functions, known: dict[str, bytes]) -> by
     def places(tensors: Iterable[Tensor]) -> bytes:
         return repr([(numbers.get(t.node, t.node), t.index) for t in tensors]).encode()
 
+    bare = tf.compat.v1.NodeDef()
     for node in graph.nodes.values():
+        if node.op not in functions.definitions and not takes_functions(node.op):
+            bare.CopyFrom(node.definition)
+            bare.ClearField("input")
+            bare.ClearField("experimental_debug_info")
+            if node.name in numbers:
+                bare.name = f"argument {numbers[node.name]}"
+            for key in [key for key in bare.attr if key[0] == "_"]:
+                del bare.attr[key]
+            content = bare.SerializeToString(deterministic=True)
+            digest.update(f"{len(content)} {node.op} {node.control} ".encode() + places(node.inputs) + content)
+            continue
         called = [("", node.op)] if node.op in functions.definitions else []
         head: list[Any] = [numbers.get(node.name, node.name), "" if called else node.op, node.device, *node.control]
         values = []
-        attrs, may_call = node.attrs, takes_functions(node.op)
+        attrs = node.attrs
         for key in sorted(attrs):
-            names = [n for n in named_functions(attrs[key]) if n in functions.definitions] if may_call else []
+            names = [n for n in named_functions(attrs[key]) if n in functions.definitions]
             called += [(key, name) for name in names]
             if not names and key[0] != "_":
                 values.append(attrs[key].SerializeToString(deterministic=True))

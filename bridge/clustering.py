@@ -8,7 +8,7 @@ making a cycle. Control edges count like data edges; that keeps reads and writes
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from .cluster import called_functions, count_ops, refusal, unsupported
 from .constness import LOOPS, constant_inputs, constant_sources, data_behind
@@ -192,12 +192,24 @@ def _lists_between(edges: Sequence[tuple[str, str]], components: Sequence[Sequen
 
 
 def before(graph: Graph, node: GraphNode) -> set[str]:
-    """The nodes that a node reads or waits for, behind the constants that a cluster copies."""
-    names = {*(t.node for t in node.inputs), *node.control}
-    for tensor in node.inputs:
-        if tensor.node in graph.nodes and graph.nodes[tensor.node].op in COPIED:
-            names.update(graph.nodes[tensor.node].control)
-    return names & graph.nodes.keys()
+    """The nodes that a node reads or waits for, and what the constants among them wait for."""
+    names = {*(t.node for t in node.inputs), *node.control} & graph.nodes.keys()
+    return names.union(behind_constants(graph, names))
+
+
+def behind_constants(graph: Graph, names: Iterable[str]) -> list[str]:
+    """The nodes for which these wait: constants, which a cluster copies, wait for what their control inputs do."""
+    found: dict[str, None] = {}
+    seen: set[str] = set()
+    stack = [name for name in names if name in graph.nodes]
+    while stack:
+        name = stack.pop()
+        if graph.nodes[name].op not in COPIED:
+            found[name] = None
+        elif name not in seen:
+            seen.add(name)
+            stack.extend(c for c in graph.nodes[name].control if c in graph.nodes)
+    return list(found)
 
 
 def _levels_with_lists(graph: Graph, left_out: Mapping[str, str], lists: Sequence[tuple[str, str]]) -> dict[str, int]:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 import numpy as np
 import tensorflow as tf
 
-from .extents import SHAPE_OPS
-from .graph import Graph, GraphNode, Tensor, input_range
+from .extents import SHAPE_OPS, constant_of
+from .graph import Graph, GraphNode, Tensor, input_range, op_definition
 from .translate.registry import translations
 from .translate.translator import Functions
 from .trip_count import behind_identity, extended, hands_on, is_extending, only_bounds, pushed
@@ -33,14 +33,60 @@ def constant_inputs(graph: Graph, node: GraphNode, functions: Functions) -> list
     return numbers
 
 
-def changing_constants(node: GraphNode, functions: Functions) -> list[int]:
+def changing_constants(graph: Graph, node: GraphNode, functions: Functions) -> list[int]:
     """Numbers of a loop's variables that its functions need to know when compiling, though they change in the loop."""
     if node.op not in LOOPS:
         return []
     body = functions[node.attrs["body"].func.name]
-    numbers = [k for called, _ in called_with(node, functions)
-               for k in constant_arguments(functions[called], functions)]
-    return [k for k in numbers if not hands_on(body, k)]
+    numbers, popped = [], set[int]()
+    for called, _ in called_with(node, functions):
+        inner = functions[called]
+        sources = constant_sources(inner, functions)
+        numbers += [k for k, name in enumerate(inner.arguments) if name in sources]
+        popped |= {inner.arguments.index(name) for n in sources if (name := _popped_argument(inner, inner.nodes[n]))}
+    return [k for k in numbers if not hands_on(body, k)] + [
+        k for k in popped if not _is_alike(graph, node.inputs[k], functions)]
+
+
+def _popped_argument(graph: Graph, node: GraphNode) -> str:
+    """The argument, a list, of which the node takes the last element; empty if it is no such node."""
+    name = behind_identity(graph, node.inputs[0]).node if node.op == "TensorListPopBack" else ""
+    return name if name in graph.arguments else ""
+
+
+def _is_alike(graph: Graph, values: Tensor, functions: Functions) -> bool:
+    """Whether all elements of a list were pushed by a loop and are one value, which shapes and constants decide."""
+    values = behind_identity(graph, values)
+    loop = graph.nodes[values.node]
+    if loop.op not in LOOPS:
+        return False
+    body = functions[loop.attrs["body"].func.name]
+    push = body.nodes[behind_identity(body, body.results[values.index]).node]
+    first = graph.nodes[behind_identity(graph, loop.inputs[values.index]).node]
+    return push.op == "TensorListPushBack" and first.op == "EmptyTensorList" and (
+        behind_identity(body, push.inputs[0]).node == body.arguments[values.index]) and (
+        _is_fixed(body, push.inputs[1], graph, loop))
+
+
+def _is_fixed(graph: Graph, tensor: Tensor, outer: Graph | None = None, loop: GraphNode | None = None) -> bool:
+    """Whether shapes and constants decide a value, in the body of a loop of the graph around it or in a graph."""
+    stack, seen = [tensor], set[str]()
+    while stack:
+        name = stack.pop().node
+        node = graph.nodes[name]
+        if name in seen or node.op == "Const" or node.op in SHAPE_OPS - {"TensorListLength"}:
+            continue
+        seen.add(name)
+        if name in graph.arguments and outer is not None and loop is not None:
+            k = graph.arguments.index(name)
+            if not hands_on(graph, k) or not _is_fixed(outer, loop.inputs[k]):
+                return False
+            continue
+        definition = op_definition(node.op)
+        if not node.inputs or node.op in LOOPS or definition is None or definition.is_stateful:
+            return False
+        stack += node.inputs
+    return True
 
 
 def has_known_length(graph: Graph, tensor: Tensor, functions: Functions) -> bool:
@@ -143,7 +189,7 @@ def constant_sources(graph: Graph, functions: Functions, users: Iterable[GraphNo
         if node is None or tensor.node in wanted:
             continue
         wanted.add(tensor.node)
-        if node.op not in SHAPE_OPS and not _is_clamped(graph, node):
+        if node.op not in SHAPE_OPS and not _is_clamped(graph, node) and not _popped_argument(graph, node):
             stack.extend(node.inputs)
     return wanted
 
@@ -164,7 +210,7 @@ def data_behind(graph: Graph, functions: Functions, node: GraphNode) -> str:
         seen.add((tensor.node, is_reduced))
         if source.op in ("_Arg", "Placeholder") and is_reduced:
             return source.name
-        if source.op not in SHAPE_OPS and not _is_clamped(graph, source):
+        if source.op not in SHAPE_OPS and not _is_clamped(graph, source) and not _popped_argument(graph, source):
             stack += [(t, is_reduced or source.op in _REDUCTIONS) for t in source.inputs]
     return ""
 
@@ -179,14 +225,9 @@ def _is_clamped(graph: Graph, node: GraphNode) -> bool:
         return False
     beyond = np.greater_equal if inside == "Maximum" else np.less_equal
     for limit, clamped in (node.inputs, node.inputs[::-1]):
-        value, within = _constant(graph, limit), graph.nodes.get(clamped.node)
+        value, within = constant_of(graph, limit.node), graph.nodes.get(clamped.node)
         if value is not None and within is not None and within.op == inside:
-            others = [_constant(graph, t) for t in within.inputs]
+            others = [constant_of(graph, t.node) for t in within.inputs]
             if any(o is not None and not o.shape and beyond(o, value).all() for o in others):
                 return True
     return False
-
-
-def _constant(graph: Graph, tensor: Tensor) -> np.ndarray | None:
-    node = graph.nodes.get(tensor.node)
-    return tf.make_ndarray(node.attrs["value"].tensor) if node is not None and node.op == "Const" else None

@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
 
+from ..compiler.cpu import libraries
 from ..compiler.cpu.kernels import load_common
 from ..compiler.errors import UnsupportedError
 from ..runtime import background
@@ -128,6 +129,7 @@ class _Route:
 
 
 _VALUES = frozenset({int, float, bool, complex, str, bytes, type(None)})  # what is traced by its value
+_COMPOSITES = frozenset({tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices})
 
 
 def _flatten(value: Any, tensors: list[tf.Tensor], key: list[Any]) -> None:
@@ -151,6 +153,10 @@ def _flatten(value: Any, tensors: list[tf.Tensor], key: list[Any]) -> None:
         key.append((kind, len(value)))
         for item in value:
             _flatten(item, tensors, key)
+    elif kind in _COMPOSITES:
+        key.append(value._type_spec)
+        for item in tf.nest.flatten(value, expand_composites=True):
+            _flatten(item, tensors, key)
     else:
         raise TypeError(f"a call with {kind.__name__}")
 
@@ -165,10 +171,12 @@ def _with_tensors(value: Any) -> Any:
     return kind(map(_with_tensors, value)) if kind is tuple or kind is list else value
 
 
-translations()  # what compiling needs is loaded now: a first call shall spend its time on compiling
-load_common()
+# What compiling needs is loaded now: a first call shall spend its time on compiling.
 launch_kernel.prefetch()
 direct_call.prefetch()
+libraries.prepare()
+translations()
+load_common()
 _may_call_directly, _tensor_key, _eager_tensor = tfp.may_call_directly, tfp.tensor_key, tfp.eager_tensor_type()
 
 

@@ -96,8 +96,9 @@ def _computed(graph: Graph, node: GraphNode, output: int, number: int,
             return _product(given(0), given(1))
         case "Neg":
             return _product(given(0), {(): -1})
-        case "Pack" if number < len(node.inputs):
-            return given(number, 0)
+        case "Pack":
+            width = _width(graph, node)
+            return given(number // width, number % width) if number < width * len(node.inputs) else None
         case "Unpack" if not node.attrs["axis"].i:
             return given(0, output)
         case "ConcatV2":
@@ -107,6 +108,17 @@ def _computed(graph: Graph, node: GraphNode, output: int, number: int,
             if node.attrs["shrink_axis_mask"].i == 1 and begin is not None and begin.size == 1 and begin.item() >= 0:
                 return given(0, begin.item())
     return None
+
+
+def _width(graph: Graph, node: GraphNode) -> int:
+    """How many elements each input of a Pack has, as far as it shows: 1 where it does not."""
+    for tensor in node.inputs:
+        constant, source = constant_of(graph, tensor.node), graph.nodes.get(tensor.node)
+        if constant is not None:
+            return max(constant.size, 1)
+        if source is not None and source.op == "Pack":
+            return len(source.inputs)
+    return 1
 
 
 def _joined(graph: Graph, node: GraphNode, number: int, given: Callable[[int, int], Polynomial]) -> Polynomial | None:

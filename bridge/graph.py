@@ -82,24 +82,33 @@ def from_function_def(function: Any) -> Graph:
                 definition.attr[key].CopyFrom(value)
         nodes[argument.name] = GraphNode(argument.name, "_Arg", [], [], definition)
     definitions = {d.name: d for d in function.node_def}
+    tensors: dict[str, Tensor] = {}
 
     def tensor(text: str) -> Tensor:
-        name, _, output = text.partition(":")
-        definition = definitions.get(name) if output else None
-        if definition is None:
-            return Tensor(name, 0)
-        argument, _, number = output.partition(":")
-        first = _fixed_output(definition.op, argument)
-        if first is None:
-            first = output_range(definition, argument)[0]
-        return Tensor(name, first + int(number))
+        found = tensors.get(text)
+        if found is None:
+            found = tensors[text] = _function_tensor(text, definitions)
+        return found
 
-    for definition in function.node_def:
-        nodes[definition.name] = _node(definition, tensor)
+    for name, definition in definitions.items():
+        nodes[name] = _node(definition, tensor)
     results = [tensor(function.ret[r.name]) for r in function.signature.output_arg]
     ends = list(function.control_ret.values())
     return Graph(sort(_live(nodes, [*(t.node for t in results), *ends])),
                  [a.name for a in function.signature.input_arg], results, ends, function.signature.name)
+
+
+def _function_tensor(text: str, definitions: Mapping[str, Any]) -> Tensor:
+    """What a node's input in a function names: an argument, or `node:output argument:number`."""
+    name, _, output = text.partition(":")
+    definition = definitions.get(name) if output else None
+    if definition is None:
+        return Tensor(name, 0)
+    argument, _, number = output.partition(":")
+    first = _fixed_output(definition.op, argument)
+    if first is None:
+        first = output_range(definition, argument)[0]
+    return Tensor(name, first + int(number))
 
 
 def _live(nodes: Mapping[str, GraphNode], ends: Iterable[str]) -> dict[str, GraphNode]:
@@ -125,9 +134,13 @@ def _graph_tensor(text: str) -> Tensor:
 
 
 def _node(definition: Any, tensor: Any) -> GraphNode:
-    names = list(definition.input)
-    inputs = [tensor(i) for i in names if i[0] != "^"]
-    control = [i[1:] for i in names if i[0] == "^"] if len(inputs) < len(names) else []
+    inputs: list[Tensor] = []
+    control: list[str] = []
+    for name in definition.input:
+        if name[0] == "^":
+            control.append(name[1:])
+        else:
+            inputs.append(tensor(name))
     return GraphNode(definition.name, definition.op, inputs, control, definition)
 
 
@@ -142,8 +155,12 @@ def sort(nodes: Mapping[str, GraphNode]) -> dict[str, GraphNode]:
             return [n for n in names if n in nodes and nodes[n].op not in ("NextIteration", "RefNextIteration")]
         return [n for n in names if n in nodes]
 
-    for start in nodes:
+    for start, node in nodes.items():
         if start in order:
+            continue
+        if all(t.node in order for t in node.inputs) and all(name in order for name in node.control):
+            entered.add(start)
+            order[start] = node
             continue
         stack = [(start, iter(needed(nodes[start])))]
         entered.add(start)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..compiler.errors import CompilerError, UnsupportedError
 from . import fallback, launch_op
 from .cluster import Cluster, attribute_content_type, content_type, from_function, node_use
-from .clustering import COPIED
+from .clustering import COPIED, behind_constants
 from .constness import called_with
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, from_graph_def, input_types, output_types
@@ -89,7 +89,6 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
             elif graph.nodes[tensor.node].op in COPIED:
                 inputs.append(tensor.node)
                 copied.add(tensor.node)
-                control.update(dict.fromkeys(c for c in graph.nodes[tensor.node].control if c not in members))
             else:
                 tensor = same.setdefault(_identity(graph, tensor), tensor)
                 if tensor not in sources:
@@ -104,8 +103,9 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
         for other in node.control:
             if other in members:
                 inputs.append(f"^{other}")
-            else:
-                control[other] = None
+        constants = [t.node for t in node.inputs if graph.nodes[t.node].op in COPIED]
+        control.update(dict.fromkeys(n for n in behind_constants(graph, [*node.control, *constants])
+                                     if n not in members))
         definition = NodeDef(name=name, op=node.op, input=inputs, device=node.device)
         for key, value in node.attrs.items():
             definition.attr[key].CopyFrom(value)

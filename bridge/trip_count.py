@@ -93,7 +93,7 @@ def extended(body: Graph) -> dict[int, Bound]:
         node = body.nodes[behind_identity(body, result).node]
         if is_extending(node) and _argument(body, node.inputs[0]) == k:
             counter = _argument(body, node.inputs[1])
-            step = None if counter is None else _step(body, counter)
+            step = None if counter is None else step_of(body, counter)
             if counter is not None and step is not None:
                 found[k] = Bound(counter, step, Amount(0), False, 1)
     return found
@@ -121,7 +121,7 @@ def _bound(condition: Graph, body: Graph, counter: Tensor, limit: Tensor, inclus
     number = _argument(condition, counter)
     if number is None:
         return None
-    step, end = _step(body, number), _amount(condition, body, limit)
+    step, end = step_of(body, number), _amount(condition, body, limit)
     return None if step is None or end is None else Bound(number, step, end, inclusive, sign)
 
 
@@ -130,7 +130,8 @@ def _argument(graph: Graph, tensor: Tensor) -> int | None:
     return graph.arguments.index(name) if name in graph.arguments else None
 
 
-def _step(body: Graph, counter: int) -> Amount | None:
+def step_of(body: Graph, counter: int) -> Amount | None:
+    """What every run of the body adds to a loop variable; None where it does something else with it."""
     node = body.nodes[behind_identity(body, body.results[counter]).node]
     if node.op in ("Add", "AddV2"):
         for value, step in (node.inputs, node.inputs[::-1]):

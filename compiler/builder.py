@@ -171,12 +171,11 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
     def metadata(self, **fields: Any) -> Iterator[None]:
         """Instructions made inside carry these fields of Metadata (op_type, op_name, source_file,
         source_line)."""
-        before = self._metadata
-        self._metadata = dataclasses.replace(before, **fields)
+        before = self.mark(dataclasses.replace(self._metadata, **fields))
         try:
             yield
         finally:
-            self._metadata = before
+            self.mark(before)
 
     def build(self, root: Operand | None = None) -> Computation:
         """The finished computation, returning `root`, the set return value, or else the last instruction.

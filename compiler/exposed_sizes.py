@@ -59,7 +59,7 @@ def expose_sizes(module: Module) -> Exposed | None:
     if given:
         leaves = list(_leaves(root))
         root = make(Tuple(), *leaves, *(make(GetDimensionSize(axis), leaves[leaf]) for leaf, axis in given))
-    effects = [done[i] for i in entry.instructions if i.has_side_effect]
+    effects = [done[i] for i in entry.effects()]
     made = Computation(entry.name, root, [*bounded, *sizes], effects)
     return Exposed(Module(module.name, made, module.attributes), taken, given)
 

@@ -7,6 +7,7 @@ is only for people and for text. Computations that an op calls (a reduction's, a
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -41,16 +42,14 @@ class Instruction:
     name: str = ""
     metadata: Metadata = NO_METADATA
 
-    @property
-    def opcode(self) -> str:
-        """The op's name in HLO text."""
-        return self.op.opcode
+    opcode = property(operator.attrgetter("op.opcode"), doc="The op's name in HLO text.")  # asked for most of all
 
     @property
     def has_side_effect(self) -> bool:
         """Whether running it does more than give its value, itself or in a computation that it calls: it is then never
         left out, repeated, or moved past another one."""
-        return self.op.has_side_effect or self.op.calls_side_effects()
+        op = self.op
+        return op.has_side_effect or bool(op.calling) and op.calls_side_effects()
 
     def with_operands(self, operands: Iterable[Instruction]) -> Instruction:
         """The same instruction on other operands; itself where they are the same."""
@@ -98,6 +97,10 @@ class Computation:
             self._has_side_effect = any(i.has_side_effect for i in self.instructions)
         return self._has_side_effect
 
+    def effects(self) -> list[Instruction]:
+        """The instructions that have side effects, in order."""
+        return [i for i in self.instructions if i.has_side_effect] if self.has_side_effect else []
+
     @property
     def users(self) -> Mapping[Instruction, list[Instruction]]:
         """For every instruction, those that have it as an operand (each once, in order)."""
@@ -131,7 +134,7 @@ class Computation:
             is_same = is_same and made is old
         if is_same:
             return self
-        kept = [done[i] for i in self.instructions if i.has_side_effect]
+        kept = [done[i] for i in self.effects()]
         return Computation(name or self.name, done[self.root], [done[p] for p in self.parameters], kept)
 
     def __repr__(self) -> str:
@@ -190,10 +193,10 @@ def topological(roots: Iterable[Instruction]) -> list[Instruction]:
         stack = [root]
         while stack:
             instruction = stack[-1]
-            missing = [] if instruction in order else [o for o in instruction.operands if o not in order]
-            if missing:
-                stack.extend(reversed(missing))
-            else:
+            if instruction not in order:
+                if missing := [o for o in instruction.operands if o not in order]:
+                    stack += missing[::-1]
+                    continue
                 order[instruction] = None
-                stack.pop()
+            stack.pop()
     return list(order)

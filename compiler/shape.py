@@ -78,10 +78,11 @@ class Shape:
     @property
     def strides(self) -> Dims:
         """Strides in elements, one per axis, of the dense array with this layout."""
-        strides, step = [0] * self.rank, 1
-        for axis in self.minor_to_major:
+        dims = self.dims
+        strides, step = [0] * len(dims), 1
+        for axis in range(len(dims) - 1, -1, -1) if self.layout is None else self.layout:
             strides[axis] = step
-            step *= self.dims[axis]
+            step *= dims[axis]
         return tuple(strides)
 
     def leaves(self) -> Iterator[Shape]:

@@ -1,12 +1,18 @@
-"""Threads for work that may go on beside the interpreter: LLVM compiles without its lock, as many at once as CPUs."""
+"""Threads for work that may go on beside the interpreter: LLVM compiles without its lock, on all CPUs but the caller's.
+
+Who wants a job's result before a thread has begun it runs it: a caller that waits works too, and while it does not wait
+the threads leave it a CPU.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -15,26 +21,81 @@ _executor: ThreadPoolExecutor | None = None
 _lock = threading.Lock()
 
 
-def submit(function: Callable[Parameters, Result], *args: Parameters.args,
-           **kwargs: Parameters.kwargs) -> Future[Result]:
-    """Runs a function in one of the process's background threads; it must not wait for another such job.
+class Job(Future[Result]):
+    """A function that runs once: in the first thread that has time for it, or that asks for its result."""
 
-    When the interpreter ends and takes no more jobs, the function runs at once.
-    """
-    global _executor
-    try:
-        with _lock:
-            if _executor is None:
-                count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-                _executor = ThreadPoolExecutor(count, "tfbridge-background")
-            return _executor.submit(function, *args, **kwargs)
-    except RuntimeError:
-        future: Future[Result] = Future()
+    def __init__(self, function: Callable[[], Result]) -> None:
+        super().__init__()
+        self._function: Callable[[], Result] | None = function
+        self._begun = threading.Lock()
+
+    def run(self) -> None:
+        """Runs the function unless that has begun."""
+        if not self._begun.acquire(blocking=False):
+            return
+        function, self._function = self._function, None
+        assert function is not None
         try:
-            future.set_result(function(*args, **kwargs))
+            self.set_result(function())
         except BaseException as error:
-            future.set_exception(error)
-        return future
+            self.set_exception(error)
+
+    def result(self, timeout: float | None = None) -> Result:
+        self.run()
+        return super().result(timeout)
+
+
+def submit(function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs) -> Job[Result]:
+    """A job for the process's background threads.
+
+    When the interpreter ends and takes no more jobs, it runs when its result is asked for.
+    """
+    job = Job(partial(function, *args, **kwargs))
+    start(job)
+    return job
+
+
+def start(*jobs: Job[Result]) -> None:
+    """Lets the background threads run jobs, if the interpreter does not end."""
+    for job in jobs:
+        with contextlib.suppress(RuntimeError):
+            _threads().submit(job.run)
+
+
+def run(jobs: Iterable[Future[Any]]) -> None:
+    """Runs those of the jobs that no thread has begun."""
+    for job in jobs:
+        if isinstance(job, Job):
+            job.run()
+
+
+def start_in_turn(jobs: Iterable[Job[Result]]) -> None:
+    """Lets the background threads run jobs one after another, each behind those that wait then; those that are left
+    when the interpreter ends do not run."""
+    left = iter(jobs)
+
+    def run_next() -> None:
+        job = next(left, None)
+        if job is not None:
+            job.run()
+            with contextlib.suppress(RuntimeError):
+                _threads().submit(run_next)
+
+    with contextlib.suppress(RuntimeError):
+        _threads().submit(run_next)
+
+
+def cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _executor
+    with _lock:
+        if _executor is None:
+            _executor = ThreadPoolExecutor(max(1, cpus() - 1), "tfbridge-background")
+        return _executor
 
 
 def _forget() -> None:

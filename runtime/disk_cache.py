@@ -83,6 +83,10 @@ class DiskCache:
         """The file of a fingerprint; the name is a digest, so any text will do."""
         return self.directory / (hashlib.sha256(fingerprint.encode()).hexdigest() + _SUFFIX)
 
+    def has(self, fingerprint: str) -> bool:
+        """Whether there is a file for a fingerprint; it may be damaged."""
+        return self._usable() and self.path(fingerprint).exists()
+
     def load(self, fingerprint: str) -> Artifact | None:
         """The artifact, or None. A damaged file, or one of another version, is removed: it is absent."""
         if not self._usable():

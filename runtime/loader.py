@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -23,7 +22,7 @@ _lock = threading.RLock()
 _serial = itertools.count()
 _libraries: dict[str, Loaded] = {}
 _provider: Callable[[str], tuple[bytes, Iterable[str], Iterable[str]]] | None = None
-_prepared: dict[str, Future[bytes]] = {}
+_prepared: dict[str, background.Job[bytes]] = {}
 
 
 class Loaded:
@@ -74,7 +73,7 @@ def load_text(text: str, exports: Iterable[str], imports: Mapping[str, int] | No
 
 
 def prepare_text(text: str) -> None:
-    """Starts to compile a text in the background, for a later `load_text` (which is not to be called there)."""
+    """Starts to compile a text in the background, for a later `load_text`."""
     with _lock:
         if text not in _prepared:
             _prepared[text] = background.submit(_object_of, text)

@@ -19,6 +19,7 @@ from .measured_sizes import Extent, bounds, extents_or_none, size_of, with_first
 from .measured_sizes import extents as measured_extents
 from .moving_slices import (
     gradient_constants,
+    moving_mirror_pad,
     moving_pad,
     moving_range,
     moving_slice,
@@ -32,6 +33,7 @@ from .moving_slices import (
 from .node import Node
 from .registry import every_input, first_input, translates
 from .tensor_list import zeros_like_list
+from .value_ranges import any_of, check_indices, check_points, out_of_range
 from .values import TensorList, Text, Value
 
 _S64 = ElementType.S64
@@ -163,7 +165,10 @@ def transpose(node: Node) -> Operand:
 
 @translates("InvertPermutation", constants=("x",))
 def invert_permutation(node: Node) -> Operand:
-    return node.b.constant(np.argsort(node.constant(0)), node.element_type(0))
+    numbers = node.constant(0)
+    if not np.array_equal(np.sort(numbers), np.arange(numbers.size)):
+        raise ShapeError(f"InvertPermutation: {numbers.tolist()} is no permutation")
+    return node.b.constant(np.argsort(numbers), node.element_type(0))
 
 
 @translates("BroadcastTo", constants=("shape",), sized_by=("shape",))
@@ -195,9 +200,9 @@ def broadcast_gradient_args(node: Node) -> Sequence[Operand]:
 
 
 def _joined_rows(node: GraphNode, graph: Graph) -> Collection[int]:
-    """All inputs, if their rows come one after the other."""
+    """All inputs, if it is known whether their rows come one after the other or are put together."""
     axis = extents.constant_of(graph, node.inputs[-1].node)
-    return every_input(node, graph) if axis is not None and not axis.any() else ()
+    return every_input(node, graph) if axis is not None and axis >= 0 else ()
 
 
 @translates("ConcatV2", constants=("axis",), takes_sizes=_joined_rows)
@@ -377,17 +382,28 @@ def pad(node: Node) -> Operand:
     if node.constant_or_none("paddings") is None:
         return moving_pad(node)
     paddings = node.constant("paddings").tolist()
+    if min((side for both in paddings for side in both), default=0) < 0:
+        raise ShapeError(f"Paddings must be non-negative: {paddings}")
     value = node["constant_values"] if node.op == "PadV2" else node.b.constant(0, node.element_type(0))
     return node.b.pad(node[0], value, [(int(low), int(high), 0) for low, high in paddings])
 
 
-@translates("MirrorPad", constants=("paddings",))
+@translates("MirrorPad", more_constants=pad_constants)
 def mirror_pad(node: Node) -> Operand:
-    b, result = node.b, node[0]
-    skip = 1 if node.attr("mode") == "REFLECT" else 0
-    for axis, (low, high) in enumerate(node.constant("paddings").tolist()):
+    if node.constant_or_none("paddings") is None:
+        return moving_mirror_pad(node)
+    return mirrored(node.b, node[0], node.constant("paddings").tolist(), node.attr("mode"))
+
+
+def mirrored(b: ComputationBuilder, x: Operand, paddings: Sequence[Sequence[int]], mode: str) -> Operand:
+    """The array with what lies inside of its ends mirrored outside: (low, high) elements of every axis.
+
+    Raises: ShapeError  there are not as many.
+    """
+    result, skip = x, 1 if mode == "REFLECT" else 0
+    for axis, (low, high) in enumerate(paddings):
         length = b.get_shape(result).dims[axis]
-        if max(low, high) > length - skip:
+        if max(low, high) > length - skip or min(low, high) < 0:
             raise ShapeError(f"MirrorPad: paddings {low}, {high} of axis {axis} exceed its size {length}")
         parts = [result]
         if low:
@@ -469,6 +485,8 @@ def range_(node: Node) -> Operand:
     start, limit, delta = (node.constant(k).item() for k in range(3))
     if delta == 0:
         raise ShapeError("Requires delta != 0: 0")
+    if (limit - start) * delta < 0:
+        raise ShapeError(f"Requires start {'<=' if delta > 0 else '>='} limit when delta is {delta}: {start}/{limit}")
     return node.b.constant(np.arange(start, limit, delta), node.element_type(0))
 
 
@@ -527,11 +545,13 @@ def _gathered_with_size(node: GraphNode, graph: Graph) -> Collection[int]:
 @translates("GatherV2", constants=("axis",), takes_sizes=_gathered_with_size)
 def gather_v2(node: Node) -> Operand:
     axis = axis_of(node.integers("axis")[0], len(node.shape(0)), node.op)
+    check_indices(node, node["indices"], node.shape("params")[axis])
     return gather_axis(node, node["params"], node["indices"], axis, node.attr("batch_dims") or 0)
 
 
 @translates("Gather", takes_sizes=_gathered_with_size)
 def gather(node: Node) -> Operand:
+    check_indices(node, node["indices"], node.shape("params")[0])
     return gather_axis(node, node["params"], node["indices"], 0, 0)
 
 
@@ -572,7 +592,18 @@ def _gathered_from_nothing(b: ComputationBuilder, params: Operand, dims: Sequenc
 
 @translates("GatherNd", takes_sizes=_gathered_with_size)
 def gather_nd(node: Node) -> Operand:
-    return gather_points(node.b, node["params"], node["indices"])
+    """With the policy to ignore them, indices out of range give zeros."""
+    b, params, indices = node.b, node["params"], node["indices"]
+    depth = node.shape("indices")[-1]
+    if node.attr("bad_indices_policy") != "IGNORE":
+        check_points(node, indices, node.shape("params")[:depth])
+        return gather_points(b, params, indices)
+    if not depth or not node.array_shape("params").elements:
+        raise UnsupportedError("GatherNd: what is gathered from has no elements")
+    taken = gather_points(b, params, indices)
+    bad = any_of(b, out_of_range(b, indices, node.shape("params")[:depth]), [len(node.shape("indices")) - 1])
+    outer = range(len(node.shape("indices")) - 1)
+    return b.select(b.broadcast_in_dim(bad, b.get_shape(taken).dims, outer), b.full_like(taken, 0), taken)
 
 
 def gather_points(b: ComputationBuilder, params: Operand, indices: Operand) -> Operand:

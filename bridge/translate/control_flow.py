@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from ...compiler.builder import Operand
 from ...compiler.errors import UnsupportedError
@@ -12,13 +14,14 @@ from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from ..constness import is_extended
 from ..graph import Graph, Tensor
-from ..trip_count import Amount, Bound, bounds, extended, hands_on, only_bounds, pushed
+from ..trip_count import Amount, Bound, bounds, extended, hands_on, only_bounds, pushed, step_of
 from .node import Node
 from .optionals import completed
 from .registry import translates
 from .tensor_array import make_gradients, zeros_for
 from .tensor_list import longer, made_like
 from .translator import Translator
+from .value_ranges import Range, is_integer, note, range_of
 from .values import Stack, TensorArray, TensorList, Value, Variable, flatten, rebuild
 
 
@@ -45,8 +48,12 @@ def while_(node: Node) -> Sequence[Value]:
     moving = [k for k in range(len(inputs)) if k not in fixed]
     state = [o for k in moving for o in flatten(inputs[k])]
     shape = Shape.tuple(node.b.get_shape(o) for o in state)
-    test, _ = _computation(node.translator, condition, inputs, fixed, shape, f"{node.name}.condition", is_test=True)
-    step, after = _computation(node.translator, body, inputs, fixed, shape, f"{node.name}.body", checked=checked)
+    same = {k: range_of(node.translator, v) for k, v in enumerate(inputs) if is_integer(v) and hands_on(body, k)}
+    counted = _counted(node, condition, body, inputs)
+    test, _ = _computation(node.translator, condition, inputs, fixed, shape, f"{node.name}.condition", same,
+                           is_test=True)
+    step, after = _computation(node.translator, body, inputs, fixed, shape, f"{node.name}.body", same | counted,
+                               checked=checked)
     result = node.b.while_(test, step, node.b.tuple(state))
     outputs = _unpack(node.translator, result, inputs, fixed)
     for k in grown:
@@ -58,8 +65,8 @@ def while_(node: Node) -> Sequence[Value]:
         length = node.b.constant(count, ElementType.S32)
         outputs[k] = dataclasses.replace(outputs[k], size=length, beyond="leave")  # type: ignore[type-var]
     for k, end in enumerate(after):
-        if isinstance(end, Stack):
-            _note_pushed(node, inputs[k], outputs[k], end)
+        if isinstance(end, Stack | TensorList):
+            outputs[k] = _note_pushed(node, inputs[k], outputs[k], end)
         if isinstance(end, TensorList) and end.varies and k not in lengths:
             outputs[k] = dataclasses.replace(outputs[k], varies=True)  # type: ignore[type-var]
     for old, new, end in zip(inputs, outputs, after):
@@ -68,15 +75,16 @@ def while_(node: Node) -> Sequence[Value]:
     return [i if isinstance(i, Variable) else o for i, o in zip(inputs, outputs)]
 
 
-def _note_pushed(node: Node, before: Value, output: Value, end: Stack) -> None:
-    """Takes notice of what a loop pushed to a stack.
+def _note_pushed(node: Node, before: Value, output: Value, end: Stack | TensorList) -> Value:
+    """What comes out of a loop for a stack or a list, with what the loop pushed to it taken notice of.
 
     Raises: UnsupportedError  it may have popped it, and was translated as if it popped what was there before.
     """
-    assert isinstance(before, Stack) and isinstance(output, Stack)
-    if before.known is not None and end.differs and not before.differs:
+    assert isinstance(before, Stack | TensorList) and isinstance(output, Stack | TensorList)
+    if before.known is not None and not before.differs and (
+            end.differs or not np.array_equal(end.known, before.known)):  # type: ignore[arg-type]
         raise UnsupportedError(f"{node.op}: a loop pushes other elements to a stack than were there before")
-    output.known, output.differs = end.known, end.differs
+    return dataclasses.replace(output, known=end.known, differs=end.differs)
 
 
 def _trips(node: Node, condition: Graph, body: Graph) -> int | None:
@@ -123,6 +131,18 @@ def _extend(node: Node, condition: Graph, body: Graph, inputs: list[Value]) -> d
         more = min([_MOST_ROOM, *_trips_of(node, bounds(condition, body))]) * node.translator.growth
         inputs[k] = dataclasses.replace(longer(node.b, given, given.capacity + more), varies=True, beyond="grow")
     return lengths
+
+
+def _counted(node: Node, condition: Graph, body: Graph, inputs: Sequence[Value]) -> dict[int, Range]:
+    """What the counters of a loop can be within its body, by number."""
+    trips = min(_trips_of(node, bounds(condition, body)), default=0)
+    found = {}
+    for k, value in enumerate(inputs):
+        step, start = step_of(body, k), _known(node, k) if trips and is_integer(value, rank=0) else None
+        added = None if start is None or step is None else _known(node, step.value) if step.is_variable else step.value
+        if start is not None and added is not None:
+            found[k] = min(start, start + (trips - 1) * added), max(start, start + (trips - 1) * added)
+    return found
 
 
 def _known(node: Node, number: int) -> int | None:
@@ -202,14 +222,18 @@ def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: di
 
 
 def _computation(outer: Translator, graph: Graph, inputs: Sequence[Value], fixed: dict[int, Operand], shape: Shape,
-                 name: str, is_test: bool = False, checked: Sequence[int] = ()) -> tuple[Computation, list[Value]]:
+                 name: str, ranges: Mapping[int, Range], is_test: bool = False,
+                 checked: Sequence[int] = ()) -> tuple[Computation, list[Value]]:
     """A function as a computation of the state tuple; also returns its results (the arguments, for variables).
 
+    ranges: those of arguments that are integers, where more is known than their type.
     checked: arguments that are lists to which it appends one element, whose bounds may not suffice.
     """
     inner = outer.child(name)
     parameter = inner.builder.parameter(0, shape, "state")
     arguments = _unpack(inner, parameter, inputs, fixed, outer)
+    for k, found in ranges.items():
+        note(inner, arguments[k], found)
     known = {k: outer.constant_value(inputs[k].size) for k in checked}  # type: ignore[union-attr]
     alike = next((k for k, size in known.items() if size is not None and not size.any()), None)
     for k in checked:
@@ -286,6 +310,9 @@ def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[V
     for name in names:
         inner = node.translator.child(name)
         arguments = _unpack(inner, inner.builder.parameter(0, shape, "arguments"), inputs, known, node.translator)
+        for outside, inside in zip(inputs, arguments):
+            if is_integer(outside):
+                note(inner, inside, range_of(node.translator, outside))
         translated.append((inner, arguments, inner.graph(node.translator.functions[name], arguments)))
     for inner, _, results in translated:
         for other, _, others in translated:

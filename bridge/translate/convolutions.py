@@ -14,11 +14,13 @@ from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.ops import ConvolutionDims
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
+from .arrays import mirrored
+from .images import bilinear
 from .nn import narrowed, widened
 from .node import Node
 from .reductions import initial, reducer
 from .registry import translates
-from .scatter_gather import scatter_rows
+from .scatter_gather import finite_limits, scatter_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +115,39 @@ def convolution(node: Node) -> Operand:
         dimension_numbers=_dims_numbers(layout, spatial, spatial, spatial + 1), feature_group_count=groups)
 
 
+@translates("FusedPadConv2D", constants=("paddings",))
+@translates("FusedResizeAndPadConv2D", constants=("size", "paddings"))
+def padded_convolution(node: Node) -> Operand:
+    """A convolution of an image that is resized, if asked for, and mirrored over its ends.
+
+    Where strides leave a rest, the windows lie as this op has always laid them, not as Conv2D does.
+    """
+    b, x, dims, paddings = node.b, node[0], node.shape(0), node.constant("paddings").tolist()
+    if len(dims) != 4 or len(paddings) != 4 or any(paddings[0] + paddings[3]):
+        raise ShapeError(f"{node.op}: an image has height and width to pad, got paddings {paddings} of {list(dims)}")
+    if dims[0] > 1:
+        raise UnsupportedError(f"{node.op}: TensorFlow gives the second image of a batch the first one's results")
+    if node.op.startswith("FusedResize"):
+        corners = bool(node.attr("resize_align_corners"))
+        x = bilinear(node, x, node.integers("size"), node.element_type(0), corners, False)
+    x = mirrored(b, x, paddings, node.attr("mode"))
+    size, window = b.get_shape(x).dims, node.shape("filter")
+    if window[2] != size[3]:
+        raise ShapeError(f"input and filter must have the same depth: {size[3]} vs {window[2]}")
+    strides, is_valid = node.attr("strides"), node.attr("padding") == "VALID"
+    padding = []
+    for axis, reach in ((1, window[0]), (2, window[1])):
+        stride = strides[axis]
+        count = -(-(size[axis] - reach + 1) // stride) if is_valid else -(-size[axis] // stride)
+        if count <= 0:
+            raise ShapeError(f"{node.op}: computed output size would be negative: {size[axis]} pixels, window {reach}")
+        total = (count - 1) * stride + reach - size[axis]
+        low = int((total + is_valid) / 2)
+        padding.append((low, total - low))
+    numbers = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+    return b.conv_general_dilated(x, node["filter"], strides[1:3], padding, dimension_numbers=numbers)
+
+
 @translates("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput",
             constants=("input_sizes",))
 def convolution_input_gradient(node: Node) -> Operand:
@@ -205,8 +240,17 @@ def _pool_geometry(node: Node, dims: Sequence[int]) -> tuple[_Layout, list[_Geom
 @translates("MaxPoolV2", constants=("ksize", "strides"))
 @translates("MaxPool", "MaxPool3D")
 def max_pool(node: Node) -> Operand:
+    """Of floats the largest number above the lowest finite one, which stands where there is none: NaN is no number."""
+    b, type_ = node.b, node.element_type(0)
     layout, geometry = _pool_geometry(node, node.shape(0))
-    return _pool(node.b, node[0], "max", layout, geometry)
+    if not type_.is_float:
+        return _pool(b, node[0], "max", layout, geometry)
+    inner = b.create_sub_builder(f"larger_{type_.value}")
+    old, new = (inner.parameter(k, Shape(type_), name) for k, name in enumerate(("old", "new")))
+    larger = inner.build(inner.select(inner.gt(new, old), new, old))
+    lowest = -np.inf if type_ is ElementType.BF16 else finite_limits(type_)[0]  # that of f32, rounded
+    return b.reduce_window_with_general_padding(
+        node[0], b.constant(lowest, type_), larger, *_windows(len(node.shape(0)), layout, geometry))
 
 
 @translates("MaxPoolGradV2", constants=("ksize", "strides"))
@@ -217,10 +261,10 @@ def max_pool_grad(node: Node) -> Operand:
     layout, geometry = _pool_geometry(node, shape.dims)
     window, strides, padding = _windows(shape.rank, layout, geometry)
     type_ = shape.element_type
-    inner = b.create_sub_builder("ge")
-    left, right = (inner.parameter(k, Shape(type_), name) for k, name in enumerate("xy"))
-    return b.select_and_scatter_with_general_padding(
-        x, inner.build(inner.ge(left, right)), window, strides, padding, dy, b.constant(0, type_),
+    inner = b.create_sub_builder("keeps")
+    best, new = (inner.parameter(k, Shape(type_), name) for k, name in enumerate(("best", "new")))
+    return b.select_and_scatter_with_general_padding(  # what a window begins with stays where it is NaN
+        x, inner.build(inner.not_(inner.lt(best, new))), window, strides, padding, dy, b.constant(0, type_),
         reducer(b, "add", type_))
 
 
@@ -242,6 +286,7 @@ def _at_largest(b: ComputationBuilder, x: Operand, values: Operand, layout: _Lay
     shape = b.get_shape(x)
     type_ = shape.element_type
     best = chosen = seen = None
+    is_padded = any(low > 0 or high > 0 for low, high in _windows(shape.rank, layout, geometry)[2])
     is_inside = b.broadcast(b.constant(True), shape.dims)
     for element, value, inside in zip(_window_elements(b, x, initial(b, "max", type_), layout, geometry),
                                       _window_elements(b, values, b.scalar_like(values, 0), layout, geometry),
@@ -250,7 +295,7 @@ def _at_largest(b: ComputationBuilder, x: Operand, values: Operand, layout: _Lay
             best, chosen, seen = element, value, inside
         else:
             larger = b.gt(element, best)
-            if not type_.is_float:  # the padding may be as large as the smallest elements
+            if is_padded:  # the padding may be as large as the smallest elements
                 larger, seen = b.and_(inside, b.or_(larger, b.not_(seen))), b.or_(seen, inside)
             best, chosen = b.select(larger, element, best), b.select(larger, value, chosen)
     if best is None or chosen is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.shape import Shape
@@ -12,10 +14,11 @@ from ...compiler.types import INTEGERS, ElementType
 from ..graph import Graph, GraphNode
 from .arrays import gather_axis
 from .node import Node
-from .reductions import initial, reducer
+from .reductions import initial, reduce, reducer
 from .registry import first_output, translates
 from .scatter_gather import scatter_rows
 from .sorting import sorted_with_places
+from .value_ranges import check_indices, note, note_points
 
 _TYPES = frozenset(ElementType) - {ElementType.F16}  # TensorFlow has a kernel of that name that computes nothing
 
@@ -28,7 +31,34 @@ def where(node: Node) -> Operand:
         raise ShapeError(f"WhereOp : Unhandled input dimensions: {shape.rank}")
     found = b.nonzero(node[0] if shape.element_type is ElementType.PRED else b.ne(node[0], b.zeros(shape)))
     rows, count = (b.get_tuple_element(found, k) for k in range(2))
-    return b.set_dimension_size(rows, count, 0)
+    result = b.set_dimension_size(rows, count, 0)
+    note(node.translator, result, (0, max(max(shape.dims) - 1, 0)))
+    note_points(node.translator, result, shape.dims)
+    return result
+
+
+def _three(node: GraphNode) -> Collection[int]:
+    return range(3)
+
+
+@translates("ComputeAccidentalHits", sizes=_three)
+def accidental_hits(node: Node) -> Sequence[Operand]:
+    """The true classes that were sampled: whose they are, the last place among the samples, and what masks them."""
+    b, true, samples = node.b, node.shape("true_classes"), node.shape("sampled_candidates")
+    if len(true) != 2 or true[1] != node.attr("num_true") or len(samples) != 1:
+        raise ShapeError(f"true_candidates must be a batch_size * num_true matrix and sampled_candidates a vector, got "
+                         f"{list(true)} and {list(samples)}")
+    size, dims = math.prod(true), (math.prod(true), *samples)
+    wanted = b.broadcast_in_dim(b.reshape(node["true_classes"], (size,)), dims, (0,))
+    is_hit = b.eq(wanted, b.broadcast_in_dim(node["sampled_candidates"], dims, (1,)))
+    places = b.iota(Shape(ElementType.S64, dims), 1)
+    last = reduce(b, b.select(is_hit, places, b.full_like(places, -1)), "max", [1])
+    found = b.nonzero(b.ge(last, b.full_like(last, 0)))
+    rows, count = (b.get_tuple_element(found, k) for k in range(2))
+    rows = b.set_dimension_size(b.reshape(rows, (size,)), count, 0)
+    indices = b.convert_element_type(b.div(rows, b.full_like(rows, max(true[1], 1))), ElementType.S32)
+    weights = b.broadcast(b.constant(np.finfo(np.float32).min, ElementType.F32), (size,))
+    return indices, gather_axis(node, last, rows, 0, 0), b.set_dimension_size(weights, count, 0)
 
 
 # -- partitions
@@ -57,9 +87,7 @@ def dynamic_partition(node: Node) -> Sequence[Operand]:
     data, numbers = b.reshape(node["data"], (size, *dims[len(own):])), b.reshape(node["partitions"], (size,))
     if not size:
         return [data] * count
-    bad = b.or_(b.lt(numbers, b.full_like(numbers, 0)), b.ge(numbers, b.full_like(numbers, count)))
-    any_bad = b.reduce(bad, b.constant(False), reducer(b, "or_", ElementType.PRED), [0])
-    b.fail_if(any_bad, f"partitions has a number that is not in [0, {count})")
+    check_indices(node, numbers, count)
     parts = []
     for number in range(count):
         found = b.nonzero(b.eq(numbers, b.full_like(numbers, number)))
@@ -101,6 +129,7 @@ def unique(node: Node) -> Sequence[Operand]:
     order = _cumulative(b, is_first, "add") - b.full_like(none, 1)
     of_run = gather_axis(node, order, gather_axis(node, places, first, 0, 0), 0, 0)
     index = b.convert_element_type(scatter_rows(b, none, places, of_run, "update"), index_type)
+    note(node.translator, index, (0, size - 1))
     found = b.nonzero(b.ne(is_first, none))
     rows, count = (b.get_tuple_element(found, k) for k in range(2))
     picked = gather_axis(node, node[0], b.set_dimension_size(b.reshape(rows, dims), count, 0), 0, 0)

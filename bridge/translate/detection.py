@@ -22,6 +22,7 @@ from .node import Node
 from .reductions import reduce
 from .registry import translates
 from .sorting import sorted_with_places
+from .value_ranges import leave_where
 
 _S32, _F32 = ElementType.S32, ElementType.F32
 
@@ -121,6 +122,7 @@ def non_max_suppression(node: Node) -> Sequence[Operand]:
     most = most if is_padded else min(most, dims[0])
     overlaps = b.constant(np.float32(node.attr("iou_threshold"))) if node.op == "NonMaxSuppression" \
         else b.convert_element_type(node["iou_threshold"], _F32)
+    _check_overlaps(node, overlaps)
     has_least = node.op not in ("NonMaxSuppression", "NonMaxSuppressionV2")
     least = b.convert_element_type(node["score_threshold"], _F32) if has_least else b.constant(np.float32(-np.inf))
     boxes, scores = (b.convert_element_type(node[k], _F32) for k in ("boxes", "scores"))
@@ -132,6 +134,13 @@ def non_max_suppression(node: Node) -> Sequence[Operand]:
     if not is_padded:
         results = [b.set_dimension_size(r, count, 0) for r in results]
     return {"V4": (results[0], count), "V5": (*results, count)}.get(node.op[-2:], (results[0],))
+
+
+def _check_overlaps(node: Node, overlaps: Operand) -> None:
+    b, zero, one = node.b, node.b.scalar_like(overlaps, 0), node.b.scalar_like(overlaps, 1)
+    known = node.translator.constant_value(overlaps)
+    if known is None or not 0 <= known <= 1:
+        leave_where(node, b.not_(b.and_(b.ge(overlaps, zero), b.le(overlaps, one))), "iou_threshold must be in [0, 1]")
 
 
 @translates("CombinedNonMaxSuppression", constants=("max_output_size_per_class", "max_total_size"))
@@ -149,6 +158,7 @@ def combined_non_max_suppression(node: Node) -> Sequence[Operand]:
         boxes = b.broadcast_in_dim(b.reshape(boxes, (batch, size, 4)), (batch, classes, size, 4), [0, 2, 3])
     boxes = b.reshape(boxes, (batch * classes, size, 4))
     scores = b.reshape(b.transpose(node["scores"], (0, 2, 1)), (batch * classes, size))
+    _check_overlaps(node, node["iou_threshold"])
     numbers, kept, count = suppressed(b, boxes, scores, per_class, node["iou_threshold"], node["score_threshold"])
     taken = gather_axis(node, boxes, numbers, 1, 1)
     valid = b.lt(b.iota(Shape(_S32, (batch * classes, per_class)), 1),

@@ -15,6 +15,7 @@ from .broadcasting import assume_same_size, broadcast, broadcast_to
 from .node import Node
 from .registry import every_input, first_input, translates
 from .tensor_list import add_lists
+from .value_ranges import check_divisor, check_not_negative, note_floored
 from .values import TensorList, Value
 
 _B = ComputationBuilder
@@ -46,9 +47,9 @@ BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
     "Add": _B.add, "AddV2": _B.add, "Sub": _B.sub, "Mul": _B.mul, "RealDiv": _B.div, "Pow": _B.pow,
     "Maximum": _B.max, "Minimum": _B.min, "Atan2": _B.atan2, "Complex": _B.complex,
     "LogicalAnd": _B.and_, "LogicalOr": _B.or_, "BitwiseAnd": _B.and_, "BitwiseOr": _B.or_, "BitwiseXor": _B.xor,
-    "LeftShift": _B.shift_left,
+    "LeftShift": lambda b, x, y: b.shift_left(x, _shift(b, y)),
     "RightShift": lambda b, x, y: (b.shift_right_arithmetic if b.get_shape(x).element_type.is_signed
-                                   else b.shift_right_logical)(x, y),
+                                   else b.shift_right_logical)(x, _shift(b, y)),
     "Less": _B.lt, "LessEqual": _B.le, "Greater": _B.gt, "GreaterEqual": _B.ge,
     "Equal": _B.eq, "NotEqual": _B.ne,
     "Div": _B.div, "TruncateDiv": lambda b, x, y: _truncated(b, b.div(x, y)), "TruncateMod": _B.rem,
@@ -133,6 +134,12 @@ def _floor_div(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
     return b.select(b.and_(inexact, negative), b.sub(quotient, _like(b, x, 1)), quotient)
 
 
+def _shift(b: ComputationBuilder, places: Operand) -> Operand:
+    """Places to shift by: none where they are below zero, all but one where they are more than the bits."""
+    most = b.get_shape(places).element_type.bits - 1
+    return b.clamp(_like(b, places, 0), places, _like(b, places, most))
+
+
 def _truncated(b: ComputationBuilder, x: Operand) -> Operand:
     """Floats rounded towards zero."""
     if b.get_shape(x).element_type not in FLOATS:
@@ -173,7 +180,17 @@ def nothing(node: Node) -> None:
 @translates(*BINARY, takes_sizes=every_input)
 def binary(node: Node) -> Operand:
     x, y = broadcast(node.b, node[0], node[1])
-    return BINARY[node.op](node.b, x, y)
+    if node.op in _WITH_ERRORS and _is_integer(node.b, x) and node.b.get_shape(x).elements:
+        _WITH_ERRORS[node.op](node, node[1])
+    result = BINARY[node.op](node.b, x, y)
+    if node.op in ("FloorDiv", "FloorMod") and _is_integer(node.b, x):
+        note_floored(node, result)
+    return result
+
+
+# Of integers, by what their second operand must not be.
+_WITH_ERRORS = {"Pow": check_not_negative, **dict.fromkeys(
+    ("Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"), check_divisor)}
 
 
 @translates(*GRADIENTS, takes_sizes=every_input)
@@ -245,7 +262,7 @@ def clip_by_value(node: Node) -> Operand:
     dims = node.shape(0)
     assume_same_size(node.b, [(node[k], 0) for k in range(3) if node.shape(k)])
     low, high = (broadcast_to(node.b, node[k], dims) for k in (1, 2))
-    return node.b.clamp(low, node[0], high)
+    return node.b.max(node.b.min(node[0], high), low)
 
 
 def _rows_to_select(node: GraphNode, graph: Graph) -> Collection[int]:

@@ -21,16 +21,20 @@ _F32, _S32 = ElementType.F32, ElementType.S32
 
 def scale_of(node: Node, size: int, wanted: int) -> np.float32:
     """Input pixels per output pixel."""
-    if node.attr("align_corners") and wanted > 1:
+    return _scale(size, wanted, bool(node.attr("align_corners")))
+
+
+def _scale(size: int, wanted: int, corners: bool) -> np.float32:
+    if corners and wanted > 1:
         return np.float32((size - 1) / np.float32(wanted - 1))
     return np.float32(size / np.float32(wanted)) if wanted else np.float32(0)
 
 
-def _linear(node: Node, size: int, wanted: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _linear(size: int, wanted: int, corners: bool, centres: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For every output pixel of an axis: the lower and the upper input pixel, and the weight of the upper."""
     at = np.arange(wanted, dtype=np.float32)
-    scale = scale_of(node, size, wanted)
-    at = (at + np.float32(0.5)) * scale - np.float32(0.5) if node.attr("half_pixel_centers") else at * scale
+    scale = _scale(size, wanted, corners)
+    at = (at + np.float32(0.5)) * scale - np.float32(0.5) if centres else at * scale
     low = np.floor(at)
     return (np.maximum(low, 0).astype(np.int64), np.minimum(np.ceil(at), size - 1).astype(np.int64),
             (at - low).astype(np.float32))
@@ -45,11 +49,18 @@ def image_sizes(node: Node, dims: Sequence[int], sizes: Sequence[int]) -> list[t
 
 @translates("ResizeBilinear", constants=("size",))
 def resize_bilinear(node: Node) -> Operand:
-    b, x = node.b, node.b.convert_element_type(node["images"], _F32)
-    for axis, size, wanted in reversed(image_sizes(node, node.shape(0), node.integers("size"))):
-        low, high, weight = _linear(node, size, wanted)
+    return bilinear(node, node["images"], node.integers("size"), _F32, bool(node.attr("align_corners")),
+                    bool(node.attr("half_pixel_centers")))
+
+
+def bilinear(node: Node, x: Operand, sizes: Sequence[int], type_: ElementType, corners: bool, centres: bool) -> Operand:
+    """Images of other sizes, in the given type, every pixel a mix of the four around its place."""
+    b, dims = node.b, node.b.get_shape(x).dims
+    x = b.convert_element_type(x, type_)
+    for axis, size, wanted in reversed(image_sizes(node, dims, sizes)):
+        low, high, weight = _linear(size, wanted, corners, centres)
         lower, upper = (gather_axis(node, x, b.constant(k), axis, 0) for k in (low, high))
-        x = lower + (upper - lower) * b.broadcast_in_dim(b.constant(weight), b.get_shape(lower).dims, [axis])
+        x = lower + (upper - lower) * b.broadcast_in_dim(b.constant(weight, type_), b.get_shape(lower).dims, [axis])
     return x
 
 
@@ -58,9 +69,10 @@ def resize_bilinear_grad(node: Node) -> Operand:
     """The transposed interpolation: a product with the matrix of weights along each axis."""
     b, dims, type_ = node.b, node.shape("original_image"), node.element_type("original_image")
     wide = ElementType.F64 if type_ is ElementType.F64 else _F32
+    centering = bool(node.attr("align_corners")), bool(node.attr("half_pixel_centers"))
     x = b.convert_element_type(node["grads"], wide)
     for axis, size, wanted in image_sizes(node, dims, node.shape("grads")[1:3]):
-        low, high, weight = _linear(node, size, wanted)
+        low, high, weight = _linear(size, wanted, *centering)
         matrix = np.zeros((wanted, size), np.float32)
         np.add.at(matrix, (np.arange(wanted), low), 1 - weight)
         np.add.at(matrix, (np.arange(wanted), high), weight)

@@ -76,7 +76,8 @@ def eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[Op
         picked = reduce(b, b.select(broadcast_to(b, there, full), both, nothing), "add", [rank - 2], True)
         both = b.select(broadcast_to(b, there, full), broadcast_to(b, current, full), both)
         pivot = line(b, picked, number, rank - 1)
-        picked = picked / broadcast_to(b, pivot, b.get_shape(picked).dims)
+        divisor = b.select(b.eq(pivot, b.full_like(pivot, 0)), b.full_like(pivot, 1), pivot)  # below it are zeros too
+        picked = picked / broadcast_to(b, divisor, b.get_shape(picked).dims)
         both = both - broadcast_to(b, line(b, both, number, rank - 1), full) * broadcast_to(b, picked, full)
         both = b.select(broadcast_to(b, here, full), broadcast_to(b, picked, full), both)
         moved = b.ne(chosen, b.broadcast(number, b.get_shape(chosen).dims))

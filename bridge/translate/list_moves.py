@@ -12,6 +12,7 @@ from .arrays import gather_axis
 from .node import Node
 from .registry import translates
 from .scatter_gather import scatter_rows
+from .tensor_list import check_places
 from .values import TensorList
 
 _S32 = ElementType.S32
@@ -32,6 +33,7 @@ def gather(node: Node) -> Operand:
     values = node.tensor_list("input_handle")
     if values.buffer is None:
         raise UnsupportedError(f"{node.op}: a list is read before its element shape is known")
+    check_places(node, values, node["indices"])
     return gather_axis(node, values.buffer, node["indices"], 0, 0)
 
 
@@ -60,6 +62,8 @@ def split(node: Node) -> TensorList:
 def scatter(node: Node) -> TensorList:
     b, indices = node.b, node.integers("indices")
     count = node.integers("num_elements")[0] if node.op.endswith("V2") else -1
+    if min(indices, default=0) < 0:
+        raise ShapeError(f"Indices in {node.op} must all be non-negative: {min(indices)}")
     count = max(count, max(indices, default=-1) + 1)
     base = b.broadcast(b.scalar_like(node["tensor"], 0), (count, *node.shape("tensor")[1:]))
     buffer = scatter_rows(b, base, node["indices"], node["tensor"], "update")
@@ -71,8 +75,9 @@ def scatter_into(node: Node) -> TensorList:
     values = node.tensor_list("input_handle")
     if values.buffer is None:
         raise UnsupportedError(f"{node.op}: a list is written before its element shape is known")
-    return dataclasses.replace(values, buffer=scatter_rows(node.b, values.buffer, node["indices"], node["tensor"],
-                                                           "update"))
+    check_places(node, values, node["indices"])
+    buffer = scatter_rows(node.b, values.buffer, node["indices"], node["tensor"], "update")
+    return dataclasses.replace(values, buffer=buffer, differs=True)
 
 
 @translates("TensorListConcatLists")

@@ -14,6 +14,7 @@ from ...compiler.types import ElementType
 from .arrays import gather_axis
 from .node import Node
 from .registry import translates
+from .value_ranges import check_indices
 
 _S64 = ElementType.S64
 
@@ -22,6 +23,8 @@ _S64 = ElementType.S64
 def band_part(node: Node) -> Operand:
     """Elements on at most num_lower diagonals below and num_upper above the main one; negative: all. Both are data."""
     b, shape = node.b, node.array_shape(0)
+    for which, size in ((1, shape.dims[-2]), (2, shape.dims[-1])):
+        check_indices(node, node[which], size + 1, low=None)
     row, column = (b.iota(Shape(_S64, shape.dims), shape.rank - k) for k in (2, 1))
     sides = []
     for limit, distance in ((node[1], row - column), (node[2], column - row)):
@@ -99,12 +102,20 @@ def matrix_diag_part_of(node: Node) -> Operand:
     return _diagonals_of(node, node["padding_value"])
 
 
-def _diagonals_of(node: Node, padding: Operand) -> Operand:
-    (low, high), (*outer, rows, columns) = _diagonals(node), node.shape(0)
+def _longest(rows: int, columns: int, low: int, high: int) -> int:
+    """Elements of the longest of some diagonals of a matrix.
+
+    Raises: ShapeError  it has no such diagonals.
+    """
     if not -rows < low <= high < columns and (rows, columns) != (0, 0):
         raise ShapeError(f"lower_diag_index must be larger than {-rows} and upper_diag_index smaller than {columns}, "
                          f"got {low}, {high}")
-    longest = min(rows + min(high, 0), columns - max(low, 0))
+    return min(rows + min(high, 0), columns - max(low, 0))
+
+
+def _diagonals_of(node: Node, padding: Operand) -> Operand:
+    (low, high), (*outer, rows, columns) = _diagonals(node), node.shape(0)
+    longest = _longest(rows, columns, low, high)
     places = np.full((high - low + 1) * longest, -1)
     of_element = _place_in_diagonals(node, rows, columns, low, high).ravel()
     inside = np.flatnonzero(of_element >= 0)
@@ -125,6 +136,11 @@ def matrix_set_diag_of(node: Node) -> Operand:
 
 def _with_diagonals(node: Node) -> Operand:
     b, (low, high), dims = node.b, _diagonals(node), node.shape(0)
+    longest = _longest(dims[-2], dims[-1], low, high)
+    wanted = (*dims[:-2], longest) if low == high else (*dims[:-2], high - low + 1, longest)
+    if node.shape("diagonal") != wanted:
+        raise ShapeError(f"diagonals {low} to {high} of {list(dims)} are {list(wanted)}, "
+                         f"got {list(node.shape('diagonal'))}")
     places = _place_in_diagonals(node, dims[-2], dims[-1], low, high)
     new = _picked(node, node["diagonal"], dims[:-2], places, b.scalar_like(node[0], 0))
     axes = (len(dims) - 2, len(dims) - 1)

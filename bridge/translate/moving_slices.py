@@ -9,16 +9,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError, UnsupportedError
+from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .. import extents
 from ..graph import Graph, GraphNode, Tensor, input_range
 from .node import Node
+from .value_ranges import range_of
 from .values import Value
 
 _S64 = ElementType.S64
@@ -141,6 +143,8 @@ def _at(node: Node, which: str, number: int) -> Operand:
 
 
 def _leave_unless(node: Node, tests: Sequence[Operand], what: str) -> None:
+    known = [node.translator.constant_value(test) for test in tests]
+    tests = [test for test, value in zip(tests, known) if value is None or not value]
     if tests:
         holds = functools.reduce(node.b.and_, tests)
         node.b.leave_if(node.b.not_(holds), f"{node.op} {node.name}: {what}, which is not compiled")
@@ -222,15 +226,16 @@ def _span(node: Node, k: int | None, dim: int) -> tuple[_Span, list[Operand]]:
     if k is None:
         return _Span(0, 1, dim), []
     if (node.attr("shrink_axis_mask") or 0) >> k & 1:
-        index = _from_end(node.b, _at(node, "begin", k), dim)
+        index = _at(node, "begin", k)
         if not dim:
             raise ShapeError("slice index of an empty dimension is out of bounds.")
         known = _known(node, _element(node, "begin", k))
         if known is not None and not -dim <= known < dim:
             raise ShapeError(f"slice index {known} of dimension {k} out of bounds.")
-        # Within a loop the check would cost as much as what is done with an element: there, indices are clamped.
-        tests = [] if known is not None or node.translator.is_inner else [_within(node.b, index, dim - 1)]
-        return _Span(index, 1, 1), tests
+        least, most = range_of(node.translator, index)
+        index = index if least >= 0 else _from_end(node.b, index, dim)
+        is_within = known is not None or -dim <= least and most < dim
+        return _Span(index, 1, 1), [] if is_within else [_within(node.b, index, dim - 1)]
     step = node.integers("strides")[k]
     if step == 0:
         raise ShapeError(f"strides[{k}] must be non-zero")
@@ -268,20 +273,48 @@ def _clamped(b: ComputationBuilder, index: Operand, dim: int) -> Operand:
 def moving_pad(node: Node) -> Operand:
     """A Pad with paddings that are read at run time, of which the sums are known."""
     b, dims = node.b, node.shape(0)
-    sums = _padded_axes(node.translator.current[0], node.graph_node)
-    added = [_known(node, polynomial) for polynomial in (sums or [])[:len(dims)]]
     value = node["constant_values"] if node.op == "PadV2" else b.constant(0, node.element_type(0))
-    starts, tests = [], []
-    for axis in range(len(dims)):
-        total = added[axis] if axis < len(added) else None
+    starts, added = _moving_paddings(node, lambda dim, more: more)
+    whole = b.broadcast(value, [dim + more for dim, more in zip(dims, added)])
+    return b.dynamic_update_slice(whole, node[0], starts)
+
+
+def _moving_paddings(node: Node, most: Callable[[int, int], int]) -> tuple[list[Operand], list[int]]:
+    """(what is added before every axis, what is added in all); `most` tells from dim and sum what a side may have."""
+    b = node.b
+    sums = _padded_axes(node.translator.current[0], node.graph_node) or []
+    starts, added, tests = [], [], []
+    for axis, dim in enumerate(node.shape(0)):
+        total = _known(node, sums[axis]) if axis < len(sums) else None
         if total is None or total < 0:
             raise UnsupportedError(f"{node.op}: what is added to axis {axis} is known only at run time")
         low, high = (_at(node, "paddings", 2 * axis + k) for k in range(2))
         starts.append(low)
-        tests += [_within(b, low, total), b.eq(b.add(low, high), b.constant(np.int64(total)))]
+        added.append(total)
+        tests += [_within(b, side, most(dim, total)) for side in (low, high)]
+        tests.append(b.eq(b.add(low, high), b.constant(np.int64(total))))
     _leave_unless(node, tests, "the paddings are not as was assumed")
-    whole = b.broadcast(value, [dim + int(more or 0) for dim, more in zip(dims, added)])
-    return b.dynamic_update_slice(whole, node[0], starts)
+    return starts, added
+
+
+def moving_mirror_pad(node: Node) -> Operand:
+    """A MirrorPad with paddings that are read at run time, of which the sums are known: gathered along every axis."""
+    b, skip = node.b, 1 if node.attr("mode") == "REFLECT" else 0
+    starts, added = _moving_paddings(node, lambda dim, more: min(more, dim - skip))
+    result = node[0]
+    for axis, (start, more) in enumerate(zip(starts, added)):
+        if not more:
+            continue
+        dim = b.get_shape(result).dims[axis]
+        place = b.sub(b.iota(Shape(_S64, (dim + more,)), 0), b.broadcast(start, (dim + more,)))
+        before, behind = (b.sub(b.full_like(place, k), place) for k in (skip - 1, 2 * dim - 1 - skip))
+        place = b.select(b.lt(place, b.full_like(place, 0)), before,
+                         b.select(b.ge(place, b.full_like(place, dim)), behind, place))
+        rank = len(b.get_shape(result).dims)
+        result = b.gather(result, place, offset_dims=[a for a in range(rank) if a != axis],
+                          collapsed_slice_dims=[axis], start_index_map=[axis], index_vector_dim=1,
+                          slice_sizes=[1 if a == axis else d for a, d in enumerate(b.get_shape(result).dims)])
+    return result
 
 
 def moving_range(node: Node) -> Operand:
@@ -329,10 +362,7 @@ def moving_slice_gradient(node: Node) -> Operand:
 def _given_span(node: Node, k: int | None, dim: int, count: int, is_single: bool) -> tuple[_Span, list[Operand]]:
     b = node.b
     if k is None or is_single:
-        span, tests = _span(node, k, dim)
-        if k is not None:
-            tests.append(_within(b, span.start, dim - 1))  # type: ignore[arg-type]
-        return span, tests
+        return _span(node, k, dim)
     step = node.integers("strides")[k]
     zero, last = b.constant(np.int64(0)), b.constant(np.int64(dim))
     is_open = [bool((node.attr(f"{name}_mask") or 0) >> k & 1) for name in ("begin", "end")]

@@ -13,6 +13,7 @@ from .broadcasting import assume_same_size, broadcast_dims, broadcast_to
 from .node import Node
 from .reductions import reduce
 from .registry import every_input, translates
+from .value_ranges import check_indices
 
 _F32 = ElementType.F32
 
@@ -58,16 +59,18 @@ def softmax(node: Node) -> Operand:
     return narrowed(b, result, shape.element_type)
 
 
-def _cross_entropy(b: ComputationBuilder, logits: Operand, labels: Operand) -> tuple[Operand, Operand]:
-    """(loss per row, gradient by the logits). Labels of zero do not meet infinite logits."""
+def _cross_entropy(b: ComputationBuilder, logits: Operand, labels: Operand, are_hot: bool) -> tuple[Operand, Operand]:
+    """(loss per row, gradient by the logits). Of a row with one label, `are_hot`, its logit alone counts: others may be
+    infinite."""
     dims = b.get_shape(logits).dims
     rows = len(dims) - 1
     shifted = _shifted(b, logits)
     exps = b.exp(shifted)
     sums = reduce(b, exps, "add", [rows])
     log_probabilities = b.sub(shifted, per_row(b, b.log(sums), dims))
-    zero = b.broadcast(b.constant(0, b.get_shape(logits).element_type), dims)
-    terms = b.select(b.eq(labels, zero), zero, b.mul(labels, log_probabilities))
+    terms = b.mul(labels, log_probabilities)
+    if are_hot:
+        terms = b.select(b.eq(labels, b.full_like(labels, 0)), b.full_like(terms, 0), terms)
     loss = b.neg(reduce(b, terms, "add", [rows]))
     return loss, b.sub(_shares(b, exps, sums), labels)
 
@@ -77,28 +80,25 @@ def softmax_cross_entropy(node: Node) -> tuple[Operand, Operand]:
     b, type_ = node.b, node.element_type(0)
     dims = broadcast_dims(node.shape(0), node.shape(1))
     logits, labels = (broadcast_to(b, widened(b, node[k]), dims) for k in range(2))
-    loss, gradient = _cross_entropy(b, logits, labels)
+    loss, gradient = _cross_entropy(b, logits, labels, False)
     return narrowed(b, loss, type_), narrowed(b, gradient, type_)
 
 
 @translates("SparseSoftmaxCrossEntropyWithLogits", takes_sizes=every_input)
 def sparse_softmax_cross_entropy(node: Node) -> tuple[Operand, Operand]:
-    """A label outside the classes gives NaN, as TensorFlow's kernels for accelerators do."""
+    """The sum of a row's exponentials, as a logarithm, less the logit of its label."""
     b, shape, labels = node.b, node.array_shape(0), node["labels"]
     if node.shape("labels") != shape.dims[:1]:
         raise ShapeError(f"logits and labels must have the same first dimension, got logits shape {list(shape.dims)} "
                          f"and labels shape {list(node.shape('labels'))}")
     assume_same_size(b, [(node[0], 0), (labels, 0)])
+    check_indices(node, labels, shape.dims[1])
     logits = widened(b, node[0])
     wide, index_type = b.get_shape(logits).element_type, node.element_type("labels")
     places = b.broadcast_in_dim(b.iota(Shape(index_type, shape.dims[1:]), 0), shape.dims, [1])
     one, zero = (b.broadcast(b.constant(v, wide), shape.dims) for v in (1, 0))
     hot = b.select(b.eq(places, b.broadcast_in_dim(labels, shape.dims, [0])), one, zero)
-    low = b.broadcast(b.constant(0, index_type), shape.dims[:1])
-    high = b.broadcast(b.constant(shape.dims[1], index_type), shape.dims[:1])
-    valid = b.broadcast_in_dim(b.and_(b.ge(labels, low), b.lt(labels, high)), shape.dims, [0])
-    hot = b.select(valid, hot, b.broadcast(b.constant(float("nan"), wide), shape.dims))
-    loss, gradient = _cross_entropy(b, logits, hot)
+    loss, gradient = _cross_entropy(b, logits, hot, True)
     return narrowed(b, loss, shape.element_type), narrowed(b, gradient, shape.element_type)
 
 

@@ -93,7 +93,7 @@ def _text(b: ComputationBuilder, kind: Sequence[Value]) -> str:
 def _as_long(b: ComputationBuilder, value: TensorList, like: TensorList, other: ComputationBuilder) -> TensorList:
     """A list with the room and the kind of elements that it has in another branch."""
     varies = value.varies or like.varies or value.size is not like.size
-    value = dataclasses.replace(longer(b, value, like.capacity), varies=varies)
+    value = dataclasses.replace(longer(b, value, like.capacity), varies=varies, differs=True)
     if value.is_made or not like.is_made:
         return value
     shapes = [other.get_shape(a) for a in like.arrays]

@@ -21,6 +21,7 @@ from .node import Node
 from .reductions import reduce
 from .registry import translates
 from .special_functions import ndtri
+from .value_ranges import check_limits
 
 _U32, _U64, _F32, _F64 = ElementType.U32, ElementType.U64, ElementType.F32, ElementType.F64
 _SCRAMBLE_KEY = 0x02461E29_3EC8F720
@@ -162,6 +163,7 @@ def stateless_integers(node: Node) -> Operand:
     """minval + word mod (maxval - minval); both are data."""
     b, type_ = node.b, node.attr("dtype")
     wide = _U64 if type_.bits == 64 else _U32
+    check_limits(node, node["minval"], node["maxval"])
     words = _generator(node).words(node.integers("shape"), wide)
     low, high = (b.convert_element_type(node[k], wide) for k in ("minval", "maxval"))
     return b.convert_element_type(b.rem(words, high - low) + low, type_)

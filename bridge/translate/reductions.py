@@ -17,6 +17,7 @@ from .arrays import axis_of
 from .first_axis import along_others, keep_first, only
 from .node import Node
 from .registry import first_input, translates
+from .value_ranges import note
 
 
 def reducer(b: ComputationBuilder, op: str, element_type: ElementType) -> Computation:
@@ -74,8 +75,9 @@ def reduction(node: Node) -> Operand:
     if node.op != "Mean":
         return reduce(b, node[0], _OPS[node.op], axes, keep)
     type_ = shape.element_type
-    small = type_.is_float and type_.bits < 32
-    operand = b.convert_element_type(node[0], ElementType.F32) if small else node[0]
+    small = type_.bits < 32 if type_.is_float else type_.is_integer and type_.bits < 64
+    wide = ElementType.F32 if type_.is_float else ElementType.S64 if type_.is_signed else ElementType.U64
+    operand = b.convert_element_type(node[0], wide) if small else node[0]
     total = reduce(b, operand, "add", axes, keep)
     result_shape = b.get_shape(total)
     count = b.constant(int(np.prod([shape.dims[a] for a in axes if a not in shape.dynamic])), result_shape.element_type)
@@ -124,7 +126,9 @@ def arg_reduction(node: Node) -> Operand:
     take = inner.or_(beyond, inner.and_(inner.eq(value, other), inner.lt(elsewhere, place)))
     step = inner.build(inner.tuple([inner.select(take, other, value), inner.select(take, elsewhere, place)]))
     result = b.reduce([operand, places], [initial(b, op, type_), b.constant(0, index_type)], step, [axis])
-    return b.convert_element_type(b.get_tuple_element(result, 1), result_type)
+    place = b.get_tuple_element(result, 1)
+    note(node.translator, place, (0, shape.dims[axis] - 1))
+    return b.convert_element_type(place, result_type)
 
 
 @translates("Cumsum", "Cumprod", constants=("axis",), takes_sizes=only(0))

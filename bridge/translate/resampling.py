@@ -18,6 +18,7 @@ from .node import Node
 from .reductions import reduce
 from .registry import translates
 from .scatter_gather import scatter_points
+from .value_ranges import check_indices
 
 _F32, _F64, _S32 = ElementType.F32, ElementType.F64, ElementType.S32
 Weights = tuple[np.ndarray, np.ndarray]  # for every output pixel: input pixels, and the weight of each
@@ -210,6 +211,7 @@ def _crop(node: Node, dims: Sequence[int], wanted: Sequence[int]) -> tuple[list[
     if node.shape("boxes") != (count, 4) or node.shape("box_ind") != (count,):
         raise ShapeError(f"boxes must be [n, 4] and box_ind [n], got {list(node.shape('boxes'))} and "
                          f"{list(node.shape('box_ind'))}")
+    check_indices(node, node["box_ind"], dims[0])
     full = (count, *wanted)
     places, inside = [], None
     for axis in range(2):

@@ -18,18 +18,30 @@ from .broadcasting import broadcast_to, with_same_size
 from .first_axis import only
 from .measured_sizes import bounds, extents, with_first
 from .node import Node
-from .reductions import reducer
+from .reductions import initial, reduce, reducer
 from .registry import translates
+from .value_ranges import check_indices, check_points
 from .variables import assign, value_of
 
 
 def combiner(b: ComputationBuilder, op: str, element_type: ElementType) -> Computation:
-    """The computation old, new -> b.op(old, new); "update" takes the new one."""
-    if op != "update":
-        return reducer(b, op, element_type)
-    inner = b.create_sub_builder(f"update_{element_type.value}")
-    _, new = (inner.parameter(k, Shape(element_type), name) for k, name in enumerate(("old", "new")))
-    return inner.build(new)
+    """The computation old, new -> b.op(old, new); "update" takes the new one.
+
+    "max" and "min" of floats take the new one where it is beyond the old one, so that a NaN is passed over;
+    "segment_max" and "segment_min" keep the old one where it is beyond the new one: a NaN stays till the next comes.
+    """
+    is_choice = op in _BEYOND and element_type.is_float
+    if op != "update" and not is_choice:
+        return reducer(b, op.removeprefix("segment_"), element_type)
+    inner = b.create_sub_builder(f"{op}_{element_type.value}")
+    old, new = (inner.parameter(k, Shape(element_type), name) for k, name in enumerate(("old", "new")))
+    if not is_choice:
+        return inner.build(new)
+    one, other = (old, new) if op.startswith("segment") else (new, old)
+    return inner.build(inner.select(getattr(inner, _BEYOND[op])(one, other), one, other))
+
+
+_BEYOND = {"max": "gt", "min": "lt", "segment_max": "gt", "segment_min": "lt"}
 
 
 def scatter_points(b: ComputationBuilder, operand: Operand, indices: Operand, updates: Operand, op: str) -> Operand:
@@ -54,6 +66,13 @@ def scatter_points(b: ComputationBuilder, operand: Operand, indices: Operand, up
                      scatter_dims_to_operand_dims=range(depth))
 
 
+def _checked_points(node: Node, indices: str, dims: Sequence[int]) -> Operand:
+    """The vectors of indices, checked where the policy is not to ignore those out of range."""
+    if node.attr("bad_indices_policy") != "IGNORE":
+        check_points(node, node[indices], dims[:node.shape(indices)[-1]])
+    return node[indices]
+
+
 def _into_whole(node: GraphNode, graph: Graph) -> bool:
     """What is scattered may have a size that depends on data, what it goes into does not."""
     return True
@@ -70,7 +89,7 @@ def scatter_nd(node: Node) -> Operand:
     b, type_ = node.b, node.element_type("updates")
     op, zero = ("or_", False) if type_ is ElementType.PRED else ("add", 0)
     base = b.broadcast(b.constant(zero, type_), node.integers("shape"))
-    return scatter_points(b, base, node["indices"], node["updates"], op)
+    return scatter_points(b, base, _checked_points(node, "indices", node.integers("shape")), node["updates"], op)
 
 
 _TENSOR_SCATTERS = {"TensorScatterUpdate": "update", "TensorScatterAdd": "add", "TensorScatterSub": "sub",
@@ -79,7 +98,8 @@ _TENSOR_SCATTERS = {"TensorScatterUpdate": "update", "TensorScatterAdd": "add", 
 
 @translates(*_TENSOR_SCATTERS, takes_sizes=only(1, 2), drops_sizes=_into_whole)
 def tensor_scatter(node: Node) -> Operand:
-    return scatter_points(node.b, node[0], node["indices"], node["updates"], _TENSOR_SCATTERS[node.op])
+    indices = _checked_points(node, "indices", node.shape(0))
+    return scatter_points(node.b, node[0], indices, node["updates"], _TENSOR_SCATTERS[node.op])
 
 
 _VARIABLE_SCATTERS = {"Update": "update", "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max",
@@ -95,24 +115,29 @@ def resource_scatter(node: Node) -> None:
     if not node.shape("updates"):
         updates = b.broadcast(updates, wanted)
     op = _VARIABLE_SCATTERS[node.op.removeprefix("ResourceScatter")]
+    check_indices(node, node["indices"], b.get_shape(old).dims[0])
     assign(node.variable(0), scatter_rows(b, old, node["indices"], updates, op))
 
 
 @translates(*(f"ResourceScatterNd{name}" for name in ("Update", "Add", "Sub", "Max", "Min")), stateful=True)
 def resource_scatter_nd(node: Node) -> None:
-    op = _VARIABLE_SCATTERS[node.op.removeprefix("ResourceScatterNd")]
-    assign(node.variable(0), scatter_points(node.b, value_of(node, 0), node["indices"], node["updates"], op))
+    op, old = _VARIABLE_SCATTERS[node.op.removeprefix("ResourceScatterNd")], value_of(node, 0)
+    indices = _checked_points(node, "indices", node.b.get_shape(old).dims)
+    assign(node.variable(0), scatter_points(node.b, old, indices, node["updates"], op))
 
 
 @translates("ResourceGather", stateful=True)
 def resource_gather(node: Node) -> Operand:
-    batch = node.attr("batch_dims") or 0
-    return gather_axis(node, value_of(node, 0), node["indices"], batch, batch)
+    batch, params = node.attr("batch_dims") or 0, value_of(node, 0)
+    check_indices(node, node["indices"], node.b.get_shape(params).dims[batch])
+    return gather_axis(node, params, node["indices"], batch, batch)
 
 
 @translates("ResourceGatherNd", stateful=True)
 def resource_gather_nd(node: Node) -> Operand:
-    return gather_points(node.b, value_of(node, 0), node["indices"])
+    params = value_of(node, 0)
+    check_points(node, node["indices"], node.b.get_shape(params).dims[:node.shape("indices")[-1]])
+    return gather_points(node.b, params, node["indices"])
 
 
 def _assigned_slice(node: Node, old: Operand, value: Operand) -> Operand:
@@ -149,6 +174,8 @@ def dynamic_stitch(node: Node) -> Operand:
     inner = shapes[0].dims[rank:]
     rows = b.concat_in_dim([b.reshape(d, (len(n), *inner)) for d, n in zip(data, numbers)], 0)
     joined = np.concatenate(numbers)
+    if joined.size and joined.min() < 0:
+        raise ShapeError(f"indices[{int(joined.argmin())}] is out of range")
     count = int(joined.max()) + 1 if len(joined) else 0
     last = dict(zip(joined.tolist(), range(len(joined))))
     zeros = b.broadcast(b.constant(0, shapes[0].element_type), (1, *inner))
@@ -156,7 +183,7 @@ def dynamic_stitch(node: Node) -> Operand:
     return gather_axis(node, b.concat_in_dim([rows, zeros], 0), b.constant(source, ElementType.S64), 0, 0)
 
 
-@translates("SparseToDense", constants=("output_shape",))
+@translates("SparseToDense", constants=("output_shape",), takes_sizes=only(0, 2), drops_sizes=_into_whole)
 def sparse_to_dense(node: Node) -> Operand:
     b, dims = node.b, node.integers("output_shape")
     indices, values = node["sparse_indices"], node["sparse_values"]
@@ -165,18 +192,28 @@ def sparse_to_dense(node: Node) -> Operand:
         indices = b.reshape(indices, (index_dims[0] if index_dims else 1, 1))
     count = b.get_shape(indices).dims[0]
     updates = b.broadcast(values, (count,)) if not node.shape("sparse_values") else values
+    check_points(node, indices, dims)
+    if node.attr("validate_indices") and count > 1:
+        strides = b.constant(np.cumprod([1, *dims[:0:-1]])[::-1].copy(), ElementType.S64)
+        strides = b.broadcast_in_dim(strides, (count, len(dims)), (1,))
+        places = reduce(b, b.mul(b.convert_element_type(indices, ElementType.S64), strides), "add", [1])
+        rises = b.lt(b.slice_in_dim(places, 0, count - 1, 1, 0), b.slice_in_dim(places, 1, count, 1, 0))
+        b.leave_if(b.not_(reduce(b, rises, "and_", [0])), f"{node.op} {node.name}: indices out of order or repeated")
     return scatter_points(b, b.broadcast(node["default_value"], dims), indices, updates, "update")
 
 
 @translates("InplaceUpdate", "InplaceAdd", "InplaceSub")
 def inplace(node: Node) -> Operand:
-    op = _VARIABLE_SCATTERS[node.op.removeprefix("Inplace")]
-    return scatter_rows(node.b, node["x"], node["i"], node["v"], op)
+    """Numbers of rows are counted round: -1 and as many as there are rows name the last and the first."""
+    b = node.b
+    count = b.full_like(node["i"], max(node.shape("x")[0], 1))
+    place = b.rem(b.add(b.rem(node["i"], count), count), count)
+    return scatter_rows(b, node["x"], place, node["v"], _VARIABLE_SCATTERS[node.op.removeprefix("Inplace")])
 
 
 # -- segments: rows of equal segment number are combined
 
-_SEGMENT_OPS = {"Sum": "add", "Prod": "mul", "Max": "max", "Min": "min"}
+_SEGMENT_OPS = {"Sum": "add", "Prod": "mul", "Max": "segment_max", "Min": "segment_min"}
 
 
 def _empty_segment(name: str, type_: ElementType) -> float | int:
@@ -210,6 +247,8 @@ def segment_reduction(node: Node) -> Operand:
                          f"{list(node.shape('segment_ids'))}")
     name = node.op.removeprefix("Unsorted").removeprefix("Segment").removesuffix("V2")
     sizes = [*extents(node, "num_segments"), *shape.dims[rank:]]
+    if node.op.startswith("Unsorted"):
+        check_indices(node, ids, sizes[0], low=None)
     base = b.broadcast(b.constant(_empty_segment(name, shape.element_type), shape.element_type), bounds(sizes))
     return with_first(b, scatter_rows(b, base, ids, data, _SEGMENT_OPS[name]), sizes)
 
@@ -222,9 +261,9 @@ def sorted_segment_reduction(node: Node) -> Operand:
         raise ShapeError("segment_ids should be a vector of ascending numbers, one for every row of data")
     name, type_ = node.op.removeprefix("Segment"), shape.element_type
     count = int(ids[-1]) + 1 if len(ids) else 0
-    base = b.broadcast(b.constant(_empty_segment("Sum" if name == "Mean" else name, type_), type_),
-                       (count, *shape.dims[1:]))
-    total = scatter_rows(b, base, b.constant(ids), node["data"], _SEGMENT_OPS.get(name, "add"))
+    op = {"Prod": "mul", "Max": "max", "Min": "min"}.get(name, "add")
+    base = b.broadcast(initial(b, op, type_), (count, *shape.dims[1:]))
+    total = scatter_rows(b, base, b.constant(ids), node["data"], op)
     sizes = np.bincount(ids, minlength=count)
     if name == "Mean":
         divisor = b.constant(np.maximum(sizes, 1), type_)
@@ -250,6 +289,8 @@ def sparse_matrix_product(node: Node) -> Operand:
         raise ShapeError(f"Cannot multiply A and B because inner dimension does not match: {columns} vs. {inner}")
     row, column = (b.reshape(b.slice_in_dim(indices, k, k + 1, 1, 1), (count,)) for k in (kept, 1 - kept))
     base = b.broadcast(b.scalar_like(values, 0), (rows, width))
+    for places, size in ((row, rows), (column, columns)):
+        check_indices(node, places, size)
     if not count or not inner:
         return base
     picked = gather_axis(node, dense, column, 0, 0)

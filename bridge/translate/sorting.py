@@ -16,6 +16,7 @@ from .node import Node
 from .reductions import reduce
 from .registry import translates
 from .scatter_gather import scatter_points
+from .value_ranges import any_of, check_indices, check_not_negative, leave_where
 
 _S32 = ElementType.S32
 
@@ -65,6 +66,7 @@ def nth_element(node: Node) -> Operand:
     b, dims = node.b, node.shape(0)
     axis = len(dims) - 1
     ordered, _ = sorted_with_places(b, node[0], axis, bool(node.attr("reverse")))
+    check_indices(node, node["n"], dims[axis])
     zero = b.constant(0, node.element_type("n"))
     picked = b.dynamic_slice(ordered, [zero] * axis + [node["n"]], [*dims[:-1], 1])
     return b.reshape(picked, dims[:-1])
@@ -88,12 +90,13 @@ def in_top_k(node: Node) -> Operand:
 
 @translates("LowerBound", "UpperBound")
 def bound(node: Node) -> Operand:
-    """For every value the number of elements of its sorted row that are less (or, for the upper bound, not greater)."""
+    """For every value the number of elements of its sorted row that are less (or, for the upper bound, not greater, as
+    none is than NaN)."""
     b, rows, values = node.b, node["sorted_inputs"], node["values"]
     (batch, length), count = node.shape("sorted_inputs"), node.shape("values")[1]
     dims = (batch, count, length)
     left, right = b.broadcast_in_dim(rows, dims, [0, 2]), b.broadcast_in_dim(values, dims, [0, 1])
-    below = (b.lt if node.op == "LowerBound" else b.le)(left, right)
+    below = b.lt(left, right) if node.op == "LowerBound" else b.not_(b.gt(left, right))
     return reduce(b, b.convert_element_type(below, node.attr("out_type")), "add", [2])
 
 
@@ -104,15 +107,15 @@ def _refuse_unsorted(node: GraphNode) -> str | None:
 
 @translates("Bucketize", refuse=_refuse_unsorted)
 def bucketize(node: Node) -> Operand:
-    """The number of boundaries that are not greater."""
+    """The number of boundaries that are not greater, as none is than NaN."""
     b, dims = node.b, node.shape(0)
     boundaries = np.array(node.attr("boundaries") or [], np.float32)
     wanted = (*dims, len(boundaries))
     wide = b.convert_element_type(node[0], ElementType.F32 if node.element_type(0) is not ElementType.F64
                                   else ElementType.F64)
     limits = b.convert_element_type(b.constant(boundaries), b.get_shape(wide).element_type)
-    beyond = b.ge(b.broadcast_in_dim(wide, wanted, range(len(dims))), b.broadcast_in_dim(limits, wanted, [len(dims)]))
-    return reduce(b, b.convert_element_type(beyond, _S32), "add", [len(dims)])
+    below = b.lt(b.broadcast_in_dim(wide, wanted, range(len(dims))), b.broadcast_in_dim(limits, wanted, [len(dims)]))
+    return reduce(b, b.convert_element_type(b.not_(below), _S32), "add", [len(dims)])
 
 
 # -- counting
@@ -133,6 +136,7 @@ def _weights(node: Node, dims: Sequence[int]) -> Operand:
 @translates("Bincount", constants=("size",))
 def bincount(node: Node) -> Operand:
     b, count = node.b, int(np.prod(node.shape("arr")))
+    check_not_negative(node, node["arr"])
     places = b.reshape(node["arr"], (count, 1))
     weights = b.reshape(_weights(node, node.shape("arr")), (count,))
     return _counted(b, places, weights, node.integers("size")[:1])
@@ -141,6 +145,7 @@ def bincount(node: Node) -> Operand:
 @translates("DenseBincount", constants=("size",))
 def dense_bincount(node: Node) -> Operand:
     b, dims, size = node.b, node.shape("input"), node.integers("size")[0]
+    check_not_negative(node, node["input"])
     weights, op = _weights(node, dims), "add"
     if node.attr("binary_output"):
         weights, op = b.broadcast(b.scalar_like(weights, 1), dims), "max"
@@ -157,6 +162,9 @@ def histogram(node: Node) -> Operand:
     limits = b.convert_element_type(node["value_range"], ElementType.F64)
     low, high = (b.reshape(b.slice_in_dim(limits, k, k + 1, 1, 0), ()) for k in range(2))
     values = b.convert_element_type(b.reshape(node["values"], (shape.elements,)), ElementType.F64)
+    leave_where(node, b.not_(b.lt(low, high)), "value_range is not a range")
+    if shape.element_type.is_float:
+        leave_where(node, any_of(b, b.ne(values, values), [0]), "a value is NaN")
     step = (high - low) / b.scalar_like(high, bins)
     place = b.clamp(b.scalar_like(values, 0), (values - low) / step, b.scalar_like(values, bins - 1))
     ones = b.broadcast(b.constant(1, node.attr("dtype") or _S32), (shape.elements,))

@@ -15,6 +15,7 @@ from ...compiler.types import ElementType
 from .arrays import axis_of, gather_axis
 from .node import Node
 from .registry import translates
+from .value_ranges import check_indices
 
 _S64 = ElementType.S64
 Pairs = Sequence[Sequence[int]]
@@ -140,6 +141,7 @@ def reverse_sequence(node: Node) -> Operand:
     batch, along = (axis_of(node.attr(k), len(dims), node.op) for k in ("batch_dim", "seq_dim"))
     order = [batch, *(a for a in range(len(dims)) if a != batch)]
     rows = (dims[batch], dims[along])
+    check_indices(node, node["seq_lengths"], dims[along] + 1)
     place = b.iota(Shape(_S64, rows), 1)
     lengths = b.broadcast_in_dim(b.convert_element_type(node["seq_lengths"], _S64), rows, [0])
     source = b.select(b.lt(place, lengths), lengths - b.constant(1, _S64) - place, place)
@@ -215,6 +217,7 @@ def to_bool(node: Node) -> Operand:
 @translates("UnravelIndex", constants=("dims",))
 def unravel_index(node: Node) -> Operand:
     b, dims, type_ = node.b, node.integers("dims"), node.element_type(0)
+    check_indices(node, node[0], math.prod(dims))
     steps = np.cumprod([1, *dims[:0:-1]])[::-1]
     parts = [b.rem(b.div(node[0], b.constant(step, type_)), b.constant(max(dim, 1), type_))
              for step, dim in zip(steps, dims)]

@@ -28,6 +28,7 @@ from .reductions import initial, reduce, reducer
 from .registry import translates
 from .sorting import sorted_with_places
 from .special_functions import ndtri
+from .value_ranges import check_limits
 from .variables import assign, value_of
 
 _S32, _S64, _U32, _U64, _F32, _F64 = (ElementType.S32, ElementType.S64, ElementType.U32, ElementType.U64,
@@ -101,6 +102,7 @@ def stateful_integers(node: Node) -> Operand:
     wide = _U64 if type_.bits == 64 else _U32
     words = _drawn_from(node, math.prod(dims)).words(dims, wide)
     if node.op == "StatefulUniformInt":
+        check_limits(node, node["minval"], node["maxval"])
         low, high = (b.convert_element_type(node[k], wide) for k in ("minval", "maxval"))
         words = b.rem(words, high - low) + low
     return b.convert_element_type(words, type_)
@@ -135,6 +137,7 @@ def unseeded_floats(node: Node) -> Operand:
 def unseeded_integers(node: Node) -> Operand:
     b, type_ = node.b, node.attr("Tout")
     wide = _U64 if type_.bits == 64 else _U32
+    check_limits(node, node["minval"], node["maxval"])
     words = fresh(node).words(node.integers("shape"), wide)
     low, high = (b.convert_element_type(node[k], wide) for k in ("minval", "maxval"))
     return b.convert_element_type(b.rem(words, high - low) + low, type_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .registry import stays
 
-stays("NonMaxSuppressionWithOverlaps", "ComputeAccidentalHits",
+stays("NonMaxSuppressionWithOverlaps",
       because="the values of its inputs decide the shape of its result")
 stays("CollectiveAssignGroupV2", "CollectiveReduceV2", "XlaSend", "XlaRecv",
       because="it exchanges values with other devices, which TensorFlow brings together")

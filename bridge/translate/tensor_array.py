@@ -14,6 +14,7 @@ from .arrays import gather_axis
 from .node import Node
 from .registry import translates
 from .scatter_gather import scatter_rows
+from .value_ranges import TRUSTED, check_indices, note
 from .values import Stack, TensorArray, Value
 
 STORES = frozenset({"TensorArrayV3", "TensorArrayGradV3", "StackV2"})
@@ -118,6 +119,7 @@ def _row(b: ComputationBuilder, content: Operand, index: Operand) -> tuple[Opera
 def write(node: Node) -> Operand:
     b, array, shape = node.b, _array(node), node.array_shape("value")
     content = _start(node, array, Shape(shape.element_type, (1, *shape.dims)))
+    check_indices(node, node["index"], array.length)
     if array.length:
         item = b.reshape(node["value"], (1, *shape.dims))
         old, starts = _row(b, content, node["index"])
@@ -129,6 +131,7 @@ def write(node: Node) -> Operand:
 def read(node: Node) -> Operand:
     b, content = node.b, _content(node, _array(node))
     length, *dims = b.get_shape(content).dims
+    check_indices(node, node["index"], length)
     if not length:
         return b.broadcast(b.constant(0, b.get_shape(content).element_type), dims)
     return b.reshape(_row(b, content, node["index"])[0], dims)
@@ -139,6 +142,7 @@ def gather(node: Node) -> Operand:
     array, dims = _array(node), node.attr("element_shape")
     if array.value is None and dims is not None and None not in dims:
         array.value = zeros_for(node.b, array, Shape(node.attr("dtype"), (array.length, *dims)))
+    check_indices(node, node["indices"], array.length)
     return gather_axis(node, _content(node, array), node["indices"], 0, 0)
 
 
@@ -146,6 +150,7 @@ def gather(node: Node) -> Operand:
 def scatter(node: Node) -> Operand:
     array = _array(node)
     content = _start(node, array, node.array_shape("value"))
+    check_indices(node, node["indices"], array.length)
     array.write(scatter_rows(node.b, content, node["indices"], node["value"], "add" if array.added else "update"))
     return _flow(node)
 
@@ -220,4 +225,6 @@ def pop(node: Node) -> Operand:
         return b.constant(found.known, b.get_shape(found.value).element_type)
     if not found.capacity:  # of a loop that never runs
         return b.broadcast(b.constant(0, b.get_shape(found.value).element_type), dims)
-    return b.reshape(_row(b, found.value, found.size)[0], dims)
+    item = b.reshape(_row(b, found.value, found.size)[0], dims)
+    note(node.translator, item, TRUSTED)  # an index that a gradient takes back was one before
+    return item

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import UnsupportedError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from ..element_types import element_type
 from ..graph import GraphNode
+from .measured_sizes import Extent
 from .node import Node
 from .registry import translates
+from .value_ranges import TRUSTED, check_indices, note
 from .values import Optional, TensorList, Value, flatten, rebuild
 
 _S32 = ElementType.S32
@@ -25,7 +29,7 @@ def initialized(b: ComputationBuilder, values: TensorList, element_type: Element
     if values.capacity < 0:
         raise UnsupportedError("a list that grows without a bound; give the loop maximum_iterations")
     zeros = b.broadcast(b.constant(0, element_type), (values.capacity, *dims))
-    return TensorList(zeros, values.size, values.capacity)
+    return TensorList(zeros, values.size, values.capacity, known=values.known, differs=values.differs)
 
 
 def _dims(node: Node, which: str) -> tuple[int, ...] | None:
@@ -58,7 +62,7 @@ def reserve(node: Node) -> TensorList:
 def empty(node: Node) -> TensorList:
     capacity = node.integers("max_num_elements")[0]
     dims = _dims(node, "element_shape") if capacity >= 0 else None  # without a bound: no buffer before the loop
-    return _list(node, dims, capacity, node.b.constant(0, _S32))
+    return dataclasses.replace(_list(node, dims, capacity, node.b.constant(0, _S32)), differs=False)
 
 
 @translates("TensorListFromTensor", constants=("element_shape",))
@@ -133,6 +137,14 @@ def _extended(node: Node, values: TensorList) -> TensorList:
     return dataclasses.replace(values, size=b.max(values.size, end), varies=True)
 
 
+def check_places(node: Node, values: TensorList, places: Operand) -> None:
+    """Leaves the run where the list has no element of such a number. Within loops, a list whose length varies is taken
+    to be as long as it may be."""
+    if values.capacity >= 0:
+        is_sized = values.varies and not node.translator.is_inner
+        check_indices(node, places, Extent(values.size, values.capacity) if is_sized else values.capacity)
+
+
 def longer(b: ComputationBuilder, values: TensorList, capacity: int) -> TensorList:
     """The list with room for as many elements."""
     more = capacity - values.capacity
@@ -152,7 +164,8 @@ def set_item(node: Node) -> TensorList:
         if values.items:
             raise UnsupportedError(f"{node.op}: a list whose length is not known is written twice")
         return dataclasses.replace(values, items=((node["index"], node["item"]),))
-    return dataclasses.replace(values, buffer=_write(node, values, node["index"], node["item"]))
+    check_places(node, values, node["index"])
+    return dataclasses.replace(values, buffer=_write(node, values, node["index"], node["item"]), differs=True)
 
 
 def add_lists(node: Node, lists: Sequence[TensorList]) -> TensorList:
@@ -164,10 +177,10 @@ def add_lists(node: Node, lists: Sequence[TensorList]) -> TensorList:
     total = sized[0]
     for one in sized[1:]:
         assert total.buffer is not None and one.buffer is not None
-        total = dataclasses.replace(total, buffer=node.b.add(total.buffer, one.buffer))
+        total = dataclasses.replace(total, buffer=node.b.add(total.buffer, one.buffer), differs=True)
     for index, item in items:
         row = node.b.add(_read(node, total, index), item)
-        total = dataclasses.replace(total, buffer=_write(node, total, index, row))
+        total = dataclasses.replace(total, buffer=_write(node, total, index, row), differs=True)
     return total
 
 
@@ -176,12 +189,15 @@ def zeros_like_list(node: Node, values: TensorList) -> TensorList:
     if values.buffer is None:
         return dataclasses.replace(values, items=())
     shape = node.b.get_shape(values.buffer)
-    return dataclasses.replace(values, buffer=node.b.broadcast(node.b.constant(0, shape.element_type), shape.dims))
+    zeros = node.b.broadcast(node.b.constant(0, shape.element_type), shape.dims)
+    return dataclasses.replace(values, buffer=zeros, differs=True)
 
 
 @translates("TensorListGetItem")
 def get_item(node: Node) -> Operand:
-    return _read(node, node.tensor_list("input_handle"), node["index"])
+    values = node.tensor_list("input_handle")
+    check_places(node, values, node["index"])
+    return _read(node, values, node["index"])
 
 
 @translates("TensorListPushBack")
@@ -196,17 +212,24 @@ def push_back(node: Node) -> TensorList:
         values = made_like(node.b, values, item, [node.b.get_shape(o) for o in flatten(item)])
     arrays = [write_row(node.b, a, values.size, o) for a, o in zip(values.arrays, flatten(item), strict=True)]
     size = node.b.add(values.size, node.b.constant(1, _S32))
-    return dataclasses.replace(values.with_arrays(arrays), size=size, varies=True)
+    value = node.constant_or_none("tensor") if isinstance(item, Operand) else None
+    differs = values.differs or value is None or values.known is not None and not np.array_equal(value, values.known)
+    return dataclasses.replace(values.with_arrays(arrays), size=size, varies=True, known=value, differs=differs)
 
 
 @translates("TensorListPopBack")
 def pop_back(node: Node) -> tuple[TensorList, Value]:
     values = node.tensor_list("input_handle")
     last = node.b.sub(values.size, node.b.constant(1, _S32))
+    if values.known is not None and not values.differs:
+        item: Operand = node.b.constant(values.known, node.attr("element_dtype"))
+        return dataclasses.replace(values, size=last, varies=True), item
     if values.element is None:
-        return dataclasses.replace(values, size=last, varies=True), _read(node, values, last)
-    item = rebuild(values.element, [read_row(node.b, a, last) for a in values.parts])
-    return dataclasses.replace(values, size=last, varies=True), item
+        item = _read(node, values, last)
+        note(node.translator, item, TRUSTED)  # an index that a gradient takes back was one before
+        return dataclasses.replace(values, size=last, varies=True), item
+    parts = [read_row(node.b, a, last) for a in values.parts]
+    return dataclasses.replace(values, size=last, varies=True), rebuild(values.element, parts)
 
 
 @translates("TensorListStack", constants=("element_shape",))

@@ -11,7 +11,7 @@ import numpy as np
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import CompilerError, InternalError, UnsupportedError
 from ...compiler.evaluator import evaluate_instruction
-from ...compiler.ir import Instruction, Module
+from ...compiler.ir import Instruction, Metadata, Module
 from ...compiler.shape import Shape
 from ..element_types import element_type
 from ..graph import Graph, GraphNode, Tensor, from_function_def, op_definition, output_types
@@ -43,7 +43,8 @@ class Translator:
 
     `source` tells file and line of a node by its name, for errors and, with `mark_lines`, for metadata: it takes as
     long as to translate the node. `growth` says how much larger than at first bounds of lists whose length is not known
-    are; 0: there are no such bounds. `is_inner`: what is translated may run many times, or not at all.
+    are; 0: there are no such bounds. `is_inner`: what is translated may run many times, or not at all. `ranges`: the
+    least and the greatest value of integers, `points`: vectors of indices into arrays of some dims, as checked.
     """
 
     def __init__(self, builder: ComputationBuilder, functions: Functions,
@@ -55,6 +56,8 @@ class Translator:
         self.mark_lines = mark_lines
         self.growth = growth
         self.is_inner = False
+        self.ranges: dict[Instruction, tuple[int, int]] = {}
+        self.points: set[tuple[Instruction, tuple[int, ...]]] = set()
         self._known: dict[Instruction, np.ndarray | None] = {}
         self.current: tuple[Graph, dict[Tensor, Value]] = (Graph({}), {})  # what is being translated, as far as it is
 
@@ -91,19 +94,22 @@ class Translator:
             if node.op in self.functions.definitions:
                 return self.call(node.op, inputs)
             raise UnsupportedError(f"{node.op}: there is no translation of this op (node {node.name})")
-        sized = [axes for v in inputs if isinstance(v, Operand) and (axes := self.builder.get_shape(v).dynamic)]
+        sized = [axes for v in inputs if isinstance(v, Operand) and v.instruction is not None
+                 and (axes := v.instruction.shape.dynamic)]
         if sized and (translation.takes_sizes is None or any(tuple(axes) != (0,) for axes in sized)):
             raise UnsupportedError(f"{node.op}: the size of an input depends on data (node {node.name})")
         file, line = self.source(node.name) if self.source and self.mark_lines else ("", 0)
+        around = self.builder.mark(Metadata(node.op, node.name, file, line))
         try:
-            with self.builder.metadata(op_type=node.op, op_name=node.name, source_file=file, source_line=line):
-                result = translation.function(Node(self, node, inputs))
+            result = translation.function(Node(self, node, inputs))
         except CompilerError as error:
             if "(node " in str(error):
                 raise
             file, line = self.source(node.name) if self.source else ("", 0)
             place = f", {file}:{line}" if file else ""
             raise type(error)(f"{error} (node {node.name}, op {node.op}{place})") from error
+        finally:
+            self.builder.mark(around)
         if result is None:
             return ()
         return (result,) if isinstance(result, Value) else result
@@ -130,9 +136,16 @@ class Translator:
             else:
                 operands = [known[o] for o in current.operands]
                 is_open = any(o is None for o in operands)
-                known[current] = _clamped(current, known) if is_open else evaluate_instruction(current, operands)
+                known[current] = _clamped(current, known) if is_open else \
+                    None if _is_cut(current, operands) else evaluate_instruction(current, operands)
             stack.pop()
         return known[instruction]
+
+
+def _is_cut(instruction: Instruction, operands: Sequence[Any]) -> bool:
+    """Whether an operand of a size that depends on data is smaller than its bound, which decides the result's dims."""
+    return instruction.opcode in ("reshape", "broadcast") and \
+        np.shape(operands[0]) != instruction.operands[0].shape.dims
 
 
 def _clamped(instruction: Instruction, known: Mapping[Instruction, np.ndarray | None]) -> np.ndarray | None:

@@ -119,6 +119,7 @@ class TensorList:
     A list of lists or of optionals has, in place of a buffer, what `element` stands for: `parts` are [capacity, *dims]
     of each of the arrays that such an element consists of. `varies`: its size need not be its capacity. `beyond` says
     what writing behind its capacity does: "leave" the run, "grow" the capacity, or nothing, for it does not happen.
+    `known` and `differs` as for Stack; a list that was not empty at first differs.
     """
 
     buffer: Operand | None
@@ -130,6 +131,8 @@ class TensorList:
     parts: tuple[Operand, ...] = ()
     varies: bool = False
     beyond: str = "leave"
+    known: np.ndarray | None = None
+    differs: bool = True
 
     @property
     def is_made(self) -> bool:

@@ -110,6 +110,11 @@ class BuilderCore:
         self._error: CompilerError | None = None
         self._error_at = ""
 
+    def mark(self, metadata: Metadata) -> Metadata:
+        """Instructions carry this from now on. Returns what they carried before."""
+        before, self._metadata = self._metadata, metadata
+        return before
+
     def note_error(self, error: CompilerError) -> None:
         """Keeps the first error, with the place of the builder call, for `build`.
 

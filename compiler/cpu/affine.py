@@ -71,7 +71,10 @@ class Affine:
 
     def coefficient(self, atom: Atom) -> int:
         """The factor of an atom."""
-        return next((c for a, c in self.terms if a is atom), 0)
+        for a, c in self.terms:
+            if a is atom:
+                return c
+        return 0
 
     def atoms(self) -> tuple[Atom, ...]:
         """All atoms, those inside quotients too."""
@@ -114,7 +117,7 @@ class Affine:
         low, high = self.low * factor, self.high * factor
         if factor < 0:
             low, high = high, low
-        return Affine(self.constant * factor, tuple((a, c * factor) for a, c in self.terms), low, high)
+        return Affine(self.constant * factor, tuple([(a, c * factor) for a, c in self.terms]), low, high)
 
     def __sub__(self, other: Affine) -> Affine:
         if not other.terms:
@@ -131,12 +134,18 @@ def _age(term: tuple[Atom, int]) -> int:
 
 
 def _made(constant: int, factors: dict[Atom, int], low: int, high: int) -> Affine:
-    terms = tuple(sorted([t for t in factors.items() if t[1]], key=_age))
+    terms = [t for t in factors.items() if t[1]]
+    if len(terms) > 1:
+        terms.sort(key=_age)
     own_low = own_high = constant
     for atom, c in terms:
-        ends = (c * atom.low, c * atom.high) if c > 0 else (c * atom.high, c * atom.low)
-        own_low, own_high = own_low + ends[0], own_high + ends[1]
-    return Affine(constant, terms, max(low, own_low), min(high, own_high))
+        if c > 0:
+            own_low += c * atom.low
+            own_high += c * atom.high
+        else:
+            own_low += c * atom.high
+            own_high += c * atom.low
+    return Affine(constant, tuple(terms), max(low, own_low), min(high, own_high))
 
 
 ZERO = Affine.number(0)

@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable
 
-from ...runtime import collector, disk_cache, statistics
+from ...runtime import background, disk_cache, interpreter, statistics
 from ...runtime.artifact import Artifact, BufferSpec, KernelInfo
 from ..dump import Dump
 from ..errors import UnsupportedError
@@ -30,11 +30,10 @@ from ..passes.shard_loops import shard_loops
 from ..passes.simplify import simplify
 from ..passes.split_reductions import split_reductions
 from ..shape import Shape
-from . import traffic
+from . import libraries, traffic
 from .code_version import code_version
 from .emit_object import emit_assembly, emit_object
 from .entry import emit_entry, emit_preparation, place_constants
-from .libraries import prefetch
 from .llvm_text import ModuleText
 from .object_parts import ObjectParts
 from .schedule import Launch, launches, plan_memory, schedule_module, sized_results
@@ -74,7 +73,7 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
     def finished(symbol: str) -> None:
         if parts is not None:
             parts.finished(symbol)
-            prefetch(text.libraries)
+            libraries.prefetch(text.libraries)
 
     schedule = schedule_module(optimized, text, target, options, finished)
     if self_contained and schedule.sites:
@@ -86,7 +85,12 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
     if schedule.packed:
         entries.append(f"{entry}_prepare")
         emit_preparation(text, entries[-1], schedule)
-    made, more = (emit_object(text.text(), target), ()) if parts is None else parts.objects(*entries)
+    if parts is None:
+        made, more = emit_object(text.text(), target), []
+    else:
+        jobs = parts.jobs(*entries)
+        background.run((*jobs, *libraries.jobs()))
+        made, *more = (job.result() for job in jobs)
     if dump is not None:
         source = text.text()
         for name, content in (("schedule.txt", schedule_text(schedule)), ("memory.txt", memory_text(schedule)),
@@ -98,7 +102,7 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
         parameters=tuple(map(_spec, schedule.arguments)), results=tuple(map(_spec, schedule.results)),
         temp_bytes=schedule.temp_bytes, constants=b"" if embedded else schedule.constants,
         libraries=tuple(text.libraries), threads=target.threads,
-        kernels=tuple(map(_info, launches(schedule.steps))), parts=more, sites=tuple(schedule.sites),
+        kernels=tuple(map(_info, launches(schedule.steps))), parts=tuple(more), sites=tuple(schedule.sites),
         packed=tuple(schedule.packed), may_leave=schedule.may_leave, sizes=sized_results(module))
 
 
@@ -134,7 +138,7 @@ def load_made(subject: str, make: Callable[[], Module], options: Options = DEFAU
         statistics.count("disk_hits")
         return artifact
     start = time.perf_counter()
-    with collector.paused():
+    with interpreter.compiling():
         artifact = dataclasses.replace(compile_module(make(), options, target, origin=origin), fingerprint=name)
     statistics.add_compile_seconds(time.perf_counter() - start)
     statistics.count("compiles")

@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 
 from ..types import ElementType
 from .convolution_kernels import (
@@ -27,10 +28,10 @@ from .convolution_kernels import (
     write_convolution_sweep,
 )
 from .convolution_problem import Axis, ConvolutionProblem
-from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of, line_vectors, sources
+from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of, sources
 from .gemm_kernels import Sweeps, constant_table, sweep_table, tile_heights, tile_widths, vector_counts
 from .gemm_packing import use_panels, use_rows
-from .gemm_plan import HELD_UP, PACK_COST, PackedLayout, line_work
+from .gemm_plan import HELD_UP, PACK_COST, READ_COST, PackedLayout, columns_work, packed_vectors
 from .kernel_plan import KernelPlan
 from .llvm_text import Function, ModuleText, Value, i64
 from .target import Target
@@ -182,16 +183,14 @@ def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -
     taps_of_phases = [math.prod(a.window for a in p.axes[:split]) for p in phases]
     taps = max(taps_of_phases)
     lanes = lanes_of(target, compute)
-    vectors = min(vector_counts(compute), key=lambda v: -(-problem.outputs // (v * lanes)) * v * lanes
-                  / {1: 0.85, 2: 1.0, 3: 0.95}[v])
-    if line_vectors(target):
-        vectors = min(vector_counts(compute), key=lambda v: line_work(-(-problem.outputs // lanes), v))
-    nr, mr = vectors * lanes, rows_of(target, compute, vectors)
     positions = math.prod(a.output for a in axes)
     unit = math.prod(a.output for a in axes[slab + 1:]) if banded else 1
     if len(phases) > 1:
         unit = math.prod(a.output for a in axes[1:]) if axes[0].is_plain else positions
-    rows, cols = _grid(problem, target, positions, unit, mr, nr)
+    (_, rows, cols), vectors = min(
+        (_grid(problem, target, positions, unit, partial(columns_work, target, lanes, v), v * lanes, b_packed), v)
+        for v in ((packed_vectors(target, compute, problem.outputs),) if b_packed else vector_counts(compute)))
+    nr, mr = vectors * lanes, rows_of(target, compute, vectors)
     # The input that a block of rows sees stays in L2 while the panels of B pass by.
     row_bytes = max(1, problem.inputs * size * (1 if banded else math.prod(a.stride for a in axes)))
     block = max(mr, min(target.l2_bytes * 2 // 5 // row_bytes, (64 << 10) // (8 * max(taps, 1))))
@@ -311,24 +310,29 @@ def _tiles(plan: _Plan, target: Target) -> list[tuple[int, int]]:
         tile_heights(counts, rows_of(target, plan.compute, plan.vectors)))))
 
 
-def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int, mr: int, nr: int) -> tuple[int, int]:
-    """(rows, columns) of a task: rows a multiple of the unit."""
+def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int, work: Callable[[int], float],
+          nr: int, b_packed: bool) -> tuple[float, int, int]:
+    """(cost, rows, columns) of a task: rows a multiple of the unit. `work`: what so many columns cost."""
     m, n = max(positions, 1), max(problem.outputs, 1)
+    read_b = READ_COST if b_packed else PACK_COST
+
+    def cost(rows: int, cols: int) -> float:
+        """Time of the busiest thread, in elements of C, with what packing and the tables cost."""
+        tasks = -(-m // rows) * -(-n // cols) * problem.groups
+        return (-(-tasks // target.threads) + HELD_UP) * (rows * work(cols) + read_b * cols + 8.0 * rows + 200.0)
+
     microseconds = microseconds_of(problem, target)
+    best = (cost(m, n), m, n)
     if target.threads == 1 or microseconds < PARALLEL_US:
-        return m, n
+        return best
     wanted = min(int(microseconds / TASK_US), 4 * target.threads)
     units = -(-m // unit)
-    best = (math.inf, m, n)
     for row_parts in range(1, min(wanted, units) + 1):
         for col_parts in range(1, max(1, wanted // row_parts) + 1):
-            rows = -(-units // row_parts) * unit
-            cols = -(-n // (col_parts * nr)) * nr
-            tasks = -(-m // rows) * -(-n // cols) * problem.groups
-            # Time of the busiest thread, in elements of C, with what packing and the tables cost.
-            cost = (-(-tasks // target.threads) + HELD_UP) * (rows * cols + PACK_COST * cols + 8.0 * rows + 200.0)
-            best = min(best, (cost, rows, cols))
-    return min(best[1], m), min(best[2], n)
+            rows = min(m, -(-units // row_parts) * unit)
+            cols = min(n, -(-n // (col_parts * nr)) * nr)
+            best = min(best, (cost(rows, cols), rows, cols))
+    return best
 
 
 # -- writing
@@ -410,7 +414,8 @@ class _Emitter:
             first = i64(0) if plan.panel_bytes else f.cast("zext", f.compare("icmp eq", i64(row), i64(low)), "i64")
             pack = "null"
             if not plan.panel_bytes:
-                pack = f"@{use_panels(self.module, self.target, plan.problem.input_type, plan.compute, plan.vectors)}"
+                pack = "@" + use_panels(self.module, self.target, plan.problem.input_type, plan.compute, plan.vectors,
+                                        plan.problem.kernel_output)
             arguments = [self.parts["A"], self.parts["C"], self.task_kernel, self.parts["packed"],
                          self.parts["tail"], *(Value("ptr", n) for n in names), Value("ptr", pack), first,
                          i64(rows), i64(self.cols)]

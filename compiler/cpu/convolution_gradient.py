@@ -263,7 +263,8 @@ class _Gradient:
     def _pack(self, start: Value, runs: Value | int, kernel: Value | int, width: Value | int) -> None:
         """Packs a panel of B: all runs of the block, those outside the input too."""
         f, problem, x = self.f, self.problem, self.x
-        name = use_panels(self.module, self.target, problem.input_type, self.compute, self.vectors)
+        name = use_panels(self.module, self.target, problem.input_type, self.compute, self.vectors,
+                          problem.kernel_output)
 
         def run(r: Value, _: list[Value]) -> None:
             image, window = self._indices(f.add(start, r))

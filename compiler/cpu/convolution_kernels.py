@@ -18,23 +18,23 @@ from .gemm_elements import (
     if_,
     lanes_of,
     line_vectors,
-    load_masked,
     multiply_add,
-    store_masked,
     zero,
 )
 from .gemm_kernels import (
+    ASKING,
     NEXT,
     Sweeps,
-    ask_for_panel,
-    asked_steps,
+    after_tiles,
+    ask_for_rows,
     max_rows,
     pace_of,
     sweep_at,
     unrolled_steps,
     widths,
+    write_copy,
 )
-from .llvm_text import Function, ModuleText, Value, i64, vector_type
+from .llvm_text import GLUE, Function, ModuleText, Value, i64, vector_type
 from .target import Target
 
 MOST_ROWS = 8  # every row takes an address register
@@ -112,8 +112,9 @@ def write_convolution_sweep(module: ModuleText, target: Target, compute: str, wi
             made += [multiply_add(f, one, loaded[j], acc[r * vectors + j], target) for j in range(vectors)]
         return made
 
-    def tile(_: Value, carried: list[Value]) -> list[Value]:
+    def tile(number: Value, carried: list[Value]) -> list[Value]:
         a_table, c_table, *panel_to_come = carried
+        pace = pace_of(f, number) if ahead else i64(0)
         rows = [f.offset(f.load("ptr", f.offset(c_table, 8 * r), 8), f["column"]) for r in range(mr)]
         places = [f.offset(row, j * lanes * size) for row in rows for j in range(vectors)]
 
@@ -131,7 +132,7 @@ def write_convolution_sweep(module: ModuleText, target: Target, compute: str, wi
             def several(k: Value, inner: list[Value]) -> list[Value]:
                 sums, next_panel = inner[1 : 1 + len(start)], inner[1 + len(start) :]
                 if next_panel:
-                    next_panel = [ask_for_panel(f, next_panel[0], f["pace"])]
+                    next_panel = [ask_for_rows(f, next_panel[0], pace, vectors)]
                 for u in range(unroll):
                     sums = step(a, k, u, inner[0], sums)
                 return [f.offset(inner[0], unroll * panel), *sums, *next_panel]
@@ -171,10 +172,10 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
     name = convolution_name(compute, vectors)
     if module.has(name):
         return name
-    type_ = COMPUTE_TYPES[compute]
-    size, lanes = SIZES[type_], lanes_of(target, compute)
+    size, lanes = SIZES[COMPUTE_TYPES[compute]], lanes_of(target, compute)
     nr, mr = vectors * lanes, rows_of(target, compute, vectors)
-    f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
+    copy_row = write_copy(module, target, compute, "internal")
+    f = Function(module, name, BLOCK_PARAMETERS, attributes=GLUE, linkage=linkage)
     p = {slot: parameter(f, slot) for slot in P}
     rows, cols, table = f["rows"], f["cols"], p[P.TABLE]
     panels = f.divide(f.add(cols, nr - 1), nr)
@@ -242,18 +243,18 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
             a = f.offset(f["A"], f.mul(tap, table))
             depths = (i64(taps), i64(run))
 
-            # After the last panel the first one's turn comes again.
+            # After the last panel come those of the next steps, where B is all there.
             is_followed = f.compare("icmp slt", i64(f.add(column, nr)), cols)
             following_panel = f.offset(panel, f.select(whole_panels, p[P.PANEL], i64(f.mul(deep, nr * size))))
-            to_come = f.select(is_followed, following_panel, f["packed"])
+            next_steps = f.offset(f["packed"], f.mul(f.add(before, deep), nr * size))
+            follows = f.select(whole_panels, next_steps, f["packed"])
+            asked = [f.select(is_followed, following_panel, follows), i64(nr * size), i64(ASKING)]
 
             def sweep(width: int, a: Value, c: Value, count: Value | int, height: Value | int,
                       before: Value | int) -> None:
                 following: list[Value] = []
                 if line_vectors(target):
-                    pace = pace_of(f, tiles, width)
-                    asked = f.mul(asked_steps(f, i64(run), before, pace), taps)
-                    following = [f.offset(to_come, asked), pace]
+                    following = after_tiles(f, asked, i64(f.mul(run, taps)), i64(before)) if before else asked
                 function = sweep_at(f, target, sweeps, vectors, mr, width, height)
                 arguments = a, table, i64(f.mul(k, size)), panel, c, at, *depths, accumulate, i64(count), *following
                 f.do(f"call void {function}({', '.join(map(str, arguments))})")
@@ -281,9 +282,7 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
         def row(r: Value, _: list[Value]) -> None:
             to = f.offset(f.load("ptr", f.offset(f["C"], r, "ptr"), 8), at)
             source = f.offset(tile, f.mul(r, nr * size))
-            for j in range(vectors):
-                value = load_masked(f, type_, lanes, f.offset(source, j * lanes, type_), tail_width, j * lanes)
-                store_masked(f, value, type_, lanes, f.offset(to, j * lanes, type_), tail_width, j * lanes)
+            f.call(copy_row, "void", [source, i64(0), to, i64(0), i64(1), tail_width])
 
         f.loop(0, rows, 1, row)
 
@@ -386,7 +385,7 @@ def write_gradient(module: ModuleText, target: Target, compute: str, vectors: in
     if module.has(name):
         return name
     size, mr = SIZES[COMPUTE_TYPES[compute]], rows_of(target, compute, vectors)
-    f = Function(module, name, GRADIENT_PARAMETERS, linkage=linkage)
+    f = Function(module, name, GRADIENT_PARAMETERS, attributes=GLUE, linkage=linkage)
     tiles = i64(f.divide(f.add(f["rows"], mr - 1), mr))
     low = f.binary("udiv", f["rows"], tiles)
     taller = f.sub(f["rows"], f.mul(low, tiles))

@@ -4,6 +4,7 @@ thread."""
 from __future__ import annotations
 
 from ..ir import Instruction
+from ..types import COMPLEXES
 
 # Cycles for one full vector register of f32 results, where it is not 1.
 CYCLES = {
@@ -35,8 +36,7 @@ EXPENSIVE_CYCLES = 5
 
 def cycles(instruction: Instruction) -> int:
     """Cycles for one vector register of the instruction's results."""
-    base = CYCLES.get(instruction.opcode, 1)
-    return base * (4 if instruction.shape.is_array and instruction.shape.element_type.is_complex else 1)
+    return CYCLES.get(instruction.opcode, 1) * (4 if instruction.shape.element_type in COMPLEXES else 1)
 
 
 def is_expensive(instruction: Instruction) -> bool:

@@ -18,7 +18,7 @@ from ..errors import UnsupportedError
 from ..ir import Computation, Instruction
 from ..ops import BitcastConvert, Constant, GetTupleElement, Map, Parameter, Reduce, reducer_kind
 from ..types import ElementType
-from .affine import Affine, Atom
+from .affine import ZERO, Affine, Atom
 from .element_types import (
     Element,
     constant_element,
@@ -189,12 +189,11 @@ class Elements:
         lanes = max(lanes_of(o.element) for o in operands)
         wide = [self.widen(o, lanes) for o in operands]
         depth = max(o.depth for o in wide)
-        attributes = {name: getattr(instruction.op, name) for name in instruction.op.__dataclass_fields__}
         with self.nest.at(depth) as f:
             element = apply(
                 f,
                 instruction.opcode,
-                attributes,
+                vars(instruction.op),
                 [o.shape.element_type for o in instruction.operands],
                 instruction.shape.element_type,
                 [o.element for o in wide],
@@ -536,8 +535,8 @@ def is_bitcast(instruction: Instruction) -> bool:
 
 def sum_products(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
     """The element number at an index."""
-    total = Affine.number(0)
+    total = ZERO
     for i, stride in zip(index, strides, strict=True):
         if i.terms or i.constant:
-            total = total + i * stride
+            total = i * stride if total is ZERO else total + i * stride
     return total

@@ -1,7 +1,7 @@
 """LLVM IR text to a relocatable object, for any target, by as many threads at once as ask for it.
 
 llvmlite holds one lock for the process while LLVM works. The same C functions are called here through a handle of our
-own, without that lock: a context per call and a target machine per thread are all that LLVM asks for.
+own, without that lock: a context and a target machine for each call are all that LLVM asks for.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import contextlib
 import ctypes
 import functools
 import threading
+import types
 from collections.abc import Iterator
 
 import llvmlite.binding as llvm
 
 from ..errors import InternalError
+from .llvm_text import is_glue
 from .target import Target
 
 # Loop strength reduction costs a third of code generation's time and gains nothing on loops that are already written
@@ -32,25 +34,27 @@ _SIGNATURES = {
     "LLVMPY_DisposeMemoryBuffer": (None, (_POINTER,)),
     "LLVMPY_DisposeString": (None, (ctypes.c_char_p,)),
 }
+# The others take less time than it takes to get the interpreter's lock again.
+_LONG = frozenset({"LLVMPY_ParseAssembly", "LLVMPY_TargetMachineEmitToMemory"})
 _lock = threading.Lock()
-_of_thread = threading.local()
+_free: dict[tuple[str, str, str, int], list[llvm.TargetMachine]] = {}
 _ready = False
 
 
-def emit_object(text: str, target: Target, optimization: int = 2) -> bytes:
-    """The object file of a module's text. Position-independent; `optimization` is that of code generation, 0 to 3.
+def emit_object(text: str, target: Target) -> bytes:
+    """The object file of a module's text. Position-independent; LLVM does not optimize a module of glue alone.
 
     Raises: InternalError  LLVM refuses the text.
     """
-    return _generate(text, target, optimization, True)
+    return _generate(text, target, 0 if is_glue(text) else 2, True)
 
 
-def emit_assembly(text: str, target: Target, optimization: int = 2) -> str:
+def emit_assembly(text: str, target: Target) -> str:
     """The assembly of a module's text, for people.
 
     Raises: InternalError  LLVM refuses the text.
     """
-    return _generate(text, target, optimization, False).decode()
+    return _generate(text, target, 2, False).decode()
 
 
 def _initialize() -> None:
@@ -65,29 +69,36 @@ def _initialize() -> None:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
-    """LLVM as llvmlite brings it. A handle of its own, so that these signatures are ours."""
-    library = ctypes.CDLL(llvm.ffi.lib._name)
+def _library() -> types.SimpleNamespace:
+    """LLVM as llvmlite brings it. Handles of its own, so that these signatures are ours."""
+    handles = ctypes.PyDLL(llvm.ffi.lib._name), ctypes.CDLL(llvm.ffi.lib._name)
+    library = types.SimpleNamespace()
     for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name)
+        function = getattr(handles[name in _LONG], name)
         function.restype, function.argtypes = result, arguments
+        setattr(library, name, function)
     return library
 
 
-def _machine(target: Target, optimization: int) -> int:
-    """This thread's target machine: making one costs as much as compiling a small kernel."""
-    machines = _of_thread.__dict__.setdefault("machines", {})
-    key = (target.triple, target.cpu, target.features, optimization)
-    if key not in machines:
+@contextlib.contextmanager
+def _machine(target: Target, optimization: int) -> Iterator[int]:
+    """A target machine that no other thread uses: making one costs as much as compiling a small kernel."""
+    free = _free.setdefault((target.triple, target.cpu, target.features, optimization), [])
+    try:
+        machine = free.pop()
+    except IndexError:
         # Position-independent WebAssembly is for dynamic linking alone.
         relocation = "static" if target.architecture.startswith("wasm") else "pic"
-        machines[key] = llvm.Target.from_triple(target.triple).create_target_machine(
+        machine = llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu, features=target.features, opt=optimization, reloc=relocation, codemodel="small")
-    return ctypes.cast(machines[key]._ptr, ctypes.c_void_p).value or 0
+    try:
+        yield ctypes.cast(machine._ptr, ctypes.c_void_p).value or 0
+    finally:
+        free.append(machine)
 
 
 @contextlib.contextmanager
-def _message(library: ctypes.CDLL) -> Iterator[ctypes.c_char_p]:
+def _message(library: types.SimpleNamespace) -> Iterator[ctypes.c_char_p]:
     """A place for LLVM's error text."""
     message = ctypes.c_char_p()
     try:
@@ -99,7 +110,7 @@ def _message(library: ctypes.CDLL) -> Iterator[ctypes.c_char_p]:
 
 def _generate(text: str, target: Target, optimization: int, as_object: bool) -> bytes:
     _initialize()
-    library, machine = _library(), _machine(target, optimization)
+    library = _library()
     context = library.LLVMPY_ContextCreate()
     module = buffer = None
     try:
@@ -107,7 +118,7 @@ def _generate(text: str, target: Target, optimization: int, as_object: bool) -> 
             module = library.LLVMPY_ParseAssembly(context, text.encode(), ctypes.byref(message))
             if not module:
                 raise InternalError(f"LLVM refuses the generated text: {(message.value or b'').decode()}")
-        with _message(library) as message:
+        with _message(library) as message, _machine(target, optimization) as machine:
             buffer = library.LLVMPY_TargetMachineEmitToMemory(machine, module, as_object, ctypes.byref(message))
             if not buffer:
                 raise InternalError(f"LLVM makes no object of the text: {(message.value or b'').decode()}")

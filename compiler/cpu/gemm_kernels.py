@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from .gemm_elements import CACHE_LINE, COMPUTE_TYPES, SIZES, if_, lanes_of, line_vectors, multiply_add, zero
-from .llvm_text import Function, ModuleText, Value, i64, vector_type
+from .llvm_text import GLUE, Function, ModuleText, Value, i64, vector_type
 from .target import Target
 
 VECTORS = (1, 2, 3)
@@ -68,6 +68,7 @@ class P(enum.IntEnum):
 
 
 UNROLLED = 4  # steps of the sums in tiles of whole lines, and of narrow ones
+ROWS_ASKED = 2  # beside those, of the panel to come
 AHEAD = 4  # turns of a loop between asking for the last row of a tile and reading it
 DIRECT, PACK, PACKED = 0, 1, 2  # P.B_MODE: B as it lies, packed by the driver, packed beforehand
 
@@ -92,22 +93,26 @@ def widths(target: Target, vectors: int) -> range:
     return range(1 if line_vectors(target) else vectors, vectors + 1)
 
 
-def asked_steps(f: Function, kc: Value, tiles: Value | int, pace: Value) -> Value | int:
-    """Bytes that as many tiles ask for of the panel to come."""
-    return f.mul(f.mul(f.divide(kc, UNROLLED), tiles), pace)
+def ask_for_rows(f: Function, row: Value, pace: Value, lines: int) -> Value:
+    """Asks for the next rows of the panel to come, so that they are in L2 when its turn comes; returns those after."""
+    for _ in range(ROWS_ASKED):
+        for line in range(lines):
+            f.prefetch(f.offset(row, line * CACHE_LINE), locality=2)
+        row = f.offset(row, pace)
+    return row
 
 
-def ask_for_panel(f: Function, panel: Value, pace: Value) -> Value:
-    """Asks for the next line of the panel to come, so that it is in L2 when its turn comes; returns the one after."""
-    f.prefetch(panel, locality=2)
-    return f.offset(panel, pace)
+def pace_of(f: Function, tile: Value) -> Value:
+    """Bytes between the rows that a tile asks for; 0: it asks for none but one."""
+    return f.select(f.compare("icmp slt", tile, f["asking"]), f["pace"], i64(0))
 
 
-def pace_of(f: Function, tiles: Value | int, vectors: int) -> Value:
-    """Bytes between what is asked for of the panel to come: every line of it, or where tiles are few every other, with
-    which its neighbour comes."""
-    few = f.compare("icmp slt", i64(tiles), i64(UNROLLED * vectors))
-    return f.select(few, i64(2 * CACHE_LINE), i64(CACHE_LINE))
+def after_tiles(f: Function, to_come: Sequence[Value], steps: Value, tiles: Value) -> list[Value]:
+    """The arguments NEXT for the tiles after so many of a panel, each of which has `steps`."""
+    row, pace, asking = to_come
+    left = f.intrinsic("smax", "i64", [i64(f.sub(asking, tiles)), i64(0)])
+    asked = f.mul(f.mul(f.divide(steps, UNROLLED), ROWS_ASKED), tiles)
+    return [f.offset(row, f.mul(asked, pace)), pace, left]
 
 
 class Prefetch:
@@ -140,8 +145,9 @@ _SWEEP = (
     ("i64", "accumulate"),
     ("i64", "tiles"),
 )
-# The panel to come, and the bytes between what is asked for of it.
-NEXT = (("ptr", "next"), ("i64", "pace"))
+# The panel to come, the bytes between its rows, and how many tiles ask for them, ROWS_ASKED at a time.
+NEXT = (("ptr", "next"), ("i64", "pace"), ("i64", "asking"))
+ASKING = UNROLLED // ROWS_ASKED  # tiles that ask for all rows
 
 
 def _sweep_parameters(target: Target) -> tuple[tuple[str, str], ...]:
@@ -173,8 +179,9 @@ def write_sweep(module: ModuleText, target: Target, compute: str, vectors: int, 
             for j in range(vectors):
                 acc[r * vectors + j] = multiply_add(f, a, loaded[j], acc[r * vectors + j], target)
 
-    def tile(_: Value, carried: list[Value]) -> list[Value]:
+    def tile(number: Value, carried: list[Value]) -> list[Value]:
         a, c, *panel = carried
+        pace = pace_of(f, number) if ahead else i64(0)
         rows_c = [c]
         for _r in range(1, mr):
             rows_c.append(f.offset(rows_c[-1], ldc))
@@ -194,7 +201,7 @@ def write_sweep(module: ModuleText, target: Target, compute: str, vectors: int, 
 
         def unrolled(_k: Value, state: list[Value]) -> list[Value]:
             at, b, acc = state[:count], state[count], state[count + 1 : end]
-            turns = [asked.turn(state[end]), ask_for_panel(f, state[end + 1], f["pace"])] if asked else []
+            turns = [asked.turn(state[end]), ask_for_rows(f, state[end + 1], pace, vectors)] if asked else []
             for u in range(unroll):
                 part = u % sets * tile_size
                 mine = acc[part : part + tile_size]
@@ -271,16 +278,22 @@ def sweep_at(f: Function, target: Target, table: Value, vectors: int, mr: int, w
 # -- the driver
 
 
-def _tail_copy(module: ModuleText, target: Target, compute: str, vectors: int, name: str) -> None:
-    """Copies `rows` rows of the first `width` columns of a tile, less than a panel; only those are touched on either
-    side. A row goes in pieces of one size, the last of which overlaps the one before it: stores under a mask are slow.
+def write_copy(module: ModuleText, target: Target, compute: str, linkage: str) -> str:
+    """Writes into a module what copies `rows` rows of the first `width` columns of a tile, less than a panel; only
+    those are touched on either side. Returns its name.
+
+    A row goes in pieces of one size, the last of which overlaps the one before it: stores under a mask are slow.
     """
-    type_ = COMPUTE_TYPES[compute]
+    name = copy_name(compute)
+    if module.has(name):
+        return name
+    type_, vectors = COMPUTE_TYPES[compute], max(vector_counts(compute))
     lanes, size = lanes_of(target, compute), SIZES[type_]
     f = Function(
         module,
         name,
         [("ptr", "S"), ("i64", "lds"), ("ptr", "D"), ("i64", "ldd"), ("i64", "rows"), ("i64", "width")],
+        linkage=linkage,
     )
 
     def copy(piece: int, pieces: int) -> None:
@@ -312,7 +325,7 @@ def _tail_copy(module: ModuleText, target: Target, compute: str, vectors: int, n
 
     choose(0)
     f.ret()
-    module.add(name, f.text())
+    return module.add(name, f.text())
 
 
 def constant_table(module: ModuleText, prefix: str, values: Iterable[int],
@@ -361,10 +374,8 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
     size, lanes = SIZES[type_], lanes_of(target, compute)
     nr, mr = vectors * lanes, max_rows(target, compute, vectors)
     nr_bytes = nr * size
-    copy = f"{name}_part_copy"
-    _tail_copy(module, target, compute, vectors, copy)
-
-    f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
+    copy = write_copy(module, target, compute, linkage)
+    f = Function(module, name, BLOCK_PARAMETERS, attributes=GLUE, linkage=linkage)
     p = {slot: parameter(f, slot) for slot in P}
     packs_a = f.compare("icmp ne", p[P.PACK_A], i64(0))
     direct, packs_b = (f.compare("icmp eq", p[P.B_MODE], i64(mode)) for mode in (DIRECT, PACK))
@@ -375,6 +386,8 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
     ldb = f.select(packs_b, i64(nr_bytes), p[P.B_K])
     # Where a product is one depth block and B was not packed beforehand, the last panel may overlap the one before it.
     may_overlap = f.binary("and", f.binary("or", direct, packs_b), f.compare("icmp sle", p[P.K], p[P.KC]))
+
+    in_rows = f.compare("icmp eq", p[P.B_COL], i64(size))
 
     def pack_b(source: Value, to: Value, kc: Value, width: Value) -> None:
         f.do(f"call void %pack_b({source}, {to}, {kc}, {width}, {p[P.B_K]}, {p[P.B_COL]})")
@@ -417,6 +430,7 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
             b_tail = f.select(direct, direct_tail, f.offset(b_panels, f.mul(panels, panel_bytes)))
             tail_ldb = f.select(f.binary("and", direct, in_place), p[P.B_K], i64(nr_bytes))
             is_last = f.compare("icmp sge", i64(f.add(kb, kc)), p[P.K])
+            following_b = f.select(is_last, f.offset(b_block, f.mul(nc, p[P.B_COL])), f.offset(b, f.mul(kc, p[P.B_K])))
 
             def row_block(ic: Value, _: list[Value]) -> None:
                 mc = i64(f.minimum(p[P.MC], f.sub(rows, ic)))
@@ -438,7 +452,7 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                 taller = i64(f.sub(mc, f.mul(low, tiles)))
                 table = f.offset(f["P"], 8 * len(P))
 
-                def sweep(b: Value, ldb: Value, c: Value, ldc: Value, width: int, to_come: Value) -> None:
+                def sweep(b: Value, ldb: Value, c: Value, ldc: Value, width: int, asked: Sequence[Value]) -> None:
                     def run(height: Value | int, arguments: list[Value]) -> None:
                         function = sweep_at(f, target, table, vectors, mr, width, height)
                         f.do(f"call void {function}({', '.join(map(str, arguments))})")
@@ -447,10 +461,7 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                     done = f.mul(taller, f.add(low, 1))
                     following: list[list[Value]] = [[], []]
                     if line_vectors(target):
-                        pace = pace_of(f, tiles, width)
-                        following = [
-                            [at, pace] for at in (to_come, f.offset(to_come, asked_steps(f, kc, taller, pace)))
-                        ]
+                        following = [[*asked], after_tiles(f, asked, kc, taller)]
                     if_(
                         f,
                         f.compare("icmp ne", taller, i64(0)),
@@ -472,15 +483,21 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                         ],
                     )
 
-                # The first panel's turn comes again; where B lies as it is there are no panels, and A is near.
-                first_panel = f.select(direct, a, b_panels)
-                is_packed = f.compare("icmp ne", p[P.B_MODE], i64(DIRECT))
+                is_last_row = f.compare("icmp sge", i64(f.add(ic, mc)), rows)
+                streams = f.binary("and", packs_b, f.binary("and", in_rows, f.compare("icmp sle", rows, p[P.MC])))
+
+                def after_panel(j: Value) -> list[Value]:
+                    """What to ask for beside panel j: where B is packed for one block of rows, that panel of the next
+                    block of B, before it is packed; else the next panel, after the last one the first that follows."""
+                    is_followed = f.compare("icmp slt", i64(f.mul(f.add(j, 1), nr)), nc)
+                    follows = f.select(is_last_row, following_b, b_panels)
+                    near = f.select(is_followed, f.offset(b_panels, f.mul(f.add(j, 1), panel_bytes)), follows)
+                    far = f.offset(following_b, f.mul(j, p[P.B_PANEL]))
+                    return [f.select(streams, far, near), f.select(streams, p[P.B_K], ldb), i64(ASKING)]
 
                 def full_panel(j: Value, _: list[Value]) -> None:
                     at = f.offset(b_panels, f.mul(j, panel_bytes))
-                    is_followed = f.compare("icmp slt", i64(f.mul(f.add(j, 1), nr)), nc)
-                    to_come = f.select(f.binary("and", is_followed, is_packed), f.offset(at, panel_bytes), first_panel)
-                    sweep(at, ldb, f.offset(c, f.mul(j, nr_bytes)), p[P.C_ROW], vectors, to_come)
+                    sweep(at, ldb, f.offset(c, f.mul(j, nr_bytes)), p[P.C_ROW], vectors, after_panel(j))
 
                 f.loop(0, panels, 1, full_panel)
 
@@ -495,7 +512,7 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                     ldc = f.select(in_place, p[P.C_ROW], i64(nr_bytes))
                     for width in widths(target, vectors):
                         chosen = f.compare("icmp eq", span, i64(width * lanes))
-                        if_(f, chosen, partial(sweep, b_tail, tail_ldb, place, ldc, width, first_panel))
+                        if_(f, chosen, partial(sweep, b_tail, tail_ldb, place, ldc, width, after_panel(i64(panels))))
                     if_(
                         f, apart, lambda: f.call(copy, "void", [tile, i64(nr_bytes), at, p[P.C_ROW], mc, tail])
                     )
@@ -515,6 +532,11 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
 def gemm_name(compute: str, vectors: int) -> str:
     """The blocked driver."""
     return f"tfb_gemm_{compute}_{vectors}"
+
+
+def copy_name(compute: str) -> str:
+    """The function that copies part of a tile."""
+    return f"tfb_copy_{compute}"
 
 
 def sweep_name(compute: str, width: int, mr: int) -> str:

@@ -12,6 +12,8 @@ from functools import partial
 from ..errors import UnsupportedError
 from ..types import ElementType
 from .convolution_kernels import (
+    convolution_name,
+    convolution_sweep_name,
     rows_of,
     write_convolution,
     write_convolution_sweep,
@@ -20,9 +22,19 @@ from .convolution_kernels import (
 )
 from .emit_object import emit_object
 from .gemm_elements import sources
-from .gemm_kernels import max_rows, vector_counts, widths, write_gemm, write_sweep
-from .gemm_packing import write_packing
-from .gemv import write_gemv
+from .gemm_kernels import (
+    copy_name,
+    gemm_name,
+    max_rows,
+    sweep_name,
+    vector_counts,
+    widths,
+    write_copy,
+    write_gemm,
+    write_sweep,
+)
+from .gemm_packing import panels_name, rows_name, write_packing, write_panels, write_rows
+from .gemv import gemv_name, write_gemv
 from .llvm_text import ModuleText
 from .object_parts import part_text, references
 from .target import Target
@@ -30,7 +42,7 @@ from .target import Target
 LIBRARIES = ("gemm_f32", "gemm_f64", "gemm_i32", "gemm_i64", "conv_f32", "conv_f64", "conv_i32", "conv_i64")
 
 
-_FUNCTION = re.compile(r"tfb_(gemm|rows|panels|gemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64))(?:_(\d|n|t))?"
+_FUNCTION = re.compile(r"tfb_(gemm|copy|rows|panels|columns|gemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64))(?:_(\d|n|t))?"
                        r"(?:_(\d)x(\d+))?")
 
 
@@ -43,6 +55,25 @@ def library_of(function: str) -> str:
     if match is None:
         raise KeyError(function)
     return f"{'conv' if match[1].startswith('conv') else 'gemm'}_{match[3]}"
+
+
+def common_functions(target: Target) -> Iterator[str]:
+    """Those that most products and convolutions of f32 call, the ones that more of them do first."""
+    compute, element = "f32", ElementType.F32
+    counts = sorted(vector_counts(compute), reverse=True)
+    yield copy_name(compute)
+    for vectors in counts:
+        yield gemm_name(compute, vectors)
+        yield panels_name(element, compute, vectors, True)
+    for vectors in counts:  # blocks of many rows are cut into tiles almost as high as can be
+        most = max_rows(target, compute, vectors)
+        for height in range(most, most * 3 // 4, -1):
+            yield from (sweep_name(compute, width, height) for width in reversed(widths(target, vectors)))
+    yield from (gemv_name(element, compute, transposed) for transposed in (False, True))
+    yield rows_name(element, compute)
+    for vectors in counts[:2]:
+        yield convolution_name(compute, vectors)
+        yield convolution_sweep_name(compute, vectors, vectors, rows_of(target, compute, vectors))
 
 
 def emit_function(target: Target, function: str) -> tuple[str, tuple[str, ...]]:
@@ -69,8 +100,12 @@ def emit_function(target: Target, function: str) -> tuple[str, tuple[str, ...]]:
         write_convolution(module, target, compute, vectors, "internal")
     elif kind == "convt":
         write_gradient(module, target, compute, vectors, "internal")
-    elif kind in ("rows", "panels"):
-        write_packing(module, target, _source(source, compute), compute, vectors, "internal")
+    elif kind == "copy":
+        write_copy(module, target, compute, "internal")
+    elif kind == "rows":
+        write_rows(module, target, _source(source, compute), compute, "internal")
+    elif kind in ("panels", "columns"):
+        write_panels(module, target, _source(source, compute), compute, vectors, kind == "panels", "internal")
     if not module.has(function):
         raise KeyError(function)
     others = {name for name in module.functions if name != function and _FUNCTION.fullmatch(name)}

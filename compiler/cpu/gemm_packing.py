@@ -10,13 +10,14 @@ from collections.abc import Callable
 from ..types import ElementType
 from .element_types import memory_type
 from .gemm_elements import CACHE_LINE, COMPUTE_TYPES, SIZES, if_, lanes_of, line_vectors, load_as, load_masked, zero
-from .llvm_text import Function, ModuleText, Value, i64, split_vector, vector_type
+from .llvm_text import GLUE, Function, ModuleText, Value, i64, split_vector, vector_type
 from .target import Target
 
 PANELS_AT_ONCE = 8  # copied side by side when B is packed
 ROWS_AHEAD = 16
 PART_BYTES = 16  # of a vector, within which processors interleave at once
 _ROWS_TYPES = ["ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64"]
+_PANELS = (("ptr", "S"), ("ptr", "D"), ("i64", "kc"), ("i64", "nc"), ("i64", "k_stride"), ("i64", "col_stride"))
 
 
 def rows_name(element: ElementType, compute: str) -> str:
@@ -24,46 +25,48 @@ def rows_name(element: ElementType, compute: str) -> str:
     return f"tfb_rows_{element.value}_{compute}"
 
 
-def panels_name(element: ElementType, compute: str, vectors: int) -> str:
-    """The function that packs B."""
-    return f"tfb_panels_{element.value}_{compute}_{vectors}"
+def panels_name(element: ElementType, compute: str, vectors: int, in_row: bool) -> str:
+    """The function that packs B whose rows lie in a row each, or any B."""
+    return f"tfb_{'panels' if in_row else 'columns'}_{element.value}_{compute}_{vectors}"
 
 
 def write_packing(
     module: ModuleText, target: Target, element: ElementType, compute: str, vectors: int, linkage: str
 ) -> None:
     """Writes the packing functions for A and for B into a module."""
-    name, rows = panels_name(element, compute, vectors), rows_name(element, compute)
-    if not module.has(rows):
-        _rows(module, target, element, compute, rows, linkage)
-    if not module.has(name):
-        _panels(module, target, element, compute, vectors, name, rows, linkage)
+    write_rows(module, target, element, compute, linkage)
+    for in_row in (True, False):
+        write_panels(module, target, element, compute, vectors, in_row, linkage)
 
 
 def use_rows(module: ModuleText, target: Target, element: ElementType, compute: str) -> str:
     """The function that packs A, declared, or written into a module that embeds libraries."""
     name = rows_name(element, compute)
-    if not module.embed_libraries:
-        module.declare(name, "void", _ROWS_TYPES)
-    elif not module.has(name):
-        _rows(module, target, element, compute, name, "internal")
-    return name
-
-
-def use_panels(module: ModuleText, target: Target, element: ElementType, compute: str, vectors: int) -> str:
-    """The function that packs B, likewise."""
-    name = panels_name(element, compute, vectors)
     if module.embed_libraries:
-        write_packing(module, target, element, compute, vectors, "internal")
+        write_rows(module, target, element, compute, "internal")
     else:
-        module.declare(name, "void", ["ptr", "ptr", "i64", "i64", "i64", "i64"])
+        module.declare(name, "void", _ROWS_TYPES)
     return name
 
 
-def _rows(
-    module: ModuleText, target: Target, element: ElementType, compute: str, name: str, linkage: str
-) -> None:
-    """Copies a block to contiguous rows with conversion: D[r, w] = S[r, w], zero for width <= w < padded."""
+def use_panels(module: ModuleText, target: Target, element: ElementType, compute: str, vectors: int,
+               column_stride: int) -> str:
+    """The function that packs B with columns so many elements apart, likewise."""
+    in_row = column_stride == 1
+    name = panels_name(element, compute, vectors, in_row)
+    if module.embed_libraries:
+        write_panels(module, target, element, compute, vectors, in_row, "internal")
+    else:
+        module.declare(name, "void", [t for t, _ in _PANELS])
+    return name
+
+
+def write_rows(module: ModuleText, target: Target, element: ElementType, compute: str, linkage: str) -> str:
+    """Writes what copies a block to contiguous rows with conversion: D[r, w] = S[r, w], zero for width <= w < padded.
+    Returns its name."""
+    name = rows_name(element, compute)
+    if module.has(name):
+        return name
     type_, storage = COMPUTE_TYPES[compute], memory_type(element)
     size, source_size = SIZES[type_], element.item_bytes
     lanes = lanes_of(target, compute)
@@ -169,7 +172,7 @@ def _rows(
     if_(f, f.compare("icmp slt", width, f["padded"]), lambda: f.loop(0, rows, 1, fill))
     f.branch(f.compare("icmp eq", col_stride, i64(source_size)), contiguous, strided)
     f.ret()
-    module.add(name, f.text())
+    return module.add(name, f.text())
 
 
 def transpose(f: Function, vectors: list[Value]) -> list[Value]:
@@ -203,33 +206,17 @@ def transpose(f: Function, vectors: list[Value]) -> list[Value]:
     return [columns[j][q] for q in range(parts) for j in range(part)]
 
 
-def _panels(
-    module: ModuleText,
-    target: Target,
-    element: ElementType,
-    compute: str,
-    vectors: int,
-    name: str,
-    rows_name: str,
-    linkage: str,
-) -> None:
-    """Packs kc x nc elements of B into panels of NR columns, the last one padded with zeros."""
+def write_panels(module: ModuleText, target: Target, element: ElementType, compute: str, vectors: int, in_row: bool,
+                 linkage: str) -> None:
+    """Writes what packs kc x nc elements of B into panels of NR columns, the last one padded with zeros. With `in_row`
+    the elements of a row of B lie side by side."""
+    name = panels_name(element, compute, vectors, in_row)
+    if module.has(name):
+        return
     type_, storage = COMPUTE_TYPES[compute], memory_type(element)
     size, lanes = SIZES[type_], lanes_of(target, compute)
     nr = vectors * lanes
-    f = Function(
-        module,
-        name,
-        [
-            ("ptr", "S"),
-            ("ptr", "D"),
-            ("i64", "kc"),
-            ("i64", "nc"),
-            ("i64", "k_stride"),
-            ("i64", "col_stride"),
-        ],
-        linkage=linkage,
-    )
+    f = Function(module, name, _PANELS, attributes="nounwind" if in_row else GLUE, linkage=linkage)
     kc, nc, k_stride, col_stride = f["kc"], f["nc"], f["k_stride"], f["col_stride"]
     panel_bytes = f.mul(kc, nr * size)
     full = i64(f.mul(f.divide(nc, nr), nr))
@@ -266,10 +253,12 @@ def _panels(
         f.loop(grouped, full, nr, group(1))
 
     def by_panel(low: Value | int) -> None:
+        copy = write_rows(module, target, element, compute, linkage)
+
         def panel(c: Value, _: list[Value]) -> None:
             d = f.offset(f["D"], f.mul(f.divide(c, nr), panel_bytes))
             f.call(
-                rows_name,
+                copy,
                 "void",
                 [
                     f.offset(f["S"], f.mul(c, col_stride)),
@@ -301,12 +290,11 @@ def _panels(
         to = f.offset(f["D"], f.mul(f.divide(nc, nr), panel_bytes))
         f.loop(0, kc, 1, row, [f.offset(f["S"], full, type_), to])
 
-    in_row = f.compare("icmp eq", col_stride, i64(element.item_bytes))
-    if_(f, in_row, contiguous)
-    if storage == type_:
-        if_(f, f.binary("and", in_row, f.compare("icmp slt", full, nc)), masked_tail)
-        by_panel(f.select(in_row, nc, i64(0)))
+    if in_row:
+        contiguous()
+    if in_row and storage == type_:
+        if_(f, f.compare("icmp slt", full, nc), masked_tail)
     else:
-        by_panel(f.select(in_row, full, i64(0)))
+        by_panel(full if in_row else 0)
     f.ret()
     module.add(name, f.text())

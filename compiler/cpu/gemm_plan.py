@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -29,6 +31,7 @@ PARALLEL_US = 30.0  # a product shorter than this is one task
 TASK_US = 20.0  # and no task of a longer one is shorter than this
 FEW_ROWS = 16  # of A: B is streamed as it lies where its layout asks for it
 FEWER_ROWS = 8  # of A: B is streamed even where it may be in the farther caches
+FEWEST_ROWS = 3  # of A: as FEW_ROWS where a vector is a cache line
 ONE_ROW = 1  # of A: elements of B that are converted are read once
 CLOCK_GHZ = 3.0  # assumed for the estimates above
 LONG_RUN_BYTES = 4 << 10  # of a row: memory gives shorter ones more slowly
@@ -127,7 +130,7 @@ def packed_b_layout(problem: GemmProblem, target: Target) -> PackedLayout | None
     compute = compute_of(problem.element_type, problem.result_type)
     if compute is None or problem.c_strides[-1] != 1 or problem.m < 4 or problem.n < 4 or problem.k < 1:
         return None
-    columns = _vectors(problem.n, compute, target) * lanes_of(target, compute)
+    columns = packed_vectors(target, compute, problem.n) * lanes_of(target, compute)
     element = {"f32": E.F32, "f64": E.F64, "i32": E.S32, "i64": E.S64}[compute]
     batch = tuple(d if s else 1 for d, s in zip(problem.batch, problem.b_strides[:-2], strict=True))
     return PackedLayout((*batch, parts(problem.n, columns), problem.k, columns), columns, element)
@@ -153,22 +156,43 @@ def microseconds_of(problem: GemmProblem, target: Target) -> float:
     return max(problem.flops / per_cycle, problem.bytes / 10) / (CLOCK_GHZ * 1e3)
 
 
-def _vectors(n: int, compute: str, target: Target) -> int:
-    """Vectors in a panel: the width with the least work, counting padding and what narrow panels lose."""
-    lanes = lanes_of(target, compute)
+def columns_work(target: Target, lanes: int, vectors: int, columns: int) -> float:
+    """Time of that many columns in panels of `vectors`, in columns of the best ones: padding counts, and what narrow
+    panels lose. Where vectors are long, the last panel is as wide as what is left for it."""
     if line_vectors(target):
-        return min(vector_counts(compute), key=lambda v: line_work(parts(n, lanes), v))
+        panels, tail = divmod(parts(columns, lanes), vectors)
+        return lanes * (panels * vectors / {1: 0.85, 2: 0.96, 3: 1.0}[vectors]
+                        + tail / {0: 1.0, 1: 0.75, 2: 0.93}[tail])
     speed = {1: 0.85, 2: 1.0, 3: 0.98 if target.registers <= 16 else 1.0}
-    return min(vector_counts(compute), key=lambda v: parts(n, v * lanes) * v * lanes / speed[v])
+    return parts(columns, vectors * lanes) * vectors * lanes / speed[vectors]
 
 
-def line_work(columns: int, vectors: int) -> float:
-    """Time of that many vectors of columns in panels of `vectors`, the last as wide as what is left for it, relative
-    to the widest panels': the wider a tile, the fewer its loads."""
-    panels, tail = divmod(columns, vectors)
-    return panels * vectors / {1: 0.85, 2: 0.96, 3: 1.0}[vectors] + tail / {0: 1.0, 1: 0.75, 2: 0.93}[tail]
+def packed_vectors(target: Target, compute: str, columns: int) -> int:
+    """Vectors of a panel of a B that is packed beforehand, whatever the rows of A are, so that all products with it
+    share it: the columns divide well among the threads."""
+    lanes = lanes_of(target, compute)
+
+    def busiest(vectors: int) -> float:
+        share = parts(parts(columns, vectors * lanes), target.threads) * vectors * lanes
+        return columns_work(target, lanes, vectors, min(share, columns))
+
+    return min(vector_counts(compute), key=busiest)
 
 
+def _panels(problem: GemmProblem, compute: str, target: Target, b_packed: bool) -> tuple[int, int, int]:
+    """(vectors of a panel, rows and columns of a task) that take the least time."""
+    lanes = lanes_of(target, compute)
+
+    def grid(vectors: int) -> tuple[float, int, int]:
+        return _task_grid(problem, target, max_rows(target, compute, vectors), vectors * lanes,
+                          partial(columns_work, target, lanes, vectors), READ_COST if b_packed else PACK_COST)
+
+    counts = (packed_vectors(target, compute, problem.n),) if b_packed else vector_counts(compute)
+    (_, rows, cols), vectors = min((grid(v), v) for v in counts)
+    return vectors, rows, cols
+
+
+@lru_cache(256)  # a product is planned before its operands are packed, when it is written, in every layer
 def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
     compute = compute_of(problem.element_type, problem.result_type)
     if problem.c_strides[-1] != 1 and (problem.m > 1 or problem.n > 1):
@@ -189,7 +213,7 @@ def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
     )
     if compute is None:
         name = f"simple_gemm_{problem.element_type.value}_{problem.result_type.value}"
-        rows, cols = _task_grid(problem, target, 1, 4)
+        _, rows, cols = _task_grid(problem, target, 1, 4)
         return Blocking(name, parameters, None, 0, rows, cols, 0)
     converts = problem.element_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
     if not b_packed:
@@ -202,7 +226,7 @@ def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
                 beyond = (parts(problem.k, depth) - 1) * sums_bytes(problem, compute)
                 return Blocking(name, parameters, compute, 0, problem.m, problem.n,
                                 parts(beyond, target.threads), depth)
-            _, cols = _task_grid(problem, target, problem.m, 64)
+            _, _, cols = _task_grid(problem, target, problem.m, 64)
             if not by_dots and cols < problem.n:  # long runs of each row
                 cols = min(problem.n, max(cols, parts(parts(problem.n, target.threads), 64) * 64))
             scratch = problem.k * c_size + 64 if by_dots and problem.a_strides[-1] != 1 else 0
@@ -224,6 +248,8 @@ def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> b
     if problem.b_strides[-1] != 1 or problem.c_strides[-1] != 1:
         return problem.n == 1 and problem.m == 1
     b_bytes = problem.n * problem.k * problem.element_type.item_bytes
+    if line_vectors(target):  # else panels, of which the next one is asked for, are faster
+        few = min(few, FEWEST_ROWS)
     return (problem.m == 1 or (problem.m <= few and b_bytes > 4 * target.l2_bytes)
             or (problem.m <= min(few, FEWER_ROWS) and b_bytes > target.l2_bytes // 2))
 
@@ -266,14 +292,13 @@ def _blocked(
     b_packed: bool,
 ) -> Blocking:
     size, lanes = SIZES[COMPUTE_TYPES[compute]], lanes_of(target, compute)
-    vectors = _vectors(problem.n, compute, target)
+    vectors, rows, cols = _panels(problem, compute, target, b_packed)
     nr, mr = vectors * lanes, max_rows(target, compute, vectors)
     k = max(problem.k, 1)
     # A panel of B is as large as L1, or twice as large: longer sums gain more than the misses to L2, read ahead, cost.
     panel_bytes = target.l1_bytes * (2 if line_vectors(target) else 1)
     blocks = parts(k * nr * size, max(panel_bytes, nr * size * 32))
     kc = min(k, parts(parts(k, blocks), 8) * 8)
-    rows, cols = _task_grid(problem, target, mr, nr)
     # The block of A stays in L2 while the panels of B pass by; the block of B lies in L3.
     mc = min(parts(rows, mr) * mr, max(1, target.l2_bytes * 2 // 5 // (kc * size) // mr) * mr)
     pack_a = converts or problem.a_strides[-1] != 1
@@ -326,25 +351,27 @@ def _blocked(
                     packs_b=mode == PACK or mode == DIRECT and problem.n % nr != 0)
 
 
-def _task_grid(problem: GemmProblem, target: Target, row_unit: int, col_unit: int) -> tuple[int, int]:
-    """(rows, columns) of one task: multiples of the units, or all."""
+def _task_grid(problem: GemmProblem, target: Target, row_unit: int, col_unit: int,
+               work: Callable[[int], float] = float, read_b: float = PACK_COST) -> tuple[float, int, int]:
+    """(cost, rows, columns) of one task: multiples of the units, or all. `work`: what so many columns cost."""
     m, n = max(problem.m, 1), max(problem.n, 1)
     batch = max(math.prod(problem.batch), 1)
+    read_a = PACK_COST if problem.a_strides[-1] != 1 else READ_COST
+
+    def cost(rows: int, cols: int) -> float:
+        """Time of the busiest thread, in elements of C, with what each task reads again; a thread that is held up
+        makes the others wait for its last task."""
+        tasks = parts(m, rows) * parts(n, cols) * batch
+        return (parts(tasks, target.threads) + HELD_UP) * (rows * work(cols) + read_b * cols + read_a * rows)
+
     microseconds = microseconds_of(problem, target)
-    if target.threads == 1 or microseconds < PARALLEL_US:
-        return m, n
+    best = (cost(m, n), m, n)
     wanted = min(int(microseconds / TASK_US), 4 * target.threads) // batch
-    if batch >= 2 * target.threads or wanted < 2:
-        return m, n
-    pack_a = PACK_COST if problem.a_strides[-1] != 1 else READ_COST
-    best = (math.inf, m, n)
+    if target.threads == 1 or microseconds < PARALLEL_US or batch >= 2 * target.threads or wanted < 2:
+        return best
     for row_parts in range(1, wanted + 1):
         for col_parts in range(1, wanted // row_parts + 1):
-            rows = parts(parts(m, row_parts), row_unit) * row_unit
-            cols = parts(parts(n, col_parts), col_unit) * col_unit
-            tasks = parts(m, rows) * parts(n, cols) * batch
-            # Time of the busiest thread, in elements of C, with what each task reads again; a thread that is held
-            # up makes the others wait for its last task.
-            cost = (parts(tasks, target.threads) + HELD_UP) * (rows * cols + PACK_COST * cols + pack_a * rows)
-            best = min(best, (cost, rows, cols))
-    return min(best[1], m), min(best[2], n)
+            rows = min(m, parts(parts(m, row_parts), row_unit) * row_unit)
+            cols = min(n, parts(parts(n, col_parts), col_unit) * col_unit)
+            best = min(best, (cost(rows, cols), rows, cols))
+    return best

@@ -7,23 +7,34 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable
-from concurrent.futures import Future
+from functools import partial
 
 from ...runtime import background, disk_cache, loader
 from ...runtime.artifact import Artifact
 from .code_version import code_version
 from .emit_object import emit_object
-from .gemm_library import emit_function, library_of
-from .target import host
+from .gemm_library import common_functions, emit_function, library_of
+from .target import Target, host
 
-_jobs: dict[str, Future[Artifact]] = {}
+_jobs: dict[str, background.Job[Artifact]] = {}
 _lock = threading.Lock()
 
 
 def prefetch(functions: Iterable[str]) -> None:
     """Starts to compile library functions in the background, those that are not compiled yet."""
-    for name in functions:
-        _job(name)
+    background.start(*filter(None, map(_new_job, functions)))
+
+
+def prepare() -> None:
+    """Starts to compile, in one background thread, what most products call and the disk cache does not have yet."""
+    if background.cpus() > 1 and disk_cache.default().enabled:
+        names = (name for name in common_functions(host()) if not disk_cache.default().has(_fingerprint(name)))
+        background.start_in_turn(filter(None, map(_new_job, names)))
+
+
+def jobs() -> list[background.Job[Artifact]]:
+    """The jobs of all library functions that were wanted so far."""
+    return list(_jobs.values())
 
 
 def library_object(function: str) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
@@ -32,27 +43,38 @@ def library_object(function: str) -> tuple[bytes, tuple[str, ...], tuple[str, ..
 
     Raises: KeyError  no such function.
     """
-    library = _job(function).result()
+    _new_job(function)
+    library = _jobs[function].result()
     return library.object, (), library.libraries
 
 
-def _job(function: str) -> Future[Artifact]:
+def _new_job(function: str) -> background.Job[Artifact] | None:
+    """The job that compiles a library function; None if there was one, and it did not fail."""
     library_of(function)
     with _lock:
         job = _jobs.get(function)
-        if job is None or (job.done() and job.exception() is not None):
-            job = _jobs[function] = background.submit(_object, function)
+        if job is not None and not (job.done() and job.exception() is not None):
+            return None
+        job = _jobs[function] = background.Job(partial(_object, function))
         return job
 
 
+def _target() -> Target:
+    return dataclasses.replace(host(), threads=1)  # libraries do not depend on the number of threads
+
+
+def _fingerprint(function: str) -> str:
+    parts = ("library", function, repr(_target()), code_version())
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
+
+
 def _object(function: str) -> Artifact:
-    target = dataclasses.replace(host(), threads=1)  # libraries do not depend on the number of threads
-    parts = ("library", function, repr(target), code_version())
-    fingerprint = hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
+    target, fingerprint = _target(), _fingerprint(function)
     cache = disk_cache.default()
     library = cache.load(fingerprint)
     if library is None:
         text, called = emit_function(target, function)
+        prefetch(called)
         library = Artifact(emit_object(text, target), "", (), (), libraries=called, fingerprint=fingerprint)
         cache.store(library)
     return library

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import re
 import struct
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -17,10 +18,16 @@ if TYPE_CHECKING:
     from .kernel_plan import KernelPlan
     from .target import Target
 
+_HEADS = re.compile(r"^define .*", re.MULTILINE)
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
 GLUE = "nounwind noinline optnone"
 _MEMORY_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
 _INTRINSIC_SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
+
+
+def is_glue(text: str) -> bool:
+    """Whether all functions that a text defines are glue."""
+    return all(GLUE in head for head in _HEADS.findall(text))
 
 
 class Value(NamedTuple):
@@ -38,6 +45,7 @@ def vector_type(element: str, lanes: int) -> str:
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
+@functools.lru_cache(1024)
 def split_vector(type_: str) -> tuple[str, int]:
     """(element type, lanes); a scalar has one lane."""
     match = _VECTOR.fullmatch(type_)
@@ -182,7 +190,8 @@ class Function:
 
     def op(self, type_: str, text: str) -> Value:
         """Writes one instruction; returns its result of the given type."""
-        name = "%" + self.fresh()
+        self._count += 1
+        name = f"%v{self._count}"
         self.lines.append(f"  {name} = {text}")
         return Value(type_, name)
 
@@ -208,7 +217,7 @@ class Function:
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         """`a` where the condition holds, else `b`; one condition per lane, or one for all."""
-        return self.op(a.type, f"select {condition}, {a}, {b}")
+        return self.op(a.type, f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}")
 
     def cast(self, opcode: str, a: Value, type_: str) -> Value:
         """`opcode a to type`; nothing where the type is the same."""
@@ -308,15 +317,18 @@ class Function:
             return pointer
         if type_ == "ptr":
             type_ = "i64"
-        return self.op("ptr", f"getelementptr inbounds {type_}, {pointer}, {i64(index)}")
+        at = i64(index)
+        return self.op("ptr", f"getelementptr inbounds {type_}, {pointer.type} {pointer.text}, {at.type} {at.text}")
 
     def load(self, type_: str, pointer: Value, align: int = 1, note: str = "") -> Value:
         """Loads; `align` in bytes, `note` is metadata such as `!invariant.load !2`."""
-        return self.op(type_, f"load {type_}, {pointer}, align {align}{', ' + note if note else ''}")
+        end = f", {note}" if note else ""
+        return self.op(type_, f"load {type_}, {pointer.type} {pointer.text}, align {align}{end}")
 
     def store(self, value: Value, pointer: Value, align: int = 1, nontemporal: bool = False) -> None:
         """Stores; `align` in bytes."""
-        self.do(f"store {value}, {pointer}, align {align}{', !nontemporal !2' if nontemporal else ''}")
+        self.do(f"store {value.type} {value.text}, {pointer.type} {pointer.text}, align {align}"
+                f"{', !nontemporal !2' if nontemporal else ''}")
 
     # -- control flow
     def loop(self, low: Value | int, high: Value | int, step: Value | int,

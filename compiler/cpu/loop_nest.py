@@ -7,27 +7,45 @@ nothing has to be hoisted, and the memo of a scope makes everything computed the
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from .affine import Affine, Atom, Division
-from .llvm_text import Function, Value, i64, vector_type
+from .llvm_text import Function, Value, i64, split_vector, vector_type
 
 
 class Scope:
-    """The body of an open loop: its text so far, the block that text ends in, values of atoms, memo of
-    values."""
+    """The body of a loop: its text so far, the block that text ends in, values of atoms."""
 
-    __slots__ = ("atoms", "block", "depth", "lanes", "lines", "memo", "vector")
+    __slots__ = ("atoms", "block", "depth", "is_closed", "lanes", "lines", "vector")
 
     def __init__(self, depth: int, block: str) -> None:
         self.depth, self.block = depth, block
         self.lines: list[str] = []
         self.atoms: dict[Atom, Value] = {}
-        self.memo: dict[Hashable, Any] = {}
+        self.is_closed = False
         self.vector: Atom | None = None
         self.lanes = 1
+
+
+class _At:
+    """Text of a function goes to a scope while this is entered. A class: kernels enter thousands."""
+
+    __slots__ = ("block", "f", "lines", "scope")
+
+    def __init__(self, f: Function, scope: Scope) -> None:
+        self.f, self.scope = f, scope
+
+    def __enter__(self) -> Function:
+        f, scope = self.f, self.scope
+        self.lines, self.block = f.lines, f.block
+        f.lines, f.block = scope.lines, scope.block
+        return f
+
+    def __exit__(self, *error: object) -> None:
+        f = self.f
+        self.scope.block = f.block
+        f.lines, f.block = self.lines, self.block
 
 
 class LoopNest:
@@ -36,6 +54,7 @@ class LoopNest:
     def __init__(self, f: Function) -> None:
         self.f = f
         self.chain = [Scope(0, f.block)]
+        self.memo: dict[Hashable, list[tuple[Scope, Any]]] = {}  # by key what is kept, each in a scope
         self.division = Division()
 
     @property
@@ -46,24 +65,19 @@ class LoopNest:
     @property
     def vector(self) -> tuple[Atom, int] | None:
         """The vectorised loop variable among the open loops, and its lanes."""
-        return next(((s.vector, s.lanes) for s in reversed(self.chain) if s.vector is not None), None)
+        for scope in reversed(self.chain):
+            if scope.vector is not None:
+                return scope.vector, scope.lanes
+        return None
 
     def finish(self) -> None:
         """Ends the function's body: writes what depth 0 has."""
         self.f.lines.extend(self.chain[0].lines)
         self.f.block = self.chain[0].block
 
-    @contextlib.contextmanager
-    def at(self, depth: int) -> Iterator[Function]:
+    def at(self, depth: int) -> _At:
         """Within, text goes to the scope of that depth."""
-        scope, f = self.chain[depth], self.f
-        lines, block = f.lines, f.block
-        f.lines, f.block = scope.lines, scope.block
-        try:
-            yield f
-        finally:
-            scope.block = f.block
-            f.lines, f.block = lines, block
+        return _At(self.f, self.chain[depth])
 
     def loop(
         self,
@@ -98,7 +112,7 @@ class LoopNest:
                     scope.vector, scope.lanes = atom, lanes
             self.chain.append(scope)
             results = list(body(variable, values) or [])
-            self.chain.pop()
+            self.chain.pop().is_closed = True
             text.extend(scope.lines)
             f.block = scope.block
             return results
@@ -118,15 +132,22 @@ class LoopNest:
     # -- memo
     def recall(self, key: Hashable) -> Any:
         """What was kept under the key in an open scope, or None."""
-        for scope in reversed(self.chain):
-            found = scope.memo.get(key)
-            if found is not None:
-                return found
-        return None
+        kept = self.memo.get(key)
+        if kept is None:
+            return None
+        chain, deepest, value = self.chain, -1, None
+        for scope, found in kept:
+            depth = scope.depth
+            if deepest <= depth < len(chain) and chain[depth] is scope:
+                deepest, value = depth, found
+        return value
 
     def keep(self, key: Hashable, depth: int, value: Any) -> Any:
         """Keeps a value for as long as the scope of that depth is open; returns it."""
-        self.chain[depth].memo[key] = value
+        kept = self.memo.setdefault(key, [])
+        while kept and kept[-1][0].is_closed:
+            kept.pop()
+        kept.append((self.chain[depth], value))
         return value
 
     # -- values of indices
@@ -153,7 +174,7 @@ class LoopNest:
     @staticmethod
     def lanes_of(value: Value) -> int:
         """Lanes of a value."""
-        return int(value.type[1:].split(" ", 1)[0]) if value.type.startswith("<") else 1
+        return split_vector(value.type)[1]
 
     def varies(self, index: Affine) -> bool:
         """Whether an index differs between the lanes of the vectorised loop."""

@@ -17,8 +17,10 @@ from .emit_object import emit_object
 from .llvm_text import GLUE, ModuleText
 from .target import Target
 
+LEAST_BYTES = 8 << 10  # text of a module that is cut at all
 PART_BYTES = 48 << 10
-"""Text of a part, at least: LLVM works on it for about 50 ms, a hundred times what a further object costs."""
+"""Text of a part, at least, but for the last one: LLVM works on it for about 30 ms, thirty times what a further object
+costs."""
 
 _HEAD = re.compile(r"define (?:internal )?\s*(?P<result>\S+) @[\w.$]+\((?P<parameters>[^)]*)\)")
 _NAME = re.compile(r"@([\w.$]+)")
@@ -54,28 +56,24 @@ class ObjectParts:
             self._jobs.append(_start(part, self.target))
         self._waiting, self._size = {}, 0
 
-    def objects(self, *entries: str) -> tuple[bytes, tuple[bytes, ...]]:
-        """(object of the entries and of kernels that are in no part, the parts); waits for the background threads.
-
-        Raises: InternalError  LLVM refuses the text. CompileCrash  a compile worker died.
-        """
-        if self._cut:
+    def jobs(self, *entries: str) -> list[Future[bytes]]:
+        """The jobs that make the object of the entries, with the kernels that are in no part, and the parts."""
+        if self._cut or self._size >= LEAST_BYTES:
             for entry in entries:
                 self._wait_for(entry)
             self._make_part()
-        last, work = (part_text(self.text, entries, self._cut), 0) if self._cut else (self.text.text(), 2)
-        if defaults.process.compile_workers:
-            main = _start(last, self.target, work).result()
-        else:
-            main = emit_object(last, self.target, work)
-        return main, tuple(job.result() for job in self._jobs)
+        last = part_text(self.text, entries, self._cut) if self._cut else self.text.text()
+        return [_start(last, self.target), *self._jobs]
 
 
-def _start(text: str, target: Target, optimization: int = 2) -> Future[bytes]:
-    """The object of a module's text, made beside this thread. Its result raises CompileCrash when a worker dies."""
+def _start(text: str, target: Target) -> Future[bytes]:
+    """The object of a module's text, made beside this thread.
+
+    Raises (from the future): InternalError  LLVM refuses the text. CompileCrash  a compile worker died.
+    """
     if defaults.process.compile_workers:
-        return compile_workers.submit(emit_object.__module__, emit_object.__name__, text, target, optimization)
-    return background.submit(emit_object, text, target, optimization)
+        return compile_workers.submit(emit_object.__module__, emit_object.__name__, text, target)
+    return background.submit(emit_object, text, target)
 
 
 def _kernels(text: ModuleText, symbol: str) -> list[str]:

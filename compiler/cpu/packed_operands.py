@@ -30,6 +30,7 @@ from .gemm_plan import (
     PackedLayout,
     pack_b_reference,
     packed_b_layout,
+    packed_vectors,
     parts,
     plan_gemm,
 )
@@ -39,7 +40,9 @@ from .llvm_text import Function, ModuleText, Value, i64
 from .output_fusion import contraction_of, gemm_problem, raw_type
 from .target import Target
 
-MOST_ROWS_KEPT, LEAST_BYTES_KEPT = 64, 32 << 10  # of what is kept packed beside the operand itself
+LEAST_BYTES_KEPT = 32 << 10  # of what is kept packed beside the operand itself
+# Products of so few rows lose much to packing; those of more rows a few percent, which is worth so much memory in all.
+FEW_ROWS_KEPT, MOST_ROWS_KEPT, MOST_BYTES_KEPT = 64, 256, 64 << 20
 Axes = tuple[tuple[int, int], ...]  # (size, stride in elements), slowest first
 
 
@@ -107,9 +110,12 @@ def packing_of(instruction: Instruction, target: Target) -> Packing | None:
     return _of_convolution(number, problem, target)
 
 
-def pays_for_memory(packing: Packing) -> bool:
-    """Whether to pack in every call costs enough for the packed operand to be kept beside the operand."""
-    return packing.rows <= MOST_ROWS_KEPT and packing.bytes >= LEAST_BYTES_KEPT
+def pays_for_memory(packing: Packing, kept_bytes: int) -> bool:
+    """Whether to pack in every call costs enough for the packed operand to be kept beside the operand, as `kept_bytes`
+    are already."""
+    few = packing.rows <= FEW_ROWS_KEPT
+    return packing.bytes >= LEAST_BYTES_KEPT and (
+        few or packing.rows <= MOST_ROWS_KEPT and kept_bytes + packing.bytes <= MOST_BYTES_KEPT)
 
 
 def _of_product(number: int, problem: GemmProblem, target: Target) -> Packing | None:
@@ -118,13 +124,13 @@ def _of_product(number: int, problem: GemmProblem, target: Target) -> Packing | 
             or problem.m * problem.n * problem.k <= MOST_PRODUCTS:
         return None
     blocking = plan_gemm(problem, target, False)
-    if not blocking.vectors or blocking.compute is None \
-            or blocking.parameters[P.B_MODE] != PACK and problem.n <= layout.columns:
+    if blocking.compute is None or blocking.parameters[P.B_MODE] != PACK and problem.n <= layout.columns:
         return None
     batch = tuple((size, s) for size, s in zip(problem.batch, problem.b_strides[:-2], strict=True) if s)
     matrix = Matrix(problem.element_type, 0, batch, ((problem.k, problem.b_strides[-2]),),
                     (problem.n, problem.b_strides[-1]))
-    return Packing(number, problem.m, matrix, layout, blocking.compute, blocking.vectors)
+    vectors = packed_vectors(target, blocking.compute, problem.n)
+    return Packing(number, problem.m, matrix, layout, blocking.compute, vectors)
 
 
 def _of_convolution(number: int, problem: ConvolutionProblem, target: Target) -> Packing | None:
@@ -165,7 +171,7 @@ def emit_packing(module: ModuleText, target: Target, packing: Packing) -> Kernel
     """Writes the kernel that packs an operand: its buffers are the operand and the packed one."""
     matrix, compute, vectors = packing.matrix, packing.compute, packing.vectors
     element = matrix.element_type
-    pack = use_panels(module, target, element, compute, vectors)
+    pack = use_panels(module, target, element, compute, vectors, matrix.columns[1])
     size, row_bytes = element.item_bytes, packing.layout.columns * SIZES[COMPUTE_TYPES[compute]]
     outer, (run, run_stride) = matrix.depth[:-1], matrix.depth[-1]
     runs = math.prod(size for size, _ in outer)

@@ -413,7 +413,8 @@ class _Lowering:
         if isinstance(origin[0].op, Constant):
             return packing.number, self.constant(packed_literal(list(_parts(origin[0].op.literal))[origin[1]], packing))
         source = frame.placed[origin]
-        if source in self.kept and pays_for_memory(packing):
+        if source in self.kept and ((source, packing.key) in self.packed
+                                    or pays_for_memory(packing, sum(b.bytes for b in self.packed.values()))):
             return packing.number, self._prepared(source, operand, packing)
         outermost = len(self.before)
         while outermost and source in self.before[outermost - 1].unchanged:
@@ -630,7 +631,7 @@ def _reads(instruction: Instruction, origins: dict[Instruction, list[Origin]]) -
 
 def _before_checks(computation: Computation) -> Collection[Instruction]:
     """What is made before a check, or has one within itself."""
-    checks = [i for i in computation.instructions if i.has_side_effect and _has_checks(i)]
+    checks = [i for i in computation.effects() if _has_checks(i)]
     return set(topological(checks)) if checks else ()
 
 
@@ -667,7 +668,7 @@ def _ordered(computation: Computation, origins: dict[Instruction, list[Origin]],
         for _, n in updated_operands(instruction):
             overwrites.append((instruction, origins[instruction.operands[n]][0]))
     overwrites += [(new[0], old) for new, old in replaced if new[0].opcode not in ("parameter", "constant")]
-    effects = [i for i in computation.instructions if i.has_side_effect]
+    effects = computation.effects()
     after = _put_off(computation, [*((later, earlier) for earlier, later in itertools.pairwise(effects)),
                                    *((writer, reader) for writer, origin in overwrites
                                      for reader in readers.get(origin, ()) if reader is not writer)])
@@ -755,7 +756,7 @@ def plan_memory(schedule: Schedule) -> None:
     for buffer in sorted(schedule.temporaries, key=lambda b: (-b.bytes, b.first)):
         offset = 0
         rivals = [p for p in placed if p.bytes
-                  and (p.first <= buffer.last and buffer.first <= p.last or _apart(p, buffer))]
+                  and (p.first <= buffer.last and buffer.first <= p.last or buffer.branches and _apart(p, buffer))]
         for rival in sorted(rivals, key=lambda p: p.offset):
             if offset + buffer.bytes <= rival.offset:
                 break
@@ -767,7 +768,7 @@ def plan_memory(schedule: Schedule) -> None:
 
 def _apart(a: Buffer, b: Buffer) -> bool:
     """Whether two buffers are of different branches of one concurrent step."""
-    return bool(a.branches and b.branches) and any(
+    return any(
         position == other and number != another for position, number in a.branches for other, another in b.branches)
 
 

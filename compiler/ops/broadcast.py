@@ -34,18 +34,20 @@ class Broadcast(Op):
         """The operand's type with result_dims."""
         require_arrays("broadcast", operands, 1, "broadcast_c1")
         operand, result = operands[0], self.result_dims
-        require(len(self.dimensions) == operand.rank,
-                f"broadcast: dimensions has {len(self.dimensions)} entries, operand {operand} has "
-                f"{operand.rank} axes",
-                "broadcast_c2")
+        if len(self.dimensions) != operand.rank:
+            require(False,
+                    f"broadcast: dimensions has {len(self.dimensions)} entries, operand {operand} has "
+                    f"{operand.rank} axes",
+                    "broadcast_c2")
         require_axes("broadcast", "dimensions", self.dimensions, len(result), "broadcast_c3")
         for size, axis in zip(operand.dims, self.dimensions):
-            require(size in (1, result[axis]),
-                    f"broadcast: operand {operand} has an axis of size {size} for axis {axis} of "
-                    f"{list(result)}",
-                    "broadcast_c4")
-        require(all(d >= 0 for d in result), f"broadcast: result dims {list(result)} are negative",
-                "broadcast_c5")
+            if size not in (1, result[axis]):
+                require(False,
+                        f"broadcast: operand {operand} has an axis of size {size} for axis {axis} of "
+                        f"{list(result)}",
+                        "broadcast_c4")
+        if min(result, default=0) < 0:
+            require(False, f"broadcast: result dims {list(result)} are negative", "broadcast_c5")
         return operand.with_dims(result)
 
     def reference(self, operand: np.ndarray) -> np.ndarray:

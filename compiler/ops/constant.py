@@ -85,13 +85,13 @@ class GetTupleElement(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The part's shape."""
-        require(len(operands) == 1 and operands[0].is_tuple,
-                f"get-tuple-element: operands are {list(operands)}, one tuple is wanted",
-                "get_tuple_element_c1")
+        if len(operands) != 1 or not operands[0].is_tuple:
+            require(False, f"get-tuple-element: operands are {list(operands)}, one tuple is wanted",
+                    "get_tuple_element_c1")
         parts = operands[0].tuple_shapes
-        require(0 <= self.index < len(parts),
-                f"get-tuple-element: index is {self.index}, {operands[0]} has {len(parts)} parts",
-                "get_tuple_element_c2")
+        if not 0 <= self.index < len(parts):
+            require(False, f"get-tuple-element: index is {self.index}, {operands[0]} has {len(parts)} parts",
+                    "get_tuple_element_c2")
         return parts[self.index]
 
     def reference(self, operand: Any) -> Any:

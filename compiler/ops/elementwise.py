@@ -155,10 +155,7 @@ class Elementwise(Op):
     is_elementwise: ClassVar[bool] = True
     name: str = attribute("opcode", "")
 
-    @property
-    def opcode(self) -> str:  # type: ignore[override]
-        """The row's name."""
-        return self.name
+    opcode = property(operator.attrgetter("name"), doc="The row's name.")
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The shape of the operands, with the row's result type."""

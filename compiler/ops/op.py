@@ -94,9 +94,14 @@ class Op:
     opcode: ClassVar[str] = ""
     has_side_effect: ClassVar[bool] = False
     is_elementwise: ClassVar[bool] = False
+    calling: ClassVar[dict[str, bool]] = {}
+    """The fields that hold a computation, and of each whether it holds several."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
+        kinds = {name: f.metadata.get("kind") for name, f in vars(cls).items() if isinstance(f, dataclasses.Field)}
+        cls.calling = cls.calling | {name: kind == "computations" for name, kind in kinds.items()
+                                     if kind in ("computation", "computations")}
         if isinstance(cls.opcode, str) and cls.opcode:
             OPS[cls.opcode] = cls
 
@@ -115,11 +120,10 @@ class Op:
 
     def called(self) -> Iterator[Computation]:
         """Computations among the attributes."""
-        fields = _calling_fields(type(self))
-        return self._called(fields) if fields else iter(())
+        return self._called() if self.calling else iter(())
 
-    def _called(self, fields: tuple[tuple[str, bool], ...]) -> Iterator[Computation]:
-        for name, is_list in fields:
+    def _called(self) -> Iterator[Computation]:
+        for name, is_list in self.calling.items():
             value = getattr(self, name)
             if is_list:
                 yield from value
@@ -128,14 +132,14 @@ class Op:
 
     def calls_side_effects(self) -> bool:
         """Whether a computation among the attributes has side effects."""
-        return bool(_calling_fields(type(self))) and any(c.has_side_effect for c in self.called())
+        return bool(self.calling) and any(c.has_side_effect for c in self.called())
 
     def with_called(self, mapping: Mapping[Computation, Computation]) -> Op:
         """The op with its computations replaced through the mapping; itself where nothing changes."""
-        if not _calling_fields(type(self)):
+        if not self.calling:
             return self
         changes: dict[str, Any] = {}
-        for name, is_list in _calling_fields(type(self)):
+        for name, is_list in self.calling.items():
             value = getattr(self, name)
             if is_list:
                 changes[name] = tuple(mapping.get(v, v) for v in value)
@@ -149,14 +153,6 @@ class Op:
 def per_class(function: Callable[[type[Op]], T]) -> Callable[[type[Op]], T]:
     """Remembers the value of a function of an op class for each class."""
     return functools.cache(function)  # type: ignore[return-value]  # a class is hashable; its type says less
-
-
-@per_class
-def _calling_fields(cls: type[Op]) -> tuple[tuple[str, bool], ...]:
-    """Name of each field that holds a computation, and whether it holds several."""
-    kinds = [(f.name, f.metadata.get("kind")) for f in dataclasses.fields(cls)]
-    return tuple((name, kind == "computations") for name, kind in kinds
-                 if kind in ("computation", "computations"))
 
 
 def require(condition: bool, message: str, label: str) -> None:
@@ -173,9 +169,10 @@ def require_arrays(opcode: str, operands: Sequence[Shape], count: int, label: st
 
     Raises: ShapeError  otherwise.
     """
-    require(len(operands) == count, f"{opcode}: {len(operands)} operands given, {count} wanted", label)
+    if len(operands) != count:  # messages are only made when they are needed: every op comes here
+        require(False, f"{opcode}: {len(operands)} operands given, {count} wanted", label)
     for number, operand in enumerate(operands):
-        if not operand.is_array:  # the message is only made when it is needed: every op comes here
+        if not operand.is_array:
             require(False, f"{opcode}: operand {number} is {operand}, an array is wanted", label)
 
 
@@ -184,8 +181,8 @@ def require_axes(opcode: str, what: str, axes: Sequence[int], rank: int, label: 
 
     Raises: ShapeError  otherwise.
     """
-    require(len(set(axes)) == len(axes) and all(0 <= axis < rank for axis in axes),
-            f"{opcode}: {what} is {tuple(axes)}, distinct axes of {rank} are wanted", label)
+    if axes and (len(set(axes)) != len(axes) or min(axes) < 0 or max(axes) >= rank):
+        require(False, f"{opcode}: {what} is {tuple(axes)}, distinct axes of {rank} are wanted", label)
 
 
 def require_signature(opcode: str, what: str, computation: Computation, parameters: Sequence[Shape],

@@ -28,9 +28,10 @@ class Reshape(Op):
         """The operand's type with result_dims."""
         require_arrays("reshape", operands, 1, "reshape_c1")
         result = operands[0].with_dims(self.result_dims)
-        require(result.elements == operands[0].elements and all(d >= 0 for d in self.result_dims),
-                f"reshape: operand {operands[0]} has {operands[0].elements} elements, "
-                f"{list(self.result_dims)} has {result.elements}", "reshape_c2")
+        if result.elements != operands[0].elements or min(self.result_dims, default=0) < 0:
+            require(False,
+                    f"reshape: operand {operands[0]} has {operands[0].elements} elements, "
+                    f"{list(self.result_dims)} has {result.elements}", "reshape_c2")
         return result
 
     def reference(self, operand: np.ndarray) -> np.ndarray:

@@ -64,7 +64,7 @@ def _combine(computation: Computation) -> Computation:
                                               metadata=current.metadata)
             done[current] = make(GetTupleElement(place), combined[batch.number], name=current.name,
                                  metadata=current.metadata)
-    effects = [done[i] for i in computation.instructions if i.has_side_effect]
+    effects = [done[i] for i in computation.effects()]
     return Computation(computation.name, done[computation.root], [done[p] for p in computation.parameters], effects)
 
 

@@ -34,8 +34,7 @@ def _share_instructions(computation: Computation) -> Computation:
     def share(instruction: Instruction) -> Instruction | None:
         if isinstance(instruction.op, Parameter) or instruction.has_side_effect:
             return None
-        key = (instruction.op, instruction.shape, tuple(map(id, instruction.operands)))
-        return first.setdefault(key, instruction)
+        return first.setdefault((instruction.op, instruction.shape, instruction.operands), instruction)
 
     return computation.rewrite(share)
 

@@ -49,7 +49,7 @@ def _shrink_loops(computation: Computation) -> Computation:
         computation.name,
         done[computation.root],
         [done[p] for p in computation.parameters],
-        [done[i] for i in computation.instructions if i.has_side_effect],
+        [done[i] for i in computation.effects()],
     )
 
 

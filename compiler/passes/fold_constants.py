@@ -55,10 +55,11 @@ def _fold(instruction: Instruction) -> Instruction | None:
     op = instruction.op
     if (
         not instruction.operands
+        or not isinstance(instruction.operands[0].op, Constant)
+        or not all(isinstance(o.op, Constant) for o in instruction.operands)
         or isinstance(op, (Broadcast, Iota, OptimizationBarrier, While))
         or instruction.has_side_effect
         or not instruction.shape.is_array
-        or not all(isinstance(o.op, Constant) for o in instruction.operands)
     ):
         return None
     given, made = sum(o.shape.bytes for o in instruction.operands), instruction.shape.bytes

@@ -74,25 +74,18 @@ class Plan:
 def fuse(module: Module, options: Options) -> Module:
     """Fusions for everything that loops over elements, in the entry and in bodies, conditions and
     branches."""
-    reducers = {
+    called_for_elements = {
         c
         for computation in module.computations()
         for i in computation.instructions
-        if i.opcode not in ("while", "conditional", "concurrent", "call", "fusion")
-        for c in i.op.called()
-    }
-    inside = {
-        c
-        for computation in module.computations()
-        for i in computation.instructions
-        if i.opcode == "fusion"
+        if i.op.calling and i.opcode not in ("while", "conditional", "concurrent", "call")
         for c in i.op.called()
     }
 
     def change(computation: Computation) -> Computation:
         return computation if computation.name in skipped else apply(computation, decide(computation))
 
-    skipped = {c.name for c in reducers | inside}
+    skipped = {c.name for c in called_for_elements}
     return module.map_computations(change)
 
 
@@ -476,7 +469,7 @@ def apply(computation: Computation, plan: Plan) -> Computation:
             needed.update(needs(i))
     wanted = [
         *computation.parameters,
-        *(i for i in computation.instructions if i.has_side_effect),
+        *computation.effects(),
         computation.root,
     ]
     stack = wanted[::-1]
@@ -495,7 +488,7 @@ def apply(computation: Computation, plan: Plan) -> Computation:
             done.update(zip(roots, _fusion(roots, members, done)))
         else:
             done[instruction] = instruction.with_operands(done[o] for o in instruction.operands)
-    kept = [done[i] for i in computation.instructions if i.has_side_effect]
+    kept = [done[i] for i in computation.effects()]
     return Computation(
         computation.name, done[computation.root], [done[p] for p in computation.parameters], kept
     )

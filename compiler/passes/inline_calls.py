@@ -42,7 +42,7 @@ def inlined(callee: Computation, call: Instruction) -> Instruction:
         else:
             new = old.with_operands([done[o] for o in old.operands])
             done[old] = dataclasses.replace(new, metadata=metadata) if not new.metadata.op_name else new
-    effects = [done[i] for i in callee.instructions if i.has_side_effect]
+    effects = [done[i] for i in callee.effects()]
     if not effects:
         return done[callee.root]
     return make(GetTupleElement(len(effects)), make(Tuple(), *effects, done[callee.root]), name=call.name)

@@ -28,6 +28,7 @@ from ..ops import (
     Broadcast,
     Concatenate,
     Constant,
+    CustomCall,
     Dot,
     DynamicSlice,
     DynamicUpdateSlice,
@@ -60,12 +61,19 @@ def lift_from_loops(module: Module, options: Options) -> Module:
 def is_plain(loop: Instruction) -> bool:
     """A loop over a tuple of arrays whose body makes a tuple, parts of which are read by number alone."""
     op = loop.op
-    return (isinstance(op, While) and not loop.has_side_effect and loop.shape.is_tuple
+    return (isinstance(op, While) and loop.shape.is_tuple
             and all(s.is_array for s in loop.shape.tuple_shapes)
             and isinstance(op.body.root.op, Tuple) and isinstance(loop.operands[0].op, Tuple)
             and not op.body.users[op.body.root]
             and all(isinstance(u.op, GetTupleElement)
                     for c in (op.body, op.condition) for u in c.users[c.parameters[0]]))
+
+
+def _only_checks(loop: Instruction) -> bool:
+    """Whether the steps of a loop have no side effects but checks that end the run."""
+    return not loop.has_side_effect or all(
+        isinstance(i.op, CustomCall) and i.op.is_check or (not i.op.has_side_effect and _only_checks(i))
+        for called in loop.op.called() for i in called.instructions if i.has_side_effect)
 
 
 def _apply(computation: Computation) -> Computation:
@@ -76,7 +84,7 @@ def _apply(computation: Computation) -> Computation:
         new = old.with_operands([done[o] for o in old.operands])
         if isinstance(new.op, GetTupleElement) and (new.operands[0], new.op.index) in lists:
             new = lists[new.operands[0], new.op.index]
-        elif is_plain(new) and old is not computation.root \
+        elif is_plain(new) and _only_checks(new) and old is not computation.root \
                 and all(isinstance(u.op, GetTupleElement) for u in computation.users[old]):
             lift = _Lift(new)
             lifted, results = lift.loop()
@@ -87,7 +95,7 @@ def _apply(computation: Computation) -> Computation:
     if not changed:
         return computation
     return Computation(computation.name, done[computation.root], [done[p] for p in computation.parameters],
-                       [done[i] for i in computation.instructions if i.has_side_effect])
+                       [done[i] for i in computation.effects()])
 
 
 @dataclasses.dataclass
@@ -299,7 +307,8 @@ class _Lift:
                 done[i] = self._sum(i, self.rows[i], done, element)
             else:
                 done[i] = Instruction(i.op, tuple(operands), i.shape, i.name, i.metadata)
-        return Computation(computation.name, done[computation.root], [state])
+        checks = [done[i] for i in computation.instructions if i.has_side_effect]
+        return Computation(computation.name, done[computation.root], [state], checks)
 
     def _with_step(self, state: Instruction, at: int, value: Instruction) -> Instruction:
         """The list that is part `at` of the state, with the step's value in its place."""

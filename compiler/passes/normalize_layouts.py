@@ -41,7 +41,7 @@ def normalize_layouts(module: Module, options: Options) -> Module:
     for old in plain.entry.instructions:
         body[old] = logical.get(old) or old.with_operands(body[o] for o in old.operands)
     root = _changed(body[plain.entry.root], result, inverse=False)
-    effects = [body[i] for i in plain.entry.instructions if i.has_side_effect]
+    effects = [body[i] for i in plain.entry.effects()]
     return _without_attribute(module, Computation(plain.entry.name, root, made, effects))
 
 

@@ -119,7 +119,7 @@ def _independent(computation: Computation) -> list[list[Instruction]]:
 
 
 def _is_candidate(i: Instruction, computation: Computation) -> bool:
-    return is_plain(i) and i is not computation.root and all(
+    return is_plain(i) and not i.has_side_effect and i is not computation.root and all(
         isinstance(u.op, GetTupleElement) for u in computation.users[i])
 
 
@@ -247,7 +247,7 @@ def _apply(computation: Computation, groups: list[list[tuple[Cut, int]]]) -> Com
     if not groups:
         return computation
     return Computation(computation.name, done[computation.root], [done[p] for p in computation.parameters],
-                       [done[i] for i in computation.instructions if i.has_side_effect])
+                       [done[i] for i in computation.effects()])
 
 
 def _side_by_side(computation: Computation, group: list[tuple[Cut, int]],

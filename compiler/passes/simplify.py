@@ -36,7 +36,8 @@ def simplify(module: Module, options: Options, rules: Sequence[Rule] = RULES) ->
 
     def simplified(instruction: Instruction) -> Instruction:
         for _ in range(_MOST_REWRITES):
-            new = _first(table.get(instruction.opcode, ()), instruction)
+            rules = table.get(instruction.opcode)
+            new = _first(rules, instruction) if rules else None
             if new is None or new in seen:
                 return new or instruction
             metadata = new.metadata if new.metadata is not NO_METADATA else instruction.metadata
@@ -45,7 +46,6 @@ def simplify(module: Module, options: Options, rules: Sequence[Rule] = RULES) ->
         raise InternalError(f"simplify does not come to an end at {instruction!r}")
 
     def change(instruction: Instruction) -> Instruction:
-        seen.update(instruction.operands)
         made = simplified(instruction)
         seen.add(made)
         return made

@@ -433,3 +433,79 @@ def test_a_bias_that_was_added_with_four_axes(clustering: None, channels: int) -
     np.testing.assert_allclose(tf.function(function)(x), function(x), rtol=1e-4, atol=1e-5)  # 27 terms, other order
     assert tfbridge.stats()["fallbacks"] == 0
     assert tfbridge.stats()["ops_left_out"] == {}
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])
+@pytest.mark.parametrize("layer", ["LSTM", "GRU", "SimpleRNN"])
+def test_gradient_of_a_recurrent_layer_of_any_batch_and_length(clustering: None, layer: str, masked: bool) -> None:
+    """The forward loop keeps shapes in lists, for the backward loop needs them."""
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([layers.Input((None,)), layers.Embedding(9, 3, mask_zero=masked),
+                                 getattr(layers, layer)(4), layers.Dense(1)])
+
+    def gradients(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x) ** 2)
+        return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables)]
+
+    function = tf.function(gradients, input_signature=[tf.TensorSpec([None, None], tf.int64)])
+    before = auto.reports()
+    for dims in ((2, 5), (3, 1), (1, 7)):
+        x = tf.constant(np.random.default_rng(0).integers(0, 9, dims))
+        for found, wanted in zip(tf.nest.flatten(function(x)), tf.nest.flatten(gradients(x)), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)  # sums over time, in other order
+    assert tfbridge.stats()["fallbacks"] == 0
+    left = [left for report in auto.reports(before) for left in report.left_out.values()]
+    assert not [reason for op, reason in left if op in ("LoopCond", "TensorListPushBack")]
+
+
+@pytest.mark.parametrize("start", ["constant", "argument"])
+def test_lists_of_constants_that_change_are_read(clustering: None, start: str) -> None:
+    """What a loop pops is no constant, though a shape is made from it: its elements differ, or are data."""
+    @tf.function
+    def function(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+        none = tf.zeros([0], tf.int32)
+        values = tf.raw_ops.EmptyTensorList(element_shape=none, max_num_elements=8, element_dtype=tf.int32)
+        first = tf.constant(1) if start == "constant" else n
+        for i in tf.range(3):
+            values = tf.raw_ops.TensorListPushBack(input_handle=values, tensor=first + i * n)
+        total = tf.zeros([])
+        for _ in tf.range(3):
+            values, size = tf.raw_ops.TensorListPopBack(input_handle=values, element_shape=none,
+                                                        element_dtype=tf.int32)
+            total += tf.reduce_sum(tf.fill([size, 2], tf.reduce_sum(x)))
+        return total
+
+    for n in (0, 1, 2):
+        sizes = [(1 if start == "constant" else n) + i * n for i in range(3)]
+        assert function(tf.ones([3]), tf.constant(n)).numpy() == 6 * sum(sizes)
+
+
+def test_constants_that_wait_for_constants(clustering: None) -> None:
+    """A cluster that copies one must not wait for itself."""
+    v1 = tf.compat.v1
+    x = np.array([0.5, 2.0], "f4")
+    with tf.Graph().as_default(), v1.Session() as session:
+        given = v1.placeholder(F32, (2,))
+        a = tf.sin(given)
+        with tf.control_dependencies([a]):
+            first = tf.constant([1.5, 1.0], name="first")
+        with tf.control_dependencies([first]):
+            second = tf.constant([2.5, 3.0], name="second")
+        found = session.run([first, tf.tanh(tf.cos(given) * second) + tf.exp(a)], {given: x})
+    np.testing.assert_allclose(found[1], np.tanh(np.cos(x) * [2.5, 3.0]) + np.exp(np.sin(x)), rtol=1e-5)
+    assert tfbridge.stats()["clusters_compiled"] == 1
+
+
+def test_branches_within_branches_within_a_loop(clustering: None) -> None:
+    """Of a branch that is rebuilt, what nothing reads goes, too."""
+    images = tf.constant(np.random.default_rng(0).random((5, 4, 4, 1), np.float32))
+
+    @tf.function
+    def turned(images: tf.Tensor, times: tf.Tensor) -> tf.Tensor:
+        return tf.map_fn(lambda given: tf.image.rot90(*given), (images, times), fn_output_signature=F32)
+
+    times = np.array([3, 0, 2, 1, 7], np.int32)
+    wanted = [np.rot90(image, k) for image, k in zip(images.numpy(), times)]
+    np.testing.assert_array_equal(turned(images, tf.constant(times)), wanted)
+    assert tfbridge.stats()["ops_left_out"] == {}

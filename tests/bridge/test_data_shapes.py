@@ -82,6 +82,15 @@ def different(x: tf.Tensor, m: tf.Tensor) -> Any:
     return found, place, tf.math.unsorted_segment_sum(x, place, tf.shape(found)[0]), again, counts
 
 
+def sampled_classes(x: tf.Tensor, m: tf.Tensor) -> Any:
+    """Classes that are among those sampled, as the loss of sampled classes masks them."""
+    count = tf.shape(x)[0]
+    classes = tf.cast(tf.where(m, tf.range(count), -1), tf.int64)[:, tf.newaxis]
+    hits, places, weights = tf.nn.compute_accidental_hits(classes, tf.range(9, dtype=tf.int64), 1)
+    at = tf.concat([hits[:, tf.newaxis], tf.cast(places, tf.int32)[:, tf.newaxis]], 1)
+    return hits, places, tf.compat.v1.sparse_to_dense(at, tf.stack([count, 9]), weights, 0.0)
+
+
 def partitions(x: tf.Tensor, m: tf.Tensor) -> Any:
     few, many = tf.dynamic_partition(x, tf.cast(m, tf.int32), 2)
     elements = tf.dynamic_partition(x, tf.cast(x > 0.5, tf.int32) + 1, 3)
@@ -133,7 +142,7 @@ def gradient_of_losses(x: tf.Tensor, m: tf.Tensor) -> Any:
 
 
 COMPILED = (matching_rows, reduced, elementwise, coordinates, losses, run_time_shapes, joined, along_rows, scattered,
-            different, partitions, gradients, gradient_of_losses)  # as a whole
+            different, sampled_classes, partitions, gradients, gradient_of_losses)  # as a whole
 FUNCTIONS = (*COMPILED, of_other_bounds, of_two_masks, with_all_rows, in_a_loop)
 
 

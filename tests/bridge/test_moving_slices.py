@@ -29,6 +29,10 @@ FORWARD: dict[str, Callable[[Any, Any], Any]] = {
     "slice": lambda x, i: tf.slice(x, [i, 1], [4, 3]) * 2.0,
     "slice to the end": lambda x, i: tf.slice(x, [i, 1], [4, -1]) * 2.0,
     "range": lambda x, i: tf.gather(x, tf.range(i, i + 3) % 12) * 2.0,
+    "padding": lambda x, i: tf.pad(x, [[i, 6 - i], [0, 0]]) * 2.0,
+    "padding both ways": lambda x, i: tf.pad(x, [[3 - i, i], [i, 6 - i]], constant_values=1.5) * 2.0,
+    "reflected": lambda x, i: tf.pad(x, [[12 - i, i], [i, 4 - i]], "REFLECT") * 2.0,
+    "symmetric": lambda x, i: tf.pad(x, [[0, 0], [6 - i, i]], "SYMMETRIC") * 2.0,
     "in a loop": lambda x, i: tf.while_loop(lambda k, t: k < 3, lambda k, t: (k + 1, t + x[i + k:i + k + 4]),
                                             (0, tf.zeros((4, 5))))[1],
 }

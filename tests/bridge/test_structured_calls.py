@@ -69,12 +69,25 @@ def test_the_same_tensor_twice_first() -> None:
     both(difference, call(x=t, y=t), call(y=t * 2.0, x=t), call(x=t, y=t + 1.0), call(x=t, y=t))
 
 
-def test_what_only_tensorflow_can_flatten() -> None:
+def test_ragged_and_sparse_tensors() -> None:
     def lengths(r: Any, factor: Any = 1.0) -> Any:
         return r.with_values(r.values * factor), r.row_lengths()
 
     both(lengths, call(tf.ragged.constant([[1.0, 2.0], [3.0]])),
          call(tf.ragged.constant([[1.0], [3.0, 4.0]]), factor=2.0))
+
+    def product(s: Any, x: Any) -> Any:
+        return tf.sparse.sparse_dense_matmul(s, x) * 2.0, s.dense_shape
+
+    x = tf.constant(np.arange(12, dtype=np.float32).reshape(3, 4))
+    both(product, call(tf.sparse.from_dense([[0.0, 1.0, 2.0]]), x), call(tf.sparse.from_dense([[3.0, 0.0, 4.0]]), x),
+         call(tf.sparse.from_dense([[0.0, 0.0, 4.0]]), x), call(tf.sparse.from_dense([[0.0, 1.0, 2.0]] * 2), x))
+
+    def scattered(slices: Any) -> Any:
+        return tf.convert_to_tensor(slices) * 2.0
+
+    for k in range(3):
+        both(scattered, call(tf.IndexedSlices(tf.fill([2, 3], 1.0 + k), tf.constant([3, k]), tf.constant([4, 3]))))
 
 
 def test_a_signature_casts_as_tensorflow_does() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +13,15 @@ from tfbridge.compiler import ComputationBuilder
 from tfbridge.compiler.cpu import compile as compiling
 from tfbridge.compiler.cpu import libraries
 from tfbridge.compiler.cpu.emit_object import emit_assembly, emit_object
-from tfbridge.compiler.cpu.gemm_library import LIBRARIES, emit_function, emit_library, library_of
+from tfbridge.compiler.cpu.gemm_library import LIBRARIES, common_functions, emit_function, emit_library, library_of
 from tfbridge.compiler.cpu.llvm_text import ModuleText
 from tfbridge.compiler.cpu.object_parts import ObjectParts, part_text, references
-from tfbridge.compiler.cpu.target import host
+from tfbridge.compiler.cpu.target import Target, host, target_for
 from tfbridge.compiler.errors import InternalError
 from tfbridge.compiler.ir import Module
 from tfbridge.compiler.options import Options
 from tfbridge.compiler.shape import array
-from tfbridge.runtime import compile_workers, defaults
+from tfbridge.runtime import background, compile_workers, defaults, disk_cache
 from tfbridge.runtime.errors import CompileCrash
 from tfbridge.runtime.executable import Executable
 
@@ -93,7 +93,7 @@ def test_refused_text_in_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = ObjectParts(text, host(), part_bytes=1)
     parts.finished("broken")
     with pytest.raises(InternalError, match="LLVM refuses"):
-        parts.objects("entry")
+        [job.result() for job in parts.jobs("entry")]
 
 
 def test_objects_from_many_threads() -> None:
@@ -112,6 +112,37 @@ def test_every_library_function_by_itself(name: str) -> None:
         if not text.startswith("define internal"):
             assert library_of(function) == name
             assert f"define void @{function}(" in emit_function(host(1), function)[0]
+
+
+@pytest.mark.parametrize("target", [host(1), target_for("x86_64-linux-gnu", "haswell"),
+                                    target_for("aarch64-linux-gnu"), target_for("armv7-linux-gnueabihf")])
+def test_common_functions_are_in_the_libraries(target: Target) -> None:
+    for function in common_functions(target):
+        assert f"define void @{function}(" in emit_function(target, function)[0]
+
+
+def test_common_functions_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "_jobs", {})
+    monkeypatch.setattr(background, "cpus", lambda: 2)
+    monkeypatch.setattr(background, "_executor", ThreadPoolExecutor(1))
+    cache = disk_cache.DiskCache(tmp_path)
+    monkeypatch.setattr(disk_cache, "_process", cache)
+    names = ["tfb_copy_f64", "tfb_gemm_f64_1"]
+    monkeypatch.setattr(libraries, "common_functions", lambda target: iter(names))
+    libraries.prepare()
+    for name in names:
+        assert libraries.library_object(name)[0]
+    files = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert len(files) == 2
+    monkeypatch.setattr(libraries, "_jobs", {})
+    libraries.prepare()  # the cache has them
+    wait([background.submit(int)])
+    assert not libraries.jobs()
+    cache.enabled = False
+    names.append("tfb_copy_i32")
+    libraries.prepare()
+    wait([background.submit(int)])
+    assert not libraries.jobs()
 
 
 @pytest.mark.parametrize("name", ["tfb_gemm_f32_9", "tfb_rows_c64_f32", "gemm_f32", "tfb_entry", "tfb_gemv_u64_f32_n"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cases import computation, constant
 from tfbridge.compiler.client import LocalClient
+from tfbridge.compiler.cpu import packed_operands
 from tfbridge.compiler.cpu.compile import CPU_PASSES
 from tfbridge.compiler.cpu.llvm_text import ModuleText
 from tfbridge.compiler.cpu.schedule import KEPT_PARAMETERS, Launch, Loop, Schedule, plan_memory, schedule_module
@@ -58,7 +59,8 @@ def run(module: Module, *arguments: np.ndarray) -> list[np.ndarray]:
     return LocalClient("cpu").compile(module).execute(list(arguments))
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(32, 512, 512), (33, 300, 1031), (130, 64, 40), (16, 1, 8), (64, 257, 7)])
+@pytest.mark.parametrize(("m", "k", "n"), [(32, 512, 512), (33, 300, 1031), (130, 64, 40), (16, 1, 8), (64, 257, 7),
+                                       (5, 700, 1100), (11, 513, 777)])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_constant(m: int, k: int, n: int, transposed: bool, batch: tuple[int, ...]) -> None:
@@ -218,3 +220,17 @@ def test_kept_parameters_are_packed_by_the_preparation() -> None:
         for found, wanted in zip(run(module, *arrays), (a @ b, d @ b, a @ c, e @ b, a @ b.T), strict=True):
             np.testing.assert_array_equal(found, wanted)
         b *= 2
+
+
+@pytest.mark.parametrize(("rows", "count"), [(5, 3), (64, 3), (128, 2), (300, 0)])
+def test_memory_for_products_of_many_rows_is_bounded(rows: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of few rows have all weights kept packed, those of more rows as many as the bound allows."""
+    weights = [make(Parameter(j, array("f32", 512, 512)), name=f"w{j}") for j in range(3)]
+    x = make(Parameter(3, array("f32", rows, 512)), name="x")
+    monkeypatch.setattr(packed_operands, "MOST_BYTES_KEPT", weights[0].shape.bytes * 5 // 2)
+    root = make(Tuple(), *(dot(x, w) for w in weights))
+    module = Module("m", Computation("main", root, [*weights, x]), {KEPT_PARAMETERS: "{0, 1, 2}"})
+    assert len(scheduled(module).packed) == count
+    arrays = [numbers(*p.shape.dims, seed=k) for k, p in enumerate((*weights, x))]
+    for found, weight in zip(run(module, *arrays), arrays[:3], strict=True):
+        np.testing.assert_array_equal(found, arrays[3] @ weight)

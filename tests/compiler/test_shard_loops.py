@@ -232,6 +232,16 @@ def test_products_of_slices_become_one() -> None:
     assert dots(made, True) == [(16, 64), (64, 64)]
 
 
+def test_products_beside_a_check() -> None:
+    """A check within the loop stays there, in every step."""
+    check = "t = f32[] reduce(h, f), dimensions={0,1}, to_apply=largest far = f32[] constant(1e9) " \
+            "bad = pred[] compare(t, far), direction=GT e = () custom-call(bad), " \
+            'custom_call_target="tfbridge.leave_if", custom_call_has_side_effect=true, backend_config="far" '
+    made = lifted(one(16, extra=check + DENSE, state="q"))
+    assert dots(made, False) == [(40, 16, 64)]
+    assert [i.opcode for i in while_of(made).op.body.instructions].count("custom-call") == 1  # type: ignore[attr-defined]
+
+
 def test_products_of_a_part_of_a_concatenation() -> None:
     made = lifted(one(16, state="q", extra="""both = f32[16,128] concatenate(x, h), dimensions={1}
 ww = f32[128,64] concatenate(w, w), dimensions={0}

@@ -103,12 +103,15 @@ for size in (0, 1, 31):
     row("Unique UniqueWithCounts", R((size,), -3, 3), types=INTEGERS)
 row("Unique UniqueWithCounts", R((13,), 0, 4), types="int32 int64", out_idx="int64")
 row("UniqueV2 UniqueWithCountsV2", R((17,), -3, 3), np.zeros(0, np.int32), types="int32 int64")
+for batch, true, samples in ((5, 1, 7), (4, 3, 9), (1, 2, 1), (0, 2, 3), (3, 2, 0)):
+    row("ComputeAccidentalHits", R((batch, true), 0, 6, "int64"), R((samples,), 0, 6, "int64"), num_true=true)
 for dims, own in (((7, 3), (7,)), ((5, 2, 3), (5, 2)), ((0, 3), (0,)), ((11,), (11,))):
     row("DynamicPartition", R(dims), R(own, 0, 2, "int32"), types="float32 int64", num_partitions=3)
 row("Where", Given([0.0, -0.0, np.nan, np.inf, 1.0]), types="float32 float64 complex64")
 row("GatherNd", R((5, 3, 2)), R((4, 2), 0, 2, "int32"), types=ALL)
 row("GatherNd", R((5, 3)), R((2, 3, 1), 0, 4, "int64"), types="float32")
 row("GatherNd", R((5, 3)), R((2, 0), 0, 4, "int32"), types="float32")
+row("GatherNd", R((5, 3, 2)), R((4, 3, 2), -2, 6, "int32"), types="float32 int32 bool", bad_indices_policy="IGNORE")
 
 # Checks that hold.
 for dims in ((), (0, 3), (3, 5), (67,)):

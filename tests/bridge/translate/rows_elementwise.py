@@ -70,6 +70,7 @@ row("Less Equal NotEqual GreaterEqual", SPECIAL, Given([np.nan]), types=WIDE_FLO
 row("LogicalAnd LogicalOr", R((5, 3), type="bool"), R((3,), type="bool"))
 binary("BitwiseAnd BitwiseOr BitwiseXor", -90, 90, types=INTEGERS)
 row("LeftShift RightShift", R((5, 3), -90, 90), R((3,), 0, 6), types=INTEGERS)
+row("LeftShift RightShift", R((5, 33), -90, 90), R((33,), -70, 90), types=INTEGERS)
 binary("DivNoNan MulNoNan Xdivy", -3, 3, types=f"{FLOATS} {COMPLEXES}")
 row("DivNoNan", Given([1, 0, np.nan, np.inf]), Given([0, 0, 0, 2]), types=WIDE_FLOATS)
 row("MulNoNan", Given([1, np.inf, np.nan, np.inf]), Given([0, 0, 0, 2]), types=WIDE_FLOATS)

@@ -31,3 +31,12 @@ row("AdjustSaturation", COLOURS, Given(1.7, "float32"), types="float32 float16")
 row("AdjustContrastv2", COLOURS, Given(1.7, "float32"), types="float32 float16")
 row("LRN", R((2, 4, 3, 7)), types=FLOATS, depth_radius=2, alpha=0.2, beta=0.6)
 row("LRNGrad", R((2, 4, 3, 7)), R((2, 4, 3, 7)), R((2, 4, 3, 7)), types="float32", depth_radius=2, alpha=0.2, beta=0.6)
+
+BOXES = Given([[[0.1, 0.2, 0.6, 0.9], [-0.5, 0.1, 0.5, 1.5], [0.3, 0.3, 0.3, 0.8], [0.9, 0, 0.2, 1]],
+               [[0, 0, 1, 1], [0.4, 0.5, 0.8, 0.6], [1.2, 0.1, 1.6, 0.8], [0.5, -0.2, 0.7, 0.1]]], "float32")
+for depth in (1, 3, 4):
+    row("DrawBoundingBoxes", R((2, 9, 11, depth)), BOXES, types="float32 float16")
+    row("DrawBoundingBoxesV2", R((2, 9, 11, depth)), BOXES, R((3, 4), 0, 1, "float32"), types="float32 float16")
+row("DrawBoundingBoxesV2", R((2, 9, 11, 3)), BOXES, Given(np.zeros((0, 4)), "float32"), types="float32")
+row("DrawBoundingBoxesV2", R((2, 9, 11, 3)), Given(np.zeros((2, 0, 4)), "float32"), R((3, 4), 0, 1, "float32"),
+    types="float32")

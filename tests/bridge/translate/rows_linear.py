@@ -37,6 +37,9 @@ row("Softmax LogSoftmax", R((5, 0)), types="float32")
 row("Softmax LogSoftmax", R((1, 1)), types="float32")
 row("SoftmaxCrossEntropyWithLogits", R((5, 7), -9, 9), R((5, 7), 0, 1))
 row("SoftmaxCrossEntropyWithLogits", R((5, 7)), R((1, 7), 0, 1), types="float32")
+MASKED = Given([[0, -np.inf, 1], [1, 2, -np.inf], [3, 1, 2]])
+row("SoftmaxCrossEntropyWithLogits", MASKED, Given([[1, 0, 0], [0, 0, 1], [0.5, 0, 0.5]]), types=FLOATS)
+row("SparseSoftmaxCrossEntropyWithLogits", MASKED, Given([0, 2, 1], "int32"), types=FLOATS)
 row("SparseSoftmaxCrossEntropyWithLogits", R((5, 7), -9, 9), R((5,), 0, 6, "int32"))
 row("SparseSoftmaxCrossEntropyWithLogits", R((5, 7), -9, 9), R((5,), 0, 6, "int64"))
 
@@ -106,6 +109,17 @@ row("MaxPoolGradGradV2", Given(BOARD), Given(POOLED), R((2, 8, 6, 3)), np.array(
     np.array([1, 2, 2, 1], np.int32), types="float32", padding="VALID")
 row("MaxPool3DGradGrad", Given(CUBE), Given(CUBE.reshape(1, 4, 2, 2, 2, 3, 2, 3).max((2, 4, 6))), R((1, 8, 4, 6, 3)),
     types="float32", ksize=[1, 2, 2, 2, 1], strides=[1, 2, 2, 2, 1], padding="VALID")
+HOLES = np.random.default_rng(1).standard_normal((2, 7, 9, 3))
+HOLES[np.random.default_rng(2).random(HOLES.shape) < 0.3] = np.nan
+HOLES[0, :4, :4], HOLES[1, 3:, 5:], HOLES[1, 0, 0] = np.nan, -np.inf, np.inf
+for padding in ("SAME", "VALID"):
+    height, width = (4, 9) if padding == "SAME" else (3, 8)
+    window = {"ksize": [1, 3, 2, 1], "strides": [1, 2, 1, 1], "padding": padding}
+    row("MaxPool", Given(HOLES), types=FLOATS, **window)
+    row("MaxPoolWithArgmax", Given(HOLES), types=FLOATS, **window)
+    row("MaxPoolGrad", Given(HOLES), R((2, height, width, 3)), R((2, height, width, 3)), types=FLOATS, **window)
+    row("MaxPool3D", Given(HOLES[:, None]), types="float32 bfloat16", ksize=[1, 1, 3, 2, 1], strides=[1, 1, 2, 1, 1],
+        padding=padding)
 row("MaxPool", R((2, 7, 9, 3), -9, 9), types="int32 int8 uint8", ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1],
     padding="VALID")
 
@@ -125,3 +139,12 @@ for training in (True, False):
 for include in (False, True):
     row("MaxPoolGradWithArgmax", R((2, 6, 8, 3)), R((2, 3, 4, 3)), R((2, 3, 4, 3), 0, 143, "int64"), types=FLOATS,
         ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID", include_batch_in_index=include)
+
+MARGIN = np.array([[0, 0], [2, 1], [0, 3], [0, 0]], np.int32)
+for padding in ("SAME", "VALID"):
+    for mode in ("REFLECT", "SYMMETRIC"):
+        for step in (1, 2, 5):
+            moves = {"strides": [1, step, step, 1], "padding": padding, "mode": mode, "tolerance": SUMS}
+            row("FusedPadConv2D", R((1, 5, 7, 3)), MARGIN, R((3, 2, 3, 4)), types=WIDE_FLOATS, **moves)
+            row("FusedResizeAndPadConv2D", R((1, 5, 7, 3)), np.array([8, 4], np.int32), MARGIN, R((3, 2, 3, 4)),
+                types=WIDE_FLOATS, resize_align_corners=step == 2, **moves)

@@ -25,3 +25,6 @@ row("MatrixTriangularSolve", Given(_TRIANGULAR[0]), R((2, 5, 1)), types="float32
 row("MatrixInverse", Given([[0.0, 2.0], [4.0, 0.0]]), types="float32")
 row("MatrixDeterminant LogMatrixDeterminant", Given(_ANY), types=f"{WIDE_FLOATS} {COMPLEXES}", tolerance=LONG)
 row("MatrixDeterminant", R((3, 1, 1)), types="float32")
+SINGULAR = Given([np.ones((3, 3)), np.zeros((3, 3)), [[0, 0, 2], [0, 3, 1], [0, 1, 5]],
+                  [[1, 2, 3], [2, 4, 6], [1, 0, 1]]])
+row("MatrixDeterminant LogMatrixDeterminant", SINGULAR, types=f"{WIDE_FLOATS} {COMPLEXES}")

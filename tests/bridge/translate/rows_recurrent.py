@@ -22,3 +22,15 @@ for peephole, clip in ((False, -1.0), (True, 0.4)):
 row("GRUBlockCell", R((3, 4)), STATE, R((9, 10)), R((9, 5)), R((10,)), R((5,)), types="float32", tolerance=SUMS)
 row("GRUBlockCellGrad", R((3, 4)), STATE, R((9, 10)), R((9, 5)), R((10,)), R((5,)), BELOW, BELOW, BELOW, STATE,
     types="float32", tolerance=SUMS)
+
+PLACES = Given([[0, 0], [0, 1], [0, 2], [1, 0], [2, 0], [2, 1]], "int64")
+for merge in (True, False):
+    for values in ([1, 1, 3, 0, 2, 0], [2, 0, 2, 3, 3, 3]):
+        LABELS = PLACES, Given(values, "int32")
+        row("CTCLoss", R((7, 3, 5)), *LABELS, Given([7, 5, 3], "int32"), types="float32", ctc_merge_repeated=merge,
+            tolerance=2e-5)
+        row("CTCLoss", R((7, 3, 5)), *LABELS, Given([2, 0, 7], "int32"), types="float32", ctc_merge_repeated=merge,
+            ignore_longer_outputs_than_inputs=True, tolerance=2e-5)
+        row("CTCLoss", R((7, 3, 5)), *LABELS, Given([7, 5, 3], "int32"), types="float64", ctc_merge_repeated=merge,
+            tolerance=1.0)  # TensorFlow adds logarithms in f32
+row("CTCLoss", R((7, 3, 5), -400, 400), *LABELS, Given([7, 5, 3], "int32"), types="float32")

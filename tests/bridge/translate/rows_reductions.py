@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from op_row import COMPLEXES, FLOATS, NUMBERS, REALS, WIDE_FLOATS, Given, Random, row
+from op_row import COMPLEXES, FLOATS, INTEGERS, NUMBERS, REALS, WIDE_FLOATS, Given, Random, row
 
 R = Random
 AXES = [((5, 3), [1]), ((5, 3), [0]), ((5, 3), [0, 1]), ((5, 3), []), ((0, 3), [0]), ((), []), ((2, 37, 5), [0, -1]),
@@ -33,3 +33,5 @@ for exclusive in (False, True):
 row("Cumsum Cumprod", R((5, 7), 0.5, 1.5), np.array(-2, np.int32), types="float32")
 row("Cumsum Cumprod", R((0, 7), 0.5, 1.5), np.array(0, np.int32), types="float32")
 row("Cumsum", R((331,)), np.array(0, np.int32), types="float32")
+row("Mean", Given([[100, 120, 7, 90], [1, 2, 3, 5]]), np.array([1], np.int32), types=INTEGERS)
+row("Mean", Given([[2**31 - 1, 2**31 - 3], [-2**31, -3]]), np.array([1], np.int32), types="int32 int64")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 from op_row import COMPLEXES, FLOATS, NUMBERS, REALS, TYPE, WIDE_FLOATS, Content, Given, Random, row
@@ -45,6 +47,12 @@ row("DynamicStitch ParallelDynamicStitch", [dims(0, 2), np.array([[1, 3], [4, 0]
 row("DynamicStitch", [np.array(1, np.int32), np.array(0, np.int32)], [R((3,)), R((3,))], types="float32")
 row("SparseToDense", POINTS, np.array([5, 3], np.int64), R((3,)), R(()), types=f"{REALS} bool", validate_indices=False)
 row("SparseToDense", Given([1, 3], "int32"), dims(5), R(()), R(()), types="float32")
+row("SparseToDense", Given([[0, 2], [1, 0], [1, 1], [4, 2]], "int64"), np.array([5, 3], np.int64), R((4,)), R(()),
+    types="float32")
+row("ScatterNd", Given([[1], [5], [-1]], "int32"), R((3,)), dims(5), types="float32", bad_indices_policy="IGNORE")
+row("TensorScatterAdd TensorScatterUpdate", R((5, 2)), Given([[1], [5]], "int32"), R((2, 2)), types="float32",
+    bad_indices_policy="IGNORE")
+row("InplaceUpdate InplaceAdd", R((5, 3)), Given([-1, 7], "int32"), R((2, 3)), types="float32")
 row("InplaceUpdate InplaceAdd InplaceSub", R((5, 3)), Given([4, 1], "int32"), R((2, 3)), types="float32 int32 float64")
 
 SEGMENTS = Given([2, 0, 2, 5, 0, -1, 2], "int32")
@@ -66,3 +74,15 @@ for adjoint in (False, True):
     row("SparseTensorDenseMatMul", Given([[0, 1], [2, 0], [2, 3], [2, 3]], "int64"), R((4,)),
         np.array([3, 4], np.int64), R((3, 5) if adjoint else (4, 5)), types=f"{WIDE_FLOATS} {COMPLEXES} int32",
         adjoint_a=adjoint)
+
+# Every order of numbers and NaN in three rows of one segment.
+ORDERS = np.array(list(itertools.product([np.nan, -np.inf, 0, 1, np.inf], repeat=3))).T
+row("UnsortedSegmentMax UnsortedSegmentMin", Given(ORDERS), Given([1, 1, 1], "int32"), np.array(2, np.int32),
+    types=FLOATS)
+row("SegmentMax SegmentMin", Given(ORDERS[:, ~np.isnan(ORDERS).any(0)]), np.array([1, 1, 1], np.int32),
+    types=FLOATS)  # what NaN makes depends on the column, in TensorFlow
+row("TensorScatterMax TensorScatterMin", R((2, 125)), Given([[1], [1], [1]], "int32"), Given(ORDERS), types=FLOATS)
+row("ResourceScatterMax ResourceScatterMin", Content(R((2, 125))), Given([1, 1, 1], "int32"), Given(ORDERS),
+    types=WIDE_FLOATS)
+row("ResourceScatterNdMax ResourceScatterNdMin", Content(R((2, 125))), Given([[1], [1], [1]], "int32"), Given(ORDERS),
+    types=WIDE_FLOATS)

@@ -8,6 +8,7 @@ import importlib
 import pytest
 from op_row import TABLE, check, runs, types_without_a_row
 from tfbridge.bridge.translate.registry import translations
+from tfbridge.compiler.cpu.target import host
 
 MODULES = ("rows_elementwise", "rows_arrays", "rows_reductions", "rows_linear", "rows_variables",
            "rows_scatter_gather", "rows_optimizers", "rows_sorting", "rows_spaces", "rows_random", "rows_images",
@@ -70,13 +71,23 @@ UNSUITED: dict[str, str] = {
 }
 
 
+# What TensorFlow's oneDNN has no kernels for on CPUs without these instructions: it fails, or ends the process.
+ONEDNN_NEEDS = {"float16": "+avx512fp16", "bfloat16": "+avx512bw"}
+
+
+def _is_refused(op: str, type_name: str) -> bool:
+    """Whether TensorFlow cannot run the op with this type here."""
+    of_onednn = op in OF_MODULE["rows_fused"] and ONEDNN_NEEDS.get(type_name, "") not in host().features.split(",")
+    return of_onednn and type_name in ONEDNN_NEEDS or type_name in UNSUITED.get(op, "").split()
+
+
 def _without_a_row() -> dict[str, list[str]]:
     """Types by op that rows are made for from the op's first one; ops that XLA alone has are tried for one type."""
     rows = {r.op: r for r in reversed(TABLE) if r.reference is None}
     found = {op: types_without_a_row(op, translations()[op].types.get("T", translations()[op].types.get("dtype")))
              for op in rows if op in translations()}
     return {op: wanted for op, types in sorted(found.items())
-            if (wanted := [t for t in types if t not in UNSUITED.get(op, "").split()])}
+            if (wanted := [t for t in types if not _is_refused(op, t)])}
 
 
 WITHOUT_A_ROW = _without_a_row()
