@@ -81,7 +81,7 @@ class Launch(ctypes.Structure):
 
 CREATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 MISS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64)
-FALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 5)
+FALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 4)
 MISSING = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _PUBLISH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _COUNT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
@@ -687,16 +687,46 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
         _when(f, has_updates, lambda: f.call("unlock_updates", "void", [f["launch"], order]))
         return [f.binary("xor", same, constant("i1", True)), is_left]
 
+    def exchange(new: Value, good: Value) -> list[Value]:
+        """Gives variables their new tensors; false, and nothing done, when one was updated since they were read."""
+
+        def one_by_one() -> list[Value]:
+            f.call("assign_updates", "void", [f["launch"], variables, new])
+            return [constant("i1", True)]
+
+        def together() -> list[Value]:
+            f.call("lock_updates", "void", [f["launch"], order])
+            same = f.call("unchanged_updates", "i1", [f["launch"], tensors, variables])
+            f.call("finish_updates", "void", [f["launch"], variables, new, f.binary("and", same, good)])
+            f.call("unlock_updates", "void", [f["launch"], order])
+            return [f.binary("or", same, f.binary("xor", good, constant("i1", True)))]
+
+        return f.branch(is_twice, one_by_one, together)
+
+    def give(number: Value, new: Value, done: Value) -> None:
+        tensor = f.load("ptr", f.offset(new, number, "ptr"), 8)
+
+        def one() -> None:
+            _when(f, done, lambda: f.call(
+                "TF_SetOutput", "void", [f["context"], f.cast("trunc", number, "i32"), tensor, status]))
+            f.call("TF_DeleteTensor", "void", [tensor])
+
+        _when(f, f.compare("icmp ne", tensor, _NULL), one)
+
     def fall_back() -> list[Value]:
         f.do(f"atomicrmw add {_field(f, Entry, entry, 'runs')}, i64 1 monotonic")
-        new = _array(f, "ptr", updates)
-        _each(f, updates, lambda k: f.store(_NULL, f.offset(new, k, "ptr"), 8))
-        f.call("tfbridge_fallback", "void", [number, f["context"], tensors, variables, new, status])
+        count = f.binary("add", outputs, updates)
+        new = _array(f, "ptr", count)
+        _each(f, count, lambda k: f.store(_NULL, f.offset(new, k, "ptr"), 8))
+        f.call("tfbridge_fallback", "void", [number, tensors, variables, new, status])
+        good = f.binary("xor", _has_failed(f, status), constant("i1", True))
+        same = constant("i1", True)
         if with_variables:
-            f.call("assign_updates", "void", [f["launch"], variables, new])
+            same = f.branch(has_updates, lambda: exchange(f.offset(new, outputs, "ptr"), good), lambda: [same])[0]
+        _each(f, outputs, lambda k: give(k, new, f.binary("and", good, same)))
         _when(f, has_variables, lambda: _delete_plain(f, f["launch"], inputs, tensors),
               lambda: _delete_tensors(f, inputs, tensors))
-        return [constant("i1", False), constant("i1", False)]
+        return [f.binary("xor", same, constant("i1", True)), constant("i1", False)]
 
     code = f.op("ptr", f"load atomic ptr, {_field(f, Entry, entry, 'code')} monotonic, align 8")
     if with_variables:
@@ -711,7 +741,7 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
     if with_variables:
         _when(f, has_variables, lambda: f.call("release_variables", "void", [f["launch"], tensors, variables]))
     f.call("TF_DeleteStatus", "void", [status])
-    # A variable got other dims between the look at them and its lock.
+    # A variable got other dims, or another value, between the look at it and its lock.
     _when(f, f.binary("or", again, is_left),
           lambda: f.do(f"call void @compute_by(ptr %launch, ptr %context, {is_left})"))
     f.ret()

@@ -673,7 +673,7 @@ def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
     return address
 
 
-def _fall_back(number: int, kernel_context: int, tensors: int, variables: int, new: int, status: int) -> None:
+def _fall_back(number: int, tensors: int, variables: int, new: int, status: int) -> None:
     """Runs the cluster's original nodes in TensorFlow and hands their results to the kernel."""
     launch = _launches[number]
     try:
@@ -694,10 +694,7 @@ def _fall_back(number: int, kernel_context: int, tensors: int, variables: int, n
             given = tuple(tensor.dtype.as_datatype_enum for tensor in outputs)
             if given != launch.results:
                 raise ValueError(f"results have types {given}, the launch has {launch.results}")
-            count = len(launch.outputs)
-            for position, tensor in enumerate(outputs[:count]):
-                private.set_output(kernel_context, position, tensor)
-            for position, tensor in enumerate(outputs[count:]):
+            for position, tensor in enumerate(outputs):
                 ctypes.c_void_p.from_address(new + 8 * position).value = private.resolved(tensor)
     except BaseException as error:
         private.set_status(status, error, f"cluster {launch.key} in TensorFlow")

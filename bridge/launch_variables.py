@@ -91,6 +91,7 @@ def write(module: ModuleText) -> None:
     _write_sort(module)
     _write_locks(module)
     _write_retake(module)
+    _write_unchanged(module)
     _write_acquire(module)
     _write_finish(module)
 
@@ -335,6 +336,28 @@ def _write_retake(module: ModuleText) -> None:
     f.branch(same, lambda: _each(f, updates, drop))
     f.ret(same)
     module.add("retake_updates", f.text())
+
+
+def _write_unchanged(module: ModuleText) -> None:
+    """unchanged_updates(launch, tensors, variables) -> whether the locked variables still have the memory that was
+    read, which nobody writes to while the tensors hold it."""
+    f = Function(module, "unchanged_updates", [("ptr", n) for n in ("launch", "tensors", "variables")], "i1")
+    targets = _field(f, Launch, f["launch"], "targets", "ptr")
+
+    def one(number: Value, same: list[Value]) -> list[Value]:
+        at = _item(f, targets, number, "i64")
+        tensor = f.call("current_tensor", "ptr", [_item(f, f["variables"], at, "ptr")])
+
+        def look() -> list[Value]:
+            data = [f.call("TF_TensorData", "ptr", [t]) for t in (tensor, _item(f, f["tensors"], at, "ptr"))]
+            f.call("TF_DeleteTensor", "void", [tensor])
+            return [f.compare("icmp eq", *data)]
+
+        is_same = f.branch(_is_null(f, tensor), lambda: [constant("i1", False)], look)[0]
+        return [f.binary("and", same[0], is_same)]
+
+    f.ret(f.loop(0, _field(f, Launch, f["launch"], "updates"), 1, one, [constant("i1", True)])[0])
+    module.add("unchanged_updates", f.text())
 
 
 def _write_acquire(module: ModuleText) -> None:

@@ -345,15 +345,6 @@ def tensor_object(tensor: tf.Tensor) -> int:
     return (found.value or 0) if status.value == 1 else 0
 
 
-def set_output(kernel_context: int, number: int, tensor: tf.Tensor) -> None:
-    """Makes an eager tensor an output of a running kernel; memory is shared. Raises: tf.errors.OpError."""
-    with _status() as status:
-        resolved = function("TFE_TensorHandleResolve")(tensor_handle(tensor), status)
-        if resolved:
-            function("TF_SetOutput")(kernel_context, number, resolved, status)
-            function("TF_DeleteTensor")(resolved)
-
-
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = _POINTER, (ctypes.py_object, _TEXT)
 

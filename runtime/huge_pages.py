@@ -10,23 +10,28 @@ import ctypes
 import functools
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from . import background
-
 LEAST_BYTES = 1 << 20  # of a buffer that is worth it
 _SETTINGS = "/sys/kernel/mm/transparent_hugepage"
 _COLLAPSE = 25  # MADV_COLLAPSE, since Linux 6.1
+_REST = 4.0
 _PRESENT, _OF_A_FILE, _EXCLUSIVE = np.uint64(1 << 63), np.uint64(1 << 61), np.uint64(1 << 56)  # in pagemap
 
 
 def move(buffers: Iterable[tuple[int, int]]) -> None:
-    """Moves buffers (address, bytes) to huge pages, in the background. They may be freed meanwhile."""
+    """Moves buffers (address, bytes) to huge pages, in the background. They may be freed meanwhile.
+
+    The system stops those who read a page while it moves it, and all of the process for moments: the thread rests most
+    of the time.
+    """
     wanted = [b for b in buffers if b[1] >= LEAST_BYTES]
     if wanted and _advise() is not None:
-        background.submit(_move, wanted)
+        threading.Thread(target=_move, args=(wanted, _REST), name="tfbridge-huge-pages", daemon=True).start()
 
 
 @functools.cache
@@ -46,9 +51,9 @@ def _advise() -> tuple[Callable[[int, int, int], int], int] | None:
     return madvise, huge
 
 
-def _move(buffers: Iterable[tuple[int, int]]) -> int:
+def _move(buffers: Iterable[tuple[int, int]], rest: float = 0) -> int:
     """Moves buffers; returns the number of huge pages that they lie in now. Pages at the ends are shared with whatever
-    lies beside a buffer."""
+    lies beside a buffer. `rest`: how many times as long as it took to move a page to wait after it."""
     found = _advise()
     assert found is not None
     madvise, huge = found
@@ -59,8 +64,10 @@ def _move(buffers: Iterable[tuple[int, int]]) -> int:
     try:
         with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
             for start in starts:
+                began = time.perf_counter()
                 if _is_whole(pagemap.fileno(), start, huge):
                     moved += madvise(start, huge, _COLLAPSE) == 0
+                time.sleep(rest * (time.perf_counter() - began))
     except OSError:
         pass
     return moved

@@ -255,6 +255,31 @@ def test_fallback_updates_too():
     assert launch_op.counters(cluster.key).fallback_runs > 0
 
 
+def test_no_update_is_lost_while_tensorflow_runs_the_nodes():
+    v = tf.Variable(tf.zeros([1 << 12]))
+
+    @tfbridge.jit
+    def step():
+        return tf.reduce_max(v.assign_add(tf.ones_like(v)))
+
+    step()
+    cluster = step.direct_cluster(step.get_concrete_function())
+    launch_op.drop(cluster.key)
+    found = []
+
+    def run() -> None:
+        found.extend(float(step()) for _ in range(20))
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [*range(2, 162)]
+    assert launch_op.counters(cluster.key).fallback_runs >= 160
+    np.testing.assert_array_equal(v, np.full(1 << 12, 161, np.float32))
+
+
 def test_sparse_access_copies_on_read():
     """After a sparse op of TensorFlow's the variable's tensor must never be shared."""
     v = tf.Variable(X)
