@@ -25,7 +25,7 @@ from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
 from ..compiler.cpu import libraries
 from ..compiler.cpu.kernels import load_common
 from ..compiler.errors import UnsupportedError
-from ..runtime import background
+from ..runtime import background, interpreter
 from . import auto, direct_call, direct_variables, fallback, launch_kernel, launch_op, source
 from . import tensorflow_private as tfp
 from .cluster import Cluster, bounded, digest_of_sources, from_function
@@ -366,8 +366,9 @@ class Jit:
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose arguments have no route yet, or are not all tensors."""
         _get_ready()
-        concrete = self._traced.get_concrete_function(*args, **kwargs)
-        plan = self._plan_of(concrete)
+        with interpreter.compiling():
+            concrete = self._traced.get_concrete_function(*args, **kwargs)
+            plan = self._plan_of(concrete)
         if plan is None:
             self._note_traced(args, kwargs)
             return self._traced_call(args, kwargs)

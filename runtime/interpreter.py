@@ -1,4 +1,5 @@
-"""How the interpreter behaves while code is compiled: it collects no garbage, and its threads take turns quickly."""
+"""How the interpreter behaves while functions are traced and compiled: it collects no garbage, and its threads take
+turns quickly."""
 
 from __future__ import annotations
 
