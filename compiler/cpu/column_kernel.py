@@ -26,7 +26,7 @@ _LEAST_ROWS = 16
 _SEQUENTIAL_BYTES = 8 << 10  # of totals that stay in the first cache while rows as long go through it
 _LEAST_COLUMNS = 128
 _MOST_COLUMNS = 8192
-_ROWS = 8  # at a time, where a panel is a part of them
+_ROWS = 4  # at a time, where a panel is a part of them
 _NARROWEST = 512  # columns of a panel: less of a row at a time is read slowly
 
 
