@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import os
 import threading
 import weakref
 from collections import deque
@@ -20,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2, op_def_pb2
 
+from ..runtime.background import usable_cpus
 from . import tensorflow_private as private
 from .graph import GraphNode, input_types, output_types
 
@@ -286,7 +286,7 @@ def _remove_unused() -> None:
 @functools.cache
 def _places() -> threading.Semaphore:
     """How many threads of TensorFlow's pool may wait at a time: one must be left to work."""
-    threads = tf.config.threading.get_inter_op_parallelism_threads() or len(os.sched_getaffinity(0))
+    threads = tf.config.threading.get_inter_op_parallelism_threads() or usable_cpus()
     return threading.Semaphore(threads - 1)
 
 

@@ -26,6 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..runtime.background import usable_cpus
 from .bench_report import NOT_FOR_TRAINING, SUBJECT, as_json, as_table
 from .engines import ENGINES
 from .kernel_suite import main as run_kernels
@@ -280,11 +281,6 @@ def _known(parser: argparse.ArgumentParser, kind: str, names: str, table: Iterab
         if name not in table:
             parser.error(f"there is no {kind} {name!r}; there are: {', '.join(table)}")
     return listed
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

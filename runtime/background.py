@@ -85,7 +85,7 @@ def start_in_turn(jobs: Iterable[Job[Result]]) -> None:
         _threads().submit(run_next)
 
 
-def cpus() -> int:
+def usable_cpus() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -94,7 +94,7 @@ def _threads() -> ThreadPoolExecutor:
     global _executor
     with _lock:
         if _executor is None:
-            _executor = ThreadPoolExecutor(max(1, cpus() - 1), "tfbridge-background")
+            _executor = ThreadPoolExecutor(max(1, usable_cpus() - 1), "tfbridge-background")
         return _executor
 
 

@@ -19,7 +19,7 @@ import numpy as np
 LEAST_BYTES = 1 << 20  # of a buffer that is worth it
 _SETTINGS = "/sys/kernel/mm/transparent_hugepage"
 _COLLAPSE = 25  # MADV_COLLAPSE, since Linux 6.1
-_REST = 4.0
+_REST = 4.0  # times as long as a page took to move
 _PRESENT, _OF_A_FILE, _EXCLUSIVE = np.uint64(1 << 63), np.uint64(1 << 61), np.uint64(1 << 56)  # in pagemap
 
 

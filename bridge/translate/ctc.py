@@ -26,7 +26,7 @@ from .node import Node
 from .reductions import reduce
 from .registry import translates
 from .scatter_gather import scatter_points, scatter_rows
-from .value_ranges import any_of, check_indices, leave_where
+from .value_ranges import any_of, check_indices
 
 _S32, _S64 = ElementType.S32, ElementType.S64
 
@@ -69,8 +69,8 @@ def _checked_labels(node: Node, steps: int, batch: int, blank: int) -> tuple[Ope
     before = b.pad(row, b.scalar_like(row, -1), [(1, -1, 0)])
     expected = b.select(b.eq(row, before), b.pad(column, b.scalar_like(column, -1), [(1, -1, 0)]) + b.full_like(row, 1),
                         b.full_like(row, 0))
-    leave_where(node, any_of(b, b.or_(b.ne(column, expected), b.lt(row, before)), [0]), "labels are not in order")
-    leave_where(node, any_of(b, b.eq(lengths, b.full_like(lengths, 0)), [0]), "a row has no labels")
+    node.leave_where(any_of(b, b.or_(b.ne(column, expected), b.lt(row, before)), [0]), "labels are not in order")
+    node.leave_where(any_of(b, b.eq(lengths, b.full_like(lengths, 0)), [0]), "a row has no labels")
     none = b.broadcast(b.constant(0, _S32), (batch, most))
     return scatter_points(b, none, node["labels_indices"], values, "update"), lengths
 
@@ -90,7 +90,7 @@ def ctc_loss(node: Node) -> Sequence[Operand]:
     labels, lengths = _checked_labels(node, steps, batch, blank)
     is_short = b.gt(lengths, sizes)
     if not node.attr("ignore_longer_outputs_than_inputs"):
-        leave_where(node, any_of(b, is_short, [0]), "a row has more labels than steps")
+        node.leave_where(any_of(b, is_short, [0]), "a row has more labels than steps")
     is_left_out = b.or_(is_short, b.eq(sizes, b.full_like(sizes, 0)))
     shifted = node["inputs"] - per_row(b, reduce(b, node["inputs"], "max", [2]), shape.dims)
     exps = b.exp(shifted)

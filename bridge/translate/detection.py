@@ -22,7 +22,6 @@ from .node import Node
 from .reductions import reduce
 from .registry import translates
 from .sorting import sorted_with_places
-from .value_ranges import leave_where
 
 _S32, _F32 = ElementType.S32, ElementType.F32
 
@@ -140,7 +139,7 @@ def _check_overlaps(node: Node, overlaps: Operand) -> None:
     b, zero, one = node.b, node.b.scalar_like(overlaps, 0), node.b.scalar_like(overlaps, 1)
     known = node.translator.constant_value(overlaps)
     if known is None or not 0 <= known <= 1:
-        leave_where(node, b.not_(b.and_(b.ge(overlaps, zero), b.le(overlaps, one))), "iou_threshold must be in [0, 1]")
+        node.leave_where(b.not_(b.and_(b.ge(overlaps, zero), b.le(overlaps, one))), "iou_threshold must be in [0, 1]")
 
 
 @translates("CombinedNonMaxSuppression", constants=("max_output_size_per_class", "max_total_size"))

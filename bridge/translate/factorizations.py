@@ -10,7 +10,7 @@ from ...compiler.factorizations import eigh, qr, real_type, svd, tridiagonal, un
 from .nn import narrowed, widened
 from .node import Node
 from .registry import translates
-from .value_ranges import any_of, leave_where
+from .value_ranges import any_of
 
 
 @translates("Qr")
@@ -32,7 +32,7 @@ def self_adjoint_eig(node: Node) -> Sequence[Operand]:
     else:
         values, vectors = eigh(b, widened(b, node[0]))
         is_bad = any_of(b, b.ne(values, values), range(len(dims) - 1))
-        leave_where(node, is_bad, "the decomposition was not successful")
+        node.leave_where(is_bad, "the decomposition was not successful")
     if not node.attr("compute_v"):
         vectors = b.constant(0, type_)  # what TensorFlow gives for an output that its kernel does not make
     return narrowed(b, values, type_), narrowed(b, vectors, type_)

@@ -94,7 +94,7 @@ def resize(node: Node) -> TensorList:
     """With a size that is known at run time only, a list that gets shorter: it keeps its room."""
     b, values = node.b, node.tensor_list("input_handle")
     if node.constant_or_none("size") is None:
-        b.leave_if(b.gt(node["size"], values.size), f"{node.op} {node.name}: a list gets longer, which is not compiled")
+        node.leave_where(b.gt(node["size"], values.size), "a list gets longer, which is not compiled")
         return dataclasses.replace(values, size=node["size"], varies=True)
     count = node.integers("size")[0]
     elements = _filled(node, node.tensor_list("input_handle"))

@@ -147,7 +147,7 @@ def _leave_unless(node: Node, tests: Sequence[Operand], what: str) -> None:
     tests = [test for test, value in zip(tests, known) if value is None or not value]
     if tests:
         holds = functools.reduce(node.b.and_, tests)
-        node.b.leave_if(node.b.not_(holds), f"{node.op} {node.name}: {what}, which is not compiled")
+        node.leave_where(node.b.not_(holds), f"{what}, which is not compiled")
 
 
 def _within(b: ComputationBuilder, start: Operand, room: int) -> Operand:

@@ -120,6 +120,10 @@ class Node:
             return attribute_value(declared.default_value)
         return attribute_value(self.definition.attr[name])
 
+    def leave_where(self, bad: Operand, what: str) -> None:
+        """Leaves the run where a pred holds; `what` tells people why."""
+        self.b.leave_if(bad, f"{self.op} {self.name}: {what}")
+
     def function(self, name: str) -> str:
         """The name of the function in a function attribute."""
         return str(self.definition.attr[name].func.name)

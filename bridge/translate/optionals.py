@@ -48,7 +48,7 @@ def get_value(node: Node) -> Sequence[Value]:
         raise UnsupportedError(f"{node.op}: what the optional would hold is not known")
     known = node.translator.constant_value(found.has_value)
     if known is None or not known:
-        node.b.leave_if(node.b.not_(found.has_value), f"{node.op} {node.name}: the optional has no value")
+        node.leave_where(node.b.not_(found.has_value), "the optional has no value")
     return fitting[0]
 
 

@@ -198,7 +198,7 @@ def sparse_to_dense(node: Node) -> Operand:
         strides = b.broadcast_in_dim(strides, (count, len(dims)), (1,))
         places = reduce(b, b.mul(b.convert_element_type(indices, ElementType.S64), strides), "add", [1])
         rises = b.lt(b.slice_in_dim(places, 0, count - 1, 1, 0), b.slice_in_dim(places, 1, count, 1, 0))
-        b.leave_if(b.not_(reduce(b, rises, "and_", [0])), f"{node.op} {node.name}: indices out of order or repeated")
+        node.leave_where(b.not_(reduce(b, rises, "and_", [0])), "indices out of order or repeated")
     return scatter_points(b, b.broadcast(node["default_value"], dims), indices, updates, "update")
 
 

@@ -16,7 +16,7 @@ from .node import Node
 from .reductions import reduce
 from .registry import translates
 from .scatter_gather import scatter_points
-from .value_ranges import any_of, check_indices, check_not_negative, leave_where
+from .value_ranges import any_of, check_indices, check_not_negative
 
 _S32 = ElementType.S32
 
@@ -162,9 +162,9 @@ def histogram(node: Node) -> Operand:
     limits = b.convert_element_type(node["value_range"], ElementType.F64)
     low, high = (b.reshape(b.slice_in_dim(limits, k, k + 1, 1, 0), ()) for k in range(2))
     values = b.convert_element_type(b.reshape(node["values"], (shape.elements,)), ElementType.F64)
-    leave_where(node, b.not_(b.lt(low, high)), "value_range is not a range")
+    node.leave_where(b.not_(b.lt(low, high)), "value_range is not a range")
     if shape.element_type.is_float:
-        leave_where(node, any_of(b, b.ne(values, values), [0]), "a value is NaN")
+        node.leave_where(any_of(b, b.ne(values, values), [0]), "a value is NaN")
     step = (high - low) / b.scalar_like(high, bins)
     place = b.clamp(b.scalar_like(values, 0), (values - low) / step, b.scalar_like(values, bins - 1))
     ones = b.broadcast(b.constant(1, node.attr("dtype") or _S32), (shape.elements,))

@@ -206,8 +206,8 @@ def push_back(node: Node) -> TensorList:
     if values.is_full:  # after a loop that appends to it comes one that takes from it; it may grow again then
         if not node.translator.growth:
             raise UnsupportedError(f"{node.op}: a list grows in two loops; the first one's bound is its capacity")
-        node.b.leave_if(node.b.ge(values.size, node.b.constant(values.capacity, _S32)),
-                        f"{node.op} {node.name}: a list outgrows its bound of {values.capacity} elements")
+        node.leave_where(node.b.ge(values.size, node.b.constant(values.capacity, _S32)),
+                         f"a list outgrows its bound of {values.capacity} elements")
     if not values.is_made:
         values = made_like(node.b, values, item, [node.b.get_shape(o) for o in flatten(item)])
     arrays = [write_row(node.b, a, values.size, o) for a, o in zip(values.arrays, flatten(item), strict=True)]

@@ -123,11 +123,6 @@ _ARITHMETIC: dict[str, Callable[..., Range | None]] = {
 
 # -- checks
 
-def leave_where(node: Node, bad: Operand, what: str) -> None:
-    """Leaves the run where a pred holds."""
-    node.b.leave_if(bad, f"{node.op} {node.name}: {what}")
-
-
 def _extreme(b: ComputationBuilder, opcode: str, values: Operand, axes: Sequence[int] | None = None) -> Operand:
     """The least or the greatest of integers: one pass with a reduction that code has vectors for."""
     type_ = b.get_shape(values).element_type
@@ -167,9 +162,9 @@ def check_indices(node: Node, indices: Operand, size: int | Extent, low: int | N
     type_ = b.get_shape(top).element_type
     limit = b.convert_element_type(size.value, type_) if isinstance(size, Extent) else \
         b.constant(min(bound, _whole(shape.element_type)[1] + 1), type_)
-    leave_where(node, b.ge(top, limit), f"an index is not in [0, {bound})")
+    node.leave_where(b.ge(top, limit), f"an index is not in [0, {bound})")
     least = least if low is None else max(least, 0)
-    node.translator.ranges[indices.instruction] = (least, bound - 1) if least < bound else TRUSTED
+    note(node.translator, indices, (least, bound - 1) if least < bound else TRUSTED)
 
 
 def check_points(node: Node, indices: Operand, dims: Sequence[int]) -> None:
@@ -193,7 +188,7 @@ def check_points(node: Node, indices: Operand, dims: Sequence[int]) -> None:
         return
     top = _extreme(b, "maximum", _unsigned(b, indices), range(shape.rank - 1))
     above = b.ge(b.convert_element_type(top, ElementType.U64), b.constant(np.array(dims, np.uint64)))
-    leave_where(node, any_of(b, above, [0]), f"an index does not index into {list(dims)}")
+    node.leave_where(any_of(b, above, [0]), f"an index does not index into {list(dims)}")
     note_points(node.translator, indices, dims)
 
 
@@ -216,7 +211,7 @@ def check_divisor(node: Node, divisor: Operand) -> None:
     known = node.translator.constant_value(divisor)
     if least <= 0 <= most and (known is None or not known.all()):
         smallest = _extreme(b, "minimum", _unsigned(b, divisor))
-        leave_where(node, b.eq(smallest, b.scalar_like(smallest, 0)), "an integer is divided by zero")
+        node.leave_where(b.eq(smallest, b.scalar_like(smallest, 0)), "an integer is divided by zero")
 
 
 def note_floored(node: Node, result: Operand) -> None:
@@ -232,14 +227,14 @@ def check_not_negative(node: Node, values: Operand) -> None:
     """Leaves the run where an integer is below zero."""
     if values.instruction is not None and range_of(node.translator, values)[0] < 0:
         least = _extreme(node.b, "minimum", values)
-        leave_where(node, node.b.lt(least, node.b.scalar_like(least, 0)), "a number is negative")
+        node.leave_where(node.b.lt(least, node.b.scalar_like(least, 0)), "a number is negative")
 
 
 def check_limits(node: Node, low: Operand, high: Operand) -> None:
     """Leaves the run where a scalar is not less than another one."""
     if low.instruction is not None and high.instruction is not None \
             and range_of(node.translator, low)[1] >= range_of(node.translator, high)[0]:
-        leave_where(node, node.b.ge(low, high), "no number is in the range")
+        node.leave_where(node.b.ge(low, high), "no number is in the range")
 
 
 def is_integer(value: Value, rank: int | None = None) -> TypeGuard[Operand]:

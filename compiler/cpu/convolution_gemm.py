@@ -31,7 +31,7 @@ from .convolution_problem import Axis, ConvolutionProblem
 from .gemm_elements import COMPUTE_TYPES, SIZES, compute_of, lanes_of, sources
 from .gemm_kernels import Sweeps, constant_table, sweep_table, tile_heights, tile_widths, vector_counts
 from .gemm_packing import use_panels, use_rows
-from .gemm_plan import HELD_UP, PACK_COST, READ_COST, PackedLayout, columns_work, packed_vectors
+from .gemm_plan import HELD_UP, PACK_COST, READ_COST, PackedLayout, best_grid, columns_work, packed_vectors
 from .kernel_plan import KernelPlan
 from .llvm_text import Function, ModuleText, Value, i64
 from .target import Target
@@ -326,13 +326,7 @@ def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int
     if target.threads == 1 or microseconds < PARALLEL_US:
         return best
     wanted = min(int(microseconds / TASK_US), 4 * target.threads)
-    units = -(-m // unit)
-    for row_parts in range(1, min(wanted, units) + 1):
-        for col_parts in range(1, max(1, wanted // row_parts) + 1):
-            rows = min(m, -(-units // row_parts) * unit)
-            cols = min(n, -(-n // (col_parts * nr)) * nr)
-            best = min(best, (cost(rows, cols), rows, cols))
-    return best
+    return min(best, best_grid((m, unit), (n, nr), wanted, cost))
 
 
 # -- writing

@@ -369,9 +369,17 @@ def _task_grid(problem: GemmProblem, target: Target, row_unit: int, col_unit: in
     wanted = min(int(microseconds / TASK_US), 4 * target.threads) // batch
     if target.threads == 1 or microseconds < PARALLEL_US or batch >= 2 * target.threads or wanted < 2:
         return best
+    return min(best, best_grid((m, row_unit), (n, col_unit), wanted, cost))
+
+
+def best_grid(rows: tuple[int, int], columns: tuple[int, int], wanted: int,
+              cost: Callable[[int, int], float]) -> tuple[float, int, int]:
+    """(cost, rows, columns) of the cheapest task where there are at most `wanted`; (count, unit) of rows and columns:
+    a task has a multiple of the unit, or all."""
+    best = (math.inf, rows[0], columns[0])
     for row_parts in range(1, wanted + 1):
         for col_parts in range(1, wanted // row_parts + 1):
-            rows = min(m, parts(parts(m, row_parts), row_unit) * row_unit)
-            cols = min(n, parts(parts(n, col_parts), col_unit) * col_unit)
-            best = min(best, (cost(rows, cols), rows, cols))
+            m, n = (min(count, parts(parts(count, cut), unit) * unit)
+                    for (count, unit), cut in ((rows, row_parts), (columns, col_parts)))
+            best = min(best, (cost(m, n), m, n))
     return best

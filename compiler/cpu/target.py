@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import re
 
 import llvmlite.binding as llvm
+
+from ...runtime.background import usable_cpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,4 +129,4 @@ def host(threads: int | None = None) -> Target:
     return Target(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), vector_bytes,
                   registers, has_fma,
                   _cache_bytes(0, 32 << 10), _cache_bytes(2, 512 << 10), _cache_bytes(3, 8 << 20),
-                  threads or len(os.sched_getaffinity(0)), *_instructions(triple, names))
+                  threads or usable_cpus(), *_instructions(triple, names))

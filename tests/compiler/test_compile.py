@@ -123,7 +123,7 @@ def test_common_functions_are_in_the_libraries(target: Target) -> None:
 
 def test_common_functions_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "_jobs", {})
-    monkeypatch.setattr(background, "cpus", lambda: 2)
+    monkeypatch.setattr(background, "usable_cpus", lambda: 2)
     monkeypatch.setattr(background, "_executor", ThreadPoolExecutor(1))
     cache = disk_cache.DiskCache(tmp_path)
     monkeypatch.setattr(disk_cache, "_process", cache)
