@@ -8,17 +8,18 @@ import contextvars
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..compiler.cpu.kernels import load_common
 from ..runtime import statistics
-from . import graph_pass, launch_kernel
+from . import graph_pass, launch_kernel, python_flow, whole_functions
 from . import tensorflow_private as tfp
 from .cluster import Cluster
 from .clustering import decide
 from .control_flow import functionalize
 from .dataflow import DATAFLOW
+from .direct_plan import Plan
 from .function_calls import calls_as_ops
 from .graph import GraphNode, from_graph_def, op_definition, read_nodes
 from .launch_op import OP
@@ -73,6 +74,7 @@ def enable_auto_clustering(min_cluster_size: int | None = None, jit_compile: boo
     load_common()
     launch_kernel.prefetch()
     ensure_registered()
+    whole_functions.stand_in(_options_of, _note_whole)
 
 
 def disable_auto_clustering() -> None:
@@ -82,8 +84,8 @@ def disable_auto_clustering() -> None:
         _minimum, _takes_jit_compile = None, False
 
 
-def _in_place_of_xla(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    return marked(function, {}) if _takes_jit_compile else None
+def _in_place_of_xla(function: Callable[..., Any], features: Any) -> Callable[..., Any] | None:
+    return marked(function, {}, features) if _takes_jit_compile else None
 
 
 def is_auto_clustering() -> bool:
@@ -108,13 +110,20 @@ def jit_scope() -> Iterator[None]:
         yield
 
 
-def marked(function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function, tracing which marks its graph as one to be compiled, with these options."""
+def marked(function: Callable[..., Any], options: Mapping[str, Any], features: Any = None) -> Callable[..., Any]:
+    """The function, tracing which marks its graph as one to be compiled, with these options. `features`: what
+    AutoGraph is asked to do besides its usual work."""
     mark = f"function {to_text(options)}".rstrip().encode()
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         with tfp.attribute_afterwards(MARK, mark):
-            return traced.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
+            given = traced.__wrapped__  # type: ignore[attr-defined]
+            is_left = features is not None or given is function  # to AutoGraph, or by it
+            made = None if is_left else python_flow.converted(function, args, kwargs, True)
+            if made is None:
+                return given(*args, **kwargs)
+            with tfp.converting():
+                return made(*args, **kwargs)
 
     return tfp.decorator(function, traced)
 
@@ -142,14 +151,14 @@ def preview(concrete: Any) -> tuple[Any, Any, Report] | None:
 
 def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
     marks = {node.attr[MARK].s for node in graph_def.node if MARK in node.attr}
-    asked = [mark.decode().partition(" ")[2] for mark in sorted(marks) if mark.startswith(b"function")]
+    asked = _asked(graph_def.node)
     everything = _minimum is not None or bool(asked)
     if not everything and not marks or any(_SEEN in node.attr or node.op == OP for node in graph_def.node):
         return None
     if not marks and graph_pass.is_data_function(graph_def, item):
         return None
     minimum = _minimum if not marks else 1 if b"scope" in marks else _LEAST_IN_PARTS
-    options = current(merged(map(from_text, asked)), {"min_cluster_size": minimum})
+    options = current(merged(asked), {"min_cluster_size": minimum})
 
     def wanted(node: GraphNode) -> bool:
         return everything or (MARK in node.attrs and node.attrs[MARK].s == b"scope")
@@ -160,6 +169,33 @@ def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
     if watch is not None:
         watch.seen.append((graph_def, result, report))
         return None
+    _note(report)
+    for node in result.node:  # TensorFlow hands every graph over twice
+        if node.op not in _UNCOUNTED or node.name in item.nodes_to_preserve:
+            node.attr[_SEEN].b = True
+    return result
+
+
+def _options_of(concrete: Any) -> JitOptions | None:
+    """The options for a function that is called as a whole; None: it is not to be compiled, or by XLA."""
+    definition = concrete.function_def
+    if _minimum is None or definition.attr["_XlaMustCompile"].b:
+        return None
+    asked = _asked(definition.node_def)
+    return current(merged(asked), {"min_cluster_size": 1 if asked else _minimum})
+
+
+def _asked(nodes: Iterable[Any]) -> list[dict[str, Any]]:
+    """The options of the functions that were marked to be compiled, by the marks on their nodes."""
+    marks = sorted({node.attr[MARK].s for node in nodes if MARK in node.attr})
+    return [from_text(mark.decode().partition(" ")[2]) for mark in marks if mark.startswith(b"function")]
+
+
+def _note_whole(plan: Plan) -> None:
+    _note(Report((plan.cluster,), {}))
+
+
+def _note(report: Report) -> None:
     for op, reason in report.left_out.values():
         statistics.leave_out(f"{op}: {reason}")
     _reports.append(report)
@@ -167,10 +203,6 @@ def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
         _log.info("%s; %d ops left to TensorFlow%s", ", ".join(f"cluster {c.name} of {c.op_count} ops"
                                                                for c in report.clusters) or "no cluster",
                   len(report.left_out), "".join(f"\n  {n} ({op}): {r}" for n, (op, r) in report.left_out.items()))
-    for node in result.node:  # TensorFlow hands every graph over twice
-        if node.op not in _UNCOUNTED or node.name in item.nodes_to_preserve:
-            node.attr[_SEEN].b = True
-    return result
 
 
 def _fetched(graph_def: Any, item: graph_pass.Item) -> Collection[str]:

@@ -45,7 +45,7 @@ logger = logging.getLogger("tfbridge")
 _compiles, _recompiles = logger.getChild("compiles"), logger.getChild("recompiles")
 _fallbacks, _fusion = logger.getChild("fallbacks"), logger.getChild("fusion")
 
-_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
+_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"})
 _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their first input is no argument
 # Their variable is a generator's state; an attribute `dtype` is that of their result.
 _GENERATORS = frozenset({"RngSkip", "RngReadAndSkip", "StatefulUniform", "StatefulStandardNormalV2",
@@ -81,7 +81,8 @@ class Cluster:
 
     `original` runs the nodes in TensorFlow. `launch_arguments` are the numbers of the arguments that the launch op
     takes, `written` those of the variables whose new values follow the results: first those that it does not take.
-    `growth`, by key: how much larger the bounds of its lists are than at first. `generation` counts codes replaced.
+    `growth`, by key: how much larger the bounds of its lists are than at first. `generation` counts codes replaced or
+    dropped.
     `is_varying`: constant arguments had so many values that further ones are not compiled for.
     """
 
@@ -157,7 +158,8 @@ class Cluster:
         return count_ops(self.graph.nodes.values(), self.functions, frozenset({"_Arg", "NoOp", "Const"}))
 
     @functools.cached_property
-    def _has_data_constants(self) -> bool:
+    def has_data_constants(self) -> bool:
+        """Whether there is code for every value of some data."""
         return any(data_behind(self.graph, self.functions, node) for node in self.graph.nodes.values())
 
     @functools.cached_property
@@ -203,6 +205,7 @@ class Cluster:
         key = _key([Shape(type_, dims) for type_, dims in given if type_ is not None], constants)
         self.compiled.pop(key, None)
         self.failures.pop(key, None)
+        self.generation += 1
 
     def _close(self) -> None:
         """Frees what is large when no graph has the cluster any more; a report still has its size and failures."""
@@ -244,8 +247,11 @@ class Cluster:
             return cost_guard.RUNS_BEFORE_TRIAL
         return 0 if verdict.is_slower else None
 
-    def run_in_tensorflow(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Runs the original nodes, on variables made for this call: one for arguments that have the same tensor."""
+    def run_in_tensorflow(self, values: Sequence[tf.Tensor | None]) -> list[tf.Tensor | None]:
+        """Runs the original nodes, on variables made for this call: one for arguments that have the same tensor.
+
+        A variable without a value is None, among `values` and, still, among the results.
+        """
         given = iter(values)
         arguments, variables = [], []
         made: dict[int, tf.Tensor] = {}
@@ -254,8 +260,11 @@ class Cluster:
             if argument.is_variable and id(value) in made:
                 value = made[id(value)]
             elif argument.is_variable:
+                # One of a name is not there until it is assigned; of those, every thread has its own.
+                is_there = value is not None or not argument.is_read
                 handle = tf.raw_ops.VarHandleOp(dtype=tf.as_dtype(argument.data_type), shape=None,
-                                                shared_name=ANONYMOUS)
+                                                container="" if is_there else f"thread {threading.get_ident()}",
+                                                shared_name=ANONYMOUS if is_there else argument.name)
                 variables.append(handle)
                 if value is not None:
                     tf.raw_ops.AssignVariableOp(resource=handle, value=value)
@@ -264,12 +273,10 @@ class Cluster:
             arguments.append(value)
         try:
             results = self.original(arguments)
-            written = [tf.raw_ops.ReadVariableOp(resource=arguments[k], dtype=tf.as_dtype(self.arguments[k].data_type))
-                       for k in self.written]
-            return [*results, *written]
+            return [*results, *(_content(arguments[k], self.arguments[k]) for k in self.written)]
         finally:
             for handle in variables:
-                tf.raw_ops.DestroyResourceOp(resource=handle)
+                tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
     def grow(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable | None:
         """The executable for these shapes with larger bounds of lists in place of the one so far, as `compile`."""
@@ -318,7 +325,7 @@ class Cluster:
 
     def _compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable:
         start = time.perf_counter()
-        most = _MOST_DATA_VALUES if constants and self._has_data_constants else _MOST_VALUES
+        most = _MOST_DATA_VALUES if constants and self.has_data_constants else _MOST_VALUES
         if sum(key[0] == tuple(shapes) for key in tuple(self.compiled)) >= most:
             self.is_varying = True
             names = [self.arguments[self.launch_arguments[at]].name for at in sorted(constants)]
@@ -404,6 +411,13 @@ class Cluster:
         return "; ".join(fewest)
 
 
+def _content(handle: tf.Tensor, argument: Argument) -> tf.Tensor | None:
+    """The value of a variable; None when it has none."""
+    if not tf.raw_ops.VarIsInitializedOp(resource=handle):
+        return None
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(argument.data_type))
+
+
 def _key(shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> tuple[Any, ...]:
     return tuple(shapes), tuple((k, v.tobytes()) for k, v in sorted(constants.items()))
 
@@ -448,7 +462,8 @@ def from_function(name: str, graph: Graph, functions: Functions,
             arguments.append(Argument(argument, type_))
             continue
         read, changed = _use(uses[argument], functions)
-        content = (content_types or {}).get(k, 0) or content_type(graph, functions, argument)
+        content = (content_types or {}).get(k, 0) or content_type(graph, functions, argument) \
+            or attribute_content_type(graph.nodes[argument])
         if not content:
             raise UnsupportedError(f"argument {k} is a resource that is no variable")
         arguments.append(Argument(argument, content, True, read))
@@ -512,11 +527,13 @@ def content_type(graph: Graph, functions: Functions, argument: str) -> int:
 
 
 def attribute_content_type(node: GraphNode) -> int:
-    """DataType of the content of the variable that a node uses, told by its attributes; 0 when they do not."""
+    """DataType of the content of the variable that a node uses or is, told by its attributes; 0 when they do not."""
     if node.op in _GENERATORS:
         return int(tf.int64.as_datatype_enum)
-    types = (int(node.attrs[name].type) for name in ("dtype", "T")
-             if name in node.attrs and node.attrs[name].WhichOneof("value") == "type")
+    types = [int(node.attrs[name].type) for name in ("dtype", "T")
+             if name in node.attrs and node.attrs[name].WhichOneof("value") == "type"]
+    if "_handle_dtypes" in node.attrs:
+        types += node.attrs["_handle_dtypes"].list.type
     return next((type_ for type_ in types if type_ != _RESOURCE), 0)
 
 
@@ -553,7 +570,8 @@ def named_functions(value: Any) -> Sequence[str]:
 
 
 def count_ops(nodes: Iterable[GraphNode], functions: Functions, trivial: Collection[str]) -> int:
-    """How many nodes are not trivial; for a call, a loop or a branch, those in its functions count."""
+    """How many nodes are not trivial; for a call, a loop or a branch, those in its functions count, and for a fused op
+    what was fused."""
     total = 0
     for node in nodes:
         called = [f for f in called_functions(node) if f in functions.definitions]
@@ -561,6 +579,8 @@ def count_ops(nodes: Iterable[GraphNode], functions: Functions, trivial: Collect
             total += sum(count_ops(functions[f].nodes.values(), functions, trivial) for f in called)
         else:
             total += node.op not in trivial
+            if node.op.startswith("_") and "fused_ops" in node.attrs:
+                total += len(node.attrs["fused_ops"].list.s)
     return total
 
 

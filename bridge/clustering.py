@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from .cluster import called_functions, count_ops, refusal, unsupported
+from .cluster import attribute_content_type, called_functions, count_ops, node_use, refusal, unsupported
 from .constness import LOOPS, constant_inputs, constant_sources, data_behind
 from .data_sizes import data_sizes
 from .element_types import element_type
@@ -20,8 +20,9 @@ from .translate.translator import Functions
 
 # Free to copy into every cluster that reads them, and no reason to make a cluster.
 COPIED = frozenset({"Const"})
-_TRIVIAL = frozenset({"Const", "Identity", "IdentityN", "NoOp", "ReadVariableOp", "AssignVariableOp", "Assert", "Shape",
-                      "Size", "Rank", "StopGradient", "Reshape", "ExpandDims", "Squeeze", "VariableShape"})
+TRIVIAL = frozenset({"Const", "Identity", "IdentityN", "NoOp", "ReadVariableOp", "AssignVariableOp", "Assert", "Shape",
+                      "Size", "Rank", "StopGradient", "Reshape", "ExpandDims", "Squeeze", "VariableShape",
+                      "VarIsInitializedOp"})
 _ENDS = frozenset({"_Arg", "_Retval", "_DeviceArg", "_DeviceRetval", "Placeholder", "PlaceholderWithDefault",
                    "VarHandleOp", "TfbridgeLaunch"})
 _FRAMES = frozenset({"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit",
@@ -64,7 +65,7 @@ def decide(graph: Graph, functions: Functions, *, minimum: int, fetched: Collect
     clusters: list[list[str]] = []
     repeated = _repeated(graph)
     for members in components:
-        size = count_ops((graph.nodes[name] for name in members), functions, _TRIVIAL)
+        size = count_ops((graph.nodes[name] for name in members), functions, TRIVIAL)
         is_step = members[0] in repeated and not any(graph.nodes[name].op in LOOPS for name in members)
         least = max(minimum, _LEAST_IN_LOOPS if is_step else 1)
         if size >= least:
@@ -107,6 +108,25 @@ def _left_out(graph: Graph, functions: Functions, fetched: Collection[str],
             elif data := data_behind(graph, functions, node):
                 reasons[node.name] = f"an input that must be known when compiling depends on the elements of {data}"
     reasons.update(data_sizes(graph, functions, reasons)[0])
+    reasons.update(_asking(graph, functions))
+    return reasons
+
+
+def _asking(graph: Graph, functions: Functions) -> dict[str, str]:
+    """Why nodes that ask whether a variable has a value, or write one that is asked about, are not compiled.
+
+    A launch gives a variable its first value only where that has an object, which one that a graph names may lack.
+    """
+    reasons: dict[str, str] = {}
+    for node in [n for n in graph.nodes.values() if n.op == "VarIsInitializedOp"]:
+        handle = graph.nodes[node.inputs[0].node]
+        if not attribute_content_type(handle):
+            reasons[node.name] = "nothing tells the type of its variable"
+        if handle.op == "VarHandleOp":
+            writers = [n for n in graph.nodes.values() for k, t in enumerate(n.inputs)
+                       if t.node == handle.name and node_use(n, k, functions)[1]]
+            both = [node, *(n for n in writers if called_functions(n))] if writers else []
+            reasons.update({n.name: "a variable that may not exist yet is written, or is not" for n in both})
     return reasons
 
 

@@ -153,6 +153,8 @@ def called_with(node: GraphNode, functions: Functions) -> list[tuple[str, int]]:
         found = [(attrs["f"].func.name, 0)]
     elif node.op in LOOPS:
         found = [(attrs["cond"].func.name, 0), (attrs["body"].func.name, 0)]
+    elif node.op == "SymbolicGradient":
+        found = [(functions.gradient(attrs["f"].func.name), 0)]
     elif node.op in ("If", "StatelessIf"):
         found = [(attrs["then_branch"].func.name, 1), (attrs["else_branch"].func.name, 1)]
     elif node.op in ("Case", "StatelessCase"):

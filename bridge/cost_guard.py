@@ -20,7 +20,8 @@ import tensorflow as tf
 
 from ..runtime import disk_cache
 from ..runtime.errors import ExecutionError
-from ..runtime.executable import Executable
+from ..runtime.executable import Executable, Frame
+from . import launch_packed
 
 RUNS_BEFORE_TRIAL = 3
 _AT_ONCE_SECONDS = 300e-6  # to hand a cluster to TensorFlow costs a good part of that
@@ -61,15 +62,22 @@ def judge(executable: Executable, original: Original, inputs: list[tf.Tensor],
 
 
 def _measure(executable: Executable, original: Original, inputs: list[tf.Tensor]) -> Verdict:
-    arrays = [tensor.numpy() for tensor in inputs]
+    arrays, frame = [tensor.numpy() for tensor in inputs], Frame(executable)
+    is_packed = launch_packed.are_kept(executable)
+
+    def run_compiled() -> Sequence[object]:
+        return executable.execute(arrays, frame, is_packed)
+
     try:
-        compiled = _fastest(lambda: executable.execute(arrays))
+        if is_packed:
+            executable.execute(arrays, frame)
+        compiled = _fastest(run_compiled)
         if compiled < _AT_ONCE_SECONDS:
             return Verdict(compiled, 0.0)
         original(inputs)  # makes the function
         verdict = Verdict(compiled, _fastest(lambda: original(inputs)))
         if verdict.is_slower:  # once more, in case that something else kept the machine busy
-            again = _fastest(lambda: executable.execute(arrays))
+            again = _fastest(run_compiled)
             verdict = Verdict(min(compiled, again), verdict.tensorflow_seconds)
     except (ExecutionError, tf.errors.OpError):  # the call itself reports it
         return Verdict(0.0, 0.0)

@@ -19,7 +19,7 @@ from ..compiler.errors import UnsupportedError
 from ..compiler.shape import Shape
 from ..runtime import statistics
 from ..runtime.artifact import KernelInfo
-from . import auto, launch_op, source
+from . import auto, launch_op, source, whole_functions
 from . import tensorflow_private as tfp
 from .cluster import Cluster
 from .decorator import Jit
@@ -131,13 +131,12 @@ def explain(function: Any, *args: Any, **kwargs: Any) -> Report:
     traced = function.traced if isinstance(function, Jit) else function
     given = [*tfp.flat_arguments(traced, concrete, args, kwargs), *concrete.captured_inputs]
     name = getattr(function, "__name__", "the function")
-    if isinstance(function, Jit):
-        try:
-            whole = function.direct_cluster(concrete)
-        except UnsupportedError:  # strict: the report shows what is in the way
-            whole = None
-        if whole is not None:
-            return Report(name, (_whole(whole, concrete, given),), ())
+    try:
+        whole = (function if isinstance(function, Jit) else whole_functions).direct_cluster(concrete)
+    except UnsupportedError:  # strict: the report shows what is in the way
+        whole = None
+    if whole is not None:
+        return Report(name, (_whole(whole, concrete, given),), ())
     return _parts(name, concrete, given)
 
 

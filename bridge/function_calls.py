@@ -26,6 +26,34 @@ def calls_as_ops(library: Any) -> Any:
     return made
 
 
+def by_name(library: Any) -> dict[str, Any]:
+    """The functions of a FunctionDefLibrary by name. Where several implement one API and one of them is for CPUs, that
+    one stands under the names of those for no device in particular, as TensorFlow's graph optimizer chooses."""
+    for_cpu: dict[Any, list[Any]] = {}
+    for f in library.function:
+        if _text(f, _DEVICE) == b"CPU":
+            for_cpu.setdefault(_api(f), []).append(f)
+    found = {}
+    for f in library.function:
+        others = for_cpu.get(_api(f), []) if _text(f, _API) and not _text(f, _DEVICE) else []
+        found[f.signature.name] = others[0] if len(others) == 1 else f
+    return found
+
+
+_API, _DEVICE = "api_implements", "api_preferred_device"
+
+
+def _text(function: Any, attribute: str) -> bytes:
+    return function.attr[attribute].s if attribute in function.attr else b""
+
+
+def _api(function: Any) -> tuple[Any, ...]:
+    """What two implementations of one API share. Those for a tape stand apart, though their results may be the same."""
+    signature = function.signature
+    return (_text(function, _API), signature.name.startswith("__forward_"), tuple(a.type for a in signature.input_arg),
+            tuple(a.type for a in signature.output_arg))
+
+
 def function_calls_as_ops(function: Any, definitions: Mapping[str, Any]) -> Any:
     """One FunctionDef, likewise; `definitions` are the functions that it may call, by name."""
     called = {node.name: definitions[node.op] for node in function.node_def if _is_call(node, definitions)}

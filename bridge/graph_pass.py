@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from tensorflow.core.framework import graph_pb2
 
+from . import pass_gate
 from . import tensorflow_private as private
 
 logger = logging.getLogger("tfbridge")
@@ -53,9 +54,15 @@ def register(rewrite: Rewrite | None) -> None:
     global _rewrite, _is_registered
     with _lock:
         if rewrite is not None and not _is_registered:
-            private.register_graph_optimizer("CPU", _optimize)
+            private.register_graph_optimizer("CPU", _optimize, _gate)
             _is_registered = True
         _rewrite = rewrite
+
+
+def _gate(rewrite: int) -> int:
+    optimize, shut = pass_gate.gate(rewrite)
+    private.wrap_functions_that_keep_the_lock(functools.partial(pass_gate.behind, shut))
+    return optimize
 
 
 def is_registered() -> bool:

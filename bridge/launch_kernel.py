@@ -82,7 +82,6 @@ class Launch(ctypes.Structure):
 CREATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 MISS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64)
 FALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 4)
-MISSING = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _PUBLISH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _COUNT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 
@@ -99,20 +98,20 @@ class Native:
     count: Callable[[int, int], int]
 
 
-def load(miss: int, fallback: int, missing: int) -> Native:
+def load(miss: int, fallback: int) -> Native:
     """Compiles the kernel.
 
     `i32 run_entry(entry, code, args, results, message, tensors)` runs an entry's code on data pointers and gives its
     status; `message` has room for ERROR_CAPACITY bytes. `tensors` of the inputs, null where variables are none.
 
-    miss(launch number, key, key bytes, hash) -> entry, fallback(launch number, kernel context, tensors, variables,
-    new, status) and missing(launch number, tensors, status) are addresses of C functions. fallback puts the tensors for
-    updated variables into `new`; missing says which variable, the one of a null tensor, has no value.
+    miss(launch number, key, key bytes, hash) -> entry and fallback(launch number, tensors, variables, new, status) are
+    addresses of C functions. fallback puts the op's outputs and the tensors for updated variables into `new`; the
+    tensor of a variable without a value is null.
     """
     with_variables = launch_variables().available()
     text, tensorflow = _module(with_variables)
     imports = {symbol: private.address(symbol) for symbol in tensorflow}
-    imports |= {"tfbridge_miss": miss, "tfbridge_fallback": fallback, "tfbridge_missing": missing}
+    imports |= {"tfbridge_miss": miss, "tfbridge_fallback": fallback}
     imports |= launch_variables().imports() if with_variables else {}
     imports |= block_functions() | launch_packed().imports() | launch_memory().imports()
     imports |= {"tfbridge_run": native.addresses()["run"]}
@@ -563,13 +562,46 @@ def _delete_plain(f: Function, launch: Value, count: Value, tensors: Value) -> N
     _each(f, count, delete)
 
 
+def _give(f: Function, number: Value, new: Value, done: Value, status: Value) -> None:
+    """Makes a tensor that TensorFlow's nodes have made an output, if all is done; deletes it."""
+    tensor = f.load("ptr", f.offset(new, number, "ptr"), 8)
+
+    def one() -> None:
+        _when(f, done, lambda: f.call(
+            "TF_SetOutput", "void", [f["context"], f.cast("trunc", number, "i32"), tensor, status]))
+        f.call("TF_DeleteTensor", "void", [tensor])
+
+    _when(f, f.compare("icmp ne", tensor, _NULL), one)
+
+
+def _original(f: Function, tensors: Value, variables: Value, status: Value) -> Value:
+    """Has TensorFlow run the original nodes: the tensors of outputs and updates, null where there is none."""
+    count = f.binary("add", _read(f, Launch, f["launch"], "outputs"), _read(f, Launch, f["launch"], "updates"))
+    new = _array(f, "ptr", count)
+    _each(f, count, lambda k: f.store(_NULL, f.offset(new, k, "ptr"), 8))
+    f.call("tfbridge_fallback", "void", [_read(f, Launch, f["launch"], "number"), tensors, variables, new, status])
+    return new
+
+
 def _write_gather(f: Function, status: Value, count: Value, tensors: Value, variables: Value) -> None:
-    """Ends the function when a variable has no value; after it the tensors of all variables are there."""
+    """Takes the tensors of all variables. Where one has no value, TensorFlow's nodes run, and the function ends."""
     is_complete = f.call("gather_variables", "i1", [f["context"], f["launch"], tensors, variables])
     f.do(f"br {is_complete}, label %complete, label %incomplete")
     f.start_block("incomplete")
-    f.call("tfbridge_missing", "void", [_read(f, Launch, f["launch"], "number"), tensors, status])
-    f.call("TF_OpKernelContext_Failure", "void", [f["context"], status])
+    kinds, outputs = _read(f, Launch, f["launch"], "kinds", "ptr"), _read(f, Launch, f["launch"], "outputs")
+
+    def take(number: Value) -> None:
+        is_plain = f.compare("icmp eq", f.load("i8", f.offset(kinds, number)), constant("i8", 0))
+        _when(f, is_plain, lambda: f.call("TF_GetInput", "void", [
+            f["context"], f.cast("trunc", number, "i32"), f.offset(tensors, number, "ptr"), status]))
+
+    _each(f, count, take)
+    new = _original(f, tensors, variables, status)
+    good = f.binary("xor", _has_failed(f, status), constant("i1", True))
+    _when(f, good, lambda: f.call("assign_updates", "void", [f["launch"], variables, f.offset(new, outputs, "ptr")]))
+    _each(f, outputs, lambda k: _give(f, k, new, good, status))
+    _when(f, _has_failed(f, status), lambda: f.call("TF_OpKernelContext_Failure", "void", [f["context"], status]))
+    _delete_plain(f, f["launch"], count, tensors)
     f.call("release_variables", "void", [f["launch"], tensors, variables])
     f.call("TF_DeleteStatus", "void", [status])
     f.ret()
@@ -703,27 +735,14 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
 
         return f.branch(is_twice, one_by_one, together)
 
-    def give(number: Value, new: Value, done: Value) -> None:
-        tensor = f.load("ptr", f.offset(new, number, "ptr"), 8)
-
-        def one() -> None:
-            _when(f, done, lambda: f.call(
-                "TF_SetOutput", "void", [f["context"], f.cast("trunc", number, "i32"), tensor, status]))
-            f.call("TF_DeleteTensor", "void", [tensor])
-
-        _when(f, f.compare("icmp ne", tensor, _NULL), one)
-
     def fall_back() -> list[Value]:
         f.do(f"atomicrmw add {_field(f, Entry, entry, 'runs')}, i64 1 monotonic")
-        count = f.binary("add", outputs, updates)
-        new = _array(f, "ptr", count)
-        _each(f, count, lambda k: f.store(_NULL, f.offset(new, k, "ptr"), 8))
-        f.call("tfbridge_fallback", "void", [number, tensors, variables, new, status])
+        new = _original(f, tensors, variables, status)
         good = f.binary("xor", _has_failed(f, status), constant("i1", True))
         same = constant("i1", True)
         if with_variables:
             same = f.branch(has_updates, lambda: exchange(f.offset(new, outputs, "ptr"), good), lambda: [same])[0]
-        _each(f, outputs, lambda k: give(k, new, f.binary("and", good, same)))
+        _each(f, outputs, lambda k: _give(f, k, new, f.binary("and", good, same), status))
         _when(f, has_variables, lambda: _delete_plain(f, f["launch"], inputs, tensors),
               lambda: _delete_tensors(f, inputs, tensors))
         return [f.binary("xor", same, constant("i1", True)), constant("i1", False)]

@@ -37,7 +37,7 @@ from .launch_table import Counters, Held, Table
 OP = "TfbridgeLaunch"
 InputSpec = tuple[tf.DType, tuple[int, ...]]
 Compile = Callable[[list[InputSpec], dict[int, np.ndarray]], "CompiledEntry | None"]
-Fallback = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+Fallback = Callable[[list[tf.Tensor | None]], list[tf.Tensor | None]]
 Grow = Callable[[list[InputSpec], dict[int, np.ndarray]], "CompiledEntry | None"]  # code with larger bounds
 Guard = Callable[["CompiledEntry", list[tf.Tensor]], bool]  # whether the code is to be used, for inputs that it gets
 
@@ -138,6 +138,7 @@ class _Launch:
                  variables: Collection[int] = ()) -> None:
         self.cluster, self.key, self.number = cluster, key, number
         self.inputs, self.outputs, self.constants = inputs, outputs, constants
+        self.updates = updates
         self.results = (*outputs, *(inputs[k] for k in updates))
         self.slot = key
         self.name = (key, inputs_declared(inputs, variables), outputs, constants)
@@ -361,10 +362,9 @@ def _native() -> _Native:
         with _lock:
             if _loaded is None:
                 private.check(private.OP)
-                callbacks = (kernel.CREATE(_create), kernel.MISS(_miss), kernel.FALLBACK(_fall_back),
-                             kernel.MISSING(_missing))
-                create, miss, fallback, missing = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in callbacks)
-                made = kernel.load(miss, fallback, missing)
+                callbacks = kernel.CREATE(_create), kernel.MISS(_miss), kernel.FALLBACK(_fall_back)
+                create, miss, fallback = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in callbacks)
+                made = kernel.load(miss, fallback)
                 private.register_op(OP, ["args: Targs"], ["results: Tresults"], [
                     "Targs: list(type) >= 0", "Tresults: list(type) >= 0", "cluster: string",
                     "constants: list(int) >= 0 = []", "contents: list(type) >= 0 = []",
@@ -381,10 +381,11 @@ def register_cluster(key: str, compile: Compile, fallback: Fallback, names: Sequ
 
     `compile` gets the dtype and dims of every input and the values of the constant ones; None or an exception
     means that TensorFlow runs these shapes. `fallback` runs the cluster's original nodes on eager tensors, variables by
-    their value (one tensor for inputs that are one variable); new values of variables follow its results. `guard` is
-    asked once for every key, with the first inputs of that key; `grow` makes code in place of one of which a run had
-    the status OUTGROWN, None when that goes no further. `forget` gets what `compile` got when that code is not used any
-    more, and `gone` is called when the cluster is not: none of its launches is in any graph.
+    their value (one tensor for inputs that are one variable, None for one without a value); new values of variables,
+    None where there is none still, follow its results. `guard` is asked once for every key, with the first inputs of
+    that key; `grow` makes code in place of one of which a run had the status OUTGROWN, None when that goes no further.
+    `forget` gets what `compile` got when that code is not used any more, and `gone` is called when the cluster is not:
+    none of its launches is in any graph.
     """
     ensure_registered()
     with _lock:
@@ -681,21 +682,27 @@ def _fall_back(number: int, tensors: int, variables: int, new: int, status: int)
         with private.plain_eager():
             same: dict[int, tf.Tensor] = {}
             # Only for variables is there a handle: what stands in the other places was never written.
-            inputs = [same.setdefault(handle if kind and handle else -1 - k, private.tensor_of(slot or 0))
+            inputs = [None if kind and not slot else
+                      same.setdefault(handle if kind and handle else -1 - k, private.tensor_of(slot or 0))
                       for k, (slot, handle, kind) in enumerate(zip(slots, handles, launch.kinds))]
+            is_complete = all(tensor is not None for tensor in inputs)
             if launch.table.has_graves:
                 with launch.lock:
                     launch.table.reclaim()
-            if any(held.entry.outgrown for held in tuple(launch.table.held.values())):
+            if is_complete and any(held.entry.outgrown for held in tuple(launch.table.held.values())):
                 launch.grow(inputs)
-            outputs = launch.decide(inputs) if launch.trials else None
+            outputs = launch.decide(inputs) if is_complete and launch.trials else None
             if outputs is None:
                 outputs = launch.cluster.fallback(inputs)
-            given = tuple(tensor.dtype.as_datatype_enum for tensor in outputs)
-            if given != launch.results:
+            given = [None if tensor is None else tensor.dtype.as_datatype_enum for tensor in outputs]
+            if any(type_ not in (None, wanted) for type_, wanted in zip(given, launch.results, strict=True)):
                 raise ValueError(f"results have types {given}, the launch has {launch.results}")
+            for target, tensor in zip(launch.updates, outputs[len(launch.outputs):]):
+                if tensor is not None and not handles[target]:
+                    raise _without_value(launch, target)
             for position, tensor in enumerate(outputs):
-                ctypes.c_void_p.from_address(new + 8 * position).value = private.resolved(tensor)
+                if tensor is not None:
+                    ctypes.c_void_p.from_address(new + 8 * position).value = private.resolved(tensor)
     except BaseException as error:
         private.set_status(status, error, f"cluster {launch.key} in TensorFlow")
 
@@ -705,14 +712,10 @@ def _pointers(address: int | None, count: int) -> Sequence[int | None]:
     return list((ctypes.c_void_p * count).from_address(address)) if address and count else [None] * count
 
 
-def _missing(number: int, tensors: int, status: int) -> None:
-    """Sets the status for a variable that has no value."""
-    launch = _launches[number]
-    slots = _pointers(tensors, len(launch.inputs))
-    position = next((k for k, kind in enumerate(launch.kinds) if kind and not slots[k]), 0)
+def _without_value(launch: _Launch, position: int) -> Exception:
+    """The error for a variable that TensorFlow has not made, and that is to get a new value."""
     names = launch.cluster.names
     name = names[position] if position < len(names) else f"input {position} of {launch.key}"
-    error = private.error_of(
+    return private.error_of(
         tf.errors.FAILED_PRECONDITION, f"Could not find variable {name}. This could mean that the variable has been "
         "deleted. In TF1, it can also mean the variable is uninitialized.")
-    private.set_status(status, error, launch.key)

@@ -244,16 +244,22 @@ def all_arguments() -> list[Arguments]:
         return list(_arguments.values())
 
 
+def are_kept(executable: Executable) -> bool:
+    """Whether the calls of this code find its packed arguments as they were, and need not pack them."""
+    return any(a.executable is executable and a.kept is not None for a in all_arguments())
+
+
 def kept_values() -> list[_Packed]:
     """What is packed and kept."""
     with _lock:
         return list(_packed.values())
 
 
-def drop_stale() -> None:
-    """Frees what was packed from values that only their packed form still holds."""
+def drop_stale(fresh: Arguments | None = None) -> None:
+    """Frees what was packed from values that only their packed form still holds. What is `fresh` cannot be stale."""
     for arguments in all_arguments():
-        arguments.drop_stale()
+        if arguments is not fresh:
+            arguments.drop_stale()
 
 
 def _word(table: int, position: int) -> int:
@@ -264,8 +270,9 @@ def _pack(entry: int, args: int, tensors: int | None) -> int | None:
     """Called by native code; nothing may be raised out of it."""
     try:
         with private.plain_eager():
-            made = _arguments[entry].pack(args, tensors)
-            drop_stale()
+            arguments = _arguments[entry]
+            made = arguments.pack(args, tensors)
+            drop_stale(arguments)
             return made
     except BaseException:
         return None

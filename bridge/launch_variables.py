@@ -408,7 +408,7 @@ def _write_acquire(module: ModuleText) -> None:
 def _write_finish(module: ModuleText) -> None:
     """finish_updates(launch, variables, fresh, done): gives locked variables their new tensors if all is done.
 
-    assign_updates(launch, variables, fresh): the same for variables that are not locked."""
+    assign_updates(launch, variables, fresh): the same for variables that are not locked, or have no value yet."""
     ends = [("ptr", "launch"), ("ptr", "variables"), ("ptr", "fresh")]
     for name, parameters in (("finish_updates", [*ends, ("i1", "done")]), ("assign_updates", ends)):
         f = Function(module, name, parameters)
@@ -432,6 +432,7 @@ def _write_tensors_to_variables(f: Function, lock: bool) -> None:
             if lock:
                 f.call("tfbridge_lock", "void", [mutex])
                 give()
+                f.store(constant("i8", 1), f.offset(variable, IS_INITIALIZED), 1)
                 f.call("tfbridge_unlock", "void", [mutex])
             else:
                 f.branch(f["done"], give)

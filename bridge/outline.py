@@ -97,7 +97,9 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
                     argument.attr["T"].type, argument.attr["index"].i = type_, len(sources) - 1
                 if type_ == _RESOURCE:
                     variables.setdefault(tensor, 0)
-                    if (content := _content_type(node, position, functions)) is not None:
+                    content = _content_type(node, position, functions) or \
+                        attribute_content_type(graph.nodes[tensor.node])
+                    if content:
                         variables[tensor] = content
                 inputs.append(sources[tensor])
         for other in node.control:
@@ -169,14 +171,14 @@ def _identity(graph: Graph, tensor: Tensor) -> Any:
     return (container, shared or node.name.encode(), node.device) if shared != ANONYMOUS.encode() else tensor
 
 
-def _content_type(node: GraphNode, position: int, functions: Functions) -> int | None:
+def _content_type(node: GraphNode, position: int, functions: Functions) -> int:
     """DataType of the variable that a node reads or writes by an input, where attributes tell."""
     for name, shift in called_with(node, functions):
         if position >= shift:
             found = content_type(functions[name], functions, functions[name].arguments[position - shift])
             if found:
                 return found
-    return attribute_content_type(node) or None
+    return attribute_content_type(node)
 
 
 def _orders(graph: Graph, members: Collection[str], functions: Functions,

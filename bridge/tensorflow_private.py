@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +17,16 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, function_pb2, op_def_pb2
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.autograph.core import ag_ctx, converter
+from tensorflow.python.autograph.impl import api, conversion
 from tensorflow.python.eager import context, core, record
-from tensorflow.python.eager.polymorphic_function import function_type_utils, polymorphic_function
+from tensorflow.python.eager.polymorphic_function import (
+    concrete_function,
+    eager_function_run,
+    function_type_utils,
+    polymorphic_function,
+    tf_method_target,
+)
 from tensorflow.python.framework import c_api_util, errors_impl, op_def_registry, ops
 from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops import gradients_util
@@ -30,7 +39,7 @@ _FRAMEWORK, _CC = "libtensorflow_framework.so.2", "libtensorflow_cc.so.2"
 _PYWRAP = "python/lib_pywrap_tensorflow_common.so"
 
 OP, EAGER, DIRECT, PLUGIN, FALLBACK = "op", "eager", "direct", "plugin", "fallback"
-VARIABLES = "variables"
+VARIABLES, AUTOGRAPH = "variables", "autograph"
 HANDLE_OF_TENSOR, TENSOR_OF_HANDLE = "_Z18EagerTensor_HandlePK7_object", "_Z21EagerTensorFromHandleP16TFE_TensorHandleb"
 
 # What is lost where one of a feature's symbols is missing.
@@ -41,6 +50,7 @@ FEATURES = {
     VARIABLES: "variables are read before a launch and assigned after it, not updated in place",
     PLUGIN: "no graph pass: auto-clustering and jit_scope do nothing, the decorator still works",
     FALLBACK: "clusters that do not compile cannot run in TensorFlow: nothing is clustered",
+    AUTOGRAPH: "AutoGraph rewrites functions that need it not: their first calls take longer",
 }
 
 # (feature, library, symbol, result, parameters). A library loaded as PyDLL keeps the GIL during the call.
@@ -135,6 +145,15 @@ _PYTHON_NAMES: tuple[tuple[str, Any, str], ...] = (
     (FALLBACK, context, "eager_mode"),
     (FALLBACK, record, "stop_recording"),
     (OP, op_def_registry, "get"),
+    (AUTOGRAPH, api, "converted_call"),
+    (AUTOGRAPH, api, "autograph_artifact"),
+    (AUTOGRAPH, api, "is_autograph_artifact"),
+    (AUTOGRAPH, conversion, "is_allowlisted"),
+    (AUTOGRAPH, conversion, "is_in_allowlist_cache"),
+    (AUTOGRAPH, conversion, "is_unsupported"),
+    (AUTOGRAPH, converter, "ConversionOptions"),
+    (AUTOGRAPH, ag_ctx, "ControlStatusCtx"),
+    (AUTOGRAPH, tf_method_target, "TfMethodTarget"),
 )
 
 
@@ -423,25 +442,25 @@ class _Registration(ctypes.Structure):  # TP_OptimizerRegistrationParams
 
 
 _keep: list[Any] = []  # callbacks that TensorFlow holds until the process ends
-_Release = ctypes.CFUNCTYPE(None, _POINTER, _SIZE)
 _Optimize = ctypes.CFUNCTYPE(None, _POINTER, ctypes.POINTER(_Buffer), _POINTER, ctypes.POINTER(_Buffer),
                              _POINTER)
 
 
 def register_graph_optimizer(device: str, optimize: Callable[[bytes, int], bytes | None],
-                             turn_off: Sequence[str] = ()) -> None:
+                             gate: Callable[[int], int], turn_off: Sequence[str] = ()) -> None:
     """Registers a graph optimizer for a device type, for the rest of the process.
 
     `optimize` gets a serialized GraphDef and its grappler item's address, and returns the new one or None
-    for no change; it must not raise. `turn_off` names optimizers of TensorFlow to switch off with it.
+    for no change; it must not raise. `gate` gets the address of the C function that calls it and returns the
+    one that TensorFlow is to call, which is all of Python that it calls. `turn_off` names optimizers of
+    TensorFlow to switch off with it.
     Raises: TensorFlowMismatch; RuntimeError  TensorFlow refuses (one optimizer per device type).
     """
     check(PLUGIN)
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = _POINTER, [_SIZE], [_POINTER]
-    create = ctypes.CFUNCTYPE(_POINTER)(lambda: 1)
-    destroy = ctypes.CFUNCTYPE(None, _POINTER)(lambda _: None)
-    release = _Release(lambda data, _: libc.free(data))
+    create, destroy = address("TF_NewStatus"), address("TF_DeleteStatus")  # any object that is not null
+    release = ctypes.cast(libc.free, _POINTER)
 
     def run(_: int, graph_in: Any, item: int, graph_out: Any, __: int) -> None:
         given = ctypes.string_at(graph_in.contents.data, graph_in.contents.length)
@@ -450,7 +469,7 @@ def register_graph_optimizer(device: str, optimize: Callable[[bytes, int], bytes
         copy = libc.malloc(max(len(data), 1))
         ctypes.memmove(copy, data, len(data))
         out = graph_out.contents
-        out.data, out.length, out.deallocator = copy, len(data), ctypes.cast(release, _POINTER)
+        out.data, out.length, out.deallocator = copy, len(data), release
 
     def fill(registration: Any, _: int) -> None:
         r = registration.contents
@@ -460,18 +479,33 @@ def register_graph_optimizer(device: str, optimize: Callable[[bytes, int], bytes
             setattr(r.configs.contents, name, _OFF)
         o = r.optimizer.contents
         o.struct_size = ctypes.sizeof(_Optimizer)
-        o.create, o.optimize, o.destroy = (ctypes.cast(f, _POINTER) for f in (create, run_callback, destroy))
+        o.create, o.optimize, o.destroy = create, entry, destroy
 
     device_type = device.encode()  # TensorFlow reads it after `fill` has returned
     run_callback = _Optimize(run)
+    entry = gate(ctypes.cast(run_callback, _POINTER).value or 0)
     fill_callback = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Registration), _POINTER)(fill)
-    _keep.extend((create, destroy, release, run_callback, fill_callback, device_type))
+    _keep.extend((run_callback, fill_callback, device_type))
     # absl::Status is returned through a hidden first argument: one word, 1 is OK.
     result = ctypes.c_uint64(0)
     function(_PLUGIN_SYMBOL)(ctypes.addressof(result), ctypes.cast(fill_callback, _POINTER))
     if result.value != 1:
         raise RuntimeError(f"TensorFlow {tf.__version__} refused the optimizer for {device}; only one can "
                            "be registered for a device type")
+
+
+# Modules of native functions that keep Python's lock while threads of theirs run sessions.
+_KEEPING_THE_LOCK = ("tensorflow.compiler.mlir.lite.python._pywrap_converter_api", "tensorflow.python._pywrap_mlir",
+                     "tensorflow.compiler.mlir.quantization.tensorflow.python.pywrap_quantize_model")
+
+
+def wrap_functions_that_keep_the_lock(wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Puts what `wrapper` makes of each in the place of the functions that keep Python's lock while sessions run."""
+    for name in _KEEPING_THE_LOCK:
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(name)
+            for public in [n for n in dir(module) if not n.startswith("_") and callable(getattr(module, n))]:
+                setattr(module, public, wrapper(getattr(module, public)))
 
 
 def _item_names(item: int, which: str) -> list[str]:
@@ -519,22 +553,34 @@ def optimize_graph(concrete: Any) -> None:
 
 # -- tf.function
 
+def prefetch_tracing() -> None:
+    """Makes ops in a graph that nobody needs, as TensorFlow's first ones take longer."""
+    with tf.Graph().as_default():
+        tf.nn.relu(tf.compat.v1.placeholder(tf.float32, [2]) * 2.0 + 1.0)
+
+
+# tf.function itself, also in a program that puts tfbridge.jit in its place.
+new_function = polymorphic_function.function
+
+
 def is_function(function: Any) -> bool:
     """Whether something is a tf.function."""
     return isinstance(function, polymorphic_function.Function)
 
 
 @functools.cache
-def on_jit_compile(replaced: Callable[[Callable[..., Any]], Callable[..., Any] | None]) -> None:
+def on_jit_compile(replaced: Callable[[Callable[..., Any], Any], Callable[..., Any] | None]) -> None:
     """From now on asks about every tf.function that is made with jit_compile=True.
 
-    What `replaced` returns for its Python function is traced in its place, without XLA; None leaves it to XLA.
+    What `replaced` returns for its Python function and AutoGraph's features is traced in its place, without XLA; None
+    leaves it to XLA.
     """
     original = polymorphic_function.Function.__init__
 
     def make(self: Any, python_function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         original(self, python_function, *args, **kwargs)
-        if self._jit_compile and (other := replaced(python_function)) is not None:
+        if self._jit_compile and (
+                other := replaced(python_function, self._experimental_autograph_options)) is not None:
             self._jit_compile = None
             self._python_function = other
 
@@ -546,18 +592,55 @@ def python_function(function: Any) -> Callable[..., Any]:
     return function.python_function if is_function(function) else function
 
 
+def autograph_features(function: Any) -> Any:
+    """What a tf.function asks AutoGraph to do besides its usual work; None for a plain function."""
+    return function._experimental_autograph_options if is_function(function) else None
+
+
 def function_like(function: Any, body: Callable[..., Any]) -> Any:
     """A tf.function of `body`, with the signature and options of `function` where that is one."""
     if not is_function(function):
-        return tf.function(body)
-    return tf.function(body, input_signature=function.input_signature, autograph=function._autograph,
-                       reduce_retracing=function._reduce_retracing)
+        return new_function(body)
+    return new_function(body, input_signature=function.input_signature, autograph=function._autograph,
+                        reduce_retracing=function._reduce_retracing, experimental_attributes=function._attributes,
+                        experimental_autograph_options=function._experimental_autograph_options)
 
 
 def decorator(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """The wrapper, known to TensorFlow as one. It is to call its own `__wrapped__`, which is the function at first:
     AutoGraph puts there what it makes of the function, and leaves the wrapper as it is."""
     return tf_decorator.make_decorator(function, wrapper)
+
+
+@functools.cache
+def _conversion(is_asked: bool) -> Any:
+    """AutoGraph's options for a function that is traced, or for one that such a function calls."""
+    options = converter.ConversionOptions(recursive=True, user_requested=True, optional_features=None)
+    return options if is_asked else options.call_options()
+
+
+def converts(function: Any, is_asked: bool) -> bool:
+    """Whether AutoGraph rewrites a function. `is_asked`: it is traced, not called by one that is."""
+    return (AUTOGRAPH not in missing() and ag_ctx.control_status_ctx().status != ag_ctx.Status.DISABLED
+            and not isinstance(getattr(function, "__self__", None), tf_method_target.TfMethodTarget)
+            and not conversion.is_in_allowlist_cache(function, _conversion(is_asked))
+            and not api.is_autograph_artifact(function) and not conversion.is_unsupported(function)
+            and (is_asked or not conversion.is_allowlisted(function)))
+
+
+def converting() -> Any:
+    """A context: within, TensorFlow rewrites functions that it is given to call, as in one that AutoGraph rewrote."""
+    return ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED, _conversion(True))
+
+
+def converted_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls what AutoGraph makes of a function, or the function where AutoGraph leaves it as it is."""
+    return api.converted_call(function, args, kwargs or None, options=_conversion(False))
+
+
+def autograph_artifact(function: Any) -> Any:
+    """The function, marked as one that AutoGraph is done with."""
+    return api.autograph_artifact(function)
 
 
 def with_constant_variables(concrete: Any) -> Any:
@@ -568,9 +651,46 @@ def with_constant_variables(concrete: Any) -> Any:
 
 
 def may_call_directly() -> bool:
-    """Whether ops run at once, on a device of TensorFlow's choice, and no graph, tape or accumulator is active."""
+    """Whether ops run at once, on a device of TensorFlow's choice, no graph, tape or accumulator is active, and
+    functions are not to be run op by op."""
     here = context.context()._thread_local_data
-    return here.is_eager and not here.device_name and pywrap_tfe.TFE_Py_TapeSetIsEmpty()
+    return (here.is_eager and not here.device_name and pywrap_tfe.TFE_Py_TapeSetIsEmpty()
+            and not eager_function_run.RUN_FUNCTIONS_EAGERLY)
+
+
+def may_stand_in() -> bool:
+    """Whether other code may run in the place of a function that is called now: as above, and no one looks on."""
+    return (may_call_directly() and not context.context()._thread_local_data.op_callbacks
+            and not ops.get_default_graph()._distribution_strategy_stack)
+
+
+@functools.cache
+def on_eager_calls(of_function: Callable[..., Any], of_concrete: Callable[..., Any]) -> None:
+    """From now on calls of tf.functions go to `of_function(original, function, args, kwargs)`, and those that reach a
+    concrete function to `of_concrete(original, concrete, tensors, captured)`."""
+    call, call_flat = polymorphic_function.Function.__call__, concrete_function.ConcreteFunction._call_flat
+
+    @functools.wraps(call)
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return of_function(call, self, args, kwargs)
+
+    @functools.wraps(call_flat)
+    def called_flat(self: Any, tensor_inputs: list[Any], captured_inputs: list[Any]) -> Any:
+        return of_concrete(call_flat, self, tensor_inputs, captured_inputs)
+
+    polymorphic_function.Function.__call__ = called
+    concrete_function.ConcreteFunction._call_flat = called_flat
+
+
+def count_calls(function: Any, count: int) -> None:
+    """Tells TensorFlow, which warns of functions that are traced in most calls, of calls that it has not seen."""
+    for _ in range(min(count, polymorphic_function.FREQUENT_TRACING_WARNING_MAX_CALL_HISTORY + 1)):
+        polymorphic_function._frequent_tracing_detector_manager.called_without_tracing(function._key_for_call_stats)
+
+
+def makes_captures_anew(concrete: Any) -> bool:
+    """Whether some of what a concrete function captured is made at each of its calls."""
+    return any(map(callable, concrete._captured_inputs))
 
 
 @functools.cache
@@ -690,6 +810,30 @@ def gradient_source(op: str) -> str | None:
     return None if function is None else inspect.getsource(function)
 
 
+def gradient_function(definition: Any, library: Sequence[Any], name: str) -> tuple[Any, Sequence[Any]]:
+    """(the FunctionDef `name` of a FunctionDef's gradient, the functions that it may call).
+
+    It takes the function's arguments and gradients of its results, and gives those of the arguments.
+    """
+    from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+    from tensorflow.python.framework.graph_to_function_def import graph_to_function_def
+
+    with tf.Graph().as_default():
+        functions = function_pb2.FunctionDefLibrary(function=library)
+        tf.graph_util.import_graph_def(tf.compat.v1.GraphDef(library=functions), name="")
+        graph = function_def_to_graph(definition)
+        with graph.as_default():
+            inputs = list(graph.inputs)
+            given = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in graph.outputs]
+            found = tf.gradients(graph.outputs, inputs, given)
+            results = [tf.zeros_like(x) if g is None else tf.convert_to_tensor(g) for x, g in zip(inputs, found)]
+    arguments = [*inputs, *given]
+    ends = {t.op for t in arguments}
+    made = graph_to_function_def(graph, [op for op in graph.get_operations() if op not in ends], arguments, results)
+    made.signature.name = name
+    return made, list(graph.as_graph_def().library.function)
+
+
 def xla_message(name: str, data: bytes) -> Any:
     """A message of XLA's protocol, such as DotDimensionNumbers, from its bytes."""
     from tensorflow.compiler.xla import xla_data_pb2
@@ -708,7 +852,7 @@ def xla_lowering(definition: Any, inputs: Sequence[tf.TensorSpec],
         return graph.create_op(definition.op, given, [tf.as_dtype(t) for t in outputs], None, "node",
                                dict(definition.attr)).outputs
 
-    traced = tf.function(function, autograph=False)
+    traced = new_function(function, autograph=False)
     traced._jit_compile = True  # behind the back of `on_jit_compile`
     with tf.init_scope(), tf.device("CPU:0"):
         lower = traced.experimental_get_compiler_ir(*inputs)

@@ -17,6 +17,7 @@ from .types import ElementType
 
 _PRED, _S32 = ElementType.PRED, ElementType.S32
 _SWEEPS = 40
+_TALL = 1.5  # rows to a column from which on it pays to take an orthogonal factor out before rotations
 
 
 def line(b: ComputationBuilder, x: Operand, number: Operand, axis: int) -> Operand:
@@ -326,6 +327,8 @@ def svd(b: ComputationBuilder, x: Operand, full: bool) -> tuple[Operand, Operand
     if rows < columns:
         s, v, u = svd(b, adjoint(b, x), full)
         return s, u, v
+    if rows > _TALL * columns:
+        return _svd_of_tall(b, x, full)
     rank, type_ = len(outer) + 2, b.get_shape(x).element_type
     scaled, right = _svd_sweeps(b, x)
     s, order = _sorted(b, b.sqrt(_sum(b, _squares(b, scaled), [rank - 2])), True)
@@ -344,6 +347,19 @@ def svd(b: ComputationBuilder, x: Operand, full: bool) -> tuple[Operand, Operand
     signs = b.pad_in_dim(signs, b.constant(1, type_), rank - 2, 0, more)
     u = q * b.broadcast_in_dim(signs, b.get_shape(q).dims, [*range(rank - 2), rank - 1])
     return s, u, transposed(b, right_rows)
+
+
+def _svd_of_tall(b: ComputationBuilder, x: Operand, full: bool) -> tuple[Operand, Operand, Operand]:
+    """With x = q r, u is q times that of r, which has fewer rows to rotate."""
+    columns = b.get_shape(x).dims[-1]
+    q, r = qr(b, x, full)
+    rank = b.get_shape(q).rank
+    s, u, v = svd(b, b.slice_in_dim(r, 0, columns, 1, rank - 2), False)
+    size = b.get_shape(q).dims[-1]
+    u = product(b, b.slice_in_dim(q, 0, columns, 1, rank - 1), u)
+    if size > columns:
+        u = b.concat_in_dim([u, b.slice_in_dim(q, columns, size, 1, rank - 1)], rank - 1)
+    return s, u, v
 
 
 def _svd_sweeps(b: ComputationBuilder, x: Operand) -> tuple[Operand, Operand]:

@@ -100,8 +100,9 @@ class Executable:
         self._run = native.run_function()
         self._frames: list[Frame] = []
 
-    def execute(self, arrays: Sequence[np.ndarray], frame: Frame | None = None) -> list[np.ndarray]:
-        """Calls the module.
+    def execute(self, arrays: Sequence[np.ndarray], frame: Frame | None = None,
+                is_packed: bool = False) -> list[np.ndarray]:
+        """Calls the module; `is_packed` when the frame has from an earlier call what is packed of these arrays.
 
         Shapes: as the artifact's parameters; the results are new arrays.
         Raises: ExecutionError  number, dtype or dims of the arguments; an error that the code reports.
@@ -132,7 +133,7 @@ class Executable:
             used.numbers = numbers
             context = used.context
             context.replica_id, context.partition_id, context.num_replicas = numbers
-        self._call(used, used.args_at, used.results_at)
+        self._call(used, used.args_at, used.results_at, is_packed)
         if frame is None:
             self._frames.append(used)
         return results
@@ -161,9 +162,9 @@ class Executable:
             self._fail(status, used)
         self._frames.append(used)
 
-    def _call(self, frame: Frame, args: int, results: int) -> None:
+    def _call(self, frame: Frame, args: int, results: int, is_packed: bool = False) -> None:
         status = 0
-        if self.preparation_address:
+        if self.preparation_address and not is_packed:
             status = self._run(self.preparation_address, frame.context_at, args, results, self._temp_bytes)
         if not status:
             status = self._run(self.entry_address, frame.context_at, args, results, self._temp_bytes)

@@ -19,7 +19,8 @@ from ...compiler.shape import Shape
 from .. import source
 from .. import tensorflow_private as tfp
 from ..cluster import Argument
-from ..decorator import Jit, cluster_of
+from ..decorator import Jit
+from ..direct_plan import cluster_of
 from ..element_types import element_type
 from ..translate.translator import translate
 
@@ -90,12 +91,12 @@ def _concrete(function: Any, args: Sequence[Any], signature: str) -> tuple[Any, 
         return function, function, re.sub(r"^__inference_|_\d+$", "", tf.compat.as_str(function.name))
     if isinstance(function, keras.Model):
         specs = args or _model_specs(function)
-        traced = tf.function(lambda *inputs: function(*inputs, training=False))
+        traced = tfp.new_function(lambda *inputs: function(*inputs, training=False))
         return traced, traced.get_concrete_function(*specs), function.name
     if isinstance(function, Jit | tf.types.experimental.PolymorphicFunction):
         return function, function.get_concrete_function(*args), getattr(function, "__name__", "function")
     if callable(function):
-        traced = tf.function(function)
+        traced = tfp.new_function(function)
         return traced, traced.get_concrete_function(*args), getattr(function, "__name__", "function")
     raise TypeError(f"cannot compile a {type(function).__name__}; give a function, a Keras model or the directory of a "
                     "SavedModel")

@@ -218,6 +218,11 @@ def concat_first(node: Node) -> Operand:
     return node.b.concat_in_dim(parts, node.integers("concat_dim")[0])
 
 
+@translates("ParallelConcat")
+def parallel_concat(node: Node) -> Operand:
+    return node.b.concat_in_dim(node.list("values"), 0)
+
+
 @translates("ConcatOffset", constants=("concat_dim", "shape"))
 def concat_offset(node: Node) -> Sequence[Operand]:
     axis, offset, result = node.integers(0)[0], 0, []

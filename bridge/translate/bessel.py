@@ -143,7 +143,7 @@ def fresnel(b: ComputationBuilder, x: Operand, sine: bool) -> Operand:
     s, c = b.sin(angle), b.cos(angle)
     half = b.scalar_like(x, 0.5)
     far = -(f * c) - g * s if sine else f * s - g * c
-    far = b.select(b.is_finite(x), far, b.full_like(x, 0)) + half
+    far = b.select(b.lt(size, b.scalar_like(x, 1e18)), far, b.full_like(x, 0)) + half
     value = b.select(b.le(size, end), near, far)
     value = b.select(b.lt(x, b.scalar_like(x, 0)), -value, value)
     return b.select(b.ne(x, x), x, value)

@@ -30,6 +30,11 @@ def call(node: Node) -> Sequence[Value]:
     return node.translator.call(node.function("f"), node.inputs)
 
 
+@translates("SymbolicGradient")
+def symbolic_gradient(node: Node) -> Sequence[Value]:
+    return node.translator.call(node.translator.functions.gradient(node.function("f")), node.inputs)
+
+
 @translates("While", "StatelessWhile", stateful=True)
 def while_(node: Node) -> Sequence[Value]:
     """The state is what changes; inputs that the body hands on and whose values are known stay constants."""

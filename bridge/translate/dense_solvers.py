@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from .linear_algebra import eliminated, fail_if_singular
 from .node import Node
 from .reductions import reduce
 from .registry import translates
+from .value_ranges import any_of
 
 _S32 = ElementType.S32
 
@@ -146,16 +148,22 @@ def cholesky_grad(node: Node) -> Operand:
 
 @translates("MatrixSquareRoot")
 def matrix_square_root(node: Node) -> Operand:
-    """The principal root, by Denman's and Beavers' iteration.
+    """The principal root."""
+    b, dims = node.b, _square(node, 0)
+    if 0 in dims:
+        return node[0]
+    root, bad = _root(b, node[0])
+    node.leave_where(any_of(b, bad, range(len(dims) - 2)), "the iteration for a root does not converge")
+    return root
+
+
+def _root(b: ComputationBuilder, matrices: Operand) -> tuple[Operand, Operand]:
+    """(the principal roots of matrices by Denman's and Beavers' iteration, for which of them it found none).
 
     Source: Higham, Functions of Matrices, (6.29).
     """
-    b, dims = node.b, _square(node, 0)
-    rank, type_ = len(dims), node.element_type(0)
-    if 0 in dims:
-        return node[0]
-    one = unit(b, dims, type_)
-    epsilon = float(np.finfo(type_.dtype).eps)
+    dims, type_ = b.get_shape(matrices).dims, b.get_shape(matrices).element_type
+    rank, epsilon = len(dims), float(np.finfo(type_.dtype).eps)
 
     def step(b: ComputationBuilder, _: Operand, values: list[Operand]) -> Sequence[Operand]:
         root, other, _ = values
@@ -166,5 +174,49 @@ def matrix_square_root(node: Node) -> Operand:
         change, size = (reduce(b, b.abs(v), "max", [rank - 2, rank - 1]) for v in (new - root, new))
         return new, new_other, b.gt(change, size * b.full_like(size, 4 * epsilon))
 
-    outer = b.broadcast(b.constant(True, ElementType.PRED), dims[:-2])
-    return until(b, 40, [node[0], one, outer], step)[0]
+    start = b.broadcast(b.constant(True, ElementType.PRED), dims[:-2])
+    root = until(b, 40, [matrices, unit(b, dims, type_), start], step)[0]
+    rest = product(b, root, root) - matrices
+    error, size = (reduce(b, b.abs(v), "max", [rank - 2, rank - 1]) for v in (rest, matrices))
+    return root, b.not_(b.le(error, size * b.full_like(size, math.sqrt(epsilon))))
+
+
+_NEAR_ONE = 0.25  # the distance from one of a matrix whose logarithm the quadrature gives
+_POINTS = 8
+
+
+@translates("MatrixLogarithm")
+def matrix_logarithm(node: Node) -> Operand:
+    """The principal logarithm: that of a root that is near one, times the root's power.
+
+    Source: Higham, Functions of Matrices, 11.5; the rational approximation is Gauss's quadrature of 11.4.
+    """
+    b, dims = node.b, _square(node, 0)
+    rank, type_ = len(dims), node.element_type(0)
+    if 0 in dims:
+        return node[0]
+
+    def is_far(b: ComputationBuilder, matrix: Operand) -> Operand:
+        sums = reduce(b, b.abs(matrix - unit(b, dims, type_)), "add", [rank - 1])
+        distance = reduce(b, sums, "max", [rank - 2])
+        return b.gt(distance, b.full_like(distance, _NEAR_ONE))
+
+    def step(b: ComputationBuilder, _: Operand, values: list[Operand]) -> Sequence[Operand]:
+        matrix, power, bad, left = values
+        root, found_none = _root(b, matrix)
+        matrix = b.select(b.broadcast_in_dim(left, dims, range(rank - 2)), root, matrix)
+        power = b.select(left, power + power, power)
+        return matrix, power, b.or_(bad, b.and_(left, found_none)), b.and_(left, is_far(b, matrix))
+
+    far = is_far(b, node[0])
+    start = [node[0], b.broadcast(b.constant(1, type_), dims[:-2]), b.ne(far, far), far]
+    matrix, power, bad, left = until(b, 64, start, step)
+    one = unit(b, dims, type_)
+    rest, total = matrix - one, b.full_like(matrix, 0)
+    for point, weight in zip(*np.polynomial.legendre.leggauss(_POINTS)):
+        solved = eliminated(b, one + rest * b.full_like(rest, (point + 1) / 2), rest)[0]
+        total = total + solved * b.full_like(rest, weight / 2)
+    result = total * b.broadcast_in_dim(power, dims, range(rank - 2))
+    wrong = reduce(b, b.ne(result, result), "or_", [rank - 2, rank - 1])
+    node.leave_where(any_of(b, b.or_(b.or_(bad, left), wrong), range(rank - 2)), "a root's iteration does not converge")
+    return result

@@ -73,7 +73,7 @@ GRADIENTS: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] 
     "SigmoidGrad": lambda b, y, dy: b.mul(b.mul(dy, y), b.sub(_like(b, y, 1), y)),
     "SqrtGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.div(b.mul(dy, _like(b, y, 0.5)), b.conj(y))),
     "RsqrtGrad": lambda b, y, dy: _zero_for_zero(
-        b, dy, b.conj(b.mul(b.mul(b.mul(b.mul(y, y), y), b.conj(dy)), _like(b, y, -0.5)))),
+        b, dy, b.conj(b.mul(b.mul(b.conj(dy), b.mul(y, _like(b, y, -0.5))), b.mul(y, y)))),
     "InvGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.neg(b.mul(dy, _square(b, b.conj(y))))),
     "ReciprocalGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.neg(b.mul(dy, _square(b, b.conj(y))))),
     "SoftplusGrad": lambda b, dy, x: b.mul(dy, b.logistic(x)),
@@ -235,7 +235,29 @@ def cast(node: Node) -> Operand:
     x = node[0]
     if node.element_type(0) in COMPLEXES and target not in COMPLEXES:  # TensorFlow drops the imaginary part
         x = node.b.real(x)
-    return node.b.convert_element_type(x, target)
+    return _to_wide_integer(node.b, x, target) if node.b.get_shape(x).element_type.is_float and target in _WIDE \
+        else node.b.convert_element_type(x, target)
+
+
+_WIDE = frozenset({ElementType.S32, ElementType.S64, ElementType.U32, ElementType.U64})
+
+
+def _to_wide_integer(b: ComputationBuilder, x: Operand, target: ElementType) -> Operand:
+    """Floats as integers, as x86 processors do it: what is out of range, or NaN, has the highest bit alone. Negative
+    numbers wrap around where the integers have no sign."""
+    if b.get_shape(x).element_type is not ElementType.F64:
+        x = b.convert_element_type(x, ElementType.F32)
+    if target.is_signed:
+        limit, found = 2.0 ** (target.bits - 1), b.convert_element_type(x, target)
+        is_inside = b.lt(b.abs(x), b.scalar_like(x, limit))
+    else:
+        signed = b.convert_element_type(b.convert_element_type(x, ElementType.S64), target)
+        is_negative = b.lt(x, b.scalar_like(x, 0))
+        found = b.select(is_negative, signed, b.convert_element_type(x, target))
+        is_inside = b.and_(b.gt(x, b.scalar_like(x, -2.0 ** (target.bits - 1))),
+                           b.lt(x, b.scalar_like(x, 2.0 ** target.bits)))
+    highest_bit = 1 << target.bits - 1
+    return b.select(is_inside, found, b.full_like(found, -highest_bit if target.is_signed else highest_bit))
 
 
 def _refuse_complex(node: GraphNode) -> str | None:

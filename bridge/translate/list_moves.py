@@ -12,7 +12,7 @@ from .arrays import gather_axis
 from .node import Node
 from .registry import translates
 from .scatter_gather import scatter_rows
-from .tensor_list import check_places
+from .tensor_list import check_places, initialized
 from .values import TensorList
 
 _S32 = ElementType.S32
@@ -72,10 +72,11 @@ def scatter(node: Node) -> TensorList:
 
 @translates("TensorListScatterIntoExistingList")
 def scatter_into(node: Node) -> TensorList:
-    values = node.tensor_list("input_handle")
-    if values.buffer is None:
-        raise UnsupportedError(f"{node.op}: a list is written before its element shape is known")
+    values, rows = node.tensor_list("input_handle"), node.b.get_shape(node["tensor"])
     check_places(node, values, node["indices"])
+    if values.buffer is None:
+        values = initialized(node.b, values, rows.element_type, rows.dims[1:])
+    assert values.buffer is not None
     buffer = scatter_rows(node.b, values.buffer, node["indices"], node["tensor"], "update")
     return dataclasses.replace(values, buffer=buffer, differs=True)
 

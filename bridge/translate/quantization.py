@@ -12,6 +12,7 @@ import numpy as np
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
 from ...compiler.types import ElementType
+from ..graph import GraphNode
 from .node import Node
 from .reductions import reduce
 from .registry import translates
@@ -43,22 +44,31 @@ def _spread(b: ComputationBuilder, value: Operand, dims: Sequence[int]) -> Opera
     return b.broadcast_in_dim(value, dims, [len(dims) - 1] if b.get_shape(value).rank else [])
 
 
-@translates("FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel")
+def _refuse_no_range(node: GraphNode) -> str | None:
+    low, high = (node.attrs[name].f if name in node.attrs else default for name, default in (("min", -6), ("max", 6)))
+    return "min is not smaller than max, which is TensorFlow's error" if "Args" in node.op and low >= high else None
+
+
+@translates("FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel",
+            refuse=_refuse_no_range)
 def fake_quant(node: Node) -> Operand:
     b, dims = node.b, node.shape(0)
     low, high = _ranges(node)
     scale, least, greatest = _grid(node, low, high)
-    inverse, half = b.constant(1.0, _F32) / scale, b.constant(0.5, _F32)
+    levels = (1 << node.attr("num_bits")) - (2 if node.attr("narrow_range") else 1)
+    inverse, half = b.constant(float(levels), _F32) / (high - low), b.constant(0.5, _F32)
     zero = b.floor(half - least * inverse)
     scale, inverse, zero, least, greatest = (_spread(b, v, dims) for v in (scale, inverse, zero, least, greatest))
-    shifted = b.clamp(least, node[0], greatest) - least
-    result = b.floor(shifted * inverse - zero + b.full_like(zero, 0.5)) * scale
+    shifted = b.max(b.min(node[0], greatest), least) - least
+    # As TensorFlow's kernels differ, so do halves between two levels.
+    steps = shifted / scale if node.op == "FakeQuantWithMinMaxVars" else shifted * inverse
+    result = b.floor(steps - zero + b.full_like(zero, 0.5)) * scale
     empty = b.and_(b.eq(low, b.scalar_like(low, 0)), b.eq(high, b.scalar_like(high, 0)))
     return b.select(_spread(b, empty, dims), b.full_like(result, 0), result)
 
 
 @translates("FakeQuantWithMinMaxArgsGradient", "FakeQuantWithMinMaxVarsGradient",
-            "FakeQuantWithMinMaxVarsPerChannelGradient")
+            "FakeQuantWithMinMaxVarsPerChannelGradient", refuse=_refuse_no_range)
 def fake_quant_gradient(node: Node) -> Operand | tuple[Operand, ...]:
     """The gradient passes inside the grid; what is cut off goes to the end of the range that cut it."""
     b, gradients, x, dims = node.b, node["gradients"], node["inputs"], node.shape("inputs")
@@ -70,9 +80,9 @@ def fake_quant_gradient(node: Node) -> Operand | tuple[Operand, ...]:
         least = b.select(empty, b.full_like(least, -np.inf), least)
         greatest = b.select(empty, b.full_like(greatest, np.inf), greatest)
     below, above = b.lt(x, _spread(b, least, dims)), b.gt(x, _spread(b, greatest, dims))
+    if "Args" in node.op:  # an infinite gradient becomes NaN outside
+        return gradients * b.select(b.or_(below, above), nothing, b.full_like(gradients, 1))
     inside = b.select(b.or_(below, above), nothing, gradients)
-    if "Args" in node.op:
-        return inside
     axes = range(len(dims) - 1 if "PerChannel" in node.op else len(dims))
     return (inside, *(reduce(b, b.select(cut, gradients, nothing), "add", list(axes)) for cut in (below, above)))
 

@@ -80,9 +80,13 @@ def reduction(node: Node) -> Operand:
     operand = b.convert_element_type(node[0], wide) if small else node[0]
     total = reduce(b, operand, "add", axes, keep)
     result_shape = b.get_shape(total)
-    count = b.constant(int(np.prod([shape.dims[a] for a in axes if a not in shape.dynamic])), result_shape.element_type)
+    count_type = result_shape.element_type
+    known = int(np.prod([shape.dims[a] for a in axes if a not in shape.dynamic]))
+    count = b.constant(known if type_.is_float else max(known, 1), count_type)  # of nothing it is NaN or 0
     for axis in set(axes) & set(shape.dynamic):
-        count = b.mul(count, b.convert_element_type(b.get_dimension_size(operand, axis), result_shape.element_type))
+        count = b.mul(count, b.convert_element_type(b.get_dimension_size(operand, axis), count_type))
+    if type_.is_integer and shape.dynamic:
+        count = b.max(count, b.constant(1, count_type))
     mean = b.div(total, b.broadcast(count, result_shape.dims))
     return b.convert_element_type(mean, type_) if small else mean
 

@@ -66,6 +66,8 @@ def first_input(node: Any, graph: Any) -> Collection[int]:
 TRANSLATIONS: dict[str, Translation] = {}
 STAYING: dict[str, str] = {}
 """Ops that are TensorFlow's to run, beside the clusters, and why."""
+ENDS = {"_Arg": "an argument of compiled code", "_Retval": "a result of compiled code"}
+"""Ops that are an end of a graph, and what becomes of them."""
 
 
 def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, frozenset[ElementType]] | None = None,

@@ -104,8 +104,12 @@ def gamma(generator: Generator, alpha: Operand) -> Operand:
         return (alpha, state, lanes.step, *normals, *uniforms, b.select(accepted, value, result),
                 b.and_(left, b.not_(accepted)))
 
+    # Of numbers that are no shapes TensorFlow's kernel makes what the arithmetic gives: NaN where d is negative.
+    is_zero = b.eq(alpha, b.full_like(alpha, 0))
+    drawn = b.and_(b.gt(alpha, b.full_like(alpha, -2 / 3)), b.not_(is_zero))
+    of_none = b.select(is_zero, b.exp(b.full_like(alpha, -1) / alpha), b.full_like(alpha, math.nan))
     start = [alpha, generator.state, b.broadcast(b.constant(np.uint64(0)), (count,)), *_pair(b, count),
-             *_pair(b, count), b.full_like(alpha, 0), b.gt(alpha, b.full_like(alpha, 0))]
+             *_pair(b, count), of_none, drawn]
     return until(b, _MOST, start, step)[-2]
 
 

@@ -18,7 +18,7 @@ from .node import Node
 from .reductions import reduce
 from .registry import translates
 from .scatter_gather import scatter_points
-from .value_ranges import check_indices
+from .value_ranges import any_of, check_indices
 
 _F32, _F64, _S32 = ElementType.F32, ElementType.F64, ElementType.S32
 Weights = tuple[np.ndarray, np.ndarray]  # for every output pixel: input pixels, and the weight of each
@@ -106,6 +106,12 @@ def resize_bicubic_grad(node: Node) -> Operand:
 
 # -- by area
 
+def _all_finite(node: Node, x: Operand) -> None:
+    """Leaves the run where a pixel is not finite: a product with a weight of zero would spread it."""
+    node.leave_where(any_of(node.b, node.b.not_(node.b.is_finite(x)), range(node.b.get_shape(x).rank)),
+                     "a value is not finite")
+
+
 def _area(node: Node, size: int, wanted: int) -> np.ndarray:
     """The share of every input pixel in every output pixel."""
     scale = scale_of(node, size, wanted)
@@ -124,6 +130,7 @@ def _area(node: Node, size: int, wanted: int) -> np.ndarray:
 @translates("ResizeArea", constants=("size",))
 def resize_area(node: Node) -> Operand:
     x = node.b.convert_element_type(node["images"], _F32)
+    _all_finite(node, x)
     for axis, size, wanted in image_sizes(node, node.shape(0), node.integers("size")):
         x = _by_matrix(node, x, axis, _area(node, size, wanted))
     return x
@@ -176,6 +183,7 @@ def _spans(node: Node, size: int, wanted: int, scale: float, translation: float)
 @translates("ScaleAndTranslate", constants=("size", "scale", "translation"))
 def scale_and_translate(node: Node) -> Operand:
     x = node.b.convert_element_type(node["images"], _F32)
+    _all_finite(node, x)
     scale, translation = node.constant("scale"), node.constant("translation")
     for axis, size, wanted in image_sizes(node, node.shape(0), node.integers("size")):
         x = _by_matrix(node, x, axis, _spans(node, size, wanted, scale[axis - 1], translation[axis - 1]))
@@ -185,6 +193,7 @@ def scale_and_translate(node: Node) -> Operand:
 @translates("ScaleAndTranslateGrad", constants=("scale", "translation"))
 def scale_and_translate_grad(node: Node) -> Operand:
     x, scale, translation = node["grads"], node.constant("scale"), node.constant("translation")
+    _all_finite(node, x)
     for axis, size, wanted in image_sizes(node, node.shape("original_image"), node.shape("grads")[1:3]):
         x = _by_matrix(node, x, axis, _spans(node, size, wanted, scale[axis - 1], translation[axis - 1]).T)
     return x
@@ -252,6 +261,7 @@ def _per_channel(b: ComputationBuilder, x: Operand, depth: int) -> Operand:
 def crop_and_resize(node: Node) -> Operand:
     b, dims = node.b, node.shape("image")
     places, inside, image = _crop(node, dims, node.integers("crop_size"))
+    _all_finite(node, node["boxes"])  # TensorFlow's error
     total = None
     for index, share in _corners(b, places, image, node.attr("method")):
         value = b.convert_element_type(gather_points(b, node["image"], index), _F32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,7 +41,9 @@ def _top(node: Node, k: int, axis: int, largest: bool, index_type: ElementType) 
     if axis == len(dims) - 1:
         operand = node[0]
         if node.element_type(0).is_float:
-            operand = operand + b.full_like(operand, 0)  # -0 as 0: they are equal here, to the builder's top_k not
+            # The builder's top_k knows -0 from 0, which are equal here, and takes a positive NaN for the greatest.
+            last = b.full_like(operand, math.copysign(math.nan, -1 if largest else 1))
+            operand = b.select(b.ne(operand, operand), last, operand + b.full_like(operand, 0))
         best = b.top_k(operand, k, largest)
         values, places = b.get_tuple_element(best, 0), b.get_tuple_element(best, 1)
     else:

@@ -18,6 +18,7 @@ from .broadcasting import broadcast
 from .nn import narrowed, widened
 from .node import Node
 from .registry import translates
+from .value_ranges import any_of
 
 _B = ComputationBuilder
 _F32, _F64 = ElementType.F32, ElementType.F64
@@ -245,7 +246,7 @@ def population_count(node: Node) -> Operand:
 def approximate_equal(node: Node) -> Operand:
     b = node.b
     distance = b.abs(node[0] - node[1])
-    return b.lt(distance, b.constant(np.float64(node.attr("tolerance")), b.get_shape(distance).element_type))
+    return b.le(distance, b.constant(np.float64(node.attr("tolerance")), b.get_shape(distance).element_type))
 
 
 def logaddexp(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
@@ -264,6 +265,8 @@ def cumulative_logsumexp(node: Node) -> Operand:
         return node[0]
     axis = axis_of(node.integers("axis")[0], shape.rank, node.op)
     nothing = b.scalar_like(x, -math.inf)
+    # What NaN becomes depends on the order of the sums.
+    node.leave_where(any_of(b, b.ne(x, x), range(shape.rank)), "a value is NaN")
     if node.attr("exclusive"):
         x = b.pad_in_dim(x, nothing, axis, *((-1, 1) if node.attr("reverse") else (1, -1)))
     step = 1

@@ -6,13 +6,13 @@ from .registry import stays
 
 stays("NonMaxSuppressionWithOverlaps",
       because="the values of its inputs decide the shape of its result")
-stays("CollectiveAssignGroupV2", "CollectiveReduceV2", "XlaSend", "XlaRecv",
-      because="it exchanges values with other devices, which TensorFlow brings together")
-stays("VarIsInitializedOp", "VarHandleOp", "_XlaAotOnlyVarHandleOp", "DestroyResourceOp", "ResourceCountUpTo",
-      "IsResourceHandleRefCounting",
+stays("CollectiveAssignGroupV2", "CollectiveReduceV2",
+      because="it exchanges values with other devices or workers: TensorFlow's runtime brings them together")
+stays("XlaSend", "XlaRecv", because="only a program at the other end of XLA's channel, outside of the graph, answers")
+stays("Eig", because="the order of its eigenvalues and the phases of its eigenvectors are those of its kernel")
+stays("_XlaAotOnlyVarHandleOp", because="TensorFlow cannot run it: XLA's own AOT compiler puts it into graphs")
+stays("VarHandleOp", "DestroyResourceOp", "ResourceCountUpTo", "IsResourceHandleRefCounting",
       because="it is about a variable's existence, which TensorFlow keeps; clusters take variables by their values")
-stays("SymbolicGradient", because="its gradient function is built by TensorFlow's runtime")
-stays("_Arg", "_Retval", because="it is an end of a graph; arguments and results of the cluster take its place")
 stays("AdjustContrast", "BatchCholesky", "BatchCholeskyGrad", "BatchMatrixBandPart", "BatchMatrixDeterminant",
       "BatchMatrixDiag", "BatchMatrixDiagPart", "BatchMatrixInverse", "BatchMatrixSetDiag", "BatchMatrixSolve",
       "BatchMatrixSolveLs", "BatchMatrixTriangularSolve", "BatchNormWithGlobalNormalization",

@@ -7,13 +7,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import CompilerError, InternalError, UnsupportedError
 from ...compiler.evaluator import evaluate_instruction
 from ...compiler.ir import Instruction, Metadata, Module
 from ...compiler.shape import Shape
+from .. import tensorflow_private as tfp
 from ..element_types import element_type
+from ..function_calls import calls_as_ops
 from ..graph import Graph, GraphNode, Tensor, from_function_def, op_definition, output_types
 from .node import Node
 from .registry import translations
@@ -36,6 +39,15 @@ class Functions:
                 raise UnsupportedError(f"function {name} is not in the graph's library")
             self.read[name] = from_function_def(self.definitions[name])
         return self.read[name]
+
+    def gradient(self, name: str) -> str:
+        """The name of the function that is the gradient of another, made when first asked for."""
+        made = f"{name}/gradient"
+        if made not in self.definitions and name in self.definitions:
+            definition, called = tfp.gradient_function(self.definitions[name], list(self.definitions.values()), made)
+            new = calls_as_ops(FunctionDefLibrary(function=[definition, *called])).function
+            self.definitions = {f.signature.name: f for f in new} | dict(self.definitions)
+        return made
 
 
 class Translator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...compiler.builder import Operand
 from ...compiler.errors import UnsupportedError
+from .. import launch_variables
 from .node import Node
 from .registry import translates
 from .values import Variable
@@ -40,6 +41,13 @@ def assign_add(node: Node) -> None:
 @translates("AssignSubVariableOp", stateful=True)
 def assign_sub(node: Node) -> None:
     assign(node.variable(0), node.b.sub(value_of(node, 0), node[1]))
+
+
+@translates("VarIsInitializedOp", stateful=True, refuse=lambda node: None if launch_variables.available() else
+            "this TensorFlow's variables are read before compiled code runs")
+def is_initialized(node: Node) -> Operand:
+    """True: where a variable has no value, TensorFlow runs the nodes."""
+    return node.b.constant(True)
 
 
 @translates("VariableShape", stateful=True)

@@ -18,6 +18,7 @@ from .llvm_text import GLUE, ModuleText
 from .target import Target
 
 LEAST_BYTES = 8 << 10  # text of a module that is cut at all
+LEAST_PART_BYTES = 3 << 10  # of the parts that what is left at the end is divided into, one for each CPU
 PART_BYTES = 48 << 10
 """Text of a part, at least, but for the last one: LLVM works on it for about 30 ms, thirty times what a further object
 costs."""
@@ -49,11 +50,18 @@ class ObjectParts:
         """Puts a function, or what is called where it is glue, into the next part, unless it is in one."""
         self._waiting.update(dict.fromkeys(k for k in _kernels(self.text, symbol) if k not in self._cut))
 
-    def _make_part(self) -> None:
-        if self._waiting:
-            self._cut.update(self._waiting)
-            part = part_text(self.text, self._waiting)
-            self._jobs.append(_start(part, self.target))
+    def _make_part(self, pieces: int = 1) -> None:
+        """Starts to compile what waits, in that many pieces of about the same size where there are so many kernels."""
+        sizes = [len(self.text.functions[name]) for name in self._waiting]
+        piece: list[str] = []
+        before, total, made = 0, sum(sizes), 0
+        for name, size in zip(self._waiting, sizes):
+            piece.append(name)
+            before += size
+            if before * pieces >= total * (made + 1):
+                self._jobs.append(_start(part_text(self.text, piece), self.target))
+                piece, made = [], made + 1
+        self._cut.update(self._waiting)
         self._waiting, self._size = {}, 0
 
     def jobs(self, *entries: str) -> list[Future[bytes]]:
@@ -61,7 +69,7 @@ class ObjectParts:
         if self._cut or self._size >= LEAST_BYTES:
             for entry in entries:
                 self._wait_for(entry)
-            self._make_part()
+            self._make_part(max(1, min(background.usable_cpus(), self._size // LEAST_PART_BYTES)))
         last = part_text(self.text, entries, self._cut) if self._cut else self.text.text()
         return [_start(last, self.target), *self._jobs]
 

@@ -1,8 +1,8 @@
 """The kernel of scatter: combines updates into the arrays' own buffers, which it shares with the results.
 
 Updates for one place must not run at the same time: tasks are positions along batching axes, positions along
-all axes of the indices when these are unique, and else shares: of the places along a scattered axis, where every task
-walks all indices and leaves the places of others alone, or of the columns of a window.
+all axes of the indices when these are unique, and else blocks of the columns of a window, for which every task walks
+all indices. Places are not divided among tasks: whose an index is cannot be foreseen, and an update costs less.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ _LINE_BYTES = 64
 _UNROLL = 4
 _PREFETCH_AHEAD = 8  # places; memory takes about as long as so many updates of a line
 _PREFETCH_BYTES = 512  # of a row
-_SHARE_BYTES = 512  # neighbouring places that one task owns: two tasks never write one cache line or its neighbour
 
 Offset = Value | int
 
@@ -129,27 +128,13 @@ class _Kernel:
                               axis if is_data else None))
         return _collapsed(axes)
 
-    def _shared_axis(self) -> tuple[int, int] | None:
-        """(number of a scattered axis, its places that follow each other and have one owner), when tasks may share."""
-        for number, axis in enumerate(self.op.scatter_dims_to_operand_dims):
-            sizes = self._window_sizes()
-            if axis in sizes and self.update.dims[sizes[axis]] != 1:
-                continue
-            row_bytes = self.array.strides[axis] * min(t.item_bytes for t in self.types)
-            group = max(1, -(-_SHARE_BYTES // row_bytes))
-            if self.array.dims[axis] >= 8 * group * self.target.threads:
-                return number, group
-        return None
-
     def emit(self) -> KernelPlan:
         f = self.f = Function(self.module, "SELF", (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"),
                                                     ("i64", "high"), ("i64", "thread")))
         moved = sum(3 * u.bytes for u in self.updates)
         outer = math.prod(a.dim for a in self.tasks_along)
         self.block = self.window[-1].dim if self.window else 1
-        is_large = outer == 1 and moved >= _PARALLEL_BYTES and self.target.threads > 1 and bool(self.places)
-        self.shared = self._shared_axis() if is_large else None
-        blocks = self.target.threads if self.shared else self._blocks(outer, moved)
+        blocks = self._blocks(outer, moved)
         tasks = outer * blocks if self.update.elements else 0
         if tasks:
             addresses = [f.load("ptr", f.offset(f["buffers"], 8 * k), 8) for k in range(1 + 2 * self.count)]
@@ -157,7 +142,7 @@ class _Kernel:
             self.updates_at, self.arrays_at = addresses[1:1 + self.count], addresses[1 + self.count:]
             f.loop(f["low"], f["high"], 1, lambda task, _: self._task(task, blocks))
         f.ret()
-        grain = 1 if self.shared else max(1, tasks * _PARALLEL_BYTES // max(1, 2 * moved))
+        grain = max(1, tasks * _PARALLEL_BYTES // max(1, 2 * moved))
         return KernelPlan(self.module.define("scatter", f), tasks, grain,
                           tasks > 1 and moved > _PARALLEL_BYTES, flops=self.update.elements, bytes=moved,
                           initial=tuple((k, k) for k in range(self.count)))
@@ -175,8 +160,7 @@ class _Kernel:
 
     def _task(self, task: Value, blocks: int) -> None:
         f = self.f
-        share = f.remainder(task, blocks)
-        column = f.mul(share, self.block)
+        column = f.mul(f.remainder(task, blocks), self.block)
         rest: Offset = f.divide(task, blocks)
         at: list[Offset] = [0, 0, 0]
         for k, axis in reversed(list(enumerate(self.tasks_along))):
@@ -186,21 +170,23 @@ class _Kernel:
 
         def place(n: int, at: list[Offset]) -> None:
             if n == len(self.places):
-                self._update(at, column, share)
+                self._update(at, column)
                 return
             axis = self.places[n]
 
             def step(k: Value, _: list[Value]) -> None:
                 if n == len(self.places) - 1:
-                    self._prefetch(self._moved(at, f.minimum(f.add(k, _PREFETCH_AHEAD), axis.dim - 1), axis))
+                    ahead = self._moved(at, f.minimum(f.add(k, _PREFETCH_AHEAD), axis.dim - 1), axis)
+                    self._prefetch(ahead, column)
                 place(n + 1, self._moved(at, k, axis))
 
             f.loop(0, axis.dim, 1, step)
 
         place(0, at)
 
-    def _prefetch(self, at: list[Offset]) -> None:
-        """Asks for the first row of a window, which lies anywhere; an address outside of the array does no harm."""
+    def _prefetch(self, at: list[Offset], column: Offset) -> None:
+        """Asks for what the task will write of a window's first row, which lies anywhere; an address outside of the
+        array does no harm."""
         f = self.f
         if any(axis.scattered is not None for axis in self.window) or self.array.bytes <= _PARALLEL_BYTES:
             return
@@ -208,17 +194,18 @@ class _Kernel:
         for number, axis in enumerate(self.op.scatter_dims_to_operand_dims):
             start = self._start(f.add(index_at, number * self.vector_stride))
             array_at = f.add(array_at, f.mul(start, self.array.strides[axis]))
+        array_at = f.add(array_at, column)
         last = self.window[-1] if self.lanes > 1 else None
         for k, (t, base) in enumerate(zip(self.types, self.arrays_at)):
-            row = min(last.dim * t.item_bytes if last else 1, _PREFETCH_BYTES)
+            row = min(min(last.dim, self.block) * t.item_bytes if last else 1, _PREFETCH_BYTES)
             for line in range(0, row, _LINE_BYTES):
                 f.prefetch(f.offset(self._pointer(k, base, array_at), line), writes=True)
 
     def _moved(self, at: list[Offset], index: Offset, axis: _Axis) -> list[Offset]:
         return [self.f.add(a, self.f.mul(index, s)) for a, s in zip(at, axis.strides)]
 
-    def _update(self, at: list[Offset], column: Offset, share: Offset) -> None:
-        """One window of updates, or the columns of it or nothing, as the task's share has it."""
+    def _update(self, at: list[Offset], column: Offset) -> None:
+        """One window of updates, or the task's columns of it."""
         f = self.f
         index_at, update_at, array_at = at
         sizes = self._window_sizes()
@@ -229,9 +216,6 @@ class _Kernel:
             size = self.update.dims[sizes[axis]] if axis in sizes else 1
             if size == 1:
                 valid.append(f.compare("icmp ult", start, i64(dim)))
-                if self.shared and self.shared[0] == number:
-                    owner = f.remainder(f.divide(start, self.shared[1]), self.target.threads)
-                    valid.append(f.compare("icmp eq", i64(owner), i64(share)))
             else:
                 start = self._clamped(start, size, dim)
                 low = f.intrinsic("smax", "i64", [i64(f.sub(0, start)), i64(0)])
@@ -265,7 +249,8 @@ class _Kernel:
         f.branch(all_valid, lambda: rows(0, update_at, array_at))
 
     def _row(self, low: Offset, high: Offset, body: Callable[[Offset, int], None]) -> None:
-        """body(k, lanes) for low <= k < high: several vectors at a time, then one, then single elements."""
+        """body(k, lanes) for low <= k < high: several vectors at a time, then one, then parts of one where it is known
+        how many are left, then single elements."""
         f = self.f
 
         def steps(width: int, count: int) -> Callable[[Value, list[Value]], None]:
@@ -275,7 +260,8 @@ class _Kernel:
             return run
 
         done = low
-        for width, count in dict.fromkeys(((self.lanes, _UNROLL), (self.lanes, 1), (1, 1))):
+        halves = [self.lanes >> k for k in range(1, self.lanes.bit_length() - 1)] if isinstance(high, int) else []
+        for width, count in dict.fromkeys(((self.lanes, _UNROLL), (self.lanes, 1), *((w, 1) for w in halves), (1, 1))):
             step = width * count
             if isinstance(done, int) and isinstance(high, int):
                 end: Offset = done + (high - done) // step * step

@@ -231,8 +231,8 @@ def log1p(x: Lanes) -> Lanes:
     # 1 + x = 2^n * (1 + m); m is got from x itself: what rounding 1 + x lost is still in it.
     offset = (x + 1.0).as_bits() - root
     whole = (offset >> mantissa) << mantissa
-    quarter = (x.number(4.0).as_bits() - whole).as_float() * 0.25
-    m = x.fma(quarter, quarter - 1.0)
+    four = (x.number(4.0).as_bits() - whole).as_float()  # times 2^-n, which may be too small itself
+    m = (x * four).fma(0.25, four.fma(0.25, -1.0))
     found = _log1p_core(m, _exponent_as_float(offset >> mantissa))
     return x.equals(0.0).choose(x, _log_special(x, found, -1.0))
 

@@ -11,6 +11,7 @@ which, `apply` builds the fusions.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -48,6 +49,9 @@ _MEETING_STEPS = 16
 _SMALL = 1 << 13  # elements of which a reduction may be repeated by every thread
 _SHORT = 64  # elements reduced to one
 _SCALAR_LOOP = 8  # elements that a loop over fewer in a row takes one by one, not as vectors
+_ELEMENTS_A_CYCLE = 2  # that an inner loop stores; an expensive value by itself takes as long as a vector of them
+_SHORT_ROW = 16  # elements in a row that fill no vector
+_DEAR_CYCLES = 10  # of values in such a row, from which on storing what they are made of costs less
 _WORTH_VECTORS = 1 << 10  # elements of an expensive value that is stored for them
 _MOST_REPEATED = 8  # cheap instructions per fusion that may be evaluated more often than they have elements
 
@@ -154,15 +158,21 @@ def decide(computation: Computation) -> Plan:
     groups: list[_Group] = []
     chains = _epilogue_chains(computation)
     dear = _dear(computation)
+    apart: set[Instruction] = set()
     for instruction in reversed(computation.instructions):
         if instruction.opcode in CONTRACTIONS:
             _join_epilogue(instruction, computation, users[instruction], where, chains)
         if not is_loop_like(instruction):
             continue
         is_end = instruction in chains and not all(u in chains for u in users[instruction])
-        homes = None if is_end else _homes(instruction, computation, users[instruction], where, dear)
+        homes = None if is_end else _homes(instruction, computation, users[instruction], where)
         if homes is not None and instruction in chains and len(homes) > 1:
             homes = None
+        if homes is not None:
+            consumers = [group for group, _ in homes.values()]
+            if _is_apart(instruction, users[instruction], consumers, dear, chains):
+                homes = None
+                apart.add(instruction)
         if homes is None:
             if instruction.shape.is_tuple:
                 _leave_parts_outside(users[instruction], where)
@@ -179,7 +189,7 @@ def decide(computation: Computation) -> Plan:
     plan = Plan(
         {g.root: sorted(g.members, key=order.__getitem__) for g in reversed(groups) if not _moves_nothing(g)}
     )
-    plan.together = merge_outputs(computation, plan.groups)
+    plan.together = merge_outputs(computation, plan.groups, apart)
     return plan
 
 
@@ -279,7 +289,6 @@ def _homes(
     computation: Computation,
     users: list[Instruction],
     where: dict[Instruction, list[_Group]],
-    dear: set[Instruction],
 ) -> dict[int, tuple[_Group, float]] | None:
     """The groups of the consumers that it is computed in, with how often; None when it is to be stored."""
     if instruction is computation.root or not users or any(u not in where for u in users):
@@ -293,8 +302,6 @@ def _homes(
     ratio = total / _elements(instruction)
     if _is_free(instruction):
         return homes
-    if instruction in dear and any(group.is_scalar_loop for group, _ in homes.values()):
-        return None
     for group, _ in homes.values():
         if (
             len(group.members) >= _MOST_INSTRUCTIONS
@@ -314,15 +321,41 @@ def _homes(
     return homes
 
 
-def _dear(computation: Computation) -> set[Instruction]:
-    """Large values that an expensive operation made, also where cheap ones follow, element by element."""
-    found: set[Instruction] = set()
+def _is_apart(
+    instruction: Instruction,
+    users: list[Instruction],
+    groups: list[_Group],
+    dear: dict[Instruction, int],
+    chains: set[Instruction],
+) -> bool:
+    """Whether storing a value lets expensive ones be computed in vectors that its consumers' loops do not fill."""
+    if instruction in dear:
+        return (
+            any(group.is_scalar_loop for group in groups)
+            or any(_spread(user, instruction) < _ELEMENTS_A_CYCLE * dear[instruction] for user in users)
+            or dear[instruction] >= _DEAR_CYCLES and any(_row(user) < _SHORT_ROW for user in users)
+        )
+    found = {m: dear[m] for group in groups if group.root not in chains for m in group.members if m in dear}
+    if _elements(instruction) < _WORTH_VECTORS or not found:
+        return False
+    row = _row(instruction)
+    is_short = min(row, _inner(instruction)) < _SHORT_ROW
+    return is_short and max(found.values()) >= _DEAR_CYCLES or any(
+        _elements(m) == _elements(instruction) and row < _ELEMENTS_A_CYCLE * c for m, c in found.items()
+    )
+
+
+def _dear(computation: Computation) -> dict[Instruction, int]:
+    """Large values that an expensive operation made, also where cheap ones follow, element by element, with the
+    cycles of those operations."""
+    found: dict[Instruction, int] = {}
     for i in computation.instructions:
         if not i.shape.is_array or i.shape.elements < _WORTH_VECTORS:
             continue
-        after = any(o in found and o.shape.elements == i.shape.elements for o in i.operands)
-        if i.op.is_elementwise and is_expensive(i) or (i.op.is_elementwise or i.opcode == "reshape") and after:
-            found.add(i)
+        before = sum(found.get(o, 0) for o in i.operands if o.shape.elements == i.shape.elements)
+        own = cycles(i) if i.op.is_elementwise and is_expensive(i) else 0
+        if own or before and (i.op.is_elementwise or i.opcode == "reshape"):
+            found[i] = own + before
     return found
 
 
@@ -361,6 +394,33 @@ def _reads(user: Instruction, operand: Instruction) -> float:
     if isinstance(user.op, Broadcast) and _is_outer(user):
         return _elements(operand) / _elements(user)
     return 1.0
+
+
+def _spread(user: Instruction, operand: Instruction) -> float:
+    """For how many elements of an inner loop each of the operand's is computed by itself; infinite for none."""
+    if isinstance(user.op, Broadcast) and _elements(user) > _elements(operand) and _is_outer(user):
+        return _elements(user) / _elements(operand)
+    return math.inf
+
+
+def _inner(broadcast: Instruction) -> float:
+    """How many elements the inner axes have that are all the operand's, or all not; infinite where all axes are."""
+    if not isinstance(broadcast.op, Broadcast):
+        return math.inf
+    mapped = broadcast.op.dimensions
+    axes = [(axis in mapped, d) for axis, d in reversed(list(enumerate(broadcast.shape.dims))) if d > 1]
+    inner = list(itertools.takewhile(lambda axis: axis[0] == axes[0][0], axes))
+    return math.prod(d for _, d in inner) if len(inner) < len(axes) else math.inf
+
+
+def _row(reduction: Instruction) -> float:
+    """How many elements each of many rows has that are reduced by themselves; infinite for none."""
+    if not isinstance(reduction.op, Reduce) or _elements(reduction) < _WORTH_VECTORS:
+        return math.inf
+    dims = reduction.operands[0].shape.dims
+    inner = [axis for axis, d in enumerate(dims) if d > 1][-1:]
+    is_row = set(inner) <= set(reduction.op.dimensions)
+    return math.prod(dims) / _elements(reduction) if is_row else math.inf
 
 
 def _is_outer(broadcast: Instruction) -> bool:

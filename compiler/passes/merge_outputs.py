@@ -6,7 +6,7 @@ way, and neither needs the other except directly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from ..ir import Computation, Instruction, topological
 from ..ops import CustomCall, Reduce
@@ -19,10 +19,11 @@ _SMALL = 1 << 12  # elements
 
 
 def merge_outputs(
-    computation: Computation, groups: Mapping[Instruction, Sequence[Instruction]]
+    computation: Computation, groups: Mapping[Instruction, Sequence[Instruction]], apart: Set[Instruction]
 ) -> list[list[Instruction]]:
-    """Lists of roots, each in the computation's order, of which one fusion is to be made."""
-    return _Merging(computation, groups).run()
+    """Lists of roots, each in the computation's order, of which one fusion is to be made; none of a root that is to be
+    computed `apart` and what reads it."""
+    return _Merging(computation, groups, apart).run()
 
 
 class _Node:
@@ -33,7 +34,9 @@ class _Node:
 
 
 class _Merging:
-    def __init__(self, computation: Computation, groups: Mapping[Instruction, Sequence[Instruction]]) -> None:
+    def __init__(self, computation: Computation, groups: Mapping[Instruction, Sequence[Instruction]],
+                 apart: Set[Instruction]) -> None:
+        self.apart = apart
         self.order = {i: k for k, i in enumerate(computation.instructions)}
         self.node: dict[Instruction, _Node] = {}
         for i in computation.instructions:
@@ -76,6 +79,9 @@ class _Merging:
         if first.shape.is_tuple or second.shape.is_tuple or first.shape.dims != second.shape.dims:
             return False
         if len(a.roots) + len(b.roots) > _MOST_OUTPUTS or len(a.inputs | b.inputs) > _MOST_PARAMETERS:
+            return False
+        if any(r in self.apart and r in inputs for roots, inputs in ((a.roots, b.inputs), (b.roots, a.inputs))
+               for r in roots):
             return False
         if (first in self.early) != (second in self.early):
             return False

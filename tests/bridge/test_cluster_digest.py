@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 import tfbridge
 from tfbridge.bridge import cluster
-from tfbridge.bridge.decorator import Jit, cluster_of
+from tfbridge.bridge.decorator import Jit
+from tfbridge.bridge.direct_plan import cluster_of
 
 X = tf.constant([1.0, 2.0, 3.0])
 

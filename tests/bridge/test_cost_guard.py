@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
-from tfbridge.bridge import auto, cost_guard, launch_op
+from tfbridge.bridge import auto, cost_guard, launch_op, launch_variables
 from tfbridge.bridge.cost_guard import Verdict
+from tfbridge.runtime.executable import Executable, Frame
 
 SLOWER, FASTER = Verdict(0.5, 0.1), Verdict(0.1, 0.5)
 
@@ -150,3 +151,26 @@ def test_keyed_values_are_judged_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in (2, 3, 2, 3):
         np.testing.assert_allclose(function(x, tf.constant(n)), np.sin(np.arange(12)).reshape(n, -1) + 1,
                                    rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not launch_variables.available(), reason="variables are read before the launch")
+def test_what_is_packed_once_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[bool] = []
+    execute = Executable.execute
+
+    def noted(self: Executable, arrays: Sequence[np.ndarray], frame: Frame | None = None,
+              is_packed: bool = False) -> list[np.ndarray]:
+        timed.append(is_packed)
+        return execute(self, arrays, frame, is_packed)
+
+    random = np.random.default_rng(0)
+    x, weights = (random.integers(-4, 5, dims).astype(np.float32) for dims in ((40, 128), (128, 512)))
+    v = tf.Variable(weights)
+    monkeypatch.setattr(cost_guard, "RUNS_BEFORE_TRIAL", 3)
+    monkeypatch.setattr(cost_guard, "_AT_ONCE_SECONDS", 1e9)
+    monkeypatch.setattr(Executable, "execute", noted)
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    function = tf.function(lambda x: tf.nn.relu(tf.matmul(x, v)))
+    for _ in range(6):
+        np.testing.assert_array_equal(function(tf.constant(x)), np.maximum(x @ weights, 0))
+    assert timed[:4] == [False, True, True, True]  # and then the call itself

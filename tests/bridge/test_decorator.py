@@ -114,6 +114,44 @@ def test_a_tf_function_keeps_its_signature() -> None:
     assert len(traces) == 1
 
 
+def test_a_tf_function_keeps_its_attributes() -> None:
+    made = tfbridge.jit(tf.function(tf.nn.relu, experimental_implements="our.relu"))
+    assert made.get_concrete_function(_values(3)).function_def.attr["_implements"].s == b"our.relu"
+
+
+def test_functions_that_are_to_run_eagerly() -> None:
+    seen = []
+
+    @tfbridge.jit
+    def function(x: tf.Tensor) -> tf.Tensor:
+        seen.append(type(x).__name__)
+        return x * 2.0 + (1.0 if tf.executing_eagerly() else 0.0)
+
+    x = _values(3)
+    _equal(function(x), x * 2.0)
+    tf.config.run_functions_eagerly(True)
+    try:
+        _equal(function(x), x * 2.0 + 1.0)
+    finally:
+        tf.config.run_functions_eagerly(False)
+    _equal(function(x), x * 2.0)
+    assert seen == ["SymbolicTensor", "EagerTensor"]
+
+
+def test_in_the_place_of_tf_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = tf.function
+    monkeypatch.setattr(tf, "function", lambda f=None, **given: tfbridge.jit(original(f, **given)) if f else
+                        lambda f: tfbridge.jit(original(f, **given)))
+    inner = tf.function(lambda v: tf.tanh(v) * 2.0)
+    outer = tf.function(reduce_retracing=True)(lambda v: inner(inner(v)) + 1.0)
+    x = _values(5)
+    _equal(outer(x), tf.tanh(tf.tanh(x) * 2.0) * 2.0 + 1.0)
+    assert len(tfbridge.explain(lambda v: tf.exp(v) + v, x).clusters) == 1
+    monkeypatch.setattr(tf, "function", tfbridge.jit)
+    _equal(tf.function(lambda v: tf.exp(v) + v)(x), tf.exp(x) + x)
+    _nothing_fell_back()
+
+
 def test_nested_functions() -> None:
     @tf.function
     def inner(x: tf.Tensor) -> tf.Tensor:

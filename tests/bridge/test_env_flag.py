@@ -28,11 +28,33 @@ import sys
 print(sys.modules["tfbridge"].stats())
 """
 
+CONVERSION = """
+import tensorflow as tf
+class Module(tf.Module):
+    def __init__(self):
+        self.weights = tf.Variable(tf.ones(3))
+    @tf.function(input_signature=[tf.TensorSpec([1, 3])])
+    def __call__(self, x):
+        return tf.tanh(x * self.weights + 1.0) * 2.0 - x
+module = Module()
+concrete = module.__call__.get_concrete_function()
+print(len(tf.lite.TFLiteConverter.from_concrete_functions([concrete], module).convert()) > 0)
+module(tf.ones([1, 3]))
+import sys
+print(sys.modules["tfbridge"].stats()["clusters_compiled"])
+"""
+
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("TFBRIDGE_")}
     return subprocess.run([sys.executable, "-c", program], env=clean | environment, capture_output=True, text=True,
-                          check=False, cwd=Path(sys.executable).parent)
+                          check=False, cwd=Path(sys.executable).parent, timeout=300)
+
+
+def test_a_conversion_which_keeps_pythons_lock_while_its_threads_run_sessions() -> None:
+    done = run(CONVERSION, TFBRIDGE_AUTO_JIT="1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "1"]
 
 
 def test_unchanged_program_is_compiled_logged_and_dumped(tmp_path: Path) -> None:

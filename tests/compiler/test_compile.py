@@ -14,7 +14,7 @@ from tfbridge.compiler.cpu import compile as compiling
 from tfbridge.compiler.cpu import libraries
 from tfbridge.compiler.cpu.emit_object import emit_assembly, emit_object
 from tfbridge.compiler.cpu.gemm_library import LIBRARIES, common_functions, emit_function, emit_library, library_of
-from tfbridge.compiler.cpu.llvm_text import ModuleText
+from tfbridge.compiler.cpu.llvm_text import GLUE, ModuleText
 from tfbridge.compiler.cpu.object_parts import ObjectParts, part_text, references
 from tfbridge.compiler.cpu.target import Target, host, target_for
 from tfbridge.compiler.errors import InternalError
@@ -174,3 +174,19 @@ def test_many_threads_compile_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(4) as threads:
         for count, result in zip((1, 2, 3, 4), threads.map(run, (1, 2, 3, 4)), strict=True):
             np.testing.assert_allclose(result, expected(count), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("cpus", "pieces"), [(1, 1), (2, 2), (5, 3)])
+def test_what_is_left_is_divided_among_cpus(monkeypatch: pytest.MonkeyPatch, cpus: int, pieces: int) -> None:
+    monkeypatch.setattr(background, "usable_cpus", lambda: cpus)
+    text = ModuleText(host())
+    parts = ObjectParts(text, host())
+    for name in "abc":
+        body = f"define internal i64 @{name}(i64 %x) {{\n" + "".join(
+            f" %v{k + 1} = mul i64 %{f'v{k}' if k else 'x'}, {k}\n" for k in range(200)) + " ret i64 %v200\n}"
+        text.add(name, body)
+        parts.finished(name)
+    text.add("entry", f"define i64 @entry() {GLUE} {{\n %v = call i64 @a(i64 1)\n ret i64 %v\n}}")
+    jobs = parts.jobs("entry")
+    assert len(jobs) == 1 + pieces
+    assert all(job.result() for job in jobs)

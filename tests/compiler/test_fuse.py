@@ -211,3 +211,51 @@ def test_cheap_values_are_computed_in_loops_over_single_elements():
     sides = [make(Reshape((4096, 1)), op("add", x, op("multiply", x, x))), make(Reshape((4096, 1)), x)]
     module = fused(make(Concatenate(1), *sides), [x])
     assert len(fusions(module)) == 1
+
+
+def opcodes(module: Module) -> list[set[str]]:
+    return [{i.opcode for i in f.computation.instructions} for f in fusions(module)]
+
+
+def test_expensive_values_fill_vectors_apart_from_short_rows():
+    """Softmax of rows of three: reductions and broadcasts walk the rows, exponentials all elements."""
+    x = parameter(0, "f32", 2000, 3)
+    root = softmax(x)
+    module = fused(root, [x])
+    (inside,) = [found for found in opcodes(module) if "exponential" in found]
+    assert not inside & {"reduce", "broadcast"}
+    check(module, Computation("main", root, [x]), [sample(x.shape)])
+
+
+def test_expensive_values_of_rows_are_computed_apart_from_their_reduction():
+    """Also where both have other values in common, of which fusions with several outputs are made."""
+    x = parameter(0, "f32", 2000, 20)
+    total = reduce(op("multiply", x, x), (1,))
+    root = op("add", op("log", total), total)
+    module = fused(root, [x])
+    assert not any({"reduce", "log"} <= found for found in opcodes(module))
+    check(module, Computation("main", root, [x]), [sample(x.shape)])
+
+
+def test_expensive_values_are_not_computed_one_by_one_for_few_elements_each():
+    x, y = parameter(0, "f32", 2000), parameter(1, "f32", 2000, 5)
+    root = op("multiply", y, spread(op("sine", x), y.shape.dims, (0,)))
+    module = fused(root, [x, y])
+    assert not any({"sine", "broadcast"} <= found for found in opcodes(module))
+    check(module, Computation("main", root, [x, y]), [sample(x.shape), sample(y.shape, 1)])
+
+
+def test_a_vector_added_to_short_rows_is_spread_before_expensive_values():
+    x, bias = parameter(0, "f32", 2000, 3), parameter(1, "f32", 3)
+    root = op("tanh", op("add", x, spread(bias, x.shape.dims, (1,))))
+    module = fused(root, [x, bias])
+    assert not any({"tanh", "broadcast"} <= found for found in opcodes(module))
+    check(module, Computation("main", root, [x, bias]), [sample(x.shape), sample(bias.shape, 1)])
+
+
+def test_long_rows_and_cheap_values_are_one_fusion():
+    for dims in ((2000, 40), (20, 3)):
+        x = parameter(0, "f32", *dims)
+        assert len(fusions(fused(softmax(x), [x]))) == 1
+    x, bias = parameter(0, "f32", 2000, 3), parameter(1, "f32", 3)
+    assert len(fusions(fused(op("add", x, spread(bias, x.shape.dims, (1,))), [x, bias]))) == 1

@@ -42,6 +42,8 @@ for shapes in (((3, 1), (2, 1, 4)), ((), (5,)), ((1, 1), (1,)), ((2, 3), (2, 3))
 row("ConcatV2", [R((5, 3)), R((5, 1)), R((5, 0))], scalar(-1), types=ALL)
 row("ConcatV2", [R((2, 3)), R((5, 3))], scalar(0), types="float32")
 row("Concat", scalar(1), [R((5, 3)), R((5, 1))], types=ALL)
+row("ParallelConcat", [R((1, 3)), R((1, 3))], types="float32 float64 float16 bfloat16 complex64 bool",
+    shape=[2, 3])
 row("ConcatOffset", scalar(1), [ints(2, 3, 5), ints(2, 7, 5)], types="int32")
 row("Pack", [R((5, 3)), R((5, 3))], types=ALL, axis=-1)
 row("Pack", [R(()), R(())], types="float32")

@@ -28,3 +28,7 @@ for lower in (False, True):
             tolerance=LONG)
 row("CholeskyGrad", Given(_LOWER), R((2, 5, 5)), types=WIDE_FLOATS, tolerance=LONG)
 row("MatrixSquareRoot", Given(_POSITIVE), types="float64 complex64 complex128", tolerance=1e-3)
+row("MatrixLogarithm", Given(_POSITIVE), types="complex64 complex128", tolerance=1e-3)
+row("MatrixLogarithm", Given([[[0.5 + 2j, 1j], [0.3, 7.0 - 1j]], [[1.0, 30.0], [0.0, 1.0]]]),
+    types="complex64 complex128", tolerance=1e-3)
+row("MatrixLogarithm", Given([[1e-3 + 1j]]), types="complex128", tolerance=1e-3)

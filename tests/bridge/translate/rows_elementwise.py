@@ -107,3 +107,14 @@ row("Select", R((), type="bool"), R((5, 3)), R((5, 3)), types="float32")
 row("SelectV2", R((5, 1), type="bool"), R((5, 3)), R((3,)), types=f"{NUMBERS} bool")
 row("SelectV2", R((), type="bool"), R((2, 1, 3)), R((4, 1)), types="float32")
 row("SelectV2", R((0, 3), type="bool"), R((0, 3)), R(()), types="float32")
+
+# Out of range, TensorFlow's kernels give what the processor gives; for u32 that depends on where a number stands.
+OUTSIDE = [np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**31, 2.0**32, -(2.0**31), 2.0**63, 2.0**64, -(2.0**63), -1.5, 1.5,
+           -7e9, 9.2e18, 1.8e19]
+for target in ("int32", "int64", "uint64"):
+    row("Cast", Given(OUTSIDE), types=WIDE_FLOATS, DstT=target)
+    row("Cast", Given([np.nan, np.inf, -np.inf, 6e4, -1.5, 0.0, -0.0]), types=FLOATS, DstT=target)
+row("Cast", Given([-1.0, -2.5, 4e9, -2e9, 0.0, 7.5]), types=WIDE_FLOATS, DstT="uint32")
+row("Log1p", Given([1e30, 1.6e38, 1.8e38, 3.3e38, 1e-37, -1e-37]), types="float32 bfloat16")
+row("Log1p", Given([1e300, 8e307, 1.7e308, 1e-300]), types="float64")
+row("RsqrtGrad", Given([2.0, 2.0, 1.5]), Given([1e4, -1e4, 3e3]), types="float16")

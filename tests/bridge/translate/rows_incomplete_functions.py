@@ -38,3 +38,4 @@ PAIRS = (Given([x for x in LIMITS for _ in LIMITS]), Given(LIMITS * len(LIMITS))
 row("Igamma Igammac IgammaGradA RandomGammaGrad Zeta Polygamma", *PAIRS, types="float64", tolerance=SINGLE)
 for place in (0.0, 1.0, np.nan):
     row("Betainc", *PAIRS, Given([place] * len(LIMITS)**2), types=WIDE_FLOATS)
+row("Igamma Igammac", Given([0.5, 1.0, 7.0]), Given([1e20, 3e38, 1e30]), types=WIDE_FLOATS)

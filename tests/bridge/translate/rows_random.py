@@ -34,3 +34,14 @@ row("StatelessRandomUniformV2 StatelessTruncatedNormalV2", dims(5, 3), KEY, Give
     np.array(2, np.int32), types="float32 float64", dtype=TYPE, reference=xla)
 row("StatelessRandomUniformFullIntV2", dims(5, 3), KEY, Given([5], "uint64"), np.array(2, np.int32),
     types="int32 int64 uint32 uint64", dtype=TYPE, reference=xla)
+
+MANY = Given([0, 1, 5, 99, 77], "int64")
+SEEDS = Given([[1, 2, 3], [-1, -2, -3], [2**40 + 5, 3, 4], [0, 0, 0], [7, 7, 2**31 - 1]], "int64")
+for rounds in (4, 6, 24):
+    row("RandomIndexShuffle", MANY, Given([7, -3, 12], "int32"), Given(99, "int64"), types="int64", rounds=rounds)
+    row("RandomIndexShuffle", MANY, SEEDS, Given([99, 100, 65537, 2**40, 10**6], "int64"), types="int64",
+        rounds=rounds)
+INDICES = "int32 int64 uint32 uint64"
+row("RandomIndexShuffle", Given([5, 0]), Given([7, 3, 12], "uint32"), Given([65536, 1]), types=INDICES)
+row("RandomIndexShuffle", Given(0), Given([7, 3, 12], "uint64"), Given(0), types=INDICES)
+row("RandomIndexShuffle", Given(3), Given([[7, 3, 12], [1, 2, 3]], "int32"), Given(70000), types=INDICES)

@@ -35,3 +35,4 @@ row("Cumsum Cumprod", R((0, 7), 0.5, 1.5), np.array(0, np.int32), types="float32
 row("Cumsum", R((331,)), np.array(0, np.int32), types="float32")
 row("Mean", Given([[100, 120, 7, 90], [1, 2, 3, 5]]), np.array([1], np.int32), types=INTEGERS)
 row("Mean", Given([[2**31 - 1, 2**31 - 3], [-2**31, -3]]), np.array([1], np.int32), types="int32 int64")
+row("Mean", R((0, 3)), np.array([0], np.int32), types=f"{INTEGERS} {COMPLEXES}")  # of nothing: 0

@@ -71,3 +71,14 @@ for narrow in (False, True):
         types=WIDE_FLOATS, axis=2, range_given=False, **options)
 row("QuantizeAndDequantizeV2", R((5, 3), 0, 9), Given(0.0), Given(5.1), types=WIDE_FLOATS, signed_input=False,
     range_given=True)
+
+# Halves between two levels, where the kernels differ from each other; a range of negative size; a gradient's infinity.
+for low, high in ((-6.0, 6.0), (0.0, 1.0), (-1.3, 2.9)):
+    HALVES = Given(np.arange(-8, 16, 0.5) * (high - low) / 15)
+    row("FakeQuantWithMinMaxArgs", HALVES, types="float32", min=low, max=high, num_bits=4)
+    row("FakeQuantWithMinMaxVars", HALVES, Given(low), Given(high), types="float32", num_bits=4)
+    row("FakeQuantWithMinMaxVarsPerChannel", Given(np.array(HALVES.values)[:, None]), Given([low]), Given([high]),
+        types="float32", num_bits=4)
+row("FakeQuantWithMinMaxVars", Given([-1.0, 0.0, 2.0, np.nan]), Given(3.0), Given(1.0), types="float32")
+row("FakeQuantWithMinMaxArgsGradient", Given([np.inf, np.inf, 1.0]), Given([0.5, 9.0, -9.0]), types="float32")
+row("ApproximateEqual", Given([1e-5, 2e-5, -1e-5]), Given([0.0, 0.0, 0.0]), types=WIDE_FLOATS)

@@ -24,7 +24,7 @@ def _matrices(dims: tuple[int, ...], type_: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("type_", ["float32", "float64", "complex64"])
-@pytest.mark.parametrize("dims", [(2, 7, 4), (4, 7), (5, 5), (1, 3)])
+@pytest.mark.parametrize("dims", [(2, 7, 4), (4, 7), (5, 5), (1, 3), (40, 3)])
 @pytest.mark.parametrize("full", [False, True])
 def test_svd(type_: str, dims: tuple[int, ...], full: bool) -> None:
     tolerance = 1e-10 if type_ == "float64" else 1e-4
@@ -39,8 +39,9 @@ def test_svd(type_: str, dims: tuple[int, ...], full: bool) -> None:
     _check_orthogonal(v, tolerance)
 
 
-def test_svd_of_deficient_rank() -> None:
-    x = np.array([[1, 2, 3], [2, 4, 6], [0, 0, 0], [0, 0, 0]], np.float32)
+@pytest.mark.parametrize("copies", [1, 5])
+def test_svd_of_deficient_rank(copies: int) -> None:
+    x = np.array([[1, 2, 3], [2, 4, 6], [0, 0, 0], [0, 0, 0]] * copies, np.float32)
     s, u, v = (t.numpy() for t in tfbridge.jit(lambda x: tf.linalg.svd(x, full_matrices=True), strict=True)(x))
     np.testing.assert_allclose(u[:, :3] * s @ v.T, x, 1e-5, 1e-5)
     _check_orthogonal(u, 1e-5)

@@ -34,6 +34,8 @@ CASES: dict[str, Callable[[tf.Tensor], object]] = {
     "scatter_v1": lambda x: _stack(R.TensorListScatter(tensor=x, indices=[5, 0, 1, 3, 2, 4], element_shape=[4])),
     "scatter_into": lambda x: _stack(R.TensorListScatterIntoExistingList(
         input_handle=_list(x), tensor=x[:2], indices=[3, 1])),
+    "scatter_into_new": lambda x: tf.TensorArray(tf.float32, 3, infer_shape=False).scatter(
+        [2, 0], x[:2]).gather([0, 2]),
     "concat_lists": lambda x: _stack(R.TensorListConcatLists(input_a=_list(x), input_b=_list(x[:2]),
                                                              element_dtype=tf.float32)),
     "resize": lambda x: _stack(R.TensorListResize(input_handle=_list(x), size=4)),

@@ -43,7 +43,8 @@ ELSEWHERE = frozenset({
     "TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayScatterV3", "TensorArrayConcatV3", "TensorArraySplitV3",
     "TensorArraySizeV3", "TensorArrayCloseV3", "StackV2", "StackPushV2", "StackPopV2", "StackCloseV2",
     "OptionalFromValue", "OptionalNone", "OptionalHasValue", "OptionalGetValue", "XlaCallModule", "XlaCustomCall",
-    "XlaCustomCallV2", "StatelessParameterizedTruncatedNormal", "_ArrayToList", "_ListToArray", "_EagerConst",
+    "SymbolicGradient", "XlaCustomCallV2", "StatelessParameterizedTruncatedNormal", "_ArrayToList", "_ListToArray",
+    "_EagerConst",
 })
 
 
