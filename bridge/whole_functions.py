@@ -32,6 +32,8 @@ Chosen = Callable[[Any], JitOptions | None]  # the options for a concrete functi
 
 logger = logging.getLogger("tfbridge")
 _lock = threading.RLock()
+_chosen: Chosen  # of `stand_in`, from which on there are calls here
+_made: Callable[[Plan], object]
 
 
 @dataclasses.dataclass
@@ -87,7 +89,8 @@ class _FunctionCalls(Calls):
 def stand_in(chosen: Chosen, made: Callable[[Plan], object]) -> None:
     """From now on calls of concrete functions that `chosen` has options for go past TensorFlow's executor, when they
     compile as a whole; `made` is told of each."""
-    _asked.chosen, _asked.made = chosen, made
+    global _chosen, _made
+    _chosen, _made = chosen, made
     tfp.on_eager_calls(_call, _call_concrete)
 
 
@@ -100,13 +103,6 @@ def direct_cluster(concrete: Any) -> Cluster | None:
 def leave(concrete: Any) -> None:
     """Has a concrete function run in TensorFlow's executor."""
     concrete.__dict__[_PLAN] = None
-
-
-class _asked:
-    """What `stand_in` was last given."""
-
-    chosen: Chosen
-    made: Callable[[Plan], object]
 
 
 def _call(original: Callable[..., Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -153,7 +149,7 @@ def _plan_of(concrete: Any) -> Plan | None:
 
 def _new_plan(concrete: Any) -> Plan | None:
     try:
-        options = _asked.chosen(concrete)
+        options = _chosen(concrete)
         if options is None:
             return None
         with interpreter.compiling():
@@ -166,7 +162,7 @@ def _new_plan(concrete: Any) -> Plan | None:
     size = count_ops(plan.cluster.graph.nodes.values(), plan.cluster.functions, TRIVIAL | {"_Arg"})
     if size < options.min_cluster_size or plan.cluster.has_data_constants:
         return None
-    _asked.made(plan)
+    _made(plan)
     return plan
 
 
