@@ -39,7 +39,7 @@ _FRAMEWORK, _CC = "libtensorflow_framework.so.2", "libtensorflow_cc.so.2"
 _PYWRAP = "python/lib_pywrap_tensorflow_common.so"
 
 OP, EAGER, DIRECT, PLUGIN, FALLBACK = "op", "eager", "direct", "plugin", "fallback"
-VARIABLES, AUTOGRAPH = "variables", "autograph"
+VARIABLES, AUTOGRAPH, FUNCTIONS = "variables", "autograph", "functions"
 HANDLE_OF_TENSOR, TENSOR_OF_HANDLE = "_Z18EagerTensor_HandlePK7_object", "_Z21EagerTensorFromHandleP16TFE_TensorHandleb"
 
 # What is lost where one of a feature's symbols is missing.
@@ -50,6 +50,7 @@ FEATURES = {
     VARIABLES: "variables are read before a launch and assigned after it, not updated in place",
     PLUGIN: "no graph pass: auto-clustering and jit_scope do nothing, the decorator still works",
     FALLBACK: "clusters that do not compile cannot run in TensorFlow: nothing is clustered",
+    FUNCTIONS: "functions that compile as a whole go through TensorFlow's executor under auto-clustering",
     AUTOGRAPH: "AutoGraph rewrites functions that need it not: their first calls take longer",
 }
 
@@ -145,6 +146,11 @@ _PYTHON_NAMES: tuple[tuple[str, Any, str], ...] = (
     (FALLBACK, context, "eager_mode"),
     (FALLBACK, record, "stop_recording"),
     (OP, op_def_registry, "get"),
+    (FUNCTIONS, polymorphic_function.Function, "__call__"),
+    (FUNCTIONS, polymorphic_function, "FREQUENT_TRACING_WARNING_MAX_CALL_HISTORY"),
+    (FUNCTIONS, polymorphic_function, "_frequent_tracing_detector_manager"),
+    (FUNCTIONS, concrete_function.ConcreteFunction, "_call_flat"),
+    (FUNCTIONS, ops.Graph, "_distribution_strategy_stack"),
     (AUTOGRAPH, api, "converted_call"),
     (AUTOGRAPH, api, "autograph_artifact"),
     (AUTOGRAPH, api, "is_autograph_artifact"),

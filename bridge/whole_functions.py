@@ -91,7 +91,8 @@ def stand_in(chosen: Chosen, made: Callable[[Plan], object]) -> None:
     compile as a whole; `made` is told of each."""
     global _chosen, _made
     _chosen, _made = chosen, made
-    tfp.on_eager_calls(_call, _call_concrete)
+    if not tfp.missing().keys() & {tfp.FUNCTIONS, tfp.EAGER}:
+        tfp.on_eager_calls(_call, _call_concrete)
 
 
 def direct_cluster(concrete: Any) -> Cluster | None:

@@ -177,7 +177,7 @@ def test_others_assign_meanwhile() -> None:
         done.set()
 
     def read() -> None:
-        while not done.is_set():
+        while not (seen and done.is_set()):
             seen.append(spread(x).numpy())
             seen.append(spread.native(x.numpy()))
 
