@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from . import tensorflow_private as tfp
 from .cluster import bounded
-from .direct_plan import NO_WAY, Plan, Route
+from .direct_plan import NO_WAY, Plan, Route, Way
 
 MOST_ROUTES = 512  # of one function
 _VALUES = frozenset({int, float, bool, complex, str, bytes, type(None)})  # what is traced by its value
@@ -92,25 +92,16 @@ class Calls:
         """A call, that no tape watches, which is not for the way of the last one."""
         if kwargs:
             return self._structured_call(args, kwargs)
-        last = self._way
         try:
             route = self._routes[tuple([_tensor_key(a) for a in args])]
         except KeyError:
             return self._first_call(args, kwargs)
         except (TypeError, AttributeError):
             return self._structured_call(args, kwargs)
-        if route is None:
-            return self._traced_call(args, kwargs)
-        if route.plan.cluster.is_varying and not self._keeps_plans:
-            self._routes.clear()
-            return self._first_call(args, kwargs)
-        if route.way is last:
-            return self._run(route, args)
-        self._way = call, pack = route.way
-        result = call(*args)
-        if result is NotImplemented:
-            return self._run(route, args)
-        return result if pack is None else pack(result)
+        tried = self._way
+        if route is not None:
+            self._way = route.way
+        return self._follow(route, args, kwargs, args, tried)
 
     def _structured_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with keywords, arrays, Python values or nested arguments."""
@@ -121,16 +112,20 @@ class Calls:
             order, route = self._structured[tuple(key)]
         except (KeyError, TypeError, ValueError):
             return self._first_call(args, kwargs)
+        return self._follow(route, args, kwargs, [tensors[k] for k in order])
+
+    def _follow(self, route: Route | None, args: tuple[Any, ...], kwargs: dict[str, Any],
+                tensors: Sequence[tf.Tensor], tried: Way | None = None) -> Any:
+        """A call by its route, which takes these tensors of it. `tried`: the way that the call was not for."""
         if route is None:
             return self._traced_call(args, kwargs)
         if route.plan.cluster.is_varying and not self._keeps_plans:
-            self._structured.clear()
+            self._forget_routes()
             return self._first_call(args, kwargs)
-        given = [tensors[k] for k in order]
         call, pack = route.way
-        result = call(*given)
+        result = NotImplemented if route.way is tried else call(*tensors)
         if result is NotImplemented:
-            return self._run(route, given)
+            return self._run(route, tensors)
         return result if pack is None else pack(result)
 
     def _note_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

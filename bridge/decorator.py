@@ -32,7 +32,7 @@ from .translate.registry import translations
 
 
 @functools.cache
-def get_ready() -> None:
+def _get_ready() -> None:
     """Starts to load, while the first function is traced, what calls need besides its own code."""
     background.submit(_load)
 
@@ -173,7 +173,7 @@ class Jit(Calls):
         return self._traced(*args, **kwargs)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        get_ready()
+        _get_ready()
         with interpreter.compiling():
             concrete = self._traced.get_concrete_function(*args, **kwargs)
             plan = self._plan_of(concrete)
