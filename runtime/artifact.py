@@ -8,13 +8,15 @@ import itertools
 import json
 import struct
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from .errors import ArtifactError
 
 _MAGIC = b"tfbridge"
 _VERSION = 6
 _HEAD = struct.Struct("<8sI32sQQQ")  # magic, version, SHA-256 of the rest, bytes of header, object, constants
+HEAD_BYTES = _HEAD.size  # at the start; the digest in them covers the rest
+MARK_BYTES = 32  # of a mark that may follow the artifact, made with a key (see disk_cache)
 
 
 class BufferSpec(NamedTuple):
@@ -115,10 +117,10 @@ class Artifact:
         return b"".join((_HEAD.pack(_MAGIC, _VERSION, _checksum(sizes, *parts), *map(len, parts)), *parts))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Artifact:
-        """The artifact that `to_bytes` wrote.
+    def from_bytes(cls, data: bytes | memoryview) -> Artifact:
+        """The artifact that `to_bytes` wrote. A mark may follow; it is not verified here.
 
-        Raises: ArtifactError  another format or version, or damaged bytes.
+        Raises: ArtifactError  another format or version, damaged bytes, or a malformed header.
         """
         if len(data) < _HEAD.size:
             raise ArtifactError(f"artifact: {len(data)} bytes, a header has {_HEAD.size}")
@@ -126,16 +128,20 @@ class Artifact:
         if magic != _MAGIC or version != _VERSION:
             raise ArtifactError(f"artifact: starts with {magic!r} version {version}, "
                                 f"wanted {_MAGIC!r} version {_VERSION}")
-        if len(data) != _HEAD.size + sum(sizes):
-            raise ArtifactError(f"artifact: {len(data)} bytes, its header says {_HEAD.size + sum(sizes)}")
-        if _checksum(struct.pack("<QQQ", *sizes), memoryview(data)[_HEAD.size:]) != checksum:
+        end = _HEAD.size + sum(sizes)
+        if len(data) not in (end, end + MARK_BYTES):
+            raise ArtifactError(f"artifact: {len(data)} bytes, its header says {end}")
+        view = memoryview(data)[:end]
+        if _checksum(struct.pack("<QQQ", *sizes), view[_HEAD.size:]) != checksum:
             raise ArtifactError("artifact: the checksum does not fit the contents")
         object_at, constants_at = _HEAD.size + sizes[0], _HEAD.size + sizes[0] + sizes[1]
-        header = json.loads(data[_HEAD.size:object_at])
+        header = _header(bytes(view[_HEAD.size:object_at]))
         ends = list(itertools.accumulate(header["objects"], initial=object_at))
-        first, *parts = (data[start:end] for start, end in itertools.pairwise(ends))
+        if ends[-1] != constants_at or len(ends) < 2:
+            raise ArtifactError(f"artifact: objects of {header['objects']} bytes, wanted {sizes[1]} in all")
+        first, *parts = (bytes(view[start:end]) for start, end in itertools.pairwise(ends))
         return cls(
-            object=first, parts=tuple(parts), constants=data[constants_at:],
+            object=first, parts=tuple(parts), constants=bytes(view[constants_at:]),
             entry=header["entry"], temp_bytes=header["temp_bytes"], fingerprint=header["fingerprint"],
             threads=header["threads"],
             libraries=tuple(header["libraries"]),
@@ -146,6 +152,42 @@ class Artifact:
                         for kind, name, inputs, outputs, attributes in header["sites"]),
             packed=tuple(Packed(*packed) for packed in header["packed"]), may_leave=header["may_leave"],
             sizes=tuple(header["sizes"]))
+
+
+# What a header holds, by JSON's types: a tuple is a list with these items, a list has any number of one kind.
+_Form = type | tuple["_Form", ...] | list["_Form"] | dict[str, "_Form"]
+_BUFFER: _Form = (str, [int], int)
+_HEADER: dict[str, _Form] = {
+    "entry": str, "parameters": [_BUFFER], "results": [_BUFFER], "temp_bytes": int, "libraries": [str], "threads": int,
+    "kernels": [(str, int, int, int, [str])], "sites": [(str, str, [_BUFFER], [_BUFFER], dict)],
+    "packed": [(int, int, str)], "may_leave": bool, "sizes": [int], "fingerprint": str, "objects": [int],
+}
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    """The header's fields.
+
+    Raises: ArtifactError  it is not JSON, or a field is missing or of another type.
+    """
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"artifact: the header is not JSON: {error}") from None
+    if not _has_form(header, _HEADER):
+        raise ArtifactError(f"artifact: the header has other fields or types than {', '.join(_HEADER)}")
+    return cast("dict[str, Any]", header)
+
+
+def _has_form(value: object, form: _Form) -> bool:
+    """Whether a value of JSON has a form. Whole numbers are sizes and counts, none of which is negative."""
+    if isinstance(form, dict):
+        return isinstance(value, dict) and value.keys() == form.keys() and all(
+            _has_form(value[name], inner) for name, inner in form.items())
+    if isinstance(form, tuple):
+        return isinstance(value, list) and len(value) == len(form) and all(map(_has_form, value, form))
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_has_form(item, form[0]) for item in value)
+    return type(value) is form and not (form is int and cast("int", value) < 0)
 
 
 def _specs(listed: Iterable[tuple[str, list[int], int]]) -> tuple[BufferSpec, ...]:

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import llvmlite
+import llvmlite.binding as llvm
+import ml_dtypes
+import numpy as np
+
+from ...runtime.source_digest import runtime_digest, source_digest
 
 _COMPILER = Path(__file__).resolve().parent.parent
 
 
-def _sources(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".py"):
-                yield entry.path, entry.stat()
-            elif entry.is_dir(follow_symlinks=False):
-                yield from _sources(entry.path)
-
-
 @functools.cache
 def code_version(folder: Path = _COMPILER) -> str:
-    """A digest of llvmlite's version and of the source files in a folder (sizes and times of change)."""
-    digest = hashlib.sha256(llvmlite.__version__.encode())
-    root = str(folder)
-    for path, info in sorted(_sources(root)):
-        digest.update(f"{path[len(root):]} {info.st_size} {info.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    """What the sources in a folder and those of the runtime contain, and the versions of all that has a part in
+    generated code: LLVM's, and those of Python and NumPy, which compute constants.
+    """
+    versions = {"llvmlite": llvmlite.__version__, "LLVM": llvm.llvm_version_info, "NumPy": np.__version__,
+                "ml_dtypes": ml_dtypes.__version__, "Python": sys.version}
+    return f"{source_digest(folder)} {runtime_digest()} {versions}"

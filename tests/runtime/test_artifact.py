@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import struct
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from tfbridge.runtime import artifact as artifact_module
 from tfbridge.runtime.artifact import Artifact, BufferSpec, KernelInfo, Packed, Site
 from tfbridge.runtime.errors import ArtifactError
 
@@ -50,3 +55,49 @@ def test_other_version() -> None:
 
 def test_object_bytes() -> None:
     assert FULL.object_bytes == 260 + 3 + 45
+
+
+def with_header(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """The bytes of an artifact whose header was changed, with a checksum that fits."""
+    data = FULL.to_bytes()
+    sizes = artifact_module._HEAD.unpack_from(data)[3:]
+    end = artifact_module.HEAD_BYTES + sizes[0]
+    header = json.loads(data[artifact_module.HEAD_BYTES:end])
+    other = change(header)
+    text = other if isinstance(other, bytes) else json.dumps(header).encode()
+    new_sizes = (len(text), *sizes[1:])
+    checksum = artifact_module._checksum(struct.pack("<QQQ", *new_sizes), text, data[end:])
+    return artifact_module._HEAD.pack(data[:8], artifact_module._VERSION, checksum, *new_sizes) + text + data[end:]
+
+
+VALUES = (None, True, -1, 1.5, "text", [], [5], [[]], [["float32", [2], "8"]], [["float32", ["2"], 8]],
+          [["float32", [2], -8]], {}, {"a": 1})
+
+
+@pytest.mark.parametrize("field", artifact_module._HEADER)
+def test_odd_header_is_no_artifact(field: str) -> None:
+    def damages(value: object) -> bool:
+        try:
+            found = Artifact.from_bytes(with_header(lambda header: header.update({field: value})))
+        except ArtifactError:
+            return True
+        assert getattr(found, field) == value or getattr(found, field) == tuple(value)  # of the right type
+        return False
+
+    assert sum(map(damages, VALUES)) >= len(VALUES) - 2
+    with pytest.raises(ArtifactError, match="other fields"):
+        Artifact.from_bytes(with_header(lambda header: header.pop(field) and None))
+
+
+@pytest.mark.parametrize("text", [b"", b"xx", b"{}", b"[]", b"null", b"\xff", b"[" * 100_000, b"1" * 10_000])
+def test_header_that_is_none(text: bytes) -> None:
+    with pytest.raises(ArtifactError):
+        Artifact.from_bytes(with_header(lambda header: text))
+
+
+def test_header_that_fits_is_read() -> None:
+    assert Artifact.from_bytes(with_header(lambda header: None)) == FULL
+
+
+def test_mark_may_follow() -> None:
+    assert Artifact.from_bytes(FULL.to_bytes() + bytes(artifact_module.MARK_BYTES)) == FULL
