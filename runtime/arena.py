@@ -4,15 +4,17 @@
 back. Free arenas form a stack, so a thread that calls again gets the memory that is still in its cache, and
 as many arenas exist as calls ran at once. The smallest free arena that is big enough is taken; if all are too
 small, the newest one grows. `tfb_run(entry, run_context, args, results, temp_bytes)` calls an entry with an
-arena around it.
+arena around it, in the floating-point mode of runs (float_mode.py).
 
 An arena is a header of 64 bytes {ptr next, i64 capacity, ptr allocation} and the memory after it.
 """
 
 from __future__ import annotations
 
+from . import float_mode
+
 OUT_OF_MEMORY = -12
-EXPORTS = ("tfb_arena_take", "tfb_arena_put", "tfb_arena_trim", "tfb_run", "tfb_arena_reset")
+EXPORTS = ("tfb_arena_take", "tfb_arena_put", "tfb_arena_trim", "tfb_run", "tfb_arena_hold", "tfb_arena_release")
 
 _HUGE_PAGE = 2 << 20
 # Big arenas start at a huge page and ask for such pages; elsewhere a cache line is enough.
@@ -25,9 +27,9 @@ huge:
 """
 
 
-def text(linux: bool) -> str:
-    """The module text of the arena functions."""
-    return f"""
+def text(linux: bool, machine: str | None = None) -> str:
+    """The module text of the arena functions, for this machine or one of that name."""
+    return float_mode.text(machine) + f"""
 @tfb_arenas = internal global ptr null, align 64
 @tfb_arena_lock = internal global i32 0, align 64
 declare ptr @malloc(i64)
@@ -179,18 +181,26 @@ done:
   ret void
 }}
 
-define void @tfb_arena_reset() nounwind {{
-  store ptr null, ptr @tfb_arenas, align 8
-  store atomic i32 0, ptr @tfb_arena_lock release, align 4
+; Around a fork: no other thread is in the midst of a change.
+define void @tfb_arena_hold() nounwind {{
+  call void @lock_arenas()
+  ret void
+}}
+
+define void @tfb_arena_release() nounwind {{
+  call void @unlock_arenas()
   ret void
 }}
 
 define i32 @tfb_run(ptr %entry_point, ptr %context, ptr %args, ptr %results, i64 %temp_bytes) nounwind {{
 entry:
+  %mode_at = alloca i64, align 8
   %needs = icmp ne i64 %temp_bytes, 0
   br i1 %needs, label %with_temp, label %without
 without:
+  %differs = call i1 @tfb_enter_mode(ptr %mode_at)
   %plain = call i32 %entry_point(ptr %context, ptr %args, ptr %results, ptr null)
+  call void @tfb_leave_mode(ptr %mode_at, i1 %differs)
   ret i32 %plain
 with_temp:
   %temp = call ptr @tfb_arena_take(i64 %temp_bytes)
@@ -199,7 +209,9 @@ with_temp:
 no_memory:
   ret i32 {OUT_OF_MEMORY}
 call:
+  %differs_here = call i1 @tfb_enter_mode(ptr %mode_at)
   %status = call i32 %entry_point(ptr %context, ptr %args, ptr %results, ptr %temp)
+  call void @tfb_leave_mode(ptr %mode_at, i1 %differs_here)
   call void @tfb_arena_put(ptr %temp)
   ret i32 %status
 }}

@@ -10,15 +10,18 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+
+from . import forking, interrupts
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _executor: ThreadPoolExecutor | None = None
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 class Job(Future[Result]):
@@ -42,7 +45,17 @@ class Job(Future[Result]):
 
     def result(self, timeout: float | None = None) -> Result:
         self.run()
-        return super().result(timeout)
+        if not self.done():
+            interrupts.wait(lambda seconds: not futures.wait([self], seconds).not_done, timeout)
+        return super().result(None if timeout is None else 0)
+
+
+def result(future: Future[Result], timeout: float | None = None) -> Result:
+    """A future's result; Ctrl-C ends the waiting. Raises: TimeoutError  it takes longer."""
+    if isinstance(future, Job):
+        return future.result(timeout)
+    interrupts.wait(lambda seconds: not futures.wait([future], seconds).not_done, timeout)
+    return future.result(None if timeout is None else 0)
 
 
 def submit(function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs) -> Job[Result]:
@@ -65,6 +78,7 @@ def start(*jobs: Job[Result]) -> None:
 def run(jobs: Iterable[Future[Any]]) -> None:
     """Runs those of the jobs that no thread has begun."""
     for job in jobs:
+        interrupts.check()
         if isinstance(job, Job):
             job.run()
 
@@ -98,11 +112,8 @@ def _threads() -> ThreadPoolExecutor:
         return _executor
 
 
+@forking.in_child
 def _forget() -> None:
     """In a forked child: the threads are the parent's."""
-    global _executor, _lock
-    _executor, _lock = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    global _executor
+    _executor = None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-EXPORTS = ("tfb_block_take", "tfb_block_put", "tfb_block_trim", "tfb_block_reset")
+EXPORTS = ("tfb_block_take", "tfb_block_put", "tfb_block_trim", "tfb_block_hold", "tfb_block_release")
 SMALLEST = 1 << 20  # bytes from which a result is worth a block
 _MOST_KEPT = 1 << 30
 
@@ -183,8 +183,14 @@ done:
   ret void
 }}
 
-define void @tfb_block_reset() nounwind {{
-  store atomic i32 0, ptr @tfb_block_lock release, align 4
+; Around a fork, as those of the arenas.
+define void @tfb_block_hold() nounwind {{
+  call void @lock_blocks()
+  ret void
+}}
+
+define void @tfb_block_release() nounwind {{
+  call void @unlock_blocks()
   ret void
 }}
 """

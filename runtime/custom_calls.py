@@ -20,12 +20,12 @@ registered while one runs.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import forking
 from .errors import ExecutionError
 
 STATUS_BYTES = 512
@@ -41,7 +41,7 @@ class Target(NamedTuple):
 
 _C_FUNCTION: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # the base of all ctypes functions
 _targets: dict[str, Target] = {}
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 def register_custom_call(name: str, function: Any) -> None:

@@ -13,6 +13,7 @@ class Defaults:
 
     threads: highest number of threads of one launch; 0 means those of the machine. cache_dir: empty means the user's
     cache directory. dump_dir: empty means no dumps. compile_workers: LLVM runs in processes of their own.
+    compile_seconds, compile_instructions, compile_megabytes: what a compilation may take; 0 for no limit.
     Units: max_cache_bytes is the size of all files of the disk cache.
     """
 
@@ -23,6 +24,9 @@ class Defaults:
     cache_dir: str = ""
     max_cache_bytes: int = 1 << 30
     compile_workers: bool = False
+    compile_seconds: int = 600
+    compile_instructions: int = 1_000_000
+    compile_megabytes: int = 16_384
 
 
 process = Defaults()

@@ -17,7 +17,7 @@ import numpy as np
 from . import custom_calls
 from .artifact import BufferSpec, Site
 from .device import Device, Who, current
-from .errors import ExecutionError
+from .errors import CommunicationError, ExecutionError
 
 HOST_ERROR, NO_HOST, C_FAILED = -21, -22, -23
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
@@ -95,13 +95,34 @@ def _store(array: np.ndarray, spec: BufferSpec, address: int) -> None:
     _copy(address, kept.ctypes.data, spec.bytes)
 
 
+def _exchanged(device: Device, site: Site, group: Sequence[int], parts: Sequence[bytes],
+               sizes: Sequence[int]) -> list[bytes]:
+    """What the devices of the group bring, of these sizes in bytes.
+
+    Raises: CommunicationError  as `Device.exchange`; one brings another number of bytes.
+    """
+    found = device.exchange(group, site.name, site.attributes["signature"], parts)
+    for place, (part, size) in enumerate(zip(found, sizes, strict=True)):
+        if len(part) != size:
+            raise CommunicationError(f"{site.name}: device {group[place]} brought {len(part)} bytes, {size} are wanted")
+    return found
+
+
+def _require_size(site: Site, spec: BufferSpec, wanted: int, group: Sequence[int]) -> None:
+    """Raises: CommunicationError  the program was compiled for a group of another size."""
+    if spec.bytes != wanted:
+        raise CommunicationError(f"{site.name}: the result has {spec.bytes} bytes, {wanted} are wanted for a group of "
+                                 f"{len(group)} devices")
+
+
 def _all_gather(device: Device, site: Site, who: Who, inputs: Sequence[int], outputs: Sequence[int]) -> None:
     group, _ = device.group(who)
     data = [_read(source, spec.bytes) for spec, source in zip(site.inputs, inputs)]
     brought = data[0] if len(data) == 1 else b"".join(data)
-    found = device.exchange(group, site.name, site.attributes["signature"], [brought] * len(group))
+    found = _exchanged(device, site, group, [brought] * len(group), [len(brought)] * len(group))
     at = 0
-    for spec, target in zip(site.inputs, outputs):
+    for spec, result, target in zip(site.inputs, site.outputs, outputs, strict=True):
+        _require_size(site, result, spec.bytes * len(group), group)
         rows = found if len(data) == 1 else [part[at:at + spec.bytes] for part in found]
         _copy(target, b"".join(rows), spec.bytes * len(group))
         at += spec.bytes
@@ -111,8 +132,9 @@ def _all_to_all(device: Device, site: Site, who: Who, inputs: Sequence[int], out
     group, _ = device.group(who)
     for spec, source, target in zip(site.inputs, inputs, outputs):
         size = spec.bytes // len(group)
+        _require_size(site, spec, size * len(group), group)
         parts = [_read(source + place * size, size) for place in range(len(group))]
-        found = device.exchange(group, site.name, site.attributes["signature"], parts)
+        found = _exchanged(device, site, group, parts, [size] * len(group))
         _copy(target, b"".join(found), size * len(group))
 
 
@@ -123,7 +145,8 @@ def _permute(device: Device, site: Site, who: Who, inputs: Sequence[int], output
     for spec, source, target in zip(site.inputs, inputs, outputs):
         data = _read(source, spec.bytes)
         parts = [data if place in targets else b"" for place in range(len(group))]
-        found = device.exchange(group, site.name, site.attributes["signature"], parts)
+        found = _exchanged(device, site, group, parts,
+                           [spec.bytes if place in sources else 0 for place in range(len(group))])
         if sources:
             _copy(target, found[sources[0]], spec.bytes)
         else:
@@ -137,7 +160,7 @@ def _broadcast(device: Device, site: Site, who: Who, inputs: Sequence[int], outp
         ctypes.memset(target, 0, spec.bytes)
         return
     parts = [b"" if own else _read(source, spec.bytes)] * len(group)
-    found = device.exchange(group, site.name, site.attributes["signature"], parts)
+    found = _exchanged(device, site, group, parts, [0 if place else spec.bytes for place in range(len(group))])
     _copy(target, found[0], spec.bytes)
 
 
@@ -166,6 +189,9 @@ def _clear(device: Device, site: Site, who: Who, inputs: Sequence[int], outputs:
 
 def _recv_done(device: Device, site: Site, who: Who, inputs: Sequence[int], outputs: Sequence[int]) -> None:
     data, at = device.receive(site.attributes["channel_id"], site.attributes["signature"]), 0
+    wanted = sum(spec.bytes for spec in site.outputs)
+    if len(data) != wanted:
+        raise CommunicationError(f"{site.name}: {len(data)} bytes received, {wanted} are wanted")
     for spec, address in zip(site.outputs, outputs):
         _copy(address, data[at:at + spec.bytes], spec.bytes)
         at += spec.bytes

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import sys
-import threading
 from collections.abc import Iterator
+
+from . import forking
 
 _TURN_SECONDS = 5e-4
 
-_lock = threading.Lock()
+_lock = forking.lock()
 _compiling = 0  # under way
 _collected, _turn_seconds = False, 0.0  # before
 
@@ -44,13 +44,10 @@ def _restore() -> None:
     sys.setswitchinterval(_turn_seconds)
 
 
+@forking.in_child
 def _forget() -> None:
     """In a forked child: the threads that compile are the parent's."""
-    global _lock, _compiling
+    global _compiling
     if _compiling:
         _restore()
-    _lock, _compiling = threading.Lock(), 0
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    _compiling = 0

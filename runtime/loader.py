@@ -6,19 +6,18 @@ import ctypes
 import functools
 import hashlib
 import itertools
-import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
 
 import llvmlite
 import llvmlite.binding as llvm
 
-from . import background, disk_cache
+from . import background, disk_cache, forking
 from .artifact import Artifact
 from .errors import LoadError
+from .source_digest import runtime_digest
 
-_lock = threading.RLock()
+_lock = forking.long_lock()
 _serial = itertools.count()
 _libraries: dict[str, Loaded] = {}
 _provider: Callable[[str], tuple[bytes, Iterable[str], Iterable[str]]] | None = None
@@ -68,7 +67,9 @@ def load(object_bytes: bytes, exports: Iterable[str], libraries: Iterable[str] =
 def load_text(text: str, exports: Iterable[str], imports: Mapping[str, int] | None = None) -> Loaded:
     """Compiles LLVM IR text for this machine and loads it, as `load` does. The object is kept in the disk cache."""
     job = _prepared.get(text)
-    builder = llvm.JITLibraryBuilder().add_object_img(_object_of(text) if job is None else job.result())
+    is_usable = job is not None and not (job.done() and job.exception() is not None)
+    made = job.result() if job is not None and is_usable else _object_of(text)
+    builder = llvm.JITLibraryBuilder().add_object_img(made)
     return _link(f"text.{next(_serial)}", builder, exports, (), imports or {})
 
 
@@ -82,8 +83,8 @@ def prepare_text(text: str) -> None:
 def _object_of(text: str) -> bytes:
     _jit()
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    subject = "\0".join(("text", llvmlite.__version__, llvm.get_default_triple(), cpu, features, text))
-    fingerprint = hashlib.blake2b(subject.encode(), digest_size=20).hexdigest()
+    parts = ("text", runtime_digest(), llvmlite.__version__, llvm.get_default_triple(), cpu, features, text)
+    fingerprint = hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
     cache = disk_cache.default()
     kept = cache.load(fingerprint)
     if kept is None:
@@ -171,11 +172,5 @@ def _link(name: str, builder: llvm.JITLibraryBuilder, exports: Iterable[str], li
         raise LoadError(f"loading {name}: {error}") from error
 
 
-def _forget() -> None:
-    """In a forked child: what the parent's threads compile does not arrive here."""
-    global _prepared
-    _prepared = {}
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+forking.adopt(llvm.ffi.lib._lock._lock)  # which every function of llvmlite holds
+forking.in_child(_prepared.clear)  # what the parent's threads compile does not arrive here

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
-import threading
 from collections.abc import Callable
 
-from . import arena, blocks, loader, thread_pool
+from . import arena, blocks, forking, loader, thread_pool
 
-_lock = threading.Lock()
+_lock = forking.long_lock()
 
 
 def addresses() -> dict[str, int]:
@@ -32,10 +30,11 @@ def addresses() -> dict[str, int]:
 def _load() -> dict[str, int]:
     exports = arena.EXPORTS + blocks.EXPORTS + (thread_pool.EXPORTS if thread_pool.text() else ())
     found = loader.load_text(_text(), exports).keep().addresses
-    resets = [ctypes.CFUNCTYPE(None)(found[name]) for name in exports if name.endswith("_reset")]
-    if hasattr(os, "register_at_fork"):
-        # The threads and any lock that one of them holds are gone in the child: it starts with neither.
-        os.register_at_fork(after_in_child=lambda: [reset() for reset in resets])
+    plain = ctypes.CFUNCTYPE(None)
+    for kind in ("arena", "block"):
+        forking.around(*(plain(found[f"tfb_{kind}_{verb}"]) for verb in ("hold", "release")))
+    if "tfb_pool_reset" in found:
+        forking.in_child(plain(found["tfb_pool_reset"]))
     return {
         "parallel_for": found.get("tfb_parallel_for", 0), "pool": found.get("tfb_pool", 0),
         "arena_take": found["tfb_arena_take"], "arena_put": found["tfb_arena_put"],
@@ -66,13 +65,3 @@ def trim_arenas() -> None:
     """Gives the memory of all arenas and blocks that are not in use back to the system."""
     for name in ("arena_trim", "block_trim"):
         ctypes.CFUNCTYPE(None)(addresses()[name])()
-
-
-def _forget() -> None:
-    """In a forked child: the thread that held the lock may not be there."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)

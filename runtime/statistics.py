@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import threading
 from typing import Any
+
+from . import forking
 
 COUNTERS = ("clusters_compiled", "ops_compiled", "fallbacks", "compiles", "recompiles", "memory_hits",
             "disk_hits")
@@ -40,7 +41,7 @@ class Statistics:
     """Counters that any thread may raise."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self.reset()
 
     def reset(self) -> None:

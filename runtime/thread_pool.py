@@ -22,6 +22,8 @@ from __future__ import annotations
 import platform
 import sys
 
+from . import float_mode
+
 EXPORTS = ("tfb_parallel_for", "tfb_pool", "tfb_pool_reset")
 
 SPIN_NS = 60_000
@@ -31,27 +33,11 @@ MAX_PARTS = 16  # that the chunks are divided into; more threads than that share
 
 _POOL_BYTES = 512 + 128 * MAX_PARTS
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
-# Intrinsics: a pause while spinning, and the floating-point mode (denormals, rounding), which helpers take
-# from the caller.
+# The intrinsic for a pause while spinning. The floating-point mode is the caller's in helpers, too.
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
     "riscv64": ("", "fence seq_cst"),
-}
-_READ_MODE = {
-    "x86_64": "  call void @llvm.x86.sse.stmxcsr(ptr %mode_at)",
-    "aarch64": "  %mode = call i64 @llvm.aarch64.get.fpcr()\n  store i64 %mode, ptr %mode_at, align 8",
-    "riscv64": "",
-}
-_WRITE_MODE = {
-    "x86_64": "  call void @llvm.x86.sse.ldmxcsr(ptr %mode_at)",
-    "aarch64": "  %mode = load i64, ptr %mode_at, align 8\n  call void @llvm.aarch64.set.fpcr(i64 %mode)",
-    "riscv64": "",
-}
-_MODE_DECLARATIONS = {
-    "x86_64": "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
-    "aarch64": "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)",
-    "riscv64": "",
 }
 # Helpers leave signals to the threads of the program, but keep those that a fault in their own code raises
 # (SIGILL, SIGBUS, SIGFPE, SIGSEGV), so that fault handlers work.
@@ -59,7 +45,8 @@ _FAULT_SIGNALS = (4, 7, 8, 11)
 
 
 def text() -> str:
-    """The module text of the pool; empty where there are no futexes (run serially)."""
+    """The text of the pool; empty where there are no futexes (run serially). It goes into one module with that of the
+    arenas, which declares what reads and writes the floating-point mode."""
     machine = platform.machine()
     if not sys.platform.startswith("linux") or machine not in _FUTEX_NUMBER:
         return ""
@@ -77,7 +64,6 @@ def _text(machine: str) -> str:
 ;       | caller asleep (i32) at 448 | the next task of each part at 512, 640, ...
 @tfb_pool = global [{_POOL_BYTES} x i8] zeroinitializer, align 128
 {declare_pause}
-{_MODE_DECLARATIONS[machine]}
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
@@ -207,7 +193,7 @@ work:
   %taken = sub i64 %wanted, %may
   %tid = add i64 %taken, 1
   %mode_at = getelementptr i8, ptr @tfb_pool, i64 56
-{_WRITE_MODE[machine]}
+{float_mode.write(machine, "%mode_at")}
   call void @work(i64 %tid, i64 %home)
   br label %finished
 finished:
@@ -297,7 +283,7 @@ launch:
   store i64 %grain, ptr getelementptr (i8, ptr @tfb_pool, i64 40), align 8
   store i64 %may_join, ptr getelementptr (i8, ptr @tfb_pool, i64 48), align 8
   %mode_at = getelementptr i8, ptr @tfb_pool, i64 56
-{_READ_MODE[machine]}
+{float_mode.read(machine, "%mode_at")}
   %joining = add i64 %may_join, 1
   %parts = call i64 @llvm.umin.i64(i64 %joining, i64 {MAX_PARTS})
   br label %begin

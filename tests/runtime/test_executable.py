@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
+import os
 import threading
 
 import ml_dtypes
 import numpy as np
 import pytest
 from machine_code import FAIL, emit, parallel_artifact
+from tfbridge.runtime import float_mode
 from tfbridge.runtime.artifact import Artifact, BufferSpec
 from tfbridge.runtime.context import CONTEXT_BYTES, OFFSETS, RunContext
 from tfbridge.runtime.errors import ExecutionError
@@ -35,11 +38,46 @@ define i32 @entry(ptr %context, ptr %args, ptr %results, ptr %temp) {
 }
 """
 
+# The result is the argument times 1e30.
+TIMES = """
+define i32 @entry(ptr %context, ptr %args, ptr %results, ptr %temp) {
+  %from = load ptr, ptr %args
+  %x = load float, ptr %from
+  %y = fmul float %x, 0x46293E5940000000
+  %to = load ptr, ptr %results
+  store float %y, ptr %to
+  ret i32 STATUS
+}
+"""
+
 
 def copy_executable(dtype: str, dims: tuple[int, ...]) -> Executable:
     size = int(np.prod(dims)) * np.dtype(dtype).itemsize
     spec = BufferSpec(dtype, dims, size)
     return Executable(Artifact(emit(COPY.replace("BYTES", str(size))), "entry", (spec,), (spec,)))
+
+
+@pytest.mark.parametrize("status", [0, 3])
+@pytest.mark.parametrize("temp_bytes", [0, 64])
+def test_denormals_are_zero_within_a_run(status: int, temp_bytes: int) -> None:
+    """The calling thread has its own floating-point mode again after it, with the flags of what went wrong before."""
+    if os.uname().machine not in ("x86_64", "aarch64"):
+        pytest.skip("the processor has no such mode")
+    spec = BufferSpec("float32", (1,), 4)
+    run = Executable(Artifact(emit(TIMES.replace("STATUS", str(status))), "entry", (spec,), (spec,), temp_bytes))
+    x, result = np.array([1e-40], np.float32), np.empty(1, np.float32)
+    pointers = [(ctypes.c_void_p * 1)(a.ctypes.data) for a in (x, result)]
+    for _ in range(2):
+        with contextlib.suppress(ExecutionError):
+            run.run(*map(ctypes.addressof, pointers))
+        assert result[0] == 0
+        assert x[0] * np.float32(1e30) > 0
+    with float_mode.of_runs():
+        assert x[0] * np.float32(1e30) == 0
+        with contextlib.suppress(ExecutionError):
+            run.run(*map(ctypes.addressof, pointers))
+        assert x[0] * np.float32(1e30) == 0
+    assert x[0] * np.float32(1e30) > 0
 
 
 def expected(a: np.ndarray, b: np.ndarray) -> np.ndarray:
