@@ -12,12 +12,21 @@ if TYPE_CHECKING:
     from .builder import ComputationBuilder, Operand
     from .client import Executable, LocalClient
     from .communication import CommunicationError, register_custom_call, unregister_custom_call
-    from .errors import CompilerError, InternalError, ParseError, ShapeError, UnsupportedError
+    from .errors import (
+        BudgetError,
+        CompilerError,
+        InternalError,
+        LimitError,
+        ParseError,
+        ShapeError,
+        UnsupportedError,
+    )
     from .evaluator import evaluate
     from .global_data import GlobalData
     from .hlo_text import parse_hlo
     from .ir import Computation, Instruction, Metadata, Module
     from .layout import Layout, PaddingValue
+    from .limits import DEFAULT_LIMITS, Limits
     from .literal import Literal
     from .ops import ConvolutionDims, Window
     from .options import Options
@@ -30,12 +39,14 @@ _PLACES = {
     "builder": ("ComputationBuilder", "Operand"),
     "client": ("Executable", "LocalClient"),
     "communication": ("CommunicationError", "register_custom_call", "unregister_custom_call"),
-    "errors": ("CompilerError", "InternalError", "ParseError", "ShapeError", "UnsupportedError"),
+    "errors": ("BudgetError", "CompilerError", "InternalError", "LimitError", "ParseError", "ShapeError",
+               "UnsupportedError"),
     "evaluator": ("evaluate",),
     "global_data": ("GlobalData",),
     "hlo_text": ("parse_hlo",),
     "ir": ("Computation", "Instruction", "Metadata", "Module"),
     "layout": ("Layout", "PaddingValue"),
+    "limits": ("DEFAULT_LIMITS", "Limits"),
     "literal": ("Literal",),
     "ops": ("ConvolutionDims", "Window"),
     "options": ("Options",),
@@ -47,7 +58,9 @@ _PLACES = {
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
+    "DEFAULT_LIMITS",
     "TOKEN",
+    "BudgetError",
     "CommunicationError",
     "CompilerError",
     "Computation",
@@ -59,6 +72,8 @@ __all__ = [
     "Instruction",
     "InternalError",
     "Layout",
+    "LimitError",
+    "Limits",
     "Literal",
     "LocalClient",
     "Metadata",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.device import Feeds
+from . import budget
 from .communication import check_communication
 from .errors import ShapeError
 from .exposed_sizes import Exposed, expose_sizes, fits
@@ -19,6 +20,7 @@ from .passes.resolve_dynamic_sizes import resolve_dynamic_sizes
 from .platforms import Compiled, platform
 from .replicas import DeviceQueues, ReplicaRuns, counted
 from .shape import Shape
+from .verifier import verify
 
 
 class Executable(ReplicaRuns):
@@ -95,14 +97,17 @@ class LocalClient(Transfers, DeviceQueues):
                 num_replicas: int | None = None, num_partitions: int | None = None) -> Executable:
         """Compiles a module or a computation, for as many replicas and partitions as its header says unless given.
 
-        Raises: ShapeError  ill-formed; UnsupportedError  the platform cannot compile it.
+        Raises: ShapeError  ill-formed; UnsupportedError  the platform cannot compile it; LimitError  more than the
+            options' limits allow; BudgetError  it takes more than `compile_seconds`, `compile_instructions` or
+                `compile_megabytes`.
         """
-        module = program if isinstance(program, Module) else Module(program.name, program)
+        module = verify(program if isinstance(program, Module) else Module(program.name, program), options.limits)
         options = counted(module, options, num_replicas, num_partitions)
         check_communication(module, options)
-        exposed = expose_sizes(module)
-        bounded = module if exposed is None else resolve_dynamic_sizes(exposed.module, options)
-        return Executable(module, self._platform.compile(bounded, options), exposed, options, self._feeds)
+        with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
+            exposed = expose_sizes(module)
+            bounded = module if exposed is None else resolve_dynamic_sizes(exposed.module, options)
+            return Executable(module, self._platform.compile(bounded, options), exposed, options, self._feeds)
 
 
 _platform = platform

@@ -6,6 +6,7 @@ axis has one"), the pass `resolve_dynamic_sizes` with the sizes as values of the
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -304,6 +305,8 @@ def infer_shape(op: Op, shapes: Sequence[Shape]) -> Shape:
 
     Raises: ShapeError  the op's constraints; as `result_sizes`.
     """
+    if type(op) is GetTupleElement:  # a large tuple has many, and each would look at all of its parts
+        return op.infer(shapes)
     for shape in shapes:  # every instruction that is built comes here
         if shape.dynamic or (shape.tuple_shapes and shape.is_dynamic):
             return _infer_marked(op, shapes)
@@ -340,6 +343,14 @@ def merged_marks(one: Shape, other: Shape) -> Shape:
     if one.is_tuple:
         return Shape.tuple(map(merged_marks, one.tuple_shapes, other.tuple_shapes))
     return one.with_dynamic((*one.dynamic, *other.dynamic)) if one.is_array else one
+
+
+def with_marks(shape: Shape, marked: Shape) -> Shape:
+    """A shape with the marks of a compatible one in the place of its own."""
+    if shape.tuple_shapes:
+        parts = tuple(map(with_marks, shape.tuple_shapes, marked.tuple_shapes))
+        return shape if all(map(operator.is_, parts, shape.tuple_shapes)) else Shape.tuple(parts)
+    return shape if shape.dynamic == marked.dynamic else shape.with_dynamic(marked.dynamic)
 
 
 def is_dynamic(module: Module) -> bool:

@@ -1,10 +1,16 @@
-"""The three kinds of error that the compiler raises."""
+"""The kinds of error that the compiler raises."""
 
 from __future__ import annotations
 
 
 class CompilerError(Exception):
-    """Base of every error that tfbridge's compiler raises on purpose."""
+    """Base of every error that tfbridge's compiler raises on purpose.
+
+    `line` and `column`: the place in the HLO text that it is about, from 1; 0 where there is none.
+    """
+
+    line = 0
+    column = 0
 
 
 class ShapeError(CompilerError, ValueError):
@@ -15,11 +21,16 @@ class UnsupportedError(CompilerError, NotImplementedError):
     """A well-formed program that this platform does not compile; callers fall back and say why."""
 
 
-class ParseError(CompilerError, ValueError):
-    """Malformed HLO text.
+class LimitError(UnsupportedError):
+    """A program beyond one of the limits (`limits.py`), which the message names."""
 
-    `line` and `column` count from 1.
-    """
+
+class BudgetError(UnsupportedError):
+    """A compilation that would take more than it may: seconds, or instructions. Callers fall back and say why."""
+
+
+class ParseError(CompilerError, ValueError):
+    """Malformed HLO text."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {message}")

@@ -1,15 +1,21 @@
-"""The evaluator: runs the IR with the ops' NumPy references. Slow and readable; it is what the IR means."""
+"""The evaluator: runs the IR with the ops' NumPy references. Slow and readable; it is what the IR means.
+
+It computes in the floating-point mode of compiled code: denormals are zero.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..runtime import float_mode
 from .errors import ShapeError
 from .exposed_sizes import Exposed, expose_sizes, fits
 from .ir import Computation, Instruction, Module
+from .limits import DEFAULT_LIMITS
 from .ops import Call, Constant, Copy, Fusion, GetTupleElement, Parameter, Tuple
 from .options import DEFAULT_OPTIONS
 from .shape import TOKEN, Shape
@@ -30,7 +36,8 @@ def evaluate(program: Module | Computation, arguments: Sequence[Any]) -> Any:
         raise ShapeError(f"{computation.name}: {len(arguments)} arguments given, {len(shapes)} wanted")
     checked = [_checked(computation.name, number, a, s) for number,
                (a, s) in enumerate(zip(arguments, shapes))]
-    return evaluate_computation(computation, *checked)
+    with float_mode.of_runs():
+        return evaluate_computation(computation, *checked)
 
 
 def _evaluate_exposed(exposed: Exposed, program: Module | Computation, arguments: Sequence[Any]) -> Any:
@@ -79,7 +86,12 @@ def evaluate_computation(computation: Computation, *arguments: Any) -> Any:
 
 def evaluate_instruction(instruction: Instruction, operands: Sequence[Any]) -> Any:
     """The value of an instruction (no parameter) for these values of its operands."""
-    op = instruction.op
+    op, shape = instruction.op, instruction.shape
+    if not shape.tuple_shapes:
+        DEFAULT_LIMITS.check("evaluated_bytes", shape.bytes, f"bytes of {shape}")
+        if (window := getattr(op, "window", None)) is not None:
+            places = math.prod(window.padded((1,) * window.rank)) + math.prod(window.size)
+            DEFAULT_LIMITS.check("evaluated_bytes", places, f"places that the window of {op.opcode} covers")
     if next(op.called(), None) is not None:
         value = op.reference(*operands, call=apply_computation)
     else:

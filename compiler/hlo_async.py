@@ -7,6 +7,10 @@ value.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
+from .errors import ShapeError
 from .ops import OPS
 from .shape import Shape
 
@@ -15,21 +19,43 @@ _WHOLE_RESULT = frozenset({"all-reduce-start"})
 _RESULT_FIRST = frozenset({"copy-start"})
 
 
-def started(opcode: str, shape: Shape) -> tuple[str, Shape] | None:
-    """(opcode, shape) of the op that a start begins; None for other opcodes."""
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A start: its name without `-start`, the opcode of what it starts, the shape that it is declared with, and of that
+    the parts for the result and the operands (None: there is none)."""
+
+    name: str
+    opcode: str
+    declared: Shape
+    result: Shape
+    operands: Shape | None
+
+    def check(self, operands: Sequence[Shape]) -> None:
+        """Raises: ShapeError  the declared shape has other operands than these."""
+        part = self.operands
+        if part is None or part.compatible(Shape.tuple(operands)):
+            return
+        if len(operands) != 1 or not part.compatible(operands[0]):
+            raise ShapeError(f"{self.name}-start has shape {self.declared}, its operands are {Shape.tuple(operands)}")
+
+
+def started(opcode: str, shape: Shape) -> Start | None:
+    """The start of this opcode and declared shape; None for other opcodes."""
     name = opcode.removesuffix("-start")
-    name = "call" if name == "async" else name
-    if name == opcode or name not in OPS or opcode in OPS:
+    of = "call" if name == "async" else name
+    if name == opcode or of not in OPS or opcode in OPS:
         return None
-    if opcode in _WHOLE_RESULT or not shape.is_tuple or len(shape.tuple_shapes) < 2:
-        return name, shape
-    return name, shape.tuple_shapes[0 if opcode in _RESULT_FIRST else 1]
+    parts = shape.tuple_shapes
+    if opcode in _WHOLE_RESULT or len(parts) < 2:
+        return Start(name, of, shape, shape, None)
+    result = 0 if opcode in _RESULT_FIRST else 1
+    return Start(name, of, shape, parts[result], parts[1 - result])
 
 
-def is_end(opcode: str) -> bool:
-    """Whether it hands on what a start began."""
+def ended(opcode: str) -> str | None:
+    """The name of the start that an opcode ends or updates; None for other opcodes."""
     for suffix in ("-done", "-update"):
         name = opcode.removesuffix(suffix)
-        if name != opcode and opcode not in OPS:
-            return name == "async" or name in OPS
-    return False
+        if name != opcode and opcode not in OPS and (name == "async" or name in OPS):
+            return name
+    return None

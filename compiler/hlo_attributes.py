@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from .errors import CompilerError
 from .ir import Computation
 from .ops import ConvolutionDims, Window
 from .ops.op import Op, per_class
 from .shape import Shape
 
 
-class Malformed(Exception):
+class Malformed(CompilerError, ValueError):
     """Attribute text of the wrong form; the message says what was expected."""
 
 
@@ -92,11 +93,20 @@ def show_attributes(op: Op, name_of: Callable[[Computation], str]) -> str:
     return "".join(parts)
 
 
+_INTEGER = re.compile(r"\s*(-?[0-9]{1,19})\s*")
+
+
+def integer(text: str, what: str = "an integer") -> int:
+    """The number that a text spells. Raises: Malformed  it is no whole number of 64 bits."""
+    found = _INTEGER.fullmatch(text)
+    number = int(found[1]) if found else 1 << 63
+    if not -(1 << 63) <= number < 1 << 63:
+        raise Malformed(f"expected {what}, got {text[:60]!r}")
+    return number
+
+
 def _numbers(text: str, what: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(",")) if text.strip() else ()
-    except ValueError:
-        raise Malformed(f"expected {what}, got {text!r}") from None
+    return tuple(integer(part, what) for part in text.split(",")) if text.strip() else ()
 
 
 def _braced(text: str) -> str:
@@ -117,10 +127,7 @@ def _read_dim(text: str, _: Any) -> int:
 
 
 def _read_int(text: str, _: Any) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise Malformed(f"expected an integer, got {text!r}") from None
+    return integer(text)
 
 
 def _read_bool(text: str, _: Any) -> bool:
@@ -130,7 +137,7 @@ def _read_bool(text: str, _: Any) -> bool:
 
 
 def _read_word(text: str, _: Any) -> str:
-    if not re.fullmatch(r"\w+", text):
+    if not re.fullmatch(r"\w+", text, re.ASCII):
         raise Malformed(f"expected a word, got {text!r}")
     return text
 
@@ -146,8 +153,12 @@ def _read_string(text: str, _: Any) -> str:
 
 
 def _read_shape(text: str, _: Any) -> Shape:
-    from .hlo_parse import parse_shape
-    return parse_shape(text)
+    from .hlo_scanner import inner, parse_shape
+    with inner("expected a shape"):
+        return parse_shape(text)
+
+
+_MOST_IDS = 1 << 20
 
 
 def _show_groups(value: tuple[tuple[int, ...], ...]) -> str:
@@ -159,6 +170,8 @@ def _read_groups(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
     made = re.fullmatch(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
     if made:
         dims, source = (_numbers(made[n], "sizes") for n in (1, 2))
+        if math.prod(dims) > _MOST_IDS:
+            raise Malformed(f"expected at most {_MOST_IDS} ids, got {text!r}")
         order = _numbers(made[3], "axes") if made[3] else tuple(range(len(source)))
         if math.prod(dims) != math.prod(source) or sorted(order) != list(range(len(source))) or len(dims) != 2:
             raise Malformed(f"expected [groups,size]<=[sizes]T(axes), got {text!r}")
@@ -180,7 +193,8 @@ def _read_slices(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
     axes = re.findall(r"\[\s*(\d+)\s*:\s*(\d+)\s*(?::\s*(\d+)\s*)?\]", inner)
     if len(axes) != inner.count("["):
         raise Malformed(f"expected {{[start:limit:stride], ...}}, got {text!r}")
-    return tuple(int(a[0]) for a in axes), tuple(int(a[1]) for a in axes), tuple(int(a[2] or 1) for a in axes)
+    start, limit, stride = ([integer(axis[k] or "1") for axis in axes] for k in range(3))
+    return tuple(start), tuple(limit), tuple(stride)
 
 
 def _show_padding(value: tuple[tuple[int, ...], ...]) -> str:
@@ -192,11 +206,8 @@ def _read_padding(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
     if any(a is None for a in axes):
         raise Malformed(f"expected low_high_interior for each axis, joined by x, got {text!r}")
     found = [a for a in axes if a is not None]
-    return (
-        tuple(int(a[1]) for a in found),
-        tuple(int(a[2]) for a in found),
-        tuple(int(a[3] or 0) for a in found),
-    )
+    low, high, interior = ([integer(axis[k] or "0") for axis in found] for k in (1, 2, 3))
+    return tuple(low), tuple(high), tuple(interior)
 
 
 _WINDOW_FIELDS = {"stride": "stride", "lhs_dilate": "base_dilation", "rhs_dilate": "window_dilation"}
@@ -221,24 +232,28 @@ def _show_window(window: Window) -> str:
 
 def _read_window(text: str, _: Any) -> Window:
     fields: dict[str, Any] = {"size": ()}
+
+    def number(entry: str) -> int:
+        return integer(entry, "numbers joined by x in window")
+
     for part in _braced(text).split():
         name, _, value = part.partition("=")
         entries = value.split("x")
         try:
             if name == "pad":
-                pairs = [(int(low), int(high)) for low, high in (e.split("_") for e in entries)]
+                pairs = [(number(low), number(high)) for low, high in (e.split("_") for e in entries)]
                 fields["pad_low"], fields["pad_high"] = [p[0] for p in pairs], [p[1] for p in pairs]
             elif name == "rhs_reversal":
-                fields["reversal"] = [bool(int(e)) for e in entries]
+                fields["reversal"] = [bool(number(e)) for e in entries]
             elif name == "size" or name in _WINDOW_FIELDS:
-                fields[_WINDOW_FIELDS.get(name, name)] = [int(e) for e in entries]
+                fields[_WINDOW_FIELDS.get(name, name)] = [number(e) for e in entries]
             else:
                 raise Malformed(
                     f"expected size, stride, pad, lhs_dilate, rhs_dilate or rhs_reversal in window, "
                     f"got {name!r}"
                 )
         except ValueError:
-            raise Malformed(f"expected numbers joined by x in window's {name}, got {value!r}") from None
+            raise Malformed(f"expected numbers joined by x in window's {name}, got {value[:60]!r}") from None
     if any(len(v) != len(fields["size"]) for v in fields.values()):
         raise Malformed(f"expected as many entries as in window's size everywhere, got {text!r}")
     return Window.of(**fields)

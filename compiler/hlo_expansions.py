@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .builder import ComputationBuilder, Operand
 from .errors import ShapeError
-from .hlo_attributes import Malformed
+from .hlo_attributes import Malformed, integer
 from .ir import Computation
 from .ops import BitcastConvert, Reshape
 from .passes.normalize_layouts import inverted, order, physical
@@ -50,7 +50,7 @@ def _number(texts: Mapping[str, str], name: str) -> float:
 
 def _batch_norm(method: str) -> Callable[[ComputationBuilder, Sequence[Operand], Mapping[str, str], Shape], Operand]:
     def write(b: ComputationBuilder, operands: Sequence[Operand], texts: Mapping[str, str], shape: Shape) -> Operand:
-        epsilon, feature = _number(texts, "epsilon"), int(_number(texts, "feature_index"))
+        epsilon, feature = _number(texts, "epsilon"), integer(texts.get("feature_index", ""), "feature_index=")
         return getattr(b, method)(*operands, epsilon, feature)
 
     return write

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import ml_dtypes
 import numpy as np
 
-from .hlo_attributes import Malformed
+from .hlo_attributes import Malformed, integer
 from .literal import Literal
 from .shape import Shape
 from .types import ElementType
@@ -75,18 +75,11 @@ def parse_literal(text: str, shape: Shape) -> Literal:
         return Literal.tuple(parse_literal(p, s) for p, s in zip(parts, shape.tuple_shapes))
     if "..." in text:
         raise Malformed("expected values, got an elided constant `...` (print it with large constants)")
+    if not shape.is_array:
+        raise Malformed(f"expected an array or a tuple, not {shape}")
     if ":" in text:
         return _sparse(text, shape)
-    braces = ""
-    for size in reversed(shape.dims):
-        braces = "{" + braces * size + "}"
-    if (
-        shape.dims
-        and re.sub(r"[^{}]+", "", text) != braces
-        and shape.elements
-        or not shape.dims
-        and "{" in text
-    ):
+    if (shape.elements and not _is_nested(re.sub(r"[^{}]+", "", text), shape.dims)) or (not shape.dims and "{" in text):
         raise Malformed(f"expected nested braces of {shape}")
     body = text.replace("{", " ").replace("}", " ")
     kind = shape.element_type
@@ -97,13 +90,37 @@ def parse_literal(text: str, shape: Shape) -> Literal:
         values = np.empty(len(pairs), kind.dtype)
         values.real, values.imag = real, imaginary
     else:
-        values = _values(body.replace(",", " ").split(), kind)
+        chunks = [_values(chunk.split(), kind) for chunk in _chunks(body.replace(",", " "))]
+        values = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
     if values.size != shape.elements:
         raise Malformed(f"expected {shape.elements} elements of {shape}, got {values.size}")
     return Literal(values.reshape(shape.dims), kind)
 
 
-_ENTRY = re.compile(r"(?:\[([\d,\s]*)\]|(\d+))\s*:\s*(\([^()]*\)|[^,{}\s]+)")
+_CHUNK = 1 << 20
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """The text cut at spaces: Python's strings for all elements at once would be many times as large."""
+    at = 0
+    while at == 0 or at < len(text):
+        end = text.find(" ", at + _CHUNK)
+        end = len(text) if end < 0 else end
+        yield text[at:end]
+        at = max(end, 1)
+
+
+def _is_nested(found: str, dims: Sequence[int]) -> bool:
+    """Whether braces are those of an array of these dims, none of which is 0."""
+    braces = ""
+    for size in reversed(dims):
+        if len(braces) * size > len(found):
+            return False
+        braces = "{" + braces * size + "}"
+    return found == braces
+
+
+_ENTRY = re.compile(r"(?:\[([\d,\s]*)\]|(\d+))\s*:\s*(\([^()]*\)|[^,{}\s]+)", re.ASCII)
 
 
 def _sparse(text: str, shape: Shape) -> Literal:
@@ -114,7 +131,7 @@ def _sparse(text: str, shape: Shape) -> Literal:
         raise Malformed(f"expected {{[index]: value, ...}} of {shape}, got {text[:40]!r}")
     array = np.zeros(shape.dims, shape.element_type.dtype)
     for several, one, value in entries:
-        index = tuple(int(i) for i in (several or one).split(",") if i.strip())
+        index = tuple(integer(i) for i in (several or one).split(",") if i.strip())
         if len(index) != shape.rank or not all(i < d for i, d in zip(index, shape.dims)):
             raise Malformed(f"index {list(index)} of a sparse constant is not in {shape}")
         array[index] = parse_literal(value, Shape(shape.element_type)).array
@@ -127,7 +144,7 @@ def _values(tokens: list[str], kind: ElementType) -> np.ndarray:
         try:
             return np.array([known[t] for t in tokens], np.bool_)
         except KeyError as bad:
-            raise Malformed(f"expected true or false, got {bad.args[0]!r}") from None
+            raise Malformed(f"expected true or false, got {bad.args[0][:60]!r}") from None
     try:
         if kind.is_integer:
             wide = np.array(list(map(int, tokens)), kind.dtype if kind.bits > 4 else np.int8)
@@ -137,7 +154,7 @@ def _values(tokens: list[str], kind: ElementType) -> np.ndarray:
         return _floats(tokens, kind)
     except (ValueError, OverflowError):
         wrong = next((t for t in tokens if not _is_number(t, kind)), "a value out of range")
-        raise Malformed(f"expected values of {kind.value}, got {wrong}") from None
+        raise Malformed(f"expected values of {kind.value}, got {wrong[:60]}") from None
 
 
 def _floats(tokens: list[str], kind: ElementType) -> np.ndarray:

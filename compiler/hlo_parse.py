@@ -5,40 +5,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
-from .dynamic_sizes import infer_shape, merged_marks
-from .errors import ParseError, ShapeError, UnsupportedError
-from .hlo_async import is_end, started
-from .hlo_attributes import KINDS, PREDICATE_BRANCHES, Malformed, attributes, implied, result_field
+from .dynamic_sizes import infer_shape
+from .errors import CompilerError, ShapeError
+from .hlo_async import Start, ended, started
+from .hlo_attributes import KINDS, PREDICATE_BRANCHES, Malformed, attributes, implied, integer, result_field
 from .hlo_expansions import EXPANSIONS, expanded
 from .hlo_literal import parse_literal
+from .hlo_scanner import ARRAY, NAME, Scanner
 from .ir import NO_METADATA, Computation, Instruction, Metadata, Module
 from .library_calls import library_call
+from .limits import DEFAULT_LIMITS, Expansion, Limits
 from .literal import Literal
+from .module_attributes import CHECKS
 from .ops import OPS, Call, CustomCall, Parameter
 from .ops.op import Op
-from .shape import TOKEN, Shape
+from .shape import Shape, check_size
 from .types import ElementType
+from .verifier import check_attributes, declared_shape
 
-_SPACE = re.compile(r"(?:\s+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
-_ARRAY = re.compile(r"([a-z]\w*)\[([^\]\n]*)\](\{[^{}\n]*\})?")
-_HEAD = re.compile(r"(ROOT\s+)?%?([\w.\-]+)\s*=\s*")
-_OPCODE = re.compile(r"\s*([\w\-]+)\(")
-_NAME = re.compile(r"%?([\w.\-]+)")
-_OPERAND = re.compile(r"\s*(?:/\*[^*]*\*/\s*)?%?([\w.\-]+)\s*([,)])")
-_ATTRIBUTE = re.compile(r",\s*([\w\-]+)=")
-_WORD = re.compile(r'[^\s,{}"]*')
-_FLAT = re.compile(r"\{[^{}\"]*\}")
-_BRACKETED = re.compile(r"\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\w+\[[^\]]*\](?:\{[^{}]*\})?"
-                        r"|\([^()]*(?:\([^()]*\)[^()]*)*\)")  # groups as ranges, shapes, tuple shapes
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_BRACKET = re.compile(r'[{}"]')
+_HEAD = re.compile(r"(ROOT\s+)?%?([\w.\-]+)\s*=\s*", re.ASCII)
+_OPCODE = re.compile(r"\s*([\w\-]+)\(", re.ASCII)
+_OPERAND = re.compile(r"\s*(?:/\*[^*]*\*/\s*)?%?([\w.\-]+)\s*([,)])", re.ASCII)
+_SIGNATURE = re.compile(r"%?([\w.\-]+)\s*:\s*", re.ASCII)
 _LITERAL = re.compile(r"(?:[^()]++|\((?:[^()]++|\((?:[^()]++|\([^()]*\))*\))*\))*")
-_SPARSE = re.compile(r"sparse\{\d+\}")  # an old layout: at most so many elements that are not zero
-_NUMBER = re.compile(r"\s*(\d+)\s*\)")
-_TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\n((?:\d+ [^\n]*\n?)*)")
+_NUMBER = re.compile(r"\s*(\d+)\s*\)", re.ASCII)
+_TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\n((?:\d+ [^\n]*\n?)*)", re.ASCII)
 _FIELD = re.compile(r'([\w\-]+)=("(?:[^"\\]|\\.)*"|\{[^{}]*\}|[^\s}]+)')
+_DIGITS = re.compile(r"[0-9]{1,18}")
 
 KEPT = frozenset(
     {
@@ -64,119 +59,43 @@ KEPT = frozenset(
 computed."""
 
 
-def parse_hlo(text: str, elided: Callable[[str, Shape], Literal] | None = None) -> Module:
-    """The module that the text spells. `elided` gives the constants that it spells as `...`, by name and shape.
+def parse_hlo(text: str, elided: Callable[[str, Shape], Literal] | None = None,
+              limits: Limits = DEFAULT_LIMITS) -> Module:
+    """The module that the text spells, verified. `elided` gives the constants that it spells as `...`, by name and
+    shape.
 
+    Every error has the place in the text as its `line` and `column`.
     Raises: ParseError  malformed text. UnsupportedError  an opcode, element type or layout that is not
         compiled. ShapeError  an instruction breaks its op's constraints, or its shape is not the inferred
-        one.
+        one. LimitError  more than the limits allow.
     """
-    return _Parser(text, elided).module()
+    parser = _Parser(text, elided, limits)
+    try:
+        return parser.module()
+    except CompilerError as error:
+        raise parser.placed(error, parser.at) from None
 
 
-def parse_shape(text: str) -> Shape:
-    """The shape that the text spells.
-
-    Raises: ParseError, UnsupportedError  as `parse_hlo`.
-    """
-    return _Parser(text).shape()
-
-
-def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """The shapes in `{shape, ...}`.
-
-    Raises: ParseError, UnsupportedError  as `parse_hlo`.
-    """
-    parser = _Parser(text)
-    shapes: list[Shape] = []
-    parser.take("{")
-    while not parser.accept("}"):
-        if shapes:
-            parser.take(",")
-            parser.space()
-        shapes.append(parser.shape())
-    return tuple(shapes)
-
-
-def parse_entry_layout(text: str, parameters: tuple[Shape, ...], result: Shape) -> tuple[tuple[Shape, ...], Shape]:
-    """The shapes in `{(parameter, ...)->result}`, the value of a module's entry_computation_layout.
-
-    Raises: ParseError  malformed text. ShapeError  other shapes than these.
-    """
-    parser = _Parser(text)
-    parser.take("{")
-    parser.space()
-    given = parser.shape()
-    parser.take("->")
-    parser.space()
-    made = parser.shape()
-    parser.result_tiles_at = parser.tiles_at
-    parser.refuse_tiles()
-    if not given.compatible(Shape.tuple(parameters)) or not made.compatible(result):
-        raise ShapeError(f"entry_computation_layout is {given} -> {made}, the entry is {Shape.tuple(parameters)} -> "
-                         f"{result} (entry_layout_c1)")
-    return given.tuple_shapes, made
-
-
-class _Parser:
-    def __init__(self, text: str, elided: Callable[[str, Shape], Literal] | None = None) -> None:
-        self.text = text
+class _Parser(Scanner):
+    def __init__(self, text: str, elided: Callable[[str, Shape], Literal] | None, limits: Limits) -> None:
+        super().__init__(text, limits)
         self.elided = elided
-        self.at = 0
         self.computations: dict[str, Computation] = {}
-        self.shapes: dict[str, Shape] = {}
-        self.tiled: set[str] = set()
-        self.tiles_at: int | None = None
         self.result_tiles_at: int | None = None
         self.in_entry = False
         self.frames: dict[int, tuple[str, int]] = {}
         self.entry: Computation | None = None
-
-    def place(self, at: int) -> tuple[int, int]:
-        """Line and column of an offset."""
-        return self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
-
-    def fail(self, message: str, at: int | None = None) -> NoReturn:
-        raise ParseError(message, *self.place(self.at if at is None else at)) from None
-
-    def expected(self, what: str) -> NoReturn:
-        rest = self.text[self.at : self.at + 30].split("\n")[0]
-        self.fail(
-            f"expected {what}, got {rest!r}" if self.at < len(self.text) else f"expected {what}, got the end"
-        )
-
-    def unsupported(self, message: str, at: int) -> NoReturn:
-        line, column = self.place(at)
-        raise UnsupportedError(f"line {line}, column {column}: {message}")
-
-    def space(self) -> None:
-        self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
-
-    def take(self, token: str) -> None:
-        self.space()
-        if not self.text.startswith(token, self.at):
-            self.expected(f"`{token}`")
-        self.at += len(token)
-
-    def accept(self, token: str) -> bool:
-        self.space()
-        if self.text.startswith(token, self.at):
-            self.at += len(token)
-            return True
-        return False
-
-    def match(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
-        found = pattern.match(self.text, self.at)
-        if found is None:
-            self.expected(what)
-        self.at = found.end()
-        return found
+        self.started: dict[Instruction, Start] = {}
+        self.leaves: dict[Instruction, int] = {}
+        self.count = 0
+        self.expansion = Expansion(limits)
 
     def module(self) -> Module:
+        self.limits.check("text_characters", len(self.text), "characters of HLO text")
         self.take("HloModule")
         self.space()
-        name = self.match(_NAME, "the module's name")[1]
-        kept = {key: self.text[start : self.at] for key, start in self.attributes()}
+        name = self.match(NAME, "the module's name")[1]
+        starts = {key: (start, self.text[start : self.at]) for key, start in self.attributes()}
         self.space()
         tables: dict[str, str] = {}
         while table := _TABLE.match(self.text, self.at):
@@ -191,136 +110,24 @@ class _Parser:
             self.entry = last
         if self.entry is None:
             self.expected("an ENTRY computation")
-        return Module(name, self.entry, kept)
-
-    def attributes(self) -> Any:
-        """Name and start of the value for each `, name=value` that follows; the value ends where reading is
-        then."""
-        while True:
-            self.space()
-            found = _ATTRIBUTE.match(self.text, self.at)
-            if found is None:
-                return
-            self.at = found.end()
-            start = self.at
-            self.value()
-            yield found[1], start
-
-    def value(self) -> None:
-        """Passes over one attribute value: braces, a string, or a word."""
-        if self.text.startswith("{", self.at):
-            if flat := _FLAT.match(self.text, self.at):
-                self.at = flat.end()
-            else:
-                self.balanced()
-        elif self.text.startswith('"', self.at):
-            self.match(_STRING, "a string")
-        elif not (found := _BRACKETED.match(self.text, self.at)):
-            self.match(_WORD, "a value")
-        else:
-            self.at = found.end()
-
-    def balanced(self) -> None:
-        start, depth = self.at, 0
-        while True:
-            found = _BRACKET.search(self.text, self.at)
-            if found is None:
-                self.fail("this brace is not closed", start)
-            self.at = found.start()
-            if found[0] == '"':
-                self.match(_STRING, "a string")
-                continue
-            self.at += 1
-            depth += 1 if found[0] == "{" else -1
-            if depth == 0:
-                return
-
-    def shape(self) -> Shape:
-        if self.text.startswith("(", self.at):
-            self.at += 1
-            parts: list[Shape] = []
-            while not self.accept(")"):
-                if parts:
-                    self.take(",")
-                    self.space()
-                parts.append(self.shape())
-            return Shape.tuple(parts)
-        start = self.at
-        found = self.match(_ARRAY, "a shape like f32[2,3]")
-        shape = self.shapes.get(found[0])
-        if shape is None:
-            shape = self.shapes[found[0]] = self.array_shape(found, start)
-        if found[0] in self.tiled:
-            self.tiles_at = start
-        if sparse := _SPARSE.match(self.text, self.at):
-            self.at = sparse.end()
-        return shape
-
-    def refuse_tiles(self) -> None:
-        """Tiles inside a module are another machine's choice. They matter where bytes are seen: at the entry's ends and
-        where they are taken for another shape."""
-        at = self.result_tiles_at
-        if at is not None:
-            shape = self.match_at(_ARRAY, at)
-            self.unsupported(f"layout of {shape}: arrays that come from outside, or whose bytes are reinterpreted, "
-                             "have no tiles", at)
-
-    def match_at(self, pattern: re.Pattern[str], at: int) -> str:
-        """What the pattern finds at an offset."""
-        found = pattern.match(self.text, at)
-        return found[0] if found else ""
-
-    def array_shape(self, found: re.Match[str], start: int) -> Shape:
-        if found[1] == "token":
-            return TOKEN
-        try:
-            element_type = ElementType(found[1])
-        except ValueError:
-            self.unsupported(f"element type {found[1]}", start)
-        sizes = [d.strip() for d in found[2].split(",")] if found[2].strip() else []
-        try:
-            dims = tuple(int(d.removeprefix("<=")) for d in sizes)
-        except ValueError:
-            if "?" in found[2]:
-                self.unsupported(f"dims without a bound [{found[2]}]", start)
-            self.fail(f"expected dims, got [{found[2]}]", start)
-        dynamic = tuple(axis for axis, d in enumerate(sizes) if d.startswith("<="))
-        layout = found[3]
-        if layout is None:
-            return Shape(element_type, dims, dynamic=dynamic)
-        order, _, rest = layout[1:-1].partition(":")
-        if "D(" in rest:
-            self.unsupported(f"layout {layout}: sparse arrays are not compiled", start)
-        if "T(" in rest:
-            self.tiled.add(found[0])
-        try:
-            axes = tuple(int(a) for a in order.split(",")) if order.strip() else ()
-        except ValueError:
-            self.fail(f"expected a layout, got {layout}", start)
-        if sorted(axes) != list(range(len(dims))):
-            self.fail(f"expected a layout with each axis of {found[1]}[{found[2]}] once, got {layout}", start)
-        return Shape(element_type, dims, axes, dynamic=dynamic)
+        module = Module(name, self.entry, {key: text for key, (_, text) in starts.items()})
+        for key, (start, _) in starts.items():
+            if key in CHECKS:
+                self.checked(lambda key=key: CHECKS[key](module, self.limits), start)  # type: ignore[misc]
+        return module
 
     def computation(self) -> Computation:
         is_entry = self.in_entry = self.accept("ENTRY ")
         self.space()
         start = self.at
-        name = self.match(_NAME, "a computation")[1]
+        name = self.match(NAME, "a computation")[1]
         if name in self.computations:
             self.fail(f"computation {name} is defined twice", start)
-        if self.accept("("):
-            depth = 1
-            while depth:
-                found = re.compile(r"[()]").search(self.text, self.at) or self.fail(
-                    "unclosed parameter list", start
-                )
-                self.at = found.end()
-                depth += 1 if found[0] == "(" else -1
-            if self.accept("->"):
-                self.space()
-                self.shape()
+        signature = self.signature()
         self.take("{")
         made = self.computations[name] = self.body(name)
+        self.checked(lambda: _check_signature(made, *signature), start)
+        self.checked(lambda: self.expansion.add(made), start)
         for _ in self.attributes():
             pass
         if is_entry:
@@ -328,6 +135,23 @@ class _Parser:
                 self.fail("a second ENTRY computation", start)
             self.entry = made
         return made
+
+    def signature(self) -> tuple[list[Shape] | None, Shape | None]:
+        """The shapes in `(name: shape, ...) -> shape`, which may be left out."""
+        parameters: list[Shape] | None = None
+        result = None
+        if self.accept("("):
+            parameters = []
+            while not self.accept(")"):
+                if parameters:
+                    self.take(",")
+                    self.space()
+                self.match(_SIGNATURE, "a parameter `name: shape`")
+                parameters.append(self.shape())
+            if self.accept("->"):
+                self.space()
+                result = self.shape()
+        return parameters, result
 
     def body(self, name: str) -> Computation:
         instructions: dict[str, Instruction] = {}
@@ -345,7 +169,7 @@ class _Parser:
                     self.fail("a second ROOT instruction", start)
                 root = instruction
                 if self.in_entry:
-                    self.refuse_tiles()
+                    self.refuse_tiles(self.result_tiles_at)
             if isinstance(instruction.op, Parameter):
                 if instruction.op.number in parameters:
                     self.fail(f"parameter {instruction.op.number} is defined twice", start)
@@ -356,10 +180,11 @@ class _Parser:
         if root is None:
             self.expected("an instruction")
         if sorted(parameters) != list(range(len(parameters))):
-            self.fail(f"parameters of {name} are numbered {sorted(parameters)}, expected 0, 1, ...")
+            self.fail(f"parameters of {name} are numbered {str(sorted(parameters)):.60}, expected 0, 1, ...")
         return Computation(name, root, [parameters[i] for i in range(len(parameters))], effects)
 
     def instruction(self, name: str, known: dict[str, Instruction]) -> Instruction:
+        """The instruction behind its name; errors get its place."""
         start = self.at
         self.tiles_at = None
         shape = self.shape()
@@ -367,13 +192,31 @@ class _Parser:
         self.space()
         before = self.at
         opcode = self.match(_OPCODE, "an opcode and `(`")[1]
+        self.count += 1
+        try:
+            self.limits.check("instructions", self.count, "instructions")
+            made = self.apply(name, opcode, shape, before, known)
+        except Malformed as error:
+            raise self.placed(error, before, f"{opcode}: ") from None
+        except CompilerError as error:
+            raise self.placed(error, start) from None
+        if made.shape.tuple_shapes:
+            self.leaves[made] = sum(1 for _ in made.shape.leaves())
+        return made
+
+    def apply(self, name: str, opcode: str, shape: Shape, before: int, known: dict[str, Instruction]) -> Instruction:
+        """The instruction of this opcode, whose operands follow.
+
+        Raises: ParseError; Malformed, ShapeError, UnsupportedError  without a place.
+        """
         if opcode == "bitcast" or (opcode == "parameter" and self.in_entry):
-            self.refuse_tiles()
+            self.refuse_tiles(self.result_tiles_at)
         if opcode in EXPANSIONS:
-            return self.expansion(name, opcode, shape, before, known)
-        if is_end(opcode):
-            return self.end(opcode, before, known)
-        opcode, shape = started(opcode, shape) or (opcode, shape)
+            return self.expansion_of(name, opcode, shape, known)
+        if (suffix := ended(opcode)) is not None:
+            return self.end(opcode, suffix, shape, known)
+        start = started(opcode, shape)
+        opcode, shape = (opcode, shape) if start is None else (start.opcode, start.result)
         cls = OPS.get(opcode)
         if cls is None:
             self.unsupported(f"opcode {opcode} is not compiled", before)
@@ -381,40 +224,37 @@ class _Parser:
         values: dict[str, Any] = {}
         operands: list[Instruction] = []
         if "number" in kinds.values():
-            values["number"] = int(self.match(_NUMBER, "a parameter number and `)`")[1])
+            values["number"] = integer(self.match(_NUMBER, "a parameter number and `)`")[1], "a parameter number")
         elif "literal" in kinds.values():
             values["literal"] = self.literal(name, shape)
         else:
             operands = self.operands(known)
         texts, metadata = self.instruction_attributes({a.name for a in attributes(cls)}, opcode)
         shapes = [o.shape for o in operands]
-        try:
-            op = self.op(cls, opcode, kinds, values, texts, shape, shapes)
-        except Malformed as error:
-            self.fail(f"{opcode}: {error}", before)
-        try:
-            inferred = infer_shape(op, shapes)
-        except ShapeError as error:
-            line, column = self.place(start)
-            raise ShapeError(f"line {line}, column {column}: {error}") from None
-        if not inferred.compatible(shape):
-            line, column = self.place(start)
-            raise ShapeError(
-                f"line {line}, column {column}: {opcode} has shape {shape}, inferred is {inferred}"
-            )
-        if inferred.is_dynamic:
-            shape = merged_marks(shape, inferred)
+        op = self.op(cls, opcode, kinds, values, texts, shape, shapes)
+        inferred = infer_shape(op, shapes)
+        check_size(inferred, self.limits)
+        if start is not None:
+            start.check(shapes)
+        shape = declared_shape(opcode, shape, inferred)
+        check_attributes(op, shapes)
         if isinstance(op, CustomCall) and (known_library := library_call(op, shapes)) is not None:
             op = Call(known_library)
-        return Instruction(op, tuple(operands), shape, name, metadata)
+        made = Instruction(op, tuple(operands), shape, name, metadata)
+        if start is not None:
+            self.started[made] = start
+        return made
 
-    def end(self, opcode: str, at: int, known: dict[str, Instruction]) -> Instruction:
-        """What an asynchronous op's end hands on."""
+    def end(self, opcode: str, name: str, shape: Shape, known: dict[str, Instruction]) -> Instruction:
+        """What an asynchronous op's end, or an update of it, hands on."""
         operands = self.operands(known)
-        if len(operands) != 1:
-            self.fail(f"{opcode}: {len(operands)} operands given, 1 wanted", at)
+        start = self.started.get(operands[0]) if len(operands) == 1 else None
+        if start is None or start.name != name:
+            given = ", ".join(o.name for o in operands) or "none"
+            raise ShapeError(f"{opcode}: operands are {given}, what {name}-start gives is wanted")
         for _ in self.attributes():
             pass
+        declared_shape(opcode, shape, start.declared if opcode.endswith("-update") else start.result)
         return operands[0]
 
     def operands(self, known: dict[str, Instruction]) -> list[Instruction]:
@@ -422,19 +262,30 @@ class _Parser:
         if self.accept(")"):
             return operands
         while True:
-            found = _OPERAND.match(self.text, self.at)
+            found, declared, at = _OPERAND.match(self.text, self.at), None, self.at
             if found is None:
                 self.space()
-                if self.text.startswith("(", self.at) or _ARRAY.match(self.text, self.at):
-                    self.shape()
+                at = self.at
+                if self.text.startswith("(", self.at) or ARRAY.match(self.text, self.at):
+                    declared = self.shape()
                 found = self.match(_OPERAND, "an operand and `,` or `)`")
             operand = known.get(found[1])
             if operand is None:
                 self.fail(f"operand {found[1]} is not defined before", found.start(1))
+            if declared is not None and not self.fits(operand, declared):
+                raise self.placed(ShapeError(f"operand {found[1]} has shape {operand.shape}, not {declared}"), at)
             operands.append(operand)
             self.at = found.end()
             if found[2] == ")":
+                if self.leaves:
+                    total = sum(self.leaves.get(o, 1) for o in operands)
+                    self.limits.check("tuple_leaves", total, "arrays in the tuples among the operands")
                 return operands
+
+    def fits(self, operand: Instruction, declared: Shape) -> bool:
+        """Whether an operand has the shape that stands before it: that of an asynchronous op's start is a tuple."""
+        start = self.started.get(operand)
+        return operand.shape.compatible(declared) or (start is not None and start.declared.compatible(declared))
 
     def literal(self, name: str, shape: Shape) -> Any:
         start = self.at
@@ -443,28 +294,21 @@ class _Parser:
         self.take(")")
         if self.elided is not None and "..." in text:
             return self.elided(name, shape)
+        self.limits.check("constant_bytes", shape.bytes, "bytes of a constant")
         try:
             return parse_literal(text, shape)
         except Malformed as error:
             self.fail(f"constant: {error}", start)
 
-    def expansion(self, name: str, opcode: str, shape: Shape, start: int,
-                  known: dict[str, Instruction]) -> Instruction:
+    def expansion_of(self, name: str, opcode: str, shape: Shape, known: dict[str, Instruction]) -> Instruction:
         """An instruction that is read as a call."""
         operands = self.operands(known)
         texts, metadata = self.instruction_attributes(set(EXPANSIONS[opcode].attributes), opcode)
-        shapes = [o.shape for o in operands]
         try:
-            computation = expanded(opcode, shapes, texts, shape)
-        except Malformed as error:
-            self.fail(f"{opcode}: {error}", start)
-        except ShapeError as error:
-            line, column = self.place(start)
-            raise ShapeError(f"line {line}, column {column}: {str(error).splitlines()[0]}") from None
-        if not computation.root.shape.compatible(shape):
-            line, column = self.place(start)
-            raise ShapeError(f"line {line}, column {column}: {opcode} has shape {shape}, inferred is "
-                             f"{computation.root.shape}")
+            computation = expanded(opcode, [o.shape for o in operands], texts, shape)
+        except ShapeError as error:  # behind the first line: where the builder was called
+            raise ShapeError(str(error).splitlines()[0]) from None
+        declared_shape(opcode, shape, computation.root.shape)
         return Instruction(Call(computation), tuple(operands), shape, name, metadata)
 
     def instruction_attributes(self, own: set[str], opcode: str) -> tuple[dict[str, str], Metadata]:
@@ -475,7 +319,9 @@ class _Parser:
         metadata: dict[str, Any] = {}
         for name, start in self.attributes():
             text = self.text[start : self.at]
-            if name in own or name in PREDICATE_BRANCHES:
+            if name in texts:
+                self.fail(f"{opcode}: a second attribute {name}", start)
+            if name in own or (name in PREDICATE_BRANCHES and opcode == "conditional"):
                 texts[name] = text
             elif name == "calls" and opcode == "call":  # of an async-start
                 texts["to_apply"] = text
@@ -494,9 +340,9 @@ class _Parser:
         for name, value in _FIELD.findall(text[1:-1]):
             if name in ("op_type", "op_name", "source_file"):
                 found[name] = _unescaped(value)
-            elif name == "source_line" and value.isdigit():
+            elif name == "source_line" and _DIGITS.fullmatch(value):
                 found[name] = int(value)
-            elif name == "stack_frame_id" and value.isdigit() and int(value) in self.frames:
+            elif name == "stack_frame_id" and _DIGITS.fullmatch(value) and int(value) in self.frames:
                 found["source_file"], found["source_line"] = self.frames[int(value)]
             else:
                 extra.append((f"metadata.{name}", value))
@@ -552,15 +398,24 @@ class _Parser:
         return found
 
 
+def _check_signature(computation: Computation, parameters: list[Shape] | None, result: Shape | None) -> None:
+    """Raises: ShapeError  the shapes that stand before a computation are not its own."""
+    own, root = computation.parameter_shapes, computation.root.shape
+    if parameters is not None and not Shape.tuple(parameters).compatible(Shape.tuple(own)):
+        raise ShapeError(f"{computation.name} has parameters {Shape.tuple(own)}, not {Shape.tuple(parameters)}")
+    if result is not None and not result.compatible(root):
+        raise ShapeError(f"{computation.name} returns {root}, not {result}")
+
+
 def _stack_frames(tables: dict[str, str]) -> dict[int, tuple[str, int]]:
     """File and line by stack frame number, from the tables that stand before the computations."""
 
     def rows(table: str) -> dict[int, str]:
         lines = (line.partition(" ") for line in tables.get(table, "").splitlines())
-        return {int(number): rest for number, _, rest in lines}
+        return {int(number): rest for number, _, rest in lines if _DIGITS.fullmatch(number)}
 
     def number(name: str, row: str) -> int:
-        found = re.search(rf"\b{name}=(\d+)", row)
+        found = re.search(rf"\b{name}=([0-9]{{1,18}})\b", row)
         return int(found[1]) if found else 0
 
     files = {n: _unescaped(r) for n, r in rows("FileNames").items()}

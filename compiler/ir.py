@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from . import budget
 from .shape import Shape
 
 if TYPE_CHECKING:
@@ -154,14 +155,15 @@ class Module:
     def computations(self) -> list[Computation]:
         """All computations, callees before callers, the entry last."""
         order: dict[Computation, None] = {}
-
-        def visit(computation: Computation) -> None:
+        stack = [self.entry]
+        while stack:
+            computation = stack[-1]
             if computation not in order:
-                for callee in computation.called():
-                    visit(callee)
+                if missing := [c for c in computation.called() if c not in order]:
+                    stack += missing[::-1]
+                    continue
                 order[computation] = None
-
-        visit(self.entry)
+            stack.pop()
         return list(order)
 
     def map_computations(self, change: Callable[[Computation], Computation]) -> Module:
@@ -175,9 +177,12 @@ class Module:
                 return None
             return Instruction(op, instruction.operands, instruction.shape, instruction.name, instruction.metadata)
 
+        size = 0
         for computation in self.computations():
             calls = any(done[called] is not called for called in computation.called())
-            done[computation] = change(computation.rewrite(recall) if calls else computation)
+            done[computation] = made = change(computation.rewrite(recall) if calls else computation)
+            size += len(made.instructions)
+            budget.check(f"computation {made.name}", size)
         entry = done[self.entry]
         return self if entry is self.entry else Module(self.name, entry, self.attributes)
 

@@ -4,6 +4,7 @@ runs without those libraries.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -13,9 +14,11 @@ import numpy as np
 from ..runtime import custom_calls
 from .builder import ComputationBuilder, Operand
 from .building.derived import binary_computation
+from .errors import ShapeError
 from .factorizations import adjoint, eigh, svd, tridiagonal
 from .ir import Computation
 from .ops import CustomCall
+from .ops.op import require
 from .schur import eig, schur
 from .shape import Shape, array
 from .types import ElementType
@@ -23,32 +26,72 @@ from .types import ElementType
 Write: TypeAlias = Callable[[ComputationBuilder, Sequence[Operand], Mapping[str, str], Shape], Operand | None]
 """Writes a call with a builder, given its operands, the fields of its backend_config, and the shape of its result; None
 where it is not known what these fields ask for."""
-_FIELD = re.compile(r"(\w+)\s*=\s*(-?\d+)")
+_FIELD = re.compile(r"(\w+)\s*=\s*(-?\d{1,9})\b", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function of a library: how it is written, the number of its operands, the numbers of results that it may have
+    (None: one that is in no tuple), and the fewest axes of an operand."""
+
+    write: Write
+    operands: int
+    results: tuple[int | None, ...]
+    rank: int = 2
+
+
 _LAPACK = re.compile(r"lapack_([sdcz])(\w+)_ffi")
 _S32 = ElementType.S32
 
 
 def library_call(op: CustomCall, operands: Sequence[Shape]) -> Computation | None:
     """The computation that a call of a known library is; None for other targets, and for those that somebody has
-    registered."""
+    registered.
+
+    Raises: ShapeError  library_c1: the number of operands, or of results, is not the library's; library_c2: an operand
+        is no batch of matrices; library_c3: the result has another shape than the one declared; those of the operations
+        that the call is written with.
+    """
     name = op.custom_call_target
-    found = _LAPACK.fullmatch(name)
-    write = LIBRARY.get(found[2] if found else name)
-    if write is None or custom_calls.find(name) is not None:
+    function = _function(name)
+    if function is None or custom_calls.find(name) is not None:
         return None
+    results = len(op.shape.tuple_shapes) if op.shape.is_tuple else None
+    require(len(operands) == function.operands and results in function.results,
+            f"{name}: {len(operands)} operands and {results or 'one'} results, {function.operands} and one of "
+            f"{function.results} wanted (None: no tuple)", "library_c1")
+    require(all(s.is_array and s.rank >= function.rank for s in operands),
+            f"{name}: operands are {', '.join(map(str, operands))}, arrays of {function.rank} axes or more are wanted",
+            "library_c2")
     b = ComputationBuilder(name)
     b.die_immediately_on_error = True
     parameters = [b.parameter(k, s.without_layout()) for k, s in enumerate(operands)]
     fields = {key: chr(int(value)) if 32 < int(value) < 127 else value
               for key, value in _FIELD.findall(op.backend_config)}
-    made = write(b, parameters, fields, op.shape)
-    return None if made is None else b.build(made)
+    try:
+        made = function.write(b, parameters, fields, op.shape)
+    except ShapeError as error:  # behind the first line: where the builder was called
+        raise ShapeError(f"{name}: {str(error).splitlines()[0]}") from None
+    if made is None:
+        return None
+    found = b.get_shape(made)
+    require(found.compatible(op.shape), f"{name}: result is declared as {op.shape}, it is {found}", "library_c3")
+    return b.build(made)
 
 
 def is_of_library(name: str) -> bool:
     """Whether a custom-call target is one that `library_call` knows."""
+    return _function(name) is not None
+
+
+def _function(name: str) -> Function | None:
     found = _LAPACK.fullmatch(name)
-    return (found[2] if found else name) in LIBRARY
+    return LIBRARY.get(found[2] if found else name)
+
+
+def _info(b: ComputationBuilder, matrix: Operand) -> Operand:
+    """What LAPACK says of each matrix of a batch: 0, all went well."""
+    return b.zeros(array("s32", *b.get_shape(matrix).dims[:-2]))
 
 
 def _cholesky(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
@@ -75,8 +118,10 @@ _OPERATION = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
 
 
 def _triangular_solve(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
-                      shape: Shape) -> Operand:
+                      shape: Shape) -> Operand | None:
     """trsm."""
+    if fields.get("trans_x", "N") not in _OPERATION:
+        return None
     return b.triangular_solve(operands[0], operands[1], left_side=fields.get("side") == "L",
                               lower=fields.get("uplo") == "L", unit_diagonal=fields.get("diag") == "U",
                               transpose_a=_OPERATION[fields.get("trans_x", "N")])
@@ -88,7 +133,7 @@ def _lu(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str,
     One step a column: the row of the largest element below the diagonal comes up, then what it times its multiples
     make is taken off the rest.
     """
-    matrix, (pivots_shape, info_shape) = operands[0], shape.tuple_shapes[1:]
+    matrix = operands[0]
     of = b.get_shape(matrix)
     rows, columns = of.dims[-2:]
     count = int(np.prod(of.dims[:-2], dtype=np.int64))
@@ -101,7 +146,8 @@ def _lu(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str,
     condition.lt(condition.get_tuple_element(condition.parameter(0, state), 0), condition.constant(steps))
     loop = b.while_(condition.build(), _lu_step(state, rows, columns), start)
     parts = [b.get_tuple_element(loop, k) for k in (1, 2, 3)]
-    return b.tuple([b.reshape(p, s.dims) for p, s in zip(parts, (of, pivots_shape, info_shape))])
+    batch = of.dims[:-2]
+    return b.tuple([b.reshape(p, dims) for p, dims in zip(parts, (of.dims, (*batch, steps), batch))])
 
 
 def _lu_step(state: Shape, rows: int, columns: int) -> Computation:
@@ -178,7 +224,7 @@ def _qr(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str,
     start = b.tuple([b.constant(0), b.reshape(operands[0], state.tuple_shapes[1].dims), b.zeros(state.tuple_shapes[2])])
     loop = b.while_(_less_than(state, steps), _qr_step(state), start)
     packed, scales = (b.get_tuple_element(loop, k) for k in (1, 2))
-    return b.tuple([b.reshape(packed, of.dims), b.reshape(scales, shape.tuple_shapes[1].dims)])
+    return b.tuple([b.reshape(packed, of.dims), b.reshape(scales, (*of.dims[:-2], steps))])
 
 
 def _less_than(state: Shape, limit: int) -> Computation:
@@ -267,7 +313,7 @@ def _eigh(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[st
     if 0 in shape.tuple_shapes[0].dims:
         return _zeros(b, shape)
     values, vectors = eigh(b, matrix)
-    return b.tuple([vectors, values, b.zeros(shape.tuple_shapes[2].without_layout())])
+    return b.tuple([vectors, values, _info(b, matrix)])
 
 
 def _eig(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand | None:
@@ -282,8 +328,7 @@ def _eig(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str
     zero = b.full_like(operands[0], 0) if not is_complex else operands[0]
     values, vectors = eig(b, operands[0] if is_complex else b.complex(operands[0], zero))
     parts = [values] if is_complex else [b.real(values), b.imag(values)]
-    left, _, info = (b.zeros(one.without_layout()) for one in shape.tuple_shapes[-3:])
-    return b.tuple([*parts, left, vectors, info])
+    return b.tuple([*parts, b.zeros(b.get_shape(vectors)), vectors, _info(b, operands[0])])
 
 
 def _schur(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
@@ -294,8 +339,7 @@ def _schur(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[s
     if 0 in b.get_shape(operands[0]).dims:
         return _zeros(b, shape)
     t, q = schur(b, operands[0])
-    rest = [b.zeros(one.without_layout()) for one in shape.tuple_shapes[3:]]
-    return b.tuple([t, q, _diagonal(b, t), *rest])
+    return b.tuple([t, q, _diagonal(b, t), _info(b, t), _info(b, t)])
 
 
 def _svd(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
@@ -305,8 +349,8 @@ def _svd(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str
     if 0 in b.get_shape(matrix).dims:
         return _zeros(b, shape)
     s, u, v = svd(b, matrix, mode == "A")
-    rest = [b.zeros(one.without_layout()) for one in shape.tuple_shapes[2:]]
-    return b.tuple([matrix, s, *(rest if mode == "N" else (u, adjoint(b, v), rest[2]))])
+    vectors = [b.zeros(one.without_layout()) for one in shape.tuple_shapes[2:4]]  # of the shape that is asked for
+    return b.tuple([matrix, s, *(vectors if mode == "N" else (u, adjoint(b, v))), _info(b, matrix)])
 
 
 def _zeros(b: ComputationBuilder, shape: Shape) -> Operand:
@@ -322,11 +366,12 @@ def _tridiagonal_solve(b: ComputationBuilder, operands: Sequence[Operand], field
         return _zeros(b, shape)
     rows = [b.reshape(one, (*dims[:-1], 1, dims[-1])) for one in (upper, main, lower)]
     x = tridiagonal(b, b.concat_in_dim(rows, len(dims) - 1), rhs, True)
-    return b.tuple([lower, main, upper, x, b.zeros(shape.tuple_shapes[4].without_layout())])
+    return b.tuple([lower, main, upper, x, _info(b, rhs)])
 
 
 def _top_k(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
     """XLA's TopK."""
+    require(shape.tuple_shapes[0].rank > 0, f"TopK: result is {shape}, arrays are wanted", "library_c3")
     return b.top_k(operands[0], shape.tuple_shapes[0].dims[-1], fields.get("largest", "1") not in ("0", "false"))
 
 
@@ -336,10 +381,21 @@ def _unchanged(b: ComputationBuilder, operands: Sequence[Operand], fields: Mappi
     return b.copy(operands[0]) if b.get_shape(operands[0]).dims == shape.dims else None
 
 
-LIBRARY: dict[str, Write] = {
-    **dict.fromkeys(("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"), _unchanged),
-    "TopK": _top_k, "gees": _schur, "geev": _eig, "geqrf": _qr, "gesdd": _svd, "gesvd": _svd, "getrf": _lu,
-    "gtsv": _tridiagonal_solve, "heevd": _eigh, "orgqr": _orthogonal, "potrf": _cholesky, "syevd": _eigh,
-    "trsm": _triangular_solve, "ungqr": _orthogonal,
+LIBRARY: dict[str, Function] = {
+    **dict.fromkeys(("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"), Function(_unchanged, 1, (None,), 0)),
+    "TopK": Function(_top_k, 1, (2,), 1),
+    "gees": Function(_schur, 1, (5,)),
+    "geev": Function(_eig, 1, (4, 5)),
+    "geqrf": Function(_qr, 1, (2, 3)),
+    "gesdd": Function(_svd, 1, (5,)),
+    "gesvd": Function(_svd, 1, (5,)),
+    "getrf": Function(_lu, 1, (3,)),
+    "gtsv": Function(_tridiagonal_solve, 4, (5,), 1),
+    "heevd": Function(_eigh, 1, (3,)),
+    "orgqr": Function(_orthogonal, 2, (None,), 1),
+    "potrf": Function(_cholesky, 1, (2,)),
+    "syevd": Function(_eigh, 1, (3,)),
+    "trsm": Function(_triangular_solve, 2, (None,)),
+    "ungqr": Function(_orthogonal, 2, (None,), 1),
 }
 """By target, or the part of it behind the type letter for LAPACK, what it computes."""

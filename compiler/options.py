@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..runtime.defaults import NUMERICS, process
+from .limits import DEFAULT_LIMITS, Limits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +18,10 @@ class Options:
     num_replicas, num_partitions: devices that run the program together, each a replica's partition.
     dump_dir: directory for numbered dumps of every stage; empty means none.
     cache_dir, max_cache_bytes: the disk cache; empty and 0 mean that of the process.
+    compile_seconds, compile_instructions, compile_megabytes: the budget, beyond which compilation ends with a
+        BudgetError; 0 for none.
     l2_bytes: the cache of a core, of the target that is compiled for.
+    limits: what a module may cost at most that a client is given.
     Raises: ValueError  numerics is none of these; a negative number.
     """
 
@@ -30,7 +34,11 @@ class Options:
     dump_dir: str = dataclasses.field(default="", compare=False)
     cache_dir: str = dataclasses.field(default="", compare=False)
     max_cache_bytes: int = dataclasses.field(default=0, compare=False)
+    compile_seconds: int = dataclasses.field(default=process.compile_seconds, compare=False)
+    compile_instructions: int = dataclasses.field(default=process.compile_instructions, compare=False)
+    compile_megabytes: int = dataclasses.field(default=process.compile_megabytes, compare=False)
     l2_bytes: int = dataclasses.field(default=512 << 10, compare=False)
+    limits: Limits = dataclasses.field(default=DEFAULT_LIMITS, compare=False)
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
@@ -38,7 +46,8 @@ class Options:
         for name in ("num_replicas", "num_partitions"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is less than 1")
-        for name in ("threads", "max_cache_bytes"):
+        for name in ("threads", "max_cache_bytes", "compile_seconds", "compile_instructions",
+                     "compile_megabytes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative")
 

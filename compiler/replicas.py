@@ -6,35 +6,40 @@ import collections
 import dataclasses
 import functools
 import queue
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..runtime import forking
 from ..runtime.device import Device, Feeds, Transport
 from ..runtime.errors import CommunicationError
 from ..runtime.run_devices import run_devices
 from .errors import ShapeError
 from .ir import Module
 from .literal import Literal
+from .module_attributes import devices
 from .options import Options
 
 if TYPE_CHECKING:
     from .client import Executable
 
 
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 def counted(module: Module, options: Options, num_replicas: int | None, num_partitions: int | None) -> Options:
     """The options with the numbers of replicas and partitions: those given, or else those that the module's header
-    says (replica_count, num_partitions), or else the options'."""
+    says (replica_count, num_partitions), or else the options'.
+
+    Raises: LimitError  devices.
+    """
     def number(given: int | None, name: str, otherwise: int) -> int:
-        return given if given is not None else int(module.attributes.get(name, otherwise))
+        return given if given is not None else devices(module, name) if name in module.attributes else otherwise
 
     replicas = number(num_replicas, "replica_count", options.num_replicas)
     partitions = number(num_partitions, "num_partitions", options.num_partitions)
+    options.limits.check("devices", replicas * partitions, "replicas times partitions")
     if (replicas, partitions) == (options.num_replicas, options.num_partitions):
         return options
     return dataclasses.replace(options, num_replicas=replicas, num_partitions=partitions)

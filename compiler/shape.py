@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from .errors import ShapeError
+from .limits import DEFAULT_LIMITS, Limits
 from .types import ElementType
 
 Dims: TypeAlias = tuple[int, ...]  # inside the class `tuple` is a method
@@ -100,7 +101,11 @@ class Shape:
 
     def compatible(self, other: Shape) -> bool:
         """Equal, layouts and sizes known at run time only aside."""
-        return self.static() == other.static()
+        if self is other:
+            return True
+        return self.element_type is other.element_type and self.dims == other.dims \
+            and len(self.tuple_shapes) == len(other.tuple_shapes) \
+            and all(map(Shape.compatible, self.tuple_shapes, other.tuple_shapes))
 
     def static(self) -> Shape:
         """The same shape with the default layout, every size its bound."""
@@ -150,20 +155,42 @@ def array(element_type: ElementType | str, *dims: int) -> Shape:
 
 
 _MOST_BYTES = 2**63 - 1
-_SURELY_FIT = _MOST_BYTES // 16  # elements of any type
 
 
-def check_size(shape: Shape) -> None:
+def check_size(shape: Shape, limits: Limits = DEFAULT_LIMITS) -> None:
     """The check that an array of this shape, or the tuple's arrays, can exist.
 
-    Raises: ShapeError  shape_c1: a negative dim. shape_c2: more bytes than an address can count.
+    Raises: ShapeError  shape_c1: a negative dim. shape_c2: more bytes than an address can count. LimitError  rank,
+        array_bytes, tuple_leaves, nesting.
     """
-    for part in shape.tuple_shapes:
-        check_size(part)
+    if shape.tuple_shapes:
+        _check_tuple(shape, limits)
+        return
     elements = 1
     for d in shape.dims:  # every instruction that is built comes here
         if d < 0:
             raise ShapeError(f"shape: {shape} has a negative size (shape_c1)")
         elements *= d or 1
-    if elements > _SURELY_FIT and elements > _MOST_BYTES // shape.element_type.item_bytes:
-        raise ShapeError(f"shape: {shape} has more than {_MOST_BYTES} bytes (shape_c2)")
+    if len(shape.dims) > limits.rank:
+        limits.check("rank", len(shape.dims), "axes of an array")
+    if elements > limits.array_bytes // 16:
+        size = elements * shape.element_type.item_bytes
+        if size > _MOST_BYTES:
+            raise ShapeError(f"shape: {shape} has more than {_MOST_BYTES} bytes (shape_c2)")
+        limits.check("array_bytes", size, f"bytes of {shape}")
+
+
+def _check_tuple(shape: Shape, limits: Limits) -> None:
+    """The check of a tuple; it looks at no more parts than the limits let a tuple have."""
+    leaves = size = 0
+    stack = [(shape, 0)]
+    while stack:
+        part, depth = stack.pop()
+        if not part.tuple_shapes:
+            check_size(part, limits)
+            leaves, size = leaves + 1, size + part.bytes
+            continue
+        limits.check("nesting", depth + 1, "tuples in a tuple, one inside the other, or more")
+        limits.check("tuple_leaves", leaves + len(stack) + len(part.tuple_shapes), "arrays in a tuple, or more")
+        stack += [(inner, depth + 1) for inner in part.tuple_shapes]
+    limits.check("array_bytes", size, "bytes of a tuple")

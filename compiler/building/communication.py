@@ -209,18 +209,23 @@ class CommunicationOperations(BuilderCore):
     def leave_if(self, predicate: Operand, message: str) -> Operand:
         """Ends the run where the predicate, pred[], holds, so that other code does the work; returns the empty tuple.
 
-        Its status is `runtime.context.ASSUMPTION_FAILED`.
+        Its status is `runtime.context.ASSUMPTION_FAILED`, its message names the op of the metadata in force.
         """
-        return self.apply(CustomCall(Shape.tuple([]), LEAVE_IF, True, backend_config=_quoted(message)), predicate)
+        return self._assumed(LEAVE_IF, predicate, message)
 
     @operation
     def grow_if(self, predicate: Operand, message: str) -> Operand:
         """Ends the run where the predicate, pred[], holds, so that code with larger bounds does the work; returns the
         empty tuple.
 
-        Its status is `runtime.context.OUTGROWN`.
+        Its status is `runtime.context.OUTGROWN`, its message names the op of the metadata in force.
         """
-        return self.apply(CustomCall(Shape.tuple([]), GROW_IF, True, backend_config=_quoted(message)), predicate)
+        return self._assumed(GROW_IF, predicate, message)
+
+    def _assumed(self, target_name: str, predicate: Operand, message: str) -> Operand:
+        op = " ".join(filter(None, (self._metadata.op_type, self._metadata.op_name)))
+        text = _quoted(f"{op}: {message}" if op else message)
+        return self.apply(CustomCall(Shape.tuple([]), target_name, True, backend_config=text), predicate)
 
     @operation
     def composite_call(self, computation: Computation | None, operands: Sequence[Operand], name: str,

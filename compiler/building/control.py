@@ -164,9 +164,9 @@ class ControlOperations(DerivedOperations):
         return self.apply(Sort(axis, compare, is_stable), *operands)
 
     @operation
-    def top_k(self, operand: Operand, k: int, largest: bool = True) -> Operand:
+    def top_k(self, operand: Operand, k: int, largest: bool = True, order: str = "") -> Operand:
         """A tuple of the k largest (or smallest) elements along the last axis, the best first, and their numbers."""
-        return self.apply(TopK(k, largest), operand)
+        return self.apply(TopK(k, largest, order), operand)
 
     @operation
     def nonzero(self, operand: Operand) -> Operand:

@@ -93,10 +93,9 @@ class DerivedOperations(WindowOperations):
 
     @operation
     def asin(self, operand: Operand) -> Operand:
-        """The arc sine: 2 atan2(x, 1 + sqrt(1 - x^2))."""
+        """The arc sine: atan2(x, sqrt(1 - x^2))."""
         one = self.scalar_like(operand, 1)
-        root = self.sqrt(self.mul(self.sub(one, operand), self.add(one, operand)))
-        return self.mul(self.scalar_like(operand, 2), self.atan2(operand, self.add(one, root)))
+        return self.atan2(operand, self.sqrt(self.mul(self.sub(one, operand), self.add(one, operand))))
 
     @operation
     def acos(self, operand: Operand) -> Operand:
@@ -111,20 +110,25 @@ class DerivedOperations(WindowOperations):
     @operation
     def sinh(self, operand: Operand) -> Operand:
         """The hyperbolic sine, exact near 0 and without overflow before its result overflows."""
-        half = self.scalar_like(operand, math.log(0.5))
-        large = self.sub(self.exp(self.add(operand, half)), self.exp(self.sub(half, operand)))
         grown = self.expm1(operand)
         small = self.mul(
             self.scalar_like(operand, 0.5),
             self.add(grown, self.div(grown, self.add(grown, self.scalar_like(operand, 1)))),
         )
-        return self.select(self.lt(self.abs(operand), self.scalar_like(operand, 1)), small, large)
+        up, down = self._half_exponentials(operand)
+        return self.select(self.lt(self.abs(operand), self.scalar_like(operand, 1)), small, self.sub(up, down))
 
     @operation
     def cosh(self, operand: Operand) -> Operand:
         """The hyperbolic cosine, without overflow before its result overflows."""
-        half = self.scalar_like(operand, math.log(0.5))
-        return self.add(self.exp(self.add(operand, half)), self.exp(self.sub(half, operand)))
+        return self.add(*self._half_exponentials(operand))
+
+    def _half_exponentials(self, operand: Operand) -> tuple[Operand, Operand]:
+        """exp(x) / 2 and exp(-x) / 2 as products of their roots."""
+        half = self.scalar_like(operand, 0.5)
+        root = self.exp(self.mul(operand, half))
+        inverse = self.exp(self.mul(self.neg(operand), half))
+        return self.mul(self.mul(root, half), root), self.mul(self.mul(inverse, half), inverse)
 
     @operation
     def asinh(self, operand: Operand) -> Operand:

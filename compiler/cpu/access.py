@@ -19,6 +19,7 @@ from .cost import cycles
 from .elements import Index, is_bitcast, sum_products
 
 _MOST_PIECES = 128
+_Visit = tuple[Instruction, Index, int]  # an element that another is made of, and how often it is evaluated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,49 +53,52 @@ class Probe:
         self._data: dict[tuple[Instruction, Index], Affine] = {}
 
     def visit(self, instruction: Instruction, index: Index) -> None:
-        """Walks the element of a value at an index."""
-        if (instruction, index) in self._seen:
-            return
-        self._seen.add((instruction, index))
-        op = instruction.op
+        """Walks the element of a value at an index, and all that it is made of; iterative: fusions may be deep."""
+        repeat = self.repeat
+        stack = [(instruction, index, repeat)]
+        while stack:
+            instruction, index, self.repeat = stack.pop()
+            if (instruction, index) not in self._seen:
+                self._seen.add((instruction, index))
+                stack.extend(reversed(self._operands(instruction, index)))
+        self.repeat = repeat
+
+    def _operands(self, instruction: Instruction, index: Index) -> list[_Visit]:
+        """Notes what one element takes; the elements that it is made of, and how often each is evaluated."""
+        op, repeat = instruction.op, self.repeat
         if isinstance(op, Parameter | Constant):
             if not isinstance(op, Constant) or instruction.shape.elements > 1:
                 self.loads.append(Load(instruction, sum_products(index, instruction.shape.strides)))
-                self.reads[instruction] = self.reads.get(instruction, 0) + self.repeat
-            return
+                self.reads[instruction] = self.reads.get(instruction, 0) + repeat
+            return []
         if isinstance(op, GetTupleElement):
-            self.visit(instruction.operands[0], index)
-            return
-        self.cost += cycles(instruction) * self.repeat
+            return [(instruction.operands[0], index, repeat)]
+        self.cost += cycles(instruction) * repeat
         if op.is_elementwise or is_bitcast(instruction) or instruction.opcode in ("copy", "map"):
-            for operand in instruction.operands:
-                self.visit(operand, () if operand.shape.is_scalar else index)
-        elif instruction.opcode in ("reduce", "reduce-window"):
-            self._reduction(instruction, index)
-        else:
-            operands = [o.shape for o in instruction.operands]
-            if isinstance(op, Concatenate):
-                ends = itertools.accumulate(o.dims[op.dimension] for o in operands)
-                self.seams.extend(index[op.dimension] - Affine.number(end) for end in ends)
-            op.element(_Rule(self, instruction), index, operands, instruction.shape)  # type: ignore[attr-defined]
+            return [(o, () if o.shape.is_scalar else index, repeat) for o in instruction.operands]
+        if instruction.opcode in ("reduce", "reduce-window"):
+            return self._reduction(instruction, index)
+        shapes = [o.shape for o in instruction.operands]
+        if isinstance(op, Concatenate):
+            ends = itertools.accumulate(o.dims[op.dimension] for o in shapes)
+            self.seams.extend(index[op.dimension] - Affine.number(end) for end in ends)
+        rule = _Rule(self, instruction)
+        op.element(rule, index, shapes, instruction.shape)  # type: ignore[attr-defined]
+        return rule.operands
 
-    def _reduction(self, instruction: Instruction, index: Index) -> None:
+    def _reduction(self, instruction: Instruction, index: Index) -> list[_Visit]:
         from .reduction import operand_index, reduced_dims
 
         self.reductions.append((instruction, index))
         dims = reduced_dims(instruction)
         inner = tuple(Affine.of(Atom("r", 0, max(d - 1, 0))) for d in dims)
-        arrays = instruction.operands[: len(instruction.operands) // 2]
-        repeat = self.repeat
-        self.repeat = repeat * max(1, math.prod(dims))
+        count = len(instruction.operands) // 2
+        repeat = self.repeat * max(1, math.prod(dims))
         at, bounds = operand_index(instruction, index, inner, self.division)
         self.conditions.extend(bounds)
-        self.cost += self.repeat
-        for array in arrays:
-            self.visit(array, at)
-        self.repeat = repeat
-        for init in instruction.operands[len(arrays) :]:
-            self.visit(init, ())
+        self.cost += repeat
+        return [*((array, at, repeat) for array in instruction.operands[:count]),
+                *((init, (), self.repeat) for init in instruction.operands[count:])]
 
     def counts(self) -> dict[Instruction, int]:
         """At how many different indices each instruction was visited."""
@@ -132,10 +136,11 @@ class Probe:
 
 
 class _Rule:
-    """The Indexer of a walk: elements are nothing."""
+    """The Indexer of a walk: elements are nothing; `operands` are those that the op asks for."""
 
     def __init__(self, probe: Probe, instruction: Instruction) -> None:
         self.probe, self.instruction = probe, instruction
+        self.operands: list[_Visit] = []
 
     def index(self, value: int) -> Affine:
         return Affine.number(value)
@@ -167,11 +172,11 @@ class _Rule:
 
     def operand(self, number: int, index: Sequence[Affine], condition: Any = None) -> Any:
         if condition is not False:
-            self.probe.visit(self.instruction.operands[number], tuple(index))
+            self.operands.append((self.instruction.operands[number], tuple(index), self.probe.repeat))
 
     def index_operand(self, number: int, index: Sequence[Affine], limit: int) -> Affine:
         operand = self.instruction.operands[number]
-        self.probe.visit(operand, tuple(index))
+        self.operands.append((operand, tuple(index), self.probe.repeat))
         if limit <= 0:
             return Affine.number(0)
         key = (operand, tuple(index))

@@ -7,8 +7,9 @@ import hashlib
 import time
 from collections.abc import Callable
 
-from ...runtime import background, disk_cache, interpreter, statistics
+from ...runtime import background, disk_cache, interpreter, interrupts, statistics
 from ...runtime.artifact import Artifact, BufferSpec, KernelInfo
+from .. import budget
 from ..dump import Dump
 from ..errors import UnsupportedError
 from ..ir import Module
@@ -56,9 +57,16 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
 
     A `self_contained` object holds the library kernels it calls and needs the C library alone; with `embed_constants`
     it holds its constants too, and the artifact's blob is empty.
-    Raises: UnsupportedError  an op without CPU code; ShapeError  the module is ill-formed.
+    Raises: UnsupportedError  an op without CPU code; ShapeError  the module is ill-formed; BudgetError  it takes more
+        than the options allow.
     """
-    target = target or machine(options)
+    with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
+        return _compiled(module, options, target or machine(options), self_contained, entry, embed_constants, origin)
+
+
+def _compiled(module: Module, options: Options, target: Target, self_contained: bool, entry: str,
+              embed_constants: bool, origin: str) -> Artifact:
+    """As `compile_module`, with the budget in force."""
     text = ModuleText(target, embed_libraries=self_contained)
     dump = Dump(options.dump_dir, module.name) if options.dump_dir else None
     if dump is not None:
@@ -85,12 +93,13 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
     if schedule.packed:
         entries.append(f"{entry}_prepare")
         emit_preparation(text, entries[-1], schedule)
+    budget.check("LLVM")
     if parts is None:
         made, more = emit_object(text.text(), target), []
     else:
         jobs = parts.jobs(*entries)
         background.run((*jobs, *libraries.jobs()))
-        made, *more = (job.result() for job in jobs)
+        made, *more = (budget.result(job, "LLVM") for job in jobs)
     if dump is not None:
         source = text.text()
         for name, content in (("schedule.txt", schedule_text(schedule)), ("memory.txt", memory_text(schedule)),
@@ -138,7 +147,8 @@ def load_made(subject: str, make: Callable[[], Module], options: Options = DEFAU
         statistics.count("disk_hits")
         return artifact
     start = time.perf_counter()
-    with interpreter.compiling():
+    with interrupts.deferred(), interpreter.compiling(), \
+            budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
         artifact = dataclasses.replace(compile_module(make(), options, target, origin=origin), fingerprint=name)
     statistics.add_compile_seconds(time.perf_counter() - start)
     statistics.count("compiles")

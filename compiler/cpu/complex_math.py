@@ -74,7 +74,7 @@ def _divide(x: Complex, y: Complex) -> Complex:
     scale = 1.0 / (large + small * ratio)
     real = steep.choose(x.real * ratio + x.imaginary, x.imaginary * ratio + x.real) * scale
     imaginary = steep.choose(x.imaginary * ratio - x.real, x.imaginary - x.real * ratio) * scale
-    zero = large.equals(0.0)
+    zero = large.equals(0.0) & small.equals(0.0)
     sign = large.number(_INF).copysign(y.real)
     real = zero.choose(sign * x.real, real)
     imaginary = zero.choose(sign * x.imaginary, imaginary)
@@ -109,26 +109,36 @@ def _sign(x: Complex) -> Complex:
 
 # -- exponentials and logarithms
 
-def _zero_or_product(factor: Lanes, other: Lanes) -> Lanes:
-    """factor * other, zero where the factor is: also for an infinite other."""
-    return factor.equals(0.0).choose(factor, factor * other)
+def _zero_or_product(x: Lanes, y: Lanes) -> Lanes:
+    """x * y, a zero of their signs where one is zero: also where the other is infinite or NaN, which has no sign."""
+    one = x.number(1.0)
+    signs = (v.is_nan().choose(one, one.copysign(v)) for v in (x, y))
+    zero = x.number(0.0).copysign(next(signs) * next(signs))
+    return (x.equals(0.0) | y.equals(0.0)).choose(zero, x * y)
+
+
+def _is_finite(x: Lanes) -> Lanes:
+    return abs(x) < _INF
 
 
 @_in_double
 def _exp(x: Complex) -> Complex:
-    # Two halves: a component can be finite where e^real is not. e^-inf is 0 whatever the angle.
+    # Two halves: a component can be finite where e^real is not. e^-inf is 0 whatever the angle, e^inf infinite.
     half = vector_math.exp(x.real * 0.5)
-    none = half.equals(0.0)
-    cosine, sine = vector_math.cosine(x.imaginary), vector_math.sine(x.imaginary)
-    real, imaginary = (_zero_or_product(_zero_or_product(v, half), half) for v in (cosine, sine))
-    return Complex(none.choose(half, real), none.choose(half, imaginary))
+    real = vector_math.cosine(x.imaginary) * half * half
+    sine = vector_math.sine(x.imaginary)
+    end = ~_is_finite(x.imaginary) & abs(x.real).equals(_INF)
+    imaginary = sine.equals(0.0).choose(sine, sine * half * half)
+    imaginary = (end & half.equals(0.0)).choose(half.copysign(x.imaginary), imaginary)
+    return Complex(end.choose(half, real), imaginary)
 
 
 @_in_double
 def _expm1(x: Complex) -> Complex:
     half = vector_math.sine(x.imaginary * 0.5)
     real = vector_math.expm1(x.real).fma(vector_math.cosine(x.imaginary), half * half * -2.0)
-    return Complex(real, _zero_or_product(vector_math.sine(x.imaginary), vector_math.exp(x.real)))
+    sine = vector_math.sine(x.imaginary)
+    return Complex(real, sine.equals(0.0).choose(sine, sine * vector_math.exp(x.real)))
 
 
 @_in_double
@@ -153,8 +163,9 @@ def _log1p(x: Complex) -> Complex:
 
 @_in_double
 def _logistic(x: Complex) -> Complex:
-    one = Complex(x.real.number(1.0), x.real.number(0.0))
-    return _divide(one, _add(one, _exp(_negate(x))))
+    grown = _exp(_negate(x))
+    one = Complex(x.real.number(1.0), x.real.number(-0.0))  # a quotient of 1 and a real number has the other zero
+    return _divide(one, Complex(grown.real + 1.0, grown.imaginary))
 
 
 # -- powers
@@ -172,11 +183,13 @@ def _sqrt(x: Complex) -> Complex:
     other = abs(scaled.imaginary) / (t + t)
     right = x.real >= 0.0
     found = Complex(right.choose(t, other) * after, (right.choose(other, t) * after).copysign(x.imaginary))
-    found = _choose(large.equals(0.0), Complex(large, x.imaginary), found)
-    wide = abs(x.real).equals(_INF)
-    zero, infinity = one.number(0.0), one.number(_INF)
+    zero, infinity, nan = one.number(0.0), one.number(_INF), one.number(math.nan)
+    unknown = x.imaginary.is_nan()
+    found = _choose(x.real.equals(0.0) & x.imaginary.equals(0.0), Complex(zero, x.imaginary), found)
     along = Complex(right.choose(infinity, zero), right.choose(zero, infinity).copysign(x.imaginary))
-    found = _choose(wide, along, found)
+    along = _choose(unknown, Complex(right.choose(infinity, nan), right.choose(nan, infinity)), along)
+    found = _choose(unknown, Complex(nan, nan), found)
+    found = _choose(abs(x.real).equals(_INF), along, found)
     return _choose(abs(x.imaginary).equals(_INF), Complex(infinity, x.imaginary), found)
 
 
@@ -185,14 +198,30 @@ def _rsqrt(x: Complex) -> Complex:
     return _divide(Complex(x.real.number(1.0), x.real.number(0.0)), _sqrt(x))
 
 
+def _product_with_ends(x: Complex, y: Complex) -> Complex:
+    """The product of C99's Annex G: infinite where a factor or a partial product is, though other parts be NaN."""
+    one, zero = x.real.number(1.0), x.real.number(0.0)
+
+    def end(v: Complex) -> tuple[Lanes, Complex]:
+        infinite = abs(v.real).equals(_INF) | abs(v.imaginary).equals(_INF)
+        corner = Complex(*(abs(part).equals(_INF).choose(one, zero).copysign(part) for part in v))
+        known = Complex(*(part.is_nan().choose(zero.copysign(part), part) for part in v))
+        return infinite, _choose(infinite, corner, known)
+
+    found = _multiply(x, y)
+    (x_infinite, x_end), (y_infinite, y_end) = end(x), end(y)
+    infinite = x_infinite | y_infinite
+    for part in (x.real * y.real, x.imaginary * y.imaginary, x.real * y.imaginary, x.imaginary * y.real):
+        infinite = infinite | abs(part).equals(_INF)
+    infinite = infinite & found.real.is_nan() & found.imaginary.is_nan()
+    return _choose(infinite, _scale(_multiply(x_end, y_end), _INF), found)
+
+
 @_in_double
 def _power(x: Complex, y: Complex) -> Complex:
-    """exp(y log x); 0^0 is 1, and 0 to a power of positive real part 0."""
-    found = _exp(_multiply(y, _log(x)))
-    zero, one = x.real.number(0.0), x.real.number(1.0)
-    no_base = x.real.equals(0.0) & x.imaginary.equals(0.0)
-    found = _choose(no_base & (y.real > 0.0), Complex(zero, zero), found)
-    return _choose(y.real.equals(0.0) & y.imaginary.equals(0.0), Complex(one, zero), found)
+    """exp(y log x); x^0 is 1."""
+    found = _exp(_product_with_ends(y, _log(x)))
+    return _choose(y.real.equals(0.0) & y.imaginary.equals(0.0), Complex(x.real.number(1.0), x.real.number(0.0)), found)
 
 
 @_in_double
@@ -213,17 +242,32 @@ def _sinh_cosh(x: Lanes) -> tuple[Lanes, Lanes]:
     return sinh.copysign(x), (e + inverse) * 0.5
 
 
+def _sinh(x: Complex) -> Complex:
+    """Where the angle is infinite or NaN: infinite along the real axis, of the sign that makes the sine's positive."""
+    sinh, cosh = _sinh_cosh(x.real)
+    real = _zero_or_product(sinh, vector_math.cosine(x.imaginary))
+    end = abs(x.real).equals(_INF) & ~_is_finite(x.imaginary)
+    return Complex(end.choose(-abs(x.real), real), _zero_or_product(cosh, vector_math.sine(x.imaginary)))
+
+
+def _cosh(x: Complex) -> Complex:
+    sinh, cosh = _sinh_cosh(x.real)
+    end = abs(x.real).equals(_INF) & ~_is_finite(x.imaginary)
+    real = end.choose(abs(x.real), cosh * vector_math.cosine(x.imaginary))
+    imaginary = _zero_or_product(sinh, vector_math.sine(x.imaginary))
+    at_zero = x.real.equals(0.0) & ~_is_finite(x.imaginary)
+    return Complex(real, at_zero.choose(abs(x.real), imaginary))
+
+
 @_in_double
 def _sine(x: Complex) -> Complex:
-    sinh, cosh = _sinh_cosh(x.imaginary)
-    return Complex(_zero_or_product(vector_math.sine(x.real), cosh),
-                   _zero_or_product(sinh, vector_math.cosine(x.real)))
+    turned = _sinh(Complex(-x.imaginary, x.real))
+    return Complex(turned.imaginary, -turned.real)
 
 
 @_in_double
 def _cosine(x: Complex) -> Complex:
-    sinh, cosh = _sinh_cosh(x.imaginary)
-    return Complex(vector_math.cosine(x.real) * cosh, -_zero_or_product(vector_math.sine(x.real), sinh))
+    return _cosh(Complex(-x.imaginary, x.real))
 
 
 @_in_double
@@ -235,9 +279,12 @@ def _tanh(x: Complex) -> Complex:
     beta = t.fma(t, 1.0)
     scale = 1.0 / (beta * sinh).fma(sinh, 1.0)
     real, imaginary = beta * cosh * sinh * scale, t * scale
-    far = size > 300.0
+    far, zero = size > 300.0, size.number(0.0)
     one = size.number(1.0).copysign(x.real)
-    return Complex(far.choose(one, real), far.choose(imaginary * 0.0, imaginary))
+    end = size.equals(_INF) & ~_is_finite(x.imaginary)
+    real = x.real.equals(0.0).choose(x.real, (far & (_is_finite(x.imaginary) | end)).choose(one, real))
+    imaginary = end.choose(zero.copysign(x.imaginary), far.choose(imaginary * 0.0, imaginary))
+    return Complex(real, x.imaginary.equals(0.0).choose(x.imaginary, imaginary))
 
 
 def _tan(x: Complex) -> Complex:

@@ -300,7 +300,8 @@ def _tiles(plan: _Plan, target: Target) -> list[tuple[int, int]]:
             inner = math.prod(a.output for a in phase.axes[plan.slab + 1:])
             slabs, height = phase.axes[plan.slab].output, max(1, plan.block // inner)
             first, end = low // inner, high // inner
-            for before in range(first // slabs * slabs, end, slabs):
+            images = range(first // slabs * slabs, end, slabs)
+            for before in (*images[:2], *images[-1:]):  # those between are whole, as the second is
                 count = min(slabs, end - before) - max(first - before, 0)
                 counts |= {min(height, count) * inner, count % height * inner}
     columns = min(plan.task_cols, plan.problem.outputs), plan.problem.outputs % plan.task_cols

@@ -9,7 +9,7 @@ something that does.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..errors import UnsupportedError
 from ..ir import Computation, Instruction
 from ..ops import BitcastConvert, Constant, GetTupleElement, Map, Parameter, Reduce, reducer_kind
 from ..types import ElementType
+from . import outlined
 from .affine import ZERO, Affine, Atom
 from .element_types import (
     Element,
@@ -38,6 +39,8 @@ from .loop_nest import LoopNest
 from .scalar_code import apply_scalars
 
 Index = tuple[Affine, ...]
+_REDUCTIONS = frozenset({"reduce", "reduce-window"})
+_MOST_STAGES = 2  # in which operands are listed: first indices that are data, then the elements at them
 
 
 class Item(NamedTuple):
@@ -52,6 +55,9 @@ class Condition(NamedTuple):
 
     value: Value
     depth: int
+
+
+_Key = tuple[Instruction, Index, "Condition | bool"]
 
 
 def lanes_of(element: Element) -> int:
@@ -91,25 +97,75 @@ class Elements:
         self.pointers = list(pointers)
         self.kept = dict(kept or {})
         self.siblings = sibling_reductions(computation)
+        self.outlined = outlined.outlined_kinds(computation.instructions)
         self.row_index: Index | None = None
         self.row_stored: set[tuple[Instruction, Index]] = set()
         self.tile: tuple[Atom, int, int] | None = None
 
     # -- values
     def value(self, instruction: Instruction, index: Index, condition: Condition | bool = True) -> Item:
-        """The element of a value at an index; where the condition does not hold it is not specified."""
+        """The element of a value at an index; where the condition does not hold it is not specified.
+
+        What it is made of is evaluated before it, from a stack: a fusion may be deeper than Python recurses.
+        """
+        item = self._known(instruction, index, condition)
+        if item is not None:
+            return item
+        stack = [(instruction, index, condition)]
+        opened: dict[_Key, int] = {}
+        while stack:
+            key = stack[-1]
+            item = self._known(*key)
+            if item is None:
+                times = opened[key] = opened.get(key, 0) + 1
+                missing = self._missing(*key) if times <= _MOST_STAGES else []
+                if missing:
+                    stack.extend(reversed(missing))
+                    continue
+                item = self.nest.keep(key, *self._made(*key))
+            stack.pop()
+        assert item is not None
+        return item
+
+    def _known(self, instruction: Instruction, index: Index, condition: Condition | bool) -> Item | None:
+        """The element, if it was evaluated before."""
         if condition is False:
             return Item(constant_element(instruction.shape.element_type, 0, 1), 0)
-        key = (instruction, index, condition)
-        found = self.nest.recall(key)
-        if found is not None:
-            return found
+        return self.nest.recall((instruction, index, condition))
+
+    def _made(self, instruction: Instruction, index: Index, condition: Condition | bool) -> tuple[int, Item]:
         row = self.kept.get(instruction)
         if row is not None and condition is True:
             item = self._kept(row, instruction, index)
         else:
             item = self._evaluate(instruction, index, condition)
-        return self.nest.keep(key, item.depth, item)
+        return item.depth, item
+
+    def _missing(self, instruction: Instruction, index: Index, condition: Condition | bool) -> list[_Key]:
+        """What an element is made of and that is not known yet. Where indices are data, first what they are.
+
+        The elements that a reduction runs over are evaluated in its loops.
+        """
+        op, operands = instruction.op, instruction.operands
+        row = self.kept.get(instruction)
+        if row is not None and condition is True and self._filled(row, instruction, index) is not None:
+            return []
+        if op.is_elementwise or is_bitcast(instruction):
+            keys = [(o, () if o.shape.is_scalar else index, condition) for o in operands]
+        elif isinstance(op, Map) or instruction.opcode == "copy":
+            keys = [(o, index, condition) for o in operands]
+        elif isinstance(op, Parameter | Constant | GetTupleElement) or instruction.opcode in _REDUCTIONS:
+            return []
+        else:
+            rule = _Needs(self, instruction, condition)
+            _element_rule(instruction)(rule, index, [o.shape for o in operands], instruction.shape)
+            keys = rule.indices or rule.operands
+        return [key for key in keys if self._known(*key) is None]
+
+    def _filled(self, row: KeptRow, instruction: Instruction, index: Index) -> tuple[int] | None:
+        """(the depth from which on it is available,) of a kept row that an earlier loop filled; None for others."""
+        outer = tuple(i for i, stride in zip(index, row.strides) if not stride)
+        return self.nest.recall(("filled", instruction, outer))
 
     def _kept(self, row: KeptRow, instruction: Instruction, index: Index) -> Item:
         """An element of a kept row: loaded where the row was filled before, else computed, and kept if all of
@@ -117,7 +173,7 @@ class Elements:
         t, nest = instruction.shape.element_type, self.nest
         outer = tuple(i for i, stride in zip(index, row.strides) if not stride)
         inner = sum_products(index, row.strides)
-        if (filled := nest.recall(("filled", instruction, outer))) is not None:
+        if (filled := self._filled(row, instruction, index)) is not None:
             return self.load_at(row.pointer, t, inner, least=filled[0])
         item = self._evaluate(instruction, index, True)
         vector = nest.vector
@@ -148,17 +204,10 @@ class Elements:
             return self.value(instruction.operands[0], index, condition)
         if isinstance(op, GetTupleElement):
             return self.results(instruction.operands[0], index, condition)[op.index]
-        if instruction.opcode in ("reduce", "reduce-window"):
+        if instruction.opcode in _REDUCTIONS:
             return self.results(instruction, index, condition)[0]
-        rule = getattr(op, "element", None)
-        if rule is None:
-            raise UnsupportedError(f"{instruction.opcode}: has no rule for one element")
-        return rule(
-            _Rule(self, instruction, condition),
-            index,
-            [o.shape for o in instruction.operands],
-            instruction.shape,
-        )
+        rule = _Rule(self, instruction, condition)
+        return _element_rule(instruction)(rule, index, [o.shape for o in instruction.operands], instruction.shape)
 
     def results(self, instruction: Instruction, index: Index, condition: Condition | bool) -> list[Item]:
         """The elements of all results of a reduction at an index."""
@@ -189,14 +238,16 @@ class Elements:
         lanes = max(lanes_of(o.element) for o in operands)
         wide = [self.widen(o, lanes) for o in operands]
         depth = max(o.depth for o in wide)
+        elements = [o.element for o in wide]
+        is_call = bool(self.outlined) and outlined.kind_of(instruction) in self.outlined and outlined.can_call(elements)
         with self.nest.at(depth) as f:
-            element = apply(
+            element = (outlined.call if is_call else apply)(
                 f,
                 instruction.opcode,
                 vars(instruction.op),
                 [o.shape.element_type for o in instruction.operands],
                 instruction.shape.element_type,
-                [o.element for o in wide],
+                elements,
             )
         return Item(element, depth)
 
@@ -484,6 +535,52 @@ class _Rule:
 
     def constant(self, value: Any) -> Item:
         return Item(constant_element(self.instruction.shape.element_type, value, 1), 0)
+
+
+class _Needs(_Rule):
+    """The Indexer that lists what an instruction's `element` rule asks for and that is not known: the indices that are
+    data, and the operands at known indices. Elements are nothing."""
+
+    def __init__(self, elements: Elements, instruction: Instruction, condition: Condition | bool) -> None:
+        super().__init__(elements, instruction, condition)
+        self.indices: list[_Key] = []
+        self.operands: list[_Key] = []
+
+    def less(self, a: Affine, b: Affine) -> Condition | bool:
+        return True if self.indices else super().less(a, b)
+
+    def choose(self, condition: Condition | bool, then: Any, otherwise: Any) -> Any:
+        return None
+
+    def operand(self, number: int, index: Sequence[Affine], condition: Condition | bool | None = None) -> Any:
+        combined = self.elements.both(self.condition, condition)
+        self.operands.append((self.instruction.operands[number], tuple(index), combined))
+
+    def index_operand(self, number: int, index: Sequence[Affine], limit: int) -> Affine:
+        operand = self.instruction.operands[number]
+        key = (operand, tuple(index), self.condition)
+        item = self.elements._known(*key)
+        if item is not None:
+            return self.elements.as_index(item, operand.shape.element_type, limit)
+        self.indices.append(key)
+        return ZERO
+
+    def number(self, index: Affine) -> Any:
+        return None
+
+    def constant(self, value: Any) -> Any:
+        return None
+
+
+def _element_rule(instruction: Instruction) -> Callable[..., Any]:
+    """The rule of an instruction's op for one element.
+
+    Raises: UnsupportedError  it has none.
+    """
+    rule = getattr(instruction.op, "element", None)
+    if rule is None:
+        raise UnsupportedError(f"{instruction.opcode}: has no rule for one element")
+    return rule
 
 
 def sibling_reductions(computation: Computation) -> dict[Instruction, list[Instruction]]:

@@ -113,7 +113,7 @@ def _select(f: Function, operands: Sequence[Element]) -> Element:
 # -- floats
 
 def _sign(x: Lanes) -> Lanes:
-    return (abs(x) > 0.0).choose(x.number(1.0).copysign(x), x)
+    return (abs(x) > 0.0).choose(x.number(1.0).copysign(x), x * 0.0)  # NaN and zeros are themselves
 
 
 def _round_away(x: Lanes) -> Lanes:

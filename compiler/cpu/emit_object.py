@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import threading
 import types
 from collections.abc import Iterator
 
 import llvmlite.binding as llvm
 
+from ...runtime import forking
 from ..errors import InternalError
 from .llvm_text import is_glue
 from .target import Target
@@ -36,7 +36,7 @@ _SIGNATURES = {
 }
 # The others take less time than it takes to get the interpreter's lock again.
 _LONG = frozenset({"LLVMPY_ParseAssembly", "LLVMPY_TargetMachineEmitToMemory"})
-_lock = threading.Lock()
+_lock = forking.lock()
 _free: dict[tuple[str, str, str, int], list[llvm.TargetMachine]] = {}
 _ready = False
 
@@ -110,7 +110,12 @@ def _message(library: types.SimpleNamespace) -> Iterator[ctypes.c_char_p]:
 
 def _generate(text: str, target: Target, optimization: int, as_object: bool) -> bytes:
     _initialize()
-    library = _library()
+    with forking.uninterrupted():
+        return _generate_in(_library(), text, target, optimization, as_object)
+
+
+def _generate_in(library: types.SimpleNamespace, text: str, target: Target, optimization: int,
+                 as_object: bool) -> bytes:
     context = library.LLVMPY_ContextCreate()
     module = buffer = None
     try:

@@ -156,6 +156,7 @@ class FusionKernel:
             place = {loop: k for k, loop in enumerate(order)}
             digits = tuple(tuple((place[d[0]], *d[1:]) for d in axis) for axis in self.loops.digits)
             self.settle(Loops(tuple(self.loops.extents[k] for k in order), digits))
+            self.vectorised &= order[-1] == count - 1  # elements of another loop are not neighbours in memory
 
     def walk(self, probe: Probe, index: Index) -> None:
         for output in self.outputs:

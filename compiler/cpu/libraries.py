@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
-import threading
 from collections.abc import Iterable
 from functools import partial
 
-from ...runtime import background, disk_cache, loader
+from ...runtime import background, disk_cache, forking, loader
 from ...runtime.artifact import Artifact
+from .. import budget
 from .code_version import code_version
 from .emit_object import emit_object
 from .gemm_library import common_functions, emit_function, library_of
 from .target import Target, host
 
 _jobs: dict[str, background.Job[Artifact]] = {}
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 def prefetch(functions: Iterable[str]) -> None:
@@ -69,6 +68,11 @@ def _fingerprint(function: str) -> str:
 
 
 def _object(function: str) -> Artifact:
+    with budget.within(None):  # other compilations want it too
+        return _made(function)
+
+
+def _made(function: str) -> Artifact:
     target, fingerprint = _target(), _fingerprint(function)
     cache = disk_cache.default()
     library = cache.load(fingerprint)
@@ -80,12 +84,5 @@ def _object(function: str) -> Artifact:
     return library
 
 
-def _forget() -> None:
-    """In a forked child: what the parent's threads compile does not arrive here."""
-    global _jobs, _lock
-    _jobs, _lock = {}, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+forking.in_child(_jobs.clear)  # what the parent's threads compile does not arrive here
 loader.provide_libraries(library_object)

@@ -14,6 +14,8 @@ import struct
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import budget
+
 if TYPE_CHECKING:
     from .kernel_plan import KernelPlan
     from .target import Target
@@ -101,7 +103,7 @@ class ModuleText:
     `target` is the machine that code is written for; without one, code uses no instruction that a machine may lack.
     `define` returns a name for a function's text; equal text given twice is written once. That is how equal kernels are
     compiled once. With `embed_libraries` the library functions that are called are written into the module. `plans` are
-    the kernels written so far, by what they compute.
+    the kernels written so far, by what they compute; `outlined` the functions of elements that kernels call.
     """
 
     def __init__(self, target: Target | None = None, embed_libraries: bool = False) -> None:
@@ -110,6 +112,7 @@ class ModuleText:
         self.triple = target.triple if target else ""
         self.functions: dict[str, str] = {}
         self.plans: dict[Hashable, KernelPlan] = {}
+        self.outlined: dict[Hashable, str] = {}
         self._by_text: dict[str, str] = {}
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
@@ -197,6 +200,7 @@ class Function:
 
     def start_block(self, label: str) -> None:
         """Starts the block `label`; the block before must have ended."""
+        budget.check("a kernel's code")
         self.lines.append(f"{label}:")
         self.block = label
 

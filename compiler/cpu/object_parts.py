@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 
 from ...runtime import background, compile_workers, defaults
+from .. import budget
 from .emit_object import emit_object
 from .llvm_text import GLUE, ModuleText
 from .target import Target
@@ -77,11 +78,17 @@ class ObjectParts:
 def _start(text: str, target: Target) -> Future[bytes]:
     """The object of a module's text, made beside this thread.
 
-    Raises (from the future): InternalError  LLVM refuses the text. CompileCrash  a compile worker died.
+    Raises (from the future): InternalError  LLVM refuses the text. CompileCrash  a compile worker died. BudgetError
+        the compilation's time was over before it began.
     """
+    given = budget.current()
     if defaults.process.compile_workers:
-        return compile_workers.submit(emit_object.__module__, emit_object.__name__, text, target)
-    return background.submit(emit_object, text, target)
+        left = None if given is None else given.left()
+        return compile_workers.submit(budget.__name__, "run", given, _LLVM, emit_object, text, target, seconds=left)
+    return background.submit(budget.run, given, _LLVM, emit_object, text, target)
+
+
+_LLVM = "LLVM"
 
 
 def _kernels(text: ModuleText, symbol: str) -> list[str]:

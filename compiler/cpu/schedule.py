@@ -12,18 +12,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ...runtime.artifact import Packed, Site
 from ...runtime.context import ASSUMPTION_FAILED, OUTGROWN
-from ..errors import InternalError, UnsupportedError
+from .. import budget
+from ..errors import UnsupportedError
 from ..ir import Computation, Instruction, Module, make, topological
 from ..literal import Literal
+from ..module_attributes import aliases
 from ..ops import Constant, CustomCall, Fusion, GetTupleElement
 from ..ops import Copy as CopyOp
 from ..ops.custom_call import CHECKS
 from ..options import Options
+from ..progress import ordered
 from ..shape import Shape
 from .kernel_plan import KernelPlan
 from .kernels import emit_kernel, updated_operands
@@ -173,13 +177,14 @@ def schedule_module(module: Module, text: ModuleText, target: Target, options: O
 def _origins(computation: Computation) -> dict[Instruction, list[Origin]]:
     """For every instruction, where its leaves are really made."""
     found: dict[Instruction, list[Origin]] = {}
+    starts: dict[Instruction, list[int]] = {}  # by tuple, where the leaves of its parts begin, and the end
     for instruction in computation.instructions:
         if instruction.opcode == "get-tuple-element":
-            source = instruction.operands[0]
-            parts = source.shape.tuple_shapes
-            skip = sum(len(list(s.leaves())) for s in parts[:cast(GetTupleElement, instruction.op).index])
-            count = len(list(instruction.shape.leaves()))
-            found[instruction] = found[source][skip:skip + count]
+            source, number = instruction.operands[0], cast(GetTupleElement, instruction.op).index
+            if source not in starts:
+                counts = (sum(1 for _ in part.leaves()) for part in source.shape.tuple_shapes)
+                starts[source] = list(itertools.accumulate(counts, initial=0))
+            found[instruction] = found[source][starts[source][number]:starts[source][number + 1]]
         elif instruction.opcode in _ALIASES:
             found[instruction] = [o for operand in instruction.operands for o in found[operand]]
         elif instruction.opcode == "add-dependency":
@@ -341,6 +346,7 @@ class _Lowering:
                     wish(source, target)
 
     def _lower(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
+        budget.check(f"code of {instruction.opcode}")
         if instruction.opcode == "constant":
             if self._is_only_packed(frame, instruction):
                 return
@@ -508,28 +514,44 @@ class _Lowering:
 
     def _move(self, moves: list[tuple[Buffer, Buffer]], steps: list[Step]) -> None:
         """Copies all at once: a target that another move still reads waits; a cycle goes through a temporary."""
-        moves = list(moves)
-        while moves:
-            ready = next((m for m in moves if all(m[1].home is not s.home for s, t in moves if t is not m[1])), None)
-            if ready is None:
-                source, target = moves[0]
-                kept = self.temporary(source.bytes)
-                self._copy(source, kept, steps)
-                moves[0] = (kept, target)
-                continue
-            moves.remove(ready)
-            self._copy(*ready, steps)
+        readers = Counter(source.home for source, _ in moves)
+        sources = dict(enumerate(source for source, _ in moves))  # of those that are not queued
+        into: dict[Buffer, list[int]] = {}
+        for k, (_, target) in enumerate(moves):
+            into.setdefault(target.home, []).append(k)
+        queue: deque[tuple[Buffer, Buffer]] = deque()
+
+        def queue_free(numbers: Iterable[int]) -> None:
+            for k in numbers:
+                target = moves[k][1]
+                if k in sources and readers[target.home] <= (sources[k].home is target.home):
+                    queue.append((sources.pop(k), target))
+
+        queue_free(range(len(moves)))
+        while queue or sources:
+            if queue:
+                source, target = queue.popleft()
+                self._copy(source, target, steps)
+            else:
+                k = next(iter(sources))
+                source = sources.pop(k)
+                sources[k] = self.temporary(source.bytes)  # behind the others
+                readers[sources[k].home] += 1
+                self._copy(source, sources[k], steps)
+            readers[source.home] -= 1
+            queue_free(into.get(source.home, ()))
 
     def _loop(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
         state: list[Buffer] = []
         moves = []
         entering = frame.origins[instruction.operands[0]]
+        counts = Counter(entering)
         leaving = frame.origins[instruction]
         for k, (shape, origin) in enumerate(zip(instruction.shape.leaves(), entering, strict=True)):
             if leaving[k] == origin:
                 state.append(frame.placed[origin])
                 continue
-            shareable = [origin] if entering.count(origin) == 1 and origin[0].opcode != "constant" else []
+            shareable = [origin] if counts[origin] == 1 and origin[0].opcode != "constant" else []
             buffer = self._output(frame, at, (instruction, k), shape.bytes, shareable)
             frame.placed[instruction, k] = buffer
             state.append(buffer)
@@ -675,23 +697,7 @@ def _ordered(computation: Computation, origins: dict[Instruction, list[Origin]],
     if not after:
         return list(computation.instructions)
 
-    def needs(instruction: Instruction) -> tuple[Instruction, ...]:
-        return (*instruction.operands, *after.get(instruction, ()))
-
-    order: dict[Instruction, None] = {}
-    for instruction in computation.instructions:
-        stack = [(instruction, iter(needs(instruction)))]
-        while stack:
-            current, rest = stack[-1]
-            following = next((n for n in rest if n not in order), None)
-            if current in order or following is None:
-                order[current] = None
-                stack.pop()
-            else:
-                stack.append((following, iter(needs(following))))
-    if len(order) != len(computation.instructions):
-        raise InternalError("schedule: instructions were lost while ordering")
-    return list(order)
+    return ordered(computation.instructions, lambda i: (*i.operands, *after.get(i, ())), "schedule")
 
 
 def _put_off(computation: Computation,
@@ -722,7 +728,6 @@ def _put_off(computation: Computation,
 
 
 _NUMBER = re.compile(r"\d+")
-_ALIAS = re.compile(r"\{\s*(\d*)\s*\}:\s*\(\s*(\d+)\s*,\s*\{\s*\}")
 
 
 def input_output_aliases(module: Module) -> dict[int, int]:
@@ -735,9 +740,11 @@ def input_output_aliases(module: Module) -> dict[int, int]:
     if any(p.shape.is_tuple for p in parameters) or root.is_tuple and any(s.is_tuple for s in root.tuple_shapes):
         return found
     results = list(root.leaves())
-    for result, argument in _ALIAS.findall(module.attributes.get(INPUT_OUTPUT_ALIAS, "")):
-        k, j = int(result or 0), int(argument)
-        if k < len(results) and j < len(parameters) and results[k] == parameters[j].shape and j not in found.values():
+    for place, j, inside in aliases(module.attributes.get(INPUT_OUTPUT_ALIAS, "{}")):
+        k = place[0] if place else 0
+        if len(place) > 1 or inside or k >= len(results) or j >= len(parameters):
+            continue
+        if results[k] == parameters[j].shape and j not in found.values():
             found.setdefault(k, j)
     return found
 

@@ -7,13 +7,12 @@ which compares nothing. Lines that do not lie contiguously are copied to scratch
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
 
-from ..ir import Computation, Instruction
-from ..ops import Compare, Parameter, Sort
+from ..ir import Instruction
+from ..ops.sort import Sort, order_of
 from ..options import Options
 from ..types import ElementType
 from .element_types import load, memory_type, single
@@ -38,27 +37,6 @@ def emit_sort(module: ModuleText, target: Target, instruction: Instruction, opti
     Raises: UnsupportedError  the comparator has no code for these elements.
     """
     return _Kernel(module, instruction).emit()
-
-
-@dataclasses.dataclass(frozen=True)
-class Order:
-    """By the value of one array's elements. `is_total`: -0 comes before +0, and NaNs at the ends."""
-
-    array: int
-    descending: bool
-    is_total: bool
-
-
-def order_of(comparator: Computation) -> Order | None:
-    """The order by one array's values that a comparator is; None when it is something else."""
-    op, operands = comparator.root.op, comparator.root.operands
-    if not isinstance(op, Compare) or op.direction not in ("LT", "GT"):
-        return None
-    numbers = [o.op.number for o in operands if isinstance(o.op, Parameter)]
-    if len(numbers) != 2 or numbers[0] // 2 != numbers[1] // 2 or numbers[0] == numbers[1]:
-        return None
-    descending = (op.direction == "GT") == (numbers[0] < numbers[1])
-    return Order(numbers[0] // 2, descending, op.type == "TOTALORDER")
 
 
 class _Kernel:

@@ -13,5 +13,3 @@ MEMORY = {
 LIBM = {name: ("double", ("double",) * arity) for name, arity in {
     "cos": 1, "erf": 1, "erfc": 1, "fmod": 2, "pow": 2, "sin": 1, "tan": 1,
 }.items()}
-
-EXTERNAL = MEMORY | LIBM

@@ -100,8 +100,22 @@ _CPU_FEATURES = {
 }
 
 
+_SPELLINGS = {"triple": r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", "CPU": r"[A-Za-z0-9_.+-]*",
+              "features": r"([+-]?[A-Za-z0-9_.][A-Za-z0-9_.+-]*(,|$))*"}
+_MAX_SPELLING = 4096
+
+
 def target_for(triple: str, cpu: str = "", features: str = "", threads: int = 1) -> Target:
-    """A target other than this machine. `features` as LLVM writes them: `+avx2,+fma,-sse4a`."""
+    """A target other than this machine. `features` as LLVM writes them: `+avx2,+fma,-sse4a`.
+
+    Raises: ValueError  a text that cannot be a triple, a CPU or a list of features. LLVM is not asked.
+    """
+    for (what, spelling), text in zip(_SPELLINGS.items(), (triple, cpu, features)):
+        if len(text) > _MAX_SPELLING:
+            raise ValueError(f"target {what}: {len(text)} characters, at most {_MAX_SPELLING} are wanted")
+        if not re.fullmatch(spelling, text):
+            raise ValueError(f"target {what}: {text[:100]!r} has other characters than letters, digits, '_', '.', '+' "
+                             f"and '-'{', with commas between features' if what == 'features' else ''}")
     named = set(_CPU_FEATURES.get(cpu, "").split(",")) - {""}
     for item in filter(None, features.split(",")):
         named.discard(item[1:]) if item.startswith("-") else named.add(item.lstrip("+"))

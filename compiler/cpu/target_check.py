@@ -29,7 +29,7 @@ def check_target(target: Target) -> None:
     Raises: UnsupportedError  it does not know the triple, the CPU or a feature (the message is LLVM's), or the target
     keeps the high byte first.
     """
-    finished = subprocess.run([sys.executable, "-c", _PROGRAM, target.triple, target.cpu, target.features],
+    finished = subprocess.run([sys.executable, "-P", "-c", _PROGRAM, target.triple, target.cpu, target.features],
                               capture_output=True, text=True, check=False)
     if finished.returncode or finished.stderr:
         lines = dict.fromkeys(line for line in finished.stderr.splitlines()

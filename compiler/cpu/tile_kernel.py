@@ -10,6 +10,7 @@ from .fusion_kernel import FusionKernel
 from .llvm_text import Value, i64
 
 _LINE_BYTES = 64
+_MAX_ROWS = 16  # of a block, which is written out as a whole: LLVM takes seconds for 64 by 64 bytes
 
 
 def transposed_loop(kernel: FusionKernel) -> int | None:
@@ -41,7 +42,7 @@ class TileKernel(FusionKernel):
         self.settle(kernel.loops)
         self.across = across
         item = max(x.source.shape.element_type.item_bytes for x in self.probe.loads)
-        rows = max(self.lanes, _LINE_BYTES // item)
+        rows = max(self.lanes, min(_LINE_BYTES // item, _MAX_ROWS))
         self.rows = rows if self.loops.extents[across] >= rows else self.lanes
         self.columns = rows if self.loops.extents[-1] >= rows else self.lanes
         self.order = [k for k in range(len(self.loops.extents) - 1) if k != across]

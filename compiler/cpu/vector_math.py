@@ -100,7 +100,7 @@ def expm1(x: Lanes) -> Lanes:
     p = horner(r, _EXP[x.bits]).fma(r * r, r)
     half = _power_of_two(n - 1)
     found = half.fma(p, half - 0.5) * 2.0
-    return x.equals(0.0).choose(x, found)
+    return (abs(x) < 1e-20).choose(x, found)  # also -0.0, and what has half of it denormal
 
 
 def logistic(x: Lanes) -> Lanes:
@@ -280,7 +280,9 @@ _EXP2 = (0.0001546144469856913, 0.0013400428177615838, 0.009618056678524637, 0.0
 def power(x: Lanes, y: Lanes) -> Lanes:
     """x^y as C's pow; f32 as 2^(y log2 x) in double."""
     if x.bits == 64:
-        return per_lane(x.f, "pow", [x, y])
+        # libm's takes denormals for what they are; a comparison knows whether they are zeros here.
+        zero = x.number(0.0)
+        return per_lane(x.f, "pow", [v.equals(0.0).choose(zero.copysign(v), v) for v in (x, y)])
     size = abs(x)
     is_tiny = size < 2.0 ** -126
     offset = is_tiny.choose(size * 2.0 ** 24, size).as_bits() - _ROOT[32]

@@ -42,6 +42,7 @@ class CustomCall(Op):
     custom_call_c1: the operands are arrays or tokens.
     custom_call_c2: the result is an array, or a tuple of arrays and tokens, not nested.
     custom_call_c3: api_version is a known one.
+    custom_call_c5: backend_config, where it is a string, has known escapes only.
     custom_call_c4: a check takes one pred[], gives the empty tuple, and has a side effect.
     Source: operation semantics, CustomCall.
     """
@@ -66,6 +67,10 @@ class CustomCall(Op):
         require(self.api_version in API_VERSIONS,
                 f"custom-call: api_version is {self.api_version}, one of {', '.join(API_VERSIONS)} is wanted",
                 "custom_call_c3")
+        try:
+            self.opaque  # noqa: B018
+        except UnicodeDecodeError as error:
+            require(False, f"custom-call: backend_config has a wrong escape: {error.reason}", "custom_call_c5")
         if self.is_check:
             require(list(operands) == [Shape(ElementType.PRED)] and self.shape == Shape.tuple([])
                     and self.custom_call_has_side_effect,

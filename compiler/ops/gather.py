@@ -30,7 +30,7 @@ class Gather(Op):
     gather_c4: slice_sizes has one entry per axis of the operand, between 0 and the size of the axis.
     gather_c5: start_index_map has as many entries as an index vector, distinct axes of the operand.
     gather_c6: collapsed_slice_dims and operand_batching_dims, sorted each, are distinct axes of the operand
-    with slice size at most 1.
+    with slice size 1, or 0 where the result has no elements.
     gather_c7: operand_batching_dims are not in start_index_map, and match start_indices_batching_dims,
     distinct axes of the indices other than index_vector_dim, in number and sizes.
     gather_c8: offset_dims are sorted, distinct axes of the result, as many as the slice has axes that are
@@ -77,6 +77,8 @@ class Gather(Op):
         require(len(self.offset_dims) == len(kept) and list(self.offset_dims) == sorted(self.offset_dims),
                 f"gather: offset_dims is {self.offset_dims}, {len(kept)} sorted axes are wanted", "gather_c8")
         require_axes("gather", "offset_dims", self.offset_dims, len(batch) + len(kept), "gather_c8")
+        require(0 in (*batch, *kept) or 0 not in self.slice_sizes,
+                f"gather: slices of sizes {self.slice_sizes} have no elements, the result has", "gather_c6")
         rest, inner = iter(batch), iter(kept)
         return operand.with_dims(next(inner) if axis in self.offset_dims else next(rest)
                                  for axis in range(len(batch) + len(kept)))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..types import ElementType, element_type_of
+from . import complex_numbers
 
 
 def wide(array: np.ndarray) -> np.ndarray:
@@ -105,6 +106,8 @@ def total_order(array: np.ndarray) -> np.ndarray:
 
 def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a / b; integers truncate toward zero, x / 0 is -1 (all bits one), the lowest value / -1 is itself."""
+    if a.dtype.kind == "c":
+        return complex_numbers.divide(a, b)
     if a.dtype.kind not in "iu":
         return a / b
     minus_one = b == -1 if a.dtype.kind == "i" else np.zeros_like(b, bool)
@@ -126,6 +129,10 @@ def remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a to the b; of integers by repeated squaring, wrapping; a negative exponent gives 0 unless a is 1 or
     -1."""
+    if a.dtype.kind == "c":
+        return complex_numbers.power(a, b)
+    if a.dtype == np.float64:  # NumPy's takes denormals for what they are, whatever the floating-point mode
+        a, b = (np.where(np.abs(v) < np.finfo(v.dtype).tiny, np.copysign(0.0, v), v) for v in (a, b))
     if a.dtype.kind not in "iu":
         return np.power(a, b)
     result, square = np.ones_like(a), a
@@ -140,22 +147,32 @@ def power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def log_plus_one(a: np.ndarray) -> np.ndarray:
-    """log(1 + a), with the imaginary part of a complex result exact near 0."""
-    if a.dtype.kind != "c":
-        return np.log1p(a)
-    return 0.5 * np.log1p(a.real * (2 + a.real) + a.imag * a.imag) + 1j * np.arctan2(a.imag, 1 + a.real)
+    """log(1 + a)."""
+    return complex_numbers.log_plus_one(a) if a.dtype.kind == "c" else np.log1p(a)
+
+
+def exponential_minus_one(a: np.ndarray) -> np.ndarray:
+    """e to the a, minus 1."""
+    return complex_numbers.exponential_minus_one(a) if a.dtype.kind == "c" else np.expm1(a)
+
+
+def reciprocal_root(a: np.ndarray) -> np.ndarray:
+    """1 / sqrt(a)."""
+    return complex_numbers.reciprocal_root(a) if a.dtype.kind == "c" else 1 / np.sqrt(a)
 
 
 def logistic(a: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-a)), without overflow for real a."""
     if a.dtype.kind == "c":
-        return 1 / (1 + np.exp(-a))
+        return complex_numbers.logistic(a)
     small = np.exp(-np.abs(a))
     return np.where(a < 0, small, 1) / (1 + small)
 
 
 def sign(a: np.ndarray) -> np.ndarray:
     """-1, 0 or 1; -0.0 and NaN stay; of a complex number, the number of length 1 with its angle."""
+    if a.dtype.kind == "c":
+        return complex_numbers.sign(a)
     if a.dtype.kind != "f":
         return np.sign(a)
     return np.where((a == 0) | np.isnan(a), a, np.copysign(1.0, a))

@@ -11,6 +11,9 @@ import numpy as np
 from ..shape import Shape
 from .op import Indexer, Op, attribute, require, require_arrays
 
+MOST_PLACES = 1 << 44
+"""Places along an axis that a window or a padding may reach over: numbers of places are 64 bits wide in code."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Pad(Op):
@@ -22,6 +25,7 @@ class Pad(Op):
     pad_c2: low, high and interior have one entry per axis of the operand.
     pad_c3: interior padding is not negative.
     pad_c4: the result's dims are not negative.
+    pad_c5: no padding, and no axis with its holes, is longer than MOST_PLACES.
     Source: operation semantics, Pad.
     """
 
@@ -42,6 +46,10 @@ class Pad(Op):
                     "pad_c2")
         require(all(i >= 0 for i in self.interior),
                 f"pad: interior is {self.interior}, 0 or more is wanted", "pad_c3")
+        reach = (*self.low, *self.high, *(max(d, 1) * (i + 1) for d, i in zip(operand.dims, self.interior)))
+        require(max(map(abs, reach), default=0) <= MOST_PLACES,
+                f"pad: operand {operand} is padded by {self.low}, {self.high} and {self.interior}, at most "
+                f"{MOST_PLACES} places are wanted", "pad_c5")
         dims = padded_dims(operand.dims, self.low, self.high, self.interior)
         require(all(d >= 0 for d in dims), f"pad: operand {operand} would become {list(dims)}", "pad_c4")
         return operand.with_dims(dims)

@@ -10,7 +10,10 @@ import numpy as np
 
 from ..ir import Computation
 from ..shape import Shape
-from ..types import ElementType
+from ..types import ElementType, element_type_of
+from .constant import Parameter
+from .elementwise import Compare
+from .numeric import total_order
 from .op import Op, attribute, collated, require, require_signature
 
 
@@ -22,6 +25,7 @@ class Sort(Op):
     to_apply takes the two elements of the first array, then the two of the second, and so on. It is a strict
     weak order; with NaN that takes a total-order comparison. With is_stable, elements neither of which comes
     first keep their order. Several arrays give a tuple.
+    Where to_apply is no more than a comparison of floats, NaN is sorted as in total order, by its sign.
     sort_c1: at least one operand; all are arrays of the same dims.
     sort_c2: dimension is an axis of them.
     sort_c3: to_apply is (T0, T0, T1, T1, ..) -> pred, all scalars.
@@ -52,13 +56,46 @@ class Sort(Op):
             return call(self.to_apply, *pairs)
 
         rows = [np.moveaxis(o, self.dimension, 0) for o in operands]
+        by = order_of(self.to_apply)
+        if by and element_type_of(operands[by.array].dtype).is_float:
+            return _reordered(rows, by.places(rows[by.array]), self.dimension)
         order = np.broadcast_to(np.arange(len(rows[0])).reshape(-1, *[1] * (rows[0].ndim - 1)), rows[0].shape)
         width = 1
         while width < len(order):
             order = _merge(order, width, before)
             width *= 2
-        result = tuple(np.moveaxis(np.take_along_axis(row, order, 0), 0, self.dimension) for row in rows)
-        return result[0] if len(result) == 1 else result
+        return _reordered(rows, order, self.dimension)
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """By the value of one array's elements. `is_total`: -0 comes before +0, and NaNs at the ends."""
+
+    array: int
+    descending: bool
+    is_total: bool
+
+    def places(self, rows: np.ndarray) -> np.ndarray:
+        """Where the elements of floats in this order, along axis 0, come from."""
+        key = total_order(rows if self.is_total else np.where(rows == 0, np.abs(rows), rows))
+        return np.argsort(~key if self.descending else key, 0, kind="stable")
+
+
+def order_of(comparator: Computation) -> Order | None:
+    """The order by one array's values that a comparator is; None when it is something else."""
+    op, operands = comparator.root.op, comparator.root.operands
+    if not isinstance(op, Compare) or op.direction not in ("LT", "GT"):
+        return None
+    numbers = [o.op.number for o in operands if isinstance(o.op, Parameter)]
+    if len(numbers) != 2 or numbers[0] // 2 != numbers[1] // 2 or numbers[0] == numbers[1]:
+        return None
+    descending = (op.direction == "GT") == (numbers[0] < numbers[1])
+    return Order(numbers[0] // 2, descending, op.type == "TOTALORDER")
+
+
+def _reordered(rows: Sequence[np.ndarray], order: np.ndarray, axis: int) -> Any:
+    result = tuple(np.moveaxis(np.take_along_axis(row, order, 0), 0, axis) for row in rows)
+    return result[0] if len(result) == 1 else result
 
 
 def _merge(order: np.ndarray, width: int,

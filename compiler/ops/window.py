@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .op import require
-from .pad import padded
+from .pad import MOST_PLACES, padded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +72,10 @@ class Window:
             given = getattr(self, what)
             require(all(n >= 1 for n in given), f"{opcode}: window {what} is {given}, 1 or more is wanted",
                     label)
+        reach = (*self.pad_low, *self.pad_high, *self.dilated_size, *map(dilated, dims, self.base_dilation),
+                 *self.stride)
+        require(max(map(abs, reach), default=0) <= MOST_PLACES,
+                f"{opcode}: a window on {list(dims)} reaches over more than {MOST_PLACES} places", label)
         require(all(p >= 0 for p in self.padded(dims)),
                 f"{opcode}: window pads {list(dims)} to {list(self.padded(dims))}", label)
 

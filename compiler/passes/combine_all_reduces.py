@@ -15,6 +15,7 @@ import dataclasses
 from ..ir import Computation, Instruction, Module, make
 from ..ops import AllReduce, GetTupleElement
 from ..options import Options
+from ..progress import ordered
 from .eliminate_common import fingerprint
 from .expand_collectives import WHOLE_BYTES
 
@@ -44,24 +45,19 @@ def _combine(computation: Computation) -> Computation:
     batch_of = {member: (b, k) for b in batches for k, member in enumerate(b.members)}
     done: dict[Instruction, Instruction] = {}
     combined: dict[int, Instruction] = {}
-    stack = list(reversed(computation.instructions))
-    while stack:
-        current = stack[-1]
+
+    def needs(instruction: Instruction) -> list[Instruction]:
+        batch, _ = batch_of.get(instruction, (None, 0))
+        return [o for member in (batch.members if batch else [instruction]) for o in member.operands]
+
+    for current in ordered(computation.instructions, needs, "combine_all_reduces"):
         batch, place = batch_of.get(current, (None, 0))
-        needed = [o for member in (batch.members if batch else [current]) for o in member.operands]
-        missing = [o for o in needed if o not in done]
-        if current in done or not missing:
-            stack.pop()
-        if current in done:
-            continue
-        if missing:
-            stack.extend(missing)
-        elif batch is None:
+        if batch is None:
             done[current] = current.with_operands(done[o] for o in current.operands)
         else:
             if batch.number not in combined:
-                combined[batch.number] = make(batch.members[0].op, *(done[o] for o in needed), name=current.name,
-                                              metadata=current.metadata)
+                combined[batch.number] = make(batch.members[0].op, *(done[o] for o in needs(current)),
+                                              name=current.name, metadata=current.metadata)
             done[current] = make(GetTupleElement(place), combined[batch.number], name=current.name,
                                  metadata=current.metadata)
     effects = [done[i] for i in computation.effects()]

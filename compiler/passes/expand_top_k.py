@@ -2,43 +2,64 @@
 
     t = (f32[9000], s32[9000]) topk(x), k=9000     i = iota; s = sort(x, i); t = tuple(slices of s)
 
-Choosing few elements takes one pass over a line; choosing many would take as many steps as an insertion sort.
+Choosing few elements takes one pass over a line; choosing many would take as many steps as a heap sort. Where the
+order is a heap's, nothing else gives it.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..ir import Computation, Instruction, Module, make
-from ..ops import Compare, GetTupleElement, Iota, Parameter, Slice, Sort, TopK, Tuple
+from ..literal import Literal
+from ..ops import (
+    Broadcast,
+    Compare,
+    Constant,
+    Elementwise,
+    GetTupleElement,
+    Iota,
+    Parameter,
+    Slice,
+    Sort,
+    TopK,
+    Tuple,
+)
 from ..options import Options
 from ..shape import Shape
 from ..types import ElementType
 
-MOST = 128
+MOST_WITHOUT_SORT = 128
 """Elements that are chosen without a sort."""
 
 
 def expand_top_k(module: Module, options: Options) -> Module:
-    """The module without a topk of more than MOST elements."""
+    """The module without a topk of more than MOST_WITHOUT_SORT elements."""
     return module.map_computations(lambda computation: computation.rewrite(_expand))
 
 
 def _expand(instruction: Instruction) -> Instruction | None:
     op = instruction.op
-    if not isinstance(op, TopK) or op.k <= MOST:
+    if not isinstance(op, TopK) or op.k <= MOST_WITHOUT_SORT or op.order.startswith("HEAP"):
         return None
     operand = instruction.operands[0]
     shape = operand.shape
     axis = shape.rank - 1
     numbers = make(Iota(Shape(ElementType.S32, shape.dims), axis))
-    sort = make(Sort(axis, _better(shape.element_type, op.largest), is_stable=True), operand, numbers)
+    is_total = shape.element_type.is_float and not op.order
+    if shape.element_type.is_float and op.order:  # NaN's sign decides at which end it is
+        nan = np.copysign(np.nan, -1 if op.largest else 1).astype(shape.element_type.dtype)
+        last = make(Broadcast(shape.dims, ()), make(Constant(Literal(nan, shape.element_type))))
+        operand = make(Elementwise("select"), make(Compare("NE"), operand, operand), last, operand)
+    sort = make(Sort(axis, _better(shape.element_type, op.largest, is_total), is_stable=True), operand, numbers)
     first = Slice((0,) * shape.rank, (*shape.dims[:-1], op.k), (1,) * shape.rank)
     parts = (make(first, make(GetTupleElement(k), sort)) for k in range(2))
     return make(Tuple(), *parts, name=instruction.name, metadata=instruction.metadata)
 
 
-def _better(element_type: ElementType, largest: bool) -> Computation:
+def _better(element_type: ElementType, largest: bool, is_total: bool) -> Computation:
     """Whether the first of two elements with their numbers comes before the second."""
     scalars = [Shape(t) for t in (element_type, ElementType.S32) for _ in range(2)]
     parameters = [make(Parameter(k, s), name=f"p{k}") for k, s in enumerate(scalars)]
-    op = Compare("GT" if largest else "LT", "TOTALORDER" if element_type.is_float else "")
+    op = Compare("GT" if largest else "LT", "TOTALORDER" if is_total else "")
     return Computation("better", make(op, *parameters[:2]), parameters)

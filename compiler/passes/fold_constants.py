@@ -10,12 +10,14 @@ small.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
 
+from ...runtime import float_mode
 from ..evaluator import apply_computation
-from ..ir import Instruction, Module
+from ..ir import Computation, Instruction, Module
 from ..literal import Literal
 from ..ops import (
     Broadcast,
@@ -25,6 +27,7 @@ from ..ops import (
     Dot,
     Fft,
     Iota,
+    Op,
     OptimizationBarrier,
     ReduceWindow,
     Scatter,
@@ -32,8 +35,10 @@ from ..ops import (
     Sort,
     TriangularSolve,
     While,
+    Window,
 )
 from ..options import Options
+from ..shape import Shape
 
 MOST_BYTES = 1 << 20
 """Largest operands and value that are folded: beyond, the evaluator is slower than running the
@@ -60,6 +65,7 @@ def _fold(instruction: Instruction) -> Instruction | None:
         or isinstance(op, (Broadcast, Iota, OptimizationBarrier, While))
         or instruction.has_side_effect
         or not instruction.shape.is_array
+        or any(map(_has_loop, op.called()))
     ):
         return None
     given, made = sum(o.shape.bytes for o in instruction.operands), instruction.shape.bytes
@@ -68,16 +74,30 @@ def _fold(instruction: Instruction) -> Instruction | None:
     )
     if max(given, made) > most or made > max(given, SMALL_BYTES):
         return None
+    window = getattr(op, "window", None)
+    if window is not None and not _is_small(window, instruction.operands[0].shape, op):
+        return None
     value = evaluate_op(instruction)
     return dataclasses.replace(
         instruction, op=Constant(Literal(value, instruction.shape.element_type)), operands=()
     )
 
 
+def _is_small(window: Window, operand: Shape, op: Op) -> bool:
+    """Whether the elements of a window, and the array with its padding, are few."""
+    spatial = [operand.dims[a] for a in op.dims.input_spatial] if isinstance(op, Convolution) else operand.dims
+    return math.prod(window.size) <= MOST_BYTES_OF_LOOPS and math.prod(window.padded(spatial)) <= MOST_BYTES_OF_LOOPS
+
+
+def _has_loop(computation: Computation) -> bool:
+    """Whether there is a loop in it, which may run for ever."""
+    return any(isinstance(i.op, While) or any(map(_has_loop, i.op.called())) for i in computation.instructions)
+
+
 def evaluate_op(instruction: Instruction) -> Any:
-    """The value of an instruction whose operands are constants."""
+    """The value of an instruction whose operands are constants: what compiled code would compute."""
     operands = [o.op.reference() for o in instruction.operands]
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), float_mode.of_runs():
         if next(instruction.op.called(), None) is not None:
             return instruction.op.reference(*operands, call=apply_computation)
         return instruction.op.reference(*operands)

@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from .. import budget
 from ..cpu.cost import cycles, is_expensive
 from ..cpu.epilogue import is_made_of
 from ..cpu.output_fusion import product_view
@@ -23,6 +24,8 @@ from ..errors import UnsupportedError
 from ..ir import Computation, Instruction, Module, make
 from ..ops import Broadcast, Concatenate, Fusion, GetTupleElement, Parameter, Reduce, ReduceWindow, Transpose, Tuple
 from ..options import Options
+from ..progress import ordered
+from .fusion_size import FusionSize
 from .merge_outputs import merge_outputs
 
 INDEX_MAPS = frozenset(
@@ -42,8 +45,6 @@ INDEX_MAPS = frozenset(
 )
 REDUCTIONS = frozenset({"reduce", "reduce-window"})
 CONTRACTIONS = frozenset({"dot", "convolution"})
-_MOST_INSTRUCTIONS = 500
-_MOST_STEPS = 120  # from a root to a member: code generation recurses
 _MOST_PARAMETERS = 64  # and values on the way to become some
 _MEETING_STEPS = 16
 _SMALL = 1 << 13  # elements of which a reduction may be repeated by every thread
@@ -139,13 +140,14 @@ class _Group:
     parameters: set[Instruction] = dataclasses.field(default_factory=set)
     repeated: int = 0
     contraction: Instruction | None = None
-    steps: dict[Instruction, int] = dataclasses.field(default_factory=dict)  # from the root
+    size: FusionSize = dataclasses.field(default_factory=FusionSize)
+    dear: dict[int, int] = dataclasses.field(default_factory=dict)  # cycles of the dearest member, by its elements
     is_scalar_loop: bool = False  # its elements are computed one by one
 
     def add(self, instruction: Instruction, evaluations: float, users: list[Instruction]) -> None:
         """Takes an instruction in; consumers come first."""
         self.is_scalar_loop |= _walks_one_by_one(instruction)
-        self.steps[instruction] = max((self.steps[u] + 1 for u in users if u in self.steps), default=0)
+        self.size.add(instruction, users)
         self.members[instruction] = evaluations
         self.parameters.discard(instruction)
         self.parameters.update(o for o in instruction.operands if o not in self.members and not _is_free(o))
@@ -160,6 +162,7 @@ def decide(computation: Computation) -> Plan:
     dear = _dear(computation)
     apart: set[Instruction] = set()
     for instruction in reversed(computation.instructions):
+        budget.check("pass fuse")
         if instruction.opcode in CONTRACTIONS:
             _join_epilogue(instruction, computation, users[instruction], where, chains)
         if not is_loop_like(instruction):
@@ -182,6 +185,9 @@ def decide(computation: Computation) -> Plan:
         where[instruction] = []
         for group, evaluations in homes.values():
             group.add(instruction, evaluations, users[instruction])
+            if instruction in dear:
+                elements = _elements(instruction)
+                group.dear[elements] = max(dear[instruction], group.dear.get(elements, 0))
             if evaluations > 1.5 * _elements(instruction) and instruction is not group.root:
                 group.repeated += 1
             where[instruction].append(group)
@@ -189,7 +195,8 @@ def decide(computation: Computation) -> Plan:
     plan = Plan(
         {g.root: sorted(g.members, key=order.__getitem__) for g in reversed(groups) if not _moves_nothing(g)}
     )
-    plan.together = merge_outputs(computation, plan.groups, apart)
+    sizes = {g.root: (len(g.members), g.size.code, g.size.nested) for g in groups}
+    plan.together = merge_outputs(computation, plan.groups, apart, sizes)
     return plan
 
 
@@ -209,14 +216,17 @@ def _epilogue_chains(computation: Computation) -> set[Instruction]:
     meet again soon, and before reshapes that nothing follows."""
     chains: set[Instruction] = set()
     position = {i: k for k, i in enumerate(computation.instructions)}
+    meets: dict[Instruction, bool] = {}
     for i in computation.instructions:
-        if (i.op.is_elementwise or _splits_or_joins(i)) and any(
-            (o in chains or o.opcode in CONTRACTIONS)
-            and o.shape.elements == i.shape.elements
-            and _meets_again(o, computation, position)
-            for o in i.operands
-        ):
-            chains.add(i)
+        if not (i.op.is_elementwise or _splits_or_joins(i)):
+            continue
+        for o in i.operands:
+            if (o in chains or o.opcode in CONTRACTIONS) and o.shape.elements == i.shape.elements:
+                if o not in meets:
+                    meets[o] = _meets_again(o, computation, position)
+                if meets[o]:
+                    chains.add(i)
+                    break
     users = computation.users
     for i in reversed(computation.instructions):
         if i.opcode == "reshape" and not any(u in chains for u in users[i]):
@@ -303,11 +313,7 @@ def _homes(
     if _is_free(instruction):
         return homes
     for group, _ in homes.values():
-        if (
-            len(group.members) >= _MOST_INSTRUCTIONS
-            or len(group.parameters) >= _MOST_PARAMETERS
-            or any(group.steps.get(u, 0) >= _MOST_STEPS for u in users)
-        ):
+        if len(group.parameters) >= _MOST_PARAMETERS or not group.size.has_room(instruction, users):
             return None
         if not _fits(instruction, group, users):
             return None
@@ -335,13 +341,14 @@ def _is_apart(
             or any(_spread(user, instruction) < _ELEMENTS_A_CYCLE * dear[instruction] for user in users)
             or dear[instruction] >= _DEAR_CYCLES and any(_row(user) < _SHORT_ROW for user in users)
         )
-    found = {m: dear[m] for group in groups if group.root not in chains for m in group.members if m in dear}
-    if _elements(instruction) < _WORTH_VECTORS or not found:
+    elements = _elements(instruction)
+    found = [group.dear for group in groups if group.root not in chains and group.dear]
+    if elements < _WORTH_VECTORS or not found:
         return False
     row = _row(instruction)
     is_short = min(row, _inner(instruction)) < _SHORT_ROW
-    return is_short and max(found.values()) >= _DEAR_CYCLES or any(
-        _elements(m) == _elements(instruction) and row < _ELEMENTS_A_CYCLE * c for m, c in found.items()
+    return is_short and max(c for each in found for c in each.values()) >= _DEAR_CYCLES or any(
+        row < _ELEMENTS_A_CYCLE * each.get(elements, 0) for each in found
     )
 
 
@@ -480,8 +487,13 @@ def _moves_rows(reduction: Instruction, group: _Group) -> bool:
 
 def _is_operand(instruction: Instruction, group: _Group) -> bool:
     """Whether the group's root alone reads a value, perhaps in another shape."""
-    readers = [m for m in group.members if instruction in m.operands]
-    return all(r is group.root or (r.opcode == "reshape" and _is_operand(r, group)) for r in readers)
+    reached = {instruction}
+    for member in reversed(list(group.members)):  # operands first
+        if any(o in reached for o in member.operands) and member is not group.root:
+            if member.opcode != "reshape":
+                return False
+            reached.add(member)
+    return True
 
 
 def _is_short(reduction: Instruction) -> bool:
@@ -527,27 +539,12 @@ def apply(computation: Computation, plan: Plan) -> Computation:
     for i in computation.instructions:
         if i not in absorbed and i is roots_of.get(i, [i])[0]:
             needed.update(needs(i))
-    wanted = [
-        *computation.parameters,
-        *computation.effects(),
-        computation.root,
-    ]
-    stack = wanted[::-1]
-    while stack:
-        instruction = stack[-1]
-        missing = [] if instruction in done else [o for o in needs(instruction) if o not in done]
-        if missing:
-            stack.extend(missing)
-            continue
-        stack.pop()
-        if instruction in done:
-            continue
-        if instruction in roots_of:
-            roots = [r for r in roots_of[instruction] if r in needed]
-            members = members_of(roots_of[instruction])
-            done.update(zip(roots, _fusion(roots, members, done)))
-        else:
-            done[instruction] = instruction.with_operands(done[o] for o in instruction.operands)
+    for i in ordered([*computation.parameters, *computation.effects(), computation.root], needs, "fuse"):
+        if i not in roots_of:
+            done[i] = i.with_operands(done[o] for o in i.operands)
+        elif i not in done:
+            roots = [r for r in roots_of[i] if r in needed]
+            done.update(zip(roots, _fusion(roots, members_of(roots_of[i]), done)))
     kept = [done[i] for i in computation.effects()]
     return Computation(
         computation.name, done[computation.root], [done[p] for p in computation.parameters], kept

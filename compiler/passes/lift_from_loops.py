@@ -216,9 +216,11 @@ class _Lift:
         if not isinstance(write.op, DynamicUpdateSlice) or part_of_state(write.operands[0], self.state) != number \
                 or self.body.users[write.operands[0]] != [write] or self.body.users[write] != [self.body.root]:
             return None
-        dims, update, first = write.shape.dims, write.operands[1], write.operands[2]
-        place = part_of_state(first, self.state)
-        if not dims or update.shape.dims != (1, *dims[1:]) or self.runs is None or self.runs < dims[0] \
+        dims, update = write.shape.dims, write.operands[1]
+        if not dims:
+            return None
+        place = part_of_state(write.operands[2], self.state)
+        if update.shape.dims != (1, *dims[1:]) or self.runs is None or self.runs < dims[0] \
                 or self.counters.get(-1 if place is None else place) != (0, 1):
             return None
         value = update.operands[0] if isinstance(update.op, Reshape) else update

@@ -31,11 +31,16 @@ def runs(loop: Instruction) -> int | None:
     op = loop.op
     assert isinstance(op, While)
     known = counters(loop)
-
-    def least(test: Instruction) -> int | None:
+    found: list[int] = []
+    stack, seen = [op.condition.root], set[Instruction]()
+    while stack:
+        test = stack.pop()
+        if test in seen:
+            continue
+        seen.add(test)
         if test.opcode == "and":
-            both = [least(o) for o in test.operands]
-            return None if None in both else min(both)  # type: ignore[type-var]
+            stack += test.operands
+            continue
         if not isinstance(test.op, Compare) or test.op.direction != "LT":
             return None
         number, limit = part_of_state(test.operands[0], op.condition.parameters[0]), _limit(test.operands[1], loop)
@@ -44,9 +49,8 @@ def runs(loop: Instruction) -> int | None:
         start, step = known[number]
         if limit + step > 1 << 31:
             return None
-        return max(0, -(-(limit - start) // step))
-
-    return least(op.condition.root)
+        found.append(max(0, -(-(limit - start) // step)))
+    return min(found)
 
 
 def part_of_state(value: Instruction, state: Instruction) -> int | None:

@@ -14,7 +14,6 @@ import dataclasses
 from collections.abc import Iterator
 
 from ...runtime import custom_calls
-from ..errors import ShapeError
 from ..ir import Computation, Instruction, Module, make
 from ..ops import CustomCall, GetTupleElement, Op, Parameter, Transpose, Tuple
 from ..options import Options
@@ -59,7 +58,7 @@ def entry_shapes(module: Module) -> tuple[tuple[Shape, ...], Shape]:
     text = module.attributes.get("entry_computation_layout")
     if text is None:
         return parameters, result
-    from ..hlo_parse import parse_entry_layout
+    from ..hlo_scanner import parse_entry_layout
 
     return parse_entry_layout(text, parameters, result)
 
@@ -120,10 +119,6 @@ def _laid_out(instruction: Instruction, op: CustomCall) -> Instruction | None:
     wanted = operand_shapes(op.operand_layout_constraints)
     if target is None or not target.address or not any(map(has_layout, (op.shape, *wanted))):
         return None
-    for number, (operand, shape) in enumerate(zip(instruction.operands, wanted)):
-        if not shape.compatible(operand.shape):
-            raise ShapeError(f"custom-call: operand_layout_constraints has {shape} for operand {number}, which is "
-                             f"{operand.shape} (layout_c6)")
     wanted += tuple(o.shape.static() for o in instruction.operands[len(wanted):])
     operands = [o if s.layout is None else make(Transpose(order(s)), o) for o, s in zip(instruction.operands, wanted)]
     bare = dataclasses.replace(op, shape=physical(op.shape), operand_layout_constraints="")
@@ -136,7 +131,7 @@ def operand_shapes(text: str) -> tuple[Shape, ...]:
 
     Raises: ParseError  malformed text.
     """
-    from ..hlo_parse import parse_shapes
+    from ..hlo_scanner import parse_shapes
 
     return parse_shapes(text) if text else ()
 

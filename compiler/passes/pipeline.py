@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+from .. import budget
 from ..errors import InternalError
 from ..ir import Module
 from ..options import DEFAULT_OPTIONS, Options
@@ -78,6 +79,7 @@ def run_pipeline(
     for number, apply in enumerate(passes, 1):
         if apply.__name__ in options.disabled_passes:
             continue
+        budget.check(f"pass {apply.__name__}")
         start = time.perf_counter_ns()
         if made.get(apply.__name__) is not module:
             module = made[apply.__name__] = apply(module, options)

@@ -50,6 +50,7 @@ from ..ops import (
     While,
 )
 from ..options import Options
+from ..progress import Progress
 from ..shape import Shape
 from ..types import ElementType
 
@@ -203,7 +204,9 @@ class _Resolver:
         value, sizes = start
         shape = value.shape
         marks = _marks(shape, sizes)
+        progress = Progress("resolve_dynamic_sizes", 1 + sum(1 + leaf.rank for leaf in shape.leaves() if leaf.is_array))
         while True:
+            progress.step(instruction)
             wanted = _joined(shape, marks, _marks(shape, self.trial(op.body, shape, marks)))
             if wanted == marks:
                 break

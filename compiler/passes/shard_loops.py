@@ -38,6 +38,7 @@ from ..ops import (
 )
 from ..ops.reduce import neutral_number
 from ..options import Options
+from ..progress import ordered
 from ..shape import Shape
 from ..types import ElementType
 from .lift_from_loops import is_plain
@@ -224,26 +225,18 @@ def _apply(computation: Computation, groups: list[list[tuple[Cut, int]]]) -> Com
     done: dict[Instruction, Instruction] = {}
     results: dict[Instruction, dict[int, Instruction]] = {}
 
-    def visit(i: Instruction) -> Instruction:
-        if isinstance(i.op, GetTupleElement) and i.operands[0] in results:
-            return results[i.operands[0]][i.op.index]
-        return i.with_operands(done[o] for o in i.operands)
-
-    order = {i: k for k, i in enumerate(computation.instructions)}
-    stack = list(reversed(computation.instructions))
-    while stack:
-        i = stack[-1]
+    def needs(i: Instruction) -> Sequence[Instruction]:
         group = group_of.get(i)
-        needed = [o for cut, _ in group for o in cut.loop.operands] if group else list(i.operands)
-        missing = [o for o in needed if o not in done and o not in group_of or o in group_of and o not in results]
-        if i in done or i in results:
-            stack.pop()
-        elif missing:
-            stack.extend(sorted(missing, key=order.__getitem__, reverse=True))
-        elif group:
-            results.update(_side_by_side(computation, group, done))
+        return [o for cut, _ in group for o in cut.loop.operands] if group else i.operands
+
+    for i in ordered(computation.instructions, needs, "shard_loops"):
+        if i in group_of:
+            if i not in results:
+                results.update(_side_by_side(computation, group_of[i], done))
+        elif isinstance(i.op, GetTupleElement) and i.operands[0] in results:
+            done[i] = results[i.operands[0]][i.op.index]
         else:
-            done[i] = visit(i)
+            done[i] = i.with_operands(done[o] for o in i.operands)
     if not groups:
         return computation
     return Computation(computation.name, done[computation.root], [done[p] for p in computation.parameters],

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import InternalError
 from ..ir import NO_METADATA, Instruction, Module
 from ..options import Options
+from ..progress import Progress
 from .rules import arithmetic, places, structure, windows
 from .rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (*places.RULES, *arithmetic.RULES, *structure.RULES, *windows.RULES)
 
 _MOST_REWRITES = 100
-"""Rewrites of one instruction after which two rules must be undoing each other."""
+"""Limit of the rewrites of one instruction, of the depth of rewrites within rewrites, and of the rewrites of a module
+per instruction: beyond, rules must be undoing each other."""
 
 
 def simplify(module: Module, options: Options, rules: Sequence[Rule] = RULES) -> Module:
@@ -34,16 +35,21 @@ def simplify(module: Module, options: Options, rules: Sequence[Rule] = RULES) ->
             for opcode in rule.opcodes:
                 table.setdefault(opcode, []).append(rule)
 
-    def simplified(instruction: Instruction) -> Instruction:
-        for _ in range(_MOST_REWRITES):
+    size = sum(len(c.instructions) for c in module.computations())
+    total = Progress("simplify", _MOST_REWRITES * (size + _MOST_REWRITES))
+
+    def simplified(instruction: Instruction, depth: int = 0) -> Instruction:
+        here = Progress("simplify", _MOST_REWRITES - depth)
+        while True:
             rules = table.get(instruction.opcode)
             new = _first(rules, instruction) if rules else None
             if new is None or new in seen:
                 return new or instruction
+            here.step(instruction)
+            total.step(instruction)
             metadata = new.metadata if new.metadata is not NO_METADATA else instruction.metadata
-            operands = [o if o in seen else simplified(o) for o in new.operands]
+            operands = [o if o in seen else simplified(o, depth + 1) for o in new.operands]
             instruction = Instruction(new.op, tuple(operands), new.shape, new.name or instruction.name, metadata)
-        raise InternalError(f"simplify does not come to an end at {instruction!r}")
 
     def change(instruction: Instruction) -> Instruction:
         made = simplified(instruction)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from tfbridge.compiler import evaluator
 from tfbridge.compiler.shape import Shape
 
 
@@ -17,19 +18,15 @@ def leaves(value: Any) -> list[np.ndarray]:
 
 def nested(shapes: Sequence[Shape], arrays: Sequence[np.ndarray]) -> list[Any]:
     """Flat arrays as arguments of these shapes, tuples nested."""
-    rest: Iterator[np.ndarray] = iter(arrays)
-
-    def one(shape: Shape) -> Any:
-        return tuple(map(one, shape.tuple_shapes)) if shape.is_tuple else next(rest)
-
-    return [one(shape) for shape in shapes]
+    rest = iter(arrays)
+    return [evaluator.nested(shape, rest) for shape in shapes]
 
 
 def difference(found: np.ndarray, wanted: np.ndarray, ulps: float = 0.0, scale: float = 0.0) -> str:
     """What differs, empty when nothing does.
 
-    `ulps` 0: bit for bit, NaN aside. Else that many units of the last place of the wanted value, or of `scale` where
-    that is larger; where the wanted value is below the smallest normal number, 0 is right too.
+    `ulps` 0: bit for bit, NaN and denormals aside. Else that many units of the last place of the wanted value, or of
+    `scale` where that is larger; where the wanted value is below the smallest normal number, 0 is right too.
     """
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         return f"is {found.dtype}{list(found.shape)}, wanted {wanted.dtype}{list(wanted.shape)}"
@@ -39,8 +36,8 @@ def difference(found: np.ndarray, wanted: np.ndarray, ulps: float = 0.0, scale: 
     if np.iscomplexobj(found):
         real = found.real.dtype
         parts = [np.stack([x.real, x.imag]).astype(real) for x in (found, wanted)]
-        same = _same(parts[0], parts[1], ulps, max(scale, float(np.nanmax(np.abs(wanted), initial=0))) if ulps else 0)
-        same = same.all(0)
+        finite = np.abs(parts[1][np.isfinite(parts[1])])
+        same = _same(parts[0], parts[1], ulps, max(scale, float(finite.max(initial=0)))).all(0)
     else:
         same = _same(found, wanted, ulps, scale)
     if same.all():
@@ -55,11 +52,19 @@ def _bits(x: np.ndarray) -> np.ndarray:
     return np.require(x, requirements="C").view(f"u{x.itemsize}")
 
 
+def _are_denormal(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Where both are zero or denormal and have one sign: what works on bits keeps denormals, arithmetic does not."""
+    if found.dtype not in (np.float32, np.float64, ml_dtypes.bfloat16):
+        return np.zeros(found.shape, bool)
+    tiny = ml_dtypes.finfo(found.dtype).tiny
+    return (abs(found) < tiny) & (abs(wanted) < tiny) & (np.signbit(found) == np.signbit(wanted))
+
+
 def _same(found: np.ndarray, wanted: np.ndarray, ulps: float, scale: float) -> np.ndarray:
     if found.dtype.kind in "biu" or found.dtype in (ml_dtypes.int4, ml_dtypes.uint4):
         return found == wanted
     with np.errstate(all="ignore"):
-        same = (_bits(found) == _bits(wanted)) | ((found != found) & (wanted != wanted))
+        same = (_bits(found) == _bits(wanted)) | ((found != found) & (wanted != wanted)) | _are_denormal(found, wanted)
         if not ulps:
             return same
         info = ml_dtypes.finfo(found.dtype)

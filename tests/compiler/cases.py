@@ -536,6 +536,18 @@ def reduction_cases() -> Iterator[Case]:
                     ((1000,), 100), ((2, 300), 129)):
         yield Case(f"topk-{list(dims)}-{k}", TopK(k, True), (Input(array("f32", *dims)),))
     yield Case("topk-ties", TopK(20, True), (Input(array("s32", 3, 100), np.arange(300) * 7 % 5),))
+    number = np.arange(300)
+    odd = np.where(number % 11 == 3, np.nan, np.where(number % 7 < 2, -0.0, number * 37 % 41 - 9))
+    for order in ("NUMBERS", "HEAP", "HEAP_SORTED"):
+        for kind in ("f64", "f32", "bf16", "f8e5m2", "u64", "s8"):
+            values = odd if kind[0] in "bf" else number * 37 % 41
+            yield Case(f"topk-{order}-{kind}", TopK(20, True, order), (Input(array(kind, 3, 100), values),))
+        for k, largest in ((1, True), (2, True), (50, False), (99, True), (100, False), (100, True)):
+            yield Case(f"topk-{order}-{k}-{largest}", TopK(k, largest, order), (Input(array("f32", 3, 100), odd),))
+        yield Case(f"topk-{order}-150", TopK(150, True, order), (Input(array("f32", 300), odd),))
+    for direction in ("LT", "GT"):
+        yield Case(f"sort-numbers-{direction}", Sort(1, comparator(direction, "f32", "s32"), True),
+                   (Input(array("f32", 3, 100), odd), Input(array("s32", 3, 100), number)))
     for dims in ((0,), (1,), (7,), (8,), (97,), (1000,), (3, 0), (0, 5), (3, 41), (2, 3, 16)):
         yield Case(f"nonzero-{list(dims)}", Nonzero(), (Input(array("pred", *dims)),), counted=True)
     for value in (False, True):
@@ -824,6 +836,7 @@ def error_cases() -> Iterator[ErrorCase]:
         ("pad_c1", Pad((0,), (0,), (0,)), (v,)), ("pad_c1", Pad((0,), (0,), (0,)), (v, v)),
         ("pad_c2", Pad((1,), (0, 0), (0, 0)), (m, F32)),
         ("pad_c3", Pad((0,), (0,), (-1,)), (v, F32)), ("pad_c4", Pad((-2,), (-2,), (0,)), (v, F32)),
+        ("pad_c5", Pad((1 << 45,), (-(1 << 45),), (0,)), (v, F32)),
         ("concatenate_c1", Concatenate(0), ()), ("concatenate_c2", Concatenate(0), (F32, F32)),
         ("concatenate_c3", Concatenate(0), (m, array("f32", 2, 4))),
         ("concatenate_c3", Concatenate(0), (v, array("s32", 3))),
@@ -849,6 +862,7 @@ def error_cases() -> Iterator[ErrorCase]:
         ("gather_c5", Gather((1,), (0,), (2,), 1, sizes), (m, index)),
         ("gather_c6", Gather((1,), (1,), (0,), 1, sizes), (m, index)),
         ("gather_c6", Gather((1,), (2,), (0,), 1, sizes), (m, index)),
+        ("gather_c6", Gather((1,), (0,), (0,), 1, (0, 3)), (m, index)),
         ("gather_c7", Gather((1,), (), (0,), 1, sizes, (0,), (0,)), (m, index)),
         ("gather_c7", Gather((1,), (0,), (0,), 1, sizes, (), (0,)), (m, index)),
         ("gather_c8", Gather((0, 1), (0,), (0,), 1, sizes), (m, index)),
@@ -876,6 +890,7 @@ def error_cases() -> Iterator[ErrorCase]:
         ("reduce_window_c3", ReduceWindow(window, add), (m, F32)),
         ("reduce_window_c3", ReduceWindow(Window.of((2,), (0,)), add), (v, F32)),
         ("reduce_window_c3", ReduceWindow(Window.of((2,), pad_low=(-4,)), add), (v, F32)),
+        ("reduce_window_c3", ReduceWindow(Window.of((2,), pad_low=(1 << 45,), pad_high=(-(1 << 45),)), add), (v, F32)),
         ("select_and_scatter_c1", SelectAndScatter(window, less, add), (v, v)),
         ("select_and_scatter_c1", SelectAndScatter(window, less, add), (v, S32, F32)),
         ("select_and_scatter_c2", SelectAndScatter(Window.of((0,)), less, add), (v, v, F32)),
@@ -942,7 +957,7 @@ def error_cases() -> Iterator[ErrorCase]:
         ("triangular_solve_c3", TriangularSolve(), (array("f32", 2, 3, 3), m)),
         ("triangular_solve_c4", TriangularSolve(transpose_a="MAYBE"), (array("f32", 3, 3), m)),
         ("topk_c1", TopK(1), ()), ("topk_c2", TopK(4), (v,)), ("topk_c2", TopK(0), (F32,)), ("topk_c2", TopK(-1), (v,)),
-        ("topk_c3", TopK(1), (b,)),
+        ("topk_c3", TopK(1), (b,)), ("topk_c4", TopK(1, True, "STABLE"), (v,)),
         ("nonzero_c1", Nonzero(), ()), ("nonzero_c1", Nonzero(), (v,)), ("nonzero_c2", Nonzero(), (array("pred"),)),
         ("nonzero_c2", Nonzero(), (array("pred", 2, 1 << 31),)),
         ("opt_barrier_c1", OptimizationBarrier(), ()),
@@ -1003,6 +1018,7 @@ def communication_error_cases() -> Iterator[ErrorCase]:
             ("custom_call_c1", CustomCall(v, "f"), (Shape.tuple([v]),)),
             ("custom_call_c2", CustomCall(Shape.tuple([Shape.tuple([v])]), "f"), ()),
             ("custom_call_c3", CustomCall(v, "f", api_version="API_VERSION_NINE"), ()),
+            ("custom_call_c5", CustomCall(v, "f", backend_config='"\\x"'), ()),
             ("custom_call_c4", CustomCall(v, FAIL_IF, True), (array("pred"),)),
             ("custom_call_c4", CustomCall(v, LEAVE_IF, True), (array("pred"),)),
             ("custom_call_c4", CustomCall(Shape.tuple([]), FAIL_IF, True), (v,)),

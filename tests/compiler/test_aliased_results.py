@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from tfbridge.compiler import parse_hlo
 from tfbridge.compiler.cpu.compile import CPU_PASSES, compile_module
 from tfbridge.compiler.cpu.llvm_text import ModuleText
-from tfbridge.compiler.cpu.schedule import Copy, Schedule, input_output_aliases, plan_memory, schedule_module
+from tfbridge.compiler.cpu.schedule import (
+    INPUT_OUTPUT_ALIAS,
+    Copy,
+    Schedule,
+    input_output_aliases,
+    plan_memory,
+    schedule_module,
+)
 from tfbridge.compiler.cpu.target import host
 from tfbridge.compiler.ir import Computation, Instruction, Module, make
 from tfbridge.compiler.ops import (
@@ -146,9 +153,11 @@ STEP = "  c = f32[8]{0} add(a, b)\n  ROOT r = (f32[8]{0}, f32[8]{0}) tuple(c, b)
     ("{0}: (0, {}), {1}: (0, {})", {0: 0}), ("{0}: (2, {}, may-alias)", {}), ("{5}: (0, {}), {0}: (7, {})", {}),
     ("", {})])
 def test_what_the_attribute_says(text: str, wanted: dict[int, int]) -> None:
-    module = parse_hlo(HEAD.format(text, STEP))
+    module = parse_hlo(HEAD.format("", STEP))
+    module.attributes[INPUT_OUTPUT_ALIAS] = f"{{ {text} }}"
     assert input_output_aliases(module) == wanted
-    assert input_output_aliases(parse_hlo(str(module))) == wanted
+    if len(wanted) == text.count(":"):  # the others are refused in text
+        assert input_output_aliases(parse_hlo(str(module))) == wanted
 
 
 def test_elementwise_update_needs_no_memory() -> None:

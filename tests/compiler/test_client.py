@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -185,3 +188,37 @@ def test_eight_threads_compile() -> None:
     for thread in threads:
         thread.join()
     assert results == [-number * (8.0 + number % 4) for number in range(8)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_fork_while_another_thread_compiles() -> None:
+    """The child compiles, and runs on several threads, at whatever point the other thread was."""
+    script = """
+import os, signal, threading, time
+import numpy as np
+from tfbridge.runtime import defaults
+defaults.process.disk_cache = False
+from tfbridge.compiler import LocalClient, parse_hlo
+
+def module(k, size):
+    lines = [f"x{i + 1} = f32[{size}] {['sine', 'tanh', 'exponential'][i % 3]}(x{i})" for i in range(k)]
+    text = "\\n".join([f"x0 = f32[{size}] parameter(0)", *lines, f"ROOT r = f32[{size}] negate(x{k})"])
+    return parse_hlo(f"HloModule m\\nENTRY e {{\\n{text}\\n}}")
+
+statuses = []
+for k in range(6):
+    thread = threading.Thread(target=lambda: LocalClient("cpu").compile(module(6 + k, 100 + k)))
+    thread.start()
+    time.sleep(0.03 * k)
+    pid = os.fork()
+    if not pid:
+        signal.alarm(40)
+        size = 1 << 18
+        LocalClient("cpu").compile(module(2, size)).execute([np.ones(size, np.float32)])
+        os._exit(0)
+    statuses.append(os.waitpid(pid, 0)[1])
+    thread.join()
+print(set(statuses))
+"""
+    done = subprocess.run([sys.executable, "-c", script], timeout=120, capture_output=True, text=True)
+    assert done.stdout.strip() == "{0}", done.stderr

@@ -31,6 +31,7 @@ from tfbridge.compiler.errors import ShapeError, UnsupportedError
 from tfbridge.compiler.global_data import DeviceHandle
 from tfbridge.compiler.ir import Computation
 from tfbridge.compiler.types import ARRAYS, ElementType
+from tfbridge.runtime import float_mode
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "docs" / "examples"
 PLATFORMS = pytest.mark.parametrize("platform", ["cpu", "interpreter"])
@@ -259,7 +260,9 @@ def test_a_platform_of_somebody_else(python_client: LocalClient) -> None:
         if any(i.has_side_effect for i in module.entry.instructions):
             continue
         wanted, count = evaluate(module, given), count + 1
-        for one, other in zip(executable.execute(given), platforms.flattened(wanted), strict=True):
+        with float_mode.of_runs():  # the platform computes in the mode of its caller
+            found = executable.execute(given)
+        for one, other in zip(found, platforms.flattened(wanted), strict=True):
             np.testing.assert_allclose(one.astype(np.complex128), np.asarray(other).astype(np.complex128), rtol=1e-2,
                                        atol=1e-6)
     assert count > 50
@@ -324,7 +327,7 @@ def test_layouts_of_a_custom_call(platform: str, operand: str, result: str) -> N
 def test_layouts_of_other_operands() -> None:
     register_custom_call("bytes_as_they_are", 1 << 40)
     try:
-        with pytest.raises(ShapeError, match="layout_c6"):
+        with pytest.raises(ShapeError, match="verify_c5"):
             LocalClient().compile(parse_hlo(CALLED.format(operand="{0,1}", result="").replace(
                 "constraints={f32[2,3]", "constraints={f32[3,2]")))
     finally:

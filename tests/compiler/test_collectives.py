@@ -526,3 +526,12 @@ def test_all_reduces_meet_once() -> None:
     assert [len(i.operands) for i in verify(module).entry.instructions if i.has_side_effect] == [3, 2]
     for found in both(program, [f32(1, 2), f32(3, 4)]):
         assert [f.tolist() for f in found] == [[0, 0], [4, 6], [8, 12], [0, 0], [16, 24]]
+
+
+def test_program_for_a_smaller_group_than_it_meets() -> None:
+    """A program for one device that meets two is told so: its result has no room for both."""
+    text = ("HloModule m\nENTRY e { x = f32[4] parameter(0)\n ROOT g = f32[4] all-gather(x), dimensions={0}, "
+            "channel_id=1, use_global_device_ids=true }")
+    executables = [LocalClient().compile(parse_hlo(text)) for _ in range(2)]
+    with pytest.raises(CommunicationError, match="group of 2"):
+        LocalClient().execute_parallel([(e, [f32(1, 2, 3, 4)]) for e in executables])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -17,6 +18,7 @@ from tfbridge.compiler.cpu.gemm_library import LIBRARIES, common_functions, emit
 from tfbridge.compiler.cpu.llvm_text import GLUE, ModuleText
 from tfbridge.compiler.cpu.object_parts import ObjectParts, part_text, references
 from tfbridge.compiler.cpu.target import Target, host, target_for
+from tfbridge.compiler.dump import Dump
 from tfbridge.compiler.errors import InternalError
 from tfbridge.compiler.ir import Module
 from tfbridge.compiler.options import Options
@@ -59,7 +61,7 @@ def test_workers_make_the_same_objects_and_their_death_is_an_error(monkeypatch: 
     monkeypatch.setattr(defaults.process, "compile_workers", True)
     assert compiling.compile_module(layers(3)) == artifact
     workers = compile_workers.CompileWorkers(1)
-    monkeypatch.setattr(compile_workers, "submit", lambda *job: workers.submit("os", "_exit", 7))
+    monkeypatch.setattr(compile_workers, "submit", lambda *job, seconds: workers.submit("os", "_exit", 7))
     with pytest.raises(CompileCrash, match="status 7"):
         compiling.compile_module(layers(3))
     workers.close()
@@ -190,3 +192,17 @@ def test_what_is_left_is_divided_among_cpus(monkeypatch: pytest.MonkeyPatch, cpu
     jobs = parts.jobs("entry")
     assert len(jobs) == 1 + pieces
     assert all(job.result() for job in jobs)
+
+
+def test_dump_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The compilation goes on; a dump that can be is for this user alone, and follows no link."""
+    (tmp_path / "file").write_text("")
+    Dump(str(tmp_path / "file" / "below"), "m").write("a.txt", "text")
+    assert "no dump of m" in caplog.text
+    dump = Dump(str(tmp_path / "dumps"), "m\ud800")
+    assert os.stat(dump.folder).st_mode & 0o777 == 0o700
+    os.symlink(tmp_path / "victim", os.path.join(dump.folder, "00-a.txt"))
+    dump.write("a.txt", "text")
+    dump.write("b.txt", "text\ud800")
+    assert not (tmp_path / "victim").exists() and "is incomplete" in caplog.text
+    assert sorted(os.listdir(dump.folder)) == ["00-a.txt", "01-b.txt"]

@@ -500,7 +500,11 @@ def test_check_of_an_assumption(platform: str) -> None:
     b = ComputationBuilder("main")
     x = b.parameter(0, array("f32"))
     b.leave_if(b.lt(x, b.constant(0.0)), "below zero")
+    with b.metadata(op_type="Sqrt", op_name="root"):
+        b.leave_if(b.gt(x, b.constant(9.0)), "above nine")
     executable = LocalClient(platform).compile(b.build(b.tuple([b.add(x, x)])))
     assert executable.execute([np.float32(2)])[0] == 4
+    with pytest.raises(ExecutionError, match=f"error {ASSUMPTION_FAILED}: Sqrt root: above nine"):
+        executable.execute([np.float32(10)])
     with pytest.raises(ExecutionError, match=f"error {ASSUMPTION_FAILED}: below zero"):
         executable.execute([np.float32(-2)])

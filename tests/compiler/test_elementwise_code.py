@@ -11,7 +11,9 @@ from element_loop import HOST, PLAIN, Kernels, run
 from tfbridge.compiler.cpu import element_types, elementwise
 from tfbridge.compiler.cpu.llvm_text import Value
 from tfbridge.compiler.errors import InternalError, UnsupportedError
+from tfbridge.compiler.ops.elementwise import ROWS, Elementwise
 from tfbridge.compiler.types import ARRAYS, COMPLEXES, FLOATS, INTEGERS, ElementType
+from tfbridge.runtime import float_mode
 
 E = ElementType
 LANES = (1, 4, 8)
@@ -294,6 +296,30 @@ def test_complex_extremes(t):
     assert one("tanh", complex(400.0, 1.0)) == 1
     assert one("power", 0.0, 0.0) == 1
     assert one("log", 0.0).real == -inf
+
+
+_PARTS = (0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e30, -1e30)
+
+
+@every(argvalues=ordered(COMPLEXES))
+@pytest.mark.parametrize("opcode", ["sign", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic",
+                                    "sqrt", "rsqrt", "sine", "cosine", "tan", "tanh", "divide", "power"])
+def test_complex_ends_are_those_of_the_reference(t, opcode):
+    """Infinities, NaN and signs of zeros: constants are folded by the reference, all others by compiled code."""
+    op = Elementwise(opcode)
+    parts = _PARTS if ROWS[opcode].arity == 1 else _PARTS[:7]
+    values = np.array([complex(x, y) for x in parts for y in parts], t.dtype)
+    arrays = [a.ravel() for a in np.meshgrid(*[values] * ROWS[opcode].arity)]
+    if opcode == "power":  # the reference multiplies for integer powers, which has other zeros
+        finite = np.isfinite(arrays[0]) & np.isfinite(arrays[1])
+        arrays = [a[~finite] for a in arrays]
+    found = run(HOST, opcode, arrays)
+    with float_mode.of_runs():
+        wanted = op.reference(*arrays)
+    for a, b in ((found.real, wanted.real), (found.imag, wanted.imag)):
+        np.testing.assert_allclose(a, b, rtol=1e-6 if t is E.C64 else 1e-13, atol=1e-38)
+        known = ~np.isnan(b)
+        np.testing.assert_array_equal(np.signbit(a[known]), np.signbit(b[known]))
 
 
 def test_complex_of_parts():

@@ -26,13 +26,14 @@ from fusion_cases import (
     spread,
 )
 from hypothesis import HealthCheck, given, settings
+from tfbridge.compiler.client import LocalClient
 from tfbridge.compiler.cpu.emit_object import emit_object
 from tfbridge.compiler.cpu.epilogue import emit_epilogue
 from tfbridge.compiler.cpu.fusion_kernel import emit_fused
 from tfbridge.compiler.cpu.llvm_text import ModuleText
 from tfbridge.compiler.cpu.target import Target, host, target_for
 from tfbridge.compiler.evaluator import evaluate
-from tfbridge.compiler.ir import Computation, Instruction, make
+from tfbridge.compiler.ir import Computation, Instruction, Module, make
 from tfbridge.compiler.ops import (
     BitcastConvert,
     Compare,
@@ -258,6 +259,14 @@ def test_transpose(dims, type_):
     check(make(Tuple(), make(Compare("EQ"), make(Transpose((1, 0)), x), y), y), [x, y])
 
 
+def test_a_transpose_of_bytes_is_little_code():
+    """A line of the cache holds 64 of them; a block of 64 by 64 took LLVM ten seconds."""
+    p = parameter(0, "s8", 257, 64)
+    module = ModuleText(host())
+    emit_fused(module, host(), Computation("fused", make(Transpose((1, 0)), p), [p]), DEFAULT_OPTIONS)
+    assert module.text().count("\n") < 1000
+
+
 @pytest.mark.parametrize("permutation", [(0, 3, 1, 2), (0, 2, 3, 1), (3, 2, 1, 0), (2, 0, 1, 3)])
 def test_transpose_of_four_axes(permutation):
     x = parameter(0, "f32", 3, 8, 9, 17)
@@ -386,3 +395,18 @@ def test_random_computations(computation: Computation):
     wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
     for got, want in zip(Kernel(computation)(*arguments), wanted, strict=True):
         np.testing.assert_allclose(got.astype(np.float64), np.asarray(want).astype(np.float64), rtol=1e-2)
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (4, 3), (9, 8), (40, 5)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sums_beside_the_rows_they_are_of(type_: str, rows: int, columns: int, axis: int) -> None:
+    """The loop over rows is cut where the sums end: it comes inside the one over columns, and is no vector loop."""
+    x = parameter(0, type_, rows, columns)
+    dims = (1, columns) if axis == 0 else (rows, 1)
+    sums = make(Reshape(dims), reduce(x, (axis,)))
+    for operands in ((sums, x), (x, sums), (sums, x, sums)):
+        computation = Computation("main", make(Concatenate(axis), *operands), [x])
+        values = (np.arange(rows * columns) % 5 - 2).reshape(rows, columns).astype(x.shape.element_type.dtype)
+        found = LocalClient("cpu").compile(Module("m", computation)).execute([values])[0]
+        np.testing.assert_array_equal(found, evaluate(computation, [values]))

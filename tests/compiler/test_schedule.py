@@ -3,7 +3,10 @@ overwritten."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import pytest
 from agreement import leaves, nested
 from cases import computation, constant, reducer
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +23,8 @@ from tfbridge.compiler.cpu.schedule import (
     Loop,
     Schedule,
     Step,
+    _Lowering,
+    _origins,
     launches,
     plan_memory,
     schedule_module,
@@ -44,7 +49,7 @@ from tfbridge.compiler.ops import (
 )
 from tfbridge.compiler.options import DEFAULT_OPTIONS
 from tfbridge.compiler.passes.pipeline import run_pipeline
-from tfbridge.compiler.shape import array
+from tfbridge.compiler.shape import Shape, array
 
 
 def scheduled(module: Module) -> Schedule:
@@ -316,3 +321,40 @@ def test_nothing_needed_is_overwritten(seed: int) -> None:
     memory = Memory(schedule)
     memory.follow(schedule.steps)
     assert memory.results >= {k for k, shape in enumerate(schedule.results) if shape.bytes}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_moves_happen_at_once(seed: int) -> None:
+    """Chains, cycles and values that go to several places, some in memory that two buffers share."""
+    rng = np.random.default_rng(seed)
+    arguments = [Buffer("argument", 8, k) for k in range(4)]
+    buffers = [*arguments[2:], *(Buffer("temporary", 8) for _ in range(5)),
+               *(Buffer("result", 8, k, may_be=arguments[k]) for k in range(2))]
+    targets = rng.permutation(len(buffers))[:rng.integers(1, len(buffers) + 1)]
+    moves = [(buffers[rng.integers(len(buffers))], buffers[k]) for k in targets]
+    memory = {buffer.home: k for k, buffer in enumerate(buffers)}
+    wanted = memory | {target.home: memory[source.home] for source, target in moves}
+    steps: list[Step] = []
+    _Lowering(ModuleText(host()), host(), DEFAULT_OPTIONS, lambda symbol: None)._move(moves, steps)
+    for step in steps:
+        assert isinstance(step, Copy)
+        memory[step.target.home] = memory[step.source.home]
+    assert {home: memory[home] for home in wanted} == wanted
+    assert len(steps) <= len(moves) + len(moves) // 2
+
+
+def test_parts_of_a_wide_tuple_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    plain = Shape.leaves
+
+    def leaves_of(shape: Shape) -> Iterator[Shape]:
+        nonlocal asked
+        asked += 1
+        return plain(shape)
+
+    state = make(Parameter(0, Shape.tuple([array("f32")] * 500)), name="state")
+    parts = [make(GetTupleElement(k), state) for k in range(500)]
+    computation = Computation("main", make(Tuple(), *parts), [state])
+    monkeypatch.setattr(Shape, "leaves", leaves_of)
+    assert _origins(computation)[computation.root] == [(state, k) for k in range(500)]
+    assert asked < 5000

@@ -8,7 +8,7 @@ from dataclasses import replace
 import ml_dtypes
 
 from ...ir import Instruction, make
-from ...ops import Broadcast, Compare, Convert
+from ...ops import BitcastConvert, Broadcast, Compare, Convert
 from ...types import ElementType
 from .rule import apply, collect, full, is_inexact, is_splat, rule, splat
 
@@ -304,12 +304,28 @@ def convert_to_same_type(i: Instruction) -> Instruction | None:
 
 @rule("convert")
 def convert_of_convert(i: Instruction) -> Instruction | None:
-    """convert(convert(x)) -> convert(x) where the first conversion loses nothing."""
+    """convert(convert(x)) -> convert(x) where the first conversion loses nothing. Integers that do not fit wrap, floats
+    saturate: an integer that comes by way of a float must fit."""
     inner = i.operands[0]
     if not isinstance(inner.op, Convert):
         return None
     source = inner.operands[0]
-    return make(i.op, source) if holds(inner.shape.element_type, source.shape.element_type) else None
+    old, between, new = (v.shape.element_type for v in (source, inner, i))
+    wraps = old.is_integer and not between.is_integer and new.is_integer and not holds(new, old)
+    return make(i.op, source) if holds(between, old) and not wraps else None
+
+
+@rule("bitcast-convert")
+def bitcast_of_bitcast(i: Instruction) -> Instruction | None:
+    """bitcast(bitcast(x)) -> bitcast(x), or x. Code may keep the type in between wider, which loses bits of NaNs."""
+    inner = i.operands[0]
+    if not isinstance(inner.op, BitcastConvert):
+        return None
+    source = inner.operands[0]
+    old, between, new = (v.shape.element_type for v in (source, inner, i))
+    if len({old.bits, between.bits, new.bits}) == 3:
+        return None
+    return source if old is new else make(i.op, source)
 
 
 def holds(wide: ElementType, narrow: ElementType) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ...ir import Instruction, make
 from ...ops import Convolution, Pad, ReduceWindow
+from ...ops.reduce import neutral_number, reducer_kind
 from ...ops.window import Window
 from .rule import collect, rule, splat
 
@@ -41,7 +42,8 @@ def convolution_of_pad(i: Instruction) -> Instruction | None:
 
 @rule("reduce-window")
 def reduce_window_of_pad(i: Instruction) -> Instruction | None:
-    """reduce_window(pad(x, v), v) -> reduce_window(x, v), whose window has the padding."""
+    """reduce_window(pad(x, v), v) -> reduce_window(x, v), whose window has the padding, which is no element there: once
+    more v must change nothing."""
     op = i.op
     assert isinstance(op, ReduceWindow)
     if len(i.operands) != 2 or not isinstance(i.operands[0].op, Pad):
@@ -49,6 +51,9 @@ def reduce_window_of_pad(i: Instruction) -> Instruction | None:
     (base, initial), pad = i.operands, i.operands[0].op
     around, first = splat(base.operands[1]), splat(initial)
     if around is None or first is None or around.tobytes() != first.tobytes():
+        return None
+    kind = reducer_kind(op.to_apply)
+    if kind is None or kind in ("add", "multiply") and first != neutral_number(kind, initial.shape.element_type):
         return None
     window = _with_padding(op.window, pad, range(i.shape.rank))
     return None if window is None else make(dataclasses.replace(op, window=window), base.operands[0], initial)
