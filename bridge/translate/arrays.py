@@ -14,7 +14,7 @@ from ...compiler.types import ElementType
 from .. import extents
 from ..graph import Graph, GraphNode
 from .broadcasting import broadcast_dims, broadcast_to, with_same_size
-from .first_axis import along_others, keep_first, padded_behind, sliced_behind
+from .first_axis import along_others, keep_first, padded_behind
 from .measured_sizes import Extent, bounds, extents_or_none, size_of, with_first
 from .measured_sizes import extents as measured_extents
 from .moving_slices import (
@@ -32,11 +32,23 @@ from .moving_slices import (
 )
 from .node import Node
 from .registry import every_input, first_input, translates
+from .row_slices import drops_rows, gradient_of_rows, is_of_rows, slice_of_rows, sliced_rows
 from .tensor_list import zeros_like_list
 from .value_ranges import any_of, check_indices, check_points, out_of_range
 from .values import TensorList, Text, Value
 
 _S64 = ElementType.S64
+
+
+def spatial_entries(values: Sequence[int], spatial: Sequence[int], name: str) -> tuple[int, ...]:
+    """The entries for some axes of an attribute of images that has one for every axis: strides, sizes of windows.
+
+    Raises: ShapeError  it has not, one is not positive, or one of the two other axes is not 1.
+    """
+    others = [v for axis, v in enumerate(values) if axis not in spatial]
+    if len(values) != len(spatial) + 2 or min(values) <= 0 or others != [1, 1]:
+        raise ShapeError(f"{name} {list(values)} should be positive for every axis, and 1 for batch and features")
+    return tuple(values[axis] for axis in spatial)
 
 
 def axis_of(axis: int, rank: int, op: str) -> int:
@@ -94,10 +106,16 @@ def _reshaped_with_size(node: GraphNode, graph: Graph) -> Collection[int]:
 def reshape(node: Node) -> Operand:
     if node.array_shape(0).is_dynamic:
         return _reshape_rows(node)
-    wanted, have = list(node.integers("shape")), math.prod(node.shape(0))
-    if -1 in wanted:
-        rest = math.prod(d for d in wanted if d != -1)
-        wanted[wanted.index(-1)] = have // rest if rest else 0
+    sizes, have = measured_extents(node, "shape"), math.prod(node.shape(0))
+    wanted = bounds(sizes)
+    if sizes and isinstance(sizes[0], Extent):
+        rest = math.prod(wanted[1:])
+        wanted[0] = have // rest if rest > 0 else 0
+        node.leave_where(node.b.ne(sizes[0].value, node.b.constant(wanted[0], ElementType.S32)),
+                         "an array is reshaped to another size")
+    if -1 in wanted:  # where a 0 is wanted, TensorFlow leaves zeros out on both sides
+        count = math.prod(d for d in node.shape(0) if d or 0 not in wanted)
+        wanted[wanted.index(-1)] = count // math.prod(d for d in wanted if d not in (0, -1))
     if math.prod(wanted) != have:
         raise ShapeError(f"Input to reshape is a tensor with {have} values, but the requested shape has "
                          f"{math.prod(wanted)}")
@@ -171,9 +189,15 @@ def invert_permutation(node: Node) -> Operand:
     return node.b.constant(np.argsort(numbers), node.element_type(0))
 
 
-@translates("BroadcastTo", constants=("shape",), sized_by=("shape",))
+@translates("BroadcastTo", constants=("shape",), takes_sizes=first_input, sized_by=("shape",))
 def broadcast_to_shape(node: Node) -> Operand:
     b, sizes, dims = node.b, measured_extents(node, "shape"), node.shape(0)
+    if node.array_shape(0).is_dynamic:
+        if len(dims) != len(sizes):
+            raise UnsupportedError("BroadcastTo: an array of a size that depends on data gets axes before it")
+        wanted = sizes[0].value if isinstance(sizes[0], Extent) else b.constant(sizes[0], ElementType.S32)
+        node.leave_where(b.ne(wanted, b.get_dimension_size(node[0], 0)), "an array is stretched to another size")
+        return broadcast_to(b, node[0], (dims[0], *bounds(sizes[1:])))
     if sizes and isinstance(sizes[0], Extent) and len(dims) == len(sizes) and dims[0] != 1:
         b.leave_if(b.ne(sizes[0].value, b.constant(np.int32(dims[0]))), "an array is stretched to another size")
     return with_first(b, broadcast_to(b, node[0], bounds(sizes)), sizes)
@@ -185,10 +209,21 @@ def broadcast_args(node: Node) -> Operand:
     return node.b.constant(np.array(dims), node.element_type(0))
 
 
-@translates("BroadcastGradientArgs", constants=("s0", "s1"))
+def _are_axes(node: GraphNode, graph: Graph, sized: Collection[int]) -> bool:
+    return True
+
+
+@translates("BroadcastGradientArgs", constants=("s0", "s1"), sized_by=("s0", "s1"), drops_sizes=_are_axes)
 def broadcast_gradient_args(node: Node) -> Sequence[Operand]:
-    """For each input the axes over which its gradient is summed."""
-    shapes = [node.integers(0), node.integers(1)]
+    """For each input the axes over which its gradient is summed. A size that depends on data is taken not to be one
+    that was stretched."""
+    measured = [measured_extents(node, k) for k in ("s0", "s1")]
+    if any(isinstance(e, int) and e < 0 for extents_ in measured for e in extents_):
+        raise ShapeError(f"Incompatible shapes: {' vs. '.join(map(str, measured))}")
+    shapes = [tuple(-1 if isinstance(e, Extent) else e for e in extents_) for extents_ in measured]
+    broadcast_dims(*(tuple(1 if d == -1 else d for d in s) for s in shapes))  # checks them
+    if shapes[0] == shapes[1]:
+        return tuple(node.b.constant(np.array([], np.int32), node.element_type(k)) for k in range(2))
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(s)) + s for s in shapes]
     result = []
@@ -225,12 +260,15 @@ def parallel_concat(node: Node) -> Operand:
 
 @translates("ConcatOffset", constants=("concat_dim", "shape"))
 def concat_offset(node: Node) -> Sequence[Operand]:
-    axis, offset, result = node.integers(0)[0], 0, []
-    for k in range(1, len(node.inputs)):
-        dims = node.integers(k)
-        result.append(node.b.constant(np.array([offset if a == axis % len(dims) else 0 for a in range(len(dims))]),
-                                      node.element_type(k)))
+    shapes = [list(node.integers(k)) for k in range(1, len(node.inputs))]
+    axis, offset, result = axis_of(node.integers(0)[0], len(shapes[0]), node.op), 0, []
+    for k, dims in enumerate(shapes):
+        result.append(node.b.constant(np.array([offset if a == axis else 0 for a in range(len(dims))]),
+                                      node.element_type(k + 1)))
         offset += dims[axis]
+        dims[axis] = shapes[0][axis]
+    if any(dims != shapes[0] for dims in shapes):
+        raise ShapeError(f"All dimensions except {axis} must match: {shapes}")
     return tuple(result)
 
 
@@ -253,6 +291,8 @@ def pack(node: Node) -> Operand:
 def unpack(node: Node) -> Sequence[Operand]:
     dims = list(node.shape(0))
     axis = axis_of(node.attr("axis"), len(dims), node.op)
+    if dims[axis] != node.attr("num"):
+        raise ShapeError(f"Unpack: axis {axis} of {dims} should have {node.attr('num')} elements")
     kept = dims[:axis] + dims[axis + 1:]
     return tuple(node.b.reshape(node.b.slice_in_dim(node[0], k, k + 1, 1, axis), kept) for k in range(dims[axis]))
 
@@ -270,6 +310,8 @@ def split(node: Node) -> Sequence[Operand]:
 @translates("SplitV", constants=("size_splits", "split_dim"), takes_sizes=along_others("value", "split_dim"))
 def split_v(node: Node) -> Sequence[Operand]:
     dims, sizes = node.shape("value"), list(node.integers("size_splits"))
+    if len(sizes) != node.attr("num_split"):
+        raise ShapeError(f"SplitV: {len(sizes)} sizes of {node.attr('num_split')} parts")
     axis = axis_of(node.integers("split_dim")[0], len(dims), node.op)
     keep_first(node, node["value"], axis)
     if -1 in sizes:
@@ -346,13 +388,21 @@ def strided_slice_plan(node: Node, dims: Sequence[int], begin: Sequence[int], en
     return axes, sliced, final
 
 
-@translates("StridedSlice", constants=("strides",), more_constants=strided_slice_constants, takes_sizes=sliced_behind)
+@translates("StridedSlice", constants=("strides",), more_constants=strided_slice_constants, takes_sizes=sliced_rows,
+            drops_sizes=drops_rows, sized_by=("begin", "end"))
 def strided_slice(node: Node) -> Operand:
+    if is_of_rows(node, node[0]):
+        return slice_of_rows(node, _slice_known, gather_axis)
     begin, end = node.constant_or_none("begin"), node.constant_or_none("end")
     if begin is None or end is None:
         return moving_strided_slice(node)
-    axes, _, final = strided_slice_plan(node, node.shape(0), begin.tolist(), end.tolist(), node.integers("strides"))
-    return node.b.reshape(take_strided(node, node[0], axes), final)
+    return _slice_known(node, node[0], begin.tolist(), end.tolist(), node.integers("strides"))
+
+
+def _slice_known(node: Node, operand: Operand, begin: Sequence[int], end: Sequence[int],
+                 strides: Sequence[int]) -> Operand:
+    axes, _, final = strided_slice_plan(node, node.b.get_shape(operand).dims, begin, end, strides)
+    return node.b.reshape(take_strided(node, operand, axes), final)
 
 
 def take_strided(node: Node, operand: Operand, axes: Sequence[tuple[int, int, int]]) -> Operand:
@@ -364,8 +414,11 @@ def take_strided(node: Node, operand: Operand, axes: Sequence[tuple[int, int, in
     return node.b.rev(result, backwards) if backwards else result
 
 
-@translates("StridedSliceGrad", constants=("shape", "strides"), more_constants=gradient_constants)
+@translates("StridedSliceGrad", constants=("shape", "strides"), more_constants=gradient_constants,
+            takes_sizes=sliced_rows, sized_by=("shape",))
 def strided_slice_grad(node: Node) -> Operand:
+    if node.constant_or_none("shape") is None or is_of_rows(node, node["dy"]):
+        return gradient_of_rows(node, gather_axis)
     if node.constant_or_none("begin") is None or node.constant_or_none("end") is None:
         return moving_slice_gradient(node)
     b, dims = node.b, node.integers("shape")
@@ -487,20 +540,31 @@ def range_(node: Node) -> Operand:
         return _numbers_below(node, sizes)
     if node.constant_or_none("start") is None or node.constant_or_none("limit") is None:
         return moving_range(node)
-    start, limit, delta = (node.constant(k).item() for k in range(3))
+    start, limit, delta = (node.constant(k) for k in range(3))
     if delta == 0:
         raise ShapeError("Requires delta != 0: 0")
-    if (limit - start) * delta < 0:
+    if not (start <= limit if delta > 0 else start >= limit):  # also where one is NaN
         raise ShapeError(f"Requires start {'<=' if delta > 0 else '>='} limit when delta is {delta}: {start}/{limit}")
-    return node.b.constant(np.arange(start, limit, delta), node.element_type(0))
+    if node.element_type(0).is_integer:
+        numbers = np.arange(start.item(), limit.item(), delta.item())
+    else:  # one rounding of the product, one of the sum
+        with np.errstate(all="ignore"):
+            size = abs(float((limit - start) / delta))
+            if not size < 2.0**63:
+                raise ShapeError(f"Requires ((limit - start) / delta) < 2^63: {start}, {limit}, {delta}")
+            numbers = start + np.arange(math.ceil(size)).astype(start.dtype) * delta
+    return node.b.constant(numbers, node.element_type(0))
 
 
 def _numbers_below(node: Node, limit: Sequence[int | Extent]) -> Operand:
-    """As many numbers as an array has rows, which depends on data."""
-    start, delta = (int(node.constant(k).item()) for k in ("start", "delta"))
-    if start or delta != 1:
+    """Numbers up to one that depends on data."""
+    b, (start, delta) = node.b, (int(node.constant(k).item()) for k in ("start", "delta"))
+    if delta != 1 or not isinstance(limit[0], Extent):
         raise UnsupportedError(f"Range: from {start} in steps of {delta} to a limit that depends on data")
-    return with_first(node.b, node.b.iota(Shape(node.element_type("start"), tuple(bounds(limit))), 0), limit)
+    count = Extent(b.sub(limit[0].value, b.constant(start, ElementType.S32)), max(limit[0].bound - start, 0))
+    node.leave_where(b.lt(count.value, b.constant(0, ElementType.S32)), "it starts behind its limit")
+    numbers = b.iota(Shape(node.element_type("start"), (count.bound,)), 0)
+    return with_first(b, b.add(numbers, b.full_like(numbers, start)), [count])
 
 
 @translates("LinSpace", constants=("num",))
@@ -532,31 +596,36 @@ def one_hot(node: Node) -> Operand:
     return b.select(b.eq(places, wanted), b.broadcast(node["on_value"], full), b.broadcast(node["off_value"], full))
 
 
-@translates("ReverseV2", constants=("axis",))
+@translates("ReverseV2", constants=("axis",), takes_sizes=first_input)
 def reverse(node: Node) -> Operand:
     axes = [axis_of(a, len(node.shape(0)), node.op) for a in node.integers("axis")]
     return node.b.rev(node[0], axes)
 
 
 def _gathered_with_size(node: GraphNode, graph: Graph) -> Collection[int]:
-    """The indices, if what they pick follows the first axis."""
+    """Indices and rows, if what they pick follows the first axis; of GatherNd the indices."""
     if node.op == "GatherV2":
         axis = extents.constant_of(graph, node.inputs[2].node)
         if axis is None or axis.any() or node.attrs["batch_dims"].i:
             return ()
-    return (1,)
+    return (1,) if node.op == "GatherNd" else (0, 1)
 
 
-@translates("GatherV2", constants=("axis",), takes_sizes=_gathered_with_size)
+def _picked(node: GraphNode, graph: Graph, sized: Collection[int]) -> bool:
+    """Whether as many rows are picked whatever the data: of a number of rows that depends on it."""
+    return 1 not in sized
+
+
+@translates("GatherV2", constants=("axis",), takes_sizes=_gathered_with_size, drops_sizes=_picked)
 def gather_v2(node: Node) -> Operand:
     axis = axis_of(node.integers("axis")[0], len(node.shape(0)), node.op)
-    check_indices(node, node["indices"], node.shape("params")[axis])
+    check_indices(node, node["indices"], size_of(node.b, node["params"], axis))
     return gather_axis(node, node["params"], node["indices"], axis, node.attr("batch_dims") or 0)
 
 
-@translates("Gather", takes_sizes=_gathered_with_size)
+@translates("Gather", takes_sizes=_gathered_with_size, drops_sizes=_picked)
 def gather(node: Node) -> Operand:
-    check_indices(node, node["indices"], node.shape("params")[0])
+    check_indices(node, node["indices"], size_of(node.b, node["params"], 0))
     return gather_axis(node, node["params"], node["indices"], 0, 0)
 
 
@@ -612,11 +681,16 @@ def gather_nd(node: Node) -> Operand:
 
 
 def gather_points(b: ComputationBuilder, params: Operand, indices: Operand) -> Operand:
-    """params[indices[..., :]], slices of the axes that an index vector does not name."""
+    """params[indices[..., :]], slices of the axes that an index vector does not name.
+
+    Raises: ShapeError  there are indices into an array without elements.
+    """
     dims, index_dims = b.get_shape(params).dims, b.get_shape(indices).dims
     depth, outer = index_dims[-1], len(index_dims) - 1
-    if 0 in dims[:depth]:
-        return _gathered_from_nothing(b, params, (*index_dims[:-1], *dims[depth:]))
+    if 0 in dims:
+        if math.prod(index_dims[:-1]):
+            raise ShapeError(f"Requested more than 0 entries, but params is empty: {list(dims)}")
+        return b.zeros(Shape(b.get_shape(params).element_type, (*index_dims[:-1], *dims[depth:])))
     _leave_where_few(b, params, indices, math.prod(dims[depth:]))
     return b.gather(params, indices, offset_dims=list(range(outer, outer + len(dims) - depth)),
                     collapsed_slice_dims=list(range(depth)), start_index_map=list(range(depth)),

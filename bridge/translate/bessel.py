@@ -12,8 +12,9 @@ from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.types import ElementType
 from .nn import narrowed, widened
 from .node import Node
+from .polynomials import chebyshev
 from .registry import translates
-from .special_functions import UNARY, chebyshev
+from .special_functions import UNARY
 
 _REAL = frozenset({ElementType.F16, ElementType.BF16, ElementType.F32, ElementType.F64})
 

@@ -12,12 +12,12 @@ from ...compiler.errors import UnsupportedError
 from ...compiler.ir import Computation
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
-from ..constness import is_extended
+from ..constness import handed_on, is_extended
 from ..graph import Graph, Tensor
 from ..trip_count import Amount, Bound, bounds, extended, hands_on, only_bounds, pushed, step_of
 from .node import Node
 from .optionals import completed
-from .registry import translates
+from .registry import every_input, translates
 from .tensor_array import make_gradients, zeros_for
 from .tensor_list import longer, made_like
 from .translator import Translator
@@ -25,17 +25,17 @@ from .value_ranges import Range, is_integer, note, range_of
 from .values import Stack, TensorArray, TensorList, Value, Variable, flatten, rebuild
 
 
-@translates("PartitionedCall", "StatefulPartitionedCall", stateful=True)
+@translates("PartitionedCall", "StatefulPartitionedCall", stateful=True, takes_sizes=every_input)
 def call(node: Node) -> Sequence[Value]:
     return node.translator.call(node.function("f"), node.inputs)
 
 
-@translates("SymbolicGradient")
+@translates("SymbolicGradient", takes_sizes=every_input)
 def symbolic_gradient(node: Node) -> Sequence[Value]:
     return node.translator.call(node.translator.functions.gradient(node.function("f")), node.inputs)
 
 
-@translates("While", "StatelessWhile", stateful=True)
+@translates("While", "StatelessWhile", stateful=True, takes_sizes=every_input)
 def while_(node: Node) -> Sequence[Value]:
     """The state is what changes; inputs that the body hands on and whose values are known stay constants."""
     functions = node.translator.functions
@@ -74,10 +74,19 @@ def while_(node: Node) -> Sequence[Value]:
             outputs[k] = _note_pushed(node, inputs[k], outputs[k], end)
         if isinstance(end, TensorList) and end.varies and k not in lengths:
             outputs[k] = dataclasses.replace(outputs[k], varies=True)  # type: ignore[type-var]
+        elif isinstance(end, TensorList) and _is_full_size(node, inputs[k]):
+            outputs[k] = dataclasses.replace(outputs[k], size=inputs[k].size)  # type: ignore[type-var, union-attr]
     for old, new, end in zip(inputs, outputs, after):
         if isinstance(old, Variable) and isinstance(new, Variable) and isinstance(end, Variable) and end.written:
             old.take(new)
     return [i if isinstance(i, Variable) else o for i, o in zip(inputs, outputs)]
+
+
+def _is_full_size(node: Node, values: Value) -> bool:
+    """Whether a list is known to be as long as it has room, so that a loop that does not make it vary leaves it so."""
+    assert isinstance(values, TensorList)
+    size = node.translator.constant_value(values.size)
+    return not values.varies and size is not None and int(size) == values.capacity
 
 
 def _note_pushed(node: Node, before: Value, output: Value, end: Stack | TensorList) -> Value:
@@ -97,20 +106,24 @@ def _trips(node: Node, condition: Graph, body: Graph) -> int | None:
 
     Raises: UnsupportedError  it is not, and lists have no bounds that may turn out too small.
     """
-    trips = _trips_of(node, bounds(condition, body))
+    trips = _trips_of(node, bounds(condition, body), at_most=True)
     if not trips and not node.translator.growth:
         raise UnsupportedError(f"{node.op}: a list grows in a loop of which no bound is known; give it "
                                "maximum_iterations")
     return min(trips, default=None)
 
 
-def _trips_of(node: Node, found: Sequence[Bound]) -> list[int]:
-    """How often a loop runs at most by each of its bounds, of those whose values are known when compiling."""
+def _trips_of(node: Node, found: Sequence[Bound], at_most: bool = False) -> list[int]:
+    """How often a loop runs by each of its bounds, of those whose values are known when compiling; with `at_most` also
+    of those whose greatest value is."""
     trips = []
     for bound in found:
         start, step, limit = (
             _known(node, a.value) if a.is_variable else a.value
             for a in (Amount(bound.counter, True), bound.step, bound.limit))
+        if limit is None and at_most and bound.sign > 0:
+            largest = range_of(node.translator, node[bound.limit.value])[1]
+            limit = largest if largest <= _MOST_TRIPS else None
         if start is not None and step is not None and limit is not None:
             most = bound.trips(int(start), int(step), int(limit))
             trips += [most] if most is not None else []
@@ -133,14 +146,14 @@ def _extend(node: Node, condition: Graph, body: Graph, inputs: list[Value]) -> d
                 lengths[k] = max(int(size), start + (min(trips) - 1) * step + 1 if min(trips) else 0)
                 inputs[k] = dataclasses.replace(longer(node.b, given, lengths[k]), beyond="")
                 continue
-        more = min([_MOST_ROOM, *_trips_of(node, bounds(condition, body))]) * node.translator.growth
+        more = min([_MOST_ROOM, *_trips_of(node, bounds(condition, body), at_most=True)]) * node.translator.growth
         inputs[k] = dataclasses.replace(longer(node.b, given, given.capacity + more), varies=True, beyond="grow")
     return lengths
 
 
 def _counted(node: Node, condition: Graph, body: Graph, inputs: Sequence[Value]) -> dict[int, Range]:
     """What the counters of a loop can be within its body, by number."""
-    trips = min(_trips_of(node, bounds(condition, body)), default=0)
+    trips = min(_trips_of(node, bounds(condition, body), at_most=True), default=0)
     found = {}
     for k, value in enumerate(inputs):
         step, start = step_of(body, k), _known(node, k) if trips and is_integer(value, rank=0) else None
@@ -165,6 +178,7 @@ def _room(node: Node, elements: Sequence[Shape]) -> int:
     return room
 
 
+_MOST_TRIPS = 1024  # by a limit that depends on data: further ones have room made as they go
 _LEAST_ROOM, _MOST_ROOM = 8, 64
 _FIRST_BYTES, _MOST_BYTES = 4 << 20, 1 << 30
 
@@ -285,7 +299,7 @@ def _as_pred(translator: Translator, value: Value) -> Operand:
     return b.ne(value, b.constant(0, shape.element_type))
 
 
-@translates("If", "StatelessIf", stateful=True)
+@translates("If", "StatelessIf", stateful=True, takes_sizes=every_input)
 def if_(node: Node) -> Sequence[Value]:
     names = [node.function("then_branch"), node.function("else_branch")]
     known = node.constant_or_none(0)
@@ -294,7 +308,7 @@ def if_(node: Node) -> Sequence[Value]:
     return _branches(node, _as_pred(node.translator, node[0]), names)
 
 
-@translates("Case", "StatelessCase", stateful=True)
+@translates("Case", "StatelessCase", stateful=True, takes_sizes=every_input)
 def case(node: Node) -> Sequence[Value]:
     names = [f.name for f in node.definition.attr["branches"].list.func]
     known = node.constant_or_none(0)
@@ -338,4 +352,7 @@ def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[V
         if isinstance(value, Stack):
             value.differs = True  # the branches may push different elements
         node.variable(k + 1).take(value)  # type: ignore[arg-type]
+    for at, number in handed_on(node.graph_node, node.translator.functions).items():
+        if isinstance(node.inputs[number], Operand):
+            values[at] = node.inputs[number]
     return values[:len(values) - len(written)] if written else values

@@ -14,7 +14,7 @@ from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.ops import ConvolutionDims
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
-from .arrays import mirrored
+from .arrays import mirrored, spatial_entries
 from .images import bilinear
 from .nn import narrowed, widened
 from .node import Node
@@ -40,9 +40,26 @@ class _Layout:
             raise UnsupportedError(f"{node.op}: data_format {text} of a tensor with {rank} axes")
         return cls(text.index("N"), text.index("C"), tuple(k for k, c in enumerate(text) if c not in "NC"))
 
-    def pick(self, values: Sequence[int] | None, default: int = 1) -> tuple[int, ...]:
-        """The spatial entries of an attribute that has one per axis."""
-        return tuple(values[a] for a in self.spatial) if values else (default,) * len(self.spatial)
+    def pick(self, values: Sequence[int] | None, name: str) -> tuple[int, ...]:
+        """The spatial entries of an attribute that has one per axis, 1 and 1 for the others; 1 where it has none."""
+        return spatial_entries(values, self.spatial, name) if values else (1,) * len(self.spatial)
+
+    def paddings(self, values: Sequence[int]) -> list[tuple[int, int]]:
+        """(low, high) of the spatial axes from paddings of all.
+
+        Raises: ShapeError  there are not two for every axis, one is negative, or not 0 for batch or features.
+        """
+        pairs = list(zip(values[::2], values[1::2]))
+        if len(values) != 2 * len(self.spatial) + 4 or min(values) < 0 or any(
+                pairs[self.batch] + pairs[self.feature]):
+            raise ShapeError(f"explicit paddings {list(values)} should be two for every axis, and 0 for batch and "
+                             "features")
+        return [pairs[a] for a in self.spatial]
+
+    def dims(self, batch: int, geometry: Sequence[_Geometry], features: int) -> tuple[int, ...]:
+        """Dims of the result with that many features."""
+        dims = dict(zip((self.batch, *self.spatial, self.feature), (batch, *(g.output for g in geometry), features)))
+        return tuple(dims[axis] for axis in range(len(dims)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,16 +77,16 @@ class _Geometry:
 
 def _geometry(node: Node, layout: _Layout, dims: Sequence[int], window: Sequence[int],
               strides: Sequence[int] | None = None) -> list[_Geometry]:
-    strides = layout.pick(node.attr("strides") if strides is None else strides)
-    dilations = layout.pick(node.attr("dilations"))
+    strides = layout.pick(node.attr("strides") if strides is None else strides, "strides")
+    dilations = layout.pick(node.attr("dilations"), "dilations")
     padding = node.attr("padding")
-    explicit = node.attr("explicit_paddings") or []
+    explicit = layout.paddings(node.attr("explicit_paddings") or []) if padding == "EXPLICIT" else []
     result = []
     for k, axis in enumerate(layout.spatial):
         reach = (window[k] - 1) * dilations[k] + 1
         size, stride = dims[axis], strides[k]
         if padding == "EXPLICIT":
-            low, high = explicit[2 * axis], explicit[2 * axis + 1]
+            low, high = explicit[k]
             output = (size + low + high - reach) // stride + 1
         elif padding == "SAME":
             output = -(-size // stride)
@@ -83,6 +100,15 @@ def _geometry(node: Node, layout: _Layout, dims: Sequence[int], window: Sequence
     return result
 
 
+def _check_dims(node: Node, which: str, wanted: Sequence[int]) -> None:
+    """Compares the dims of an operand, the result of the op whose gradient this is or its gradient.
+
+    Raises: ShapeError  they are others.
+    """
+    if node.shape(which) != tuple(wanted):
+        raise ShapeError(f"{node.op}: {which} has the shape {list(node.shape(which))}, wanted {list(wanted)}")
+
+
 def _dims_numbers(layout: _Layout, spatial: int, kernel_input: int, kernel_output: int) -> ConvolutionDims:
     return ConvolutionDims(layout.batch, layout.feature, layout.spatial, kernel_input, kernel_output,
                            tuple(range(spatial)), layout.batch, layout.feature, layout.spatial)
@@ -94,6 +120,23 @@ def _depthwise_kernel(b: ComputationBuilder, kernel: Operand) -> Operand:
     return b.reshape(kernel, (*spatial, 1, features * multiplier))
 
 
+def _groups(node: Node, features: int, kernel: Sequence[int]) -> int:
+    """The groups into which a kernel [..., inner, outer] divides the features of the input.
+
+    Raises: ShapeError  it cannot.
+    """
+    inner, outer = kernel[-2:]
+    if not math.prod(kernel):
+        raise ShapeError(f"filter must not have zero elements: {list(kernel)}")
+    if node.op.startswith("Depthwise"):
+        if inner != features:
+            raise ShapeError(f"input and filter must have the same depth: {features} vs {inner}")
+        return features
+    if not inner or features % inner or not features or outer % (features // inner):
+        raise ShapeError(f"input depth must be evenly divisible by filter depth: {features} vs {inner}, of {outer}")
+    return features // inner
+
+
 @translates("Conv", "Conv2D", "Conv3D", "DepthwiseConv2dNative")
 def convolution(node: Node) -> Operand:
     if node.op == "Conv" and node.attr("batch_dims") != 1:
@@ -101,13 +144,9 @@ def convolution(node: Node) -> Operand:
     b, dims, kernel = node.b, node.shape(0), node[1]
     layout = _Layout.of(node, len(dims))
     spatial = len(layout.spatial)
+    groups = _groups(node, dims[layout.feature], node.shape(1))
     if node.op == "DepthwiseConv2dNative":
-        groups, kernel = dims[layout.feature], _depthwise_kernel(b, kernel)
-    else:
-        inner = node.shape(1)[-2]
-        if not inner or dims[layout.feature] % inner:
-            raise ShapeError(f"input depth must be evenly divisible by filter depth: {dims[layout.feature]} vs {inner}")
-        groups = dims[layout.feature] // inner
+        kernel = _depthwise_kernel(b, kernel)
     geometry = _geometry(node, layout, dims, b.get_shape(kernel).dims[:spatial])
     return b.conv_general_dilated(
         node[0], kernel, [g.stride for g in geometry], [(g.low, g.high) for g in geometry],
@@ -134,10 +173,10 @@ def padded_convolution(node: Node) -> Operand:
     size, window = b.get_shape(x).dims, node.shape("filter")
     if window[2] != size[3]:
         raise ShapeError(f"input and filter must have the same depth: {size[3]} vs {window[2]}")
-    strides, is_valid = node.attr("strides"), node.attr("padding") == "VALID"
+    strides, is_valid = spatial_entries(node.attr("strides"), (1, 2), "strides"), node.attr("padding") == "VALID"
     padding = []
     for axis, reach in ((1, window[0]), (2, window[1])):
-        stride = strides[axis]
+        stride = strides[axis - 1]
         count = -(-(size[axis] - reach + 1) // stride) if is_valid else -(-size[axis] // stride)
         if count <= 0:
             raise ShapeError(f"{node.op}: computed output size would be negative: {size[axis]} pixels, window {reach}")
@@ -145,7 +184,7 @@ def padded_convolution(node: Node) -> Operand:
         low = int((total + is_valid) / 2)
         padding.append((low, total - low))
     numbers = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
-    return b.conv_general_dilated(x, node["filter"], strides[1:3], padding, dimension_numbers=numbers)
+    return b.conv_general_dilated(x, node["filter"], strides, padding, dimension_numbers=numbers)
 
 
 @translates("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput",
@@ -161,12 +200,12 @@ def convolution_input_gradient(node: Node) -> Operand:
             full[axis] = size
         full[layout.feature] = node.shape("filter")[-2]
         dims = tuple(full)
+    groups = _groups(node, dims[layout.feature], node.shape("filter"))
     if node.op.startswith("Depthwise"):
-        groups, kernel = dims[layout.feature], _depthwise_kernel(b, kernel)
-    else:
-        groups = dims[layout.feature] // node.shape("filter")[-2]
+        kernel = _depthwise_kernel(b, kernel)
     *window, inner, outer = b.get_shape(kernel).dims
     geometry = _geometry(node, layout, dims, window)
+    _check_dims(node, "out_backprop", layout.dims(dims[layout.batch], geometry, outer))
     if groups > 1:  # the groups' output features become the groups' input features
         kernel = b.reshape(kernel, (*window, inner, groups, outer // groups))
         order = (*range(spatial), spatial + 1, spatial, spatial + 2)
@@ -192,9 +231,10 @@ def convolution_filter_gradient(node: Node) -> Operand:
     layout = _Layout.of(node, len(dims))
     spatial = len(layout.spatial)
     *window, inner, outer = sizes
-    depthwise = node.op.startswith("Depthwise")
-    groups = dims[layout.feature] if depthwise else dims[layout.feature] // inner
+    groups = _groups(node, dims[layout.feature], sizes)
     geometry = _geometry(node, layout, dims, window)
+    outputs = outer * inner if node.op.startswith("Depthwise") else outer
+    _check_dims(node, "out_backprop", layout.dims(dims[layout.batch], geometry, outputs))
     padding = []
     for g in geometry:
         needed = (g.output - 1) * g.stride + 1 + (g.window - 1) * g.dilation
@@ -232,9 +272,15 @@ def _pool_geometry(node: Node, dims: Sequence[int]) -> tuple[_Layout, list[_Geom
     layout = _Layout.of(node, len(dims))
     by_input = node.op.endswith("V2")
     size = node.integers("ksize") if by_input else node.attr("ksize")
-    if size[layout.batch] != 1 or size[layout.feature] != 1:
+    if len(size) == len(dims) and (size[layout.batch] != 1 or size[layout.feature] != 1):
         raise UnsupportedError(f"{node.op}: pools over batch or features")
-    return layout, _geometry(node, layout, dims, layout.pick(size), node.integers("strides") if by_input else None)
+    strides = node.integers("strides") if by_input else None
+    return layout, _geometry(node, layout, dims, layout.pick(size, "ksize"), strides)
+
+
+def _pooled(layout: _Layout, dims: Sequence[int], geometry: Sequence[_Geometry]) -> tuple[int, ...]:
+    """Dims of what is pooled from an array of these dims."""
+    return layout.dims(dims[layout.batch], geometry, dims[layout.feature])
 
 
 @translates("MaxPoolV2", constants=("ksize", "strides"))
@@ -259,6 +305,7 @@ def max_pool_grad(node: Node) -> Operand:
     b, x, dy = node.b, node["orig_input"], node["grad"]
     shape = b.get_shape(x)
     layout, geometry = _pool_geometry(node, shape.dims)
+    _check_dims(node, "orig_output", _pooled(layout, shape.dims, geometry))
     window, strides, padding = _windows(shape.rank, layout, geometry)
     type_ = shape.element_type
     inner = b.create_sub_builder("keeps")
@@ -308,6 +355,7 @@ def _at_largest(b: ComputationBuilder, x: Operand, values: Operand, layout: _Lay
 def max_pool_grad_grad(node: Node) -> Operand:
     """The gradient at the place of every window's largest element."""
     layout, geometry = _pool_geometry(node, node.shape(0))
+    _check_dims(node, "orig_output", _pooled(layout, node.shape(0), geometry))
     return _at_largest(node.b, node["orig_input"], node["grad"], layout, geometry)[1]
 
 
@@ -368,6 +416,7 @@ def avg_pool_grad(node: Node) -> Operand:
     """Every element of the input gets the shares of the windows that it lies in."""
     b, dims, type_ = node.b, node.integers("orig_input_shape"), node.element_type("grad")
     layout, geometry = _pool_geometry(node, dims)
+    _check_dims(node, "grad", _pooled(layout, dims, geometry))
     shares = _averaged(b, widened(b, node["grad"]), dims, layout, geometry)
     wide = b.get_shape(shares).element_type
     rank = len(dims)

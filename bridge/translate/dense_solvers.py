@@ -13,7 +13,7 @@ from ...compiler.factorizations import adjoint, line, places, product, qr, unit,
 from ...compiler.loops import repeated, until
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
-from .broadcasting import broadcast_to
+from .broadcasting import broadcast_dims, broadcast_to
 from .linear_algebra import eliminated, fail_if_singular
 from .node import Node
 from .reductions import reduce
@@ -123,7 +123,7 @@ def banded_solve(node: Node) -> Operand:
                       slice_sizes=[*outer, 1])
     matrix = b.reshape(picked, (*outer, size, size))
     right = node.shape("rhs")
-    batch = np.broadcast_shapes(tuple(outer), right[:-2])
+    batch = broadcast_dims(outer, right[:-2])
     return b.triangular_solve(broadcast_to(b, matrix, (*batch, size, size)),
                               broadcast_to(b, node["rhs"], (*batch, *right[-2:])), True, lower, False,
                               "ADJOINT" if node.attr("adjoint") else "NO_TRANSPOSE")

@@ -11,7 +11,9 @@ from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.types import COMPLEXES, FLOATS, INTEGERS, ElementType
 from ..element_types import element_type
 from ..graph import Graph, GraphNode
+from . import complex_functions
 from .broadcasting import assume_same_size, broadcast, broadcast_to
+from .float_to_integer import float_to_integer
 from .node import Node
 from .registry import every_input, first_input, translates
 from .tensor_list import add_lists
@@ -23,9 +25,12 @@ _PRED = ElementType.PRED
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
-    "Abs": _B.abs, "ComplexAbs": _B.abs, "Neg": _B.neg, "Sign": _B.sign, "Ceil": _B.ceil, "Floor": _B.floor,
+    "Abs": _B.abs, "ComplexAbs": _B.abs, "Neg": _B.neg, "Sign": lambda b, x: _sign(b, x),
+    "Ceil": _B.ceil, "Floor": _B.floor,
     "Rint": _B.round_nearest_even, "Round": lambda b, x: x if _is_integer(b, x) else b.round_nearest_even(x),
-    "Exp": _B.exp, "Expm1": _B.expm1, "Log": _B.log, "Log1p": _B.log1p, "Sqrt": _B.sqrt, "Rsqrt": _B.rsqrt,
+    "Exp": _B.exp, "Expm1": _B.expm1, "Log": _B.log, "Log1p": _B.log1p,
+    "Sqrt": lambda b, x: complex_functions.apply(b, "Sqrt", x) if _is_complex(b, x) else b.sqrt(x),
+    "Rsqrt": lambda b, x: complex_functions.apply(b, "Rsqrt", x) if _is_complex(b, x) else b.rsqrt(x),
     "Sin": _B.sin, "Cos": _B.cos, "Tan": _B.tan, "Tanh": _B.tanh, "Sigmoid": _B.logistic, "Erf": _B.erf,
     "IsFinite": _B.is_finite, "LogicalNot": _B.not_, "Invert": _B.not_, "Conj": lambda b, x: _conj(b, x),
     "Square": lambda b, x: b.mul(x, x), "Reciprocal": lambda b, x: b.div(_like(b, x, 1), x),
@@ -34,9 +39,10 @@ UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
     "IsInf": lambda b, x: b.eq(b.abs(x), _like(b, x, math.inf)),
     "Relu": lambda b, x: b.max(x, _like(b, x, 0)),
     "Relu6": lambda b, x: b.clamp(_like(b, x, 0), x, _like(b, x, 6)),
-    "Elu": lambda b, x: b.select(b.gt(x, _like(b, x, 0)), x, b.expm1(x)),
-    "Selu": lambda b, x: b.select(b.gt(x, _like(b, x, 0)), b.mul(x, _like(b, x, _SELU_SCALE)),
-                                  b.mul(b.expm1(x), _like(b, x, _SELU_SCALE * _SELU_ALPHA))),
+    "Elu": lambda b, x: b.select(b.lt(x, _like(b, x, 0)), _exp_less_1(b, x), x),
+    "Selu": lambda b, x: b.select(b.lt(x, _like(b, x, 0)),
+                                  b.mul(_exp_less_1(b, x), _like(b, x, _SELU_SCALE * _SELU_ALPHA)),
+                                  b.mul(x, _like(b, x, _SELU_SCALE))),
     "Softplus": lambda b, x: _softplus(b, x),
     "Softsign": lambda b, x: b.div(x, b.add(b.abs(x), _like(b, x, 1))),
     "Identity": lambda b, x: x, "StopGradient": lambda b, x: x, "PreventGradient": lambda b, x: x,
@@ -45,7 +51,8 @@ UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
 
 BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
     "Add": _B.add, "AddV2": _B.add, "Sub": _B.sub, "Mul": _B.mul, "RealDiv": _B.div, "Pow": _B.pow,
-    "Maximum": _B.max, "Minimum": _B.min, "Atan2": _B.atan2, "Complex": _B.complex,
+    "Maximum": lambda b, x, y: _B.max(b, *_narrow_turned(b, x, y)),
+    "Minimum": lambda b, x, y: _B.min(b, *_narrow_turned(b, x, y)), "Atan2": _B.atan2, "Complex": _B.complex,
     "LogicalAnd": _B.and_, "LogicalOr": _B.or_, "BitwiseAnd": _B.and_, "BitwiseOr": _B.or_, "BitwiseXor": _B.xor,
     "LeftShift": lambda b, x, y: b.shift_left(x, _shift(b, y)),
     "RightShift": lambda b, x, y: (b.shift_right_arithmetic if b.get_shape(x).element_type.is_signed
@@ -58,9 +65,9 @@ BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
     "SquaredDifference": lambda b, x, y: _squared_difference(b, x, y),
     "DivNoNan": lambda b, x, y: b.select(b.eq(y, _like(b, y, 0)), _like(b, x, 0), b.div(x, y)),
     "MulNoNan": lambda b, x, y: b.select(b.eq(y, _like(b, y, 0)), _like(b, x, 0), b.mul(x, y)),
-    "Xdivy": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), x, b.div(x, y)),
-    "Xlogy": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), x, b.mul(x, b.log(y))),
-    "Xlog1py": lambda b, x, y: b.select(b.eq(x, _like(b, x, 0)), x, b.mul(x, b.log1p(y))),
+    "Xdivy": lambda b, x, y: _own_zero(b, x, b.div(x, y)),
+    "Xlogy": lambda b, x, y: _own_zero(b, x, b.mul(x, b.log(y))),
+    "Xlog1py": lambda b, x, y: _own_zero(b, x, b.mul(x, b.log1p(y))),
 }
 
 # Gradients that TensorFlow has as ops of their own: (gradient operands in the op's order) -> result.
@@ -71,7 +78,7 @@ GRADIENTS: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] 
         b, dy, b.and_(b.gt(x, _like(b, x, 0)), b.lt(x, _like(b, x, 6))))),
     "TanhGrad": lambda b, y, dy: b.mul(dy, b.sub(_like(b, y, 1), b.mul(y, y))),
     "SigmoidGrad": lambda b, y, dy: b.mul(b.mul(dy, y), b.sub(_like(b, y, 1), y)),
-    "SqrtGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.div(b.mul(dy, _like(b, y, 0.5)), b.conj(y))),
+    "SqrtGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.div(_half(b, dy), b.conj(y))),
     "RsqrtGrad": lambda b, y, dy: _zero_for_zero(
         b, dy, b.conj(b.mul(b.mul(b.conj(dy), b.mul(y, _like(b, y, -0.5))), b.mul(y, y)))),
     "InvGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.neg(b.mul(dy, _square(b, b.conj(y))))),
@@ -96,8 +103,21 @@ def _one_where(b: ComputationBuilder, x: Operand, condition: Operand) -> Operand
     return b.select(condition, _like(b, x, 1), _like(b, x, 0))
 
 
+def _own_zero(b: ComputationBuilder, x: Operand, value: Operand) -> Operand:
+    """A value, or x where x is 0. A denormal float32 or float64 is a zero, as TensorFlow has it there."""
+    is_wide = b.get_shape(x).element_type in (ElementType.F32, ElementType.F64)
+    return b.select(b.eq(x, _like(b, x, 0)), b.mul(x, _like(b, x, 0)) if is_wide else x, value)
+
+
 def _zero_for_zero(b: ComputationBuilder, dy: Operand, value: Operand) -> Operand:
     return b.select(b.eq(dy, _like(b, dy, 0)), _like(b, dy, 0), value)
+
+
+def _half(b: ComputationBuilder, x: Operand) -> Operand:
+    """x / 2; a complex number's parts one by one, which keeps infinities."""
+    if _is_complex(b, x):
+        return b.complex(_half(b, b.real(x)), _half(b, b.imag(x)))
+    return b.mul(x, _like(b, x, 0.5))
 
 
 def _square(b: ComputationBuilder, x: Operand) -> Operand:
@@ -105,7 +125,7 @@ def _square(b: ComputationBuilder, x: Operand) -> Operand:
 
 
 def _conj(b: ComputationBuilder, x: Operand) -> Operand:
-    return b.conj(x) if b.get_shape(x).element_type in COMPLEXES else x
+    return b.conj(x) if _is_complex(b, x) else x
 
 
 def _squared_difference(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
@@ -113,8 +133,28 @@ def _squared_difference(b: ComputationBuilder, x: Operand, y: Operand) -> Operan
     return b.mul(difference, _conj(b, difference))
 
 
+def _is_complex(b: ComputationBuilder, x: Operand) -> bool:
+    return b.get_shape(x).element_type in COMPLEXES
+
+
 def _is_integer(b: ComputationBuilder, x: Operand) -> bool:
     return b.get_shape(x).element_type in INTEGERS
+
+
+def _sign(b: ComputationBuilder, x: Operand) -> Operand:
+    """-1, 0 or 1; that of -0 is 0."""
+    return b.select(b.eq(x, _like(b, x, 0)), _like(b, x, 0), b.sign(x))
+
+
+def _exp_less_1(b: ComputationBuilder, x: Operand) -> Operand:
+    """exp(x) - 1 rounded twice, as TensorFlow's activations have it."""
+    return b.sub(b.exp(x), _like(b, x, 1))
+
+
+def _narrow_turned(b: ComputationBuilder, x: Operand, y: Operand) -> tuple[Operand, Operand]:
+    """The operands of a maximum; those of 16 bits turned round: of 0 and -0 TensorFlow takes the first there, the
+    second of wider ones."""
+    return (y, x) if b.get_shape(x).element_type in (ElementType.F16, ElementType.BF16) else (x, y)
 
 
 def _softplus(b: ComputationBuilder, x: Operand) -> Operand:
@@ -199,12 +239,12 @@ def gradient(node: Node) -> Operand:
     return GRADIENTS[node.op](node.b, x, y)
 
 
-@translates("AddN")
+@translates("AddN", takes_sizes=every_input)
 def add_n(node: Node) -> Operand | TensorList:
     lists = [term for term in node.inputs if isinstance(term, TensorList)]
     if lists:
         return add_lists(node, lists)
-    terms = node.list("inputs")
+    terms = broadcast(node.b, *node.list("inputs"))
     total = terms[0]
     for term in terms[1:]:
         total = node.b.add(total, term)
@@ -231,33 +271,19 @@ def leaky_relu_grad(node: Node) -> Operand:
 
 @translates("Cast", takes_sizes=every_input)
 def cast(node: Node) -> Operand:
-    target = node.attr("DstT")
-    x = node[0]
-    if node.element_type(0) in COMPLEXES and target not in COMPLEXES:  # TensorFlow drops the imaginary part
-        x = node.b.real(x)
-    return _to_wide_integer(node.b, x, target) if node.b.get_shape(x).element_type.is_float and target in _WIDE \
-        else node.b.convert_element_type(x, target)
+    target, source = node.attr("DstT"), node.element_type(0)
+    if source in FLOATS | COMPLEXES and target in INTEGERS:
+        return float_to_integer(node.b, node[0], target)
+    if source is ElementType.BF16 and target is _PRED:
+        return _has_bits(node.b, node[0])
+    x = node.b.real(node[0]) if source in COMPLEXES and target not in COMPLEXES else node[0]
+    return node.b.convert_element_type(x, target)
 
 
-_WIDE = frozenset({ElementType.S32, ElementType.S64, ElementType.U32, ElementType.U64})
-
-
-def _to_wide_integer(b: ComputationBuilder, x: Operand, target: ElementType) -> Operand:
-    """Floats as integers, as x86 processors do it: what is out of range, or NaN, has the highest bit alone. Negative
-    numbers wrap around where the integers have no sign."""
-    if b.get_shape(x).element_type is not ElementType.F64:
-        x = b.convert_element_type(x, ElementType.F32)
-    if target.is_signed:
-        limit, found = 2.0 ** (target.bits - 1), b.convert_element_type(x, target)
-        is_inside = b.lt(b.abs(x), b.scalar_like(x, limit))
-    else:
-        signed = b.convert_element_type(b.convert_element_type(x, ElementType.S64), target)
-        is_negative = b.lt(x, b.scalar_like(x, 0))
-        found = b.select(is_negative, signed, b.convert_element_type(x, target))
-        is_inside = b.and_(b.gt(x, b.scalar_like(x, -2.0 ** (target.bits - 1))),
-                           b.lt(x, b.scalar_like(x, 2.0 ** target.bits)))
-    highest_bit = 1 << target.bits - 1
-    return b.select(is_inside, found, b.full_like(found, -highest_bit if target.is_signed else highest_bit))
+def _has_bits(b: ComputationBuilder, x: Operand) -> Operand:
+    """Whether numbers of 16 bits differ from 0 and -0: TensorFlow looks at the bits of bfloat16, denormals too."""
+    bits = b.bitcast_convert_type(x, ElementType.U16)
+    return b.ne(b.shift_left(bits, b.scalar_like(bits, 1)), b.scalar_like(bits, 0))
 
 
 def _refuse_complex(node: GraphNode) -> str | None:
@@ -284,7 +310,8 @@ def clip_by_value(node: Node) -> Operand:
     dims = node.shape(0)
     assume_same_size(node.b, [(node[k], 0) for k in range(3) if node.shape(k)])
     low, high = (broadcast_to(node.b, node[k], dims) for k in (1, 2))
-    return node.b.max(node.b.min(node[0], high), low)
+    b = node.b
+    return b.max(*_narrow_turned(b, b.min(*_narrow_turned(b, node[0], high)), low))
 
 
 def _rows_to_select(node: GraphNode, graph: Graph) -> Collection[int]:

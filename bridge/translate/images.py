@@ -44,6 +44,8 @@ def image_sizes(node: Node, dims: Sequence[int], sizes: Sequence[int]) -> list[t
     """(axis, input size, output size) of height and width."""
     if len(dims) != 4 or len(sizes) != 2 or min(sizes) <= 0 or min(dims[1:3]) <= 0:
         raise ShapeError(f"{node.op}: input image must be of non-zero size: {list(dims)} to {list(sizes)}")
+    if all(name in node.definition.attr and node.attr(name) for name in ("align_corners", "half_pixel_centers")):
+        raise ShapeError(f"{node.op}: half_pixel_centers and align_corners exclude each other")
     return [(1, dims[1], sizes[0]), (2, dims[2], sizes[1])]
 
 

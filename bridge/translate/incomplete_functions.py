@@ -12,13 +12,15 @@ from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.loops import until
 from ...compiler.types import ElementType
 from .broadcasting import broadcast
+from .gamma_functions import LEAST_FOR_STIRLING, digamma, lgamma, stirling
 from .node import Node
+from .polynomials import polynomial
 from .registry import translates
-from .special_functions import digamma, lgamma
 
 _F64 = ElementType.F64
 _EPSILON = 2.0**-53
 _MOST = 2000
+_LEAST_SHAPE = 2.0**-960
 _REAL = frozenset({ElementType.F16, ElementType.BF16, ElementType.F32, _F64})
 
 
@@ -35,6 +37,27 @@ def _any_nan(b: ComputationBuilder, *operands: Operand) -> Operand:
 
 
 # -- incomplete gamma
+# The functions C_k(eta) of Temme's expansion, highest degree first: relative error below 1e-15 from a = 200 on.
+_TEMME = (
+    (-5.0276692801141755e-12, 2.4361948020667415e-11, -5.830772132550426e-11, -2.5514193994946248e-11,
+     9.14769958223679e-10, -4.382036018453353e-09, 1.0261809784240309e-08, 6.707853543401498e-09,
+     -1.7665952736826078e-07, 8.296711340953087e-07, -1.85406221071516e-06, -2.185448510679992e-06,
+     3.919263178522438e-05, -0.0001787551440329218, 0.0003527336860670194, 0.0011574074074074073,
+     -0.014814814814814815, 0.08333333333333333, -0.3333333333333333),
+    (4.162792991842583e-10, -1.0091543710600413e-09, -1.7543241719747647e-11, 1.1951628599778148e-08,
+     -5.752545603517705e-08, 1.378633446915721e-07, 4.647127802807434e-09, -1.6120900894563446e-06,
+     7.64916091608111e-06, -1.8098550334489977e-05, -4.018775720164609e-07, 0.00020576131687242798,
+     -0.0009902263374485596, 0.0026455026455026454, -0.003472222222222222, -0.001851851851851852),
+    (-1.409252991086752e-08, -2.0477098421990866e-10, 1.4280614206064242e-07, -6.298992138380055e-07,
+     1.3721957309062934e-06, 3.423578734096138e-08, -1.2760635188618728e-05, 5.2923448829120125e-05,
+     -0.0001073665322636516, 2.0093878600823047e-06, 0.0007716049382716049, -0.0026813271604938273,
+     0.004133597883597883),
+    (-2.7861080291528143e-11, 1.4230900732435883e-06, -5.6749528269915965e-06, 1.1082654115347302e-05,
+     -2.396505113867297e-07, -7.561801671883977e-05, 0.00026772063206283885, -0.0004691894943952557,
+     0.00022947209362139917, 0.0006494341563786008),
+    (1.1375726970678419e-05, -3.968365047179435e-05, 6.641498215465122e-05, -1.4638452578843418e-06,
+     -0.0002990724803031902, 0.0007840392217200666, -0.0008618882909167117),
+)
 # Source: Cephes, igam and igamc; the derivatives are those of the recurrences.
 
 def _gamma_series(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float) -> tuple[Operand, Operand]:
@@ -57,7 +80,7 @@ def _gamma_series(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float)
 def _gamma_fraction(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float) -> tuple[Operand, Operand]:
     """(the continued fraction of the upper function, its derivative by a)."""
     def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
-        a, x, p2, q2, p1, q1, dp2, dq2, dp1, dq1, old, slope, _ = values
+        a, x, p2, q2, p1, q1, dp2, dq2, dp1, dq1, old, slope, unfinished = values
         c = b.convert_element_type(number, _F64) + b.constant(1.0, _F64)
         y = c + b.constant(1.0, _F64) - a
         z = x + y + c + b.constant(1.0, _F64)
@@ -65,13 +88,15 @@ def _gamma_fraction(b: ComputationBuilder, a: Operand, x: Operand, epsilon: floa
         p, q = p1 * z - p2 * yc, q1 * z - q2 * yc
         dp = dp1 * z - p1 - dp2 * yc + p2 * c
         dq = dq1 * z - q1 - dq2 * yc + q2 * c
-        usable = b.ne(q, b.scalar_like(q, 0))
+        # A value that has converged stays: more steps would add their rounding errors.
+        usable = b.and_(unfinished, b.ne(q, b.scalar_like(q, 0)))
         new = b.select(usable, p / q, old)
         new_slope = b.select(usable, (dp - new * dq) / q, slope)
         limit = b.scalar_like(x, epsilon)
         left = b.or_(b.gt(b.abs(new - old), b.abs(new) * limit),
                      b.gt(b.abs(new_slope - slope), (b.abs(new_slope) + b.abs(new)) * limit))
         large = b.gt(b.abs(p), b.scalar_like(p, 1 / _EPSILON))
+        left = b.and_(unfinished, left)
         kept = [b.select(large, v * b.scalar_like(v, _EPSILON), v) for v in (p1, q1, p, q, dp1, dq1, dp, dq)]
         return a, x, *kept, new, new_slope, left
 
@@ -85,7 +110,7 @@ def _gamma_fraction(b: ComputationBuilder, a: Operand, x: Operand, epsilon: floa
 
 def _gamma_parts(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float) -> tuple[Operand, list[Operand],
                                                                                         list[Operand]]:
-    """(where the series holds, [value, derivative, x] of the lower function's series and of the upper's fraction).
+    """(where the series holds, [value, derivative] of the lower function's series and of the upper's fraction).
 
     Both are to be multiplied by x^a exp(-x) / gamma(a + 1 or a); the derivatives are those of their products'
     logarithms times the products."""
@@ -103,17 +128,57 @@ def _gamma_parts(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float) 
 
 
 def _gamma_scale(b: ComputationBuilder, a: Operand, x: Operand) -> Operand:
-    """x^a exp(-x) / gamma(a), by logarithms about x = a where these are large."""
-    return b.exp(a * b.log(x) - x - lgamma(b, a))
+    """x^a exp(-x) / gamma(a), by Stirling's series where powers and gamma function are large."""
+    def number(value: float) -> Operand:
+        return b.scalar_like(a, value)
+
+    small = a * b.log(x) - x - lgamma(b, a)
+    large = (b.log(a) - number(math.log(2 * math.pi))) * number(0.5) - a * _excess(b, a, x) - stirling(b, a)
+    return b.exp(b.select(b.lt(a, number(LEAST_FOR_STIRLING)), small, large))
+
+
+def _excess(b: ComputationBuilder, a: Operand, x: Operand) -> Operand:
+    """t - log(1 + t) with t = (x - a) / a, exact also where x is near a: 2 s^2 / (1 - s) - 2 (s^3 / 3 + s^5 / 5 + ...)
+    with s = t / (2 + t)."""
+    t = (x - a) / a
+    s = t / (t + b.scalar_like(t, 2))
+    square = s * s
+    series = polynomial(b, square, [1 / k for k in range(25, 1, -2)])
+    near = s * t - b.scalar_like(s, 2) * s * square * series
+    return b.select(b.lt(b.abs(s), b.scalar_like(s, 0.18)), near, t - b.log(x / a))
+
+
+def _uniform(b: ComputationBuilder, a: Operand, x: Operand, upper: bool) -> Operand:
+    """The incomplete gamma function for large a, and x near it.
+
+    Source: N. M. Temme, The asymptotic expansion of the incomplete gamma functions, 1979."""
+    excess = _excess(b, a, x)
+    eta = b.sqrt(excess + excess)
+    eta = b.select(b.lt(x, a), -eta, eta)
+    total, inverse = b.full_like(a, 0), b.scalar_like(a, 1) / a
+    for row in reversed(_TEMME):
+        total = total * inverse + polynomial(b, eta, row)
+    rest = b.exp(-a * excess) / b.sqrt(a * b.scalar_like(a, 2 * math.pi)) * total
+    tail = b.erfc((eta if upper else -eta) * b.sqrt(a * b.scalar_like(a, 0.5))) * b.scalar_like(a, 0.5)
+    return tail + rest if upper else tail - rest
 
 
 def igamma(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float, upper: bool = False) -> Operand:
     """The regularized incomplete gamma function, lower or upper."""
-    low, (series, _), (fraction, _) = _gamma_parts(b, a, x, epsilon)
-    scale = _gamma_scale(b, a, x)
-    series, fraction = series * scale / a, fraction * scale
     one, zero = b.full_like(a, 1), b.full_like(a, 0)
+    given = a
+    # Below, the scale would be zero; the functions are 1 and 0 long before.
+    a = b.select(b.and_(b.le(x, one), b.gt(a, zero)), b.max(a, b.full_like(a, _LEAST_SHAPE)), a)
+    uniform = b.and_(b.gt(a, b.scalar_like(a, 200)), b.and_(b.gt(x, a * b.scalar_like(a, 0.7)),
+                                                            b.lt(x, a * b.scalar_like(a, 1.4))))
+    scale = _gamma_scale(b, a, x)
+    needed = b.and_(b.gt(scale, zero), b.not_(uniform))
+    low = b.or_(b.le(x, one), b.le(x, a))
+    _, (series, _), (fraction, _) = _gamma_parts(b, b.select(needed, a, one), b.select(needed, x, one), epsilon)
+    series, fraction = (b.select(needed, part, zero) for part in (series * (scale / a), fraction * scale))
     value = b.select(low, one - series, fraction) if upper else b.select(low, series, one - fraction)
+    value = b.clamp(zero, b.select(uniform, _uniform(b, a, x, upper), value), one)
+    a = given
     ends = (a, x) if upper else (x, a)  # what is infinite last tells
     for end in ends:
         value = b.select(_is_infinite(b, end), (one if end is a else zero) if upper else (zero if end is a else one),
@@ -227,14 +292,15 @@ def zeta(b: ComputationBuilder, x: Operand, q: Operand, epsilon: float) -> Opera
     start = b.pow(q_in, -x_in)
     _, total, a, term, _ = until(b, 20000, [x_in, start, q_in, zero, b.eq(one, one)], step)
     total = total + term * a / (x_in - one) - term * b.scalar_like(term, 0.5)
-    factor = one
+    factor, rest = one, zero
+    last = term
     for k, coefficient in enumerate(_MACLAURIN):
         factor = factor * (x_in + b.scalar_like(x, 2 * k))
         term = term / a
-        total = total + factor * term / b.scalar_like(x, coefficient)
+        rest = rest + factor * term / b.scalar_like(x, coefficient)
         factor = factor * (x_in + b.scalar_like(x, 2 * k + 1))
         term = term / a
-    total = b.select(b.is_finite(start), total, start)
+    total = b.select(b.eq(last, zero), total, total + rest)  # the factor may be infinite
     return _zeta_ends(b, x, q, total)
 
 
@@ -254,12 +320,12 @@ def _zeta_ends(b: ComputationBuilder, x: Operand, q: Operand, value: Operand) ->
     return b.select(b.lt(x, one), nan, b.select(b.eq(x, one), inf, value))
 
 
-def polygamma(b: ComputationBuilder, n: Operand, x: Operand, epsilon: float) -> Operand:
-    """The n-th derivative of digamma."""
+def polygamma(b: ComputationBuilder, n: Operand, x: Operand, type_: ElementType) -> Operand:
+    """The n-th derivative of digamma; n + 1 is a number of the type."""
     one, zero = b.full_like(n, 1), b.full_like(n, 0)
-    odd = b.or_(b.eq(b.rem(n, b.scalar_like(n, 2)), one), _is_infinite(b, n))
-    sign = b.select(odd, one, -one)
-    value = sign * b.exp(lgamma(b, n + one)) * zeta(b, n + one, x, epsilon)
+    order = b.convert_element_type(b.convert_element_type(n + one, type_), _F64)
+    sign = b.select(b.eq(b.rem(order, b.scalar_like(n, 2)), one), -one, one)
+    value = sign * b.exp(lgamma(b, order)) * zeta(b, order, x, _accuracy(type_))
     value = b.select(b.eq(n, zero), digamma(b, x), value)
     wrong = b.or_(b.or_(b.lt(n, zero), b.ne(n, b.floor(n))), _any_nan(b, n, x))
     return b.select(wrong, b.full_like(n, math.nan), value)
@@ -268,8 +334,14 @@ def polygamma(b: ComputationBuilder, n: Operand, x: Operand, epsilon: float) -> 
 FUNCTIONS: dict[str, Callable[..., Operand]] = {
     "Igamma": igamma, "Igammac": lambda b, a, x, epsilon: igamma(b, a, x, epsilon, True),
     "IgammaGradA": igamma_grad_a, "RandomGammaGrad": random_gamma_grad, "Betainc": betainc, "Zeta": zeta,
-    "Polygamma": polygamma,
 }
+
+
+@translates("Polygamma", types={"T": _REAL})
+def polygamma_of_type(node: Node) -> Operand:
+    b, type_ = node.b, node.element_type(0)
+    n, x = broadcast(b, *(b.convert_element_type(node[k], _F64) for k in range(2)))
+    return b.convert_element_type(polygamma(b, n, x, type_), type_)
 
 
 @translates(*FUNCTIONS, types={"T": _REAL})

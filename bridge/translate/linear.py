@@ -104,7 +104,9 @@ def einsum(node: Node) -> Operand:
 def _named(term: str, rank: int) -> tuple[int, int]:
     """(number of named axes, number of axes that the ellipsis stands for)."""
     count = len(term.replace("...", ""))
-    return count, rank - count if "..." in term else 0
+    if rank < count or rank > count and "..." not in term:
+        raise ShapeError(f"Einsum: an operand of rank {rank} for the term {term}")
+    return count, rank - count
 
 
 def _spelled(term: str, count: int, widest: int) -> list[str]:

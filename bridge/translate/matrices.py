@@ -80,6 +80,8 @@ def matrix_diag(node: Node) -> Operand:
 def matrix_diag_of(node: Node) -> Operand:
     (low, high), dims = _diagonals(node), node.shape(0)
     longest = dims[-1]
+    if low > high or low != high and (len(dims) < 2 or dims[-2] != high - low + 1):
+        raise ShapeError(f"diagonals {low} to {high} cannot be {list(dims)}")
     rows, columns = (node.integers(k)[0] for k in ("num_rows", "num_cols"))
     least_rows, least_columns = longest - min(high, 0), longest + max(low, 0)
     if rows == columns == -1:

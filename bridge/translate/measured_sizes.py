@@ -12,6 +12,8 @@ from ...compiler.ops import Concatenate, GetDimensionSize, Slice
 from ...compiler.types import ElementType
 from .node import Node
 
+_MOST_STEPS = 16  # from a size back to the array that has it
+
 
 @dataclasses.dataclass(frozen=True)
 class Extent:
@@ -45,27 +47,58 @@ def extents_or_none(node: Node, which: str) -> list[int | Extent] | None:
     return None if found is None or any(isinstance(e, Extent) for e in found[1:]) else found
 
 
-def _elements(node: Node, instruction: Instruction) -> list[int | Extent] | None:
+def _elements(node: Node, instruction: Instruction, steps: int = _MOST_STEPS) -> list[int | Extent] | None:
+    """The elements of a vector or a scalar, made by so many instructions at most; None where one is no size."""
+    if not steps:
+        return None
     known = node.translator.constant_value(Operand(node.b, instruction))
     if known is not None:
         return [int(v) for v in known.ravel()]
     op, operands = instruction.op, instruction.operands
+    span = node.translator.ranges.get(instruction)
+    if span is not None and 0 <= span[0] <= span[1] <= _MOST_BOUND and instruction.shape.elements == 1:
+        value = node.b.reshape(Operand(node.b, instruction), ())  # given to a loop or a branch
+        return [Extent(node.b.convert_element_type(value, ElementType.S32), span[1])]
     if isinstance(op, GetDimensionSize):
         return [Extent(Operand(node.b, instruction), operands[0].shape.dims[op.dimension])]
     if isinstance(op, Concatenate):
-        parts = [_elements(node, o) for o in operands]
+        parts = [_elements(node, o, steps - 1) for o in operands]
         return None if any(p is None for p in parts) else [e for p in parts if p is not None for e in p]
     if isinstance(op, Slice) and operands[0].shape.rank == 1:
-        whole = _elements(node, operands[0])
+        whole = _elements(node, operands[0], steps - 1)
         return None if whole is None else whole[op.start[0]:op.limit[0]:op.strides[0]]
-    if instruction.opcode in ("reshape", "convert", "copy"):
-        return _elements(node, operands[0])
-    if instruction.opcode == "multiply" and not instruction.shape.rank:
-        left, right = (_elements(node, o) for o in operands)
-        if left is not None and right is not None and isinstance(right[0], int) and isinstance(left[0], Extent):
-            b, factor = node.b, right[0]
-            return [Extent(b.mul(left[0].value, b.constant(factor, ElementType.S32)), left[0].bound * factor)]
+    if instruction.opcode in ("reshape", "copy") or instruction.opcode == "convert" and _holds_sizes(instruction):
+        return _elements(node, operands[0], steps - 1)
+    if instruction.opcode in ("add", "subtract", "multiply") and not instruction.shape.rank:
+        return _with_a_number(node, instruction, steps)
     return None
+
+
+def _holds_sizes(instruction: Instruction) -> bool:
+    type_ = instruction.shape.element_type
+    return type_.is_integer and type_.bits >= 32
+
+
+def _with_a_number(node: Node, instruction: Instruction, steps: int) -> list[int | Extent] | None:
+    """The sum, difference or product of a size and a number that is known; None for others."""
+    b, opcode, (left, right) = node.b, instruction.opcode, instruction.operands
+    number = node.translator.constant_value(Operand(b, right))
+    if number is None and opcode != "subtract":
+        left, number = right, node.translator.constant_value(Operand(b, left))
+    sizes = _elements(node, left, steps - 1) if number is not None and _holds_sizes(instruction) else None
+    if number is None or sizes is None or not isinstance(sizes[0], Extent):
+        return None
+    size, factor = sizes[0], int(number)
+    if opcode == "multiply":
+        return [Extent(b.mul(size.value, b.constant(factor, ElementType.S32)), size.bound * factor)]
+    more = factor if opcode == "add" else -factor
+    total = b.add(size.value, b.constant(more, ElementType.S32))
+    if more < 0:
+        node.leave_where(b.lt(total, b.constant(0, ElementType.S32)), "a size is negative")
+    return [Extent(total, max(size.bound + more, 0))]
+
+
+_MOST_BOUND = 1 << 24
 
 
 def bounds(sizes: Sequence[int | Extent]) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ...compiler.builder import Operand
 from ...compiler.types import FLOATS, INTEGERS, ElementType
+from .arrays import spatial_entries
 from .node import Node
 from .reductions import initial, reduce
 from .registry import translates
@@ -18,9 +19,9 @@ _S32 = ElementType.S32
 _SIGNED = frozenset(t for t in FLOATS | INTEGERS if t.is_float or t.is_signed)  # others have no value below all sums
 
 
-def _plan(node: Node) -> tuple[list[tuple[int, int]], list[int], list[int], list[int]]:
+def _plan(node: Node) -> tuple[list[tuple[int, int]], Sequence[int], Sequence[int], list[int]]:
     """(padding, strides, rates, output sizes) of height and width."""
-    strides, rates = (node.attr(k)[1:3] for k in ("strides", "rates"))
+    strides, rates = (spatial_entries(node.attr(k), (1, 2), k) for k in ("strides", "rates"))
     padding, sizes = [], []
     for size, taps, stride, rate in zip(node.shape("input")[1:3], node.shape("filter")[:2], strides, rates):
         reach = (taps - 1) * rate + 1

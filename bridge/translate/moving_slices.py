@@ -76,9 +76,11 @@ def range_constants(node: GraphNode, graph: Graph) -> Sequence[str]:
 
 def _constants(graph: Graph, vector: Tensor) -> list[int] | None:
     """The elements of a vector of constants."""
-    source, constant = graph.nodes.get(vector.node), extents.constant_of(graph, vector.node)
-    if source is not None and source.op == "Identity":
-        return _constants(graph, source.inputs[0])
+    source = graph.nodes.get(vector.node)
+    while source is not None and source.op == "Identity":
+        vector = source.inputs[0]
+        source = graph.nodes.get(vector.node)
+    constant = extents.constant_of(graph, vector.node)
     if constant is None and (source is None or source.op != "Pack"):
         return None
     count = constant.size if constant is not None else len(source.inputs)  # type: ignore[union-attr]

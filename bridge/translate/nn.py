@@ -67,12 +67,10 @@ def _cross_entropy(b: ComputationBuilder, logits: Operand, labels: Operand, are_
     shifted = _shifted(b, logits)
     exps = b.exp(shifted)
     sums = reduce(b, exps, "add", [rows])
-    log_probabilities = b.sub(shifted, per_row(b, b.log(sums), dims))
-    terms = b.mul(labels, log_probabilities)
+    terms = b.mul(labels, b.sub(per_row(b, b.log(sums), dims), shifted))
     if are_hot:
         terms = b.select(b.eq(labels, b.full_like(labels, 0)), b.full_like(terms, 0), terms)
-    loss = b.neg(reduce(b, terms, "add", [rows]))
-    return loss, b.sub(_shares(b, exps, sums), labels)
+    return reduce(b, terms, "add", [rows]), b.sub(_shares(b, exps, sums), labels)
 
 
 @translates("SoftmaxCrossEntropyWithLogits")
@@ -125,11 +123,22 @@ def _full(b: ComputationBuilder, like: Operand, value: float) -> Operand:
     return b.broadcast(b.constant(value, shape.element_type), shape.dims)
 
 
+def _check_features(node: Node, axis: int, *names: str) -> None:
+    """Raises: ShapeError  one of these operands has not one number for every feature."""
+    features = node.shape("x")[axis]
+    for name in names:
+        if node.shape(name) != (features,):
+            raise ShapeError(f"{node.op}: {name} is {list(node.shape(name))}, there are {features} features")
+
+
 @translates("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 def fused_batch_norm(node: Node) -> tuple[Operand, ...]:
     """y, batch mean, batch variance (unbiased), and for the gradient the mean and the (biased) variance."""
     b, shape = node.b, node.array_shape(0)
     axis, epsilon = _feature_axis(node), node.attr("epsilon")
+    _check_features(node, axis, "scale", "offset")
+    if not node.attr("is_training") or node.attr("exponential_avg_factor") not in (None, 1.0):
+        _check_features(node, axis, "mean", "variance")
     x, scale, offset = widened(b, node[0]), node[1], node[2]
     others = [a for a in range(shape.rank) if a != axis]
     count = shape.elements // max(shape.dims[axis], 1)
@@ -161,6 +170,7 @@ def fused_batch_norm(node: Node) -> tuple[Operand, ...]:
 def fused_batch_norm_grad(node: Node) -> tuple[Operand, ...]:
     b, shape = node.b, node.array_shape("x")
     axis, epsilon = _feature_axis(node), node.attr("epsilon")
+    _check_features(node, axis, "scale", "reserve_space_1", "reserve_space_2")
     others = [a for a in range(shape.rank) if a != axis]
     dy, x, scale = widened(b, node["y_backprop"]), widened(b, node["x"]), node["scale"]
     mean, variance = node["reserve_space_1"], node["reserve_space_2"]

@@ -105,10 +105,6 @@ class Node:
         """A constant input as a tuple of ints (a scalar: of one)."""
         return tuple(int(v) for v in self.constant(which).ravel())
 
-    def has_attr(self, name: str) -> bool:
-        """Whether the node has the attribute."""
-        return name in self.definition.attr
-
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute as a Python value: number, bool, str, ElementType, dims (None for unknown), list of these;
         a tensor as a NumPy array, a function as its name."""
@@ -122,7 +118,7 @@ class Node:
 
     def leave_where(self, bad: Operand, what: str) -> None:
         """Leaves the run where a pred holds; `what` tells people why."""
-        self.b.leave_if(bad, f"{self.op} {self.name}: {what}")
+        self.b.leave_if(bad, what)
 
     def function(self, name: str) -> str:
         """The name of the function in a function attribute."""

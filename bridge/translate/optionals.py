@@ -65,6 +65,8 @@ def completed(b: ComputationBuilder, value: Value, like: Value, other: Computati
     """A value of one branch with room for what it does not have and a value of another branch has."""
     if isinstance(value, TensorList) and isinstance(like, TensorList):
         return _as_long(b, value, like, other)
+    if isinstance(value, Operand) and isinstance(like, Operand):
+        return _with_room(b, value, other.get_shape(like))
     if not isinstance(value, Optional) or not isinstance(like, Optional):
         return value
     kinds = list(value.kinds)
@@ -88,6 +90,17 @@ def _is_alike(b: ComputationBuilder, own: Sequence[Value], kind: Sequence[Value]
 def _text(b: ComputationBuilder, kind: Sequence[Value]) -> str:
     """What kinds are in order of, the same in every branch."""
     return " ".join(str(b.get_shape(v)) if isinstance(v, Operand) else type(v).__name__ for v in kind)
+
+
+def _with_room(b: ComputationBuilder, value: Operand, like: Shape) -> Operand:
+    """An array with room for as many rows, and their number, where that depends on data in either branch."""
+    shape = b.get_shape(value)
+    if not (shape.is_dynamic or like.is_dynamic) or shape.dims[1:] != like.dims[1:] or shape.rank != like.rank:
+        return value
+    count, more = b.get_dimension_size(value, 0), max(like.dims[0] - shape.dims[0], 0)
+    if more:
+        value = b.pad_in_dim(value, b.scalar_like(value, 0), 0, 0, more)
+    return b.set_dimension_size(value, count, 0)
 
 
 def _as_long(b: ComputationBuilder, value: TensorList, like: TensorList, other: ComputationBuilder) -> TensorList:

@@ -45,8 +45,10 @@ def _spread(b: ComputationBuilder, value: Operand, dims: Sequence[int]) -> Opera
 
 
 def _refuse_no_range(node: GraphNode) -> str | None:
+    if "num_bits" in node.attrs and not 2 <= node.attrs["num_bits"].i <= 16:
+        return "num_bits is not between 2 and 16, which is TensorFlow's error"
     low, high = (node.attrs[name].f if name in node.attrs else default for name, default in (("min", -6), ("max", 6)))
-    return "min is not smaller than max, which is TensorFlow's error" if "Args" in node.op and low >= high else None
+    return "min is not smaller than max, which is TensorFlow's error" if "Args" in node.op and not low < high else None
 
 
 @translates("FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel",
@@ -101,9 +103,16 @@ def _rounded_to_grid(node: Node, bits: int) -> Operand:
     b, shape, signed = node.b, node.array_shape(0), node.attr("signed_input")
     axis = node.attr("axis")
     axis = -1 if axis is None else axis
+    if not signed < bits <= (62 if signed else 63):
+        raise ShapeError(f"num_bits is out of range: {bits} with signed_input {signed}")
+    if not -1 <= axis < shape.rank:
+        raise ShapeError(f"Shape must be at least rank {axis + 1} but is rank {shape.rank}")
     x = node[0]
     if node.attr("range_given"):
         low, high = node["input_min"], node["input_max"]
+        ordered = b.le(low, high)
+        every = range(b.get_shape(low).rank)
+        node.leave_where(b.not_(reduce(b, ordered, "and_", every)), "input_min is greater than input_max")
     else:
         others = [a for a in range(shape.rank) if a != axis]
         low, high = reduce(b, x, "min", others), reduce(b, x, "max", others)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -39,9 +39,11 @@ def initial(b: ComputationBuilder, op: str, element_type: ElementType) -> Operan
 
 
 def reduce(b: ComputationBuilder, operand: Operand, op: str, axes: Sequence[int], keep: bool = False) -> Operand:
-    """The reduction over axes; small floats are summed in f32."""
+    """The reduction over axes; small floats are summed in f32. Over axes of size 1 the elements stay, -0 too."""
     shape = b.get_shape(operand)
     type_ = shape.element_type
+    if not shape.dynamic and all(shape.dims[a] == 1 for a in axes):
+        return operand if keep else b.reshape(operand, [d for a, d in enumerate(shape.dims) if a not in axes])
     wide = ElementType.F32 if op in ("add", "mul") and type_.is_float and type_.bits < 32 else type_
     if wide is not type_:
         operand = b.convert_element_type(operand, wide)
@@ -62,7 +64,7 @@ def _distinct_axes(node: Node) -> list[int]:
     return axes
 
 
-def _reduces_first(node: GraphNode, graph: Graph) -> bool:
+def _reduces_first(node: GraphNode, graph: Graph, sized: Collection[int]) -> bool:
     axes = extents.constant_of(graph, node.inputs[1].node)
     return axes is not None and 0 in axes
 

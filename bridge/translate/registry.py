@@ -30,7 +30,7 @@ class Translation:
     fixed: names of inputs that must be constants of the graph: their values decide the result's shape.
     sizes: tells from the node the numbers of the outputs that have a first axis whose size depends on data.
     takes_sizes: tells from the node and its graph which inputs, by number, may have such an axis; the results have it.
-    drops_sizes: tells from the node and its graph whether the results do not have it.
+    drops_sizes: tells from the node, its graph and the inputs that have it whether the results do not.
     sized_by: names of constants whose first number may be a size that depends on data: the result then has it.
     """
 
@@ -44,7 +44,7 @@ class Translation:
     fixed: tuple[str, ...] = ()
     sizes: Callable[[Any], Collection[int]] | None = None
     takes_sizes: Callable[[Any, Any], Collection[int]] | None = None
-    drops_sizes: Callable[[Any, Any], bool] | None = None
+    drops_sizes: Callable[[Any, Any, Collection[int]], bool] | None = None
     sized_by: tuple[str, ...] = ()
 
 
@@ -75,7 +75,7 @@ def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, fro
                more_constants: Callable[[Any, Any], Sequence[str]] | None = None,
                fixed: Sequence[str] = (), sizes: Callable[[Any], Collection[int]] | None = None,
                takes_sizes: Callable[[Any, Any], Collection[int]] | None = None,
-               drops_sizes: Callable[[Any, Any], bool] | None = None,
+               drops_sizes: Callable[[Any, Any, Collection[int]], bool] | None = None,
                sized_by: Sequence[str] = ()) -> Callable[[Translate], Translate]:
     """Registers a function as the translation of these ops."""
     def register(function: Translate) -> Translate:

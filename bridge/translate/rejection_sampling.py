@@ -18,10 +18,10 @@ from ...compiler.loops import repeated, until
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from .arrays import gather_axis
+from .gamma_functions import lgamma
 from .node import Node
 from .random import Generator, box_muller, philox_blocks, scrambled, unit_floats
 from .registry import translates
-from .special_functions import lgamma
 from .stateful_random import fresh, refuse_seeded
 
 _S32, _S64, _U32, _U64, _F64 = (ElementType.S32, ElementType.S64, ElementType.U32, ElementType.U64, ElementType.F64)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -73,7 +74,7 @@ def _checked_points(node: Node, indices: str, dims: Sequence[int]) -> Operand:
     return node[indices]
 
 
-def _into_whole(node: GraphNode, graph: Graph) -> bool:
+def _into_whole(node: GraphNode, graph: Graph, sized: Collection[int]) -> bool:
     """What is scattered may have a size that depends on data, what it goes into does not."""
     return True
 
@@ -106,7 +107,7 @@ _VARIABLE_SCATTERS = {"Update": "update", "Add": "add", "Sub": "sub", "Mul": "mu
                       "Min": "min"}
 
 
-@translates(*(f"ResourceScatter{name}" for name in _VARIABLE_SCATTERS), stateful=True)
+@translates(*(f"ResourceScatter{name}" for name in _VARIABLE_SCATTERS), stateful=True, takes_sizes=only(1, 2))
 def resource_scatter(node: Node) -> None:
     """One update of a row for every index; a scalar is the update of all of them."""
     b, old = node.b, value_of(node, 0)
@@ -164,7 +165,8 @@ def tensor_strided_slice_update(node: Node) -> Operand:
     return _assigned_slice(node, node[0], node["value"])
 
 
-@translates("DynamicStitch", "ParallelDynamicStitch", constants=("indices",))
+@translates("DynamicStitch", "ParallelDynamicStitch", constants=("indices",), sized_by=("data",),
+            drops_sizes=_into_whole)
 def dynamic_stitch(node: Node) -> Operand:
     """Row i of the result is the last one among the data whose index is i; the indices fix the number of rows."""
     b, data = node.b, node.list("data")
@@ -172,6 +174,10 @@ def dynamic_stitch(node: Node) -> Operand:
     shapes = [b.get_shape(d) for d in data]
     rank = len(node.shape(0))
     inner = shapes[0].dims[rank:]
+    for k, shape in enumerate(shapes):
+        if shape.dims != (*node.shape(k), *inner):
+            raise ShapeError(f"data[{k}].shape = {list(shape.dims)} does not start with indices[{k}].shape = "
+                             f"{list(node.shape(k))}, or does not end as data[0] does")
     rows = b.concat_in_dim([b.reshape(d, (len(n), *inner)) for d, n in zip(data, numbers)], 0)
     joined = np.concatenate(numbers)
     if joined.size and joined.min() < 0:
@@ -179,8 +185,15 @@ def dynamic_stitch(node: Node) -> Operand:
     count = int(joined.max()) + 1 if len(joined) else 0
     last = dict(zip(joined.tolist(), range(len(joined))))
     zeros = b.broadcast(b.constant(0, shapes[0].element_type), (1, *inner))
+    if not inner and 0 < count <= _MOST_AXES:  # a shape, of which the elements are to be seen
+        flat = [(b.reshape(d, (len(n),)), place) for d, n in zip(data, numbers) for place in range(len(n))]
+        parts = [flat[last[k]] if k in last else (zeros, 0) for k in range(count)]
+        return b.concat_in_dim([b.slice_in_dim(part, place, place + 1, 1, 0) for part, place in parts], 0)
     source = np.array([last.get(k, len(joined)) for k in range(count)], np.int64)
     return gather_axis(node, b.concat_in_dim([rows, zeros], 0), b.constant(source, ElementType.S64), 0, 0)
+
+
+_MOST_AXES = 16
 
 
 @translates("SparseToDense", constants=("output_shape",), takes_sizes=only(0, 2), drops_sizes=_into_whole)
@@ -263,6 +276,9 @@ def sorted_segment_reduction(node: Node) -> Operand:
     count = int(ids[-1]) + 1 if len(ids) else 0
     op = {"Prod": "mul", "Max": "max", "Min": "min"}.get(name, "add")
     base = b.broadcast(initial(b, op, type_), (count, *shape.dims[1:]))
+    # Of rows that fill a vector TensorFlow passes NaN over, of shorter ones it takes what follows a NaN.
+    if op in ("max", "min") and type_.is_float and math.prod(shape.dims[1:]) < (4 if type_ is ElementType.F64 else 8):
+        op = f"segment_{op}"
     total = scatter_rows(b, base, b.constant(ids), node["data"], op)
     sizes = np.bincount(ids, minlength=count)
     if name == "Mean":

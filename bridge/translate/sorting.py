@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError
+from ...compiler.passes.expand_top_k import MOST_WITHOUT_SORT
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from ..graph import GraphNode
-from .arrays import axis_of
+from .arrays import axis_of, gather_axis
 from .node import Node
 from .reductions import reduce
 from .registry import translates
@@ -34,33 +34,39 @@ def sorted_with_places(b: ComputationBuilder, operand: Operand, axis: int, desce
     return b.get_tuple_element(both, 0), b.get_tuple_element(both, 1)
 
 
-def _top(node: Node, k: int, axis: int, largest: bool, index_type: ElementType) -> tuple[Operand, Operand]:
-    b, dims = node.b, node.shape(0)
-    if not 0 <= k <= dims[axis]:
-        raise ShapeError(f"input must have at least k columns. Had {dims[axis]}, needed {k}")
-    if axis == len(dims) - 1:
-        operand = node[0]
-        if node.element_type(0).is_float:
-            # The builder's top_k knows -0 from 0, which are equal here, and takes a positive NaN for the greatest.
-            last = b.full_like(operand, math.copysign(math.nan, -1 if largest else 1))
-            operand = b.select(b.ne(operand, operand), last, operand + b.full_like(operand, 0))
-        best = b.top_k(operand, k, largest)
-        values, places = b.get_tuple_element(best, 0), b.get_tuple_element(best, 1)
-    else:
-        values, places = (b.slice_in_dim(o, 0, k, 1, axis) for o in sorted_with_places(b, node[0], axis, largest))
-    return values, b.convert_element_type(places, index_type)
+def _check_k(node: Node, k: int, dim: int) -> None:
+    if not 0 <= k <= dim:
+        raise ShapeError(f"input must have at least k columns. Had {dim}, needed {k}")
 
 
 @translates("TopKV2", constants=("k",))
 def top_k(node: Node) -> tuple[Operand, Operand]:
-    return _top(node, node.integers("k")[0], len(node.shape(0)) - 1, True, node.attr("index_type") or _S32)
+    """A heap chooses and orders them, as TensorFlow's does.
+
+    Of one element, or of all, there is a sorted order only. So it is of many sorted ones, which differ from a heap's
+    where there are NaNs alone; sorting is several times faster.
+    """
+    b, shape, k = node.b, node.array_shape(0), node.integers("k")[0]
+    _check_k(node, k, shape.dims[-1])
+    order = "NUMBERS"
+    if 1 < k < shape.dims[-1] and (k <= MOST_WITHOUT_SORT or not node.attr("sorted")):
+        order = "HEAP_SORTED" if node.attr("sorted") else "HEAP"
+    best = b.top_k(node[0], k, True, order)
+    values, numbers = b.get_tuple_element(best, 0), b.get_tuple_element(best, 1)
+    return values, b.convert_element_type(numbers, node.attr("index_type") or _S32)
 
 
 @translates("ApproxTopK")
 def approximate_top_k(node: Node) -> tuple[Operand, Operand]:
     """Exact, whatever recall is asked for."""
-    axis = axis_of(node.attr("reduction_dimension"), len(node.shape(0)), node.op)
-    return _top(node, node.attr("k"), axis, node.attr("is_max_k"), _S32)
+    b, shape, k = node.b, node.array_shape(0), node.attr("k")
+    axis = axis_of(node.attr("reduction_dimension"), shape.rank, node.op)
+    _check_k(node, k, shape.dims[axis])
+    if axis == shape.rank - 1:
+        best = b.top_k(node[0], k, node.attr("is_max_k"), "NUMBERS")
+        return b.get_tuple_element(best, 0), b.get_tuple_element(best, 1)
+    values, numbers = sorted_with_places(b, node[0], axis, node.attr("is_max_k"))
+    return b.slice_in_dim(values, 0, k, 1, axis), b.slice_in_dim(numbers, 0, k, 1, axis)
 
 
 @translates("NthElement")
@@ -94,13 +100,20 @@ def in_top_k(node: Node) -> Operand:
 @translates("LowerBound", "UpperBound")
 def bound(node: Node) -> Operand:
     """For every value the number of elements of its sorted row that are less (or, for the upper bound, not greater, as
-    none is than NaN)."""
+    none is than NaN). The steps are those of the C++ library's binary search, so that unsorted rows give the same."""
     b, rows, values = node.b, node["sorted_inputs"], node["values"]
-    (batch, length), count = node.shape("sorted_inputs"), node.shape("values")[1]
-    dims = (batch, count, length)
-    left, right = b.broadcast_in_dim(rows, dims, [0, 2]), b.broadcast_in_dim(values, dims, [0, 1])
-    below = b.lt(left, right) if node.op == "LowerBound" else b.not_(b.gt(left, right))
-    return reduce(b, b.convert_element_type(below, node.attr("out_type")), "add", [2])
+    length, dims = node.shape("sorted_inputs")[1], node.shape("values")
+    number = lambda n: b.constant(np.full(dims, n, np.int32))  # noqa: E731
+    first, remaining = number(0), number(length)
+    for _ in range(length.bit_length()):
+        half = b.shift_right_logical(remaining, number(1))
+        middle = first + half
+        element = gather_axis(node, rows, middle, 1, 1)
+        is_below = b.lt(element, values) if node.op == "LowerBound" else b.not_(b.lt(values, element))
+        is_below = b.and_(is_below, b.gt(remaining, number(0)))
+        first = b.select(is_below, middle + number(1), first)
+        remaining = b.select(is_below, remaining - half - number(1), half)
+    return b.convert_element_type(first, node.attr("out_type"))
 
 
 def _refuse_unsorted(node: GraphNode) -> str | None:

@@ -12,7 +12,7 @@ from ...compiler.builder import ComputationBuilder, Operand
 from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.shape import Shape
 from ...compiler.types import ElementType
-from .arrays import axis_of, gather_axis
+from .arrays import axis_of, gather_axis, spatial_entries
 from .node import Node
 from .registry import translates
 from .value_ranges import check_indices
@@ -97,8 +97,8 @@ def depth_and_space(node: Node) -> Operand:
 def extract_patches(node: Node) -> Operand:
     """The strided slices that start at every place of a patch, one after the other along the depth."""
     b, x, n = node.b, node[0], len(node.shape(0)) - 2
-    sizes, strides = (node.attr(k)[1:-1] for k in ("ksizes", "strides"))
-    rates = (node.attr("rates") or [1] * (n + 2))[1:-1]
+    sizes, strides, rates = (spatial_entries(node.attr(k) or [1] * (n + 2), range(1, n + 1), k)
+                             for k in ("ksizes", "strides", "rates"))
     padding, counts = [(0, 0)], []
     for size, stride, rate, dim in zip(sizes, strides, rates, node.shape(0)[1:]):
         reach = (size - 1) * rate + 1
@@ -179,12 +179,15 @@ def data_format_dim_map(node: Node) -> Operand:
     table = np.array([target.index(c) for c in source])
     rank = b.constant(len(source), node.element_type(0))
     place = b.select(b.lt(node[0], b.scalar_like(node[0], 0)), b.add(node[0], rank), node[0])
+    check_indices(node, place, len(source))
     return gather_axis(node, b.constant(table, node.element_type(0)), place, 0, 0)
 
 
 @translates("DataFormatVecPermute")
 def data_format_vec_permute(node: Node) -> Operand:
-    source, target = node.attr("src_format"), node.attr("dst_format")
+    source, target, dims = node.attr("src_format"), node.attr("dst_format"), node.shape(0)
+    if len(dims) not in (1, 2) or dims[0] not in (len(source), len(source) - 2) or dims[1:] not in ((), (2,)):
+        raise ShapeError(f"{node.op}: {list(dims)} is neither one nor two numbers for the axes of {source}")
     if node.shape(0)[0] == len(source) - 2:  # the spatial axes alone
         source, target = (f.replace("N", "").replace("C", "") for f in (source, target))
     order = np.array([source.index(c) for c in target])

@@ -1,4 +1,4 @@
-"""Special functions: gamma family, inverse error function, Bessel functions, hyperbolic and inverse functions.
+"""Special functions: inverse error function, Bessel functions, hyperbolic and inverse functions.
 
 Types below f32 are computed in f32.
 """
@@ -15,85 +15,15 @@ from ...compiler.types import COMPLEXES, ElementType
 from . import complex_functions
 from .arrays import axis_of
 from .broadcasting import broadcast
+from .gamma_functions import digamma, lgamma
 from .nn import narrowed, widened
 from .node import Node
+from .polynomials import chebyshev, polynomial
 from .registry import translates
 from .value_ranges import any_of
 
 _B = ComputationBuilder
 _F32, _F64 = ElementType.F32, ElementType.F64
-
-
-def polynomial(b: ComputationBuilder, x: Operand, coefficients: Sequence[float]) -> Operand:
-    """c[0] x^n + ... + c[n]."""
-    total = b.full_like(x, coefficients[0])
-    for c in coefficients[1:]:
-        total = total * x + b.scalar_like(x, c)
-    return total
-
-
-def chebyshev(b: ComputationBuilder, t: Operand, coefficients: Sequence[float]) -> Operand:
-    """sum of c[k] T_k(t), by Clenshaw's recurrence."""
-    twice = t * b.scalar_like(t, 2)
-    last, before = b.full_like(t, 0), b.full_like(t, 0)
-    for c in coefficients[:0:-1]:
-        last, before = twice * last - before + b.scalar_like(t, c), last
-    return t * last - before + b.scalar_like(t, coefficients[0])
-
-
-# -- gamma functions
-# Source: Lanczos' approximation with g = 7, n = 9.
-_LANCZOS = (676.520368121885098567009190444019, -1259.13921672240287047156078755283, 771.3234287776530788486528258894,
-            -176.61502916214059906584551354, 12.507343278686904814458936853, -0.13857109526572011689554707,
-            9.984369578019570859563e-6, 1.50563273514931155834e-7)
-_LANCZOS_BASE, _LANCZOS_G = 0.99999999999980993227684700473478, 7.0
-
-
-def _lanczos(b: ComputationBuilder, z: Operand) -> tuple[Operand, Operand]:
-    """The series and minus its derivative at z >= -0.5, z being the argument less one."""
-    total, slope = b.full_like(z, _LANCZOS_BASE), b.full_like(z, 0)
-    for k, c in enumerate(_LANCZOS):
-        shifted = z + b.scalar_like(z, k + 1)
-        term = b.scalar_like(z, c) / shifted
-        total, slope = total + term, slope + term / shifted
-    return total, slope
-
-
-def lgamma(b: ComputationBuilder, x: Operand) -> Operand:
-    """log |gamma(x)|; infinite at 0, -1, -2, ..."""
-    def number(value: float) -> Operand:
-        return b.scalar_like(x, value)
-
-    reflected = b.lt(x, number(0.5))
-    z = b.select(reflected, -x, x - number(1))
-    total, _ = _lanczos(b, z)
-    t = z + number(_LANCZOS_G + 0.5)
-    log_t = number(math.log(_LANCZOS_G + 0.5)) + b.log1p(z / number(_LANCZOS_G + 0.5))
-    value = (z + number(0.5) - t / log_t) * log_t + number(math.log(2 * math.pi) / 2) + b.log(total)
-    fraction = b.abs(x) - b.floor(b.abs(x))
-    fraction = b.select(b.gt(fraction, number(0.5)), number(1) - fraction, fraction)
-    sine = b.log(b.sin(fraction * number(math.pi)))
-    mirrored = b.select(b.is_finite(sine), number(math.log(math.pi)) - sine - value, -sine)
-    result = b.select(reflected, mirrored, value)
-    return b.select(b.eq(b.abs(x), number(math.inf)), b.full_like(x, math.inf), result)
-
-
-def digamma(b: ComputationBuilder, x: Operand) -> Operand:
-    """The derivative of log gamma; NaN at 0, -1, -2, ..."""
-    def number(value: float) -> Operand:
-        return b.scalar_like(x, value)
-
-    reflected = b.lt(x, number(0.5))
-    z = b.select(reflected, -x, x - number(1))
-    total, slope = _lanczos(b, z)
-    t = z + number(_LANCZOS_G + 0.5)
-    log_t = number(math.log(_LANCZOS_G + 0.5)) + b.log1p(z / number(_LANCZOS_G + 0.5))
-    value = log_t - slope / total - number(_LANCZOS_G) / t
-    turned = (x + b.abs(b.floor(x + number(0.5)))) * number(math.pi)
-    mirrored = value - number(math.pi) * b.cos(turned) / b.sin(turned)
-    result = b.select(reflected, mirrored, value)
-    pole = b.and_(b.le(x, number(0)), b.eq(x, b.floor(x)))
-    return b.select(pole, b.full_like(x, math.nan), result)
 
 
 # -- the quantile of the normal distribution
@@ -147,67 +77,70 @@ def erfinv(b: ComputationBuilder, x: Operand) -> Operand:
 
 
 # -- modified Bessel functions, scaled by exp(-|x|): Chebyshev series in x on [0, 8], and in 1/x beyond
+# Coefficients below 1e-18 are left out.
 _I0E_SMALL = (
-    0.338397637204738, -0.3046826723431983, 0.17162090152220869, -0.09490109704804753, 0.049305284239670594,
-    -0.02373741480589935, 0.010546460394594835, -0.004324309995050414, 0.001639475616941116,
-    -0.0005763755745383327, 0.00018850288509543477, -5.754195010048048e-05, 1.6448448070252944e-05,
-    -4.416738358115606e-06, 1.1173875386833436e-06, -2.6707938501830377e-07, 6.046994956736765e-08,
-    -1.3000249522944887e-08, 2.65982282077551e-09, -5.189788831658126e-10, 9.675713142884559e-11,
-    -1.7267453484096175e-11, 2.9538517689179257e-12, -4.846629370237932e-13, 7.531788812703017e-14,
-    -1.0626804096190309e-14, 3.0172996717635303e-16, 8.255045392777374e-16, -1.36584292263361e-15,
-    1.1066416600295914e-15, -1.4394847321299156e-15,
-)
-_I0E_LARGE = (
-    0.40224520550705434, 0.003369116478255688, 6.889758346912283e-05, 2.8913705208197464e-06,
-    2.048918588724537e-07, 2.266668989255786e-08, 3.396231919626193e-09, 4.940602328960499e-10,
-    1.188901541318352e-11, -3.149915798280526e-11, -1.3215977457702567e-11, -1.7941588385912593e-12,
-    7.179427992280824e-13, 3.85282074110679e-13, 1.5700048099194402e-14, -4.150846333317304e-14,
-    -9.242606680004428e-15, 3.8174591692880385e-15, 2.1307741895690506e-15, -3.2452673027504574e-16,
-    5.081405381938216e-16, 5.337610695313253e-17, 1.09954780323453e-15, 1.0483067405595227e-15,
-    -1.2810265668751807e-17,
+    0.33839763720473803, -0.3046826723431984, 0.17162090152220877, -0.09490109704804764, 0.04930528423967071,
+    -0.02373741480589947, 0.010546460394594998, -0.004324309995050576, 0.0016394756169413357,
+    -0.0005763755745385824, 0.00018850288509584165, -5.754195010082104e-05, 1.6448448070728896e-05,
+    -4.4167383584587505e-06, 1.1173875391201037e-06, -2.670793853940612e-07, 6.046995022541919e-08,
+    -1.300025009986248e-08, 2.6598237246823866e-09, -5.189795601635263e-10, 9.675809035373237e-11,
+    -1.726826291441556e-11, 2.95505266312964e-12, -4.856446783111929e-13, 7.676185498604936e-14,
+    -1.1685332877993451e-14, 1.715391285555133e-15, -2.431279846547955e-16, 3.3307945188222384e-17,
+    -4.4153416464793395e-18,
 )
 _I1E_SMALL = (
-    0.12629359322181682, -0.17641651835783403, 0.10264365868984708, -0.052945981208094954, 0.024726449030626468,
-    -0.010564084894626149, 0.004156422944312832, -0.001513572450631191, 0.0005122859561684905,
-    -0.0001617608158257912, 4.7815651075352454e-05, -1.3273163655881015e-05, 3.4702513079473874e-06,
-    -8.568720262908025e-07, 2.003294751468054e-07, -4.445059105931941e-08, 9.38153708258098e-09,
-    -1.8872494186816445e-09, 3.6255861764872095e-10, -6.66345063244528e-11, 1.1735744404722625e-11,
-    -1.983529296233391e-12, 3.2183188685715044e-13, -4.9869382816806805e-14, 6.9639634560761836e-15,
-    -5.02510219815217e-16, -4.712851972476345e-16, 5.712276529926209e-16, -6.279698983036042e-16,
-    5.809644879868132e-16, -6.527316769526279e-16,
+    0.12629359322181682, -0.17641651835783406, 0.1026436586898471, -0.05294598120809499, 0.024726449030626516,
+    -0.010564084894626197, 0.004156422944312888, -0.0015135724506312532, 0.0005122859561685758,
+    -0.00016176081582589674, 4.781565107550054e-05, -1.3273163656039436e-05, 3.4702513081376785e-06,
+    -8.568720264695455e-07, 2.0032947535521353e-07, -4.445059128796328e-08, 9.381537386495773e-09,
+    -1.8872497517228294e-09, 3.625590281552117e-10, -6.663489723502027e-11, 1.1736186298890901e-11,
+    -1.9839743977649436e-12, 3.223793365945575e-13, -5.042185504727912e-14, 7.600684294735408e-15,
+    -1.1055969477353862e-15, 1.5536319577362005e-16, -2.111421214358166e-17, 2.7779141127610464e-18,
+)
+_I0E_LARGE = (
+    0.4022452055070544, 0.0033691164782556943, 6.889758346916825e-05, 2.8913705208347567e-06,
+    2.0489185894690638e-07, 2.266668990498178e-08, 3.3962320257083865e-09, 4.94060238822497e-10,
+    1.1889147107846439e-11, -3.1499165279632416e-11, -1.3215811840447713e-11, -1.7941785315068062e-12,
+    7.180124451383666e-13, 3.8527783827421426e-13, 1.54008621752141e-14, -4.150569347287222e-14,
+    -9.554846698828307e-15, 3.8116806693526224e-15, 1.7725601330565263e-15, -3.425485619677219e-16,
+    -2.8276239805165836e-16, 3.461222867697461e-17, 4.46562142029676e-17, -4.830504485944182e-18,
+    -7.233180487874754e-18, 9.921475412173699e-19, 1.193650890845982e-18,
 )
 _I1E_LARGE = (
-    0.38928811750914005, -0.009761097491361465, -0.00011058893876264148, -3.882564808859862e-06,
-    -2.512236238696794e-07, -2.6314688453906634e-08, -3.835380483293486e-09, -5.589743369026879e-10,
-    -1.8975103539713264e-11, 3.2526054499343745e-11, 1.412562588266352e-11, 2.035653696890012e-12,
-    -7.199572135044937e-13, -4.083425408871669e-13, -2.0751562861238864e-14, 4.271262830603571e-14,
-    1.0726462453301512e-14, -3.802513859341161e-15, -1.5436370130845926e-15, 3.0744637605004334e-16,
-    1.0525768291157733e-15, -6.191628406563373e-17, 9.65040013712636e-16, -3.416070845000482e-17,
-    1.0621845283673372e-15, -3.042438096328554e-17,
+    0.38928811750914005, -0.009761097491361469, -0.00011058893876262371, -3.882564808877691e-06,
+    -2.512236237870209e-07, -2.6314688468895196e-08, -3.835380385964237e-09, -5.589743462196584e-10,
+    -1.8974958123505413e-11, 3.2526035830154884e-11, 1.4125807436613782e-11, 2.0356285441470896e-12,
+    -7.198551776245908e-13, -4.0835511110921974e-13, -2.1015418427726643e-14, 4.272440016711951e-14,
+    1.0420276984128802e-14, -3.8144030724370075e-15, -1.8803547755107825e-15, 3.3082023109209285e-16,
+    2.96262899764595e-16, -3.209525921993424e-17, -4.6503053684893586e-17, 4.414348323071708e-18,
+    7.517296310842105e-18, -9.314178867326884e-19, -1.242193275194891e-18,
 )
 
 
 def _bessel(b: ComputationBuilder, x: Operand, small: Sequence[float], large: Sequence[float], odd: bool) -> Operand:
     size = b.abs(x)
     near = chebyshev(b, size * b.scalar_like(x, 0.25) - b.scalar_like(x, 1), small)
-    near = near * x if odd else near
+    near = near * size if odd else near
     beyond = b.max(size, b.scalar_like(x, 8))
     far = chebyshev(b, b.scalar_like(x, 16) / beyond - b.scalar_like(x, 1), large) * b.rsqrt(beyond)
-    far = far * b.sign(x) if odd else far
-    return b.select(b.le(size, b.scalar_like(x, 8)), near, far)
+    value = b.select(b.le(size, b.scalar_like(x, 8)), near, far)
+    return b.select(b.lt(x, b.scalar_like(x, 0)), -value, value) if odd else value
 
 
 def _next_after(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
-    """The float that follows x in the direction of y: its bits, as an integer, one up or down."""
+    """The float that follows x in the direction of y: its bits, as an integer, one up or down.
+
+    Denormals are numbers of their own here, unless x = y."""
     type_ = ElementType.S64 if b.get_shape(x).element_type is _F64 else ElementType.S32
-    bits = b.bitcast_convert_type(x, type_)
-    one, sign = b.scalar_like(bits, 1), b.scalar_like(bits, np.iinfo(type_.dtype).min)
-    zero = b.scalar_like(x, 0)
-    away = b.ne(b.lt(x, y), b.lt(x, zero))  # the magnitude grows
-    stepped = b.select(away, bits + one, bits - one)
-    least = b.select(b.lt(y, zero), b.broadcast(b.or_(sign, one), b.get_shape(x).dims),
-                     b.broadcast(one, b.get_shape(x).dims))
-    moved = b.bitcast_convert_type(b.select(b.eq(x, zero), least, stepped), b.get_shape(x).element_type)
+    bits, other = b.bitcast_convert_type(x, type_), b.bitcast_convert_type(y, type_)
+    zero, one = b.scalar_like(bits, 0), b.scalar_like(bits, 1)
+    sign = b.scalar_like(bits, np.iinfo(type_.dtype).min)
+    # Below zero integers count the other way: of two negative numbers the one with more bits is the lower.
+    inward = b.or_(b.gt(bits, other), b.and_(b.lt(bits, zero), b.ge(other, zero)))
+    stepped = b.select(inward, bits - one, bits + one)
+    least = b.or_(b.and_(other, sign), one)
+    is_zero = b.eq(b.shift_left(bits, one), zero)
+    moved = b.bitcast_convert_type(b.select(is_zero, least, stepped), b.get_shape(x).element_type)
     unordered = b.or_(b.ne(x, x), b.ne(y, y))
     return b.select(unordered, x + y, b.select(b.eq(x, y), y, moved))
 
@@ -225,10 +158,10 @@ _REAL = frozenset({ElementType.F16, ElementType.BF16, _F32, _F64})
 
 
 @translates(*(op for op in UNARY if op not in complex_functions.UNARY), types={"T": _REAL})
-@translates(*complex_functions.UNARY, types={"T": _REAL | COMPLEXES})
+@translates(*(op for op in UNARY if op in complex_functions.UNARY), types={"T": _REAL | COMPLEXES})
 def unary(node: Node) -> Operand:
     if node.element_type(0) in COMPLEXES:
-        return complex_functions.UNARY[node.op](node.b, node[0])
+        return complex_functions.apply(node.b, node.op, node[0])
     return narrowed(node.b, UNARY[node.op](node.b, widened(node.b, node[0])), node.element_type(0))
 
 

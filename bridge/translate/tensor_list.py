@@ -13,9 +13,9 @@ from ...compiler.shape import Shape
 from ...compiler.types import ElementType
 from ..element_types import element_type
 from ..graph import GraphNode
-from .measured_sizes import Extent
+from .measured_sizes import Extent, extents_or_none
 from .node import Node
-from .registry import translates
+from .registry import first_input, translates
 from .value_ranges import TRUSTED, check_indices, note
 from .values import Optional, TensorList, Value, flatten, rebuild
 
@@ -29,7 +29,7 @@ def initialized(b: ComputationBuilder, values: TensorList, element_type: Element
     if values.capacity < 0:
         raise UnsupportedError("a list that grows without a bound; give the loop maximum_iterations")
     zeros = b.broadcast(b.constant(0, element_type), (values.capacity, *dims))
-    return TensorList(zeros, values.size, values.capacity, known=values.known, differs=values.differs)
+    return dataclasses.replace(values, buffer=zeros, items=())
 
 
 def _dims(node: Node, which: str) -> tuple[int, ...] | None:
@@ -50,8 +50,13 @@ def _refuse(node: GraphNode) -> str | None:
     return None if is_known else "a list of elements that are no arrays"
 
 
-@translates("TensorListReserve", constants=("element_shape", "num_elements"), refuse=_refuse)
+@translates("TensorListReserve", constants=("element_shape", "num_elements"), refuse=_refuse,
+            sized_by=("num_elements",))
 def reserve(node: Node) -> TensorList:
+    sizes = extents_or_none(node, "num_elements")
+    if sizes is not None and isinstance(sizes[0], Extent) and node.constant_or_none("element_shape") is not None:
+        made = _list(node, _dims(node, "element_shape"), sizes[0].bound, sizes[0].value)
+        return dataclasses.replace(made, varies=True)
     if node.constant_or_none("num_elements") is None or node.constant_or_none("element_shape") is None:
         return TensorList(None, node.b.constant(0, _S32), -1)
     capacity = node.integers("num_elements")[0]
@@ -65,9 +70,12 @@ def empty(node: Node) -> TensorList:
     return dataclasses.replace(_list(node, dims, capacity, node.b.constant(0, _S32)), differs=False)
 
 
-@translates("TensorListFromTensor", constants=("element_shape",))
+@translates("TensorListFromTensor", constants=("element_shape",), takes_sizes=first_input)
 def from_tensor(node: Node) -> TensorList:
     length = node.shape("tensor")[0]
+    if node.array_shape("tensor").is_dynamic:
+        size, room = node.b.get_dimension_size(node["tensor"], 0), node.b.constant(length, _S32)
+        return TensorList(node.b.set_dimension_size(node["tensor"], room, 0), size, length, varies=True)
     return TensorList(node["tensor"], node.b.constant(length, _S32), length)
 
 
@@ -132,7 +140,7 @@ def _extended(node: Node, values: TensorList) -> TensorList:
         room = b.constant(values.capacity, _S32)
         end_run = b.grow_if if values.beyond == "grow" else b.leave_if
         end_run(b.or_(b.lt(node["index"], b.constant(0, _S32)), b.ge(node["index"], room)),
-                f"{node.op} {node.name}: a list outgrows its bound of {values.capacity} elements")
+                f"a list outgrows its bound of {values.capacity} elements")
     end = b.add(node["index"], b.constant(1, _S32))
     return dataclasses.replace(values, size=b.max(values.size, end), varies=True)
 

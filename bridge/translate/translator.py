@@ -14,11 +14,13 @@ from ...compiler.errors import CompilerError, InternalError, UnsupportedError
 from ...compiler.evaluator import evaluate_instruction
 from ...compiler.ir import Instruction, Metadata, Module
 from ...compiler.shape import Shape
+from ...runtime import float_mode, interrupts
 from .. import tensorflow_private as tfp
 from ..element_types import element_type
 from ..function_calls import calls_as_ops
 from ..graph import Graph, GraphNode, Tensor, from_function_def, op_definition, output_types
 from .node import Node
+from .operand_shapes import check_operands
 from .registry import translations
 from .values import Value, Variable
 
@@ -27,11 +29,13 @@ _FOLD_ELEMENTS = 1 << 16  # larger values are no shapes, axes or paddings
 
 @dataclasses.dataclass
 class Functions:
-    """The functions of a library, read when first called. `denied`: op types that are left to TensorFlow."""
+    """The functions of a library, read when first called. `denied`: op types that are left to TensorFlow.
+    `data_sizes`: what has been found out about sizes in them."""
 
     definitions: Mapping[str, Any]
     denied: Collection[str] = ()
     read: dict[str, Graph] = dataclasses.field(default_factory=dict)
+    data_sizes: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Graph:
         if name not in self.read:
@@ -101,6 +105,7 @@ class Translator:
 
     def node(self, node: GraphNode, inputs: list[Value]) -> Sequence[Value]:
         """Translates one node; returns its outputs."""
+        interrupts.check()
         translation = translations().get(node.op)
         if translation is None:
             if node.op in self.functions.definitions:
@@ -113,7 +118,9 @@ class Translator:
         file, line = self.source(node.name) if self.source and self.mark_lines else ("", 0)
         around = self.builder.mark(Metadata(node.op, node.name, file, line))
         try:
-            result = translation.function(Node(self, node, inputs))
+            made = Node(self, node, inputs)
+            check_operands(made)
+            result = translation.function(made)
         except CompilerError as error:
             if "(node " in str(error):
                 raise
@@ -147,9 +154,13 @@ class Translator:
                 continue
             else:
                 operands = [known[o] for o in current.operands]
-                is_open = any(o is None for o in operands)
-                known[current] = _clamped(current, known) if is_open else \
-                    None if _is_cut(current, operands) else evaluate_instruction(current, operands)
+                if any(o is None for o in operands):
+                    known[current] = _clamped(current, known)
+                elif _is_cut(current, operands):
+                    known[current] = None
+                else:
+                    with float_mode.of_runs():
+                        known[current] = evaluate_instruction(current, operands)
             stack.pop()
         return known[instruction]
 

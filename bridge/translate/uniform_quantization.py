@@ -27,9 +27,33 @@ _S32, _S64, _F32 = ElementType.S32, ElementType.S64, ElementType.F32
 def _along(b: ComputationBuilder, values: np.ndarray, type_: ElementType, dims: Sequence[int], axis: int) -> Operand:
     """A scalar everywhere, or a vector along an axis."""
     given = b.constant(values, type_)
+    if values.ndim and not 0 <= axis < len(dims):
+        raise ShapeError(f"there are {values.shape[0]} scales, of an array of {len(dims)} axes for axis {axis}")
     if values.ndim and values.shape[0] != dims[axis]:
         raise ShapeError(f"there are {values.shape[0]} scales for the {dims[axis]} elements of axis {axis}")
     return b.broadcast_in_dim(given, dims, [axis] if values.ndim else [])
+
+
+def _check_axis(node: Node, scales: str, axis: int) -> None:
+    """Compares what is given for an axis with whether there is one.
+
+    Raises: ShapeError  there are scales for the elements of an axis and no axis (-1), or one scale and an axis.
+    """
+    rank = len(node.shape(scales))
+    if axis < -1 or rank != (0 if axis == -1 else 1):
+        raise ShapeError(f"{node.op}: quantization axis {axis}, and {scales} has {rank} axes")
+
+
+def _check_product_axes(node: Node, right: int, result: int) -> None:
+    """Of a product only the right side and the result have scales along an axis, that of the output features.
+
+    Raises: ShapeError  it is another one.
+    """
+    for side, allowed in (("lhs", -1), ("rhs", right), ("output", result)):
+        axis = node.attr(f"{side}_quantization_axis")
+        if axis not in (-1, allowed):
+            raise ShapeError(f"{node.op}: {side}_quantization_axis is {axis}, it can be -1 or {allowed}")
+        _check_axis(node, f"{side}_scales", axis)
 
 
 def _limited(node: Node, x: Operand, name: str = "") -> Operand:
@@ -42,6 +66,7 @@ def _limited(node: Node, x: Operand, name: str = "") -> Operand:
 def uniform_quantize(node: Node) -> Operand:
     """round(x / scale) + zero point."""
     b, dims, axis = node.b, node.shape(0), node.attr("quantization_axis")
+    _check_axis(node, "scales", axis)
     inverse = np.float32(1) / node.constant("scales").astype(np.float32)
     scale = _along(b, inverse, _F32, dims, axis)
     zero = _along(b, node.constant("zero_points"), _F32, dims, axis)
@@ -52,6 +77,7 @@ def uniform_quantize(node: Node) -> Operand:
 @translates("UniformDequantize", constants=("scales", "zero_points"))
 def uniform_dequantize(node: Node) -> Operand:
     b, dims, axis = node.b, node.shape(0), node.attr("quantization_axis")
+    _check_axis(node, "scales", axis)
     scale = _along(b, node.constant("scales"), _F32, dims, axis)
     zero = _along(b, node.constant("zero_points"), _S32, dims, axis)
     x = b.convert_element_type(node[0], _S32) - zero
@@ -97,7 +123,12 @@ _BINARY = tuple(f"{side}_{what}" for side in ("lhs", "rhs", "output") for what i
 
 @translates("UniformRequantize", constants=_REQUANTIZED)
 def uniform_requantize(node: Node) -> Operand:
-    axis = max(node.attr("input_quantization_axis"), node.attr("output_quantization_axis"))
+    axes = [node.attr(f"{side}_quantization_axis") for side in ("input", "output")]
+    for side, axis in zip(("input", "output"), axes):
+        _check_axis(node, f"{side}_scales", axis)
+    axis = max(axes)
+    if min(axes) not in (-1, axis):
+        raise ShapeError(f"{node.op}: the quantization axes {axes} should be the same")
     moved = _requantized(node, node[0], "input", "output", axis)
     return node.b.convert_element_type(_limited(node, moved, "output_"), node.attr("Tout"))
 
@@ -108,6 +139,8 @@ def uniform_add(node: Node) -> Operand:
     parts = []
     rank = max(len(node.shape(k)) for k in range(2))
     target = node.attr("output_quantization_axis")
+    for side in ("lhs", "rhs", "output"):
+        _check_axis(node, f"{side}_scales", node.attr(f"{side}_quantization_axis"))
     for number, prefix in enumerate(("lhs", "rhs")):
         at = -1 if target < 0 else target - rank + len(node.shape(number))
         given = node[number]
@@ -148,6 +181,7 @@ def _product_result(node: Node, total: Operand, axis: int) -> Operand:
 @translates("UniformQuantizedDot", constants=_BINARY)
 def uniform_dot(node: Node) -> Operand:
     b = node.b
+    _check_product_axes(node, 1, 1)
     if len(node.shape("lhs")) != 2 or len(node.shape("rhs")) != 2 or node.shape("lhs")[1] != node.shape("rhs")[0]:
         raise ShapeError(f"lhs {list(node.shape('lhs'))} and rhs {list(node.shape('rhs'))} are no matrices to multiply")
     total = b.dot_general(_centred(node, "lhs", -1), _centred(node, "rhs", node.attr("rhs_quantization_axis")),
@@ -160,8 +194,11 @@ def uniform_convolution(node: Node) -> Operand:
     """The convolution of what lies above the zero points: padding is zero there."""
     b, rank = node.b, len(node.shape("lhs"))
     spatial = rank - 2
+    if rank < 2 or len(node.shape("rhs")) != rank:
+        raise ShapeError(f"{node.op}: operands of ranks {rank} and {len(node.shape('rhs'))}")
     text = node.definition.attr["dimension_numbers"].s
     numbers = _convolution_numbers(text, rank)
+    _check_product_axes(node, numbers.kernel_output_feature, numbers.output_feature)
     strides, base, dilation = ([*(node.attr(k) or [1] * spatial)] for k in
                                ("window_strides", "lhs_dilation", "rhs_dilation"))
     total = b.conv_general_dilated(

@@ -50,3 +50,15 @@ def test_list(name: str) -> None:
     assert tfbridge.stats()["fallbacks"] == 0, tfbridge.stats()["ops_left_out"]
     for a, b in zip(given, expected, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_array_written_in_a_loop_is_joined() -> None:
+    def function(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        rows = tf.TensorArray(tf.float32, 5)
+        for k in tf.range(5):
+            rows = rows.write(k, x[k:k + 1] * 2)
+        return rows.concat(), rows.gather([0, 2])
+
+    for one, other in zip(tfbridge.jit(function, strict=True)(X), tf.function(function)(X), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert tfbridge.explain(tfbridge.jit(function), X).is_whole

@@ -1,0 +1,112 @@
+"""Patterns of shapes: what an op demands of its operands, and whether the operands of a node have that.
+
+A pattern is written as dims in brackets, one pattern for each input argument of the op:
+
+    [2]         the number 2
+    [n m]       names: dims of one name are equal in all operands
+    [_]         any dim; [+]: any but 0
+    [... _]     any dims in front of one; [*s 3]: the same, and equal wherever the name stands
+    [# 2]       #: the number of axes of the first operand
+    []|[n]      one or the other
+    [_]>=0      numbers that are not less than 0, as far as they are known when compiling; [_]>0: greater
+    ?           anything
+
+A list argument has one pattern, for each of its operands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Sequence
+
+from ...compiler.shape import Shape
+
+Dims = tuple[int | None, ...]  # None: a size that depends on data, which may be any
+Names = dict[str, "int | Dims"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Alternative:
+    """Dims before, the name of (or "..." for) any number of dims, None for no such, and dims behind those."""
+
+    before: tuple[str, ...]
+    middle: str | None
+    behind: tuple[str, ...]
+
+    def matches(self, dims: Dims, names: Names) -> Names | None:
+        """The names with those that these dims are given; None where the dims do not match."""
+        fixed = len(self.before) + len(self.behind)
+        if len(dims) < fixed or self.middle is None and len(dims) > fixed:
+            return None
+        names = dict(names)
+        end = len(dims) - len(self.behind)
+        if self.middle is not None and self.middle != "...":
+            inner = dims[len(self.before):end]
+            if not _are_equal(names.setdefault(self.middle, inner), inner):
+                return None
+        for word, dim in zip((*self.before, *self.behind), (*dims[:len(self.before)], *dims[end:])):
+            if word == "_" or dim is None:
+                continue
+            if word == "+":
+                if not dim:
+                    return None
+                continue
+            if (int(word) if word.isdigit() else names.setdefault(word, dim)) != dim:
+                return None
+        return names
+
+
+def _are_equal(one: int | Dims, other: Dims) -> bool:
+    return isinstance(one, tuple) and len(one) == len(other) and all(
+        a == b or a is None or b is None for a, b in zip(one, other))
+
+
+@dataclasses.dataclass(frozen=True)
+class Pattern:
+    """What one operand has to be. `least`: what its numbers are not less than, or greater if it `is_open`."""
+
+    text: str
+    alternatives: tuple[Alternative, ...]  # none: anything
+    least: int | None
+    is_open: bool = False
+
+
+@functools.cache
+def patterns(text: str) -> tuple[Pattern, ...]:
+    """The patterns of an op's arguments."""
+    return tuple(_pattern(word) for word in re.findall(r"\?|(?:\[[^]]*\]\|?)+(?:>=?-?\d+)?", text))
+
+
+def _pattern(text: str) -> Pattern:
+    shapes, bound, least = re.split(r"(>=?|$)", text, maxsplit=1)
+    return Pattern(text, tuple(_alternative(words.split()) for words in re.findall(r"\[([^]]*)\]", shapes)),
+                   int(least) if least else None, bound == ">")
+
+
+def _alternative(words: Sequence[str]) -> Alternative:
+    at = next((k for k, word in enumerate(words) if word[0] in ".*"), None)
+    if at is None:
+        return Alternative(tuple(words), None, ())
+    return Alternative(tuple(words[:at]), words[at].lstrip("*"), tuple(words[at + 1:]))
+
+
+def match(wanted: Sequence[Pattern], shapes: Sequence[Sequence[Shape | None]]) -> int | None:
+    """Compares the shapes of a node's operands, a list for every argument, None for what is no array, with patterns.
+
+    The number of the first argument that does not match; None where all do.
+    """
+    first = next((shape for operands in shapes for shape in operands if shape is not None), None)
+    names: Names = {} if first is None else {"#": first.rank}
+    for argument, (pattern, operands) in enumerate(zip(wanted, shapes, strict=True)):
+        for shape in operands:
+            if shape is None or not pattern.alternatives:
+                continue
+            dims = tuple(None if axis in shape.dynamic else dim for axis, dim in enumerate(shape.dims))
+            found = (alternative.matches(dims, names) for alternative in pattern.alternatives)
+            agreed = next((f for f in found if f is not None), None)
+            if agreed is None:
+                return argument
+            names = agreed
+    return None
