@@ -7,28 +7,28 @@ import contextlib
 import contextvars
 import dataclasses
 import logging
-import threading
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..compiler.cpu.kernels import load_common
-from ..runtime import statistics
+from ..compiler.errors import InternalError
+from ..runtime import forking, statistics
 from . import graph_pass, launch_kernel, python_flow, whole_functions
 from . import tensorflow_private as tfp
 from .cluster import Cluster
-from .clustering import decide
+from .clustering import TRIVIAL, decide
 from .control_flow import functionalize
 from .dataflow import DATAFLOW
 from .direct_plan import Plan
+from .feeds import cut_at_feeds, read_fed_tensors
 from .function_calls import calls_as_ops
 from .graph import GraphNode, from_graph_def, op_definition, read_nodes
 from .launch_op import OP
-from .options import DEFAULT_OPTIONS, JitOptions, current, from_text, merged, to_text
-from .outline import outline
+from .options import DEFAULT_OPTIONS, MARK, JitOptions, asked_by, current, is_strict, mark_of_function, merged
+from .outline import outline, refuse_to_run
 from .translate.translator import Functions
 
-# Node attribute: "function" (its whole graph is to be compiled; options may follow) or "scope" (this node is).
-MARK = "_tfbridge"
 _LEAST_IN_PARTS = 2  # compute ops: a launch in the place of one op of a function saves nothing
 
 
@@ -48,7 +48,7 @@ class _Watch:
     seen: list[tuple[Any, Any, Report]] = dataclasses.field(default_factory=list)
 
 
-_lock = threading.RLock()
+_lock = forking.long_lock()
 _minimum: int | None = None  # None: auto-clustering is off
 _takes_jit_compile = False
 _reports: collections.deque[Report] = collections.deque(maxlen=256)
@@ -110,10 +110,11 @@ def jit_scope() -> Iterator[None]:
         yield
 
 
-def marked(function: Callable[..., Any], options: Mapping[str, Any], features: Any = None) -> Callable[..., Any]:
+def marked(function: Callable[..., Any], options: Mapping[str, Any], features: Any = None,
+           strict: bool = False) -> Callable[..., Any]:
     """The function, tracing which marks its graph as one to be compiled, with these options. `features`: what
-    AutoGraph is asked to do besides its usual work."""
-    mark = f"function {to_text(options)}".rstrip().encode()
+    AutoGraph is asked to do besides its usual work. `strict`: what is not compiled is an error."""
+    mark = mark_of_function(options, strict)
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         with tfp.attribute_afterwards(MARK, mark):
@@ -157,23 +158,48 @@ def _rewrite(graph_def: Any, item: graph_pass.Item) -> Any | None:
         return None
     if not marks and graph_pass.is_data_function(graph_def, item):
         return None
-    minimum = _minimum if not marks else 1 if b"scope" in marks else _LEAST_IN_PARTS
+    strict = tuple({_scope(node.name) for node in graph_def.node if is_strict(node.attr)})
+    minimum = _minimum if not marks else 1 if b"scope" in marks or strict else _LEAST_IN_PARTS
     options = current(merged(asked), {"min_cluster_size": minimum})
 
     def wanted(node: GraphNode) -> bool:
         return everything or (MARK in node.attrs and node.attrs[MARK].s == b"scope")
 
     watch = _watching.get()
-    fetched = watch.fetched if watch else _fetched(graph_def, item)
+    # A function returns by its ends; what else is preserved in it, as reads and writes of variables are, only has to
+    # have run. All that is preserved in a session's graph must be found there with its outputs.
+    fetched = watch.fetched if watch else frozenset(n.name for n in graph_def.node if n.op == "_Retval")
+    barriers: dict[str, str] = {}
+    if not watch and not fetched.issuperset(item.fetches):
+        fetched = item.nodes_to_preserve
+        graph_def, barriers = cut_at_feeds(graph_def, item.nodes_to_preserve, item.fetches)
     result, report = _compiled(graph_def, item.nodes_to_preserve, fetched, options, wanted)
+    read_fed_tensors(result, barriers)
     if watch is not None:
         watch.seen.append((graph_def, result, report))
         return None
     _note(report)
+    refused = [f"{name} ({op}): {reason}" for name, (op, reason) in report.left_out.items()
+               if name.startswith(strict) and op not in TRIVIAL]
+    if refused:
+        more = [f"and {len(refused) - _MOST_NAMED} more"] if len(refused) > _MOST_NAMED else []
+        lines = "\n  ".join([*refused[:_MOST_NAMED], *more])
+        refuse_to_run(result, f"these ops cannot be compiled:\n  {lines}", item.nodes_to_preserve)
     for node in result.node:  # TensorFlow hands every graph over twice
         if node.op not in _UNCOUNTED or node.name in item.nodes_to_preserve:
             node.attr[_SEEN].b = True
     return result
+
+
+_CALL = re.compile(r"(?:.*/)?(?:Stateful)?PartitionedCall(?:_\d+)?/")
+_MOST_NAMED = 32  # ops in an error
+
+
+def _scope(name: str) -> str:
+    """What the names of the nodes of a function begin with, its loops and the functions that it calls included, which
+    have no marks: empty in a graph of its own, else the name of the call in the place of which it stands."""
+    call = _CALL.match(name)
+    return call.group() if call else ""
 
 
 def _options_of(concrete: Any) -> JitOptions | None:
@@ -187,8 +213,7 @@ def _options_of(concrete: Any) -> JitOptions | None:
 
 def _asked(nodes: Iterable[Any]) -> list[dict[str, Any]]:
     """The options of the functions that were marked to be compiled, by the marks on their nodes."""
-    marks = sorted({node.attr[MARK].s for node in nodes if MARK in node.attr})
-    return [from_text(mark.decode().partition(" ")[2]) for mark in marks if mark.startswith(b"function")]
+    return asked_by({node.attr[MARK].s for node in nodes if MARK in node.attr})
 
 
 def _note_whole(plan: Plan) -> None:
@@ -205,13 +230,6 @@ def _note(report: Report) -> None:
                   len(report.left_out), "".join(f"\n  {n} ({op}): {r}" for n, (op, r) in report.left_out.items()))
 
 
-def _fetched(graph_def: Any, item: graph_pass.Item) -> Collection[str]:
-    """Preserved nodes whose outputs must be found in the graph. A function returns by its ends; others that are
-    preserved in it, as reads and writes of variables are, only have to have run."""
-    ends = {node.name for node in graph_def.node if node.op == "_Retval"}
-    return ends if ends.issuperset(item.fetches) else item.nodes_to_preserve
-
-
 def _compiled(graph_def: Any, preserved: Collection[str], fetched: Collection[str], options: JitOptions,
               wanted: Callable[[GraphNode], bool]) -> tuple[Any, Report]:
     """The graph with its clusters outlined. Loops and branches that are in no cluster stay as TensorFlow has them.
@@ -225,7 +243,8 @@ def _compiled(graph_def: Any, preserved: Collection[str], fetched: Collection[st
         functional = functionalize(graph_def, preserved, excluded, MARK, nodes)
         functions = Functions({f.signature.name: f for f in functional.graph_def.library.function}, options.deny_ops)
         graph = from_graph_def(functional.graph_def)
-        plan = decide(graph, functions, minimum=options.min_cluster_size, fetched=fetched, wanted=wanted)
+        plan = decide(graph, functions, minimum=options.min_cluster_size, fetched=fetched, wanted=wanted,
+                      unrebuilt=functional.reasons)
         stayed: dict[str, str] = {}
         outside = functional.made.difference(*plan.clusters)
         if not outside:
@@ -234,6 +253,8 @@ def _compiled(graph_def: Any, preserved: Collection[str], fetched: Collection[st
             outside = functional.made.difference(*(names for _, names in clusters))
         if not outside:
             break
+        if outside <= excluded.keys():
+            raise InternalError(f"control flow that was left alone is rebuilt: {', '.join(sorted(outside))}")
         excluded.update((n, plan.left_out.get(n) or stayed.get(n, "it is in no cluster")) for n in outside)
     made = type(graph_def)()
     made.CopyFrom(result)

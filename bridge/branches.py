@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
+from ..compiler.progress import Progress
 from .dataflow import (
     DATAFLOW,
     SWITCHES,
@@ -49,7 +50,9 @@ def rebuild_branches(flow: Dataflow, members: set[str], exits: Mapping[str, list
     exits: for the Exit nodes of loops in the frame that stayed, the nodes from which those loops are entered.
     """
     failed: set[str] = set()
+    progress = Progress("branches", len(members) + 1)
     while any(flow.nodes[n].op == "Merge" for n in members):
+        progress.step()
         nodes = flow.view(members)
         for name, sources in exits.items():
             if name in nodes:
@@ -91,6 +94,16 @@ class _Analysis:
         while tensor.node in self.nodes and self.nodes[tensor.node].op == "Identity":
             tensor = self.nodes[tensor.node].inputs[0]
         return tensor
+
+    def controls(self, switch: str) -> set[str]:
+        """What runs before a Switch, and before what it decides by."""
+        node = self.nodes[switch]
+        controls, tensor = set(node.control), node.inputs[1]
+        while tensor.node in self.nodes and self.nodes[tensor.node].op == "Identity":
+            node = self.nodes[tensor.node]
+            controls |= {*node.control}
+            tensor = node.inputs[0]
+        return controls
 
     def _is_loop_switch(self, node: GraphNode) -> bool:
         source = self.nodes.get(node.inputs[1].node)
@@ -194,7 +207,10 @@ def _rebuild(flow: Dataflow, members: set[str], analysis: _Analysis, group: _Bra
         whole = {**body, **{n.name: n for n in numbers}}
         function, outside = flow.function(f"{name}_{branch}", whole, arguments, types, results, result_types)
         functions.append(function)
-        control |= {n for n in outside if not _is_switch(analysis, n, switched)}
+        switches = {n for n in (*outside, *(t.node for t in arguments)) if _is_switch(analysis, n, switched)}
+        control |= {n for n in outside if n not in switches}.union(*map(analysis.controls, switches))
+    inside = {n for body in bodies for n in body}
+    control |= {c for m in group.merges for c in analysis.nodes[m].control if c not in inside}
     attributes = {"Tin": types_attribute(types), "Tout": types_attribute(result_types)}
     selector = flow.current(group.selector)
     selector_type = type_of(flow.nodes[selector.node], selector.index)

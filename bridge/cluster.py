@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,18 @@ import tensorflow as tf
 from ..compiler.cpu.code_version import code_version
 from ..compiler.cpu.compile import load_made
 from ..compiler.cpu.schedule import INPUT_OUTPUT_ALIAS, KEPT_PARAMETERS, RESULT_SIZES
-from ..compiler.errors import ShapeError, UnsupportedError
+from ..compiler.errors import BudgetError, ShapeError, UnsupportedError
 from ..compiler.exposed_sizes import expose_sizes
 from ..compiler.ir import Module
 from ..compiler.shape import Shape
-from ..runtime import disk_cache, statistics
+from ..runtime import disk_cache, forking, statistics
 from ..runtime.executable import Executable
 from . import cost_guard, launch_op, launch_variables
 from .constness import changing_constants, constant_arguments, data_behind, has_known_length, pushes_further
 from .data_sizes import data_sizes
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, input_range, output_types, takes_functions
-from .options import DEFAULT_OPTIONS, JitOptions
+from .options import DEFAULT_OPTIONS, JitOptions, is_strict
 from .tensorflow_private import ANONYMOUS
 from .translate.registry import STAYING, translations
 from .translate.translator import Functions, translate
@@ -54,6 +54,7 @@ _MOST_VALUES = 32  # of constant arguments, for one set of shapes: compiling cos
 _MOST_DATA_VALUES = 4  # where they depend on the elements of data, which are others in every call
 _MOST_KEYS = 512  # of one cluster whose code, or the reason for none, is kept
 _MOST_FAILED = 4096  # digests
+_MOST_ASSUMPTIONS = 64  # of a cluster whose failures are counted
 _GROWTH, _MOST_GROWTH = 4, 4**6  # of the bounds that compiled code sets for lists of unknown length
 _BRIDGE = Path(__file__).resolve().parent
 _RESOURCE = int(tf.resource.as_datatype_enum)
@@ -83,7 +84,9 @@ class Cluster:
     takes, `written` those of the variables whose new values follow the results: first those that it does not take.
     `growth`, by key: how much larger the bounds of its lists are than at first. `generation` counts codes replaced or
     dropped.
-    `is_varying`: constant arguments had so many values that further ones are not compiled for.
+    `is_varying`: constant arguments had so many values that further ones are not compiled for; `beyond` are those keys,
+    with that reason, which are no failures. `is_strict`: what does not compile is an error. `over_budget`: why it was
+    given up, when its budget was over.
     """
 
     name: str
@@ -98,11 +101,15 @@ class Cluster:
     source: Callable[[str], tuple[str, int]] | None = None
     compiled: dict[tuple[Any, ...], Executable] = dataclasses.field(default_factory=dict)
     failures: dict[tuple[Any, ...], str] = dataclasses.field(default_factory=dict)
+    beyond: dict[tuple[Any, ...], str] = dataclasses.field(default_factory=dict)
     growth: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
     generation: int = 0
     is_varying: bool = False
+    is_strict: bool = False
+    over_budget: str = ""
     slower: dict[str, str] = dataclasses.field(default_factory=dict)  # verdicts by shapes, where TensorFlow won
-    lock: Any = dataclasses.field(default_factory=threading.Lock)
+    left: dict[str, int] = dataclasses.field(default_factory=dict)  # runs by the assumption that did not hold
+    lock: Any = dataclasses.field(default_factory=forking.long_lock)
     number: int = dataclasses.field(default_factory=itertools.count().__next__, init=False)
 
     @property
@@ -150,7 +157,14 @@ class Cluster:
     @property
     def earlier_failure(self) -> str:
         """Why a cluster of the same nodes has never compiled so far; empty when none was tried, or one did."""
-        return _never_compiled.get(self.digest, "") if _never_compiled else ""
+        if not _never_compiled:
+            return ""
+        return _never_compiled.get(self.digest, "") or _never_compiled.get(self._digest_and_budget, "")
+
+    @property
+    def _digest_and_budget(self) -> str:
+        chosen = self.options
+        return f"{self.digest} {chosen.compile_seconds} {chosen.compile_instructions} {chosen.compile_megabytes}"
 
     @functools.cached_property
     def op_count(self) -> int:
@@ -177,7 +191,7 @@ class Cluster:
         names = [self.arguments[k].name for k in self.launch_arguments]
         launch_op.register_cluster(self.key, self._compile_for_launch, self.run_in_tensorflow, names,
                                    self._is_faster if self.options.cost_guard else None, self._grow_for_launch,
-                                   self._forget, self._close)
+                                   self._forget, self._close, self._note_left)
 
     def _is_faster(self, made: launch_op.CompiledEntry, inputs: list[tf.Tensor]) -> bool:
         """Whether compiled code is not slower than TensorFlow for these inputs; if it is, that is counted and told."""
@@ -192,6 +206,14 @@ class Cluster:
         _fallbacks.info("cluster %s of %s runs in TensorFlow: %s", self.name, shapes, verdict)
         return False
 
+    def _note_left(self, reason: str) -> None:
+        """Counts a run that compiled code left because an assumption does not hold; tells of each assumption once."""
+        if reason not in self.left:
+            bounded(self.left, _MOST_ASSUMPTIONS)[reason] = 0
+            statistics.leave_out(f"left at run time: {reason}", self.op_count)
+            _fallbacks.info("a run of cluster %s is left to TensorFlow: %s", self.name, reason)
+        self.left[reason] += 1
+
     def prepare(self) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
         """A function from the launch arguments to the results, then the new values of variables to assign."""
         self.register()
@@ -205,6 +227,7 @@ class Cluster:
         key = _key([Shape(type_, dims) for type_, dims in given if type_ is not None], constants)
         self.compiled.pop(key, None)
         self.failures.pop(key, None)
+        self.beyond.pop(key, None)
         self.generation += 1
 
     def _close(self) -> None:
@@ -251,7 +274,11 @@ class Cluster:
         """Runs the original nodes, on variables made for this call: one for arguments that have the same tensor.
 
         A variable without a value is None, among `values` and, still, among the results.
+        Raises: UnsupportedError  it is strict and did not compile; where shapes are wrong, TensorFlow's own error.
         """
+        refusal = self._strict_refusal(values) if self.is_strict and self.failures else ""
+        if refusal and not refusal.startswith(ShapeError.__name__):
+            raise strict_error(refusal)
         given = iter(values)
         arguments, variables = [], []
         made: dict[int, tf.Tensor] = {}
@@ -273,10 +300,19 @@ class Cluster:
             arguments.append(value)
         try:
             results = self.original(arguments)
+            if refusal:
+                raise strict_error(refusal)
             return [*results, *(_content(arguments[k], self.arguments[k]) for k in self.written)]
         finally:
             for handle in variables:
                 tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+
+    def _strict_refusal(self, values: Sequence[tf.Tensor | None]) -> str:
+        """Why nothing was compiled for values like these; empty when that was not tried, or nothing was wrong."""
+        given = [(element_type(t.dtype.as_datatype_enum), tuple(t.shape)) for t in values if t is not None]
+        shapes = [Shape(type_, dims) for type_, dims in given if type_ is not None]
+        constants = {k: t.numpy() for k in self.launch_constants if (t := values[k]) is not None}
+        return self.failures.get(_key(shapes, constants), "")
 
     def grow(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable | None:
         """The executable for these shapes with larger bounds of lists in place of the one so far, as `compile`."""
@@ -290,24 +326,30 @@ class Cluster:
     def compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable | None:
         """The executable for these shapes of the launch arguments; `constants` are values by launch position.
 
-        None when the cluster does not compile for them: the reason is kept in `failures` and counted.
+        None when the cluster does not compile for them: the reason is kept in `failures`, or in `beyond` when no more
+        values are compiled for, and counted.
         """
         key = _key(shapes, constants)
         with self.lock:
             if key in self.compiled:
                 return self.compiled[key]
-            if key in self.failures:
+            if key in self.failures or key in self.beyond:
+                return None
+            if reason := self._no_further_values(shapes, constants):
+                self.is_varying = True
+                bounded(self.beyond, _MOST_KEYS)[key] = reason
+                self._note_fallback(shapes, reason)
                 return None
             try:
                 executable = self._compile(shapes, constants)
             except Exception as error:  # whatever it is, TensorFlow can still run the nodes
                 bounded(self.failures, _MOST_KEYS)[key] = f"{type(error).__name__}: {error}"
                 if not self.compiled and not isinstance(error, ShapeError):  # which other shapes need not have
-                    bounded(_never_compiled, _MOST_FAILED)[self.digest] = self.failures[key]
-                statistics.count("fallbacks")
-                statistics.leave_out(self.failures[key], self.op_count)
-                _fallbacks.info("cluster %s of %s runs in TensorFlow: %s", self.name, _listed(shapes),
-                                self.failures[key])
+                    is_over = isinstance(error, BudgetError)
+                    self.over_budget = str(error) if is_over else ""
+                    digest = self._digest_and_budget if is_over else self.digest
+                    bounded(_never_compiled, _MOST_FAILED)[digest] = self.failures[key]
+                self._note_fallback(shapes, self.failures[key])
                 if not isinstance(error, ShapeError | UnsupportedError):
                     logger.warning("cluster %s does not compile and runs in TensorFlow; this is a bug in tfbridge",
                                    self.name, exc_info=error)
@@ -323,14 +365,24 @@ class Cluster:
             _never_compiled.pop(self.digest, None) if _never_compiled else None
             return executable
 
+    def _note_fallback(self, shapes: Sequence[Shape], reason: str) -> None:
+        statistics.count("fallbacks")
+        statistics.leave_out(reason, self.op_count)
+        _fallbacks.info("cluster %s of %s runs in TensorFlow: %s", self.name, _listed(shapes), reason)
+
+    def _no_further_values(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> str:
+        """Why values that decide shapes are not compiled for: there is code for so many; empty when they are."""
+        most = _MOST_DATA_VALUES if constants and self.has_data_constants else _MOST_VALUES
+        if sum(key[0] == tuple(shapes) for key in tuple(self.compiled)) < most:
+            return ""
+        names = [self.arguments[self.launch_arguments[at]].name for at in sorted(constants)]
+        return (f"compiled for {most} values of {', '.join(names)}, which decide shapes or axes; further values run in "
+                "TensorFlow")
+
     def _compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable:
         start = time.perf_counter()
-        most = _MOST_DATA_VALUES if constants and self.has_data_constants else _MOST_VALUES
-        if sum(key[0] == tuple(shapes) for key in tuple(self.compiled)) >= most:
-            self.is_varying = True
-            names = [self.arguments[self.launch_arguments[at]].name for at in sorted(constants)]
-            raise UnsupportedError(f"compiled for {most} values of {', '.join(names)}, which decide shapes or "
-                                   "axes; further values run in TensorFlow")
+        if self.over_budget and not self.compiled:  # other shapes would take as long
+            raise BudgetError(self.over_budget)
         given: list[Shape | None] = [None] * len(self.arguments)
         for shape, k in zip(shapes, self.launch_arguments, strict=True):
             given[k] = shape
@@ -396,7 +448,8 @@ class Cluster:
 
     def failure(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> str:
         """Why the cluster did not compile for these; empty when it did or was not asked to."""
-        return self.failures.get(_key(shapes, constants), "")
+        key = _key(shapes, constants)
+        return self.failures.get(key, "") or self.beyond.get(key, "")
 
     def _difference(self, key: tuple[Any, ...]) -> str:
         """What sets a new key apart from the compiled one that is most like it."""
@@ -433,6 +486,19 @@ def bounded(table: dict[Any, Any], most: int) -> dict[Any, Any]:
     while len(table) >= most:
         table.pop(next(iter(table)), None)
     return table
+
+
+def strict_error(reason: str) -> UnsupportedError:
+    """The error for what a strict function asks for and is not compiled."""
+    return UnsupportedError(f"{_STRICT}{reason}")
+
+
+def strict_reason(error: tf.errors.OpError) -> str:
+    """The reason in an error that `strict_error` became in TensorFlow; empty when it is another one."""
+    return error.message.partition(f"{UnsupportedError.__name__}: {_STRICT}")[2].partition("\n\t [[")[0]
+
+
+_STRICT = "strict=True, and it cannot be compiled: "
 
 
 def _run_nothing(values: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -478,7 +544,17 @@ def from_function(name: str, graph: Graph, functions: Functions,
     written.sort(key=lambda k: arguments[k].is_read)
     results += [arguments[k].data_type for k in written]
     return Cluster(name, graph, functions, arguments, constant_arguments(graph, functions), results, written,
-                   original, options, source)
+                   original, options, source, is_strict=any(
+                       is_strict(node.definition.attr) for node in (*graph.nodes.values(), *_inner(graph, functions))))
+
+
+def _inner(graph: Graph, functions: Functions) -> Iterator[GraphNode]:
+    """The nodes of all functions that a graph calls."""
+    names = [name for node in graph.nodes.values() for name in called_functions(node)]
+    for name in names:
+        if name in functions.definitions:
+            names += [n for node in functions[name].nodes.values() for n in called_functions(node) if n not in names]
+            yield from functions[name].nodes.values()
 
 
 def _uses(graph: Graph) -> dict[str, list[tuple[GraphNode, int]]]:
@@ -507,22 +583,25 @@ def _use(uses: Iterable[tuple[GraphNode, int]], functions: Functions) -> tuple[b
 
 def content_type(graph: Graph, functions: Functions, argument: str) -> int:
     """DataType of the content of a variable argument, told by the nodes that use it; 0 when none does."""
-    for node in graph.nodes.values():
-        for position, tensor in enumerate(node.inputs):
-            if tensor.node != argument:
-                continue
-            called = [f for f in called_functions(node) if f in functions.definitions]
-            shift = 1 if node.op in _BRANCHING else 0
-            found = 0
-            if called and position >= shift:
-                each = (content_type(functions[f], functions, functions[f].arguments[position - shift]) for f in called)
-                found = next(filter(None, each), 0)
-            elif node.op == "Identity":
-                found = content_type(graph, functions, node.name)
-            else:
-                found = attribute_content_type(node)
-            if found and found != _RESOURCE:
-                return found
+    same = [argument]  # and its copies, as they are met
+    for name in same:
+        for node in graph.nodes.values():
+            for position, tensor in enumerate(node.inputs):
+                if tensor.node != name:
+                    continue
+                called = [f for f in called_functions(node) if f in functions.definitions]
+                shift = 1 if node.op in _BRANCHING else 0
+                found = 0
+                if called and position >= shift:
+                    each = (content_type(functions[f], functions, functions[f].arguments[position - shift])
+                            for f in called)
+                    found = next(filter(None, each), 0)
+                elif node.op == "Identity":
+                    same.append(node.name)
+                else:
+                    found = attribute_content_type(node)
+                if found and found != _RESOURCE:
+                    return found
     return 0
 
 
@@ -584,12 +663,8 @@ def count_ops(nodes: Iterable[GraphNode], functions: Functions, trivial: Collect
     return total
 
 
-def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None,
-                is_called: bool = False) -> list[tuple[GraphNode, str]]:
-    """The nodes, called functions' included, that cannot be compiled, each with the reason.
-
-    Of a function that `is_called`, no result may have a size that depends on data.
-    """
+def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None) -> list[tuple[GraphNode, str]]:
+    """The nodes, called functions' included, that cannot be compiled, each with the reason."""
     seen = seen if seen is not None else set()
     found = []
     for node in graph.nodes.values():
@@ -600,13 +675,9 @@ def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None
         for name in [*called_functions(node), *([node.op] if node.op in functions.definitions else [])]:
             if name not in seen and name in functions.definitions:
                 seen.add(name)
-                found.extend(unsupported(functions[name], functions, seen, True))
-    refused, sized = data_sizes(graph, functions, {node.name for node, _ in found})
-    found += [(graph.nodes[name], reason) for name, reason in refused.items()]
-    if is_called:
-        found += [(graph.nodes[t.node], "its size depends on data and leaves a function that is called")
-                  for t in graph.results if t in sized]
-    return found
+                found.extend(unsupported(functions[name], functions, seen))
+    sizes = data_sizes(graph, functions, {node.name for node, _ in found})
+    return found + [(graph.nodes[name], reason) for name, reason in sizes.refused.items()]
 
 
 def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:

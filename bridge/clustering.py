@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from ..compiler.progress import Progress
 from .cluster import attribute_content_type, called_functions, count_ops, node_use, refusal, unsupported
 from .constness import LOOPS, constant_inputs, constant_sources, data_behind
 from .data_sizes import data_sizes
 from .element_types import element_type
 from .graph import Graph, GraphNode, Tensor, input_types, output_types
+from .options import is_strict
 from .translate.tensor_array import STORES
 from .translate.translator import Functions
 
@@ -25,6 +27,7 @@ TRIVIAL = frozenset({"Const", "Identity", "IdentityN", "NoOp", "ReadVariableOp",
                       "VarIsInitializedOp"})
 _ENDS = frozenset({"_Arg", "_Retval", "_DeviceArg", "_DeviceRetval", "Placeholder", "PlaceholderWithDefault",
                    "VarHandleOp", "TfbridgeLaunch"})
+_SOURCES = _ENDS - {"PlaceholderWithDefault", "TfbridgeLaunch"}  # ends that depend on nothing
 _FRAMES = frozenset({"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit",
                      "NextIteration", "RefNextIteration", "LoopCond"})
 _MERGES = frozenset({"Merge", "RefMerge"})
@@ -46,56 +49,117 @@ class Plan:
 
 
 def decide(graph: Graph, functions: Functions, *, minimum: int, fetched: Collection[str] = (),
-           wanted: Callable[[GraphNode], bool] | None = None) -> Plan:
+           wanted: Callable[[GraphNode], bool] | None = None, unrebuilt: Mapping[str, str] | None = None) -> Plan:
     """The plan for a graph.
 
     minimum: clusters of fewer compute ops are not made. fetched: nodes whose outputs must be found in the graph.
-    wanted: whether a node may be compiled at all (None: all may).
+    wanted: whether a node may be compiled at all (None: all may). unrebuilt: why loops and branches are not one node,
+    by the names of their LoopCond and Merge nodes.
     """
-    left_out = _left_out(graph, functions, fetched, wanted)
+    loops = _loops(graph, unrebuilt or {})
+    left_out = _left_out(graph, functions, fetched, wanted, loops)
     conditions = _conditions(graph)
     lists = _lists(graph)
+    progress = Progress("clustering", len(graph.nodes) + 1)
     while True:
-        _leave_out_lists(lists, left_out)
-        components = _components(graph, left_out, _levels_with_lists(graph, left_out, lists), conditions)
+        progress.step()
+        _leave_out_lists(graph, lists, left_out, loops)
+        levels = _levels_with_lists(graph, left_out, lists)
+        components = _components(graph, left_out, levels, conditions)
         crossing = _lists_between(lists, components)
         if not crossing:
             break
-        left_out.update(dict.fromkeys(crossing, "a list goes from one cluster to another"))
+        between = _between(graph, left_out, crossing)
+        cause = f"; between them runs {_cause(graph, between, left_out, loops)}" if between else ""
+        left_out.update(dict.fromkeys(crossing, f"a list goes from one cluster to another{cause}"))
     clusters: list[list[str]] = []
-    repeated = _repeated(graph)
-    for members in components:
+    sizes = [count_ops((graph.nodes[name] for name in members), functions, TRIVIAL) for members in components]
+    together = _with_small(graph, components, sizes, minimum, levels, conditions, loops)
+    for members in together:
         size = count_ops((graph.nodes[name] for name in members), functions, TRIVIAL)
-        is_step = members[0] in repeated and not any(graph.nodes[name].op in LOOPS for name in members)
+        loop = loops.get(members[0])
+        is_step = loop is not None and not any(
+            graph.nodes[name].op in LOOPS or is_strict(graph.nodes[name].attrs) for name in members)
         least = max(minimum, _LEAST_IN_LOOPS if is_step else 1)
         if size >= least:
             clusters.append(members)
         else:
-            where = " inside a loop" if is_step else ""
-            for name in members:
-                if graph.nodes[name].op not in COPIED:
-                    left_out[name] = f"its cluster has {size} compute ops, the minimum{where} is {least}"
+            reason = f"its cluster has {size} compute ops, the minimum{' inside a loop' if is_step else ''} is {least}"
+            reason += f"; it is inside {loop}" if loop is not None and loop.reason else ""
+            left_out.update((name, reason) for name in members if graph.nodes[name].op not in COPIED)
     return Plan(clusters, left_out)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Loop:
+    """A loop that stayed in dataflow form, and why."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the loop {self.name}" + (f", which is left because: {self.reason}" if self.reason else "")
+
+
+def _loops(graph: Graph, unrebuilt: Mapping[str, str]) -> dict[str, _Loop]:
+    """The innermost loop around every node between the Enter and the Exit nodes of one, those included."""
+    frames: dict[str, tuple[str, ...]] = {}
+    innermost: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    for node in graph.nodes.values():
+        given = (frames.get(n, ()) for n in (*(t.node for t in node.inputs), *node.control))
+        around = max(given, key=len, default=())
+        if node.op in ("Enter", "RefEnter"):
+            around = (*around, node.attrs["frame_name"].s.decode())
+        elif node.op == "LoopCond" and around and node.name in unrebuilt:
+            reasons[around[-1]] = unrebuilt[node.name]
+        if around:
+            innermost[node.name] = around[-1]
+        frames[node.name] = around[:-1] if node.op in ("Exit", "RefExit") else around
+    return {name: _Loop(frame, reasons.get(frame, "")) for name, frame in innermost.items()}
+
+
+def _cause(graph: Graph, name: str, left_out: Mapping[str, str], loops: Mapping[str, _Loop]) -> str:
+    """A node that is left out, or the loop it belongs to, with the reason."""
+    node, loop = graph.nodes[name], loops.get(name)
+    if node.op in _FRAMES and loop is not None:
+        return str(loop)
+    return f"{name} ({node.op}), which runs in TensorFlow: {left_out.get(name, 'it is an end of the graph')}"
 
 
 # A launch costs as much as some TensorFlow ops; in a loop that stayed TensorFlow's it is paid in every iteration.
 _LEAST_IN_LOOPS = 8
 
 
-def _repeated(graph: Graph) -> frozenset[str]:
-    """The nodes between the Enter and the Exit nodes of loops."""
-    depths: dict[str, int] = {}
-    for node in graph.nodes.values():
-        depth = max((depths.get(n, 0) for n in (*(t.node for t in node.inputs), *node.control)), default=0)
-        depths[node.name] = depth + (node.op in ("Enter", "RefEnter")) - (node.op in ("Exit", "RefExit"))
-    return frozenset(name for name, depth in depths.items() if depth > 0)
+def _with_small(graph: Graph, components: Sequence[list[str]], sizes: Sequence[int], minimum: int,
+                levels: Mapping[str, int], conditions: Mapping[str, frozenset[tuple[str, int]]],
+                loops: Mapping[str, _Loop]) -> list[list[str]]:
+    """The components, those that are too small joined with the largest that runs at the same time, or with each other.
+
+    They do not depend on each other: one launch does the work of all.
+    """
+    alike: dict[object, list[int]] = {}
+    for number, (name, *_) in enumerate(components):
+        if name not in loops:
+            alike.setdefault((levels[name], conditions[name], graph.nodes[name].device), []).append(number)
+    into: dict[int, int] = {}
+    for numbers in alike.values():
+        largest = max(numbers, key=lambda k: sizes[k])
+        into.update((k, largest) for k in numbers if k != largest and 0 < sizes[k] < minimum)
+    joined = {k: list(members) for k, members in enumerate(components) if k not in into}
+    for k, largest in into.items():
+        joined[largest] += components[k]
+    order = {name: number for number, name in enumerate(graph.nodes)} if into else {}
+    return [sorted(members, key=order.__getitem__) if into else members for members in joined.values()]
 
 
 def _left_out(graph: Graph, functions: Functions, fetched: Collection[str],
-              wanted: Callable[[GraphNode], bool] | None) -> dict[str, str]:
+              wanted: Callable[[GraphNode], bool] | None, loops: Mapping[str, _Loop]) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for node in graph.nodes.values():
         reason = _reason(graph, node, functions, fetched, wanted)
+        if node.op in _FRAMES and node.name in loops:
+            reason = f"control flow of {loops[node.name]}"
         if reason is not None:
             reasons[node.name] = reason
     for node in graph.nodes.values():
@@ -107,7 +171,7 @@ def _left_out(graph: Graph, functions: Functions, fetched: Collection[str],
                                      f"({graph.nodes[bad].op})"
             elif data := data_behind(graph, functions, node):
                 reasons[node.name] = f"an input that must be known when compiling depends on the elements of {data}"
-    reasons.update(data_sizes(graph, functions, reasons)[0])
+    reasons.update(data_sizes(graph, functions, reasons).refused)
     reasons.update(_asking(graph, functions))
     return reasons
 
@@ -146,7 +210,7 @@ def _reason(graph: Graph, node: GraphNode, functions: Functions, fetched: Collec
         return reason
     for name in called_functions(node):
         if name in functions.definitions and (
-                problems := unsupported(functions[name], functions, is_called=True)):
+                problems := unsupported(functions[name], functions)):
             return f"{problems[0][0].name} ({problems[0][0].op}) within it: {problems[0][1]}"
     for types, what in ((input_types(node), "input"), (output_types(node), "output")):
         for type_ in types:
@@ -195,14 +259,39 @@ def _stores(graph: Graph) -> set[Tensor]:
     return found
 
 
-def _leave_out_lists(edges: Sequence[tuple[str, str]], left_out: dict[str, str]) -> None:
-    """Leaves out what makes or reads a list that a node outside of all clusters reads or makes."""
-    while True:
-        found = {a if b in left_out or not b else b for a, b in edges
-                 if (a in left_out) != (b in left_out or not b)}
-        if not found:
-            return
-        left_out.update(dict.fromkeys(found, "it shares a list with an op that runs in TensorFlow"))
+def _leave_out_lists(graph: Graph, edges: Sequence[tuple[str, str]], left_out: dict[str, str],
+                     loops: Mapping[str, _Loop]) -> None:
+    """Leaves out what makes or reads a list that a node outside of all clusters reads or makes; the reason names the
+    first such node, from which it spreads."""
+    sharing: dict[str, list[str]] = {}
+    for a, b in edges:
+        sharing.setdefault(a, []).append(b)
+        sharing.setdefault(b, []).append(a)
+    firsts = [name for name in sharing if name in left_out and not left_out[name].startswith(_SHARES)]
+    firsts.sort(key=lambda name: graph.nodes[name].op in _FRAMES)  # an op tells more than the loop around it
+    for first in (*firsts, ""):
+        stack = [first]
+        what = _cause(graph, first, left_out, loops) if first else "the caller: it is a result of the graph"
+        while stack:
+            found = [name for name in sharing.get(stack.pop(), ()) if name and name not in left_out]
+            left_out.update(dict.fromkeys(found, f"{_SHARES} {what}"))
+            stack += found
+
+
+_SHARES = "it shares a list with"
+
+
+def _between(graph: Graph, left_out: Mapping[str, str], names: Collection[str]) -> str:
+    """A node that is left out and depends on one of these, and on which another of them depends; empty for none."""
+    behind: dict[str, str] = {}  # the first node that is left out, of those that depend on one of the names
+    for node in graph.nodes.values():
+        found = next((behind[n] for n in before(graph, node) if n in behind and behind[n]), "")
+        is_behind = found or any(n in behind or n in names for n in before(graph, node))
+        if node.name in names and found:
+            return found
+        if is_behind:
+            behind[node.name] = found or (node.name if node.name in left_out else "")
+    return ""
 
 
 def _lists_between(edges: Sequence[tuple[str, str]], components: Sequence[Sequence[str]]) -> set[str]:
@@ -260,7 +349,7 @@ def _levels(graph: Graph, left_out: Mapping[str, str], floors: Mapping[str, int]
             if name in levels:
                 other = graph.nodes[name]
                 rises = node.name not in left_out and other.op not in COPIED and (
-                    name in left_out and other.op not in _ENDS or other.device != node.device)
+                    name in left_out and other.op not in _SOURCES or other.device != node.device)
                 level = max(level, levels[name] + rises)
         levels[node.name] = level
     return levels

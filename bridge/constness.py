@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 import tensorflow as tf
 
+from .dataflow import SWITCHES
 from .extents import SHAPE_OPS, constant_of
 from .graph import Graph, GraphNode, Tensor, input_range, op_definition
 from .translate.registry import translations
@@ -38,14 +39,20 @@ def changing_constants(graph: Graph, node: GraphNode, functions: Functions) -> l
     if node.op not in LOOPS:
         return []
     body = functions[node.attrs["body"].func.name]
-    numbers, popped = [], set[int]()
+    called = [functions[name] for name, _ in called_with(node, functions)]
+    numbers = [k for function in called for k in constant_arguments(function, functions)]
+    return [k for k in numbers if not hands_on(body, k)] + [
+        k for k in popped_constants(node, functions) if not _is_alike(graph, node.inputs[k], functions)]
+
+
+def popped_constants(node: GraphNode, functions: Functions) -> set[int]:
+    """Numbers of a loop's variables that are lists, of whose elements its functions need to know the value."""
+    popped = set[int]()
     for called, _ in called_with(node, functions):
         inner = functions[called]
         sources = constant_sources(inner, functions)
-        numbers += [k for k, name in enumerate(inner.arguments) if name in sources]
         popped |= {inner.arguments.index(name) for n in sources if (name := _popped_argument(inner, inner.nodes[n]))}
-    return [k for k in numbers if not hands_on(body, k)] + [
-        k for k in popped if not _is_alike(graph, node.inputs[k], functions)]
+    return popped
 
 
 def _popped_argument(graph: Graph, node: GraphNode) -> str:
@@ -91,42 +98,47 @@ def _is_fixed(graph: Graph, tensor: Tensor, outer: Graph | None = None, loop: Gr
 
 def has_known_length(graph: Graph, tensor: Tensor, functions: Functions) -> bool:
     """Whether the length of a list that is made longer by writing follows from what is known when compiling."""
-    node = graph.nodes[tensor.node]
-    if node.op == "Identity":
-        return has_known_length(graph, node.inputs[0], functions)
-    if node.op == "TensorListSetItem":
-        index = graph.nodes[behind_identity(graph, node.inputs[1]).node]
-        return (not is_extending(node) or index.op == "Const") and has_known_length(graph, node.inputs[0], functions)
-    if node.op == "TensorListResize" and graph.nodes[behind_identity(graph, node.inputs[1]).node].op != "Const":
-        return False
-    if node.op in ("TensorListPushBack", "TensorListPopBack", "TensorListResize"):
-        return has_known_length(graph, node.inputs[0], functions)
-    if node.op in LOOPS:
-        condition, body = (functions[node.attrs[name].func.name] for name in ("cond", "body"))
-        argument = Tensor(body.arguments[tensor.index], 0)
-        is_known = not is_extended(body, argument, functions, _LENGTHS) or (
-            tensor.index in extended(body) and bool(only_bounds(condition, body)))
-        return is_known and has_known_length(graph, node.inputs[tensor.index], functions)
-    branches = [name for name, shift in called_with(node, functions) if shift]
-    return not any(is_extended(functions[name], Tensor(argument, 0), functions, _LENGTHS) for name in branches
-                   for argument in functions[name].arguments)
+    while True:  # back to where the list is made
+        node = graph.nodes[tensor.node]
+        if node.op in LOOPS:
+            condition, body = (functions[node.attrs[name].func.name] for name in ("cond", "body"))
+            argument = Tensor(body.arguments[tensor.index], 0)
+            if is_extended(body, argument, functions, _LENGTHS) and not (
+                    tensor.index in extended(body) and only_bounds(condition, body)):
+                return False
+            tensor = node.inputs[tensor.index]
+        elif node.op in _HAND_ON:
+            sets_length = node.op == "TensorListResize" or node.op == "TensorListSetItem" and is_extending(node)
+            if sets_length and graph.nodes[behind_identity(graph, node.inputs[1]).node].op != "Const":
+                return False
+            tensor = node.inputs[0]
+        else:
+            branches = [name for name, shift in called_with(node, functions) if shift]
+            return not any(is_extended(functions[name], Tensor(argument, 0), functions, _LENGTHS) for name in branches
+                           for argument in functions[name].arguments)
 
 
 _LENGTHS = frozenset({"TensorListPushBack", "TensorListPopBack", "TensorListResize"})
+_HAND_ON = _LENGTHS | {"Identity", "TensorListSetItem"}
 
 
 def is_extended(graph: Graph, tensor: Tensor, functions: Functions, ops: Collection[str] = ()) -> bool:
     """Whether a list is written in a graph so that it may get longer, or given to one of these ops."""
+    users: dict[Tensor, list[tuple[GraphNode, int]]] = {}
     for node in graph.nodes.values():
         for position, given in enumerate(node.inputs):
-            if behind_identity(graph, given) != tensor:
-                continue
-            if is_extending(node) or node.op in ops or node.op == "TensorListSetItem" and is_extended(
-                    graph, Tensor(node.name, 0), functions, ops):
+            users.setdefault(behind_identity(graph, given), []).append((node, position))
+    stack, seen = [tensor], {tensor}  # the list, and the lists that writing makes of it
+    while stack:
+        for node, position in users.get(stack.pop(), ()):
+            if is_extending(node) or node.op in ops:
                 return True
             if any(is_extended(functions[name], Tensor(functions[name].arguments[position - shift], 0), functions, ops)
                    for name, shift in called_with(node, functions) if position >= shift):
                 return True
+            if node.op == "TensorListSetItem" and (written := Tensor(node.name, 0)) not in seen:
+                seen.add(written)
+                stack.append(written)
     return False
 
 
@@ -164,6 +176,21 @@ def called_with(node: GraphNode, functions: Functions) -> list[tuple[str, int]]:
     return [(name, shift) for name, shift in found if name in functions.definitions]
 
 
+def handed_on(node: GraphNode, functions: Functions) -> dict[int, int]:
+    """The results of a loop or a branch that are an input as it came, each with the number of that input."""
+    if node.op in LOOPS and (name := node.attrs["body"].func.name) in functions.definitions:
+        body = functions[name]
+        return {k: k for k in range(len(body.results)) if hands_on(body, k)}
+    branches = [functions[name] for name, shift in called_with(node, functions) if shift]
+    found: dict[int, int] = {}
+    for k in range(len(branches[0].results) if branches else 0):
+        sources = {b.arguments.index(source.node) if source.node in b.arguments else None
+                   for b in branches for source in [behind_identity(b, b.results[k])]}
+        if len(sources) == 1 and (number := sources.pop()) is not None:
+            found[k] = number + 1
+    return found
+
+
 def constant_arguments(graph: Graph, functions: Functions) -> list[int]:
     """Numbers of a graph's arguments whose values must be known when compiling, in order."""
     sources = constant_sources(graph, functions)
@@ -190,8 +217,14 @@ def constant_sources(graph: Graph, functions: Functions, users: Iterable[GraphNo
         node = graph.nodes.get(tensor.node)
         if node is None or tensor.node in wanted:
             continue
+        number = handed_on(node, functions).get(tensor.index)
+        if number is not None:
+            stack.append(node.inputs[number])
+            continue
         wanted.add(tensor.node)
-        if node.op not in SHAPE_OPS and not _is_clamped(graph, node) and not _popped_argument(graph, node):
+        if node.op in SWITCHES:  # what decides between branches is no part of the value
+            stack.append(node.inputs[0])
+        elif node.op not in SHAPE_OPS and not _is_clamped(graph, node) and not _popped_argument(graph, node):
             stack.extend(node.inputs)
     return wanted
 
@@ -210,6 +243,10 @@ def data_behind(graph: Graph, functions: Functions, node: GraphNode) -> str:
         if source is None or (tensor.node, is_reduced) in seen:
             continue
         seen.add((tensor.node, is_reduced))
+        number = handed_on(source, functions).get(tensor.index)
+        if number is not None:
+            stack.append((source.inputs[number], is_reduced))
+            continue
         if source.op in ("_Arg", "Placeholder") and is_reduced:
             return source.name
         if source.op not in SHAPE_OPS and not _is_clamped(graph, source) and not _popped_argument(graph, source):

@@ -8,17 +8,15 @@ another process need not measure.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from ..runtime import disk_cache
+from ..runtime.artifact import Artifact
 from ..runtime.errors import ExecutionError
 from ..runtime.executable import Executable, Frame
 from . import launch_packed
@@ -101,20 +99,16 @@ def _name(executable: Executable) -> str:
 
 def stored(executable: Executable, cache: disk_cache.DiskCache) -> Verdict | None:
     """The verdict that an earlier process left; None when there is none."""
-    if not cache.enabled or not executable.artifact.fingerprint:
+    if not executable.artifact.fingerprint or (artifact := cache.load(_name(executable))) is None:
         return None
     try:
-        compiled, tensorflow = json.loads(cache.path(_name(executable)).read_text())
+        compiled, tensorflow = json.loads(artifact.constants)
         return Verdict(float(compiled), float(tensorflow))
-    except (OSError, ValueError, TypeError):
+    except (ValueError, TypeError):
         return None
 
 
 def _store(executable: Executable, verdict: Verdict, cache: disk_cache.DiskCache) -> None:
-    if not cache.enabled or not executable.artifact.fingerprint:
-        return
-    with contextlib.suppress(OSError):
-        handle, name = tempfile.mkstemp(dir=cache.directory, suffix=".new")
-        with open(handle, "w") as file:
-            json.dump([verdict.compiled_seconds, verdict.tensorflow_seconds], file)
-        os.replace(name, cache.path(_name(executable)))
+    if executable.artifact.fingerprint:
+        seconds = json.dumps([verdict.compiled_seconds, verdict.tensorflow_seconds]).encode()
+        cache.store(Artifact(b"", "", (), (), constants=seconds, fingerprint=_name(executable)))

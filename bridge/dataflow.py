@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..compiler.progress import followed
 from .graph import GraphNode, Tensor, op_definition, output_range, output_types, sort
 
 SWITCHES = frozenset({"Switch", "_SwitchN"})
@@ -50,15 +51,11 @@ class Dataflow:
 
     def current(self, tensor: Tensor) -> Tensor:
         """Where a tensor is now."""
-        while tensor in self.moved:
-            tensor = self.moved[tensor]
-        return tensor
+        return followed(self.moved, tensor, "tensors that moved")
 
     def current_node(self, name: str) -> str:
         """The node that stands for one that may have been taken out."""
-        while name in self.renamed:
-            name = self.renamed[name]
-        return name
+        return followed(self.renamed, name, "nodes that were taken out")
 
     def view(self, names: Collection[str]) -> dict[str, GraphNode]:
         """These nodes with their inputs where they are now, in topological order."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,11 @@ import tensorflow as tf
 from ..compiler.cpu import libraries
 from ..compiler.cpu.kernels import load_common
 from ..compiler.errors import UnsupportedError
-from ..runtime import background, interpreter
+from ..runtime import background, forking, interpreter
 from . import auto, direct_call, launch_kernel, launch_op, source, whole_functions
 from . import tensorflow_private as tfp
 from .calls import MOST_ROUTES, Calls, has_arrays, with_tensors
-from .cluster import Cluster, bounded, digest_of_sources
+from .cluster import Cluster, bounded, digest_of_sources, strict_error, strict_reason
 from .direct_plan import NO_WAY, Plan, Way, plan_of, refuse
 from .options import checked, current
 from .translate.registry import translations
@@ -60,7 +59,7 @@ class Jit(Calls):
     def __init__(self, function: Callable[..., Any], strict: bool = False, **options: Any) -> None:
         chosen = checked({"cost_guard": False, **options})  # to decorate a function is to ask for its code
         python_function = tfp.python_function(function)
-        marked = auto.marked(python_function, chosen, tfp.autograph_features(function))
+        marked = auto.marked(python_function, chosen, tfp.autograph_features(function), strict)
         self._start(tfp.function_like(function, marked), python_function, strict, chosen)
 
     def _start(self, traced: Any, python_function: Callable[..., Any], strict: bool, options: dict[str, Any]) -> None:
@@ -74,7 +73,7 @@ class Jit(Calls):
         self._array_ways: dict[Any, Way] = {}
         self._array_way = NO_WAY  # that of the last call
         self._concrete_plans: dict[Any, Plan | None] = {}
-        self._lock = threading.RLock()
+        self._lock = forking.long_lock()
 
     @property
     def traced(self) -> Any:
@@ -82,8 +81,14 @@ class Jit(Calls):
         return self._traced
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
-        """The traced function for these arguments, as tf.function gives it."""
-        return self._traced.get_concrete_function(*args, **kwargs)
+        """The traced function for these arguments, as tf.function gives it.
+
+        Raises: UnsupportedError  strict, and an op does not compile.
+        """
+        concrete = self._traced.get_concrete_function(*args, **kwargs)
+        if self.strict:
+            self._plan_of(concrete)
+        return concrete
 
     @property
     def __class__(self) -> type:
@@ -170,7 +175,10 @@ class Jit(Calls):
     def _traced_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call through TensorFlow's executor."""
         auto.ensure_registered()
-        return self._traced(*args, **kwargs)
+        if self.strict:
+            self.get_concrete_function(*args, **kwargs)
+        with self._strict_errors():
+            return self._traced(*args, **kwargs)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _get_ready()
@@ -182,7 +190,8 @@ class Jit(Calls):
             self._note_traced(args, kwargs)
             return self._traced_call(args, kwargs)
         tensors = tfp.flat_arguments(self._traced, concrete, args, kwargs)
-        result = plan.run(tensors)
+        with self._strict_errors():
+            result = plan.run(tensors)
         if plan.cluster.earlier_failure or plan.cluster.is_varying and not self._keeps_plans:
             # The parts around what does not compile, or is compiled too often, may do better by themselves.
             self._concrete_plans[concrete] = None
@@ -196,6 +205,18 @@ class Jit(Calls):
                     tensors = tfp.flat_arguments(self._traced, concrete, args, kwargs)
                 self._note_route(args, kwargs, plan, tensors)
         return result
+
+    @contextlib.contextmanager
+    def _strict_errors(self) -> Iterator[None]:
+        """Raises: UnsupportedError  strict, and within, part of it was not compiled."""
+        try:
+            yield
+        except tf.errors.InternalError as error:
+            reason = strict_reason(error)
+            if not reason:
+                raise
+            name = tfp.python_function(self._traced).__name__
+            raise UnsupportedError(f"{name}: {strict_error(reason)}") from None
 
     def direct_cluster(self, concrete: Any) -> Cluster | None:
         """The cluster that a concrete function is as a whole; None when part of it must run in TensorFlow.
@@ -218,7 +239,9 @@ class Jit(Calls):
         Raises: UnsupportedError  strict, and an op does not compile.
         """
         try:
-            return plan_of(concrete, current(self._options))
+            plan = plan_of(concrete, current(self._options))
+            plan.cluster.is_strict |= self.strict
+            return plan
         except UnsupportedError as error:
             if self.strict:
                 name = tfp.python_function(self._traced).__name__
@@ -247,9 +270,18 @@ def jit(function: Callable[..., Any] | None = None, *, strict: bool = False, **o
 
     The function may use variables, nested functions and TensorFlow's or AutoGraph's control flow; it may be called
     under a gradient tape and inside other tf.functions. Ops that cannot be compiled run in TensorFlow;
-    `tfbridge.explain` shows which and why. `strict` makes them an error. `options` are those of `tfbridge.options`.
+    `tfbridge.explain` shows which and why. `options` are those of `tfbridge.options`.
+
+    `strict` makes it an error that an op of the function, or of its gradient where one is taken, is not compiled: on a
+    call, a call under a tape or in another function, and of a concrete function. What the function's own graph shows is
+    told when it is called, or traced within another function, before anything has run; what shows later (a compilation
+    that fails, an op of a gradient) when TensorFlow comes to run it. A loop with a gradient compiles where the tape is
+    in the same compiled or traced function, not around a call of it. Still left to TensorFlow are single calls with
+    compiled code for others like them: after many shapes or values that decide shapes, and where an assumption of the
+    code does not hold for the data. What TensorFlow's graph optimizers do not see (they are switched off) is not told.
     Raises: TypeError, ValueError  an unknown option (the nearest name is suggested) or value.
-    Raises (when called): UnsupportedError  strict, and an op cannot be compiled: lists all of them.
+    Raises (when called): UnsupportedError  strict, and ops cannot be compiled: names them, with the reasons; within
+        TensorFlow's own run of another function or a gradient, a tf.errors.InternalError that says the same.
     """
     checked(options)
     if function is None:

@@ -8,6 +8,7 @@ that is compiled with it tests what it assumes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,23 @@ def constant_of(graph: Graph, name: str) -> np.ndarray | None:
     """The value of a constant node; None for another."""
     node = graph.nodes.get(name)
     return tensor_array(node.attrs["value"].tensor) if node is not None and node.op == "Const" else None
+
+
+def folded(graph: Graph, tensor: Tensor, depth: int = 8) -> np.ndarray | None:
+    """The integers that a few ops make of constants, as gradients do to number axes; None for another tensor."""
+    constant, node = constant_of(graph, tensor.node), graph.nodes.get(tensor.node)
+    if constant is not None or node is None or node.op not in _FOLDED or not depth:
+        return constant
+    given = [folded(graph, t, depth - 1) for t in node.inputs]  # a Pack of scalars, whatever its axis
+    if any(g is None for g in given) or node.op == "FloorMod" and not np.all(given[1]):
+        return None
+    return np.asarray(_FOLDED[node.op](*given))
+
+
+_FOLDED: dict[str, Callable[..., Any]] = {
+    "Identity": np.asarray, "Cast": np.asarray, "Size": np.size, "Rank": np.ndim, "Range": np.arange,
+    "AddV2": np.add, "Add": np.add, "Sub": np.subtract, "FloorMod": np.mod,
+    "Pack": lambda *values: np.stack(values)}
 
 
 def is_fixed(graph: Graph, polynomial: Polynomial) -> bool:

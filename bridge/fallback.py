@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2, op_def_pb2
 
+from ..runtime import forking
 from ..runtime.background import usable_cpus
 from . import tensorflow_private as private
 from .graph import GraphNode, input_types, output_types
@@ -35,7 +36,7 @@ class Library:
     def __init__(self, functions: function_pb2.FunctionDefLibrary | None = None) -> None:
         self.definitions = {f.signature.name: f for f in functions.function} if functions else {}
         self._programs: dict[str, Program] = {}
-        self._lock = threading.RLock()
+        self._lock = forking.long_lock()
 
     def find(self, name: str) -> function_pb2.FunctionDef | None:
         """The definition of a function, or None."""
@@ -288,6 +289,9 @@ def _places() -> threading.Semaphore:
     """How many threads of TensorFlow's pool may wait at a time: one must be left to work."""
     threads = tf.config.threading.get_inter_op_parallelism_threads() or usable_cpus()
     return threading.Semaphore(threads - 1)
+
+
+forking.in_child(_places.cache_clear)  # the threads that wait are the parent's
 
 
 @contextlib.contextmanager

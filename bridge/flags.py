@@ -103,12 +103,21 @@ FLAGS: tuple[Flag, ...] = (
          _one_of(*defaults.NUMERICS)),
     Flag("DISK_CACHE", "switch", True, "0, 1", "0 keeps compiled code in memory only", _switch),
     Flag("CACHE_DIR", "folder", "", "a path",
-         "where compiled code is kept; unset: `tfbridge` in the user's cache folder", str),
+         "folder of the disk cache; where others can write to it, a private folder inside; unset: `tfbridge` in the "
+         "user's cache folder", str),
     Flag("MAX_CACHE_BYTES", "bytes", 1 << 30, "a number, or one with K, M, G or T",
-         "size of the disk cache, above which the files not used for the longest time go", _bytes),
+         "size of the disk cache; above it, the least recently used files are removed", _bytes),
     Flag("COMPILE_WORKERS", "switch", False, "0, 1",
          "1 runs LLVM in processes of their own: a crash of it costs a cluster, which TensorFlow runs, not the program",
          _switch),
+    Flag("COMPILE_SECONDS", "number", defaults.process.compile_seconds, "0 or more",
+         "time limit of one compilation, after which TensorFlow runs the cluster; 0: no limit", _number),
+    Flag("COMPILE_INSTRUCTIONS", "number", defaults.process.compile_instructions, "0 or more",
+         "limit of the instructions of a module while it is compiled, above which TensorFlow runs the cluster; 0: no "
+         "limit", _number),
+    Flag("COMPILE_MEGABYTES", "number", defaults.process.compile_megabytes, "0 or more",
+         "memory that the process may grow by during one compilation, above which TensorFlow runs the cluster; 0: no "
+         "limit, as where the system does not tell", _number),
     Flag("DUMP", "folder", "", "a path", "writes every stage of every compilation there, in numbered folders", str),
     Flag("LOG", "names", frozenset(), ", ".join(CATEGORIES), "what is written to the log, with commas between",
          functools.partial(_names, among=CATEGORIES)),
@@ -150,6 +159,8 @@ def apply() -> None:
     process.numerics, process.threads, process.dump_dir = given["NUMERICS"], given["THREADS"], given["DUMP"]
     process.disk_cache, process.cache_dir = given["DISK_CACHE"], given["CACHE_DIR"]
     process.max_cache_bytes, process.compile_workers = given["MAX_CACHE_BYTES"], given["COMPILE_WORKERS"]
+    process.compile_seconds, process.compile_instructions = given["COMPILE_SECONDS"], given["COMPILE_INSTRUCTIONS"]
+    process.compile_megabytes = given["COMPILE_MEGABYTES"]
     if given["LOG"]:
         _log(given["LOG"])
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections.abc import Callable
 
 from tensorflow.core.framework import graph_pb2
 
+from ..runtime import forking
 from . import pass_gate
 from . import tensorflow_private as private
 
@@ -37,7 +37,7 @@ class Item:
 
 Rewrite = Callable[[graph_pb2.GraphDef, Item], graph_pb2.GraphDef | None]
 
-_lock = threading.Lock()
+_lock = forking.long_lock()
 _rewrite: Rewrite | None = None
 _is_registered = False
 _reported: set[str] = set()

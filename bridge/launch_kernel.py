@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from ..compiler.cpu.llvm_text import Function, ModuleText, Value, constant, i64
-from ..runtime import arena, blocks, context, loader, native
+from ..runtime import arena, blocks, context, interrupts, loader, native
 from . import tensorflow_private as private
 
 BUCKETS = 64
@@ -24,9 +24,11 @@ ERROR_CAPACITY = 512
 LEFT_RUNS = 8
 ALLOCATE, ALIAS, FORWARD, LATER, SIZED = 0, 1, 2, 3, 4  # Output.mode
 _KEY_ON_STACK_BYTES = 16 << 10
+NO_LAUNCH = 1  # what stands for a launch that cannot be made
+_MOST_CALLS = 1000  # of a Python function that is interrupted
 _HASH_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
 _NO_MEMORY = "no memory for a result"
-_RESOURCE_EXHAUSTED, _INVALID_ARGUMENT, _LAST_CODE = 8, 3, 16
+_INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _ABORTED, _LAST_CODE = 3, 8, 10, 16
 
 
 class Output(ctypes.Structure):
@@ -69,6 +71,7 @@ class Launch(ctypes.Structure):
 
     `kernels` of TensorFlow have this state; when the last one is deleted, the word at `gone` rises. Calls that are on
     their way are counted in one of two words, `active`; new ones in that of the lowest bit of `turn`.
+    `spare` is an entry without code.
     """
 
     _fields_ = [("last", ctypes.c_void_p), ("number", ctypes.c_int64), ("inputs", ctypes.c_int64),
@@ -76,12 +79,13 @@ class Launch(ctypes.Structure):
                 ("variables", ctypes.c_int64), ("updates", ctypes.c_int64), ("kinds", ctypes.c_void_p),
                 ("types", ctypes.c_void_p), ("targets", ctypes.c_void_p),
                 ("kernels", ctypes.c_int64), ("gone", ctypes.c_void_p), ("turn", ctypes.c_int64),
-                ("active", ctypes.c_int64 * 2), ("buckets", ctypes.c_void_p * BUCKETS)]
+                ("active", ctypes.c_int64 * 2), ("spare", ctypes.c_void_p), ("buckets", ctypes.c_void_p * BUCKETS)]
 
 
-CREATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
-MISS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64)
-FALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 4)
+# What native code calls in Python; the last argument is the address of the result.
+CREATE = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)
+MISS = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p)
+FALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 6)
 _PUBLISH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _COUNT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 
@@ -91,6 +95,7 @@ class Native:
     """The kernel in memory: addresses of functions, `publish(slot, entry)`, a store that other threads see in order,
     and `count(slot, amount)`, which adds to a word and returns its new value."""
 
+    create: int
     compute: int
     delete: int
     run_entry: int
@@ -98,28 +103,33 @@ class Native:
     count: Callable[[int, int], int]
 
 
-def load(miss: int, fallback: int) -> Native:
+def load(create: int, miss: int, fallback: int) -> Native:
     """Compiles the kernel.
 
     `i32 run_entry(entry, code, args, results, message, tensors)` runs an entry's code on data pointers and gives its
     status; `message` has room for ERROR_CAPACITY bytes. `tensors` of the inputs, null where variables are none.
 
-    miss(launch number, key, key bytes, hash) -> entry and fallback(launch number, tensors, variables, new, status) are
-    addresses of C functions. fallback puts the op's outputs and the tensors for updated variables into `new`; the
-    tensor of a variable without a value is null.
+    create(kernel construction) -> launch, miss(launch number, key, key bytes, hash) -> entry and fallback(launch
+    number, tensors, variables, new, reason, status) -> not null are addresses of C functions, with the address of the
+    result as last argument. fallback puts the op's outputs and the tensors for updated variables into `new`; the tensor
+    of a variable without a value is null. `reason`: the text that tells which assumption of compiled code failed, empty
+    where none did, null where no code ran.
     """
     with_variables = launch_variables().available()
     text, tensorflow = _module(with_variables)
     imports = {symbol: private.address(symbol) for symbol in tensorflow}
-    imports |= {"tfbridge_miss": miss, "tfbridge_fallback": fallback}
+    imports |= {"tfbridge_new_launch": create, "tfbridge_miss": miss, "tfbridge_fallback": fallback}
     imports |= launch_variables().imports() if with_variables else {}
     imports |= block_functions() | launch_packed().imports() | launch_memory().imports()
+    imports |= {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in (
+        "PyGILState_Ensure", "PyGILState_Release", "PyThreadState_SetAsyncExc", "PyThread_get_thread_ident")}
+    imports |= {"tfbridge_waiting": ctypes.addressof(interrupts.word)}
     imports |= {"tfbridge_run": native.addresses()["run"]}
-    exports = ("tfbridge_compute", "tfbridge_delete", "tfbridge_run_entry", "tfbridge_publish", "tfbridge_count")
+    exports = tuple(f"tfbridge_{name}" for name in ("create", "compute", "delete", "run_entry", "publish", "count"))
     found = loader.load_text(text, exports + launch_packed().EXPORTS, imports).keep().addresses
-    compute, delete, run_entry, publish, count = (found[name] for name in exports)
+    create, compute, delete, run_entry, publish, count = (found[name] for name in exports)
     launch_packed().connect(*(found[name] for name in launch_packed().EXPORTS))
-    return Native(compute, delete, run_entry, _PUBLISH(publish), _COUNT(count))
+    return Native(create, compute, delete, run_entry, _PUBLISH(publish), _COUNT(count))
 
 
 def prefetch() -> None:
@@ -159,6 +169,7 @@ def _module(with_variables: bool) -> tuple[str, tuple[str, ...]]:
     launch_packed().write(module)
     _write_run_entry(module)
     _write_launch(module, with_variables)
+    _write_raise_waiting(module)
     _write_compute(module, with_variables)
     _write_small(module)
     text = module.text()
@@ -360,8 +371,11 @@ def _write_acquire_outputs(module: ModuleText) -> None:
 
 
 def _no_memory(module: ModuleText) -> Value:
-    return Value("ptr", "@" + module.add_global("no_memory", f'private constant [{len(_NO_MEMORY) + 1} x i8] '
-                                                f'c"{_NO_MEMORY}\\00"'))
+    return Value("ptr", "@" + module.add_global("no_memory", _text_global(_NO_MEMORY)))
+
+
+def _text_global(text: str) -> str:
+    return f'private constant [{len(text) + 1} x i8] c"{text}\\00"'
 
 
 def _write_first_of(module: ModuleText) -> None:
@@ -443,14 +457,15 @@ def _write_run_entry(module: ModuleText) -> None:
 
 
 def _write_launch(module: ModuleText, with_variables: bool) -> None:
-    """launch(context, launch, chosen, code, tensors, variables, args, results, status) -> whether the run was left.
+    """launch(context, launch, chosen, code, tensors, variables, args, results, message, status) -> whether the run was
+    left; the message, with room for ERROR_CAPACITY bytes, then says which assumption of the code failed, if one did.
 
     Makes outputs and runs; when the run was left, no output is set. Deletes the tensors, not those of variables, as
     soon as their data pointers suffice, so that inputs can be forwarded. Variables that are updated are locked.
     """
-    parameters = ("context", "launch", "chosen", "code", "tensors", "variables", "args", "results", "status")
+    parameters = ("context", "launch", "chosen", "code", "tensors", "variables", "args", "results", "message",
+                  "status")
     f = Function(module, "launch", [("ptr", name) for name in parameters], "i1")
-    message = f.stack_slot(f"[{ERROR_CAPACITY} x i8]")
     inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
     table = _read(f, Entry, f["chosen"], "outputs", "ptr")
 
@@ -484,17 +499,22 @@ def _write_launch(module: ModuleText, with_variables: bool) -> None:
 
     def run() -> list[Value]:
         code = f.call("tfbridge_run_entry", "i32", [
-            f["chosen"], f["code"], f["args"], f["results"], message, f["tensors"]])
+            f["chosen"], f["code"], f["args"], f["results"], f["message"], f["tensors"]])
         is_outgrown = f.compare("icmp eq", code, _i32(context.OUTGROWN))
         is_left = f.binary("or", is_outgrown, f.compare("icmp eq", code, _i32(context.ASSUMPTION_FAILED)))
-        _when(f, is_outgrown, lambda: f.store(i64(1), _field(f, Entry, f["chosen"], "outgrown"), 8))
+
+        def outgrow() -> None:
+            f.store(i64(1), _field(f, Entry, f["chosen"], "outgrown"), 8)
+            f.store(constant("i8", 0), f["message"])  # the next run has larger bounds
+
+        _when(f, is_outgrown, outgrow)
 
         def report() -> None:
             is_code = f.compare("icmp ult", f.binary("sub", code, _i32(2)), _i32(_LAST_CODE - 1))
             status_code = f.select(is_code, code, _i32(_INVALID_ARGUMENT))
             no_memory = f.compare("icmp eq", code, _i32(arena.OUT_OF_MEMORY))
             f.call("TF_SetStatus", "void", [
-                f["status"], f.select(no_memory, _i32(_RESOURCE_EXHAUSTED), status_code), message])
+                f["status"], f.select(no_memory, _i32(_RESOURCE_EXHAUSTED), status_code), f["message"]])
 
         _when(f, f.binary("or", is_left, f.compare("icmp eq", code, _i32(0))), lambda: None, report)
         return [is_left]
@@ -574,12 +594,46 @@ def _give(f: Function, number: Value, new: Value, done: Value, status: Value) ->
     _when(f, f.compare("icmp ne", tensor, _NULL), one)
 
 
-def _original(f: Function, tensors: Value, variables: Value, status: Value) -> Value:
-    """Has TensorFlow run the original nodes: the tensors of outputs and updates, null where there is none."""
+def call_python(f: Function, name: str, arguments: list[Value], most_calls: int = _MOST_CALLS) -> Value:
+    """Calls a Python function until its result is not null, or `most_calls` times.
+
+    The result is null where an asynchronous exception, such as Ctrl-C, left the function before its first line.
+    """
+    again, done = f.fresh("again"), f.fresh("done")
+    count, result = f.stack_slot("i64"), f.stack_slot("ptr")
+    f.store(i64(0), count, 8)
+    f.store(_NULL, result, 8)
+    f.do(f"br label %{again}")
+    f.start_block(again)
+    f.call(name, "void", [*arguments, result])
+    value, calls = f.load("ptr", result, 8), f.load("i64", count, 8)
+    f.store(f.binary("add", calls, i64(1)), count, 8)
+    may_call = f.compare("icmp ult", calls, i64(most_calls - 1))
+    is_interrupted = f.binary("and", f.compare("icmp eq", value, _NULL), may_call)
+    f.do(f"br {is_interrupted}, label %{again}, label %{done}")
+    f.start_block(done)
+    return value
+
+
+def _entry_of_miss(f: Function, key: list[Value]) -> Value:
+    """The entry for a new key; one without code where an interrupt left none."""
+    entry = call_python(f, "tfbridge_miss", key)
+    return f.select(f.compare("icmp ne", entry, _NULL), entry, _read(f, Launch, f["launch"], "spare", "ptr"))
+
+
+def _original(f: Function, tensors: Value, variables: Value, reason: Value, status: Value) -> Value:
+    """Has TensorFlow run the original nodes: the tensors of outputs and updates, null where there is none.
+
+    `reason`: the text that tells which assumption of compiled code failed; null where no code ran.
+    """
     count = f.binary("add", _read(f, Launch, f["launch"], "outputs"), _read(f, Launch, f["launch"], "updates"))
     new = _array(f, "ptr", count)
     _each(f, count, lambda k: f.store(_NULL, f.offset(new, k, "ptr"), 8))
-    f.call("tfbridge_fallback", "void", [_read(f, Launch, f["launch"], "number"), tensors, variables, new, status])
+    # Until Python says otherwise.
+    text = f.module.add_global("interrupted", _text_global("interrupted"))
+    f.call("TF_SetStatus", "void", [status, _i32(_ABORTED), Value("ptr", f"@{text}")])
+    number = _read(f, Launch, f["launch"], "number")
+    call_python(f, "tfbridge_fallback", [number, tensors, variables, new, reason, status])
     return new
 
 
@@ -596,7 +650,7 @@ def _write_gather(f: Function, status: Value, count: Value, tensors: Value, vari
             f["context"], f.cast("trunc", number, "i32"), f.offset(tensors, number, "ptr"), status]))
 
     _each(f, count, take)
-    new = _original(f, tensors, variables, status)
+    new = _original(f, tensors, variables, _NULL, status)
     good = f.binary("xor", _has_failed(f, status), constant("i1", True))
     _when(f, good, lambda: f.call("assign_updates", "void", [f["launch"], variables, f.offset(new, outputs, "ptr")]))
     _each(f, outputs, lambda k: _give(f, k, new, good, status))
@@ -611,9 +665,11 @@ def _write_gather(f: Function, status: Value, count: Value, tensors: Value, vari
 def _write_compute(module: ModuleText, with_variables: bool) -> None:
     """compute(launch, kernel context): what TensorFlow calls.
 
-    compute_by(launch, kernel context, original): the same; where `original`, TensorFlow runs the original nodes.
+    compute_by(launch, kernel context, reason): the same; with a reason, which is not null, TensorFlow runs the original
+    nodes.
     """
-    f = Function(module, "compute_by", [("ptr", "launch"), ("ptr", "context"), ("i1", "original")])
+    f = Function(module, "compute_by", [("ptr", "launch"), ("ptr", "context"), ("ptr", "reason")])
+    message = f.stack_slot(f"[{ERROR_CAPACITY} x i8]")
     status = f.call("TF_NewStatus", "ptr", [])
     inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
     tensors, args = _array(f, "ptr", inputs), _array(f, "ptr", inputs)
@@ -694,13 +750,13 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
     number = _read(f, Launch, f["launch"], "number")
     found = f.call("find", "ptr", [f["launch"], key, size, hash_])
     entry = f.branch(f.compare("icmp ne", found, _NULL), lambda: [found],
-                     lambda: [f.call("tfbridge_miss", "ptr", [number, key, size, hash_])])[0]
+                     lambda: [_entry_of_miss(f, [number, key, size, hash_])])[0]
 
     has_updates = f.compare("icmp ne", updates, i64(0))
 
     def run() -> list[Value]:
         return [f.call("launch", "i1", [
-            f["context"], f["launch"], entry, code, tensors, variables, args, results, status])]
+            f["context"], f["launch"], entry, code, tensors, variables, args, results, message, status])]
 
     def hold() -> list[Value]:
         f.call("lock_updates", "void", [f["launch"], order])
@@ -737,7 +793,7 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
 
     def fall_back() -> list[Value]:
         f.do(f"atomicrmw add {_field(f, Entry, entry, 'runs')}, i64 1 monotonic")
-        new = _original(f, tensors, variables, status)
+        new = _original(f, tensors, variables, f["reason"], status)
         good = f.binary("xor", _has_failed(f, status), constant("i1", True))
         same = constant("i1", True)
         if with_variables:
@@ -752,7 +808,7 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
         is_twice = f.branch(has_updates, lambda: [f.call("sort_variables", "i1", [f["launch"], variables, order])],
                             lambda: [constant("i1", False)])[0]
         code = f.select(is_twice, _NULL, code)
-    code = f.select(f["original"], _NULL, code)
+    code = f.select(f.compare("icmp ne", f["reason"], _NULL), _NULL, code)
     again, is_left = f.branch(f.compare("icmp ne", code, _NULL), launch, fall_back)
     f.branch(_has_failed(f, status),
              lambda: [f.call("TF_OpKernelContext_Failure", "void", [f["context"], status])][:0])
@@ -761,8 +817,8 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
         _when(f, has_variables, lambda: f.call("release_variables", "void", [f["launch"], tensors, variables]))
     f.call("TF_DeleteStatus", "void", [status])
     # A variable got other dims, or another value, between the look at it and its lock.
-    _when(f, f.binary("or", again, is_left),
-          lambda: f.do(f"call void @compute_by(ptr %launch, ptr %context, {is_left})"))
+    _when(f, f.binary("or", again, is_left), lambda: f.call("compute_by", "void", [
+        f["launch"], f["context"], f.select(is_left, message, _NULL)]))
     f.ret()
     module.add("compute_by", f.text())
     f = Function(module, "tfbridge_compute", [("ptr", "launch"), ("ptr", "context")], linkage="")
@@ -770,14 +826,40 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
     active = f.offset(_field(f, Launch, f["launch"], "active"), f.binary("and", turn, i64(1)), "i64")
     f.op("i64", f"atomicrmw add {active}, i64 1 seq_cst")
     f.do("fence seq_cst")
-    f.call("compute_by", "void", [f["launch"], f["context"], constant("i1", False)])
+    f.call("compute_by", "void", [f["launch"], f["context"], _NULL])
     f.op("i64", f"atomicrmw sub {active}, i64 1 seq_cst")
+    module.add_global("tfbridge_waiting", "external global [2 x i64]")
+    waiting = Value("ptr", "@tfbridge_waiting")
+    thread = f.op("i64", f"load atomic i64, {waiting} monotonic, align 8")
+    _when(f, f.compare("icmp ne", thread, i64(0)), lambda: f.call("raise_waiting", "void", [waiting]))
     f.ret()
     module.add("tfbridge_compute", f.text())
 
 
+def _write_raise_waiting(module: ModuleText) -> None:
+    """raise_waiting(waiting): makes Python raise what waits (interrupts.word) when this thread is back there."""
+    f = Function(module, "raise_waiting", [("ptr", "waiting")])
+    lock = f.call("PyGILState_Ensure", "i32", [])
+    me = f.call("PyThread_get_thread_ident", "i64", [])
+
+    def leave() -> None:
+        f.call("PyThreadState_SetAsyncExc", "i32", [me, f.load("ptr", f.offset(f["waiting"], 8), 8)])
+        f.store(i64(0), f["waiting"], 8)
+
+    _when(f, f.compare("icmp eq", f.load("i64", f["waiting"], 8), me), leave)
+    f.call("PyGILState_Release", "void", [lock])
+    f.ret()
+    module.add("raise_waiting", f.text())
+
+
 def _write_small(module: ModuleText) -> None:
-    """delete(launch): one kernel less. publish(slot, chosen): a release store. count(slot, amount) -> the sum."""
+    """create(construction) -> launch. delete(launch): one kernel less. publish(slot, chosen): a release store.
+    count(slot, amount) -> the sum."""
+    f = Function(module, "tfbridge_create", [("ptr", "construction")], "ptr", linkage="")
+    made = call_python(f, "tfbridge_new_launch", [f["construction"]])
+    failed = f.compare("icmp eq", made, f.op("ptr", f"inttoptr i64 {NO_LAUNCH} to ptr"))
+    f.ret(f.select(failed, _NULL, made))
+    module.add("tfbridge_create", f.text())
     f = Function(module, "tfbridge_delete", [("ptr", "launch")], linkage="")
 
     def one_less() -> None:

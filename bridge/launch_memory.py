@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-from ..runtime import huge_pages
+from ..runtime import huge_pages, interrupts
 from ..runtime.executable import Executable
 from . import launch_kernel as kernel
 
@@ -38,11 +38,11 @@ def _settled(entry: int, args: int) -> None:
     try:
         huge_pages.move((ctypes.c_uint64.from_address(args + 8 * number).value, size)
                         for number, size in _large.pop(entry, ()))
-    except BaseException:
+    except Exception:
         return
 
 
-_callback = _SETTLED(_settled)
+_callback = _SETTLED(interrupts.callback(_settled))
 
 
 def imports() -> dict[str, int]:

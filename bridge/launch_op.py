@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..runtime import context, native
+from ..runtime import context, forking, interrupts, native
 from ..runtime.errors import ExecutionError
 from ..runtime.executable import Executable
 from . import launch_kernel as kernel
@@ -124,6 +124,7 @@ class _Cluster:
     grow: Grow | None = None
     forget: Compile | None = None
     gone: Callable[[], None] | None = None
+    left: Callable[[str], None] | None = None
     launches: list[_Launch] = dataclasses.field(default_factory=list)
     past: Counters = dataclasses.field(default_factory=Counters)
     is_prepared: bool = False
@@ -145,7 +146,7 @@ class _Launch:
         self.signature = (*self.name[1:], inputs, updates)
         self.compiling: dict[bytes, threading.Event] = {}
         self.trials: dict[bytes, tuple[Held, CompiledEntry]] = {}
-        self.lock = threading.Lock()
+        self.lock = forking.lock()
         self.spare = Held(b"", 0, None, [])  # of keys that wait to be met again
         self._met: collections.OrderedDict[bytes, int] = collections.OrderedDict()
         self._keyed = (ctypes.c_uint8 * max(len(inputs), 1))()
@@ -160,7 +161,7 @@ class _Launch:
             number=number, inputs=len(inputs), outputs=len(outputs), keyed=ctypes.addressof(self._keyed),
             variables=len(variables), updates=len(updates), kinds=ctypes.addressof(self.kinds),
             types=ctypes.addressof(self._types), targets=ctypes.addressof(self._targets),
-            gone=ctypes.addressof(_gone))
+            gone=ctypes.addressof(_gone), spare=self.spare.address)
         self.address = ctypes.addressof(self.struct)
         self.table = Table(self.struct, _native().kernel)
 
@@ -333,7 +334,7 @@ class _Native:
     keep: tuple[Any, ...]
 
 
-_lock = threading.RLock()
+_lock = forking.long_lock()
 _clusters: dict[str, _Cluster] = {}
 _launches: dict[int, _Launch] = {}
 _numbers = itertools.count()
@@ -362,21 +363,30 @@ def _native() -> _Native:
         with _lock:
             if _loaded is None:
                 private.check(private.OP)
-                callbacks = kernel.CREATE(_create), kernel.MISS(_miss), kernel.FALLBACK(_fall_back)
+                callbacks = tuple(type_(interrupts.callback(function, gives=True)) for type_, function in (
+                    (kernel.CREATE, _create), (kernel.MISS, _miss), (kernel.FALLBACK, _fall_back)))
                 create, miss, fallback = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in callbacks)
-                made = kernel.load(miss, fallback)
+                made = kernel.load(create, miss, fallback)
                 private.register_op(OP, ["args: Targs"], ["results: Tresults"], [
                     "Targs: list(type) >= 0", "Tresults: list(type) >= 0", "cluster: string",
                     "constants: list(int) >= 0 = []", "contents: list(type) >= 0 = []",
                     "updates: list(int) >= 0 = []"])
-                private.register_kernel(OP, "CPU", create, made.compute, made.delete)
+                private.register_kernel(OP, "CPU", made.create, made.compute, made.delete)
                 _loaded = _Native(made, callbacks)
     return _loaded
 
 
+@forking.in_child
+def _forget_calls() -> None:
+    """In a forked child: the calls and compilations of the parent's other threads never end here."""
+    for launch in _launches.values():
+        launch.compiling.clear()
+        launch.struct.active = (ctypes.c_int64 * 2)()
+
+
 def register_cluster(key: str, compile: Compile, fallback: Fallback, names: Sequence[str] = (),
                      guard: Guard | None = None, grow: Grow | None = None, forget: Callable[..., None] | None = None,
-                     gone: Callable[[], None] | None = None) -> None:
+                     gone: Callable[[], None] | None = None, left: Callable[[str], None] | None = None) -> None:
     """Makes a cluster known to launches that name `key`. The first registration of a key holds. `names` of the inputs.
 
     `compile` gets the dtype and dims of every input and the values of the constant ones; None or an exception
@@ -385,12 +395,12 @@ def register_cluster(key: str, compile: Compile, fallback: Fallback, names: Sequ
     None where there is none still, follow its results. `guard` is asked once for every key, with the first inputs of
     that key; `grow` makes code in place of one of which a run had the status OUTGROWN, None when that goes no further.
     `forget` gets what `compile` got when that code is not used any more, and `gone` is called when the cluster is not:
-    none of its launches is in any graph.
+    none of its launches is in any graph. `left` is told which assumption of compiled code failed, every time.
     """
     ensure_registered()
     with _lock:
         _sweep()
-        _clusters.setdefault(key, _Cluster(compile, fallback, names, guard, grow, forget, gone))
+        _clusters.setdefault(key, _Cluster(compile, fallback, names, guard, grow, forget, gone, left))
 
 
 def release(key: str) -> None:
@@ -607,7 +617,7 @@ def node_def(name: str, key: str, inputs: Sequence[str], input_dtypes: Sequence[
 
 # -- called by the kernel; nothing may be raised out of these
 
-def _create(construction: int) -> int | None:
+def _create(construction: int) -> int:
     """State for a new kernel: the launch that the node's attributes name."""
     try:
         node = private.kernel_node(construction)
@@ -636,9 +646,9 @@ def _create(construction: int) -> int | None:
                 cluster.launches.append(found)
             found.count_kernels(1)
             return found.address
-    except BaseException as error:
+    except Exception as error:
         private.fail_kernel(construction, error)
-        return None
+        return kernel.NO_LAUNCH
 
 
 def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
@@ -655,29 +665,41 @@ def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
             if other is None:
                 done = launch.compiling[key] = threading.Event()
                 break
-        other.wait()
+        interrupts.wait(other.wait)
     made, failure = None, None
     try:
         with private.plain_eager():
             made = launch.compile(key)
-    except BaseException as error:
+    except Exception as error:
         failure = error
+    except BaseException as error:  # Ctrl-C: the next call compiles the key
+        _end_compiling(launch, key, done)
+        interrupts.raise_later(error)
+        return launch.spare.address
     try:
         if made is None:
             for report in _on_refusal:
                 report(launch.key, failure)
     finally:
         address = launch.publish(key, hash_, made)
-        with launch.lock:
-            del launch.compiling[key]
-        done.set()
+        _end_compiling(launch, key, done)
     return address
 
 
-def _fall_back(number: int, tensors: int, variables: int, new: int, status: int) -> None:
-    """Runs the cluster's original nodes in TensorFlow and hands their results to the kernel."""
+def _end_compiling(launch: _Launch, key: bytes, done: threading.Event) -> None:
+    with launch.lock:
+        launch.compiling.pop(key, None)  # a child of a fork has none
+    done.set()
+
+
+def _fall_back(number: int, tensors: int, variables: int, new: int, reason: int, status: int) -> int:
+    """Runs the cluster's original nodes in TensorFlow and hands their results to the kernel; 1 when that is done."""
     launch = _launches[number]
     try:
+        text = ctypes.string_at(reason).decode(errors="replace") if reason else ""
+        if text and launch.cluster.left is not None:
+            with launch.lock:
+                launch.cluster.left(text)
         slots, handles = _pointers(tensors, len(launch.inputs)), _pointers(variables, len(launch.inputs))
         with private.plain_eager():
             same: dict[int, tf.Tensor] = {}
@@ -703,8 +725,10 @@ def _fall_back(number: int, tensors: int, variables: int, new: int, status: int)
             for position, tensor in enumerate(outputs):
                 if tensor is not None:
                     ctypes.c_void_p.from_address(new + 8 * position).value = private.resolved(tensor)
-    except BaseException as error:
+        private.clear_status(status)
+    except Exception as error:
         private.set_status(status, error, f"cluster {launch.key} in TensorFlow")
+    return 1
 
 
 def _pointers(address: int | None, count: int) -> Sequence[int | None]:

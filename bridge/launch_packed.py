@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..compiler.cpu.llvm_text import Function, ModuleText, Value, constant, i64
+from ..runtime import forking, interrupts
 from ..runtime.executable import Executable, empty_pieces
 from . import launch_kernel as kernel
 from . import launch_variables
@@ -37,7 +37,7 @@ class PackedSet(ctypes.Structure):
     _fields_ = [("users", ctypes.c_int64), ("values", ctypes.c_void_p), ("addresses", ctypes.c_void_p)]
 
 
-_PACK = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 3)
+_PACK = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
 _EXCHANGE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _TAKE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 EXPORTS = ("tfbridge_exchange_packed", "tfbridge_take_packed")
@@ -92,7 +92,7 @@ def use(f: Function, tensors: Value) -> Value:
     arguments = [f["chosen"], f["args"]]
     found = f.call("tfbridge_take_packed", "ptr", arguments)
     return f.branch(f.compare("icmp ne", found, _NULL), lambda: [found],
-                    lambda: [f.call("tfbridge_pack", "ptr", [*arguments, tensors])])[0]
+                    lambda: [kernel.call_python(f, "tfbridge_pack", [*arguments, tensors], 1)])[0]
 
 
 def release(f: Function, taken: Value) -> None:
@@ -132,7 +132,7 @@ class _Set:
         self.address = ctypes.addressof(self.struct)
 
 
-_lock = threading.RLock()
+_lock = forking.lock()
 _held: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()  # by address of the data
 _packed: weakref.WeakValueDictionary[tuple[int, str], _Packed] = weakref.WeakValueDictionary()
 _arguments: dict[int, Arguments] = {}  # by address of the entry
@@ -145,7 +145,7 @@ class Arguments:
         self.entry, self.executable, self.may_hold = entry, executable, may_hold
         self.inputs = [p.parameter for p in executable.artifact.packed]
         self._inputs = (ctypes.c_int64 * len(self.inputs))(*self.inputs)
-        self.lock = threading.Lock()
+        self.lock = forking.long_lock()
         self.kept: _Set | None = None
         self.sets: list[_Set] = []  # those that calls may use
         self.runs_before = 0  # of the entry, when the kept set was made
@@ -238,6 +238,13 @@ def forget(entry: int) -> None:
     _arguments.pop(entry, None)
 
 
+@forking.in_child
+def _forget_calls() -> None:
+    """In a forked child: nobody holds the native locks."""
+    for arguments in _arguments.values():
+        arguments.entry.packed_lock = 0
+
+
 def all_arguments() -> list[Arguments]:
     """Those of every entry that has packed ones."""
     with _lock:
@@ -274,11 +281,11 @@ def _pack(entry: int, args: int, tensors: int | None) -> int | None:
             made = arguments.pack(args, tensors)
             drop_stale(arguments)
             return made
-    except BaseException:
+    except Exception:
         return None
 
 
-_callback = _PACK(_pack)
+_callback = _PACK(interrupts.callback(_pack, gives=True))
 _native: list[Callable[..., Any]] = []
 
 

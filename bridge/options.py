@@ -43,7 +43,8 @@ def _process_options() -> JitOptions:
 
 
 DEFAULT_OPTIONS = _process_options()
-NAMES = ("threads", "min_cluster_size", "deny_ops", "cost_guard", "numerics", "cache_dir", "max_cache_bytes")
+NAMES = ("threads", "min_cluster_size", "deny_ops", "cost_guard", "numerics", "cache_dir", "max_cache_bytes",
+         "compile_seconds", "compile_instructions", "compile_megabytes")
 _chosen: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("tfbridge_options", default={})  # noqa: B039
 
 
@@ -81,6 +82,8 @@ def options(**chosen: Any) -> Iterator[None]:
     threads: highest number of threads of one launch. min_cluster_size: compute ops that a cluster has at least.
     deny_ops: op types that are left to TensorFlow. cost_guard: False keeps clusters that are slower than TensorFlow.
     numerics: "tf", "fast" or "reproducible". cache_dir, max_cache_bytes: the disk cache.
+    compile_seconds, compile_instructions, compile_megabytes: what one compilation may take, beyond which TensorFlow
+        runs the cluster.
     `jit` takes the same names, which rule over those of blocks.
     Raises: TypeError, ValueError  an unknown name (the nearest one is suggested) or value.
     """
@@ -100,6 +103,8 @@ _STRICTER: dict[str, Callable[[Any, Any], Any]] = {
     "deny_ops": frozenset.union,
     "numerics": lambda a, b: max(a, b, key=("fast", "tf", "reproducible").index),
     "cache_dir": lambda a, b: a,
+    **dict.fromkeys(("compile_seconds", "compile_instructions", "compile_megabytes"),
+                    lambda a, b: min(a or b, b or a)),  # 0: no limit
 }
 
 
@@ -110,6 +115,28 @@ def merged(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         for name, value in chosen.items():
             result[name] = _STRICTER.get(name, min)(result[name], value) if name in result else value
     return result
+
+
+# Node attribute, a word and options as text: "function" (its whole graph is to be compiled), "strict" (and what is not
+# is an error) or, without options, "scope" (this node is).
+MARK = "_tfbridge"
+_OF_FUNCTIONS = ("function", "strict")
+
+
+def mark_of_function(chosen: Mapping[str, Any], is_strict: bool) -> bytes:
+    """The mark of the nodes of a function that is to be compiled with these options."""
+    return f"{_OF_FUNCTIONS[is_strict]} {to_text(chosen)}".rstrip().encode()
+
+
+def asked_by(marks: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The options that the marks of functions ask for."""
+    parts = (mark.decode().partition(" ") for mark in sorted(marks))
+    return [from_text(options) for word, _, options in parts if word in _OF_FUNCTIONS]
+
+
+def is_strict(attributes: Mapping[str, Any]) -> bool:
+    """Whether a node with these attributes is of a function for which it is an error not to be compiled."""
+    return MARK in attributes and attributes[MARK].s.startswith(b"strict")
 
 
 def to_text(chosen: Mapping[str, Any]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ import tensorflow as tf
 
 from ..compiler.errors import CompilerError, UnsupportedError
 from . import fallback, launch_op
-from .cluster import Cluster, attribute_content_type, content_type, from_function, node_use
+from .cluster import Cluster, attribute_content_type, content_type, from_function, node_use, strict_error
 from .clustering import COPIED, behind_constants
 from .constness import called_with
 from .element_types import element_type
@@ -128,7 +130,7 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
     order = list(sources)
     cluster = from_function(f"{prefix}.{len(names)}", parsed, functions, fallback.of_graph(body), options, None,
                             {order.index(t): c for t, c in variables.items()})
-    if cluster.earlier_failure:
+    if cluster.earlier_failure and not cluster.is_strict:
         raise UnsupportedError(cluster.earlier_failure)
     for argument, tensor in zip(cluster.arguments, order):
         argument.name = tensor.node  # for messages
@@ -288,6 +290,32 @@ def _reconnected(definition: Any, inside: dict[str, int], outlined: Sequence[_Ou
             control.update(dict.fromkeys(one.waits.get(tensor, ())))
     changed.input[:] = [*data, *control]
     return changed
+
+
+def refuse_to_run(graph_def: Any, reason: str, preserved: Collection[str]) -> None:
+    """Has every run of a graph end, before its results are there, with a strict function's error."""
+    key = f"strict#{next(_refusals)}"
+    launch_op.register_cluster(key, lambda *_: None, functools.partial(_raise, reason))
+    device = next((node.device for node in graph_def.node if "CPU" in node.device.upper()), "")
+    refusal = launch_op.node_def("tfbridge/strict", key, [], [], [], device=device)
+    nodes = {node.name: node for node in graph_def.node}
+    graph_def.node.append(refusal)
+    for name in sorted(nodes.keys() & set(preserved)):
+        node = nodes[name]
+        if node.op in ("_Retval", "_DeviceRetval"):  # of their inputs only the first counts
+            last = graph_def.node.add(name=f"tfbridge/strict/{name}", op="Identity", device=node.device,
+                                      input=[node.input[0], f"^{refusal.name}"])
+            last.attr["T"].type = node.attr["T"].type
+            node.input[0] = last.name
+        elif node.input:
+            node.input.append(f"^{refusal.name}")
+
+
+_refusals = itertools.count()
+
+
+def _raise(reason: str, values: Sequence[Any]) -> Any:
+    raise strict_error(reason)
 
 
 def _node_of(text: str) -> str:

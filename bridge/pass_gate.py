@@ -27,11 +27,21 @@ define void @tfbridge_shut(i64 %more) nounwind {
 }
 
 define void @tfbridge_optimize(ptr %optimizer, ptr %graph, ptr %item, ptr %made, ptr %status) {
+entry:
   %shut = load atomic i64, ptr @shut acquire, align 8
   %is_open = icmp eq i64 %shut, 0
   br i1 %is_open, label %rewrite, label %leave
-rewrite:
+rewrite:                                          ; again when it was interrupted before its first line
+  %calls = phi i64 [0, %entry], [%more_calls, %again]
   call void @tfbridge_rewrite(ptr %optimizer, ptr %graph, ptr %item, ptr %made, ptr %status)
+  %result = load ptr, ptr %made, align 8
+  %is_interrupted = icmp eq ptr %result, null
+  br i1 %is_interrupted, label %again, label %done
+again:
+  %more_calls = add i64 %calls, 1
+  %many = icmp ugt i64 %calls, 1000
+  br i1 %many, label %leave, label %rewrite
+done:
   ret void
 leave:
   %data = load ptr, ptr %graph, align 8

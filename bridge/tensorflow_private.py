@@ -32,6 +32,8 @@ from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops import gradients_util
 from tensorflow.python.util import tf_decorator
 
+from ..runtime import interrupts
+
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 _TEXT, _I64 = ctypes.c_char_p, ctypes.c_int64
 _FOLDER = os.path.dirname(tf.__file__)
@@ -252,6 +254,11 @@ def set_status(status: int, error: BaseException, what: str) -> None:
     else:
         code, message = int(tf.errors.INTERNAL), f"{what}: {type(error).__name__}: {error}"
     function("TF_SetStatus")(status, code, message.encode())
+
+
+def clear_status(status: int) -> None:
+    """Makes a TF_Status that of success."""
+    function("TF_SetStatus")(status, 0, b"")
 
 
 # -- op and kernel registration
@@ -488,7 +495,7 @@ def register_graph_optimizer(device: str, optimize: Callable[[bytes, int], bytes
         o.create, o.optimize, o.destroy = create, entry, destroy
 
     device_type = device.encode()  # TensorFlow reads it after `fill` has returned
-    run_callback = _Optimize(run)
+    run_callback = _Optimize(interrupts.callback(run, is_whole=True))
     entry = gate(ctypes.cast(run_callback, _POINTER).value or 0)
     fill_callback = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Registration), _POINTER)(fill)
     _keep.extend((run_callback, fill_callback, device_type))
@@ -551,6 +558,8 @@ def optimize_graph(concrete: Any) -> None:
         node.device = node.device or "/job:localhost/replica:0/task:0/device:CPU:0"
     meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph_def, graph=concrete.graph)
     ends = [*(tensor.name for tensor in concrete.outputs), *(op.name for op in concrete.graph.control_outputs)]
+    if not ends:  # which the optimizers refuse, and nothing is left of
+        return
     meta_graph.collection_def["train_op"].node_list.value.extend(ends)
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.min_graph_nodes = -1
@@ -572,6 +581,11 @@ new_function = polymorphic_function.function
 def is_function(function: Any) -> bool:
     """Whether something is a tf.function."""
     return isinstance(function, polymorphic_function.Function)
+
+
+def is_concrete(function: Any) -> bool:
+    """Whether something is a concrete function: one trace of a tf.function, a signature of a SavedModel."""
+    return isinstance(function, concrete_function.ConcreteFunction)
 
 
 @functools.cache
@@ -746,6 +760,18 @@ def read_variable(handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
                              ("dtype", dtype.as_datatype_enum), 1)[0]
     except ExecuteError as error:
         raise raised(error) from None
+
+
+def content_shape(handle: tf.Tensor, dtype: tf.DType) -> tf.TensorShape:
+    """The shape of a variable's value, by its handle: of a graph's handle, or without a value, what is declared."""
+    if isinstance(handle, eager_tensor_type()):
+        try:
+            return read_variable(handle, dtype).shape
+        except tf.errors.OpError:
+            pass
+    data = getattr(handle, "_handle_data", None)
+    is_known = data is not None and data.is_set and data.shape_and_type
+    return tf.TensorShape(data.shape_and_type[0].shape if data is not None and is_known else None)
 
 
 def assign_variable(handle: tf.Tensor, value: tf.Tensor) -> None:

@@ -56,9 +56,12 @@ def _bounds(condition: Graph, body: Graph) -> tuple[list[Bound], bool]:
     """(the bounds, whether the condition holds nothing else)."""
     found: list[Bound] = []
     is_all = True
-    stack = [condition.results[0]]
+    stack, seen = [condition.results[0]], set[str]()
     while stack:
         node = condition.nodes[behind_identity(condition, stack.pop()).node]
+        if node.name in seen:
+            continue
+        seen.add(node.name)
         before = len(found)
         if node.op == "LogicalAnd":
             stack += node.inputs

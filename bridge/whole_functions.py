@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..compiler.errors import UnsupportedError
-from ..runtime import interpreter
+from ..runtime import forking, interpreter
 from . import tensorflow_private as tfp
 from .calls import Calls, has_arrays, with_tensors
 from .cluster import Cluster, count_ops
@@ -31,7 +31,7 @@ _MOST_MISSES = 16  # calls in a row without a route, before a function is left t
 Chosen = Callable[[Any], JitOptions | None]  # the options for a concrete function; None: it is left to TensorFlow
 
 logger = logging.getLogger("tfbridge")
-_lock = threading.RLock()
+_lock = forking.long_lock()
 _chosen: Chosen  # of `stand_in`, from which on there are calls here
 _made: Callable[[Plan], object]
 

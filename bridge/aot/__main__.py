@@ -14,7 +14,8 @@ from ...compiler.errors import CompilerError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit code: 0, or 1 with a message when the model does not compile."""
+    """The command; returns the exit code: 0; with a message 1 when the model does not compile, 2 for a
+    name or a target that cannot be chosen."""
     parser = argparse.ArgumentParser(
         prog="tfbridge-aot", description="Compiles a signature of a SavedModel into an object file and a C/C++ header.")
     parser.add_argument("--saved-model", required=True, metavar="DIR")
@@ -39,9 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                        target_triple=chosen.target_triple, target_cpu=chosen.target_cpu,
                        target_features=chosen.target_features, cpp_class=chosen.cpp_class, name=chosen.name,
                        out_dir=chosen.out, large_constants=chosen.large_constants, threads=chosen.threads)
-    except (CompilerError, ValueError, OSError) as error:
+    except (CompilerError, OSError) as error:
         print(f"tfbridge-aot: {error}", file=sys.stderr)
         return 1
+    except ValueError as error:
+        print(f"tfbridge-aot: {error}", file=sys.stderr)
+        return 2
     for file in (made.object_file, made.header, made.description, made.constants_file):
         if file is not None:
             print(f"{file}  {file.stat().st_size:,} bytes")

@@ -13,9 +13,11 @@ from ...compiler.cpu.compile import compile_module
 from ...compiler.cpu.target import Target, host, target_for
 from ...compiler.cpu.target_check import check_target
 from ...compiler.options import DEFAULT_OPTIONS
+from ...runtime import private_files
 from ...runtime.artifact import Artifact, BufferSpec
 from .freeze import Feeds, Frozen, freeze
-from .header import Model, identifier, write_header
+from .header import Model, write_header
+from .names import check, file_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +53,19 @@ def compile(function: Any, *args: Any, signature: str = "serving_default", feeds
     loops on a pool that the program hands over. `cpp_class` may have namespaces: `vision::Digits`.
 
     Raises: ShapeError  an unknown signature or feed, or unknown dimensions; UnsupportedError  ops that cannot be
-    compiled, a written variable, or a target that LLVM does not know; ValueError  a name that C does not allow.
+    compiled, a written variable, or a target that LLVM does not know; ValueError  a name that C does not allow (see
+    `names`; one that is not given is made from the function's), or a target that is none.
     """
     if large_constants not in ("object", "file"):
         raise ValueError(f"large_constants: {large_constants!r} is neither 'object' nor 'file'")
     if threads < 1:
         raise ValueError(f"threads: {threads} is not positive")
+    check(name, cpp_class)
     target = _target(target_triple, target_cpu, target_features, threads)
     frozen = freeze(function, args, signature, feeds or {})
-    name = identifier(frozen.name) if name is None else name
+    if name is None:
+        name = file_name(frozen.name)
+        check(name, cpp_class)
     entry = f"{name}_entry"
     artifact = compile_module(frozen.module, DEFAULT_OPTIONS, target, self_contained=True, entry=entry,
                               embed_constants=large_constants == "object")
@@ -84,22 +90,23 @@ def _version() -> str:
 
 
 def _write(folder: Path, model: Model, artifact: Artifact, frozen: Frozen, target: Target) -> Compiled:
-    folder.mkdir(parents=True, exist_ok=True)
     object_file, header, description = (folder / f"{model.name}.{suffix}" for suffix in ("o", "h", "json"))
     constants_file = folder / f"{model.name}.bin" if artifact.constants else None
-    object_file.write_bytes(artifact.object)
-    header.write_text(write_header(model))
-    if constants_file is not None:
-        constants_file.write_bytes(artifact.constants)
-    description.write_text(json.dumps({
+    header_bytes = write_header(model).encode("ascii")
+    described = json.dumps({
         "name": model.name, "cpp_class": model.cpp_class, "entry": model.entry, "tfbridge": model.version,
         "target": {"triple": target.triple, "cpu": target.cpu, "features": target.features, "threads": model.threads},
         "arguments": _described(frozen.arguments, model.arguments),
         "results": _described(frozen.results, model.results),
         "temp_bytes": model.temp_bytes, "memory_bytes": model.memory_bytes, "object_bytes": len(artifact.object),
         "constants_file": constants_file.name if constants_file else None, "constants_bytes": model.constants_bytes,
-    }, indent=2) + "\n")
-    return Compiled(object_file, header, description, constants_file, len(artifact.object), header.stat().st_size,
+    }, indent=2) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, contents in ((object_file, artifact.object), (header, header_bytes), (constants_file, artifact.constants),
+                           (description, described.encode("ascii"))):
+        if file is not None:
+            private_files.write_file(None, str(file), [contents], 0o666)
+    return Compiled(object_file, header, description, constants_file, len(artifact.object), len(header_bytes),
                     artifact.temp_bytes, len(artifact.constants))
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import math
-import re
 from collections.abc import Iterator, Sequence
 
 from ...runtime.artifact import BufferSpec
 from ...runtime.context import FIELDS
 from . import header_text as text
+from .names import MAX_LENGTH, check, identifier, in_comment
 
 _ALIGN = 64
 
@@ -34,7 +34,7 @@ _FIELD_TYPES: dict[type, str] = {ctypes.c_void_p: "void *", ctypes.c_int32: "int
 class Model:
     """What a header tells. `constants_bytes` is that of a file; 0 when the constants lie in the object.
 
-    Raises: ValueError  the name or the class is no identifier.
+    Raises: ValueError  the name or the class cannot be chosen (see `names`).
     """
 
     name: str
@@ -52,9 +52,7 @@ class Model:
     pointer_bytes: int
 
     def __post_init__(self) -> None:
-        for what, part in (("name", self.name), *(("cpp_class", p) for p in self.cpp_class.split("::"))):
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", part):
-                raise ValueError(f"{what}: {part!r} is not an identifier of C")
+        check(self.name, self.cpp_class)
 
     @property
     def offsets(self) -> list[int]:
@@ -70,12 +68,6 @@ class Model:
         return self.offsets[-1] + _aligned(self.temp_bytes) + _ALIGN
 
 
-def identifier(name: str) -> str:
-    """The name with everything that C forbids in an identifier replaced by an underscore."""
-    made = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return made if re.match(r"[A-Za-z_]", made) else f"m_{made}"
-
-
 def write_header(model: Model) -> str:
     """The header's text."""
     *namespaces, class_name = model.cpp_class.split("::")
@@ -87,7 +79,7 @@ def write_header(model: Model) -> str:
     lists = {kind: "\n".join(f" *   {b['description']}" for b in buffers if b["kind"] == kind) or " *   none"
              for kind in ("args", "results")}
     return text.HEADER.substitute(
-        common, version=model.version, target=model.target, entry=model.entry,
+        common, version=model.version, target=in_comment(model.target), entry=model.entry,
         libraries=f", and have {model.name}.bin at hand" if in_file else "",
         argument_list=lists["args"], result_list=lists["results"], GUARD=f"{model.name.upper()}_H",
         runtime=text.RUNTIME.substitute(fields=_fields(model.pointer_bytes)), args=len(model.arguments),
@@ -127,7 +119,7 @@ def _buffers(model: Model) -> Iterator[dict[str, str]]:
     """What the templates say of each argument and result."""
     for kind, word, specs, names in (("args", "arg", model.arguments, model.argument_names),
                                      ("results", "result", model.results, model.result_names)):
-        called = [identifier(name) if name else "" for name in names]
+        called = [identifier(name) if len(name) <= MAX_LENGTH else "" for name in names]
         for number, (spec, name) in enumerate(zip(specs, called, strict=True)):
             which = f"{word}{number}"
             indices = [f"i{axis}" for axis in range(len(spec.dims))]
@@ -142,7 +134,7 @@ def _buffers(model: Model) -> Iterator[dict[str, str]]:
                 "elements": str(math.prod(spec.dims)), "bytes": str(spec.bytes),
                 "indices": ", ".join(f"std::size_t {i}" for i in indices), "index_names": ", ".join(indices),
                 "position": position,
-                "description": f"{which}: {shape}" + (f", \"{names[number]}\"" if names[number] else ""),
+                "description": f"{which}: {shape}" + (f", \"{in_comment(names[number])}\"" if names[number] else ""),
             }
 
 

@@ -385,6 +385,32 @@ def test_branches_that_only_assign_are_compiled_as_such(clustering: None) -> Non
     assert tfbridge.stats()["ops_left_out"] == {}
 
 
+def test_branches_wait_for_what_was_assigned_before(clustering: None) -> None:
+    """A branch waits for it by its Switch alone; the loop, whose lists the gradient reads, runs in TensorFlow."""
+    v = tf.Variable(0.0)
+
+    @tf.function
+    def function(x: tf.Tensor) -> tf.Tensor:
+        v.assign(v * 0.5 + tf.reduce_mean(x))
+        tf.cond(x[0] > 0.0, lambda: v.assign_add(tf.reduce_mean(x)), lambda: v.read_value())
+        states = tf.TensorArray(F32, 3)
+        loop = tf.while_loop(lambda i, *_: i < 3, lambda i, h, states: (i + 1, h + v, states.write(i, h + v)),
+                             (0, x, states))
+        return loop[2].stack()
+
+    for first in (1.0, -1.0):
+        x = tf.constant([first, 2.0, 4.0])
+        for _ in range(4):
+            v.assign(1.0)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                found = function(x)
+            mean = (first + 6) / 3
+            read = 0.5 + mean + (mean if first > 0 else 0.0)
+            np.testing.assert_allclose(found, [x + read * k for k in (1, 2, 3)], rtol=1e-5)
+    assert tfbridge.stats()["clusters_compiled"]
+
+
 def test_a_loop_that_never_runs_compiles(clustering: None) -> None:
     @tf.function
     def function(x: tf.Tensor, n: tf.Tensor) -> Any:

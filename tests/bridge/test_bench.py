@@ -6,10 +6,12 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from rich.console import Console
 from tfbridge.compiler.cpu import peak
-from tfbridge.models import bench, kernel_suite
+from tfbridge.models import bench, compile_suite, kernel_suite
 from tfbridge.models.bench_plot import plot
 from tfbridge.models.bench_report import (
     as_json,
@@ -178,3 +180,23 @@ def test_kernel_suite_counts_work() -> None:
     row = next(r for r in kernel_suite.rows() if r.name == "product 256 x 256 x 256")
     seconds, flops = kernel_suite.time_of(row, 1, 0.01)
     assert flops == 2 * 256**3 and seconds > 0
+
+
+@pytest.mark.parametrize("family", compile_suite.FAMILIES)
+def test_compile_suite_measures_both_engines_on_the_same_results(family: str) -> None:
+    row = compile_suite.measure(family, 6, 1)
+    assert row.error < compile_suite.TOLERANCE
+    assert row.seconds.keys() == set(compile_suite.ENGINES) and all(0 < s < 100 for s in row.seconds.values())
+
+
+@pytest.mark.parametrize("family", compile_suite.FAMILIES)
+def test_compile_suite_has_results_that_can_differ(family: str) -> None:
+    build = compile_suite.FAMILIES[family][0]
+    x = tf.constant([0.1, 0.5, 0.9])
+    results = tf.nest.flatten(build(100)([x] * 100 if "input each" in family else x))
+    assert all(np.isfinite(r).all() for r in results) and np.all(results[-1])
+
+
+def test_compile_suite_sees_a_result_that_is_no_number() -> None:
+    one, nan = np.ones(2), np.array([1.0, np.nan])
+    assert np.isnan(compile_suite._difference([one, one], [one, nan]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,8 +237,8 @@ def test_under_the_cost_guard() -> None:
         np.testing.assert_allclose(found, np.sin(rows)[np.asarray(mask)], 1e-5, 1e-6)
 
 
-def test_gathering_from_matches_stays() -> None:
-    """Past the end of what matches is an error, which a bounded array would hide."""
+def test_gathering_from_matches() -> None:
+    """Past the end of what matches is an error, which a bounded array must not hide."""
     def function(x: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
         return tf.gather(tf.boolean_mask(x, m), [0, 4])
 
@@ -245,8 +246,22 @@ def test_gathering_from_matches_stays() -> None:
     for share in (1.0, 0.0):
         given = inputs(7, share)
         compare(outcome(compiled, *given), outcome(function, *given))
-    with pytest.raises(UnsupportedError, match="the size of an input depends on data, of boolean_mask"):
-        tfbridge.jit(function, strict=True)(*inputs(7, 1.0))
+    assert tfbridge.explain(compiled, *inputs(7, 1.0)).is_whole
+
+
+@pytest.mark.parametrize("size", [
+    lambda n: n - 3, lambda n: 2 + n, lambda n: tf.cast(tf.cast(n, tf.int64), tf.int32) - 1,
+    lambda n: tf.cast(tf.cast(n + 200, tf.int8), tf.int32), lambda n: tf.cast(tf.cast(n, tf.float32) - 0.5, tf.int32),
+    lambda n: functools.reduce(lambda m, _: m + m, range(3), n)])
+def test_sizes_made_of_sizes(size: Callable[[tf.Tensor], tf.Tensor]) -> None:
+    """Negative ones are TensorFlow's error, and a type that does not hold every number changes them."""
+    def function(x: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
+        return tf.fill([size(tf.shape(tf.boolean_mask(x, m))[0])], 2.0)
+
+    compiled = tfbridge.jit(function)
+    for share in (1.0, 0.5, 0.0):
+        given = inputs(7, share)
+        compare(outcome(compiled, *given), outcome(function, *given))
 
 
 def test_not_for_objects(tmp_path: Path) -> None:

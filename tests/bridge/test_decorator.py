@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
+from tfbridge.bridge import cluster
+from tfbridge.compiler.cpu import compile as cpu_compile
 from tfbridge.compiler.errors import UnsupportedError
+from tfbridge.runtime import defaults
 
 _RANDOM = np.random.default_rng(0)
 
@@ -438,6 +444,26 @@ def test_strict_lists_every_op_that_does_not_compile() -> None:
     assert message.count("test_decorator.py:") >= 2
 
 
+@pytest.mark.parametrize("error", [RecursionError("too deep"), UnsupportedError("sine: has no code")])
+def test_strict_raises_when_compiling_fails_and_nothing_has_run(error: Exception, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cluster, "load_made", fail)
+    v = tf.Variable([0.0])
+
+    def step(x: tf.Tensor) -> tf.Tensor:
+        v.assign_add(tf.reduce_sum(tf.sin(x) * 2.0, keepdims=True))
+        return tf.cos(x)
+
+    function = tfbridge.jit(step, strict=True)
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match=f"step: strict=True.*{error}"):
+            function(tf.constant([1.0, 2.0]))
+    np.testing.assert_array_equal(v, [0.0])
+    _equal(tfbridge.jit(step)(tf.constant([1.0, 2.0])), tf.cos(tf.constant([1.0, 2.0])))
+
+
 def test_a_wrong_shape_is_tensorflows_error() -> None:
     function = tfbridge.jit(tf.function(lambda x, y: tf.exp(x) @ y, input_signature=[
         tf.TensorSpec([None, None]), tf.TensorSpec([None, None])]))
@@ -484,3 +510,27 @@ def test_reproducible_results_do_not_depend_on_the_number_of_threads() -> None:
     for left, right in zip(one, two):
         assert left.numpy().tobytes() == right.numpy().tobytes()
     _nothing_fell_back()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_interrupt_while_compiling(inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C reaches the caller, nothing is counted as a failure, and the next call compiles."""
+    monkeypatch.setattr(defaults.process, "disk_cache", False)
+    plain = cpu_compile.run_pipeline
+
+    def interrupted(*args: Any) -> Any:
+        monkeypatch.setattr(cpu_compile, "run_pipeline", plain)
+        signal.raise_signal(signal.SIGINT)
+        return plain(*args)
+
+    compiled = tfbridge.jit(lambda x: tf.sin(x) * 3 + 1)
+    function = tf.function(lambda x: compiled(x) - 1) if inside else compiled
+    x, before = tf.ones((3, 5)), tfbridge.stats()["fallbacks"]
+    monkeypatch.setattr(cpu_compile, "run_pipeline", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        function(x)
+        for _ in range(1000 if inside else 0):
+            time.sleep(0.002)
+    np.testing.assert_allclose(function(x), tf.sin(x) * 3 + (0 if inside else 1), rtol=1e-6)
+    assert tfbridge.stats()["fallbacks"] == before
+    assert gc.isenabled() and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
+from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
+from tfbridge.bridge import explain as explain_module
 from tfbridge.bridge.explain import Report
 
 
@@ -144,3 +148,122 @@ def test_nodes_placed_beside_ones_that_graph_optimizers_took_out() -> None:
 
     report = tfbridge.explain(step, tf.constant([1, 2, 2]), tf.constant([0, 4, 1]))
     assert report.clusters
+
+
+def _text_length(x: tf.Tensor) -> tf.Tensor:
+    """An op that stays in TensorFlow, for what is around it to be left too."""
+    return tf.cast(tf.strings.length(tf.strings.as_string(tf.reduce_sum(x))), tf.float32)
+
+
+def _steps(x: tf.Tensor, w: tf.Variable) -> tf.Tensor:
+    for _ in tf.range(3):
+        x = tf.tanh(x @ w + 1.0) * tf.sigmoid(x) - 0.1 * tf.exp(-x) * tf.cos(x) + _text_length(x)
+    return x
+
+
+def _nested_steps(x: tf.Tensor, w: tf.Variable) -> tf.Tensor:
+    for _ in tf.range(2):
+        x = _steps(x, w)
+    return x
+
+
+def _branches(x: tf.Tensor, w: tf.Variable) -> tf.Tensor:
+    return tf.tanh(x @ w) * tf.exp(x) + _text_length(x) if tf.reduce_sum(x) > 3 else tf.sin(x @ w) * 2 - _text_length(x)
+
+
+def _gradient(x: tf.Tensor, w: tf.Variable) -> tf.Tensor:
+    with tf.GradientTape() as tape:
+        y = tf.reduce_sum(tf.function(_steps)(x, w))
+    return tape.gradient(y, w)
+
+
+def _writes(x: tf.Tensor, w: tf.Variable) -> tf.Tensor:
+    for _ in tf.range(3):
+        x = _text_length(x) * x
+        w.assign_add(tf.exp(w) * tf.sin(w) + tf.cos(w) * tf.tanh(w) - tf.sigmoid(w) * tf.sqrt(tf.abs(w)))
+    return x
+
+
+@pytest.mark.parametrize("function", [_steps, _nested_steps, _branches, _gradient, _writes])
+@pytest.mark.parametrize("is_concrete", [False, True], ids=["function", "concrete"])
+def test_a_variable_read_where_control_flow_stays(function: Any, is_concrete: bool) -> None:
+    w = tf.Variable(tf.ones((3, 3)), name="weights")
+    traced = tf.function(lambda x: function(x, w), autograph=True)
+    subject = traced.get_concrete_function(tf.TensorSpec((2, 3))) if is_concrete else traced
+    report = tfbridge.explain(subject, *([] if is_concrete else [tf.ones((2, 3))]))
+    assert not report.problem
+    assert "AsString" in {one.op for one in report.left_out}
+    taken = [a for c in report.clusters for a in c.arguments]
+    assert "weights f32[3,3]" in taken, taken
+    assert not any("bug" in c.problem for c in report.clusters)
+
+
+def test_saved_signature_and_types_for_arguments(tmp_path: Path) -> None:
+    class Saved(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec((2, 3))])
+        def double(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"y": tf.exp(x) * 2}
+
+    model = Saved()
+    tf.saved_model.save(model, tmp_path, signatures=model.double)
+    signature = tf.saved_model.load(tmp_path).signatures["serving_default"]
+    for args, kwargs in (((), {}), ((), {"x": tf.ones((2, 3))}), ((tf.TensorSpec((2, 3)),), {})):
+        report = tfbridge.explain(signature if kwargs or not args else model.double, *args, **kwargs)
+        assert report.is_whole, str(report)
+    assert "of unknown shape" in str(tfbridge.explain(tf.function(lambda x: tf.exp(x) * 2), tf.TensorSpec((None, 3))))
+
+
+def test_function_that_cannot_be_traced_has_a_report() -> None:
+    def f(x: tf.Tensor) -> tf.Tensor:
+        raise KeyError("no such weight")
+
+    for function, args in ((f, (1,)), (tf.function(f), (1,)), (tf.nn.relu, ())):
+        report = tfbridge.explain(function, *args)
+        assert "it cannot be traced" in str(report)
+        assert not report.is_whole
+    assert "KeyError: 'no such weight'" in tfbridge.explain(f, 1).problem
+
+
+def test_cluster_that_cannot_be_explained_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(explain_module, "_compiled", fail)
+    for function in (lambda x: tf.exp(x) * 2, lambda x: tf.exp(x) * tf.sin(x) + _text_length(x)):
+        (cluster, *_) = tfbridge.explain(function, tf.ones(3)).clusters
+        assert "RuntimeError: unforeseen" in cluster.problem
+
+
+def test_first_cause_is_named_where_a_loop_and_its_lists_stay() -> None:
+    @tf.function
+    def f(x: tf.Tensor) -> tf.Tensor:
+        rows = tf.TensorArray(tf.float32, 3, element_shape=(2,))
+        for k in tf.range(3):
+            x = tf.tanh(x) + _text_length(x)
+            rows = rows.write(k, x)
+        return tf.exp(rows.stack()) * 2
+
+    left = {one.name: one for one in tfbridge.explain(f, tf.ones(2)).left_out}
+    (asked,) = [one for one in left.values() if one.op == "AsString"]
+    assert asked.reason == "there is no translation of this op"
+    for one in left.values():
+        if one.op not in ("AsString", "StringLength"):
+            assert f"{asked.name} (AsString)" in one.reason, (one.op, one.reason)
+            assert asked.reason in one.reason
+    (reserve,) = [one for one in left.values() if one.op == "TensorListReserve"]
+    assert reserve.reason.startswith("it shares a list with the loop while, which is left because: ")
+
+
+@pytest.mark.parametrize("way", [tfbridge.jit, tf.function])
+def test_a_run_that_is_left_names_the_assumption(way, clustering: None) -> None:
+    def tail(x: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
+        return x[begin:begin + 4] * 2.0
+
+    function, x = way(tail), tf.range(12.0)
+    for begin in (2, 10, 11):
+        np.testing.assert_array_equal(function(x, tf.constant(begin)), tail(x, tf.constant(begin)))
+    (cluster,) = tfbridge.explain(function, x, tf.constant(2)).clusters
+    ((why, count),) = cluster.left
+    assert why.startswith("StridedSlice strided_slice: ") and count == 2
+    assert f"left to TensorFlow 2 times: {why}" in str(tfbridge.explain(function, x, tf.constant(2)))
+    assert tfbridge.stats()["ops_left_out"][f"left at run time: {why}"] == cluster.ops

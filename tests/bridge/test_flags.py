@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import subprocess
@@ -13,7 +14,9 @@ import pytest
 import tensorflow as tf
 import tfbridge
 from tfbridge.bridge import auto, flags, launch_op
+from tfbridge.bridge import cluster as cluster_module
 from tfbridge.bridge.options import DEFAULT_OPTIONS, current, from_text, merged, to_text
+from tfbridge.compiler import UnsupportedError, array, budget
 from tfbridge.runtime import disk_cache
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +33,7 @@ def test_unset_flags_have_their_defaults() -> None:
     ("AUTO_JIT", "1", True), ("MIN_CLUSTER_SIZE", "7", 7), ("DENY_OPS", "MatMul, Relu", {"MatMul", "Relu"}),
     ("THREADS", "3", 3), ("NUMERICS", "fast", "fast"), ("DISK_CACHE", "0", False), ("CACHE_DIR", "/x", "/x"),
     ("MAX_CACHE_BYTES", "3M", 3 << 20),
+    ("COMPILE_SECONDS", "0", 0), ("COMPILE_INSTRUCTIONS", "500", 500), ("COMPILE_MEGABYTES", "64", 64),
     ("COMPILE_WORKERS", "1", True), ("DUMP", "/y", "/y"), ("LOG", "fusion,compiles", {"fusion", "compiles"}),
 ])
 def test_flag_is_read(name: str, text: str, value: object) -> None:
@@ -76,11 +80,14 @@ def test_flags_reach_compiler_and_cache() -> None:
 from tfbridge.compiler.options import DEFAULT_OPTIONS as o
 from tfbridge.runtime import disk_cache
 c = disk_cache.default()
-print(o.threads, o.numerics, o.dump_dir, c.directory, c.limit_bytes, c.enabled)
+print(o.threads, o.numerics, o.dump_dir, c.directory, c.limit_bytes, c.enabled, o.compile_seconds,
+      o.compile_instructions, o.compile_megabytes)
 """
-    done = run(program, TFBRIDGE_THREADS="3", TFBRIDGE_NUMERICS="fast", TFBRIDGE_DUMP="/d", TFBRIDGE_CACHE_DIR="/c",
+    done = run(program, TFBRIDGE_COMPILE_SECONDS="5", TFBRIDGE_COMPILE_INSTRUCTIONS="70",
+               TFBRIDGE_COMPILE_MEGABYTES="9", TFBRIDGE_THREADS="3",
+               TFBRIDGE_NUMERICS="fast", TFBRIDGE_DUMP="/d", TFBRIDGE_CACHE_DIR="/c",
                TFBRIDGE_MAX_CACHE_BYTES="5K", TFBRIDGE_DISK_CACHE="0")
-    assert done.stdout.split() == ["3", "fast", "/d", "/c", "5120", "False"], done.stderr
+    assert done.stdout.split() == ["3", "fast", "/d", "/c", "5120", "False", "5", "70", "9"], done.stderr
 
 
 def test_unknown_flag_is_an_error_at_import() -> None:
@@ -108,6 +115,8 @@ def test_inner_options_rule() -> None:
     ({"numerics": "exact"}, ValueError, "numerics: 'exact' is none of tf, fast, reproducible"),
     ({"deny_ops": "MatMul"}, TypeError, "deny_ops: 'MatMul' is no list"),
     ({"min_cluster_size": 0}, ValueError, "min_cluster_size: 0 is not positive"),
+    ({"compile_seconds": -1}, ValueError, "compile_seconds: -1 is negative"),
+    ({"compile_instructions": 1.5}, TypeError, "compile_instructions: 1.5 is no whole number"),
 ])
 def test_wrong_option_is_refused(chosen: dict, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as in_block, tfbridge.options(**chosen):
@@ -124,6 +133,7 @@ def test_options_survive_in_a_graph() -> None:
     assert to_text({}) == ""
     assert merged([chosen, {"deny_ops": frozenset({"Exp"}), "threads": 4, "numerics": "tf"}, {"numerics": "fast"}]) == {
         "deny_ops": {"Relu", "MatMul", "Exp"}, "threads": 2, "numerics": "tf"}
+    assert merged([{"compile_seconds": 0}, {"compile_seconds": 9}, {"compile_seconds": 7}]) == {"compile_seconds": 7}
 
 
 def cluster_of(function: tfbridge.jit, *args: tf.Tensor) -> object:
@@ -186,6 +196,59 @@ def test_min_cluster_size_of_a_block_and_of_auto_clustering() -> None:
         assert clusters() == 1
     finally:
         tfbridge.disable_auto_clustering()
+
+
+# -- the budget of a compilation
+
+def dear(x: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.exp(tf.sin(x) * 2) + tf.cos(x), axis=1)
+
+
+def test_beyond_the_budget_tensorflow_runs_the_cluster() -> None:
+    tfbridge.reset_stats()
+    function = tfbridge.jit(lambda x: dear(x), compile_instructions=3)
+    for x in (tf.ones((2, 3)), tf.ones((4, 5)), tf.ones((2, 3))):
+        np.testing.assert_allclose(function(x), dear(x), rtol=1e-6)
+    assert any("BudgetError: the module has more than compile_instructions=3" in why
+               for why in tfbridge.stats()["ops_left_out"])
+    assert tfbridge.stats()["clusters_compiled"] == 0
+    assert "compile_instructions=3" in str(tfbridge.explain(function, tf.ones((2, 3))))
+    again = tfbridge.jit(lambda x: dear(x))  # the same ops, with the default budget
+    np.testing.assert_allclose(again(x), dear(x), rtol=1e-6)
+    assert tfbridge.stats()["clusters_compiled"] == 1
+
+
+def test_beyond_the_memory_tensorflow_runs_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    tfbridge.reset_stats()
+    sizes = itertools.count(1 << 30, 1 << 20)
+    monkeypatch.setattr(budget, "resident_bytes", lambda: next(sizes))
+    monkeypatch.setattr(budget, "_LOOK_SECONDS", 0)
+    function = tfbridge.jit(lambda x: dear(x) * 3, compile_megabytes=2)
+    np.testing.assert_allclose(function(tf.ones((2, 3))), dear(tf.ones((2, 3))) * 3, rtol=1e-6)
+    assert any("BudgetError: memory grew by more than compile_megabytes=2 (in " in why
+               for why in tfbridge.stats()["ops_left_out"])
+    assert "compile_megabytes=2" in str(tfbridge.explain(function, tf.ones((2, 3))))
+    again = tfbridge.jit(lambda x: dear(x) * 3, compile_megabytes=0)
+    np.testing.assert_allclose(again(tf.ones((2, 3))), dear(tf.ones((2, 3))) * 3, rtol=1e-6)
+    assert tfbridge.stats()["clusters_compiled"] == 1
+
+
+def test_beyond_the_budget_a_strict_function_raises() -> None:
+    with tfbridge.options(compile_instructions=3):
+        function = tfbridge.jit(lambda x: dear(x) + 1, strict=True)
+        for x in (tf.ones((2, 3)), tf.ones((2, 3)), tf.ones((4, 5))):
+            with pytest.raises(UnsupportedError, match="BudgetError: the module has more"):
+                function(x)
+
+
+def test_the_budget_of_a_cluster_is_spent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = tfbridge.jit(tf.function(lambda x: dear(x) - 1, input_signature=[tf.TensorSpec([None, 3])]),
+                            compile_instructions=3)
+    cluster = cluster_of(function, tf.ones((2, 3)))
+    assert cluster.compile([array("f32", 2, 3)], {}) is None
+    monkeypatch.setattr(cluster_module, "load_made", None)
+    assert cluster.compile([array("f32", 5, 3)], {}) is None
+    assert "BudgetError" in cluster.failure([array("f32", 5, 3)], {})
 
 
 # -- the log

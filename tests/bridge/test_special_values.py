@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -68,6 +69,23 @@ def test_nan_is_sorted_last(dtype: str) -> None:
         np.testing.assert_array_equal(tf.cast(given, "float64"), tf.cast(wanted, "float64"))
 
 
+@pytest.mark.parametrize(("dtype", "is_sorted"), [("float32", False), ("float32", True), ("bfloat16", False),
+                                                  ("float64", True), ("int32", False), ("uint8", False)])
+def test_top_k_has_the_order_of_tensorflows_heap(dtype: str, is_sorted: bool) -> None:
+    """Also of NaN, which is neither more nor less than a number, and of equal elements."""
+    values = np.random.RandomState(0).randint(0, 40, (20, 61)).astype(np.float64)
+    if "float" in dtype:
+        values[:, ::9], values[:10, 3::17], values[values == 7] = -0.0, NAN, 0.0
+    x = tf.cast(values, dtype)
+
+    def function(x: tf.Tensor) -> list[tf.Tensor]:
+        counts = (2, 3, 7, 17, 60)
+        return [part for k in counts for part in tf.math.top_k(x, k, sorted=is_sorted)]
+
+    for given, wanted in zip(tfbridge.jit(function, strict=True)(x), function(x), strict=True):
+        assert given.numpy().tobytes() == wanted.numpy().tobytes()
+
+
 def test_fake_quantization_without_a_range_is_an_error() -> None:
     function = tfbridge.jit(lambda x: tf.quantization.fake_quant_with_min_max_args(tf.exp(x), 3.0, 1.0))
     with pytest.raises(tf.errors.InvalidArgumentError, match="min has to be smaller than max"):
@@ -83,3 +101,35 @@ def test_gamma_of_what_is_no_shape() -> None:
     seed = tf.constant([3, 7])
     found = tfbridge.jit(function, strict=True)(shapes, seed)
     np.testing.assert_allclose(found, function(shapes, seed), rtol=1e-4)
+
+
+DENORMAL = np.array([1e-45, -1e-40, 1e-38, 1.0], np.float32)
+
+
+def scaled(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Both read denormals; the second also makes some."""
+    return tf.cast(x > 0, tf.float32), x * 1e30 + tf.exp(x * 0 - 100)
+
+
+@pytest.mark.parametrize("numerics", ["tf", "reproducible"])
+@pytest.mark.parametrize("size", [4, 1 << 20])
+def test_denormals_are_zero_on_every_route(numerics: str, size: int) -> None:
+    """First and later direct calls, inside a function, from another thread, on arrays; large ones with helpers."""
+    array = np.resize(DENORMAL, size)
+    x = tf.constant(array)
+    compiled = tfbridge.jit(scaled, strict=True, numerics=numerics)
+    inside, others = tf.function(lambda x: compiled(x)), []
+    thread = threading.Thread(target=lambda: others.append(compiled(x)))
+    thread.start()
+    thread.join()
+    wanted = [part.numpy().view(np.uint32) for part in scaled(x)]
+    assert wanted[1][0] == 0, "TensorFlow keeps denormals"
+    for results in (*others, compiled(x), compiled(x), inside(x), inside(x), compiled.native(array)):
+        for result, want in zip(results, wanted):
+            np.testing.assert_array_equal(np.asarray(result).view(np.uint32), want)
+    assert np.float32(1e-45) * np.float32(1e30) > 0, "a run has changed this thread's mode"
+
+
+def test_denormal_constants_are_folded_as_they_would_run() -> None:
+    compiled = tfbridge.jit(lambda x: x + tf.constant(1e-40) * tf.constant(1e30), strict=True)
+    assert compiled(tf.constant(0.0)) == 0

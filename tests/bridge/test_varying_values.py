@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tfbridge
 from tfbridge.bridge import cluster
+from tfbridge.compiler import UnsupportedError
 
 RANDOM = np.random.default_rng(3)
 X = tf.constant(RANDOM.normal(size=(4, 40, 6)).astype("f4"))
@@ -68,6 +69,23 @@ def test_sizes_are_keys_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     strict = tfbridge.jit(split, strict=True)
     for size in (1, 2, 4, 5, 8, 2):
         _close(strict(X, tf.constant(size)), split(X, tf.constant(size)))
+
+
+def test_beyond_the_limit_a_strict_function_still_raises_what_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_MOST_VALUES", 1)
+    strict = tfbridge.jit(tf.function(split, input_signature=[
+        tf.TensorSpec([None, 40, 6]), tf.TensorSpec([], tf.int32)]), strict=True)
+    for size in (2, 4, 8):
+        _close(strict(X, tf.constant(size)), split(X, tf.constant(size)))
+    assert "compiled for 1 values of size" in str(tfbridge.explain(strict, X, tf.constant(8)))
+
+    def fail(*_: object) -> None:
+        raise UnsupportedError("softmax: has no code")
+
+    monkeypatch.setattr(cluster, "load_made", fail)
+    with pytest.raises(UnsupportedError, match="softmax: has no code"):
+        strict(X[:2], tf.constant(2))
+    _close(strict(X, tf.constant(8)), split(X, tf.constant(8)))
 
 
 def clustered(x: tf.Tensor, centres: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
