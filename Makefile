@@ -9,10 +9,12 @@ INSTALLED := $(VENV)/.installed
 TYPING := $(VENV)/typing/tfbridge
 
 WORKERS ?= 2
+FUZZ ?=
+FUZZ_SECONDS ?= 3600
 BENCH ?=
 BENCH_FOLDER ?= build/bench
 
-.PHONY: help demo test bench bench-all lint clean
+.PHONY: help demo test fuzz bench bench-all lint clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -30,6 +32,9 @@ demo: $(INSTALLED)  ## train a small network, see what was compiled, run it from
 
 test: $(INSTALLED)  ## run every test
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+
+fuzz: $(INSTALLED)  ## look for defects with random programs (FUZZ_SECONDS=600 FUZZ="--part hlo_text --seed 7")
+	cd tests && ../$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
 
 bench: $(INSTALLED)  ## compare TensorFlow, XLA and tfbridge (BENCH="--quick" for a short run)
 	$(BIN)/python -m tfbridge.models.bench $(BENCH)

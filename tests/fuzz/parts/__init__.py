@@ -1,0 +1,1 @@
+"""The parts of the fuzzer: each module holds one, as PART."""
