@@ -3,6 +3,7 @@
     python -m tfbridge.models.bench [--suite workloads|ops] [--workloads a,b] [--engines tf,xla,tfbridge|all]
                                     [--rounds N] [--threads N] [--quick] [--json] [--save FILE] [--plot FILE]
     python -m tfbridge.models.bench --suite kernels
+    python -m tfbridge.models.bench --suite compile [--quick]
 
 Engines take turns, round by round, while the others sleep. Every engine's results are compared with
 TensorFlow's. docs/benchmark.md says what the figures mean.
@@ -37,6 +38,7 @@ from .suites import SUITES
 COMMAND_SECONDS = 600  # after this a worker counts as hung
 REFERENCE_ENGINE = "tf"
 KERNELS = "kernels"  # the suite that runs without TensorFlow
+COMPILE = "compile"  # the suite of first calls alone
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,8 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
     """The settings of a command line, and where it wants the results."""
     parser = argparse.ArgumentParser(prog="python -m tfbridge.models.bench",
                                      description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--suite", choices=(*SUITES, KERNELS), default="workloads", help="default: %(default)s")
+    parser.add_argument("--suite", choices=(*SUITES, KERNELS, COMPILE), default="workloads",
+                        help="default: %(default)s")
     parser.add_argument("--workloads", metavar="A,B", help="rows of the suite; default: all")
     parser.add_argument("--engines", metavar="A,B",
                         help=f"of {', '.join(ENGINES)}, or all that are installed; {SUBJECT}, or else the last one, "
@@ -257,8 +260,8 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
     values = parser.parse_args(arguments)
     output = Output(values.json, values.save, values.plot)
     threads = values.threads or usable_cpus()
-    if values.suite == KERNELS:
-        return Settings(KERNELS, threads=threads), output
+    if values.suite in (KERNELS, COMPILE):
+        return Settings(values.suite, threads=threads, small=values.quick), output
     suite = SUITES[values.suite]
     quick = [name for name, row in suite.rows.items() if row.quick] if values.quick else []
     engines = values.engines or ",".join(suite.engines)
@@ -288,6 +291,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings, output = parse(sys.argv[1:] if arguments is None else arguments)
     if settings.suite == KERNELS:
         return run_kernels(settings.threads, output.json, output.save)
+    if settings.suite == COMPILE:
+        from .compile_suite import main as run_compile
+        return run_compile(settings.threads, output.json, output.save, settings.small)
     machine = measured(settings.threads)
     results = run(settings)
     report = json.dumps(as_json(results, settings.suite, machine), indent=2)
