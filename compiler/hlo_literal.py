@@ -16,12 +16,14 @@ from .types import ElementType
 
 
 def print_literal(literal: Literal) -> str:
-    """`1`, `{1, 2}`, `{ {1, 2}, {3, 4} }`, `(1, {2, 3})` for a tuple."""
+    """`1`, `{1, 2}`, `{ {1, 2}, {3, 4} }`, `{}` of no elements, `(1, {2, 3})` for a tuple."""
     if literal.shape.is_tuple:
         return "(" + ", ".join(map(print_literal, literal.parts)) + ")"
+    if not literal.shape.elements:
+        return "{}"
     dims, items = literal.shape.dims, _items(literal.array.reshape(-1), literal.shape)
     for axis in range(len(dims) - 1, -1, -1):
-        size, space = dims[axis], " " if axis < len(dims) - 1 and dims[axis] else ""
+        size, space = dims[axis], " " if axis < len(dims) - 1 else ""
         items = [
             "{" + space + ", ".join(items[i * size : (i + 1) * size]) + space + "}"
             for i in range(math.prod(dims[:axis]))
