@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+# `tfbridge.aot` and `tfbridge.flags`, modules and commands, lie in bridge/public.
+__path__.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "bridge", "public"))
+
 if any(name.startswith("TFBRIDGE_") for name in os.environ):
-    from .bridge.flags import apply as _apply_flags
+    from .bridge.api.flags import apply as _apply_flags
 
     _apply_flags()
 
 _WHERE = {
-    "jit": ("bridge.decorator", "jit"),
-    "enable_auto_clustering": ("bridge.auto", "enable_auto_clustering"),
-    "disable_auto_clustering": ("bridge.auto", "disable_auto_clustering"),
-    "jit_scope": ("bridge.auto", "jit_scope"),
-    "options": ("bridge.options", "options"),
-    "explain": ("bridge.explain", "explain"),
+    "jit": ("bridge.api.jit", "jit"),
+    "enable_auto_clustering": ("bridge.clustering.rewrite_graph", "enable_auto_clustering"),
+    "disable_auto_clustering": ("bridge.clustering.rewrite_graph", "disable_auto_clustering"),
+    "jit_scope": ("bridge.clustering.rewrite_graph", "jit_scope"),
+    "options": ("bridge.api.options", "options"),
+    "explain": ("bridge.api.explain", "explain"),
     "stats": ("runtime.statistics", "stats"),
     "reset_stats": ("runtime.statistics", "reset_stats"),
     "aot": ("aot", None),
@@ -32,11 +35,12 @@ _WHERE = {
 }
 
 if TYPE_CHECKING:
-    from . import aot, compiler
-    from .bridge.auto import disable_auto_clustering, enable_auto_clustering, jit_scope
-    from .bridge.decorator import jit
-    from .bridge.explain import explain
-    from .bridge.options import options
+    from . import compiler
+    from .bridge.api.explain import explain
+    from .bridge.api.jit import jit
+    from .bridge.api.options import options
+    from .bridge.clustering.rewrite_graph import disable_auto_clustering, enable_auto_clustering, jit_scope
+    from .bridge.public import aot
     from .runtime.statistics import reset_stats, stats
 
 __all__ = ["aot", "compiler", "disable_auto_clustering", "enable_auto_clustering", "explain", "jit", "jit_scope",

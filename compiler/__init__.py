@@ -9,9 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .builder import ComputationBuilder, Operand
-    from .client import Executable, LocalClient
-    from .communication import CommunicationError, register_custom_call, unregister_custom_call
+    from .builder.computation_builder import ComputationBuilder, Operand
+    from .client.client import Executable, LocalClient
+    from .client.communication_checks import CommunicationError, register_custom_call, unregister_custom_call
+    from .client.global_data import GlobalData
     from .errors import (
         BudgetError,
         CompilerError,
@@ -21,39 +22,38 @@ if TYPE_CHECKING:
         ShapeError,
         UnsupportedError,
     )
-    from .evaluator import evaluate
-    from .global_data import GlobalData
-    from .hlo_text import parse_hlo
-    from .ir import Computation, Instruction, Metadata, Module
-    from .layout import Layout, PaddingValue
+    from .evaluator.evaluator import evaluate
+    from .hlo_text.parser import parse_hlo
+    from .ir.element_types import ElementType
+    from .ir.layout import Layout, PaddingValue
+    from .ir.literal import Literal
+    from .ir.module import Computation, Instruction, Metadata, Module
+    from .ir.shape import TOKEN, Shape, array
+    from .ir.verifier import verify
     from .limits import DEFAULT_LIMITS, Limits
-    from .literal import Literal
     from .ops import ConvolutionDims, Window
     from .options import Options
     from .passes.pipeline import run_pipeline
-    from .shape import TOKEN, Shape, array
-    from .types import ElementType
-    from .verifier import verify
 
 _PLACES = {
-    "builder": ("ComputationBuilder", "Operand"),
-    "client": ("Executable", "LocalClient"),
-    "communication": ("CommunicationError", "register_custom_call", "unregister_custom_call"),
+    "builder.computation_builder": ("ComputationBuilder", "Operand"),
+    "client.client": ("Executable", "LocalClient"),
+    "client.communication_checks": ("CommunicationError", "register_custom_call", "unregister_custom_call"),
     "errors": ("BudgetError", "CompilerError", "InternalError", "LimitError", "ParseError", "ShapeError",
                "UnsupportedError"),
-    "evaluator": ("evaluate",),
-    "global_data": ("GlobalData",),
-    "hlo_text": ("parse_hlo",),
-    "ir": ("Computation", "Instruction", "Metadata", "Module"),
-    "layout": ("Layout", "PaddingValue"),
+    "evaluator.evaluator": ("evaluate",),
+    "client.global_data": ("GlobalData",),
+    "hlo_text.parser": ("parse_hlo",),
+    "ir.module": ("Computation", "Instruction", "Metadata", "Module"),
+    "ir.layout": ("Layout", "PaddingValue"),
     "limits": ("DEFAULT_LIMITS", "Limits"),
-    "literal": ("Literal",),
+    "ir.literal": ("Literal",),
     "ops": ("ConvolutionDims", "Window"),
     "options": ("Options",),
     "passes.pipeline": ("run_pipeline",),
-    "shape": ("TOKEN", "Shape", "array"),
-    "types": ("ElementType",),
-    "verifier": ("verify",),
+    "ir.shape": ("TOKEN", "Shape", "array"),
+    "ir.element_types": ("ElementType",),
+    "ir.verifier": ("verify",),
 }
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 

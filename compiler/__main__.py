@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from .errors import CompilerError
-from .hlo_text import parse_hlo
-from .ir import Module
+from .hlo_text.parser import parse_hlo
+from .ir.module import Module
+from .ir.shape import Shape
 from .options import Options
 from .passes.pipeline import PASSES, Pass, Step, dump_step, run_pipeline, verify_step
-from .shape import Shape
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +64,7 @@ def _replay(chosen: argparse.Namespace) -> int:
     if chosen.print:
         print(run_pipeline(module, options, observe, passes), end="")
         return 0
-    from .client import LocalClient
+    from .client.client import LocalClient
 
     module = run_pipeline(module, options, observe, passes)
     start = time.perf_counter()

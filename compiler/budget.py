@@ -17,7 +17,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TypeVar
 
-from ..runtime import background, interrupts
+from ..runtime.llvm import ir_builder
+from ..runtime.threads import compile_threads, interrupts
 from .errors import BudgetError
 
 Result = TypeVar("Result")
@@ -133,7 +134,10 @@ def result(future: Future[Result], where: str) -> Result:
     """A future's result, for which nobody waits longer than the budget. Raises: BudgetError  it takes longer."""
     budget = _current.get()
     try:
-        return background.result(future, None if budget is None else budget.left())
+        return compile_threads.result(future, None if budget is None else budget.left())
     except FutureTimeoutError:
         check(where)
         raise
+
+
+ir_builder.checkpoint = check

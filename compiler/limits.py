@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .errors import LimitError
 
 if TYPE_CHECKING:
-    from .ir import Computation
+    from .ir.module import Computation
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..runtime.defaults import NUMERICS, process
+from ..runtime.process_defaults import NUMERICS, process
 from .limits import DEFAULT_LIMITS, Limits
 
 

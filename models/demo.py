@@ -21,7 +21,8 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from . import cnn, digits, digits_program
+from . import digits, digits_c_program
+from .zoo import cnn
 
 BATCH = 32
 PLAIN_EPOCHS = 4
@@ -104,7 +105,7 @@ def show_gain(console: Console, plain: list[float], compiled: list[float]) -> No
 
 def run_as_c_program(console: Console, model: keras.Model, data: digits.Digits) -> bool:
     """Exports the network, classifies the held-out digits in C, and says whether Keras agrees on each."""
-    compiler = digits_program.find_c_compiler()
+    compiler = digits_c_program.find_c_compiler()
     if compiler is None:
         console.print("This machine has no C compiler (cc, gcc or clang), so this part is skipped.")
         return True
@@ -112,7 +113,7 @@ def run_as_c_program(console: Console, model: keras.Model, data: digits.Digits) 
         folder = Path(temporary)
         image = tf.TensorSpec((1, digits.SIDE, digits.SIDE, 1), tf.float32)
         model.export(folder / "saved_model", input_signature=[image], verbose=False)
-        program = digits_program.build(folder / "saved_model", compiler, folder)
+        program = digits_c_program.build(folder / "saved_model", compiler, folder)
         table = Table(title="The network without TensorFlow and without Python", title_justify="left",
                       show_header=False)
         for name, file in (("object file", program.object_file), ("header", program.header),

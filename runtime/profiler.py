@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from . import loader
-from .artifact import Artifact, KernelInfo
+from .code import linker
+from .code.artifact import Artifact, KernelInfo
 
 _SLOTS = 2
 _CLOCK = """
@@ -42,7 +42,7 @@ def ticks_per_ns() -> float:
     """How many ticks of the cycle counter pass in a nanosecond; measured once, over ten milliseconds."""
     global _rate
     if _rate is None:
-        loaded = loader.load_text(_CLOCK, ("ticks",))
+        loaded = linker.load_text(_CLOCK, ("ticks",))
         ticks = ctypes.CFUNCTYPE(ctypes.c_uint64)(loaded.addresses["ticks"])
         start, start_ns = ticks(), time.perf_counter_ns()
         while time.perf_counter_ns() - start_ns < 10_000_000:

@@ -10,7 +10,7 @@ import collections
 import dataclasses
 from typing import Any
 
-from . import forking
+from .threads import forking
 
 COUNTERS = ("clusters_compiled", "ops_compiled", "fallbacks", "compiles", "recompiles", "memory_hits",
             "disk_hits")

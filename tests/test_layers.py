@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ("runtime", "compiler", "bridge", "aot", "flags", "models")  # each imports itself and what stands to its left
+LAYERS = ("runtime", "compiler", "bridge", "models")  # each imports itself and what stands to its left
 FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
 
 # Which files may import a library. A name ending in a slash is a folder.
 LIBRARY_HOMES = {
     "tensorflow": ("bridge/", "models/"),
     "keras": ("bridge/", "models/"),
-    "llvmlite": ("compiler/cpu/", "runtime/loader.py", "bridge/launch_op.py"),
+    "llvmlite": ("compiler/cpu/", "runtime/llvm/target.py", "runtime/code/linker.py", "bridge/launch/op.py"),
     "jax": (),
     "sklearn": ("models/",),
     "rich": ("bridge/", "models/"),
 }
-PRIVATE_HOME = "bridge/tensorflow_private.py"
+PRIVATE_HOME = "bridge/tf_internals/symbols.py"
 PRIVATE_WORDS = ("pywrap_tfe", "pywrap_tensorflow")
 DYNAMIC_IMPORTS = ("importlib.import_module", "import_module", "__import__")
 
@@ -81,33 +81,38 @@ def test_file_respects_the_layers(path: Path) -> None:
 @pytest.mark.parametrize(("file", "text"), [
     ("runtime/cache.py", "from ..compiler import ir"),
     ("runtime/cache.py", "from .. import compiler"),
-    ("compiler/cpu/gemm.py", "from ...bridge.flags import FLAGS"),
-    ("compiler/client.py", "import tfbridge.bridge"),
-    ("compiler/ir.py", "import tensorflow as tf"),
-    ("compiler/ir.py", "import importlib\nimportlib.import_module('tensorflow')"),
+    ("compiler/cpu/gemm/emit.py", "from ....bridge.api.flags import FLAGS"),
+    ("compiler/client/client.py", "import tfbridge.bridge"),
+    ("compiler/ir/module.py", "import tensorflow as tf"),
+    ("compiler/ir/module.py", "import importlib\nimportlib.import_module('tensorflow')"),
     ("compiler/passes/fuse.py", "import llvmlite.binding"),
-    ("bridge/decorator.py", "from tensorflow.python.eager import context"),
-    ("bridge/decorator.py", "x = tf.pywrap_tfe"),
-    ("bridge/decorator.py", "from ..models import mlp"),
-    ("models/mlp.py", "DATA = '../shared'"),
+    ("bridge/api/jit.py", "from tensorflow.python.eager import context"),
+    ("bridge/api/jit.py", "x = tf.pywrap_tfe"),
+    ("bridge/api/jit.py", "from ...models import mlp"),
+    ("models/zoo/mlp.py", "DATA = '../shared'"),
 ])
 def test_a_broken_arrow_is_found(file: str, text: str) -> None:
     assert len(violations(ROOT / file, text)) == 1
 
 
 @pytest.mark.parametrize(("file", "text"), [
-    ("compiler/client.py", "from ..runtime.artifact import Artifact"),
-    ("compiler/cpu/gemm.py", "import llvmlite.binding"),
-    ("runtime/loader.py", "import llvmlite.binding"),
-    ("bridge/tensorflow_private.py", "from tensorflow.python import pywrap_tfe"),
-    ("models/mlp.py", "import tfbridge\nimport tensorflow as tf"),
+    ("compiler/client/client.py", "from ...runtime.code.artifact import Artifact"),
+    ("compiler/cpu/gemm/emit.py", "import llvmlite.binding"),
+    ("runtime/code/linker.py", "import llvmlite.binding"),
+    ("bridge/tf_internals/symbols.py", "from tensorflow.python import pywrap_tfe"),
+    ("models/zoo/mlp.py", "import tfbridge\nimport tensorflow as tf"),
 ])
 def test_a_right_arrow_passes(file: str, text: str) -> None:
     assert violations(ROOT / file, text) == []
 
 
-def test_the_root_holds_one_module() -> None:
-    assert [path.name for path in ROOT.glob("*.py")] == ["__init__.py"]
+def test_the_root_holds_the_face_and_the_command() -> None:
+    assert sorted(path.name for path in ROOT.glob("*.py")) == ["__init__.py", "__main__.py"]
+
+
+def test_the_root_holds_no_other_folder() -> None:
+    folders = {path.relative_to(ROOT).parts[0] for path in ROOT.glob("[a-z]*/**/*.py")}
+    assert folders - {"build", "out"} == {*LAYERS, "tests", "docs", "packaging"}
 
 
 def test_every_package_is_listed() -> None:

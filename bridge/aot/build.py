@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ...compiler.cpu.compile import compile_module
-from ...compiler.cpu.target import Target, host, target_for
-from ...compiler.cpu.target_check import check_target
+from ...compiler.cpu.objects.target_check import check_target
 from ...compiler.options import DEFAULT_OPTIONS
-from ...runtime import private_files
-from ...runtime.artifact import Artifact, BufferSpec
+from ...runtime.code import private_files
+from ...runtime.code.artifact import Artifact, BufferSpec
+from ...runtime.llvm.target import Target, host, target_for
 from .freeze import Feeds, Frozen, freeze
 from .header import Model, write_header
 from .names import check, file_name

@@ -14,14 +14,14 @@ import numpy as np
 import tensorflow as tf
 
 from ...compiler.errors import ShapeError, UnsupportedError
-from ...compiler.ir import Module
-from ...compiler.shape import Shape
-from .. import source
-from .. import tensorflow_private as tfp
-from ..cluster import Argument
-from ..decorator import Jit
-from ..direct_plan import cluster_of
-from ..element_types import element_type
+from ...compiler.ir.module import Module
+from ...compiler.ir.shape import Shape
+from ..api import source_location
+from ..api.jit import Jit
+from ..clustering.cluster import Argument
+from ..dispatch.call_plan import cluster_of
+from ..tf_internals import symbols as tfp
+from ..tf_internals.dtypes import element_type
 from ..translate.translator import translate
 
 Feeds = Mapping[str, Sequence[int]]
@@ -48,7 +48,7 @@ def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> 
         cluster = cluster_of(concrete)
     except UnsupportedError as error:
         raise UnsupportedError("\n".join([f"{name}: these ops cannot be compiled:",
-                                          *source.located(concrete, error)])) from None
+                                          *source_location.located(concrete, error)])) from None
     captured = list(concrete.captured_inputs)
     own = len(concrete.inputs) - len(captured)
     names = [_name_of(tensor) for tensor in concrete.inputs[:own]]

@@ -11,8 +11,8 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from ...runtime.artifact import BufferSpec
-from ...runtime.context import FIELDS
+from ...runtime.code.artifact import BufferSpec
+from ...runtime.run_context import FIELDS
 from . import header_text as text
 from .names import MAX_LENGTH, check, identifier, in_comment
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.builder.computation_builder import ComputationBuilder, Operand
 from ...compiler.errors import UnsupportedError
-from ...compiler.shape import Shape
-from ...compiler.types import ElementType
-from .. import graph as graphs
-from ..element_types import element_type
+from ...compiler.ir.element_types import ElementType
+from ...compiler.ir.shape import Shape
+from ..graph import graph as graphs
+from ..tf_internals.dtypes import element_type
 from .values import TensorList, Value, Variable
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 
-from ...compiler.builder import Operand
+from ...compiler.builder.computation_builder import Operand
 from ...compiler.errors import ShapeError
-from ...compiler.shape import Shape
-from ..graph import input_range, op_definition
+from ...compiler.ir.shape import Shape
+from ..graph.graph import input_range, op_definition
 from .node import Node
 from .shape_patterns import Pattern, match, patterns
 from .values import Value, Variable

@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...compiler.types import ElementType
+from ...compiler.ir.element_types import ElementType
 
 if TYPE_CHECKING:
     from .node import Node
@@ -101,8 +101,8 @@ def stays(*ops: str, because: str) -> None:
 
 @functools.cache
 def translations() -> Mapping[str, Translation]:
-    """All translations: every module of this package is loaded at the first call."""
+    """All translations: every module of this package and of those in it is loaded at the first call."""
     package = importlib.import_module(__package__ or "")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{__package__}.{module.name}")
+    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+        importlib.import_module(module.name)
     return TRANSLATIONS

@@ -21,7 +21,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-from ...compiler.shape import Shape
+from ...compiler.ir.shape import Shape
 
 Dims = tuple[int | None, ...]  # None: a size that depends on data, which may be any
 Names = dict[str, "int | Dims"]

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
 
-from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.builder.computation_builder import ComputationBuilder, Operand
 from ...compiler.errors import CompilerError, InternalError, UnsupportedError
-from ...compiler.evaluator import evaluate_instruction
-from ...compiler.ir import Instruction, Metadata, Module
-from ...compiler.shape import Shape
-from ...runtime import float_mode, interrupts
-from .. import tensorflow_private as tfp
-from ..element_types import element_type
-from ..function_calls import calls_as_ops
-from ..graph import Graph, GraphNode, Tensor, from_function_def, op_definition, output_types
+from ...compiler.evaluator.evaluator import evaluate_instruction
+from ...compiler.ir.module import Instruction, Metadata, Module
+from ...compiler.ir.shape import Shape
+from ...runtime.code import float_mode
+from ...runtime.threads import interrupts
+from ..graph.function_library import calls_as_ops
+from ..graph.graph import Graph, GraphNode, Tensor, from_function_def, op_definition, output_types
+from ..tf_internals import symbols as tfp
+from ..tf_internals.dtypes import element_type
 from .node import Node
 from .operand_shapes import check_operands
 from .registry import translations

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...compiler.builder import ComputationBuilder, Operand
+from ...compiler.builder.computation_builder import ComputationBuilder, Operand
 from ...compiler.errors import UnsupportedError
-from ...compiler.shape import Shape
+from ...compiler.ir.shape import Shape
 
 
 @dataclasses.dataclass(eq=False)

@@ -7,40 +7,43 @@ import hashlib
 import time
 from collections.abc import Callable
 
-from ...runtime import background, disk_cache, interpreter, interrupts, statistics
-from ...runtime.artifact import Artifact, BufferSpec, KernelInfo
+from ...runtime import statistics
+from ...runtime.code import disk_cache
+from ...runtime.code.artifact import Artifact, BufferSpec, KernelInfo
+from ...runtime.llvm.ir_builder import ModuleText
+from ...runtime.llvm.target import Target, host
+from ...runtime.threads import compile_threads, interrupts, python_settings
 from .. import budget
+from ..analysis import hlo_cost_analysis
 from ..dump import Dump
 from ..errors import UnsupportedError
-from ..ir import Module
+from ..ir.module import Module
+from ..ir.shape import Shape
 from ..options import DEFAULT_OPTIONS, Options
 from ..passes.canonicalize_dots import canonicalize_dots
 from ..passes.combine_all_reduces import combine_all_reduces
-from ..passes.eliminate_dead import eliminate_dead
+from ..passes.dce import eliminate_dead
 from ..passes.expand_collectives import expand_collectives
 from ..passes.expand_maps import expand_maps
 from ..passes.expand_rng import expand_rng
 from ..passes.expand_top_k import expand_top_k
 from ..passes.fuse import fuse
 from ..passes.inline_calls import inline_calls
-from ..passes.lift_from_loops import lift_from_loops
+from ..passes.loop_invariant_code_motion import lift_from_loops
 from ..passes.normalize_layouts import normalize_layouts
+from ..passes.pad_dynamic_dimensions import resolve_dynamic_sizes
+from ..passes.parallelize_loops import shard_loops
 from ..passes.pipeline import PASSES, Observer, Step, run_pipeline
-from ..passes.resolve_dynamic_sizes import resolve_dynamic_sizes
-from ..passes.shard_loops import shard_loops
 from ..passes.simplify import simplify
 from ..passes.split_reductions import split_reductions
-from ..shape import Shape
-from . import libraries, traffic
-from .code_version import code_version
-from .emit_object import emit_assembly, emit_object
-from .entry import emit_entry, emit_preparation, place_constants
-from .llvm_text import ModuleText
-from .object_parts import ObjectParts
-from .schedule import Launch, launches, plan_memory, schedule_module, sized_results
-from .schedule_text import memory_text, schedule_text
-from .sites import registered
-from .target import Target, host
+from .objects import kernel_libraries
+from .objects.object_emitter import emit_assembly, emit_object
+from .objects.parallel_codegen import ObjectParts
+from .objects.source_fingerprint import code_version
+from .schedule.entry_emitter import emit_entry, emit_preparation, place_constants
+from .schedule.host_callbacks import registered
+from .schedule.printer import memory_text, schedule_text
+from .schedule.thunks import Launch, launches, plan_memory, schedule_module, sized_results
 
 ENTRY = "tfb_entry"
 _REPRODUCIBLE_THREADS = 16
@@ -81,7 +84,7 @@ def _compiled(module: Module, options: Options, target: Target, self_contained: 
     def finished(symbol: str) -> None:
         if parts is not None:
             parts.finished(symbol)
-            libraries.prefetch(text.libraries)
+            kernel_libraries.prefetch(text.libraries)
 
     schedule = schedule_module(optimized, text, target, options, finished)
     if self_contained and schedule.sites:
@@ -98,7 +101,7 @@ def _compiled(module: Module, options: Options, target: Target, self_contained: 
         made, more = emit_object(text.text(), target), []
     else:
         jobs = parts.jobs(*entries)
-        background.run((*jobs, *libraries.jobs()))
+        compile_threads.run((*jobs, *kernel_libraries.jobs()))
         made, *more = (budget.result(job, "LLVM") for job in jobs)
     if dump is not None:
         source = text.text()
@@ -147,7 +150,7 @@ def load_made(subject: str, make: Callable[[], Module], options: Options = DEFAU
         statistics.count("disk_hits")
         return artifact
     start = time.perf_counter()
-    with interrupts.deferred(), interpreter.compiling(), \
+    with interrupts.deferred(), python_settings.compiling(), \
             budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
         artifact = dataclasses.replace(compile_module(make(), options, target, origin=origin), fingerprint=name)
     statistics.add_compile_seconds(time.perf_counter() - start)
@@ -171,8 +174,8 @@ def _info(launch: Launch) -> KernelInfo:
     computation = getattr(instruction.op, "computation", None)
     inner = computation.instructions if computation is not None else (instruction,)
     names = dict.fromkeys(i.metadata.op_name or i.opcode for i in inner if i.opcode != "parameter")
-    moved = traffic.moved_bytes(instruction)
-    return KernelInfo(plan.symbol, traffic.flops(instruction), moved, plan.tasks, tuple(names))
+    moved = hlo_cost_analysis.moved_bytes(instruction)
+    return KernelInfo(plan.symbol, hlo_cost_analysis.flops(instruction), moved, plan.tasks, tuple(names))
 
 
 def _dump_passes(dump: Dump, module: Module) -> Observer:

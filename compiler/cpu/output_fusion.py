@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...runtime.llvm.ir_builder import GLUE, Function, ModuleText, Value
+from ...runtime.llvm.target import Target
 from ..errors import UnsupportedError
-from ..ir import Computation, Instruction, make
+from ..ir.element_types import ElementType
+from ..ir.module import Computation, Instruction, make
+from ..ir.shape import Shape
 from ..ops import Convert, Dot, Parameter
 from ..options import Options
-from ..shape import Shape
-from ..types import ElementType
-from .epilogue import emit_epilogue
-from .gemm import GemmProblem, emit_gemm
-from .kernel_plan import KernelPlan
-from .llvm_text import GLUE, Function, ModuleText, Value
-from .target import Target
+from .codegen.kernel_info import KernelPlan
+from .gemm.emit import GemmProblem, emit_gemm
+from .loops.epilogue import emit_epilogue
 
 _E = ElementType
 _PARAMETERS = (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"), ("i64", "thread"))
@@ -34,7 +34,7 @@ def contraction_of(computation: Computation) -> Instruction | None:
 def emit_output_fusion(module: ModuleText, target: Target, computation: Computation, options: Options,
                        b_packed: bool = False) -> KernelPlan:
     """Writes the kernel of a computation that holds one matrix product or convolution of its parameters. With
-    `b_packed` the product's right operand is packed (packed_operands.py).
+    `b_packed` the product's right operand is packed (schedule/prepacking.py).
 
     Raises: UnsupportedError  element types without a kernel, or axes that do not collapse to rows and columns.
     """
@@ -62,7 +62,7 @@ def emit_output_fusion(module: ModuleText, target: Target, computation: Computat
     if isinstance(product.op, Dot):
         inner = emit_gemm(module, target, gemm_problem(product, raw.element_type), symbol, b_packed)
     else:
-        from .convolution import emit_convolution
+        from .convolution.emit import emit_convolution
         inner = emit_convolution(module, target, product, raw, symbol, b_packed)
     operands = [numbers[o] for o in product.operands]
     return _rearranged(module, target, inner, operands, read, len(computation.parameters), outputs, home, raw)
@@ -103,7 +103,7 @@ def product_view(product: Instruction) -> tuple[int, int, int]:
     Raises: UnsupportedError  axes that do not collapse to rows and columns.
     """
     if not isinstance(product.op, Dot):
-        from .convolution import convolution_view
+        from .convolution.emit import convolution_view
         return convolution_view(product)
     problem = gemm_problem(product, product.shape.element_type)
     return math.prod(problem.batch), problem.m, problem.n

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..shape import Shape
-from ..types import ElementType
+from ..ir.element_types import ElementType
+from ..ir.shape import Shape
 from .op import Op, attribute, require, require_arrays
 
 FACTORABLE = (ElementType.F32, ElementType.F64, ElementType.C64, ElementType.C128)

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from ...runtime.device import Device, Who, current
-from ..ir import Computation
-from ..shape import Shape
-from ..types import ElementType
+from ...runtime.devices.device import Device, Who, current
+from ..ir.element_types import ElementType
+from ..ir.module import Computation
+from ..ir.shape import Shape
 from .op import Op, attribute, collated, require, require_signature
 from .reduce import reducer_kind
 
@@ -76,7 +76,7 @@ class Collective(Op):
     def exchange(self, name: str, parts: Callable[[int, int], Sequence[bytes]], operands: Sequence[np.ndarray],
                  device: Device) -> list[bytes]:
         """Gives `parts(size of the group, own place in it)`, one for each of the group; returns those for itself."""
-        from ..types import element_type_of
+        from ..ir.element_types import element_type_of
         shapes = [Shape(element_type_of(o.dtype), o.shape) for o in operands]
         group, place = device.group(self.who)
         return device.exchange(group, name or self.opcode, self.signature(shapes), parts(len(group), place))

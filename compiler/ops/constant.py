@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..literal import Literal
-from ..shape import Shape
+from ..ir.literal import Literal
+from ..ir.shape import Shape
 from .op import Op, attribute, require
 
 

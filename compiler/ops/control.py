@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Computation
-from ..shape import Shape
-from ..types import ElementType
+from ..ir.element_types import ElementType
+from ..ir.module import Computation
+from ..ir.shape import Shape
 from .op import Op, attribute, require, require_signature
 
 

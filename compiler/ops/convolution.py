@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..shape import Shape
-from ..types import ElementType
+from ..ir.element_types import ElementType
+from ..ir.shape import Shape
 from .dot import factors, require_product
 from .numeric import narrow
 from .op import Op, attribute, require

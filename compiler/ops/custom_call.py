@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...runtime import custom_calls
-from ...runtime.context import ASSUMPTION_FAILED, OUTGROWN
+from ...runtime.devices import custom_calls
 from ...runtime.errors import ExecutionError
-from ..ir import Computation
-from ..shape import Shape
-from ..types import ElementType
+from ...runtime.run_context import ASSUMPTION_FAILED, OUTGROWN
+from ..ir.element_types import ElementType
+from ..ir.module import Computation
+from ..ir.shape import Shape
 from .op import Op, attribute, require
 
 API_VERSIONS = ("API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED",

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..shape import Shape
-from ..types import COMPLEXES, FLOATS, INTEGERS, NUMBERS, ElementType
+from ..ir.element_types import COMPLEXES, FLOATS, INTEGERS, NUMBERS, ElementType
+from ..ir.shape import Shape
 from .numeric import convert, narrow, wide
 from .op import Op, attribute, require, require_arrays, require_axes
 

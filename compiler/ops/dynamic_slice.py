@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..shape import Shape
+from ..ir.shape import Shape
 from .op import Indexer, Op, attribute, require, require_arrays
 
 

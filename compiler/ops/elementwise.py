@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..shape import Shape
-from ..types import ARRAYS, COMPLEXES, FLOATS, INTEGERS, NUMBERS, ElementType
+from ..ir.element_types import ARRAYS, COMPLEXES, FLOATS, INTEGERS, NUMBERS, ElementType
+from ..ir.shape import Shape
 from . import numeric
 from .op import OPS, Op, attribute, require, require_arrays
 

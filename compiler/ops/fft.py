@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..shape import Shape
-from ..types import ElementType, element_type_of
+from ..ir.element_types import ElementType, element_type_of
+from ..ir.shape import Shape
 from .op import Op, attribute, require, require_arrays
 
 FFT_TYPES = ("FFT", "IFFT", "RFFT", "IRFFT")

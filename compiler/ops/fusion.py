@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from ..ir import Computation
-from ..shape import Shape
+from ..ir.module import Computation
+from ..ir.shape import Shape
 from .op import Op, attribute, require_signature
 
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..shape import Shape
-from ..types import ElementType
+from ..ir.element_types import ElementType
+from ..ir.shape import Shape
 from .op import Indexer, Op, attribute, require, require_arrays
 
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..shape import Shape
-from ..types import NUMBERS
+from ..ir.element_types import NUMBERS
+from ..ir.shape import Shape
 from .numeric import convert
 from .op import Indexer, Op, attribute, require, require_arrays
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..types import ElementType, element_type_of
+from ..ir.element_types import ElementType, element_type_of
 from . import complex_numbers
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from ..errors import ShapeError, UnsupportedError
-from ..shape import Shape
+from ..ir.shape import Shape
 
 if TYPE_CHECKING:
-    from ..ir import Computation
+    from ..ir.module import Computation
 
 T = TypeVar("T")
 

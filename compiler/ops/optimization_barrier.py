@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..shape import Shape
+from ..ir.shape import Shape
 from .op import Op, require
 
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Computation
-from ..shape import Shape
-from ..types import ElementType, element_type_of
+from ..ir.element_types import ElementType, element_type_of
+from ..ir.module import Computation
+from ..ir.shape import Shape
 from .numeric import narrow
 from .op import Op, attribute, collated, require, require_axes, require_signature
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Computation
-from ..shape import Shape
-from ..types import ElementType, element_type_of
+from ..ir.element_types import ElementType, element_type_of
+from ..ir.module import Computation
+from ..ir.shape import Shape
 from .numeric import narrow, wide
 from .op import Op, attribute, collated, require, require_arrays, require_signature
 from .reduce import reducer_kind, require_reduction, together

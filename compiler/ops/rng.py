@@ -10,8 +10,8 @@ from typing import ClassVar
 import ml_dtypes
 import numpy as np
 
-from ..shape import Shape, array
-from ..types import ElementType, element_type_of
+from ..ir.element_types import ElementType, element_type_of
+from ..ir.shape import Shape, array
 from .op import Op, attribute, require
 
 _U32 = np.uint64(0xFFFFFFFF)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Computation
-from ..shape import Shape
+from ..ir.module import Computation
+from ..ir.shape import Shape
 from .gather import index_slots, require_batching, require_index_vectors
 from .op import Op, attribute, collated, require, require_axes, require_signature
 from .reduce_window import scatter_in_rounds

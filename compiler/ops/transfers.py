@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...runtime.device import current
-from ..shape import TOKEN, Shape
-from ..types import ElementType
+from ...runtime.devices.device import current
+from ..ir.element_types import ElementType
+from ..ir.shape import TOKEN, Shape
 from .op import Op, attribute, require
 
 _REQUEST = Shape(ElementType.U32)

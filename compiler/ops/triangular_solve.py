@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..shape import Shape
+from ..ir.shape import Shape
 from .cholesky import FACTORABLE
 from .op import Op, attribute, require, require_arrays
 

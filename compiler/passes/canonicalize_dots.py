@@ -13,10 +13,10 @@ from __future__ import annotations
 import dataclasses
 
 from ..cpu.output_fusion import columns_run, contracting_run
-from ..ir import Computation, Instruction, Module, make
+from ..ir.element_types import ElementType
+from ..ir.module import Computation, Instruction, Module, make
 from ..ops import Constant, Convert, Convolution, Dot, Reduce, Transpose, reducer_kind
 from ..options import Options
-from ..types import ElementType
 
 
 def canonicalize_dots(module: Module, options: Options) -> Module:

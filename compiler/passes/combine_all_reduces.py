@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..ir import Computation, Instruction, Module, make
+from ..ir.module import Computation, Instruction, Module, make
 from ..ops import AllReduce, GetTupleElement
 from ..options import Options
 from ..progress import ordered
-from .eliminate_common import fingerprint
+from .cse import fingerprint
 from .expand_collectives import WHOLE_BYTES
 
 MOST_BYTES = 1 << 20

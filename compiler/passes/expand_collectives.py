@@ -14,10 +14,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...runtime.device import group_of
+from ...runtime.devices.device import group_of
 from ..errors import ShapeError
-from ..ir import Computation, Instruction, Module, make
-from ..literal import Literal
+from ..ir.element_types import ElementType
+from ..ir.literal import Literal
+from ..ir.module import Computation, Instruction, Module, make
+from ..ir.shape import Shape
 from ..ops import (
     AllGather,
     AllReduce,
@@ -45,8 +47,6 @@ from ..ops import (
     Tuple,
 )
 from ..options import Options
-from ..shape import Shape
-from ..types import ElementType
 
 WHOLE_BYTES = 32 << 10
 """Up to this size everybody gets everything; beyond, each device reduces a part."""

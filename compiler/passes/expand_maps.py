@@ -11,8 +11,10 @@ import dataclasses
 
 import numpy as np
 
-from ..ir import Computation, Instruction, Module, make
-from ..literal import Literal
+from ..ir.element_types import ElementType
+from ..ir.literal import Literal
+from ..ir.module import Computation, Instruction, Module, make
+from ..ir.shape import Shape
 from ..ops import (
     Broadcast,
     Call,
@@ -30,8 +32,6 @@ from ..ops import (
     While,
 )
 from ..options import Options
-from ..shape import Shape
-from ..types import ElementType
 
 
 def expand_maps(module: Module, options: Options) -> Module:

@@ -15,8 +15,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..ir import Instruction, Module, make
-from ..literal import Literal
+from ..ir.element_types import ElementType
+from ..ir.literal import Literal
+from ..ir.module import Instruction, Module, make
+from ..ir.shape import Shape, array
 from ..ops import (
     BitcastConvert,
     Broadcast,
@@ -31,8 +33,6 @@ from ..ops import (
     Slice,
 )
 from ..options import Options
-from ..shape import Shape, array
-from ..types import ElementType
 
 SEED = array("u64", 2)
 """The shape of a seed."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir import Computation, Instruction, Module, make
-from ..literal import Literal
+from ..ir.element_types import ElementType
+from ..ir.literal import Literal
+from ..ir.module import Computation, Instruction, Module, make
+from ..ir.shape import Shape
 from ..ops import (
     Broadcast,
     Compare,
@@ -26,8 +28,6 @@ from ..ops import (
     Tuple,
 )
 from ..options import Options
-from ..shape import Shape
-from ..types import ElementType
 
 MOST_WITHOUT_SORT = 128
 """Elements that are chosen without a sort."""

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime import float_mode
-from ..evaluator import apply_computation
-from ..ir import Computation, Instruction, Module
-from ..literal import Literal
+from ...runtime.code import float_mode
+from ..evaluator.evaluator import apply_computation
+from ..ir.literal import Literal
+from ..ir.module import Computation, Instruction, Module
+from ..ir.shape import Shape
 from ..ops import (
     Broadcast,
     Cholesky,
@@ -38,7 +39,6 @@ from ..ops import (
     Window,
 )
 from ..options import Options
-from ..shape import Shape
 
 MOST_BYTES = 1 << 20
 """Largest operands and value that are folded: beyond, the evaluator is slower than running the

@@ -16,17 +16,17 @@ import math
 from collections.abc import Sequence
 
 from .. import budget
-from ..cpu.cost import cycles, is_expensive
-from ..cpu.epilogue import is_made_of
+from ..analysis.fusion_size import FusionSize
+from ..analysis.instruction_cost import cycles, is_expensive
+from ..cpu.loops.epilogue import is_made_of
+from ..cpu.loops.scan import cumulative_axis
 from ..cpu.output_fusion import product_view
-from ..cpu.scan_kernel import cumulative_axis
 from ..errors import UnsupportedError
-from ..ir import Computation, Instruction, Module, make
+from ..ir.module import Computation, Instruction, Module, make
 from ..ops import Broadcast, Concatenate, Fusion, GetTupleElement, Parameter, Reduce, ReduceWindow, Transpose, Tuple
 from ..options import Options
 from ..progress import ordered
-from .fusion_size import FusionSize
-from .merge_outputs import merge_outputs
+from .multi_output_fusion import merge_outputs
 
 INDEX_MAPS = frozenset(
     {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..ir import Computation, Instruction, Module, make
+from ..ir.module import Computation, Instruction, Module, make
 from ..ops import Broadcast, Call, Constant, Fusion, GetTupleElement, Map, Parameter, Tuple
 from ..options import Options
 

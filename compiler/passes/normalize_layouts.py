@@ -13,11 +13,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from ...runtime import custom_calls
-from ..ir import Computation, Instruction, Module, make
+from ...runtime.devices import custom_calls
+from ..ir.module import Computation, Instruction, Module, make
+from ..ir.shape import Shape
 from ..ops import CustomCall, GetTupleElement, Op, Parameter, Transpose, Tuple
 from ..options import Options
-from ..shape import Shape
 
 
 def normalize_layouts(module: Module, options: Options) -> Module:
@@ -58,7 +58,7 @@ def entry_shapes(module: Module) -> tuple[tuple[Shape, ...], Shape]:
     text = module.attributes.get("entry_computation_layout")
     if text is None:
         return parameters, result
-    from ..hlo_scanner import parse_entry_layout
+    from ..hlo_text.scanner import parse_entry_layout
 
     return parse_entry_layout(text, parameters, result)
 
@@ -131,7 +131,7 @@ def operand_shapes(text: str) -> tuple[Shape, ...]:
 
     Raises: ParseError  malformed text.
     """
-    from ..hlo_scanner import parse_shapes
+    from ..hlo_text.scanner import parse_shapes
 
     return parse_shapes(text) if text else ()
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from .. import budget
 from ..errors import InternalError
-from ..ir import Module
+from ..ir.module import Module
+from ..ir.verifier import verify
 from ..options import DEFAULT_OPTIONS, Options
-from ..verifier import verify
-from .eliminate_common import eliminate_common
-from .eliminate_dead import eliminate_dead
+from .cse import eliminate_common
+from .dce import eliminate_dead
 from .fold_constants import fold_constants
 from .inline_calls import inline_calls
 from .simplify import simplify

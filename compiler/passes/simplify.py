@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir import NO_METADATA, Instruction, Module
+from ..ir.module import NO_METADATA, Instruction, Module
 from ..options import Options
 from ..progress import Progress
-from .rules import arithmetic, places, structure, windows
+from .rules import arithmetic, control_and_reductions, data_movement, windows
 from .rules.rule import Rule
 
-RULES: tuple[Rule, ...] = (*places.RULES, *arithmetic.RULES, *structure.RULES, *windows.RULES)
+RULES: tuple[Rule, ...] = (*data_movement.RULES, *arithmetic.RULES, *control_and_reductions.RULES, *windows.RULES)
 
 _MOST_REWRITES = 100
 """Limit of the rewrites of one instruction, of the depth of rewrites within rewrites, and of the rewrites of a module

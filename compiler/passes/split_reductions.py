@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..ir import Instruction, Module, make
-from ..literal import Literal
+from ..ir.literal import Literal
+from ..ir.module import Instruction, Module, make
 from ..ops import Constant, Reduce, Reshape, reducer_kind
 from ..ops.reduce import neutral_number
 from ..options import Options

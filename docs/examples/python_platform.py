@@ -115,7 +115,7 @@ class _Writer:
 
 def _call(computation: Computation, *arguments: Any) -> Any:
     """What reductions and sorts do with their computations: the evaluator runs those."""
-    from tfbridge.compiler.evaluator import apply_computation
+    from tfbridge.compiler.evaluator.evaluator import apply_computation
 
     return apply_computation(computation, *arguments)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from tfbridge.compiler.cpu.llvm_text import Function, ModuleText, Value, constant, i64
-from tfbridge.runtime import context, loader
+from tfbridge.runtime import run_context
+from tfbridge.runtime.code import linker
+from tfbridge.runtime.llvm.ir_builder import Function, ModuleText, Value, constant, i64
 
 _serial = itertools.count()
 _PARAMETERS = [("ptr", "run_context"), ("ptr", "args"), ("ptr", "results"), ("ptr", "temp")]
@@ -17,7 +18,7 @@ def _pointer(f: Function, table: str, number: int) -> Value:
 
 def _finish(module: ModuleText, f: Function, name: str) -> int:
     module.add(name, f.text())
-    return loader.load_text(module.text(), (name,)).keep().addresses[name]
+    return linker.load_text(module.text(), (name,)).keep().addresses[name]
 
 
 def _start() -> tuple[ModuleText, Function, str]:
@@ -55,7 +56,7 @@ def copy(size_bytes: int, through_temp: bool = False) -> int:
 def copy_constants(size_bytes: int) -> int:
     """Result 0 = the start of the constant blob."""
     module, f, name = _start()
-    blob = f.load("ptr", f.offset(f["run_context"], context.OFFSETS["constants"]), 8)
+    blob = f.load("ptr", f.offset(f["run_context"], run_context.OFFSETS["constants"]), 8)
     f.call("memcpy", "ptr", [_pointer(f, "results", 0), blob, i64(size_bytes)])
     f.ret(constant("i32", 0))
     return _finish(module, f, name)
@@ -67,7 +68,7 @@ def fail(code: int, message: str) -> int:
     text = message.encode() + b"\0"
     escaped = "".join(f"\\{byte:02X}" for byte in text)
     module.add_global("message", f'private constant [{len(text)} x i8] c"{escaped}"')
-    buffer = f.load("ptr", f.offset(f["run_context"], context.OFFSETS["error_message"]), 8)
+    buffer = f.load("ptr", f.offset(f["run_context"], run_context.OFFSETS["error_message"]), 8)
     f.call("memcpy", "ptr", [buffer, Value("ptr", "@message"), i64(len(text))])
     f.ret(constant("i32", code))
     return _finish(module, f, name)

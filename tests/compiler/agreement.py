@@ -7,8 +7,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from tfbridge.compiler import evaluator
-from tfbridge.compiler.shape import Shape
+from tfbridge.compiler.evaluator import evaluator
+from tfbridge.compiler.ir.shape import Shape
 
 
 def leaves(value: Any) -> list[np.ndarray]:

@@ -13,8 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from tfbridge.compiler import ir, register_custom_call
-from tfbridge.compiler.literal import Literal
+from tfbridge.compiler import register_custom_call
+from tfbridge.compiler.ir import module as ir
+from tfbridge.compiler.ir.element_types import ARRAYS, COMPLEXES, FLOATS, INTEGERS, NUMBERS, ElementType
+from tfbridge.compiler.ir.literal import Literal
+from tfbridge.compiler.ir.shape import TOKEN, Shape, array
 from tfbridge.compiler.ops import (
     ROWS,
     AddDependency,
@@ -84,8 +87,6 @@ from tfbridge.compiler.ops import (
     Window,
 )
 from tfbridge.compiler.ops.custom_call import FAIL_IF, LEAVE_IF
-from tfbridge.compiler.shape import TOKEN, Shape, array
-from tfbridge.compiler.types import ARRAYS, COMPLEXES, FLOATS, INTEGERS, NUMBERS, ElementType
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tfbridge.runtime import disk_cache
+from tfbridge.runtime.code import disk_cache
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,12 +6,12 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from tfbridge.compiler.cpu import element_types, elementwise
-from tfbridge.compiler.cpu.emit_object import emit_object
-from tfbridge.compiler.cpu.llvm_text import Function, ModuleText
-from tfbridge.compiler.cpu.target import Target, host, target_for
-from tfbridge.compiler.types import ElementType, element_type_of
-from tfbridge.runtime import loader
+from tfbridge.compiler.cpu.codegen import elementwise, memory_types
+from tfbridge.compiler.cpu.objects.object_emitter import emit_object
+from tfbridge.compiler.ir.element_types import ElementType, element_type_of
+from tfbridge.runtime.code import linker
+from tfbridge.runtime.llvm.ir_builder import Function, ModuleText
+from tfbridge.runtime.llvm.target import Target, host, target_for
 
 # This machine, and the least that every machine of its kind has: no fused multiply-add, no rounding, no f16.
 HOST = host()
@@ -23,7 +23,7 @@ class Kernels:
 
     def __init__(self, target: Target) -> None:
         self.target, self.module = target, ModuleText(target)
-        self._engine: loader.Loaded | None = None
+        self._engine: linker.Loaded | None = None
 
     def add(self, opcode: str, types: Sequence[ElementType], result: ElementType, lanes: int,
             attributes: Mapping[str, object] | None = None) -> str:
@@ -34,10 +34,10 @@ class Kernels:
 
         def body(i, _):
             def at(pointer, t):
-                return f.offset(pointer, f.mul(i, 2 if t.is_complex else 1), element_types.memory_type(t))
-            values = [element_types.load(f, t, at(f[f"a{k}"], t), lanes) for k, t in enumerate(types)]
+                return f.offset(pointer, f.mul(i, 2 if t.is_complex else 1), memory_types.memory_type(t))
+            values = [memory_types.load(f, t, at(f[f"a{k}"], t), lanes) for k, t in enumerate(types)]
             found = elementwise.apply(f, opcode, attributes or {}, types, result, values)
-            element_types.store(f, result, found, at(f["r"], result), lanes)
+            memory_types.store(f, result, found, at(f["r"], result), lanes)
 
         f.loop(0, f["n"], lanes, body)
         f.ret()
@@ -59,7 +59,7 @@ class Kernels:
     def address(self, name: str) -> int:
         """Where the compiled function is."""
         if self._engine is None:
-            self._engine = loader.load(emit_object(self.module.text(), self.target), self.module.functions)
+            self._engine = linker.load(emit_object(self.module.text(), self.target), self.module.functions)
         return self._engine.addresses[name]
 
     def run(self, name: str, arrays: Sequence[np.ndarray], result: np.dtype) -> np.ndarray:

@@ -12,8 +12,8 @@ import pathlib
 
 import numpy as np
 from cases import fill
-from tfbridge.compiler.hlo_text import parse_hlo
-from tfbridge.compiler.ir import Module
+from tfbridge.compiler.hlo_text.parser import parse_hlo
+from tfbridge.compiler.ir.module import Module
 
 FOLDER = pathlib.Path(__file__).parent / "passes"
 UPDATE = bool(os.environ.get("UPDATE_FIXTURES"))

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import strategies as st
-from tfbridge.compiler.cpu.emit_object import emit_object
-from tfbridge.compiler.cpu.fusion_kernel import emit_fused
-from tfbridge.compiler.cpu.kernel_plan import KernelPlan
-from tfbridge.compiler.cpu.llvm_text import ModuleText
-from tfbridge.compiler.cpu.target import Target, host
-from tfbridge.compiler.ir import Computation, Instruction, make
-from tfbridge.compiler.literal import Literal
+from tfbridge.compiler.cpu.codegen.kernel_info import KernelPlan
+from tfbridge.compiler.cpu.loops.loop_fusion import emit_fused
+from tfbridge.compiler.cpu.objects.object_emitter import emit_object
+from tfbridge.compiler.ir.element_types import ElementType
+from tfbridge.compiler.ir.literal import Literal
+from tfbridge.compiler.ir.module import Computation, Instruction, make
+from tfbridge.compiler.ir.shape import Shape, array
 from tfbridge.compiler.ops import (
     Broadcast,
     Concatenate,
@@ -31,9 +31,9 @@ from tfbridge.compiler.ops import (
     Window,
 )
 from tfbridge.compiler.options import DEFAULT_OPTIONS
-from tfbridge.compiler.shape import Shape, array
-from tfbridge.compiler.types import ElementType
-from tfbridge.runtime.loader import Loaded, load
+from tfbridge.runtime.code.linker import Loaded, load
+from tfbridge.runtime.llvm.ir_builder import ModuleText
+from tfbridge.runtime.llvm.target import Target, host
 
 F32 = ElementType.F32
 

@@ -7,7 +7,7 @@ import mmap
 from collections.abc import Sequence
 
 import numpy as np
-from tfbridge.runtime.executable import Executable
+from tfbridge.runtime.code.executable import Executable
 
 _PAGE = mmap.PAGESIZE
 _NO_ACCESS = 0

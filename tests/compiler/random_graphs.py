@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 from cases import argmax, comparator, constant, reducer
-from tfbridge.compiler import ir
-from tfbridge.compiler.ir import Instruction, make
-from tfbridge.compiler.literal import Literal
+from tfbridge.compiler.ir import module as ir
+from tfbridge.compiler.ir.element_types import ElementType
+from tfbridge.compiler.ir.literal import Literal
+from tfbridge.compiler.ir.module import Instruction, make
+from tfbridge.compiler.ir.shape import Shape, array
 from tfbridge.compiler.ops import (
     Broadcast,
     Call,
@@ -49,8 +51,6 @@ from tfbridge.compiler.ops import (
     While,
     Window,
 )
-from tfbridge.compiler.shape import Shape, array
-from tfbridge.compiler.types import ElementType
 
 Choose = Callable[[int], int]
 

@@ -12,13 +12,15 @@ import pytest
 from fusion_cases import op, parameter, scalar
 from tfbridge.compiler import BudgetError, LocalClient, Options, UnsupportedError, budget
 from tfbridge.compiler.cpu import compile as cpu_compile
-from tfbridge.compiler.cpu import libraries, object_parts
 from tfbridge.compiler.cpu.compile import compile_module
-from tfbridge.compiler.ir import Computation, Instruction, Module, make
+from tfbridge.compiler.cpu.objects import kernel_libraries, parallel_codegen
+from tfbridge.compiler.ir.module import Computation, Instruction, Module, make
 from tfbridge.compiler.ops import Call, Dot, Parameter, Tuple
 from tfbridge.compiler.progress import Progress
-from tfbridge.runtime import background, compile_workers, defaults
+from tfbridge.runtime import process_defaults
+from tfbridge.runtime.code import worker_pool
 from tfbridge.runtime.errors import CompileCrash
+from tfbridge.runtime.threads import compile_threads
 
 
 class Clock:
@@ -124,10 +126,10 @@ def test_rewriting_loops_ask(clock: Clock) -> None:
 
 
 def test_parts_that_wait_for_a_thread_are_not_compiled(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "start", lambda *jobs: None)
-    monkeypatch.setattr(object_parts, "emit_object", lambda text, target: b"object")
+    monkeypatch.setattr(compile_threads, "start", lambda *jobs: None)
+    monkeypatch.setattr(parallel_codegen, "emit_object", lambda text, target: b"object")
     with budget.limited(60, 0):
-        first, second = (object_parts._start("", cpu_compile.machine(Options())) for _ in range(2))
+        first, second = (parallel_codegen._start("", cpu_compile.machine(Options())) for _ in range(2))
         assert budget.result(first, "LLVM") == b"object"
         clock.late_from = 0
         with pytest.raises(BudgetError, match=r"\(in LLVM\)"):
@@ -140,18 +142,18 @@ def test_nobody_waits_longer_than_the_budget() -> None:
 
 
 def test_library_functions_have_no_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libraries, "_made", lambda function: budget.current())
+    monkeypatch.setattr(kernel_libraries, "_made", lambda function: budget.current())
     with budget.limited(60, 10):
-        assert libraries._object("f") is None
+        assert kernel_libraries._object("f") is None
 
 
 def test_a_worker_gets_the_budget_and_is_ended_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defaults.process, "compile_workers", True)
-    workers = compile_workers.CompileWorkers(1)
-    monkeypatch.setattr(compile_workers, "_workers", workers)
+    monkeypatch.setattr(process_defaults.process, "compile_workers", True)
+    workers = worker_pool.CompileWorkers(1)
+    monkeypatch.setattr(worker_pool, "_workers", workers)
     try:
         with budget.limited(60, 0):
-            job = object_parts._start("define void @f() { ret void }", cpu_compile.machine(Options()))
+            job = parallel_codegen._start("define void @f() { ret void }", cpu_compile.machine(Options()))
             assert b"ELF" in budget.result(job, "LLVM")[:4]
         with pytest.raises(CompileCrash, match="status -9 in time.sleep"):
             workers.submit("time", "sleep", 60, seconds=0.05).result(60)

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from few_frames import few_frames
 from fusion_cases import op, parameter, reduce, spread
-from tfbridge.compiler.builder import ComputationBuilder
-from tfbridge.compiler.client import LocalClient
+from tfbridge.compiler.analysis.fusion_size import MOST_CODE, MOST_INSTRUCTIONS
+from tfbridge.compiler.builder.computation_builder import ComputationBuilder
+from tfbridge.compiler.client.client import LocalClient
+from tfbridge.compiler.cpu.codegen.outlined_functions import MOST_INLINE, outlined_kinds
 from tfbridge.compiler.cpu.compile import CPU_PASSES
-from tfbridge.compiler.cpu.outlined import MOST_INLINE, outlined_kinds
-from tfbridge.compiler.evaluator import evaluate
-from tfbridge.compiler.hlo_text import parse_hlo
-from tfbridge.compiler.ir import Computation, Instruction, Module, make
+from tfbridge.compiler.evaluator.evaluator import evaluate
+from tfbridge.compiler.hlo_text.parser import parse_hlo
+from tfbridge.compiler.ir.element_types import ElementType
+from tfbridge.compiler.ir.module import Computation, Instruction, Module, make
+from tfbridge.compiler.ir.shape import array
+from tfbridge.compiler.ir.verifier import verify
 from tfbridge.compiler.ops import Concatenate, Convert, DynamicSlice, Reshape, Slice
 from tfbridge.compiler.options import DEFAULT_OPTIONS
 from tfbridge.compiler.passes.fuse import decide
-from tfbridge.compiler.passes.fusion_size import MOST_CODE, MOST_INSTRUCTIONS
 from tfbridge.compiler.passes.pipeline import run_pipeline, verify_step
-from tfbridge.compiler.shape import array
-from tfbridge.compiler.types import ElementType
-from tfbridge.compiler.verifier import verify
 
 FRAMES = 250  # that may be open at once, for a program of any length
 ADD = "add { a = f32[] parameter(0)\nb = f32[] parameter(1)\nROOT c = f32[] add(a, b) }\n"

@@ -17,19 +17,19 @@ from guarded import run_guarded
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from random_graphs import SIZES, random_module, values
-from tfbridge.compiler.cpu import schedule
+from tfbridge.compiler.cpu.codegen.kernel_info import KernelPlan
 from tfbridge.compiler.cpu.compile import CPU_PASSES, load_module
-from tfbridge.compiler.cpu.fusion_kernel import FusionKernel
-from tfbridge.compiler.cpu.kernel_plan import KernelPlan
-from tfbridge.compiler.cpu.kernels import emit_kernel
-from tfbridge.compiler.cpu.scan_kernel import ScanKernel
-from tfbridge.compiler.cpu.tile_kernel import TileKernel
-from tfbridge.compiler.evaluator import evaluate
-from tfbridge.compiler.ir import Module
+from tfbridge.compiler.cpu.kernel_emitters import emit_kernel
+from tfbridge.compiler.cpu.loops.loop_fusion import FusionKernel
+from tfbridge.compiler.cpu.loops.scan import ScanKernel
+from tfbridge.compiler.cpu.loops.tiled_transpose import TileKernel
+from tfbridge.compiler.cpu.schedule import thunks
+from tfbridge.compiler.evaluator.evaluator import evaluate
+from tfbridge.compiler.ir.module import Module
+from tfbridge.compiler.ir.verifier import verify
 from tfbridge.compiler.options import DEFAULT_OPTIONS, Options
 from tfbridge.compiler.passes.pipeline import run_pipeline, verify_step
-from tfbridge.compiler.verifier import verify
-from tfbridge.runtime.executable import Executable, Frame
+from tfbridge.runtime.code.executable import Executable, Frame
 
 EXAMPLES = settings().max_examples
 THREADS = 3
@@ -111,7 +111,7 @@ def everything_is_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
         plan = emit_kernel(*arguments)
         return dataclasses.replace(plan, parallel=plan.tasks > 1, grain=1)
 
-    monkeypatch.setattr(schedule, "emit_kernel", emit)
+    monkeypatch.setattr(thunks, "emit_kernel", emit)
     for kind in (FusionKernel, ScanKernel, TileKernel):
         monkeypatch.setattr(kind, "parallel_ns", 0)
 

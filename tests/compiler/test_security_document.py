@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tfbridge.compiler.limits import DEFAULT_LIMITS
-from tfbridge.runtime import defaults
+from tfbridge.runtime import process_defaults
 
 TEXT = (Path(__file__).parents[2] / "SECURITY.md").read_text()
 
@@ -18,7 +18,7 @@ def test_limits(name: str) -> None:
 
 
 def test_budget() -> None:
-    budget = defaults.Defaults()
+    budget = process_defaults.Defaults()
     assert f"`TFBRIDGE_COMPILE_SECONDS`, {budget.compile_seconds:,})" in TEXT
     assert f"`TFBRIDGE_COMPILE_INSTRUCTIONS`, {budget.compile_instructions:,})" in TEXT
     assert f"`TFBRIDGE_COMPILE_MEGABYTES`, {budget.compile_megabytes:,})" in TEXT

@@ -12,8 +12,8 @@ from agreement import difference, leaves, nested
 from random_graphs import values
 from tfbridge.compiler import LocalClient
 from tfbridge.compiler.errors import CompilerError, InternalError
-from tfbridge.compiler.evaluator import evaluate
-from tfbridge.compiler.ir import Instruction, Module
+from tfbridge.compiler.evaluator.evaluator import evaluate
+from tfbridge.compiler.ir.module import Instruction, Module
 from tfbridge.compiler.ops import (
     Cholesky,
     Compare,

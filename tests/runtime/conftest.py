@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import machine_code
 import pytest
-from tfbridge.runtime.artifact import Artifact
+from tfbridge.runtime.code.artifact import Artifact
 
 
 @pytest.fixture(scope="session")

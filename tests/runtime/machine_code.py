@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import llvmlite.binding as llvm
-from tfbridge.runtime.artifact import Artifact, BufferSpec
+from tfbridge.runtime.code.artifact import Artifact, BufferSpec
 
 VECTOR = BufferSpec("float32", (8,), 32)
 

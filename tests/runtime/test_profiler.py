@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from machine_code import emit
-from tfbridge.runtime.artifact import Artifact, KernelInfo
-from tfbridge.runtime.executable import Executable
+from tfbridge.runtime.code.artifact import Artifact, KernelInfo
+from tfbridge.runtime.code.executable import Executable
 from tfbridge.runtime.profiler import Event, ticks_per_ns, write_chrome_trace
 
 # Adds one call and 1000 ticks to the second kernel's counters.

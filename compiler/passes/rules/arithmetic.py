@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import ml_dtypes
 
-from ...ir import Instruction, make
+from ...ir.element_types import ElementType
+from ...ir.module import Instruction, make
 from ...ops import BitcastConvert, Broadcast, Compare, Convert
-from ...types import ElementType
 from .rule import apply, collect, full, is_inexact, is_splat, rule, splat
 
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "GT": "LE", "LE": "GT"}

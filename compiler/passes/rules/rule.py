@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir import Instruction, make
-from ...literal import Literal
+from ...ir.literal import Literal
+from ...ir.module import Instruction, make
+from ...ir.shape import Shape
 from ...ops import Broadcast, Constant, Elementwise, Reshape
-from ...shape import Shape
 
 Rewrite = Callable[[Instruction], Instruction | None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ...ir import Instruction, make
+from ...ir.module import Instruction, make
 from ...ops import Convolution, Pad, ReduceWindow
 from ...ops.reduce import neutral_number, reducer_kind
 from ...ops.window import Window

@@ -20,8 +20,8 @@ import tensorflow as tf
 import tfbridge
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.framework import kernels, op_def_library, op_def_registry
-from tfbridge.bridge.element_types import element_type
-from tfbridge.compiler.cpu.target import host
+from tfbridge.bridge.tf_internals.dtypes import element_type
+from tfbridge.runtime.llvm.target import host
 
 FLOATS = "float32 float64 float16 bfloat16"
 WIDE_FLOATS = "float32 float64"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
-from tfbridge.bridge.element_types import element_type
-from tfbridge.bridge.graph import from_graph_def
+from tfbridge.bridge.graph.graph import from_graph_def
+from tfbridge.bridge.tf_internals.dtypes import element_type
+from tfbridge.bridge.translate.docs_table import document, read_list
 from tfbridge.bridge.translate.registry import ENDS, STAYING, translations
-from tfbridge.bridge.translate.table import document, read_list
 from tfbridge.bridge.translate.translator import Functions, translate
 from tfbridge.compiler import LocalClient, Shape
 
@@ -20,7 +20,7 @@ DOCUMENT = Path(tfbridge.__file__).parent / "docs" / "tensorflow_ops.md"
 
 
 def test_document_is_current() -> None:
-    assert DOCUMENT.read_text() == document(LISTS), "python -m tfbridge.bridge.translate.table makes it anew"
+    assert DOCUMENT.read_text() == document(LISTS), "python -m tfbridge.bridge.translate.docs_table makes it anew"
 
 
 def test_an_op_is_compiled_or_stays() -> None:

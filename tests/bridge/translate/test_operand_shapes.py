@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
-from tfbridge.bridge.graph import op_definition
+from tfbridge.bridge.graph.graph import op_definition
 from tfbridge.bridge.translate.operand_shapes import OPS_BY_SHAPES, PATTERNS
 from tfbridge.bridge.translate.registry import translations
 from tfbridge.bridge.translate.shape_patterns import match, patterns
-from tfbridge.compiler.shape import Shape
-from tfbridge.compiler.types import ElementType
+from tfbridge.compiler.ir.element_types import ElementType
+from tfbridge.compiler.ir.shape import Shape
 
 F32, S32 = np.float32, np.int32
 raw = tf.raw_ops

@@ -8,7 +8,7 @@ import importlib
 import pytest
 from op_row import TABLE, check, runs, types_without_a_row
 from tfbridge.bridge.translate.registry import translations
-from tfbridge.compiler.cpu.target import host
+from tfbridge.runtime.llvm.target import host
 
 MODULES = ("rows_elementwise", "rows_arrays", "rows_reductions", "rows_linear", "rows_variables",
            "rows_scatter_gather", "rows_optimizers", "rows_sorting", "rows_spaces", "rows_random", "rows_images",

@@ -24,9 +24,9 @@ import numpy as np
 from tfbridge.compiler import LocalClient, parse_hlo
 from tfbridge.compiler.cpu import compile as _loaded_once  # noqa: F401  by all processes that are forked here
 from tfbridge.compiler.options import Options
-from tfbridge.runtime import cache_key, disk_cache, private_files, private_folder
-from tfbridge.runtime.artifact import Artifact
-from tfbridge.runtime.disk_cache import DiskCache
+from tfbridge.runtime.code import cache_key, disk_cache, private_files, private_folder
+from tfbridge.runtime.code.artifact import Artifact
+from tfbridge.runtime.code.disk_cache import DiskCache
 
 from ..part import LINES, Difference, Part
 

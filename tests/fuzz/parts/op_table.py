@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from cases import CASES, Case, build
 from tfbridge.compiler import parse_hlo
-from tfbridge.compiler.ir import Computation, Instruction, Module, make
+from tfbridge.compiler.ir.module import Computation, Instruction, Module, make
+from tfbridge.compiler.ir.shape import Shape
 from tfbridge.compiler.ops import BitcastConvert, Compare, CustomCall, Parameter, Rng, Tuple
 from tfbridge.compiler.ops.collectives import Collective
 from tfbridge.compiler.ops.transfers import Infeed, Outfeed, Recv, RecvDone, Send, SendDone, Trace
-from tfbridge.compiler.shape import Shape
 
 from ..compare import compiled_and_compared
 from ..part import Part

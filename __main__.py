@@ -1,0 +1,31 @@
+"""The command `tfbridge`, also `python -m tfbridge`: `aot`, `flags` or `run`, with the arguments of each."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+# name: (module with a function `main` of the arguments, what it does)
+COMMANDS = {
+    "aot": ("bridge.aot.__main__", "compiles a SavedModel into an object file and a header"),
+    "flags": ("bridge.api.flags", "prints the environment variables with the values in force"),
+    "run": ("compiler.__main__", "runs HLO text"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="tfbridge", formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(f"  {name:6} {what}" for name, (_, what) in COMMANDS.items()))
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the command; try --help")
+    chosen = parser.parse_args(arguments)
+    module = importlib.import_module(f"tfbridge.{COMMANDS[chosen.command][0]}")
+    return module.main(chosen.arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

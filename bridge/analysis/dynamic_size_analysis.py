@@ -1,0 +1,267 @@
+"""Which tensors of a graph have a size that depends on data, and which nodes may take them.
+
+An array of such a size is one of the largest size that can be, with its size as a value: `Shape` and `Size` of it are
+computed at run time. What is made from them may decide the first size of another array, if the op says so (`sized_by`);
+whatever else must be known when compiling may not come from them. Loops, branches and calls are looked into.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+
+from ..graph.graph import Graph, GraphNode, Tensor, input_range, output_types
+from ..translate.registry import translations
+from ..translate.translator import Functions
+from .compile_time_constants import LOOPS, called_with, constant_inputs, has_known_length, popped_constants
+from .symbolic_size import SHAPE_OPS, constant_of, folded
+from .trip_count import behind_identity
+
+_VARIANT = 21  # DT_VARIANT
+_SIZE_TYPES = (3, 9)  # DT_INT32, DT_INT64, which hold every size
+_COMPUTED = frozenset({"BroadcastGradientArgs"})  # of shapes, but known when compiling whatever the sizes are
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """Numbers of a function's arguments that are arrays of a size that depends on data, such a size as a scalar, lists
+    of such a length."""
+
+    sized: frozenset[int] = frozenset()
+    sizes: frozenset[int] = frozenset()
+    lists: frozenset[int] = frozenset()
+
+
+@dataclasses.dataclass
+class DataSizes:
+    """`refused`: the nodes that are given an array of a size that depends on data and take none, with that as the
+    reason. `sized`: the tensors of such sizes; `lists`: the lists of such lengths; `kept`: the lists of such sizes."""
+
+    refused: dict[str, str]
+    sized: set[Tensor]
+    lists: set[Tensor]
+    kept: set[Tensor]
+
+
+_NOTHING = Given()
+
+
+def data_sizes(graph: Graph, functions: Functions, left_out: Collection[str], given: Given = _NOTHING) -> DataSizes:
+    """What of a graph has sizes that depend on data, where nodes are not left out for other reasons: TensorFlow gives
+    arrays as they are."""
+    walk = _Walk(graph, functions, given)
+    for node in graph.nodes.values():
+        if node.name not in left_out:
+            walk.visit(node)
+        walk.note_measured(node)
+    return DataSizes(walk.refused, walk.sized, walk.lists, walk.kept)
+
+
+class _Walk:
+    """Goes through a graph in order. `measuring`: nodes that read a size that depends on data; `made`: those and the
+    nodes whose results are made from such sizes."""
+
+    def __init__(self, graph: Graph, functions: Functions, given: Given) -> None:
+        self.graph, self.functions = graph, functions
+        self.refused: dict[str, str] = {}
+        self.sized, self.lists = ({Tensor(graph.arguments[k], 0) for k in numbers} for numbers in
+                                  (given.sized, given.lists))
+        self.kept: set[Tensor] = set()
+        self.measuring = {graph.arguments[k] for k in given.sizes}
+        self.made = set(self.measuring)
+
+    def visit(self, node: GraphNode) -> None:
+        translation = translations().get(node.op)
+        called = called_with(node, self.functions)
+        sized = [k for k, t in enumerate(node.inputs) if t in self.sized]
+        takes = translation.takes_sizes if translation is not None else None
+        if called:
+            self.call(node, called, sized)
+        elif translation is not None and (
+                not sized or takes is not None and set(sized) <= set(takes(node, self.graph))):
+            self.compute(node, sized)
+        elif sized:
+            source = node.inputs[sized[0]].node
+            self.refused[node.name] = \
+                f"the size of an input depends on data, of {source} ({self.graph.nodes[source].op})"
+
+    def compute(self, node: GraphNode, sized: Collection[int]) -> None:
+        """A node that calls no function."""
+        translation = translations()[node.op]
+        measured = self.measured(node, constant_inputs(self.graph, node, self.functions)) if self.measuring else []
+        if not all(self.may_size(node, k) for k in measured):
+            self.refused[node.name] = _NOT_FIRST
+            return
+        sizes, drops = translation.sizes, translation.drops_sizes
+        numbers: Collection[int] = sizes(node) if sizes is not None else ()
+        if sized or measured:
+            numbers = () if drops is not None and drops(node, self.graph, sized) else range(len(output_types(node)))
+        if sized and node.op in SHAPE_OPS:
+            numbers = ()
+            self.measuring.add(node.name)
+        if node.op == "TensorListLength" and self.is_open(node.inputs[0]):
+            self.measuring.add(node.name)
+        if node.op == "TensorListStack" and self.is_open(node.inputs[0]):
+            numbers = (0,)
+        if node.op == "TensorListPushBack" and self.is_measured([node.inputs[1]]):
+            self.kept.add(Tensor(node.name, 0))
+        variants = {Tensor(node.name, k) for k, type_ in enumerate(output_types(node)) if type_ == _VARIANT}
+        if variants and (sized or measured or any(t in self.lists for t in node.inputs)):
+            self.lists |= variants
+        self.sized.update({Tensor(node.name, k) for k in numbers} - variants)
+
+    def is_open(self, tensor: Tensor) -> bool:
+        """Whether the length of a list depends on data."""
+        return tensor in self.lists or not has_known_length(self.graph, tensor, self.functions)
+
+    def call(self, node: GraphNode, called: Collection[tuple[str, int]], sized: Collection[int]) -> None:
+        """A loop, a branch or a call: its functions with what they are given."""
+        numbers = self.measured(node, range(len(node.inputs)))
+        wanted = set(constant_inputs(self.graph, node, self.functions))
+        sizes = {k for k in numbers if _is_scalar_size(self.graph, node.inputs[k], self.measuring)}
+        if wanted & set(numbers) - sizes or sizes & {k for _, shift in called for k in range(shift)} & wanted:
+            self.refused[node.name] = _NOT_FIRST
+            return
+        lists = [k for k, t in enumerate(node.inputs) if t in self.lists]
+        kept = {k for k, t in enumerate(node.inputs) if t in self.kept}
+        if node.op in LOOPS and kept & popped_constants(node, self.functions):
+            self.refused[node.name] = "it needs to know, when compiling, shapes of the loop before that depend on data"
+            return
+        results: set[int] = set()
+        for name, shift in called:
+            given = Given(*(frozenset(k - shift for k in ks if k >= shift) for ks in (sized, sizes, lists)))
+            body = self.functions[name]
+            found = _of_function(name, self.functions, given)
+            if found.refused:
+                inner, reason = next(iter(found.refused.items()))
+                self.refused[node.name] = f"{inner} ({body.nodes[inner].op}) within it: {reason}"
+                return
+            made = {k for k, t in enumerate(body.results) if t in found.sized}
+            if node.op in LOOPS and name == node.attrs["body"].func.name and made != set(sized):
+                self.refused[node.name] = "a loop changes whether the size of an array depends on data"
+                return
+            results |= made
+            for own, inner_lists in ((self.lists, found.lists), (self.kept, found.kept)):
+                own.update(Tensor(node.name, k) for k, t in enumerate(body.results)
+                           if behind_identity(body, t) in inner_lists)
+        self.sized.update(Tensor(node.name, k) for k in results)
+
+    def measured(self, node: GraphNode, numbers: Iterable[int]) -> list[int]:
+        """Numbers of the inputs, of these, that decide a shape, or may do, and are made from sizes that depend on
+        data."""
+        translation = translations().get(node.op)
+        wanted = set(numbers)
+        if translation is not None and translation.more_constants is not None:
+            wanted.update(range(node.op != "Range", len(node.inputs) - (node.op == "StridedSliceGrad")))
+        return [k for k in sorted(wanted) if k < len(node.inputs) and self.is_measured([node.inputs[k]])]
+
+    def is_measured(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether tensors are made from sizes that depend on data."""
+        return any(t.node in self.made for t in tensors)
+
+    def note_measured(self, node: GraphNode) -> None:
+        """Takes notice of a node that is made from sizes that depend on data."""
+        inputs = _stitched(self.graph, node) if node.op == "DynamicStitch" else node.inputs
+        is_made = node.op not in SHAPE_OPS and node.op not in _COMPUTED and self.is_measured(inputs)
+        if is_made or node.name in self.measuring:
+            self.made.add(node.name)
+
+    def may_size(self, node: GraphNode, number: int) -> bool:
+        """Whether an input is one by which the op lets a size that depends on data decide its result's first size."""
+        names = [name for name in translations()[node.op].sized_by
+                 if number in range(*input_range(node.definition, name))]
+        return bool(names) and self.is_first_alone(node.inputs[number])
+
+    def is_first_alone(self, tensor: Tensor) -> bool:
+        """Whether a scalar or a vector is a size that depends on data, with sizes behind it that do not."""
+        stack = [tensor]
+        while stack:
+            following = self.following_first(stack.pop())
+            if following is None:
+                return False
+            stack += following
+        return True
+
+    def following_first(self, tensor: Tensor) -> Sequence[Tensor] | None:
+        """The tensors that are sizes, others behind them, if this one is; None where it is not."""
+        graph, node = self.graph, self.graph.nodes[tensor.node]
+        match node.op:
+            case op if op in SHAPE_OPS or tensor.node in self.measuring:
+                return ()
+            case "Identity" | "ExpandDims" | "Squeeze":
+                return node.inputs[:1]
+            case "Cast":
+                return node.inputs[:1] if node.attrs["DstT"].type in _SIZE_TYPES else None
+            case "Add" | "AddV2" | "Sub":
+                fixed = [constant_of(graph, t.node) is not None for t in node.inputs]
+                return node.inputs[:1] if fixed[1] else node.inputs[1:] if fixed[0] and node.op != "Sub" else None
+            case "Reshape":  # of one number to a vector of it
+                is_size = graph.nodes[node.inputs[0].node].op == "Size"
+                return () if is_size and not self.is_measured(node.inputs[1:]) else None
+            case "StridedSlice":
+                is_fixed = all(constant_of(graph, t.node) is not None for t in node.inputs[1:])
+                return () if graph.nodes[node.inputs[0].node].op == "Shape" and is_fixed else None
+            case "ConcatV2":
+                axis = constant_of(graph, node.inputs[-1].node)
+                is_joined = axis is not None and not axis.any() and not self.is_measured(node.inputs[1:])
+                return node.inputs[:1] if is_joined else None
+            case "DynamicStitch":
+                return self.following_stitched(node)
+            case "Pack":
+                is_joined = not node.attrs["axis"].i and not self.is_measured(node.inputs[1:])
+                return node.inputs[:1] if is_joined else None
+        return None
+
+    def following_stitched(self, node: GraphNode) -> Sequence[Tensor] | None:
+        """As `following_first`, of what a DynamicStitch puts together of shapes."""
+        following = []
+        for place, (k, n) in _last_places(self.graph, node).items():
+            data = node.inputs[len(node.inputs) // 2 + k]
+            if self.is_measured([data]):
+                if place and not n:
+                    return None
+                following.append(data)
+        return following
+
+
+_NOT_FIRST = "a shape that depends on data decides its result, not its first size alone"
+
+
+def _of_function(name: str, functions: Functions, given: Given) -> DataSizes:
+    """As `data_sizes`, of a function of the library."""
+    key = (name, given)
+    if key not in functions.data_sizes:
+        functions.data_sizes[key] = DataSizes({}, set(), set(), set())  # while it is looked at: it may call itself
+        functions.data_sizes[key] = data_sizes(functions[name], functions, (), given)
+    return functions.data_sizes[key]
+
+
+def _stitched(graph: Graph, node: GraphNode) -> list[Tensor]:
+    """The data of a DynamicStitch but for shapes whose first size is not among what it puts together."""
+    count = len(node.inputs) // 2
+    return [data for k, data in enumerate(node.inputs[count:])
+            if graph.nodes[data.node].op not in SHAPE_OPS or (k, 0) in _last_places(graph, node).values()]
+
+
+def _last_places(graph: Graph, node: GraphNode) -> dict[int, tuple[int, int]]:
+    """For every row that a DynamicStitch makes, which row of which data it is; of indices that are no constants, all
+    that may be."""
+    last: dict[int, tuple[int, int]] = {}
+    for k, tensor in enumerate(node.inputs[:len(node.inputs) // 2]):
+        places = folded(graph, tensor)
+        if places is None:
+            last[-1 - k] = (k, 0)
+        else:
+            last.update((place, (k, n)) for n, place in enumerate(places.ravel().tolist()))
+    return last
+
+
+def _is_scalar_size(graph: Graph, tensor: Tensor, measuring: Collection[str]) -> bool:
+    """Whether it is one number of a shape that depends on data."""
+    node = graph.nodes[tensor.node]
+    while node.op == "Identity" or node.op == "Cast" and node.attrs["DstT"].type in _SIZE_TYPES:
+        node = graph.nodes[node.inputs[0].node]
+    if node.op == "StridedSlice" and node.attrs["shrink_axis_mask"].i:
+        source = graph.nodes[node.inputs[0].node]
+        return source.op == "Shape" and all(constant_of(graph, t.node) is not None for t in node.inputs[1:])
+    return node.name in measuring and node.op in ("_Arg", "Size", "TensorListLength")

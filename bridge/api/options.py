@@ -1,0 +1,149 @@
+"""Options of clustering and compilation: by flag for the process, by `options` for a block, by `jit` for a function."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import difflib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from ...compiler import options as compiler_options
+from . import flags
+
+
+@dataclasses.dataclass(frozen=True)
+class JitOptions(compiler_options.Options):
+    """The compiler's options, and those that decide what is compiled.
+
+    min_cluster_size: compute ops that a cluster has at least. deny_ops: op types that are left to TensorFlow.
+    cost_guard: a cluster that is slower than TensorFlow's own run of its nodes is left to TensorFlow; functions that
+        `jit` was given are left alone unless they ask for it themselves.
+    Raises: ValueError  as Options; min_cluster_size is not positive.
+    """
+
+    min_cluster_size: int = 4
+    deny_ops: frozenset[str] = frozenset()
+    cost_guard: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_cluster_size < 1:
+            raise ValueError(f"min_cluster_size: {self.min_cluster_size} is not positive")
+
+
+def _process_options() -> JitOptions:
+    given = flags.values()
+    return JitOptions(**dataclasses.asdict(compiler_options.DEFAULT_OPTIONS),
+                      min_cluster_size=given["MIN_CLUSTER_SIZE"], deny_ops=given["DENY_OPS"],
+                      cost_guard=given["COST_GUARD"])
+
+
+DEFAULT_OPTIONS = _process_options()
+NAMES = ("threads", "min_cluster_size", "deny_ops", "cost_guard", "numerics", "cache_dir", "max_cache_bytes",
+         "compile_seconds", "compile_instructions", "compile_megabytes")
+_chosen: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("tfbridge_options", default={})  # noqa: B039
+
+
+def checked(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by name as `JitOptions` takes them.
+
+    Raises: TypeError  no such option, or a value of another type; ValueError  a value that it does not take.
+    """
+    result = {}
+    for name, value in chosen.items():
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, 1, 0.5)
+            raise TypeError(f"there is no option {name!r}; "
+                            + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}"))
+        if name == "deny_ops":
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                raise TypeError(f"deny_ops: {value!r} is no list of op types, such as ['MatMul']")
+            value = frozenset(value)
+        elif name == "cache_dir":
+            value = os.fspath(value)
+        elif name == "cost_guard":
+            if not isinstance(value, bool):
+                raise TypeError(f"cost_guard: {value!r} is neither True nor False")
+        elif not isinstance(value, str if name == "numerics" else int) or isinstance(value, bool):
+            raise TypeError(f"{name}: {value!r} is no {'text' if name == 'numerics' else 'whole number'}")
+        result[name] = value
+    JitOptions(**result)
+    return result
+
+
+@contextlib.contextmanager
+def options(**chosen: Any) -> Iterator[None]:
+    """Within, what is compiled for the first time is compiled with these options; inner blocks rule over outer ones.
+
+    threads: highest number of threads of one launch. min_cluster_size: compute ops that a cluster has at least.
+    deny_ops: op types that are left to TensorFlow. cost_guard: False keeps clusters that are slower than TensorFlow.
+    numerics: "tf", "fast" or "reproducible". cache_dir, max_cache_bytes: the disk cache.
+    compile_seconds, compile_instructions, compile_megabytes: what one compilation may take, beyond which TensorFlow
+        runs the cluster.
+    `jit` takes the same names, which rule over those of blocks.
+    Raises: TypeError, ValueError  an unknown name (the nearest one is suggested) or value.
+    """
+    token = _chosen.set({**_chosen.get(), **checked(chosen)})
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def current(chosen: Mapping[str, Any] | None = None, process: Mapping[str, Any] | None = None) -> JitOptions:
+    """The options in force here: `chosen`, else those of the blocks around, else `process`, else the flags."""
+    return dataclasses.replace(DEFAULT_OPTIONS, **{**(process or {}), **_chosen.get(), **(chosen or {})})
+
+
+_STRICTER: dict[str, Callable[[Any, Any], Any]] = {
+    "deny_ops": frozenset.union,
+    "numerics": lambda a, b: max(a, b, key=("fast", "tf", "reproducible").index),
+    "cache_dir": lambda a, b: a,
+    **dict.fromkeys(("compile_seconds", "compile_instructions", "compile_megabytes"),
+                    lambda a, b: min(a or b, b or a)),  # 0: no limit
+}
+
+
+def merged(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """One choice of options for a graph made of functions that have their own: of each option the strictest."""
+    result: dict[str, Any] = {}
+    for chosen in several:
+        for name, value in chosen.items():
+            result[name] = _STRICTER.get(name, min)(result[name], value) if name in result else value
+    return result
+
+
+# Node attribute, a word and options as text: "function" (its whole graph is to be compiled), "strict" (and what is not
+# is an error) or, without options, "scope" (this node is).
+MARK = "_tfbridge"
+_OF_FUNCTIONS = ("function", "strict")
+
+
+def mark_of_function(chosen: Mapping[str, Any], is_strict: bool) -> bytes:
+    """The mark of the nodes of a function that is to be compiled with these options."""
+    return f"{_OF_FUNCTIONS[is_strict]} {to_text(chosen)}".rstrip().encode()
+
+
+def asked_by(marks: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The options that the marks of functions ask for."""
+    parts = (mark.decode().partition(" ") for mark in sorted(marks))
+    return [from_text(options) for word, _, options in parts if word in _OF_FUNCTIONS]
+
+
+def is_strict(attributes: Mapping[str, Any]) -> bool:
+    """Whether a node with these attributes is of a function for which it is an error not to be compiled."""
+    return MARK in attributes and attributes[MARK].s.startswith(b"strict")
+
+
+def to_text(chosen: Mapping[str, Any]) -> str:
+    """Options as text that can stand in a graph; empty for none."""
+    return json.dumps(dict(chosen), default=sorted, sort_keys=True) if chosen else ""
+
+
+def from_text(text: str) -> dict[str, Any]:
+    """The options that `to_text` wrote; what this version does not know is left out."""
+    return checked({k: v for k, v in json.loads(text).items() if k in NAMES}) if text else {}

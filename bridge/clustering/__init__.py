@@ -1,0 +1,1 @@
+"""The graph pass: clusters become launch nodes."""

@@ -1,0 +1,1 @@
+"""Calls from Python that go straight to the code."""

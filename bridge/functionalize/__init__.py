@@ -1,0 +1,1 @@
+"""Switch and Merge back to While and If."""

@@ -1,0 +1,408 @@
+"""Runs the original nodes of a cluster in TensorFlow, one after the other on the calling thread.
+
+Calls are entered, functional While, If and Case are interpreted, and what is between them becomes functions, which
+TensorFlow's executor runs. A kernel that waits for a function holds a thread of the pool that the function needs: where
+no thread may be left for it, the nodes are executed eagerly, one after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2, op_def_pb2
+
+from ...runtime.threads import forking
+from ...runtime.threads.compile_threads import usable_cpus
+from ..graph.graph import GraphNode, input_types, output_types
+from ..tf_internals import symbols as private
+
+Run = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+
+_DATAFLOW_ONLY = frozenset({"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond",
+                            "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration", "_SwitchN"})
+
+
+class Library:
+    """Functions by name: those given, then the eager context's. Programs are made once per function."""
+
+    def __init__(self, functions: function_pb2.FunctionDefLibrary | None = None) -> None:
+        self.definitions = {f.signature.name: f for f in functions.function} if functions else {}
+        self._programs: dict[str, Program] = {}
+        self._lock = forking.long_lock()
+
+    def find(self, name: str) -> function_pb2.FunctionDef | None:
+        """The definition of a function, or None."""
+        return self.definitions.get(name) or private.function_definition(name)
+
+    def program(self, name: str) -> Program:
+        """The program of a function. Raises: NotFoundError  there is none of that name."""
+        with self._lock:
+            if name not in self._programs:
+                definition = self.find(name)
+                if definition is None:
+                    raise private.error_of(tf.errors.NOT_FOUND, f"no function {name!r} in the library")
+                self._programs[name] = Program.of_function(definition, self)
+            return self._programs[name]
+
+    def add_to_context(self) -> None:
+        """Makes all functions known to eager execution, for ops that call one by name."""
+        for definition in self.definitions.values():
+            private.add_function(definition)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """A node or several: their values' slots, how to run them, and the slots that nothing reads after them."""
+
+    run: Run
+    inputs: tuple[int, ...]
+    outputs: Sequence[int]
+    dead: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planned:
+    """A node (None for several that became one), the slots of its inputs and outputs, and how it is run."""
+
+    node: node_def_pb2.NodeDef | None
+    inputs: tuple[int, ...]
+    outputs: Sequence[int]
+    run: Run
+
+
+class Program:
+    """A function or graph as a list of steps. Call it with the arguments; any number of threads may."""
+
+    def __init__(self, nodes: Sequence[node_def_pb2.NodeDef], inputs: int, arguments: Mapping[str, int],
+                 results: Sequence[str], library: Library) -> None:
+        self._slots = self._arguments = inputs
+        slot_of: dict[str, int] = dict(arguments)
+        ordered = _topological(nodes)
+        planned: list[_Planned] = []
+        for node in ordered:
+            definition = _definition(node, library)
+            sizes = [(arg.name, _length(arg, node)) for arg in definition.output_arg]
+            first = self._slots
+            for name, size in sizes:
+                for k in range(size):
+                    slot_of[f"{node.name}:{name}:{k}"] = self._slots
+                    slot_of.setdefault(f"{node.name}:{self._slots - first}", self._slots)
+                    self._slots += 1
+            slot_of[node.name] = first
+            read = tuple(slot_of[name] for name in node.input if not name.startswith("^"))
+            count = sum(size for _, size in sizes)
+            planned.append(_Planned(node, read, range(first, first + count), _runner(node, count, library)))
+        self._results = tuple(slot_of[name] for name in results)
+        self._steps = _with_lifetimes(_joined(planned, frozenset(self._results), library),
+                                      frozenset(self._results))
+
+    @classmethod
+    def of_function(cls, function: function_pb2.FunctionDef, library: Library | None = None) -> Program:
+        """The program of a FunctionDef."""
+        arguments = {arg.name: number for number, arg in enumerate(function.signature.input_arg)}
+        results = [function.ret[arg.name] for arg in function.signature.output_arg]
+        return cls(function.node_def, len(arguments), arguments, results, library or Library())
+
+    @classmethod
+    def of_graph(cls, graph: graph_pb2.GraphDef) -> Program:
+        """The program of a GraphDef whose ends are `_Arg` and `_Retval` nodes."""
+        ends = ("_Arg", "_DeviceArg", "_Retval", "_DeviceRetval")
+        arguments = {node.name: node.attr["index"].i for node in graph.node if node.op in ends[:2]}
+        returned = sorted((node.attr["index"].i, node.input[0]) for node in graph.node if node.op in ends[2:])
+        nodes = [node for node in graph.node if node.op not in ends]
+        names = arguments | {f"{name}:0": number for name, number in arguments.items()}
+        return cls(nodes, len(arguments), names, [name for _, name in returned], Library(graph.library))
+
+    def __call__(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Runs it. Raises: tf.errors.OpError  as the op that failed raised it."""
+        if len(inputs) != self._arguments:
+            raise private.error_of(tf.errors.INVALID_ARGUMENT,
+                                   f"{len(inputs)} arguments for a function of {self._arguments}")
+        values: list[tf.Tensor | None] = [*inputs, *[None] * (self._slots - len(inputs))]
+        for step in self._steps:
+            for slot, output in zip(step.outputs, step.run([values[slot] for slot in step.inputs])):
+                values[slot] = output
+            for slot in step.dead:
+                values[slot] = None
+        return [values[slot] for slot in self._results]
+
+
+def of_function(function: function_pb2.FunctionDef,
+                library: function_pb2.FunctionDefLibrary | None = None) -> Run:
+    """What runs a FunctionDef: tensors in, tensors out. The program is made at the first call."""
+    return _lazily(lambda: Program.of_function(function, Library(library)))
+
+
+def of_graph(graph: graph_pb2.GraphDef) -> Run:
+    """What runs a GraphDef between its `_Arg` and `_Retval` nodes. The program is made at the first call."""
+    return _lazily(lambda: Program.of_graph(graph))
+
+
+def _lazily(make: Callable[[], Program]) -> Run:
+    made: list[Program] = []
+
+    def run(inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+        with private.plain_eager():
+            if not made:
+                made.append(make())
+            return made[0](inputs)
+
+    return run
+
+
+def _node_of(name: str) -> str:
+    return name.lstrip("^").split(":", 1)[0]
+
+
+def _topological(nodes: Sequence[node_def_pb2.NodeDef]) -> list[node_def_pb2.NodeDef]:
+    """The nodes, each after those it reads or waits for; otherwise in the order given."""
+    by_name = {node.name: node for node in nodes}
+    waiting: dict[str, int] = {}
+    readers: dict[str, list[str]] = {name: [] for name in by_name}
+    for node in nodes:
+        needed = {_node_of(name) for name in node.input} & by_name.keys()
+        waiting[node.name] = len(needed)
+        for name in needed:
+            readers[name].append(node.name)
+    ready, ordered = deque(node.name for node in nodes if not waiting[node.name]), []
+    while ready:
+        name = ready.popleft()
+        ordered.append(by_name[name])
+        for reader in readers[name]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                ready.append(reader)
+    if len(ordered) < len(nodes):
+        stuck = [name for name, count in waiting.items() if count][:5]
+        raise private.error_of(tf.errors.UNIMPLEMENTED, f"nodes form a cycle, among them {', '.join(stuck)}")
+    return ordered
+
+
+def _with_lifetimes(planned: Sequence[_Planned], results: frozenset[int]) -> list[_Step]:
+    """The steps, each with the inputs that it is the last to read."""
+    alive, steps = set(results), []
+    for one in reversed(planned):
+        dead = tuple(set(one.inputs) - alive)
+        alive.update(one.inputs)
+        steps.append(_Step(one.run, one.inputs, one.outputs, dead))
+    return steps[::-1]
+
+
+def _joined(planned: Sequence[_Planned], results: frozenset[int], library: Library) -> list[_Planned]:
+    """The nodes that stand between calls, loops and branches as functions; a call of one costs as much as a few ops."""
+    joined: list[_Planned] = []
+    for is_plain, group in itertools.groupby(planned, lambda one: _is_plain(one, library)):
+        nodes = list(group)
+        if not is_plain or len(nodes) < _LEAST_JOINED:
+            joined += nodes
+            continue
+        inside = {id(one) for one in nodes}
+        read = {slot for one in planned if id(one) not in inside for slot in one.inputs} | results
+        joined.append(_function(nodes, read, library))
+    return joined
+
+
+_LEAST_JOINED = 3
+_function_numbers = itertools.count()
+
+
+def _is_plain(one: _Planned, library: Library) -> bool:
+    node = one.node
+    return node is not None and node.op not in _SPECIAL.keys() - {"Const"} and node.op not in library.definitions \
+        and not any(value.WhichOneof("value") == "func" for value in node.attr.values())
+
+
+def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library) -> _Planned:
+    """One step that runs several nodes as a function of TensorFlow. read: slots that others read."""
+    _remove_unused()
+    made = function_pb2.FunctionDef()
+    made.signature.name = f"tfbridge_original_{next(_function_numbers)}"
+    text: dict[int, str] = {}  # how a slot is called within the function
+    types: dict[int, int] = {}
+    inputs: dict[int, None] = {}
+    names = {one.node.name for one in nodes if one.node is not None}
+    for one in nodes:
+        assert one.node is not None
+        for slot in one.inputs:
+            if slot not in text:
+                text[slot] = f"argument_{slot}"
+                inputs[slot] = None
+        definition = made.node_def.add()
+        definition.CopyFrom(one.node)
+        definition.device = ""
+        definition.ClearField("experimental_debug_info")
+        for key in [key for key in definition.attr if key.startswith("_")]:
+            del definition.attr[key]
+        control = [c for c in one.node.input if c.startswith("^") and c[1:] in names]
+        definition.input[:] = [*(text[slot] for slot in one.inputs), *control]
+        types.update(zip(one.inputs, input_types(GraphNode(definition.name, definition.op, [], [], definition))))
+        types.update(zip(one.outputs, output_types(GraphNode(definition.name, definition.op, [], [], definition))))
+        for slot, name in zip(one.outputs, _output_texts(one.node, library)):
+            text[slot] = name
+        if _definition(one.node, library).is_stateful:
+            made.signature.control_output.append(definition.name)
+            made.control_ret[definition.name] = definition.name
+    for slot in inputs:
+        made.signature.input_arg.add(name=text[slot], type=types[slot])
+    outputs = [slot for one in nodes for slot in one.outputs if slot in read]
+    for k, slot in enumerate(outputs):
+        made.signature.output_arg.add(name=f"result_{k}", type=types[slot])
+        made.ret[f"result_{k}"] = text[slot]
+    made.signature.is_stateful = bool(made.control_ret)
+    private.add_function(made)
+    name, arguments = made.signature.name, tuple(inputs)
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    attributes = ((b"config_proto", attr_value_pb2.AttrValue(s=config.SerializeToString()).SerializeToString()),)
+
+    def run(given: list[tf.Tensor]) -> list[tf.Tensor]:
+        with _place_to_wait() as is_free:
+            if is_free:
+                return private.execute_node(name, attributes, given, len(outputs))
+        values = dict(zip(arguments, given))
+        for one in nodes:
+            values.update(zip(one.outputs, one.run([values[slot] for slot in one.inputs])))
+        return [values[slot] for slot in outputs]
+
+    weakref.finalize(run, _unused.append, name).atexit = False
+    return _Planned(None, arguments, outputs, run)
+
+
+_unused: deque[str] = deque()  # names of functions that no program calls any more; garbage may be found at any time
+
+
+def _remove_unused() -> None:
+    while _unused:
+        private.remove_function(_unused.popleft())
+
+
+@functools.cache
+def _places() -> threading.Semaphore:
+    """How many threads of TensorFlow's pool may wait at a time: one must be left to work."""
+    threads = tf.config.threading.get_inter_op_parallelism_threads() or usable_cpus()
+    return threading.Semaphore(threads - 1)
+
+
+forking.in_child(_places.cache_clear)  # the threads that wait are the parent's
+
+
+@contextlib.contextmanager
+def _place_to_wait() -> Iterator[bool]:
+    """Whether this thread may wait for a function, within. A thread that Python made is none of TensorFlow's pool."""
+    if not isinstance(threading.current_thread(), threading._DummyThread):
+        yield True
+        return
+    is_free = _places().acquire(blocking=False)
+    try:
+        yield is_free
+    finally:
+        if is_free:
+            _places().release()
+
+
+def _output_texts(node: node_def_pb2.NodeDef, library: Library) -> list[str]:
+    """How the outputs of a node are called within a function."""
+    return [f"{node.name}:{arg.name}:{k}" for arg in _definition(node, library).output_arg
+            for k in range(_length(arg, node))]
+
+
+def _definition(node: node_def_pb2.NodeDef, library: Library) -> op_def_pb2.OpDef:
+    """The signature of a node's op or, if it calls a function by name, of that function."""
+    if node.op in _DATAFLOW_ONLY:
+        raise private.error_of(tf.errors.UNIMPLEMENTED,
+                               f"{node.op} node {node.name} has no meaning on its own")
+    function = library.definitions.get(node.op)
+    found = function.signature if function else private.op_definition(node.op)
+    if found is None:
+        raise private.error_of(tf.errors.NOT_FOUND, f"no op {node.op!r} (node {node.name})")
+    return found
+
+
+def _length(arg: op_def_pb2.OpDef.ArgDef, node: node_def_pb2.NodeDef) -> int:
+    """How many tensors an output of a node is."""
+    if arg.number_attr:
+        return node.attr[arg.number_attr].i
+    return len(node.attr[arg.type_list_attr].list.type) if arg.type_list_attr else 1
+
+
+def _runner(node: node_def_pb2.NodeDef, outputs: int, library: Library) -> Run:
+    """How a node is run."""
+    if node.op in library.definitions:
+        return lambda inputs: library.program(node.op)(inputs)
+    special = _SPECIAL.get(node.op)
+    if special is not None:
+        return special(node, library)
+    if any(value.WhichOneof("value") == "func" for value in node.attr.values()):
+        library.add_to_context()
+    attributes = tuple((name.encode(), value.SerializeToString()) for name, value in node.attr.items()
+                       if not name.startswith("_"))
+    op = node.op
+    return lambda inputs: private.execute_node(op, attributes, inputs, outputs)
+
+
+def _function_name(node: node_def_pb2.NodeDef, attribute: str) -> str:
+    return node.attr[attribute].func.name
+
+
+def _call(node: node_def_pb2.NodeDef, library: Library) -> Run:
+    name = _function_name(node, "f")
+    return lambda inputs: library.program(name)(inputs)
+
+
+def _holds(tensor: tf.Tensor) -> bool:
+    """Whether a condition holds, as If and While decide: a scalar non-zero, another tensor not empty."""
+    if tensor.shape.rank:
+        return tensor.shape.num_elements() > 0
+    value = tensor.numpy()
+    return len(value) > 0 if tensor.dtype == tf.string else bool(value)
+
+
+def _while(node: node_def_pb2.NodeDef, library: Library) -> Run:
+    condition, body = _function_name(node, "cond"), _function_name(node, "body")
+
+    def run(inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+        test, step, values = library.program(condition), library.program(body), inputs
+        while _holds(test(values)[0]):
+            values = step(values)
+        return values
+
+    return run
+
+
+def _if(node: node_def_pb2.NodeDef, library: Library) -> Run:
+    then, otherwise = _function_name(node, "then_branch"), _function_name(node, "else_branch")
+    return lambda inputs: library.program(then if _holds(inputs[0]) else otherwise)(inputs[1:])
+
+
+def _case(node: node_def_pb2.NodeDef, library: Library) -> Run:
+    branches = [function.name for function in node.attr["branches"].list.func]
+
+    def run(inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+        index = int(inputs[0].numpy())
+        return library.program(branches[index if 0 <= index < len(branches) else -1])(inputs[1:])
+
+    return run
+
+
+def _constant(node: node_def_pb2.NodeDef, library: Library) -> Run:
+    """A constant is made once. The eager runtime caches kernels by attributes and mixes up constants of one shape."""
+    with private.plain_eager():
+        value = [tf.constant(tf.make_ndarray(node.attr["value"].tensor), tf.as_dtype(node.attr["dtype"].type))]
+    return lambda inputs: value
+
+
+_SPECIAL: dict[str, Callable[[node_def_pb2.NodeDef, Library], Run]] = {
+    "PartitionedCall": _call, "StatefulPartitionedCall": _call,
+    "While": _while, "StatelessWhile": _while,
+    "If": _if, "StatelessIf": _if,
+    "Case": _case, "StatelessCase": _case,
+    "Const": _constant,
+}

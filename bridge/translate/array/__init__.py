@@ -1,0 +1,1 @@
+"""Translations: shapes, slices, gather, scatter, sorting, sizes that depend on data."""

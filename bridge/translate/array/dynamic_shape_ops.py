@@ -1,0 +1,146 @@
+"""Ops whose result has a size that depends on data: arrays of the largest size that can be, and the size as a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.errors import ShapeError, UnsupportedError
+from ....compiler.ir.element_types import INTEGERS, ElementType
+from ....compiler.ir.shape import Shape
+from ...graph.graph import Graph, GraphNode
+from ..math.reductions import initial, reduce, reducer
+from ..node import Node
+from ..registry import first_output, translates
+from .scatter_gather import scatter_rows
+from .shape_ops import gather_axis
+from .sorting import sorted_with_places
+from .value_ranges import check_indices, note, note_points
+
+_TYPES = frozenset(ElementType) - {ElementType.F16}  # TensorFlow has a kernel of that name that computes nothing
+
+
+@translates("Where", sizes=first_output, types={"T": _TYPES})
+def where(node: Node) -> Operand:
+    """The coordinates of the elements that are not zero."""
+    b, shape = node.b, node.array_shape(0)
+    if not 0 < shape.rank < 9:
+        raise ShapeError(f"WhereOp : Unhandled input dimensions: {shape.rank}")
+    found = b.nonzero(node[0] if shape.element_type is ElementType.PRED else b.ne(node[0], b.zeros(shape)))
+    rows, count = (b.get_tuple_element(found, k) for k in range(2))
+    result = b.set_dimension_size(rows, count, 0)
+    note(node.translator, result, (0, max(max(shape.dims) - 1, 0)))
+    note_points(node.translator, result, shape.dims)
+    return result
+
+
+def _three(node: GraphNode) -> Collection[int]:
+    return range(3)
+
+
+@translates("ComputeAccidentalHits", sizes=_three)
+def accidental_hits(node: Node) -> Sequence[Operand]:
+    """The true classes that were sampled: whose they are, the last place among the samples, and what masks them."""
+    b, true, samples = node.b, node.shape("true_classes"), node.shape("sampled_candidates")
+    if len(true) != 2 or true[1] != node.attr("num_true") or len(samples) != 1:
+        raise ShapeError(f"true_candidates must be a batch_size * num_true matrix and sampled_candidates a vector, got "
+                         f"{list(true)} and {list(samples)}")
+    size, dims = math.prod(true), (math.prod(true), *samples)
+    wanted = b.broadcast_in_dim(b.reshape(node["true_classes"], (size,)), dims, (0,))
+    is_hit = b.eq(wanted, b.broadcast_in_dim(node["sampled_candidates"], dims, (1,)))
+    places = b.iota(Shape(ElementType.S64, dims), 1)
+    last = reduce(b, b.select(is_hit, places, b.full_like(places, -1)), "max", [1])
+    found = b.nonzero(b.ge(last, b.full_like(last, 0)))
+    rows, count = (b.get_tuple_element(found, k) for k in range(2))
+    rows = b.set_dimension_size(b.reshape(rows, (size,)), count, 0)
+    indices = b.convert_element_type(b.div(rows, b.full_like(rows, max(true[1], 1))), ElementType.S32)
+    weights = b.broadcast(b.constant(np.finfo(np.float32).min, ElementType.F32), (size,))
+    return indices, gather_axis(node, last, rows, 0, 0), b.set_dimension_size(weights, count, 0)
+
+
+# -- partitions
+
+_MOST_PARTITIONS = 8
+
+
+def _many(node: GraphNode) -> str | None:
+    count = node.attrs["num_partitions"].i
+    return None if count <= _MOST_PARTITIONS else \
+        f"it makes {count} parts, each of which would take memory for all of the data"
+
+
+def _every_output(node: GraphNode) -> Collection[int]:
+    return range(node.attrs["num_partitions"].i)
+
+
+@translates("DynamicPartition", sizes=_every_output, refuse=_many)
+def dynamic_partition(node: Node) -> Sequence[Operand]:
+    """For every number the rows that have it, in order."""
+    b, count, dims, own = node.b, node.attr("num_partitions"), node.shape("data"), node.shape("partitions")
+    if dims[:len(own)] != own:
+        raise ShapeError(f"data.shape must start with partitions.shape, got data.shape = {list(dims)}, "
+                         f"partitions.shape = {list(own)}")
+    size = math.prod(own)
+    data, numbers = b.reshape(node["data"], (size, *dims[len(own):])), b.reshape(node["partitions"], (size,))
+    if not size:
+        return [data] * count
+    check_indices(node, numbers, count)
+    parts = []
+    for number in range(count):
+        found = b.nonzero(b.eq(numbers, b.full_like(numbers, number)))
+        rows, length = (b.get_tuple_element(found, k) for k in range(2))
+        places = b.set_dimension_size(b.reshape(rows, (size,)), length, 0)
+        parts.append(gather_axis(node, data, places, 0, 0))
+    return parts
+
+
+# -- values without repetition
+
+def _by_axis(node: GraphNode, graph: Graph) -> Sequence[str]:
+    return ("axis",) if node.op.endswith("V2") else ()
+
+
+def _unique_sizes(node: GraphNode) -> Collection[int]:
+    return (0, 2) if "Counts" in node.op else (0,)
+
+
+@translates("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", sizes=_unique_sizes, types={"T": INTEGERS},
+            more_constants=_by_axis)
+def unique(node: Node) -> Sequence[Operand]:
+    """The different values in the order in which they first come, and where every element's is among them."""
+    b, dims = node.b, node.shape(0)
+    along = [] if not node.op.endswith("V2") else node.integers("axis")
+    if len(dims) != 1 or any(along):
+        raise UnsupportedError(f"{node.op}: rows of an array of {len(dims)} axes; vectors are compiled")
+    index_type, (size,) = node.attr("out_idx") or ElementType.S32, dims
+    if not size:
+        none = b.zeros(Shape(index_type, (0,)))
+        return [node[0], none, none][:len(_unique_sizes(node.graph_node)) + 1]
+    values, places = sorted_with_places(b, node[0], 0, False)
+    numbers = b.iota(Shape(ElementType.S32, dims), 0)
+    before = b.concat_in_dim([b.slice_in_dim(values, 0, 1, 1, 0), b.slice_in_dim(values, 0, size - 1, 1, 0)], 0)
+    starts = b.or_(b.ne(values, before), b.eq(numbers, b.full_like(numbers, 0)))
+    none = b.full_like(numbers, 0)
+    first = _cumulative(b, b.select(starts, numbers, none), "max")  # of the run that an element belongs to
+    is_first = scatter_rows(b, none, places, b.convert_element_type(starts, ElementType.S32), "update")
+    order = _cumulative(b, is_first, "add") - b.full_like(none, 1)
+    of_run = gather_axis(node, order, gather_axis(node, places, first, 0, 0), 0, 0)
+    index = b.convert_element_type(scatter_rows(b, none, places, of_run, "update"), index_type)
+    note(node.translator, index, (0, size - 1))
+    found = b.nonzero(b.ne(is_first, none))
+    rows, count = (b.get_tuple_element(found, k) for k in range(2))
+    picked = gather_axis(node, node[0], b.set_dimension_size(b.reshape(rows, dims), count, 0), 0, 0)
+    if "Counts" not in node.op:
+        return picked, index
+    counts = scatter_rows(b, b.zeros(Shape(index_type, dims)), index, b.full_like(index, 1), "add")
+    return picked, index, b.set_dimension_size(counts, count, 0)
+
+
+def _cumulative(b: ComputationBuilder, vector: Operand, op: str) -> Operand:
+    shape = b.get_shape(vector)
+    return b.reduce_window_with_general_padding(vector, initial(b, op, shape.element_type),
+                                                reducer(b, op, shape.element_type), list(shape.dims), [1],
+                                                [(shape.dims[0] - 1, 0)])

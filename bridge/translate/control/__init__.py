@@ -1,0 +1,1 @@
+"""Translations: control flow, variables, lists."""

@@ -1,0 +1,188 @@
+"""Choice of boxes by their scores: non-maximum suppression, for one set of boxes or for many classes and images.
+
+A loop takes the best box that is left and takes away, or weakens, those that overlap it too much. The number of boxes
+chosen is data: results have it fixed by padding, or have a size that depends on data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.loops import until
+from ....compiler.errors import ShapeError
+from ....compiler.ir.element_types import ElementType
+from ....compiler.ir.shape import Shape
+from ...graph.graph import GraphNode
+from ..array.shape_ops import gather_axis
+from ..array.sorting import sorted_with_places
+from ..math.reductions import reduce
+from ..node import Node
+from ..registry import translates
+
+_S32, _F32 = ElementType.S32, ElementType.F32
+
+
+def _columns(b: ComputationBuilder, boxes: Operand) -> list[Operand]:
+    """(least y, least x, greatest y, greatest x) of boxes [..., 4], whose corners may be in any order."""
+    dims = b.get_shape(boxes).dims
+    y0, x0, y1, x1 = (b.reshape(b.slice_in_dim(boxes, k, k + 1, 1, len(dims) - 1), dims[:-1]) for k in range(4))
+    return [b.min(y0, y1), b.min(x0, x1), b.max(y0, y1), b.max(x0, x1)]
+
+
+def overlap(b: ComputationBuilder, boxes: Operand, other: Operand) -> Operand:
+    """Intersection over union of boxes [..., n, 4] with one each [..., 1, 4]."""
+    dims = b.get_shape(boxes).dims[:-1]
+    first = _columns(b, boxes)
+    second = [b.broadcast_in_dim(b.reshape(v, dims[:-1]), dims, range(len(dims) - 1)) for v in _columns(b, other)]
+    zero = b.full_like(first[0], 0)
+    areas = [(v[2] - v[0]) * (v[3] - v[1]) for v in (first, second)]
+    height = b.max(b.min(first[2], second[2]) - b.max(first[0], second[0]), zero)
+    width = b.max(b.min(first[3], second[3]) - b.max(first[1], second[1]), zero)
+    shared = height * width
+    empty = b.or_(b.le(areas[0], zero), b.le(areas[1], zero))
+    return b.select(empty, zero, shared / (areas[0] + areas[1] - shared))
+
+
+def suppressed(b: ComputationBuilder, boxes: Operand, scores: Operand, most: int, threshold: Operand,
+               least_score: Operand, sigma: Operand | None = None) -> tuple[Operand, Operand, Operand]:
+    """(numbers, scores, count) of the boxes chosen for every batch, `most` of them, padded with zeros.
+
+    Shapes: boxes [batch, n, 4], scores [batch, n], sigma a scalar: the width of the bell by which overlapping boxes are
+    weakened; the results [batch, most], [batch, most], [batch].
+    """
+    batch, size = b.get_shape(scores).dims
+    type_ = b.get_shape(scores).element_type
+    lowest = b.full_like(scores, -math.inf)
+    scores = b.select(b.gt(scores, b.broadcast(least_score, (batch, size))), scores, lowest)
+    rows = b.broadcast(b.constant(0, _S32), (batch, most))
+    state = [boxes, scores, threshold, least_score, rows, b.broadcast(b.constant(0, type_), (batch, most)),
+             b.broadcast(b.constant(0, _S32), (batch,)), *([sigma] if sigma is not None else [])]
+
+    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
+        boxes, scores, threshold, least_score, chosen, kept, count, *sigma, _ = values
+        places = b.iota(Shape(_S32, (batch, size)), 1)
+        best = reduce(b, scores, "max", [1])
+        hit = b.eq(scores, b.broadcast_in_dim(best, (batch, size), [0]))
+        at = reduce(b, b.select(hit, places, b.full_like(places, size - 1)), "min", [1])
+        found = b.gt(best, b.full_like(best, -math.inf))
+        here = b.eq(places, b.broadcast_in_dim(at, (batch, size), [0]))
+        mask = b.broadcast_in_dim(here, (batch, size, 4), [0, 1])
+        box = reduce(b, b.select(mask, boxes, b.full_like(boxes, 0)), "add", [1], True)
+        shares = overlap(b, boxes, box)
+        gone = b.gt(shares, b.broadcast(threshold, (batch, size)))
+        lowest = b.full_like(scores, -math.inf)
+        if sigma:
+            weight = b.exp(shares * shares * b.broadcast(b.constant(-0.5, type_) / sigma[0], (batch, size)))
+            soft = b.gt(sigma[0], b.constant(0, type_))
+            weight = b.select(b.broadcast(soft, (batch, size)), weight, b.full_like(weight, 1))
+            weakened = scores * weight
+            weakened = b.select(b.gt(weakened, b.broadcast(least_score, (batch, size))), weakened, lowest)
+            gone = b.and_(gone, b.not_(b.broadcast(soft, (batch, size))))
+            left = b.select(b.eq(scores, lowest), lowest, weakened)
+        else:
+            left = scores
+        left = b.select(b.or_(gone, here), lowest, left)
+        column = b.and_(b.eq(b.iota(Shape(_S32, (batch, most)), 1), b.broadcast(number, (batch, most))),
+                        b.broadcast_in_dim(found, (batch, most), [0]))
+        chosen = b.select(column, b.broadcast_in_dim(at, (batch, most), [0]), chosen)
+        kept = b.select(column, b.broadcast_in_dim(best, (batch, most), [0]), kept)
+        count = count + b.convert_element_type(found, _S32)
+        return boxes, left, threshold, least_score, chosen, kept, count, *sigma, found
+
+    if not size or not most:
+        return rows, state[5], state[6]
+    values = until(b, most, [*state, b.broadcast(b.constant(True), (batch,))], step)
+    return values[4], values[5], values[6]
+
+
+def _is_padded(node: GraphNode) -> bool:
+    return "pad_to_max_output_size" in node.attrs and node.attrs["pad_to_max_output_size"].b
+
+
+def _unpadded(node: GraphNode) -> Collection[int]:
+    """Numbers of the outputs that are as long as the number of boxes chosen."""
+    return () if _is_padded(node) else (0, 1) if node.op.endswith("V5") else (0,)
+
+
+@translates("NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4",
+            "NonMaxSuppressionV5", constants=("max_output_size",), sizes=_unpadded)
+def non_max_suppression(node: Node) -> Sequence[Operand]:
+    b, most, type_ = node.b, node.integers("max_output_size")[0], node.element_type("scores")
+    dims = node.shape("boxes")
+    if len(dims) != 2 or dims[1] != 4 or node.shape("scores") != dims[:1]:
+        raise ShapeError(f"boxes must be [n, 4] and scores [n], got {list(dims)} and {list(node.shape('scores'))}")
+    if most < 0:
+        raise ShapeError(f"max_output_size must be non-negative, got {most}")
+    is_padded = _is_padded(node.graph_node)
+    most = most if is_padded else min(most, dims[0])
+    overlaps = b.constant(np.float32(node.attr("iou_threshold"))) if node.op == "NonMaxSuppression" \
+        else b.convert_element_type(node["iou_threshold"], _F32)
+    _check_overlaps(node, overlaps)
+    has_least = node.op not in ("NonMaxSuppression", "NonMaxSuppressionV2")
+    least = b.convert_element_type(node["score_threshold"], _F32) if has_least else b.constant(np.float32(-np.inf))
+    boxes, scores = (b.convert_element_type(node[k], _F32) for k in ("boxes", "scores"))
+    sigma = b.convert_element_type(node["soft_nms_sigma"], _F32) if node.op.endswith("V5") else None
+    numbers, kept, count = suppressed(b, b.reshape(boxes, (1, *dims)), b.reshape(scores, (1, *dims[:1])), most,
+                                      overlaps, least, sigma)
+    count = b.reshape(count, ())
+    results = [b.reshape(numbers, (most,)), b.convert_element_type(b.reshape(kept, (most,)), type_)]
+    if not is_padded:
+        results = [b.set_dimension_size(r, count, 0) for r in results]
+    return {"V4": (results[0], count), "V5": (*results, count)}.get(node.op[-2:], (results[0],))
+
+
+def _check_overlaps(node: Node, overlaps: Operand) -> None:
+    b, zero, one = node.b, node.b.scalar_like(overlaps, 0), node.b.scalar_like(overlaps, 1)
+    known = node.translator.constant_value(overlaps)
+    if known is None or not 0 <= known <= 1:
+        node.leave_where(b.not_(b.and_(b.ge(overlaps, zero), b.le(overlaps, one))), "iou_threshold must be in [0, 1]")
+
+
+@translates("CombinedNonMaxSuppression", constants=("max_output_size_per_class", "max_total_size"))
+def combined_non_max_suppression(node: Node) -> Sequence[Operand]:
+    """For every image the best boxes of all classes, each class suppressed by itself."""
+    b = node.b
+    batch, size, box_classes, _ = node.shape("boxes")
+    classes = node.shape("scores")[2]
+    per_class, total = (node.integers(k)[0] for k in ("max_output_size_per_class", "max_total_size"))
+    per_class = min(per_class, size)
+    if box_classes not in (1, classes):
+        raise ShapeError(f"boxes have {box_classes} classes, scores {classes}")
+    boxes = b.transpose(node["boxes"], (0, 2, 1, 3))
+    if box_classes != classes:
+        boxes = b.broadcast_in_dim(b.reshape(boxes, (batch, size, 4)), (batch, classes, size, 4), [0, 2, 3])
+    boxes = b.reshape(boxes, (batch * classes, size, 4))
+    scores = b.reshape(b.transpose(node["scores"], (0, 2, 1)), (batch * classes, size))
+    _check_overlaps(node, node["iou_threshold"])
+    numbers, kept, count = suppressed(b, boxes, scores, per_class, node["iou_threshold"], node["score_threshold"])
+    taken = gather_axis(node, boxes, numbers, 1, 1)
+    valid = b.lt(b.iota(Shape(_S32, (batch * classes, per_class)), 1),
+                 b.broadcast_in_dim(count, (batch * classes, per_class), [0]))
+    kept = b.select(valid, kept, b.full_like(kept, -math.inf))
+    every = classes * per_class
+    ordered, order = sorted_with_places(b, b.reshape(kept, (batch, every)), 1, True)
+    taken = gather_axis(node, b.reshape(taken, (batch, every, 4)), order, 1, 1)
+    class_of = b.convert_element_type(b.div(order, b.scalar_like(order, max(per_class, 1))), _F32)
+    wanted = total
+    if node.attr("pad_per_class"):
+        wanted = min(total, node.integers("max_output_size_per_class")[0] * classes)
+    pad = max(0, wanted - every)
+    found = b.convert_element_type(b.gt(ordered, b.full_like(ordered, -math.inf)), _S32)
+
+    def fitted(x: Operand) -> Operand:
+        x = b.pad_in_dim(x, b.scalar_like(x, 0), 1, 0, pad)
+        return b.slice_in_dim(x, 0, wanted, 1, 1)
+
+    present = fitted(found)
+    is_present = b.gt(present, b.full_like(present, 0))
+    boxes_out, scores_out, classes_out = fitted(taken), fitted(ordered), fitted(class_of)
+    if node.attr("clip_boxes"):
+        boxes_out = b.clamp(b.scalar_like(boxes_out, 0), boxes_out, b.scalar_like(boxes_out, 1))
+    wide = b.broadcast_in_dim(is_present, (batch, wanted, 4), [0, 1])
+    return (b.select(wide, boxes_out, b.full_like(boxes_out, 0)),
+            b.select(is_present, scores_out, b.full_like(scores_out, 0)),
+            b.select(is_present, classes_out, b.full_like(classes_out, 0)), reduce(b, present, "add", [1]))

@@ -1,0 +1,221 @@
+"""Image ops: resizing and its gradients, colour spaces, contrast, local response normalization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.errors import ShapeError
+from ....compiler.ir.element_types import ElementType
+from ..array.scatter_gather import scatter_rows
+from ..array.shape_ops import gather_axis
+from ..math.reductions import reduce, reducer
+from ..nn.nn import narrowed, widened
+from ..node import Node
+from ..registry import translates
+
+_F32, _S32 = ElementType.F32, ElementType.S32
+
+
+def scale_of(node: Node, size: int, wanted: int) -> np.float32:
+    """Input pixels per output pixel."""
+    return _scale(size, wanted, bool(node.attr("align_corners")))
+
+
+def _scale(size: int, wanted: int, corners: bool) -> np.float32:
+    if corners and wanted > 1:
+        return np.float32((size - 1) / np.float32(wanted - 1))
+    return np.float32(size / np.float32(wanted)) if wanted else np.float32(0)
+
+
+def _linear(size: int, wanted: int, corners: bool, centres: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For every output pixel of an axis: the lower and the upper input pixel, and the weight of the upper."""
+    at = np.arange(wanted, dtype=np.float32)
+    scale = _scale(size, wanted, corners)
+    at = (at + np.float32(0.5)) * scale - np.float32(0.5) if centres else at * scale
+    low = np.floor(at)
+    return (np.maximum(low, 0).astype(np.int64), np.minimum(np.ceil(at), size - 1).astype(np.int64),
+            (at - low).astype(np.float32))
+
+
+def image_sizes(node: Node, dims: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(axis, input size, output size) of height and width."""
+    if len(dims) != 4 or len(sizes) != 2 or min(sizes) <= 0 or min(dims[1:3]) <= 0:
+        raise ShapeError(f"{node.op}: input image must be of non-zero size: {list(dims)} to {list(sizes)}")
+    if all(name in node.definition.attr and node.attr(name) for name in ("align_corners", "half_pixel_centers")):
+        raise ShapeError(f"{node.op}: half_pixel_centers and align_corners exclude each other")
+    return [(1, dims[1], sizes[0]), (2, dims[2], sizes[1])]
+
+
+@translates("ResizeBilinear", constants=("size",))
+def resize_bilinear(node: Node) -> Operand:
+    return bilinear(node, node["images"], node.integers("size"), _F32, bool(node.attr("align_corners")),
+                    bool(node.attr("half_pixel_centers")))
+
+
+def bilinear(node: Node, x: Operand, sizes: Sequence[int], type_: ElementType, corners: bool, centres: bool) -> Operand:
+    """Images of other sizes, in the given type, every pixel a mix of the four around its place."""
+    b, dims = node.b, node.b.get_shape(x).dims
+    x = b.convert_element_type(x, type_)
+    for axis, size, wanted in reversed(image_sizes(node, dims, sizes)):
+        low, high, weight = _linear(size, wanted, corners, centres)
+        lower, upper = (gather_axis(node, x, b.constant(k), axis, 0) for k in (low, high))
+        x = lower + (upper - lower) * b.broadcast_in_dim(b.constant(weight, type_), b.get_shape(lower).dims, [axis])
+    return x
+
+
+@translates("ResizeBilinearGrad")
+def resize_bilinear_grad(node: Node) -> Operand:
+    """The transposed interpolation: a product with the matrix of weights along each axis."""
+    b, dims, type_ = node.b, node.shape("original_image"), node.element_type("original_image")
+    wide = ElementType.F64 if type_ is ElementType.F64 else _F32
+    centering = bool(node.attr("align_corners")), bool(node.attr("half_pixel_centers"))
+    x = b.convert_element_type(node["grads"], wide)
+    for axis, size, wanted in image_sizes(node, dims, node.shape("grads")[1:3]):
+        low, high, weight = _linear(size, wanted, *centering)
+        matrix = np.zeros((wanted, size), np.float32)
+        np.add.at(matrix, (np.arange(wanted), low), 1 - weight)
+        np.add.at(matrix, (np.arange(wanted), high), weight)
+        product = b.dot_general(x, b.constant(matrix, wide), ([axis], [0]), ([], []))
+        x = b.transpose(product, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
+    return b.convert_element_type(x, type_)
+
+
+def _nearest(node: Node, size: int, wanted: int) -> np.ndarray:
+    """The input pixel of every output pixel of an axis."""
+    at = np.arange(wanted, dtype=np.float32)
+    scale = scale_of(node, size, wanted)
+    at = (at + np.float32(0.5)) * scale if node.attr("half_pixel_centers") else at * scale
+    if node.attr("align_corners"):
+        places = np.floor(at + np.float32(0.5))
+    else:
+        places = np.floor(at)
+    return np.clip(places, 0, size - 1).astype(np.int64)
+
+
+@translates("ResizeNearestNeighbor", constants=("size",))
+def resize_nearest(node: Node) -> Operand:
+    x = node["images"]
+    for axis, size, wanted in image_sizes(node, node.shape(0), node.integers("size")):
+        x = gather_axis(node, x, node.b.constant(_nearest(node, size, wanted)), axis, 0)
+    return x
+
+
+@translates("ResizeNearestNeighborGrad", constants=("size",))
+def resize_nearest_grad(node: Node) -> Operand:
+    """Every gradient goes to the pixel that was taken."""
+    b, x = node.b, node["grads"]
+    sizes = node.integers("size")
+    for axis, size, wanted in image_sizes(node, (1, *sizes, 1), node.shape(0)[1:3]):
+        order = (axis, *(a for a in range(4) if a != axis))
+        rows = b.transpose(x, order)
+        base = b.broadcast(b.scalar_like(x, 0), (size, *b.get_shape(rows).dims[1:]))
+        summed = scatter_rows(b, base, b.constant(_nearest(node, size, wanted)), rows, "add")
+        x = b.transpose(summed, [order.index(a) for a in range(4)])
+    return x
+
+
+# -- colours
+
+def _channels(b: ComputationBuilder, x: Operand) -> list[Operand]:
+    """The three channels, without their axis."""
+    dims = b.get_shape(x).dims
+    if not dims or dims[-1] != 3:
+        raise ShapeError(f"input must have 3 channels but instead has {dims[-1] if dims else 0} channels.")
+    last = len(dims) - 1
+    return [b.reshape(b.slice_in_dim(x, k, k + 1, 1, last), dims[:-1]) for k in range(3)]
+
+
+def _joined(b: ComputationBuilder, channels: Sequence[Operand]) -> Operand:
+    dims = b.get_shape(channels[0]).dims
+    return b.concat_in_dim([b.reshape(c, (*dims, 1)) for c in channels], len(dims))
+
+
+def hsv_of_rgb(b: ComputationBuilder, red: Operand, green: Operand, blue: Operand) -> list[Operand]:
+    """Hue, saturation, value."""
+    zero, one, sixth = (b.scalar_like(red, v) for v in (0, 1, 1 / 6))
+    value = b.max(b.max(red, green), blue)
+    spread = value - b.min(b.min(red, green), blue)
+    full = b.get_shape(red).dims
+    saturation = b.select(b.gt(value, zero), spread / value, b.broadcast(zero, full))
+    norm = sixth / spread
+    hue = b.select(b.eq(red, value), norm * (green - blue),
+                   b.select(b.eq(green, value), norm * (blue - red) + b.scalar_like(red, 2 / 6),
+                            norm * (red - green) + b.scalar_like(red, 4 / 6)))
+    hue = b.select(b.gt(spread, zero), hue, b.broadcast(zero, full))
+    return [b.select(b.lt(hue, zero), hue + one, hue), saturation, value]
+
+
+def rgb_of_hsv(b: ComputationBuilder, hue: Operand, saturation: Operand, value: Operand) -> list[Operand]:
+    """Red, green, blue."""
+    zero, one = b.scalar_like(hue, 0), b.scalar_like(hue, 1)
+    six = hue * b.scalar_like(hue, 6)
+
+    def weight(of: Callable[[Operand], Operand]) -> Operand:
+        share = b.clamp(zero, of(six), one)
+        return ((one - saturation) + saturation * share) * value
+
+    def number(x: float) -> Operand:
+        return b.scalar_like(hue, x)
+
+    return [weight(lambda h: b.abs(h - number(3)) - one), weight(lambda h: number(2) - b.abs(h - number(2))),
+            weight(lambda h: number(2) - b.abs(h - number(4)))]
+
+
+@translates("RGBToHSV", "HSVToRGB")
+def colour_space(node: Node) -> Operand:
+    b, type_ = node.b, node.element_type(0)
+    turn = hsv_of_rgb if node.op == "RGBToHSV" else rgb_of_hsv
+    return narrowed(b, _joined(b, turn(b, *_channels(b, widened(b, node[0])))), type_)
+
+
+@translates("AdjustHue", "AdjustSaturation")
+def adjust_colour(node: Node) -> Operand:
+    b, type_ = node.b, node.element_type(0)
+    hue, saturation, value = hsv_of_rgb(b, *_channels(b, b.convert_element_type(node[0], _F32)))
+    if node.op == "AdjustHue":
+        hue = hue + node["delta"]
+        hue = hue - b.floor(hue)
+    else:
+        saturation = b.clamp(b.scalar_like(hue, 0), saturation * node["scale"], b.scalar_like(hue, 1))
+    return narrowed(b, _joined(b, rgb_of_hsv(b, hue, saturation, value)), type_)
+
+
+@translates("AdjustContrastv2")
+def adjust_contrast(node: Node) -> Operand:
+    """The distance of every pixel from its channel's mean is scaled."""
+    b, shape = node.b, node.array_shape(0)
+    x = b.convert_element_type(node[0], _F32)
+    height, width = shape.rank - 3, shape.rank - 2
+    count = max(shape.dims[height] * shape.dims[width], 1)
+    mean = reduce(b, x, "add", [height, width]) * b.constant(1 / count, _F32)
+    kept = [a for a in range(shape.rank) if a not in (height, width)]
+    mean = b.broadcast_in_dim(mean, shape.dims, kept)
+    return narrowed(b, (x - mean) * node["contrast_factor"] + mean, shape.element_type)
+
+
+# -- local response normalization
+
+def _window_sums(b: ComputationBuilder, x: Operand, radius: int) -> Operand:
+    """Sums over the channels at most `radius` away."""
+    type_ = b.get_shape(x).element_type
+    return b.reduce_window_with_general_padding(x, b.constant(0, type_), reducer(b, "add", type_),
+                                                (1, 1, 1, 2 * radius + 1), (1,) * 4, [(0, 0)] * 3 + [(radius, radius)])
+
+
+@translates("LRN", "LRNGrad")
+def local_response_normalization(node: Node) -> Operand:
+    """x / n^beta with n = bias + alpha sum(x^2); the gradient dy / n^beta - 2 alpha beta x sum(dy y / n)."""
+    b, type_ = node.b, node.element_type(0)
+    wide = widened(b, node["input" if node.op == "LRN" else "input_image"])
+    radius = int(node.attr("depth_radius"))
+    alpha, beta, bias = (b.scalar_like(wide, node.attr(k)) for k in ("alpha", "beta", "bias"))
+    norm = _window_sums(b, wide * wide, radius) * alpha + bias
+    power = b.pow(norm, b.broadcast(-beta, b.get_shape(norm).dims))
+    if node.op == "LRN":
+        return narrowed(b, wide * power, type_)
+    dy, y = widened(b, node["input_grads"]), widened(b, node["output_image"])
+    spread = _window_sums(b, dy * y / norm, radius)
+    return narrowed(b, dy * power - wide * spread * alpha * beta * b.scalar_like(wide, 2), type_)

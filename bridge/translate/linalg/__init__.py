@@ -1,0 +1,1 @@
+"""Translations: products, solvers, decompositions, Fourier transforms."""

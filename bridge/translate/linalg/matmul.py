@@ -1,0 +1,143 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.errors import ShapeError
+from ....compiler.ir.element_types import ElementType
+from ....compiler.ir.shape import Shape
+from ...graph.graph import Graph, GraphNode
+from ..math.broadcasting import broadcast_dims, broadcast_to
+from ..node import Node
+from ..registry import first_input, translates
+
+
+def matrix_product(b: ComputationBuilder, x: Operand, y: Operand, transpose_x: bool = False, transpose_y: bool = False,
+                   preferred_type: ElementType | None = None) -> Operand:
+    """x @ y over the last two axes; leading axes broadcast. Transposed operands are read as they lie."""
+    left, right = b.get_shape(x).dims, b.get_shape(y).dims
+    batch = broadcast_dims(left[:-2], right[:-2])
+    if left[:-2] != batch:
+        x = broadcast_to(b, x, (*batch, *left[-2:]))
+    if right[:-2] != batch:
+        y = broadcast_to(b, y, (*batch, *right[-2:]))
+    n = len(batch)
+    inner_x, inner_y = (left[-2] if transpose_x else left[-1]), (right[-1] if transpose_y else right[-2])
+    if inner_x != inner_y:
+        raise ShapeError(f"Matrix size-incompatible: In[0]: {list(left)}, In[1]: {list(right)}")
+    axes = list(range(n))
+    return b.dot_general(x, y, ([n if transpose_x else n + 1], [n + 1 if transpose_y else n]), (axes, axes),
+                         preferred_type)
+
+
+def _rows_times(node: GraphNode, graph: Graph) -> Collection[int]:
+    """The first factor, if its rows are the result's."""
+    return () if node.attrs["transpose_a"].b else (0,)
+
+
+@translates("MatMul", takes_sizes=_rows_times)
+def mat_mul(node: Node) -> Operand:
+    for k in range(2):
+        if len(node.shape(k)) != 2:
+            raise ShapeError(f"In[{k}] is not a matrix: {list(node.shape(k))}")
+    return matrix_product(node.b, node[0], node[1], node.attr("transpose_a"), node.attr("transpose_b"))
+
+
+@translates("SparseMatMul")
+def sparse_mat_mul(node: Node) -> Operand:
+    """The operands are dense; that one has many zeros is a hint. The product is f32."""
+    x, y = (node.b.convert_element_type(node[k], ElementType.F32) for k in range(2))
+    return matrix_product(node.b, x, y, node.attr("transpose_a"), node.attr("transpose_b"))
+
+
+@translates("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+def batch_mat_mul(node: Node) -> Operand:
+    x, y = node[0], node[1]
+    adjoint = node.attr("adj_x"), node.attr("adj_y")
+    if node.element_type(0).is_complex:
+        x, y = (node.b.conj(v) if a else v for v, a in zip((x, y), adjoint))
+    return matrix_product(node.b, x, y, *adjoint, node.attr("Tout"))
+
+
+@translates("BiasAdd", "BiasAddV1", takes_sizes=first_input)
+def bias_add(node: Node) -> Operand:
+    dims = node.shape(0)
+    axis = 1 if node.attr("data_format") == "NCHW" else len(dims) - 1
+    if node.shape(1) != (dims[axis],):
+        raise ShapeError(f"Must provide as many biases as the last dimension of the input tensor: "
+                         f"{list(node.shape(1))} vs. {list(dims)}")
+    return node.b.add(node[0], node.b.broadcast_in_dim(node[1], dims, [axis]))
+
+
+@translates("Einsum")
+def einsum(node: Node) -> Operand:
+    """One or two operands: sums over axes that only one has, a product over shared ones, a transpose at the end."""
+    equation = node.attr("equation").replace(" ", "")
+    inputs, _, output = equation.partition("->")
+    terms = inputs.split(",")
+    named = [_named(term, len(node.shape(k))) for k, term in enumerate(terms)]
+    widest = max((n for _, n in named), default=0)
+    labels = [_spelled(term, rank, widest) for term, (_, rank) in zip(terms, named)]
+    wanted = _spelled(output, widest, widest)
+    operands = [_diagonal(node.b, node[k], labels[k]) for k in range(len(terms))]
+    if len(operands) == 1:
+        return _arranged(node.b, *operands[0], wanted)
+    (x, left), (y, right) = operands
+    x, left = _summed(node.b, x, left, set(right) | set(wanted))
+    y, right = _summed(node.b, y, right, set(left) | set(wanted))
+    sizes: dict[str, int] = {}
+    for operand, term in ((x, left), (y, right)):
+        for label, size in zip(term, node.b.get_shape(operand).dims):
+            sizes[label] = max(sizes.get(label, 1), size) if sizes.get(label, 1) != 0 and size != 0 else 0
+    x = broadcast_to(node.b, x, [sizes[c] for c in left])
+    y = broadcast_to(node.b, y, [sizes[c] for c in right])
+    shared = [c for c in left if c in right]
+    batch, summed = [c for c in shared if c in wanted], [c for c in shared if c not in wanted]
+    result = node.b.dot_general(x, y, ([left.index(c) for c in summed], [right.index(c) for c in summed]),
+                                ([left.index(c) for c in batch], [right.index(c) for c in batch]))
+    order = [*batch, *(c for c in left if c not in shared), *(c for c in right if c not in shared)]
+    return _arranged(node.b, result, order, wanted)
+
+
+def _named(term: str, rank: int) -> tuple[int, int]:
+    """(number of named axes, number of axes that the ellipsis stands for)."""
+    count = len(term.replace("...", ""))
+    if rank < count or rank > count and "..." not in term:
+        raise ShapeError(f"Einsum: an operand of rank {rank} for the term {term}")
+    return count, rank - count
+
+
+def _spelled(term: str, count: int, widest: int) -> list[str]:
+    """Labels of the axes; those of an ellipsis are numbers, aligned at the right."""
+    before, dots, after = term.partition("...")
+    middle = [str(k) for k in range(widest - count, widest)] if dots else []
+    return [*before, *middle, *after]
+
+
+def _diagonal(b: ComputationBuilder, x: Operand, labels: list[str]) -> tuple[Operand, list[str]]:
+    """A label that stands twice takes the diagonal."""
+    labels = list(labels)
+    while (twice := next((c for c in labels if labels.count(c) > 1), None)) is not None:
+        first, second = [k for k, c in enumerate(labels) if c == twice][:2]
+        dims = b.get_shape(x).dims
+        here, there = (b.iota(Shape(ElementType.S32, dims), a) for a in (first, second))
+        zero = b.broadcast(b.constant(0, b.get_shape(x).element_type), dims)
+        x, labels = _reduced(b, b.select(b.eq(here, there), x, zero), [second]), labels[:second] + labels[second + 1:]
+    return x, labels
+
+
+def _reduced(b: ComputationBuilder, x: Operand, axes: list[int]) -> Operand:
+    from ..math.reductions import reduce
+    return reduce(b, x, "add", axes) if axes else x
+
+
+def _summed(b: ComputationBuilder, x: Operand, labels: list[str], kept: set[str]) -> tuple[Operand, list[str]]:
+    axes = [k for k, c in enumerate(labels) if c not in kept]
+    return _reduced(b, x, axes), [c for c in labels if c in kept]
+
+
+def _arranged(b: ComputationBuilder, x: Operand, labels: list[str], wanted: list[str]) -> Operand:
+    x, labels = _summed(b, x, labels, set(wanted))
+    return b.transpose(x, [labels.index(c) for c in wanted])

@@ -1,0 +1,1 @@
+"""Translations: elementwise ops, reductions, special functions."""

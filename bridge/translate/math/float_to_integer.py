@@ -1,0 +1,73 @@
+"""Floats as integers, as TensorFlow's x86 code has them where they are out of range.
+
+TensorFlow converts vectors of elements by instructions that saturate, and the few that are left at the end one by
+one by instructions that wrap around.
+"""
+
+from __future__ import annotations
+
+from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.ir.element_types import ElementType
+from ....compiler.ir.shape import Shape
+
+_E = ElementType
+# Elements of a vector that is converted to 8 or 16 bits; others are converted one by one.
+_VECTOR_SIZES = {_E.F64: 16, _E.C128: 16, _E.F32: 32, _E.F16: 16, _E.BF16: 8}
+
+
+def _vector_size(source: ElementType, target: ElementType) -> int:
+    if target is _E.U32:
+        return 1 if source is _E.C128 else 8
+    return _VECTOR_SIZES.get(source, 1)
+
+
+def float_to_integer(b: ComputationBuilder, x: Operand, target: ElementType) -> Operand:
+    """Floats, or the real parts of complex numbers, as integers, truncated.
+
+    Out of range, and for NaN: of 32 and 64 bits the highest bit alone is set, where the integers have no sign after
+    negative numbers wrapped around. Of 8 and 16 bits, and u32 at the end, those of 32 (u32: 64) bits with a sign,
+    saturated, or wrapped at the end."""
+    source = b.get_shape(x).element_type
+    vector_size = _vector_size(source, target)
+    x = b.real(x) if source.is_complex else x
+    if source not in (_E.F64, _E.C128):
+        x = b.convert_element_type(x, _E.F32)
+    if target.bits >= 32:
+        wide = _to_wide(b, x, target)
+        if target is not _E.U32:
+            return wide
+        at_end = b.convert_element_type(_to_wide(b, x, _E.S64), target)
+        return _at_end(b, vector_size, wide, at_end)
+    wide = _to_wide(b, x, _E.S32)
+    low, high = (0, 2**target.bits - 1) if target.is_unsigned else (-2**(target.bits - 1), 2**(target.bits - 1) - 1)
+    saturated = b.clamp(b.scalar_like(wide, low), wide, b.scalar_like(wide, high))
+    if target is _E.U8 and source in (_E.F64, _E.C128, _E.F16):  # by way of s16
+        saturated = b.select(b.gt(wide, b.scalar_like(wide, 2**15 - 1)), b.full_like(wide, 0), saturated)
+    return b.convert_element_type(_at_end(b, vector_size, saturated, wide), target)
+
+
+def _at_end(b: ComputationBuilder, vector_size: int, inside: Operand, at_end: Operand) -> Operand:
+    """The elements of the first array, but those after the last whole vector from the second."""
+    shape = b.get_shape(inside)
+    first = shape.elements // vector_size * vector_size
+    if shape.is_dynamic or first == shape.elements:
+        return inside if vector_size > 1 else at_end
+    if not first:
+        return at_end
+    number = b.reshape(b.iota(Shape(_E.S64, (shape.elements,)), 0), shape.dims)
+    return b.select(b.lt(number, b.scalar_like(number, first)), inside, at_end)
+
+
+def _to_wide(b: ComputationBuilder, x: Operand, target: ElementType) -> Operand:
+    """Floats as integers of 32 or 64 bits, as x86 processors do it."""
+    if target.is_signed:
+        limit, integer = 2.0 ** (target.bits - 1), b.convert_element_type(x, target)
+        is_inside = b.lt(b.abs(x), b.scalar_like(x, limit))
+    else:
+        signed = b.convert_element_type(b.convert_element_type(x, _E.S64), target)
+        is_negative = b.lt(x, b.scalar_like(x, 0))
+        integer = b.select(is_negative, signed, b.convert_element_type(x, target))
+        is_inside = b.and_(b.gt(x, b.scalar_like(x, -2.0 ** (target.bits - 1))),
+                           b.lt(x, b.scalar_like(x, 2.0 ** target.bits)))
+    highest_bit = 1 << target.bits - 1
+    return b.select(is_inside, integer, b.full_like(integer, -highest_bit if target.is_signed else highest_bit))

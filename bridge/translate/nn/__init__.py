@@ -1,0 +1,1 @@
+"""Translations: neural networks, optimizers, quantization."""

@@ -1,0 +1,1 @@
+"""Questions about a module, which they do not change."""

@@ -1,0 +1,359 @@
+"""Sizes known at run time only: which axes of a result have one, given those of the operands.
+
+`SIZES` has one rule per op, written against an arithmetic that is passed in: shape inference works with marks ("this
+axis has one"), the pass `resolve_dynamic_sizes` with the sizes as values of the program.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from ..errors import ShapeError
+from ..ir.module import Module
+from ..ir.shape import Shape
+from ..ops import (
+    BitcastConvert,
+    Broadcast,
+    Call,
+    Cholesky,
+    Compare,
+    Concatenate,
+    Conditional,
+    Convert,
+    Convolution,
+    Copy,
+    Dot,
+    DynamicSlice,
+    DynamicUpdateSlice,
+    Elementwise,
+    Fft,
+    Gather,
+    GetDimensionSize,
+    GetTupleElement,
+    Map,
+    Op,
+    OptimizationBarrier,
+    Pad,
+    Reduce,
+    ReducePrecision,
+    ReduceWindow,
+    Reshape,
+    Reverse,
+    Scatter,
+    SetDimensionSize,
+    Slice,
+    Sort,
+    TopK,
+    Transpose,
+    TriangularSolve,
+    Tuple,
+    While,
+    Window,
+)
+from ..ops.op import require
+from ..ops.reshape import axis_groups
+
+Sizes: TypeAlias = Mapping[int, Any]
+"""By axis of an array, its size, where that is known at run time only."""
+
+
+class Arithmetic(Protocol):
+    """What a rule is written against. A size is opaque to the rule."""
+
+    def add(self, a: Any, b: Any) -> Any:
+        """a + b; b may be an int."""
+
+    def multiply(self, a: Any, b: int) -> Any:
+        """a * b."""
+
+    def divide(self, a: Any, b: int) -> Any:
+        """a / b, rounded down; a not negative."""
+
+    def smaller(self, a: Any, b: Any) -> Any:
+        """The smaller of the two; b may be an int."""
+
+    def larger(self, a: Any, b: int) -> Any:
+        """The larger of the two."""
+
+
+class Marks:
+    """The arithmetic of shape inference: a size is only known to be there."""
+
+    def add(self, a: Any, b: Any) -> Any:
+        """A mark."""
+        return True
+
+    multiply = divide = smaller = larger = add
+
+
+Rule: TypeAlias = Callable[[Any, Sequence[Shape], Sequence[Sizes], Arithmetic], Sizes]
+
+
+def _same_axes(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    return _smallest(sizes, m)
+
+
+def _smallest(sizes: Sequence[Sizes], m: Arithmetic) -> dict[int, Any]:
+    """Axis for axis the smallest of the operands' sizes."""
+    found: dict[int, Any] = {}
+    for known in sizes:
+        for axis, size in known.items():
+            found[axis] = m.smaller(found[axis], size) if axis in found else size
+    return found
+
+
+def _broadcast(op: Broadcast, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    return {op.dimensions[axis]: size for axis, size in sizes[0].items()
+            if shapes[0].dims[axis] == op.result_dims[op.dimensions[axis]]}
+
+
+def _transpose(op: Transpose, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    return {op.dimensions.index(axis): size for axis, size in sizes[0].items()}
+
+
+def _reduce(op: Reduce, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    kept = [axis for axis in range(shapes[0].rank) if axis not in op.dimensions]
+    merged = _smallest(sizes[: len(sizes) // 2], m)
+    return {number: merged[axis] for number, axis in enumerate(kept) if axis in merged}
+
+
+def window_positions(window: Window, axis: int, size: Any, m: Arithmetic) -> Any:
+    """Positions of a window along an axis of this size."""
+    holes = window.base_dilation[axis]
+    dilated = m.larger(m.add(m.multiply(size, holes), 1 - holes), 0) if holes > 1 else size
+    room = m.add(dilated, window.pad_low[axis] + window.pad_high[axis] - window.dilated_size[axis]
+                 + window.stride[axis])
+    return m.divide(m.larger(room, 0), window.stride[axis])
+
+
+def _reduce_window(op: ReduceWindow, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    merged = _smallest(sizes[: len(sizes) // 2], m)
+    return {axis: window_positions(op.window, axis, size, m) for axis, size in merged.items()}
+
+
+def _dot(op: Dot, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    lhs, rhs = sizes
+    found: dict[int, Any] = {}
+    for number, (left, right) in enumerate(zip(op.lhs_batch, op.rhs_batch)):
+        found.update(_smallest([{number: s[a]} for s, a in ((lhs, left), (rhs, right)) if a in s], m))
+    free = [lhs.get(a) for a in op.lhs_free(shapes[0].rank)] + [rhs.get(a) for a in op.rhs_free(shapes[1].rank)]
+    found.update({len(op.lhs_batch) + k: size for k, size in enumerate(free) if size is not None})
+    return found
+
+
+def _convolution(op: Convolution, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    d, (lhs, rhs) = op.dims, sizes
+    grouped = op.feature_groups * op.batch_groups > 1
+    require(not any(a in rhs for a in d.kernel_spatial)
+            and not (grouped and (d.input_feature in lhs or d.kernel_output_feature in rhs or d.input_batch in lhs)),
+            "convolution: the kernel's spatial axes, and with groups the batch and features, have sizes known when "
+            "compiling", "dynamic_c2")
+    found = {}
+    if d.input_batch in lhs:
+        found[d.output_batch] = lhs[d.input_batch]
+    if d.kernel_output_feature in rhs:
+        found[d.output_feature] = rhs[d.kernel_output_feature]
+    for k, axis in enumerate(d.input_spatial):
+        if axis in lhs:
+            found[d.output_spatial[k]] = window_positions(op.window, k, lhs[axis], m)
+    return found
+
+
+def _pad(op: Pad, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    found = {}
+    for axis, size in sizes[0].items():
+        inside = op.interior[axis]
+        spread = m.larger(m.add(m.multiply(size, inside + 1), -inside), 0) if inside else size
+        found[axis] = m.larger(m.add(spread, op.low[axis] + op.high[axis]), 0)
+    return found
+
+
+def _slice(op: Slice, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    found = {}
+    for axis, size in sizes[0].items():
+        inside = m.larger(m.add(m.smaller(size, op.limit[axis]), -op.start[axis]), 0)
+        found[axis] = m.divide(m.add(inside, op.strides[axis] - 1), op.strides[axis])
+    return found
+
+
+def _dynamic_slice(op: DynamicSlice, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    return {axis: size for axis, size in sizes[0].items() if op.slice_sizes[axis] == shapes[0].dims[axis]}
+
+
+def _first(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    return sizes[0]
+
+
+def _concatenate(op: Concatenate, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    found = _smallest([{a: s for a, s in known.items() if a != op.dimension} for known in sizes], m)
+    if any(op.dimension in known for known in sizes):
+        total: Any = None
+        fixed = 0
+        for shape, known in zip(shapes, sizes):
+            if op.dimension in known:
+                total = known[op.dimension] if total is None else m.add(total, known[op.dimension])
+            else:
+                fixed += shape.dims[op.dimension]
+        found[op.dimension] = m.add(total, fixed)
+    return found
+
+
+def _reshape(op: Reshape, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    old, new, found = shapes[0].dims, op.result_dims, {}
+    grouped = set()
+    for left, right in axis_groups(old, new):
+        grouped.update(left)
+        known = [axis for axis in left if axis in sizes[0]]
+        if not known:
+            continue
+        require(known == left[:1], f"reshape: {shapes[0]} to {list(new)} joins axis {known[-1]}, of a size known at "
+                                   f"run time only, to axes before it", "dynamic_c3")
+        inner, rest = _product(old, left[1:]), _product(new, right[1:])
+        found[right[0]] = m.divide(m.add(m.multiply(sizes[0][left[0]], inner), rest - 1), rest)
+    for axis, size in sizes[0].items():
+        if axis not in grouped and axis < len(new) and new[: axis + 1] == old[: axis + 1]:
+            found[axis] = size
+        else:
+            require(axis in grouped, f"reshape: axis {axis} of {shapes[0]}, of a size known at run time only, is not "
+                                     f"an axis of {list(new)}", "dynamic_c3")
+    return found
+
+
+def _product(dims: Sequence[int], axes: Sequence[int]) -> int:
+    total = 1
+    for axis in axes:
+        total *= dims[axis]
+    return total
+
+
+def _bitcast_convert(op: BitcastConvert, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    last = shapes[0].rank - 1
+    require(last not in sizes[0] or shapes[0].element_type.item_bytes >= op.element_type.item_bytes,
+            f"bitcast-convert: the last axis of {shapes[0]} has a size known at run time only", "dynamic_c2")
+    return sizes[0]
+
+
+def _gather(op: Gather, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    operand, indices = sizes
+    require(op.index_vector_dim not in indices and not any(a in operand for a in op.operand_batching_dims),
+            "gather: index vectors and batching axes have sizes known when compiling", "dynamic_c2")
+    dropped = (*op.collapsed_slice_dims, *op.operand_batching_dims)
+    kept = [a for a in range(shapes[0].rank) if a not in dropped]
+    batch = [a for a in range(shapes[1].rank) if a != op.index_vector_dim]
+    found = {}
+    for place, axis in zip(op.offset_dims, kept):
+        if axis in operand and op.slice_sizes[axis] == shapes[0].dims[axis]:
+            found[place] = operand[axis]
+    rest = [a for a in range(len(kept) + len(batch)) if a not in op.offset_dims]
+    found.update({place: indices[axis] for place, axis in zip(rest, batch) if axis in indices})
+    return found
+
+
+def _scatter(op: Scatter, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    count = len(shapes) // 2
+    require(op.index_vector_dim not in sizes[count] and not op.input_batching_dims
+            and not any(a in known for known in sizes[count + 1 :] for a in op.update_window_dims),
+            "scatter: index vectors, batching axes and windows have sizes known when compiling", "dynamic_c2")
+    return _smallest(sizes[:count], m)
+
+
+def _batch_only(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    """Of matrices and transforms: all axes but those that are worked on."""
+    inner = len(op.fft_length) if isinstance(op, Fft) else 1 if isinstance(op, TopK) else 2
+    require(not any(axis >= shape.rank - inner for shape, known in zip(shapes, sizes) for axis in known),
+            f"{op.opcode}: the last {inner} axes have sizes known when compiling", "dynamic_c2")
+    return _smallest(sizes, m)
+
+
+def _none(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    return {}
+
+
+SIZES: dict[type[Op], Rule] = {
+    BitcastConvert: _bitcast_convert, Broadcast: _broadcast, Cholesky: _batch_only, Compare: _same_axes,
+    Concatenate: _concatenate, Convert: _same_axes, Convolution: _convolution, Dot: _dot,
+    DynamicSlice: _dynamic_slice, DynamicUpdateSlice: _first, Elementwise: _same_axes, Fft: _batch_only,
+    Gather: _gather, GetDimensionSize: _none, Map: _same_axes, Pad: _pad, Reduce: _reduce,
+    ReducePrecision: _same_axes, ReduceWindow: _reduce_window, Reshape: _reshape, Reverse: _first, Scatter: _scatter,
+    Slice: _slice, Sort: _same_axes, TopK: _batch_only, Transpose: _transpose, TriangularSolve: _batch_only,
+}
+"""Rules of ops on arrays. An op that gives a tuple of arrays gives the same sizes to each."""
+
+
+def result_sizes(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+    """The sizes of an op's result.
+
+    Raises: ShapeError  dynamic_c1: the op takes no sizes known at run time only. dynamic_c2: not along this axis.
+        dynamic_c3: a reshape would have to move elements.
+    """
+    rule = SIZES.get(type(op))
+    if rule is None:
+        if any(sizes):
+            raise ShapeError(f"{op.opcode}: takes no operand of a size known at run time only, operands are "
+                             f"{', '.join(map(str, shapes))} (dynamic_c1)")
+        return {}
+    return rule(op, shapes, sizes, m)
+
+
+_MARKS = Marks()
+
+
+def infer_shape(op: Op, shapes: Sequence[Shape]) -> Shape:
+    """The result's shape, with marks at the axes whose size is known at run time only.
+
+    Raises: ShapeError  the op's constraints; as `result_sizes`.
+    """
+    if type(op) is GetTupleElement:  # a large tuple has many, and each would look at all of its parts
+        return op.infer(shapes)
+    for shape in shapes:  # every instruction that is built comes here
+        if shape.dynamic or (shape.tuple_shapes and shape.is_dynamic):
+            return _infer_marked(op, shapes)
+    return op.infer(shapes)
+
+
+def _infer_marked(op: Op, shapes: Sequence[Shape]) -> Shape:
+    if isinstance(op, (Tuple, GetTupleElement, Copy, OptimizationBarrier, SetDimensionSize)):
+        return op.infer(shapes)
+    result = op.infer([s.static() for s in shapes])
+    if isinstance(op, While):
+        return merged_marks(shapes[0], op.body.root.shape)
+    if isinstance(op, Conditional):
+        for branch in op.branches:
+            result = merged_marks(result, branch.root.shape)
+        return result
+    if isinstance(op, Call):
+        return op.to_apply.root.shape
+    if not all(s.is_array for s in shapes):
+        result_sizes(op, shapes, [{0: True} if s.is_dynamic else {} for s in shapes], _MARKS)
+        return result
+    marks = result_sizes(op, shapes, [dict.fromkeys(s.dynamic, True) for s in shapes], _MARKS)
+    return _marked(result, marks)
+
+
+def _marked(shape: Shape, marks: Sizes) -> Shape:
+    if shape.is_tuple:
+        return Shape.tuple(_marked(s, marks) for s in shape.tuple_shapes)
+    return shape.with_dynamic(marks) if marks else shape
+
+
+def merged_marks(one: Shape, other: Shape) -> Shape:
+    """A shape with the marks of two compatible ones."""
+    if one.is_tuple:
+        return Shape.tuple(map(merged_marks, one.tuple_shapes, other.tuple_shapes))
+    return one.with_dynamic((*one.dynamic, *other.dynamic)) if one.is_array else one
+
+
+def with_marks(shape: Shape, marked: Shape) -> Shape:
+    """A shape with the marks of a compatible one in the place of its own."""
+    if shape.tuple_shapes:
+        parts = tuple(map(with_marks, shape.tuple_shapes, marked.tuple_shapes))
+        return shape if all(map(operator.is_, parts, shape.tuple_shapes)) else Shape.tuple(parts)
+    return shape if shape.dynamic == marked.dynamic else shape.with_dynamic(marked.dynamic)
+
+
+def is_dynamic(module: Module) -> bool:
+    """Whether any size in the module is known at run time only: such sizes are set, or come from outside."""
+    return any(isinstance(i.op, SetDimensionSize) or (not i.operands and i.shape.is_dynamic)
+               for computation in module.computations() for i in computation.instructions)

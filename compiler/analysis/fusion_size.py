@@ -1,0 +1,109 @@
+"""How much code a fusion takes: each member once for every index at which its consumers in the fusion read it.
+
+    s = f32[8] reduce(x)  b = f32[8,9] broadcast(s)  r = f32[8,9] divide(x, b)
+
+x is computed at the index of r, and at those that s runs over: two indices. Members that read one another at several
+indices each multiply, and a fusion of a few dozen of them may take gigabytes of code. LLVM's time grows with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from ..ir.module import Instruction
+from ..ops import Gather, Reduce, ReduceWindow
+
+MOST_INSTRUCTIONS = 500
+MOST_INDICES = 48  # at which one member is computed
+MOST_CODE = 3000  # members, each counted once for every index
+MOST_NESTED = 6  # reductions, each needing the result of the one before: loops in loops
+MOST_MOVES = 24  # instructions that change the index, one after the other: quotients in quotients
+_UNROLLED = 9  # elements, up to which a reduction is no loop
+_SAME_INDEX = frozenset({"copy", "map", "bitcast-convert", "get-tuple-element"})
+_ROOT: frozenset[int] = frozenset({0})
+
+
+class FusionSize:
+    """The size of a fusion while members are added, consumers first. `code`: members times indices. `nested`: the most
+    reductions of which each needs the one before it."""
+
+    __slots__ = ("_indices", "_levels", "_moves", "_numbers", "code", "nested")
+
+    def __init__(self) -> None:
+        self.code = self.nested = 0
+        self._indices: dict[Instruction, frozenset[int]] = {}
+        self._levels: dict[Instruction, int] = {}
+        self._moves: dict[Instruction, int] = {}
+        self._numbers: dict[tuple[Instruction, int, int, int], int] = {}  # an index at which a user reads an operand
+
+    def has_room(self, instruction: Instruction, users: Iterable[Instruction]) -> bool:
+        """Whether an instruction may be added."""
+        inside = [u for u in users if u in self._indices]
+        indices = self._read_at(instruction, inside)
+        return (len(self._indices) < MOST_INSTRUCTIONS and len(indices) <= MOST_INDICES
+                and self.code + len(indices) <= MOST_CODE and self._level(instruction, inside) <= MOST_NESTED
+                and self._moves_to(instruction, inside) <= MOST_MOVES)
+
+    def add(self, instruction: Instruction, users: Iterable[Instruction]) -> None:
+        """Takes an instruction in."""
+        inside = [u for u in users if u in self._indices]
+        self._levels[instruction] = self._level(instruction, inside)
+        self._moves[instruction] = self._moves_to(instruction, inside)
+        indices = self._indices[instruction] = self._read_at(instruction, inside)
+        self.code += len(indices)
+        self.nested = max(self.nested, self._levels[instruction])
+
+    def _level(self, instruction: Instruction, inside: Sequence[Instruction]) -> int:
+        """How many reductions need one another, from it to the root."""
+        return max((self._levels[u] for u in inside), default=0) + isinstance(instruction.op, Reduce | ReduceWindow)
+
+    def _moves_to(self, instruction: Instruction, inside: Sequence[Instruction]) -> int:
+        """How often the index has changed between the root and it."""
+        if instruction.shape.is_scalar:
+            return 0
+        return max((self._moves[u] + (not _keeps_index(u)) for u in inside), default=0)
+
+    def _read_at(self, instruction: Instruction, inside: Sequence[Instruction]) -> frozenset[int]:
+        """The indices at which it is computed."""
+        if not inside or instruction.shape.is_scalar:
+            return _ROOT
+        sets = {id(s): s for s in (self._read(u, instruction) for u in inside)}
+        return frozenset().union(*sets.values()) if len(sets) > 1 else next(iter(sets.values()))
+
+    def _read(self, user: Instruction, operand: Instruction) -> frozenset[int]:
+        """The indices at which a member reads an operand."""
+        at = self._indices[user]
+        if _keeps_index(user):
+            return at
+        found = set[int]()
+        for number, given in enumerate(user.operands):
+            if given is operand:
+                for copy in range(_reads(user, number)):
+                    found.update(self._numbers.setdefault((user, number, copy, k), len(self._numbers) + 1) for k in at)
+        return frozenset(found)
+
+
+def _keeps_index(user: Instruction) -> bool:
+    """Whether it reads its operands at its own index."""
+    return user.op.is_elementwise or user.opcode in _SAME_INDEX
+
+
+def _reads(user: Instruction, number: int) -> int:
+    """How often the code for one element reads an operand."""
+    op = user.op
+    if isinstance(op, Gather) and number == 1:
+        return max(1, len(op.start_index_map))
+    if isinstance(op, Reduce):
+        count = math.prod(user.operands[0].shape.dims[axis] for axis in op.dimensions)
+    elif isinstance(op, ReduceWindow):
+        count = math.prod(op.window.size)
+    else:
+        return 1
+    return count if 0 < count <= _UNROLLED else 1
+
+
+def have_room(sizes: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether fusions of these (instructions, code, nested reductions) may be one."""
+    instructions, code, nested = map(sum, zip(*sizes))
+    return instructions <= MOST_INSTRUCTIONS and code <= MOST_CODE and nested <= MOST_NESTED

@@ -1,0 +1,1 @@
+"""ComputationBuilder, a family of operations per file."""

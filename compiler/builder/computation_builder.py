@@ -1,0 +1,218 @@
+"""ComputationBuilder: writes a computation of the IR, one method call an instruction.
+
+    b = ComputationBuilder("axpy")
+    a = b.parameter(0, array("f32"), "a")
+    x = b.parameter(1, array("f32", 8), "x")
+    y = b.parameter(2, array("f32", 8), "y")
+    computation = b.build(b.add(b.mul(a, x), y))
+
+Methods have the names (in snake_case) and argument orders of XLA's operation semantics; they live by family
+in building/. Nothing is promoted or broadcast silently but scalars; an error is kept and raised by `build`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ShapeError
+from ..ir.literal import Literal
+from ..ir.module import Computation, Instruction, topological
+from ..ir.shape import Shape, check_size
+from ..ops import Broadcast, Parameter, PartitionId, ReplicaId
+from .communication import CommunicationOperations
+from .contractions import create_conv_dimension_numbers, create_default_conv_dimension_numbers
+from .core import Operand, TypeName, operation
+from .linear_algebra import LinearAlgebraOperations
+from .xla_aliases import with_document_names
+
+if TYPE_CHECKING:
+    from ..client.client import LocalClient
+    from ..ir.layout import Layout
+
+__all__ = ["ComputationBuilder", "Operand"]
+
+
+@with_document_names
+class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
+    """Builds one computation. `client` is who will run it, for those who ask the builder; building needs none.
+
+    Every method has its name in the documents too: `b.ConvertElementType` is `b.convert_element_type`.
+
+    Raises (from `build`): the first error of any call, with that call's file and line.
+    """
+
+    def __init__(self, name: str, client: LocalClient | None = None) -> None:
+        super().__init__(name)
+        self.client = client
+
+    create_default_conv_dimension_numbers = staticmethod(create_default_conv_dimension_numbers)
+    create_conv_dimension_numbers = staticmethod(create_conv_dimension_numbers)
+
+    @operation
+    def parameter(self, number: int, shape: Shape, name: str = "") -> Operand:
+        """Argument `number` of the computation.
+
+        Raises: ShapeError  parameter_c1: the number is negative or taken.
+        """
+        if number < 0 or number in self._parameters:
+            raise ShapeError(
+                f"parameter: number {number} is {'negative' if number < 0 else 'taken'} in computation "
+                f"{self.name!r} (parameter_c1)"
+            )
+        check_size(shape)
+        instruction = Instruction(
+            Parameter(number, shape), (), shape, name or f"parameter.{number}", self._metadata
+        )
+        self._parameters[number] = instruction
+        return self._append(instruction)
+
+    def constant_r0(self, value: Any, element_type: TypeName | None = None) -> Operand:
+        """A scalar constant. Raises: ShapeError (from build)  constant_c1: the value's rank is not 0."""
+        return self._constant_of_rank(0, value, element_type)
+
+    @operation
+    def constant_r1(
+        self, value: Any, element_type: TypeName | None = None, *, length: int | None = None
+    ) -> Operand:
+        """A vector constant; with `length`, that many times one value."""
+        if length is not None:
+            return self.apply(Broadcast((length,), ()), self.constant(value, element_type))
+        return self._constant_of_rank(1, value, element_type)
+
+    def constant_r2(self, value: Any, element_type: TypeName | None = None) -> Operand:
+        """A constant of rank 2. Raises: ShapeError (from build)  constant_c1: another rank."""
+        return self._constant_of_rank(2, value, element_type)
+
+    def constant_r3(self, value: Any, element_type: TypeName | None = None) -> Operand:
+        """A constant of rank 3. Raises: ShapeError (from build)  constant_c1: another rank."""
+        return self._constant_of_rank(3, value, element_type)
+
+    def constant_r4(self, value: Any, element_type: TypeName | None = None) -> Operand:
+        """A constant of rank 4. Raises: ShapeError (from build)  constant_c1: another rank."""
+        return self._constant_of_rank(4, value, element_type)
+
+    constant_r2_from_array2d, constant_r3_from_array3d = constant_r2, constant_r3
+    constant_r4_from_array4d = constant_r4
+
+    @operation
+    def _constant_of_rank(self, rank: int, value: Any, element_type: TypeName | None) -> Operand:
+        made = self.constant(value, element_type)
+        if self.shape_of(made).rank != rank:
+            raise ShapeError(f"constant_r{rank}: the value has rank {self.shape_of(made).rank} (constant_c1)")
+        return made
+
+    @operation
+    def zeros(self, shape: Shape) -> Operand:
+        """An array of zeros."""
+        scalar = self.constant(0, shape.element_type)
+        return self.apply(Broadcast(shape.dims, ()), scalar) if shape.dims else scalar
+
+    @operation
+    def check_shape(self, operand: Operand, expected_shape: Shape) -> Operand:
+        """The operand, if it has this shape.
+
+        Raises: ShapeError  check_shape_c1: another shape.
+        """
+        if not self.shape_of(operand).compatible(expected_shape):
+            raise ShapeError(
+                f"check_shape: {self.shape_of(operand)} is not {expected_shape} (check_shape_c1)"
+            )
+        return operand
+
+    @operation
+    def check_same_shape(self, lhs: Operand, rhs: Operand) -> Operand:
+        """The first operand, if both have the same shape. Raises: ShapeError  check_shape_c2: they have
+        not."""
+        if not self.shape_of(lhs).compatible(self.shape_of(rhs)):
+            raise ShapeError(
+                f"check_same_shape: {self.shape_of(lhs)} is not {self.shape_of(rhs)} (check_shape_c2)"
+            )
+        return lhs
+
+    def is_constant(self, operand: Operand) -> bool:
+        """Whether the value depends on no parameter and no side effect."""
+        return all(
+            not isinstance(i.op, (Parameter, PartitionId, ReplicaId)) and not i.has_side_effect
+            for i in topological([self.take(operand)])
+        )
+
+    def compute_constant(self, operand: Operand, output_layout: Layout | None = None) -> Any:
+        """The value of an operand that depends on constants alone, a literal; with `output_layout`, the linear memory
+        of an array in it.
+
+        Raises: ShapeError  constant_c2: it depends on a parameter or a side effect.
+        """
+        from ..evaluator.evaluator import evaluate
+
+        self.raise_error()
+        if not self.is_constant(operand):
+            raise ShapeError(f"compute_constant: {operand!r} is not a compile-time constant (constant_c2)")
+        value = _literal(evaluate(Computation(self.name, self.take(operand), ()), ()))
+        return value if output_layout is None else output_layout.pack(value.array)
+
+    def create_sub_builder(self, name: str) -> ComputationBuilder:
+        """A builder for a computation that this one's calls; `build_and_note_error` reports here."""
+        made = ComputationBuilder(name, self.client)
+        made.parent, made.die_immediately_on_error = self, self.die_immediately_on_error
+        return made
+
+    def set_die_immediately_on_error(self, enabled: bool) -> None:
+        """Errors are raised where they are made, instead of by `build`."""
+        self.die_immediately_on_error = enabled
+
+    def set_return_value(self, operand: Operand) -> None:
+        """Makes this operand the computation's value; the last instruction is, otherwise."""
+        self._result = operand
+
+    @contextlib.contextmanager
+    def metadata(self, **fields: Any) -> Iterator[None]:
+        """Instructions made inside carry these fields of Metadata (op_type, op_name, source_file,
+        source_line)."""
+        before = self.mark(dataclasses.replace(self._metadata, **fields))
+        try:
+            yield
+        finally:
+            self.mark(before)
+
+    def build(self, root: Operand | None = None) -> Computation:
+        """The finished computation, returning `root`, the set return value, or else the last instruction.
+
+        Raises: ShapeError, UnsupportedError  the first error of any call, with its place; build_c1: the
+            parameters are not numbered 0, 1, ...; build_c2: there are no instructions.
+        """
+        self.raise_error()
+        chosen = root or self._result
+        instruction = self.take(chosen) if chosen is not None else self._last
+        if instruction is None:
+            raise ShapeError(f"build: computation {self.name!r} has no instructions (build_c2)")
+        numbers = sorted(self._parameters)
+        if numbers != list(range(len(numbers))):
+            raise ShapeError(
+                f"build: computation {self.name!r} has parameters {numbers}, which are not 0, 1, ... "
+                "(build_c1)"
+            )
+        return Computation(self.name, instruction, [self._parameters[n] for n in numbers], self._effects)
+
+    def build_and_note_error(self) -> Computation | None:
+        """As `build`; but an error is noted in the builder that created this one, and None returned.
+
+        The parent's methods take that None as an argument: their results are then invalid too.
+        """
+        if self.parent is None:
+            raise TypeError(f"build_and_note_error: builder {self.name!r} was not made by create_sub_builder")
+        if self._error is not None:
+            if self.parent._error is None:
+                self.parent._error, self.parent._error_at = self._error, self._error_at
+            return None
+        try:
+            return self.build()
+        except ShapeError as error:
+            self.parent.note_error(error)
+            return None
+
+
+def _literal(value: Any) -> Literal:
+    return Literal.tuple(map(_literal, value)) if isinstance(value, (tuple, list)) else Literal(value)

@@ -1,0 +1,1 @@
+"""Algorithms written with the builder."""

@@ -1,0 +1,42 @@
+"""Builder operations on signals and matrices: Fourier transforms, factorisation, solution."""
+
+from __future__ import annotations
+
+from ..ir.element_types import ElementType
+from ..ops import Cholesky, Convert, Fft, TriangularSolve
+from .control import ControlOperations
+from .core import Dims, Operand, operation
+
+_NARROW = frozenset({ElementType.F16, ElementType.BF16})
+
+
+class LinearAlgebraOperations(ControlOperations):
+    """Fourier transforms, factorisation, solution."""
+
+    @operation
+    def fft(self, operand: Operand, fft_type: str, fft_length: Dims) -> Operand:
+        """The Fourier transform of the last len(fft_length) axes. fft_type: FFT, IFFT, RFFT or IRFFT."""
+        return self.apply(Fft(fft_type, tuple(fft_length)), operand)
+
+    @operation
+    def cholesky(self, a: Operand, lower: bool) -> Operand:
+        """The lower triangular l with a = l l^H, or with lower false the upper triangular u with a = u^H u; the
+        other triangle is zero. Leading axes are a batch. f16 and bf16 are computed in f32."""
+        kind = self.shape_of(a).element_type
+        return self._narrowed(kind, self.apply(Cholesky(lower), self._widened(a)))
+
+    @operation
+    def triangular_solve(self, a: Operand, b: Operand, left_side: bool, lower: bool, unit_diagonal: bool,
+                         transpose_a: str = "NO_TRANSPOSE") -> Operand:
+        """x with op(a) x = b, or with left_side false x op(a) = b. transpose_a says what op is: NO_TRANSPOSE,
+        TRANSPOSE or ADJOINT. Leading axes are a batch. f16 and bf16 are computed in f32."""
+        op = TriangularSolve(left_side, lower, unit_diagonal, transpose_a)
+        kind = self.shape_of(b).element_type
+        return self._narrowed(kind, self.apply(op, self._widened(a), self._widened(b)))
+
+    def _widened(self, operand: Operand) -> Operand:
+        narrow = self.shape_of(operand).element_type in _NARROW
+        return self.apply(Convert(ElementType.F32), operand) if narrow else operand
+
+    def _narrowed(self, kind: ElementType, operand: Operand) -> Operand:
+        return self.apply(Convert(kind), operand) if kind in _NARROW else operand

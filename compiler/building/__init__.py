@@ -1,1 +1,0 @@
-"""The operations of ComputationBuilder, a family per file."""

@@ -1,0 +1,1 @@
+"""The client: platforms, data on devices, runs on several of them."""

@@ -1,0 +1,1 @@
+"""Cholesky and triangular solve."""

@@ -1,0 +1,73 @@
+"""Real and complex numbers in registers alike: the arithmetic of matrix code that is written once for both."""
+
+from __future__ import annotations
+
+from ....runtime.llvm.ir_builder import Function, Value
+from ....runtime.llvm.vector_value import Lanes
+from ...ir.element_types import ElementType
+from ..codegen.memory_types import Element, constant_element, load, memory_type, parts, splat, store
+
+Number = tuple[Lanes, ...]
+"""One value of a real type, or the two of a complex one; each has all lanes."""
+
+
+class Field:
+    """Numbers of f32, f64, c64 or c128 in the code of a function."""
+
+    def __init__(self, f: Function, element_type: ElementType) -> None:
+        self.f, self.type = f, element_type
+
+    def at(self, base: Value, index: Value | int) -> Value:
+        """Address of an element."""
+        scale = 2 if self.type.is_complex else 1
+        return self.f.offset(base, self.f.mul(index, scale), memory_type(self.type))
+
+    def load(self, pointer: Value, lanes: int = 1) -> Number:
+        """Contiguous elements."""
+        return self.of(load(self.f, self.type, pointer, lanes))
+
+    def store(self, value: Number, pointer: Value, lanes: int = 1) -> None:
+        """Contiguous elements."""
+        store(self.f, self.type, self.element(value), pointer, lanes)
+
+    def spread(self, value: Number, lanes: int) -> Number:
+        """A single element in every lane."""
+        return self.of(splat(self.f, self.element(value), lanes))
+
+    def number(self, value: float, lanes: int = 1) -> Number:
+        """A constant."""
+        return self.of(constant_element(self.type, value, lanes))
+
+    def of(self, element: Element) -> Number:
+        """From the form that loads and stores have."""
+        return tuple(Lanes(self.f, part) for part in parts(element))
+
+    def element(self, value: Number) -> Element:
+        """To the form that loads and stores have."""
+        return value[0].value if len(value) == 1 else (value[0].value, value[1].value)
+
+    def conjugate(self, a: Number) -> Number:
+        """The complex conjugate; a real number itself."""
+        return (a[0], -a[1]) if len(a) == 2 else a
+
+    def subtract(self, a: Number, b: Number) -> Number:
+        """a - b."""
+        return tuple(x - y for x, y in zip(a, b))
+
+    def minus_product(self, a: Number, b: Number, c: Number) -> Number:
+        """a - b * c."""
+        if len(a) == 1:
+            return ((-b[0]).fma(c[0], a[0]),)
+        return b[1].fma(c[1], (-b[0]).fma(c[0], a[0])), (-b[1]).fma(c[0], (-b[0]).fma(c[1], a[1]))
+
+    def divide(self, a: Number, b: Number) -> Number:
+        """a / b; the complex quotient through both scaled by the larger part of b (Smith)."""
+        if len(a) == 1:
+            return (a[0] / b[0],)
+        is_steep = abs(b[0]) < abs(b[1])
+        large, small = is_steep.choose(b[1], b[0]), is_steep.choose(b[0], b[1])
+        ratio = small / large
+        scale = small.fma(ratio, large)
+        re = is_steep.choose(a[0].fma(ratio, a[1]), a[1].fma(ratio, a[0])) / scale
+        im = is_steep.choose(a[1].fma(ratio, -a[0]), a[1] - a[0] * ratio) / scale
+        return re, im

@@ -1,0 +1,1 @@
+"""Loop fusion: analysis of indices, and loops."""

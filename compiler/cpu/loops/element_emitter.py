@@ -1,0 +1,640 @@
+"""Elements of a fused computation's values, at any index: evaluated on demand, each once, placed by the loop
+nest.
+
+A value is asked for at an index; its op's `element` rule asks for its operands at theirs, down to the
+parameters, which are loaded. What does not depend on the vectorised loop variable stays scalar until it meets
+something that does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....runtime.llvm.ir_builder import Function, Value, constant, i64
+from ...errors import UnsupportedError
+from ...ir.element_types import ElementType
+from ...ir.module import Computation, Instruction
+from ...ops import BitcastConvert, Constant, GetTupleElement, Map, Parameter, Reduce, reducer_kind
+from ..codegen import outlined_functions
+from ..codegen.elementwise import apply
+from ..codegen.memory_types import (
+    Element,
+    constant_element,
+    convert,
+    gather,
+    load,
+    load_strided,
+    map_parts,
+    memory_type,
+    parts,
+    select_element,
+    store,
+)
+from ..codegen.scalar_computation import apply_scalars
+from .affine import ZERO, Affine, Atom
+from .loop_nest import LoopNest
+
+Index = tuple[Affine, ...]
+_REDUCTIONS = frozenset({"reduce", "reduce-window"})
+_MOST_STAGES = 2  # in which operands are listed: first indices that are data, then the elements at them
+
+
+class Item(NamedTuple):
+    """An element and the depth of the loop from which on it is known."""
+
+    element: Element
+    depth: int
+
+
+class Condition(NamedTuple):
+    """An i1 per lane, or one for all, and the depth from which on it is known."""
+
+    value: Value
+    depth: int
+
+
+_Key = tuple[Instruction, Index, "Condition | bool"]
+
+
+def lanes_of(element: Element) -> int:
+    """Lanes of an element."""
+    return LoopNest.lanes_of(parts(element)[0])
+
+
+@dataclasses.dataclass
+class KeptRow:
+    """Memory for one row of a value: element i of it at sum(i * strides). The first loop over the row that
+    computes it fills it, later ones load from it."""
+
+    strides: tuple[int, ...]
+    offset: int
+    pointer: Value = Value("ptr", "null")
+
+
+class Elements:
+    """Evaluates a computation's values at indices. `pointers` are the addresses of its parameters, by number;
+    `kept` names values of which the row being worked on is kept in memory.
+
+    `row_index` is the index of a reduction's operand while a loop over a whole row of it is written;
+    `row_stored` collects what was kept there. `tile` is set while a block of rows is evaluated that a
+    transposed operand can be loaded for as a whole: (variable of the block's first row, rows per tile, number
+    of the current row).
+    """
+
+    def __init__(
+        self,
+        nest: LoopNest,
+        computation: Computation,
+        pointers: Sequence[Value],
+        kept: Mapping[Instruction, KeptRow] | None = None,
+    ) -> None:
+        self.nest = nest
+        self.computation = computation
+        self.pointers = list(pointers)
+        self.kept = dict(kept or {})
+        self.siblings = sibling_reductions(computation)
+        self.outlined = outlined_functions.outlined_kinds(computation.instructions)
+        self.row_index: Index | None = None
+        self.row_stored: set[tuple[Instruction, Index]] = set()
+        self.tile: tuple[Atom, int, int] | None = None
+
+    # -- values
+    def value(self, instruction: Instruction, index: Index, condition: Condition | bool = True) -> Item:
+        """The element of a value at an index; where the condition does not hold it is not specified.
+
+        What it is made of is evaluated before it, from a stack: a fusion may be deeper than Python recurses.
+        """
+        item = self._known(instruction, index, condition)
+        if item is not None:
+            return item
+        stack = [(instruction, index, condition)]
+        opened: dict[_Key, int] = {}
+        while stack:
+            key = stack[-1]
+            item = self._known(*key)
+            if item is None:
+                times = opened[key] = opened.get(key, 0) + 1
+                missing = self._missing(*key) if times <= _MOST_STAGES else []
+                if missing:
+                    stack.extend(reversed(missing))
+                    continue
+                item = self.nest.keep(key, *self._made(*key))
+            stack.pop()
+        assert item is not None
+        return item
+
+    def _known(self, instruction: Instruction, index: Index, condition: Condition | bool) -> Item | None:
+        """The element, if it was evaluated before."""
+        if condition is False:
+            return Item(constant_element(instruction.shape.element_type, 0, 1), 0)
+        return self.nest.recall((instruction, index, condition))
+
+    def _made(self, instruction: Instruction, index: Index, condition: Condition | bool) -> tuple[int, Item]:
+        row = self.kept.get(instruction)
+        if row is not None and condition is True:
+            item = self._kept(row, instruction, index)
+        else:
+            item = self._evaluate(instruction, index, condition)
+        return item.depth, item
+
+    def _missing(self, instruction: Instruction, index: Index, condition: Condition | bool) -> list[_Key]:
+        """What an element is made of and that is not known yet. Where indices are data, first what they are.
+
+        The elements that a reduction runs over are evaluated in its loops.
+        """
+        op, operands = instruction.op, instruction.operands
+        row = self.kept.get(instruction)
+        if row is not None and condition is True and self._filled(row, instruction, index) is not None:
+            return []
+        if op.is_elementwise or is_bitcast(instruction):
+            keys = [(o, () if o.shape.is_scalar else index, condition) for o in operands]
+        elif isinstance(op, Map) or instruction.opcode == "copy":
+            keys = [(o, index, condition) for o in operands]
+        elif isinstance(op, Parameter | Constant | GetTupleElement) or instruction.opcode in _REDUCTIONS:
+            return []
+        else:
+            rule = _Needs(self, instruction, condition)
+            _element_rule(instruction)(rule, index, [o.shape for o in operands], instruction.shape)
+            keys = rule.indices or rule.operands
+        return [key for key in keys if self._known(*key) is None]
+
+    def _filled(self, row: KeptRow, instruction: Instruction, index: Index) -> tuple[int] | None:
+        """(the depth from which on it is available,) of a kept row that an earlier loop filled; None for others."""
+        outer = tuple(i for i, stride in zip(index, row.strides) if not stride)
+        return self.nest.recall(("filled", instruction, outer))
+
+    def _kept(self, row: KeptRow, instruction: Instruction, index: Index) -> Item:
+        """An element of a kept row: loaded where the row was filled before, else computed, and kept if all of
+        the row is walked just now."""
+        t, nest = instruction.shape.element_type, self.nest
+        outer = tuple(i for i, stride in zip(index, row.strides) if not stride)
+        inner = sum_products(index, row.strides)
+        if (filled := self._filled(row, instruction, index)) is not None:
+            return self.load_at(row.pointer, t, inner, least=filled[0])
+        item = self._evaluate(instruction, index, True)
+        vector = nest.vector
+        if self.row_index == index and (vector is None or inner.coefficient(vector[0]) == 1):
+            lanes = vector[1] if vector else 1
+            wide = self.widen(item, lanes)
+            scale = 2 if t.is_complex else 1
+            pointer, _ = nest.pointer(row.pointer, memory_type(t), inner * scale)
+            with nest.at(nest.depth) as f:
+                store(f, t, wide.element, pointer, lanes)
+            self.row_stored.add((instruction, outer))
+        return item
+
+    def _evaluate(self, instruction: Instruction, index: Index, condition: Condition | bool) -> Item:
+        op = instruction.op
+        if isinstance(op, Parameter):
+            return self._load(self.pointers[op.number], instruction, index, condition)
+        if isinstance(op, Constant):
+            return self._constant(instruction, index, condition)
+        if op.is_elementwise or is_bitcast(instruction):
+            operands = []
+            for o in instruction.operands:
+                operands.append(self.value(o, () if o.shape.is_scalar else index, condition))
+            return self.apply(instruction, operands)
+        if isinstance(op, Map):
+            return self.call(op.to_apply, [self.value(o, index, condition) for o in instruction.operands])[0]
+        if instruction.opcode == "copy":
+            return self.value(instruction.operands[0], index, condition)
+        if isinstance(op, GetTupleElement):
+            return self.results(instruction.operands[0], index, condition)[op.index]
+        if instruction.opcode in _REDUCTIONS:
+            return self.results(instruction, index, condition)[0]
+        rule = _Rule(self, instruction, condition)
+        return _element_rule(instruction)(rule, index, [o.shape for o in instruction.operands], instruction.shape)
+
+    def results(self, instruction: Instruction, index: Index, condition: Condition | bool) -> list[Item]:
+        """The elements of all results of a reduction at an index."""
+        key = ("results", instruction, index, condition)
+        found = self.nest.recall(key)
+        if found is None:
+            together = self.siblings.get(instruction, [instruction]) if condition is True else [instruction]
+            self.reduce(together, [index], condition)
+            found = self.nest.recall(key)
+        return found
+
+    def reduce(
+        self,
+        instructions: Sequence[Instruction],
+        indices: Sequence[Index],
+        condition: Condition | bool = True,
+    ) -> None:
+        """Evaluates reductions over the same extents in one pass, and keeps their results."""
+        from .reduce_emitter import reduce_together
+
+        for instruction, per in zip(instructions, reduce_together(self, instructions, indices, condition)):
+            for index, items in zip(indices, per):
+                key = ("results", instruction, index, condition)
+                self.nest.keep(key, max(i.depth for i in items), items)
+
+    def apply(self, instruction: Instruction, operands: Sequence[Item]) -> Item:
+        """An elementwise instruction on elements."""
+        lanes = max(lanes_of(o.element) for o in operands)
+        wide = [self.widen(o, lanes) for o in operands]
+        depth = max(o.depth for o in wide)
+        elements = [o.element for o in wide]
+        is_call = (bool(self.outlined) and outlined_functions.kind_of(instruction) in self.outlined
+                   and outlined_functions.can_call(elements))
+        with self.nest.at(depth) as f:
+            element = (outlined_functions.call if is_call else apply)(
+                f,
+                instruction.opcode,
+                vars(instruction.op),
+                [o.shape.element_type for o in instruction.operands],
+                instruction.shape.element_type,
+                elements,
+            )
+        return Item(element, depth)
+
+    def call(self, computation: Computation, arguments: Sequence[Item]) -> list[Item]:
+        """A computation of scalars applied to elements; its root's leaves."""
+        values: dict[Instruction, Item] = dict(zip(computation.parameters, arguments, strict=True))
+        for instruction in computation.instructions:
+            if instruction in values or instruction.opcode == "tuple":
+                continue
+            if isinstance(instruction.op, Constant):
+                values[instruction] = Item(
+                    constant_element(instruction.shape.element_type, instruction.op.literal.array[()], 1), 0
+                )
+            elif instruction.op.is_elementwise or is_bitcast(instruction):
+                values[instruction] = self.apply(instruction, [values[o] for o in instruction.operands])
+            elif isinstance(instruction.op, GetTupleElement):
+                values[instruction] = values[instruction.operands[0].operands[instruction.op.index]]
+            elif instruction.opcode in ("broadcast", "reshape", "copy"):
+                values[instruction] = values[instruction.operands[0]]
+            else:
+                return self._call_at_once(computation, arguments)
+        root = computation.root
+        return [values[o] for o in root.operands] if root.opcode == "tuple" else [values[root]]
+
+    def _call_at_once(self, computation: Computation, arguments: Sequence[Item]) -> list[Item]:
+        """A computation of scalars that has branches or calls: all of it where the last argument is known."""
+        lanes = max((lanes_of(a.element) for a in arguments), default=1)
+        wide = [self.widen(a, lanes) for a in arguments]
+        depth = max((a.depth for a in wide), default=0)
+        with self.nest.at(depth) as f:
+            results = apply_scalars(f, computation, [a.element for a in wide], lanes)
+        return [Item(r, depth) for r in results]
+
+    def widen(self, item: Item, lanes: int) -> Item:
+        """An element with that many lanes: spread, where it has one."""
+        if lanes == 1 or lanes_of(item.element) == lanes:
+            return item
+        key = ("splat", item.element, lanes)
+        found = self.nest.recall(key)
+        if found is None:
+            with self.nest.at(item.depth) as f:
+                wide = map_parts(lambda part: f.splat(part, lanes), item.element)
+            found = self.nest.keep(key, item.depth, Item(wide, item.depth))
+        return found
+
+    # -- memory
+    def _constant(self, instruction: Instruction, index: Index, condition: Condition | bool) -> Item:
+        array: np.ndarray = instruction.op.literal.array  # type: ignore[attr-defined]
+        if array.size == 1 or (array == array.flat[0]).all():
+            return Item(constant_element(instruction.shape.element_type, array.flat[0], 1), 0)
+        data = "".join(f"\\{byte:02X}" for byte in array.tobytes())
+        module = self.nest.f.module
+        name = "literal." + instruction.op.literal.digest().hex()  # type: ignore[attr-defined]
+        module.add_global(name, f'internal unnamed_addr constant [{array.nbytes} x i8] c"{data}", align 64')
+        return self._load(Value("ptr", f"@{name}"), instruction, index, condition)
+
+    def _load(self, base: Value, instruction: Instruction, index: Index, condition: Condition | bool) -> Item:
+        t, shape = instruction.shape.element_type, instruction.shape
+        if shape.elements == 0:
+            return Item(constant_element(t, 0, 1), 0)
+        address = sum_products(index, shape.strides)
+        return self.load_at(base, t, address, condition, shape.elements)
+
+    def load_at(
+        self,
+        base: Value,
+        t: ElementType,
+        address: Affine,
+        condition: Condition | bool = True,
+        elements: int = 0,
+        least: int = 0,
+    ) -> Item:
+        """The element of type `t` number `address` after `base`, where at least `elements` elements lie; `least` is the
+        depth from which on it is there."""
+        nest = self.nest
+        memory, scale = memory_type(t), 2 if t.is_complex else 1
+        if not nest.varies(address):
+            pointer, depth = nest.pointer(base, memory, address * scale)
+            mask, depth = None, max(depth, least)
+            if isinstance(condition, Condition):
+                condition = self._any_lane(condition)
+                mask, depth = condition.value, max(depth, condition.depth)
+            with nest.at(depth) as f:
+                return Item(load(f, t, pointer, 1, mask=mask), depth)
+        vector = nest.vector
+        assert vector is not None
+        atom, lanes = vector
+        stride, others, rest = nest.vector_parts(address)
+        mask, depth = None, least
+        if isinstance(condition, Condition):
+            if LoopNest.lanes_of(condition.value) == 1 and not others and 0 < (lanes - 1) * stride < elements:
+                return self._load_or_first(base, t, rest, stride, lanes, condition)
+            mask, depth = self._lanes_condition(condition, lanes)
+        if others:
+            at, at_depth = nest.vectored(address)
+            depth = max(depth, at_depth)
+            with nest.at(depth) as f:
+                return Item(gather(f, t, base, at, lanes, mask), depth)
+        if (
+            self.tile is not None
+            and mask is None
+            and stride not in (0, 1)
+            and address.coefficient(self.tile[0]) == 1
+        ):
+            return self._tile(base, t, rest, stride, self.tile)
+        pointer, at_depth = nest.pointer(base, memory, rest * scale)
+        depth = max(depth, at_depth)
+        with nest.at(depth) as f:
+            return Item(load_strided(f, t, pointer, stride, lanes, mask), depth)
+
+    def _load_or_first(
+        self, base: Value, t: ElementType, at: Affine, stride: int, lanes: int, condition: Condition
+    ) -> Item:
+        """A vector load under a condition for all lanes: where it fails, the array's first elements are
+        loaded."""
+        pointer, depth = self.nest.pointer(base, memory_type(t), at * (2 if t.is_complex else 1))
+        depth = max(depth, condition.depth)
+        with self.nest.at(depth) as f:
+            safe = f.select(condition.value, pointer, base)
+        depth = self.nest.depth
+        with self.nest.at(depth) as f:
+            return Item(load_strided(f, t, safe, stride, lanes), depth)
+
+    def _tile(
+        self, base: Value, t: ElementType, rest: Affine, stride: int, tile: tuple[Atom, int, int]
+    ) -> Item:
+        """One row of a tile of a transposed operand: its columns are loaded and turned in registers, once for
+        all."""
+        nest, (_, lanes, row) = self.nest, tile
+        first = rest - Affine.number(row % lanes)
+        key = ("tile", base.text, first, stride)
+        found = nest.recall(key)
+        if found is None:
+            columns, depth = [], nest.depth
+            for k in range(lanes):
+                pointer, _ = nest.pointer(
+                    base, memory_type(t), (first + Affine.number(k * stride)) * (2 if t.is_complex else 1)
+                )
+                with nest.at(depth) as f:
+                    columns.append(load(f, t, pointer, lanes))
+            with nest.at(depth) as f:
+                found = nest.keep(key, depth, [Item(e, depth) for e in transpose_square(f, columns)])
+        return found[row % lanes]
+
+    # -- conditions
+    def _lanes_condition(self, condition: Condition, lanes: int) -> tuple[Value, int]:
+        wide = self.widen(Item(condition.value, condition.depth), lanes)
+        return parts(wide.element)[0], wide.depth
+
+    def _any_lane(self, condition: Condition) -> Condition:
+        if LoopNest.lanes_of(condition.value) == 1:
+            return condition
+        with self.nest.at(condition.depth) as f:
+            return Condition(
+                f.intrinsic("vector.reduce.or", "i1", [condition.value], (condition.value.type,)),
+                condition.depth,
+            )
+
+    def less(self, a: Affine, b: Affine) -> Condition | bool:
+        """a < b, known at once where the bounds say so."""
+        d = a - b
+        if d.high < 0 or d.low >= 0:
+            return d.high < 0
+        left = d + Affine.number(-d.constant)
+        limit = -d.constant
+        key = ("less", left, limit)
+        found = self.nest.recall(key)
+        if found is not None:
+            return found
+        if self.nest.varies(left):
+            narrow = abs(limit) < 1 << 30 and max(abs(left.low), abs(left.high)) < 1 << 30
+            value, depth = self.nest.vectored(left, "i32" if narrow else "i64")
+        else:
+            value, depth = self.nest.scalar(left)
+        with self.nest.at(depth) as f:
+            found = Condition(f.compare("icmp slt", value, constant(value.type, limit)), depth)
+        return self.nest.keep(key, depth, found)
+
+    def both(self, a: Condition | bool, b: Condition | bool | None) -> Condition | bool:
+        """a and b."""
+        if b is None or b is True or a is False:
+            return a
+        if a is True or b is False:
+            return b
+        key = ("both", a, b)
+        found = self.nest.recall(key)
+        if found is None:
+            lanes = max(LoopNest.lanes_of(a.value), LoopNest.lanes_of(b.value))
+            (x, dx), (y, dy) = self._lanes_condition(a, lanes), self._lanes_condition(b, lanes)
+            depth = max(dx, dy)
+            with self.nest.at(depth) as f:
+                found = self.nest.keep(key, depth, Condition(f.binary("and", x, y), depth))
+        return found
+
+    def choose(self, condition: Condition | bool, then: Item, otherwise: Item) -> Item:
+        """`then` where the condition holds, else `otherwise`."""
+        if isinstance(condition, bool):
+            return then if condition else otherwise
+        lanes = max(LoopNest.lanes_of(condition.value), lanes_of(then.element), lanes_of(otherwise.element))
+        value, depth = self._lanes_condition(condition, lanes)
+        a, b = self.widen(then, lanes), self.widen(otherwise, lanes)
+        depth = max(depth, a.depth, b.depth)
+        with self.nest.at(depth) as f:
+            return Item(select_element(f, value, a.element, b.element), depth)
+
+    # -- indices as elements, elements as indices
+    def number(self, index: Affine, t: ElementType) -> Item:
+        """An index as an element of type `t`."""
+        narrow = max(abs(index.low), abs(index.high)) < 1 << 30
+        source = ElementType.S32 if narrow else ElementType.S64
+        if self.nest.varies(index):
+            value, depth = self.nest.vectored(index, "i32" if narrow else "i64")
+            with self.nest.at(depth) as f:
+                return Item(convert(f, value, source, t), depth)
+        value, depth = self.nest.scalar(index)
+        with self.nest.at(depth) as f:
+            return Item(convert(f, value, ElementType.S64, t), depth)
+
+    def as_index(self, item: Item, t: ElementType, limit: int) -> Affine:
+        """An integer element as an index, clamped to 0..limit."""
+        if limit <= 0:
+            return Affine.number(0)
+        key = ("index", item.element, limit)
+        found = self.nest.recall(key)
+        if found is not None:
+            return found
+        lanes = lanes_of(item.element)
+        with self.nest.at(item.depth) as f:
+            value = parts(convert(f, item.element, t, ElementType.S64))[0]
+            high = f.splat(i64(limit), lanes)
+            if t is ElementType.U64:
+                value = f.intrinsic("umin", value.type, [value, high])
+            else:
+                value = f.intrinsic("smin", value.type, [value, high])
+                if not t.is_unsigned:
+                    value = f.intrinsic("smax", value.type, [value, f.splat(i64(0), lanes)])
+        atom = Atom(f"data{item.depth}", 0, limit)
+        self.nest.bind(atom, value, item.depth)
+        return self.nest.keep(key, item.depth, Affine.of(atom))
+
+
+class _Rule:
+    """The Indexer that an instruction's `element` rule is given."""
+
+    def __init__(self, elements: Elements, instruction: Instruction, condition: Condition | bool) -> None:
+        self.elements, self.instruction, self.condition = elements, instruction, condition
+
+    def index(self, value: int) -> Affine:
+        return Affine.number(value)
+
+    def add(self, a: Affine, b: Affine) -> Affine:
+        return a + b
+
+    def multiply(self, a: Affine, factor: int) -> Affine:
+        return a * factor
+
+    def divide(self, a: Affine, divisor: int) -> Affine:
+        return self.elements.nest.division.divide(a, divisor)
+
+    def remainder(self, a: Affine, divisor: int) -> Affine:
+        return self.elements.nest.division.remainder(a, divisor)
+
+    def less(self, a: Affine, b: Affine) -> Condition | bool:
+        return self.elements.less(a, b)
+
+    def both(self, a: Condition | bool, b: Condition | bool) -> Condition | bool:
+        return self.elements.both(a, b)
+
+    def choose(self, condition: Condition | bool, then: Item, otherwise: Item) -> Item:
+        return self.elements.choose(condition, then, otherwise)
+
+    def operand(
+        self, number: int, index: Sequence[Affine], condition: Condition | bool | None = None
+    ) -> Item:
+        combined = self.elements.both(self.condition, condition)
+        return self.elements.value(self.instruction.operands[number], tuple(index), combined)
+
+    def index_operand(self, number: int, index: Sequence[Affine], limit: int) -> Affine:
+        operand = self.instruction.operands[number]
+        item = self.elements.value(operand, tuple(index), self.condition)
+        return self.elements.as_index(item, operand.shape.element_type, limit)
+
+    def number(self, index: Affine) -> Item:
+        return self.elements.number(index, self.instruction.shape.element_type)
+
+    def constant(self, value: Any) -> Item:
+        return Item(constant_element(self.instruction.shape.element_type, value, 1), 0)
+
+
+class _Needs(_Rule):
+    """The Indexer that lists what an instruction's `element` rule asks for and that is not known: the indices that are
+    data, and the operands at known indices. Elements are nothing."""
+
+    def __init__(self, elements: Elements, instruction: Instruction, condition: Condition | bool) -> None:
+        super().__init__(elements, instruction, condition)
+        self.indices: list[_Key] = []
+        self.operands: list[_Key] = []
+
+    def less(self, a: Affine, b: Affine) -> Condition | bool:
+        return True if self.indices else super().less(a, b)
+
+    def choose(self, condition: Condition | bool, then: Any, otherwise: Any) -> Any:
+        return None
+
+    def operand(self, number: int, index: Sequence[Affine], condition: Condition | bool | None = None) -> Any:
+        combined = self.elements.both(self.condition, condition)
+        self.operands.append((self.instruction.operands[number], tuple(index), combined))
+
+    def index_operand(self, number: int, index: Sequence[Affine], limit: int) -> Affine:
+        operand = self.instruction.operands[number]
+        key = (operand, tuple(index), self.condition)
+        item = self.elements._known(*key)
+        if item is not None:
+            return self.elements.as_index(item, operand.shape.element_type, limit)
+        self.indices.append(key)
+        return ZERO
+
+    def number(self, index: Affine) -> Any:
+        return None
+
+    def constant(self, value: Any) -> Any:
+        return None
+
+
+def _element_rule(instruction: Instruction) -> Callable[..., Any]:
+    """The rule of an instruction's op for one element.
+
+    Raises: UnsupportedError  it has none.
+    """
+    rule = getattr(instruction.op, "element", None)
+    if rule is None:
+        raise UnsupportedError(f"{instruction.opcode}: has no rule for one element")
+    return rule
+
+
+def sibling_reductions(computation: Computation) -> dict[Instruction, list[Instruction]]:
+    """For each reduction of a known kind, all that run over the same axes of equal dims and do not need one
+    another."""
+    level: dict[Instruction, int] = {}
+    found: dict[tuple[object, ...], list[Instruction]] = {}
+    for i in computation.instructions:
+        level[i] = max((level[o] for o in i.operands), default=0) + (i.opcode == "reduce")
+        if isinstance(i.op, Reduce) and len(i.operands) == 2 and reducer_kind(i.op.to_apply):
+            found.setdefault((level[i], i.operands[0].shape.dims, i.op.dimensions), []).append(i)
+    return {i: group for group in found.values() for i in group}
+
+
+def transpose_square(f: Function, rows: Sequence[Element]) -> list[Element]:
+    """The columns of as many vectors as they have lanes (a power of two): log2 rounds of two-vector
+    shuffles."""
+    count = len(rows)
+    current = list(rows)
+    width = count // 2
+    while width:
+        listed = [list(range(k, k + width)) for k in range(0, count, 2 * width)]
+        low = [x for k in listed for x in (*k, *(count + y for y in k))]
+        high = [x + width for x in low]
+        following = list(current)
+        for k in range(count):
+            if k & width:
+                continue
+            a, b = current[k], current[k + width]
+            following[k] = map_parts(lambda x, y, order=low: _shuffled(f, x, y, order), a, b)
+            following[k + width] = map_parts(lambda x, y, order=high: _shuffled(f, x, y, order), a, b)
+        current = following
+        width //= 2
+    return current
+
+
+def _shuffled(f: Function, a: Value, b: Value, order: Sequence[int]) -> Value:
+    listed = ", ".join(f"i32 {k}" for k in order)
+    return f.op(a.type, f"shufflevector {a}, {b}, <{len(order)} x i32> <{listed}>")
+
+
+def is_bitcast(instruction: Instruction) -> bool:
+    """A bitcast-convert between types of one width: elementwise."""
+    return (
+        isinstance(instruction.op, BitcastConvert)
+        and instruction.shape.dims == instruction.operands[0].shape.dims
+    )
+
+
+def sum_products(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
+    """The element number at an index."""
+    total = ZERO
+    for i, stride in zip(index, strides, strict=True):
+        if i.terms or i.constant:
+            total = i * stride if total is ZERO else total + i * stride
+    return total

@@ -1,0 +1,122 @@
+"""Cumulative sums, products and the like: a reduce-window whose window reaches back to the start (or on to
+the end) of an axis, computed in one walk along it."""
+
+from __future__ import annotations
+
+import math
+
+from ....runtime.llvm.ir_builder import Value
+from ...ir.module import Instruction
+from ...ops import ReduceWindow
+from .access_analysis import Loops, Probe
+from .affine import Affine, Atom
+from .element_emitter import Index, Item
+from .loop_fusion import FusionKernel
+from .reduce_emitter import Reducer, rebuild
+
+
+def cumulative_axis(instruction: Instruction) -> tuple[int, bool] | None:
+    """(axis, whether from its end) of a reduce-window that accumulates along one axis; None for others."""
+    op = instruction.op
+    if not isinstance(op, ReduceWindow) or len(instruction.operands) != 2:
+        return None
+    w, dims = op.window, instruction.operands[0].shape.dims
+    wide = [axis for axis, size in enumerate(w.size) if size != 1]
+    if len(wide) != 1 or {*w.stride, *w.base_dilation, *w.window_dilation} != {1}:
+        return None
+    (axis,) = wide
+    extent = dims[axis]
+    if w.size[axis] != extent or any(w.pad_low[a] or w.pad_high[a] for a in range(len(dims)) if a != axis):
+        return None
+    if (w.pad_low[axis], w.pad_high[axis]) == (extent - 1, 0):
+        return axis, False
+    return (axis, True) if (w.pad_low[axis], w.pad_high[axis]) == (0, extent - 1) else None
+
+
+class ScanKernel(FusionKernel):
+    """A fused computation whose root accumulates along an axis: for each outer index and inner vector, one
+    loop."""
+
+    def __init__(self, kernel: FusionKernel, axis: int, backwards: bool) -> None:
+        super().__init__(kernel.module, kernel.target, kernel.computation, kernel.roots)
+        self.axis, self.backwards = axis, backwards
+        self.reducer = Reducer.of(self.roots[0])
+        self.operand = self.roots[0].operands[0]
+        dims = self.dims
+        extents = math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
+        digits = tuple(
+            (
+                (
+                    0 if a < axis else 1 if a == axis else 2,
+                    math.prod(dims[a + 1 : axis] if a < axis else dims[a + 1 :] if a > axis else ()),
+                    d,
+                    1,
+                ),
+            )
+            for a, d in enumerate(dims)
+        )
+        self.settle(Loops(extents, digits))
+        self.vectorised = extents[2] >= self.lanes
+
+    def walk(self, probe: Probe, index: Index) -> None:
+        """What one step reads."""
+        probe.visit(self.operand, index)
+
+    def divide(self, nanoseconds: float) -> None:
+        """Tasks are the outer indices."""
+        if nanoseconds >= self.parallel_ns:
+            self.tasks = self.loops.extents[0]
+
+    def in_place(self) -> frozenset[tuple[int, int]]:
+        """What is read is read before it is written, element by element."""
+        return super().in_place() if self.reducer.types == self.reducer.result_types else frozenset()
+
+    def task(self, task: Affine) -> None:
+        """The code of one task, or of all when there is one."""
+        if self.tasks > 1:
+            self._inner(task)
+            return
+        outer = Atom("outer", 0, self.loops.extents[0] - 1)
+        self.nest.loop(0, 0, self.loops.extents[0], 1, outer, lambda *_: self._inner(Affine.of(outer)))
+
+    def _inner(self, outer: Affine) -> None:
+        depth, extent = self.nest.depth, self.loops.extents[2]
+        done = 0
+        for width in (self.lanes, 1) if self.vectorised else (1,):
+            end = done + (extent - done) // width * width
+            if end == done:
+                continue
+            inner = Atom("inner", done, max(end - 1, done + 1))
+            self.nest.loop(
+                depth,
+                done,
+                end,
+                width,
+                inner,
+                lambda *_, w=width, a=inner: self._along(outer, Affine.of(a), w),
+                (),
+                width,
+            )
+            done = end
+
+    def _along(self, outer: Affine, inner: Affine, lanes: int) -> None:
+        count, elements, reducer = self.loops.extents[1], self.elements, self.reducer
+        init = elements.value(self.roots[0].operands[1], ())
+        start = elements.widen(reducer.widened(elements, [init])[0], lanes)
+        step = Atom("step", 0, max(count - 1, 1))
+        at = Affine.number(count - 1) - Affine.of(step) if self.backwards else Affine.of(step)
+
+        def body(_: Value, carried: list[Value]) -> list[Value]:
+            index = self.loops.index([outer, at, inner], self.nest.division)
+            (held,) = rebuild(carried, [start.element])
+            new = reducer.widened(elements, [elements.value(self.operand, index)])
+            (total,) = reducer.combine(elements, [Item(held, self.nest.depth)], new)
+            total = elements.widen(total, lanes)
+            self.put(self.outputs[0], index, reducer.narrowed(elements, [total])[0], lanes)
+            return list(_parts(total))
+
+        self.nest.loop(self.nest.depth, 0, count, 1, step, body, list(_parts(start)))
+
+
+def _parts(item: Item) -> tuple[Value, ...]:
+    return item.element if not isinstance(item.element, Value) else (item.element,)

@@ -1,0 +1,1 @@
+"""The evaluator: the meaning of the IR, in NumPy."""

@@ -1,0 +1,1 @@
+"""HLO text, both ways: `parser.parse_hlo`, and `printer.print_module`, which `str(module)` calls."""

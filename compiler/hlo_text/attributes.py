@@ -1,0 +1,331 @@
+"""How each kind of attribute is spelled in HLO text: one row per kind, print beside parse.
+
+Fields of an op that share a text name form one attribute (slice's start, limit and strides).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import CompilerError
+from ..ir.module import Computation
+from ..ir.shape import Shape
+from ..ops import ConvolutionDims, Window
+from ..ops.op import Op, per_class
+
+
+class Malformed(CompilerError, ValueError):
+    """Attribute text of the wrong form; the message says what was expected."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attribute:
+    """One `name=value` of an op's text: the fields that it holds, what it is when absent (MISSING: it must be
+    there), and whether it is printed even then."""
+
+    name: str
+    kind: str
+    fields: tuple[str, ...]
+    default: Any
+    always_shown: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind:
+    """`show` turns the fields' value (a tuple where there are several; names of computations) into text;
+    `read` does the opposite, given what finds a computation by name, and raises Malformed."""
+
+    show: Callable[[Any], str]
+    read: Callable[[str, Callable[[str], Computation]], Any]
+
+
+IMPLIED = {"opcode", "number", "literal", "result_dims", "result_shape", "result_type", "implied"}
+"""Kinds that have no `name=value`: they follow from the opcode, the operand list or the result's shape."""
+
+
+PREDICATE_BRANCHES = ("true_computation", "false_computation")
+"""How a conditional on a predicate spells its branch_computations."""
+
+
+@per_class
+def attributes(cls: type[Op]) -> tuple[Attribute, ...]:
+    """The attributes of an op class that are spelled `name=value`, in the order of its fields."""
+    found: dict[str, Attribute] = {}
+    for field in dataclasses.fields(cls):
+        kind, name = field.metadata["kind"], field.metadata["name"]
+        if kind in IMPLIED:
+            continue
+        earlier = found[name].fields if name in found else ()
+        needed = field.default is dataclasses.MISSING
+        default = () if kind == "dims" and needed else field.default
+        found[name] = Attribute(name, kind, (*earlier, field.name), default, always_shown=needed)
+    return tuple(found.values())
+
+
+@per_class
+def implied(cls: type[Op]) -> Mapping[str, str]:
+    """Kind by name of the fields that are not spelled `name=value`."""
+    return {f.name: f.metadata["kind"] for f in dataclasses.fields(cls) if f.metadata["kind"] in IMPLIED}
+
+
+def show_attributes(op: Op, name_of: Callable[[Computation], str]) -> str:
+    """`, name=value` for every attribute that has not its default, as printed after the operands."""
+    parts = []
+    for attribute in attributes(type(op)):
+        values = tuple(getattr(op, f) for f in attribute.fields)
+        value: Any = values if len(values) > 1 else values[0]
+        if value == attribute.default and not attribute.always_shown:
+            continue
+        if attribute.kind == "computation":
+            value = name_of(value)
+        elif attribute.kind == "computations":
+            value = tuple(map(name_of, value))
+            if not getattr(op, "by_index", True):
+                parts += [f", {name}={branch}" for name, branch in zip(PREDICATE_BRANCHES, value)]
+                continue
+        parts.append(f", {attribute.name}={KINDS[attribute.kind].show(value)}")
+    return "".join(parts)
+
+
+_INTEGER = re.compile(r"\s*(-?[0-9]{1,19})\s*")
+
+
+def integer(text: str, what: str = "an integer") -> int:
+    """The number that a text spells. Raises: Malformed  it is no whole number of 64 bits."""
+    found = _INTEGER.fullmatch(text)
+    number = int(found[1]) if found else 1 << 63
+    if not -(1 << 63) <= number < 1 << 63:
+        raise Malformed(f"expected {what}, got {text[:60]!r}")
+    return number
+
+
+def _numbers(text: str, what: str) -> tuple[int, ...]:
+    return tuple(integer(part, what) for part in text.split(",")) if text.strip() else ()
+
+
+def _braced(text: str) -> str:
+    if len(text) < 2 or text[0] != "{" or text[-1] != "}":
+        raise Malformed(f"expected a list in braces, got {text!r}")
+    return text[1:-1]
+
+
+def _read_dims(text: str, _: Any) -> tuple[int, ...]:
+    return _numbers(_braced(text), "axis numbers in braces")
+
+
+def _read_dim(text: str, _: Any) -> int:
+    numbers = _read_dims(text, _)
+    if len(numbers) != 1:
+        raise Malformed(f"expected one axis number in braces, got {text!r}")
+    return numbers[0]
+
+
+def _read_int(text: str, _: Any) -> int:
+    return integer(text)
+
+
+def _read_bool(text: str, _: Any) -> bool:
+    if text not in ("true", "false"):
+        raise Malformed(f"expected true or false, got {text!r}")
+    return text == "true"
+
+
+def _read_word(text: str, _: Any) -> str:
+    if not re.fullmatch(r"\w+", text, re.ASCII):
+        raise Malformed(f"expected a word, got {text!r}")
+    return text
+
+
+def _show_string(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _read_string(text: str, _: Any) -> str:
+    if text[:1] != '"':
+        raise Malformed(f"expected a string in quotes, got {text!r}")
+    return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text[1:-1])
+
+
+def _read_shape(text: str, _: Any) -> Shape:
+    from .scanner import inner, parse_shape
+    with inner("expected a shape"):
+        return parse_shape(text)
+
+
+_MOST_IDS = 1 << 20
+
+
+def _show_groups(value: tuple[tuple[int, ...], ...]) -> str:
+    return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in value) + "}"
+
+
+def _read_groups(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
+    """`{{0,1},{2,3}}`, or `[2,2]<=[4]`: 0 to 3 as [2,2], and `[2,2]<=[2,2]T(1,0)`: as [2,2], transposed, as [2,2]."""
+    made = re.fullmatch(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    if made:
+        dims, source = (_numbers(made[n], "sizes") for n in (1, 2))
+        if math.prod(dims) > _MOST_IDS:
+            raise Malformed(f"expected at most {_MOST_IDS} ids, got {text!r}")
+        order = _numbers(made[3], "axes") if made[3] else tuple(range(len(source)))
+        if math.prod(dims) != math.prod(source) or sorted(order) != list(range(len(source))) or len(dims) != 2:
+            raise Malformed(f"expected [groups,size]<=[sizes]T(axes), got {text!r}")
+        ids = np.arange(math.prod(source)).reshape(source).transpose(order).reshape(dims)
+        return tuple(tuple(group) for group in ids.tolist())
+    inner = _braced(text).strip()
+    groups = re.findall(r"\{([\d,\s]*)\}", inner)
+    if re.sub(r"\{[\d,\s]*\}|[,\s]", "", inner):
+        raise Malformed(f"expected groups like {{{{0,1}},{{2,3}}}}, got {text!r}")
+    return tuple(_numbers(group, "ids") for group in groups)
+
+
+def _show_slices(value: tuple[tuple[int, ...], ...]) -> str:
+    return "{" + ", ".join(f"[{a}:{b}]" if s == 1 else f"[{a}:{b}:{s}]" for a, b, s in zip(*value)) + "}"
+
+
+def _read_slices(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
+    inner = _braced(text).strip()
+    axes = re.findall(r"\[\s*(\d+)\s*:\s*(\d+)\s*(?::\s*(\d+)\s*)?\]", inner)
+    if len(axes) != inner.count("["):
+        raise Malformed(f"expected {{[start:limit:stride], ...}}, got {text!r}")
+    start, limit, stride = ([integer(axis[k] or "1") for axis in axes] for k in range(3))
+    return tuple(start), tuple(limit), tuple(stride)
+
+
+def _show_padding(value: tuple[tuple[int, ...], ...]) -> str:
+    return "x".join(f"{lo}_{hi}" + (f"_{inside}" if inside else "") for lo, hi, inside in zip(*value))
+
+
+def _read_padding(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
+    axes = [re.fullmatch(r"(-?\d+)_(-?\d+)(?:_(\d+))?", axis) for axis in text.split("x")] if text else []
+    if any(a is None for a in axes):
+        raise Malformed(f"expected low_high_interior for each axis, joined by x, got {text!r}")
+    found = [a for a in axes if a is not None]
+    low, high, interior = ([integer(axis[k] or "0") for axis in found] for k in (1, 2, 3))
+    return tuple(low), tuple(high), tuple(interior)
+
+
+_WINDOW_FIELDS = {"stride": "stride", "lhs_dilate": "base_dilation", "rhs_dilate": "window_dilation"}
+
+
+def _show_window(window: Window) -> str:
+    if not window.rank:
+        return "{}"
+    parts = ["size=" + "x".join(map(str, window.size))]
+    if any(s != 1 for s in window.stride):
+        parts.append("stride=" + "x".join(map(str, window.stride)))
+    if any(window.pad_low) or any(window.pad_high):
+        parts.append("pad=" + "x".join(f"{lo}_{hi}" for lo, hi in zip(window.pad_low, window.pad_high)))
+    for name in ("lhs_dilate", "rhs_dilate"):
+        values = getattr(window, _WINDOW_FIELDS[name])
+        if any(v != 1 for v in values):
+            parts.append(f"{name}=" + "x".join(map(str, values)))
+    if any(window.reversal):
+        parts.append("rhs_reversal=" + "x".join(str(int(r)) for r in window.reversal))
+    return "{" + " ".join(parts) + "}"
+
+
+def _read_window(text: str, _: Any) -> Window:
+    fields: dict[str, Any] = {"size": ()}
+
+    def number(entry: str) -> int:
+        return integer(entry, "numbers joined by x in window")
+
+    for part in _braced(text).split():
+        name, _, value = part.partition("=")
+        entries = value.split("x")
+        try:
+            if name == "pad":
+                pairs = [(number(low), number(high)) for low, high in (e.split("_") for e in entries)]
+                fields["pad_low"], fields["pad_high"] = [p[0] for p in pairs], [p[1] for p in pairs]
+            elif name == "rhs_reversal":
+                fields["reversal"] = [bool(number(e)) for e in entries]
+            elif name == "size" or name in _WINDOW_FIELDS:
+                fields[_WINDOW_FIELDS.get(name, name)] = [number(e) for e in entries]
+            else:
+                raise Malformed(
+                    f"expected size, stride, pad, lhs_dilate, rhs_dilate or rhs_reversal in window, "
+                    f"got {name!r}"
+                )
+        except ValueError:
+            raise Malformed(f"expected numbers joined by x in window's {name}, got {value[:60]!r}") from None
+    if any(len(v) != len(fields["size"]) for v in fields.values()):
+        raise Malformed(f"expected as many entries as in window's size everywhere, got {text!r}")
+    return Window.of(**fields)
+
+
+def _show_dim_labels(dims: ConvolutionDims) -> str:
+    def letters(first: tuple[int, str], second: tuple[int, str], spatial: tuple[int, ...]) -> str:
+        by_axis = dict([first, second, *((axis, str(i)) for i, axis in enumerate(spatial))])
+        return "".join(by_axis[a] for a in sorted(by_axis))
+
+    return (
+        letters((dims.input_batch, "b"), (dims.input_feature, "f"), dims.input_spatial)
+        + "_"
+        + letters((dims.kernel_input_feature, "i"), (dims.kernel_output_feature, "o"), dims.kernel_spatial)
+        + "->"
+        + letters((dims.output_batch, "b"), (dims.output_feature, "f"), dims.output_spatial)
+    )
+
+
+def _read_dim_labels(text: str, _: Any) -> ConvolutionDims:
+    parts = re.fullmatch(r"([bf\d]+)_([io\d]+)->([bf\d]+)", text)
+    places: list[int | tuple[int, ...]] = []
+    for labels, first, second in zip(parts.groups() if parts else (), "bib", "fof"):
+        spatial = len(labels) - 2
+        if sorted(labels) != sorted([first, second, *map(str, range(spatial))]):
+            break
+        places += [
+            labels.index(first),
+            labels.index(second),
+            tuple(labels.index(str(i)) for i in range(spatial)),
+        ]
+    if len(places) != 9:
+        raise Malformed(f"expected labels like b01f_01io->b01f, got {text!r}")
+    return ConvolutionDims(*places)  # type: ignore[arg-type]
+
+
+def _read_computation(text: str, find: Callable[[str], Computation]) -> Computation:
+    return find(text)
+
+
+def _read_computations(text: str, find: Callable[[str], Computation]) -> tuple[Computation, ...]:
+    return tuple(find(name.strip()) for name in _braced(text).split(",")) if _braced(text).strip() else ()
+
+
+KINDS: dict[str, Kind] = {
+    "int": Kind(str, _read_int),
+    "bool": Kind(lambda value: "true" if value else "false", _read_bool),
+    "word": Kind(str, _read_word),
+    "string": Kind(_show_string, _read_string),
+    "raw": Kind(str, lambda text, _: text),
+    "shape": Kind(str, _read_shape),
+    "groups": Kind(_show_groups, _read_groups),
+    "dims": Kind(lambda value: "{" + ",".join(map(str, value)) + "}", _read_dims),
+    "dim": Kind(lambda value: f"{{{value}}}", _read_dim),
+    "slices": Kind(_show_slices, _read_slices),
+    "padding": Kind(_show_padding, _read_padding),
+    "window": Kind(_show_window, _read_window),
+    "dim_labels": Kind(_show_dim_labels, _read_dim_labels),
+    "computation": Kind(lambda name: name, _read_computation),
+    "computations": Kind(lambda names: "{" + ", ".join(names) + "}", _read_computations),
+}
+
+
+def result_field(kind: str, opcode: str, shape: Shape, operands: list[Shape]) -> Any:
+    """The value of a field that follows from the result's shape. A type that is the first operand's own is
+    None where None stands for that."""
+    if kind == "result_dims":
+        return shape.dims
+    if kind == "result_shape":
+        return (
+            shape.tuple_shapes[1] if opcode == "rng-bit-generator" and len(shape.tuple_shapes) == 2 else shape
+        )
+    if opcode in ("dot", "convolution") and operands and operands[0].element_type is shape.element_type:
+        return None
+    return shape.element_type

@@ -1,0 +1,1 @@
+"""The IR: modules, shapes, layouts, literals, and their verifier."""

@@ -1,0 +1,61 @@
+"""Literals: constant values with their shape."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .element_types import ElementType, element_type_of
+from .shape import Shape
+
+
+class Literal:
+    """A constant array, or a tuple of literals. Immutable; equal when shape and bytes are equal.
+
+    `array` is C-contiguous and read-only, with the element type's own NumPy dtype.
+    """
+
+    __slots__ = ("_hash", "array", "parts", "shape")
+
+    def __init__(self, value: Any, element_type: ElementType | None = None) -> None:
+        array = np.asarray(value, None if element_type is None else element_type.dtype)
+        if array.flags.writeable or not array.flags.c_contiguous:
+            array = np.array(array, order="C", copy=True)
+            array.flags.writeable = False
+        self.array: np.ndarray = array
+        self.parts: tuple[Literal, ...] = ()
+        self.shape = Shape(element_type_of(array.dtype), array.shape)
+        self._hash: int | None = None
+
+    @classmethod
+    def tuple(cls, parts: Iterable[Literal]) -> Literal:
+        """The tuple of these literals."""
+        made = cls.__new__(cls)
+        made.parts = tuple(parts)
+        made.array = np.empty(0, np.uint8)
+        made.shape = Shape.tuple(p.shape for p in made.parts)
+        made._hash = None
+        return made
+
+    def digest(self) -> bytes:
+        """16 bytes that name shape and value."""
+        h = hashlib.blake2b(str(self.shape).encode(), digest_size=16)
+        for part in self.parts:
+            h.update(part.digest())
+        h.update(self.array.tobytes())
+        return h.digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self.shape == other.shape and self.parts == other.parts \
+            and self.array.tobytes() == other.array.tobytes()
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self.digest())
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Literal({self.shape}, {self.parts or self.array.tolist()!r:.60})"

@@ -1,0 +1,84 @@
+"""The engines that the benchmark compares: how each turns a program into something that is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+import tensorflow as tf
+import tfbridge
+
+from ..program import Program
+from . import inference_engines
+
+Function = Callable[..., Any]
+Start = Callable[[], Function]
+_FACE = tfbridge.jit, tfbridge.enable_auto_clustering  # loads the bridge now: first calls are measured without imports
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One row: how an engine gets a program ready.
+
+    `prepare(program, threads)` does what a user does ahead of time, such as converting a model to a file; what it
+    returns is called once to get the function to be measured, which takes and returns arrays (NumPy's) or tensors.
+    `distribution`: the package that must be installed. `training`: it can run programs that update variables.
+    """
+
+    prepare: Callable[[Program, int], Start]
+    family: Literal["tensorflow", "numpy", "inference", "tfbridge"]
+    arrays: bool = False
+    training: bool = True
+    distribution: str = "tensorflow"
+
+    @property
+    def is_installed(self) -> bool:
+        try:
+            version(self.distribution)
+        except PackageNotFoundError:
+            return False
+        return True
+
+
+def _wrapper(wrap: Callable[[Function], Function]) -> Callable[[Program, int], Start]:
+    """An engine that wraps the program's function and needs nothing ahead of time."""
+    return lambda program, threads: partial(wrap, program.function)
+
+
+def _clustered(function: Function) -> Function:
+    """tfbridge, through auto-clustering of an ordinary tf.function."""
+    tfbridge.enable_auto_clustering()
+    return tf.function(function)
+
+
+def _native(function: Function) -> Function:
+    """tfbridge, called on NumPy arrays past TensorFlow."""
+    return tfbridge.jit(function).native
+
+
+def _numpy(program: Program, threads: int) -> Start:
+    """NumPy, where the program has a form in it."""
+    if program.numpy_function is None:
+        raise ValueError("the program is not written in NumPy")
+    function = program.numpy_function
+    return lambda: function
+
+
+def _inference(prepare: Callable[[Program, int], Start], distribution: str) -> Engine:
+    return Engine(prepare, "inference", arrays=True, training=False, distribution=distribution)
+
+
+ENGINES: dict[str, Engine] = {
+    "tf": Engine(_wrapper(tf.function), "tensorflow"),
+    "xla": Engine(_wrapper(partial(tf.function, jit_compile=True)), "tensorflow"),
+    "numpy": Engine(_numpy, "numpy", arrays=True, training=False, distribution="numpy"),
+    "openvino": _inference(inference_engines.openvino, "openvino"),
+    "onnxruntime": _inference(inference_engines.onnxruntime, "tf2onnx"),
+    "litert": _inference(inference_engines.litert, "ai-edge-litert"),
+    "tfbridge": Engine(_wrapper(tfbridge.jit), "tfbridge"),
+    "tfbridge-auto": Engine(_wrapper(_clustered), "tfbridge"),
+    "tfbridge-native": Engine(_wrapper(_native), "tfbridge", arrays=True, training=False),
+}

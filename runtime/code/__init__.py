@@ -1,0 +1,1 @@
+"""Object code: made in workers, stored, loaded, called."""

@@ -1,0 +1,1 @@
+"""Devices of a run, collectives between them, calls of the host."""

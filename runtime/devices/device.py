@@ -1,0 +1,188 @@
+"""The device that a thread runs a program for: its numbers, its queues, and the way to the other devices."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..errors import CommunicationError
+
+_POLL_SECONDS = 0.05
+_here = threading.local()
+_log = logging.getLogger("tfbridge.trace")
+
+
+class Transport(Protocol):
+    """How the devices of a run reach each other. Devices are numbered from 0.
+
+    `what` says for people what a device does; the signature is what all that meet must agree on.
+    """
+
+    def exchange(self, device: int, group: Sequence[int], what: str, signature: str, parts: Sequence[bytes],
+                 timeout: float | None) -> list[bytes]:
+        """Meets the devices of the group, which has this one, parts[k] going to its k-th; returns what came from each.
+
+        Raises: CommunicationError  a device failed, ended, or does something else; all of them wait; timeout seconds
+            are over.
+        """
+
+    def send(self, device: int, channel: int, signature: str, data: bytes) -> None:
+        """Puts data into a channel; does not wait."""
+
+    def receive(self, device: int, channel: int, signature: str, timeout: float | None) -> bytes:
+        """Takes data from a channel, waiting for it.
+
+        Raises: CommunicationError  as `exchange`.
+        """
+
+    def outside(self, device: int, what: str) -> AbstractContextManager[None]:
+        """Within, the device waits for something that no other device has."""
+
+    def check(self, device: int) -> None:
+        """Raises CommunicationError if the run has failed."""
+
+
+class Who(NamedTuple):
+    """Which devices meet: the groups, and of what their numbers are."""
+
+    of: str  # replicas | partitions | replicas and partitions | devices
+    groups: tuple[tuple[int, ...], ...] = ()
+
+
+@functools.lru_cache(maxsize=4096)
+def group_of(who: Who, replica: int, partition: int, replicas: int, partitions: int) -> tuple[tuple[int, ...], int]:
+    """(devices that this one meets, its place among them); ((), -1) if it is in no group."""
+    own = {"replicas": replica, "partitions": partition, "replicas and partitions": replica,
+           "devices": replica * partitions + partition}[who.of]
+    count = partitions if who.of == "partitions" else replicas * partitions if who.of == "devices" else replicas
+    chosen = next((g for g in who.groups if own in g), ()) if who.groups else tuple(range(count))
+    if who.of == "replicas":
+        devices = tuple(r * partitions + partition for r in chosen)
+    elif who.of == "partitions":
+        devices = tuple(replica * partitions + p for p in chosen)
+    elif who.of == "devices":
+        devices = chosen
+    else:
+        devices = tuple(r * partitions + p for r in chosen for p in range(partitions))
+    own_device = replica * partitions + partition
+    return devices, devices.index(own_device) if own_device in devices else -1
+
+
+class Feeds:
+    """The infeed and the outfeed queue of a device. An item is the list of its arrays."""
+
+    def __init__(self) -> None:
+        self.infeed: queue.SimpleQueue[list[np.ndarray]] = queue.SimpleQueue()
+        self.outfeed: queue.SimpleQueue[list[np.ndarray]] = queue.SimpleQueue()
+
+
+class Device:
+    """One device of a run. `timeout` (seconds; None: none) bounds each wait."""
+
+    def __init__(self, transport: Transport, replica: int = 0, partition: int = 0, replicas: int = 1,
+                 partitions: int = 1, feeds: Feeds | None = None, timeout: float | None = None) -> None:
+        self.transport = transport
+        self.replica, self.partition = replica, partition
+        self.replicas, self.partitions = replicas, partitions
+        self.numbers = (replica, partition, replicas)
+        self.feeds = feeds or Feeds()
+        self.timeout = timeout
+
+    @property
+    def number(self) -> int:
+        """The device's number in the run."""
+        return self.replica * self.partitions + self.partition
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Within, this thread runs for the device."""
+        before = getattr(_here, "device", None)
+        _here.device = self
+        try:
+            yield
+        finally:
+            _here.device = before
+
+    def group(self, who: Who) -> tuple[tuple[int, ...], int]:
+        """As `group_of`, of this device."""
+        return group_of(who, self.replica, self.partition, self.replicas, self.partitions)
+
+    def exchange(self, group: Sequence[int], name: str, signature: str, parts: Sequence[bytes]) -> list[bytes]:
+        """As Transport.exchange, from this device.
+
+        Raises: CommunicationError  as there; there are not as many parts as devices in the group.
+        """
+        if len(parts) != len(group):
+            raise CommunicationError(f"{name} ({signature}): {len(parts)} parts for {len(group)} devices")
+        if len(group) == 1:
+            return list(parts)
+        return self.transport.exchange(self.number, group, name, signature, parts, self.timeout)
+
+    def send(self, channel: int, data: bytes, signature: str) -> None:
+        """As Transport.send."""
+        self.transport.send(self.number, channel, signature, data)
+
+    def receive(self, channel: int, signature: str) -> bytes:
+        """As Transport.receive."""
+        return self.transport.receive(self.number, channel, signature, self.timeout)
+
+    def infeed(self, name: str, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[np.ndarray]:
+        """The next item of the infeed queue, waiting for it.
+
+        Raises: CommunicationError  another device failed; the timeout is over; the item has other arrays than wanted.
+        """
+        with self.transport.outside(self.number, f"{name}: the infeed queue is empty"):
+            item = self._wait_for(lambda: self.feeds.infeed.get(timeout=_POLL_SECONDS), f"{name}: the infeed queue")
+        given = [(a.dtype, a.shape) for a in item]
+        if given != [(d, tuple(dims)) for d, dims in wanted]:
+            raise CommunicationError(f"{name}: the item in the infeed queue is {_listed(given)}, the program wants "
+                                     f"{_listed(wanted)}")
+        return item
+
+    def outfeed(self, arrays: Sequence[np.ndarray]) -> None:
+        """Puts a copy of the arrays into the outfeed queue."""
+        self.feeds.outfeed.put([np.array(a, order="C") for a in arrays])
+
+    def trace(self, tag: str, array: np.ndarray) -> None:
+        """Logs a value."""
+        _log.info("%s: %s", tag, array)
+
+    def _wait_for(self, get: Callable[[], Any], what: str) -> Any:
+        end = None if self.timeout is None else time.monotonic() + self.timeout
+        while True:
+            try:
+                return get()
+            except queue.Empty:
+                self.transport.check(self.number)
+                if end is not None and time.monotonic() > end:
+                    raise CommunicationError(f"{what} had no item for {self.timeout} s") from None
+
+
+def numbers_here() -> tuple[int, int, int]:
+    """Replica, partition and number of replicas of this thread's device."""
+    device = getattr(_here, "device", None)
+    return device.numbers if device is not None else (0, 0, 1)
+
+
+def _listed(arrays: Sequence[tuple[np.dtype, Sequence[int]]]) -> str:
+    return "(" + ", ".join(f"{d}[{','.join(map(str, dims))}]" for d, dims in arrays) + ")"
+
+
+def current() -> Device:
+    """The device of this thread; outside of a run, one that is alone, with queues of the thread."""
+    device = getattr(_here, "device", None)
+    if device is None:
+        device = getattr(_here, "alone", None)
+        if device is None:
+            from .rendezvous import Rendezvous
+            device = _here.alone = Device(Rendezvous(1, 1))
+    return device

@@ -1,0 +1,1 @@
+"""LLVM IR: the builder, vectors, external functions, the target."""

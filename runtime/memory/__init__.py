@@ -1,0 +1,1 @@
+"""Memory of runs: temporary arenas, pooled results, huge pages."""

@@ -1,0 +1,1 @@
+"""Threads: the pool of kernels, compile threads, forks, interrupts, the interpreter's settings."""

@@ -1,0 +1,106 @@
+"""TFBRIDGE_AUTO_JIT=1 on a program that knows nothing of tfbridge, by the start-up file beside the package."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import tensorflow as tf
+from google.protobuf import text_format
+from tfbridge.compiler import parse_hlo
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = """
+import importlib.util
+assert importlib.util.find_spec("tensorflow") is not None  # asking for it must not use up the hook
+import keras
+import numpy as np
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(np.ones((32, 8), "f4"), np.ones((32, 1), "f4"), verbose=0)
+import sys
+print(sys.modules["tfbridge"].stats())
+"""
+
+CONVERSION = """
+import tensorflow as tf
+class Module(tf.Module):
+    def __init__(self):
+        self.weights = tf.Variable(tf.ones(3))
+    @tf.function(input_signature=[tf.TensorSpec([1, 3])])
+    def __call__(self, x):
+        return tf.tanh(x * self.weights + 1.0) * 2.0 - x
+module = Module()
+concrete = module.__call__.get_concrete_function()
+print(len(tf.lite.TFLiteConverter.from_concrete_functions([concrete], module).convert()) > 0)
+module(tf.ones([1, 3]))
+import sys
+print(sys.modules["tfbridge"].stats()["clusters_compiled"])
+"""
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("TFBRIDGE_")}
+    return subprocess.run([sys.executable, "-c", program], env=clean | environment, capture_output=True, text=True,
+                          check=False, cwd=Path(sys.executable).parent, timeout=300)
+
+
+def test_a_conversion_which_keeps_pythons_lock_while_its_threads_run_sessions() -> None:
+    done = run(CONVERSION, TFBRIDGE_AUTO_JIT="1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "1"]
+
+
+def test_unchanged_program_is_compiled_logged_and_dumped(tmp_path: Path) -> None:
+    done = run(PROGRAM, TFBRIDGE_AUTO_JIT="1", TFBRIDGE_LOG="clusters,compiles,fusion",
+               TFBRIDGE_DUMP=str(tmp_path / "d"), TFBRIDGE_CACHE_DIR=str(tmp_path / "c"))
+    assert done.returncode == 0, done.stderr
+    stats = eval(done.stdout)
+    assert stats["clusters_compiled"] >= 1
+    assert stats["ops_compiled"] > 10
+    assert stats["fallbacks"] == 0
+    for line in ("tfbridge.clusters: cluster ", "tfbridge.compiles: cluster ", "tfbridge.fusion: cluster "):
+        assert any(found.startswith(line) for found in done.stderr.splitlines()), done.stderr
+    assert list((tmp_path / "c").glob("*.artifact"))
+    folders = sorted((tmp_path / "d").iterdir())
+    assert len(folders) == stats["compiles"]
+    names = [path.name.partition("-")[2] for path in sorted(folders[0].iterdir())]
+    assert names[:3] == ["options.txt", "cluster.pbtxt", "before.hlo"]
+    assert names[-4:] == ["schedule.txt", "memory.txt", "module.ll", "module.s"]
+    assert "after-fuse.hlo" in names
+    graph = text_format.Parse((folders[0] / "01-cluster.pbtxt").read_text(), tf.compat.v1.GraphDef())
+    assert "MatMul" in {node.op for node in graph.node}
+    assert parse_hlo((folders[0] / "02-before.hlo").read_text()).entry.parameters
+
+
+def test_python_without_the_flag_does_not_load_tfbridge() -> None:
+    assert run("import sys; print('tfbridge' in sys.modules)").stdout == "False\n"
+
+
+def test_misspelt_flag_is_told_once_and_stops_nothing() -> None:
+    done = run("print(1)", TFBRIDGE_AUTO_JTI="1")
+    assert done.stdout == "1\n"
+    assert done.stderr == "tfbridge: TFBRIDGE_AUTO_JTI: there is no such flag; did you mean TFBRIDGE_AUTO_JIT?\n"
+
+
+def test_wheel_gets_the_start_up_file_and_its_record(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("backend", ROOT / "packaging" / "backend.py")
+    backend = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(backend)
+    with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
+        wheel.writestr("x/__init__.py", "")
+        wheel.writestr("x-1.dist-info/RECORD", "x/__init__.py,,\n")
+    backend._with_start_up(str(tmp_path), "x.whl")
+    with zipfile.ZipFile(tmp_path / "x.whl") as wheel:
+        data = wheel.read(backend.START_UP.name)
+        record = wheel.read("x-1.dist-info/RECORD").decode().splitlines()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    assert record == ["x/__init__.py,,", f"{backend.START_UP.name},sha256={digest},{len(data)}"]
+    assert data == backend.START_UP.read_bytes()
+    assert data.count(b"\n") == 1, "site runs lines, so the program is one"

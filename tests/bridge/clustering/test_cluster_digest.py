@@ -1,0 +1,55 @@
+"""What a cluster is compiled from has one name in every run, and another name when anything in it differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tfbridge
+from tfbridge.bridge.api.jit import Jit
+from tfbridge.bridge.clustering import cluster
+from tfbridge.bridge.dispatch.call_plan import cluster_of
+
+X = tf.constant([1.0, 2.0, 3.0])
+
+
+def loop(factor: float, steps: int = 4) -> Callable[[Any], Any]:
+    """A function with a loop, whose condition and body are functions with numbers in their names."""
+    def function(x: Any) -> Any:
+        return tf.while_loop(lambda k, y: k < steps, lambda k, y: (k + 1, y * factor), [0, x])[1]
+
+    return function
+
+
+def digest(function: Callable[[Any], Any]) -> str:
+    return cluster_of(tf.function(function).get_concrete_function(X)).digest
+
+
+def test_same_contents() -> None:
+    assert digest(loop(2.0)) == digest(loop(2.0))
+
+
+@pytest.mark.parametrize("other", [loop(3.0), loop(2.0, 5), lambda x: loop(2.0)(x) + 1, lambda x: loop(2.0)(x + x)])
+def test_other_contents(other: Callable[[Any], Any]) -> None:
+    assert digest(loop(2.0)) != digest(other)
+
+
+def test_swapped_arguments() -> None:
+    def of(function: Callable[..., Any]) -> str:
+        return cluster_of(tf.function(function).get_concrete_function(X, X)).digest
+
+    assert of(lambda x, y: x - y) == of(lambda a, b: a - b) != of(lambda x, y: y - x)
+
+
+def test_nothing_is_translated_when_the_disk_cache_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tfbridge.jit(loop(2.0), cache_dir=str(tmp_path))
+    assert first(X).numpy().tolist() == [16, 32, 48]
+    monkeypatch.setattr(cluster, "translate", None)
+    before = tfbridge.stats()
+    again = tfbridge.jit(loop(2.0), cache_dir=str(tmp_path))
+    assert isinstance(again, Jit) and again(X).numpy().tolist() == [16, 32, 48]
+    after = tfbridge.stats()
+    assert after["disk_hits"] == before["disk_hits"] + 1 and after["fallbacks"] == before["fallbacks"]

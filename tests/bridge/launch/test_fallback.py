@@ -1,0 +1,129 @@
+"""The fallback interpreter gives what TensorFlow gives: functions, graphs, control flow, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tfbridge.bridge.launch import fallback
+
+F32, I32 = tf.float32, tf.int32
+
+
+def interpret(function: Callable, *arguments: tf.Tensor) -> list[np.ndarray]:
+    """The results of a traced function, node by node."""
+    concrete = tf.function(function).get_concrete_function(*arguments)
+    graph = concrete.graph.as_graph_def()
+    definition = concrete.function_def
+    run = fallback.of_function(definition, graph.library)
+    return [tensor.numpy() for tensor in run([*arguments, *concrete.captured_inputs])]
+
+
+def check(function: Callable, *arguments: object) -> None:
+    tensors = [tf.convert_to_tensor(a) for a in arguments]
+    expected = tf.nest.flatten(function(*tensors))
+    given = interpret(function, *tensors)
+    assert len(given) == len(expected)
+    for a, b in zip(given, expected):
+        assert a.dtype == b.numpy().dtype
+        np.testing.assert_allclose(a, b.numpy(), rtol=1e-6)
+
+
+def while_loop(x: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    return tf.while_loop(lambda i, v: i < count, lambda i, v: (i + 1, v * 0.5 + 1.0), (0, x))[1]
+
+
+def nested(x: tf.Tensor) -> tf.Tensor:
+    inner = tf.function(lambda v: tf.matmul(v, v) + 1.0)
+    outer = tf.function(lambda v: inner(v) * inner(v + 1.0))
+    return outer(x) - outer(x * 2.0)
+
+
+MATRIX = np.arange(4, dtype=np.float32).reshape(2, 2)
+CASES = {
+    "elementwise": (lambda x: tf.nn.relu(x * 2.0 - 1.0), MATRIX),
+    "list_inputs_and_outputs": (lambda x: tf.split(tf.concat([x, x + 1.0, x], axis=0), [1, 2, 3]), MATRIX),
+    "tensor_attribute": (lambda x: x + tf.constant([[1.0, 2.0], [3.0, 4.0]]), MATRIX),
+    "results_are_arguments": (lambda x, y: (y, x, y), MATRIX, np.float32(3)),
+    "strings": (lambda x: tf.strings.length(tf.strings.join([tf.as_string(x), "a"])), MATRIX),
+    "shapes_and_slices": (lambda x: tf.reshape(x[:, 1:], tf.stack([1, tf.shape(x)[0]])), MATRIX),
+    "several_outputs_of_an_op": (lambda x: tf.nn.moments(x, [0]) + tuple(tf.math.top_k(x, 1)), MATRIX),
+    "convolution": (lambda x: tf.nn.conv2d(x, tf.ones((2, 2, 3, 4)), 1, "SAME"),
+                    np.ones((1, 4, 4, 3), np.float32)),
+    "calls": (nested, MATRIX),
+    "while": (while_loop, MATRIX, np.int32(5)),
+    "while_not_entered": (while_loop, MATRIX, np.int32(0)),
+    "cond_true": (lambda x, p: tf.cond(p, lambda: x + 1.0, lambda: x * 2.0), MATRIX, True),
+    "cond_false": (lambda x, p: tf.cond(p, lambda: x + 1.0, lambda: x * 2.0), MATRIX, False),
+    "loop_in_cond": (lambda x, n: tf.cond(n > 2, lambda: while_loop(x, n), lambda: x), MATRIX, np.int32(4)),
+    **{f"case_{k}": (lambda x, i: tf.switch_case(i, [lambda: x, lambda: x * 2.0, lambda: x * 3.0]),
+                     MATRIX, np.int32(k)) for k in (0, 2, 7, -1)},
+    "gradient": (lambda x: tf.gradients(tf.reduce_sum(tf.tanh(tf.matmul(x, x))), x), MATRIX),
+}
+GRAPH_ONLY = {"gradient"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_as_tensorflow(name):
+    function, *arguments = CASES[name]
+    if name in GRAPH_ONLY:
+        tensors = [tf.convert_to_tensor(a) for a in arguments]
+        expected = [t.numpy() for t in tf.function(function)(*tensors)]
+        np.testing.assert_allclose(interpret(function, *tensors), expected, rtol=1e-6)
+    else:
+        check(function, *arguments)
+
+
+def test_control_inputs_order_side_effects():
+    variable = tf.Variable(1.0)
+
+    def function(x):
+        variable.assign(x)
+        before = variable.read_value()
+        variable.assign_add(1.0)
+        return before, variable.read_value()
+
+    assert interpret(function, tf.constant(5.0)) == [5.0, 6.0]
+
+
+def test_graph_between_args_and_retvals():
+    graph = tf.compat.v1.GraphDef()
+    enum = F32.as_datatype_enum
+    for name, op, inputs in (("r0", "_Retval", ["s:0"]), ("r1", "_Retval", ["b"]), ("s", "Sub", ["a", "b:0"]),
+                             ("b", "_Arg", []), ("a", "_Arg", [])):
+        graph.node.add(name=name, op=op, input=inputs).attr["T"].type = enum
+    graph.node[1].attr["index"].i = graph.node[3].attr["index"].i = 1
+    first, second = fallback.of_graph(graph)([tf.constant(5.0), tf.constant(2.0)])
+    assert (first.numpy(), second.numpy()) == (3.0, 2.0)
+
+
+def test_errors_are_tensorflows():
+    matmul = tf.function(lambda x: tf.matmul(x, x))
+    concrete = matmul.get_concrete_function(tf.TensorSpec([None, None], F32))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Matrix size-incompatible"):
+        fallback.of_function(concrete.function_def)([tf.ones((2, 3))])
+    concrete = tf.function(lambda x, y: x + y).get_concrete_function(tf.ones(1), tf.ones(1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="1 arguments for a function of 2"):
+        fallback.of_function(concrete.function_def)([tf.ones(1)])
+
+
+@pytest.mark.parametrize("op, inputs, error, message", [
+    ("NoSuchOp", [], tf.errors.NotFoundError, "no op 'NoSuchOp'"),
+    ("Switch", [], tf.errors.UnimplementedError, "no meaning on its own"),
+    ("Neg", ["n"], tf.errors.UnimplementedError, "cycle")])
+def test_graphs_that_cannot_run(op, inputs, error, message):
+    graph = tf.compat.v1.GraphDef()
+    graph.node.add(name="n", op=op, input=inputs)
+    with pytest.raises(error, match=message):
+        fallback.of_graph(graph)([])
+
+
+def test_nothing_is_recorded_on_a_tape():
+    concrete = tf.function(lambda x: x * x).get_concrete_function(tf.ones(()))
+    x = tf.Variable(3.0)
+    with tf.GradientTape() as tape:
+        (y,) = fallback.of_function(concrete.function_def)([x.read_value()])
+    assert y.numpy() == 9.0
+    assert tape.gradient(y, x) is None

@@ -1,0 +1,213 @@
+"""Processes that live long: many shapes through one function, many functions made and dropped. Memory stays bounded,
+results stay right, and code that goes is not running."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tfbridge
+from tfbridge.bridge.api.jit import Jit
+from tfbridge.bridge.clustering import rewrite_graph
+from tfbridge.bridge.launch import entry_table
+from tfbridge.bridge.launch import op as launch_op
+from tfbridge.runtime import statistics
+from tfbridge.runtime.code.executable import Executable
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    gc.collect()
+    launch_op.drop_unused()
+    tfbridge.reset_stats()
+    yield
+    tfbridge.disable_auto_clustering()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[Executable]:
+    """The executables made since that are in memory."""
+    alive: weakref.WeakSet[Executable] = weakref.WeakSet()
+    original = Executable.__init__
+
+    def init(self: Executable, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        alive.add(self)
+
+    monkeypatch.setattr(Executable, "__init__", init)
+    return alive
+
+
+def few(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
+    """Lets a launch keep few entries, each of which is compiled when it is met first."""
+    monkeypatch.setattr(entry_table, "MOST_ENTRIES", entries)
+    monkeypatch.setattr(launch_op, "_KEYS_AT_ONCE", 10**6)
+
+
+def wanted(x: np.ndarray) -> np.ndarray:
+    return np.tanh(x) * 2 + x
+
+
+def plain() -> Any:
+    return tf.function(lambda x: tf.tanh(x) * 2.0 + x, input_signature=[tf.TensorSpec([None], tf.float32)])
+
+
+def by_decorator() -> Any:
+    return tfbridge.jit(plain())
+
+
+def by_flag() -> Any:
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    return plain()
+
+
+def check(f: Any, size: int) -> None:
+    x = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    np.testing.assert_allclose(f(tf.constant(x)).numpy(), wanted(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [by_decorator, by_flag])
+def test_many_shapes_keep_the_code_of_a_few(make: Any, made: weakref.WeakSet[Executable],
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    few(monkeypatch, 8)
+    f = make()
+    for size in [*range(1, 41), *range(1, 41), *range(40, 0, -1)]:
+        check(f, size)
+        if isinstance(f, Jit):
+            f._routes.clear()
+    gc.collect()
+    assert 8 <= len(made) <= 24  # those in the table, and some that a call might have had when they went
+    assert not tfbridge.stats()["fallbacks"]
+
+
+def test_two_hundred_batch_sizes() -> None:
+    f = by_flag()
+    for size in range(1, 201):
+        check(f, size)
+    stats = tfbridge.stats()
+    print(f"200 batch sizes: {stats['compiles']} compiled, {stats['disk_hits']} read from disk, "
+          f"{stats['compile_seconds']:.1f} s of compiling")
+    assert stats["compiles"] + stats["disk_hits"] == 200 and not stats["fallbacks"]
+
+
+def test_what_is_used_stays(made: weakref.WeakSet[Executable], monkeypatch: pytest.MonkeyPatch) -> None:
+    few(monkeypatch, 8)
+    f = by_flag()
+    for size in range(1, 41):
+        check(f, size)
+        check(f, 100)
+    stats = tfbridge.stats()
+    assert stats["clusters_compiled"] + stats["recompiles"] == 41
+
+
+def test_shapes_beyond_many_are_compiled_when_met_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_op, "_KEYS_AT_ONCE", 3)
+    f = by_flag()
+    for size in range(1, 7):
+        check(f, size)
+    assert tfbridge.stats()["recompiles"] == 2
+    for size in range(1, 7):
+        check(f, size)
+    assert tfbridge.stats()["recompiles"] == 5
+    (cluster,) = rewrite_graph.reports()[-1].clusters
+    assert launch_op.counters(cluster.key).fallback_runs == 3
+
+
+@pytest.mark.parametrize("make", [by_decorator, by_flag])
+def test_threads_run_while_code_goes(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    few(monkeypatch, 3)
+    f = make()
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        try:
+            for size in np.random.default_rng(seed).integers(1, 12, 60):
+                check(f, int(size))
+                if isinstance(f, Jit):
+                    f._routes.pop(next(iter(f._routes), None), None)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("make", [by_decorator, by_flag])
+def test_functions_that_are_dropped_leave_nothing(make: Any, made: weakref.WeakSet[Executable]) -> None:
+    def once(scale: float) -> None:
+        def body(x: Any) -> Any:
+            return tf.tanh(x) * scale + x
+
+        f = tfbridge.jit(body) if make is by_decorator else tf.function(body)
+        np.testing.assert_allclose(f(tf.ones(3)), np.tanh(1.0) * scale + np.ones(3), rtol=1e-5)
+
+    make()
+    sizes = []
+    for round_ in range(6):
+        for k in range(20):
+            once(float(round_ % 2 * 20 + k))
+        gc.collect()
+        launch_op.drop_unused()
+        sizes.append((len(launch_op._launches), len(made)))
+    # Launches are used again: there are as many as had not been collected yet when one was needed.
+    assert sizes[-1][0] < sizes[0][0] + 20 and sizes[-1][1] <= 2, sizes
+    assert len(launch_op._resting) <= launch_op._MOST_RESTING
+
+
+def test_sessions_and_data_leave_no_launches() -> None:
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    before = len(launch_op._launches)
+    for _ in range(3):
+        with tf.Graph().as_default():
+            x = tf.compat.v1.placeholder(tf.float32, (None, 4))
+            y = tf.tanh(x * 3.0) + tf.exp(x)
+            with tf.compat.v1.Session() as session:
+                session.run(y, {x: np.ones((2, 4))})
+        rows = tf.data.Dataset.from_tensor_slices(np.ones((4, 8), np.float32))
+        mapped = rows.map(tfbridge.jit(lambda x: tf.tanh(x) * 2.0))
+        assert len(list(mapped)) == 4
+        del mapped
+    gc.collect()
+    launch_op.drop_unused()
+    assert len(launch_op._launches) <= before + 1
+
+
+def test_code_whose_assumption_fails_again_and_again_goes() -> None:
+    f = tfbridge.jit(lambda x, i: x[i:i + 4] * 2.0)
+    x = np.arange(12, dtype=np.float32)
+    np.testing.assert_array_equal(f(tf.constant(x), tf.constant(2)), x[2:6] * 2)
+    for _ in range(20):
+        np.testing.assert_array_equal(f(tf.constant(x), tf.constant(10)), x[10:] * 2)
+    (plan,) = f._concrete_plans.values()
+    counters = launch_op.counters(plan.cluster.key)
+    assert counters.left >= 8 and not counters.compiles
+    np.testing.assert_array_equal(f(tf.constant(x), tf.constant(3)), x[3:7] * 2)
+
+
+def test_a_few_failed_assumptions_do_no_harm() -> None:
+    f = tfbridge.jit(lambda x, i: x[i:i + 4] * 2.0)
+    x = np.arange(12, dtype=np.float32)
+    for i in [2, 3, 4, 10] * 12:
+        np.testing.assert_array_equal(f(tf.constant(x), tf.constant(i)), x[i:i + 4] * 2)
+    (plan,) = f._concrete_plans.values()
+    assert launch_op.counters(plan.cluster.key).compiles == 1
+
+
+def test_statistics_are_bounded() -> None:
+    counters = statistics.Statistics()
+    for k in range(5000):
+        counters.leave_out(f"reason {k}")
+        counters.record(statistics.ClusterRecord(f"cluster {k}", 1))
+    assert len(counters.snapshot()["ops_left_out"]) <= 1025
+    assert sum(counters.snapshot()["ops_left_out"].values()) == 5000
+    assert len(counters.clusters()) == 4096

@@ -1,0 +1,348 @@
+"""HLO text: exact round trips, XLA's variations of the syntax, and the errors of malformed text."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from cases import CASES, build
+from hypothesis import given
+from hypothesis import strategies as st
+from tfbridge.compiler import Literal, LocalClient, Module, evaluate, parse_hlo, verify
+from tfbridge.compiler.errors import CompilerError, ParseError, ShapeError, UnsupportedError
+from tfbridge.compiler.hlo_text.literals import parse_literal, print_literal
+from tfbridge.compiler.ir.element_types import ARRAYS, ElementType
+from tfbridge.compiler.ir.module import Computation, make
+from tfbridge.compiler.ir.shape import array
+from tfbridge.compiler.ops import Constant, Elementwise, Parameter
+
+
+def module(entry: str, before: str = "") -> Module:
+    return parse_hlo(f"HloModule m\n{before}\nENTRY main {{\n{entry}\n}}\n")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_round_trip_of_every_row(case) -> None:
+    text = str(build(case))
+    again = verify(parse_hlo(text))
+    assert str(again) == text
+    assert (
+        again.entry.root.op.opcode == case.op.opcode
+        and again.entry.root.shape == build(case).entry.root.shape
+    )
+
+
+def values(kind: ElementType, count: int) -> np.ndarray:
+    """All kinds of bit patterns, NaN payloads among them."""
+    rng = np.random.default_rng(3)
+    if kind is ElementType.PRED:
+        return rng.integers(0, 2, count).astype(np.bool_)
+    if kind.bits == 4:
+        return rng.integers(-8 if kind.is_signed else 0, 8, count).astype(kind.dtype)
+    return rng.integers(0, 256, count * kind.item_bytes, dtype=np.uint8).view(kind.dtype)
+
+
+@pytest.mark.parametrize("kind", sorted(ARRAYS, key=str), ids=lambda k: k.value)
+def test_constants_of_all_types(kind: ElementType) -> None:
+    for dims in ((), (600,), (20, 30), (2, 0), (0, 2), (2, 3, 4, 1)):
+        literal = Literal(values(kind, max(int(np.prod(dims)), 1))[: int(np.prod(dims))].reshape(dims), kind)
+        read = parse_literal(print_literal(literal), literal.shape)
+        assert read == literal
+        constant = Module("m", Computation("main", make(Constant(literal), name="c"), ()))
+        assert parse_hlo(str(constant)).entry.root.op == constant.entry.root.op
+
+
+def test_nan_signs_and_payloads() -> None:
+    bits = np.array([0x7FC00000, 0xFFC00000, 0x7FC00001, 0x7F800000, 0xFF800000, 0x80000000], np.uint32)
+    text = print_literal(Literal(bits.view(np.float32)))
+    assert text == "{nan, -nan, nan(0x400001), inf, -inf, -0}"
+    assert parse_literal(text, array("f32", 6)).array.view(np.uint32).tolist() == bits.tolist()
+
+
+def test_tuple_constants() -> None:
+    literal = Literal.tuple([Literal(np.float32(1)), Literal.tuple([Literal(np.array([[1], [2]], np.int8))])])
+    assert print_literal(literal) == "(1, ({ {1}, {2} }))"
+    assert parse_literal("( 1 , ( { {1}, {2} } ) )", literal.shape) == literal
+
+
+@given(st.lists(st.floats(width=32), max_size=20))
+def test_any_floats(numbers: list[float]) -> None:
+    for dtype in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16):
+        with np.errstate(over="ignore"):
+            literal = Literal(np.array(numbers, np.float64).astype(dtype))
+        assert parse_literal(print_literal(literal), literal.shape) == literal
+
+
+VARIATIONS = """HloModule jit_f.7, is_scheduled=true,
+  entry_computation_layout={(f32[2,3]{1,0}, s32[])->(f32[2,3]{1,0}, /*index=1*/s32[])},
+  num_partitions=1
+
+FileNames
+1 "dir/model.py"
+
+FunctionNames
+1 "f"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=12 end_line=12 column=4}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+%inner.1 (p.1: f32[2,3], q: (f32[], s32[])) -> f32[2,3] {
+  %p.1 = f32[2,3]{1,0} parameter(0)
+  %q = (f32[], s32[]) parameter(1), sharding={replicated}
+  %g = f32[] get-tuple-element((f32[], s32[]) %q), index=0
+  %b = f32[2,3]{1,0} broadcast(f32[] %g), dimensions={}, metadata={op_name="a \\"b\\" {c}" stack_frame_id=1}
+  ROOT %m = f32[2,3]{1,0} multiply(f32[2,3]{1,0} %p.1, f32[2,3]{1,0} %b), metadata={op_type="Mul"
+    op_name="jit(f)/mul" source_file="x.py" source_line=7 source_column=3}
+}, execution_thread="main"
+
+ENTRY %main.2 (x: f32[2,3], n: s32[]) -> (f32[2,3], s32[]) {
+  %x = f32[2,3]{1,0} parameter(0) // a comment
+  %n = s32[] parameter(1), frontend_attributes={a="{",b="x"}
+  half = f32[] constant(0.5)
+  %t = (f32[], s32[]) tuple(%half, /*index=1*/%n)
+  %c = f32[2,3] call(x, t), to_apply=%inner.1, backend_config={"a":{"b":["}"]}}
+  ROOT %r = (f32[2,3]{1,0}, /*index=1*/s32[]) tuple(f32[2,3]{1,0} %c, s32[] %n)
+}
+"""
+
+
+def test_variations_of_the_syntax() -> None:
+    read = verify(parse_hlo(VARIATIONS))
+    text = str(read)
+    assert str(parse_hlo(text)) == text and read.name == "jit_f.7"
+    assert (
+        read.attributes["is_scheduled"] == "true"
+        and "->(f32[2,3]{1,0}" in read.attributes["entry_computation_layout"]
+    )
+    inner = read.entry.called()[0]
+    by_name = {i.name: i for i in inner.instructions}
+    assert by_name["b"].metadata.source_file == "dir/model.py" and by_name["b"].metadata.source_line == 12
+    assert by_name["b"].metadata.op_name == 'a "b" {c}'
+    assert (
+        by_name["m"].metadata.op_type == "Mul"
+        and ("metadata.source_column", "3") in by_name["m"].metadata.extra
+    )
+    assert read.entry.root.operands[0].metadata.extra == (("backend_config", '{"a":{"b":["}"]}}'),)
+    value = evaluate(read, [np.ones((2, 3), np.float32), np.asarray(np.int32(4))])
+    assert value[0].tolist() == [[0.5] * 3] * 2 and value[1] == 4
+
+
+def test_layouts_are_kept() -> None:
+    read = module("x = f32[2,3]{0,1} parameter(0)\nROOT y = f32[2,3]{1,0} copy(x)")
+    assert read.entry.parameters[0].shape.layout == (0, 1) and read.entry.root.shape.layout is None
+    assert "f32[2,3]{0,1} parameter(0)" in str(read)
+
+
+def test_names_are_made_valid_and_different() -> None:
+    x = make(Parameter(0, array("f32")), name="model/dense:0")
+    y = make(Elementwise("negate"), make(Elementwise("negate"), x, name="n"), name="n")
+    text = str(Module("m", Computation("1st", y, [x])))
+    assert "model_dense_0 = " in text and "ROOT n.1 = f32[] negate(n)" in text and "ENTRY _1st {" in text
+    assert str(parse_hlo(text)) == text
+
+
+def test_a_single_computation_needs_no_entry() -> None:
+    assert parse_hlo("HloModule m\nf { ROOT x = f32[] parameter(0) }").entry.name == "f"
+
+
+def test_both_forms_of_conditional() -> None:
+    before = "one { ROOT a = f32[] parameter(0) }\ntwo { b = f32[] parameter(0) ROOT n = f32[] negate(b) }"
+    by_pred = module(
+        "p = pred[] parameter(0) x = f32[] parameter(1) ROOT c = f32[] conditional(p, x, x), "
+        "true_computation=one, false_computation=two",
+        before,
+    )
+    listed = module(
+        "p = pred[] parameter(0) x = f32[] parameter(1) ROOT c = f32[] conditional(p, x, x), "
+        "branch_computations={%one, %two}",
+        before,
+    )
+    assert str(by_pred) == str(listed) and "true_computation=one, false_computation=two" in str(by_pred)
+
+
+@pytest.mark.parametrize(
+    ("entry", "line", "column", "expected"),
+    [
+        ("x = f32[2] parameter(0)\nROOT y = f32[2] add(x, z)", 5, 24, "operand z is not defined"),
+        ("ROOT x = f32[2 parameter(0)", 4, 10, "expected a shape"),
+        ("ROOT x = f32[2]{1,0} parameter(0)", 4, 10, "expected a layout"),
+        ("ROOT x = f32[2] parameter(a)", 4, 27, "expected a parameter number"),
+        ("x = f32[2] parameter(0)\nROOT y = f32[2] add x", 5, 17, "expected an opcode"),
+        ("x = f32[2] parameter(0)\nROOT y = f32[2] add(x x)", 5, 21, "expected an operand"),
+        ("x f32[2] parameter(0)", 4, 1, "expected an instruction"),
+        ("x = f32[2] parameter(0)\nx = f32[2] parameter(1)", 5, 1, "defined twice"),
+        ("x = f32[2] parameter(1)", 5, 2, "numbered"),
+        (
+            "x = f32[2] parameter(0)\nROOT y = f32[1] slice(x), slice={[0-1]}",
+            5,
+            17,
+            "expected {[start:limit:stride]",
+        ),
+        ("x = f32[2] parameter(0)\nROOT y = f32[1] slice(x)", 5, 17, "expected the attribute slice="),
+        (
+            "x = f32[2] parameter(0)\nROOT y = f32[2] reverse(x), dimensions={a}",
+            5,
+            17,
+            "expected axis numbers",
+        ),
+        ("x = f32[2] parameter(0)\nROOT y = f32[2] reverse(x), dimensions={0, {", 5, 40, "not closed"),
+        ("x = f32[2] parameter(0)\nROOT y = f32[2] call(x), to_apply=nothing", 5, 17, "computation nothing"),
+        ("ROOT c = f32[2] constant({1})", 4, 26, "expected 2 elements"),
+        ("ROOT c = f32[2,2] constant({1, 2, 3, 4})", 4, 28, "nested braces"),
+        ("ROOT c = f32[2] constant({1, b})", 4, 26, "expected values of f32, got b"),
+        ("ROOT c = s8[] constant(300)", 4, 24, "out of range"),
+        ("ROOT c = f32[100] constant({...})", 4, 28, "elided"),
+        ("", 5, 2, "expected an instruction"),
+    ],
+)
+def test_malformed_text(entry, line, column, expected) -> None:
+    with pytest.raises(ParseError, match="line") as raised:
+        module(entry)
+    assert expected in str(raised.value)
+    assert (raised.value.line, raised.value.column) == (line, column)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("ROOT x = f32[2] domain()", "line 4, column 17: opcode domain"),
+        ("ROOT x = f8e3m4[2] parameter(0)", "line 4, column 10: element type f8e3m4"),
+        ("ROOT x = f32[2,8]{1,0:T(8,128)} parameter(0)", "line 4, column 10: layout of f32[2,8]{1,0:T(8,128)}"),
+        ("ROOT x = f32[?] parameter(0)", "dims without a bound"),
+        ("x = f32[2] parameter(0)\nROOT y = f32[2] negate(x), is_strange=true", "attribute is_strange"),
+    ],
+)
+def test_unsupported_text(entry, expected) -> None:
+    with pytest.raises(UnsupportedError) as raised:
+        module(entry)
+    assert expected in str(raised.value)
+
+
+def test_shapes_are_checked() -> None:
+    with pytest.raises(ShapeError, match="line 5, column 10: negate has shape f32.3., inferred is f32.2."):
+        module("x = f32[2] parameter(0)\nROOT y = f32[3] negate(x)")
+    with pytest.raises(ShapeError, match="line 5, column 10: .*transpose_c"):
+        module("x = f32[2,2] parameter(0)\nROOT y = f32[2,2] transpose(x), dimensions={0,0}")
+
+
+def test_modules_that_end_early() -> None:
+    for end in range(0, len(VARIATIONS) - 2, 7):
+        try:
+            read = parse_hlo(VARIATIONS[:end])
+        except CompilerError:
+            continue
+        assert read.entry.name == "inner.1", "only a cut right after the first computation leaves a module"
+
+
+@given(st.integers(0, len(VARIATIONS) - 1), st.sampled_from('{}()[]=,%"x1 \n'))
+def test_a_wrong_character_is_an_error_or_harmless(at: int, character: str) -> None:
+    try:
+        read = parse_hlo(VARIATIONS[:at] + character + VARIATIONS[at + 1 :])
+    except CompilerError:
+        return
+    assert str(parse_hlo(str(read))) == str(read)
+
+
+def test_batch_norm_and_bitcast_are_read_as_calls() -> None:
+    text = """HloModule norm
+ENTRY main {
+  x = f32[4,3] parameter(0)
+  scale = f32[3]{0} parameter(1)
+  offset = f32[3] parameter(2)
+  t = (f32[4,3], f32[3], f32[3]) batch-norm-training(x, scale, offset), epsilon=0.001, feature_index=1
+  y = f32[4,3] get-tuple-element(t), index=0
+  mean = f32[3] get-tuple-element(t), index=1
+  variance = f32[3] get-tuple-element(t), index=2
+  g = (f32[4,3], f32[3], f32[3]) batch-norm-grad(x, scale, mean, variance, y), epsilon=0.001, feature_index=1
+  z = f32[4,3] batch-norm-inference(x, scale, offset, mean, variance), epsilon=0.001, feature_index=1
+  flat = f32[12] bitcast(z)
+  whole = s32[12] bitcast(flat)
+  ROOT all = (f32[4,3], f32[12], s32[12], (f32[4,3], f32[3], f32[3])) tuple(y, flat, whole, g)
+}"""
+    module = parse_hlo(text)
+    assert str(parse_hlo(str(module))) == str(module)
+    rng = np.random.default_rng(0)
+    x, scale, offset = (rng.standard_normal(s).astype(np.float32) for s in ((4, 3), (3,), (3,)))
+    y, flat, whole, gradient = evaluate(module, [x, scale, offset])
+    np.testing.assert_allclose(y, (x - x.mean(0)) / np.sqrt(x.var(0) + 0.001) * scale + offset, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(flat, y.reshape(-1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(whole, flat.view(np.int32))
+    np.testing.assert_allclose(gradient[2], y.sum(0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("line", "message", "error"), [
+    ("y = f32[4,3] batch-norm-inference(x, v, v, v, v), epsilon=0.1", "feature_index=", ParseError),
+    ("y = f32[4,3] batch-norm-inference(x, v), epsilon=0.1, feature_index=1", "2 operands given", ShapeError),
+    ("y = f32[4,3] batch-norm-inference(x, v, v, v, v), epsilon=0.1, feature_index=0", "batch_norm_c1", ShapeError),
+    ("y = f32[11] bitcast(x)", "reshape_c2", ShapeError),
+    ("y = f32[3,4]{1,0:T(8,128)} bitcast(x)", "have no tiles", UnsupportedError),
+])
+def test_expansions_refuse(line: str, message: str, error: type[Exception]) -> None:
+    text = "HloModule m\nENTRY main {\n  x = f32[4,3] parameter(0)\n  v = f32[3] parameter(1)\n  ROOT " + line + "\n}"
+    with pytest.raises(error, match=f"line 5.*{message}"):
+        parse_hlo(text)
+
+
+def test_bitcast_of_any_layout() -> None:
+    """The bytes, from the slowest axis to the fastest, stay where they are."""
+    text = """HloModule m
+ENTRY e {
+  x = f32[2,3,4]{0,2,1} parameter(0)
+  a = f32[3,4,2]{2,1,0} bitcast(x)
+  b = s32[4,2,3]{0,1,2} bitcast(x)
+  ROOT r = (f32[3,4,2], s32[4,2,3]) tuple(a, b)
+}"""
+    module = verify(parse_hlo(text))
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    raw = np.ascontiguousarray(x.transpose(1, 2, 0)).reshape(-1)
+    first, second = evaluate(module, [x])
+    np.testing.assert_array_equal(first, raw.reshape(3, 4, 2))
+    np.testing.assert_array_equal(second, raw.view(np.int32).reshape(3, 2, 4).transpose(2, 1, 0))
+
+
+TILED = """HloModule m, entry_computation_layout={{(f32[2,8]{{1,0{entry}}})->f32[2,8]{{1,0{result}}}}}
+ENTRY e {{
+  x = f32[2,8]{{1,0{parameter}}} parameter(0)
+  y = f32[2,8]{{1,0:T(8,128)(2,1)S(1)}} negate(f32[2,8]{{1,0:T(8,128)}} x)
+  ROOT z = f32[2,8]{{1,0{root}}} negate(f32[2,8]{{1,0:T(8,128)}} y), backend_config={{"flag":true}}
+}}, execution_thread="main"
+"""
+
+
+def test_tiles_inside_are_nobodys_business() -> None:
+    module = parse_hlo(TILED.format(entry="", result="", parameter="", root=":S(1)"))
+    assert str(parse_hlo(str(module))) == str(module)
+    x = np.arange(16, dtype=np.float32).reshape(2, 8)
+    np.testing.assert_array_equal(evaluate(module, [x]), x)
+
+
+@pytest.mark.parametrize("place", ["entry", "result", "parameter", "root"])
+def test_tiles_at_the_ends_are_refused(place: str) -> None:
+    places = {"entry": "", "result": "", "parameter": "", "root": "", place: ":T(8,128)"}
+    with pytest.raises(UnsupportedError, match=r"f32\[2,8\]\{1,0:T\(8,128\)\}.* have no tiles"):
+        LocalClient().compile(parse_hlo(TILED.format(**places)))
+
+
+def test_sparse_layouts_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="sparse arrays"):
+        parse_hlo("HloModule m\nENTRY e { ROOT x = f32[2,8]{1,0:D(D,C)} parameter(0) }")
+
+
+@pytest.mark.parametrize(("shape", "text", "wanted"), [
+    ("f32[2,3]", "f32[2,3]{[0, 1]: 5, [1, 2]: -6.5}", [[0, 5, 0], [0, 0, -6.5]]),
+    ("s32[5]", "{1: 2, 4: 3}", [0, 2, 0, 0, 3]),
+    ("c64[2]", "{[1]: (1, -2)}", [0, 1 - 2j]),
+])
+def test_sparse_constants(shape: str, text: str, wanted: list) -> None:
+    found = parse_hlo(f"HloModule m\nENTRY e {{ ROOT x = {shape}sparse{{10}} constant({text}) }}")
+    assert evaluate(found, []).tolist() == wanted
+    assert str(parse_hlo(str(found))) == str(found)
+
+
+@pytest.mark.parametrize("text", ["{[0, 9]: 5}", "{[0]: 5}", "{[0, 1]: 5, oops}", "{[0, 1]: five}"])
+def test_malformed_sparse_constants(text: str) -> None:
+    with pytest.raises(ParseError, match="constant"):
+        parse_hlo(f"HloModule m\nENTRY e {{ ROOT x = f32[2,3] constant({text}) }}")

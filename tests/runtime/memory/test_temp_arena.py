@@ -1,0 +1,85 @@
+"""Arenas: aligned, big enough, never given out twice at once, reused, freed."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import numpy as np
+import pytest
+from tfbridge.runtime.code import support_library
+
+take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(support_library.addresses()["arena_take"])
+put = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(support_library.addresses()["arena_put"])
+
+
+@pytest.fixture(autouse=True)
+def no_arenas() -> None:
+    support_library.trim_arenas()
+
+
+@pytest.mark.parametrize("size", [1, 64, 65_536, 1_000_000, 2 << 20, (2 << 20) - 64, 5_000_001])
+def test_memory_is_aligned_and_writable(size: int) -> None:
+    memory = take(size)
+    assert memory % 64 == 0
+    ctypes.memset(memory, 7, size)
+    assert ctypes.string_at(memory + size - 1, 1) == b"\7"
+    put(memory)
+
+
+def test_reused() -> None:
+    first = take(1000)
+    put(first)
+    assert take(50_000) == first  # arenas have at least 64 KiB less their header
+    second = take(10)
+    assert second != first
+    put(first)
+    put(second)
+    assert {take(10), take(10)} == {first, second}
+    put(first)
+    put(second)
+
+
+def test_smallest_that_fits() -> None:
+    small, large = take(1000), take(3_000_000)
+    put(small)
+    put(large)
+    assert take(100) == small
+    assert take(2_000_000) == large
+    put(small)
+    put(large)
+
+
+def test_grows_when_all_are_too_small() -> None:
+    small = take(1000)
+    put(small)
+    large = take(10_000_000)
+    ctypes.memset(large, 1, 10_000_000)
+    put(large)
+    assert take(9_000_000) == large
+    put(large)
+
+
+def test_out_of_memory_is_null() -> None:
+    assert take(1 << 60) is None
+    put(None)
+
+
+def test_never_given_out_twice() -> None:
+    wrong: list[int] = []
+
+    def work(mark: int) -> None:
+        random = np.random.default_rng(mark)
+        for size in random.integers(8, 200_000, 300).tolist():
+            memory = take(size)
+            ctypes.memset(memory, mark, size)
+            if ctypes.string_at(memory, size).strip(bytes([mark])):
+                wrong.append(mark)
+            put(memory)
+
+    threads = [threading.Thread(target=work, args=(i + 1,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -1,0 +1,44 @@
+"""The commands: `python -m tfbridge`, and the public modules that are commands too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("command", [("tfbridge", "flags"), ("tfbridge.flags",)])
+def test_flags(command: tuple[str, ...]) -> None:
+    done = run(*command)
+    assert done.returncode == 0 and "TFBRIDGE_AUTO_JIT" in done.stdout and not done.stderr
+    assert run(*command, "--markdown").stdout.startswith("| Variable |")
+
+
+@pytest.mark.parametrize("command", [("tfbridge", "aot"), ("tfbridge.aot",)])
+def test_aot(command: tuple[str, ...]) -> None:
+    done = run(*command, "--help")
+    assert done.returncode == 0 and "--saved-model" in done.stdout and not done.stderr
+
+
+def test_run(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    text = tmp_path / "m.hlo"
+    text.write_text("HloModule m\n\nENTRY main {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] add(x, x)\n}\n")
+    done = run("tfbridge", "run", str(text), "--print")
+    assert done.returncode == 0 and "add(" in done.stdout
+
+
+def test_unknown_command() -> None:
+    done = run("tfbridge", "fly")
+    assert done.returncode == 2 and "invalid choice" in done.stderr
+
+
+def test_public_modules_are_those_of_the_package() -> None:
+    program = ("import tfbridge.flags, tfbridge.aot\nfrom tfbridge.bridge import aot\n"
+               "from tfbridge.bridge.api import flags\n"
+               "assert tfbridge.flags.FLAGS is flags.FLAGS and tfbridge.aot.compile is aot.compile")
+    subprocess.run([sys.executable, "-c", program], check=True)
