@@ -1,4 +1,4 @@
-"""The arrows of the house: models -> bridge -> compiler -> runtime, and who may know which library."""
+"""The arrows of the source map: models -> bridge -> compiler -> runtime, and who may know which library."""
 
 from __future__ import annotations
 
