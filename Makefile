@@ -49,6 +49,7 @@ bench-all: $(INSTALLED)  ## install the other engines and run all suites; result
 
 lint: $(INSTALLED)  ## style and types
 	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check --quiet .
 	$(BIN)/python -m mypy
 
 clean:  ## remove what the targets made

@@ -43,8 +43,18 @@ if TYPE_CHECKING:
     from .bridge.public import aot
     from .runtime.statistics import reset_stats, stats
 
-__all__ = ["aot", "compiler", "disable_auto_clustering", "enable_auto_clustering", "explain", "jit", "jit_scope",
-           "options", "reset_stats", "stats"]
+__all__ = [
+    "aot",
+    "compiler",
+    "disable_auto_clustering",
+    "enable_auto_clustering",
+    "explain",
+    "jit",
+    "jit_scope",
+    "options",
+    "reset_stats",
+    "stats",
+]
 
 
 def __getattr__(name: str) -> Any:

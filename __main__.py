@@ -18,8 +18,10 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="tfbridge", formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="\n".join(f"  {name:6} {what}" for name, (_, what) in COMMANDS.items()))
+        prog="tfbridge",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(f"  {name:6} {what}" for name, (_, what) in COMMANDS.items()),
+    )
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the command; try --help")
     chosen = parser.parse_args(arguments)

@@ -74,7 +74,9 @@ def resident_bytes() -> int:
         return 0
 
 
-_current: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("tfbridge_compile_budget", default=None)
+_current: contextvars.ContextVar[Budget | None] = contextvars.ContextVar(
+    "tfbridge_compile_budget", default=None
+)
 
 
 @contextlib.contextmanager
@@ -117,10 +119,14 @@ def check(where: str, instructions: int = 0) -> None:
     if budget.seconds and now > budget.deadline:
         raise BudgetError(f"compilation took more than compile_seconds={budget.seconds:g} (in {where})")
     if budget.megabytes and (grown := budget.grown(now)) > budget.megabytes:
-        raise BudgetError(f"memory grew by more than compile_megabytes={budget.megabytes} (in {where}: by {grown})")
+        raise BudgetError(
+            f"memory grew by more than compile_megabytes={budget.megabytes} (in {where}: by {grown})"
+        )
     if budget.instructions and instructions > budget.instructions:
-        raise BudgetError(f"the module has more than compile_instructions={budget.instructions} (in {where}: "
-                          f"{instructions})")
+        raise BudgetError(
+            f"the module has more than compile_instructions={budget.instructions} (in {where}: "
+            f"{instructions})"
+        )
 
 
 def run(budget: Budget | None, where: str, function: Callable[..., Result], *arguments: object) -> Result:

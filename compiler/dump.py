@@ -36,8 +36,12 @@ class Dump:
         """Writes `NN-NAME`."""
         if self.folder:
             try:
-                with open(os.path.join(self.folder, f"{self._files:02}-{name}"), "x", encoding="utf-8",
-                          errors="backslashreplace") as file:
+                with open(
+                    os.path.join(self.folder, f"{self._files:02}-{name}"),
+                    "x",
+                    encoding="utf-8",
+                    errors="backslashreplace",
+                ) as file:
                     file.write(text)
             except OSError as error:
                 _log.warning("the dump in %r is incomplete: %s", self.folder, error)

@@ -41,5 +41,7 @@ class InternalError(CompilerError, RuntimeError):
     """A bug in tfbridge itself."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(f"{message}\nThis is a bug in tfbridge. Please report it with the dump that "
-                         "TFBRIDGE_DUMP=dir writes.")
+        super().__init__(
+            f"{message}\nThis is a bug in tfbridge. Please report it with the dump that "
+            "TFBRIDGE_DUMP=dir writes."
+        )

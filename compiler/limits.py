@@ -66,5 +66,7 @@ class Expansion:
             size += self._sizes[callee][0]
             depth = max(depth, self._sizes[callee][1] + 1)
         self.limits.check("nesting", depth, f"calls in {computation.name}, one inside the other")
-        self.limits.check("expanded_instructions", size, f"instructions of {computation.name} with all that it calls")
+        self.limits.check(
+            "expanded_instructions", size, f"instructions of {computation.name} with all that it calls"
+        )
         self._sizes[computation] = size, depth

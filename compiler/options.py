@@ -46,16 +46,24 @@ class Options:
         for name in ("num_replicas", "num_partitions"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is less than 1")
-        for name in ("threads", "max_cache_bytes", "compile_seconds", "compile_instructions",
-                     "compile_megabytes"):
+        for name in (
+            "threads",
+            "max_cache_bytes",
+            "compile_seconds",
+            "compile_instructions",
+            "compile_megabytes",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative")
 
     def fingerprint(self) -> str:
         """The text of what compiled code depends on: the fields that are compared."""
-        return ", ".join(f"{field.name}={sorted(value) if isinstance(value, frozenset) else value!r}"
-                         for field in dataclasses.fields(Options) if field.compare
-                         for value in [getattr(self, field.name)])
+        return ", ".join(
+            f"{field.name}={sorted(value) if isinstance(value, frozenset) else value!r}"
+            for field in dataclasses.fields(Options)
+            if field.compare
+            for value in [getattr(self, field.name)]
+        )
 
 
 DEFAULT_OPTIONS = Options(process.numerics, process.threads, dump_dir=process.dump_dir)

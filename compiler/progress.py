@@ -27,7 +27,7 @@ def ordered(roots: Iterable[T], needs: Callable[[T], Sequence[T]], what: str) ->
                 if missing := [n for n in needs(node) if n not in done]:
                     if node in entered:
                         way = list(entered)
-                        raise InternalError(f"{what}: a cycle, {_cycle(way[way.index(node):])}")
+                        raise InternalError(f"{what}: a cycle, {_cycle(way[way.index(node) :])}")
                     entered[node] = None
                     stack += missing[::-1]
                     continue
@@ -41,7 +41,7 @@ def _cycle(nodes: Sequence[T]) -> str:
     """A cycle in words, the end of a long one left out; the last node needs the first."""
     names = [getattr(n, "name", "") or repr(n) for n in nodes]
     if len(names) > _MOST_NAMED:
-        names[_MOST_NAMED - 1:] = ["..."]
+        names[_MOST_NAMED - 1 :] = ["..."]
     return " needs ".join([*names, names[0]])
 
 
@@ -69,4 +69,6 @@ class Progress:
         budget.check(self.what)
         self.steps += 1
         if self.steps > self.most:
-            raise InternalError(f"{self.what}: no end after {self.most} steps" + ("" if at is None else f", at {at!r}"))
+            raise InternalError(
+                f"{self.what}: no end after {self.most} steps" + ("" if at is None else f", at {at!r}")
+            )

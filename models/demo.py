@@ -1,6 +1,6 @@
 """The demo: a small network learns handwritten digits, compiled while it trains, then becomes a C program.
 
-    python -m tfbridge.models.demo
+python -m tfbridge.models.demo
 """
 
 from __future__ import annotations
@@ -49,19 +49,28 @@ class EpochProgress(keras.callbacks.Callback):
         self._progress.update(self._task, advance=1, note=note)
 
 
-def train(console: Console, description: str, data: digits.Digits,
-          epochs: int) -> tuple[keras.Model, list[float]]:
+def train(
+    console: Console, description: str, data: digits.Digits, epochs: int
+) -> tuple[keras.Model, list[float]]:
     """A freshly initialised network after `epochs` epochs, with the seconds of each."""
     model = cnn.build(digits.SIDE)
-    model.compile(keras.optimizers.Adam(2e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-                  metrics=["accuracy"])
-    columns = (TextColumn("  {task.description}"), BarColumn(bar_width=20),
-               TextColumn("{task.completed}/{task.total} epochs"), TimeElapsedColumn(),
-               TextColumn("{task.fields[note]}"))
+    model.compile(
+        keras.optimizers.Adam(2e-3),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    columns = (
+        TextColumn("  {task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed}/{task.total} epochs"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
     with Progress(*columns, console=console) as progress:
         epoch_progress = EpochProgress(progress, description, epochs)
-        model.fit(data.images, data.labels, batch_size=BATCH, epochs=epochs, verbose=0,
-                  callbacks=[epoch_progress])
+        model.fit(
+            data.images, data.labels, batch_size=BATCH, epochs=epochs, verbose=0, callbacks=[epoch_progress]
+        )
     return model, epoch_progress.seconds
 
 
@@ -114,49 +123,67 @@ def run_as_c_program(console: Console, model: keras.Model, data: digits.Digits) 
         image = tf.TensorSpec((1, digits.SIDE, digits.SIDE, 1), tf.float32)
         model.export(folder / "saved_model", input_signature=[image], verbose=False)
         program = digits_c_program.build(folder / "saved_model", compiler, folder)
-        table = Table(title="The network without TensorFlow and without Python", title_justify="left",
-                      show_header=False)
-        for name, file in (("object file", program.object_file), ("header", program.header),
-                           ("program, linked and stripped", program.executable)):
+        table = Table(
+            title="The network without TensorFlow and without Python", title_justify="left", show_header=False
+        )
+        for name, file in (
+            ("object file", program.object_file),
+            ("header", program.header),
+            ("program, linked and stripped", program.executable),
+        ):
             table.add_row(name, f"{file.stat().st_size / 1024:.0f} KiB")
         console.print(table)
         found = program.classify(data.held_out_images)
     wanted = classes(model(data.held_out_images, training=False))
     right = np.mean(found == data.held_out_labels)
     agreeing = int(np.sum(found == wanted))
-    console.print(f"The C program classified {len(found)} held-out digits, {right:.1%} of them right. "
-                  f"On {agreeing} of {len(found)} it gives the same answer as Keras.")
+    console.print(
+        f"The C program classified {len(found)} held-out digits, {right:.1%} of them right. "
+        f"On {agreeing} of {len(found)} it gives the same answer as Keras."
+    )
     return agreeing == len(found)
 
 
 def main() -> int:
     """Runs the demo; 1 if the network learned too little or the C program disagrees with Keras."""
     console = Console()
-    console.print(Panel("[bold]tfbridge[/bold] turns parts of a TensorFlow program into native code for this "
-                        "machine's CPU. Watch a small convolutional network learn to read digits with it."))
+    console.print(
+        Panel(
+            "[bold]tfbridge[/bold] turns parts of a TensorFlow program into native code for this "
+            "machine's CPU. Watch a small convolutional network learn to read digits with it."
+        )
+    )
     data = digits.load()
-    console.print(f"Data: {len(data.images)} images of handwritten digits to learn from, "
-                  f"{len(data.held_out_images)} held out to test with.\n")
+    console.print(
+        f"Data: {len(data.images)} images of handwritten digits to learn from, "
+        f"{len(data.held_out_images)} held out to test with.\n"
+    )
 
     console.rule("1. Train", align="left")
-    console.print("First a few epochs of Keras [bold]fit[/bold] in TensorFlow alone, to compare with; then "
-                  "the whole training after [bold]tfbridge.enable_auto_clustering()[/bold]. Nothing else "
-                  "differs.\n")
+    console.print(
+        "First a few epochs of Keras [bold]fit[/bold] in TensorFlow alone, to compare with; then "
+        "the whole training after [bold]tfbridge.enable_auto_clustering()[/bold]. Nothing else "
+        "differs.\n"
+    )
     _, plain = train(console, "TensorFlow alone", data, PLAIN_EPOCHS)
     tfbridge.enable_auto_clustering()
     tfbridge.reset_stats()
     model, compiled = train(console, "with tfbridge   ", data, EPOCHS)
     _, accuracy = model.evaluate(data.held_out_images, data.held_out_labels, verbose=0)
-    console.print(f"\nIt reads [bold]{accuracy:.1%}[/bold] of the held-out digits right "
-                  f"(wanted: {WANTED_ACCURACY:.0%}).\n")
+    console.print(
+        f"\nIt reads [bold]{accuracy:.1%}[/bold] of the held-out digits right "
+        f"(wanted: {WANTED_ACCURACY:.0%}).\n"
+    )
 
     console.rule("2. What happened", align="left")
     show_compiled(console, model, data.held_out_images[:BATCH])
     show_gain(console, plain, compiled)
 
     console.rule("3. Export", align="left")
-    console.print("The trained network becomes an object file and a C header. A C program of thirty lines "
-                  "uses them; the C library is all it needs.\n")
+    console.print(
+        "The trained network becomes an object file and a C header. A C program of thirty lines "
+        "uses them; the C library is all it needs.\n"
+    )
     tfbridge.disable_auto_clustering()
     agrees = run_as_c_program(console, model, data)
     succeeded = agrees and accuracy > WANTED_ACCURACY

@@ -66,7 +66,9 @@ class DigitsProgram:
         """
         file = self.executable.with_suffix(".images")
         file.write_bytes(np.ascontiguousarray(images, np.float32).tobytes())
-        finished = subprocess.run([*emulator, self.executable, file], capture_output=True, text=True, check=True)
+        finished = subprocess.run(
+            [*emulator, self.executable, file], capture_output=True, text=True, check=True
+        )
         return np.array(finished.stdout.split(), np.int32)
 
 
@@ -84,6 +86,18 @@ def build(saved_model: Path, compiler: str, folder: Path, target_triple: str | N
     source = folder / "main.c"
     source.write_text(MAIN)
     program = DigitsProgram(made.object_file, made.header, folder / NAME)
-    subprocess.run([compiler, "-std=c99", "-O2", "-s", str(source), str(program.object_file), "-lm",
-                    "-o", str(program.executable)], check=True)
+    subprocess.run(
+        [
+            compiler,
+            "-std=c99",
+            "-O2",
+            "-s",
+            str(source),
+            str(program.object_file),
+            "-lm",
+            "-o",
+            str(program.executable),
+        ],
+        check=True,
+    )
     return program

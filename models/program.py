@@ -16,8 +16,13 @@ Array = np.ndarray[Any, Any]
 class Program(tf.Module):
     """A plain Python function over tensors, ready to be called, wrapped by an engine, or saved."""
 
-    def __init__(self, function: Callable[..., Any], inputs: Sequence[Array],
-                 captured: Sequence[tf.Variable] = (), updated: Sequence[tf.Variable] = ()) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        inputs: Sequence[Array],
+        captured: Sequence[tf.Variable] = (),
+        updated: Sequence[tf.Variable] = (),
+    ) -> None:
         """`captured` are all variables that `function` reads, `updated` those that it writes."""
         super().__init__(name="program")
         self.function = function
@@ -31,8 +36,9 @@ class Program(tf.Module):
         """The inputs as NumPy arrays."""
         return tuple(np.asarray(value.numpy()) for value in self.inputs)
 
-    def run(self, function: Callable[..., Any] | None = None, calls: int = 1,
-            inputs: Sequence[Any] | None = None) -> list[Array]:
+    def run(
+        self, function: Callable[..., Any] | None = None, calls: int = 1, inputs: Sequence[Any] | None = None
+    ) -> list[Array]:
         """The outputs of the last of `calls` calls, then the updated variables, as arrays."""
         called = self.function if function is None else function
         for _ in range(calls):

@@ -20,14 +20,20 @@ from setuptools.build_meta import build_wheel as _build_wheel
 START_UP = Path(__file__).parent / "tfbridge_auto_jit.pth"
 
 
-def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+def build_wheel(
+    wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None
+) -> str:
     """Builds the wheel; returns its file name."""
     return _with_start_up(wheel_directory, _build_wheel(wheel_directory, config_settings, metadata_directory))
 
 
-def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+def build_editable(
+    wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None
+) -> str:
     """Builds the wheel of an editable installation; returns its file name."""
-    return _with_start_up(wheel_directory, _build_editable(wheel_directory, config_settings, metadata_directory))
+    return _with_start_up(
+        wheel_directory, _build_editable(wheel_directory, config_settings, metadata_directory)
+    )
 
 
 def _with_start_up(directory: str, name: str) -> str:

@@ -69,12 +69,15 @@ class Profile:
     def events(self) -> list[Event]:
         """The kernels in the order of the schedule."""
         rate = ticks_per_ns()
-        return [Event(kernel, self._slots[_SLOTS * i], self._slots[_SLOTS * i + 1] / rate)
-                for i, kernel in enumerate(self.artifact.kernels)]
+        return [
+            Event(kernel, self._slots[_SLOTS * i], self._slots[_SLOTS * i + 1] / rate)
+            for i, kernel in enumerate(self.artifact.kernels)
+        ]
 
 
-def write_chrome_trace(events: Iterable[Event], path: str | os.PathLike[str],
-                       process: str = "tfbridge") -> None:
+def write_chrome_trace(
+    events: Iterable[Event], path: str | os.PathLike[str], process: str = "tfbridge"
+) -> None:
     """Writes the events in a row, each with its mean time, as JSON for chrome://tracing or Perfetto."""
     rows: list[dict[str, object]] = [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": process}}]
     start_us = 0.0
@@ -82,11 +85,23 @@ def write_chrome_trace(events: Iterable[Event], path: str | os.PathLike[str],
         if calls == 0:
             continue
         mean_us = ns / calls / 1e3
-        rows.append({
-            "name": kernel.name, "ph": "X", "pid": 1, "tid": 1, "ts": start_us, "dur": mean_us,
-            "args": {"calls": calls, "ops": ", ".join(kernel.ops), "tasks": kernel.tasks,
-                     "gflops": kernel.flops / mean_us / 1e3 if mean_us else 0.0,
-                     "gbytes_per_s": kernel.bytes / mean_us / 1e3 if mean_us else 0.0}})
+        rows.append(
+            {
+                "name": kernel.name,
+                "ph": "X",
+                "pid": 1,
+                "tid": 1,
+                "ts": start_us,
+                "dur": mean_us,
+                "args": {
+                    "calls": calls,
+                    "ops": ", ".join(kernel.ops),
+                    "tasks": kernel.tasks,
+                    "gflops": kernel.flops / mean_us / 1e3 if mean_us else 0.0,
+                    "gbytes_per_s": kernel.bytes / mean_us / 1e3 if mean_us else 0.0,
+                },
+            }
+        )
         start_us += mean_us
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"traceEvents": rows, "displayTimeUnit": "ns"}, file, indent=1)

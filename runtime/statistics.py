@@ -12,8 +12,15 @@ from typing import Any
 
 from .threads import forking
 
-COUNTERS = ("clusters_compiled", "ops_compiled", "fallbacks", "compiles", "recompiles", "memory_hits",
-            "disk_hits")
+COUNTERS = (
+    "clusters_compiled",
+    "ops_compiled",
+    "fallbacks",
+    "compiles",
+    "recompiles",
+    "memory_hits",
+    "disk_hits",
+)
 _MOST_RECORDS = 4096
 _MOST_REASONS = 1024
 OTHER_REASONS = "other reasons"

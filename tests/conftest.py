@@ -17,8 +17,9 @@ os.environ.setdefault("TFBRIDGE_COST_GUARD", "0")  # what runs must not depend o
 
 # "quick" repeats the same examples in every run; "thorough" is for a hunt: HYPOTHESIS_PROFILE=thorough.
 _CHECKS_OFF = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("quick", deadline=None, max_examples=30, derandomize=True,
-                          suppress_health_check=_CHECKS_OFF)
+settings.register_profile(
+    "quick", deadline=None, max_examples=30, derandomize=True, suppress_health_check=_CHECKS_OFF
+)
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=_CHECKS_OFF)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -16,6 +16,10 @@ def test_names_exist() -> None:
 
 
 def test_every_stage_is_named() -> None:
-    stages = [f"{layer}/{folder.name}/" for layer in ("bridge", "compiler", "runtime")
-              for folder in sorted((ROOT / layer).iterdir()) if (folder / "__init__.py").exists()]
+    stages = [
+        f"{layer}/{folder.name}/"
+        for layer in ("bridge", "compiler", "runtime")
+        for folder in sorted((ROOT / layer).iterdir())
+        if (folder / "__init__.py").exists()
+    ]
     assert [stage for stage in stages if f"`{stage}" not in TEXT] == []

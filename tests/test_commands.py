@@ -27,7 +27,9 @@ def test_aot(command: tuple[str, ...]) -> None:
 
 def test_run(tmp_path) -> None:  # type: ignore[no-untyped-def]
     text = tmp_path / "m.hlo"
-    text.write_text("HloModule m\n\nENTRY main {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] add(x, x)\n}\n")
+    text.write_text(
+        "HloModule m\n\nENTRY main {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] add(x, x)\n}\n"
+    )
     done = run("tfbridge", "run", str(text), "--print")
     assert done.returncode == 0 and "add(" in done.stdout
 
@@ -38,7 +40,9 @@ def test_unknown_command() -> None:
 
 
 def test_public_modules_are_those_of_the_package() -> None:
-    program = ("import tfbridge.flags, tfbridge.aot\nfrom tfbridge.bridge import aot\n"
-               "from tfbridge.bridge.api import flags\n"
-               "assert tfbridge.flags.FLAGS is flags.FLAGS and tfbridge.aot.compile is aot.compile")
+    program = (
+        "import tfbridge.flags, tfbridge.aot\nfrom tfbridge.bridge import aot\n"
+        "from tfbridge.bridge.api import flags\n"
+        "assert tfbridge.flags.FLAGS is flags.FLAGS and tfbridge.aot.compile is aot.compile"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)

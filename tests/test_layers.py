@@ -44,8 +44,12 @@ def imported_modules(path: Path, text: str) -> Iterator[tuple[int, str]]:
                 module = node.module or ""
             for name in node.names:
                 yield node.lineno, f"{module}.{name.name}"
-        elif (isinstance(node, ast.Call) and ast.unparse(node.func) in DYNAMIC_IMPORTS
-              and node.args and isinstance(node.args[0], ast.Constant)):
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) in DYNAMIC_IMPORTS
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
             yield node.lineno, str(node.args[0].value)
 
 
@@ -57,7 +61,7 @@ def violations(path: Path, text: str) -> list[str]:
     """Each line of the file that breaks an arrow, as `file:line: reason`."""
     relative = path.relative_to(ROOT).as_posix()
     layer = relative.split("/")[0]
-    above = LAYERS[LAYERS.index(layer) + 1:]
+    above = LAYERS[LAYERS.index(layer) + 1 :]
     found = []
     for line, module in imported_modules(path, text):
         parts = module.split(".")
@@ -78,30 +82,36 @@ def test_file_respects_the_layers(path: Path) -> None:
     assert violations(path, path.read_text()) == []
 
 
-@pytest.mark.parametrize(("file", "text"), [
-    ("runtime/cache.py", "from ..compiler import ir"),
-    ("runtime/cache.py", "from .. import compiler"),
-    ("compiler/cpu/gemm/emit.py", "from ....bridge.api.flags import FLAGS"),
-    ("compiler/client/client.py", "import tfbridge.bridge"),
-    ("compiler/ir/module.py", "import tensorflow as tf"),
-    ("compiler/ir/module.py", "import importlib\nimportlib.import_module('tensorflow')"),
-    ("compiler/passes/fuse.py", "import llvmlite.binding"),
-    ("bridge/api/jit.py", "from tensorflow.python.eager import context"),
-    ("bridge/api/jit.py", "x = tf.pywrap_tfe"),
-    ("bridge/api/jit.py", "from ...models import mlp"),
-    ("models/zoo/mlp.py", "DATA = '../shared'"),
-])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("runtime/cache.py", "from ..compiler import ir"),
+        ("runtime/cache.py", "from .. import compiler"),
+        ("compiler/cpu/gemm/emit.py", "from ....bridge.api.flags import FLAGS"),
+        ("compiler/client/client.py", "import tfbridge.bridge"),
+        ("compiler/ir/module.py", "import tensorflow as tf"),
+        ("compiler/ir/module.py", "import importlib\nimportlib.import_module('tensorflow')"),
+        ("compiler/passes/fuse.py", "import llvmlite.binding"),
+        ("bridge/api/jit.py", "from tensorflow.python.eager import context"),
+        ("bridge/api/jit.py", "x = tf.pywrap_tfe"),
+        ("bridge/api/jit.py", "from ...models import mlp"),
+        ("models/zoo/mlp.py", "DATA = '../shared'"),
+    ],
+)
 def test_a_broken_arrow_is_found(file: str, text: str) -> None:
     assert len(violations(ROOT / file, text)) == 1
 
 
-@pytest.mark.parametrize(("file", "text"), [
-    ("compiler/client/client.py", "from ...runtime.code.artifact import Artifact"),
-    ("compiler/cpu/gemm/emit.py", "import llvmlite.binding"),
-    ("runtime/code/linker.py", "import llvmlite.binding"),
-    ("bridge/tf_internals/symbols.py", "from tensorflow.python import pywrap_tfe"),
-    ("models/zoo/mlp.py", "import tfbridge\nimport tensorflow as tf"),
-])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("compiler/client/client.py", "from ...runtime.code.artifact import Artifact"),
+        ("compiler/cpu/gemm/emit.py", "import llvmlite.binding"),
+        ("runtime/code/linker.py", "import llvmlite.binding"),
+        ("bridge/tf_internals/symbols.py", "from tensorflow.python import pywrap_tfe"),
+        ("models/zoo/mlp.py", "import tfbridge\nimport tensorflow as tf"),
+    ],
+)
 def test_a_right_arrow_passes(file: str, text: str) -> None:
     assert violations(ROOT / file, text) == []
 
@@ -117,17 +127,21 @@ def test_the_root_holds_no_other_folder() -> None:
 
 def test_every_package_is_listed() -> None:
     import tomllib
+
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     present = {".".join(("tfbridge", *path.relative_to(ROOT).parent.parts)) for path in FILES}
     assert set(listed) == present | {"tfbridge"}
 
 
-@pytest.mark.parametrize(("module", "absent"), [
-    ("tfbridge", "tensorflow"),
-    ("tfbridge", "llvmlite"),
-    ("tfbridge.runtime", "tensorflow"),
-    ("tfbridge.compiler", "tensorflow"),
-])
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("tfbridge", "tensorflow"),
+        ("tfbridge", "llvmlite"),
+        ("tfbridge.runtime", "tensorflow"),
+        ("tfbridge.compiler", "tensorflow"),
+    ],
+)
 def test_import_stays_light(module: str, absent: str) -> None:
     program = f"import sys, {module}; sys.exit({absent!r} in sys.modules)"
     # A process-wide auto-clustering flag would make any import of TensorFlow legitimate.

@@ -42,7 +42,8 @@ def changing_constants(graph: Graph, node: GraphNode, functions: Functions) -> l
     called = [functions[name] for name, _ in called_with(node, functions)]
     numbers = [k for function in called for k in constant_arguments(function, functions)]
     return [k for k in numbers if not hands_on(body, k)] + [
-        k for k in popped_constants(node, functions) if not _is_alike(graph, node.inputs[k], functions)]
+        k for k in popped_constants(node, functions) if not _is_alike(graph, node.inputs[k], functions)
+    ]
 
 
 def popped_constants(node: GraphNode, functions: Functions) -> set[int]:
@@ -51,7 +52,9 @@ def popped_constants(node: GraphNode, functions: Functions) -> set[int]:
     for called, _ in called_with(node, functions):
         inner = functions[called]
         sources = constant_sources(inner, functions)
-        popped |= {inner.arguments.index(name) for n in sources if (name := _popped_argument(inner, inner.nodes[n]))}
+        popped |= {
+            inner.arguments.index(name) for n in sources if (name := _popped_argument(inner, inner.nodes[n]))
+        }
     return popped
 
 
@@ -70,12 +73,17 @@ def _is_alike(graph: Graph, values: Tensor, functions: Functions) -> bool:
     body = functions[loop.attrs["body"].func.name]
     push = body.nodes[behind_identity(body, body.results[values.index]).node]
     first = graph.nodes[behind_identity(graph, loop.inputs[values.index]).node]
-    return push.op == "TensorListPushBack" and first.op == "EmptyTensorList" and (
-        behind_identity(body, push.inputs[0]).node == body.arguments[values.index]) and (
-        _is_fixed(body, push.inputs[1], graph, loop))
+    return (
+        push.op == "TensorListPushBack"
+        and first.op == "EmptyTensorList"
+        and (behind_identity(body, push.inputs[0]).node == body.arguments[values.index])
+        and (_is_fixed(body, push.inputs[1], graph, loop))
+    )
 
 
-def _is_fixed(graph: Graph, tensor: Tensor, outer: Graph | None = None, loop: GraphNode | None = None) -> bool:
+def _is_fixed(
+    graph: Graph, tensor: Tensor, outer: Graph | None = None, loop: GraphNode | None = None
+) -> bool:
     """Whether shapes and constants decide a value, in the body of a loop of the graph around it or in a graph."""
     stack, seen = [tensor], set[str]()
     while stack:
@@ -104,18 +112,24 @@ def has_known_length(graph: Graph, tensor: Tensor, functions: Functions) -> bool
             condition, body = (functions[node.attrs[name].func.name] for name in ("cond", "body"))
             argument = Tensor(body.arguments[tensor.index], 0)
             if is_extended(body, argument, functions, _LENGTHS) and not (
-                    tensor.index in extended(body) and only_bounds(condition, body)):
+                tensor.index in extended(body) and only_bounds(condition, body)
+            ):
                 return False
             tensor = node.inputs[tensor.index]
         elif node.op in _HAND_ON:
-            sets_length = node.op == "TensorListResize" or node.op == "TensorListSetItem" and is_extending(node)
+            sets_length = (
+                node.op == "TensorListResize" or node.op == "TensorListSetItem" and is_extending(node)
+            )
             if sets_length and graph.nodes[behind_identity(graph, node.inputs[1]).node].op != "Const":
                 return False
             tensor = node.inputs[0]
         else:
             branches = [name for name, shift in called_with(node, functions) if shift]
-            return not any(is_extended(functions[name], Tensor(argument, 0), functions, _LENGTHS) for name in branches
-                           for argument in functions[name].arguments)
+            return not any(
+                is_extended(functions[name], Tensor(argument, 0), functions, _LENGTHS)
+                for name in branches
+                for argument in functions[name].arguments
+            )
 
 
 _LENGTHS = frozenset({"TensorListPushBack", "TensorListPopBack", "TensorListResize"})
@@ -133,8 +147,13 @@ def is_extended(graph: Graph, tensor: Tensor, functions: Functions, ops: Collect
         for node, position in users.get(stack.pop(), ()):
             if is_extending(node) or node.op in ops:
                 return True
-            if any(is_extended(functions[name], Tensor(functions[name].arguments[position - shift], 0), functions, ops)
-                   for name, shift in called_with(node, functions) if position >= shift):
+            if any(
+                is_extended(
+                    functions[name], Tensor(functions[name].arguments[position - shift], 0), functions, ops
+                )
+                for name, shift in called_with(node, functions)
+                if position >= shift
+            ):
                 return True
             if node.op == "TensorListSetItem" and (written := Tensor(node.name, 0)) not in seen:
                 seen.add(written)
@@ -150,8 +169,11 @@ def pushes_further(node: GraphNode, functions: Functions) -> bool:
     for inner in body.nodes.values():
         if inner.op in LOOPS:
             within = functions[inner.attrs["body"].func.name]
-            if any(within.nodes[within.arguments[k]].attrs["T"].type == _RESOURCE
-                   and inner.inputs[k].node in body.arguments for k in pushed(within)):
+            if any(
+                within.nodes[within.arguments[k]].attrs["T"].type == _RESOURCE
+                and inner.inputs[k].node in body.arguments
+                for k in pushed(within)
+            ):
                 return True
     return False
 
@@ -184,8 +206,11 @@ def handed_on(node: GraphNode, functions: Functions) -> dict[int, int]:
     branches = [functions[name] for name, shift in called_with(node, functions) if shift]
     found: dict[int, int] = {}
     for k in range(len(branches[0].results) if branches else 0):
-        sources = {b.arguments.index(source.node) if source.node in b.arguments else None
-                   for b in branches for source in [behind_identity(b, b.results[k])]}
+        sources = {
+            b.arguments.index(source.node) if source.node in b.arguments else None
+            for b in branches
+            for source in [behind_identity(b, b.results[k])]
+        }
         if len(sources) == 1 and (number := sources.pop()) is not None:
             found[k] = number + 1
     return found
@@ -206,12 +231,17 @@ def _is_like_a_list(graph: Graph, node: GraphNode, number: int) -> bool:
     return node.op == "TensorListReserve" and maker is not None and maker.op == "TensorListPopBack"
 
 
-def constant_sources(graph: Graph, functions: Functions, users: Iterable[GraphNode] | None = None) -> set[str]:
+def constant_sources(
+    graph: Graph, functions: Functions, users: Iterable[GraphNode] | None = None
+) -> set[str]:
     """Names of all nodes from which a constant input of the users (default: all nodes) is made."""
     wanted: set[str] = set()
-    stack: list[Tensor] = [node.inputs[k] for node in (graph.nodes.values() if users is None else users)
-                           for k in constant_inputs(graph, node, functions)
-                           if k < len(node.inputs) and not _is_like_a_list(graph, node, k)]
+    stack: list[Tensor] = [
+        node.inputs[k]
+        for node in (graph.nodes.values() if users is None else users)
+        for k in constant_inputs(graph, node, functions)
+        if k < len(node.inputs) and not _is_like_a_list(graph, node, k)
+    ]
     while stack:
         tensor = stack.pop()
         node = graph.nodes.get(tensor.node)
@@ -234,8 +264,11 @@ def data_behind(graph: Graph, functions: Functions, node: GraphNode) -> str:
 
     Such an argument is data, and seldom twice the same: the lengths of sentences, whose largest is the size of a mask.
     """
-    stack = [(node.inputs[k], False) for k in constant_inputs(graph, node, functions)
-             if k < len(node.inputs) and not _is_like_a_list(graph, node, k)]
+    stack = [
+        (node.inputs[k], False)
+        for k in constant_inputs(graph, node, functions)
+        if k < len(node.inputs) and not _is_like_a_list(graph, node, k)
+    ]
     seen: set[tuple[str, bool]] = set()
     while stack:
         tensor, is_reduced = stack.pop()
@@ -249,7 +282,11 @@ def data_behind(graph: Graph, functions: Functions, node: GraphNode) -> str:
             continue
         if source.op in ("_Arg", "Placeholder") and is_reduced:
             return source.name
-        if source.op not in SHAPE_OPS and not _is_clamped(graph, source) and not _popped_argument(graph, source):
+        if (
+            source.op not in SHAPE_OPS
+            and not _is_clamped(graph, source)
+            and not _popped_argument(graph, source)
+        ):
             stack += [(t, is_reduced or source.op in _REDUCTIONS) for t in source.inputs]
     return ""
 

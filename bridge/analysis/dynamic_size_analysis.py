@@ -46,7 +46,9 @@ class DataSizes:
 _NOTHING = Given()
 
 
-def data_sizes(graph: Graph, functions: Functions, left_out: Collection[str], given: Given = _NOTHING) -> DataSizes:
+def data_sizes(
+    graph: Graph, functions: Functions, left_out: Collection[str], given: Given = _NOTHING
+) -> DataSizes:
     """What of a graph has sizes that depend on data, where nodes are not left out for other reasons: TensorFlow gives
     arrays as they are."""
     walk = _Walk(graph, functions, given)
@@ -64,8 +66,9 @@ class _Walk:
     def __init__(self, graph: Graph, functions: Functions, given: Given) -> None:
         self.graph, self.functions = graph, functions
         self.refused: dict[str, str] = {}
-        self.sized, self.lists = ({Tensor(graph.arguments[k], 0) for k in numbers} for numbers in
-                                  (given.sized, given.lists))
+        self.sized, self.lists = (
+            {Tensor(graph.arguments[k], 0) for k in numbers} for numbers in (given.sized, given.lists)
+        )
         self.kept: set[Tensor] = set()
         self.measuring = {graph.arguments[k] for k in given.sizes}
         self.made = set(self.measuring)
@@ -78,24 +81,30 @@ class _Walk:
         if called:
             self.call(node, called, sized)
         elif translation is not None and (
-                not sized or takes is not None and set(sized) <= set(takes(node, self.graph))):
+            not sized or takes is not None and set(sized) <= set(takes(node, self.graph))
+        ):
             self.compute(node, sized)
         elif sized:
             source = node.inputs[sized[0]].node
-            self.refused[node.name] = \
+            self.refused[node.name] = (
                 f"the size of an input depends on data, of {source} ({self.graph.nodes[source].op})"
+            )
 
     def compute(self, node: GraphNode, sized: Collection[int]) -> None:
         """A node that calls no function."""
         translation = translations()[node.op]
-        measured = self.measured(node, constant_inputs(self.graph, node, self.functions)) if self.measuring else []
+        measured = (
+            self.measured(node, constant_inputs(self.graph, node, self.functions)) if self.measuring else []
+        )
         if not all(self.may_size(node, k) for k in measured):
             self.refused[node.name] = _NOT_FIRST
             return
         sizes, drops = translation.sizes, translation.drops_sizes
         numbers: Collection[int] = sizes(node) if sizes is not None else ()
         if sized or measured:
-            numbers = () if drops is not None and drops(node, self.graph, sized) else range(len(output_types(node)))
+            numbers = (
+                () if drops is not None and drops(node, self.graph, sized) else range(len(output_types(node)))
+            )
         if sized and node.op in SHAPE_OPS:
             numbers = ()
             self.measuring.add(node.name)
@@ -125,7 +134,9 @@ class _Walk:
         lists = [k for k, t in enumerate(node.inputs) if t in self.lists]
         kept = {k for k, t in enumerate(node.inputs) if t in self.kept}
         if node.op in LOOPS and kept & popped_constants(node, self.functions):
-            self.refused[node.name] = "it needs to know, when compiling, shapes of the loop before that depend on data"
+            self.refused[node.name] = (
+                "it needs to know, when compiling, shapes of the loop before that depend on data"
+            )
             return
         results: set[int] = set()
         for name, shift in called:
@@ -142,8 +153,11 @@ class _Walk:
                 return
             results |= made
             for own, inner_lists in ((self.lists, found.lists), (self.kept, found.kept)):
-                own.update(Tensor(node.name, k) for k, t in enumerate(body.results)
-                           if behind_identity(body, t) in inner_lists)
+                own.update(
+                    Tensor(node.name, k)
+                    for k, t in enumerate(body.results)
+                    if behind_identity(body, t) in inner_lists
+                )
         self.sized.update(Tensor(node.name, k) for k in results)
 
     def measured(self, node: GraphNode, numbers: Iterable[int]) -> list[int]:
@@ -168,8 +182,11 @@ class _Walk:
 
     def may_size(self, node: GraphNode, number: int) -> bool:
         """Whether an input is one by which the op lets a size that depends on data decide its result's first size."""
-        names = [name for name in translations()[node.op].sized_by
-                 if number in range(*input_range(node.definition, name))]
+        names = [
+            name
+            for name in translations()[node.op].sized_by
+            if number in range(*input_range(node.definition, name))
+        ]
         return bool(names) and self.is_first_alone(node.inputs[number])
 
     def is_first_alone(self, tensor: Tensor) -> bool:
@@ -194,7 +211,13 @@ class _Walk:
                 return node.inputs[:1] if node.attrs["DstT"].type in _SIZE_TYPES else None
             case "Add" | "AddV2" | "Sub":
                 fixed = [constant_of(graph, t.node) is not None for t in node.inputs]
-                return node.inputs[:1] if fixed[1] else node.inputs[1:] if fixed[0] and node.op != "Sub" else None
+                return (
+                    node.inputs[:1]
+                    if fixed[1]
+                    else node.inputs[1:]
+                    if fixed[0] and node.op != "Sub"
+                    else None
+                )
             case "Reshape":  # of one number to a vector of it
                 is_size = graph.nodes[node.inputs[0].node].op == "Size"
                 return () if is_size and not self.is_measured(node.inputs[1:]) else None
@@ -231,7 +254,9 @@ def _of_function(name: str, functions: Functions, given: Given) -> DataSizes:
     """As `data_sizes`, of a function of the library."""
     key = (name, given)
     if key not in functions.data_sizes:
-        functions.data_sizes[key] = DataSizes({}, set(), set(), set())  # while it is looked at: it may call itself
+        functions.data_sizes[key] = DataSizes(
+            {}, set(), set(), set()
+        )  # while it is looked at: it may call itself
         functions.data_sizes[key] = data_sizes(functions[name], functions, (), given)
     return functions.data_sizes[key]
 
@@ -239,15 +264,18 @@ def _of_function(name: str, functions: Functions, given: Given) -> DataSizes:
 def _stitched(graph: Graph, node: GraphNode) -> list[Tensor]:
     """The data of a DynamicStitch but for shapes whose first size is not among what it puts together."""
     count = len(node.inputs) // 2
-    return [data for k, data in enumerate(node.inputs[count:])
-            if graph.nodes[data.node].op not in SHAPE_OPS or (k, 0) in _last_places(graph, node).values()]
+    return [
+        data
+        for k, data in enumerate(node.inputs[count:])
+        if graph.nodes[data.node].op not in SHAPE_OPS or (k, 0) in _last_places(graph, node).values()
+    ]
 
 
 def _last_places(graph: Graph, node: GraphNode) -> dict[int, tuple[int, int]]:
     """For every row that a DynamicStitch makes, which row of which data it is; of indices that are no constants, all
     that may be."""
     last: dict[int, tuple[int, int]] = {}
-    for k, tensor in enumerate(node.inputs[:len(node.inputs) // 2]):
+    for k, tensor in enumerate(node.inputs[: len(node.inputs) // 2]):
         places = folded(graph, tensor)
         if places is None:
             last[-1 - k] = (k, 0)

@@ -15,19 +15,24 @@ import numpy as np
 from ..graph.graph import Graph, GraphNode, Tensor
 from ..translate.node import tensor_array
 
-SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape", "TensorListLength",
-                       "TensorListElementShape"})
+SHAPE_OPS = frozenset(
+    {"Shape", "ShapeN", "Size", "Rank", "VariableShape", "TensorListLength", "TensorListElementShape"}
+)
 """Their results follow from the shapes of their inputs, which are always known when compiling."""
 
 Element = tuple[Tensor, int]  # an element of a tensor, by its number in row-major order
 Polynomial = dict[tuple[Element, ...], int]  # coefficients by the factors of a term, which are in order
 
-_SAME = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", "Reshape", "ExpandDims", "Squeeze"})
+_SAME = frozenset(
+    {"Identity", "StopGradient", "PreventGradient", "Snapshot", "Reshape", "ExpandDims", "Squeeze"}
+)
 _MOST_TERMS, _MOST_ELEMENTS = 16, 64  # longer ways are not followed
 _INTEGERS = frozenset({3, 4, 5, 6, 9, 17, 22, 23})  # DataType numbers
 
 
-def element(graph: Graph, tensor: Tensor, number: int, known: dict[Element, Polynomial] | None = None) -> Polynomial:
+def element(
+    graph: Graph, tensor: Tensor, number: int, known: dict[Element, Polynomial] | None = None
+) -> Polynomial:
     """An element of an integer tensor."""
     known = {} if known is None else known
     at = (tensor, number)
@@ -60,9 +65,17 @@ def folded(graph: Graph, tensor: Tensor, depth: int = 8) -> np.ndarray | None:
 
 
 _FOLDED: dict[str, Callable[..., Any]] = {
-    "Identity": np.asarray, "Cast": np.asarray, "Size": np.size, "Rank": np.ndim, "Range": np.arange,
-    "AddV2": np.add, "Add": np.add, "Sub": np.subtract, "FloorMod": np.mod,
-    "Pack": lambda *values: np.stack(values)}
+    "Identity": np.asarray,
+    "Cast": np.asarray,
+    "Size": np.size,
+    "Rank": np.ndim,
+    "Range": np.arange,
+    "AddV2": np.add,
+    "Add": np.add,
+    "Sub": np.subtract,
+    "FloorMod": np.mod,
+    "Pack": lambda *values: np.stack(values),
+}
 
 
 def is_fixed(graph: Graph, polynomial: Polynomial) -> bool:
@@ -88,12 +101,16 @@ def difference(a: Polynomial, b: Polynomial) -> Polynomial:
     return _sum(a, _product(b, {(): -1}))
 
 
-def _computed(graph: Graph, node: GraphNode, output: int, number: int,
-              known: dict[Element, Polynomial]) -> Polynomial | None:
+def _computed(
+    graph: Graph, node: GraphNode, output: int, number: int, known: dict[Element, Polynomial]
+) -> Polynomial | None:
     """The element as the node computes it; None when that is no polynomial of its inputs' elements."""
+
     def given(position: int, at: int = number) -> Polynomial:
         constant = constant_of(graph, node.inputs[position].node)
-        return element(graph, node.inputs[position], 0 if constant is not None and constant.size == 1 else at, known)
+        return element(
+            graph, node.inputs[position], 0 if constant is not None and constant.size == 1 else at, known
+        )
 
     match node.op:
         case "Const":
@@ -123,7 +140,12 @@ def _computed(graph: Graph, node: GraphNode, output: int, number: int,
             return _joined(graph, node, number, given)
         case "StridedSlice":
             begin = constant_of(graph, node.inputs[1].node)
-            if node.attrs["shrink_axis_mask"].i == 1 and begin is not None and begin.size == 1 and begin.item() >= 0:
+            if (
+                node.attrs["shrink_axis_mask"].i == 1
+                and begin is not None
+                and begin.size == 1
+                and begin.item() >= 0
+            ):
                 return given(0, begin.item())
     return None
 
@@ -139,7 +161,9 @@ def _width(graph: Graph, node: GraphNode) -> int:
     return 1
 
 
-def _joined(graph: Graph, node: GraphNode, number: int, given: Callable[[int, int], Polynomial]) -> Polynomial | None:
+def _joined(
+    graph: Graph, node: GraphNode, number: int, given: Callable[[int, int], Polynomial]
+) -> Polynomial | None:
     """An element of vectors, or of columns, one after the other."""
     axis = constant_of(graph, node.inputs[-1].node)
     count = len(node.inputs) - 1

@@ -120,7 +120,9 @@ def hands_on(body: Graph, argument: int) -> bool:
     return behind_identity(body, body.results[argument]) == Tensor(body.arguments[argument], 0)
 
 
-def _bound(condition: Graph, body: Graph, counter: Tensor, limit: Tensor, inclusive: bool, sign: int) -> Bound | None:
+def _bound(
+    condition: Graph, body: Graph, counter: Tensor, limit: Tensor, inclusive: bool, sign: int
+) -> Bound | None:
     number = _argument(condition, counter)
     if number is None:
         return None

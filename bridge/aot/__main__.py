@@ -1,6 +1,6 @@
 """The command `tfbridge-aot`, also `python -m tfbridge.aot`: compiles a signature of a SavedModel.
 
-    tfbridge-aot --saved-model DIR --feed images:1,8,8,1 --target-triple aarch64-linux-gnu --cpp-class vision::Digits
+tfbridge-aot --saved-model DIR --feed images:1,8,8,1 --target-triple aarch64-linux-gnu --cpp-class vision::Digits
 """
 
 from __future__ import annotations
@@ -17,29 +17,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 0; with a message 1 when the model does not compile, 2 for a
     name or a target that cannot be chosen."""
     parser = argparse.ArgumentParser(
-        prog="tfbridge-aot", description="Compiles a signature of a SavedModel into an object file and a C/C++ header.")
+        prog="tfbridge-aot",
+        description="Compiles a signature of a SavedModel into an object file and a C/C++ header.",
+    )
     parser.add_argument("--saved-model", required=True, metavar="DIR")
-    parser.add_argument("--signature", default="serving_default", metavar="KEY", help="default: serving_default")
-    parser.add_argument("--feed", type=_feed, action="append", default=[], metavar="NAME:SHAPE",
-                        help="whole shape of an input, such as images:1,28,28,1; once for each that has unknown "
-                             "dimensions")
-    parser.add_argument("--target-triple", metavar="T", help="such as aarch64-linux-gnu; default: this machine")
+    parser.add_argument(
+        "--signature", default="serving_default", metavar="KEY", help="default: serving_default"
+    )
+    parser.add_argument(
+        "--feed",
+        type=_feed,
+        action="append",
+        default=[],
+        metavar="NAME:SHAPE",
+        help="whole shape of an input, such as images:1,28,28,1; once for each that has unknown dimensions",
+    )
+    parser.add_argument(
+        "--target-triple", metavar="T", help="such as aarch64-linux-gnu; default: this machine"
+    )
     parser.add_argument("--target-cpu", default="", metavar="C", help="such as cortex-a72, x86-64-v3")
     parser.add_argument("--target-features", default="", metavar="F", help="such as +avx2,+fma")
-    parser.add_argument("--cpp-class", default="Model", metavar="NS::CLASS", help="the C++ class; default: Model")
+    parser.add_argument(
+        "--cpp-class", default="Model", metavar="NS::CLASS", help="the C++ class; default: Model"
+    )
     parser.add_argument("--name", help="of the files and in the C API; default: that of the directory")
     parser.add_argument("--out", default=".", metavar="DIR", help="where the files go; default: here")
-    parser.add_argument("--large-constants", default="object", choices=("object", "file"),
-                        help="where the weights go; file: NAME.bin, to be mapped")
-    parser.add_argument("--threads", type=int, default=1, metavar="N",
-                        help="most threads of a run, on the program's own pool; default: 1")
+    parser.add_argument(
+        "--large-constants",
+        default="object",
+        choices=("object", "file"),
+        help="where the weights go; file: NAME.bin, to be mapped",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        metavar="N",
+        help="most threads of a run, on the program's own pool; default: 1",
+    )
     chosen = parser.parse_args(arguments)
     from .build import compile
+
     try:
-        made = compile(chosen.saved_model, signature=chosen.signature, feeds=dict(chosen.feed),
-                       target_triple=chosen.target_triple, target_cpu=chosen.target_cpu,
-                       target_features=chosen.target_features, cpp_class=chosen.cpp_class, name=chosen.name,
-                       out_dir=chosen.out, large_constants=chosen.large_constants, threads=chosen.threads)
+        made = compile(
+            chosen.saved_model,
+            signature=chosen.signature,
+            feeds=dict(chosen.feed),
+            target_triple=chosen.target_triple,
+            target_cpu=chosen.target_cpu,
+            target_features=chosen.target_features,
+            cpp_class=chosen.cpp_class,
+            name=chosen.name,
+            out_dir=chosen.out,
+            large_constants=chosen.large_constants,
+            threads=chosen.threads,
+        )
     except (CompilerError, OSError) as error:
         print(f"tfbridge-aot: {error}", file=sys.stderr)
         return 1

@@ -37,10 +37,20 @@ class Compiled:
     constants_bytes: int
 
 
-def compile(function: Any, *args: Any, signature: str = "serving_default", feeds: Feeds | None = None,
-            target_triple: str | None = None, target_cpu: str = "", target_features: str = "", cpp_class: str = "Model",
-            name: str | None = None, out_dir: str | os.PathLike[str] = ".", large_constants: str = "object",
-            threads: int = 1) -> Compiled:
+def compile(
+    function: Any,
+    *args: Any,
+    signature: str = "serving_default",
+    feeds: Feeds | None = None,
+    target_triple: str | None = None,
+    target_cpu: str = "",
+    target_features: str = "",
+    cpp_class: str = "Model",
+    name: str | None = None,
+    out_dir: str | os.PathLike[str] = ".",
+    large_constants: str = "object",
+    threads: int = 1,
+) -> Compiled:
     """Compiles a function into NAME.o, NAME.h and NAME.json in `out_dir`.
 
     `function` is a Python function, tf.function or concrete function, with examples or TensorSpecs of its arguments in
@@ -67,11 +77,29 @@ def compile(function: Any, *args: Any, signature: str = "serving_default", feeds
         name = file_name(frozen.name)
         check(name, cpp_class)
     entry = f"{name}_entry"
-    artifact = compile_module(frozen.module, DEFAULT_OPTIONS, target, self_contained=True, entry=entry,
-                              embed_constants=large_constants == "object")
-    model = Model(name, cpp_class, entry, f"{target.triple} {target.cpu}".strip(), _version(), artifact.parameters,
-                  frozen.arguments, artifact.results, frozen.results, artifact.temp_bytes, len(artifact.constants),
-                  threads, target.pointer_bytes)
+    artifact = compile_module(
+        frozen.module,
+        DEFAULT_OPTIONS,
+        target,
+        self_contained=True,
+        entry=entry,
+        embed_constants=large_constants == "object",
+    )
+    model = Model(
+        name,
+        cpp_class,
+        entry,
+        f"{target.triple} {target.cpu}".strip(),
+        _version(),
+        artifact.parameters,
+        frozen.arguments,
+        artifact.results,
+        frozen.results,
+        artifact.temp_bytes,
+        len(artifact.constants),
+        threads,
+        target.pointer_bytes,
+    )
     return _write(Path(out_dir), model, artifact, frozen, target)
 
 
@@ -86,6 +114,7 @@ def _target(triple: str | None, cpu: str, features: str, threads: int) -> Target
 
 def _version() -> str:
     from ... import __version__
+
     return __version__
 
 
@@ -93,23 +122,54 @@ def _write(folder: Path, model: Model, artifact: Artifact, frozen: Frozen, targe
     object_file, header, description = (folder / f"{model.name}.{suffix}" for suffix in ("o", "h", "json"))
     constants_file = folder / f"{model.name}.bin" if artifact.constants else None
     header_bytes = write_header(model).encode("ascii")
-    described = json.dumps({
-        "name": model.name, "cpp_class": model.cpp_class, "entry": model.entry, "tfbridge": model.version,
-        "target": {"triple": target.triple, "cpu": target.cpu, "features": target.features, "threads": model.threads},
-        "arguments": _described(frozen.arguments, model.arguments),
-        "results": _described(frozen.results, model.results),
-        "temp_bytes": model.temp_bytes, "memory_bytes": model.memory_bytes, "object_bytes": len(artifact.object),
-        "constants_file": constants_file.name if constants_file else None, "constants_bytes": model.constants_bytes,
-    }, indent=2) + "\n"
+    described = (
+        json.dumps(
+            {
+                "name": model.name,
+                "cpp_class": model.cpp_class,
+                "entry": model.entry,
+                "tfbridge": model.version,
+                "target": {
+                    "triple": target.triple,
+                    "cpu": target.cpu,
+                    "features": target.features,
+                    "threads": model.threads,
+                },
+                "arguments": _described(frozen.arguments, model.arguments),
+                "results": _described(frozen.results, model.results),
+                "temp_bytes": model.temp_bytes,
+                "memory_bytes": model.memory_bytes,
+                "object_bytes": len(artifact.object),
+                "constants_file": constants_file.name if constants_file else None,
+                "constants_bytes": model.constants_bytes,
+            },
+            indent=2,
+        )
+        + "\n"
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    for file, contents in ((object_file, artifact.object), (header, header_bytes), (constants_file, artifact.constants),
-                           (description, described.encode("ascii"))):
+    for file, contents in (
+        (object_file, artifact.object),
+        (header, header_bytes),
+        (constants_file, artifact.constants),
+        (description, described.encode("ascii")),
+    ):
         if file is not None:
             private_files.write_file(None, str(file), [contents], 0o666)
-    return Compiled(object_file, header, description, constants_file, len(artifact.object), len(header_bytes),
-                    artifact.temp_bytes, len(artifact.constants))
+    return Compiled(
+        object_file,
+        header,
+        description,
+        constants_file,
+        len(artifact.object),
+        len(header_bytes),
+        artifact.temp_bytes,
+        len(artifact.constants),
+    )
 
 
 def _described(names: Sequence[str], specs: Sequence[BufferSpec]) -> list[dict[str, Any]]:
-    return [{"name": name, "dtype": spec.dtype, "dims": list(spec.dims), "bytes": spec.bytes}
-            for name, spec in zip(names, specs, strict=True)]
+    return [
+        {"name": name, "dtype": spec.dtype, "dims": list(spec.dims), "bytes": spec.bytes}
+        for name, spec in zip(names, specs, strict=True)
+    ]

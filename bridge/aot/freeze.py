@@ -47,15 +47,18 @@ def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> 
     try:
         cluster = cluster_of(concrete)
     except UnsupportedError as error:
-        raise UnsupportedError("\n".join([f"{name}: these ops cannot be compiled:",
-                                          *source_location.located(concrete, error)])) from None
+        raise UnsupportedError(
+            "\n".join([f"{name}: these ops cannot be compiled:", *source_location.located(concrete, error)])
+        ) from None
     captured = list(concrete.captured_inputs)
     own = len(concrete.inputs) - len(captured)
     names = [_name_of(tensor) for tensor in concrete.inputs[:own]]
     if cluster.written:
         written = ", ".join(_variable_name(concrete, k) for k in cluster.written)
-        raise UnsupportedError(f"{name}: writes the variables {written}; compiled code has no variables, they are "
-                               "frozen into constants. Compile a function that returns the new values instead")
+        raise UnsupportedError(
+            f"{name}: writes the variables {written}; compiled code has no variables, they are "
+            "frozen into constants. Compile a function that returns the new values instead"
+        )
     given = _shapes(names, [t.shape for t in concrete.inputs[:own]], feeds)
     shapes: list[Shape | None] = []
     for k, (dims, argument) in enumerate(zip(given, cluster.arguments)):
@@ -64,24 +67,43 @@ def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> 
             dtype = tf.as_dtype(argument.data_type).name
             raise UnsupportedError(f"{name}: argument {names[k]} is {dtype}, not an array of numbers")
         if k in cluster.constants:
-            raise UnsupportedError(f"{name}: argument {names[k]} decides shapes or axes, so it must be known when "
-                                   "compiling; compile a function in which it is a Python value")
+            raise UnsupportedError(
+                f"{name}: argument {names[k]} decides shapes or axes, so it must be known when "
+                "compiling; compile a function in which it is a Python value"
+            )
         shapes.append(Shape(type_, dims))
-    constants = {own + k: _value(tensor, cluster.arguments[own + k]) for k, tensor in enumerate(captured)
-                 if cluster.arguments[own + k].is_read}
+    constants = {
+        own + k: _value(tensor, cluster.arguments[own + k])
+        for k, tensor in enumerate(captured)
+        if cluster.arguments[own + k].is_read
+    }
     variables = {k: a.name for k, a in enumerate(cluster.arguments) if a.is_variable}
-    module, _ = translate(cluster.graph, cluster.functions, [*shapes, *[None] * len(captured)], constants, variables,
-                          cluster.name, cluster.source)
+    module, _ = translate(
+        cluster.graph,
+        cluster.functions,
+        [*shapes, *[None] * len(captured)],
+        constants,
+        variables,
+        cluster.name,
+        cluster.source,
+    )
     del keep
     if module.entry.root.shape.is_dynamic:
-        raise UnsupportedError(f"{name}: the values of its arguments decide the shape of a result; its memory is laid "
-                               "out when compiling")
+        raise UnsupportedError(
+            f"{name}: the values of its arguments decide the shape of a result; its memory is laid "
+            "out when compiling"
+        )
     results = _result_names(concrete.structured_outputs)
-    return Frozen(module, name, tuple(names), tuple(results) if len(results) == len(concrete.outputs)
-                  else ("",) * len(concrete.outputs))
+    return Frozen(
+        module,
+        name,
+        tuple(names),
+        tuple(results) if len(results) == len(concrete.outputs) else ("",) * len(concrete.outputs),
+    )
 
 
 # -- what is given, to a concrete function
+
 
 def _concrete(function: Any, args: Sequence[Any], signature: str) -> tuple[Any, Any, str]:
     """(what must stay alive, concrete function, name)."""
@@ -98,8 +120,10 @@ def _concrete(function: Any, args: Sequence[Any], signature: str) -> tuple[Any, 
     if callable(function):
         traced = tfp.new_function(function)
         return traced, traced.get_concrete_function(*args), getattr(function, "__name__", "function")
-    raise TypeError(f"cannot compile a {type(function).__name__}; give a function, a Keras model or the directory of a "
-                    "SavedModel")
+    raise TypeError(
+        f"cannot compile a {type(function).__name__}; give a function, a Keras model or the directory of a "
+        "SavedModel"
+    )
 
 
 def _of_saved_model(directory: str, signature: str) -> tuple[Any, Any, str]:
@@ -115,12 +139,15 @@ def _model_specs(model: keras.Model) -> tuple[Any, ...]:
     try:
         inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
     except (AttributeError, ValueError, TypeError):
-        raise ShapeError(f"model {model.name} does not tell its inputs; give examples or TensorSpecs") from None
+        raise ShapeError(
+            f"model {model.name} does not tell its inputs; give examples or TensorSpecs"
+        ) from None
     specs = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype, t.name), inputs)
     return (specs,)
 
 
 # -- shapes
+
 
 def _shapes(names: Sequence[str], known: Sequence[tf.TensorShape], feeds: Feeds) -> list[tuple[int, ...]]:
     """The dims of every argument, from what the trace knows and the feeds."""
@@ -129,24 +156,32 @@ def _shapes(names: Sequence[str], known: Sequence[tf.TensorShape], feeds: Feeds)
     for feed, wanted in feeds.items():
         if feed not in by_name:
             near = difflib.get_close_matches(feed, names, 1)
-            raise ShapeError(f"feed {feed!r}: there is no such argument; there are {_listed(names)}"
-                             + (f". Did you mean {near[0]!r}?" if near else ""))
+            raise ShapeError(
+                f"feed {feed!r}: there is no such argument; there are {_listed(names)}"
+                + (f". Did you mean {near[0]!r}?" if near else "")
+            )
         fed[by_name[feed]] = tuple(map(int, wanted))
     shapes: list[tuple[int, ...]] = []
     for k, (name, shape) in enumerate(zip(names, known)):
         dims = fed.get(k)
         if dims is None and not shape.is_fully_defined():
             example = "1" if shape.rank is None else ",".join(str(d or 1) for d in shape.as_list())
-            raise ShapeError(f"argument {name} has the shape {_dims_text(shape)}, but compiled code has fixed shapes; "
-                             f"tell it with feeds={{{name!r}: ({example},)}} or --feed {name}:{example}")
+            raise ShapeError(
+                f"argument {name} has the shape {_dims_text(shape)}, but compiled code has fixed shapes; "
+                f"tell it with feeds={{{name!r}: ({example},)}} or --feed {name}:{example}"
+            )
         if dims is not None and (any(d < 0 for d in dims) or not shape.is_compatible_with(dims)):
-            raise ShapeError(f"feed {name}: {list(dims)} does not fit the argument's shape {_dims_text(shape)}")
+            raise ShapeError(
+                f"feed {name}: {list(dims)} does not fit the argument's shape {_dims_text(shape)}"
+            )
         shapes.append(tuple(shape.as_list()) if dims is None else dims)
     return shapes
 
 
 def _dims_text(shape: tf.TensorShape) -> str:
-    return "unknown" if shape.rank is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
+    return (
+        "unknown" if shape.rank is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
+    )
 
 
 def _listed(names: Any) -> str:
@@ -154,6 +189,7 @@ def _listed(names: Any) -> str:
 
 
 # -- values and names
+
 
 def _value(tensor: tf.Tensor, argument: Argument) -> np.ndarray:
     if argument.is_variable:

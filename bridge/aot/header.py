@@ -20,14 +20,24 @@ _ALIGN = 64
 
 # NumPy dtype name: C type of one element in memory.
 _TYPES = {
-    "bool": "bool", "float32": "float", "float64": "double",
+    "bool": "bool",
+    "float32": "float",
+    "float64": "double",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    "int4": "int8_t", "uint4": "uint8_t",
-    "float16": "tfbridge_float16", "bfloat16": "tfbridge_bfloat16",
-    "float8_e4m3fn": "tfbridge_float8", "float8_e5m2": "tfbridge_float8",
-    "complex64": "tfbridge_complex64", "complex128": "tfbridge_complex128",
+    "int4": "int8_t",
+    "uint4": "uint8_t",
+    "float16": "tfbridge_float16",
+    "bfloat16": "tfbridge_bfloat16",
+    "float8_e4m3fn": "tfbridge_float8",
+    "float8_e5m2": "tfbridge_float8",
+    "complex64": "tfbridge_complex64",
+    "complex128": "tfbridge_complex128",
 }
-_FIELD_TYPES: dict[type, str] = {ctypes.c_void_p: "void *", ctypes.c_int32: "int32_t ", ctypes.c_int64: "int64_t "}
+_FIELD_TYPES: dict[type, str] = {
+    ctypes.c_void_p: "void *",
+    ctypes.c_int32: "int32_t ",
+    ctypes.c_int64: "int64_t ",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,26 +86,42 @@ def write_header(model: Model) -> str:
     buffers = list(_buffers(model))
     shared = [b | common for b in buffers]
     in_file = model.constants_bytes > 0
-    lists = {kind: "\n".join(f" *   {b['description']}" for b in buffers if b["kind"] == kind) or " *   none"
-             for kind in ("args", "results")}
+    lists = {
+        kind: "\n".join(f" *   {b['description']}" for b in buffers if b["kind"] == kind) or " *   none"
+        for kind in ("args", "results")
+    }
     return text.HEADER.substitute(
-        common, version=model.version, target=in_comment(model.target), entry=model.entry,
+        common,
+        version=model.version,
+        target=in_comment(model.target),
+        entry=model.entry,
         libraries=f", and have {model.name}.bin at hand" if in_file else "",
-        argument_list=lists["args"], result_list=lists["results"], GUARD=f"{model.name.upper()}_H",
-        runtime=text.RUNTIME.substitute(fields=_fields(model.pointer_bytes)), args=len(model.arguments),
-        results=len(model.results), threads=model.threads, temp_bytes=model.temp_bytes,
+        argument_list=lists["args"],
+        result_list=lists["results"],
+        GUARD=f"{model.name.upper()}_H",
+        runtime=text.RUNTIME.substitute(fields=_fields(model.pointer_bytes)),
+        args=len(model.arguments),
+        results=len(model.results),
+        threads=model.threads,
+        temp_bytes=model.temp_bytes,
         constants_bytes=model.constants_bytes,
-        memory_bytes=model.memory_bytes, arg_slots=max(1, len(model.arguments)),
+        memory_bytes=model.memory_bytes,
+        arg_slots=max(1, len(model.arguments)),
         result_slots=max(1, len(model.results)),
         buffer_constants="\n".join(text.SIZES.substitute(b) for b in shared),
-        placing="\n".join(f"    self->{b['kind']}[{b['number']}] = at + {at};" for b, at in zip(buffers, offsets)),
+        placing="\n".join(
+            f"    self->{b['kind']}[{b['number']}] = at + {at};" for b, at in zip(buffers, offsets)
+        ),
         temp_at=offsets[-1],
         set_constants=text.SET_CONSTANTS.substitute(common) if in_file else "",
         set_constants_method=text.SET_CONSTANTS_METHOD.substitute(common) if in_file else "",
         check_constants=text.CHECK_CONSTANTS.substitute(common) if in_file else "",
-        buffer_functions="\n".join(map(_functions, shared)), buffer_methods="\n".join(map(_methods, shared)),
-        class_name=class_name, namespace_open="\n".join(f"namespace {n} {{" for n in namespaces),
-        namespace_close="}" * len(namespaces))
+        buffer_functions="\n".join(map(_functions, shared)),
+        buffer_methods="\n".join(map(_methods, shared)),
+        class_name=class_name,
+        namespace_open="\n".join(f"namespace {n} {{" for n in namespaces),
+        namespace_close="}" * len(namespaces),
+    )
 
 
 def _aligned(size: int) -> int:
@@ -104,9 +130,11 @@ def _aligned(size: int) -> int:
 
 def _fields(pointer_bytes: int) -> str:
     """The members of the run context, from the table that fixes its layout: a pointer has 8 bytes on every target."""
-    special = {"parallel_for": "void (*parallel_for)(tfbridge_context *context, tfbridge_kernel kernel, void *buffers, "
-                               "int64_t tasks,\n                         int64_t grain)",
-               "constants": "const void *constants"}
+    special = {
+        "parallel_for": "void (*parallel_for)(tfbridge_context *context, tfbridge_kernel kernel, void *buffers, "
+        "int64_t tasks,\n                         int64_t grain)",
+        "constants": "const void *constants",
+    }
     lines = []
     for name, _, type_ in FIELDS:
         lines.append(f"    {special.get(name, _FIELD_TYPES[type_] + name)};")
@@ -117,8 +145,10 @@ def _fields(pointer_bytes: int) -> str:
 
 def _buffers(model: Model) -> Iterator[dict[str, str]]:
     """What the templates say of each argument and result."""
-    for kind, word, specs, names in (("args", "arg", model.arguments, model.argument_names),
-                                     ("results", "result", model.results, model.result_names)):
+    for kind, word, specs, names in (
+        ("args", "arg", model.arguments, model.argument_names),
+        ("results", "result", model.results, model.result_names),
+    ):
         called = [identifier(name) if len(name) <= MAX_LENGTH else "" for name in names]
         for number, (spec, name) in enumerate(zip(specs, called, strict=True)):
             which = f"{word}{number}"
@@ -128,18 +158,27 @@ def _buffers(model: Model) -> Iterator[dict[str, str]]:
                 position = f"({position}) * {dim} + {index}" if position else index
             shape = f"{spec.dtype}[{', '.join(map(str, spec.dims))}]"
             yield {
-                "kind": kind, "number": str(number), "which": which, "WHICH": which.upper(),
+                "kind": kind,
+                "number": str(number),
+                "which": which,
+                "WHICH": which.upper(),
                 "called": f"{word}_{name}" if name and called.count(name) == 1 else "",
-                "type": _TYPES[spec.dtype], "pointer": f"{'const ' if word == 'arg' else ''}{_TYPES[spec.dtype]} *",
-                "elements": str(math.prod(spec.dims)), "bytes": str(spec.bytes),
-                "indices": ", ".join(f"std::size_t {i}" for i in indices), "index_names": ", ".join(indices),
+                "type": _TYPES[spec.dtype],
+                "pointer": f"{'const ' if word == 'arg' else ''}{_TYPES[spec.dtype]} *",
+                "elements": str(math.prod(spec.dims)),
+                "bytes": str(spec.bytes),
+                "indices": ", ".join(f"std::size_t {i}" for i in indices),
+                "index_names": ", ".join(indices),
                 "position": position,
-                "description": f"{which}: {shape}" + (f", \"{in_comment(names[number])}\"" if names[number] else ""),
+                "description": f"{which}: {shape}"
+                + (f', "{in_comment(names[number])}"' if names[number] else ""),
             }
 
 
 def _functions(buffer: dict[str, str]) -> str:
-    return text.FUNCTION.substitute(buffer) + (text.NAMED_FUNCTION.substitute(buffer) if buffer["called"] else "")
+    return text.FUNCTION.substitute(buffer) + (
+        text.NAMED_FUNCTION.substitute(buffer) if buffer["called"] else ""
+    )
 
 
 def _methods(buffer: dict[str, str]) -> str:

@@ -9,8 +9,10 @@ from string import Template
 from . import header_text
 
 MAX_LENGTH = 100
-_ALLOWED = (f"a letter, then letters, digits and single underscores, at most {MAX_LENGTH} in all, "
-            "no underscore at an end")
+_ALLOWED = (
+    f"a letter, then letters, digits and single underscores, at most {MAX_LENGTH} in all, "
+    "no underscore at an end"
+)
 
 _KEYWORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await
@@ -62,7 +64,11 @@ def check(name: str | None, cpp_class: str) -> None:
 
 def _check_word(what: str, word: str) -> None:
     shown = repr(word) if len(repr(word)) <= MAX_LENGTH else repr(word)[:MAX_LENGTH] + "..."
-    if not isinstance(word, str) or not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9])*", word) or len(word) > MAX_LENGTH:
+    if (
+        not isinstance(word, str)
+        or not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9])*", word)
+        or len(word) > MAX_LENGTH
+    ):
         raise ValueError(f"{what}: {shown} is not an identifier of C that may be chosen: {_ALLOWED}")
     if word in _keywords():
         raise ValueError(f"{what}: {shown} is a keyword of C or C++")
@@ -77,17 +83,25 @@ def _keywords() -> frozenset[str]:
 
 @functools.cache
 def _library() -> frozenset[str]:
-    return frozenset((*_LIBRARY.split(), *(name + kind for name in _MATHEMATICS.split() for kind in ("", "f", "l"))))
+    return frozenset(
+        (*_LIBRARY.split(), *(name + kind for name in _MATHEMATICS.split() for kind in ("", "f", "l")))
+    )
 
 
 @functools.cache
 def header_identifiers(name: str) -> frozenset[str]:
     """Every identifier of the header of a model, but those of its arrays."""
-    values = {"name": name, "NAME": name.upper(), "model": f"{name}_model", "entry": f"{name}_entry",
-              "GUARD": f"{name.upper()}_H"}
+    values = {
+        "name": name,
+        "NAME": name.upper(),
+        "model": f"{name}_model",
+        "entry": f"{name}_entry",
+        "GUARD": f"{name.upper()}_H",
+    }
     templates = (value for value in vars(header_text).values() if isinstance(value, Template))
-    code = "\n".join(re.sub(r"/\*.*?\*/|\"[^\"\n]*\"", " ", template.template, flags=re.DOTALL)
-                     for template in templates)
+    code = "\n".join(
+        re.sub(r"/\*.*?\*/|\"[^\"\n]*\"", " ", template.template, flags=re.DOTALL) for template in templates
+    )
     return frozenset(re.findall(r"(?<![\w$])[A-Za-z_]\w*", Template(code).safe_substitute(values)))
 
 
@@ -99,7 +113,7 @@ def identifier(name: str) -> str:
 
 def file_name(name: str) -> str:
     """The name of the files and of the C API of a model of this name: one that may be chosen."""
-    word = identifier(name)[:MAX_LENGTH - 2].rstrip("_") or "model"
+    word = identifier(name)[: MAX_LENGTH - 2].rstrip("_") or "model"
     try:
         check(word, "Model")
     except ValueError:

@@ -118,15 +118,25 @@ class Report:
         """The report as one page without references to other files."""
         kernels = "".join(
             f"<h2>{html.escape(c.name)}</h2><p>{html.escape('; '.join(_cluster_lines(c, kernels=False)[1:]))}</p>"
-            + _table(("kernel", "tasks", "flops", "bytes", "ops"),
-                     [(k.name, f"{k.tasks:,}", f"{k.flops:,}", f"{k.bytes:,}", ", ".join(k.ops)) for k in c.kernels])
-            for c in self.clusters)
-        left = _table(("op", "node", "reason", "source"),
-                      [(o.op, o.name, o.reason, f"{o.file}:{o.line}" if o.file else "") for o in self.left_out])
-        return ("<!DOCTYPE html><meta charset=utf-8><style>body{font:14px sans-serif;margin:2em}table{border-collapse:"
-                "collapse}td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left}</style>"
-                f"<title>{html.escape(self.function)}</title><h1>{html.escape(str(self).splitlines()[0])}</h1>{kernels}"
-                + (f"<h2>left to TensorFlow</h2>{left}" if self.left_out else ""))
+            + _table(
+                ("kernel", "tasks", "flops", "bytes", "ops"),
+                [
+                    (k.name, f"{k.tasks:,}", f"{k.flops:,}", f"{k.bytes:,}", ", ".join(k.ops))
+                    for k in c.kernels
+                ],
+            )
+            for c in self.clusters
+        )
+        left = _table(
+            ("op", "node", "reason", "source"),
+            [(o.op, o.name, o.reason, f"{o.file}:{o.line}" if o.file else "") for o in self.left_out],
+        )
+        return (
+            "<!DOCTYPE html><meta charset=utf-8><style>body{font:14px sans-serif;margin:2em}table{border-collapse:"
+            "collapse}td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left}</style>"
+            f"<title>{html.escape(self.function)}</title><h1>{html.escape(str(self).splitlines()[0])}</h1>{kernels}"
+            + (f"<h2>left to TensorFlow</h2>{left}" if self.left_out else "")
+        )
 
     _repr_html_ = html
 
@@ -148,7 +158,11 @@ def explain(function: Any, *args: Any, **kwargs: Any) -> Report:
     if not isinstance(function, Jit) and not (is_tensorflows and rewrite_graph.is_auto_clustering()):
         function = Jit(function if tfp.is_function(function) else _plain(function, name))
     try:
-        concrete = function if tfp.is_concrete(function) else _traced(function).get_concrete_function(*args, **kwargs)
+        concrete = (
+            function
+            if tfp.is_concrete(function)
+            else _traced(function).get_concrete_function(*args, **kwargs)
+        )
     except Exception as error:  # of the function itself
         return Report(name, (), (), f"it cannot be traced: {type(error).__name__}: {error}")
     given = _given(function, concrete, args, kwargs)
@@ -176,7 +190,7 @@ def _name(function: Any) -> str:
 def _given(function: Any, concrete: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """What a concrete function's inputs are in a call with these arguments, what it captures behind them: tensors, or
     the input itself where only its type is given."""
-    own = concrete.inputs[:len(concrete.inputs) - len(concrete.captured_inputs)]
+    own = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
     flat = tf.nest.flatten((args, kwargs), expand_composites=True)
     if tfp.is_concrete(function):
         given = [v if isinstance(v, tf.Tensor) else getattr(v, "handle", None) for v in flat]
@@ -195,8 +209,14 @@ def _guarded(cluster: Cluster, report: Callable[[], ClusterReport]) -> ClusterRe
     try:
         return report()
     except Exception as error:
-        return ClusterReport(cluster.name, cluster.op_count, sum(a.is_variable for a in cluster.arguments), (), (),
-                             f"it cannot be explained, which is a bug in tfbridge: {type(error).__name__}: {error}")
+        return ClusterReport(
+            cluster.name,
+            cluster.op_count,
+            sum(a.is_variable for a in cluster.arguments),
+            (),
+            (),
+            f"it cannot be explained, which is a bug in tfbridge: {type(error).__name__}: {error}",
+        )
 
 
 def _plain(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -214,15 +234,23 @@ def _plain(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _names(concrete: Any, given: Sequence[Any]) -> dict[str, str]:
     """How the inputs of a concrete function's graph are called: variables by their own name."""
     variables = {id(v.handle): v.name.partition(":")[0] for v in concrete.graph.variables}
-    return {tensor.op.name: variables.get(id(value), tensor.op.name) for tensor, value in zip(concrete.inputs, given)}
+    return {
+        tensor.op.name: variables.get(id(value), tensor.op.name)
+        for tensor, value in zip(concrete.inputs, given)
+    }
 
 
 def _whole(cluster: Cluster, concrete: Any, given: Sequence[Any]) -> ClusterReport:
     names = list(_names(concrete, given).values())
     shapes = [_shape(given[k], cluster.arguments[k].data_type) for k in cluster.launch_arguments]
     values = {at: given[cluster.launch_arguments[at]] for at in cluster.launch_constants}
-    return _compiled(cluster, [names[k] for k in cluster.launch_arguments], shapes,
-                     {at: v.numpy() for at, v in values.items() if hasattr(v, "numpy")}, [cluster])
+    return _compiled(
+        cluster,
+        [names[k] for k in cluster.launch_arguments],
+        shapes,
+        {at: v.numpy() for at, v in values.items() if hasattr(v, "numpy")},
+        [cluster],
+    )
 
 
 def _shape(given: Any, data_type: int) -> Shape | None:
@@ -232,19 +260,32 @@ def _shape(given: Any, data_type: int) -> Shape | None:
     return Shape(type_, tuple(dims)) if type_ is not None and dims.is_fully_defined() else None
 
 
-def _compiled(cluster: Cluster, names: Sequence[str], shapes: Sequence[Shape | None],
-              constants: dict[int, np.ndarray], running: Sequence[Cluster]) -> ClusterReport:
+def _compiled(
+    cluster: Cluster,
+    names: Sequence[str],
+    shapes: Sequence[Shape | None],
+    constants: dict[int, np.ndarray],
+    running: Sequence[Cluster],
+) -> ClusterReport:
     """The report of a cluster, compiled for these shapes of its launch arguments. `running`: what calls of it run."""
     counters = [launch_op.counters(c.key) for c in running if launch_op.is_registered(c.key)]
     made = ClusterReport(
-        cluster.name, cluster.op_count, sum(a.is_variable for a in cluster.arguments),
-        tuple(f"{name} {'of unknown shape' if shape is None else shape}" for name, shape in zip(names, shapes)),
-        tuple(names[at] for at in cluster.launch_constants), runs=sum(c.runs for c in counters),
+        cluster.name,
+        cluster.op_count,
+        sum(a.is_variable for a in cluster.arguments),
+        tuple(
+            f"{name} {'of unknown shape' if shape is None else shape}" for name, shape in zip(names, shapes)
+        ),
+        tuple(names[at] for at in cluster.launch_constants),
+        runs=sum(c.runs for c in counters),
         fallback_runs=sum(c.fallback_runs for c in counters),
-        left=tuple(sum((collections.Counter(c.left) for c in running), collections.Counter()).items()))
+        left=tuple(sum((collections.Counter(c.left) for c in running), collections.Counter()).items()),
+    )
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes) or constants.keys() != set(cluster.launch_constants):
-        what = _UNKNOWN if len(known) < len(shapes) else "a value that picks the code is known only when it runs"
+        what = (
+            _UNKNOWN if len(known) < len(shapes) else "a value that picks the code is known only when it runs"
+        )
         return dataclasses.replace(made, problem=f"not compiled yet: {what}")
     executable = cluster.compile(known, constants)
     if executable is None:
@@ -254,8 +295,13 @@ def _compiled(cluster: Cluster, names: Sequence[str], shapes: Sequence[Shape | N
     if slower:
         made = dataclasses.replace(made, problem=f"runs in TensorFlow, which is faster: {slower}")
     seconds = [r.seconds for r in statistics.clusters() if r.name == cluster.name and r.shapes == text]
-    return dataclasses.replace(made, kernels=artifact.kernels, temp_bytes=artifact.temp_bytes,
-                               object_bytes=artifact.object_bytes, seconds=seconds[-1] if seconds else 0.0)
+    return dataclasses.replace(
+        made,
+        kernels=artifact.kernels,
+        temp_bytes=artifact.temp_bytes,
+        object_bytes=artifact.object_bytes,
+        seconds=seconds[-1] if seconds else 0.0,
+    )
 
 
 def _parts(name: str, concrete: Any, given: Sequence[Any]) -> Report:
@@ -268,8 +314,11 @@ def _parts(name: str, concrete: Any, given: Sequence[Any]) -> Report:
         return Report(name, (), ())
     before, after, report = seen
     outside = _Outside(concrete, given, before, after)
-    same = [r for r in rewrite_graph.reports()
-            if _ops(r.clusters) == _ops(report.clusters) and r.left_out == report.left_out]
+    same = [
+        r
+        for r in rewrite_graph.reports()
+        if _ops(r.clusters) == _ops(report.clusters) and r.left_out == report.left_out
+    ]
 
     def explained(cluster: Cluster) -> ClusterReport:
         running = [c for r in same for c in r.clusters if _ops([c]) == _ops([cluster])]
@@ -286,8 +335,12 @@ def _parts(name: str, concrete: Any, given: Sequence[Any]) -> Report:
 
 def _ops(clusters: Iterable[Cluster]) -> set[str]:
     """Names of the ops of clusters, but for what graph optimizers make anew."""
-    return {name for cluster in clusters for name, node in cluster.graph.nodes.items()
-            if node.op not in ("_Arg", "Const", "Identity", "NoOp")}
+    return {
+        name
+        for cluster in clusters
+        for name, node in cluster.graph.nodes.items()
+        if node.op not in ("_Arg", "Const", "Identity", "NoOp")
+    }
 
 
 class _Outside:
@@ -297,25 +350,36 @@ class _Outside:
         self.given = {tensor.op.name: value for tensor, value in zip(concrete.inputs, given)}
         self.names = _names(concrete, given)
         self.nodes = {node.name: node for node in after.node}
-        self.launches = {node.attr["cluster"].s.decode(): node for node in after.node if node.op == launch_op.OP}
+        self.launches = {
+            node.attr["cluster"].s.decode(): node for node in after.node if node.op == launch_op.OP
+        }
         self.results: dict[str, tuple[Shape | None, ...]] = {}
         self.graph = tf.Graph()
         nodes = {node.name: node for node in before.node}
         for node in before.node:
             self._tell_shape(node, nodes)
             node.attr.pop("_class", None)  # it may name a node that graph optimizers took out
-        with self.graph.as_default(), contextlib.suppress(ValueError, tf.errors.OpError):  # then no shapes are known
+        with (
+            self.graph.as_default(),
+            contextlib.suppress(ValueError, tf.errors.OpError),
+        ):  # then no shapes are known
             tf.import_graph_def(before, name="")
 
     def _tell_shape(self, node: Any, nodes: Mapping[str, Any]) -> None:
         """Gives an argument its shape; a read of a variable becomes a placeholder of the variable's shape."""
         if node.op == "ReadVariableOp":
-            dims = self._variable_dims(_origin(node.input[0], nodes)[0], nodes, tf.as_dtype(node.attr["dtype"].type))
+            dims = self._variable_dims(
+                _origin(node.input[0], nodes)[0], nodes, tf.as_dtype(node.attr["dtype"].type)
+            )
             if dims.rank is None:
                 return
             node.op = "Placeholder"
             del node.input[:]
-        elif node.op == "Placeholder" and node.name in self.given and self.given[node.name].dtype != tf.resource:
+        elif (
+            node.op == "Placeholder"
+            and node.name in self.given
+            and self.given[node.name].dtype != tf.resource
+        ):
             dims = self.given[node.name].shape
         else:
             return
@@ -335,9 +399,15 @@ class _Outside:
         types = [cluster.arguments[k].data_type for k in cluster.launch_arguments]
         shapes = [self._shape(text, type_) for text, type_ in zip(inputs, types)]
         values = {at: self._value(inputs[at]) for at in cluster.launch_constants}
-        return [self._name(text) for text in inputs], shapes, {k: v for k, v in values.items() if v is not None}
+        return (
+            [self._name(text) for text in inputs],
+            shapes,
+            {k: v for k, v in values.items() if v is not None},
+        )
 
-    def add_results(self, cluster: Cluster, shapes: Sequence[Shape | None], constants: dict[int, np.ndarray]) -> None:
+    def add_results(
+        self, cluster: Cluster, shapes: Sequence[Shape | None], constants: dict[int, np.ndarray]
+    ) -> None:
         """Notes the shapes of what a cluster makes, for those that read it."""
         if None not in shapes and constants.keys() == set(cluster.launch_constants):
             executable = cluster.compile([s for s in shapes if s is not None], constants)
@@ -345,7 +415,8 @@ class _Outside:
                 types, made = [element_type(t) for t in cluster.result_types], executable.artifact
                 self.results[self.launches[cluster.key].name] = tuple(
                     None if t is None or k in made.sizes else Shape(t, r.dims)
-                    for k, (t, r) in enumerate(zip(types, made.results)))
+                    for k, (t, r) in enumerate(zip(types, made.results))
+                )
 
     def _source(self, text: str) -> tuple[str, int]:
         """Node and output number behind an input; of a variable or its value, where the variable comes from."""
@@ -369,7 +440,10 @@ class _Outside:
         if name in self.given:
             return _shape(self.given[name], data_type)
         if self.nodes[name].op == "VarHandleOp":
-            dims, type_ = self._variable_dims(name, self.nodes, tf.as_dtype(data_type)), element_type(data_type)
+            dims, type_ = (
+                self._variable_dims(name, self.nodes, tf.as_dtype(data_type)),
+                element_type(data_type),
+            )
             return Shape(type_, tuple(dims)) if type_ is not None and dims.is_fully_defined() else None
         try:
             return _shape(self.graph.get_tensor_by_name(f"{name}:{index}"), data_type)
@@ -381,7 +455,9 @@ class _Outside:
         given = self.given.get(name)
         if given is not None and hasattr(given, "numpy"):
             return np.asarray(given.numpy())
-        return tf.make_ndarray(self.nodes[name].attr["value"].tensor) if self.nodes[name].op == "Const" else None
+        return (
+            tf.make_ndarray(self.nodes[name].attr["value"].tensor) if self.nodes[name].op == "Const" else None
+        )
 
 
 _RESOURCE = int(tf.resource.as_datatype_enum)
@@ -415,21 +491,27 @@ def _finder(graph: Any) -> Callable[[str], tuple[str, int]]:
 
 
 def _cluster_lines(cluster: ClusterReport, kernels: bool = True) -> list[str]:
-    lines = [f"cluster {cluster.name}",
-             f"  {cluster.ops} ops, {cluster.variables} variables; takes {', '.join(cluster.arguments) or 'nothing'}"]
+    lines = [
+        f"cluster {cluster.name}",
+        f"  {cluster.ops} ops, {cluster.variables} variables; takes {', '.join(cluster.arguments) or 'nothing'}",
+    ]
     if cluster.keyed_by_value:
         lines.append(f"  compiled anew for every value of {', '.join(cluster.keyed_by_value)}")
     if cluster.problem:
         lines.append(f"  {cluster.problem}")
     else:
-        lines.append(f"  {len(cluster.kernels)} kernels, {cluster.flops:,} flops, {cluster.bytes:,} bytes moved, "
-                     f"{cluster.temp_bytes:,} bytes temporary, {cluster.object_bytes:,} bytes of code; "
-                     f"compiled in {cluster.seconds:.3f} s")
+        lines.append(
+            f"  {len(cluster.kernels)} kernels, {cluster.flops:,} flops, {cluster.bytes:,} bytes moved, "
+            f"{cluster.temp_bytes:,} bytes temporary, {cluster.object_bytes:,} bytes of code; "
+            f"compiled in {cluster.seconds:.3f} s"
+        )
     lines.append(f"  runs so far: {cluster.runs} compiled, {cluster.fallback_runs} in TensorFlow")
     lines += [f"  left to TensorFlow {count} times: {why}" for why, count in cluster.left]
     if kernels:
-        lines += [f"    {k.name}: {k.tasks:,} tasks, {k.flops:,} flops, {k.bytes:,} bytes: {', '.join(k.ops)}"
-                  for k in cluster.kernels]
+        lines += [
+            f"    {k.name}: {k.tasks:,} tasks, {k.flops:,} flops, {k.bytes:,} bytes: {', '.join(k.ops)}"
+            for k in cluster.kernels
+        ]
     return lines
 
 

@@ -87,40 +87,123 @@ def _bytes(text: str) -> int:
 
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("AUTO_JIT", "number", 0, "0, 1, 2",
-         "1 compiles clusters in every graph of the program, which needs no change; 2 also takes the place of XLA "
-         "where the program asks for `jit_compile=True`", {"0": 0, "1": 1, "2": 2}.__getitem__),
-    Flag("MIN_CLUSTER_SIZE", "number", 4, "1 or more",
-         "compute ops that a cluster has at least under auto-clustering", functools.partial(_number, least=1)),
-    Flag("DENY_OPS", "names", frozenset(), "TensorFlow op types, with commas between",
-         "ops that are left to TensorFlow", _names),
-    Flag("COST_GUARD", "switch", True, "0, 1",
-         "1 measures every cluster at an early call and leaves it to TensorFlow where that is faster", _switch),
-    Flag("THREADS", "number", 0, "0 or more", "highest number of threads of one launch; 0: the machine's processors",
-         _number),
-    Flag("NUMERICS", "choice", "tf", ", ".join(process_defaults.NUMERICS),
-         "tf: IEEE arithmetic; fast: rules that change rounding too; reproducible: same bits for any number of threads",
-         _one_of(*process_defaults.NUMERICS)),
+    Flag(
+        "AUTO_JIT",
+        "number",
+        0,
+        "0, 1, 2",
+        "1 compiles clusters in every graph of the program, which needs no change; 2 also takes the place of XLA "
+        "where the program asks for `jit_compile=True`",
+        {"0": 0, "1": 1, "2": 2}.__getitem__,
+    ),
+    Flag(
+        "MIN_CLUSTER_SIZE",
+        "number",
+        4,
+        "1 or more",
+        "compute ops that a cluster has at least under auto-clustering",
+        functools.partial(_number, least=1),
+    ),
+    Flag(
+        "DENY_OPS",
+        "names",
+        frozenset(),
+        "TensorFlow op types, with commas between",
+        "ops that are left to TensorFlow",
+        _names,
+    ),
+    Flag(
+        "COST_GUARD",
+        "switch",
+        True,
+        "0, 1",
+        "1 measures every cluster at an early call and leaves it to TensorFlow where that is faster",
+        _switch,
+    ),
+    Flag(
+        "THREADS",
+        "number",
+        0,
+        "0 or more",
+        "highest number of threads of one launch; 0: the machine's processors",
+        _number,
+    ),
+    Flag(
+        "NUMERICS",
+        "choice",
+        "tf",
+        ", ".join(process_defaults.NUMERICS),
+        "tf: IEEE arithmetic; fast: rules that change rounding too; reproducible: same bits for any number of threads",
+        _one_of(*process_defaults.NUMERICS),
+    ),
     Flag("DISK_CACHE", "switch", True, "0, 1", "0 keeps compiled code in memory only", _switch),
-    Flag("CACHE_DIR", "folder", "", "a path",
-         "folder of the disk cache; where others can write to it, a private folder inside; unset: `tfbridge` in the "
-         "user's cache folder", str),
-    Flag("MAX_CACHE_BYTES", "bytes", 1 << 30, "a number, or one with K, M, G or T",
-         "size of the disk cache; above it, the least recently used files are removed", _bytes),
-    Flag("COMPILE_WORKERS", "switch", False, "0, 1",
-         "1 runs LLVM in processes of their own: a crash of it costs a cluster, which TensorFlow runs, not the program",
-         _switch),
-    Flag("COMPILE_SECONDS", "number", process_defaults.process.compile_seconds, "0 or more",
-         "time limit of one compilation, after which TensorFlow runs the cluster; 0: no limit", _number),
-    Flag("COMPILE_INSTRUCTIONS", "number", process_defaults.process.compile_instructions, "0 or more",
-         "limit of the instructions of a module while it is compiled, above which TensorFlow runs the cluster; 0: no "
-         "limit", _number),
-    Flag("COMPILE_MEGABYTES", "number", process_defaults.process.compile_megabytes, "0 or more",
-         "memory that the process may grow by during one compilation, above which TensorFlow runs the cluster; 0: no "
-         "limit, as where the system does not tell", _number),
-    Flag("DUMP", "folder", "", "a path", "writes every stage of every compilation there, in numbered folders", str),
-    Flag("LOG", "names", frozenset(), ", ".join(CATEGORIES), "what is written to the log, with commas between",
-         functools.partial(_names, among=CATEGORIES)),
+    Flag(
+        "CACHE_DIR",
+        "folder",
+        "",
+        "a path",
+        "folder of the disk cache; where others can write to it, a private folder inside; unset: `tfbridge` in the "
+        "user's cache folder",
+        str,
+    ),
+    Flag(
+        "MAX_CACHE_BYTES",
+        "bytes",
+        1 << 30,
+        "a number, or one with K, M, G or T",
+        "size of the disk cache; above it, the least recently used files are removed",
+        _bytes,
+    ),
+    Flag(
+        "COMPILE_WORKERS",
+        "switch",
+        False,
+        "0, 1",
+        "1 runs LLVM in processes of their own: a crash of it costs a cluster, which TensorFlow runs, not the program",
+        _switch,
+    ),
+    Flag(
+        "COMPILE_SECONDS",
+        "number",
+        process_defaults.process.compile_seconds,
+        "0 or more",
+        "time limit of one compilation, after which TensorFlow runs the cluster; 0: no limit",
+        _number,
+    ),
+    Flag(
+        "COMPILE_INSTRUCTIONS",
+        "number",
+        process_defaults.process.compile_instructions,
+        "0 or more",
+        "limit of the instructions of a module while it is compiled, above which TensorFlow runs the cluster; 0: no "
+        "limit",
+        _number,
+    ),
+    Flag(
+        "COMPILE_MEGABYTES",
+        "number",
+        process_defaults.process.compile_megabytes,
+        "0 or more",
+        "memory that the process may grow by during one compilation, above which TensorFlow runs the cluster; 0: no "
+        "limit, as where the system does not tell",
+        _number,
+    ),
+    Flag(
+        "DUMP",
+        "folder",
+        "",
+        "a path",
+        "writes every stage of every compilation there, in numbered folders",
+        str,
+    ),
+    Flag(
+        "LOG",
+        "names",
+        frozenset(),
+        ", ".join(CATEGORIES),
+        "what is written to the log, with commas between",
+        functools.partial(_names, among=CATEGORIES),
+    ),
 )
 
 
@@ -135,7 +218,11 @@ def read(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
         name = variable.removeprefix(PREFIX)
         if variable.startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, known, 1, 0.5)
-            hint = f"did you mean {PREFIX}{near[0]}?" if near else f"there are {', '.join(PREFIX + n for n in known)}"
+            hint = (
+                f"did you mean {PREFIX}{near[0]}?"
+                if near
+                else f"there are {', '.join(PREFIX + n for n in known)}"
+            )
             raise FlagError(f"{variable}: there is no such flag; {hint}")
     values = {}
     for flag in FLAGS:
@@ -159,7 +246,10 @@ def apply() -> None:
     process.numerics, process.threads, process.dump_dir = given["NUMERICS"], given["THREADS"], given["DUMP"]
     process.disk_cache, process.cache_dir = given["DISK_CACHE"], given["CACHE_DIR"]
     process.max_cache_bytes, process.compile_workers = given["MAX_CACHE_BYTES"], given["COMPILE_WORKERS"]
-    process.compile_seconds, process.compile_instructions = given["COMPILE_SECONDS"], given["COMPILE_INSTRUCTIONS"]
+    process.compile_seconds, process.compile_instructions = (
+        given["COMPILE_SECONDS"],
+        given["COMPILE_INSTRUCTIONS"],
+    )
     process.compile_megabytes = given["COMPILE_MEGABYTES"]
     if given["LOG"]:
         _log(given["LOG"])
@@ -187,8 +277,15 @@ def _log(categories: frozenset[str]) -> None:
 def markdown() -> str:
     """The flags as the table in README."""
     rows = [("Variable", "Default", "Allowed", "What it does"), ("---",) * 4]
-    rows += [(f"`{flag.variable}`", f"`{flag.shown(flag.default)}`" if flag.shown(flag.default) else "", flag.allowed,
-              flag.description) for flag in FLAGS]
+    rows += [
+        (
+            f"`{flag.variable}`",
+            f"`{flag.shown(flag.default)}`" if flag.shown(flag.default) else "",
+            flag.allowed,
+            flag.description,
+        )
+        for flag in FLAGS
+    ]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

@@ -41,12 +41,17 @@ class _Loader(importlib.abc.Loader):
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds TensorFlow by the other finders. A search alone changes nothing: many libraries ask whether it is there."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """The spec of TensorFlow with a loader that enables auto-clustering; None for every other module."""
         if name != _MODULE:
             return None
-        others = [finder.find_spec for finder in sys.meta_path
-                  if not isinstance(finder, _Finder) and hasattr(finder, "find_spec")]
+        others = [
+            finder.find_spec
+            for finder in sys.meta_path
+            if not isinstance(finder, _Finder) and hasattr(finder, "find_spec")
+        ]
         spec = next((found for find in others if (found := find(name, path, target)) is not None), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)

@@ -66,7 +66,9 @@ class Jit(Calls):
         marked = rewrite_graph.marked(python_function, chosen, tfp.autograph_features(function), strict)
         self._start(tfp.function_like(function, marked), python_function, strict, chosen)
 
-    def _start(self, traced: Any, python_function: Callable[..., Any], strict: bool, options: dict[str, Any]) -> None:
+    def _start(
+        self, traced: Any, python_function: Callable[..., Any], strict: bool, options: dict[str, Any]
+    ) -> None:
         functools.update_wrapper(self, python_function)
         self.__signature__ = inspect.signature(python_function)
         self.strict = self._keeps_plans = strict
@@ -162,8 +164,14 @@ class Jit(Calls):
         return result if pack is None else pack(result)
 
     def _through_tensors(self, args: tuple[Any, ...]) -> Any:
-        result = self(*[tf.nest.map_structure(tf.convert_to_tensor, a) if isinstance(a, dict | tuple)
-                        else tf.convert_to_tensor(a) for a in args])
+        result = self(
+            *[
+                tf.nest.map_structure(tf.convert_to_tensor, a)
+                if isinstance(a, dict | tuple)
+                else tf.convert_to_tensor(a)
+                for a in args
+            ]
+        )
         return tf.nest.map_structure(lambda r: r.numpy() if isinstance(r, tf.Tensor) else r, result)
 
     def _first_native(self, args: tuple[Any, ...]) -> Any:
@@ -201,7 +209,9 @@ class Jit(Calls):
             self._concrete_plans[concrete] = None
             tf_function_hook.leave(concrete)
         else:
-            with contextlib.suppress(TypeError, ValueError):  # where TensorFlow converts arrays to other types
+            with contextlib.suppress(
+                TypeError, ValueError
+            ):  # where TensorFlow converts arrays to other types
                 if has_arrays((args, kwargs)):
                     args, kwargs = with_tensors(args), with_tensors(kwargs)
                     if self._traced.get_concrete_function(*args, **kwargs) is not concrete:

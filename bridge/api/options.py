@@ -37,14 +37,27 @@ class JitOptions(compiler_options.Options):
 
 def _process_options() -> JitOptions:
     given = flags.values()
-    return JitOptions(**dataclasses.asdict(compiler_options.DEFAULT_OPTIONS),
-                      min_cluster_size=given["MIN_CLUSTER_SIZE"], deny_ops=given["DENY_OPS"],
-                      cost_guard=given["COST_GUARD"])
+    return JitOptions(
+        **dataclasses.asdict(compiler_options.DEFAULT_OPTIONS),
+        min_cluster_size=given["MIN_CLUSTER_SIZE"],
+        deny_ops=given["DENY_OPS"],
+        cost_guard=given["COST_GUARD"],
+    )
 
 
 DEFAULT_OPTIONS = _process_options()
-NAMES = ("threads", "min_cluster_size", "deny_ops", "cost_guard", "numerics", "cache_dir", "max_cache_bytes",
-         "compile_seconds", "compile_instructions", "compile_megabytes")
+NAMES = (
+    "threads",
+    "min_cluster_size",
+    "deny_ops",
+    "cost_guard",
+    "numerics",
+    "cache_dir",
+    "max_cache_bytes",
+    "compile_seconds",
+    "compile_instructions",
+    "compile_megabytes",
+)
 _chosen: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("tfbridge_options", default={})  # noqa: B039
 
 
@@ -57,8 +70,10 @@ def checked(chosen: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in chosen.items():
         if name not in NAMES:
             near = difflib.get_close_matches(name, NAMES, 1, 0.5)
-            raise TypeError(f"there is no option {name!r}; "
-                            + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}"))
+            raise TypeError(
+                f"there is no option {name!r}; "
+                + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}")
+            )
         if name == "deny_ops":
             if isinstance(value, str) or not isinstance(value, Iterable):
                 raise TypeError(f"deny_ops: {value!r} is no list of op types, such as ['MatMul']")
@@ -103,8 +118,9 @@ _STRICTER: dict[str, Callable[[Any, Any], Any]] = {
     "deny_ops": frozenset.union,
     "numerics": lambda a, b: max(a, b, key=("fast", "tf", "reproducible").index),
     "cache_dir": lambda a, b: a,
-    **dict.fromkeys(("compile_seconds", "compile_instructions", "compile_megabytes"),
-                    lambda a, b: min(a or b, b or a)),  # 0: no limit
+    **dict.fromkeys(
+        ("compile_seconds", "compile_instructions", "compile_megabytes"), lambda a, b: min(a or b, b or a)
+    ),  # 0: no limit
 }
 
 

@@ -65,8 +65,13 @@ def profile(function: Jit, *args: Any, runs: int = 5) -> KernelProfile:
             raise UnsupportedError(f"profile: argument {k} is no array")
         arrays.append(np.asarray(value.numpy()))
         shapes.append(Shape(type_, arrays[-1].shape))
-    counting = dataclasses.replace(cluster, options=dataclasses.replace(cluster.options, profile=True), compiled={},
-                                   failures={}, lock=threading.Lock())
+    counting = dataclasses.replace(
+        cluster,
+        options=dataclasses.replace(cluster.options, profile=True),
+        compiled={},
+        failures={},
+        lock=threading.Lock(),
+    )
     compiled = counting.compile(shapes, {at: arrays[at] for at in cluster.launch_constants})
     if compiled is None:
         raise UnsupportedError("profile: the function does not compile for these arguments")

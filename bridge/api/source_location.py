@@ -12,7 +12,9 @@ import tensorflow as tf
 from ...compiler.errors import UnsupportedError
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_LIBRARIES = tuple(os.path.dirname(os.path.abspath(p)) + os.sep for p in (tf.__file__, keras.__file__ or tf.__file__))
+_LIBRARIES = tuple(
+    os.path.dirname(os.path.abspath(p)) + os.sep for p in (tf.__file__, keras.__file__ or tf.__file__)
+)
 _OUR_LAYERS = tuple(os.path.join(_OURS, layer) + os.sep for layer in ("bridge", "compiler", "runtime"))
 
 
@@ -26,6 +28,7 @@ def place(operation: Any) -> tuple[str, int]:
 
 def finder(graph: Any) -> Callable[[str], tuple[str, int]]:
     """A function from node names of a live graph to file and line; unknown names give ("", 0)."""
+
     def find(name: str) -> tuple[str, int]:
         try:
             return place(graph.get_operation_by_name(name))
@@ -47,5 +50,10 @@ def located(concrete: Any, error: UnsupportedError) -> list[str]:
 
 def strict_message(name: str, concrete: Any, error: UnsupportedError) -> str:
     """The error of a strict function: every op that does not compile, with source line and reason."""
-    return "\n".join([f"{name}: strict=True, and these ops cannot be compiled:", *located(concrete, error),
-                      "Take them out of the function, or leave strict off: they then run in TensorFlow."])
+    return "\n".join(
+        [
+            f"{name}: strict=True, and these ops cannot be compiled:",
+            *located(concrete, error),
+            "Take them out of the function, or leave strict off: they then run in TensorFlow.",
+        ]
+    )

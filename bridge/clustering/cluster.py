@@ -55,11 +55,22 @@ logger = logging.getLogger("tfbridge")
 _compiles, _recompiles = logger.getChild("compiles"), logger.getChild("recompiles")
 _fallbacks, _fusion = logger.getChild("fallbacks"), logger.getChild("fusion")
 
-_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"})
+_READS = frozenset(
+    {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"}
+)
 _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their first input is no argument
 # Their variable is a generator's state; an attribute `dtype` is that of their result.
-_GENERATORS = frozenset({"RngSkip", "RngReadAndSkip", "StatefulUniform", "StatefulStandardNormalV2",
-                         "StatefulTruncatedNormal", "StatefulUniformInt", "StatefulUniformFullInt"})
+_GENERATORS = frozenset(
+    {
+        "RngSkip",
+        "RngReadAndSkip",
+        "StatefulUniform",
+        "StatefulStandardNormalV2",
+        "StatefulTruncatedNormal",
+        "StatefulUniformInt",
+        "StatefulUniformFullInt",
+    }
+)
 _MOST_VALUES = 32  # of constant arguments, for one set of shapes: compiling costs more than it brings
 _MOST_DATA_VALUES = 4  # where they depend on the elements of data, which are others in every call
 _MOST_KEYS = 512  # of one cluster whose code, or the reason for none, is kept
@@ -117,7 +128,9 @@ class Cluster:
     is_varying: bool = False
     is_strict: bool = False
     over_budget: str = ""
-    slower: dict[str, str] = dataclasses.field(default_factory=dict)  # verdicts by shapes, where TensorFlow won
+    slower: dict[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # verdicts by shapes, where TensorFlow won
     left: dict[str, int] = dataclasses.field(default_factory=dict)  # runs by the assumption that did not hold
     lock: Any = dataclasses.field(default_factory=forking.long_lock)
     number: int = dataclasses.field(default_factory=itertools.count().__next__, init=False)
@@ -142,8 +155,13 @@ class Cluster:
         """Types of the launch arguments and of what the launch returns."""
         arguments = [self.arguments[k] for k in self.launch_arguments]
         updated = len(self.written) - len(self.assigned)
-        return ([tf.resource if a.is_variable and self.takes_handles else tf.as_dtype(a.data_type) for a in arguments],
-                [tf.as_dtype(t) for t in self.result_types[:len(self.result_types) - updated]])
+        return (
+            [
+                tf.resource if a.is_variable and self.takes_handles else tf.as_dtype(a.data_type)
+                for a in arguments
+            ],
+            [tf.as_dtype(t) for t in self.result_types[: len(self.result_types) - updated]],
+        )
 
     @property
     def launch_variables(self) -> launch_op.Variables:
@@ -151,7 +169,9 @@ class Cluster:
         if not self.takes_handles:
             return launch_op.NO_VARIABLES
         at = {k: position for position, k in enumerate(self.launch_arguments)}
-        contents = {at[k]: tf.as_dtype(self.arguments[k].data_type) for k in at if self.arguments[k].is_variable}
+        contents = {
+            at[k]: tf.as_dtype(self.arguments[k].data_type) for k in at if self.arguments[k].is_variable
+        }
         return launch_op.Variables(contents, tuple(at[k] for k in self.written if self.arguments[k].is_read))
 
     @property
@@ -174,7 +194,9 @@ class Cluster:
     @property
     def _digest_and_budget(self) -> str:
         chosen = self.options
-        return f"{self.digest} {chosen.compile_seconds} {chosen.compile_instructions} {chosen.compile_megabytes}"
+        return (
+            f"{self.digest} {chosen.compile_seconds} {chosen.compile_instructions} {chosen.compile_megabytes}"
+        )
 
     @functools.cached_property
     def op_count(self) -> int:
@@ -190,8 +212,12 @@ class Cluster:
     def digest(self) -> str:
         """A name for all that the module is made from besides the call's shapes and constants."""
         digest = hashlib.blake2b(digest_size=20)
-        for part in (tf.__version__, digest_of_sources(), self.written,
-                     [(a.data_type, a.is_variable, a.is_read) for a in self.arguments]):
+        for part in (
+            tf.__version__,
+            digest_of_sources(),
+            self.written,
+            [(a.data_type, a.is_variable, a.is_read) for a in self.arguments],
+        ):
             digest.update(repr(part).encode())
         digest.update(_contents(self.graph, self.functions, {}))
         return digest.hexdigest()
@@ -199,9 +225,17 @@ class Cluster:
     def register(self) -> None:
         """Makes the cluster known to the launch op."""
         names = [self.arguments[k].name for k in self.launch_arguments]
-        launch_op.register_cluster(self.key, self._compile_for_launch, self.run_in_tensorflow, names,
-                                   self._is_faster if self.options.cost_guard else None, self._grow_for_launch,
-                                   self._forget, self._close, self._note_left)
+        launch_op.register_cluster(
+            self.key,
+            self._compile_for_launch,
+            self.run_in_tensorflow,
+            names,
+            self._is_faster if self.options.cost_guard else None,
+            self._grow_for_launch,
+            self._forget,
+            self._close,
+            self._note_left,
+        )
 
     def _is_faster(self, made: launch_op.CompiledEntry, inputs: list[tf.Tensor]) -> bool:
         """Whether compiled code is not slower than TensorFlow for these inputs; if it is, that is counted and told."""
@@ -247,12 +281,14 @@ class Cluster:
         self.graph, self.functions, self.source = Graph({}), Functions({}), None
         self.original = _run_nothing
 
-    def _grow_for_launch(self, inputs: list[launch_op.InputSpec],
-                         constants: dict[int, np.ndarray]) -> launch_op.CompiledEntry | None:
+    def _grow_for_launch(
+        self, inputs: list[launch_op.InputSpec], constants: dict[int, np.ndarray]
+    ) -> launch_op.CompiledEntry | None:
         return self._compile_for_launch(inputs, constants, True)
 
-    def _compile_for_launch(self, inputs: list[launch_op.InputSpec], constants: dict[int, np.ndarray],
-                            grown: bool = False) -> launch_op.CompiledEntry | None:
+    def _compile_for_launch(
+        self, inputs: list[launch_op.InputSpec], constants: dict[int, np.ndarray], grown: bool = False
+    ) -> launch_op.CompiledEntry | None:
         shapes = []
         for dtype, dims in inputs:
             type_ = element_type(dtype.as_datatype_enum)
@@ -265,9 +301,15 @@ class Cluster:
         updates = self.launch_variables.updates
         first = len(self.result_types) - len(updates)
         results = executable.artifact.results
-        same = {first + k: at for k, at in enumerate(updates) if tuple(results[first + k].dims) == inputs[at][1]}
-        return launch_op.CompiledEntry.of(executable, [tf.as_dtype(t) for t in self.result_types], forward=same,
-                                          runs_before_trial=self._runs_before_trial(executable))
+        same = {
+            first + k: at for k, at in enumerate(updates) if tuple(results[first + k].dims) == inputs[at][1]
+        }
+        return launch_op.CompiledEntry.of(
+            executable,
+            [tf.as_dtype(t) for t in self.result_types],
+            forward=same,
+            runs_before_trial=self._runs_before_trial(executable),
+        )
 
     def _runs_before_trial(self, executable: Executable) -> int | None:
         """How often code runs before it is measured: not at all when it is known to be slower than TensorFlow; None
@@ -299,9 +341,12 @@ class Cluster:
             elif argument.is_variable:
                 # One of a name is not there until it is assigned; of those, every thread has its own.
                 is_there = value is not None or not argument.is_read
-                handle = tf.raw_ops.VarHandleOp(dtype=tf.as_dtype(argument.data_type), shape=None,
-                                                container="" if is_there else f"thread {threading.get_ident()}",
-                                                shared_name=ANONYMOUS if is_there else argument.name)
+                handle = tf.raw_ops.VarHandleOp(
+                    dtype=tf.as_dtype(argument.data_type),
+                    shape=None,
+                    container="" if is_there else f"thread {threading.get_ident()}",
+                    shared_name=ANONYMOUS if is_there else argument.name,
+                )
                 variables.append(handle)
                 if value is not None:
                     tf.raw_ops.AssignVariableOp(resource=handle, value=value)
@@ -354,15 +399,20 @@ class Cluster:
                 executable = self._compile(shapes, constants)
             except Exception as error:  # whatever it is, TensorFlow can still run the nodes
                 bounded(self.failures, _MOST_KEYS)[key] = f"{type(error).__name__}: {error}"
-                if not self.compiled and not isinstance(error, ShapeError):  # which other shapes need not have
+                if not self.compiled and not isinstance(
+                    error, ShapeError
+                ):  # which other shapes need not have
                     is_over = isinstance(error, BudgetError)
                     self.over_budget = str(error) if is_over else ""
                     digest = self._digest_and_budget if is_over else self.digest
                     bounded(_never_compiled, _MOST_FAILED)[digest] = self.failures[key]
                 self._note_fallback(shapes, self.failures[key])
                 if not isinstance(error, ShapeError | UnsupportedError):
-                    logger.warning("cluster %s does not compile and runs in TensorFlow; this is a bug in tfbridge",
-                                   self.name, exc_info=error)
+                    logger.warning(
+                        "cluster %s does not compile and runs in TensorFlow; this is a bug in tfbridge",
+                        self.name,
+                        exc_info=error,
+                    )
                 return None
             statistics.count("recompiles" if self.compiled or key in self.growth else "clusters_compiled")
             if self.compiled and _recompiles.isEnabledFor(logging.INFO):
@@ -386,8 +436,10 @@ class Cluster:
         if sum(key[0] == tuple(shapes) for key in tuple(self.compiled)) < most:
             return ""
         names = [self.arguments[self.launch_arguments[at]].name for at in sorted(constants)]
-        return (f"compiled for {most} values of {', '.join(names)}, which decide shapes or axes; further values run in "
-                "TensorFlow")
+        return (
+            f"compiled for {most} values of {', '.join(names)}, which decide shapes or axes; further values run in "
+            "TensorFlow"
+        )
 
     def _compile(self, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Executable:
         start = time.perf_counter()
@@ -403,27 +455,56 @@ class Cluster:
             raise UnsupportedError("a list grows further than any bound that compiled code has")
 
         def make() -> Module:
-            module, written = translate(self.graph, self.functions, given, values, variables, self.name, self.source,
-                                        bool(self.options.dump_dir), growth)
+            module, written = translate(
+                self.graph,
+                self.functions,
+                given,
+                values,
+                variables,
+                self.name,
+                self.source,
+                bool(self.options.dump_dir),
+                growth,
+            )
             if written != self.written:
-                raise UnsupportedError(f"cluster {self.name}: variables {written} are written, "
-                                       f"expected {self.written}")
+                raise UnsupportedError(
+                    f"cluster {self.name}: variables {written} are written, expected {self.written}"
+                )
             module = self._with_sizes(module)
             module.attributes[INPUT_OUTPUT_ALIAS] = self._aliases()
             module.attributes[KEPT_PARAMETERS] = self._kept()
             return module
 
-        subject = (self.digest, self._kept(), given, growth,
-                   sorted((k, v.dtype.str, v.shape, v.tobytes()) for k, v in values.items()))
+        subject = (
+            self.digest,
+            self._kept(),
+            given,
+            growth,
+            sorted((k, v.dtype.str, v.shape, v.tobytes()) for k, v in values.items()),
+        )
         artifact = load_made(repr(subject), make, self.options, self._text() if self.options.dump_dir else "")
         executable = Executable(artifact)
-        _compiles.info("cluster %s of %s: %d ops, %d kernels, %.3f s", self.name, _listed(shapes), self.op_count,
-                       len(artifact.kernels), time.perf_counter() - start)
+        _compiles.info(
+            "cluster %s of %s: %d ops, %d kernels, %.3f s",
+            self.name,
+            _listed(shapes),
+            self.op_count,
+            len(artifact.kernels),
+            time.perf_counter() - start,
+        )
         for kernel in artifact.kernels:
             _fusion.info("cluster %s, kernel %s: %s", self.name, kernel.name, ", ".join(kernel.ops))
-        statistics.record(statistics.ClusterRecord(
-            self.name, self.op_count, ", ".join(map(str, shapes)), len(artifact.kernels),
-            time.perf_counter() - start, artifact.temp_bytes, artifact.object_bytes))
+        statistics.record(
+            statistics.ClusterRecord(
+                self.name,
+                self.op_count,
+                ", ".join(map(str, shapes)),
+                len(artifact.kernels),
+                time.perf_counter() - start,
+                artifact.temp_bytes,
+                artifact.object_bytes,
+            )
+        )
         return executable
 
     def _with_sizes(self, module: Module) -> Module:
@@ -433,7 +514,9 @@ class Cluster:
             return module
         outputs = len(self.result_types) - len(self.written)
         if exposed.taken or any(axis or leaf >= outputs for leaf, axis in exposed.given):
-            raise UnsupportedError("a result has an axis, not its first, of a size that is known at run time only")
+            raise UnsupportedError(
+                "a result has an axis, not its first, of a size that is known at run time only"
+            )
         exposed.module.attributes[RESULT_SIZES] = f"{{ {', '.join(str(leaf) for leaf, _ in exposed.given)} }}"
         return exposed.module
 
@@ -441,13 +524,18 @@ class Cluster:
         """The new values that may be made in the memory of the old ones, as HLO text says it."""
         at = {k: position for position, k in enumerate(self.launch_arguments)}
         first = len(self.result_types) - len(self.written)
-        pairs = [f"{{{first + n}}}: ({at[k]}, {{}}, may-alias)" for n, k in enumerate(self.written) if k in at]
+        pairs = [
+            f"{{{first + n}}}: ({at[k]}, {{}}, may-alias)" for n, k in enumerate(self.written) if k in at
+        ]
         return f"{{ {', '.join(pairs)} }}"
 
     def _kept(self) -> str:
         """The variables that the launch reads and does not change, as HLO text lists numbers."""
-        kept = [at for at, k in enumerate(self.launch_arguments)
-                if self.takes_handles and self.arguments[k].is_variable and k not in self.written]
+        kept = [
+            at
+            for at, k in enumerate(self.launch_arguments)
+            if self.takes_handles and self.arguments[k].is_variable and k not in self.written
+        ]
         return f"{{ {', '.join(map(str, kept))} }}"
 
     def _text(self) -> str:
@@ -463,12 +551,19 @@ class Cluster:
 
     def _difference(self, key: tuple[Any, ...]) -> str:
         """What sets a new key apart from the compiled one that is most like it."""
+
         def differing(other: tuple[Any, ...]) -> list[str]:
             names = [self.arguments[k].name for k in self.launch_arguments]
-            changes = [f"{name} was {before}, is {after}"
-                       for name, before, after in zip(names, other[0], key[0]) if before != after]
-            return changes + [f"the value of {names[at]} changed, which decides shapes or axes"
-                              for (at, before), (_, after) in zip(other[1], key[1]) if before != after]
+            changes = [
+                f"{name} was {before}, is {after}"
+                for name, before, after in zip(names, other[0], key[0])
+                if before != after
+            ]
+            return changes + [
+                f"the value of {names[at]} changed, which decides shapes or axes"
+                for (at, before), (_, after) in zip(other[1], key[1])
+                if before != after
+            ]
 
         fewest: list[str] = min(map(differing, tuple(self.compiled)), key=len, default=[])
         return "; ".join(fewest)
@@ -519,10 +614,15 @@ def _listed(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(str, shapes)) or "no arguments"
 
 
-def from_function(name: str, graph: Graph, functions: Functions,
-                  original: Callable[[list[tf.Tensor]], list[tf.Tensor]], options: JitOptions = DEFAULT_OPTIONS,
-                  source: Callable[[str], tuple[str, int]] | None = None,
-                  content_types: Mapping[int, int] | None = None) -> Cluster:
+def from_function(
+    name: str,
+    graph: Graph,
+    functions: Functions,
+    original: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+    options: JitOptions = DEFAULT_OPTIONS,
+    source: Callable[[str], tuple[str, int]] | None = None,
+    content_types: Mapping[int, int] | None = None,
+) -> Cluster:
     """The cluster of a whole function. `content_types`: DataType of the variables among the arguments, by number.
 
     Raises: UnsupportedError  an op has no translation: all such ops, with the reasons, are in the message.
@@ -538,8 +638,11 @@ def from_function(name: str, graph: Graph, functions: Functions,
             arguments.append(Argument(argument, type_))
             continue
         read, changed = _use(uses[argument], functions)
-        content = (content_types or {}).get(k, 0) or content_type(graph, functions, argument) \
+        content = (
+            (content_types or {}).get(k, 0)
+            or content_type(graph, functions, argument)
             or attribute_content_type(graph.nodes[argument])
+        )
         if not content:
             raise UnsupportedError(f"argument {k} is a resource that is no variable")
         arguments.append(Argument(argument, content, True, read))
@@ -553,9 +656,21 @@ def from_function(name: str, graph: Graph, functions: Functions,
         raise UnsupportedError("a result of the function is no array (a string, resource or variant)")
     written.sort(key=lambda k: arguments[k].is_read)
     results += [arguments[k].data_type for k in written]
-    return Cluster(name, graph, functions, arguments, constant_arguments(graph, functions), results, written,
-                   original, options, source, is_strict=any(
-                       is_strict(node.definition.attr) for node in (*graph.nodes.values(), *_inner(graph, functions))))
+    return Cluster(
+        name,
+        graph,
+        functions,
+        arguments,
+        constant_arguments(graph, functions),
+        results,
+        written,
+        original,
+        options,
+        source,
+        is_strict=any(
+            is_strict(node.definition.attr) for node in (*graph.nodes.values(), *_inner(graph, functions))
+        ),
+    )
 
 
 def _inner(graph: Graph, functions: Functions) -> Iterator[GraphNode]:
@@ -563,7 +678,9 @@ def _inner(graph: Graph, functions: Functions) -> Iterator[GraphNode]:
     names = [name for node in graph.nodes.values() for name in called_functions(node)]
     for name in names:
         if name in functions.definitions:
-            names += [n for node in functions[name].nodes.values() for n in called_functions(node) if n not in names]
+            names += [
+                n for node in functions[name].nodes.values() for n in called_functions(node) if n not in names
+            ]
             yield from functions[name].nodes.values()
 
 
@@ -603,8 +720,10 @@ def content_type(graph: Graph, functions: Functions, argument: str) -> int:
                 shift = 1 if node.op in _BRANCHING else 0
                 found = 0
                 if called and position >= shift:
-                    each = (content_type(functions[f], functions, functions[f].arguments[position - shift])
-                            for f in called)
+                    each = (
+                        content_type(functions[f], functions, functions[f].arguments[position - shift])
+                        for f in called
+                    )
                     found = next(filter(None, each), 0)
                 elif node.op == "Identity":
                     same.append(node.name)
@@ -619,8 +738,11 @@ def attribute_content_type(node: GraphNode) -> int:
     """DataType of the content of the variable that a node uses or is, told by its attributes; 0 when they do not."""
     if node.op in _GENERATORS:
         return int(tf.int64.as_datatype_enum)
-    types = [int(node.attrs[name].type) for name in ("dtype", "T")
-             if name in node.attrs and node.attrs[name].WhichOneof("value") == "type"]
+    types = [
+        int(node.attrs[name].type)
+        for name in ("dtype", "T")
+        if name in node.attrs and node.attrs[name].WhichOneof("value") == "type"
+    ]
     if "_handle_dtypes" in node.attrs:
         types += node.attrs["_handle_dtypes"].list.type
     return next((type_ for type_ in types if type_ != _RESOURCE), 0)
@@ -631,8 +753,11 @@ def node_use(node: GraphNode, position: int, functions: Functions) -> tuple[bool
     called = called_functions(node)
     if called:
         shift = 1 if node.op in _BRANCHING else 0
-        uses = [_use(_uses(functions[f])[functions[f].arguments[position - shift]], functions) for f in called
-                if position >= shift]
+        uses = [
+            _use(_uses(functions[f])[functions[f].arguments[position - shift]], functions)
+            for f in called
+            if position >= shift
+        ]
         # A branch that is not taken leaves the variable as it was, so its value is needed.
         partial = len(called) > 1 and any(w for _, w in uses)
         return any(r for r, _ in uses) or partial, any(w for _, w in uses)
@@ -673,7 +798,9 @@ def count_ops(nodes: Iterable[GraphNode], functions: Functions, trivial: Collect
     return total
 
 
-def unsupported(graph: Graph, functions: Functions, seen: set[str] | None = None) -> list[tuple[GraphNode, str]]:
+def unsupported(
+    graph: Graph, functions: Functions, seen: set[str] | None = None
+) -> list[tuple[GraphNode, str]]:
     """The nodes, called functions' included, that cannot be compiled, each with the reason."""
     seen = seen if seen is not None else set()
     found = []
@@ -700,7 +827,11 @@ def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:
             return "the option deny_ops names it"
     translation = translations().get(node.op)
     if translation is None:
-        return None if node.op in functions.definitions else STAYING.get(node.op, "there is no translation of this op")
+        return (
+            None
+            if node.op in functions.definitions
+            else STAYING.get(node.op, "there is no translation of this op")
+        )
     if not all(name in functions.definitions for name in called_functions(node)):
         return "the body of a function that it calls is not known"
     if changing_constants(graph, node, functions):
@@ -719,7 +850,6 @@ def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:
             name = "a type that is no array's" if type_ is None else type_.value
             return f"{attr} is {name}; it is compiled for {', '.join(sorted(t.value for t in allowed))}"
     return translation.refuse(node) if translation.refuse is not None else None
-
 
 
 def _contents(graph: Graph, functions: Functions, known: dict[str, bytes]) -> bytes:
@@ -746,10 +876,17 @@ def _contents(graph: Graph, functions: Functions, known: dict[str, bytes]) -> by
             for key in [key for key in bare.attr if key[0] == "_"]:
                 del bare.attr[key]
             content = bare.SerializeToString(deterministic=True)
-            digest.update(f"{len(content)} {node.op} {node.control} ".encode() + places(node.inputs) + content)
+            digest.update(
+                f"{len(content)} {node.op} {node.control} ".encode() + places(node.inputs) + content
+            )
             continue
         called = [("", node.op)] if node.op in functions.definitions else []
-        head: list[Any] = [numbers.get(node.name, node.name), "" if called else node.op, node.device, *node.control]
+        head: list[Any] = [
+            numbers.get(node.name, node.name),
+            "" if called else node.op,
+            node.device,
+            *node.control,
+        ]
         values = []
         attrs = node.attrs
         for key in sorted(attrs):

@@ -43,12 +43,15 @@ class Verdict:
         return 0 < self.tensorflow_seconds * _MARGIN < self.compiled_seconds
 
     def __str__(self) -> str:
-        return (f"compiled code takes {self.compiled_seconds * 1e3:.3f} ms, TensorFlow "
-                f"{self.tensorflow_seconds * 1e3:.3f} ms")
+        return (
+            f"compiled code takes {self.compiled_seconds * 1e3:.3f} ms, TensorFlow "
+            f"{self.tensorflow_seconds * 1e3:.3f} ms"
+        )
 
 
-def judge(executable: Executable, original: Original, inputs: list[tf.Tensor],
-          cache: disk_cache.DiskCache) -> Verdict:
+def judge(
+    executable: Executable, original: Original, inputs: list[tf.Tensor], cache: disk_cache.DiskCache
+) -> Verdict:
     """The verdict on code for these inputs: the stored one, or one that is measured now."""
     known = stored(executable, cache)
     if known is not None:

@@ -33,13 +33,20 @@ class _Outlined:
     nodes: list[Any]
     tensors: dict[Tensor, str]
     ends: list[str]  # nodes after which all of the cluster has happened
-    waits: dict[Tensor, list[str]] = dataclasses.field(default_factory=dict)  # writes that came before a tensor
+    waits: dict[Tensor, list[str]] = dataclasses.field(
+        default_factory=dict
+    )  # writes that came before a tensor
 
 
-def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequence[Sequence[str]],
-            options: JitOptions = DEFAULT_OPTIONS,
-            preserved: Collection[str] = (),
-            fetched: Collection[str] = ()) -> tuple[Any, list[tuple[Cluster, Sequence[str]]], dict[str, str]]:
+def outline(
+    graph_def: Any,
+    graph: Graph,
+    functions: Functions,
+    clusters: Sequence[Sequence[str]],
+    options: JitOptions = DEFAULT_OPTIONS,
+    preserved: Collection[str] = (),
+    fetched: Collection[str] = (),
+) -> tuple[Any, list[tuple[Cluster, Sequence[str]]], dict[str, str]]:
     """(the graph with a launch node in the place of every cluster, the clusters with the nodes that each replaces, why
     other nodes stayed).
 
@@ -74,8 +81,15 @@ def outline(graph_def: Any, graph: Graph, functions: Functions, clusters: Sequen
     return _without_unused(result, graph_def, preserved), made, reasons
 
 
-def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence[str], options: JitOptions,
-             preserved: Collection[str], fetched: Collection[str]) -> tuple[Cluster, _Outlined]:
+def _cluster(
+    graph_def: Any,
+    graph: Graph,
+    functions: Functions,
+    names: Sequence[str],
+    options: JitOptions,
+    preserved: Collection[str],
+    fetched: Collection[str],
+) -> tuple[Cluster, _Outlined]:
     members = dict.fromkeys(names)
     body = GraphDef(versions=graph_def.versions, library=graph_def.library)
     sources: dict[Tensor, str] = {}  # tensors from outside: the argument that stands for them
@@ -100,8 +114,9 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
                     argument.attr["T"].type, argument.attr["index"].i = type_, len(sources) - 1
                 if type_ == _RESOURCE:
                     variables.setdefault(tensor, 0)
-                    content = _content_type(node, position, functions) or \
-                        attribute_content_type(graph.nodes[tensor.node])
+                    content = _content_type(node, position, functions) or attribute_content_type(
+                        graph.nodes[tensor.node]
+                    )
                     if content:
                         variables[tensor] = content
                 inputs.append(sources[tensor])
@@ -109,8 +124,9 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
             if other in members:
                 inputs.append(f"^{other}")
         constants = [t.node for t in node.inputs if graph.nodes[t.node].op in COPIED]
-        control.update(dict.fromkeys(n for n in behind_constants(graph, [*node.control, *constants])
-                                     if n not in members))
+        control.update(
+            dict.fromkeys(n for n in behind_constants(graph, [*node.control, *constants]) if n not in members)
+        )
         definition = NodeDef(name=name, op=node.op, input=inputs, device=node.device)
         for key, value in node.attrs.items():
             definition.attr[key].CopyFrom(value)
@@ -121,7 +137,9 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
         del constant.input[:]
     results = _results(graph, members, fetched)
     for k, tensor in enumerate(results):
-        end = body.node.add(name=f"tfbridge_result_{k}", op="_Retval", input=[f"{tensor.node}:{tensor.index}"])
+        end = body.node.add(
+            name=f"tfbridge_result_{k}", op="_Retval", input=[f"{tensor.node}:{tensor.index}"]
+        )
         end.attr["T"].type = output_types(graph.nodes[tensor.node])[tensor.index]
         end.attr["index"].i = k
     if any(element_type(r.attr["T"].type) is None for r in body.node if r.op == "_Retval"):
@@ -129,19 +147,30 @@ def _cluster(graph_def: Any, graph: Graph, functions: Functions, names: Sequence
     parsed = from_graph_def(body)
     prefix = names[0].replace("/", "_")
     order = list(sources)
-    cluster = from_function(f"{prefix}.{len(names)}", parsed, functions, fallback.of_graph(body), options, None,
-                            {order.index(t): c for t, c in variables.items()})
+    cluster = from_function(
+        f"{prefix}.{len(names)}",
+        parsed,
+        functions,
+        fallback.of_graph(body),
+        options,
+        None,
+        {order.index(t): c for t, c in variables.items()},
+    )
     if cluster.earlier_failure and not cluster.is_strict:
         raise UnsupportedError(cluster.earlier_failure)
     for argument, tensor in zip(cluster.arguments, order):
         argument.name = tensor.node  # for messages
     reads, writes = _orders(graph, members, functions, order)
-    outlined = _launch_nodes(cluster, names[0], order, results, list(control), graph.nodes[names[0]].device, reads)
+    outlined = _launch_nodes(
+        cluster, names[0], order, results, list(control), graph.nodes[names[0]].device, reads
+    )
     for tensor in results:
-        outlined.waits[tensor] = [f"^{outlined.ends[1 + at]}" for at, k in enumerate(cluster.assigned)
-                                  if tensor.node in writes[k]]
-    outlined.nodes.extend(_stand_in(graph.nodes[name], outlined, name in fetched) for name in names
-                          if name in preserved)
+        outlined.waits[tensor] = [
+            f"^{outlined.ends[1 + at]}" for at, k in enumerate(cluster.assigned) if tensor.node in writes[k]
+        ]
+    outlined.nodes.extend(
+        _stand_in(graph.nodes[name], outlined, name in fetched) for name in names if name in preserved
+    )
     return cluster, outlined
 
 
@@ -153,8 +182,12 @@ def _stand_in(node: GraphNode, outlined: _Outlined, is_fetched: bool) -> Any:
     if not types:
         return NodeDef(name=node.name, op="NoOp", input=ends, device=node.device)
     tensors = [outlined.tensors[Tensor(node.name, k)] for k in range(len(types))]
-    made = NodeDef(name=node.name, op="Identity" if len(types) == 1 else "IdentityN", input=[*tensors, *ends],
-                   device=node.device)
+    made = NodeDef(
+        name=node.name,
+        op="Identity" if len(types) == 1 else "IdentityN",
+        input=[*tensors, *ends],
+        device=node.device,
+    )
     if len(types) == 1:
         made.attr["T"].type = types[0]
     else:
@@ -184,8 +217,9 @@ def _content_type(node: GraphNode, position: int, functions: Functions) -> int:
     return attribute_content_type(node)
 
 
-def _orders(graph: Graph, members: Collection[str], functions: Functions,
-            order: Sequence[Tensor]) -> tuple[list[set[str]], list[set[str]]]:
+def _orders(
+    graph: Graph, members: Collection[str], functions: Functions, order: Sequence[Tensor]
+) -> tuple[list[set[str]], list[set[str]]]:
     """For every tensor from outside: the nodes outside that came before it was used as a variable, by way of nodes
     inside; and the nodes inside that came after it was written.
 
@@ -221,8 +255,9 @@ _NEVER_WAITED_FOR = COPIED | {"_Arg", "Placeholder", "VarHandleOp"}
 
 def _results(graph: Graph, members: Collection[str], fetched: Collection[str]) -> list[Tensor]:
     """Tensors of the cluster that are read outside of it, or must be found in the graph."""
-    found: dict[Tensor, None] = {Tensor(n, k): None for n in members if n in fetched
-                                 for k in range(len(output_types(graph.nodes[n])))}
+    found: dict[Tensor, None] = {
+        Tensor(n, k): None for n in members if n in fetched for k in range(len(output_types(graph.nodes[n])))
+    }
     for node in graph.nodes.values():
         if node.name not in members:
             found.update(dict.fromkeys(t for t in node.inputs if t.node in members))
@@ -230,8 +265,15 @@ def _results(graph: Graph, members: Collection[str], fetched: Collection[str]) -
     return list(found)
 
 
-def _launch_nodes(cluster: Cluster, prefix: str, order: Sequence[Tensor], results: Sequence[Tensor],
-                  control: Sequence[str], device: str, reads: Sequence[Collection[str]]) -> _Outlined:
+def _launch_nodes(
+    cluster: Cluster,
+    prefix: str,
+    order: Sequence[Tensor],
+    results: Sequence[Tensor],
+    control: Sequence[str],
+    device: str,
+    reads: Sequence[Collection[str]],
+) -> _Outlined:
     """Reads of the variables where the launch does not read them itself, the launch, and writes of the variables that
     it does not update itself.
 
@@ -244,22 +286,36 @@ def _launch_nodes(cluster: Cluster, prefix: str, order: Sequence[Tensor], result
         argument, tensor = cluster.arguments[k], order[k]
         text = f"{tensor.node}:{tensor.index}"
         if argument.is_variable and not cluster.takes_handles:
-            read = NodeDef(name=f"{name}/read_{k}", op="ReadVariableOp", device=device,
-                           input=[text, *dict.fromkeys([*waits, *(f"^{r}" for r in sorted(reads[k]))])])
+            read = NodeDef(
+                name=f"{name}/read_{k}",
+                op="ReadVariableOp",
+                device=device,
+                input=[text, *dict.fromkeys([*waits, *(f"^{r}" for r in sorted(reads[k]))])],
+            )
             read.attr["dtype"].type = argument.data_type
             nodes.append(read)
             text = read.name
         inputs.append(text)
     cluster.register()
     launch = launch_op.node_def(
-        f"{name}/launch", cluster.key, [*inputs, *waits], *cluster.launch_types, cluster.launch_constants, device,
-        cluster.launch_variables)
+        f"{name}/launch",
+        cluster.key,
+        [*inputs, *waits],
+        *cluster.launch_types,
+        cluster.launch_constants,
+        device,
+        cluster.launch_variables,
+    )
     nodes.append(launch)
     ends = [launch.name]
     for at, k in enumerate(cluster.assigned):
         tensor = order[k]
-        write = NodeDef(name=f"{name}/write_{k}", op="AssignVariableOp", device=device,
-                        input=[f"{tensor.node}:{tensor.index}", f"{launch.name}:{len(results) + at}"])
+        write = NodeDef(
+            name=f"{name}/write_{k}",
+            op="AssignVariableOp",
+            device=device,
+            input=[f"{tensor.node}:{tensor.index}", f"{launch.name}:{len(results) + at}"],
+        )
         write.attr["dtype"].type = cluster.arguments[k].data_type
         write.attr["validate_shape"].b = False
         nodes.append(write)
@@ -304,8 +360,12 @@ def refuse_to_run(graph_def: Any, reason: str, preserved: Collection[str]) -> No
     for name in sorted(nodes.keys() & set(preserved)):
         node = nodes[name]
         if node.op in ("_Retval", "_DeviceRetval"):  # of their inputs only the first counts
-            last = graph_def.node.add(name=f"tfbridge/strict/{name}", op="Identity", device=node.device,
-                                      input=[node.input[0], f"^{refusal.name}"])
+            last = graph_def.node.add(
+                name=f"tfbridge/strict/{name}",
+                op="Identity",
+                device=node.device,
+                input=[node.input[0], f"^{refusal.name}"],
+            )
             last.attr["T"].type = node.attr["T"].type
             node.input[0] = last.name
         elif node.input:
@@ -327,8 +387,11 @@ def _without_unused(graph_def: Any, before: Any, preserved: Collection[str]) -> 
     """The graph without constants that only clusters read, whose copies lie inside them."""
     read = {_node_of(i) for node in graph_def.node for i in node.input}
     was_read = {_node_of(i) for node in before.node for i in node.input}
-    kept = [n for n in graph_def.node if n.op not in COPIED or n.name in read or n.name in preserved
-            or n.name not in was_read]
+    kept = [
+        n
+        for n in graph_def.node
+        if n.op not in COPIED or n.name in read or n.name in preserved or n.name not in was_read
+    ]
     result = GraphDef(versions=graph_def.versions, library=graph_def.library)
     result.node.extend(kept)
     return result

@@ -20,7 +20,9 @@ _NEVER_COMPILED = frozenset({"Placeholder", BARRIER})
 _FIRST_REFERENCE_TYPE = 100  # DT_FLOAT_REF: a node that yields a reference is never compiled
 
 
-def cut_at_feeds(graph_def: Any, preserved: Collection[str], fetches: Iterable[str]) -> tuple[Any, dict[str, str]]:
+def cut_at_feeds(
+    graph_def: Any, preserved: Collection[str], fetches: Iterable[str]
+) -> tuple[Any, dict[str, str]]:
     """(a session's graph with a barrier behind every tensor that may be fed, by barrier the tensor that it reads).
 
     TensorFlow names the nodes that are fed or fetched together (`preserved`), and the tensors that are fetched. No
@@ -37,8 +39,12 @@ def cut_at_feeds(graph_def: Any, preserved: Collection[str], fetches: Iterable[s
                 continue
             if tensor not in barriers:
                 barriers[tensor] = _unused_name(f"{tensor.node}/fed_{tensor.index}", nodes)
-                barrier = result.node.add(name=barriers[tensor], op=BARRIER, input=[f"{tensor.node}:{tensor.index}"],
-                                          device=nodes[tensor.node].device)
+                barrier = result.node.add(
+                    name=barriers[tensor],
+                    op=BARRIER,
+                    input=[f"{tensor.node}:{tensor.index}"],
+                    device=nodes[tensor.node].device,
+                )
                 barrier.attr["dtype"].type = types[tensor]
                 barrier.attr["shape"].shape.unknown_rank = True
             definition.input[position] = barriers[tensor]
@@ -52,13 +58,17 @@ def read_fed_tensors(graph_def: Any, barriers: Mapping[str, str]) -> None:
             definition.input[:] = [barriers[definition.name]]
 
 
-def _fed_tensors(nodes: Mapping[str, GraphNode], preserved: Collection[str],
-                 fetches: Collection[str]) -> dict[Tensor, int]:
+def _fed_tensors(
+    nodes: Mapping[str, GraphNode], preserved: Collection[str], fetches: Collection[str]
+) -> dict[Tensor, int]:
     """The tensors that may be fed, with their DataTypes."""
-    return {Tensor(name, k): type_
-            for name in preserved if name in nodes and nodes[name].op not in _NEVER_COMPILED
-            for k, type_ in enumerate(output_types(nodes[name]))
-            if f"{name}:{k}" not in fetches and type_ < _FIRST_REFERENCE_TYPE}
+    return {
+        Tensor(name, k): type_
+        for name in preserved
+        if name in nodes and nodes[name].op not in _NEVER_COMPILED
+        for k, type_ in enumerate(output_types(nodes[name]))
+        if f"{name}:{k}" not in fetches and type_ < _FIRST_REFERENCE_TYPE
+    }
 
 
 def _unused_name(name: str, nodes: Collection[str]) -> str:

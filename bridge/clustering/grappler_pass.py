@@ -77,7 +77,8 @@ def is_data_function(graph: graph_pb2.GraphDef, item: Item) -> bool:
     """
     arguments = [node.name for node in graph.node if node.op == "_Arg"]
     return bool(arguments) and all(
-        name.startswith("args_") and name in item.nodes_to_preserve for name in arguments)
+        name.startswith("args_") and name in item.nodes_to_preserve for name in arguments
+    )
 
 
 def _optimize(serialized: bytes, item: int) -> bytes | None:

@@ -72,6 +72,7 @@ def gate(rewrite: int) -> tuple[int, Callable[[int], None]]:
 
 def behind(shut: Callable[[int], None], function: Callable[..., object]) -> Callable[..., object]:
     """The function, during which the gate is shut."""
+
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> object:
         shut(1)

@@ -22,18 +22,69 @@ from .cluster import attribute_content_type, called_functions, count_ops, node_u
 
 # Free to copy into every cluster that reads them, and no reason to make a cluster.
 COPIED = frozenset({"Const"})
-TRIVIAL = frozenset({"Const", "Identity", "IdentityN", "NoOp", "ReadVariableOp", "AssignVariableOp", "Assert", "Shape",
-                      "Size", "Rank", "StopGradient", "Reshape", "ExpandDims", "Squeeze", "VariableShape",
-                      "VarIsInitializedOp"})
-_ENDS = frozenset({"_Arg", "_Retval", "_DeviceArg", "_DeviceRetval", "Placeholder", "PlaceholderWithDefault",
-                   "VarHandleOp", "TfbridgeLaunch"})
+TRIVIAL = frozenset(
+    {
+        "Const",
+        "Identity",
+        "IdentityN",
+        "NoOp",
+        "ReadVariableOp",
+        "AssignVariableOp",
+        "Assert",
+        "Shape",
+        "Size",
+        "Rank",
+        "StopGradient",
+        "Reshape",
+        "ExpandDims",
+        "Squeeze",
+        "VariableShape",
+        "VarIsInitializedOp",
+    }
+)
+_ENDS = frozenset(
+    {
+        "_Arg",
+        "_Retval",
+        "_DeviceArg",
+        "_DeviceRetval",
+        "Placeholder",
+        "PlaceholderWithDefault",
+        "VarHandleOp",
+        "TfbridgeLaunch",
+    }
+)
 _SOURCES = _ENDS - {"PlaceholderWithDefault", "TfbridgeLaunch"}  # ends that depend on nothing
-_FRAMES = frozenset({"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit",
-                     "NextIteration", "RefNextIteration", "LoopCond"})
+_FRAMES = frozenset(
+    {
+        "Switch",
+        "RefSwitch",
+        "_SwitchN",
+        "Merge",
+        "RefMerge",
+        "Enter",
+        "RefEnter",
+        "Exit",
+        "RefExit",
+        "NextIteration",
+        "RefNextIteration",
+        "LoopCond",
+    }
+)
 _MERGES = frozenset({"Merge", "RefMerge"})
 # A value that is made by one of these cannot be known when compiling, even if its inputs are.
-_NOT_CONSTANT = frozenset({"ReadVariableOp", "ResourceGather", "While", "StatelessWhile", "If", "StatelessIf", "Case",
-                           "StatelessCase"})
+_NOT_CONSTANT = frozenset(
+    {
+        "ReadVariableOp",
+        "ResourceGather",
+        "While",
+        "StatelessWhile",
+        "If",
+        "StatelessIf",
+        "Case",
+        "StatelessCase",
+    }
+)
 
 
 @dataclasses.dataclass
@@ -48,8 +99,15 @@ class Plan:
         return "\n".join([*lines, *(f"left out {name}: {why}" for name, why in self.left_out.items())])
 
 
-def decide(graph: Graph, functions: Functions, *, minimum: int, fetched: Collection[str] = (),
-           wanted: Callable[[GraphNode], bool] | None = None, unrebuilt: Mapping[str, str] | None = None) -> Plan:
+def decide(
+    graph: Graph,
+    functions: Functions,
+    *,
+    minimum: int,
+    fetched: Collection[str] = (),
+    wanted: Callable[[GraphNode], bool] | None = None,
+    unrebuilt: Mapping[str, str] | None = None,
+) -> Plan:
     """The plan for a graph.
 
     minimum: clusters of fewer compute ops are not made. fetched: nodes whose outputs must be found in the graph.
@@ -79,7 +137,8 @@ def decide(graph: Graph, functions: Functions, *, minimum: int, fetched: Collect
         size = count_ops((graph.nodes[name] for name in members), functions, TRIVIAL)
         loop = loops.get(members[0])
         is_step = loop is not None and not any(
-            graph.nodes[name].op in LOOPS or is_strict(graph.nodes[name].attrs) for name in members)
+            graph.nodes[name].op in LOOPS or is_strict(graph.nodes[name].attrs) for name in members
+        )
         least = max(minimum, _LEAST_IN_LOOPS if is_step else 1)
         if size >= least:
             clusters.append(members)
@@ -131,9 +190,15 @@ def _cause(graph: Graph, name: str, left_out: Mapping[str, str], loops: Mapping[
 _LEAST_IN_LOOPS = 8
 
 
-def _with_small(graph: Graph, components: Sequence[list[str]], sizes: Sequence[int], minimum: int,
-                levels: Mapping[str, int], conditions: Mapping[str, frozenset[tuple[str, int]]],
-                loops: Mapping[str, _Loop]) -> list[list[str]]:
+def _with_small(
+    graph: Graph,
+    components: Sequence[list[str]],
+    sizes: Sequence[int],
+    minimum: int,
+    levels: Mapping[str, int],
+    conditions: Mapping[str, frozenset[tuple[str, int]]],
+    loops: Mapping[str, _Loop],
+) -> list[list[str]]:
     """The components, those that are too small joined with the largest that runs at the same time, or with each other.
 
     They do not depend on each other: one launch does the work of all.
@@ -153,8 +218,13 @@ def _with_small(graph: Graph, components: Sequence[list[str]], sizes: Sequence[i
     return [sorted(members, key=order.__getitem__) if into else members for members in joined.values()]
 
 
-def _left_out(graph: Graph, functions: Functions, fetched: Collection[str],
-              wanted: Callable[[GraphNode], bool] | None, loops: Mapping[str, _Loop]) -> dict[str, str]:
+def _left_out(
+    graph: Graph,
+    functions: Functions,
+    fetched: Collection[str],
+    wanted: Callable[[GraphNode], bool] | None,
+    loops: Mapping[str, _Loop],
+) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for node in graph.nodes.values():
         reason = _reason(graph, node, functions, fetched, wanted)
@@ -167,10 +237,13 @@ def _left_out(graph: Graph, functions: Functions, fetched: Collection[str],
             sources = constant_sources(graph, functions, [node])
             bad = next((s for s in sources if s not in reasons and graph.nodes[s].op in _NOT_CONSTANT), None)
             if bad is not None:
-                reasons[node.name] = f"an input that must be known when compiling comes from {bad} " \
-                                     f"({graph.nodes[bad].op})"
+                reasons[node.name] = (
+                    f"an input that must be known when compiling comes from {bad} ({graph.nodes[bad].op})"
+                )
             elif data := data_behind(graph, functions, node):
-                reasons[node.name] = f"an input that must be known when compiling depends on the elements of {data}"
+                reasons[node.name] = (
+                    f"an input that must be known when compiling depends on the elements of {data}"
+                )
     reasons.update(data_sizes(graph, functions, reasons).refused)
     reasons.update(_asking(graph, functions))
     return reasons
@@ -187,19 +260,32 @@ def _asking(graph: Graph, functions: Functions) -> dict[str, str]:
         if not attribute_content_type(handle):
             reasons[node.name] = "nothing tells the type of its variable"
         if handle.op == "VarHandleOp":
-            writers = [n for n in graph.nodes.values() for k, t in enumerate(n.inputs)
-                       if t.node == handle.name and node_use(n, k, functions)[1]]
+            writers = [
+                n
+                for n in graph.nodes.values()
+                for k, t in enumerate(n.inputs)
+                if t.node == handle.name and node_use(n, k, functions)[1]
+            ]
             both = [node, *(n for n in writers if called_functions(n))] if writers else []
             reasons.update({n.name: "a variable that may not exist yet is written, or is not" for n in both})
     return reasons
 
 
-def _reason(graph: Graph, node: GraphNode, functions: Functions, fetched: Collection[str],
-            wanted: Callable[[GraphNode], bool] | None) -> str | None:
+def _reason(
+    graph: Graph,
+    node: GraphNode,
+    functions: Functions,
+    fetched: Collection[str],
+    wanted: Callable[[GraphNode], bool] | None,
+) -> str | None:
     """Why a node by itself cannot be part of a cluster."""
     if node.op in _ENDS or node.op in _FRAMES:
         return "an end of the graph" if node.op in _ENDS else "control flow that could not be rebuilt"
-    if node.name in fetched and len(types := output_types(node)) > 1 and any(element_type(t) is None for t in types):
+    if (
+        node.name in fetched
+        and len(types := output_types(node)) > 1
+        and any(element_type(t) is None for t in types)
+    ):
         return "it is fetched, and has outputs that are no arrays"
     if wanted is not None and not wanted(node):
         return "it is not in a scope that is to be compiled"
@@ -209,8 +295,7 @@ def _reason(graph: Graph, node: GraphNode, functions: Functions, fetched: Collec
     if reason is not None:
         return reason
     for name in called_functions(node):
-        if name in functions.definitions and (
-                problems := unsupported(functions[name], functions)):
+        if name in functions.definitions and (problems := unsupported(functions[name], functions)):
             return f"{problems[0][0].name} ({problems[0][0].op}) within it: {problems[0][1]}"
     for types, what in ((input_types(node), "input"), (output_types(node), "output")):
         for type_ in types:
@@ -229,22 +314,32 @@ def _is_text(graph: Graph, node: GraphNode) -> bool:
     """Whether the node is a constant of strings, or all strings that it takes are constants, for messages within it."""
     if node.op in COPIED:
         return True
-    sources = [graph.nodes.get(tensor.node) for tensor, type_ in zip(node.inputs, input_types(node))
-               if type_ == _STRING]
+    sources = [
+        graph.nodes.get(tensor.node)
+        for tensor, type_ in zip(node.inputs, input_types(node))
+        if type_ == _STRING
+    ]
     return _STRING not in output_types(node) and all(s is not None and s.op in COPIED for s in sources)
 
 
 def _lists(graph: Graph) -> list[tuple[str, str]]:
     """(maker, reader) of every tensor that is a list, or the handle of an array or a stack that TensorFlow keeps; the
     reader is empty for a result of the graph."""
+
     def is_list(tensor: Tensor) -> bool:
         node = graph.nodes.get(tensor.node)
         return node is not None and node.op != "_Arg" and output_types(node)[tensor.index] == _VARIANT
 
     stores = _stores(graph)
-    edges = [(t.node, node.name) for node in graph.nodes.values() for t in node.inputs if is_list(t) or t in stores]
-    arguments = [(t.node, node.name) for node in graph.nodes.values() for t in node.inputs
-                 if graph.nodes[t.node].op == "_Arg" and graph.nodes[t.node].attrs["T"].type == _VARIANT]
+    edges = [
+        (t.node, node.name) for node in graph.nodes.values() for t in node.inputs if is_list(t) or t in stores
+    ]
+    arguments = [
+        (t.node, node.name)
+        for node in graph.nodes.values()
+        for t in node.inputs
+        if graph.nodes[t.node].op == "_Arg" and graph.nodes[t.node].attrs["T"].type == _VARIANT
+    ]
     return edges + arguments + [(t.node, "") for t in graph.results if is_list(t)]
 
 
@@ -254,13 +349,18 @@ def _stores(graph: Graph) -> set[Tensor]:
     for node in graph.nodes.values():
         if node.op in STORES:
             found.add(Tensor(node.name, 0))
-        elif any(t in found for t in node.inputs) and (node.op in _FRAMES or node.op in LOOPS or node.op == "Identity"):
-            found.update(Tensor(node.name, k) for k, type_ in enumerate(output_types(node)) if type_ == _RESOURCE)
+        elif any(t in found for t in node.inputs) and (
+            node.op in _FRAMES or node.op in LOOPS or node.op == "Identity"
+        ):
+            found.update(
+                Tensor(node.name, k) for k, type_ in enumerate(output_types(node)) if type_ == _RESOURCE
+            )
     return found
 
 
-def _leave_out_lists(graph: Graph, edges: Sequence[tuple[str, str]], left_out: dict[str, str],
-                     loops: Mapping[str, _Loop]) -> None:
+def _leave_out_lists(
+    graph: Graph, edges: Sequence[tuple[str, str]], left_out: dict[str, str], loops: Mapping[str, _Loop]
+) -> None:
     """Leaves out what makes or reads a list that a node outside of all clusters reads or makes; the reason names the
     first such node, from which it spreads."""
     sharing: dict[str, list[str]] = {}
@@ -321,7 +421,9 @@ def behind_constants(graph: Graph, names: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _levels_with_lists(graph: Graph, left_out: Mapping[str, str], lists: Sequence[tuple[str, str]]) -> dict[str, int]:
+def _levels_with_lists(
+    graph: Graph, left_out: Mapping[str, str], lists: Sequence[tuple[str, str]]
+) -> dict[str, int]:
     """The levels, those of lists' makers raised to their readers': nothing needs a list's maker to run early.
 
     Where a reader depends on the maker through a node that is left out too, its level rises each time; that ends.
@@ -329,8 +431,11 @@ def _levels_with_lists(graph: Graph, left_out: Mapping[str, str], lists: Sequenc
     floors: dict[str, int] = {}
     for _ in range(_MOST_RAISES):
         levels = _levels(graph, left_out, floors)
-        low = [(a, levels[b]) for a, b in lists if b in levels and a not in left_out and b not in left_out
-               and levels[a] < levels[b]]
+        low = [
+            (a, levels[b])
+            for a, b in lists
+            if b in levels and a not in left_out and b not in left_out and levels[a] < levels[b]
+        ]
         if not low:
             return levels
         for name, level in low:
@@ -348,8 +453,11 @@ def _levels(graph: Graph, left_out: Mapping[str, str], floors: Mapping[str, int]
         for name in before(graph, node):
             if name in levels:
                 other = graph.nodes[name]
-                rises = node.name not in left_out and other.op not in COPIED and (
-                    name in left_out and other.op not in _SOURCES or other.device != node.device)
+                rises = (
+                    node.name not in left_out
+                    and other.op not in COPIED
+                    and (name in left_out and other.op not in _SOURCES or other.device != node.device)
+                )
                 level = max(level, levels[name] + rises)
         levels[node.name] = level
     return levels
@@ -366,7 +474,11 @@ def _conditions(graph: Graph) -> dict[str, frozenset[tuple[str, int]]]:
         own: frozenset[tuple[str, int]] = frozenset()
         for tensor in node.inputs:
             own |= found.get(tensor.node, frozenset())
-            if tensor.node in graph.nodes and graph.nodes[tensor.node].op in ("Switch", "RefSwitch", "_SwitchN"):
+            if tensor.node in graph.nodes and graph.nodes[tensor.node].op in (
+                "Switch",
+                "RefSwitch",
+                "_SwitchN",
+            ):
                 own |= {(tensor.node, tensor.index)}
         for name in node.control:
             own |= found.get(name, frozenset())
@@ -374,8 +486,12 @@ def _conditions(graph: Graph) -> dict[str, frozenset[tuple[str, int]]]:
     return found
 
 
-def _components(graph: Graph, left_out: Mapping[str, str], levels: Mapping[str, int],
-                conditions: Mapping[str, frozenset[tuple[str, int]]]) -> list[list[str]]:
+def _components(
+    graph: Graph,
+    left_out: Mapping[str, str],
+    levels: Mapping[str, int],
+    conditions: Mapping[str, frozenset[tuple[str, int]]],
+) -> list[list[str]]:
     """Nodes that may be compiled, joined where an edge connects two of the same level and conditions."""
     parent: dict[str, str] = {}
 
@@ -390,11 +506,14 @@ def _components(graph: Graph, left_out: Mapping[str, str], levels: Mapping[str, 
             continue
         parent[node.name] = node.name
         for other in before(graph, node):
-            if other in parent and levels[other] == levels[node.name] and conditions[other] == conditions[node.name] \
-                    and node.device == graph.nodes[other].device:
+            if (
+                other in parent
+                and levels[other] == levels[node.name]
+                and conditions[other] == conditions[node.name]
+                and node.device == graph.nodes[other].device
+            ):
                 parent[find(other)] = find(node.name)
     members: dict[str, list[str]] = {}
     for name in parent:
         members.setdefault(find(name), []).append(name)
     return list(members.values())
-

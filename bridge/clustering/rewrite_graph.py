@@ -15,7 +15,16 @@ from ...compiler.cpu.kernel_emitters import load_common
 from ...compiler.errors import InternalError
 from ...runtime import statistics
 from ...runtime.threads import forking
-from ..api.options import DEFAULT_OPTIONS, MARK, JitOptions, asked_by, current, is_strict, mark_of_function, merged
+from ..api.options import (
+    DEFAULT_OPTIONS,
+    MARK,
+    JitOptions,
+    asked_by,
+    current,
+    is_strict,
+    mark_of_function,
+    merged,
+)
 from ..dispatch import autograph_bypass, tf_function_hook
 from ..dispatch.call_plan import Plan
 from ..functionalize.dataflow_graph import DATAFLOW
@@ -113,8 +122,9 @@ def jit_scope() -> Iterator[None]:
         yield
 
 
-def marked(function: Callable[..., Any], options: Mapping[str, Any], features: Any = None,
-           strict: bool = False) -> Callable[..., Any]:
+def marked(
+    function: Callable[..., Any], options: Mapping[str, Any], features: Any = None, strict: bool = False
+) -> Callable[..., Any]:
     """The function, tracing which marks its graph as one to be compiled, with these options. `features`: what
     AutoGraph is asked to do besides its usual work. `strict`: what is not compiled is an error."""
     mark = mark_of_function(options, strict)
@@ -182,8 +192,11 @@ def _rewrite(graph_def: Any, item: grappler_pass.Item) -> Any | None:
         watch.seen.append((graph_def, result, report))
         return None
     _note(report)
-    refused = [f"{name} ({op}): {reason}" for name, (op, reason) in report.left_out.items()
-               if name.startswith(strict) and op not in TRIVIAL]
+    refused = [
+        f"{name} ({op}): {reason}"
+        for name, (op, reason) in report.left_out.items()
+        if name.startswith(strict) and op not in TRIVIAL
+    ]
     if refused:
         more = [f"and {len(refused) - _MOST_NAMED} more"] if len(refused) > _MOST_NAMED else []
         lines = "\n  ".join([*refused[:_MOST_NAMED], *more])
@@ -228,13 +241,21 @@ def _note(report: Report) -> None:
         statistics.leave_out(f"{op}: {reason}")
     _reports.append(report)
     if report.clusters or report.left_out:
-        _log.info("%s; %d ops left to TensorFlow%s", ", ".join(f"cluster {c.name} of {c.op_count} ops"
-                                                               for c in report.clusters) or "no cluster",
-                  len(report.left_out), "".join(f"\n  {n} ({op}): {r}" for n, (op, r) in report.left_out.items()))
+        _log.info(
+            "%s; %d ops left to TensorFlow%s",
+            ", ".join(f"cluster {c.name} of {c.op_count} ops" for c in report.clusters) or "no cluster",
+            len(report.left_out),
+            "".join(f"\n  {n} ({op}): {r}" for n, (op, r) in report.left_out.items()),
+        )
 
 
-def _compiled(graph_def: Any, preserved: Collection[str], fetched: Collection[str], options: JitOptions,
-              wanted: Callable[[GraphNode], bool]) -> tuple[Any, Report]:
+def _compiled(
+    graph_def: Any,
+    preserved: Collection[str],
+    fetched: Collection[str],
+    options: JitOptions,
+    wanted: Callable[[GraphNode], bool],
+) -> tuple[Any, Report]:
     """The graph with its clusters outlined. Loops and branches that are in no cluster stay as TensorFlow has them.
 
     preserved: nodes whose names must stay. fetched: those of them whose outputs must stay, too.
@@ -244,15 +265,24 @@ def _compiled(graph_def: Any, preserved: Collection[str], fetched: Collection[st
     nodes = read_nodes(graph_def)
     while True:
         functional = functionalize(graph_def, preserved, excluded, MARK, nodes)
-        functions = Functions({f.signature.name: f for f in functional.graph_def.library.function}, options.deny_ops)
+        functions = Functions(
+            {f.signature.name: f for f in functional.graph_def.library.function}, options.deny_ops
+        )
         graph = from_graph_def(functional.graph_def)
-        plan = decide(graph, functions, minimum=options.min_cluster_size, fetched=fetched, wanted=wanted,
-                      unrebuilt=functional.reasons)
+        plan = decide(
+            graph,
+            functions,
+            minimum=options.min_cluster_size,
+            fetched=fetched,
+            wanted=wanted,
+            unrebuilt=functional.reasons,
+        )
         stayed: dict[str, str] = {}
         outside = functional.made.difference(*plan.clusters)
         if not outside:
-            result, clusters, stayed = outline(functional.graph_def, graph, functions, plan.clusters, options,
-                                               preserved, fetched)
+            result, clusters, stayed = outline(
+                functional.graph_def, graph, functions, plan.clusters, options, preserved, fetched
+            )
             outside = functional.made.difference(*(names for _, names in clusters))
         if not outside:
             break
@@ -298,5 +328,19 @@ def _with_bodies(graph_def: Any) -> Any:
 
 
 _SEEN = "_tfbridge_seen"
-_UNCOUNTED = frozenset({"_Arg", "_Retval", "_DeviceArg", "_DeviceRetval", "Placeholder", "NoOp", "Const", "Identity",
-                        "VarHandleOp", "ReadVariableOp", "AssignVariableOp", OP}) | DATAFLOW - {"LoopCond"}
+_UNCOUNTED = frozenset(
+    {
+        "_Arg",
+        "_Retval",
+        "_DeviceArg",
+        "_DeviceRetval",
+        "Placeholder",
+        "NoOp",
+        "Const",
+        "Identity",
+        "VarHandleOp",
+        "ReadVariableOp",
+        "AssignVariableOp",
+        OP,
+    }
+) | DATAFLOW - {"LoopCond"}

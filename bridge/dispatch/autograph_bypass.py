@@ -29,23 +29,86 @@ from ..tf_internals import symbols as tfp
 _CALL, _ARTIFACT = "_tfbridge_call", "_tfbridge_artifact"
 _FACTORY = "_tfbridge_factory"
 _MOST_EXTRA_LINES = 3  # of a function's text, behind the last one that code was made of
-_FLAGS = functools.reduce(lambda flags, name: flags | getattr(__future__, name).compiler_flag,
-                          __future__.all_feature_names, 0)
+_FLAGS = functools.reduce(
+    lambda flags, name: flags | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
+)
 
 # What AutoGraph does not take for a tensor, a data set or anything else of TensorFlow's, and treats as Python does.
-_PYTHON = (bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range, np.ndarray,
-           np.generic, tf.TensorShape, tf.DType, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-_ALWAYS_PYTHON = frozenset({bool, bytes, callable, dict, frozenset, builtins.id, hasattr, isinstance,
-                            issubclass, list, repr, reversed, set, str, tuple, type})  # whatever they are given
+_PYTHON = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    range,
+    np.ndarray,
+    np.generic,
+    tf.TensorShape,
+    tf.DType,
+    type,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+)
+_ALWAYS_PYTHON = frozenset(
+    {
+        bool,
+        bytes,
+        callable,
+        dict,
+        frozenset,
+        builtins.id,
+        hasattr,
+        isinstance,
+        issubclass,
+        list,
+        repr,
+        reversed,
+        set,
+        str,
+        tuple,
+        type,
+    }
+)  # whatever they are given
 _PYTHON_OF_PYTHON = frozenset({abs, enumerate, float, int, len, range, round, sorted})
 _VIEWS = frozenset({"items", "keys", "values"})
 _ALWAYS_BOOL = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
-_DISPLAYS = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp,
-             ast.DictComp, ast.GeneratorExp, ast.Lambda)
-_LEFT_NODES = (ast.ClassDef, ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await, ast.Yield, ast.YieldFrom,
-               ast.Global, ast.Nonlocal, ast.Match)
+_DISPLAYS = (
+    ast.Constant,
+    ast.JoinedStr,
+    ast.List,
+    ast.Tuple,
+    ast.Set,
+    ast.Dict,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+    ast.Lambda,
+)
+_LEFT_NODES = (
+    ast.ClassDef,
+    ast.AsyncFunctionDef,
+    ast.AsyncFor,
+    ast.AsyncWith,
+    ast.Await,
+    ast.Yield,
+    ast.YieldFrom,
+    ast.Global,
+    ast.Nonlocal,
+    ast.Match,
+)
 _DECORATED = frozenset({"__wrapped__", "__signature__", "_tf_decorator"})
-_LEFT_NAMES = frozenset({"super", "eval", "exec", "locals", "globals", "vars", "dir", "__class__", _CALL, _ARTIFACT})
+_LEFT_NAMES = frozenset(
+    {"super", "eval", "exec", "locals", "globals", "vars", "dir", "__class__", _CALL, _ARTIFACT}
+)
 
 
 class _LeftToAutoGraph(Exception):
@@ -79,12 +142,17 @@ class _Flow:
 _flows: weakref.WeakKeyDictionary[types.CodeType, _Flow | None] = weakref.WeakKeyDictionary()
 
 
-def converted(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-              is_asked: bool = False) -> Callable[..., Any] | None:
+def converted(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_asked: bool = False
+) -> Callable[..., Any] | None:
     """What AutoGraph would make of a function for these arguments; None where that is AutoGraph's to make, or where it
     leaves the function as it is. `is_asked`: it is not one that another function calls."""
     own, instance = _parts(function)
-    if type(own) is not types.FunctionType or own.__dict__.keys() & _DECORATED or not tfp.converts(function, is_asked):
+    if (
+        type(own) is not types.FunctionType
+        or own.__dict__.keys() & _DECORATED
+        or not tfp.converts(function, is_asked)
+    ):
         return None
     given = args if instance is None else (instance, *args)
     try:
@@ -95,8 +163,13 @@ def converted(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         return None
     cells = dict(zip(own.__code__.co_freevars, own.__closure__ or ()))
     cells |= {_CALL: types.CellType(_call), _ARTIFACT: types.CellType(tfp.autograph_artifact)}
-    made = types.FunctionType(flow.code, own.__globals__, own.__name__, own.__defaults__,
-                              tuple(cells[name] for name in flow.code.co_freevars))
+    made = types.FunctionType(
+        flow.code,
+        own.__globals__,
+        own.__name__,
+        own.__defaults__,
+        tuple(cells[name] for name in flow.code.co_freevars),
+    )
     made.__kwdefaults__, made.__qualname__ = own.__kwdefaults__, own.__qualname__
     return made if instance is None else types.MethodType(made, instance)
 
@@ -148,9 +221,15 @@ def _flow_of(function: types.FunctionType) -> _Flow | None:
 
 def _candidates(code: types.CodeType, lines: list[str]) -> Iterator[ast.FunctionDef | ast.Lambda]:
     """What may be the definition of a function, of its file's lines, parsed with the lines and columns there."""
-    places = [(line, column, end_line, end_column) for line, end_line, column, end_column in _positions(code)
-              if line and end_line and column is not None and end_column is not None
-              and (line, column) != (end_line, end_column)]
+    places = [
+        (line, column, end_line, end_column)
+        for line, end_line, column, end_column in _positions(code)
+        if line
+        and end_line
+        and column is not None
+        and end_column is not None
+        and (line, column) != (end_line, end_column)
+    ]
     if not places or len(lines) < max(end for _, _, end, _ in places):
         return
     first = code.co_firstlineno
@@ -160,7 +239,7 @@ def _candidates(code: types.CodeType, lines: list[str]) -> Iterator[ast.Function
     last = max(end for _, _, end, _ in places)
     indented = lines[first - 1][:1].isspace()
     for extra in range(_MOST_EXTRA_LINES):
-        text = "".join(lines[first - 1:last + extra])
+        text = "".join(lines[first - 1 : last + extra])
         try:
             node: Any = ast.parse(f"if 1:\n{text}" if indented else text).body[0]
         except SyntaxError:
@@ -173,13 +252,15 @@ def _candidates(code: types.CodeType, lines: list[str]) -> Iterator[ast.Function
             yield node
 
 
-def _lambdas(lines: list[str], first: int, start: tuple[int, int], end: tuple[int, int]) -> Iterator[ast.Lambda]:
+def _lambdas(
+    lines: list[str], first: int, start: tuple[int, int], end: tuple[int, int]
+) -> Iterator[ast.Lambda]:
     """Lambdas that begin on the line `first` and whose body has these ends, but for parentheses around it."""
-    encoded = [line.encode() for line in lines[first - 1:end[0] + _MOST_EXTRA_LINES]]
-    head = encoded[0][:start[1]] if start[0] == first else encoded[0]
-    body = b"".join(encoded[:end[0] - first]) + encoded[end[0] - first][:end[1]]
-    rest = b"".join(encoded)[len(body):]
-    ends = [0, *(m.end() for m in re.finditer(rb"[)\]}]", rest))][:_MOST_EXTRA_LINES + 1]
+    encoded = [line.encode() for line in lines[first - 1 : end[0] + _MOST_EXTRA_LINES]]
+    head = encoded[0][: start[1]] if start[0] == first else encoded[0]
+    body = b"".join(encoded[: end[0] - first]) + encoded[end[0] - first][: end[1]]
+    rest = b"".join(encoded)[len(body) :]
+    ends = [0, *(m.end() for m in re.finditer(rb"[)\]}]", rest))][: _MOST_EXTRA_LINES + 1]
     for begin in [m.start() for m in re.finditer(rb"\blambda\b", head)][::-1]:
         for more in ends:
             text = b"(" + b" " * (begin - 1) + (body + rest[:more])[begin:] + b")"
@@ -199,13 +280,22 @@ def _positions(code: types.CodeType) -> Iterator[tuple[int | None, int | None, i
 
 
 def _parameters(arguments: ast.arguments) -> list[ast.arg]:
-    return [a for a in (*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs,
-                        arguments.kwarg) if a is not None]
+    return [
+        a
+        for a in (
+            *arguments.posonlyargs,
+            *arguments.args,
+            arguments.vararg,
+            *arguments.kwonlyargs,
+            arguments.kwarg,
+        )
+        if a is not None
+    ]
 
 
 def _imported(function: types.FunctionType) -> list[str]:
-    """Names that a function uses and that its module has imported, as it seems: the compiler makes other code for them.
-    """
+    """Names that a function uses and that its module seems to import: the compiler makes other code for them."""
+
     def is_foreign(value: Any) -> bool:
         return isinstance(value, types.ModuleType) or getattr(value, "__module__", home) != home
 
@@ -219,7 +309,9 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(code.co_varnames, code.co_cellvars, code.co_freevars, *inner)
 
 
-def _compiled(node: Any, like: types.CodeType, free: tuple[str, ...], imported: list[str]) -> types.CodeType | None:
+def _compiled(
+    node: Any, like: types.CodeType, free: tuple[str, ...], imported: list[str]
+) -> types.CodeType | None:
     """The code of a definition within a function that has the names `free`. Its defaults are not looked at: a function
     that is made of the code is given those of the first one."""
     arguments = node.args
@@ -231,28 +323,45 @@ def _compiled(node: Any, like: types.CodeType, free: tuple[str, ...], imported: 
         module = ast.parse(f"{head}def {_FACTORY}({', '.join(free)}): pass")
         factory: Any = module.body[-1]
         factory.body = [ast.Expr(node) if isinstance(node, ast.Lambda) else node]
-        code = compile(ast.fix_missing_locations(module), like.co_filename, "exec", like.co_flags & _FLAGS, True)
+        code = compile(
+            ast.fix_missing_locations(module), like.co_filename, "exec", like.co_flags & _FLAGS, True
+        )
     finally:
         arguments.defaults, arguments.kw_defaults = kept
     inner = next(c for c in code.co_consts if isinstance(c, types.CodeType))
-    return next((c for c in inner.co_consts if isinstance(c, types.CodeType) and c.co_name == like.co_name), None)
+    return next(
+        (c for c in inner.co_consts if isinstance(c, types.CodeType) and c.co_name == like.co_name), None
+    )
 
 
-_COMPARED = ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_argcount", "co_posonlyargcount",
-             "co_kwonlyargcount", "co_name", "co_exceptiontable")
+_COMPARED = (
+    "co_code",
+    "co_names",
+    "co_varnames",
+    "co_freevars",
+    "co_cellvars",
+    "co_argcount",
+    "co_posonlyargcount",
+    "co_kwonlyargcount",
+    "co_name",
+    "co_exceptiontable",
+)
 
 
 def _is_same(one: types.CodeType, other: types.CodeType) -> bool:
     """Whether two codes do the same."""
+
     def flags(code: types.CodeType) -> int:
         return code.co_flags & ~inspect.CO_NESTED
 
     if flags(one) != flags(other) or any(getattr(one, name) != getattr(other, name) for name in _COMPARED):
         return False
     return len(one.co_consts) == len(other.co_consts) and all(
-        _is_same(a, b) if isinstance(a, types.CodeType) and isinstance(b, types.CodeType)
+        _is_same(a, b)
+        if isinstance(a, types.CodeType) and isinstance(b, types.CodeType)
         else type(a) is type(b) and repr(a) == repr(b)
-        for a, b in zip(one.co_consts, other.co_consts))
+        for a, b in zip(one.co_consts, other.co_consts)
+    )
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -396,7 +505,9 @@ class _Look:
 
     def __init__(self, function: types.FunctionType, flow: _Flow, arguments: dict[str, Any]) -> None:
         self._function, self._flow, self._arguments = function, flow, arguments
-        self._under_way: set[tuple[_Scope, str]] = set()  # a name that is bound to itself is what else it is bound to
+        self._under_way: set[tuple[_Scope, str]] = (
+            set()
+        )  # a name that is bound to itself is what else it is bound to
 
     def sees_python(self) -> bool:
         return all(self._is_python(node, scope) for scope, node in self._flow.looked_at)
@@ -413,9 +524,12 @@ class _Look:
         if isinstance(node, ast.Attribute):
             return any(isinstance(value, _PYTHON) for value in self._values(node, scope))
         parts: tuple[Any, ...] = {
-            ast.BinOp: lambda: (node.left, node.right), ast.UnaryOp: lambda: (node.operand,),
-            ast.BoolOp: lambda: node.values, ast.Compare: lambda: (node.left, *node.comparators),
-            ast.IfExp: lambda: (node.body, node.orelse), ast.NamedExpr: lambda: (node.value,),
+            ast.BinOp: lambda: (node.left, node.right),
+            ast.UnaryOp: lambda: (node.operand,),
+            ast.BoolOp: lambda: node.values,
+            ast.Compare: lambda: (node.left, *node.comparators),
+            ast.IfExp: lambda: (node.body, node.orelse),
+            ast.NamedExpr: lambda: (node.value,),
             ast.Subscript: lambda: (node.value,) if isinstance(node.slice, ast.Slice) else (),
         }.get(type(node), tuple)()
         return bool(parts) and all(self._is_python(part, scope) for part in parts)
@@ -428,8 +542,12 @@ class _Look:
             return True
         self._under_way.add((home, name))
         try:
-            return all(isinstance(self._arguments.get(name, self), _PYTHON) if value is _PARAMETER
-                       else value is not None and self._is_python(value, home) for value in home.bindings[name])
+            return all(
+                isinstance(self._arguments.get(name, self), _PYTHON)
+                if value is _PARAMETER
+                else value is not None and self._is_python(value, home)
+                for value in home.bindings[name]
+            )
         finally:
             self._under_way.discard((home, name))
 

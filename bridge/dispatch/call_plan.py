@@ -61,12 +61,17 @@ class Plan:
         if not self.is_plain:
             return None
         try:
-            sources = [fast_call_variables.Captured(i) if isinstance(i, tf.Tensor) and i.dtype == tf.resource else i
-                       for i in self.inputs]
+            sources = [
+                fast_call_variables.Captured(i) if isinstance(i, tf.Tensor) and i.dtype == tf.resource else i
+                for i in self.inputs
+            ]
         except fast_call_variables.NotDirect:
             return None
-        found = launch_op.find(self.cluster.key, *self.cluster.launch_types,
-                               [(args[i] if isinstance(i, int) else i).shape for i in sources])
+        found = launch_op.find(
+            self.cluster.key,
+            *self.cluster.launch_types,
+            [(args[i] if isinstance(i, int) else i).shape for i in sources],
+        )
         if found is None or any(isinstance(sources[k], fast_call_variables.Captured) for k in found.aliases):
             return None
         return found, sources
@@ -157,21 +162,32 @@ def cluster_of(concrete: Any, options: JitOptions | None = None) -> Cluster:
             content[k] = tfp.variable_type(concrete.graph, tensor, captured[k - own])
     name = definition.signature.name
     options = options or current()
-    return from_function(name, from_function_def(definition), Functions(library, options.deny_ops),
-                         fallback.of_function(definition, functions), options,
-                         source_location.finder(concrete.graph), content)
+    return from_function(
+        name,
+        from_function_def(definition),
+        Functions(library, options.deny_ops),
+        fallback.of_function(definition, functions),
+        options,
+        source_location.finder(concrete.graph),
+        content,
+    )
 
 
-def _runner(launch: Callable[[list[tf.Tensor]], list[tf.Tensor]], inputs: Sequence[int | tf.Tensor],
-            captured: Sequence[tuple[int, tf.Tensor, tf.DType]], written: Sequence[tf.Tensor], results: int,
-            pack: Callable[[list[tf.Tensor]], Any]) -> Callable[[Sequence[tf.Tensor]], Any]:
+def _runner(
+    launch: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+    inputs: Sequence[int | tf.Tensor],
+    captured: Sequence[tuple[int, tf.Tensor, tf.DType]],
+    written: Sequence[tf.Tensor],
+    results: int,
+    pack: Callable[[list[tf.Tensor]], Any],
+) -> Callable[[Sequence[tf.Tensor]], Any]:
     """A function that runs a launch on the flat arguments of a call, reading and assigning variables around it.
 
     `inputs` says, per launch argument, the number of the call's argument or the captured tensor itself. The common case
     of plain arguments and nothing else has its own short way: this is what every call pays.
     """
     if not written and not captured and all(type(i) is int and i == at for at, i in enumerate(inputs)):
-        return lambda args: pack(launch(list(args[:len(inputs)])))
+        return lambda args: pack(launch(list(args[: len(inputs)])))
 
     def run(args: Sequence[tf.Tensor]) -> Any:
         given = [args[i] if type(i) is int else i for i in inputs]

@@ -114,8 +114,14 @@ class Calls:
             return self._first_call(args, kwargs)
         return self._follow(route, args, kwargs, [tensors[k] for k in order])
 
-    def _follow(self, route: Route | None, args: tuple[Any, ...], kwargs: dict[str, Any],
-                tensors: Sequence[tf.Tensor], tried: Way | None = None) -> Any:
+    def _follow(
+        self,
+        route: Route | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: Sequence[tf.Tensor],
+        tried: Way | None = None,
+    ) -> Any:
         """A call by its route, which takes these tensors of it. `tried`: the way that the call was not for."""
         if route is None:
             return self._traced_call(args, kwargs)
@@ -151,8 +157,9 @@ class Calls:
             if route is not None and route.plan is plan and route.generation != plan.cluster.generation:
                 route.way = NO_WAY
 
-    def _note_route(self, args: tuple[Any, ...], kwargs: dict[str, Any], plan: Plan,
-                    tensors: Sequence[tf.Tensor]) -> bool:
+    def _note_route(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], plan: Plan, tensors: Sequence[tf.Tensor]
+    ) -> bool:
         """Remembers the way of calls like this one, if its tensors, in the function's order, are found in it."""
         is_plain = not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors))
         found: list[tf.Tensor] = []

@@ -42,33 +42,60 @@ class Call(ctypes.Structure):
     single    the one result is returned, not a list of results
     """
 
-    _fields_ = [("entry", ctypes.c_void_p), ("args", ctypes.c_int64), ("inputs", ctypes.c_int64),
-                ("outputs", ctypes.c_int64), ("sources", ctypes.c_void_p), ("held", ctypes.c_void_p),
-                ("types", ctypes.c_void_p), ("makers", ctypes.c_void_p), ("type", ctypes.c_void_p),
-                ("single", ctypes.c_int64), ("refusal", ctypes.c_void_p),
-                ("variables", ctypes.c_void_p), ("captured", ctypes.c_int64),
-                ("uses", ctypes.c_void_p), ("used", ctypes.c_int64)]
+    _fields_ = [
+        ("entry", ctypes.c_void_p),
+        ("args", ctypes.c_int64),
+        ("inputs", ctypes.c_int64),
+        ("outputs", ctypes.c_int64),
+        ("sources", ctypes.c_void_p),
+        ("held", ctypes.c_void_p),
+        ("types", ctypes.c_void_p),
+        ("makers", ctypes.c_void_p),
+        ("type", ctypes.c_void_p),
+        ("single", ctypes.c_int64),
+        ("refusal", ctypes.c_void_p),
+        ("variables", ctypes.c_void_p),
+        ("captured", ctypes.c_int64),
+        ("uses", ctypes.c_void_p),
+        ("used", ctypes.c_int64),
+    ]
 
 
 class _MethodDef(ctypes.Structure):
     """PyMethodDef of Python's C API."""
 
-    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
-                ("doc", ctypes.c_char_p)]
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
 
 
 VARIABLE = -1 << 62  # in `sources`
 _METH_FASTCALL = 0x80
-_PYTHON = ("PyLong_AsVoidPtr", "PyEval_SaveThread", "PyEval_RestoreThread", "PyList_New", "PyList_SetItem",
-           "PyObject_CallObject", "Py_IncRef", "Py_DecRef")
+_PYTHON = (
+    "PyLong_AsVoidPtr",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+    "PyList_New",
+    "PyList_SetItem",
+    "PyObject_CallObject",
+    "Py_IncRef",
+    "Py_DecRef",
+)
 
 # PyArrayObject_fields of NumPy's C API, after the object's head: data, nd, dimensions, strides, base, descr, flags.
 _DATA, _RANK, _DIMS, _DESCR, _FLAGS = (object.__basicsize__ + at for at in (0, 8, 16, 40, 48))
 _CONTIGUOUS_AND_ALIGNED = 0x1 | 0x100
 
 
-def of_tensors(found: launch_op.Found, sources: Sequence[int | tf.Tensor | Captured], dtypes: Sequence[tf.DType],
-               single: bool) -> Builtin:
+def of_tensors(
+    found: launch_op.Found,
+    sources: Sequence[int | tf.Tensor | Captured],
+    dtypes: Sequence[tf.DType],
+    single: bool,
+) -> Builtin:
     """A builtin that runs an entry on eager tensors: `dtypes` per argument of the call, `sources` per input of the
     entry (the number of an argument, or a tensor or variable that every call has in common).
 
@@ -76,33 +103,82 @@ def of_tensors(found: launch_op.Found, sources: Sequence[int | tf.Tensor | Captu
     """
     private.check(private.DIRECT)
     handles = [private.tensor_handle(s) for s in sources if not isinstance(s, int | Captured)]
-    return _builtin("tfbridge_call_tensors", found, sources, handles, [d.as_datatype_enum for d in dtypes],
-                    private.eager_tensor_type(), single, [])
+    return _builtin(
+        "tfbridge_call_tensors",
+        found,
+        sources,
+        handles,
+        [d.as_datatype_enum for d in dtypes],
+        private.eager_tensor_type(),
+        single,
+        [],
+    )
 
 
-def of_arrays(found: launch_op.Found, sources: Sequence[int | np.ndarray | Captured], dtypes: Sequence[np.dtype],
-              single: bool) -> Builtin:
+def of_arrays(
+    found: launch_op.Found,
+    sources: Sequence[int | np.ndarray | Captured],
+    dtypes: Sequence[np.dtype],
+    single: bool,
+) -> Builtin:
     """A builtin that runs an entry on NumPy arrays in C order, else as above. No output may be an input."""
     _check_arrays()
     held = [s.ctypes.data for s in sources if not isinstance(s, int | Captured)]
-    makers = [x for dtype, dims in found.results for x in (empty_array, (dims, np.dtype(dtype.as_numpy_dtype)))]
-    return _builtin("tfbridge_call_arrays", found, sources, held, list(map(id, dtypes)), np.ndarray, single, makers,
-                    dtypes)
+    makers = [
+        x for dtype, dims in found.results for x in (empty_array, (dims, np.dtype(dtype.as_numpy_dtype)))
+    ]
+    return _builtin(
+        "tfbridge_call_arrays",
+        found,
+        sources,
+        held,
+        list(map(id, dtypes)),
+        np.ndarray,
+        single,
+        makers,
+        dtypes,
+    )
 
 
-def _builtin(symbol: str, found: launch_op.Found, sources: Sequence[Any], held: Sequence[int], types: Sequence[int],
-             type_: type, single: bool, makers: Sequence[Any], keep: Any = None) -> Builtin:
+def _builtin(
+    symbol: str,
+    found: launch_op.Found,
+    sources: Sequence[Any],
+    held: Sequence[int],
+    types: Sequence[int],
+    type_: type,
+    single: bool,
+    makers: Sequence[Any],
+    keep: Any = None,
+) -> Builtin:
     numbers = iter(range(-1, -1 - len(held), -1))
-    places = [s if isinstance(s, int) else VARIABLE if isinstance(s, Captured) else next(numbers) for s in sources]
-    tables = [(ctypes.c_int64 * max(len(words), 1))(*words) for words in (places, held, types, list(map(id, makers)))]
+    places = [
+        s if isinstance(s, int) else VARIABLE if isinstance(s, Captured) else next(numbers) for s in sources
+    ]
+    tables = [
+        (ctypes.c_int64 * max(len(words), 1))(*words)
+        for words in (places, held, types, list(map(id, makers)))
+    ]
     variables, uses = fast_call_variables.tables(sources)
-    call = Call(ctypes.addressof(found.entry), len(types), len(sources), len(found.results),
-                *map(ctypes.addressof, tables), id(type_), single, id(NotImplemented),
-                ctypes.addressof(variables), len(variables), ctypes.addressof(uses), len(uses))
+    call = Call(
+        ctypes.addressof(found.entry),
+        len(types),
+        len(sources),
+        len(found.results),
+        *map(ctypes.addressof, tables),
+        id(type_),
+        single,
+        id(NotImplemented),
+        ctypes.addressof(variables),
+        len(variables),
+        ctypes.addressof(uses),
+        len(uses),
+    )
     held_self = _Self(ctypes.addressof(call))
     held_self.keep = (call, tables, variables, uses, found, sources, type_, makers, keep)
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
-        ("PyCFunction_NewEx", ctypes.pythonapi))
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
     return new(ctypes.addressof(_method(symbol)), held_self, None)
 
 
@@ -125,8 +201,13 @@ def _check_arrays() -> None:
     def word(at: int) -> int:
         return ctypes.c_int64.from_address(id(probe) + at).value
 
-    found = (word(_DATA), word(_RANK) & 0xFFFFFFFF, ctypes.c_int64.from_address(word(_DIMS) + 8).value, word(_DESCR),
-             word(_FLAGS) & _CONTIGUOUS_AND_ALIGNED)
+    found = (
+        word(_DATA),
+        word(_RANK) & 0xFFFFFFFF,
+        ctypes.c_int64.from_address(word(_DIMS) + 8).value,
+        word(_DESCR),
+        word(_FLAGS) & _CONTIGUOUS_AND_ALIGNED,
+    )
     if found != (probe.ctypes.data, 2, 3, id(probe.dtype), _CONTIGUOUS_AND_ALIGNED):
         raise ImportError(f"NumPy {np.__version__} lays arrays out in another way than expected")
 
@@ -144,8 +225,15 @@ def load() -> None:
 @functools.cache
 def _module() -> ModuleText:
     module = ModuleText()
-    for write in (fast_call_variables.write, kernel.write_new_tensor, _write_matching_tensors, _write_make_tensors,
-                  _write_call_tensors, _write_matching_arrays, _write_call_arrays):
+    for write in (
+        fast_call_variables.write,
+        kernel.write_new_tensor,
+        _write_matching_tensors,
+        _write_make_tensors,
+        _write_call_tensors,
+        _write_matching_arrays,
+        _write_call_arrays,
+    ):
         write(module)
     return module
 
@@ -154,9 +242,14 @@ def _module() -> ModuleText:
 def _functions() -> dict[str, int]:
     """Addresses of the builtins' functions."""
     module = _module()
-    imports = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON}
-    imports |= {symbol: private.address(symbol) for symbol in module.declarations
-                if symbol.startswith(("TF_", "TFE_", "_Z"))}
+    imports = {
+        name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON
+    }
+    imports |= {
+        symbol: private.address(symbol)
+        for symbol in module.declarations
+        if symbol.startswith(("TF_", "TFE_", "_Z"))
+    }
     imports |= {"tfbridge_run_entry": launch_op.run_entry_address()}
     imports |= kernel.block_functions() | fast_call_variables.imports()
     exports = ("tfbridge_call_tensors", "tfbridge_call_arrays")
@@ -186,6 +279,7 @@ def _if(f: Function, condition: Value, then: Callable[[], Value], otherwise: Val
 
 def _all(f: Function, count: Value, test: Callable[[Value], Value]) -> Value:
     """Whether `test(k)` holds for every k below `count`; stops testing at the first that does not."""
+
     def step(k: Value, good: list[Value]) -> list[Value]:
         return [_if(f, good[0], lambda: test(k), _FALSE)]
 
@@ -222,8 +316,11 @@ def _source(f: Function, call: Value, number: Value, of_argument: Callable[[Valu
     """What an input of the entry comes from: `of_argument(its number)`, or its word in `held`."""
     source = _at(f, _get(f, call, "sources", "ptr"), number, "i64")
     held = _get(f, call, "held", "ptr")
-    return f.branch(f.compare("icmp sge", source, i64(0)), lambda: [of_argument(source)],
-                    lambda: [_at(f, held, f.binary("sub", i64(-1), source))])[0]
+    return f.branch(
+        f.compare("icmp sge", source, i64(0)),
+        lambda: [of_argument(source)],
+        lambda: [_at(f, held, f.binary("sub", i64(-1), source))],
+    )[0]
 
 
 def _shapes_match(f: Function, call: Value, test: Callable[[Value, Value, Value], Value]) -> Value:
@@ -256,8 +353,11 @@ def _run(f: Function, call: Value, args: Value, results: Value) -> Value:
 
     def run_on_variables() -> Value:
         variables, captured = _get(f, call, "variables", "ptr"), _get(f, call, "captured")
-        fit = f.call("hold_variables", "i1", [entry, variables, captured, _get(f, call, "uses", "ptr"),
-                                              _get(f, call, "used"), args])
+        fit = f.call(
+            "hold_variables",
+            "i1",
+            [entry, variables, captured, _get(f, call, "uses", "ptr"), _get(f, call, "used"), args],
+        )
         good = _if(f, fit, run, _FALSE)
         f.call("let_go_variables", "void", [variables, captured])
         return good
@@ -296,18 +396,22 @@ def _listed(f: Function, call: Value, made: Callable[[Value], Value]) -> Value:
 
         return _if(f, f.compare("icmp ne", whole, _NULL), fill, _NULL)
 
-    return f.branch(f.compare("icmp ne", _get(f, call, "single"), i64(0)), lambda: [made(i64(0))],
-                    lambda: [listed()])[0]
+    return f.branch(
+        f.compare("icmp ne", _get(f, call, "single"), i64(0)), lambda: [made(i64(0))], lambda: [listed()]
+    )[0]
 
 
 # -- tensors
+
 
 def _write_matching_tensors(module: ModuleText) -> None:
     """matching_tensors(call, handles, data, status): whether the handles fit the entry; their data pointers.
 
     Waits for tensors that are still being computed.
     """
-    f = Function(module, "matching_tensors", [("ptr", n) for n in ("call", "handles", "data", "status")], "i1")
+    f = Function(
+        module, "matching_tensors", [("ptr", n) for n in ("call", "handles", "data", "status")], "i1"
+    )
     call = f["call"]
     types, args = _get(f, call, "types", "ptr"), _get(f, call, "args")
 
@@ -340,12 +444,16 @@ def _write_make_tensors(module: ModuleText) -> None:
 
     An output that is an input as it was shares its memory.
     """
-    f = Function(module, "make_tensors", [("ptr", n) for n in ("call", "handles", "results", "made", "status")], "i1")
+    f = Function(
+        module, "make_tensors", [("ptr", n) for n in ("call", "handles", "results", "made", "status")], "i1"
+    )
     call = f["call"]
     table = f.load("ptr", f.offset(_get(f, call, "entry", "ptr"), kernel.Entry.outputs.offset), 8)
 
     def read(output: Value, name: str, type_: str) -> Value:
-        return f.load(type_, f.offset(output, getattr(kernel.Output, name).offset), 4 if type_ == "i32" else 8)
+        return f.load(
+            type_, f.offset(output, getattr(kernel.Output, name).offset), 4 if type_ == "i32" else 8
+        )
 
     def make(number: Value) -> Value:
         output = f.offset(table, f.binary("mul", number, i64(ctypes.sizeof(kernel.Output))))
@@ -379,8 +487,13 @@ def _write_make_tensors(module: ModuleText) -> None:
 
 def _write_call_tensors(module: ModuleText) -> None:
     """call_tensors(self, arguments, their number): a METH_FASTCALL function on eager tensors."""
-    f = Function(module, "tfbridge_call_tensors", [("ptr", "self"), ("ptr", "args"), ("i64", "count")], "ptr",
-                 linkage="")
+    f = Function(
+        module,
+        "tfbridge_call_tensors",
+        [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
+        "ptr",
+        linkage="",
+    )
     call = f.call("PyLong_AsVoidPtr", "ptr", [f["self"]])
 
     def run() -> Value:
@@ -415,19 +528,24 @@ def _write_call_tensors(module: ModuleText) -> None:
         def drop() -> Value:
             def delete(number: Value) -> None:
                 handle = _at(f, made, number)
-                f.branch(f.compare("icmp ne", handle, _NULL),
-                         lambda: [f.call("TFE_DeleteTensorHandle", "void", [handle])][:0])
+                f.branch(
+                    f.compare("icmp ne", handle, _NULL),
+                    lambda: [f.call("TFE_DeleteTensorHandle", "void", [handle])][:0],
+                )
 
             _each(f, outputs, delete)
             return _refuse(f, call)
 
         return f.branch(good, lambda: [_listed(f, call, take)], lambda: [drop()])[0]
 
-    f.ret(f.branch(_types_match(f, call, f["args"], f["count"]), lambda: [run()], lambda: [_refuse(f, call)])[0])
+    f.ret(
+        f.branch(_types_match(f, call, f["args"], f["count"]), lambda: [run()], lambda: [_refuse(f, call)])[0]
+    )
     module.add("tfbridge_call_tensors", f.text())
 
 
 # -- arrays
+
 
 def _write_matching_arrays(module: ModuleText) -> None:
     """matching_arrays(call, arguments, data): whether the arrays fit the entry; their data pointers."""
@@ -437,7 +555,9 @@ def _write_matching_arrays(module: ModuleText) -> None:
 
     def is_plain(k: Value) -> Value:
         array = _at(f, f["args"], k)
-        flags = f.binary("and", f.load("i32", f.offset(array, _FLAGS), 4), constant("i32", _CONTIGUOUS_AND_ALIGNED))
+        flags = f.binary(
+            "and", f.load("i32", f.offset(array, _FLAGS), 4), constant("i32", _CONTIGUOUS_AND_ALIGNED)
+        )
         same_type = _equal(f, f.load("ptr", f.offset(array, _DESCR), 8), _at(f, types, k))
         return f.binary("and", same_type, _equal(f, flags, constant("i32", _CONTIGUOUS_AND_ALIGNED)))
 
@@ -450,8 +570,14 @@ def _write_matching_arrays(module: ModuleText) -> None:
             found = f.cast("sext", f.load("i32", f.offset(array, _RANK), 4), "i64")
             own = f.load("ptr", f.offset(array, _DIMS), 8)
             f.store(f.load("ptr", f.offset(array, _DATA), 8), slot, 8)
-            return _if(f, _equal(f, found, rank), lambda: _all(
-                f, rank, lambda axis: _equal(f, _at(f, own, axis, "i64"), _at(f, dims, axis, "i64"))), _FALSE)
+            return _if(
+                f,
+                _equal(f, found, rank),
+                lambda: _all(
+                    f, rank, lambda axis: _equal(f, _at(f, own, axis, "i64"), _at(f, dims, axis, "i64"))
+                ),
+                _FALSE,
+            )
 
         def take_held() -> Value:
             f.store(_at(f, _get(f, call, "held", "ptr"), f.binary("sub", i64(-1), source)), slot, 8)
@@ -465,8 +591,13 @@ def _write_matching_arrays(module: ModuleText) -> None:
 
 def _write_call_arrays(module: ModuleText) -> None:
     """call_arrays(self, arguments, their number): a METH_FASTCALL function on NumPy arrays."""
-    f = Function(module, "tfbridge_call_arrays", [("ptr", "self"), ("ptr", "args"), ("i64", "count")], "ptr",
-                 linkage="")
+    f = Function(
+        module,
+        "tfbridge_call_arrays",
+        [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
+        "ptr",
+        linkage="",
+    )
     call = f.call("PyLong_AsVoidPtr", "ptr", [f["self"]])
 
     def run() -> Value:
@@ -494,16 +625,22 @@ def _write_call_arrays(module: ModuleText) -> None:
                 thread = f.call("PyEval_SaveThread", "ptr", [])
                 good = _run(f, call, data, results)
                 f.call("PyEval_RestoreThread", "void", [thread])
-                return f.branch(good, lambda: [_listed(f, call, lambda number: _at(f, made, number))],
-                                lambda: [drop(True)])[0]
+                return f.branch(
+                    good,
+                    lambda: [_listed(f, call, lambda number: _at(f, made, number))],
+                    lambda: [drop(True)],
+                )[0]
 
             return f.branch(_all(f, outputs, make), lambda: [go()], lambda: [drop(False)])[0]
 
         def drop(refuse: bool) -> Value:
             """Gives the arrays back; without memory for one of them Python's error is set already."""
+
             def release(number: Value) -> None:
                 array = _at(f, made, number)
-                f.branch(f.compare("icmp ne", array, _NULL), lambda: [f.call("Py_DecRef", "void", [array])][:0])
+                f.branch(
+                    f.compare("icmp ne", array, _NULL), lambda: [f.call("Py_DecRef", "void", [array])][:0]
+                )
 
             _each(f, outputs, release)
             return _refuse(f, call) if refuse else _NULL
@@ -512,5 +649,7 @@ def _write_call_arrays(module: ModuleText) -> None:
         fits = f.call("matching_arrays", "i1", [call, f["args"], data])
         return f.branch(fits, lambda: [make_and_run()], lambda: [_refuse(f, call)])[0]
 
-    f.ret(f.branch(_types_match(f, call, f["args"], f["count"]), lambda: [run()], lambda: [_refuse(f, call)])[0])
+    f.ret(
+        f.branch(_types_match(f, call, f["args"], f["count"]), lambda: [run()], lambda: [_refuse(f, call)])[0]
+    )
     module.add("tfbridge_call_arrays", f.text())

@@ -59,13 +59,17 @@ class Captured:
             raise NotDirect
         text = ctypes.string_at(self.object + resource_variables.TENSOR, _SHAPE_BYTES)
         size, rank = _DIM_BYTES.get(text[_FORM_AT], 0), text[_RANK_AT]
-        self.shape = tuple(int.from_bytes(text[at * size:at * size + size], "little") for at in range(rank))
+        self.shape = tuple(int.from_bytes(text[at * size : at * size + size], "little") for at in range(rank))
         if not size or 0 in self.shape:
             raise NotDirect
         mask = (b"\xff" * (rank * size)).ljust(_RANK_AT, b"\0") + b"\xff\xff"
-        masks, words = ([int.from_bytes(part[at:at + 8], "little") for at in (0, 8)] for part in (mask, text))
+        masks, words = (
+            [int.from_bytes(part[at : at + 8], "little") for at in (0, 8)] for part in (mask, text)
+        )
         pair = ctypes.c_uint64 * 2
-        self.row = Variable(self.object, pair(*masks), pair(*(w & m for w, m in zip(words, masks, strict=True))))
+        self.row = Variable(
+            self.object, pair(*masks), pair(*(w & m for w, m in zip(words, masks, strict=True)))
+        )
 
 
 def tables(inputs: Sequence[Any]) -> tuple[ctypes.Array[Variable], ctypes.Array[Use]]:
@@ -73,11 +77,14 @@ def tables(inputs: Sequence[Any]) -> tuple[ctypes.Array[Variable], ctypes.Array[
     uses = {k: i for k, i in enumerate(inputs) if isinstance(i, Captured)}
     rows = {i.object: i.row for i in uses.values()}
     order = sorted(rows)
-    return ((Variable * len(order))(*(rows[found] for found in order)),
-            (Use * len(uses))(*(Use(k, order.index(i.object)) for k, i in uses.items())))
+    return (
+        (Variable * len(order))(*(rows[found] for found in order)),
+        (Use * len(uses))(*(Use(k, order.index(i.object)) for k, i in uses.items())),
+    )
 
 
 # -- native code
+
 
 def _row(f: Function, number: Value) -> tuple[Value, Value]:
     """Row `number` of a function's `variables`, and its variable."""
@@ -89,8 +96,19 @@ def write(module: ModuleText) -> None:
     """hold_variables(entry, variables, count, uses, their count, data) -> whether all fit, and what is packed from them
     is there; their data pointers. let_go_variables(variables, count) must follow in any case."""
     known = private.VARIABLES not in private.missing()
-    f = Function(module, "hold_variables", [("ptr", "chosen"), ("ptr", "variables"), ("i64", "count"), ("ptr", "uses"),
-                                            ("i64", "used"), ("ptr", "args")], "i1")
+    f = Function(
+        module,
+        "hold_variables",
+        [
+            ("ptr", "chosen"),
+            ("ptr", "variables"),
+            ("i64", "count"),
+            ("ptr", "uses"),
+            ("i64", "used"),
+            ("ptr", "args"),
+        ],
+        "i1",
+    )
 
     def hold(number: Value, good: list[Value]) -> list[Value]:
         row, variable = _row(f, number)
@@ -99,8 +117,10 @@ def write(module: ModuleText) -> None:
         flags = f.load("i16", f.offset(variable, resource_variables.IS_INITIALIZED), 1)
         fits = f.compare("icmp eq", flags, constant("i16", 1))
         for word in (0, 8):
-            mask, wanted = (f.load("i64", f.offset(row, at + word), 8)
-                            for at in (Variable.mask.offset, Variable.shape.offset))
+            mask, wanted = (
+                f.load("i64", f.offset(row, at + word), 8)
+                for at in (Variable.mask.offset, Variable.shape.offset)
+            )
             found = f.load("i64", f.offset(variable, resource_variables.TENSOR + word), 8)
             fits = f.binary("and", fits, f.compare("icmp eq", f.binary("and", found, mask), wanted))
         return [f.binary("and", good[0], fits)]
@@ -110,7 +130,9 @@ def write(module: ModuleText) -> None:
     def take() -> list[Value]:
         def one(number: Value, _: list[Value]) -> None:
             use = f.offset(f["uses"], f.binary("mul", number, i64(ctypes.sizeof(Use))))
-            place, which = (f.load("i64", f.offset(use, at), 8) for at in (Use.input.offset, Use.variable.offset))
+            place, which = (
+                f.load("i64", f.offset(use, at), 8) for at in (Use.input.offset, Use.variable.offset)
+            )
             variable = _row(f, which)[1]
             at = f.offset(variable, resource_variables.TENSOR + resource_variables.BUFFER_IN_TENSOR)
             data = f.load("ptr", f.offset(f.load("ptr", at, 8), resource_variables.DATA_IN_BUFFER), 8)

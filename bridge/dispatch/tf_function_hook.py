@@ -28,7 +28,9 @@ from .dispatch_cache import Calls, has_arrays, with_tensors
 _CALLS, _PLAN = "_tfbridge_calls", "_tfbridge_plan"  # attributes of TensorFlow's functions
 _MOST_MISSES = 16  # calls in a row without a route, before a function is left to itself
 
-Chosen = Callable[[Any], JitOptions | None]  # the options for a concrete function; None: it is left to TensorFlow
+Chosen = Callable[
+    [Any], JitOptions | None
+]  # the options for a concrete function; None: it is left to TensorFlow
 
 logger = logging.getLogger("tfbridge")
 _lock = forking.long_lock()
@@ -60,7 +62,9 @@ class _FunctionCalls(Calls):
 
     def __init__(self, function: Any, original: Callable[..., Any]) -> None:
         self._function, self._original = function, original
-        self.misses = self.unseen = 0  # first calls in a row without a route; calls that TensorFlow knows nothing of
+        self.misses = self.unseen = (
+            0  # first calls in a row without a route; calls that TensorFlow knows nothing of
+        )
         self._forget_routes()
 
     def _traced_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -68,7 +72,9 @@ class _FunctionCalls(Calls):
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with contextlib.suppress(TypeError, ValueError):
-            if self._function.input_signature is None and has_arrays((args, kwargs)):  # it would convert them itself
+            if self._function.input_signature is None and has_arrays(
+                (args, kwargs)
+            ):  # it would convert them itself
                 args, kwargs = with_tensors(args), with_tensors(kwargs)
         tfp.count_calls(self._function, self.unseen)
         self.unseen = 0

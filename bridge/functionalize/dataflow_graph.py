@@ -13,8 +13,22 @@ from ...compiler.progress import followed
 from ..graph.graph import GraphNode, Tensor, op_definition, output_range, output_types, sort
 
 SWITCHES = frozenset({"Switch", "_SwitchN"})
-DATAFLOW = frozenset({"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit",
-                      "NextIteration", "RefNextIteration", "LoopCond"})
+DATAFLOW = frozenset(
+    {
+        "Switch",
+        "RefSwitch",
+        "_SwitchN",
+        "Merge",
+        "RefMerge",
+        "Enter",
+        "RefEnter",
+        "Exit",
+        "RefExit",
+        "NextIteration",
+        "RefNextIteration",
+        "LoopCond",
+    }
+)
 
 _numbers = itertools.count()
 
@@ -59,15 +73,27 @@ class Dataflow:
 
     def view(self, names: Collection[str]) -> dict[str, GraphNode]:
         """These nodes with their inputs where they are now, in topological order."""
-        return sort({n: GraphNode(n, self.nodes[n].op, self.inputs(self.nodes[n]), self.controls(self.nodes[n]),
-                                  self.nodes[n].definition) for n in names})
+        return sort(
+            {
+                n: GraphNode(
+                    n,
+                    self.nodes[n].op,
+                    self.inputs(self.nodes[n]),
+                    self.controls(self.nodes[n]),
+                    self.nodes[n].definition,
+                )
+                for n in names
+            }
+        )
 
     def frames(self) -> dict[str, str]:
         """The frame in which every node runs ("" outside of all loops); an Enter node counts to the frame it enters."""
         found: dict[str, str] = {}
         parents: dict[str, str] = {"": ""}
         for node in self.view(self.nodes).values():
-            outer = next((f for n in [*(t.node for t in node.inputs), *node.control] if (f := found.get(n, ""))), "")
+            outer = next(
+                (f for n in [*(t.node for t in node.inputs), *node.control] if (f := found.get(n, ""))), ""
+            )
             if node.op in ("Enter", "RefEnter"):
                 frame = node.attrs["frame_name"].s.decode()
                 if parents.setdefault(frame, outer) != outer:
@@ -77,8 +103,16 @@ class Dataflow:
         self.parents = parents
         return found
 
-    def insert(self, name: str, op: str, inputs: Sequence[Tensor], control: Collection[str], device: str,
-               attributes: Mapping[str, Any], inside: Sequence[GraphNode]) -> GraphNode:
+    def insert(
+        self,
+        name: str,
+        op: str,
+        inputs: Sequence[Tensor],
+        control: Collection[str],
+        device: str,
+        attributes: Mapping[str, Any],
+        inside: Sequence[GraphNode],
+    ) -> GraphNode:
         """Adds the node that stands for a loop or a branch made of the nodes `inside`."""
         definition = tf.compat.v1.NodeDef(name=name, op=op, device=device)
         for key, value in attributes.items():
@@ -103,16 +137,27 @@ class Dataflow:
             if second is None:
                 definition.attr["T"].CopyFrom(node.attrs["T"])
             else:
-                definition.attr["T"].CopyFrom(types_attribute([node.attrs["T"].type, tf.int32.as_datatype_enum]))
-            self.nodes[name] = GraphNode(name, op, [tensor] if second is None else [tensor, second], [], definition)
+                definition.attr["T"].CopyFrom(
+                    types_attribute([node.attrs["T"].type, tf.int32.as_datatype_enum])
+                )
+            self.nodes[name] = GraphNode(
+                name, op, [tensor] if second is None else [tensor, second], [], definition
+            )
             return
         for k, moved in enumerate((tensor, second)):
             if moved is not None:
                 self.moved[Tensor(name, k)] = moved
         self.renamed[name] = by
 
-    def function(self, name: str, body: Mapping[str, GraphNode], arguments: Mapping[Tensor, int],
-                 types: Sequence[int], results: Sequence[Tensor], result_types: Sequence[int]) -> tuple[str, set[str]]:
+    def function(
+        self,
+        name: str,
+        body: Mapping[str, GraphNode],
+        arguments: Mapping[Tensor, int],
+        types: Sequence[int],
+        results: Sequence[Tensor],
+        result_types: Sequence[int],
+    ) -> tuple[str, set[str]]:
         """Cuts a function out: (its name, the nodes outside that its nodes waited for).
 
         arguments: number of the argument that stands for a tensor. types: DataType of every argument.
@@ -156,7 +201,8 @@ class Dataflow:
         placed: set[str] = set()
         for node in self.view(self.nodes).values():
             if node.op not in ("Merge", "RefMerge") and not placed.issuperset(
-                    n for n in [*(t.node for t in node.inputs), *node.control] if n in self.nodes):
+                n for n in [*(t.node for t in node.inputs), *node.control] if n in self.nodes
+            ):
                 raise NotUnderstoodError(f"{node.name} depends on itself")
             placed.add(node.name)
             definition = result.node.add()

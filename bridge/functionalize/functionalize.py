@@ -29,8 +29,13 @@ class Functional:
     reasons: dict[str, str]
 
 
-def functionalize(graph_def: Any, preserved: Collection[str] = (), excluded: Mapping[str, str] | None = None,
-                  mark: str = "", nodes: Mapping[str, GraphNode] | None = None) -> Functional:
+def functionalize(
+    graph_def: Any,
+    preserved: Collection[str] = (),
+    excluded: Mapping[str, str] | None = None,
+    mark: str = "",
+    nodes: Mapping[str, GraphNode] | None = None,
+) -> Functional:
     """The graph with loops and branches rebuilt; what is not understood stays.
 
     preserved: nodes whose names must stay. excluded: nodes of an earlier result that must not be made again, with the
@@ -64,8 +69,9 @@ def _rebuild_frames(flow: Dataflow) -> None:
         if not frame:
             continue
         outer = members[parents[frame]]
-        entered = [t.node for n in members[frame] if flow.nodes[n].op == "Enter"
-                   for t in flow.inputs(flow.nodes[n])]
+        entered = [
+            t.node for n in members[frame] if flow.nodes[n].op == "Enter" for t in flow.inputs(flow.nodes[n])
+        ]
         before = set(flow.nodes)
         try:
             rebuild_loop(flow, frame, members[frame], exits[frame])

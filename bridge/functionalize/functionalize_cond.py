@@ -138,8 +138,14 @@ class _Analysis:
         own = {n for n, (s, _) in self.merges.items() if s == selector and self.alive[n] == alive}
         levels: dict[str, int] = {}
         for node in self.nodes.values():
-            levels[node.name] = max((levels[n] + (n in own) for n in
-                                     [*(t.node for t in node.inputs), *node.control] if n in levels), default=0)
+            levels[node.name] = max(
+                (
+                    levels[n] + (n in own)
+                    for n in [*(t.node for t in node.inputs), *node.control]
+                    if n in levels
+                ),
+                default=0,
+            )
         return levels
 
     def after(self, names: Collection[str]) -> set[str]:
@@ -170,7 +176,9 @@ class _Analysis:
             if (selector, alive) not in levels:
                 levels[selector, alive] = self.levels(selector, alive)
             level = levels[selector, alive][name]
-            found.setdefault((selector, alive, level), _Branches(selector, alive, level)).merges[name] = inputs
+            found.setdefault((selector, alive, level), _Branches(selector, alive, level)).merges[name] = (
+                inputs
+            )
         return list(found.values())
 
 
@@ -181,16 +189,23 @@ def _rebuild(flow: Dataflow, members: set[str], analysis: _Analysis, group: _Bra
     bodies = _bodies(analysis, group)
     if any(has_effect(node) and node.name not in flow.nodes for body in bodies for node in body.values()):
         raise NotUnderstoodError("an effect in one of its branches is shared with another one")
-    switched = {Tensor(n.name, k): n.inputs[0] for n in analysis.nodes.values() if n.op in SWITCHES
-                and not analysis.alive[n.name] - group.alive and analysis.selector(n) == group.selector
-                for k in range(group.count)}
+    switched = {
+        Tensor(n.name, k): n.inputs[0]
+        for n in analysis.nodes.values()
+        if n.op in SWITCHES
+        and not analysis.alive[n.name] - group.alive
+        and analysis.selector(n) == group.selector
+        for k in range(group.count)
+    }
     read = {t for node in flow.nodes.values() for t in node.inputs}
     indexed = [m for m in sorted(group.merges) if Tensor(m, 1) in read or m in flow.preserved]
     merges = [m for m in sorted(group.merges) if Tensor(m, 0) in read or m in indexed]
     arguments: dict[Tensor, int] = {}  # tensors outside by number; their switched forms too
     outer: list[Tensor] = []
     for branch, body in enumerate(bodies):
-        for tensor in [t for node in body.values() for t in node.inputs] + [group.merges[m][branch] for m in merges]:
+        for tensor in [t for node in body.values() for t in node.inputs] + [
+            group.merges[m][branch] for m in merges
+        ]:
             if tensor.node in body or tensor in arguments:
                 continue
             source = flow.current(switched.get(tensor, tensor))
@@ -215,24 +230,36 @@ def _rebuild(flow: Dataflow, members: set[str], analysis: _Analysis, group: _Bra
     selector = flow.current(group.selector)
     selector_type = type_of(flow.nodes[selector.node], selector.index)
     if selector_type == tf.bool.as_datatype_enum:
-        attributes |= {"Tcond": tf.compat.v1.AttrValue(type=selector_type),
-                       "then_branch": function_attribute(functions[1]),
-                       "else_branch": function_attribute(functions[0])}
+        attributes |= {
+            "Tcond": tf.compat.v1.AttrValue(type=selector_type),
+            "then_branch": function_attribute(functions[1]),
+            "else_branch": function_attribute(functions[0]),
+        }
     else:
         attributes["branches"] = tf.compat.v1.AttrValue()
         for function in functions:
             attributes["branches"].list.func.add(name=function)
-    made = flow.insert(name, "If" if selector_type == tf.bool.as_datatype_enum else "Case", [selector, *outer],
-                       [flow.current_node(c) for c in sorted(control)], flow.nodes[min(group.merges)].device,
-                       attributes, [node for body in bodies for node in body.values()])
+    made = flow.insert(
+        name,
+        "If" if selector_type == tf.bool.as_datatype_enum else "Case",
+        [selector, *outer],
+        [flow.current_node(c) for c in sorted(control)],
+        flow.nodes[min(group.merges)].device,
+        attributes,
+        [node for body in bodies for node in body.values()],
+    )
     try:
         _remove(flow, group, bodies, name)
     except NotUnderstoodError:
         del flow.nodes[name]
         raise
     for merge in group.merges:
-        flow.replace(merge, Tensor(name, merges.index(merge)) if merge in merges else None, name,
-                     Tensor(name, len(merges) + indexed.index(merge)) if merge in indexed else None)
+        flow.replace(
+            merge,
+            Tensor(name, merges.index(merge)) if merge in merges else None,
+            name,
+            Tensor(name, len(merges) + indexed.index(merge)) if merge in indexed else None,
+        )
     members.add(made.name)
     members.intersection_update(flow.nodes)
     _drop_unread_switches(flow, members, {t.node for t in switched})
@@ -257,8 +284,14 @@ def _bodies(analysis: _Analysis, group: _Branches) -> list[dict[str, GraphNode]]
     """
     bodies = []
     later = analysis.after(group.merges)
-    others = {n for n, (selector, _) in analysis.merges.items() if selector == group.selector
-              and analysis.alive[n] == group.alive and n not in group.merges and n not in later}
+    others = {
+        n
+        for n, (selector, _) in analysis.merges.items()
+        if selector == group.selector
+        and analysis.alive[n] == group.alive
+        and n not in group.merges
+        and n not in later
+    }
     earlier = analysis.before(others)
     control = [c for m in group.merges for c in analysis.nodes[m].control]
     for branch in range(group.count):
@@ -273,12 +306,19 @@ def _bodies(analysis: _Analysis, group: _Branches) -> list[dict[str, GraphNode]]
                     found.add(name)
                     node = analysis.nodes[name]
                     stack += [*(t.node for t in node.inputs), *node.control]
-            stack = [n for n in candidates - found - earlier if any(t.node in found for t in analysis.nodes[n].inputs)
-                     and n not in group.merges]
+            stack = [
+                n
+                for n in candidates - found - earlier
+                if any(t.node in found for t in analysis.nodes[n].inputs) and n not in group.merges
+            ]
         for name in found:
             node, alive = analysis.nodes[name], analysis.alive[name]
-            if node.op in DATAFLOW or not alive <= group.alive | {inside} or has_effect(node) \
-                    and alive != group.alive | {inside}:
+            if (
+                node.op in DATAFLOW
+                or not alive <= group.alive | {inside}
+                or has_effect(node)
+                and alive != group.alive | {inside}
+            ):
                 raise NotUnderstoodError(f"{name} ({node.op}) in one of its branches could not be rebuilt")
         bodies.append({n: node for n, node in analysis.nodes.items() if n in found})
     return bodies
@@ -307,10 +347,13 @@ def _remove(flow: Dataflow, group: _Branches, bodies: list[dict[str, GraphNode]]
 
 def _drop_unread_switches(flow: Dataflow, members: set[str], names: Collection[str]) -> None:
     """Takes out the Switch nodes whose branches are all rebuilt, with copies of their outputs that nothing reads."""
-    copies = [n for n in members if flow.nodes[n].op == "Identity" and flow.inputs(flow.nodes[n])[0].node in names]
+    copies = [
+        n for n in members if flow.nodes[n].op == "Identity" and flow.inputs(flow.nodes[n])[0].node in names
+    ]
     for unread in (copies, names):
-        used = {flow.current(t).node for node in flow.nodes.values() for t in node.inputs} \
-            | {c for node in flow.nodes.values() for c in flow.controls(node)}
+        used = {flow.current(t).node for node in flow.nodes.values() for t in node.inputs} | {
+            c for node in flow.nodes.values() for c in flow.controls(node)
+        }
         for name in unread:
             if name in flow.nodes and name not in used and name not in flow.preserved:
                 del flow.nodes[name]

@@ -46,17 +46,33 @@ def rebuild_loop(flow: Dataflow, frame: str, members: Iterable[str], exits: Iter
     types = [int(enter.attrs["T"].type) for enter in loop.enters]
     test = _closure(nodes, [loop.condition.inputs[0]], [], loop)
     step = {n: node for n, node in nodes.items() if node.op not in _STRUCTURE and n not in test}
-    shared = _closure(nodes, [t for node in step.values() for t in node.inputs] + loop.next_values,
-                      [c for node in step.values() for c in node.control], loop)
+    shared = _closure(
+        nodes,
+        [t for node in step.values() for t in node.inputs] + loop.next_values,
+        [c for node in step.values() for c in node.control],
+        loop,
+    )
     if any(has_effect(shared[n]) for n in shared if n in test):
         raise NotUnderstoodError("its condition has an effect that its body shares")
     body = {n: node for n, node in nodes.items() if n in step or n in shared}
-    condition, _ = flow.function(f"{frame}_condition", test, loop.aliases, types, [loop.condition.inputs[0]], [_BOOL])
+    condition, _ = flow.function(
+        f"{frame}_condition", test, loop.aliases, types, [loop.condition.inputs[0]], [_BOOL]
+    )
     function, _ = flow.function(f"{frame}_body", body, loop.aliases, types, loop.next_values, types)
     control = [c for enter in loop.enters for c in flow.controls(enter)]
-    flow.insert(name, "While", [enter.inputs[0] for enter in loop.enters], control, loop.condition.device,
-                {"T": types_attribute(types), "cond": function_attribute(condition),
-                 "body": function_attribute(function)}, list(body.values()))
+    flow.insert(
+        name,
+        "While",
+        [enter.inputs[0] for enter in loop.enters],
+        control,
+        loop.condition.device,
+        {
+            "T": types_attribute(types),
+            "cond": function_attribute(condition),
+            "body": function_attribute(function),
+        },
+        list(body.values()),
+    )
     for member in nodes:
         flow.replace(member, None, name)
     for exit_, number in results.items():
@@ -107,8 +123,9 @@ def _last(flow: Dataflow, loop: _Loop, exit_: str) -> int:
     return number
 
 
-def _closure(nodes: Mapping[str, GraphNode], tensors: Iterable[Tensor], control: Iterable[str],
-             loop: _Loop) -> dict[str, GraphNode]:
+def _closure(
+    nodes: Mapping[str, GraphNode], tensors: Iterable[Tensor], control: Iterable[str], loop: _Loop
+) -> dict[str, GraphNode]:
     """The nodes of an iteration from which these come, in order."""
     found: set[str] = set()
     stack = [t.node for t in tensors if t not in loop.aliases] + list(control)
@@ -120,4 +137,3 @@ def _closure(nodes: Mapping[str, GraphNode], tensors: Iterable[Tensor], control:
         stack.extend(t.node for t in nodes[name].inputs if t not in loop.aliases)
         stack.extend(nodes[name].control)
     return {n: node for n, node in nodes.items() if n in found}
-

@@ -14,7 +14,7 @@ from .graph import op_definition
 def calls_as_ops(library: Any) -> Any:
     """A FunctionDefLibrary in which every call of its functions is a PartitionedCall; the same one if all are.
 
-        s = sum_of(x, y) ... sum_of:total:0   ->   s = PartitionedCall[f=sum_of](x, y) ... s:output:0
+    s = sum_of(x, y) ... sum_of:total:0   ->   s = PartitionedCall[f=sum_of](x, y) ... s:output:0
     """
     definitions = {f.signature.name: f for f in library.function}
     if not any(_is_call(node, definitions) for f in library.function for node in f.node_def):
@@ -50,8 +50,12 @@ def _text(function: Any, attribute: str) -> bytes:
 def _api(function: Any) -> tuple[Any, ...]:
     """What two implementations of one API share. Those for a tape stand apart, though their results may be the same."""
     signature = function.signature
-    return (_text(function, _API), signature.name.startswith("__forward_"), tuple(a.type for a in signature.input_arg),
-            tuple(a.type for a in signature.output_arg))
+    return (
+        _text(function, _API),
+        signature.name.startswith("__forward_"),
+        tuple(a.type for a in signature.input_arg),
+        tuple(a.type for a in signature.output_arg),
+    )
 
 
 def function_calls_as_ops(function: Any, definitions: Mapping[str, Any]) -> Any:

@@ -67,7 +67,9 @@ def from_graph_def(graph_def: Any) -> Graph:
         if node.op == "_Arg":
             arguments[node.attrs["index"].i] = node.name
         nodes[node.name] = node
-    return Graph(sort(nodes), [arguments[k] for k in sorted(arguments)], [results[k] for k in sorted(results)])
+    return Graph(
+        sort(nodes), [arguments[k] for k in sorted(arguments)], [results[k] for k in sorted(results)]
+    )
 
 
 def from_function_def(function: Any) -> Graph:
@@ -94,8 +96,13 @@ def from_function_def(function: Any) -> Graph:
         nodes[name] = _node(definition, tensor)
     results = [tensor(function.ret[r.name]) for r in function.signature.output_arg]
     ends = list(function.control_ret.values())
-    return Graph(sort(_live(nodes, [*(t.node for t in results), *ends])),
-                 [a.name for a in function.signature.input_arg], results, ends, function.signature.name)
+    return Graph(
+        sort(_live(nodes, [*(t.node for t in results), *ends])),
+        [a.name for a in function.signature.input_arg],
+        results,
+        ends,
+        function.signature.name,
+    )
 
 
 def _function_tensor(text: str, definitions: Mapping[str, Any]) -> Tensor:
@@ -152,7 +159,9 @@ def sort(nodes: Mapping[str, GraphNode]) -> dict[str, GraphNode]:
     def needed(node: GraphNode) -> Iterable[str]:
         names = dict.fromkeys([*(t.node for t in node.inputs), *node.control])
         if node.op in ("Merge", "RefMerge"):
-            return [n for n in names if n in nodes and nodes[n].op not in ("NextIteration", "RefNextIteration")]
+            return [
+                n for n in names if n in nodes and nodes[n].op not in ("NextIteration", "RefNextIteration")
+            ]
         return [n for n in names if n in nodes]
 
     for start, node in nodes.items():

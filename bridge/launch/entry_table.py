@@ -61,7 +61,9 @@ class Held:
     def bytes(self) -> int:
         """Bytes of the code and of its constants."""
         keep = getattr(self.made, "keep", None)
-        return keep.artifact.object_bytes + len(keep.artifact.constants) if isinstance(keep, Executable) else 0
+        return (
+            keep.artifact.object_bytes + len(keep.artifact.constants) if isinstance(keep, Executable) else 0
+        )
 
     def is_dead(self) -> bool:
         """Whether the code was taken out for good: it was left in most runs."""
@@ -156,7 +158,9 @@ class Table:
                     grave.rounds = 1
         self._graves = [grave for grave in self._graves if grave.rounds < 2]
         if self._graves:
-            self._native.publish(self._at + kernel.Launch.turn.offset, 1 if not self._graves[0].seen[0] else 0)
+            self._native.publish(
+                self._at + kernel.Launch.turn.offset, 1 if not self._graves[0].seen[0] else 0
+            )
 
     @property
     def has_graves(self) -> bool:

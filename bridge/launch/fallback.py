@@ -26,8 +26,22 @@ from ..tf_internals import symbols as private
 
 Run = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 
-_DATAFLOW_ONLY = frozenset({"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond",
-                            "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration", "_SwitchN"})
+_DATAFLOW_ONLY = frozenset(
+    {
+        "Switch",
+        "Merge",
+        "Enter",
+        "Exit",
+        "NextIteration",
+        "LoopCond",
+        "RefSwitch",
+        "RefMerge",
+        "RefEnter",
+        "RefExit",
+        "RefNextIteration",
+        "_SwitchN",
+    }
+)
 
 
 class Library:
@@ -81,8 +95,14 @@ class _Planned:
 class Program:
     """A function or graph as a list of steps. Call it with the arguments; any number of threads may."""
 
-    def __init__(self, nodes: Sequence[node_def_pb2.NodeDef], inputs: int, arguments: Mapping[str, int],
-                 results: Sequence[str], library: Library) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[node_def_pb2.NodeDef],
+        inputs: int,
+        arguments: Mapping[str, int],
+        results: Sequence[str],
+        library: Library,
+    ) -> None:
         self._slots = self._arguments = inputs
         slot_of: dict[str, int] = dict(arguments)
         ordered = _topological(nodes)
@@ -101,8 +121,9 @@ class Program:
             count = sum(size for _, size in sizes)
             planned.append(_Planned(node, read, range(first, first + count), _runner(node, count, library)))
         self._results = tuple(slot_of[name] for name in results)
-        self._steps = _with_lifetimes(_joined(planned, frozenset(self._results), library),
-                                      frozenset(self._results))
+        self._steps = _with_lifetimes(
+            _joined(planned, frozenset(self._results), library), frozenset(self._results)
+        )
 
     @classmethod
     def of_function(cls, function: function_pb2.FunctionDef, library: Library | None = None) -> Program:
@@ -124,8 +145,9 @@ class Program:
     def __call__(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
         """Runs it. Raises: tf.errors.OpError  as the op that failed raised it."""
         if len(inputs) != self._arguments:
-            raise private.error_of(tf.errors.INVALID_ARGUMENT,
-                                   f"{len(inputs)} arguments for a function of {self._arguments}")
+            raise private.error_of(
+                tf.errors.INVALID_ARGUMENT, f"{len(inputs)} arguments for a function of {self._arguments}"
+            )
         values: list[tf.Tensor | None] = [*inputs, *[None] * (self._slots - len(inputs))]
         for step in self._steps:
             for slot, output in zip(step.outputs, step.run([values[slot] for slot in step.inputs])):
@@ -135,8 +157,9 @@ class Program:
         return [values[slot] for slot in self._results]
 
 
-def of_function(function: function_pb2.FunctionDef,
-                library: function_pb2.FunctionDefLibrary | None = None) -> Run:
+def of_function(
+    function: function_pb2.FunctionDef, library: function_pb2.FunctionDefLibrary | None = None
+) -> Run:
     """What runs a FunctionDef: tensors in, tensors out. The program is made at the first call."""
     return _lazily(lambda: Program.of_function(function, Library(library)))
 
@@ -216,8 +239,12 @@ _function_numbers = itertools.count()
 
 def _is_plain(one: _Planned, library: Library) -> bool:
     node = one.node
-    return node is not None and node.op not in _SPECIAL.keys() - {"Const"} and node.op not in library.definitions \
+    return (
+        node is not None
+        and node.op not in _SPECIAL.keys() - {"Const"}
+        and node.op not in library.definitions
         and not any(value.WhichOneof("value") == "func" for value in node.attr.values())
+    )
 
 
 def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library) -> _Planned:
@@ -243,8 +270,12 @@ def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library
             del definition.attr[key]
         control = [c for c in one.node.input if c.startswith("^") and c[1:] in names]
         definition.input[:] = [*(text[slot] for slot in one.inputs), *control]
-        types.update(zip(one.inputs, input_types(GraphNode(definition.name, definition.op, [], [], definition))))
-        types.update(zip(one.outputs, output_types(GraphNode(definition.name, definition.op, [], [], definition))))
+        types.update(
+            zip(one.inputs, input_types(GraphNode(definition.name, definition.op, [], [], definition)))
+        )
+        types.update(
+            zip(one.outputs, output_types(GraphNode(definition.name, definition.op, [], [], definition)))
+        )
         for slot, name in zip(one.outputs, _output_texts(one.node, library)):
             text[slot] = name
         if _definition(one.node, library).is_stateful:
@@ -261,7 +292,9 @@ def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library
     name, arguments = made.signature.name, tuple(inputs)
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    attributes = ((b"config_proto", attr_value_pb2.AttrValue(s=config.SerializeToString()).SerializeToString()),)
+    attributes = (
+        (b"config_proto", attr_value_pb2.AttrValue(s=config.SerializeToString()).SerializeToString()),
+    )
 
     def run(given: list[tf.Tensor]) -> list[tf.Tensor]:
         with _place_to_wait() as is_free:
@@ -276,7 +309,9 @@ def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library
     return _Planned(None, arguments, outputs, run)
 
 
-_unused: deque[str] = deque()  # names of functions that no program calls any more; garbage may be found at any time
+_unused: deque[str] = (
+    deque()
+)  # names of functions that no program calls any more; garbage may be found at any time
 
 
 def _remove_unused() -> None:
@@ -310,15 +345,19 @@ def _place_to_wait() -> Iterator[bool]:
 
 def _output_texts(node: node_def_pb2.NodeDef, library: Library) -> list[str]:
     """How the outputs of a node are called within a function."""
-    return [f"{node.name}:{arg.name}:{k}" for arg in _definition(node, library).output_arg
-            for k in range(_length(arg, node))]
+    return [
+        f"{node.name}:{arg.name}:{k}"
+        for arg in _definition(node, library).output_arg
+        for k in range(_length(arg, node))
+    ]
 
 
 def _definition(node: node_def_pb2.NodeDef, library: Library) -> op_def_pb2.OpDef:
     """The signature of a node's op or, if it calls a function by name, of that function."""
     if node.op in _DATAFLOW_ONLY:
-        raise private.error_of(tf.errors.UNIMPLEMENTED,
-                               f"{node.op} node {node.name} has no meaning on its own")
+        raise private.error_of(
+            tf.errors.UNIMPLEMENTED, f"{node.op} node {node.name} has no meaning on its own"
+        )
     function = library.definitions.get(node.op)
     found = function.signature if function else private.op_definition(node.op)
     if found is None:
@@ -342,8 +381,11 @@ def _runner(node: node_def_pb2.NodeDef, outputs: int, library: Library) -> Run:
         return special(node, library)
     if any(value.WhichOneof("value") == "func" for value in node.attr.values()):
         library.add_to_context()
-    attributes = tuple((name.encode(), value.SerializeToString()) for name, value in node.attr.items()
-                       if not name.startswith("_"))
+    attributes = tuple(
+        (name.encode(), value.SerializeToString())
+        for name, value in node.attr.items()
+        if not name.startswith("_")
+    )
     op = node.op
     return lambda inputs: private.execute_node(op, attributes, inputs, outputs)
 
@@ -395,14 +437,20 @@ def _case(node: node_def_pb2.NodeDef, library: Library) -> Run:
 def _constant(node: node_def_pb2.NodeDef, library: Library) -> Run:
     """A constant is made once. The eager runtime caches kernels by attributes and mixes up constants of one shape."""
     with private.plain_eager():
-        value = [tf.constant(tf.make_ndarray(node.attr["value"].tensor), tf.as_dtype(node.attr["dtype"].type))]
+        value = [
+            tf.constant(tf.make_ndarray(node.attr["value"].tensor), tf.as_dtype(node.attr["dtype"].type))
+        ]
     return lambda inputs: value
 
 
 _SPECIAL: dict[str, Callable[[node_def_pb2.NodeDef, Library], Run]] = {
-    "PartitionedCall": _call, "StatefulPartitionedCall": _call,
-    "While": _while, "StatelessWhile": _while,
-    "If": _if, "StatelessIf": _if,
-    "Case": _case, "StatelessCase": _case,
+    "PartitionedCall": _call,
+    "StatefulPartitionedCall": _call,
+    "While": _while,
+    "StatelessWhile": _while,
+    "If": _if,
+    "StatelessIf": _if,
+    "Case": _case,
+    "StatelessCase": _case,
     "Const": _constant,
 }

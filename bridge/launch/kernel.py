@@ -41,8 +41,14 @@ class Output(ctypes.Structure):
     SIZED: as much of the memory becomes the output as the code says: its size number `source` is the first axis's.
     """
 
-    _fields_ = [("dtype", ctypes.c_int32), ("rank", ctypes.c_int32), ("dims", ctypes.c_void_p),
-                ("bytes", ctypes.c_int64), ("source", ctypes.c_int32), ("mode", ctypes.c_int32)]
+    _fields_ = [
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("dims", ctypes.c_void_p),
+        ("bytes", ctypes.c_int64),
+        ("source", ctypes.c_int32),
+        ("mode", ctypes.c_int32),
+    ]
 
 
 class Entry(ctypes.Structure):
@@ -56,14 +62,27 @@ class Entry(ctypes.Structure):
     small.
     """
 
-    _fields_ = [("next", ctypes.c_void_p), ("hash", ctypes.c_uint64), ("key_bytes", ctypes.c_int64),
-                ("key", ctypes.c_void_p), ("code", ctypes.c_void_p), ("temp_bytes", ctypes.c_int64),
-                ("outputs", ctypes.c_void_p), ("runs", ctypes.c_int64), ("seed", ctypes.c_uint64),
-                ("trial", ctypes.c_int64), ("settles", ctypes.c_int64), ("left", ctypes.c_int64),
-                ("packed_count", ctypes.c_int64), ("packed_inputs", ctypes.c_void_p),
-                ("packed_lock", ctypes.c_int64), ("packed", ctypes.c_void_p), ("sizes", ctypes.c_int64),
-                ("outgrown", ctypes.c_int64),
-                ("context", context.RunContext)]
+    _fields_ = [
+        ("next", ctypes.c_void_p),
+        ("hash", ctypes.c_uint64),
+        ("key_bytes", ctypes.c_int64),
+        ("key", ctypes.c_void_p),
+        ("code", ctypes.c_void_p),
+        ("temp_bytes", ctypes.c_int64),
+        ("outputs", ctypes.c_void_p),
+        ("runs", ctypes.c_int64),
+        ("seed", ctypes.c_uint64),
+        ("trial", ctypes.c_int64),
+        ("settles", ctypes.c_int64),
+        ("left", ctypes.c_int64),
+        ("packed_count", ctypes.c_int64),
+        ("packed_inputs", ctypes.c_void_p),
+        ("packed_lock", ctypes.c_int64),
+        ("packed", ctypes.c_void_p),
+        ("sizes", ctypes.c_int64),
+        ("outgrown", ctypes.c_int64),
+        ("context", context.RunContext),
+    ]
 
 
 class Launch(ctypes.Structure):
@@ -78,17 +97,31 @@ class Launch(ctypes.Structure):
     `spare` is an entry without code.
     """
 
-    _fields_ = [("last", ctypes.c_void_p), ("number", ctypes.c_int64), ("inputs", ctypes.c_int64),
-                ("outputs", ctypes.c_int64), ("keyed", ctypes.c_void_p),
-                ("variables", ctypes.c_int64), ("updates", ctypes.c_int64), ("kinds", ctypes.c_void_p),
-                ("types", ctypes.c_void_p), ("targets", ctypes.c_void_p),
-                ("kernels", ctypes.c_int64), ("gone", ctypes.c_void_p), ("turn", ctypes.c_int64),
-                ("active", ctypes.c_int64 * 2), ("spare", ctypes.c_void_p), ("buckets", ctypes.c_void_p * BUCKETS)]
+    _fields_ = [
+        ("last", ctypes.c_void_p),
+        ("number", ctypes.c_int64),
+        ("inputs", ctypes.c_int64),
+        ("outputs", ctypes.c_int64),
+        ("keyed", ctypes.c_void_p),
+        ("variables", ctypes.c_int64),
+        ("updates", ctypes.c_int64),
+        ("kinds", ctypes.c_void_p),
+        ("types", ctypes.c_void_p),
+        ("targets", ctypes.c_void_p),
+        ("kernels", ctypes.c_int64),
+        ("gone", ctypes.c_void_p),
+        ("turn", ctypes.c_int64),
+        ("active", ctypes.c_int64 * 2),
+        ("spare", ctypes.c_void_p),
+        ("buckets", ctypes.c_void_p * BUCKETS),
+    ]
 
 
 # What native code calls in Python; the last argument is the address of the result.
 CREATE = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)
-MISS = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p)
+MISS = ctypes.CFUNCTYPE(
+    None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p
+)
 FALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 6)
 _PUBLISH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _COUNT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
@@ -125,11 +158,20 @@ def load(create: int, miss: int, fallback: int) -> Native:
     imports |= {"tfbridge_new_launch": create, "tfbridge_miss": miss, "tfbridge_fallback": fallback}
     imports |= launch_variables().imports() if with_variables else {}
     imports |= block_functions() | launch_packed().imports() | launch_memory().imports()
-    imports |= {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in (
-        "PyGILState_Ensure", "PyGILState_Release", "PyThreadState_SetAsyncExc", "PyThread_get_thread_ident")}
+    imports |= {
+        name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+        for name in (
+            "PyGILState_Ensure",
+            "PyGILState_Release",
+            "PyThreadState_SetAsyncExc",
+            "PyThread_get_thread_ident",
+        )
+    }
     imports |= {"tfbridge_waiting": ctypes.addressof(interrupts.word)}
     imports |= {"tfbridge_run": support_library.addresses()["run"]}
-    exports = tuple(f"tfbridge_{name}" for name in ("create", "compute", "delete", "run_entry", "publish", "count"))
+    exports = tuple(
+        f"tfbridge_{name}" for name in ("create", "compute", "delete", "run_entry", "publish", "count")
+    )
     found = linker.load_text(text, exports + launch_packed().EXPORTS, imports).keep().addresses
     create, compute, delete, run_entry, publish, count = (found[name] for name in exports)
     launch_packed().connect(*(found[name] for name in launch_packed().EXPORTS))
@@ -145,18 +187,21 @@ def prefetch() -> None:
 def launch_packed() -> ModuleType:
     """The module for packed inputs, which needs this one."""
     from . import prepacked_weights as launch_packed
+
     return launch_packed
 
 
 def launch_variables() -> ModuleType:
     """The module for variables, which needs this one."""
     from . import resource_variables as launch_variables
+
     return launch_variables
 
 
 def launch_memory() -> ModuleType:
     """The module for large inputs, which needs this one."""
     from . import weight_pages as launch_memory
+
     return launch_memory
 
 
@@ -185,34 +230,44 @@ def _field(f: Function, struct: type[ctypes.Structure], pointer: Value, name: st
     return f.offset(pointer, getattr(struct, name).offset)
 
 
-def _read(f: Function, struct: type[ctypes.Structure], pointer: Value, name: str,
-          type_: str = "i64") -> Value:
+def _read(
+    f: Function, struct: type[ctypes.Structure], pointer: Value, name: str, type_: str = "i64"
+) -> Value:
     """A struct's field."""
     return f.load(type_, _field(f, struct, pointer, name), 4 if type_ == "i32" else 8)
 
 
 def _each(f: Function, count: Value, body: Callable[[Value], object]) -> None:
     """for number in range(count): body(number)."""
+
     def run(number: Value, _: list[Value]) -> None:
         body(number)
 
     f.loop(0, count, 1, run)
 
 
-def _when(f: Function, condition: Value, then: Callable[[], object],
-          otherwise: Callable[[], object] = lambda: None) -> None:
+def _when(
+    f: Function, condition: Value, then: Callable[[], object], otherwise: Callable[[], object] = lambda: None
+) -> None:
     """if condition: then() else: otherwise(); neither gives a value."""
+
     def silent(write: Callable[[], object]) -> Callable[[], None]:
         def run() -> None:
             write()
+
         return run
 
     f.branch(condition, silent(then), silent(otherwise))
 
 
 def _delete_tensors(f: Function, count: Value, tensors: Value) -> None:
-    _each(f, count, lambda number: f.call(
-        "TF_DeleteTensor", "void", [f.load("ptr", f.offset(tensors, number, "ptr"), 8)]))
+    _each(
+        f,
+        count,
+        lambda number: f.call(
+            "TF_DeleteTensor", "void", [f.load("ptr", f.offset(tensors, number, "ptr"), 8)]
+        ),
+    )
 
 
 _NULL = Value("ptr", "null")
@@ -249,8 +304,9 @@ def _write_find(module: ModuleText) -> None:
     wanted = [f["key"], f["bytes"], f["hash"]]
     last = f.op("ptr", f"load atomic ptr, {_field(f, Launch, f['launch'], 'last')} acquire, align 8")
     is_set = f.compare("icmp ne", last, _NULL)
-    hit = f.branch(is_set, lambda: [f.call("matches", "i1", [last, *wanted])],
-                   lambda: [constant("i1", False)])[0]
+    hit = f.branch(
+        is_set, lambda: [f.call("matches", "i1", [last, *wanted])], lambda: [constant("i1", False)]
+    )[0]
     f.do(f"br {hit}, label %done, label %search")
     f.start_block("search")
     bucket = f.binary("and", f["hash"], i64(BUCKETS - 1))
@@ -285,8 +341,10 @@ def block_functions() -> dict[str, int]:
 def write_new_tensor(module: ModuleText) -> None:
     """new_tensor(output) -> a tensor for an output, large ones in a block that is used again; null: no memory."""
     f = Function(module, "new_tensor", [("ptr", "output")], "ptr")
-    parts = [_read(f, Output, f["output"], name, type_) for name, type_ in (
-        ("dtype", "i32"), ("dims", "ptr"), ("rank", "i32"), ("bytes", "i64"))]
+    parts = [
+        _read(f, Output, f["output"], name, type_)
+        for name, type_ in (("dtype", "i32"), ("dims", "ptr"), ("rank", "i32"), ("bytes", "i64"))
+    ]
     *head, size = parts
 
     def large() -> list[Value]:
@@ -299,8 +357,13 @@ def write_new_tensor(module: ModuleText) -> None:
 
         return [f.branch(f.compare("icmp ne", memory, _NULL), make, lambda: [_NULL])[0]]
 
-    f.ret(f.branch(f.compare("icmp uge", size, i64(result_pool.SMALLEST)), large,
-                   lambda: [f.call("TF_AllocateTensor", "ptr", parts)])[0])
+    f.ret(
+        f.branch(
+            f.compare("icmp uge", size, i64(result_pool.SMALLEST)),
+            large,
+            lambda: [f.call("TF_AllocateTensor", "ptr", parts)],
+        )[0]
+    )
     module.add("new_tensor", f.text())
 
 
@@ -310,9 +373,18 @@ def _write_acquire_outputs(module: ModuleText) -> None:
     A slot stays null where TensorFlow has no memory; the status says so. `pending` gets the tensors of outputs that are
     set later, else null.
     """
-    f = Function(module, "acquire_outputs", [
-        ("ptr", "context"), ("ptr", "chosen"), ("i64", "outputs"), ("ptr", "results"), ("ptr", "pending"),
-        ("ptr", "status")])
+    f = Function(
+        module,
+        "acquire_outputs",
+        [
+            ("ptr", "context"),
+            ("ptr", "chosen"),
+            ("i64", "outputs"),
+            ("ptr", "results"),
+            ("ptr", "pending"),
+            ("ptr", "status"),
+        ],
+    )
     forwarded, candidate = f.stack_slot("i32", 4), f.stack_slot("i32", 4)
     table = _read(f, Entry, f["chosen"], "outputs", "ptr")
     no_memory = _no_memory(module)
@@ -327,8 +399,21 @@ def _write_acquire_outputs(module: ModuleText) -> None:
             size = _read(f, Output, output, "bytes")
 
             def small() -> list[Value]:
-                return [f.call("TF_AllocateOutput", "ptr", [
-                    f["context"], index, _read(f, Output, output, "dtype", "i32"), dims, rank, size, f["status"]])]
+                return [
+                    f.call(
+                        "TF_AllocateOutput",
+                        "ptr",
+                        [
+                            f["context"],
+                            index,
+                            _read(f, Output, output, "dtype", "i32"),
+                            dims,
+                            rank,
+                            size,
+                            f["status"],
+                        ],
+                    )
+                ]
 
             is_later = f.compare("icmp sge", mode, _i32(LATER))
             is_large = f.compare("icmp uge", size, i64(result_pool.SMALLEST))
@@ -341,17 +426,30 @@ def _write_acquire_outputs(module: ModuleText) -> None:
                 f.store(tensor, f.offset(f["pending"], number, "ptr"), 8)
 
             def hand_over() -> None:
-                _when(f, is_later, keep,
-                      lambda: f.call("TF_SetOutput", "void", [f["context"], index, tensor, f["status"]]))
+                _when(
+                    f,
+                    is_later,
+                    keep,
+                    lambda: f.call("TF_SetOutput", "void", [f["context"], index, tensor, f["status"]]),
+                )
 
-            _when(f, f.compare("icmp ne", tensor, _NULL), hand_over,
-                  lambda: f.call("TF_SetStatus", "void", [f["status"], _i32(_RESOURCE_EXHAUSTED), no_memory]))
+            _when(
+                f,
+                f.compare("icmp ne", tensor, _NULL),
+                hand_over,
+                lambda: f.call("TF_SetStatus", "void", [f["status"], _i32(_RESOURCE_EXHAUSTED), no_memory]),
+            )
             return [tensor]
 
         def forward() -> list[Value]:
             f.store(_read(f, Output, output, "source", "i32"), candidate, 4)
-            return [f.call("TF_ForwardInputOrAllocateOutput", "ptr", [
-                f["context"], candidate, _i32(1), index, dims, rank, forwarded, f["status"]])]
+            return [
+                f.call(
+                    "TF_ForwardInputOrAllocateOutput",
+                    "ptr",
+                    [f["context"], candidate, _i32(1), index, dims, rank, forwarded, f["status"]],
+                )
+            ]
 
         def fill() -> None:
             is_forward = f.compare("icmp eq", mode, _i32(FORWARD))
@@ -359,8 +457,11 @@ def _write_acquire_outputs(module: ModuleText) -> None:
 
             def take_data() -> list[Value]:
                 data = f.call("TF_TensorData", "ptr", [tensor])
-                _when(f, f.compare("icmp slt", mode, _i32(LATER)),  # the kernel context holds the memory
-                      lambda: f.call("TF_DeleteTensor", "void", [tensor]))
+                _when(
+                    f,
+                    f.compare("icmp slt", mode, _i32(LATER)),  # the kernel context holds the memory
+                    lambda: f.call("TF_DeleteTensor", "void", [tensor]),
+                )
                 return [data]
 
             data = f.branch(f.compare("icmp ne", tensor, _NULL), take_data, lambda: [_NULL])[0]
@@ -385,10 +486,16 @@ def _text_global(text: str) -> str:
 def _write_first_of(module: ModuleText) -> None:
     """first_of(output, tensor, sizes, status) -> a tensor of the first rows of a SIZED output's memory; null where
     there is no memory for it, and the status says so."""
-    f = Function(module, "first_of", [("ptr", name) for name in ("output", "tensor", "sizes", "status")], "ptr")
+    f = Function(
+        module, "first_of", [("ptr", name) for name in ("output", "tensor", "sizes", "status")], "ptr"
+    )
     rank = f.cast("sext", _read(f, Output, f["output"], "rank", "i32"), "i64")
     dims, bound = _array(f, "i64", rank), _read(f, Output, f["output"], "dims", "ptr")
-    _each(f, rank, lambda axis: f.store(f.load("i64", f.offset(bound, axis, "i64"), 8), f.offset(dims, axis, "i64"), 8))
+    _each(
+        f,
+        rank,
+        lambda axis: f.store(f.load("i64", f.offset(bound, axis, "i64"), 8), f.offset(dims, axis, "i64"), 8),
+    )
     which = f.cast("sext", _read(f, Output, f["output"], "source", "i32"), "i64")
     size = f.cast("sext", f.load("i32", f.offset(f["sizes"], which, "i32"), 4), "i64")
     rows = f.intrinsic("umax", "i64", [f.load("i64", dims, 8), i64(1)])
@@ -405,8 +512,12 @@ def _write_first_of(module: ModuleText) -> None:
     def copy() -> None:
         f.call("memcpy", "ptr", [*(f.call("TF_TensorData", "ptr", [t]) for t in (made, f["tensor"])), bytes_])
 
-    _when(f, f.compare("icmp ne", made, _NULL), copy,
-          lambda: f.call("TF_SetStatus", "void", [f["status"], _i32(_RESOURCE_EXHAUSTED), _no_memory(module)]))
+    _when(
+        f,
+        f.compare("icmp ne", made, _NULL),
+        copy,
+        lambda: f.call("TF_SetStatus", "void", [f["status"], _i32(_RESOURCE_EXHAUSTED), _no_memory(module)]),
+    )
     f.ret(made)
     module.add("first_of", f.text())
 
@@ -420,8 +531,10 @@ def _write_run_entry(module: ModuleText) -> None:
     rng_state = f.stack_slot("[2 x i64]")
     module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
     runs = f.op("i64", f"atomicrmw add {_field(f, Entry, f['chosen'], 'runs')}, i64 1 monotonic")
-    f.do(f"call void @llvm.memcpy.p0.p0.i64({run_context}, {_field(f, Entry, f['chosen'], 'context')}, "
-         f"i64 {context.CONTEXT_BYTES}, i1 false)")
+    f.do(
+        f"call void @llvm.memcpy.p0.p0.i64({run_context}, {_field(f, Entry, f['chosen'], 'context')}, "
+        f"i64 {context.CONTEXT_BYTES}, i1 false)"
+    )
     f.store(constant("i8", 0), f["message"])
     f.store(f["message"], f.offset(run_context, context.OFFSETS["error_message"]), 8)
     f.store(i64(ERROR_CAPACITY), f.offset(run_context, context.OFFSETS["error_capacity"]), 8)
@@ -437,9 +550,15 @@ def _write_run_entry(module: ModuleText) -> None:
     f.store(stepped, rng_state, 8)
     f.store(seed, f.offset(rng_state, 8), 8)
     f.store(rng_state, f.offset(run_context, context.OFFSETS["rng_state"]), 8)
+
     def run() -> list[Value]:
-        return [f.call("tfbridge_run", "i32", [
-            f["code"], run_context, f["args"], f["results"], _read(f, Entry, f["chosen"], "temp_bytes")])]
+        return [
+            f.call(
+                "tfbridge_run",
+                "i32",
+                [f["code"], run_context, f["args"], f["results"], _read(f, Entry, f["chosen"], "temp_bytes")],
+            )
+        ]
 
     def run_on(packed: Value) -> list[Value]:
         addresses = f.load("ptr", f.offset(packed, launch_packed().PackedSet.addresses.offset), 8)
@@ -450,8 +569,11 @@ def _write_run_entry(module: ModuleText) -> None:
 
     def run_packed() -> list[Value]:
         packed = launch_packed().use(f, f["tensors"])
-        return f.branch(f.compare("icmp ne", packed, _NULL), lambda: run_on(packed),
-                        lambda: [_i32(temp_arena.OUT_OF_MEMORY)])
+        return f.branch(
+            f.compare("icmp ne", packed, _NULL),
+            lambda: run_on(packed),
+            lambda: [_i32(temp_arena.OUT_OF_MEMORY)],
+        )
 
     has_packed = f.compare("icmp ne", _read(f, Entry, f["chosen"], "packed_count"), i64(0))
     ended = f.branch(has_packed, run_packed, run)[0]
@@ -467,8 +589,18 @@ def _write_launch(module: ModuleText, with_variables: bool) -> None:
     Makes outputs and runs; when the run was left, no output is set. Deletes the tensors, not those of variables, as
     soon as their data pointers suffice, so that inputs can be forwarded. Variables that are updated are locked.
     """
-    parameters = ("context", "launch", "chosen", "code", "tensors", "variables", "args", "results", "message",
-                  "status")
+    parameters = (
+        "context",
+        "launch",
+        "chosen",
+        "code",
+        "tensors",
+        "variables",
+        "args",
+        "results",
+        "message",
+        "status",
+    )
     f = Function(module, "launch", [("ptr", name) for name in parameters], "i1")
     inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
     table = _read(f, Entry, f["chosen"], "outputs", "ptr")
@@ -488,22 +620,34 @@ def _write_launch(module: ModuleText, with_variables: bool) -> None:
 
     _each(f, outputs, alias)
     variables, updates = _read(f, Launch, f["launch"], "variables"), _read(f, Launch, f["launch"], "updates")
-    _when(f, f.compare("icmp eq", variables, i64(0)), lambda: _delete_tensors(f, inputs, f["tensors"]),
-          lambda: _delete_plain(f, f["launch"], inputs, f["tensors"]))
+    _when(
+        f,
+        f.compare("icmp eq", variables, i64(0)),
+        lambda: _delete_tensors(f, inputs, f["tensors"]),
+        lambda: _delete_plain(f, f["launch"], inputs, f["tensors"]),
+    )
     pending = _array(f, "ptr", outputs)
-    f.call("acquire_outputs", "void", [f["context"], f["chosen"], outputs, f["results"], pending, f["status"]])
+    f.call(
+        "acquire_outputs", "void", [f["context"], f["chosen"], outputs, f["results"], pending, f["status"]]
+    )
     fresh = _array(f, "ptr", updates)
     if with_variables:
-        f.call("acquire_updates", "void", [
-            f[n] for n in ("launch", "chosen", "variables", "args", "results")] + [fresh, f["status"]])
+        f.call(
+            "acquire_updates",
+            "void",
+            [f[n] for n in ("launch", "chosen", "variables", "args", "results")] + [fresh, f["status"]],
+        )
 
     count = _read(f, Entry, f["chosen"], "sizes")
     sizes, slots = _array(f, "i32", count), f.offset(f["results"], f.binary("add", outputs, updates), "ptr")
     _each(f, count, lambda k: f.store(f.offset(sizes, k, "i32"), f.offset(slots, k, "ptr"), 8))
 
     def run() -> list[Value]:
-        code = f.call("tfbridge_run_entry", "i32", [
-            f["chosen"], f["code"], f["args"], f["results"], f["message"], f["tensors"]])
+        code = f.call(
+            "tfbridge_run_entry",
+            "i32",
+            [f["chosen"], f["code"], f["args"], f["results"], f["message"], f["tensors"]],
+        )
         is_outgrown = f.compare("icmp eq", code, _i32(context.OUTGROWN))
         is_left = f.binary("or", is_outgrown, f.compare("icmp eq", code, _i32(context.ASSUMPTION_FAILED)))
 
@@ -517,8 +661,11 @@ def _write_launch(module: ModuleText, with_variables: bool) -> None:
             is_code = f.compare("icmp ult", f.binary("sub", code, _i32(2)), _i32(_LAST_CODE - 1))
             status_code = f.select(is_code, code, _i32(_INVALID_ARGUMENT))
             no_memory = f.compare("icmp eq", code, _i32(temp_arena.OUT_OF_MEMORY))
-            f.call("TF_SetStatus", "void", [
-                f["status"], f.select(no_memory, _i32(_RESOURCE_EXHAUSTED), status_code), f["message"]])
+            f.call(
+                "TF_SetStatus",
+                "void",
+                [f["status"], f.select(no_memory, _i32(_RESOURCE_EXHAUSTED), status_code), f["message"]],
+            )
 
         _when(f, f.binary("or", is_left, f.compare("icmp eq", code, _i32(0))), lambda: None, report)
         return [is_left]
@@ -538,11 +685,16 @@ def _note_left(f: Function, chosen: Value) -> None:
     left = f.binary("add", before, i64(1))
     many = f.compare("icmp uge", left, i64(LEFT_RUNS))
     most = f.compare("icmp ugt", f.binary("shl", left, i64(1)), _read(f, Entry, chosen, "runs"))
-    _when(f, f.binary("and", many, most),
-          lambda: f.do(f"store atomic ptr null, {_field(f, Entry, chosen, 'code')} monotonic, align 8"))
+    _when(
+        f,
+        f.binary("and", many, most),
+        lambda: f.do(f"store atomic ptr null, {_field(f, Entry, chosen, 'code')} monotonic, align 8"),
+    )
 
 
-def _finish_output(f: Function, number: Value, table: Value, pending: Value, sizes: Value, done: Value) -> None:
+def _finish_output(
+    f: Function, number: Value, table: Value, pending: Value, sizes: Value, done: Value
+) -> None:
     """Sets an output that was to be set later, if all is done."""
     tensor = f.load("ptr", f.offset(pending, number, "ptr"), 8)
     output = f.offset(table, f.binary("mul", number, i64(ctypes.sizeof(Output))))
@@ -591,8 +743,13 @@ def _give(f: Function, number: Value, new: Value, done: Value, status: Value) ->
     tensor = f.load("ptr", f.offset(new, number, "ptr"), 8)
 
     def one() -> None:
-        _when(f, done, lambda: f.call(
-            "TF_SetOutput", "void", [f["context"], f.cast("trunc", number, "i32"), tensor, status]))
+        _when(
+            f,
+            done,
+            lambda: f.call(
+                "TF_SetOutput", "void", [f["context"], f.cast("trunc", number, "i32"), tensor, status]
+            ),
+        )
         f.call("TF_DeleteTensor", "void", [tensor])
 
     _when(f, f.compare("icmp ne", tensor, _NULL), one)
@@ -630,7 +787,9 @@ def _original(f: Function, tensors: Value, variables: Value, reason: Value, stat
 
     `reason`: the text that tells which assumption of compiled code failed; null where no code ran.
     """
-    count = f.binary("add", _read(f, Launch, f["launch"], "outputs"), _read(f, Launch, f["launch"], "updates"))
+    count = f.binary(
+        "add", _read(f, Launch, f["launch"], "outputs"), _read(f, Launch, f["launch"], "updates")
+    )
     new = _array(f, "ptr", count)
     _each(f, count, lambda k: f.store(_NULL, f.offset(new, k, "ptr"), 8))
     # Until Python says otherwise.
@@ -650,15 +809,30 @@ def _write_gather(f: Function, status: Value, count: Value, tensors: Value, vari
 
     def take(number: Value) -> None:
         is_plain = f.compare("icmp eq", f.load("i8", f.offset(kinds, number)), constant("i8", 0))
-        _when(f, is_plain, lambda: f.call("TF_GetInput", "void", [
-            f["context"], f.cast("trunc", number, "i32"), f.offset(tensors, number, "ptr"), status]))
+        _when(
+            f,
+            is_plain,
+            lambda: f.call(
+                "TF_GetInput",
+                "void",
+                [f["context"], f.cast("trunc", number, "i32"), f.offset(tensors, number, "ptr"), status],
+            ),
+        )
 
     _each(f, count, take)
     new = _original(f, tensors, variables, _NULL, status)
     good = f.binary("xor", _has_failed(f, status), constant("i1", True))
-    _when(f, good, lambda: f.call("assign_updates", "void", [f["launch"], variables, f.offset(new, outputs, "ptr")]))
+    _when(
+        f,
+        good,
+        lambda: f.call("assign_updates", "void", [f["launch"], variables, f.offset(new, outputs, "ptr")]),
+    )
     _each(f, outputs, lambda k: _give(f, k, new, good, status))
-    _when(f, _has_failed(f, status), lambda: f.call("TF_OpKernelContext_Failure", "void", [f["context"], status]))
+    _when(
+        f,
+        _has_failed(f, status),
+        lambda: f.call("TF_OpKernelContext_Failure", "void", [f["context"], status]),
+    )
     _delete_plain(f, f["launch"], count, tensors)
     f.call("release_variables", "void", [f["launch"], tensors, variables])
     f.call("TF_DeleteStatus", "void", [status])
@@ -677,9 +851,19 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
     status = f.call("TF_NewStatus", "ptr", [])
     inputs, outputs = _read(f, Launch, f["launch"], "inputs"), _read(f, Launch, f["launch"], "outputs")
     tensors, args = _array(f, "ptr", inputs), _array(f, "ptr", inputs)
-    results = _array(f, "ptr", f.binary("add", f.binary("add", outputs, outputs),  # and their sizes
-                                        _read(f, Launch, f["launch"], "updates")))
-    keyed, kinds = _read(f, Launch, f["launch"], "keyed", "ptr"), _read(f, Launch, f["launch"], "kinds", "ptr")
+    results = _array(
+        f,
+        "ptr",
+        f.binary(
+            "add",
+            f.binary("add", outputs, outputs),  # and their sizes
+            _read(f, Launch, f["launch"], "updates"),
+        ),
+    )
+    keyed, kinds = (
+        _read(f, Launch, f["launch"], "keyed", "ptr"),
+        _read(f, Launch, f["launch"], "kinds", "ptr"),
+    )
     updates = _read(f, Launch, f["launch"], "updates")
     has_variables = f.compare("icmp ne", _read(f, Launch, f["launch"], "variables"), i64(0))
     variables = order = _NULL
@@ -699,14 +883,20 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
     def take(number: Value, size: list[Value]) -> list[Value]:
         slot = f.offset(tensors, number, "ptr")
         is_plain = f.compare("icmp eq", f.load("i8", f.offset(kinds, number)), constant("i8", 0))
-        _when(f, is_plain, lambda: f.call(
-            "TF_GetInput", "void", [f["context"], f.cast("trunc", number, "i32"), slot, status]))
+        _when(
+            f,
+            is_plain,
+            lambda: f.call(
+                "TF_GetInput", "void", [f["context"], f.cast("trunc", number, "i32"), slot, status]
+            ),
+        )
         tensor = f.load("ptr", slot, 8)
         f.store(f.call("TF_TensorData", "ptr", [tensor]), f.offset(args, number, "ptr"), 8)
         rank = f.cast("sext", f.call("TF_NumDims", "i32", [tensor]), "i64")
         by_shape = f.binary("add", size[0], f.binary("shl", f.binary("add", rank, i64(1)), i64(3)))
-        by_value = f.branch(is_keyed(number),
-                            lambda: [f.binary("add", padded_bytes(tensor), i64(8))], lambda: [i64(0)])[0]
+        by_value = f.branch(
+            is_keyed(number), lambda: [f.binary("add", padded_bytes(tensor), i64(8))], lambda: [i64(0)]
+        )[0]
         return [f.binary("add", by_shape, by_value)]
 
     size = f.loop(0, inputs, 1, take, [i64(0)])[0]
@@ -753,14 +943,22 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
     hash_ = f.binary("lshr", mixed, i64(1 + 7))
     number = _read(f, Launch, f["launch"], "number")
     found = f.call("find", "ptr", [f["launch"], key, size, hash_])
-    entry = f.branch(f.compare("icmp ne", found, _NULL), lambda: [found],
-                     lambda: [_entry_of_miss(f, [number, key, size, hash_])])[0]
+    entry = f.branch(
+        f.compare("icmp ne", found, _NULL),
+        lambda: [found],
+        lambda: [_entry_of_miss(f, [number, key, size, hash_])],
+    )[0]
 
     has_updates = f.compare("icmp ne", updates, i64(0))
 
     def run() -> list[Value]:
-        return [f.call("launch", "i1", [
-            f["context"], f["launch"], entry, code, tensors, variables, args, results, message, status])]
+        return [
+            f.call(
+                "launch",
+                "i1",
+                [f["context"], f["launch"], entry, code, tensors, variables, args, results, message, status],
+            )
+        ]
 
     def hold() -> list[Value]:
         f.call("lock_updates", "void", [f["launch"], order])
@@ -801,28 +999,44 @@ def _write_compute(module: ModuleText, with_variables: bool) -> None:
         good = f.binary("xor", _has_failed(f, status), constant("i1", True))
         same = constant("i1", True)
         if with_variables:
-            same = f.branch(has_updates, lambda: exchange(f.offset(new, outputs, "ptr"), good), lambda: [same])[0]
+            same = f.branch(
+                has_updates, lambda: exchange(f.offset(new, outputs, "ptr"), good), lambda: [same]
+            )[0]
         _each(f, outputs, lambda k: _give(f, k, new, f.binary("and", good, same), status))
-        _when(f, has_variables, lambda: _delete_plain(f, f["launch"], inputs, tensors),
-              lambda: _delete_tensors(f, inputs, tensors))
+        _when(
+            f,
+            has_variables,
+            lambda: _delete_plain(f, f["launch"], inputs, tensors),
+            lambda: _delete_tensors(f, inputs, tensors),
+        )
         return [f.binary("xor", same, constant("i1", True)), constant("i1", False)]
 
     code = f.op("ptr", f"load atomic ptr, {_field(f, Entry, entry, 'code')} monotonic, align 8")
     if with_variables:
-        is_twice = f.branch(has_updates, lambda: [f.call("sort_variables", "i1", [f["launch"], variables, order])],
-                            lambda: [constant("i1", False)])[0]
+        is_twice = f.branch(
+            has_updates,
+            lambda: [f.call("sort_variables", "i1", [f["launch"], variables, order])],
+            lambda: [constant("i1", False)],
+        )[0]
         code = f.select(is_twice, _NULL, code)
     code = f.select(f.compare("icmp ne", f["reason"], _NULL), _NULL, code)
     again, is_left = f.branch(f.compare("icmp ne", code, _NULL), launch, fall_back)
-    f.branch(_has_failed(f, status),
-             lambda: [f.call("TF_OpKernelContext_Failure", "void", [f["context"], status])][:0])
+    f.branch(
+        _has_failed(f, status),
+        lambda: [f.call("TF_OpKernelContext_Failure", "void", [f["context"], status])][:0],
+    )
     f.branch(on_stack, lambda: None, lambda: [f.call("free", "void", [key])][:0])
     if with_variables:
-        _when(f, has_variables, lambda: f.call("release_variables", "void", [f["launch"], tensors, variables]))
+        _when(
+            f, has_variables, lambda: f.call("release_variables", "void", [f["launch"], tensors, variables])
+        )
     f.call("TF_DeleteStatus", "void", [status])
     # A variable got other dims, or another value, between the look at it and its lock.
-    _when(f, f.binary("or", again, is_left), lambda: f.call("compute_by", "void", [
-        f["launch"], f["context"], f.select(is_left, message, _NULL)]))
+    _when(
+        f,
+        f.binary("or", again, is_left),
+        lambda: f.call("compute_by", "void", [f["launch"], f["context"], f.select(is_left, message, _NULL)]),
+    )
     f.ret()
     module.add("compute_by", f.text())
     f = Function(module, "tfbridge_compute", [("ptr", "launch"), ("ptr", "context")], linkage="")
@@ -869,8 +1083,11 @@ def _write_small(module: ModuleText) -> None:
     def one_less() -> None:
         gone = _read(f, Launch, f["launch"], "gone", "ptr")
         before = f.op("i64", f"atomicrmw sub {_field(f, Launch, f['launch'], 'kernels')}, i64 1 seq_cst")
-        _when(f, f.compare("icmp eq", before, i64(1)),  # from here on the launch may be freed
-              lambda: f.op("i64", f"atomicrmw add {gone}, i64 1 seq_cst"))
+        _when(
+            f,
+            f.compare("icmp eq", before, i64(1)),  # from here on the launch may be freed
+            lambda: f.op("i64", f"atomicrmw add {gone}, i64 1 seq_cst"),
+        )
 
     _when(f, f.compare("icmp ne", f["launch"], _NULL), one_less)  # null: its creation failed
     f.ret()

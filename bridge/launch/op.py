@@ -40,7 +40,9 @@ InputSpec = tuple[tf.DType, tuple[int, ...]]
 Compile = Callable[[list[InputSpec], dict[int, np.ndarray]], "CompiledEntry | None"]
 Fallback = Callable[[list[tf.Tensor | None]], list[tf.Tensor | None]]
 Grow = Callable[[list[InputSpec], dict[int, np.ndarray]], "CompiledEntry | None"]  # code with larger bounds
-Guard = Callable[["CompiledEntry", list[tf.Tensor]], bool]  # whether the code is to be used, for inputs that it gets
+Guard = Callable[
+    ["CompiledEntry", list[tf.Tensor]], bool
+]  # whether the code is to be used, for inputs that it gets
 
 _NOT_PLAIN = (tf.string, tf.resource, tf.variant)
 _KEYS_AT_ONCE = 256  # of a launch: further ones are compiled when they are met again
@@ -79,16 +81,25 @@ class CompiledEntry:
     sized: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, executable: Executable, results: Sequence[tf.DType] | None = None,
-           **options: Any) -> CompiledEntry:
+    def of(
+        cls, executable: Executable, results: Sequence[tf.DType] | None = None, **options: Any
+    ) -> CompiledEntry:
         """The entry of an executable; `results` gives TensorFlow's types where they are not NumPy's."""
         artifact = executable.artifact
         types = results or [tf.as_dtype(result.dtype) for result in artifact.results]
-        own = artifact.results[:len(artifact.results) - len(artifact.sizes)]
+        own = artifact.results[: len(artifact.results) - len(artifact.sizes)]
         specs = tuple((t, tuple(r.dims)) for t, r in zip(types, own, strict=True))
-        return cls(executable.entry_address, specs, artifact.temp_bytes, executable.constants_address,
-                   executable.threads, keep=executable, may_leave=artifact.may_leave,
-                   sized=artifact.sizes, **options)
+        return cls(
+            executable.entry_address,
+            specs,
+            artifact.temp_bytes,
+            executable.constants_address,
+            executable.threads,
+            keep=executable,
+            may_leave=artifact.may_leave,
+            sized=artifact.sizes,
+            **options,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +114,10 @@ class Variables:
         """Raises: TypeError  handles are not where they are said to be, or hold what is not plain."""
         handles = [k for k, dtype in enumerate(input_dtypes) if dtype == tf.resource]
         if handles != sorted(self.contents) or not set(self.updates) <= self.contents.keys():
-            raise TypeError(f"launch: inputs {handles} are handles, variables are {sorted(self.contents)}, "
-                            f"updated {list(self.updates)}")
+            raise TypeError(
+                f"launch: inputs {handles} are handles, variables are {sorted(self.contents)}, "
+                f"updated {list(self.updates)}"
+            )
         _check_types(self.contents.values())
 
 
@@ -135,9 +148,17 @@ class _Cluster:
 class _Launch:
     """A cluster with the types of its inputs and outputs: what a kernel's state points to."""
 
-    def __init__(self, cluster: _Cluster, key: str, number: int, inputs: tuple[int, ...],
-                 outputs: tuple[int, ...], constants: tuple[int, ...], updates: tuple[int, ...] = (),
-                 variables: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        cluster: _Cluster,
+        key: str,
+        number: int,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        constants: tuple[int, ...],
+        updates: tuple[int, ...] = (),
+        variables: Collection[int] = (),
+    ) -> None:
         self.cluster, self.key, self.number = cluster, key, number
         self.inputs, self.outputs, self.constants = inputs, outputs, constants
         self.updates = updates
@@ -155,14 +176,24 @@ class _Launch:
             self._keyed[position] = 1
         self.kinds = (ctypes.c_uint8 * max(len(inputs), 1))()
         for position in variables:
-            self.kinds[position] = resource_variables.UPDATED if position in updates else resource_variables.READ
+            self.kinds[position] = (
+                resource_variables.UPDATED if position in updates else resource_variables.READ
+            )
         self._types = (ctypes.c_int32 * max(len(inputs), 1))(*inputs)
         self._targets = (ctypes.c_int64 * max(len(updates), 1))(*updates)
         self.struct = kernel.Launch(
-            number=number, inputs=len(inputs), outputs=len(outputs), keyed=ctypes.addressof(self._keyed),
-            variables=len(variables), updates=len(updates), kinds=ctypes.addressof(self.kinds),
-            types=ctypes.addressof(self._types), targets=ctypes.addressof(self._targets),
-            gone=ctypes.addressof(_gone), spare=self.spare.address)
+            number=number,
+            inputs=len(inputs),
+            outputs=len(outputs),
+            keyed=ctypes.addressof(self._keyed),
+            variables=len(variables),
+            updates=len(updates),
+            kinds=ctypes.addressof(self.kinds),
+            types=ctypes.addressof(self._types),
+            targets=ctypes.addressof(self._targets),
+            gone=ctypes.addressof(_gone),
+            spare=self.spare.address,
+        )
         self.address = ctypes.addressof(self.struct)
         self.table = Table(self.struct, _native().kernel)
 
@@ -225,9 +256,12 @@ class _Launch:
                 prepacked_weights.Arguments(entry, made.keep, may_hold)
             entry.context = run_context.RunContext(
                 parallel_for=known["parallel_for"] if parallel else None,
-                pool=known["pool"] if parallel else None, num_replicas=1,
+                pool=known["pool"] if parallel else None,
+                num_replicas=1,
                 threads=made.threads if parallel else 1,
-                profile=made.profile or None, constants=made.constants or None)
+                profile=made.profile or None,
+                constants=made.constants or None,
+            )
         with self.lock:
             gone = self.table.add(held)
         self.forget(gone)
@@ -274,8 +308,8 @@ class _Launch:
             made = trial[1].keep.execute([tensor.numpy() for tensor in inputs])
         except ExecutionError:  # TensorFlow tells what is wrong
             return None
-        for number, size in zip(trial[1].sized, made[len(self.results):]):
-            made[number] = made[number][:int(size)]
+        for number, size in zip(trial[1].sized, made[len(self.results) :]):
+            made[number] = made[number][: int(size)]
         return [tf.constant(array, tf.as_dtype(enum)) for array, enum in zip(made, self.results)]
 
     def parse(self, key: bytes) -> tuple[list[InputSpec], dict[int, np.ndarray]]:
@@ -285,12 +319,12 @@ class _Launch:
         values: dict[int, np.ndarray] = {}
         for number, enum in enumerate(self.inputs):
             dtype, rank = tf.as_dtype(enum), int(words[at])
-            dims = tuple(words[at + 1:at + 1 + rank].tolist())
+            dims = tuple(words[at + 1 : at + 1 + rank].tolist())
             specs.append((dtype, dims))
             at += 1 + rank
             if number in self.constants:
                 start, size = 8 * (at + 1), int(words[at])
-                values[number] = np.frombuffer(key[start:start + size], dtype.as_numpy_dtype).reshape(dims)
+                values[number] = np.frombuffer(key[start : start + size], dtype.as_numpy_dtype).reshape(dims)
                 at += 1 + -(-size // 8)
         return specs, values
 
@@ -304,12 +338,19 @@ class _Launch:
             given = tuple(dtype.as_datatype_enum for dtype, _ in made.results)
             if given != self.results:
                 raise ValueError(
-                    f"cluster {self.key}: compiled results have types {given}, the launch has {self.results}")
+                    f"cluster {self.key}: compiled results have types {given}, the launch has {self.results}"
+                )
         return made
 
 
-def _fill_output(output: kernel.Output, number: int, dtype: tf.DType, dims: tuple[int, ...], made: CompiledEntry,
-                 held: Held) -> None:
+def _fill_output(
+    output: kernel.Output,
+    number: int,
+    dtype: tf.DType,
+    dims: tuple[int, ...],
+    made: CompiledEntry,
+    held: Held,
+) -> None:
     words = (ctypes.c_int64 * max(len(dims), 1))(*dims)
     held.buffers.append(words)
     output.dtype, output.rank, output.dims = dtype.as_datatype_enum, len(dims), ctypes.addressof(words)
@@ -364,14 +405,29 @@ def _native() -> _Native:
         with _lock:
             if _loaded is None:
                 private.check(private.OP)
-                callbacks = tuple(type_(interrupts.callback(function, gives=True)) for type_, function in (
-                    (kernel.CREATE, _create), (kernel.MISS, _miss), (kernel.FALLBACK, _fall_back)))
+                callbacks = tuple(
+                    type_(interrupts.callback(function, gives=True))
+                    for type_, function in (
+                        (kernel.CREATE, _create),
+                        (kernel.MISS, _miss),
+                        (kernel.FALLBACK, _fall_back),
+                    )
+                )
                 create, miss, fallback = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in callbacks)
                 made = kernel.load(create, miss, fallback)
-                private.register_op(OP, ["args: Targs"], ["results: Tresults"], [
-                    "Targs: list(type) >= 0", "Tresults: list(type) >= 0", "cluster: string",
-                    "constants: list(int) >= 0 = []", "contents: list(type) >= 0 = []",
-                    "updates: list(int) >= 0 = []"])
+                private.register_op(
+                    OP,
+                    ["args: Targs"],
+                    ["results: Tresults"],
+                    [
+                        "Targs: list(type) >= 0",
+                        "Tresults: list(type) >= 0",
+                        "cluster: string",
+                        "constants: list(int) >= 0 = []",
+                        "contents: list(type) >= 0 = []",
+                        "updates: list(int) >= 0 = []",
+                    ],
+                )
                 private.register_kernel(OP, "CPU", made.create, made.compute, made.delete)
                 _loaded = _Native(made, callbacks)
     return _loaded
@@ -385,9 +441,17 @@ def _forget_calls() -> None:
         launch.struct.active = (ctypes.c_int64 * 2)()
 
 
-def register_cluster(key: str, compile: Compile, fallback: Fallback, names: Sequence[str] = (),
-                     guard: Guard | None = None, grow: Grow | None = None, forget: Callable[..., None] | None = None,
-                     gone: Callable[[], None] | None = None, left: Callable[[str], None] | None = None) -> None:
+def register_cluster(
+    key: str,
+    compile: Compile,
+    fallback: Fallback,
+    names: Sequence[str] = (),
+    guard: Guard | None = None,
+    grow: Grow | None = None,
+    forget: Callable[..., None] | None = None,
+    gone: Callable[[], None] | None = None,
+    left: Callable[[str], None] | None = None,
+) -> None:
     """Makes a cluster known to launches that name `key`. The first registration of a key holds. `names` of the inputs.
 
     `compile` gets the dtype and dims of every input and the values of the constant ones; None or an exception
@@ -422,7 +486,9 @@ def _sweep() -> None:
     if not _gone.value:
         return
     _native().kernel.count(ctypes.addressof(_gone), -_gone.value)
-    for launch in [one for one in _launches.values() if not one.count_kernels() and not one.cluster.is_prepared]:
+    for launch in [
+        one for one in _launches.values() if not one.count_kernels() and not one.cluster.is_prepared
+    ]:
         _drop_launch(launch)
 
 
@@ -536,20 +602,32 @@ class Found:
     keep: Any
 
 
-def find(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[tf.DType],
-         dims: Sequence[Sequence[int]]) -> Found | None:
+def find(
+    key: str,
+    input_dtypes: Sequence[tf.DType],
+    output_dtypes: Sequence[tf.DType],
+    dims: Sequence[Sequence[int]],
+) -> Found | None:
     """The code of a launch without keyed values for inputs of these dims; None when it has not run with them, or when
     the dims of its outputs do not follow."""
     inputs, outputs = (tuple(d.as_datatype_enum for d in dtypes) for dtypes in (input_dtypes, output_dtypes))
     cluster = _clusters.get(key)
-    launch = next((one for one in cluster.launches if one.name[1:] == (inputs, outputs, ())), None) if cluster else None
+    launch = (
+        next((one for one in cluster.launches if one.name[1:] == (inputs, outputs, ())), None)
+        if cluster
+        else None
+    )
     words = np.array([w for d in dims for w in (len(d), *d)], np.int64).tobytes()
     held = launch.table.held.get(words) if launch else None
     if held is None or not held.entry.code or held.entry.sizes:
         return None
     table = (kernel.Output * len(outputs)).from_address(held.entry.outputs)
-    results = tuple((tf.as_dtype(o.dtype), tuple((ctypes.c_int64 * o.rank).from_address(o.dims))) for o in table)
-    return Found(held.entry, results, frozenset(o.source for o in table if o.mode == kernel.ALIAS), (launch, held))
+    results = tuple(
+        (tf.as_dtype(o.dtype), tuple((ctypes.c_int64 * o.rank).from_address(o.dims))) for o in table
+    )
+    return Found(
+        held.entry, results, frozenset(o.source for o in table if o.mode == kernel.ALIAS), (launch, held)
+    )
 
 
 def _check_types(dtypes: Iterable[tf.DType]) -> None:
@@ -558,9 +636,13 @@ def _check_types(dtypes: Iterable[tf.DType]) -> None:
             raise TypeError(f"launch: {dtype.name} tensors cannot go into or out of compiled code")
 
 
-def prepare(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[tf.DType],
-            constants: Sequence[int] = (),
-            variables: Variables = NO_VARIABLES) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
+def prepare(
+    key: str,
+    input_dtypes: Sequence[tf.DType],
+    output_dtypes: Sequence[tf.DType],
+    constants: Sequence[int] = (),
+    variables: Variables = NO_VARIABLES,
+) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
     """A function that runs a cluster on a list of eager tensors at once; nothing is recorded on tapes.
 
     Raises: TypeError  a type that is not plain; the function raises TensorFlow's errors.
@@ -576,8 +658,12 @@ def prepare(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[
     if constants:
         attributes += ("constants", list(constants))
     if variables.contents:
-        attributes += ("contents", [d.as_datatype_enum for _, d in sorted(variables.contents.items())],
-                       "updates", list(variables.updates))
+        attributes += (
+            "contents",
+            [d.as_datatype_enum for _, d in sorted(variables.contents.items())],
+            "updates",
+            list(variables.updates),
+        )
     run, error = private.eager_execute, private.ExecuteError
     handle, count = private.eager_handle(), len(output_dtypes)
 
@@ -590,9 +676,16 @@ def prepare(key: str, input_dtypes: Sequence[tf.DType], output_dtypes: Sequence[
     return launch
 
 
-def node_def(name: str, key: str, inputs: Sequence[str], input_dtypes: Sequence[tf.DType],
-             output_dtypes: Sequence[tf.DType], constants: Sequence[int] = (),
-             device: str = "", variables: Variables = NO_VARIABLES) -> tf.compat.v1.NodeDef:
+def node_def(
+    name: str,
+    key: str,
+    inputs: Sequence[str],
+    input_dtypes: Sequence[tf.DType],
+    output_dtypes: Sequence[tf.DType],
+    constants: Sequence[int] = (),
+    device: str = "",
+    variables: Variables = NO_VARIABLES,
+) -> tf.compat.v1.NodeDef:
     """A launch as a node of a GraphDef; its name is `name` and a digest of the cluster's key.
 
     `inputs` may end with control inputs.
@@ -618,22 +711,28 @@ def node_def(name: str, key: str, inputs: Sequence[str], input_dtypes: Sequence[
 
 # -- called by the kernel; nothing may be raised out of these
 
+
 def _create(construction: int) -> int:
     """State for a new kernel: the launch that the node's attributes name."""
     try:
         node = private.kernel_node(construction)
         key = node.attr["cluster"].s.decode()
         inputs, outputs = tuple(node.attr["Targs"].list.type), tuple(node.attr["Tresults"].list.type)
-        contents = dict(zip((k for k, t in enumerate(inputs) if t == tf.resource.as_datatype_enum),
-                            map(tf.as_dtype, node.attr["contents"].list.type)))
+        contents = dict(
+            zip(
+                (k for k, t in enumerate(inputs) if t == tf.resource.as_datatype_enum),
+                map(tf.as_dtype, node.attr["contents"].list.type),
+            )
+        )
         updates = tuple(node.attr["updates"].list.i)
         Variables(contents, updates).check([tf.as_dtype(t) for t in inputs])
         values = tuple(contents[k].as_datatype_enum if k in contents else t for k, t in enumerate(inputs))
         _check_types(map(tf.as_dtype, values + outputs))
         constants = tuple(node.attr["constants"].list.i)
         if any(not 0 <= c < len(inputs) for c in constants):
-            raise private.error_of(tf.errors.INVALID_ARGUMENT,
-                                   f"constants {constants} of {len(inputs)} inputs")
+            raise private.error_of(
+                tf.errors.INVALID_ARGUMENT, f"constants {constants} of {len(inputs)} inputs"
+            )
         with _lock:
             _sweep()
             cluster = _clusters.get(key)
@@ -705,9 +804,12 @@ def _fall_back(number: int, tensors: int, variables: int, new: int, reason: int,
         with private.plain_eager():
             same: dict[int, tf.Tensor] = {}
             # Only for variables is there a handle: what stands in the other places was never written.
-            inputs = [None if kind and not slot else
-                      same.setdefault(handle if kind and handle else -1 - k, private.tensor_of(slot or 0))
-                      for k, (slot, handle, kind) in enumerate(zip(slots, handles, launch.kinds))]
+            inputs = [
+                None
+                if kind and not slot
+                else same.setdefault(handle if kind and handle else -1 - k, private.tensor_of(slot or 0))
+                for k, (slot, handle, kind) in enumerate(zip(slots, handles, launch.kinds))
+            ]
             is_complete = all(tensor is not None for tensor in inputs)
             if launch.table.has_graves:
                 with launch.lock:
@@ -720,7 +822,7 @@ def _fall_back(number: int, tensors: int, variables: int, new: int, reason: int,
             given = [None if tensor is None else tensor.dtype.as_datatype_enum for tensor in outputs]
             if any(type_ not in (None, wanted) for type_, wanted in zip(given, launch.results, strict=True)):
                 raise ValueError(f"results have types {given}, the launch has {launch.results}")
-            for target, tensor in zip(launch.updates, outputs[len(launch.outputs):]):
+            for target, tensor in zip(launch.updates, outputs[len(launch.outputs) :]):
                 if tensor is not None and not handles[target]:
                     raise _without_value(launch, target)
             for position, tensor in enumerate(outputs):
@@ -742,5 +844,7 @@ def _without_value(launch: _Launch, position: int) -> Exception:
     names = launch.cluster.names
     name = names[position] if position < len(names) else f"input {position} of {launch.key}"
     return private.error_of(
-        tf.errors.FAILED_PRECONDITION, f"Could not find variable {name}. This could mean that the variable has been "
-        "deleted. In TF1, it can also mean the variable is uninitialized.")
+        tf.errors.FAILED_PRECONDITION,
+        f"Could not find variable {name}. This could mean that the variable has been "
+        "deleted. In TF1, it can also mean the variable is uninitialized.",
+    )

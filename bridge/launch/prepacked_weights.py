@@ -44,11 +44,14 @@ EXPORTS = ("tfbridge_exchange_packed", "tfbridge_take_packed")
 
 # -- native code
 
+
 def write(module: ModuleText) -> None:
     """take_packed(entry, args) -> its set, with one user more, if the values are those of `args`, else null;
     exchange_packed(entry, set): makes that set the entry's."""
     for name, result, second in (("take", "ptr", "args"), ("exchange", "void", "set")):
-        f = Function(module, f"tfbridge_{name}_packed", [("ptr", "chosen"), ("ptr", second)], result, linkage="")
+        f = Function(
+            module, f"tfbridge_{name}_packed", [("ptr", "chosen"), ("ptr", second)], result, linkage=""
+        )
         lock = f.offset(f["chosen"], kernel.Entry.packed_lock.offset)
         slot = f.offset(f["chosen"], kernel.Entry.packed.offset)
         f.do("br label %spin")
@@ -90,8 +93,11 @@ def use(f: Function, tensors: Value) -> Value:
     """In a function of an entry `chosen` and its `args`: the set to run with, null where none could be made."""
     arguments = [f["chosen"], f["args"]]
     found = f.call("tfbridge_take_packed", "ptr", arguments)
-    return f.branch(f.compare("icmp ne", found, _NULL), lambda: [found],
-                    lambda: [kernel.call_python(f, "tfbridge_pack", [*arguments, tensors], 1)])[0]
+    return f.branch(
+        f.compare("icmp ne", found, _NULL),
+        lambda: [found],
+        lambda: [kernel.call_python(f, "tfbridge_pack", [*arguments, tensors], 1)],
+    )[0]
 
 
 def release(f: Function, taken: Value) -> None:
@@ -100,6 +106,7 @@ def release(f: Function, taken: Value) -> None:
 
 
 # -- Python
+
 
 class _Held:
     """A tensor that packed memory was made from; nobody changes its memory."""
@@ -189,8 +196,15 @@ class Arguments:
         if tensors is not None:
             with _lock:
                 found = [_packed.get(key) for key in zip(values, layouts, strict=True)]
-        memory = iter(empty_pieces([spec.bytes for p, spec in zip(found, self.executable.artifact.packed, strict=True)
-                                    if p is None]))
+        memory = iter(
+            empty_pieces(
+                [
+                    spec.bytes
+                    for p, spec in zip(found, self.executable.artifact.packed, strict=True)
+                    if p is None
+                ]
+            )
+        )
         packed = [p or _Packed(next(memory), None) for p in found]
         wanted = [None if known else p.memory.ctypes.data for known, p in zip(found, packed, strict=True)]
         table = (ctypes.c_void_p * len(values))(*wanted)
@@ -218,7 +232,9 @@ class Arguments:
         """Drops the kept set when a value of it is no variable's any more."""
         if self.lock.acquire(blocking=False):
             try:
-                if self.kept is not None and not all(p.held is None or p.held.is_current() for p in self.kept.packed):
+                if self.kept is not None and not all(
+                    p.held is None or p.held.is_current() for p in self.kept.packed
+                ):
                     self._keep(None)
             finally:
                 self.lock.release()

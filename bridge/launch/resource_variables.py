@@ -26,15 +26,21 @@ READ, UPDATED = 1, 2  # Launch.kinds: a variable that is read, and one that gets
 
 # TensorFlow's functions by the names that they have here; `available` checks the layout of its objects.
 _FUNCTIONS = {
-    "handle_of_input": private.HANDLE_FROM_INPUT, "look_up": private.LOOK_UP_VARIABLE,
-    "release": private.RELEASE_VARIABLE, "free_status": private.FREE_STATUS,
-    "tensor_of": private.TENSOR_FROM_TENSOR, "set_tensor": private.TENSOR_TO_TENSOR,
-    "is_unshared": private.TENSOR_IS_UNSHARED, "lock": private.LOCK, "unlock": private.UNLOCK,
-    "lock_shared": private.LOCK_SHARED, "unlock_shared": private.UNLOCK_SHARED,
+    "handle_of_input": private.HANDLE_FROM_INPUT,
+    "look_up": private.LOOK_UP_VARIABLE,
+    "release": private.RELEASE_VARIABLE,
+    "free_status": private.FREE_STATUS,
+    "tensor_of": private.TENSOR_FROM_TENSOR,
+    "set_tensor": private.TENSOR_TO_TENSOR,
+    "is_unshared": private.TENSOR_IS_UNSHARED,
+    "lock": private.LOCK,
+    "unlock": private.UNLOCK,
+    "lock_shared": private.LOCK_SHARED,
+    "unlock_shared": private.UNLOCK_SHARED,
 }
 IS_INITIALIZED, COPIES_ON_READ, MUTEX, TENSOR = 0x18, 0x19, 0x20, 0x28  # offsets in tensorflow::Var
 BUFFER_IN_TENSOR = 0x18
-DATA_IN_BUFFER, RESOURCE_IN_HANDLE = 0x10, 0xc0
+DATA_IN_BUFFER, RESOURCE_IN_HANDLE = 0x10, 0xC0
 _NULL = Value("ptr", "null")
 _RESOURCE_EXHAUSTED = 8
 
@@ -68,6 +74,7 @@ def _is_as_expected(memory: object) -> bool:
     handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[3, 5], shared_name=private.ANONYMOUS)
     tf.raw_ops.AssignVariableOp(resource=handle, value=np.ones([3, 5], np.float32))
     value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+
     def data(tensor: int) -> int:
         return word(word(tensor + BUFFER_IN_TENSOR) + DATA_IN_BUFFER)
 
@@ -96,7 +103,9 @@ def write(module: ModuleText) -> None:
     _write_finish(module)
 
 
-def _field(f: Function, struct: type[ctypes.Structure], pointer: Value, name: str, type_: str = "i64") -> Value:
+def _field(
+    f: Function, struct: type[ctypes.Structure], pointer: Value, name: str, type_: str = "i64"
+) -> Value:
     return f.load(type_, f.offset(pointer, getattr(struct, name).offset), 4 if type_ == "i32" else 8)
 
 
@@ -152,14 +161,19 @@ def _write_small(module: ModuleText) -> None:
     dims = f.op("ptr", f"alloca i64, {f.binary('add', rank, constant('i32', 1))}, align 8")
 
     def note(axis: Value) -> None:
-        f.store(f.call("TF_Dim", "i64", [tensor, f.cast("trunc", axis, "i32")]), f.offset(dims, axis, "i64"), 8)
+        f.store(
+            f.call("TF_Dim", "i64", [tensor, f.cast("trunc", axis, "i32")]), f.offset(dims, axis, "i64"), 8
+        )
 
     _each(f, f.cast("sext", rank, "i64"), note)
     size = f.call("TF_TensorByteSize", "i64", [tensor])
     made = f.call("TF_AllocateTensor", "ptr", [f.call("TF_TensorType", "i32", [tensor]), dims, rank, size])
     data = f.call("TF_TensorData", "ptr", [tensor])
-    f.branch(_is_null(f, made), lambda: None, lambda: [
-        f.call("memcpy", "ptr", [f.call("TF_TensorData", "ptr", [made]), data, size])][:0])
+    f.branch(
+        _is_null(f, made),
+        lambda: None,
+        lambda: [f.call("memcpy", "ptr", [f.call("TF_TensorData", "ptr", [made]), data, size])][:0],
+    )
     f.call("TF_DeleteTensor", "void", [tensor])
     f.ret(made)
     module.add("copy_tensor", f.text())
@@ -167,8 +181,12 @@ def _write_small(module: ModuleText) -> None:
 
 def _write_take(module: ModuleText) -> None:
     """take_variable(context, number, kind, type, slot) -> its tensor, or null; the variable itself goes to `slot`."""
-    f = Function(module, "take_variable", [("ptr", "context"), ("i32", "number"), ("i8", "kind"), ("i32", "type"),
-                                           ("ptr", "slot")], "ptr")
+    f = Function(
+        module,
+        "take_variable",
+        [("ptr", "context"), ("i32", "number"), ("i8", "kind"), ("i32", "type"), ("ptr", "slot")],
+        "ptr",
+    )
     status = f.stack_slot("i64")
     handle = f.call("tfbridge_handle_of_input", "ptr", [f["context"], f["number"]])
     found = _returning_status(f, "look_up", status, [f["context"], handle, f["slot"]])
@@ -214,7 +232,9 @@ def _write_take(module: ModuleText) -> None:
 
 def _write_gather(module: ModuleText) -> None:
     """gather_variables(context, launch, tensors, variables) -> whether all are there; nulls where there is none."""
-    f = Function(module, "gather_variables", [("ptr", n) for n in ("context", "launch", "tensors", "variables")], "i1")
+    f = Function(
+        module, "gather_variables", [("ptr", n) for n in ("context", "launch", "tensors", "variables")], "i1"
+    )
     inputs = _field(f, Launch, f["launch"], "inputs")
     kinds, types = (_field(f, Launch, f["launch"], name, "ptr") for name in ("kinds", "types"))
 
@@ -223,8 +243,11 @@ def _write_gather(module: ModuleText) -> None:
         f.store(_NULL, slot, 8)
 
         def variable() -> list[Value]:
-            tensor = f.call("take_variable", "ptr", [f["context"], f.cast("trunc", number, "i32"), kind,
-                                                     _item(f, types, number, "i32"), slot])
+            tensor = f.call(
+                "take_variable",
+                "ptr",
+                [f["context"], f.cast("trunc", number, "i32"), kind, _item(f, types, number, "i32"), slot],
+            )
             f.store(tensor, f.offset(f["tensors"], number, "ptr"), 8)
             return [f.compare("icmp ne", tensor, _NULL)]
 
@@ -267,7 +290,11 @@ def _write_sort(module: ModuleText) -> None:
 
         def add() -> list[Value]:
             address = f.op("i64", f"ptrtoint {_item(f, f['variables'], number, 'ptr')} to i64")
-            f.store(f.binary("or", address, f.binary("lshr", kind, i64(1))), f.offset(f["order"], count[0], "i64"), 8)
+            f.store(
+                f.binary("or", address, f.binary("lshr", kind, i64(1))),
+                f.offset(f["order"], count[0], "i64"),
+                8,
+            )
             return [f.binary("add", count[0], i64(1))]
 
         return f.branch(f.compare("icmp ne", kind, i64(0)), add, lambda: count)
@@ -309,7 +336,9 @@ def _write_retake(module: ModuleText) -> None:
     """retake_updates(launch, tensors, variables, args) -> whether the locked variables still have their dims.
 
     If so their data pointers are those of now, and the tensors of before are deleted."""
-    f = Function(module, "retake_updates", [("ptr", n) for n in ("launch", "tensors", "variables", "args")], "i1")
+    f = Function(
+        module, "retake_updates", [("ptr", n) for n in ("launch", "tensors", "variables", "args")], "i1"
+    )
     targets = _field(f, Launch, f["launch"], "targets", "ptr")
     updates = _field(f, Launch, f["launch"], "updates")
 
@@ -364,8 +393,11 @@ def _write_acquire(module: ModuleText) -> None:
     """acquire_updates(launch, chosen, variables, args, results, fresh, status): memory for new values.
 
     `fresh` gets the tensors made for them, null where the variable's own memory serves."""
-    f = Function(module, "acquire_updates", [("ptr", n) for n in (
-        "launch", "chosen", "variables", "args", "results", "fresh", "status")])
+    f = Function(
+        module,
+        "acquire_updates",
+        [("ptr", n) for n in ("launch", "chosen", "variables", "args", "results", "fresh", "status")],
+    )
     outputs = _field(f, Launch, f["launch"], "outputs")
     targets = _field(f, Launch, f["launch"], "targets", "ptr")
     table = _field(f, Entry, f["chosen"], "outputs", "ptr")
@@ -382,13 +414,23 @@ def _write_acquire(module: ModuleText) -> None:
             return [_NULL, _item(f, f["args"], at, "ptr")]
 
         def make() -> list[Value]:
-            tensor = f.call("TF_AllocateTensor", "ptr", [
-                _field(f, Output, output, "dtype", "i32"), _field(f, Output, output, "dims", "ptr"),
-                _field(f, Output, output, "rank", "i32"), _field(f, Output, output, "bytes")])
+            tensor = f.call(
+                "TF_AllocateTensor",
+                "ptr",
+                [
+                    _field(f, Output, output, "dtype", "i32"),
+                    _field(f, Output, output, "dims", "ptr"),
+                    _field(f, Output, output, "rank", "i32"),
+                    _field(f, Output, output, "bytes"),
+                ],
+            )
 
             def fail() -> list[Value]:
-                f.call("TF_SetStatus", "void", [
-                    f["status"], constant("i32", _RESOURCE_EXHAUSTED), Value("ptr", "@no_memory")])
+                f.call(
+                    "TF_SetStatus",
+                    "void",
+                    [f["status"], constant("i32", _RESOURCE_EXHAUSTED), Value("ptr", "@no_memory")],
+                )
                 return [_NULL]
 
             data = f.branch(_is_null(f, tensor), fail, lambda: [f.call("TF_TensorData", "ptr", [tensor])])[0]

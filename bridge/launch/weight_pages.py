@@ -22,8 +22,11 @@ def watch(entry: kernel.Entry, executable: Executable) -> None:
     """Has an entry's large inputs moved when it has run for some time; what it reads packed needs no moving."""
     artifact = executable.artifact
     packed = {p.parameter for p in artifact.packed}
-    large = [(k, spec.bytes) for k, spec in enumerate(artifact.parameters)
-             if spec.bytes >= huge_pages.LEAST_BYTES and k not in packed]
+    large = [
+        (k, spec.bytes)
+        for k, spec in enumerate(artifact.parameters)
+        if spec.bytes >= huge_pages.LEAST_BYTES and k not in packed
+    ]
     if large:
         _large[ctypes.addressof(entry)] = large
         entry.settles = SETTLED_RUNS
@@ -37,8 +40,10 @@ def forget(entry: int) -> None:
 def _settled(entry: int, args: int) -> None:
     """Called by native code; nothing may be raised out of it."""
     try:
-        huge_pages.move((ctypes.c_uint64.from_address(args + 8 * number).value, size)
-                        for number, size in _large.pop(entry, ()))
+        huge_pages.move(
+            (ctypes.c_uint64.from_address(args + 8 * number).value, size)
+            for number, size in _large.pop(entry, ())
+        )
     except Exception:
         return
 

@@ -42,7 +42,10 @@ _PYWRAP = "python/lib_pywrap_tensorflow_common.so"
 
 OP, EAGER, DIRECT, PLUGIN, FALLBACK = "op", "eager", "direct", "plugin", "fallback"
 VARIABLES, AUTOGRAPH, FUNCTIONS = "variables", "autograph", "functions"
-HANDLE_OF_TENSOR, TENSOR_OF_HANDLE = "_Z18EagerTensor_HandlePK7_object", "_Z21EagerTensorFromHandleP16TFE_TensorHandleb"
+HANDLE_OF_TENSOR, TENSOR_OF_HANDLE = (
+    "_Z18EagerTensor_HandlePK7_object",
+    "_Z21EagerTensorFromHandleP16TFE_TensorHandleb",
+)
 
 # What is lost where one of a feature's symbols is missing.
 FEATURES = {
@@ -57,14 +60,17 @@ FEATURES = {
 }
 
 # (feature, library, symbol, result, parameters). A library loaded as PyDLL keeps the GIL during the call.
-_PLUGIN_SYMBOL = ("_ZN10tensorflow8grappler15InitGraphPluginE"
-                  "PFvP30TP_OptimizerRegistrationParamsP10TSL_StatusE")
+_PLUGIN_SYMBOL = (
+    "_ZN10tensorflow8grappler15InitGraphPluginEPFvP30TP_OptimizerRegistrationParamsP10TSL_StatusE"
+)
 ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the shared name of variables that nobody else finds
 
 # On variables (tensorflow::Var), for native code. An absl::Status comes back through a hidden first argument.
 HANDLE_FROM_INPUT = "_ZN10tensorflow15HandleFromInputEPNS_15OpKernelContextEi"
-LOOK_UP_VARIABLE = ("_ZN10tensorflow14LookupResourceINS_3VarELb0EEEN4absl12lts_202508146StatusE"
-                    "PNS_15OpKernelContextERKNS_14ResourceHandleEPPT_")
+LOOK_UP_VARIABLE = (
+    "_ZN10tensorflow14LookupResourceINS_3VarELb0EEEN4absl12lts_202508146StatusE"
+    "PNS_15OpKernelContextERKNS_14ResourceHandleEPPT_"
+)
 RELEASE_VARIABLE = "_ZNSt10unique_ptrIN10tensorflow3VarEN3tsl4core15RefCountDeleterEED2Ev"
 VARIABLE_TABLE = "_ZTVN10tensorflow3VarE"
 _TENSOR_OF_HANDLE = "_ZNK10tensorflow12TensorHandle6TensorEPPKNS_6TensorE"
@@ -73,7 +79,9 @@ TENSOR_FROM_TENSOR = "_ZN10tensorflow19TF_TensorFromTensorERKNS_6TensorEPN4absl1
 TENSOR_TO_TENSOR = "_ZN10tensorflow17TF_TensorToTensorEPK9TF_TensorPNS_6TensorE"
 TENSOR_IS_UNSHARED = "_ZNK10tensorflow6Tensor13RefCountIsOneEv"
 LOCK, UNLOCK, LOCK_SHARED, UNLOCK_SHARED = (
-    f"_ZN4absl12lts_202508145Mutex{name}Ev" for name in ("4lock", "6unlock", "11lock_shared", "13unlock_shared"))
+    f"_ZN4absl12lts_202508145Mutex{name}Ev"
+    for name in ("4lock", "6unlock", "11lock_shared", "13unlock_shared")
+)
 
 _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     (OP, _FRAMEWORK, "TF_NewStatus", _POINTER, ()),
@@ -97,8 +105,13 @@ _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     (OP, _FRAMEWORK, "TF_GetInput", None, (_POINTER, _INT, _POINTER, _POINTER)),
     (OP, _FRAMEWORK, "TF_SetOutput", None, (_POINTER, _INT, _POINTER, _POINTER)),
     (OP, _FRAMEWORK, "TF_AllocateOutput", _POINTER, (_POINTER, _INT, _INT, _POINTER, _INT, _SIZE, _POINTER)),
-    (OP, _FRAMEWORK, "TF_ForwardInputOrAllocateOutput", _POINTER,
-     (_POINTER, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER)),
+    (
+        OP,
+        _FRAMEWORK,
+        "TF_ForwardInputOrAllocateOutput",
+        _POINTER,
+        (_POINTER, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER),
+    ),
     (OP, _FRAMEWORK, "TF_AllocateTensor", _POINTER, (_INT, _POINTER, _INT, _SIZE)),
     (OP, _FRAMEWORK, "TF_NewTensor", _POINTER, (_INT, _POINTER, _INT, _POINTER, _SIZE, _POINTER, _POINTER)),
     (OP, _FRAMEWORK, "TF_TensorData", _POINTER, (_POINTER,)),
@@ -109,11 +122,21 @@ _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     (OP, _FRAMEWORK, "TF_DeleteBuffer", None, (_POINTER,)),
     (PLUGIN, _CC, _PLUGIN_SYMBOL, _POINTER, (_POINTER, _POINTER)),
     (PLUGIN, _CC, "TF_GetNodesToPreserveListSize", None, (_POINTER, _POINTER, _POINTER, _POINTER)),
-    (PLUGIN, _CC, "TF_GetNodesToPreserveList", None,
-     (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _SIZE, _POINTER)),
+    (
+        PLUGIN,
+        _CC,
+        "TF_GetNodesToPreserveList",
+        None,
+        (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _SIZE, _POINTER),
+    ),
     (PLUGIN, _CC, "TF_GetFetchNodesListSize", None, (_POINTER, _POINTER, _POINTER, _POINTER)),
-    (PLUGIN, _CC, "TF_GetFetchNodesList", None,
-     (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _SIZE, _POINTER)),
+    (
+        PLUGIN,
+        _CC,
+        "TF_GetFetchNodesList",
+        None,
+        (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _SIZE, _POINTER),
+    ),
     (FALLBACK, _CC, "TFE_NewTensorHandle", _POINTER, (_POINTER, _POINTER)),
     (FALLBACK, _CC, "TFE_TensorHandleResolve", _POINTER, (_POINTER, _POINTER)),
     (FALLBACK, _CC, "TFE_DeleteTensorHandle", None, (_POINTER,)),
@@ -127,9 +150,21 @@ _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     (FALLBACK, _PYWRAP, HANDLE_OF_TENSOR, _POINTER, (ctypes.py_object,)),
     (VARIABLES, _FRAMEWORK, "TF_AllocateTensor", _POINTER, (_INT, _POINTER, _INT, _SIZE)),
     (VARIABLES, _FRAMEWORK, "TF_TensorType", _INT, (_POINTER,)),
-    *((VARIABLES, _FRAMEWORK, symbol, None, (_POINTER,)) for symbol in (
-        HANDLE_FROM_INPUT, VARIABLE_TABLE, FREE_STATUS, TENSOR_FROM_TENSOR, TENSOR_TO_TENSOR, TENSOR_IS_UNSHARED, LOCK,
-        UNLOCK, LOCK_SHARED, UNLOCK_SHARED)),
+    *(
+        (VARIABLES, _FRAMEWORK, symbol, None, (_POINTER,))
+        for symbol in (
+            HANDLE_FROM_INPUT,
+            VARIABLE_TABLE,
+            FREE_STATUS,
+            TENSOR_FROM_TENSOR,
+            TENSOR_TO_TENSOR,
+            TENSOR_IS_UNSHARED,
+            LOCK,
+            UNLOCK,
+            LOCK_SHARED,
+            UNLOCK_SHARED,
+        )
+    ),
     *((VARIABLES, _CC, symbol, None, (_POINTER,)) for symbol in (LOOK_UP_VARIABLE, RELEASE_VARIABLE)),
     (VARIABLES, _CC, "TFE_TensorHandleDevicePointer", _POINTER, (_POINTER, _POINTER)),
     (VARIABLES, _CC, _TENSOR_OF_HANDLE, None, (_POINTER, _POINTER, _POINTER)),
@@ -204,11 +239,16 @@ def check(*features: str) -> None:
 
     Raises: TensorFlowMismatch  names the version, what is missing and what is lost by it.
     """
-    lines = [f"  {FEATURES[f]}; missing: {', '.join(names)}" for f, names in missing().items()
-             if not features or f in features]
+    lines = [
+        f"  {FEATURES[f]}; missing: {', '.join(names)}"
+        for f, names in missing().items()
+        if not features or f in features
+    ]
     if lines:
-        raise TensorFlowMismatch(f"TensorFlow {tf.__version__} at {_FOLDER} lacks names that tfbridge needs "
-                                 "(it is made for 2.21):\n" + "\n".join(lines))
+        raise TensorFlowMismatch(
+            f"TensorFlow {tf.__version__} at {_FOLDER} lacks names that tfbridge needs "
+            "(it is made for 2.21):\n" + "\n".join(lines)
+        )
 
 
 def function(symbol: str) -> Any:
@@ -228,6 +268,7 @@ def address(symbol: str) -> int:
 
 
 # -- statuses
+
 
 def error_of(code: int, message: str) -> tf.errors.OpError:
     """The exception that TensorFlow raises for a status code."""
@@ -263,19 +304,23 @@ def clear_status(status: int) -> None:
 
 # -- op and kernel registration
 
+
 def register_op(name: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Sequence[str]) -> None:
     """Registers a stateful op whose output shapes are unknown. The strings are as in REGISTER_OP.
 
     Raises: tf.errors.OpError  malformed, or there is an op of that name.
     """
     builder = function("TF_NewOpDefinitionBuilder")(name.encode())
-    for symbol, texts in (("TF_OpDefinitionBuilderAddInput", inputs),
-                          ("TF_OpDefinitionBuilderAddOutput", outputs),
-                          ("TF_OpDefinitionBuilderAddAttr", attributes)):
+    for symbol, texts in (
+        ("TF_OpDefinitionBuilderAddInput", inputs),
+        ("TF_OpDefinitionBuilderAddOutput", outputs),
+        ("TF_OpDefinitionBuilderAddAttr", attributes),
+    ):
         for text in texts:
             function(symbol)(builder, text.encode())
     function("TF_OpDefinitionBuilderSetShapeInferenceFunction")(
-        builder, address("TF_ShapeInferenceContextSetUnknownShape"))
+        builder, address("TF_ShapeInferenceContextSetUnknownShape")
+    )
     function("TF_OpDefinitionBuilderSetIsStateful")(builder, True)
     with _status() as status:
         function("TF_RegisterOpDefinition")(builder, status)
@@ -312,6 +357,7 @@ def fail_kernel(construction: int, error: BaseException) -> None:
 
 
 # -- eager execution
+
 
 def eager_handle() -> Any:
     """The eager context's handle, as `eager_execute` wants it."""
@@ -381,8 +427,9 @@ _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = _POINTER, (ctypes.py_object, _TEXT)
 
 
-def execute_node(op: str, attributes: Sequence[tuple[bytes, bytes]], inputs: Sequence[tf.Tensor],
-                 outputs: int) -> list[tf.Tensor]:
+def execute_node(
+    op: str, attributes: Sequence[tuple[bytes, bytes]], inputs: Sequence[tf.Tensor], outputs: int
+) -> list[tf.Tensor]:
     """Runs one op eagerly on this thread; attributes are (name, serialized AttrValue), inputs are flat.
 
     Raises: tf.errors.OpError  the op's own error, or an unknown op, attribute or function.
@@ -405,7 +452,7 @@ def execute_node(op: str, attributes: Sequence[tuple[bytes, bytes]], inputs: Seq
             function("TFE_DeleteOp")(running)
         if failed(status):
             return []
-    return [_tensor_of_handle(handle or 0) for handle in handles[:count.value]]
+    return [_tensor_of_handle(handle or 0) for handle in handles[: count.value]]
 
 
 def op_definition(op: str) -> op_def_pb2.OpDef | None:
@@ -429,12 +476,26 @@ def add_function(definition: function_pb2.FunctionDef) -> None:
 # -- the grappler plug-in
 
 _CONFIG_NAMES = (
-    "disable_model_pruning", "implementation_selector", "function_optimization",
-    "common_subgraph_elimination", "arithmetic_optimization", "debug_stripper", "constant_folding",
-    "shape_optimization", "auto_mixed_precision", "auto_mixed_precision_onednn_bfloat16",
-    "auto_mixed_precision_mkl", "pin_to_host_optimization", "layout_optimizer", "remapping",
-    "loop_optimization", "dependency_optimization", "auto_parallel", "memory_optimization",
-    "scoped_allocator_optimization")
+    "disable_model_pruning",
+    "implementation_selector",
+    "function_optimization",
+    "common_subgraph_elimination",
+    "arithmetic_optimization",
+    "debug_stripper",
+    "constant_folding",
+    "shape_optimization",
+    "auto_mixed_precision",
+    "auto_mixed_precision_onednn_bfloat16",
+    "auto_mixed_precision_mkl",
+    "pin_to_host_optimization",
+    "layout_optimizer",
+    "remapping",
+    "loop_optimization",
+    "dependency_optimization",
+    "auto_parallel",
+    "memory_optimization",
+    "scoped_allocator_optimization",
+)
 _OFF = 1
 
 
@@ -443,24 +504,40 @@ class _Configs(ctypes.Structure):  # TP_OptimizerConfigs; a switch is 0 default,
 
 
 class _Optimizer(ctypes.Structure):  # TP_Optimizer
-    _fields_ = [("struct_size", _SIZE), ("ext", _POINTER), ("create", _POINTER), ("optimize", _POINTER),
-                ("destroy", _POINTER)]
+    _fields_ = [
+        ("struct_size", _SIZE),
+        ("ext", _POINTER),
+        ("create", _POINTER),
+        ("optimize", _POINTER),
+        ("destroy", _POINTER),
+    ]
 
 
 class _Registration(ctypes.Structure):  # TP_OptimizerRegistrationParams
-    _fields_ = [("struct_size", _SIZE), ("ext", _POINTER), ("major", ctypes.c_int32),
-                ("minor", ctypes.c_int32), ("patch", ctypes.c_int32), ("device_type", _TEXT),
-                ("configs", ctypes.POINTER(_Configs)),
-                ("optimizer", ctypes.POINTER(_Optimizer))]
+    _fields_ = [
+        ("struct_size", _SIZE),
+        ("ext", _POINTER),
+        ("major", ctypes.c_int32),
+        ("minor", ctypes.c_int32),
+        ("patch", ctypes.c_int32),
+        ("device_type", _TEXT),
+        ("configs", ctypes.POINTER(_Configs)),
+        ("optimizer", ctypes.POINTER(_Optimizer)),
+    ]
 
 
 _keep: list[Any] = []  # callbacks that TensorFlow holds until the process ends
-_Optimize = ctypes.CFUNCTYPE(None, _POINTER, ctypes.POINTER(_Buffer), _POINTER, ctypes.POINTER(_Buffer),
-                             _POINTER)
+_Optimize = ctypes.CFUNCTYPE(
+    None, _POINTER, ctypes.POINTER(_Buffer), _POINTER, ctypes.POINTER(_Buffer), _POINTER
+)
 
 
-def register_graph_optimizer(device: str, optimize: Callable[[bytes, int], bytes | None],
-                             gate: Callable[[int], int], turn_off: Sequence[str] = ()) -> None:
+def register_graph_optimizer(
+    device: str,
+    optimize: Callable[[bytes, int], bytes | None],
+    gate: Callable[[int], int],
+    turn_off: Sequence[str] = (),
+) -> None:
     """Registers a graph optimizer for a device type, for the rest of the process.
 
     `optimize` gets a serialized GraphDef and its grappler item's address, and returns the new one or None
@@ -503,13 +580,18 @@ def register_graph_optimizer(device: str, optimize: Callable[[bytes, int], bytes
     result = ctypes.c_uint64(0)
     function(_PLUGIN_SYMBOL)(ctypes.addressof(result), ctypes.cast(fill_callback, _POINTER))
     if result.value != 1:
-        raise RuntimeError(f"TensorFlow {tf.__version__} refused the optimizer for {device}; only one can "
-                           "be registered for a device type")
+        raise RuntimeError(
+            f"TensorFlow {tf.__version__} refused the optimizer for {device}; only one can "
+            "be registered for a device type"
+        )
 
 
 # Modules of native functions that keep Python's lock while threads of theirs run sessions.
-_KEEPING_THE_LOCK = ("tensorflow.compiler.mlir.lite.python._pywrap_converter_api", "tensorflow.python._pywrap_mlir",
-                     "tensorflow.compiler.mlir.quantization.tensorflow.python.pywrap_quantize_model")
+_KEEPING_THE_LOCK = (
+    "tensorflow.compiler.mlir.lite.python._pywrap_converter_api",
+    "tensorflow.python._pywrap_mlir",
+    "tensorflow.compiler.mlir.quantization.tensorflow.python.pywrap_quantize_model",
+)
 
 
 def wrap_functions_that_keep_the_lock(wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -524,15 +606,13 @@ def wrap_functions_that_keep_the_lock(wrapper: Callable[[Callable[..., Any]], Ca
 def _item_names(item: int, which: str) -> list[str]:
     count, size = ctypes.c_int(), _SIZE()
     with _status() as status:
-        function(f"TF_Get{which}ListSize")(
-            item, ctypes.byref(count), ctypes.byref(size), status)
+        function(f"TF_Get{which}ListSize")(item, ctypes.byref(count), ctypes.byref(size), status)
     if not count.value:
         return []
     values, lengths = (_POINTER * count.value)(), (_SIZE * count.value)()
     storage = ctypes.create_string_buffer(max(size.value, 1))
     with _status() as status:
-        function(f"TF_Get{which}List")(
-            item, values, lengths, count.value, storage, size.value, status)
+        function(f"TF_Get{which}List")(item, values, lengths, count.value, storage, size.value, status)
     return [ctypes.string_at(value, length).decode() for value, length in zip(values, lengths)]
 
 
@@ -557,7 +637,10 @@ def optimize_graph(concrete: Any) -> None:
     for node in graph_def.node:
         node.device = node.device or "/job:localhost/replica:0/task:0/device:CPU:0"
     meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph_def, graph=concrete.graph)
-    ends = [*(tensor.name for tensor in concrete.outputs), *(op.name for op in concrete.graph.control_outputs)]
+    ends = [
+        *(tensor.name for tensor in concrete.outputs),
+        *(op.name for op in concrete.graph.control_outputs),
+    ]
     if not ends:  # which the optimizers refuse, and nothing is left of
         return
     meta_graph.collection_def["train_op"].node_list.value.extend(ends)
@@ -567,6 +650,7 @@ def optimize_graph(concrete: Any) -> None:
 
 
 # -- tf.function
+
 
 def prefetch_tracing() -> None:
     """Makes ops in a graph that nobody needs, as TensorFlow's first ones take longer."""
@@ -599,8 +683,10 @@ def on_jit_compile(replaced: Callable[[Callable[..., Any], Any], Callable[..., A
 
     def make(self: Any, python_function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         original(self, python_function, *args, **kwargs)
-        if self._jit_compile and (
-                other := replaced(python_function, self._experimental_autograph_options)) is not None:
+        if (
+            self._jit_compile
+            and (other := replaced(python_function, self._experimental_autograph_options)) is not None
+        ):
             self._jit_compile = None
             self._python_function = other
 
@@ -621,9 +707,14 @@ def function_like(function: Any, body: Callable[..., Any]) -> Any:
     """A tf.function of `body`, with the signature and options of `function` where that is one."""
     if not is_function(function):
         return new_function(body)
-    return new_function(body, input_signature=function.input_signature, autograph=function._autograph,
-                        reduce_retracing=function._reduce_retracing, experimental_attributes=function._attributes,
-                        experimental_autograph_options=function._experimental_autograph_options)
+    return new_function(
+        body,
+        input_signature=function.input_signature,
+        autograph=function._autograph,
+        reduce_retracing=function._reduce_retracing,
+        experimental_attributes=function._attributes,
+        experimental_autograph_options=function._experimental_autograph_options,
+    )
 
 
 def decorator(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
@@ -641,11 +732,15 @@ def _conversion(is_asked: bool) -> Any:
 
 def converts(function: Any, is_asked: bool) -> bool:
     """Whether AutoGraph rewrites a function. `is_asked`: it is traced, not called by one that is."""
-    return (AUTOGRAPH not in missing() and ag_ctx.control_status_ctx().status != ag_ctx.Status.DISABLED
-            and not isinstance(getattr(function, "__self__", None), tf_method_target.TfMethodTarget)
-            and not conversion.is_in_allowlist_cache(function, _conversion(is_asked))
-            and not api.is_autograph_artifact(function) and not conversion.is_unsupported(function)
-            and (is_asked or not conversion.is_allowlisted(function)))
+    return (
+        AUTOGRAPH not in missing()
+        and ag_ctx.control_status_ctx().status != ag_ctx.Status.DISABLED
+        and not isinstance(getattr(function, "__self__", None), tf_method_target.TfMethodTarget)
+        and not conversion.is_in_allowlist_cache(function, _conversion(is_asked))
+        and not api.is_autograph_artifact(function)
+        and not conversion.is_unsupported(function)
+        and (is_asked or not conversion.is_allowlisted(function))
+    )
 
 
 def converting() -> Any:
@@ -674,14 +769,21 @@ def may_call_directly() -> bool:
     """Whether ops run at once, on a device of TensorFlow's choice, no graph, tape or accumulator is active, and
     functions are not to be run op by op."""
     here = context.context()._thread_local_data
-    return (here.is_eager and not here.device_name and pywrap_tfe.TFE_Py_TapeSetIsEmpty()
-            and not eager_function_run.RUN_FUNCTIONS_EAGERLY)
+    return (
+        here.is_eager
+        and not here.device_name
+        and pywrap_tfe.TFE_Py_TapeSetIsEmpty()
+        and not eager_function_run.RUN_FUNCTIONS_EAGERLY
+    )
 
 
 def may_stand_in() -> bool:
     """Whether other code may run in the place of a function that is called now: as above, and no one looks on."""
-    return (may_call_directly() and not context.context()._thread_local_data.op_callbacks
-            and not ops.get_default_graph()._distribution_strategy_stack)
+    return (
+        may_call_directly()
+        and not context.context()._thread_local_data.op_callbacks
+        and not ops.get_default_graph()._distribution_strategy_stack
+    )
 
 
 @functools.cache
@@ -705,7 +807,9 @@ def on_eager_calls(of_function: Callable[..., Any], of_concrete: Callable[..., A
 def count_calls(function: Any, count: int) -> None:
     """Tells TensorFlow, which warns of functions that are traced in most calls, of calls that it has not seen."""
     for _ in range(min(count, polymorphic_function.FREQUENT_TRACING_WARNING_MAX_CALL_HISTORY + 1)):
-        polymorphic_function._frequent_tracing_detector_manager.called_without_tracing(function._key_for_call_stats)
+        polymorphic_function._frequent_tracing_detector_manager.called_without_tracing(
+            function._key_for_call_stats
+        )
 
 
 def makes_captures_anew(concrete: Any) -> bool:
@@ -732,7 +836,8 @@ def tensor_key(tensor: Any) -> tuple[int, tuple[int, ...]]:
 def flat_arguments(traced: Any, concrete: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The tensors that a concrete function of a tf.function takes, in its order, from the arguments of a call."""
     whole = function_type_utils.canonicalize_function_inputs(
-        args, kwargs, traced.function_type, traced._default_values)
+        args, kwargs, traced.function_type, traced._default_values
+    )
     type_ = concrete.function_type
     return list(type_.unpack_inputs(type_.bind(*whole.args, **whole.kwargs)))
 
@@ -756,8 +861,9 @@ def remove_function(name: str) -> None:
 def read_variable(handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """The value of a variable now, by its eager handle. Raises: tf.errors.OpError  uninitialized."""
     try:
-        return eager_execute(context.context()._handle, None, "ReadVariableOp", [handle],
-                             ("dtype", dtype.as_datatype_enum), 1)[0]
+        return eager_execute(
+            context.context()._handle, None, "ReadVariableOp", [handle], ("dtype", dtype.as_datatype_enum), 1
+        )[0]
     except ExecuteError as error:
         raise raised(error) from None
 
@@ -777,13 +883,20 @@ def content_shape(handle: tf.Tensor, dtype: tf.DType) -> tf.TensorShape:
 def assign_variable(handle: tf.Tensor, value: tf.Tensor) -> None:
     """Makes a tensor the value of a variable, by its eager handle; the memory is shared, not copied."""
     try:
-        eager_execute(context.context()._handle, None, "AssignVariableOp", [handle, value],
-                      ("dtype", value._datatype_enum(), "validate_shape", False), 0)
+        eager_execute(
+            context.context()._handle,
+            None,
+            "AssignVariableOp",
+            [handle, value],
+            ("dtype", value._datatype_enum(), "validate_shape", False),
+            0,
+        )
     except ExecuteError as error:
         raise raised(error) from None
 
 
 # -- marks on nodes
+
 
 @contextlib.contextmanager
 def attribute_scope(name: str, value: bytes) -> Iterator[None]:
@@ -858,10 +971,14 @@ def gradient_function(definition: Any, library: Sequence[Any], name: str) -> tup
             inputs = list(graph.inputs)
             given = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in graph.outputs]
             found = tf.gradients(graph.outputs, inputs, given)
-            results = [tf.zeros_like(x) if g is None else tf.convert_to_tensor(g) for x, g in zip(inputs, found)]
+            results = [
+                tf.zeros_like(x) if g is None else tf.convert_to_tensor(g) for x, g in zip(inputs, found)
+            ]
     arguments = [*inputs, *given]
     ends = {t.op for t in arguments}
-    made = graph_to_function_def(graph, [op for op in graph.get_operations() if op not in ends], arguments, results)
+    made = graph_to_function_def(
+        graph, [op for op in graph.get_operations() if op not in ends], arguments, results
+    )
     made.signature.name = name
     return made, list(graph.as_graph_def().library.function)
 
@@ -873,16 +990,19 @@ def xla_message(name: str, data: bytes) -> Any:
     return getattr(xla_data_pb2, name).FromString(data)
 
 
-def xla_lowering(definition: Any, inputs: Sequence[tf.TensorSpec],
-                 outputs: Sequence[int]) -> tuple[str, Callable[[], bytes]]:
+def xla_lowering(
+    definition: Any, inputs: Sequence[tf.TensorSpec], outputs: Sequence[int]
+) -> tuple[str, Callable[[], bytes]]:
     """(HLO text of one node, where long constants are left out; what gives the same as a serialized HloModuleProto).
 
     outputs: the DataType numbers of its outputs.
     """
+
     def function(*given: tf.Tensor) -> Any:
         graph = tf.compat.v1.get_default_graph()
-        return graph.create_op(definition.op, given, [tf.as_dtype(t) for t in outputs], None, "node",
-                               dict(definition.attr)).outputs
+        return graph.create_op(
+            definition.op, given, [tf.as_dtype(t) for t in outputs], None, "node", dict(definition.attr)
+        ).outputs
 
     traced = new_function(function, autograph=False)
     traced._jit_compile = True  # behind the back of `on_jit_compile`

@@ -35,9 +35,20 @@ def _types(op: str, translation: Translation) -> str:
         return ""
     found = []
     for attr in definition.attr:
-        if attr.type != "type" or attr.name in ("Tidx", "Tshape", "Tindices", "shape_type", "Taxis", "Tpaddings"):
+        if attr.type != "type" or attr.name in (
+            "Tidx",
+            "Tshape",
+            "Tindices",
+            "shape_type",
+            "Taxis",
+            "Tpaddings",
+        ):
             continue
-        declared = [element_type(t) for t in attr.allowed_values.list.type] if attr.HasField("allowed_values") else []
+        declared = (
+            [element_type(t) for t in attr.allowed_values.list.type]
+            if attr.HasField("allowed_values")
+            else []
+        )
         allowed = translation.types.get(attr.name)
         names = sorted({t.value for t in declared if t is not None and (allowed is None or t in allowed)})
         found.append(f"{attr.name}: {' '.join(names) if declared else 'any'}")
@@ -75,25 +86,39 @@ def _rows(ops: Iterable[str], compiled: Mapping[str, Translation]) -> list[str]:
             lines.append(f"| {op} | {'in TensorFlow' if op in STAYING else 'no'}: {why} | | | |")
             continue
         when = "yes" if translation.refuse is None else "yes, by its attributes"
-        lines.append(f"| {op} | {when} | {_types(op, translation)} | {', '.join(translation.constants)} | "
-                     f"{_gradient(op, compiled)} |")
+        lines.append(
+            f"| {op} | {when} | {_types(op, translation)} | {', '.join(translation.constants)} | "
+            f"{_gradient(op, compiled)} |"
+        )
     return lines
 
 
 def document(lists: Mapping[str, Iterable[str]]) -> str:
     """The table of these lists of ops, and of what is compiled besides."""
     compiled = translations()
-    text = ["# TensorFlow's ops", "", _HEADER, "",
-            "An op that is not compiled, or not with a node's attributes or types, runs in TensorFlow beside the",
-            "clusters; `tfbridge.explain` names it and the reason.", ""]
+    text = [
+        "# TensorFlow's ops",
+        "",
+        _HEADER,
+        "",
+        "An op that is not compiled, or not with a node's attributes or types, runs in TensorFlow beside the",
+        "clusters; `tfbridge.explain` names it and the reason.",
+        "",
+    ]
     listed: set[str] = set()
     for title, ops in lists.items():
         ops = list(ops)
         listed.update(ops)
         done, staying = sum(op in compiled or op in ENDS for op in ops), sum(op in STAYING for op in ops)
-        text += [f"## {title}: {done} of {len(ops)}", "",
-                 f"{done} are compiled, {staying} stay in TensorFlow for the reason in the table, "
-                 f"{len(ops) - done - staying} have no translation.", "", *_rows(ops, compiled), ""]
+        text += [
+            f"## {title}: {done} of {len(ops)}",
+            "",
+            f"{done} are compiled, {staying} stay in TensorFlow for the reason in the table, "
+            f"{len(ops) - done - staying} have no translation.",
+            "",
+            *_rows(ops, compiled),
+            "",
+        ]
     rest = [op for op in compiled if op not in listed]
     text += [f"## Others: {len(rest)}", "", *_rows(rest, compiled), ""]
     return "\n".join(text)

@@ -53,7 +53,9 @@ class Node:
     def __getitem__(self, which: int | str) -> Operand:
         value = self.inputs[self.number(which)]
         if not isinstance(value, Operand):
-            raise UnsupportedError(f"{self.op}: input {which} is a {type(value).__name__.lower()}, not an array")
+            raise UnsupportedError(
+                f"{self.op}: input {which} is a {type(value).__name__.lower()}, not an array"
+            )
         return value
 
     def list(self, which: str) -> list[Operand]:
@@ -94,7 +96,9 @@ class Node:
         """
         value = self.translator.constant_value(self[which])
         if value is None:
-            raise UnsupportedError(f"{self.op}: input {which} must be known when compiling; it is computed at run time")
+            raise UnsupportedError(
+                f"{self.op}: input {which} must be known when compiling; it is computed at run time"
+            )
         return value
 
     def constant_or_none(self, which: int | str) -> np.ndarray | None:
@@ -161,12 +165,36 @@ def _dims(shape: Any) -> tuple[int | None, ...] | None:
     return None if shape.unknown_rank else tuple(None if d.size < 0 else int(d.size) for d in shape.dim)
 
 
-_CONTENT_TYPES: dict[int, np.dtype] = {int(t.as_datatype_enum): np.dtype(t.as_numpy_dtype) for t in (
-    tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.bool, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8,
-    tf.uint16, tf.uint32, tf.uint64, tf.complex64, tf.complex128)}
-_NUMBERS = {int(t.as_datatype_enum): field for t, field in (
-    (tf.float32, "float_val"), (tf.float64, "double_val"), (tf.int32, "int_val"), (tf.int64, "int64_val"),
-    (tf.bool, "bool_val"))}
+_CONTENT_TYPES: dict[int, np.dtype] = {
+    int(t.as_datatype_enum): np.dtype(t.as_numpy_dtype)
+    for t in (
+        tf.float32,
+        tf.float64,
+        tf.float16,
+        tf.bfloat16,
+        tf.bool,
+        tf.int8,
+        tf.int16,
+        tf.int32,
+        tf.int64,
+        tf.uint8,
+        tf.uint16,
+        tf.uint32,
+        tf.uint64,
+        tf.complex64,
+        tf.complex128,
+    )
+}
+_NUMBERS = {
+    int(t.as_datatype_enum): field
+    for t, field in (
+        (tf.float32, "float_val"),
+        (tf.float64, "double_val"),
+        (tf.int32, "int_val"),
+        (tf.int64, "int64_val"),
+        (tf.bool, "bool_val"),
+    )
+}
 
 
 def tensor_array(tensor: Any) -> np.ndarray:

@@ -50,7 +50,9 @@ class Function:
         function = getattr(scipy.special, self.reference, None) or getattr(np, self.reference)
         with np.errstate(all="ignore"):
             wide = [x.astype(np.float64) for x in arguments]
-            return np.asarray(function(wide[0].astype(int), *wide[1:]) if self.name == "polygamma" else function(*wide))
+            return np.asarray(
+                function(wide[0].astype(int), *wide[1:]) if self.name == "polygamma" else function(*wide)
+            )
 
 
 def ulps(result: np.ndarray, exact: np.ndarray) -> np.ndarray:
@@ -64,15 +66,21 @@ def ulps(result: np.ndarray, exact: np.ndarray) -> np.ndarray:
 
 _ZERO = "not near its zeros"
 FUNCTIONS = (
-    Function("asin", "arcsin", ((-1, 1),), 3, 3), Function("acos", "arccos", ((-1, 1),), 3, 3),
-    Function("atan", "arctan", ((-50, 50),), 3, 3), Function("asinh", "arcsinh", ((-50, 50),), 3, 3),
-    Function("acosh", "arccosh", ((1, 50),), 3, 3), Function("atanh", "arctanh", ((-1, 1),), 3, 3),
-    Function("sinh", "sinh", ((-80, 80),), 4, 4), Function("cosh", "cosh", ((-80, 80),), 4, 4),
+    Function("asin", "arcsin", ((-1, 1),), 3, 3),
+    Function("acos", "arccos", ((-1, 1),), 3, 3),
+    Function("atan", "arctan", ((-50, 50),), 3, 3),
+    Function("asinh", "arcsinh", ((-50, 50),), 3, 3),
+    Function("acosh", "arccosh", ((1, 50),), 3, 3),
+    Function("atanh", "arctanh", ((-1, 1),), 3, 3),
+    Function("sinh", "sinh", ((-80, 80),), 4, 4),
+    Function("cosh", "cosh", ((-80, 80),), 4, 4),
     Function("log_sigmoid", "log_expit", ((-50, 50),), 2, 2),
     Function("lgamma", "gammaln", ((2.1, 100),), 0.51, 8, _ZERO),
     Function("digamma", "digamma", ((2, 100),), 0.51, 8, _ZERO),
-    Function("ndtri", "ndtri", ((0.001, 0.999),), 6, 8), Function("erfinv", "erfinv", ((0.05, 0.999),), 60, 60, _ZERO),
-    Function("bessel_i0e", "i0e", ((-50, 50),), 8, 8), Function("bessel_i1e", "i1e", ((-50, 50),), 12, 12),
+    Function("ndtri", "ndtri", ((0.001, 0.999),), 6, 8),
+    Function("erfinv", "erfinv", ((0.05, 0.999),), 60, 60, _ZERO),
+    Function("bessel_i0e", "i0e", ((-50, 50),), 8, 8),
+    Function("bessel_i1e", "i1e", ((-50, 50),), 12, 12),
     Function("igamma", "gammainc", ((0.5, 300),), 0.51, 2000),
     Function("igammac", "gammaincc", ((0.5, 300),), 0.51, 2000),
     Function("betainc", "betainc", ((0.2, 20), (0.2, 20), (0.01, 0.99)), 0.51, 1500),
@@ -101,7 +109,9 @@ class Difference:
         from ..api.jit import jit
 
         function = functools.reduce(getattr, self.function.split("."), tf)
-        type_ = tf.as_dtype(self.dtype).as_numpy_dtype  # an array: TensorFlow takes scalars of equal value for the same
+        type_ = tf.as_dtype(
+            self.dtype
+        ).as_numpy_dtype  # an array: TensorFlow takes scalars of equal value for the same
         arguments = [tf.constant(np.full(self.count, value, type_)) for value in self.arguments]
         result = (jit(function) if compiled else function)(*arguments).numpy()
         return str(result[0])
@@ -129,30 +139,86 @@ DIFFERENCES = (
     Difference("math.zeta", "float32", (2.0, -7.25), "19.610355", "19.550385", _EXACT),
     Difference("math.zeta", "float32", (1.5, 3.4e38), "1.0846523e-19", "0.0", _EXACT),
     Difference("math.polygamma", "float32", (10.0, -2.5), "-4.026693", "416.1402", _EXACT),
-    Difference("math.polygamma", "float32", (20.0, 88.7), "-1.4953642e-22", "-0.0", "TensorFlow's zeta underflows"),
-    Difference("math.polygamma", "float32", (104.0, 200.0), "-0.0", "nan", "TensorFlow's factorial overflows"),
+    Difference(
+        "math.polygamma", "float32", (20.0, 88.7), "-1.4953642e-22", "-0.0", "TensorFlow's zeta underflows"
+    ),
+    Difference(
+        "math.polygamma", "float32", (104.0, 200.0), "-0.0", "nan", "TensorFlow's factorial overflows"
+    ),
     Difference("exp", "complex64", (complex(_INF, -_INF),), "(inf+nanj)", "(-inf+nanj)", _VECTORS, 8),
-    Difference("math.log", "complex64", (1e30,), "(69.07755+0j)", "(nan+0j)", "TensorFlow's vectors square in c64", 8),
-    Difference("math.log", "complex128", (1 + 1e-3j,), "(4.999997500001667e-07+0.0009999996666668668j)",
-               "(4.999997500588806e-07+0.0009999996666668668j)", _EXACT),
-    Difference("math.log1p", "complex64", (complex(_INF, 20),), "(inf+0j)", "(nan+nanj)",
-               "TensorFlow's is x log(u) / (u - 1) with u = 1 + x"),
-    Difference("math.expm1", "complex64", (complex(_INF, 0),), "(inf+0j)", "(nan+nanj)",
-               "TensorFlow's parts are inf - inf and inf * 0"),
-    Difference("math.xlogy", "complex128", (complex(0, _INF), 1 + 1e-30j), "(-inf+infj)", "(-inf+nanj)",
-               "the length of the logarithm is exact, not 0"),
-    Difference("math.xlog1py", "complex128", (1j, complex(0, _INF)), "(nan+infj)", "(nan+nanj)",
-               "TensorFlow's log1p of infinities is NaN"),
-    Difference("math.rsqrt", "complex64", (1 + 1e30j,), "(7.0710676e-16-7.0710676e-16j)", "(7.0710676e-16-0j)", _C64),
+    Difference(
+        "math.log", "complex64", (1e30,), "(69.07755+0j)", "(nan+0j)", "TensorFlow's vectors square in c64", 8
+    ),
+    Difference(
+        "math.log",
+        "complex128",
+        (1 + 1e-3j,),
+        "(4.999997500001667e-07+0.0009999996666668668j)",
+        "(4.999997500588806e-07+0.0009999996666668668j)",
+        _EXACT,
+    ),
+    Difference(
+        "math.log1p",
+        "complex64",
+        (complex(_INF, 20),),
+        "(inf+0j)",
+        "(nan+nanj)",
+        "TensorFlow's is x log(u) / (u - 1) with u = 1 + x",
+    ),
+    Difference(
+        "math.expm1",
+        "complex64",
+        (complex(_INF, 0),),
+        "(inf+0j)",
+        "(nan+nanj)",
+        "TensorFlow's parts are inf - inf and inf * 0",
+    ),
+    Difference(
+        "math.xlogy",
+        "complex128",
+        (complex(0, _INF), 1 + 1e-30j),
+        "(-inf+infj)",
+        "(-inf+nanj)",
+        "the length of the logarithm is exact, not 0",
+    ),
+    Difference(
+        "math.xlog1py",
+        "complex128",
+        (1j, complex(0, _INF)),
+        "(nan+infj)",
+        "(nan+nanj)",
+        "TensorFlow's log1p of infinities is NaN",
+    ),
+    Difference(
+        "math.rsqrt", "complex64", (1 + 1e30j,), "(7.0710676e-16-7.0710676e-16j)", "(7.0710676e-16-0j)", _C64
+    ),
     Difference("math.sign", "complex64", (1e-30j,), "1j", "0j", _C64),
     Difference("pow", "complex64", (0j, 0j), "(1+0j)", "(nan+nanj)", "it is that of real numbers, and XLA's"),
-    Difference("pow", "complex64", (complex(_INF, 1), 0j), "(1+0j)", "(nan+nanj)",
-               "it is that of real numbers, and XLA's"),
-    Difference("pow", "complex64", (1e30j, 1 + 20j), "(1.5475911e+16+1.662186e+16j)",
-               "(1.5476325e+16+1.662143e+16j)", "TensorFlow computes in c64"),
+    Difference(
+        "pow",
+        "complex64",
+        (complex(_INF, 1), 0j),
+        "(1+0j)",
+        "(nan+nanj)",
+        "it is that of real numbers, and XLA's",
+    ),
+    Difference(
+        "pow",
+        "complex64",
+        (1e30j, 1 + 20j),
+        "(1.5475911e+16+1.662186e+16j)",
+        "(1.5476325e+16+1.662143e+16j)",
+        "TensorFlow computes in c64",
+    ),
     Difference("divide", "complex64", (1 + 0j, complex(_INF, 1)), "0j", "(nan+nanj)", _VECTORS, 8),
-    Difference("divide", "complex64", (complex(0, _INF), 1e30 + 1e-30j), "(inf+infj)", "(nan+infj)",
-               "TensorFlow divides in c64"),
+    Difference(
+        "divide",
+        "complex64",
+        (complex(0, _INF), 1e30 + 1e-30j),
+        "(inf+infj)",
+        "(nan+infj)",
+        "TensorFlow divides in c64",
+    ),
     Difference("math.reciprocal", "complex64", (0j,), "(inf+nanj)", "(nan+nanj)", _VECTORS, 8),
     Difference("math.divide_no_nan", "complex64", (1e-30 + 1e-30j, 1e-30), "(1+1j)", "0j", _C64),
     Difference("sqrt", "complex64", (complex(-_INF, -1),), "-infj", "infj", _VECTORS, 8),
@@ -184,7 +250,9 @@ TABLES = {"derived": bounds_table, "differences": differences_table}
 
 def tables() -> str:
     """All tables between their marks."""
-    return "\n\n".join(f"{BEGIN.format(name)}\n{table()}\n{END.format(name)}" for name, table in TABLES.items())
+    return "\n\n".join(
+        f"{BEGIN.format(name)}\n{table()}\n{END.format(name)}" for name, table in TABLES.items()
+    )
 
 
 def measure(function: Function, dtype: Any, count: int, compiled: bool) -> float:
@@ -203,8 +271,10 @@ def _print_measurements() -> None:
     for function in FUNCTIONS:
         for dtype, bound in ((np.float32, function.f32), (np.float64, function.f64)):
             here, there = (measure(function, dtype, 4000, compiled) for compiled in (True, False))
-            print(f"{function.name:12} {np.dtype(dtype).name}  bound {bound:g}  here {here:.3g}  "
-                  f"TensorFlow {there:.3g}")
+            print(
+                f"{function.name:12} {np.dtype(dtype).name}  bound {bound:g}  here {here:.3g}  "
+                f"TensorFlow {there:.3g}"
+            )
     for d in DIFFERENCES:
         print(f"{d.call()} {d.dtype}: here {d.evaluate(True)}, TensorFlow {d.evaluate(False)}")
 

@@ -20,9 +20,12 @@ _IMAGES, _VOLUMES = "[_ _ _ _]", "[_ _ _ _ _]"
 OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     # -- elementwise
     ("[*s]", "AddN AccumulateNV2 Pack"),
-    ("[*s] [*s]", """ApproximateEqual EluGrad InvGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad
+    (
+        "[*s] [*s]",
+        """ApproximateEqual EluGrad InvGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad
         SigmoidGrad SoftplusGrad SoftsignGrad SqrtGrad TanhGrad FakeQuantWithMinMaxArgsGradient AssignAddVariableOp
-        AssignSubVariableOp"""),
+        AssignSubVariableOp""",
+    ),
     ("[*s] []|[*s] []|[*s]", "ClipByValue"),
     ("[]|[*s] []|[*s] []|[*s]", "Betainc"),
     ("? [*s] [*s]", "Select"),
@@ -62,10 +65,16 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     ("[_ ...] [... _]", "GatherNd ResourceGatherNd"),
     # -- scatters and segments
     ("[... _] ? [_]>=0", "ScatterNd"),
-    ("[_ ...] [... _] ?", """TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin
-        ResourceScatterNdUpdate ResourceScatterNdAdd ResourceScatterNdSub ResourceScatterNdMax ResourceScatterNdMin"""),
-    ("[_ ...] ? ?", """ResourceScatterUpdate ResourceScatterAdd ResourceScatterSub ResourceScatterMul
-        ResourceScatterDiv ResourceScatterMax ResourceScatterMin"""),
+    (
+        "[_ ...] [... _] ?",
+        """TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin
+        ResourceScatterNdUpdate ResourceScatterNdAdd ResourceScatterNdSub ResourceScatterNdMax ResourceScatterNdMin""",
+    ),
+    (
+        "[_ ...] ? ?",
+        """ResourceScatterUpdate ResourceScatterAdd ResourceScatterSub ResourceScatterMul
+        ResourceScatterDiv ResourceScatterMax ResourceScatterMin""",
+    ),
     ("[_ *s] [m] [m *s]", "InplaceUpdate InplaceAdd InplaceSub"),
     ("[n ...] [n]", "SegmentSum SegmentMean SegmentProd SegmentMax SegmentMin"),
     ("[n ...] [n] []>=0", "SegmentSumV2 SegmentProdV2 SegmentMaxV2 SegmentMinV2"),
@@ -89,8 +98,11 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     ("[_ _] [_ _]", "MatMul SparseMatMul SoftmaxCrossEntropyWithLogits"),
     ("[*b _ _] [*b _ _]", "BatchMatMul"),
     ("[... _ _] [... _ _]", "BatchMatMulV2 BatchMatMulV3"),
-    ("[... n n]", """Cholesky LogMatrixDeterminant Lu MatrixDeterminant MatrixInverse MatrixLogarithm MatrixSquareRoot
-        SelfAdjointEigV2"""),
+    (
+        "[... n n]",
+        """Cholesky LogMatrixDeterminant Lu MatrixDeterminant MatrixInverse MatrixLogarithm MatrixSquareRoot
+        SelfAdjointEigV2""",
+    ),
     ("[... _ _]", "MatrixDiagPart Qr Svd"),
     ("[... _]", "LogSoftmax MatrixDiag Softmax"),
     ("[*b n n] [*b n n]", "CholeskyGrad"),
@@ -177,7 +189,10 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     ("? [*q]>0 [*q]", "UniformQuantize UniformDequantize"),
     ("? [*i]>0 [*i] [*o]>0 [*o]", "UniformRequantize"),
     ("? [*q] [*q] [*q]>0 [*q]", "UniformQuantizedClipByValue"),
-    ("? ? [*l]>0 [*l] [*r]>0 [*r] [*o]>0 [*o]", "UniformQuantizedAdd UniformQuantizedDot UniformQuantizedConvolution"),
+    (
+        "? ? [*l]>0 [*l] [*r]>0 [*r] [*o]>0 [*o]",
+        "UniformQuantizedAdd UniformQuantizedDot UniformQuantizedConvolution",
+    ),
     # -- blocks and sequences
     (f"{_IMAGES} [2 2]>=0", "BatchToSpace SpaceToBatch"),
     ("[_ ...] [m]>=1 [m 2]>=0", "BatchToSpaceND SpaceToBatchND"),
@@ -185,12 +200,18 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     # -- random numbers
     ("[_]>=0 [] []", "RandomUniformInt"),
     ("[_]>=0 ?", "RandomGamma RandomPoissonV2"),
-    ("[_]>=0 [2]", """StatelessRandomNormal StatelessRandomUniform StatelessRandomUniformFullInt
-        StatelessTruncatedNormal"""),
+    (
+        "[_]>=0 [2]",
+        """StatelessRandomNormal StatelessRandomUniform StatelessRandomUniformFullInt
+        StatelessTruncatedNormal""",
+    ),
     ("[_]>=0 [2] ?", "StatelessRandomGammaV2 StatelessRandomPoisson"),
     ("[_]>=0 [2] [] []", "StatelessRandomUniformInt"),
-    ("[_]>=0 [1] [1]|[2] []", """StatelessRandomNormalV2 StatelessRandomUniformV2 StatelessRandomUniformFullIntV2
-        StatelessTruncatedNormalV2"""),
+    (
+        "[_]>=0 [1] [1]|[2] []",
+        """StatelessRandomNormalV2 StatelessRandomUniformV2 StatelessRandomUniformFullIntV2
+        StatelessTruncatedNormalV2""",
+    ),
     ("[_]>=0 [1] [1]|[2] [] [] []", "StatelessRandomUniformIntV2"),
     ("[_]>=0 [1] [2] [] ?", "StatelessRandomGammaV3"),
     ("[_ ...] [1] [1]|[2] []", "StatelessShuffle"),
@@ -199,7 +220,10 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     ("[_ _] []>=0 [2]", "StatelessMultinomial"),
     ("[2]", "StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg"),
     ("[_] [] []", "RngReadAndSkip RngSkip"),
-    ("[_] [] [_]>=0", "StatefulStandardNormalV2 StatefulTruncatedNormal StatefulUniform StatefulUniformFullInt"),
+    (
+        "[_] [] [_]>=0",
+        "StatefulStandardNormalV2 StatefulTruncatedNormal StatefulUniform StatefulUniformFullInt",
+    ),
     ("[_] [] [_]>=0 [] []", "StatefulUniformInt"),
     # -- lists and arrays of tensors
     ("[]|[_] []>=0", "TensorListReserve"),
@@ -235,7 +259,9 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     ("[*s] [*s] [*s] [*s] [] [] [] [] []", "ResourceApplyFtrlV2"),
 )
 
-PATTERNS: dict[str, tuple[Pattern, ...]] = {op: patterns(text) for text, ops in OPS_BY_SHAPES for op in ops.split()}
+PATTERNS: dict[str, tuple[Pattern, ...]] = {
+    op: patterns(text) for text, ops in OPS_BY_SHAPES for op in ops.split()
+}
 """What ops demand of their arguments, in order."""
 
 
@@ -254,13 +280,17 @@ def check_operands(node: Node) -> None:
         return
     names = _argument_names(node.op)
     shapes = [_shape(node, value) for value in node.inputs]
-    ranges = [(k, k + 1) for k in range(len(names))] if len(names) == len(shapes) else \
-        [input_range(node.definition, name) for name in names]
+    ranges = (
+        [(k, k + 1) for k in range(len(names))]
+        if len(names) == len(shapes)
+        else [input_range(node.definition, name) for name in names]
+    )
     found = match(wanted, [shapes[first:end] for first, end in ranges])
     if found is not None:
         given = ", ".join(str(shape) for shape in shapes if shape is not None)
-        raise ShapeError(f"{node.op}: {names[found]} of the operands {given} should have the shape "
-                         f"{wanted[found].text}")
+        raise ShapeError(
+            f"{node.op}: {names[found]} of the operands {given} should have the shape {wanted[found].text}"
+        )
     for pattern, (first, end) in zip(wanted, ranges):
         if pattern.least is not None:
             for k in range(first, end):
@@ -275,5 +305,9 @@ def _shape(node: Node, value: Value) -> Shape | None:
 
 def _check_values(node: Node, name: str, number: int, pattern: Pattern) -> None:
     known, least = node.constant_or_none(number), pattern.least
-    if known is not None and known.size and not (known.min() > least if pattern.is_open else known.min() >= least):
+    if (
+        known is not None
+        and known.size
+        and not (known.min() > least if pattern.is_open else known.min() >= least)
+    ):
         raise ShapeError(f"{node.op}: {name} {known.tolist()} should be {pattern.text}")

@@ -70,22 +70,42 @@ ENDS = {"_Arg": "an argument of compiled code", "_Retval": "a result of compiled
 """Ops that are an end of a graph, and what becomes of them."""
 
 
-def translates(*ops: str, constants: Sequence[str] = (), types: Mapping[str, frozenset[ElementType]] | None = None,
-               stateful: bool = False, refuse: Callable[[Any], str | None] | None = None,
-               more_constants: Callable[[Any, Any], Sequence[str]] | None = None,
-               fixed: Sequence[str] = (), sizes: Callable[[Any], Collection[int]] | None = None,
-               takes_sizes: Callable[[Any, Any], Collection[int]] | None = None,
-               drops_sizes: Callable[[Any, Any, Collection[int]], bool] | None = None,
-               sized_by: Sequence[str] = ()) -> Callable[[Translate], Translate]:
+def translates(
+    *ops: str,
+    constants: Sequence[str] = (),
+    types: Mapping[str, frozenset[ElementType]] | None = None,
+    stateful: bool = False,
+    refuse: Callable[[Any], str | None] | None = None,
+    more_constants: Callable[[Any, Any], Sequence[str]] | None = None,
+    fixed: Sequence[str] = (),
+    sizes: Callable[[Any], Collection[int]] | None = None,
+    takes_sizes: Callable[[Any, Any], Collection[int]] | None = None,
+    drops_sizes: Callable[[Any, Any, Collection[int]], bool] | None = None,
+    sized_by: Sequence[str] = (),
+) -> Callable[[Translate], Translate]:
     """Registers a function as the translation of these ops."""
+
     def register(function: Translate) -> Translate:
         for op in ops:
             if op in TRANSLATIONS:
-                raise ValueError(f"{op} has two translations: {TRANSLATIONS[op].function.__module__} and "
-                                 f"{function.__module__}")
-            TRANSLATIONS[op] = Translation(op, function, (*constants, *fixed), dict(types or {}), stateful, refuse,
-                                           more_constants, tuple(fixed), sizes, takes_sizes, drops_sizes,
-                                           tuple(sized_by))
+                raise ValueError(
+                    f"{op} has two translations: {TRANSLATIONS[op].function.__module__} and "
+                    f"{function.__module__}"
+                )
+            TRANSLATIONS[op] = Translation(
+                op,
+                function,
+                (*constants, *fixed),
+                dict(types or {}),
+                stateful,
+                refuse,
+                more_constants,
+                tuple(fixed),
+                sizes,
+                takes_sizes,
+                drops_sizes,
+                tuple(sized_by),
+            )
         return function
 
     return register

@@ -43,10 +43,10 @@ class Alternative:
         names = dict(names)
         end = len(dims) - len(self.behind)
         if self.middle is not None and self.middle != "...":
-            inner = dims[len(self.before):end]
+            inner = dims[len(self.before) : end]
             if not _are_equal(names.setdefault(self.middle, inner), inner):
                 return None
-        for word, dim in zip((*self.before, *self.behind), (*dims[:len(self.before)], *dims[end:])):
+        for word, dim in zip((*self.before, *self.behind), (*dims[: len(self.before)], *dims[end:])):
             if word == "_" or dim is None:
                 continue
             if word == "+":
@@ -59,8 +59,11 @@ class Alternative:
 
 
 def _are_equal(one: int | Dims, other: Dims) -> bool:
-    return isinstance(one, tuple) and len(one) == len(other) and all(
-        a == b or a is None or b is None for a, b in zip(one, other))
+    return (
+        isinstance(one, tuple)
+        and len(one) == len(other)
+        and all(a == b or a is None or b is None for a, b in zip(one, other))
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,15 +84,19 @@ def patterns(text: str) -> tuple[Pattern, ...]:
 
 def _pattern(text: str) -> Pattern:
     shapes, bound, least = re.split(r"(>=?|$)", text, maxsplit=1)
-    return Pattern(text, tuple(_alternative(words.split()) for words in re.findall(r"\[([^]]*)\]", shapes)),
-                   int(least) if least else None, bound == ">")
+    return Pattern(
+        text,
+        tuple(_alternative(words.split()) for words in re.findall(r"\[([^]]*)\]", shapes)),
+        int(least) if least else None,
+        bound == ">",
+    )
 
 
 def _alternative(words: Sequence[str]) -> Alternative:
     at = next((k for k, word in enumerate(words) if word[0] in ".*"), None)
     if at is None:
         return Alternative(tuple(words), None, ())
-    return Alternative(tuple(words[:at]), words[at].lstrip("*"), tuple(words[at + 1:]))
+    return Alternative(tuple(words[:at]), words[at].lstrip("*"), tuple(words[at + 1 :]))
 
 
 def match(wanted: Sequence[Pattern], shapes: Sequence[Sequence[Shape | None]]) -> int | None:

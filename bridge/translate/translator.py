@@ -49,7 +49,9 @@ class Functions:
         """The name of the function that is the gradient of another, made when first asked for."""
         made = f"{name}/gradient"
         if made not in self.definitions and name in self.definitions:
-            definition, called = tfp.gradient_function(self.definitions[name], list(self.definitions.values()), made)
+            definition, called = tfp.gradient_function(
+                self.definitions[name], list(self.definitions.values()), made
+            )
             new = calls_as_ops(FunctionDefLibrary(function=[definition, *called])).function
             self.definitions = {f.signature.name: f for f in new} | dict(self.definitions)
         return made
@@ -64,9 +66,14 @@ class Translator:
     least and the greatest value of integers, `points`: vectors of indices into arrays of some dims, as checked.
     """
 
-    def __init__(self, builder: ComputationBuilder, functions: Functions,
-                 source: Callable[[str], tuple[str, int]] | None = None, mark_lines: bool = False,
-                 growth: int = 0) -> None:
+    def __init__(
+        self,
+        builder: ComputationBuilder,
+        functions: Functions,
+        source: Callable[[str], tuple[str, int]] | None = None,
+        mark_lines: bool = False,
+        growth: int = 0,
+    ) -> None:
         self.builder = builder
         self.functions = functions
         self.source = source
@@ -76,12 +83,16 @@ class Translator:
         self.ranges: dict[Instruction, tuple[int, int]] = {}
         self.points: set[tuple[Instruction, tuple[int, ...]]] = set()
         self._known: dict[Instruction, np.ndarray | None] = {}
-        self.current: tuple[Graph, dict[Tensor, Value]] = (Graph({}), {})  # what is being translated, as far as it is
+        self.current: tuple[Graph, dict[Tensor, Value]] = (
+            Graph({}),
+            {},
+        )  # what is being translated, as far as it is
 
     def child(self, name: str) -> Translator:
         """A translator for a function that becomes a computation of its own (a loop's body, a branch)."""
-        made = Translator(self.builder.create_sub_builder(name), self.functions, self.source, self.mark_lines,
-                          self.growth)
+        made = Translator(
+            self.builder.create_sub_builder(name), self.functions, self.source, self.mark_lines, self.growth
+        )
         made.is_inner = True
         return made
 
@@ -90,7 +101,9 @@ class Translator:
 
         Raises: UnsupportedError  a node cannot be translated; the message names it.
         """
-        values: dict[Tensor, Value] = {Tensor(name, 0): value for name, value in zip(graph.arguments, arguments)}
+        values: dict[Tensor, Value] = {
+            Tensor(name, 0): value for name, value in zip(graph.arguments, arguments)
+        }
         around, self.current = self.current, (graph, values)
         for node in graph.nodes.values():
             if node.op != "_Arg":
@@ -112,8 +125,11 @@ class Translator:
             if node.op in self.functions.definitions:
                 return self.call(node.op, inputs)
             raise UnsupportedError(f"{node.op}: there is no translation of this op (node {node.name})")
-        sized = [axes for v in inputs if isinstance(v, Operand) and v.instruction is not None
-                 and (axes := v.instruction.shape.dynamic)]
+        sized = [
+            axes
+            for v in inputs
+            if isinstance(v, Operand) and v.instruction is not None and (axes := v.instruction.shape.dynamic)
+        ]
         if sized and (translation.takes_sizes is None or any(tuple(axes) != (0,) for axes in sized)):
             raise UnsupportedError(f"{node.op}: the size of an input depends on data (node {node.name})")
         file, line = self.source(node.name) if self.source and self.mark_lines else ("", 0)
@@ -147,10 +163,13 @@ class Translator:
             if current in known:
                 stack.pop()
                 continue
-            if current.opcode in ("parameter", "rng", "rng-bit-generator", "while") or current.has_side_effect \
-                    or not _small(current.shape):
+            if (
+                current.opcode in ("parameter", "rng", "rng-bit-generator", "while")
+                or current.has_side_effect
+                or not _small(current.shape)
+            ):
                 known[current] = None
-            elif (missing := [o for o in current.operands if o not in known]):
+            elif missing := [o for o in current.operands if o not in known]:
                 stack.extend(missing)
                 continue
             else:
@@ -168,8 +187,10 @@ class Translator:
 
 def _is_cut(instruction: Instruction, operands: Sequence[Any]) -> bool:
     """Whether an operand of a size that depends on data is smaller than its bound, which decides the result's dims."""
-    return instruction.opcode in ("reshape", "broadcast") and \
-        np.shape(operands[0]) != instruction.operands[0].shape.dims
+    return (
+        instruction.opcode in ("reshape", "broadcast")
+        and np.shape(operands[0]) != instruction.operands[0].shape.dims
+    )
 
 
 def _clamped(instruction: Instruction, known: Mapping[Instruction, np.ndarray | None]) -> np.ndarray | None:
@@ -198,16 +219,27 @@ def _check_types(builder: ComputationBuilder, graph: Graph, outputs: Sequence[Op
     """Raises: InternalError  a result has another type than TensorFlow gives it, whose buffer it would not fit."""
     for tensor, output in zip(graph.results, outputs):
         node, given = graph.nodes[tensor.node], builder.get_shape(output).element_type
-        is_known = node.op != "_Arg" and op_definition(node.op) is not None  # a function may be called as an op
+        is_known = (
+            node.op != "_Arg" and op_definition(node.op) is not None
+        )  # a function may be called as an op
         wanted = None if not is_known else element_type(output_types(node)[tensor.index])
         if wanted not in (None, given):
-            raise InternalError(f"{node.op}: output {tensor.index} is {given}, its type is {wanted} (node {node.name})")
+            raise InternalError(
+                f"{node.op}: output {tensor.index} is {given}, its type is {wanted} (node {node.name})"
+            )
 
 
-def translate(graph: Graph, functions: Functions, shapes: Sequence[Shape | None], constants: Mapping[int, np.ndarray],
-              variables: Mapping[int, str], name: str = "cluster",
-              source: Callable[[str], tuple[str, int]] | None = None,
-              mark_lines: bool = False, growth: int = 0) -> tuple[Module, list[int]]:
+def translate(
+    graph: Graph,
+    functions: Functions,
+    shapes: Sequence[Shape | None],
+    constants: Mapping[int, np.ndarray],
+    variables: Mapping[int, str],
+    name: str = "cluster",
+    source: Callable[[str], tuple[str, int]] | None = None,
+    mark_lines: bool = False,
+    growth: int = 0,
+) -> tuple[Module, list[int]]:
     """The module of a graph for these argument shapes.
 
     constants: values of arguments by number; their parameters are not read. variables: names of the arguments that are

@@ -211,7 +211,7 @@ def rebuild_all(like: Sequence[Value], arrays: Sequence[Operand]) -> list[Value]
     values, at = [], 0
     for value in like:
         count = len(flatten(value))
-        values.append(rebuild(value, list(arrays[at:at + count])))
+        values.append(rebuild(value, list(arrays[at : at + count])))
         at += count
     return values
 

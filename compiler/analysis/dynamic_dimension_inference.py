@@ -105,8 +105,11 @@ def _smallest(sizes: Sequence[Sizes], m: Arithmetic) -> dict[int, Any]:
 
 
 def _broadcast(op: Broadcast, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
-    return {op.dimensions[axis]: size for axis, size in sizes[0].items()
-            if shapes[0].dims[axis] == op.result_dims[op.dimensions[axis]]}
+    return {
+        op.dimensions[axis]: size
+        for axis, size in sizes[0].items()
+        if shapes[0].dims[axis] == op.result_dims[op.dimensions[axis]]
+    }
 
 
 def _transpose(op: Transpose, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
@@ -123,8 +126,10 @@ def window_positions(window: Window, axis: int, size: Any, m: Arithmetic) -> Any
     """Positions of a window along an axis of this size."""
     holes = window.base_dilation[axis]
     dilated = m.larger(m.add(m.multiply(size, holes), 1 - holes), 0) if holes > 1 else size
-    room = m.add(dilated, window.pad_low[axis] + window.pad_high[axis] - window.dilated_size[axis]
-                 + window.stride[axis])
+    room = m.add(
+        dilated,
+        window.pad_low[axis] + window.pad_high[axis] - window.dilated_size[axis] + window.stride[axis],
+    )
     return m.divide(m.larger(room, 0), window.stride[axis])
 
 
@@ -138,7 +143,9 @@ def _dot(op: Dot, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic
     found: dict[int, Any] = {}
     for number, (left, right) in enumerate(zip(op.lhs_batch, op.rhs_batch)):
         found.update(_smallest([{number: s[a]} for s, a in ((lhs, left), (rhs, right)) if a in s], m))
-    free = [lhs.get(a) for a in op.lhs_free(shapes[0].rank)] + [rhs.get(a) for a in op.rhs_free(shapes[1].rank)]
+    free = [lhs.get(a) for a in op.lhs_free(shapes[0].rank)] + [
+        rhs.get(a) for a in op.rhs_free(shapes[1].rank)
+    ]
     found.update({len(op.lhs_batch) + k: size for k, size in enumerate(free) if size is not None})
     return found
 
@@ -146,10 +153,15 @@ def _dot(op: Dot, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic
 def _convolution(op: Convolution, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
     d, (lhs, rhs) = op.dims, sizes
     grouped = op.feature_groups * op.batch_groups > 1
-    require(not any(a in rhs for a in d.kernel_spatial)
-            and not (grouped and (d.input_feature in lhs or d.kernel_output_feature in rhs or d.input_batch in lhs)),
-            "convolution: the kernel's spatial axes, and with groups the batch and features, have sizes known when "
-            "compiling", "dynamic_c2")
+    require(
+        not any(a in rhs for a in d.kernel_spatial)
+        and not (
+            grouped and (d.input_feature in lhs or d.kernel_output_feature in rhs or d.input_batch in lhs)
+        ),
+        "convolution: the kernel's spatial axes, and with groups the batch and features, have sizes known when "
+        "compiling",
+        "dynamic_c2",
+    )
     found = {}
     if d.input_batch in lhs:
         found[d.output_batch] = lhs[d.input_batch]
@@ -208,16 +220,24 @@ def _reshape(op: Reshape, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Ar
         known = [axis for axis in left if axis in sizes[0]]
         if not known:
             continue
-        require(known == left[:1], f"reshape: {shapes[0]} to {list(new)} joins axis {known[-1]}, of a size known at "
-                                   f"run time only, to axes before it", "dynamic_c3")
+        require(
+            known == left[:1],
+            f"reshape: {shapes[0]} to {list(new)} joins axis {known[-1]}, of a size known at "
+            f"run time only, to axes before it",
+            "dynamic_c3",
+        )
         inner, rest = _product(old, left[1:]), _product(new, right[1:])
         found[right[0]] = m.divide(m.add(m.multiply(sizes[0][left[0]], inner), rest - 1), rest)
     for axis, size in sizes[0].items():
         if axis not in grouped and axis < len(new) and new[: axis + 1] == old[: axis + 1]:
             found[axis] = size
         else:
-            require(axis in grouped, f"reshape: axis {axis} of {shapes[0]}, of a size known at run time only, is not "
-                                     f"an axis of {list(new)}", "dynamic_c3")
+            require(
+                axis in grouped,
+                f"reshape: axis {axis} of {shapes[0]}, of a size known at run time only, is not "
+                f"an axis of {list(new)}",
+                "dynamic_c3",
+            )
     return found
 
 
@@ -228,17 +248,25 @@ def _product(dims: Sequence[int], axes: Sequence[int]) -> int:
     return total
 
 
-def _bitcast_convert(op: BitcastConvert, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _bitcast_convert(
+    op: BitcastConvert, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic
+) -> Sizes:
     last = shapes[0].rank - 1
-    require(last not in sizes[0] or shapes[0].element_type.item_bytes >= op.element_type.item_bytes,
-            f"bitcast-convert: the last axis of {shapes[0]} has a size known at run time only", "dynamic_c2")
+    require(
+        last not in sizes[0] or shapes[0].element_type.item_bytes >= op.element_type.item_bytes,
+        f"bitcast-convert: the last axis of {shapes[0]} has a size known at run time only",
+        "dynamic_c2",
+    )
     return sizes[0]
 
 
 def _gather(op: Gather, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
     operand, indices = sizes
-    require(op.index_vector_dim not in indices and not any(a in operand for a in op.operand_batching_dims),
-            "gather: index vectors and batching axes have sizes known when compiling", "dynamic_c2")
+    require(
+        op.index_vector_dim not in indices and not any(a in operand for a in op.operand_batching_dims),
+        "gather: index vectors and batching axes have sizes known when compiling",
+        "dynamic_c2",
+    )
     dropped = (*op.collapsed_slice_dims, *op.operand_batching_dims)
     kept = [a for a in range(shapes[0].rank) if a not in dropped]
     batch = [a for a in range(shapes[1].rank) if a != op.index_vector_dim]
@@ -253,17 +281,24 @@ def _gather(op: Gather, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arit
 
 def _scatter(op: Scatter, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
     count = len(shapes) // 2
-    require(op.index_vector_dim not in sizes[count] and not op.input_batching_dims
-            and not any(a in known for known in sizes[count + 1 :] for a in op.update_window_dims),
-            "scatter: index vectors, batching axes and windows have sizes known when compiling", "dynamic_c2")
+    require(
+        op.index_vector_dim not in sizes[count]
+        and not op.input_batching_dims
+        and not any(a in known for known in sizes[count + 1 :] for a in op.update_window_dims),
+        "scatter: index vectors, batching axes and windows have sizes known when compiling",
+        "dynamic_c2",
+    )
     return _smallest(sizes[:count], m)
 
 
 def _batch_only(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
     """Of matrices and transforms: all axes but those that are worked on."""
     inner = len(op.fft_length) if isinstance(op, Fft) else 1 if isinstance(op, TopK) else 2
-    require(not any(axis >= shape.rank - inner for shape, known in zip(shapes, sizes) for axis in known),
-            f"{op.opcode}: the last {inner} axes have sizes known when compiling", "dynamic_c2")
+    require(
+        not any(axis >= shape.rank - inner for shape, known in zip(shapes, sizes) for axis in known),
+        f"{op.opcode}: the last {inner} axes have sizes known when compiling",
+        "dynamic_c2",
+    )
     return _smallest(sizes, m)
 
 
@@ -272,12 +307,33 @@ def _none(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic
 
 
 SIZES: dict[type[Op], Rule] = {
-    BitcastConvert: _bitcast_convert, Broadcast: _broadcast, Cholesky: _batch_only, Compare: _same_axes,
-    Concatenate: _concatenate, Convert: _same_axes, Convolution: _convolution, Dot: _dot,
-    DynamicSlice: _dynamic_slice, DynamicUpdateSlice: _first, Elementwise: _same_axes, Fft: _batch_only,
-    Gather: _gather, GetDimensionSize: _none, Map: _same_axes, Pad: _pad, Reduce: _reduce,
-    ReducePrecision: _same_axes, ReduceWindow: _reduce_window, Reshape: _reshape, Reverse: _first, Scatter: _scatter,
-    Slice: _slice, Sort: _same_axes, TopK: _batch_only, Transpose: _transpose, TriangularSolve: _batch_only,
+    BitcastConvert: _bitcast_convert,
+    Broadcast: _broadcast,
+    Cholesky: _batch_only,
+    Compare: _same_axes,
+    Concatenate: _concatenate,
+    Convert: _same_axes,
+    Convolution: _convolution,
+    Dot: _dot,
+    DynamicSlice: _dynamic_slice,
+    DynamicUpdateSlice: _first,
+    Elementwise: _same_axes,
+    Fft: _batch_only,
+    Gather: _gather,
+    GetDimensionSize: _none,
+    Map: _same_axes,
+    Pad: _pad,
+    Reduce: _reduce,
+    ReducePrecision: _same_axes,
+    ReduceWindow: _reduce_window,
+    Reshape: _reshape,
+    Reverse: _first,
+    Scatter: _scatter,
+    Slice: _slice,
+    Sort: _same_axes,
+    TopK: _batch_only,
+    Transpose: _transpose,
+    TriangularSolve: _batch_only,
 }
 """Rules of ops on arrays. An op that gives a tuple of arrays gives the same sizes to each."""
 
@@ -291,8 +347,10 @@ def result_sizes(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Ari
     rule = SIZES.get(type(op))
     if rule is None:
         if any(sizes):
-            raise ShapeError(f"{op.opcode}: takes no operand of a size known at run time only, operands are "
-                             f"{', '.join(map(str, shapes))} (dynamic_c1)")
+            raise ShapeError(
+                f"{op.opcode}: takes no operand of a size known at run time only, operands are "
+                f"{', '.join(map(str, shapes))} (dynamic_c1)"
+            )
         return {}
     return rule(op, shapes, sizes, m)
 
@@ -355,5 +413,8 @@ def with_marks(shape: Shape, marked: Shape) -> Shape:
 
 def is_dynamic(module: Module) -> bool:
     """Whether any size in the module is known at run time only: such sizes are set, or come from outside."""
-    return any(isinstance(i.op, SetDimensionSize) or (not i.operands and i.shape.is_dynamic)
-               for computation in module.computations() for i in computation.instructions)
+    return any(
+        isinstance(i.op, SetDimensionSize) or (not i.operands and i.shape.is_dynamic)
+        for computation in module.computations()
+        for i in computation.instructions
+    )

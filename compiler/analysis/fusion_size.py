@@ -35,15 +35,21 @@ class FusionSize:
         self._indices: dict[Instruction, frozenset[int]] = {}
         self._levels: dict[Instruction, int] = {}
         self._moves: dict[Instruction, int] = {}
-        self._numbers: dict[tuple[Instruction, int, int, int], int] = {}  # an index at which a user reads an operand
+        self._numbers: dict[
+            tuple[Instruction, int, int, int], int
+        ] = {}  # an index at which a user reads an operand
 
     def has_room(self, instruction: Instruction, users: Iterable[Instruction]) -> bool:
         """Whether an instruction may be added."""
         inside = [u for u in users if u in self._indices]
         indices = self._read_at(instruction, inside)
-        return (len(self._indices) < MOST_INSTRUCTIONS and len(indices) <= MOST_INDICES
-                and self.code + len(indices) <= MOST_CODE and self._level(instruction, inside) <= MOST_NESTED
-                and self._moves_to(instruction, inside) <= MOST_MOVES)
+        return (
+            len(self._indices) < MOST_INSTRUCTIONS
+            and len(indices) <= MOST_INDICES
+            and self.code + len(indices) <= MOST_CODE
+            and self._level(instruction, inside) <= MOST_NESTED
+            and self._moves_to(instruction, inside) <= MOST_MOVES
+        )
 
     def add(self, instruction: Instruction, users: Iterable[Instruction]) -> None:
         """Takes an instruction in."""
@@ -56,7 +62,9 @@ class FusionSize:
 
     def _level(self, instruction: Instruction, inside: Sequence[Instruction]) -> int:
         """How many reductions need one another, from it to the root."""
-        return max((self._levels[u] for u in inside), default=0) + isinstance(instruction.op, Reduce | ReduceWindow)
+        return max((self._levels[u] for u in inside), default=0) + isinstance(
+            instruction.op, Reduce | ReduceWindow
+        )
 
     def _moves_to(self, instruction: Instruction, inside: Sequence[Instruction]) -> int:
         """How often the index has changed between the root and it."""
@@ -80,7 +88,9 @@ class FusionSize:
         for number, given in enumerate(user.operands):
             if given is operand:
                 for copy in range(_reads(user, number)):
-                    found.update(self._numbers.setdefault((user, number, copy, k), len(self._numbers) + 1) for k in at)
+                    found.update(
+                        self._numbers.setdefault((user, number, copy, k), len(self._numbers) + 1) for k in at
+                    )
         return frozenset(found)
 
 

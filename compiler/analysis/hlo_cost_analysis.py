@@ -35,9 +35,13 @@ def moved_bytes(instruction: Instruction) -> int:
     """Bytes that an instruction's kernel must read and write."""
     computation = _computation(instruction)
     updated = dict(updated_operands(instruction))
-    reads = sum(_read_bytes(p, computation) for k, p in enumerate(computation.parameters) if k not in updated.values())
-    return reads + sum(_updated_bytes(instruction) if k in updated else leaf.bytes
-                       for k, leaf in enumerate(instruction.shape.leaves()))
+    reads = sum(
+        _read_bytes(p, computation) for k, p in enumerate(computation.parameters) if k not in updated.values()
+    )
+    return reads + sum(
+        _updated_bytes(instruction) if k in updated else leaf.bytes
+        for k, leaf in enumerate(instruction.shape.leaves())
+    )
 
 
 def _computation(instruction: Instruction) -> Computation:

@@ -82,7 +82,9 @@ class LoopAxes:
         if not i.shape.is_array or any(not o.shape.is_array for o in operands):
             for value in (i, *operands):
                 self._part(value)
-        elif (op.is_elementwise or i.opcode == "copy") and all(o.shape.rank in (0, i.shape.rank) for o in operands):
+        elif (op.is_elementwise or i.opcode == "copy") and all(
+            o.shape.rank in (0, i.shape.rank) for o in operands
+        ):
             for operand in operands:
                 self._join_all(operand, i, operand.shape.rank)
         elif isinstance(op, Broadcast):
@@ -106,7 +108,10 @@ class LoopAxes:
                     self.summed.append((i, (operands[0], axis)))
                 else:
                     self._part(operands[0], [axis])
-        elif isinstance(op, (Slice, DynamicSlice, Pad, Reverse, Concatenate)) or i.opcode == "dynamic-update-slice":
+        elif (
+            isinstance(op, (Slice, DynamicSlice, Pad, Reverse, Concatenate))
+            or i.opcode == "dynamic-update-slice"
+        ):
             self._link_places(i)
         elif isinstance(op, Iota):
             self._part(i, [op.iota_dimension])

@@ -43,7 +43,10 @@ def runs(loop: Instruction) -> int | None:
             continue
         if not isinstance(test.op, Compare) or test.op.direction != "LT":
             return None
-        number, limit = part_of_state(test.operands[0], op.condition.parameters[0]), _limit(test.operands[1], loop)
+        number, limit = (
+            part_of_state(test.operands[0], op.condition.parameters[0]),
+            _limit(test.operands[1], loop),
+        )
         if number not in known or limit is None or known[number][1] < 1:
             return None
         start, step = known[number]
@@ -77,6 +80,12 @@ def _limit(value: Instruction, loop: Instruction) -> int | None:
 
 def _integer(value: Instruction) -> int | None:
     t = value.shape.element_type
-    if isinstance(value.op, Constant) and value.shape.is_scalar and t.is_integer and t.is_signed and t.bits >= 32:
+    if (
+        isinstance(value.op, Constant)
+        and value.shape.is_scalar
+        and t.is_integer
+        and t.is_signed
+        and t.bits >= 32
+    ):
         return int(value.op.literal.array)
     return None

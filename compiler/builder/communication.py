@@ -54,43 +54,95 @@ class CommunicationOperations(BuilderCore):
         return self.apply(PartitionId())
 
     @operation
-    def all_gather(self, operand: Operand, all_gather_dim: int, shard_count: int, replica_groups: ReplicaGroups = (),
-                   channel_id: int | None = None, use_global_device_ids: bool = False) -> Operand:
+    def all_gather(
+        self,
+        operand: Operand,
+        all_gather_dim: int,
+        shard_count: int,
+        replica_groups: ReplicaGroups = (),
+        channel_id: int | None = None,
+        use_global_device_ids: bool = False,
+    ) -> Operand:
         """The operands (a tuple: each of its arrays) of a group of shard_count devices, concatenated."""
         operands = self._parts(operand)
         shapes = [_scaled("all-gather", self.shape_of(o), all_gather_dim, shard_count, 1) for o in operands]
-        return self.apply(AllGather(_collated(shapes), all_gather_dim, channel_id or 0, _groups(replica_groups),
-                                    use_global_device_ids), *operands)
+        return self.apply(
+            AllGather(
+                _collated(shapes),
+                all_gather_dim,
+                channel_id or 0,
+                _groups(replica_groups),
+                use_global_device_ids,
+            ),
+            *operands,
+        )
 
     @operation
-    def all_reduce(self, operand: Operand, computation: Computation | None, replica_groups: ReplicaGroups = (),
-                   channel_id: int | None = None, use_global_device_ids: bool = False) -> Operand:
+    def all_reduce(
+        self,
+        operand: Operand,
+        computation: Computation | None,
+        replica_groups: ReplicaGroups = (),
+        channel_id: int | None = None,
+        use_global_device_ids: bool = False,
+    ) -> Operand:
         """The operands (a tuple: each of its arrays) of a group of devices, combined by the computation."""
-        return self.apply(AllReduce(self.computation(computation), channel_id or 0, _groups(replica_groups),
-                                    use_global_device_ids), *self._parts(operand))
+        return self.apply(
+            AllReduce(
+                self.computation(computation), channel_id or 0, _groups(replica_groups), use_global_device_ids
+            ),
+            *self._parts(operand),
+        )
 
     @operation
     def cross_replica_sum(self, operand: Operand, replica_groups: ReplicaGroups = ()) -> Operand:
         """The sum of the operands of a group of replicas."""
         kinds = {o.element_type for o in self.shape_of(operand).leaves()}
         if len(kinds) != 1:
-            raise ShapeError(f"cross_replica_sum: the operand is {self.shape_of(operand)}, arrays of one element type "
-                             "are wanted (cross_replica_sum_c1)")
+            raise ShapeError(
+                f"cross_replica_sum: the operand is {self.shape_of(operand)}, arrays of one element type "
+                "are wanted (cross_replica_sum_c1)"
+            )
         return self.all_reduce(operand, _sum(kinds.pop()), replica_groups)
 
     @operation
-    def reduce_scatter(self, operand: Operand, computation: Computation | None, scatter_dimension: int,
-                       shard_count: int, replica_groups: ReplicaGroups = (), channel_id: int | None = None,
-                       use_global_device_ids: bool = False) -> Operand:
+    def reduce_scatter(
+        self,
+        operand: Operand,
+        computation: Computation | None,
+        scatter_dimension: int,
+        shard_count: int,
+        replica_groups: ReplicaGroups = (),
+        channel_id: int | None = None,
+        use_global_device_ids: bool = False,
+    ) -> Operand:
         """As all_reduce over shard_count devices, of whose result each keeps its part along scatter_dimension."""
         operands = self._parts(operand)
-        shapes = [_scaled("reduce-scatter", self.shape_of(o), scatter_dimension, 1, shard_count) for o in operands]
-        return self.apply(ReduceScatter(_collated(shapes), scatter_dimension, self.computation(computation),
-                                        channel_id or 0, _groups(replica_groups), use_global_device_ids), *operands)
+        shapes = [
+            _scaled("reduce-scatter", self.shape_of(o), scatter_dimension, 1, shard_count) for o in operands
+        ]
+        return self.apply(
+            ReduceScatter(
+                _collated(shapes),
+                scatter_dimension,
+                self.computation(computation),
+                channel_id or 0,
+                _groups(replica_groups),
+                use_global_device_ids,
+            ),
+            *operands,
+        )
 
     @operation
-    def all_to_all(self, operand: Operand, split_dimension: int, concat_dimension: int, split_count: int,
-                   replica_groups: ReplicaGroups = (), channel_id: int | None = None) -> Operand:
+    def all_to_all(
+        self,
+        operand: Operand,
+        split_dimension: int,
+        concat_dimension: int,
+        split_count: int,
+        replica_groups: ReplicaGroups = (),
+        channel_id: int | None = None,
+    ) -> Operand:
         """The operand cut along split_dimension into one block for each of split_count devices; the blocks that arrive
         are concatenated along concat_dimension.
 
@@ -99,16 +151,24 @@ class CommunicationOperations(BuilderCore):
         """
         dims, groups = self.shape_of(operand).dims, _groups(replica_groups)
         if any(len(group) != split_count for group in groups):
-            raise ShapeError(f"all-to-all: split_count is {split_count}, replica_groups are {groups} (all_to_all_c2)")
-        if not (0 <= split_dimension < len(dims) and 0 <= concat_dimension < len(dims) and split_count > 0
-                and dims[split_dimension] % split_count == 0):
-            raise ShapeError(f"all-to-all: {self.shape_of(operand)} cannot be cut into {split_count} along axis "
-                             f"{split_dimension} and concatenated along axis {concat_dimension} (all_to_all_c4)")
+            raise ShapeError(
+                f"all-to-all: split_count is {split_count}, replica_groups are {groups} (all_to_all_c2)"
+            )
+        if not (
+            0 <= split_dimension < len(dims)
+            and 0 <= concat_dimension < len(dims)
+            and split_count > 0
+            and dims[split_dimension] % split_count == 0
+        ):
+            raise ShapeError(
+                f"all-to-all: {self.shape_of(operand)} cannot be cut into {split_count} along axis "
+                f"{split_dimension} and concatenated along axis {concat_dimension} (all_to_all_c4)"
+            )
         made = self.apply(AllToAll(channel_id or 0, groups, split_dimension), operand)
         if split_dimension == concat_dimension:
             return made
         at, to = split_dimension, concat_dimension
-        cut = self.apply(Reshape((*dims[:at], split_count, dims[at] // split_count, *dims[at + 1:])), made)
+        cut = self.apply(Reshape((*dims[:at], split_count, dims[at] // split_count, *dims[at + 1 :])), made)
         rest = [axis for axis in range(len(dims) + 1) if axis != at]
         turned = self.apply(Transpose((*rest[:to], at, *rest[to:])), cut)
         block = [d // split_count if axis == at else d for axis, d in enumerate(dims)]
@@ -116,20 +176,25 @@ class CommunicationOperations(BuilderCore):
         return self.apply(Reshape(tuple(block)), turned)
 
     @operation
-    def all_to_all_tuple(self, operands: Sequence[Operand], replica_groups: ReplicaGroups = (),
-                         channel_id: int | None = None) -> Operand:
+    def all_to_all_tuple(
+        self, operands: Sequence[Operand], replica_groups: ReplicaGroups = (), channel_id: int | None = None
+    ) -> Operand:
         """Operand k to the k-th device of the group; a tuple of what arrives."""
         return self.apply(AllToAll(channel_id or 0, _groups(replica_groups)), *operands)
 
     @operation
-    def collective_permute(self, operand: Operand, source_target_pairs: ReplicaGroups,
-                           channel_id: int | None = None) -> Operand:
+    def collective_permute(
+        self, operand: Operand, source_target_pairs: ReplicaGroups, channel_id: int | None = None
+    ) -> Operand:
         """The operand of the source for the target of each pair, zeros for who is no target."""
-        return self.apply(CollectivePermute(_groups(source_target_pairs), channel_id or 0), *self._parts(operand))
+        return self.apply(
+            CollectivePermute(_groups(source_target_pairs), channel_id or 0), *self._parts(operand)
+        )
 
     @operation
-    def collective_broadcast(self, operand: Operand, replica_groups: ReplicaGroups = (),
-                             channel_id: int | None = None) -> Operand:
+    def collective_broadcast(
+        self, operand: Operand, replica_groups: ReplicaGroups = (), channel_id: int | None = None
+    ) -> Operand:
         """The operand of the group's first device for all of the group."""
         return self.apply(CollectiveBroadcast(channel_id or 0, _groups(replica_groups)), operand)
 
@@ -154,13 +219,20 @@ class CommunicationOperations(BuilderCore):
         return self.apply(Infeed(Shape.tuple([shape, TOKEN]), _quoted(config)), token)
 
     @operation
-    def outfeed(self, operand: Operand, shape_with_layout: Shape | None = None, outfeed_config: str = "") -> Operand:
+    def outfeed(
+        self, operand: Operand, shape_with_layout: Shape | None = None, outfeed_config: str = ""
+    ) -> Operand:
         """Puts the operand into the device's outfeed queue; returns a token."""
         return self.outfeed_with_token(operand, self.after_all(), shape_with_layout, outfeed_config)
 
     @operation
-    def outfeed_with_token(self, operand: Operand, token: Operand, shape_with_layout: Shape | None = None,
-                           outfeed_config: str = "") -> Operand:
+    def outfeed_with_token(
+        self,
+        operand: Operand,
+        token: Operand,
+        shape_with_layout: Shape | None = None,
+        outfeed_config: str = "",
+    ) -> Operand:
         """As `outfeed`, after a token."""
         return self.apply(Outfeed(shape_with_layout, _quoted(outfeed_config)), operand, token)
 
@@ -192,18 +264,29 @@ class CommunicationOperations(BuilderCore):
 
     # -- functions of the user
     @operation
-    def custom_call(self, target_name: str, operands: Sequence[Operand], shape: Shape, opaque: str = "",
-                    has_side_effect: bool = False, api_version: str = "API_VERSION_ORIGINAL") -> Operand:
+    def custom_call(
+        self,
+        target_name: str,
+        operands: Sequence[Operand],
+        shape: Shape,
+        opaque: str = "",
+        has_side_effect: bool = False,
+        api_version: str = "API_VERSION_ORIGINAL",
+    ) -> Operand:
         """What the function registered under that name makes of the operands."""
-        return self.apply(CustomCall(shape, target_name, has_side_effect, api_version,
-                                     backend_config=_quoted(opaque)), *operands)
+        return self.apply(
+            CustomCall(shape, target_name, has_side_effect, api_version, backend_config=_quoted(opaque)),
+            *operands,
+        )
 
     custom_call_op = custom_call
 
     @operation
     def fail_if(self, predicate: Operand, message: str) -> Operand:
         """Ends the run with the message where the predicate, pred[], holds; returns the empty tuple."""
-        return self.apply(CustomCall(Shape.tuple([]), FAIL_IF, True, backend_config=_quoted(message)), predicate)
+        return self.apply(
+            CustomCall(Shape.tuple([]), FAIL_IF, True, backend_config=_quoted(message)), predicate
+        )
 
     @operation
     def leave_if(self, predicate: Operand, message: str) -> Operand:
@@ -228,15 +311,25 @@ class CommunicationOperations(BuilderCore):
         return self.apply(CustomCall(Shape.tuple([]), target_name, True, backend_config=text), predicate)
 
     @operation
-    def composite_call(self, computation: Computation | None, operands: Sequence[Operand], name: str,
-                       attributes: str = "", version: int = 0) -> Operand:
+    def composite_call(
+        self,
+        computation: Computation | None,
+        operands: Sequence[Operand],
+        name: str,
+        attributes: str = "",
+        version: int = 0,
+    ) -> Operand:
         """A call of the computation that the composite operation `name` is decomposed into."""
         op, taken = Call(self.computation(computation)), tuple(map(self.take, operands))
         given = f"composite.attributes={attributes}," if attributes else ""
         quoted = f'{given}composite.name={_quoted(name)},composite.version="{version}"'
-        metadata = dataclasses.replace(self._metadata, extra=(
-            *self._metadata.extra, ("is_composite", "true"), ("frontend_attributes", f"{{{quoted}}}")))
-        return self._append(Instruction(op, taken, op.infer([i.shape for i in taken]), f"call.{self._count}", metadata))
+        metadata = dataclasses.replace(
+            self._metadata,
+            extra=(*self._metadata.extra, ("is_composite", "true"), ("frontend_attributes", f"{{{quoted}}}")),
+        )
+        return self._append(
+            Instruction(op, taken, op.infer([i.shape for i in taken]), f"call.{self._count}", metadata)
+        )
 
     def _parts(self, operand: Operand) -> list[Operand]:
         """The arrays of a tuple; an array as it is."""
@@ -261,7 +354,9 @@ def _collated(shapes: Sequence[Shape]) -> Shape:
 def _scaled(opcode: str, shape: Shape, axis: int, factor: int, divisor: int) -> Shape:
     """One axis factor / divisor times as long; an axis that is not there is left to the op's shape rule."""
     if factor < 1 or divisor < 1:
-        raise ShapeError(f"{opcode}: shard_count is {min(factor, divisor)}, at least 1 is wanted (shard_count_c1)")
+        raise ShapeError(
+            f"{opcode}: shard_count is {min(factor, divisor)}, at least 1 is wanted (shard_count_c1)"
+        )
     if 0 <= axis < shape.rank and shape.dims[axis] % divisor:
         raise ShapeError(f"{opcode}: axis {axis} of {shape} cannot be cut into {divisor} (reduce_scatter_c3)")
     dims = [d * factor // divisor if a == axis else d for a, d in enumerate(shape.dims)]

@@ -138,7 +138,9 @@ class ControlOperations(DerivedOperations):
         condition.lt(condition.get_tuple_element(condition.parameter(0, state), 0), condition.constant(count))
         b = builder("element")
         b.die_immediately_on_error = True
-        parts = [b.get_tuple_element(p, k) for p in [b.parameter(0, state)] for k in range(len(state.tuple_shapes))]
+        parts = [
+            b.get_tuple_element(p, k) for p in [b.parameter(0, state)] for k in range(len(state.tuple_shapes))
+        ]
         at, done, arrays, rest = parts[0], parts[1], parts[2 : 2 + len(flat)], parts[2 + len(flat) :]
         elements = [b.reshape(b.dynamic_slice(a, [at], (1,)), ()) for a in arrays]
         value = b.broadcast(b.call(computation, [*elements, *rest]), (1,))

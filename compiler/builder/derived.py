@@ -116,7 +116,9 @@ class DerivedOperations(WindowOperations):
             self.add(grown, self.div(grown, self.add(grown, self.scalar_like(operand, 1)))),
         )
         up, down = self._half_exponentials(operand)
-        return self.select(self.lt(self.abs(operand), self.scalar_like(operand, 1)), small, self.sub(up, down))
+        return self.select(
+            self.lt(self.abs(operand), self.scalar_like(operand, 1)), small, self.sub(up, down)
+        )
 
     @operation
     def cosh(self, operand: Operand) -> Operand:

@@ -26,8 +26,15 @@ class LinearAlgebraOperations(ControlOperations):
         return self._narrowed(kind, self.apply(Cholesky(lower), self._widened(a)))
 
     @operation
-    def triangular_solve(self, a: Operand, b: Operand, left_side: bool, lower: bool, unit_diagonal: bool,
-                         transpose_a: str = "NO_TRANSPOSE") -> Operand:
+    def triangular_solve(
+        self,
+        a: Operand,
+        b: Operand,
+        left_side: bool,
+        lower: bool,
+        unit_diagonal: bool,
+        transpose_a: str = "NO_TRANSPOSE",
+    ) -> Operand:
         """x with op(a) x = b, or with left_side false x op(a) = b. transpose_a says what op is: NO_TRANSPOSE,
         TRANSPOSE or ADJOINT. Leading axes are a batch. f16 and bf16 are computed in f32."""
         op = TriangularSolve(left_side, lower, unit_diagonal, transpose_a)

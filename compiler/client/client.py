@@ -26,8 +26,14 @@ from .replicas import DeviceQueues, ReplicaRuns, counted
 class Executable(ReplicaRuns):
     """A compiled module. Programs for several devices run with `execute_replicas`."""
 
-    def __init__(self, module: Module, compiled: Compiled, exposed: Exposed | None = None,
-                 options: Options = DEFAULT_OPTIONS, feeds: defaultdict[int, Feeds] | None = None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        compiled: Compiled,
+        exposed: Exposed | None = None,
+        options: Options = DEFAULT_OPTIONS,
+        feeds: defaultdict[int, Feeds] | None = None,
+    ) -> None:
         self.module = module
         self.num_replicas, self.num_partitions = options.num_replicas, options.num_partitions
         self._feeds = feeds if feeds is not None else defaultdict(Feeds)
@@ -59,19 +65,26 @@ class Executable(ReplicaRuns):
     def _checked(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The arguments as arrays of the parameters' types and dims."""
         if len(arguments) != len(self._leaves):
-            raise ShapeError(f"execute: {len(arguments)} arguments, {self.module.name} has {len(self._leaves)} "
-                             "parameters")
+            raise ShapeError(
+                f"execute: {len(arguments)} arguments, {self.module.name} has {len(self._leaves)} parameters"
+            )
         arrays = []
         for k, (argument, shape) in enumerate(zip(arguments, self._leaves)):
             array = np.asarray(argument)
-            if array.dtype != shape.element_type.dtype or (array.shape != shape.dims and not fits(array, shape)):
-                raise ShapeError(f"execute: argument {k} is {array.dtype}{list(array.shape)}, parameter {k} is {shape}")
+            if array.dtype != shape.element_type.dtype or (
+                array.shape != shape.dims and not fits(array, shape)
+            ):
+                raise ShapeError(
+                    f"execute: argument {k} is {array.dtype}{list(array.shape)}, parameter {k} is {shape}"
+                )
             arrays.append(array)
         return arrays
 
     def _call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         if self._exposed is not None:
-            return self._exposed.results(self._compiled.execute(self._exposed.arguments(arrays, self._leaves)))
+            return self._exposed.results(
+                self._compiled.execute(self._exposed.arguments(arrays, self._leaves))
+            )
         return self._compiled.execute(arrays)
 
 
@@ -93,15 +106,23 @@ class LocalClient(Transfers, DeviceQueues):
         """Devices of the platform."""
         return self._platform.device_count
 
-    def compile(self, program: Module | Computation, options: Options = DEFAULT_OPTIONS, *,
-                num_replicas: int | None = None, num_partitions: int | None = None) -> Executable:
+    def compile(
+        self,
+        program: Module | Computation,
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        num_replicas: int | None = None,
+        num_partitions: int | None = None,
+    ) -> Executable:
         """Compiles a module or a computation, for as many replicas and partitions as its header says unless given.
 
         Raises: ShapeError  ill-formed; UnsupportedError  the platform cannot compile it; LimitError  more than the
             options' limits allow; BudgetError  it takes more than `compile_seconds`, `compile_instructions` or
                 `compile_megabytes`.
         """
-        module = verify(program if isinstance(program, Module) else Module(program.name, program), options.limits)
+        module = verify(
+            program if isinstance(program, Module) else Module(program.name, program), options.limits
+        )
         options = counted(module, options, num_replicas, num_partitions)
         check_communication(module, options)
         with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):

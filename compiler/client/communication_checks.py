@@ -26,10 +26,15 @@ def check_communication(module: Module, options: Options) -> bool:
             op = instruction.op
             if isinstance(op, CustomCall) and op.is_check:
                 continue
-            found = found or isinstance(op, (CustomCall, PartitionId, ReplicaId)) or (
-                op.has_side_effect and not isinstance(op, Rng))
+            found = (
+                found
+                or isinstance(op, (CustomCall, PartitionId, ReplicaId))
+                or (op.has_side_effect and not isinstance(op, Rng))
+            )
             check_sizes(instruction, options)
             if isinstance(op, CustomCall) and custom_calls.find(op.custom_call_target) is None:
-                raise UnsupportedError(f"custom-call target {op.custom_call_target!r} is not registered; known: "
-                                       f"{', '.join(custom_calls.known()) or 'none'} (register_custom_call)")
+                raise UnsupportedError(
+                    f"custom-call target {op.custom_call_target!r} is not registered; known: "
+                    f"{', '.join(custom_calls.known()) or 'none'} (register_custom_call)"
+                )
     return found

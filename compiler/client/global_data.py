@@ -98,8 +98,14 @@ class Transfers:
             raise ShapeError(f"client: {device} is no device of {self.platform_name} (device_c1)")
         return device or self.devices[0]
 
-    def transfer_to_server(self, value: Any, device: DeviceHandle | None = None, *, shape: Shape | None = None,
-                           layout: Layout | None = None) -> GlobalData:
+    def transfer_to_server(
+        self,
+        value: Any,
+        device: DeviceHandle | None = None,
+        *,
+        shape: Shape | None = None,
+        layout: Layout | None = None,
+    ) -> GlobalData:
         """A copy of a literal, an array or a tuple of them on a device.
 
         With `shape` and `layout` the value is linear memory, in which an array of this shape lies in this layout.
@@ -118,8 +124,9 @@ class Transfers:
         What is written into the array afterwards is seen by later executions.
         """
         whole = np.ascontiguousarray(array).reshape(np.shape(array))
-        return GlobalData(Literal(np.empty((0,), whole.dtype)).shape.with_dims(whole.shape), [whole],
-                          self._device(device))
+        return GlobalData(
+            Literal(np.empty((0,), whole.dtype)).shape.with_dims(whole.shape), [whole], self._device(device)
+        )
 
     def transfer(self, data: GlobalData, layout: Layout | None = None) -> Any:
         """The value of a handle as a literal; with `layout`, an array's linear memory in it.
@@ -143,8 +150,10 @@ class Transfers:
         """
         found = {a.device for a in arguments}
         if len(found) > 1:
-            raise ShapeError(f"execute: arguments are on {sorted(d.number for d in found)}, one device is wanted "
-                             "(device_c2)")
+            raise ShapeError(
+                f"execute: arguments are on {sorted(d.number for d in found)}, one device is wanted "
+                "(device_c2)"
+            )
         executable = self._executables.get(computation)
         if executable is None:
             executable = self.compile(computation)
@@ -153,14 +162,18 @@ class Transfers:
             self._executables[computation] = executable
         wanted = executable.parameter_shapes
         if len(wanted) != len(arguments) or not all(_accepts(w, a.shape) for w, a in zip(wanted, arguments)):
-            raise ShapeError(f"execute: arguments are ({', '.join(str(a.shape) for a in arguments)}), "
-                             f"({', '.join(map(str, wanted))}) are wanted (execute_c1)")
+            raise ShapeError(
+                f"execute: arguments are ({', '.join(str(a.shape) for a in arguments)}), "
+                f"({', '.join(map(str, wanted))}) are wanted (execute_c1)"
+            )
         results = executable.execute([leaf for a in arguments for leaf in a.leaves])
         rest = iter(results)
         shape = _real(executable.result_shape, rest)
         return GlobalData(shape, results, self._device(next(iter(found), None)))
 
-    def execute_and_transfer(self, computation: Module | Computation, arguments: Sequence[GlobalData] = ()) -> Literal:
+    def execute_and_transfer(
+        self, computation: Module | Computation, arguments: Sequence[GlobalData] = ()
+    ) -> Literal:
         """Runs a computation and returns its value.
 
         Raises: ShapeError  as `execute`.
@@ -171,10 +184,19 @@ class Transfers:
 
 def _accepts(wanted: Shape, given: Shape) -> bool:
     if wanted.is_tuple:
-        return given.is_tuple and len(wanted.tuple_shapes) == len(given.tuple_shapes) \
+        return (
+            given.is_tuple
+            and len(wanted.tuple_shapes) == len(given.tuple_shapes)
             and all(map(_accepts, wanted.tuple_shapes, given.tuple_shapes))
-    return wanted.element_type is given.element_type and wanted.rank == given.rank and all(
-        n == d or (n < d and axis in wanted.dynamic) for axis, (n, d) in enumerate(zip(given.dims, wanted.dims)))
+        )
+    return (
+        wanted.element_type is given.element_type
+        and wanted.rank == given.rank
+        and all(
+            n == d or (n < d and axis in wanted.dynamic)
+            for axis, (n, d) in enumerate(zip(given.dims, wanted.dims))
+        )
+    )
 
 
 def _real(shape: Shape, arrays: Iterator[np.ndarray]) -> Shape:

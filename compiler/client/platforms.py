@@ -50,6 +50,7 @@ class CpuPlatform:
     def compile(self, module: Module, options: Options) -> Compiled:
         """Compiles with LLVM; artifacts come from the disk cache when they are there."""
         from ..cpu.compile import load_module
+
         # Before the cache is asked: how a custom call is laid out depends on who is registered for it.
         plain = normalize_layouts(module, options)
         return row_major(module, NativeExecutable(load_module(plain, options), options.threads or None))
@@ -73,7 +74,9 @@ class _Interpreted:
     def execute(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         rest = iter(arguments)
         given = [nested(shape, rest) for shape in self._module.entry.parameter_shapes]
-        return [np.array(leaf, order="C") for leaf in flattened(evaluate(self._module, given))]  # no views of arguments
+        return [
+            np.array(leaf, order="C") for leaf in flattened(evaluate(self._module, given))
+        ]  # no views of arguments
 
 
 class _Transposed:

@@ -28,14 +28,19 @@ if TYPE_CHECKING:
 _lock = forking.lock()
 
 
-def counted(module: Module, options: Options, num_replicas: int | None, num_partitions: int | None) -> Options:
+def counted(
+    module: Module, options: Options, num_replicas: int | None, num_partitions: int | None
+) -> Options:
     """The options with the numbers of replicas and partitions: those given, or else those that the module's header
     says (replica_count, num_partitions), or else the options'.
 
     Raises: LimitError  devices.
     """
+
     def number(given: int | None, name: str, otherwise: int) -> int:
-        return given if given is not None else devices(module, name) if name in module.attributes else otherwise
+        return (
+            given if given is not None else devices(module, name) if name in module.attributes else otherwise
+        )
 
     replicas = number(num_replicas, "replica_count", options.num_replicas)
     partitions = number(num_partitions, "num_partitions", options.num_partitions)
@@ -58,8 +63,9 @@ class ReplicaRuns:
     def _call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         raise NotImplementedError
 
-    def execute_replicas(self, arguments: Sequence[Sequence[np.ndarray]], *,
-                         timeout: float | None = None) -> list[list[np.ndarray]]:
+    def execute_replicas(
+        self, arguments: Sequence[Sequence[np.ndarray]], *, timeout: float | None = None
+    ) -> list[list[np.ndarray]]:
         """Runs on every device at once, a thread each: `arguments` has a list for each device, replica 0 with all its
         partitions first; the results likewise.
 
@@ -68,20 +74,34 @@ class ReplicaRuns:
         """
         count = self.num_replicas * self.num_partitions
         if len(arguments) != count:
-            raise ShapeError(f"execute_replicas: arguments for {len(arguments)} devices, the program was compiled for "
-                             f"{self.num_replicas} replicas of {self.num_partitions} partitions")
+            raise ShapeError(
+                f"execute_replicas: arguments for {len(arguments)} devices, the program was compiled for "
+                f"{self.num_replicas} replicas of {self.num_partitions} partitions"
+            )
         programs = [functools.partial(self._call, self._checked(given)) for given in arguments]
         return run_devices(programs, self.num_replicas, self.num_partitions, self._feeds, timeout)
 
-    def execute_over(self, transport: Transport, device: int, arguments: Sequence[np.ndarray], *,
-                     timeout: float | None = None) -> list[np.ndarray]:
+    def execute_over(
+        self,
+        transport: Transport,
+        device: int,
+        arguments: Sequence[np.ndarray],
+        *,
+        timeout: float | None = None,
+    ) -> list[np.ndarray]:
         """Runs as one device of a run whose other devices are reached through the transport, in other processes.
 
         Raises: as `execute_replicas`.
         """
         arrays = self._checked(arguments)
-        here = Device(transport, *divmod(device, self.num_partitions), self.num_replicas, self.num_partitions,
-                      self._feeds[device], timeout)
+        here = Device(
+            transport,
+            *divmod(device, self.num_partitions),
+            self.num_replicas,
+            self.num_partitions,
+            self._feeds[device],
+            timeout,
+        )
         with here.entered():
             return self._call(arrays)
 
@@ -110,10 +130,13 @@ class DeviceQueues:
         try:
             return self._feeds[device].outfeed.get(timeout=timeout)
         except queue.Empty:
-            raise CommunicationError(f"the outfeed queue of device {device} had no item for {timeout} s") from None
+            raise CommunicationError(
+                f"the outfeed queue of device {device} had no item for {timeout} s"
+            ) from None
 
-    def execute_parallel(self, runs: Sequence[tuple[Executable, Sequence[np.ndarray]]], *,
-                         timeout: float | None = None) -> list[list[np.ndarray]]:
+    def execute_parallel(
+        self, runs: Sequence[tuple[Executable, Sequence[np.ndarray]]], *, timeout: float | None = None
+    ) -> list[list[np.ndarray]]:
         """Runs several programs at once, a thread each, that send to and receive from each other: program k is
         partition k of one replica.
 
@@ -121,9 +144,13 @@ class DeviceQueues:
         """
         for executable, _ in runs:
             if (executable.num_replicas, executable.num_partitions) not in ((1, 1), (1, len(runs))):
-                raise ShapeError(f"execute_parallel: a program for {executable.num_replicas} replicas of "
-                                 f"{executable.num_partitions} partitions is one of {len(runs)}")
-        programs = [functools.partial(executable._call, executable._checked(given)) for executable, given in runs]
+                raise ShapeError(
+                    f"execute_parallel: a program for {executable.num_replicas} replicas of "
+                    f"{executable.num_partitions} partitions is one of {len(runs)}"
+                )
+        programs = [
+            functools.partial(executable._call, executable._checked(given)) for executable, given in runs
+        ]
         return run_devices(programs, 1, len(runs), self._feeds, timeout)
 
 

@@ -47,15 +47,36 @@ from .schedule.thunks import Launch, launches, plan_memory, schedule_module, siz
 
 ENTRY = "tfb_entry"
 _REPRODUCIBLE_THREADS = 16
-CPU_PASSES = (normalize_layouts, resolve_dynamic_sizes, combine_all_reduces, expand_collectives, expand_maps,
-              expand_rng, expand_top_k, *PASSES, lift_from_loops,
-              eliminate_dead, simplify, inline_calls, shard_loops, canonicalize_dots, split_reductions, fuse,
-              eliminate_dead)
+CPU_PASSES = (
+    normalize_layouts,
+    resolve_dynamic_sizes,
+    combine_all_reduces,
+    expand_collectives,
+    expand_maps,
+    expand_rng,
+    expand_top_k,
+    *PASSES,
+    lift_from_loops,
+    eliminate_dead,
+    simplify,
+    inline_calls,
+    shard_loops,
+    canonicalize_dots,
+    split_reductions,
+    fuse,
+    eliminate_dead,
+)
 
 
-def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: Target | None = None,
-                   self_contained: bool = False, entry: str = ENTRY, embed_constants: bool = False,
-                   origin: str = "") -> Artifact:
+def compile_module(
+    module: Module,
+    options: Options = DEFAULT_OPTIONS,
+    target: Target | None = None,
+    self_contained: bool = False,
+    entry: str = ENTRY,
+    embed_constants: bool = False,
+    origin: str = "",
+) -> Artifact:
     """Compiles a module. `origin` is the text of what it was made from, for the dump.
 
     A `self_contained` object holds the library kernels it calls and needs the C library alone; with `embed_constants`
@@ -64,11 +85,20 @@ def compile_module(module: Module, options: Options = DEFAULT_OPTIONS, target: T
         than the options allow.
     """
     with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
-        return _compiled(module, options, target or machine(options), self_contained, entry, embed_constants, origin)
+        return _compiled(
+            module, options, target or machine(options), self_contained, entry, embed_constants, origin
+        )
 
 
-def _compiled(module: Module, options: Options, target: Target, self_contained: bool, entry: str,
-              embed_constants: bool, origin: str) -> Artifact:
+def _compiled(
+    module: Module,
+    options: Options,
+    target: Target,
+    self_contained: bool,
+    entry: str,
+    embed_constants: bool,
+    origin: str,
+) -> Artifact:
     """As `compile_module`, with the budget in force."""
     text = ModuleText(target, embed_libraries=self_contained)
     dump = Dump(options.dump_dir, module.name) if options.dump_dir else None
@@ -77,8 +107,12 @@ def _compiled(module: Module, options: Options, target: Target, self_contained: 
         if origin:
             dump.write("cluster.pbtxt", origin)
         dump.write("before.hlo", str(module))
-    optimized = run_pipeline(module, dataclasses.replace(options, threads=target.threads, l2_bytes=target.l2_bytes),
-                             None if dump is None else _dump_passes(dump, module), CPU_PASSES)
+    optimized = run_pipeline(
+        module,
+        dataclasses.replace(options, threads=target.threads, l2_bytes=target.l2_bytes),
+        None if dump is None else _dump_passes(dump, module),
+        CPU_PASSES,
+    )
     parts = None if self_contained else ObjectParts(text, target)
 
     def finished(symbol: str) -> None:
@@ -88,8 +122,10 @@ def _compiled(module: Module, options: Options, target: Target, self_contained: 
 
     schedule = schedule_module(optimized, text, target, options, finished)
     if self_contained and schedule.sites:
-        raise UnsupportedError(f"{schedule.sites[0].kind} {schedule.sites[0].name}: an object that stands alone cannot "
-                               "call the process that compiled it")
+        raise UnsupportedError(
+            f"{schedule.sites[0].kind} {schedule.sites[0].name}: an object that stands alone cannot "
+            "call the process that compiled it"
+        )
     plan_memory(schedule)
     emit_entry(text, entry, schedule, embed_constants, options.profile)
     entries = [entry]
@@ -105,17 +141,30 @@ def _compiled(module: Module, options: Options, target: Target, self_contained: 
         made, *more = (budget.result(job, "LLVM") for job in jobs)
     if dump is not None:
         source = text.text()
-        for name, content in (("schedule.txt", schedule_text(schedule)), ("memory.txt", memory_text(schedule)),
-                              ("module.ll", source), ("module.s", emit_assembly(source, target))):
+        for name, content in (
+            ("schedule.txt", schedule_text(schedule)),
+            ("memory.txt", memory_text(schedule)),
+            ("module.ll", source),
+            ("module.s", emit_assembly(source, target)),
+        ):
             dump.write(name, content)
     embedded = embed_constants and bool(schedule.constants)
     return Artifact(
-        object=place_constants(made, schedule.constants) if embedded else made, entry=entry,
-        parameters=tuple(map(_spec, schedule.arguments)), results=tuple(map(_spec, schedule.results)),
-        temp_bytes=schedule.temp_bytes, constants=b"" if embedded else schedule.constants,
-        libraries=tuple(text.libraries), threads=target.threads,
-        kernels=tuple(map(_info, launches(schedule.steps))), parts=tuple(more), sites=tuple(schedule.sites),
-        packed=tuple(schedule.packed), may_leave=schedule.may_leave, sizes=sized_results(module))
+        object=place_constants(made, schedule.constants) if embedded else made,
+        entry=entry,
+        parameters=tuple(map(_spec, schedule.arguments)),
+        results=tuple(map(_spec, schedule.results)),
+        temp_bytes=schedule.temp_bytes,
+        constants=b"" if embedded else schedule.constants,
+        libraries=tuple(text.libraries),
+        threads=target.threads,
+        kernels=tuple(map(_info, launches(schedule.steps))),
+        parts=tuple(more),
+        sites=tuple(schedule.sites),
+        packed=tuple(schedule.packed),
+        may_leave=schedule.may_leave,
+        sizes=sized_results(module),
+    )
 
 
 def machine(options: Options) -> Target:
@@ -137,8 +186,9 @@ def load_module(module: Module, options: Options = DEFAULT_OPTIONS, origin: str 
     return load_made(f"{module}{registered(module)}", lambda: module, options, origin)
 
 
-def load_made(subject: str, make: Callable[[], Module], options: Options = DEFAULT_OPTIONS,
-              origin: str = "") -> Artifact:
+def load_made(
+    subject: str, make: Callable[[], Module], options: Options = DEFAULT_OPTIONS, origin: str = ""
+) -> Artifact:
     """As `load_module`, for a module that is made only when the cache has no artifact for it.
 
     `subject` says all that the module is made from.
@@ -150,9 +200,14 @@ def load_made(subject: str, make: Callable[[], Module], options: Options = DEFAU
         statistics.count("disk_hits")
         return artifact
     start = time.perf_counter()
-    with interrupts.deferred(), python_settings.compiling(), \
-            budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
-        artifact = dataclasses.replace(compile_module(make(), options, target, origin=origin), fingerprint=name)
+    with (
+        interrupts.deferred(),
+        python_settings.compiling(),
+        budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes),
+    ):
+        artifact = dataclasses.replace(
+            compile_module(make(), options, target, origin=origin), fingerprint=name
+        )
     statistics.add_compile_seconds(time.perf_counter() - start)
     statistics.count("compiles")
     cache.store(artifact)

@@ -31,8 +31,9 @@ def updated_operands(instruction: Instruction) -> list[tuple[int, int]]:
     return []
 
 
-def emit_kernel(text: ModuleText, target: Target, instruction: Instruction, options: Options,
-                b_packed: bool = False) -> KernelPlan:
+def emit_kernel(
+    text: ModuleText, target: Target, instruction: Instruction, options: Options, b_packed: bool = False
+) -> KernelPlan:
     """Writes the kernel of an instruction; equal fusions, products and convolutions of a module have one. With
     `b_packed` the right operand of its product is packed (schedule/prepacking.py).
 
@@ -46,6 +47,7 @@ def emit_kernel(text: ModuleText, target: Target, instruction: Instruction, opti
     plan = text.plans.get(key)
     if plan is None and b_packed:
         from .output_fusion import emit_output_fusion
+
         plan = text.plans[key] = emit_output_fusion(text, target, computation, options, True)
     elif plan is None:
         plan = text.plans[key] = _emit(text, target, instruction, options)
@@ -57,20 +59,26 @@ def _emit(text: ModuleText, target: Target, instruction: Instruction, options: O
     if emitter is not None:
         return emitter(text, target, instruction, options)
     from .loops.loop_fusion import emit_fused
+
     return emit_fused(text, target, as_computation(instruction), options)
 
 
 def as_computation(instruction: Instruction) -> Computation:
     """The computation that applies just this instruction to parameters."""
-    parameters = tuple(Instruction(Parameter(k, o.shape), (), o.shape, f"p{k}")
-                       for k, o in enumerate(instruction.operands))
-    return Computation(instruction.name or instruction.opcode,
-                       dataclasses.replace(instruction, operands=parameters), parameters)
+    parameters = tuple(
+        Instruction(Parameter(k, o.shape), (), o.shape, f"p{k}") for k, o in enumerate(instruction.operands)
+    )
+    return Computation(
+        instruction.name or instruction.opcode,
+        dataclasses.replace(instruction, operands=parameters),
+        parameters,
+    )
 
 
 def _fusion(text: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
     from .loops.loop_fusion import emit_fused
     from .output_fusion import contraction_of, emit_output_fusion
+
     computation = instruction.op.computation  # type: ignore[attr-defined]
     if contraction_of(computation) is not None:
         return emit_output_fusion(text, target, computation, options)
@@ -79,6 +87,7 @@ def _fusion(text: ModuleText, target: Target, instruction: Instruction, options:
 
 def _contraction(text: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
     from .output_fusion import emit_output_fusion
+
     return emit_output_fusion(text, target, as_computation(instruction), options)
 
 
@@ -100,10 +109,21 @@ _EMITTERS = {
 }
 
 
-_COMMON = ("loops.column_reduction", "convolution.emit", "convolution.small_output_channels",
-           "convolution.implicit_gemm", "convolution.backward_weights", "convolution.naive", "convolution.depthwise",
-           "loops.loop_fusion", "output_fusion", "schedule.prepacking", "loops.bitcast_convert",
-           "kernels.scatter", "loops.tiled_transpose")
+_COMMON = (
+    "loops.column_reduction",
+    "convolution.emit",
+    "convolution.small_output_channels",
+    "convolution.implicit_gemm",
+    "convolution.backward_weights",
+    "convolution.naive",
+    "convolution.depthwise",
+    "loops.loop_fusion",
+    "output_fusion",
+    "schedule.prepacking",
+    "loops.bitcast_convert",
+    "kernels.scatter",
+    "loops.tiled_transpose",
+)
 
 
 def load_common() -> None:

@@ -34,16 +34,25 @@ def _functions() -> tuple[Callable[..., float], Callable[..., None], int]:
     lanes = target.lanes(32)
     chains = 12 if target.registers >= 16 else 6  # enough to hide the latency, few enough for the registers
     vector = f"<{lanes} x float>"
-    phis = "\n".join(f"  %a{k} = phi {vector} [zeroinitializer, %entry], [%b{k}, %loop]" for k in range(chains))
-    steps = "\n".join(f"  %b{k} = call {vector} @llvm.fmuladd.v{lanes}f32({vector} %x, {vector} %y, {vector} %a{k})"
-                      for k in range(chains))
-    sums = "\n".join(f"  %s{k} = fadd {vector} {'%s' + str(k - 1) if k else 'zeroinitializer'}, %b{k}"
-                     for k in range(chains))
-    moves = "\n".join(f"""  %i{k} = add i64 %i, {k * lanes}
+    phis = "\n".join(
+        f"  %a{k} = phi {vector} [zeroinitializer, %entry], [%b{k}, %loop]" for k in range(chains)
+    )
+    steps = "\n".join(
+        f"  %b{k} = call {vector} @llvm.fmuladd.v{lanes}f32({vector} %x, {vector} %y, {vector} %a{k})"
+        for k in range(chains)
+    )
+    sums = "\n".join(
+        f"  %s{k} = fadd {vector} {'%s' + str(k - 1) if k else 'zeroinitializer'}, %b{k}"
+        for k in range(chains)
+    )
+    moves = "\n".join(
+        f"""  %i{k} = add i64 %i, {k * lanes}
   %p{k} = getelementptr float, ptr %source, i64 %i{k}
   %q{k} = getelementptr float, ptr %target, i64 %i{k}
   %v{k} = load {vector}, ptr %p{k}, align {4 * lanes}
-  store {vector} %v{k}, ptr %q{k}, align {4 * lanes}""" for k in range(_COPY_LANES))
+  store {vector} %v{k}, ptr %q{k}, align {4 * lanes}"""
+        for k in range(_COPY_LANES)
+    )
     text = f"""
 declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})
 define float @multiply_add(i64 %rounds, float %one) nounwind {{
@@ -86,7 +95,9 @@ done:
 """
     found = linker.load_text(text, ("multiply_add", "copy")).keep().addresses
     multiply_add = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_float)(found["multiply_add"])
-    copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(found["copy"])
+    copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+        found["copy"]
+    )
     return multiply_add, copy, 2 * chains * lanes
 
 
@@ -124,7 +135,7 @@ def copied_bytes_per_second(size: int, threads: int, samples: int = 6) -> float:
 def _aligned(size: int) -> np.ndarray:
     raw = np.ones(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start:start + size]
+    return raw[start : start + size]
 
 
 def _together(threads: int, work: Callable[[int], object]) -> float:

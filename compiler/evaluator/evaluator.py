@@ -34,8 +34,9 @@ def evaluate(program: Module | Computation, arguments: Sequence[Any]) -> Any:
     shapes = computation.parameter_shapes
     if len(arguments) != len(shapes):
         raise ShapeError(f"{computation.name}: {len(arguments)} arguments given, {len(shapes)} wanted")
-    checked = [_checked(computation.name, number, a, s) for number,
-               (a, s) in enumerate(zip(arguments, shapes))]
+    checked = [
+        _checked(computation.name, number, a, s) for number, (a, s) in enumerate(zip(arguments, shapes))
+    ]
     with float_mode.of_runs():
         return evaluate_computation(computation, *checked)
 
@@ -48,8 +49,10 @@ def _evaluate_exposed(exposed: Exposed, program: Module | Computation, arguments
     leaves = [leaf for shape in computation.parameter_shapes for leaf in shape.leaves()]
     given = [np.asarray(a) for argument in arguments for a in flattened(argument)]
     if len(given) != len(leaves) or not all(map(fits, given, leaves)):
-        raise ShapeError(f"{computation.name}: arguments are {', '.join(f'{a.dtype}{list(a.shape)}' for a in given)}, "
-                         f"{', '.join(map(str, leaves))} are wanted")
+        raise ShapeError(
+            f"{computation.name}: arguments are {', '.join(f'{a.dtype}{list(a.shape)}' for a in given)}, "
+            f"{', '.join(map(str, leaves))} are wanted"
+        )
     rest = iter(exposed.arguments(given, leaves))
     module = resolve_dynamic_sizes(exposed.module, DEFAULT_OPTIONS)
     value = evaluate(module, [nested(shape, rest) for shape in module.entry.parameter_shapes])
@@ -102,8 +105,14 @@ def evaluate_instruction(instruction: Instruction, operands: Sequence[Any]) -> A
 def apply_computation(computation: Computation, *arguments: Any) -> Any:
     """The value of a computation; where its parameters are scalars and the arguments arrays, of it on their
     elements."""
-    dims = next((a.shape for a, s in zip(arguments, computation.parameter_shapes)
-                 if s.is_scalar and not isinstance(a, tuple) and a.shape), ())
+    dims = next(
+        (
+            a.shape
+            for a, s in zip(arguments, computation.parameter_shapes)
+            if s.is_scalar and not isinstance(a, tuple) and a.shape
+        ),
+        (),
+    )
     if not dims:
         return evaluate_computation(computation, *arguments)
     root = computation.root.shape

@@ -36,7 +36,9 @@ class Start:
         if part is None or part.compatible(Shape.tuple(operands)):
             return
         if len(operands) != 1 or not part.compatible(operands[0]):
-            raise ShapeError(f"{self.name}-start has shape {self.declared}, its operands are {Shape.tuple(operands)}")
+            raise ShapeError(
+                f"{self.name}-start has shape {self.declared}, its operands are {Shape.tuple(operands)}"
+            )
 
 
 def started(opcode: str, shape: Shape) -> Start | None:

@@ -154,6 +154,7 @@ def _read_string(text: str, _: Any) -> str:
 
 def _read_shape(text: str, _: Any) -> Shape:
     from .scanner import inner, parse_shape
+
     with inner("expected a shape"):
         return parse_shape(text)
 
@@ -173,7 +174,11 @@ def _read_groups(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
         if math.prod(dims) > _MOST_IDS:
             raise Malformed(f"expected at most {_MOST_IDS} ids, got {text!r}")
         order = _numbers(made[3], "axes") if made[3] else tuple(range(len(source)))
-        if math.prod(dims) != math.prod(source) or sorted(order) != list(range(len(source))) or len(dims) != 2:
+        if (
+            math.prod(dims) != math.prod(source)
+            or sorted(order) != list(range(len(source)))
+            or len(dims) != 2
+        ):
             raise Malformed(f"expected [groups,size]<=[sizes]T(axes), got {text!r}")
         ids = np.arange(math.prod(source)).reshape(source).transpose(order).reshape(dims)
         return tuple(tuple(group) for group in ids.tolist())

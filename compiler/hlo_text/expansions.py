@@ -48,15 +48,24 @@ def _number(texts: Mapping[str, str], name: str) -> float:
         raise Malformed(f"expected the attribute {name}= with a number") from None
 
 
-def _batch_norm(method: str) -> Callable[[ComputationBuilder, Sequence[Operand], Mapping[str, str], Shape], Operand]:
-    def write(b: ComputationBuilder, operands: Sequence[Operand], texts: Mapping[str, str], shape: Shape) -> Operand:
-        epsilon, feature = _number(texts, "epsilon"), integer(texts.get("feature_index", ""), "feature_index=")
+def _batch_norm(
+    method: str,
+) -> Callable[[ComputationBuilder, Sequence[Operand], Mapping[str, str], Shape], Operand]:
+    def write(
+        b: ComputationBuilder, operands: Sequence[Operand], texts: Mapping[str, str], shape: Shape
+    ) -> Operand:
+        epsilon, feature = (
+            _number(texts, "epsilon"),
+            integer(texts.get("feature_index", ""), "feature_index="),
+        )
         return getattr(b, method)(*operands, epsilon, feature)
 
     return write
 
 
-def _bitcast(b: ComputationBuilder, operands: Sequence[Operand], texts: Mapping[str, str], shape: Shape) -> Operand:
+def _bitcast(
+    b: ComputationBuilder, operands: Sequence[Operand], texts: Mapping[str, str], shape: Shape
+) -> Operand:
     """The same bytes in another shape; in between, the axes from the slowest to the fastest, as the layouts say."""
     operand, source = operands[0], b.get_shape(operands[0])
     lain = b.transpose(operand, order(source)) if source.layout is not None else operand

@@ -81,7 +81,9 @@ def parse_literal(text: str, shape: Shape) -> Literal:
         raise Malformed(f"expected an array or a tuple, not {shape}")
     if ":" in text:
         return _sparse(text, shape)
-    if (shape.elements and not _is_nested(re.sub(r"[^{}]+", "", text), shape.dims)) or (not shape.dims and "{" in text):
+    if (shape.elements and not _is_nested(re.sub(r"[^{}]+", "", text), shape.dims)) or (
+        not shape.dims and "{" in text
+    ):
         raise Malformed(f"expected nested braces of {shape}")
     body = text.replace("{", " ").replace("}", " ")
     kind = shape.element_type
@@ -129,7 +131,9 @@ def _sparse(text: str, shape: Shape) -> Literal:
     """The literal whose elements that are not zero are listed: `{[0, 1]: 5, [1, 0]: 6}`, or `{3: 5}` of a vector."""
     entries = _ENTRY.findall(text)
     inside = re.sub(r"^[^{]*", "", text.strip())
-    if not (inside.startswith("{") and inside.endswith("}")) or re.sub(r"[{},\s]", "", _ENTRY.sub("", inside)):
+    if not (inside.startswith("{") and inside.endswith("}")) or re.sub(
+        r"[{},\s]", "", _ENTRY.sub("", inside)
+    ):
         raise Malformed(f"expected {{[index]: value, ...}} of {shape}, got {text[:40]!r}")
     array = np.zeros(shape.dims, shape.element_type.dtype)
     for several, one, value in entries:

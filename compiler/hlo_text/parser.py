@@ -59,8 +59,9 @@ KEPT = frozenset(
 computed."""
 
 
-def parse_hlo(text: str, elided: Callable[[str, Shape], Literal] | None = None,
-              limits: Limits = DEFAULT_LIMITS) -> Module:
+def parse_hlo(
+    text: str, elided: Callable[[str, Shape], Literal] | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Module:
     """The module that the text spells, verified. `elided` gives the constants that it spells as `...`, by name and
     shape.
 
@@ -204,7 +205,9 @@ class _Parser(Scanner):
             self.leaves[made] = sum(1 for _ in made.shape.leaves())
         return made
 
-    def apply(self, name: str, opcode: str, shape: Shape, before: int, known: dict[str, Instruction]) -> Instruction:
+    def apply(
+        self, name: str, opcode: str, shape: Shape, before: int, known: dict[str, Instruction]
+    ) -> Instruction:
         """The instruction of this opcode, whose operands follow.
 
         Raises: ParseError; Malformed, ShapeError, UnsupportedError  without a place.
@@ -224,7 +227,9 @@ class _Parser(Scanner):
         values: dict[str, Any] = {}
         operands: list[Instruction] = []
         if "number" in kinds.values():
-            values["number"] = integer(self.match(_NUMBER, "a parameter number and `)`")[1], "a parameter number")
+            values["number"] = integer(
+                self.match(_NUMBER, "a parameter number and `)`")[1], "a parameter number"
+            )
         elif "literal" in kinds.values():
             values["literal"] = self.literal(name, shape)
         else:
@@ -273,7 +278,9 @@ class _Parser(Scanner):
             if operand is None:
                 self.fail(f"operand {found[1]} is not defined before", found.start(1))
             if declared is not None and not self.fits(operand, declared):
-                raise self.placed(ShapeError(f"operand {found[1]} has shape {operand.shape}, not {declared}"), at)
+                raise self.placed(
+                    ShapeError(f"operand {found[1]} has shape {operand.shape}, not {declared}"), at
+                )
             operands.append(operand)
             self.at = found.end()
             if found[2] == ")":
@@ -285,7 +292,9 @@ class _Parser(Scanner):
     def fits(self, operand: Instruction, declared: Shape) -> bool:
         """Whether an operand has the shape that stands before it: that of an asynchronous op's start is a tuple."""
         start = self.started.get(operand)
-        return operand.shape.compatible(declared) or (start is not None and start.declared.compatible(declared))
+        return operand.shape.compatible(declared) or (
+            start is not None and start.declared.compatible(declared)
+        )
 
     def literal(self, name: str, shape: Shape) -> Any:
         start = self.at
@@ -300,7 +309,9 @@ class _Parser(Scanner):
         except Malformed as error:
             self.fail(f"constant: {error}", start)
 
-    def expansion_of(self, name: str, opcode: str, shape: Shape, known: dict[str, Instruction]) -> Instruction:
+    def expansion_of(
+        self, name: str, opcode: str, shape: Shape, known: dict[str, Instruction]
+    ) -> Instruction:
         """An instruction that is read as a call."""
         operands = self.operands(known)
         texts, metadata = self.instruction_attributes(set(EXPANSIONS[opcode].attributes), opcode)
@@ -402,7 +413,9 @@ def _check_signature(computation: Computation, parameters: list[Shape] | None, r
     """Raises: ShapeError  the shapes that stand before a computation are not its own."""
     own, root = computation.parameter_shapes, computation.root.shape
     if parameters is not None and not Shape.tuple(parameters).compatible(Shape.tuple(own)):
-        raise ShapeError(f"{computation.name} has parameters {Shape.tuple(own)}, not {Shape.tuple(parameters)}")
+        raise ShapeError(
+            f"{computation.name} has parameters {Shape.tuple(own)}, not {Shape.tuple(parameters)}"
+        )
     if result is not None and not result.compatible(root):
         raise ShapeError(f"{computation.name} returns {root}, not {result}")
 

@@ -19,8 +19,10 @@ NAME = re.compile(r"%?([\w.\-]+)", re.ASCII)
 _ATTRIBUTE = re.compile(r",\s*([\w\-]+)=", re.ASCII)
 _WORD = re.compile(r'[^\s,{}"]*')
 _FLAT = re.compile(r"\{[^{}\"]*\}")
-_BRACKETED = re.compile(r"\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\w+\[[^\]]*\](?:\{[^{}]*\})?"
-                        r"|\([^()]*(?:\([^()]*\)[^()]*)*\)")  # groups as ranges, shapes, tuple shapes
+_BRACKETED = re.compile(
+    r"\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\w+\[[^\]]*\](?:\{[^{}]*\})?"
+    r"|\([^()]*(?:\([^()]*\)[^()]*)*\)"
+)  # groups as ranges, shapes, tuple shapes
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _BRACKET = re.compile(r'[{}"]')
 _SPARSE = re.compile(r"sparse\{\d+\}")  # an old layout: at most so many elements that are not zero
@@ -66,7 +68,9 @@ class Scanner:
     def expected(self, what: str) -> NoReturn:
         """Raises ParseError: the text goes on with something else."""
         rest = self.text[self.at : self.at + 30].split("\n")[0]
-        self.fail(f"expected {what}, got {rest!r}" if self.at < len(self.text) else f"expected {what}, got the end")
+        self.fail(
+            f"expected {what}, got {rest!r}" if self.at < len(self.text) else f"expected {what}, got the end"
+        )
 
     def unsupported(self, message: str, at: int) -> NoReturn:
         """Raises UnsupportedError with a place."""
@@ -161,8 +165,10 @@ class Scanner:
         start = self.at
         if self.text.startswith("(", self.at):
             self.at += 1
-            self.checked(lambda: self.limits.check("nesting", depth + 1, "tuples in a tuple, one inside the other"),
-                         start)
+            self.checked(
+                lambda: self.limits.check("nesting", depth + 1, "tuples in a tuple, one inside the other"),
+                start,
+            )
             parts: list[Shape] = []
             while not self.accept(")"):
                 if parts:
@@ -193,8 +199,11 @@ class Scanner:
         if at is not None:
             found = ARRAY.match(self.text, at)
             shape = found[0] if found else ""
-            self.unsupported(f"layout of {shape}: arrays that come from outside, or whose bytes are reinterpreted, "
-                             "have no tiles", at)
+            self.unsupported(
+                f"layout of {shape}: arrays that come from outside, or whose bytes are reinterpreted, "
+                "have no tiles",
+                at,
+            )
 
     def array_shape(self, found: re.Match[str], start: int) -> Shape:
         """The shape of an array, or a token, from its type, sizes and layout.
@@ -215,7 +224,9 @@ class Scanner:
             self.unsupported(f"dims without a bound [{sizes_text:.60}]", start)
         try:
             dims = tuple(integer(d.removeprefix("<="), "dims") for d in sizes)
-            shape = Shape(element_type, dims, dynamic=tuple(a for a, d in enumerate(sizes) if d.startswith("<=")))
+            shape = Shape(
+                element_type, dims, dynamic=tuple(a for a, d in enumerate(sizes) if d.startswith("<="))
+            )
             check_size(shape, self.limits)
         except CompilerError as error:
             raise self.placed(error, start) from None
@@ -277,7 +288,9 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
-def parse_entry_layout(text: str, parameters: tuple[Shape, ...], result: Shape) -> tuple[tuple[Shape, ...], Shape]:
+def parse_entry_layout(
+    text: str, parameters: tuple[Shape, ...], result: Shape
+) -> tuple[tuple[Shape, ...], Shape]:
     """The shapes in `{(parameter, ...)->result}`, the value of a module's entry_computation_layout.
 
     Raises: ParseError  malformed text. ShapeError  other shapes than these.
@@ -291,6 +304,8 @@ def parse_entry_layout(text: str, parameters: tuple[Shape, ...], result: Shape) 
     made = parser.shape()
     parser.refuse_tiles(parser.tiles_at)
     if not given.compatible(Shape.tuple(parameters)) or not made.compatible(result):
-        raise ShapeError(f"entry_computation_layout is {given} -> {made}, the entry is {Shape.tuple(parameters)} -> "
-                         f"{result} (entry_layout_c1)")
+        raise ShapeError(
+            f"entry_computation_layout is {given} -> {made}, the entry is {Shape.tuple(parameters)} -> "
+            f"{result} (entry_layout_c1)"
+        )
     return given.tuple_shapes, made

@@ -57,17 +57,24 @@ def library_call(op: CustomCall, operands: Sequence[Shape]) -> Computation | Non
     if function is None or custom_calls.find(name) is not None:
         return None
     results = len(op.shape.tuple_shapes) if op.shape.is_tuple else None
-    require(len(operands) == function.operands and results in function.results,
-            f"{name}: {len(operands)} operands and {results or 'one'} results, {function.operands} and one of "
-            f"{function.results} wanted (None: no tuple)", "library_c1")
-    require(all(s.is_array and s.rank >= function.rank for s in operands),
-            f"{name}: operands are {', '.join(map(str, operands))}, arrays of {function.rank} axes or more are wanted",
-            "library_c2")
+    require(
+        len(operands) == function.operands and results in function.results,
+        f"{name}: {len(operands)} operands and {results or 'one'} results, {function.operands} and one of "
+        f"{function.results} wanted (None: no tuple)",
+        "library_c1",
+    )
+    require(
+        all(s.is_array and s.rank >= function.rank for s in operands),
+        f"{name}: operands are {', '.join(map(str, operands))}, arrays of {function.rank} axes or more are wanted",
+        "library_c2",
+    )
     b = ComputationBuilder(name)
     b.die_immediately_on_error = True
     parameters = [b.parameter(k, s.without_layout()) for k, s in enumerate(operands)]
-    fields = {key: chr(int(value)) if 32 < int(value) < 127 else value
-              for key, value in _FIELD.findall(op.backend_config)}
+    fields = {
+        key: chr(int(value)) if 32 < int(value) < 127 else value
+        for key, value in _FIELD.findall(op.backend_config)
+    }
     try:
         made = function.write(b, parameters, fields, op.shape)
     except ShapeError as error:  # behind the first line: where the builder was called
@@ -75,7 +82,9 @@ def library_call(op: CustomCall, operands: Sequence[Shape]) -> Computation | Non
     if made is None:
         return None
     found = b.get_shape(made)
-    require(found.compatible(op.shape), f"{name}: result is declared as {op.shape}, it is {found}", "library_c3")
+    require(
+        found.compatible(op.shape), f"{name}: result is declared as {op.shape}, it is {found}", "library_c3"
+    )
     return b.build(made)
 
 
@@ -94,7 +103,9 @@ def _info(b: ComputationBuilder, matrix: Operand) -> Operand:
     return b.zeros(array("s32", *b.get_shape(matrix).dims[:-2]))
 
 
-def _cholesky(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+def _cholesky(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand:
     """potrf: the factor in one triangle, and the number of the first minor that is not positive, here 0 or 1."""
     factor = b.cholesky(operands[0], fields.get("uplo") == "L")
     dims = b.get_shape(factor).dims
@@ -110,24 +121,36 @@ def _diagonal(b: ComputationBuilder, matrix: Operand) -> Operand:
     square = array("s32", n, n)
     mask = b.broadcast_in_dim(b.eq(b.iota(square, 0), b.iota(square, 1)), shape.dims, (rank - 2, rank - 1))
     zero = b.constant(0, shape.element_type)
-    return b.reduce(b.select(mask, matrix, b.broadcast(zero, shape.dims)), zero,
-                    binary_computation("add", shape.element_type), (rank - 1,))
+    return b.reduce(
+        b.select(mask, matrix, b.broadcast(zero, shape.dims)),
+        zero,
+        binary_computation("add", shape.element_type),
+        (rank - 1,),
+    )
 
 
 _OPERATION = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
 
 
-def _triangular_solve(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
-                      shape: Shape) -> Operand | None:
+def _triangular_solve(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand | None:
     """trsm."""
     if fields.get("trans_x", "N") not in _OPERATION:
         return None
-    return b.triangular_solve(operands[0], operands[1], left_side=fields.get("side") == "L",
-                              lower=fields.get("uplo") == "L", unit_diagonal=fields.get("diag") == "U",
-                              transpose_a=_OPERATION[fields.get("trans_x", "N")])
+    return b.triangular_solve(
+        operands[0],
+        operands[1],
+        left_side=fields.get("side") == "L",
+        lower=fields.get("uplo") == "L",
+        unit_diagonal=fields.get("diag") == "U",
+        transpose_a=_OPERATION[fields.get("trans_x", "N")],
+    )
 
 
-def _lu(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+def _lu(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand:
     """getrf: both factors in one matrix, the rows that were exchanged (from 1), and the first pivot that is zero.
 
     One step a column: the row of the largest element below the diagonal comes up, then what it times its multiples
@@ -140,8 +163,14 @@ def _lu(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str,
     flat = array(of.element_type.value, count, rows, columns)
     steps = min(rows, columns)
     state = Shape.tuple([array("s32"), flat, array("s32", count, steps), array("s32", count)])
-    start = b.tuple([b.constant(0), b.reshape(matrix, flat.dims), b.zeros(state.tuple_shapes[2]),
-                     b.zeros(state.tuple_shapes[3])])
+    start = b.tuple(
+        [
+            b.constant(0),
+            b.reshape(matrix, flat.dims),
+            b.zeros(state.tuple_shapes[2]),
+            b.zeros(state.tuple_shapes[3]),
+        ]
+    )
     condition = ComputationBuilder("more")
     condition.lt(condition.get_tuple_element(condition.parameter(0, state), 0), condition.constant(steps))
     loop = b.while_(condition.build(), _lu_step(state, rows, columns), start)
@@ -168,8 +197,12 @@ def _lu_step(state: Shape, rows: int, columns: int) -> Computation:
     top = _row(b, matrix, there)
     old = _row(b, matrix, here)
     whole = flat.dims
-    exchanged = b.select(b.broadcast_in_dim(there, whole, (0, 1)), b.broadcast_in_dim(old, whole, (0, 2)), matrix)
-    exchanged = b.select(b.broadcast_in_dim(here, whole, (0, 1)), b.broadcast_in_dim(top, whole, (0, 2)), exchanged)
+    exchanged = b.select(
+        b.broadcast_in_dim(there, whole, (0, 1)), b.broadcast_in_dim(old, whole, (0, 2)), matrix
+    )
+    exchanged = b.select(
+        b.broadcast_in_dim(here, whole, (0, 1)), b.broadcast_in_dim(top, whole, (0, 2)), exchanged
+    )
     value = b.reshape(b.dynamic_slice(top, [zero, k], (count, 1)), (count,))
     singular = b.eq(value, b.constant(0, kind))
     divisor = b.select(singular, b.constant(1, kind), value)
@@ -178,11 +211,14 @@ def _lu_step(state: Shape, rows: int, columns: int) -> Computation:
     below = b.gt(numbers, k)
     column_numbers = b.iota(array("s32", count, columns), 1)
     right = b.select(b.gt(column_numbers, k), top, b.constant(0, kind))
-    taken = b.mul(b.broadcast_in_dim(b.select(below, multiples, b.constant(0, kind)), whole, (0, 1)),
-                  b.broadcast_in_dim(right, whole, (0, 2)))
+    taken = b.mul(
+        b.broadcast_in_dim(b.select(below, multiples, b.constant(0, kind)), whole, (0, 1)),
+        b.broadcast_in_dim(right, whole, (0, 2)),
+    )
     reduced = b.sub(exchanged, taken)
-    in_column = b.and_(b.broadcast_in_dim(below, whole, (0, 1)),
-                       b.broadcast_in_dim(b.eq(column_numbers, k), whole, (0, 2)))
+    in_column = b.and_(
+        b.broadcast_in_dim(below, whole, (0, 1)), b.broadcast_in_dim(b.eq(column_numbers, k), whole, (0, 2))
+    )
     reduced = b.select(in_column, b.broadcast_in_dim(multiples, whole, (0, 1)), reduced)
     one = b.constant(1)
     pivots = b.dynamic_update_slice(pivots, b.reshape(b.add(pivot, one), (count, 1)), [zero, k])
@@ -214,14 +250,19 @@ def _row(b: ComputationBuilder, matrix: Operand, chosen: Operand) -> Operand:
     return b.reduce(alone, zero, binary_computation("add", shape.element_type), (1,))
 
 
-def _qr(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+def _qr(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand:
     """geqrf: the upper factor with the Householder vectors below its diagonal, and their scales; a step a column."""
     of = b.get_shape(operands[0])
     rows, columns = of.dims[-2:]
     count, steps = int(np.prod(of.dims[:-2], dtype=np.int64)), min(rows, columns)
-    state = Shape.tuple([array("s32"), Shape(of.element_type, (count, rows, columns)),
-                         Shape(of.element_type, (count, steps))])
-    start = b.tuple([b.constant(0), b.reshape(operands[0], state.tuple_shapes[1].dims), b.zeros(state.tuple_shapes[2])])
+    state = Shape.tuple(
+        [array("s32"), Shape(of.element_type, (count, rows, columns)), Shape(of.element_type, (count, steps))]
+    )
+    start = b.tuple(
+        [b.constant(0), b.reshape(operands[0], state.tuple_shapes[1].dims), b.zeros(state.tuple_shapes[2])]
+    )
     loop = b.while_(_less_than(state, steps), _qr_step(state), start)
     packed, scales = (b.get_tuple_element(loop, k) for k in (1, 2))
     return b.tuple([b.reshape(packed, of.dims), b.reshape(scales, (*of.dims[:-2], steps))])
@@ -274,10 +315,14 @@ def _reflected(b: ComputationBuilder, matrix: Operand, vector: Operand, scale: O
     dims = b.get_shape(matrix).dims
     seen = b.dot_general(b.conj(vector), matrix, ((1,), (1,)), ((0,), (0,)))
     weighted = b.mul(vector, scale, (0,))
-    return b.sub(matrix, b.mul(b.broadcast_in_dim(weighted, dims, (0, 1)), b.broadcast_in_dim(seen, dims, (0, 2))))
+    return b.sub(
+        matrix, b.mul(b.broadcast_in_dim(weighted, dims, (0, 1)), b.broadcast_in_dim(seen, dims, (0, 2)))
+    )
 
 
-def _orthogonal(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+def _orthogonal(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand:
     """orgqr, ungqr: the first columns of the product of the reflections that geqrf packs; the last is applied first."""
     of, scales = b.get_shape(operands[0]), b.get_shape(operands[1])
     (rows, columns), steps, kind = of.dims[-2:], scales.dims[-1], of.element_type
@@ -286,7 +331,9 @@ def _orthogonal(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapp
     numbers = [b.iota(array("s32", *dims), axis) for axis in (1, 2)]
     identity = b.convert_element_type(b.eq(*numbers), kind)
     state = Shape.tuple([array("s32"), Shape(kind, dims), Shape(kind, dims), Shape(kind, (count, steps))])
-    start = b.tuple([b.constant(0), identity, b.reshape(operands[0], dims), b.reshape(operands[1], (count, steps))])
+    start = b.tuple(
+        [b.constant(0), identity, b.reshape(operands[0], dims), b.reshape(operands[1], (count, steps))]
+    )
     loop = b.while_(_less_than(state, steps), _orthogonal_step(state, steps), start)
     return b.reshape(b.get_tuple_element(loop, 1), of.dims)
 
@@ -307,7 +354,9 @@ def _orthogonal_step(state: Shape, steps: int) -> Computation:
     return b.build(b.tuple([b.add(turn, b.constant(1)), _reflected(b, made, vector, scale), packed, scales]))
 
 
-def _eigh(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+def _eigh(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand:
     """syevd, heevd: eigenvectors, eigenvalues in ascending order, zero: there is always an answer."""
     matrix = operands[0] if fields.get("uplo") == "L" else adjoint(b, operands[0])
     if 0 in shape.tuple_shapes[0].dims:
@@ -316,7 +365,9 @@ def _eigh(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[st
     return b.tuple([vectors, values, _info(b, matrix)])
 
 
-def _eig(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand | None:
+def _eig(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand | None:
     """geev: eigenvalues (of real matrices real and imaginary parts), left eigenvectors, which must not be wanted, right
     ones, zero."""
     if fields.get("compute_left") == "V":
@@ -331,8 +382,9 @@ def _eig(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str
     return b.tuple([*parts, b.zeros(b.get_shape(vectors)), vectors, _info(b, operands[0])])
 
 
-def _schur(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
-           shape: Shape) -> Operand | None:
+def _schur(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand | None:
     """gees of complex matrices: the triangular form, Schur vectors, eigenvalues, a number of chosen ones, zero."""
     if not b.get_shape(operands[0]).element_type.is_complex or fields.get("sort", "N") != "N":
         return None
@@ -342,14 +394,18 @@ def _schur(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[s
     return b.tuple([t, q, _diagonal(b, t), _info(b, t), _info(b, t)])
 
 
-def _svd(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+def _svd(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand:
     """gesdd, gesvd: the operand; singular values in descending order; u, the adjoint of v; zero.
     With mode A u and v are square, with N they are not wanted."""
     matrix, mode = operands[0], fields.get("mode") or fields.get("jobu")
     if 0 in b.get_shape(matrix).dims:
         return _zeros(b, shape)
     s, u, v = svd(b, matrix, mode == "A")
-    vectors = [b.zeros(one.without_layout()) for one in shape.tuple_shapes[2:4]]  # of the shape that is asked for
+    vectors = [
+        b.zeros(one.without_layout()) for one in shape.tuple_shapes[2:4]
+    ]  # of the shape that is asked for
     return b.tuple([matrix, s, *(vectors if mode == "N" else (u, adjoint(b, v))), _info(b, matrix)])
 
 
@@ -357,8 +413,9 @@ def _zeros(b: ComputationBuilder, shape: Shape) -> Operand:
     return b.tuple([b.zeros(one.without_layout()) for one in shape.tuple_shapes])
 
 
-def _tridiagonal_solve(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
-                       shape: Shape) -> Operand:
+def _tridiagonal_solve(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand:
     """gtsv: the diagonals, x, zero."""
     lower, main, upper, rhs = operands
     dims = b.get_shape(main).dims
@@ -369,20 +426,27 @@ def _tridiagonal_solve(b: ComputationBuilder, operands: Sequence[Operand], field
     return b.tuple([lower, main, upper, x, _info(b, rhs)])
 
 
-def _top_k(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape) -> Operand:
+def _top_k(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand:
     """XLA's TopK."""
     require(shape.tuple_shapes[0].rank > 0, f"TopK: result is {shape}, arrays are wanted", "library_c3")
-    return b.top_k(operands[0], shape.tuple_shapes[0].dims[-1], fields.get("largest", "1") not in ("0", "false"))
+    return b.top_k(
+        operands[0], shape.tuple_shapes[0].dims[-1], fields.get("largest", "1") not in ("0", "false")
+    )
 
 
-def _unchanged(b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str],
-               shape: Shape) -> Operand | None:
+def _unchanged(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand | None:
     """How an array is to be divided among devices, of which there is one."""
     return b.copy(operands[0]) if b.get_shape(operands[0]).dims == shape.dims else None
 
 
 LIBRARY: dict[str, Function] = {
-    **dict.fromkeys(("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"), Function(_unchanged, 1, (None,), 0)),
+    **dict.fromkeys(
+        ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"), Function(_unchanged, 1, (None,), 0)
+    ),
     "TopK": Function(_top_k, 1, (2,), 1),
     "gees": Function(_schur, 1, (5,)),
     "geev": Function(_eig, 1, (4, 5)),

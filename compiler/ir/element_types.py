@@ -93,12 +93,30 @@ class ElementType(enum.Enum):
 
 
 _E = ElementType
-_DTYPES = {t: np.dtype(d) for t, d in {
-    _E.PRED: np.bool_, _E.S4: ml_dtypes.int4, _E.S8: np.int8, _E.S16: np.int16, _E.S32: np.int32, _E.S64: np.int64,
-    _E.U4: ml_dtypes.uint4, _E.U8: np.uint8, _E.U16: np.uint16, _E.U32: np.uint32, _E.U64: np.uint64,
-    _E.F8E4M3FN: ml_dtypes.float8_e4m3fn, _E.F8E5M2: ml_dtypes.float8_e5m2, _E.F16: np.float16,
-    _E.BF16: ml_dtypes.bfloat16, _E.F32: np.float32, _E.F64: np.float64, _E.C64: np.complex64, _E.C128: np.complex128,
-}.items()}
+_DTYPES = {
+    t: np.dtype(d)
+    for t, d in {
+        _E.PRED: np.bool_,
+        _E.S4: ml_dtypes.int4,
+        _E.S8: np.int8,
+        _E.S16: np.int16,
+        _E.S32: np.int32,
+        _E.S64: np.int64,
+        _E.U4: ml_dtypes.uint4,
+        _E.U8: np.uint8,
+        _E.U16: np.uint16,
+        _E.U32: np.uint32,
+        _E.U64: np.uint64,
+        _E.F8E4M3FN: ml_dtypes.float8_e4m3fn,
+        _E.F8E5M2: ml_dtypes.float8_e5m2,
+        _E.F16: np.float16,
+        _E.BF16: ml_dtypes.bfloat16,
+        _E.F32: np.float32,
+        _E.F64: np.float64,
+        _E.C64: np.complex64,
+        _E.C128: np.complex128,
+    }.items()
+}
 _BITS = {_E.PRED: 1, _E.S4: 4, _E.U4: 4}
 _OF_DTYPE = {d: t for t, d in _DTYPES.items()}
 
@@ -118,6 +136,8 @@ def element_type_of(dtype: np.dtype | type | str) -> ElementType:
     """
     found = _OF_DTYPE.get(np.dtype(dtype))
     if found is None:
-        raise TypeError(f"no element type holds the NumPy dtype {np.dtype(dtype)}; known: "
-                        + ", ".join(str(d) for d in _OF_DTYPE))
+        raise TypeError(
+            f"no element type holds the NumPy dtype {np.dtype(dtype)}; known: "
+            + ", ".join(str(d) for d in _OF_DTYPE)
+        )
     return found

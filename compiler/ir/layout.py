@@ -29,14 +29,18 @@ class PaddingValue(enum.Enum):
         if self in (PaddingValue.ZERO, PaddingValue.ONE):
             return np.asarray(int(self is PaddingValue.ONE)).astype(element_type.dtype)
         if element_type.is_complex:
-            raise ShapeError(f"layout: padding value {self.value} of {element_type.value} does not exist (layout_c4)")
+            raise ShapeError(
+                f"layout: padding value {self.value} of {element_type.value} does not exist (layout_c4)"
+            )
         if element_type is ElementType.PRED:
             return np.asarray(self is PaddingValue.HIGHEST)
         if element_type.is_float:
             limit = ml_dtypes.finfo(element_type.dtype).max
             return np.asarray(limit if self is PaddingValue.HIGHEST else -limit, element_type.dtype)
         limits = ml_dtypes.iinfo(element_type.dtype)
-        return np.asarray(limits.max if self is PaddingValue.HIGHEST else limits.min).astype(element_type.dtype)
+        return np.asarray(limits.max if self is PaddingValue.HIGHEST else limits.min).astype(
+            element_type.dtype
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +61,14 @@ class Layout:
     def __post_init__(self) -> None:
         rank = len(self.minor_to_major)
         if sorted(self.minor_to_major) != list(range(rank)):
-            raise ShapeError(f"layout: minor_to_major {list(self.minor_to_major)} is no order of {rank} axes "
-                             "(layout_c1)")
+            raise ShapeError(
+                f"layout: minor_to_major {list(self.minor_to_major)} is no order of {rank} axes (layout_c1)"
+            )
         if self.padded_dimensions is not None and len(self.padded_dimensions) != rank:
-            raise ShapeError(f"layout: padded_dimensions {list(self.padded_dimensions)} must have one size for each of "
-                             f"{rank} axes (layout_c2)")
+            raise ShapeError(
+                f"layout: padded_dimensions {list(self.padded_dimensions)} must have one size for each of "
+                f"{rank} axes (layout_c2)"
+            )
 
     @staticmethod
     def of(shape: Shape) -> Layout:
@@ -71,16 +78,22 @@ class Layout:
     def padded(self, dims: Dims) -> Dims:
         """The dims of the array with its padding."""
         if len(dims) != len(self.minor_to_major):
-            raise ShapeError(f"layout: minor_to_major {list(self.minor_to_major)} is no order of {len(dims)} axes "
-                             "(layout_c1)")
+            raise ShapeError(
+                f"layout: minor_to_major {list(self.minor_to_major)} is no order of {len(dims)} axes "
+                "(layout_c1)"
+            )
         wide = dims if self.padded_dimensions is None else self.padded_dimensions
         if any(w < d for w, d in zip(wide, dims)):
-            raise ShapeError(f"layout: padded_dimensions {list(wide)} are smaller than {list(dims)} (layout_c3)")
+            raise ShapeError(
+                f"layout: padded_dimensions {list(wide)} are smaller than {list(dims)} (layout_c3)"
+            )
         return tuple(wide)
 
     def pack(self, array: np.ndarray) -> np.ndarray:
         """The array as linear memory: a vector of its elements and padding, in their order."""
-        wide = np.full(self.padded(array.shape), self.padding_value.of(element_type_of(array.dtype)), array.dtype)
+        wide = np.full(
+            self.padded(array.shape), self.padding_value.of(element_type_of(array.dtype)), array.dtype
+        )
         wide[tuple(map(slice, array.shape))] = array
         return wide.transpose(self.minor_to_major[::-1]).reshape(-1)
 
@@ -94,7 +107,9 @@ class Layout:
         memory = np.asarray(memory).reshape(-1)
         elements = int(np.prod(wide, dtype=np.int64))
         if memory.dtype != shape.element_type.dtype or memory.size != elements:
-            raise ShapeError(f"layout: memory of {memory.size} {memory.dtype} is not that of {shape} padded to "
-                             f"{list(wide)} (layout_c5)")
+            raise ShapeError(
+                f"layout: memory of {memory.size} {memory.dtype} is not that of {shape} padded to "
+                f"{list(wide)} (layout_c5)"
+            )
         array = memory.reshape([wide[a] for a in slowest_first]).transpose(np.argsort(slowest_first))
         return np.ascontiguousarray(array[tuple(map(slice, shape.dims))]).reshape(shape.dims)

@@ -49,8 +49,12 @@ class Literal:
         return h.digest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self.shape == other.shape and self.parts == other.parts \
+        return (
+            isinstance(other, Literal)
+            and self.shape == other.shape
+            and self.parts == other.parts
             and self.array.tobytes() == other.array.tobytes()
+        )
 
     def __hash__(self) -> int:
         if self._hash is None:

@@ -43,7 +43,9 @@ class Instruction:
     name: str = ""
     metadata: Metadata = NO_METADATA
 
-    opcode = property(operator.attrgetter("op.opcode"), doc="The op's name in HLO text.")  # asked for most of all
+    opcode = property(
+        operator.attrgetter("op.opcode"), doc="The op's name in HLO text."
+    )  # asked for most of all
 
     @property
     def has_side_effect(self) -> bool:
@@ -81,8 +83,13 @@ class Computation:
 
     __slots__ = ("_called", "_has_side_effect", "_users", "instructions", "name", "parameters", "root")
 
-    def __init__(self, name: str, root: Instruction, parameters: Iterable[Instruction],
-                 also: Iterable[Instruction] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        root: Instruction,
+        parameters: Iterable[Instruction],
+        also: Iterable[Instruction] = (),
+    ) -> None:
         self.name = name
         self.root = root
         self.parameters = tuple(parameters)
@@ -124,7 +131,9 @@ class Computation:
             self._called = tuple([called for i in self.instructions for called in i.op.called()])
         return self._called
 
-    def rewrite(self, change: Callable[[Instruction], Instruction | None], name: str | None = None) -> Computation:
+    def rewrite(
+        self, change: Callable[[Instruction], Instruction | None], name: str | None = None
+    ) -> Computation:
         """A new computation in which every instruction, its operands already rewritten, is replaced by
         `change(instruction)` (None: kept). Parameters are offered too and must stay parameters."""
         done: dict[Instruction, Instruction] = {}
@@ -175,7 +184,9 @@ class Module:
             op = instruction.op.with_called(done)
             if op is instruction.op:
                 return None
-            return Instruction(op, instruction.operands, instruction.shape, instruction.name, instruction.metadata)
+            return Instruction(
+                op, instruction.operands, instruction.shape, instruction.name, instruction.metadata
+            )
 
         size = 0
         for computation in self.computations():
@@ -188,6 +199,7 @@ class Module:
 
     def __str__(self) -> str:
         from ..hlo_text.printer import print_module
+
         return print_module(self)
 
 

@@ -15,7 +15,9 @@ from .module import Module
 from .shape import Shape
 
 _INDEX = r"\{([\d,\s]*)\}"
-_ALIAS = re.compile(rf"\s*{_INDEX}\s*:\s*\(\s*(\d+)\s*,\s*{_INDEX}\s*(?:,\s*(?:may|must)-alias\s*)?\)\s*", re.ASCII)
+_ALIAS = re.compile(
+    rf"\s*{_INDEX}\s*:\s*\(\s*(\d+)\s*,\s*{_INDEX}\s*(?:,\s*(?:may|must)-alias\s*)?\)\s*", re.ASCII
+)
 _ALIASES = re.compile(rf"\{{(?:{_ALIAS.pattern}(?:,{_ALIAS.pattern})*|\s*)\}}", re.ASCII)
 
 
@@ -44,8 +46,10 @@ def check_aliases(what: str, text: str, parameters: Sequence[Shape], result: Sha
         target, source = _part(what, result, place), _part(what, parameters[number], inside)
         names = {("result", place), ("parameter", number, inside)}
         if not target.compatible(source) or names & seen:
-            raise ShapeError(f"{what}: part {list(place)} of the result is {target}, that of parameter {number} is "
-                             f"{source}; equal shapes are wanted, each once (alias_c2)")
+            raise ShapeError(
+                f"{what}: part {list(place)} of the result is {target}, that of parameter {number} is "
+                f"{source}; equal shapes are wanted, each once (alias_c2)"
+            )
         seen |= names
 
 
@@ -58,14 +62,21 @@ def _part(what: str, shape: Shape, index: Sequence[int]) -> Shape:
 
 
 def _check_aliases(module: Module, limits: Limits) -> None:
-    check_aliases("input_output_alias", module.attributes["input_output_alias"], module.entry.parameter_shapes,
-                  module.entry.root.shape)
+    check_aliases(
+        "input_output_alias",
+        module.attributes["input_output_alias"],
+        module.entry.parameter_shapes,
+        module.entry.root.shape,
+    )
 
 
 def _check_layout(module: Module, limits: Limits) -> None:
     with inner("entry_computation_layout"):
-        parse_entry_layout(module.attributes["entry_computation_layout"], module.entry.parameter_shapes,
-                           module.entry.root.shape)
+        parse_entry_layout(
+            module.attributes["entry_computation_layout"],
+            module.entry.parameter_shapes,
+            module.entry.root.shape,
+        )
 
 
 def devices(module: Module, name: str) -> int:
@@ -108,8 +119,12 @@ def _numbers_below(name: str, module: Module, limit: int) -> list[int]:
 
 
 CHECKS: dict[str, Callable[[Module, Limits], None]] = {
-    "entry_computation_layout": _check_layout, "input_output_alias": _check_aliases, "replica_count": _check_devices,
-    "num_partitions": _check_devices, "kept_parameters": _check_kept, "result_sizes": _check_sizes,
+    "entry_computation_layout": _check_layout,
+    "input_output_alias": _check_aliases,
+    "replica_count": _check_devices,
+    "num_partitions": _check_devices,
+    "kept_parameters": _check_kept,
+    "result_sizes": _check_sizes,
 }
 """By name of an attribute.
 

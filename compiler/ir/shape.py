@@ -103,9 +103,12 @@ class Shape:
         """Equal, layouts and sizes known at run time only aside."""
         if self is other:
             return True
-        return self.element_type is other.element_type and self.dims == other.dims \
-            and len(self.tuple_shapes) == len(other.tuple_shapes) \
+        return (
+            self.element_type is other.element_type
+            and self.dims == other.dims
+            and len(self.tuple_shapes) == len(other.tuple_shapes)
             and all(map(Shape.compatible, self.tuple_shapes, other.tuple_shapes))
+        )
 
     def static(self) -> Shape:
         """The same shape with the default layout, every size its bound."""
@@ -191,6 +194,8 @@ def _check_tuple(shape: Shape, limits: Limits) -> None:
             leaves, size = leaves + 1, size + part.bytes
             continue
         limits.check("nesting", depth + 1, "tuples in a tuple, one inside the other, or more")
-        limits.check("tuple_leaves", leaves + len(stack) + len(part.tuple_shapes), "arrays in a tuple, or more")
+        limits.check(
+            "tuple_leaves", leaves + len(stack) + len(part.tuple_shapes), "arrays in a tuple, or more"
+        )
         stack += [(inner, depth + 1) for inner in part.tuple_shapes]
     limits.check("array_bytes", size, "bytes of a tuple")

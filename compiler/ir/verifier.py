@@ -93,8 +93,10 @@ def check_attributes(op: Op, operands: Sequence[Shape]) -> None:
         with inner("operand_layout_constraints"):
             wanted = Shape.tuple(parse_shapes(op.operand_layout_constraints))
         if not wanted.compatible(Shape.tuple(operands)):
-            raise ShapeError(f"custom-call: operand_layout_constraints is {wanted}, the operands are "
-                             f"{Shape.tuple(operands)} (verify_c5)")
+            raise ShapeError(
+                f"custom-call: operand_layout_constraints is {wanted}, the operands are "
+                f"{Shape.tuple(operands)} (verify_c5)"
+            )
     if op.output_to_operand_aliasing:
         check_aliases("output_to_operand_aliasing", op.output_to_operand_aliasing, operands, op.shape)
 

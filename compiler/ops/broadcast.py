@@ -35,17 +35,21 @@ class Broadcast(Op):
         require_arrays("broadcast", operands, 1, "broadcast_c1")
         operand, result = operands[0], self.result_dims
         if len(self.dimensions) != operand.rank:
-            require(False,
-                    f"broadcast: dimensions has {len(self.dimensions)} entries, operand {operand} has "
-                    f"{operand.rank} axes",
-                    "broadcast_c2")
+            require(
+                False,
+                f"broadcast: dimensions has {len(self.dimensions)} entries, operand {operand} has "
+                f"{operand.rank} axes",
+                "broadcast_c2",
+            )
         require_axes("broadcast", "dimensions", self.dimensions, len(result), "broadcast_c3")
         for size, axis in zip(operand.dims, self.dimensions):
             if size not in (1, result[axis]):
-                require(False,
-                        f"broadcast: operand {operand} has an axis of size {size} for axis {axis} of "
-                        f"{list(result)}",
-                        "broadcast_c4")
+                require(
+                    False,
+                    f"broadcast: operand {operand} has an axis of size {size} for axis {axis} of "
+                    f"{list(result)}",
+                    "broadcast_c4",
+                )
         if min(result, default=0) < 0:
             require(False, f"broadcast: result dims {list(result)} are negative", "broadcast_c5")
         return operand.with_dims(result)
@@ -60,5 +64,10 @@ class Broadcast(Op):
 
     def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
         """The operand's element at the mapped axes, at 0 along its axes of size 1."""
-        return e.operand(0, [e.index(0) if size == 1 else index[axis]
-                             for size, axis in zip(operands[0].dims, self.dimensions)])
+        return e.operand(
+            0,
+            [
+                e.index(0) if size == 1 else index[axis]
+                for size, axis in zip(operands[0].dims, self.dimensions)
+            ],
+        )

@@ -36,10 +36,16 @@ class Cholesky(Op):
         """The operand's shape."""
         require_arrays("cholesky", operands, 1, "cholesky_c1")
         operand = operands[0]
-        require(operand.rank >= 2 and operand.dims[-1] == operand.dims[-2],
-                f"cholesky: operand is {operand}, square matrices are wanted", "cholesky_c2")
-        require(operand.element_type in FACTORABLE,
-                f"cholesky: operand is {operand}, f32, f64, c64 or c128 is wanted", "cholesky_c3")
+        require(
+            operand.rank >= 2 and operand.dims[-1] == operand.dims[-2],
+            f"cholesky: operand is {operand}, square matrices are wanted",
+            "cholesky_c2",
+        )
+        require(
+            operand.element_type in FACTORABLE,
+            f"cholesky: operand is {operand}, f32, f64, c64 or c128 is wanted",
+            "cholesky_c3",
+        )
         return operand.without_layout()
 
     def reference(self, operand: np.ndarray) -> np.ndarray:

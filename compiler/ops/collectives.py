@@ -53,16 +53,22 @@ class Collective(Op):
         Raises: ShapeError  otherwise.
         """
         ids = [n for group in self.who.groups for n in group]
-        require(all(self.who.groups) and len(set(ids)) == len(ids) and min(ids, default=0) >= 0,
-                f"{self.opcode}: replica_groups is {_shown(self.who.groups)}, groups of distinct ids are wanted", label)
+        require(
+            all(self.who.groups) and len(set(ids)) == len(ids) and min(ids, default=0) >= 0,
+            f"{self.opcode}: replica_groups is {_shown(self.who.groups)}, groups of distinct ids are wanted",
+            label,
+        )
 
     def require_operands(self, operands: Sequence[Shape], label: str) -> None:
         """The check that there are operands, and all are arrays.
 
         Raises: ShapeError  otherwise.
         """
-        require(len(operands) > 0 and all(o.is_array for o in operands),
-                f"{self.opcode}: operands are {', '.join(map(str, operands)) or 'none'}, arrays are wanted", label)
+        require(
+            len(operands) > 0 and all(o.is_array for o in operands),
+            f"{self.opcode}: operands are {', '.join(map(str, operands)) or 'none'}, arrays are wanted",
+            label,
+        )
 
     def signature(self, operands: Sequence[Shape]) -> str:
         """What all that take part must agree on; of a part of another collective, what that one is."""
@@ -73,10 +79,16 @@ class Collective(Op):
         channel = f", channel {self.channel}" if self.channel else ""
         return f"{self.opcode} of {', '.join(map(str, operands))}{by}{channel}"
 
-    def exchange(self, name: str, parts: Callable[[int, int], Sequence[bytes]], operands: Sequence[np.ndarray],
-                 device: Device) -> list[bytes]:
+    def exchange(
+        self,
+        name: str,
+        parts: Callable[[int, int], Sequence[bytes]],
+        operands: Sequence[np.ndarray],
+        device: Device,
+    ) -> list[bytes]:
         """Gives `parts(size of the group, own place in it)`, one for each of the group; returns those for itself."""
         from ..ir.element_types import element_type_of
+
         shapes = [Shape(element_type_of(o.dtype), o.shape) for o in operands]
         group, place = device.group(self.who)
         return device.exchange(group, name or self.opcode, self.signature(shapes), parts(len(group), place))
@@ -91,7 +103,9 @@ def _shown(groups: Groups) -> str:
     return "{" + ",".join("{" + ",".join(map(str, g)) + "}" for g in groups) + "}"
 
 
-def _shards(op: Collective, operands: Sequence[Shape], result: Shape, axis: int, grows: bool, label: str) -> None:
+def _shards(
+    op: Collective, operands: Sequence[Shape], result: Shape, axis: int, grows: bool, label: str
+) -> None:
     """The check that one axis of the result is n times the operands' (or they its), n the size of a group."""
     parts = [result] if len(operands) == 1 else list(result.tuple_shapes)
     groups = () if op.who.of == "replicas and partitions" else op.who.groups
@@ -101,16 +115,28 @@ def _shards(op: Collective, operands: Sequence[Shape], result: Shape, axis: int,
     for operand, part in zip(operands, parts):
         small, large = (operand, part) if grows else (part, operand)
         rank = operand.rank
-        fits = part.is_array and part.element_type is operand.element_type and part.rank == rank and 0 <= axis < rank \
+        fits = (
+            part.is_array
+            and part.element_type is operand.element_type
+            and part.rank == rank
+            and 0 <= axis < rank
             and all(a == axis or m == n for a, (m, n) in enumerate(zip(small.dims, large.dims)))
+        )
         require(fits, message + f"they may differ along axis {axis} alone", label)
         sizes = small.dims[axis], large.dims[axis]
-        require(sizes[1] % sizes[0] == 0 if sizes[0] else sizes[1] == 0, message + f"axis {axis} is no multiple", label)
+        require(
+            sizes[1] % sizes[0] == 0 if sizes[0] else sizes[1] == 0,
+            message + f"axis {axis} is no multiple",
+            label,
+        )
         if sizes[0]:
             counts.add(sizes[1] // sizes[0])
     counts |= {len(group) for group in groups}
-    require(len(counts) <= 1 and counts != {0},
-            message + f"groups of sizes {sorted({len(g) for g in groups})} do not fit", label)
+    require(
+        len(counts) <= 1 and counts != {0},
+        message + f"groups of sizes {sorted({len(g) for g in groups})} do not fit",
+        label,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +228,9 @@ class ReduceScatter(Collective):
         _shards(self, operands, self.shape, self.scatter_dimension, False, "reduce_scatter_c3")
         for operand in operands:
             scalar = Shape(operand.element_type)
-            require_signature(self.opcode, "to_apply", self.to_apply, [scalar] * 2, scalar, "reduce_scatter_c4")
+            require_signature(
+                self.opcode, "to_apply", self.to_apply, [scalar] * 2, scalar, "reduce_scatter_c4"
+            )
         return self.shape.without_layout()
 
     def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> Any:
@@ -249,19 +277,31 @@ class AllToAll(Collective):
         self.require_groups("all_to_all_c2")
         sizes = {len(group) for group in self.replica_groups}
         if self.split_dimension == -1:
-            require(all(o.compatible(operands[0]) for o in operands),
-                    f"all-to-all: operands are {', '.join(map(str, operands))}, equal shapes are wanted",
-                    "all_to_all_c1")
-            require(sizes <= {len(operands)}, f"all-to-all: {len(operands)} operands for replica_groups "
-                    f"{_shown(self.replica_groups)}", "all_to_all_c2")
+            require(
+                all(o.compatible(operands[0]) for o in operands),
+                f"all-to-all: operands are {', '.join(map(str, operands))}, equal shapes are wanted",
+                "all_to_all_c1",
+            )
+            require(
+                sizes <= {len(operands)},
+                f"all-to-all: {len(operands)} operands for replica_groups {_shown(self.replica_groups)}",
+                "all_to_all_c2",
+            )
             return Shape.tuple(o.without_layout() for o in operands)
-        require(len(sizes) <= 1, f"all-to-all: replica_groups is {_shown(self.replica_groups)}, groups of one size are "
-                "wanted", "all_to_all_c2")
+        require(
+            len(sizes) <= 1,
+            f"all-to-all: replica_groups is {_shown(self.replica_groups)}, groups of one size are wanted",
+            "all_to_all_c2",
+        )
         axis = self.split_dimension
-        require(len(operands) == 1 and 0 <= axis < operands[0].rank
-                and all(operands[0].dims[axis] % size == 0 for size in sizes),
-                f"all-to-all: {', '.join(map(str, operands))} cannot be cut along axis {axis} for groups of "
-                f"{sorted(sizes) or 'all'}", "all_to_all_c3")
+        require(
+            len(operands) == 1
+            and 0 <= axis < operands[0].rank
+            and all(operands[0].dims[axis] % size == 0 for size in sizes),
+            f"all-to-all: {', '.join(map(str, operands))} cannot be cut along axis {axis} for groups of "
+            f"{sorted(sizes) or 'all'}",
+            "all_to_all_c3",
+        )
         return operands[0].without_layout()
 
     def reference(self, *operands: np.ndarray) -> Any:
@@ -270,7 +310,9 @@ class AllToAll(Collective):
         is_tuple = self.split_dimension == -1
         blocks = list(operands) if is_tuple else np.split(operands[0], size, self.split_dimension)
         found = self.exchange("", lambda *_: [b.tobytes() for b in blocks], operands, current())
-        arrived = [np.frombuffer(part, b.dtype).reshape(b.shape) for part, b in zip(found, blocks, strict=True)]
+        arrived = [
+            np.frombuffer(part, b.dtype).reshape(b.shape) for part, b in zip(found, blocks, strict=True)
+        ]
         return tuple(arrived) if is_tuple else np.concatenate(arrived, self.split_dimension)
 
 
@@ -293,9 +335,12 @@ class CollectivePermute(Collective):
         self.require_operands(operands, "collective_permute_c1")
         pairs = self.source_target_pairs
         fits = all(len(pair) == 2 and min(pair) >= 0 for pair in pairs)
-        require(fits and all(len({p[side] for p in pairs}) == len(pairs) for side in range(2)),
-                f"collective-permute: source_target_pairs is {_shown(pairs)}, pairs with distinct sources and distinct "
-                "targets are wanted", "collective_permute_c2")
+        require(
+            fits and all(len({p[side] for p in pairs}) == len(pairs) for side in range(2)),
+            f"collective-permute: source_target_pairs is {_shown(pairs)}, pairs with distinct sources and distinct "
+            "targets are wanted",
+            "collective_permute_c2",
+        )
         return collated([o.without_layout() for o in operands])
 
     def reference(self, *operands: np.ndarray) -> Any:
@@ -305,11 +350,18 @@ class CollectivePermute(Collective):
             device, data = current(), operand.tobytes()
             _, place = device.group(self.who)
             targets = {target for source, target in self.source_target_pairs if source == place}
-            found = self.exchange("", lambda size, _: [data if k in targets else b"" for k in range(size)],  # noqa: B023
-                                  [operand], device)
+            found = self.exchange(
+                "",
+                lambda size, _: [data if k in targets else b"" for k in range(size)],  # noqa: B023
+                [operand],
+                device,
+            )
             sources = [source for source, target in self.source_target_pairs if target == place]
-            made.append(np.frombuffer(found[sources[0]], operand.dtype).reshape(operand.shape) if sources
-                        else np.zeros_like(operand))
+            made.append(
+                np.frombuffer(found[sources[0]], operand.dtype).reshape(operand.shape)
+                if sources
+                else np.zeros_like(operand)
+            )
         return tuple(made) if len(made) > 1 else made[0]
 
 
@@ -330,8 +382,11 @@ class CollectiveBroadcast(Collective):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The operand's shape."""
         self.require_operands(operands, "collective_broadcast_c1")
-        require(len(operands) == 1, f"collective-broadcast: {len(operands)} operands, 1 is wanted",
-                "collective_broadcast_c1")
+        require(
+            len(operands) == 1,
+            f"collective-broadcast: {len(operands)} operands, 1 is wanted",
+            "collective_broadcast_c1",
+        )
         self.require_groups("collective_broadcast_c2")
         return operands[0].without_layout()
 
@@ -339,8 +394,9 @@ class CollectiveBroadcast(Collective):
         """From the first to all."""
         if not current().group(self.who)[0]:
             return np.zeros_like(operand)
-        found = self.exchange("", lambda size, place: [b"" if place else operand.tobytes()] * size, [operand],
-                              current())
+        found = self.exchange(
+            "", lambda size, place: [b"" if place else operand.tobytes()] * size, [operand], current()
+        )
         return np.frombuffer(found[0], operand.dtype).reshape(operand.shape)
 
 
@@ -382,5 +438,3 @@ class PartitionId(Op):
     def reference(self) -> np.ndarray:
         """Of this thread's device."""
         return np.asarray(current().partition, np.uint32)
-
-

@@ -77,6 +77,7 @@ def _product_with_ends(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _end(a: np.ndarray) -> np.ndarray:
     """Infinite parts as 1 and the others as 0, if there are some; else with NaN as 0. Signs stay."""
+
     def changed(part: np.ndarray) -> np.ndarray:
         kept = np.where(_is_infinite(a), np.isinf(part).astype(np.float64), np.abs(part))
         return np.copysign(np.where(np.isnan(part), 0.0, kept), part)

@@ -32,16 +32,24 @@ class Concatenate(Op):
         """The dims, added along one axis."""
         require_arrays("concatenate", operands, max(len(operands), 1), "concatenate_c1")
         first, axis = operands[0], self.dimension
-        require(0 <= axis < first.rank,
-                f"concatenate: dimension is {axis}, operand {first} has {first.rank} axes",
-                "concatenate_c2")
+        require(
+            0 <= axis < first.rank,
+            f"concatenate: dimension is {axis}, operand {first} has {first.rank} axes",
+            "concatenate_c2",
+        )
         for other in operands[1:]:
-            fits = other.element_type is first.element_type and other.rank == first.rank \
+            fits = (
+                other.element_type is first.element_type
+                and other.rank == first.rank
                 and all(a == b or i == axis for i, (a, b) in enumerate(zip(first.dims, other.dims)))
-            require(fits, f"concatenate: operands {first} and {other} differ not only along axis {axis}",
-                    "concatenate_c3")
+            )
+            require(
+                fits,
+                f"concatenate: operands {first} and {other} differ not only along axis {axis}",
+                "concatenate_c3",
+            )
         total = sum(o.dims[axis] for o in operands)
-        return first.with_dims((*first.dims[:axis], total, *first.dims[axis + 1:]))
+        return first.with_dims((*first.dims[:axis], total, *first.dims[axis + 1 :]))
 
     def reference(self, *operands: np.ndarray) -> np.ndarray:
         """NumPy's concatenate."""
@@ -52,7 +60,9 @@ class Concatenate(Op):
         axis = self.dimension
         starts = list(itertools.accumulate((o.dims[axis] for o in operands), initial=0))
         filled = [n for n in range(len(operands)) if starts[n] < starts[n + 1]] or [0]
-        is_below: dict[int, Any] = {}  # whether the index lies before the end of an operand that has one after it
+        is_below: dict[
+            int, Any
+        ] = {}  # whether the index lies before the end of an operand that has one after it
         is_above: dict[int, Any] = {}  # whether it lies after the end of one that has one before it
 
         def below(at: int) -> Any:
@@ -68,7 +78,11 @@ class Concatenate(Op):
         # Where loops are cut at the seams, one of many operands is left: the others are not even looked at.
         last = len(filled) - 1
         first = bisect.bisect_left(range(last), True, key=lambda at: below(at) is not False)
-        end = bisect.bisect_left(range(first + 1, len(filled)), True, key=lambda at: above(at) is False) + first + 1
+        end = (
+            bisect.bisect_left(range(first + 1, len(filled)), True, key=lambda at: above(at) is False)
+            + first
+            + 1
+        )
         result = None
         for at in reversed(range(first, end)):
             start = starts[filled[at]]
@@ -76,6 +90,6 @@ class Concatenate(Op):
             inside = None if at == last else below(at)
             if at:
                 inside = above(at) if inside is None else e.both(above(at), inside)
-            own = e.operand(filled[at], [*index[:axis], place, *index[axis + 1:]], inside)
+            own = e.operand(filled[at], [*index[:axis], place, *index[axis + 1 :]], inside)
             result = own if result is None else e.choose(below(at), own, result)
         return result

@@ -28,8 +28,10 @@ class Constant(Op):
 
     def reference(self) -> Any:
         """The literal's array, or a tuple of its parts' values."""
+
         def value(literal: Literal) -> Any:
             return tuple(map(value, literal.parts)) if literal.shape.is_tuple else literal.array
+
         return value(self.literal)
 
 
@@ -86,12 +88,18 @@ class GetTupleElement(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The part's shape."""
         if len(operands) != 1 or not operands[0].is_tuple:
-            require(False, f"get-tuple-element: operands are {list(operands)}, one tuple is wanted",
-                    "get_tuple_element_c1")
+            require(
+                False,
+                f"get-tuple-element: operands are {list(operands)}, one tuple is wanted",
+                "get_tuple_element_c1",
+            )
         parts = operands[0].tuple_shapes
         if not 0 <= self.index < len(parts):
-            require(False, f"get-tuple-element: index is {self.index}, {operands[0]} has {len(parts)} parts",
-                    "get_tuple_element_c2")
+            require(
+                False,
+                f"get-tuple-element: index is {self.index}, {operands[0]} has {len(parts)} parts",
+                "get_tuple_element_c2",
+            )
         return parts[self.index]
 
     def reference(self, operand: Any) -> Any:

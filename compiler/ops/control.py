@@ -61,13 +61,18 @@ class Conditional(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """What the branches return."""
-        require(len(self.branches) > 0 and len(operands) == len(self.branches) + 1,
-                f"conditional: {len(operands)} operands given for {len(self.branches)} branches",
-                "conditional_c1")
+        require(
+            len(self.branches) > 0 and len(operands) == len(self.branches) + 1,
+            f"conditional: {len(operands)} operands given for {len(self.branches)} branches",
+            "conditional_c1",
+        )
         wanted = Shape(ElementType.S32 if self.by_index else ElementType.PRED)
-        require(operands[0] == wanted and (self.by_index or len(self.branches) == 2),
-                f"conditional: {operands[0]} chooses among {len(self.branches)} branches, {wanted} is wanted "
-                f"(pred for two)", "conditional_c2")
+        require(
+            operands[0] == wanted and (self.by_index or len(self.branches) == 2),
+            f"conditional: {operands[0]} chooses among {len(self.branches)} branches, {wanted} is wanted "
+            f"(pred for two)",
+            "conditional_c2",
+        )
         result = self.branches[0].root.shape
         for number, (branch, operand) in enumerate(zip(self.branches, operands[1:])):
             require_signature("conditional", f"branch {number}", branch, [operand], result, "conditional_c3")
@@ -94,10 +99,15 @@ class Concurrent(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The tuple of what the branches return."""
-        require(0 < len(self.branches) == len(operands),
-                f"concurrent: {len(operands)} operands given for {len(self.branches)} branches", "concurrent_c1")
+        require(
+            0 < len(self.branches) == len(operands),
+            f"concurrent: {len(operands)} operands given for {len(self.branches)} branches",
+            "concurrent_c1",
+        )
         for number, (branch, operand) in enumerate(zip(self.branches, operands)):
-            require_signature("concurrent", f"branch {number}", branch, [operand], branch.root.shape, "concurrent_c2")
+            require_signature(
+                "concurrent", f"branch {number}", branch, [operand], branch.root.shape, "concurrent_c2"
+            )
         return Shape.tuple([branch.root.shape for branch in self.branches])
 
     def reference(self, *operands: Any, call: Callable[..., Any]) -> Any:
@@ -143,15 +153,21 @@ class Map(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The operands' dims with the type that the computation returns."""
-        require(len(operands) > 0 and all(o.is_array and o.dims == operands[0].dims for o in operands),
-                f"map: operands are {', '.join(map(str, operands))}, arrays of the same dims are wanted",
-                "map_c1")
+        require(
+            len(operands) > 0 and all(o.is_array and o.dims == operands[0].dims for o in operands),
+            f"map: operands are {', '.join(map(str, operands))}, arrays of the same dims are wanted",
+            "map_c1",
+        )
         rank, result = operands[0].rank, self.to_apply.root.shape
-        require(self.dimensions == tuple(range(rank)),
-                f"map: dimensions is {self.dimensions}, all {rank} axes in order are wanted", "map_c2")
+        require(
+            self.dimensions == tuple(range(rank)),
+            f"map: dimensions is {self.dimensions}, all {rank} axes in order are wanted",
+            "map_c2",
+        )
         require(result.is_scalar, f"map: to_apply returns {result}, a scalar is wanted", "map_c3")
-        require_signature("map", "to_apply", self.to_apply, [Shape(o.element_type) for o in operands], result,
-                          "map_c3")
+        require_signature(
+            "map", "to_apply", self.to_apply, [Shape(o.element_type) for o in operands], result, "map_c3"
+        )
         return Shape(result.element_type, operands[0].dims)
 
     def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> np.ndarray:

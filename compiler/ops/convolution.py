@@ -78,36 +78,51 @@ class Convolution(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """Batch, features and positions, in the output's order."""
-        kind = require_product("convolution", operands, self.preferred_type,
-                               ("convolution_c1", "convolution_c9"))
+        kind = require_product(
+            "convolution", operands, self.preferred_type, ("convolution_c1", "convolution_c9")
+        )
         lhs, rhs = operands
         d, axes = self.dims, list(range(lhs.rank))
-        require(rhs.rank == lhs.rank and sorted(d.input) == sorted(d.kernel) == sorted(d.output) == axes,
-                f"convolution: {d} do not name the axes of {lhs} and {rhs}", "convolution_c2")
+        require(
+            rhs.rank == lhs.rank and sorted(d.input) == sorted(d.kernel) == sorted(d.output) == axes,
+            f"convolution: {d} do not name the axes of {lhs} and {rhs}",
+            "convolution_c2",
+        )
         spatial = [lhs.dims[a] for a in d.input_spatial]
         kernel = tuple(rhs.dims[a] for a in d.kernel_spatial)
-        require(self.window.size == kernel,
-                f"convolution: window size is {self.window.size}, the kernel {rhs} has {kernel}",
-                "convolution_c4")
+        require(
+            self.window.size == kernel,
+            f"convolution: window size is {self.window.size}, the kernel {rhs} has {kernel}",
+            "convolution_c4",
+        )
         # A kernel may have size 0: the window's own check is for sizes of 1 or more.
-        dataclasses.replace(self.window, size=tuple(max(s, 1) for s in kernel)).check("convolution", spatial,
-                                                                                      "convolution_c3")
+        dataclasses.replace(self.window, size=tuple(max(s, 1) for s in kernel)).check(
+            "convolution", spatial, "convolution_c3"
+        )
         groups = (self.feature_groups, self.batch_groups)
-        require(min(groups) == 1,
-                f"convolution: feature_groups and batch_groups are {groups}, 1 and 1 or more is wanted",
-                "convolution_c5")
+        require(
+            min(groups) == 1,
+            f"convolution: feature_groups and batch_groups are {groups}, 1 and 1 or more is wanted",
+            "convolution_c5",
+        )
         features, inputs = lhs.dims[d.input_feature], rhs.dims[d.kernel_input_feature]
-        require(features == inputs * self.feature_groups,
-                f"convolution: {lhs} has {features} features, kernel {rhs} takes {inputs} in "
-                f"{self.feature_groups} groups",
-                "convolution_c6")
+        require(
+            features == inputs * self.feature_groups,
+            f"convolution: {lhs} has {features} features, kernel {rhs} takes {inputs} in "
+            f"{self.feature_groups} groups",
+            "convolution_c6",
+        )
         outputs, batch = rhs.dims[d.kernel_output_feature], lhs.dims[d.input_batch]
-        require(outputs % max(groups) == 0,
-                f"convolution: {outputs} output features of {rhs} do not split into {max(groups)} groups",
-                "convolution_c7")
-        require(batch % self.batch_groups == 0,
-                f"convolution: the batch of {batch} of {lhs} does not split into {self.batch_groups} groups",
-                "convolution_c8")
+        require(
+            outputs % max(groups) == 0,
+            f"convolution: {outputs} output features of {rhs} do not split into {max(groups)} groups",
+            "convolution_c7",
+        )
+        require(
+            batch % self.batch_groups == 0,
+            f"convolution: the batch of {batch} of {lhs} does not split into {self.batch_groups} groups",
+            "convolution_c8",
+        )
         result = [0] * lhs.rank
         for axis, size in zip(d.output, (batch // self.batch_groups, outputs, *self.window.output(spatial))):
             result[axis] = size
@@ -123,13 +138,19 @@ class Convolution(Op):
         kernel = np.flip(kernel, tuple(a + 2 for a, back in enumerate(window.reversal) if back))
         batch, groups = base.shape[0] // self.batch_groups, self.feature_groups
         per_group = kernel.shape[0] // (groups * self.batch_groups)
-        whole = Window.of((1, 1, *window.size), (1, 1, *window.stride), (0, 0, *window.pad_low),
-                          (0, 0, *window.pad_high), (1, 1, *window.base_dilation),
-                          (1, 1, *window.window_dilation))
+        whole = Window.of(
+            (1, 1, *window.size),
+            (1, 1, *window.stride),
+            (0, 0, *window.pad_low),
+            (0, 0, *window.pad_high),
+            (1, 1, *window.base_dilation),
+            (1, 1, *window.window_dilation),
+        )
         base = whole.pad(base, np.zeros((), base.dtype))
         count = math.prod(positions)
-        split = kernel.reshape(self.batch_groups, 1, groups, per_group, kernel.shape[1],
-                               math.prod(window.size))
+        split = kernel.reshape(
+            self.batch_groups, 1, groups, per_group, kernel.shape[1], math.prod(window.size)
+        )
         total = np.zeros((self.batch_groups, batch, groups, per_group, count), base.dtype)
         with np.errstate(all="ignore"):
             for number, seen in enumerate(whole.views(base, (*base.shape[:2], *positions))):

@@ -16,8 +16,12 @@ from ..ir.module import Computation
 from ..ir.shape import Shape
 from .op import Op, attribute, require
 
-API_VERSIONS = ("API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED",
-                "API_VERSION_TYPED_FFI")
+API_VERSIONS = (
+    "API_VERSION_ORIGINAL",
+    "API_VERSION_STATUS_RETURNING",
+    "API_VERSION_STATUS_RETURNING_UNIFIED",
+    "API_VERSION_TYPED_FFI",
+)
 FAIL_IF = "tfbridge.fail_if"
 """The target of a check: compiled code has it in itself, with nothing to register."""
 INVALID_ARGUMENT = 3
@@ -54,40 +58,65 @@ class CustomCall(Op):
     api_version: str = attribute("word", "api_version", default="API_VERSION_ORIGINAL")
     operand_layout_constraints: str = attribute("raw", "operand_layout_constraints", default="")
     output_to_operand_aliasing: str = attribute("raw", "output_to_operand_aliasing", default="")
-    called_computations: tuple[Computation, ...] = attribute("computations", "called_computations", default=())
+    called_computations: tuple[Computation, ...] = attribute(
+        "computations", "called_computations", default=()
+    )
     backend_config: str = attribute("raw", "backend_config", default="")
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The shape given."""
-        require(not any(o.is_tuple for o in operands),
-                f"custom-call: operands are {', '.join(map(str, operands))}, arrays or tokens are wanted",
-                "custom_call_c1")
-        require(not any(part.is_tuple for part in self.shape.tuple_shapes),
-                f"custom-call: shape is {self.shape}, an array or a tuple of arrays is wanted", "custom_call_c2")
-        require(self.api_version in API_VERSIONS,
-                f"custom-call: api_version is {self.api_version}, one of {', '.join(API_VERSIONS)} is wanted",
-                "custom_call_c3")
+        require(
+            not any(o.is_tuple for o in operands),
+            f"custom-call: operands are {', '.join(map(str, operands))}, arrays or tokens are wanted",
+            "custom_call_c1",
+        )
+        require(
+            not any(part.is_tuple for part in self.shape.tuple_shapes),
+            f"custom-call: shape is {self.shape}, an array or a tuple of arrays is wanted",
+            "custom_call_c2",
+        )
+        require(
+            self.api_version in API_VERSIONS,
+            f"custom-call: api_version is {self.api_version}, one of {', '.join(API_VERSIONS)} is wanted",
+            "custom_call_c3",
+        )
         try:
             self.opaque  # noqa: B018
         except UnicodeDecodeError as error:
-            require(False, f"custom-call: backend_config has a wrong escape: {error.reason}", "custom_call_c5")
+            require(
+                False, f"custom-call: backend_config has a wrong escape: {error.reason}", "custom_call_c5"
+            )
         if self.is_check:
-            require(list(operands) == [Shape(ElementType.PRED)] and self.shape == Shape.tuple([])
-                    and self.custom_call_has_side_effect,
-                    f"custom-call: {self.custom_call_target} has operands {', '.join(map(str, operands))} and shape "
-                    f"{self.shape}, a pred[], (), and a side effect are wanted", "custom_call_c4")
+            require(
+                list(operands) == [Shape(ElementType.PRED)]
+                and self.shape == Shape.tuple([])
+                and self.custom_call_has_side_effect,
+                f"custom-call: {self.custom_call_target} has operands {', '.join(map(str, operands))} and shape "
+                f"{self.shape}, a pred[], (), and a side effect are wanted",
+                "custom_call_c4",
+            )
         return self.shape.without_layout()
 
     def reference(self, *operands: Any, call: Any = None) -> Any:
         """The registered function, or the check."""
         if self.is_check:
             if operands[0]:
-                raise ExecutionError(f"error {CHECKS[self.custom_call_target]}: {self.opaque.decode(errors='replace')}")
+                raise ExecutionError(
+                    f"error {CHECKS[self.custom_call_target]}: {self.opaque.decode(errors='replace')}"
+                )
             return ()
         leaves = [leaf for leaf in self.shape.leaves() if leaf.is_array]
         arrays = [np.ascontiguousarray(o).reshape(o.shape) for o in operands if not isinstance(o, tuple)]
-        found = iter(custom_calls.call(self.custom_call_target, self.api_version, self.opaque, arrays,
-                                       [(leaf.element_type.dtype, leaf.dims) for leaf in leaves], self.shape.is_tuple))
+        found = iter(
+            custom_calls.call(
+                self.custom_call_target,
+                self.api_version,
+                self.opaque,
+                arrays,
+                [(leaf.element_type.dtype, leaf.dims) for leaf in leaves],
+                self.shape.is_tuple,
+            )
+        )
         if not self.shape.is_tuple:
             return next(found)
         return tuple(next(found) if part.is_array else () for part in self.shape.tuple_shapes)

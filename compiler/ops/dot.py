@@ -43,20 +43,37 @@ class Dot(Op):
         """Batch dims, free dims of the left, free dims of the right."""
         kind = require_product("dot", operands, self.preferred_type, ("dot_c1", "dot_c6"))
         lhs, rhs = operands
-        require_axes("dot", "lhs_contracting and lhs_batch", (*self.lhs_contracting, *self.lhs_batch),
-                     lhs.rank,
-                     "dot_c2")
-        require_axes("dot", "rhs_contracting and rhs_batch", (*self.rhs_contracting, *self.rhs_batch),
-                     rhs.rank,
-                     "dot_c3")
-        for what, left, right, label in (("contracting", self.lhs_contracting, self.rhs_contracting,
-                                          "dot_c4"),
-                                         ("batch", self.lhs_batch, self.rhs_batch, "dot_c5")):
-            require([lhs.dims[a] for a in left] == [rhs.dims[a] for a in right],
-                    f"dot: {what} axes {left} of {lhs} and {right} of {rhs} do not match", label)
-        return Shape(kind,
-                     (*(lhs.dims[a] for a in self.lhs_batch), *(lhs.dims[a] for a in self.lhs_free(lhs.rank)),
-                            *(rhs.dims[a] for a in self.rhs_free(rhs.rank))))
+        require_axes(
+            "dot",
+            "lhs_contracting and lhs_batch",
+            (*self.lhs_contracting, *self.lhs_batch),
+            lhs.rank,
+            "dot_c2",
+        )
+        require_axes(
+            "dot",
+            "rhs_contracting and rhs_batch",
+            (*self.rhs_contracting, *self.rhs_batch),
+            rhs.rank,
+            "dot_c3",
+        )
+        for what, left, right, label in (
+            ("contracting", self.lhs_contracting, self.rhs_contracting, "dot_c4"),
+            ("batch", self.lhs_batch, self.rhs_batch, "dot_c5"),
+        ):
+            require(
+                [lhs.dims[a] for a in left] == [rhs.dims[a] for a in right],
+                f"dot: {what} axes {left} of {lhs} and {right} of {rhs} do not match",
+                label,
+            )
+        return Shape(
+            kind,
+            (
+                *(lhs.dims[a] for a in self.lhs_batch),
+                *(lhs.dims[a] for a in self.lhs_free(lhs.rank)),
+                *(rhs.dims[a] for a in self.rhs_free(rhs.rank)),
+            ),
+        )
 
     def lhs_free(self, rank: int) -> list[int]:
         """Axes of the left operand that are neither contracted nor batch."""
@@ -76,13 +93,15 @@ class Dot(Op):
         left = left.transpose(*self.lhs_batch, *m, *self.lhs_contracting)
         right = right.transpose(*self.rhs_batch, *self.rhs_contracting, *n)
         with np.errstate(all="ignore"):
-            product = left.reshape([*batch, math.prod(m_dims), depth]) \
-                @ right.reshape([*batch, depth, math.prod(n_dims)])
+            product = left.reshape([*batch, math.prod(m_dims), depth]) @ right.reshape(
+                [*batch, depth, math.prod(n_dims)]
+            )
         return narrow(product.reshape([*batch, *m_dims, *n_dims]), dtype)
 
 
-def require_product(opcode: str, operands: Sequence[Shape], preferred: ElementType | None,
-                    labels: tuple[str, str]) -> ElementType:
+def require_product(
+    opcode: str, operands: Sequence[Shape], preferred: ElementType | None, labels: tuple[str, str]
+) -> ElementType:
     """Checks the types of two factors; returns the result's.
 
     Raises: ShapeError  labels[0]: not two arrays of numbers of one type; labels[1]: the preferred type is of
@@ -91,16 +110,20 @@ def require_product(opcode: str, operands: Sequence[Shape], preferred: ElementTy
     require_arrays(opcode, operands, 2, labels[0])
     left, right = operands[0].element_type, operands[1].element_type
     same = left is right or (left.bits == right.bits == 8 and left.is_float and right.is_float)
-    require(same and left in NUMBERS,
-            f"{opcode}: operands {operands[0]} and {operands[1]} are not of one type of numbers", labels[0])
+    require(
+        same and left in NUMBERS,
+        f"{opcode}: operands {operands[0]} and {operands[1]} are not of one type of numbers",
+        labels[0],
+    )
     kind = preferred or left
     fits = any(kind in group and left in group for group in (INTEGERS, FLOATS, COMPLEXES))
     require(fits, f"{opcode}: preferred type is {kind.value}, operands are {left.value}", labels[1])
     return kind
 
 
-def factors(lhs: np.ndarray, rhs: np.ndarray,
-            preferred: ElementType | None) -> tuple[np.ndarray, np.ndarray, np.dtype]:
+def factors(
+    lhs: np.ndarray, rhs: np.ndarray, preferred: ElementType | None
+) -> tuple[np.ndarray, np.ndarray, np.dtype]:
     """Both operands in the type that their products are computed in, and the result's type."""
     dtype = preferred.dtype if preferred else lhs.dtype
     if lhs.dtype.kind in "iu" or wide(lhs).dtype.kind in "iu":

@@ -14,11 +14,14 @@ from .op import Indexer, Op, attribute, require, require_arrays
 
 def _require_starts(opcode: str, operand: Shape, starts: Sequence[Shape], label: str) -> None:
     types = {s.element_type for s in starts}
-    require(len(starts) == operand.rank and all(s.is_scalar and s.element_type.is_integer for s in starts)
-            and len(types) <= 1,
-            f"{opcode}: starts are {list(starts)}, {operand.rank} integer scalars of one type are wanted "
-            f"for {operand}",
-            label)
+    require(
+        len(starts) == operand.rank
+        and all(s.is_scalar and s.element_type.is_integer for s in starts)
+        and len(types) <= 1,
+        f"{opcode}: starts are {list(starts)}, {operand.rank} integer scalars of one type are wanted "
+        f"for {operand}",
+        label,
+    )
 
 
 def _box(operand: np.ndarray, sizes: Sequence[int], starts: Sequence[np.ndarray]) -> tuple[slice, ...]:
@@ -46,9 +49,12 @@ class DynamicSlice(Op):
         require_arrays("dynamic-slice", operands[:1], 1, "dynamic_slice_c1")
         operand = operands[0]
         _require_starts("dynamic-slice", operand, operands[1:], "dynamic_slice_c2")
-        require(len(self.slice_sizes) == operand.rank
-                and all(0 <= size <= dim for size, dim in zip(self.slice_sizes, operand.dims)),
-                f"dynamic-slice: slice_sizes is {self.slice_sizes}, operand is {operand}", "dynamic_slice_c3")
+        require(
+            len(self.slice_sizes) == operand.rank
+            and all(0 <= size <= dim for size, dim in zip(self.slice_sizes, operand.dims)),
+            f"dynamic-slice: slice_sizes is {self.slice_sizes}, operand is {operand}",
+            "dynamic_slice_c3",
+        )
         return operand.with_dims(self.slice_sizes)
 
     def reference(self, operand: np.ndarray, *starts: np.ndarray) -> np.ndarray:
@@ -57,9 +63,13 @@ class DynamicSlice(Op):
 
     def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
         """The operand's element at start + index."""
-        return e.operand(0, [
-            i if dim == size else e.add(i, e.index_operand(axis + 1, [], dim - size))
-            for axis, (i, dim, size) in enumerate(zip(index, operands[0].dims, self.slice_sizes))])
+        return e.operand(
+            0,
+            [
+                i if dim == size else e.add(i, e.index_operand(axis + 1, [], dim - size))
+                for axis, (i, dim, size) in enumerate(zip(index, operands[0].dims, self.slice_sizes))
+            ],
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,13 +90,17 @@ class DynamicUpdateSlice(Op):
         """The array's shape."""
         require_arrays("dynamic-update-slice", operands[:2], 2, "dynamic_update_slice_c1")
         operand, update = operands[:2]
-        require(operand.element_type is update.element_type,
-                f"dynamic-update-slice: operands {operand} and {update} differ in element type",
-                "dynamic_update_slice_c1")
+        require(
+            operand.element_type is update.element_type,
+            f"dynamic-update-slice: operands {operand} and {update} differ in element type",
+            "dynamic_update_slice_c1",
+        )
         _require_starts("dynamic-update-slice", operand, operands[2:], "dynamic_update_slice_c2")
-        require(update.rank == operand.rank and all(u <= d for u, d in zip(update.dims, operand.dims)),
-                f"dynamic-update-slice: update {update} does not fit into {operand}",
-                "dynamic_update_slice_c3")
+        require(
+            update.rank == operand.rank and all(u <= d for u, d in zip(update.dims, operand.dims)),
+            f"dynamic-update-slice: update {update} does not fit into {operand}",
+            "dynamic_update_slice_c3",
+        )
         return operand.without_layout()
 
     def reference(self, operand: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:

@@ -83,21 +83,24 @@ def _clamp(low: np.ndarray, a: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 ROWS: dict[str, Row] = {
-    "abs": Row(1, NUMBERS, _absolute, "|x|; the length of a complex number; the lowest integer stays",
-               "real"),
+    "abs": Row(
+        1, NUMBERS, _absolute, "|x|; the length of a complex number; the lowest integer stays", "real"
+    ),
     "negate": Row(1, NUMBERS, _in_wide(np.negative), "-x, wrapping"),
     "sign": Row(1, NUMBERS, _in_wide(numeric.sign), "-1, 0 or 1; -0.0 and NaN stay; complex: x / |x|"),
     "ceil": Row(1, FLOATS, _in_wide(np.ceil), "the nearest integer not below x"),
     "floor": Row(1, FLOATS, _in_wide(np.floor), "the nearest integer not above x"),
-    "round-nearest-afz": Row(1, FLOATS, _in_wide(numeric.round_away),
-                             "the nearest integer, ties away from zero"),
+    "round-nearest-afz": Row(
+        1, FLOATS, _in_wide(numeric.round_away), "the nearest integer, ties away from zero"
+    ),
     "round-nearest-even": Row(1, FLOATS, _in_wide(np.rint), "the nearest integer, ties to even"),
     "sqrt": Row(1, _INEXACT, _in_wide(np.sqrt), "square root; NaN below zero"),
     "rsqrt": Row(1, _INEXACT, _in_wide(numeric.reciprocal_root), "1 / sqrt(x)"),
     "cbrt": Row(1, FLOATS, _in_wide(np.cbrt), "cubic root, also of negative numbers"),
     "exponential": Row(1, _INEXACT, _in_wide(np.exp), "e to the x"),
-    "exponential-minus-one": Row(1, _INEXACT, _in_wide(numeric.exponential_minus_one),
-                                 "e to the x, minus 1, exact near 0"),
+    "exponential-minus-one": Row(
+        1, _INEXACT, _in_wide(numeric.exponential_minus_one), "e to the x, minus 1, exact near 0"
+    ),
     "log": Row(1, _INEXACT, _in_wide(np.log), "natural logarithm; log(0) = -inf, NaN below zero"),
     "log-plus-one": Row(1, _INEXACT, _in_wide(numeric.log_plus_one), "log(1 + x), exact near 0"),
     "logistic": Row(1, _INEXACT, _in_wide(numeric.logistic), "1 / (1 + exp(-x))"),
@@ -116,25 +119,47 @@ ROWS: dict[str, Row] = {
     "add": Row(2, ARRAYS, _in_wide(np.add), "a + b, wrapping; pred: a or b"),
     "subtract": Row(2, NUMBERS, _in_wide(np.subtract), "a - b, wrapping"),
     "multiply": Row(2, ARRAYS, _in_wide(np.multiply), "a * b, wrapping; pred: a and b"),
-    "divide": Row(2, NUMBERS, _in_wide(numeric.divide),
-                  "a / b; integers toward zero, x / 0 = -1 (all bits one), lowest / -1 = lowest"),
-    "remainder": Row(2, _REAL_NUMBERS, _in_wide(numeric.remainder),
-                     "rest of division toward zero, sign of a; integers: x rem 0 = x, x rem -1 = 0"),
-    "power": Row(2, NUMBERS, _in_wide(numeric.power),
-                 "a to the b; integers wrap, a negative exponent gives 0 unless a is 1 or -1"),
+    "divide": Row(
+        2,
+        NUMBERS,
+        _in_wide(numeric.divide),
+        "a / b; integers toward zero, x / 0 = -1 (all bits one), lowest / -1 = lowest",
+    ),
+    "remainder": Row(
+        2,
+        _REAL_NUMBERS,
+        _in_wide(numeric.remainder),
+        "rest of division toward zero, sign of a; integers: x rem 0 = x, x rem -1 = 0",
+    ),
+    "power": Row(
+        2,
+        NUMBERS,
+        _in_wide(numeric.power),
+        "a to the b; integers wrap, a negative exponent gives 0 unless a is 1 or -1",
+    ),
     "maximum": Row(2, _ORDERED, _in_wide(np.maximum), "the larger; NaN if one is"),
     "minimum": Row(2, _ORDERED, _in_wide(np.minimum), "the smaller; NaN if one is"),
     "and": Row(2, _LOGICAL, _in_wide(operator.and_), "bits of both"),
     "or": Row(2, _LOGICAL, _in_wide(operator.or_), "bits of either"),
     "xor": Row(2, _LOGICAL, _in_wide(operator.xor), "bits of exactly one"),
-    "shift-left": Row(2, INTEGERS, numeric.shift("left"),
-                      "a << b; 0 where b, unsigned, is the width or more"),
-    "shift-right-arithmetic": Row(2, INTEGERS, numeric.shift("sign"),
-                                  "a >> b with the sign; the sign where b, unsigned, is the width or more"),
-    "shift-right-logical": Row(2, INTEGERS, numeric.shift("right"),
-                               "a >> b with zeros; 0 where b, unsigned, is the width or more"),
-    "atan2": Row(2, FLOATS, _in_wide(lambda a, b: np.arctan2(a * 1.0, b * 1.0)),  # denormals as in other arithmetic
-                 "angle of the point (x = b, y = a), -pi to pi"),
+    "shift-left": Row(
+        2, INTEGERS, numeric.shift("left"), "a << b; 0 where b, unsigned, is the width or more"
+    ),
+    "shift-right-arithmetic": Row(
+        2,
+        INTEGERS,
+        numeric.shift("sign"),
+        "a >> b with the sign; the sign where b, unsigned, is the width or more",
+    ),
+    "shift-right-logical": Row(
+        2, INTEGERS, numeric.shift("right"), "a >> b with zeros; 0 where b, unsigned, is the width or more"
+    ),
+    "atan2": Row(
+        2,
+        FLOATS,
+        _in_wide(lambda a, b: np.arctan2(a * 1.0, b * 1.0)),  # denormals as in other arithmetic
+        "angle of the point (x = b, y = a), -pi to pi",
+    ),
     "complex": Row(2, _PARTS, _complex, "the complex number a + bi", "complex"),
     "select": Row(3, ARRAYS, _select, "b where a (pred) holds, else c"),
     "clamp": Row(3, _REAL_NUMBERS, _clamp, "min(max(low, x), high) of (low, x, high)"),
@@ -167,26 +192,33 @@ class Elementwise(Op):
         if name == "select":
             chooser, values = operands[0], operands[1:]
             if chooser.element_type is not _PRED or (chooser.dims and chooser.dims != main.dims):
-                require(False,
-                        f"select: the first operand is {chooser}, pred of the dims of {main} or a scalar is "
-                        "wanted",
-                        "elementwise_c5")
+                require(
+                    False,
+                    f"select: the first operand is {chooser}, pred of the dims of {main} or a scalar is "
+                    "wanted",
+                    "elementwise_c5",
+                )
         else:
             values = operands
         if main.element_type not in row.types:
             known = " ".join(t.value for t in ElementType if t in row.types)
-            require(False,
-                    f"{name}: operand {main} has type {main.element_type.value}, one of {known} is wanted",
-                    "elementwise_c2")
+            require(
+                False,
+                f"{name}: operand {main} has type {main.element_type.value}, one of {known} is wanted",
+                "elementwise_c2",
+            )
         for value in values:
             if value.element_type is not main.element_type:
-                require(False, f"{name}: operands {value} and {main} differ in element type",
-                        "elementwise_c3")
+                require(
+                    False, f"{name}: operands {value} and {main} differ in element type", "elementwise_c3"
+                )
             if value.dims != main.dims:
                 if name == "clamp":
-                    require(not value.dims,
-                            f"clamp: bound {value} is neither a scalar nor of the dims of {main}",
-                            "elementwise_c6")
+                    require(
+                        not value.dims,
+                        f"clamp: bound {value} is neither a scalar nor of the dims of {main}",
+                        "elementwise_c6",
+                    )
                 else:
                     require(False, f"{name}: operands {value} and {main} differ in dims", "elementwise_c4")
         if row.result == "same":
@@ -205,8 +237,13 @@ for _name in ROWS:
     OPS[_name] = Elementwise
 
 _COMPARISONS: dict[str, Function] = {
-    "EQ": operator.eq, "NE": operator.ne, "GE": operator.ge, "GT": operator.gt, "LE": operator.le,
-    "LT": operator.lt}
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "GE": operator.ge,
+    "GT": operator.gt,
+    "LE": operator.le,
+    "LT": operator.lt,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,16 +274,26 @@ class Compare(Op):
         if kind is not b.element_type or a.dims != b.dims:
             require(False, f"compare: operands {a} and {b} differ", "compare_c1")
         if self.direction not in _COMPARISONS:
-            require(False,
-                    f"compare: direction is {self.direction}, one of {' '.join(_COMPARISONS)} is wanted",
-                    "compare_c2")
-        fits = {"": True, "FLOAT": kind in _INEXACT, "TOTALORDER": kind.is_float, "SIGNED": kind.is_signed,
-                "UNSIGNED": kind.is_unsigned or kind is _PRED}
+            require(
+                False,
+                f"compare: direction is {self.direction}, one of {' '.join(_COMPARISONS)} is wanted",
+                "compare_c2",
+            )
+        fits = {
+            "": True,
+            "FLOAT": kind in _INEXACT,
+            "TOTALORDER": kind.is_float,
+            "SIGNED": kind.is_signed,
+            "UNSIGNED": kind.is_unsigned or kind is _PRED,
+        }
         if not fits.get(self.type, False):
             require(False, f"compare: type is {self.type}, operands are {kind.value}", "compare_c3")
         if kind.is_complex and self.direction not in ("EQ", "NE"):
-            require(False, f"compare: direction is {self.direction}, for {kind.value} EQ or NE is wanted",
-                    "compare_c4")
+            require(
+                False,
+                f"compare: direction is {self.direction}, for {kind.value} EQ or NE is wanted",
+                "compare_c4",
+            )
         return a.with_type(_PRED)
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -278,8 +325,9 @@ class Convert(Op):
         if new not in ARRAYS:
             require(False, f"convert: new type is {new.value}, a type of arrays is wanted", "convert_c2")
         if old.is_complex and not new.is_complex:
-            require(False, f"convert: operand is {old.value}, new type {new.value} is not complex",
-                    "convert_c3")
+            require(
+                False, f"convert: operand is {old.value}, new type {new.value} is not complex", "convert_c3"
+            )
         return operands[0].with_type(new)
 
     def reference(self, operand: np.ndarray) -> np.ndarray:
@@ -310,17 +358,21 @@ class BitcastConvert(Op):
         old, new = operand.element_type, self.element_type
         plain = {t for t in _REAL_NUMBERS if t.bits >= 8}
         fits = old is new or any(old in group and new in group for group in (plain, INTEGERS - plain))
-        require(fits, f"bitcast-convert: {operand} cannot have its bits taken as {new.value}",
-                "bitcast_convert_c2")
+        require(
+            fits,
+            f"bitcast-convert: {operand} cannot have its bits taken as {new.value}",
+            "bitcast_convert_c2",
+        )
         if old.bits == new.bits:
             return operand.with_type(new)
         if old.bits > new.bits:
             return Shape(new, (*operand.dims, old.bits // new.bits))
         factor = new.bits // old.bits
-        require(operand.rank > 0 and operand.dims[-1] == factor,
-                f"bitcast-convert: operand is {operand}, a last axis of size {factor} is wanted for "
-                f"{new.value}",
-                "bitcast_convert_c3")
+        require(
+            operand.rank > 0 and operand.dims[-1] == factor,
+            f"bitcast-convert: operand is {operand}, a last axis of size {factor} is wanted for {new.value}",
+            "bitcast_convert_c3",
+        )
         return Shape(new, operand.dims[:-1])
 
     def reference(self, operand: np.ndarray) -> np.ndarray:
@@ -357,15 +409,21 @@ class ReducePrecision(Op):
         """The operand's shape."""
         require_arrays("reduce-precision", operands, 1, "reduce_precision_c1")
         kind = operands[0].element_type
-        require(kind.is_float and kind.bits >= 16,
-                f"reduce-precision: operand is {operands[0]}, f16, bf16, f32 or f64 is wanted",
-                "reduce_precision_c2")
-        require(self.exponent_bits >= 1,
-                f"reduce-precision: {self.exponent_bits} exponent bits given, at least 1 is wanted",
-                "reduce_precision_c3")
-        require(self.mantissa_bits >= 0,
-                f"reduce-precision: {self.mantissa_bits} mantissa bits given, 0 or more is wanted",
-                "reduce_precision_c4")
+        require(
+            kind.is_float and kind.bits >= 16,
+            f"reduce-precision: operand is {operands[0]}, f16, bf16, f32 or f64 is wanted",
+            "reduce_precision_c2",
+        )
+        require(
+            self.exponent_bits >= 1,
+            f"reduce-precision: {self.exponent_bits} exponent bits given, at least 1 is wanted",
+            "reduce_precision_c3",
+        )
+        require(
+            self.mantissa_bits >= 0,
+            f"reduce-precision: {self.mantissa_bits} mantissa bits given, 0 or more is wanted",
+            "reduce_precision_c4",
+        )
         return operands[0]
 
     def reference(self, operand: np.ndarray) -> np.ndarray:

@@ -39,20 +39,34 @@ class Fft(Op):
         """The operand's shape; for RFFT and IRFFT with the other last dim and type."""
         require_arrays("fft", operands, 1, "fft_c1")
         operand, lengths = operands[0], self.fft_length
-        require(self.fft_type in FFT_TYPES,
-                f"fft: fft_type is {self.fft_type}, one of {', '.join(FFT_TYPES)} is wanted", "fft_c2")
-        require(1 <= len(lengths) <= min(3, operand.rank) and min(lengths) >= 0,
-                f"fft: fft_length is {lengths}, 1 to 3 lengths for axes of {operand} are wanted", "fft_c3")
-        wanted = (ElementType.F32, ElementType.F64) if self.fft_type == "RFFT" else \
-            (ElementType.C64, ElementType.C128)
-        require(operand.element_type in wanted,
-                f"fft: {self.fft_type} of {operand}, {' or '.join(t.value for t in wanted)} is wanted", "fft_c4")
+        require(
+            self.fft_type in FFT_TYPES,
+            f"fft: fft_type is {self.fft_type}, one of {', '.join(FFT_TYPES)} is wanted",
+            "fft_c2",
+        )
+        require(
+            1 <= len(lengths) <= min(3, operand.rank) and min(lengths) >= 0,
+            f"fft: fft_length is {lengths}, 1 to 3 lengths for axes of {operand} are wanted",
+            "fft_c3",
+        )
+        wanted = (
+            (ElementType.F32, ElementType.F64)
+            if self.fft_type == "RFFT"
+            else (ElementType.C64, ElementType.C128)
+        )
+        require(
+            operand.element_type in wanted,
+            f"fft: {self.fft_type} of {operand}, {' or '.join(t.value for t in wanted)} is wanted",
+            "fft_c4",
+        )
         half = lengths[-1] // 2 + 1 if lengths[-1] else 0
         time, frequency = lengths, (*lengths[:-1], half)
         given = frequency if self.fft_type == "IRFFT" else time
-        require(operand.dims[-len(lengths):] == given,
-                f"fft: {self.fft_type} with fft_length {lengths} of {operand}, last dims {given} are wanted",
-                "fft_c5")
+        require(
+            operand.dims[-len(lengths) :] == given,
+            f"fft: {self.fft_type} with fft_length {lengths} of {operand}, last dims {given} are wanted",
+            "fft_c5",
+        )
         if self.fft_type == "RFFT":
             return Shape(operand.element_type.complex, (*operand.dims[:-1], half))
         if self.fft_type == "IRFFT":
@@ -67,5 +81,9 @@ class Fft(Op):
         axes = tuple(range(operand.ndim - len(self.fft_length), operand.ndim))
         wide = operand.astype(np.float64 if self.fft_type == "RFFT" else np.complex128)
         functions: dict[str, Callable[..., np.ndarray]] = {
-            "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}
+            "FFT": np.fft.fftn,
+            "IFFT": np.fft.ifftn,
+            "RFFT": np.fft.rfftn,
+            "IRFFT": np.fft.irfftn,
+        }
         return functions[self.fft_type](wide, self.fft_length, axes).astype(shape.element_type.dtype)

@@ -45,8 +45,9 @@ class Gather(Op):
     index_vector_dim: int = attribute("int", "index_vector_dim")
     slice_sizes: tuple[int, ...] = attribute("dims", "slice_sizes")
     operand_batching_dims: tuple[int, ...] = attribute("dims", "operand_batching_dims", default=())
-    start_indices_batching_dims: tuple[int, ...] = attribute("dims", "start_indices_batching_dims",
-                                                             default=())
+    start_indices_batching_dims: tuple[int, ...] = attribute(
+        "dims", "start_indices_batching_dims", default=()
+    )
     indices_are_sorted: bool = attribute("bool", "indices_are_sorted", default=False)
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
@@ -54,39 +55,67 @@ class Gather(Op):
         require_arrays("gather", operands, 2, "gather_c1")
         operand, indices = operands
         vector = require_index_vectors("gather", indices, self.index_vector_dim, ("gather_c2", "gather_c3"))
-        require(len(self.slice_sizes) == operand.rank
-                and all(0 <= size <= dim for size, dim in zip(self.slice_sizes, operand.dims)),
-                f"gather: slice_sizes is {self.slice_sizes}, operand is {operand}", "gather_c4")
-        require(len(self.start_index_map) == vector,
-                f"gather: start_index_map has {len(self.start_index_map)} entries, index vectors of "
-                f"{indices} have {vector}",
-                "gather_c5")
+        require(
+            len(self.slice_sizes) == operand.rank
+            and all(0 <= size <= dim for size, dim in zip(self.slice_sizes, operand.dims)),
+            f"gather: slice_sizes is {self.slice_sizes}, operand is {operand}",
+            "gather_c4",
+        )
+        require(
+            len(self.start_index_map) == vector,
+            f"gather: start_index_map has {len(self.start_index_map)} entries, index vectors of "
+            f"{indices} have {vector}",
+            "gather_c5",
+        )
         require_axes("gather", "start_index_map", self.start_index_map, operand.rank, "gather_c5")
         dropped = (*self.collapsed_slice_dims, *self.operand_batching_dims)
-        require_axes("gather", "collapsed_slice_dims and operand_batching_dims", dropped, operand.rank,
-                     "gather_c6")
-        require(all(self.slice_sizes[axis] <= 1 for axis in dropped)
-                and list(dropped) == [*sorted(self.collapsed_slice_dims),
-                                      *sorted(self.operand_batching_dims)],
-                f"gather: axes {dropped} are dropped, sorted ones of size 1 are wanted in {self.slice_sizes}",
-                "gather_c6")
-        require_batching("gather", operand, indices, self.index_vector_dim, self.start_index_map,
-                         self.operand_batching_dims, self.start_indices_batching_dims, "gather_c7")
+        require_axes(
+            "gather", "collapsed_slice_dims and operand_batching_dims", dropped, operand.rank, "gather_c6"
+        )
+        require(
+            all(self.slice_sizes[axis] <= 1 for axis in dropped)
+            and list(dropped) == [*sorted(self.collapsed_slice_dims), *sorted(self.operand_batching_dims)],
+            f"gather: axes {dropped} are dropped, sorted ones of size 1 are wanted in {self.slice_sizes}",
+            "gather_c6",
+        )
+        require_batching(
+            "gather",
+            operand,
+            indices,
+            self.index_vector_dim,
+            self.start_index_map,
+            self.operand_batching_dims,
+            self.start_indices_batching_dims,
+            "gather_c7",
+        )
         batch = [d for axis, d in enumerate(indices.dims) if axis != self.index_vector_dim]
         kept = [d for axis, d in enumerate(self.slice_sizes) if axis not in dropped]
-        require(len(self.offset_dims) == len(kept) and list(self.offset_dims) == sorted(self.offset_dims),
-                f"gather: offset_dims is {self.offset_dims}, {len(kept)} sorted axes are wanted", "gather_c8")
+        require(
+            len(self.offset_dims) == len(kept) and list(self.offset_dims) == sorted(self.offset_dims),
+            f"gather: offset_dims is {self.offset_dims}, {len(kept)} sorted axes are wanted",
+            "gather_c8",
+        )
         require_axes("gather", "offset_dims", self.offset_dims, len(batch) + len(kept), "gather_c8")
-        require(0 in (*batch, *kept) or 0 not in self.slice_sizes,
-                f"gather: slices of sizes {self.slice_sizes} have no elements, the result has", "gather_c6")
+        require(
+            0 in (*batch, *kept) or 0 not in self.slice_sizes,
+            f"gather: slices of sizes {self.slice_sizes} have no elements, the result has",
+            "gather_c6",
+        )
         rest, inner = iter(batch), iter(kept)
-        return operand.with_dims(next(inner) if axis in self.offset_dims else next(rest)
-                                 for axis in range(len(batch) + len(kept)))
+        return operand.with_dims(
+            next(inner) if axis in self.offset_dims else next(rest) for axis in range(len(batch) + len(kept))
+        )
 
     def reference(self, operand: np.ndarray, indices: np.ndarray) -> np.ndarray:
         """Index arrays for every axis of the operand, broadcast over the result."""
-        slots = index_slots(indices, self.index_vector_dim, self.start_index_map, operand.ndim,
-                            self.operand_batching_dims, self.start_indices_batching_dims)
+        slots = index_slots(
+            indices,
+            self.index_vector_dim,
+            self.start_index_map,
+            operand.ndim,
+            self.operand_batching_dims,
+            self.start_indices_batching_dims,
+        )
         dropped = (*self.collapsed_slice_dims, *self.operand_batching_dims)
         kept = [axis for axis in range(operand.ndim) if axis not in dropped]
         batch_rank = slots[0].ndim if slots else indices.ndim - (self.index_vector_dim < indices.ndim)
@@ -98,13 +127,17 @@ class Gather(Op):
             if axis in kept:
                 position = batch_rank + kept.index(axis)
                 offset = np.arange(self.slice_sizes[axis]).reshape(
-                    [-1 if i == position else 1 for i in range(batch_rank + len(kept))])
+                    [-1 if i == position else 1 for i in range(batch_rank + len(kept))]
+                )
             places.append(start + offset)
         dims = tuple(d for axis, d in enumerate(indices.shape) if axis != self.index_vector_dim)
         dims = (*dims, *(self.slice_sizes[axis] for axis in kept))
         if 0 in dims or not places:
-            result = np.broadcast_to(operand.reshape(-1)[:1].reshape([1] * len(dims)), dims) if not places \
+            result = (
+                np.broadcast_to(operand.reshape(-1)[:1].reshape([1] * len(dims)), dims)
+                if not places
                 else np.empty(dims, operand.dtype)
+            )
         else:
             result = np.broadcast_to(operand[tuple(places)], dims)
         return np.moveaxis(result, range(batch_rank, batch_rank + len(kept)), self.offset_dims)
@@ -136,33 +169,55 @@ def require_index_vectors(opcode: str, indices: Shape, index_vector_dim: int, la
     Raises: ShapeError  labels[0]: not integers; labels[1]: index_vector_dim is no axis of them nor their
     rank.
     """
-    require(indices.element_type.is_integer, f"{opcode}: indices are {indices}, integers are wanted",
-            labels[0])
-    require(0 <= index_vector_dim <= indices.rank,
-            f"{opcode}: index_vector_dim is {index_vector_dim}, indices {indices} have {indices.rank} axes",
-            labels[1])
+    require(
+        indices.element_type.is_integer, f"{opcode}: indices are {indices}, integers are wanted", labels[0]
+    )
+    require(
+        0 <= index_vector_dim <= indices.rank,
+        f"{opcode}: index_vector_dim is {index_vector_dim}, indices {indices} have {indices.rank} axes",
+        labels[1],
+    )
     return (*indices.dims, 1)[index_vector_dim]
 
 
-def require_batching(opcode: str, operand: Shape, indices: Shape, index_vector_dim: int,
-                     index_map: Sequence[int],
-                     operand_axes: Sequence[int], indices_axes: Sequence[int], label: str) -> None:
+def require_batching(
+    opcode: str,
+    operand: Shape,
+    indices: Shape,
+    index_vector_dim: int,
+    index_map: Sequence[int],
+    operand_axes: Sequence[int],
+    indices_axes: Sequence[int],
+    label: str,
+) -> None:
     """The check of the batching axes of gather or scatter.
 
     Raises: ShapeError  they are not distinct, differ in number or size, or overlap with index vectors or the
     index map.
     """
     require_axes(opcode, "batching axes of the indices", indices_axes, indices.rank, label)
-    fits = len(operand_axes) == len(indices_axes) and not set(operand_axes) & set(index_map) \
-        and index_vector_dim not in indices_axes \
+    fits = (
+        len(operand_axes) == len(indices_axes)
+        and not set(operand_axes) & set(index_map)
+        and index_vector_dim not in indices_axes
         and all(operand.dims[a] == indices.dims[b] for a, b in zip(operand_axes, indices_axes))
-    require(fits,
-            f"{opcode}: axes {tuple(operand_axes)} of {operand} do not match axes {tuple(indices_axes)} "
-                  f"of {indices} as batching axes", label)
+    )
+    require(
+        fits,
+        f"{opcode}: axes {tuple(operand_axes)} of {operand} do not match axes {tuple(indices_axes)} "
+        f"of {indices} as batching axes",
+        label,
+    )
 
 
-def index_slots(indices: np.ndarray, index_vector_dim: int, index_map: Sequence[int], rank: int,
-                operand_axes: Sequence[int], indices_axes: Sequence[int]) -> list[np.ndarray]:
+def index_slots(
+    indices: np.ndarray,
+    index_vector_dim: int,
+    index_map: Sequence[int],
+    rank: int,
+    operand_axes: Sequence[int],
+    indices_axes: Sequence[int],
+) -> list[np.ndarray]:
     """For every axis of the operand the start, as an array over the indices' axes without their vectors.
 
     Unsigned numbers too large for s64 stay out of bounds, above.
@@ -180,5 +235,6 @@ def index_slots(indices: np.ndarray, index_vector_dim: int, index_map: Sequence[
         position = source - (source > index_vector_dim)
         counted = np.arange(vectors.shape[1:][position])
         slots[axis] = np.broadcast_to(
-            counted.reshape([-1 if i == position else 1 for i in range(vectors.ndim - 1)]), vectors.shape[1:])
+            counted.reshape([-1 if i == position else 1 for i in range(vectors.ndim - 1)]), vectors.shape[1:]
+        )
     return slots

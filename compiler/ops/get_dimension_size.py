@@ -28,9 +28,11 @@ class GetDimensionSize(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """A scalar."""
         require_arrays("get-dimension-size", operands, 1, "get_dimension_size_c1")
-        require(0 <= self.dimension < operands[0].rank,
-                f"get-dimension-size: dimension is {self.dimension}, {operands[0]} has {operands[0].rank} axes",
-                "get_dimension_size_c2")
+        require(
+            0 <= self.dimension < operands[0].rank,
+            f"get-dimension-size: dimension is {self.dimension}, {operands[0]} has {operands[0].rank} axes",
+            "get_dimension_size_c2",
+        )
         return Shape(ElementType.S32)
 
     def reference(self, operand: np.ndarray) -> Any:
@@ -60,11 +62,16 @@ class SetDimensionSize(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The array's shape, the axis marked as of a size known at run time."""
         require_arrays("set-dimension-size", operands, 2, "set_dimension_size_c1")
-        require(operands[1] == Shape(ElementType.S32),
-                f"set-dimension-size: size is {operands[1]}, s32[] is wanted", "set_dimension_size_c1")
-        require(0 <= self.dimension < operands[0].rank,
-                f"set-dimension-size: dimension is {self.dimension}, {operands[0]} has {operands[0].rank} axes",
-                "set_dimension_size_c2")
+        require(
+            operands[1] == Shape(ElementType.S32),
+            f"set-dimension-size: size is {operands[1]}, s32[] is wanted",
+            "set_dimension_size_c1",
+        )
+        require(
+            0 <= self.dimension < operands[0].rank,
+            f"set-dimension-size: dimension is {self.dimension}, {operands[0]} has {operands[0].rank} axes",
+            "set_dimension_size_c2",
+        )
         return operands[0].without_layout().with_dynamic((*operands[0].dynamic, self.dimension))
 
     def reference(self, operand: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -31,12 +31,16 @@ class Iota(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The shape given."""
         require_arrays("iota", operands, 0, "iota_c1")
-        require(self.shape.element_type in NUMBERS,
-                f"iota: shape is {self.shape}, an array of numbers is wanted",
-                "iota_c2")
-        require(0 <= self.iota_dimension < self.shape.rank,
-                f"iota: iota_dimension is {self.iota_dimension}, {self.shape} has {self.shape.rank} axes",
-                "iota_c3")
+        require(
+            self.shape.element_type in NUMBERS,
+            f"iota: shape is {self.shape}, an array of numbers is wanted",
+            "iota_c2",
+        )
+        require(
+            0 <= self.iota_dimension < self.shape.rank,
+            f"iota: iota_dimension is {self.iota_dimension}, {self.shape} has {self.shape.rank} axes",
+            "iota_c3",
+        )
         return self.shape
 
     def reference(self) -> np.ndarray:

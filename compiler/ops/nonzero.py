@@ -31,15 +31,21 @@ class Nonzero(Op):
         """As many rows as the operand has elements, as wide as it has axes; and a scalar."""
         require_arrays("nonzero", operands, 1, "nonzero_c1")
         operand = operands[0]
-        require(operand.element_type is ElementType.PRED, f"nonzero: operand is {operand}, pred is wanted",
-                "nonzero_c1")
-        require(operand.rank > 0 and operand.elements < _MOST,
-                f"nonzero: operand is {operand}, an array of less than {_MOST} elements is wanted", "nonzero_c2")
+        require(
+            operand.element_type is ElementType.PRED,
+            f"nonzero: operand is {operand}, pred is wanted",
+            "nonzero_c1",
+        )
+        require(
+            operand.rank > 0 and operand.elements < _MOST,
+            f"nonzero: operand is {operand}, an array of less than {_MOST} elements is wanted",
+            "nonzero_c2",
+        )
         return Shape.tuple([Shape(ElementType.S64, (operand.elements, operand.rank)), Shape(ElementType.S32)])
 
     def reference(self, operand: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """NumPy's argwhere, with zeros behind."""
         found = np.argwhere(operand)
         rows = np.zeros((operand.size, operand.ndim), np.int64)
-        rows[:len(found)] = found
+        rows[: len(found)] = found
         return rows, np.asarray(len(found), np.int32)

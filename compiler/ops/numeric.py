@@ -197,6 +197,7 @@ def erfc(a: np.ndarray) -> np.ndarray:
 def shift(kind: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """The shift of integers by amounts taken as unsigned: left, logical or arithmetic (kind "left", "right"
     or "sign"). Amounts from the width on give 0, or the sign repeated."""
+
     def shifted(a: np.ndarray, amount: np.ndarray) -> np.ndarray:
         element = element_type_of(a.dtype)
         width = element.bits
@@ -210,10 +211,16 @@ def shift(kind: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         if kind == "sign":
             top = np.asarray(1 << width - 1, bits.dtype)
             ones = np.invert(np.zeros_like(bits))
-            fill = np.where(over, ones, np.invert(ones >> np.where(
-                over, 0, count + (ones.dtype.itemsize * 8 - width)).astype(bits.dtype)))
+            fill = np.where(
+                over,
+                ones,
+                np.invert(
+                    ones >> np.where(over, 0, count + (ones.dtype.itemsize * 8 - width)).astype(bits.dtype)
+                ),
+            )
             moved = np.where((bits & top) != 0, moved | fill, moved)
         return from_bit_pattern(moved, a.dtype)
+
     return shifted
 
 

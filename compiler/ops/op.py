@@ -99,9 +99,14 @@ class Op:
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        kinds = {name: f.metadata.get("kind") for name, f in vars(cls).items() if isinstance(f, dataclasses.Field)}
-        cls.calling = cls.calling | {name: kind == "computations" for name, kind in kinds.items()
-                                     if kind in ("computation", "computations")}
+        kinds = {
+            name: f.metadata.get("kind") for name, f in vars(cls).items() if isinstance(f, dataclasses.Field)
+        }
+        cls.calling = cls.calling | {
+            name: kind == "computations"
+            for name, kind in kinds.items()
+            if kind in ("computation", "computations")
+        }
         if isinstance(cls.opcode, str) and cls.opcode:
             OPS[cls.opcode] = cls
 
@@ -185,19 +190,27 @@ def require_axes(opcode: str, what: str, axes: Sequence[int], rank: int, label: 
         require(False, f"{opcode}: {what} is {tuple(axes)}, distinct axes of {rank} are wanted", label)
 
 
-def require_signature(opcode: str, what: str, computation: Computation, parameters: Sequence[Shape],
-                      result: Shape, label: str) -> None:
+def require_signature(
+    opcode: str, what: str, computation: Computation, parameters: Sequence[Shape], result: Shape, label: str
+) -> None:
     """The check that a computation takes these parameters and returns this result, layouts aside.
 
     Raises: ShapeError  otherwise.
     """
-    fits = len(parameters) == len(computation.parameters) and computation.root.shape.compatible(result) \
+    fits = (
+        len(parameters) == len(computation.parameters)
+        and computation.root.shape.compatible(result)
         and all(a.compatible(b) for a, b in zip(computation.parameter_shapes, parameters))
+    )
     if not fits:
         given = ", ".join(map(str, computation.parameter_shapes))
         wanted = ", ".join(map(str, parameters))
-        require(False, f"{opcode}: {what} {computation.name} is ({given}) -> {computation.root.shape}, "
-                       f"({wanted}) -> {result} is wanted", label)
+        require(
+            False,
+            f"{opcode}: {what} {computation.name} is ({given}) -> {computation.root.shape}, "
+            f"({wanted}) -> {result} is wanted",
+            label,
+        )
 
 
 def collated(shapes: Sequence[Shape]) -> Shape:

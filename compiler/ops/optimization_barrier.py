@@ -22,7 +22,9 @@ class OptimizationBarrier(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The operand's shape."""
-        require(len(operands) == 1, f"opt-barrier: {len(operands)} operands given, 1 wanted", "opt_barrier_c1")
+        require(
+            len(operands) == 1, f"opt-barrier: {len(operands)} operands given, 1 wanted", "opt_barrier_c1"
+        )
         return operands[0]
 
     def reference(self, operand: Any) -> Any:

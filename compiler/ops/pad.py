@@ -38,18 +38,29 @@ class Pad(Op):
         """The padded dims."""
         require_arrays("pad", operands, 2, "pad_c1")
         operand, value = operands
-        require(value.is_scalar and value.element_type is operand.element_type,
-                f"pad: padding value is {value}, a scalar of the type of {operand} is wanted", "pad_c1")
+        require(
+            value.is_scalar and value.element_type is operand.element_type,
+            f"pad: padding value is {value}, a scalar of the type of {operand} is wanted",
+            "pad_c1",
+        )
         for what, given in (("low", self.low), ("high", self.high), ("interior", self.interior)):
-            require(len(given) == operand.rank,
-                    f"pad: {what} has {len(given)} entries, operand {operand} has {operand.rank} axes",
-                    "pad_c2")
-        require(all(i >= 0 for i in self.interior),
-                f"pad: interior is {self.interior}, 0 or more is wanted", "pad_c3")
+            require(
+                len(given) == operand.rank,
+                f"pad: {what} has {len(given)} entries, operand {operand} has {operand.rank} axes",
+                "pad_c2",
+            )
+        require(
+            all(i >= 0 for i in self.interior),
+            f"pad: interior is {self.interior}, 0 or more is wanted",
+            "pad_c3",
+        )
         reach = (*self.low, *self.high, *(max(d, 1) * (i + 1) for d, i in zip(operand.dims, self.interior)))
-        require(max(map(abs, reach), default=0) <= MOST_PLACES,
-                f"pad: operand {operand} is padded by {self.low}, {self.high} and {self.interior}, at most "
-                f"{MOST_PLACES} places are wanted", "pad_c5")
+        require(
+            max(map(abs, reach), default=0) <= MOST_PLACES,
+            f"pad: operand {operand} is padded by {self.low}, {self.high} and {self.interior}, at most "
+            f"{MOST_PLACES} places are wanted",
+            "pad_c5",
+        )
         dims = padded_dims(operand.dims, self.low, self.high, self.interior)
         require(all(d >= 0 for d in dims), f"pad: operand {operand} would become {list(dims)}", "pad_c4")
         return operand.with_dims(dims)
@@ -86,14 +97,16 @@ class Pad(Op):
         return inside if condition is None else e.choose(condition, inside, e.operand(1, []))
 
 
-def padded_dims(dims: Sequence[int], low: Sequence[int], high: Sequence[int],
-                interior: Sequence[int]) -> tuple[int, ...]:
+def padded_dims(
+    dims: Sequence[int], low: Sequence[int], high: Sequence[int], interior: Sequence[int]
+) -> tuple[int, ...]:
     """Dims after padding."""
     return tuple(lo + d + max(d - 1, 0) * gap + hi for d, lo, hi, gap in zip(dims, low, high, interior))
 
 
-def padded(array: np.ndarray, value: np.ndarray, low: Sequence[int], high: Sequence[int],
-           interior: Sequence[int]) -> np.ndarray:
+def padded(
+    array: np.ndarray, value: np.ndarray, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
+) -> np.ndarray:
     """The array with `value` around and between its elements."""
     result = np.empty(padded_dims(array.shape, low, high, interior), array.dtype)
     result[...] = value

@@ -16,8 +16,13 @@ from .numeric import narrow
 from .op import Op, attribute, collated, require, require_axes, require_signature
 
 _KINDS: dict[str, np.ufunc] = {
-    "add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum,
-    "and": np.bitwise_and, "or": np.bitwise_or}
+    "add": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +62,10 @@ class Reduce(Op):
         reduced = math.prod(arrays[0].shape[axis] for axis in self.dimensions)
         values = [a.transpose(*self.dimensions, *kept).reshape(reduced, *dims) for a in arrays]
         while (rows := len(values[0])) > 1:
-            pairs = together(call(self.to_apply, *(v[0:rows - 1:2] for v in values),
-                                  *(v[1:rows:2] for v in values)))
-            values = [np.concatenate([p, v[rows - rows % 2:]]) for p, v in zip(pairs, values)]
+            pairs = together(
+                call(self.to_apply, *(v[0 : rows - 1 : 2] for v in values), *(v[1:rows:2] for v in values))
+            )
+            values = [np.concatenate([p, v[rows - rows % 2 :]]) for p, v in zip(pairs, values)]
         starts = [np.broadcast_to(i, dims) for i in inits]
         if len(values[0]) == 0:
             return starts[0] if count == 1 else tuple(starts)
@@ -70,8 +76,15 @@ def reduce_simply(kind: str, array: np.ndarray, init: np.ndarray, dimensions: Se
     """A reduction by one of the ops that `reducer_kind` names."""
     function, dtype = _KINDS[kind], array.dtype
     element = element_type_of(dtype)
-    holder = np.float64 if element.is_float else np.complex128 if element.is_complex else \
-        np.int8 if element.bits == 4 else dtype
+    holder = (
+        np.float64
+        if element.is_float
+        else np.complex128
+        if element.is_complex
+        else np.int8
+        if element.bits == 4
+        else dtype
+    )
     if element.bits == 1 and kind in ("add", "multiply"):
         function = np.bitwise_or if kind == "add" else np.bitwise_and
     with np.errstate(all="ignore"):
@@ -89,8 +102,9 @@ def together(value: Any) -> tuple[np.ndarray, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def require_reduction(opcode: str, operands: Sequence[Shape], to_apply: Computation,
-                      labels: tuple[str, str]) -> Sequence[Shape]:
+def require_reduction(
+    opcode: str, operands: Sequence[Shape], to_apply: Computation, labels: tuple[str, str]
+) -> Sequence[Shape]:
     """Checks the operands and the computation of a reduction; returns the arrays' shapes.
 
     Raises: ShapeError  labels[0]: operands are not N arrays of the same dims and N scalars of their types;
@@ -98,11 +112,18 @@ def require_reduction(opcode: str, operands: Sequence[Shape], to_apply: Computat
     """
     count = len(operands) // 2
     arrays, inits = operands[:count], operands[count:]
-    fits = count > 0 and len(inits) == count and all(o.is_array for o in operands) \
+    fits = (
+        count > 0
+        and len(inits) == count
+        and all(o.is_array for o in operands)
         and all(a.dims == arrays[0].dims and i == Shape(a.element_type) for a, i in zip(arrays, inits))
-    require(fits,
-            f"{opcode}: operands are {', '.join(map(str, operands))}, arrays of the same dims and as many "
-                  f"initial scalars of their types are wanted", labels[0])
+    )
+    require(
+        fits,
+        f"{opcode}: operands are {', '.join(map(str, operands))}, arrays of the same dims and as many "
+        f"initial scalars of their types are wanted",
+        labels[0],
+    )
     require_signature(opcode, "to_apply", to_apply, [*inits, *inits], collated(inits), labels[1])
     return arrays
 

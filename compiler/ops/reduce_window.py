@@ -37,8 +37,9 @@ class ReduceWindow(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The window's positions."""
-        arrays = require_reduction("reduce-window", operands, self.to_apply,
-                                   ("reduce_window_c1", "reduce_window_c2"))
+        arrays = require_reduction(
+            "reduce-window", operands, self.to_apply, ("reduce_window_c1", "reduce_window_c2")
+        )
         self.window.check("reduce-window", arrays[0].dims, "reduce_window_c3")
         return collated([a.with_dims(self.window.output(a.dims)) for a in arrays])
 
@@ -54,8 +55,9 @@ class ReduceWindow(Op):
         if summed:
             bases, inits = [wide(bases[0])], (wide(inits[0]),)
         values = tuple(np.broadcast_to(i, output) for i in inits)
-        for covered, *seen in zip(self.window.views(inside, output),
-                                  *(self.window.views(b, output) for b in bases)):
+        for covered, *seen in zip(
+            self.window.views(inside, output), *(self.window.views(b, output) for b in bases)
+        ):
             with np.errstate(all="ignore"):
                 new = (values[0] + seen[0],) if summed else together(call(self.to_apply, *values, *seen))
             values = tuple(np.where(covered, n, v) for n, v in zip(new, values))
@@ -93,21 +95,28 @@ class SelectAndScatter(Op):
         require_arrays(name, operands, 3, "select_and_scatter_c1")
         operand, source, init = operands
         scalar = Shape(operand.element_type)
-        require(source.element_type is operand.element_type and init == scalar,
-                f"{name}: operands are {operand}, {source}, {init}, two arrays and a scalar of one type are "
-                "wanted",
-                "select_and_scatter_c1")
+        require(
+            source.element_type is operand.element_type and init == scalar,
+            f"{name}: operands are {operand}, {source}, {init}, two arrays and a scalar of one type are "
+            "wanted",
+            "select_and_scatter_c1",
+        )
         self.window.check(name, operand.dims, "select_and_scatter_c2")
         output = self.window.output(operand.dims)
-        require(source.dims == output, f"{name}: source is {source}, the window has {list(output)} positions",
-                "select_and_scatter_c3")
-        require_signature(name, "select", self.select, [scalar, scalar], Shape(ElementType.PRED),
-                          "select_and_scatter_c4")
+        require(
+            source.dims == output,
+            f"{name}: source is {source}, the window has {list(output)} positions",
+            "select_and_scatter_c3",
+        )
+        require_signature(
+            name, "select", self.select, [scalar, scalar], Shape(ElementType.PRED), "select_and_scatter_c4"
+        )
         require_signature(name, "scatter", self.scatter, [scalar, scalar], scalar, "select_and_scatter_c5")
         return operand.without_layout()
 
-    def reference(self, operand: np.ndarray, source: np.ndarray, init: np.ndarray,
-                  call: Callable[..., Any]) -> np.ndarray:
+    def reference(
+        self, operand: np.ndarray, source: np.ndarray, init: np.ndarray, call: Callable[..., Any]
+    ) -> np.ndarray:
         """The number of the selected element for every window, then one update after the other in rounds of
         windows that selected different elements."""
         output = source.shape
@@ -115,8 +124,11 @@ class SelectAndScatter(Op):
         base = self.window.pad(operand, init)
         numbers = self.window.pad(np.arange(operand.size).reshape(operand.shape), np.asarray(-1))
         best, chosen = np.zeros(output, operand.dtype), np.full(output, -1)
-        for covered, seen, number in zip(self.window.views(inside, output), self.window.views(base, output),
-                                         self.window.views(numbers, output)):
+        for covered, seen, number in zip(
+            self.window.views(inside, output),
+            self.window.views(base, output),
+            self.window.views(numbers, output),
+        ):
             take = covered & ((chosen < 0) | ~call(self.select, best, seen))
             best, chosen = np.where(take, seen, best), np.where(take, number, chosen)
         result = np.full(operand.size, init, operand.dtype)
@@ -124,8 +136,13 @@ class SelectAndScatter(Op):
         return result.reshape(operand.shape)
 
 
-def scatter_in_rounds(results: Sequence[np.ndarray], places: np.ndarray, updates: Sequence[np.ndarray],
-                      combine: Computation, call: Callable[..., Any]) -> None:
+def scatter_in_rounds(
+    results: Sequence[np.ndarray],
+    places: np.ndarray,
+    updates: Sequence[np.ndarray],
+    combine: Computation,
+    call: Callable[..., Any],
+) -> None:
     """Combines flat updates into flat results, in place, at `places` (negative: left out), those for one
     place in order."""
     order = np.argsort(places, kind="stable")

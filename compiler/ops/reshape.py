@@ -29,9 +29,12 @@ class Reshape(Op):
         require_arrays("reshape", operands, 1, "reshape_c1")
         result = operands[0].with_dims(self.result_dims)
         if result.elements != operands[0].elements or min(self.result_dims, default=0) < 0:
-            require(False,
-                    f"reshape: operand {operands[0]} has {operands[0].elements} elements, "
-                    f"{list(self.result_dims)} has {result.elements}", "reshape_c2")
+            require(
+                False,
+                f"reshape: operand {operands[0]} has {operands[0].elements} elements, "
+                f"{list(self.result_dims)} has {result.elements}",
+                "reshape_c2",
+            )
         return result
 
     def reference(self, operand: np.ndarray) -> np.ndarray:

@@ -47,17 +47,24 @@ class RngBitGenerator(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The state's shape and the bits'."""
-        require(self.algorithm in ("rng_default", "rng_philox", "rng_three_fry"),
-                f"rng-bit-generator: algorithm is {self.algorithm}, rng_default, rng_philox or "
-                "rng_three_fry is wanted",
-                "rng_bit_generator_c1")
+        require(
+            self.algorithm in ("rng_default", "rng_philox", "rng_three_fry"),
+            f"rng-bit-generator: algorithm is {self.algorithm}, rng_default, rng_philox or "
+            "rng_three_fry is wanted",
+            "rng_bit_generator_c1",
+        )
         sizes = (2,) if self.algorithm == "rng_three_fry" else (2, 3)
-        require(len(operands) == 1 and operands[0] in [array("u64", n) for n in sizes],
-                f"rng-bit-generator: operands are {list(operands)}, one state of "
-                f"{' or '.join(map(str, sizes))} u64 is wanted", "rng_bit_generator_c2")
-        require(self.shape.element_type.is_integer,
-                f"rng-bit-generator: shape is {self.shape}, an array of integers is wanted",
-                "rng_bit_generator_c3")
+        require(
+            len(operands) == 1 and operands[0] in [array("u64", n) for n in sizes],
+            f"rng-bit-generator: operands are {list(operands)}, one state of "
+            f"{' or '.join(map(str, sizes))} u64 is wanted",
+            "rng_bit_generator_c2",
+        )
+        require(
+            self.shape.element_type.is_integer,
+            f"rng-bit-generator: shape is {self.shape}, an array of integers is wanted",
+            "rng_bit_generator_c3",
+        )
         return Shape.tuple([operands[0], self.shape])
 
     def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +85,9 @@ def below(number: np.ndarray) -> np.ndarray:
     kind = element_type_of(number.dtype)
     bits = number.view(f"i{kind.item_bytes}")
     tiny = -np.asarray(ml_dtypes.finfo(kind.dtype).tiny)
-    return np.where(number == 0, tiny, np.where(number > 0, bits - 1, bits + 1).astype(bits.dtype).view(kind.dtype))
+    return np.where(
+        number == 0, tiny, np.where(number > 0, bits - 1, bits + 1).astype(bits.dtype).view(kind.dtype)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +111,21 @@ class Rng(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The shape given."""
         kind = self.shape.element_type
-        require(self.distribution in ("rng_uniform", "rng_normal"),
-                f"rng: distribution is {self.distribution}, rng_uniform or rng_normal is wanted", "rng_c2")
-        require(kind.is_float or (kind.is_integer and self.distribution == "rng_uniform"),
-                f"rng: {self.distribution} of {self.shape}, floats are wanted, or integers for rng_uniform", "rng_c3")
-        require(list(operands) == [Shape(kind)] * 2,
-                f"rng: operands are {list(operands)}, two {Shape(kind)} are wanted", "rng_c1")
+        require(
+            self.distribution in ("rng_uniform", "rng_normal"),
+            f"rng: distribution is {self.distribution}, rng_uniform or rng_normal is wanted",
+            "rng_c2",
+        )
+        require(
+            kind.is_float or (kind.is_integer and self.distribution == "rng_uniform"),
+            f"rng: {self.distribution} of {self.shape}, floats are wanted, or integers for rng_uniform",
+            "rng_c3",
+        )
+        require(
+            list(operands) == [Shape(kind)] * 2,
+            f"rng: operands are {list(operands)}, two {Shape(kind)} are wanted",
+            "rng_c1",
+        )
         return self.shape.without_layout()
 
     def reference(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -162,11 +180,11 @@ def _three_fry_bits(state: np.ndarray, dims: tuple[int, ...], long: bool) -> tup
     else:
         wide = dims or (1,)
         axis = next((a for a, d in enumerate(wide) if d % 2 == 0), wide.index(max(wide)))
-        half = (*wide[:axis], -(-wide[axis] // 2), *wide[axis + 1:])
+        half = (*wide[:axis], -(-wide[axis] // 2), *wide[axis + 1 :])
         blocks = math.prod(half)
         halves = three_fry(key, counter + np.arange(blocks, dtype=np.uint64))
         stacked = np.stack([h.reshape(half) for h in halves], axis=axis + 1)
-        whole = stacked.reshape(*half[:axis], 2 * half[axis], *half[axis + 1:])
+        whole = stacked.reshape(*half[:axis], 2 * half[axis], *half[axis + 1 :])
         bits = np.take(whole, np.arange(wide[axis]), axis).reshape(dims)
     return np.array([key, counter + np.uint64(blocks)], np.uint64), bits
 

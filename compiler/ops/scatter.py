@@ -53,8 +53,9 @@ class Scatter(Op):
     index_vector_dim: int = attribute("int", "index_vector_dim")
     to_apply: Computation = attribute("computation", "to_apply")
     input_batching_dims: tuple[int, ...] = attribute("dims", "input_batching_dims", default=())
-    scatter_indices_batching_dims: tuple[int, ...] = attribute("dims", "scatter_indices_batching_dims",
-                                                               default=())
+    scatter_indices_batching_dims: tuple[int, ...] = attribute(
+        "dims", "scatter_indices_batching_dims", default=()
+    )
     indices_are_sorted: bool = attribute("bool", "indices_are_sorted", default=False)
     unique_indices: bool = attribute("bool", "unique_indices", default=False)
 
@@ -62,54 +63,87 @@ class Scatter(Op):
         """The arrays' shapes."""
         count = len(operands) // 2
         fits = len(operands) % 2 == 1 and count > 0 and all(o.is_array for o in operands)
-        arrays, updates = operands[:count], operands[count + 1:]
-        fits = fits and operands[count].element_type.is_integer and all(
-            a.dims == arrays[0].dims and u.without_layout() == Shape(a.element_type, updates[0].dims)
-            for a, u in zip(arrays, updates))
-        require(fits,
-                f"scatter: operands are {', '.join(map(str, operands))}, arrays of the same dims, integer "
-                f"indices and as many updates of the arrays' types are wanted", "scatter_c1")
+        arrays, updates = operands[:count], operands[count + 1 :]
+        fits = (
+            fits
+            and operands[count].element_type.is_integer
+            and all(
+                a.dims == arrays[0].dims and u.without_layout() == Shape(a.element_type, updates[0].dims)
+                for a, u in zip(arrays, updates)
+            )
+        )
+        require(
+            fits,
+            f"scatter: operands are {', '.join(map(str, operands))}, arrays of the same dims, integer "
+            f"indices and as many updates of the arrays' types are wanted",
+            "scatter_c1",
+        )
         array, indices, update = arrays[0], operands[count], updates[0]
-        vector = require_index_vectors("scatter", indices, self.index_vector_dim,
-                                       ("scatter_c1", "scatter_c2"))
+        vector = require_index_vectors(
+            "scatter", indices, self.index_vector_dim, ("scatter_c1", "scatter_c2")
+        )
         inserted = (*self.inserted_window_dims, *self.input_batching_dims)
-        require(list(inserted) == [*sorted(self.inserted_window_dims), *sorted(self.input_batching_dims)],
-                f"scatter: inserted axes {inserted} are not sorted", "scatter_c4")
-        require_axes("scatter", "inserted_window_dims and input_batching_dims", inserted, array.rank,
-                     "scatter_c4")
+        require(
+            list(inserted) == [*sorted(self.inserted_window_dims), *sorted(self.input_batching_dims)],
+            f"scatter: inserted axes {inserted} are not sorted",
+            "scatter_c4",
+        )
+        require_axes(
+            "scatter", "inserted_window_dims and input_batching_dims", inserted, array.rank, "scatter_c4"
+        )
         window = [d for axis, d in enumerate(array.dims) if axis not in inserted]
-        require(len(self.update_window_dims) == len(window)
-                and list(self.update_window_dims) == sorted(self.update_window_dims),
-                f"scatter: update_window_dims is {self.update_window_dims}, {len(window)} sorted axes are "
-                "wanted",
-                "scatter_c3")
+        require(
+            len(self.update_window_dims) == len(window)
+            and list(self.update_window_dims) == sorted(self.update_window_dims),
+            f"scatter: update_window_dims is {self.update_window_dims}, {len(window)} sorted axes are wanted",
+            "scatter_c3",
+        )
         require_axes("scatter", "update_window_dims", self.update_window_dims, update.rank, "scatter_c3")
         index_map = self.scatter_dims_to_operand_dims
-        require(len(index_map) == vector,
-                f"scatter: scatter_dims_to_operand_dims has {len(index_map)} entries, index vectors of "
-                f"{indices} have {vector}", "scatter_c5")
+        require(
+            len(index_map) == vector,
+            f"scatter: scatter_dims_to_operand_dims has {len(index_map)} entries, index vectors of "
+            f"{indices} have {vector}",
+            "scatter_c5",
+        )
         require_axes("scatter", "scatter_dims_to_operand_dims", index_map, array.rank, "scatter_c5")
-        require_batching("scatter", array, indices, self.index_vector_dim, index_map,
-                         self.input_batching_dims,
-                         self.scatter_indices_batching_dims, "scatter_c6")
+        require_batching(
+            "scatter",
+            array,
+            indices,
+            self.index_vector_dim,
+            index_map,
+            self.input_batching_dims,
+            self.scatter_indices_batching_dims,
+            "scatter_c6",
+        )
         batch = [d for axis, d in enumerate(indices.dims) if axis != self.index_vector_dim]
         given = [d for axis, d in enumerate(update.dims) if axis not in self.update_window_dims]
-        require(given == batch and all(update.dims[a] <= d for a, d in zip(self.update_window_dims, window)),
-                f"scatter: updates are {update}, windows of at most {window} at {batch} places are wanted",
-                "scatter_c7")
+        require(
+            given == batch and all(update.dims[a] <= d for a, d in zip(self.update_window_dims, window)),
+            f"scatter: updates are {update}, windows of at most {window} at {batch} places are wanted",
+            "scatter_c7",
+        )
         scalars = [Shape(a.element_type) for a in arrays]
-        require_signature("scatter", "to_apply", self.to_apply, [*scalars, *scalars], collated(scalars),
-                          "scatter_c8")
+        require_signature(
+            "scatter", "to_apply", self.to_apply, [*scalars, *scalars], collated(scalars), "scatter_c8"
+        )
         return collated([a.without_layout() for a in arrays])
 
     def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> Any:
         """Every update's place in the flat array; then the updates, in order, in rounds of different
         places."""
         count = len(operands) // 2
-        arrays, indices, updates = operands[:count], operands[count], operands[count + 1:]
+        arrays, indices, updates = operands[:count], operands[count], operands[count + 1 :]
         dims, rank, update_rank = arrays[0].shape, arrays[0].ndim, updates[0].ndim
-        slots = index_slots(indices, self.index_vector_dim, self.scatter_dims_to_operand_dims, rank,
-                            self.input_batching_dims, self.scatter_indices_batching_dims)
+        slots = index_slots(
+            indices,
+            self.index_vector_dim,
+            self.scatter_dims_to_operand_dims,
+            rank,
+            self.input_batching_dims,
+            self.scatter_indices_batching_dims,
+        )
         batch_axes = [a for a in range(update_rank) if a not in self.update_window_dims]
         inserted = (*self.inserted_window_dims, *self.input_batching_dims)
         window_axes = iter(self.update_window_dims)
@@ -121,12 +155,18 @@ class Scatter(Op):
             index = start.reshape(spread)
             if axis not in inserted:
                 a = next(window_axes)
-                index = index + np.arange(updates[0].shape[a]).reshape([-1 if i == a else 1
-                                                                        for i in range(update_rank)])
+                index = index + np.arange(updates[0].shape[a]).reshape(
+                    [-1 if i == a else 1 for i in range(update_rank)]
+                )
             valid = valid & (index >= 0) & (index < dims[axis])
             place = place * dims[axis] + np.clip(index, 0, max(dims[axis] - 1, 0))
         results = [a.flatten() for a in arrays]
-        scatter_in_rounds(results, np.where(valid, place, -1).reshape(-1), [u.reshape(-1) for u in updates],
-                          self.to_apply, call)
+        scatter_in_rounds(
+            results,
+            np.where(valid, place, -1).reshape(-1),
+            [u.reshape(-1) for u in updates],
+            self.to_apply,
+            call,
+        )
         shaped = tuple(r.reshape(dims) for r in results)
         return shaped[0] if count == 1 else shaped

@@ -34,17 +34,25 @@ class Slice(Op):
         require_arrays("slice", operands, 1, "slice_c1")
         operand = operands[0]
         for what, given in (("start", self.start), ("limit", self.limit), ("strides", self.strides)):
-            require(len(given) == operand.rank,
-                    f"slice: {what} has {len(given)} entries, operand {operand} has {operand.rank} axes",
-                    "slice_c2")
+            require(
+                len(given) == operand.rank,
+                f"slice: {what} has {len(given)} entries, operand {operand} has {operand.rank} axes",
+                "slice_c2",
+            )
         for axis, (size, start, limit) in enumerate(zip(operand.dims, self.start, self.limit)):
-            require(0 <= start <= limit <= size,
-                    f"slice: axis {axis} of operand {operand} is cut from {start} to {limit}", "slice_c3")
-        require(all(s > 0 for s in self.strides),
-                f"slice: strides are {self.strides}, positive ones are wanted",
-                "slice_c4")
-        return operand.with_dims(-((start - limit) // stride) for start, limit, stride in
-                                 zip(self.start, self.limit, self.strides))
+            require(
+                0 <= start <= limit <= size,
+                f"slice: axis {axis} of operand {operand} is cut from {start} to {limit}",
+                "slice_c3",
+            )
+        require(
+            all(s > 0 for s in self.strides),
+            f"slice: strides are {self.strides}, positive ones are wanted",
+            "slice_c4",
+        )
+        return operand.with_dims(
+            -((start - limit) // stride) for start, limit, stride in zip(self.start, self.limit, self.strides)
+        )
 
     def reference(self, operand: np.ndarray) -> np.ndarray:
         """NumPy's slices."""
@@ -52,5 +60,10 @@ class Slice(Op):
 
     def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
         """The operand's element at start + index * stride."""
-        return e.operand(0, [e.add(e.multiply(i, stride), e.index(start)) for i, start, stride in
-                             zip(index, self.start, self.strides)])
+        return e.operand(
+            0,
+            [
+                e.add(e.multiply(i, stride), e.index(start))
+                for i, start, stride in zip(index, self.start, self.strides)
+            ],
+        )

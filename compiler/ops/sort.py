@@ -39,18 +39,23 @@ class Sort(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The operands' shapes."""
-        require(len(operands) > 0 and all(o.is_array and o.dims == operands[0].dims for o in operands),
-                f"sort: operands are {', '.join(map(str, operands))}, arrays of the same dims are wanted",
-                "sort_c1")
-        require(0 <= self.dimension < operands[0].rank,
-                f"sort: dimension is {self.dimension}, operand {operands[0]} has {operands[0].rank} axes",
-                "sort_c2")
+        require(
+            len(operands) > 0 and all(o.is_array and o.dims == operands[0].dims for o in operands),
+            f"sort: operands are {', '.join(map(str, operands))}, arrays of the same dims are wanted",
+            "sort_c1",
+        )
+        require(
+            0 <= self.dimension < operands[0].rank,
+            f"sort: dimension is {self.dimension}, operand {operands[0]} has {operands[0].rank} axes",
+            "sort_c2",
+        )
         scalars = [Shape(o.element_type) for o in operands for _ in range(2)]
         require_signature("sort", "to_apply", self.to_apply, scalars, Shape(ElementType.PRED), "sort_c3")
         return collated([o.without_layout() for o in operands])
 
     def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> Any:
         """A merge sort of all rows at once, stable always."""
+
         def before(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             pairs = (np.take_along_axis(row, number, 0) for row in rows for number in (a, b))
             return call(self.to_apply, *pairs)
@@ -98,8 +103,9 @@ def _reordered(rows: Sequence[np.ndarray], order: np.ndarray, axis: int) -> Any:
     return result[0] if len(result) == 1 else result
 
 
-def _merge(order: np.ndarray, width: int,
-           before: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+def _merge(
+    order: np.ndarray, width: int, before: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> np.ndarray:
     """Merges sorted runs of `width` along axis 0, two by two.
 
     An element moves to its number in its own run plus how many of the other run come before it, found by

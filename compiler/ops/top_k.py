@@ -39,12 +39,21 @@ class TopK(Op):
         """The operand's shape with k elements in the last axis, twice, the second of s32."""
         require_arrays("topk", operands, 1, "topk_c1")
         operand = operands[0]
-        require(operand.rank > 0 and 0 <= self.k <= operand.dims[-1],
-                f"topk: k is {self.k}, at most the last dim of {operand} is wanted", "topk_c2")
-        require(operand.element_type.is_integer or operand.element_type.is_float,
-                f"topk: operand is {operand}, integers or floats are wanted", "topk_c3")
-        require(self.order in ("", "NUMBERS", "HEAP", "HEAP_SORTED"),
-                f"topk: order is {self.order}, NUMBERS, HEAP or HEAP_SORTED is wanted", "topk_c4")
+        require(
+            operand.rank > 0 and 0 <= self.k <= operand.dims[-1],
+            f"topk: k is {self.k}, at most the last dim of {operand} is wanted",
+            "topk_c2",
+        )
+        require(
+            operand.element_type.is_integer or operand.element_type.is_float,
+            f"topk: operand is {operand}, integers or floats are wanted",
+            "topk_c3",
+        )
+        require(
+            self.order in ("", "NUMBERS", "HEAP", "HEAP_SORTED"),
+            f"topk: order is {self.order}, NUMBERS, HEAP or HEAP_SORTED is wanted",
+            "topk_c4",
+        )
         dims = (*operand.dims[:-1], self.k)
         return Shape.tuple([Shape(operand.element_type, dims), Shape(ElementType.S32, dims)])
 
@@ -54,17 +63,21 @@ class TopK(Op):
         if self.order.startswith("HEAP"):
             key = operand.astype(np.float64 if kind.is_float else object)
             lines = (key if self.largest else -key).reshape(-1, operand.shape[-1]).tolist()
-            order = np.array([heap_order(line, self.k, self.order == "HEAP_SORTED") for line in lines], np.int64)
+            order = np.array(
+                [heap_order(line, self.k, self.order == "HEAP_SORTED") for line in lines], np.int64
+            )
             order = order.reshape(*operand.shape[:-1], self.k)
             return np.take_along_axis(operand, order, -1), order.astype(np.int32)
         if kind.is_float:
-            key = numeric.total_order(np.where(operand == 0, np.abs(operand), operand) if self.order else operand)
+            key = numeric.total_order(
+                np.where(operand == 0, np.abs(operand), operand) if self.order else operand
+            )
         else:
             key = operand.astype(np.uint64 if kind.is_unsigned else np.int64)
         key = ~key if self.largest else key
         if self.order and kind.is_float:
             key = np.where(np.isnan(operand), np.iinfo(key.dtype).max, key)
-        order = np.argsort(key, -1, kind="stable")[..., :self.k]
+        order = np.argsort(key, -1, kind="stable")[..., : self.k]
         return np.take_along_axis(operand, order, -1), order.astype(np.int32)
 
 
@@ -75,6 +88,7 @@ def heap_order(line: Sequence[float], k: int, is_sorted: bool) -> list[int]:
     later one that is better than the top takes its place: the top is removed, then the element added. Sorted, the
     top is removed again and again. NaN is neither better nor worse than a number: the smaller number is then better.
     """
+
     def better(a: int, b: int) -> bool:
         return line[a] > line[b] or (not line[a] < line[b] and a < b)
 

@@ -16,14 +16,17 @@ from .op import Op, attribute, require
 _REQUEST = Shape(ElementType.U32)
 
 
-def _require_operands(opcode: str, operands: Sequence[Shape], wanted: Sequence[Shape | None], label: str) -> None:
+def _require_operands(
+    opcode: str, operands: Sequence[Shape], wanted: Sequence[Shape | None], label: str
+) -> None:
     """The check of the operands' shapes; None stands for any array, tuple of arrays or tuple of tuples of them.
 
     Raises: ShapeError  otherwise.
     """
     fits = len(operands) == len(wanted) and all(
         all(leaf.is_array for leaf in given.leaves()) if shape is None else given.compatible(shape)
-        for given, shape in zip(operands, wanted))
+        for given, shape in zip(operands, wanted)
+    )
     shown = ", ".join("data" if shape is None else str(shape) for shape in wanted) or "none"
     require(fits, f"{opcode}: operands are {', '.join(map(str, operands)) or 'none'}, {shown} wanted", label)
 
@@ -40,8 +43,11 @@ class AfterAll(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """A token."""
-        require(all(o == TOKEN for o in operands),
-                f"after-all: operands are {', '.join(map(str, operands))}, tokens are wanted", "after_all_c1")
+        require(
+            all(o == TOKEN for o in operands),
+            f"after-all: operands are {', '.join(map(str, operands))}, tokens are wanted",
+            "after_all_c1",
+        )
         return TOKEN
 
     def reference(self, *operands: Any) -> Any:
@@ -60,9 +66,11 @@ class AddDependency(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The first operand's."""
-        require(len(operands) == 2 and operands[1] == TOKEN,
-                f"add-dependency: operands are {', '.join(map(str, operands))}, any and token[] wanted",
-                "add_dependency_c1")
+        require(
+            len(operands) == 2 and operands[1] == TOKEN,
+            f"add-dependency: operands are {', '.join(map(str, operands))}, any and token[] wanted",
+            "add_dependency_c1",
+        )
         return operands[0]
 
     def reference(self, operand: Any, token: Any) -> Any:
@@ -88,10 +96,13 @@ class Infeed(Op):
         """The shape given."""
         _require_operands(self.opcode, operands, [TOKEN], "infeed_c1")
         parts = self.shape.tuple_shapes
-        require(len(parts) == 2 and parts[1] == TOKEN
-                and (parts[0].is_array or parts[0].is_tuple and all(p.is_array for p in parts[0].tuple_shapes)),
-                f"infeed: shape is {self.shape}, (data, token[]) is wanted, data an array or a tuple of arrays",
-                "infeed_c2")
+        require(
+            len(parts) == 2
+            and parts[1] == TOKEN
+            and (parts[0].is_array or parts[0].is_tuple and all(p.is_array for p in parts[0].tuple_shapes)),
+            f"infeed: shape is {self.shape}, (data, token[]) is wanted, data an array or a tuple of arrays",
+            "infeed_c2",
+        )
         return self.shape.without_layout()
 
     def reference(self, token: Any) -> Any:
@@ -121,8 +132,11 @@ class Outfeed(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """A token."""
         _require_operands(self.opcode, operands, [None, TOKEN], "outfeed_c1")
-        require(self.outfeed_shape is None or self.outfeed_shape.compatible(operands[0]),
-                f"outfeed: outfeed_shape is {self.outfeed_shape}, the data is {operands[0]}", "outfeed_c2")
+        require(
+            self.outfeed_shape is None or self.outfeed_shape.compatible(operands[0]),
+            f"outfeed: outfeed_shape is {self.outfeed_shape}, the data is {operands[0]}",
+            "outfeed_c2",
+        )
         return TOKEN
 
     def reference(self, data: Any, token: Any) -> Any:
@@ -148,7 +162,9 @@ class Send(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The context."""
         _require_operands(self.opcode, operands, [None, TOKEN], "send_c1")
-        require(self.channel_id >= 1, f"send: channel_id is {self.channel_id}, at least 1 is wanted", "send_c2")
+        require(
+            self.channel_id >= 1, f"send: channel_id is {self.channel_id}, at least 1 is wanted", "send_c2"
+        )
         return Shape.tuple([operands[0], _REQUEST, TOKEN])
 
     def reference(self, data: Any, token: Any) -> Any:
@@ -201,7 +217,9 @@ class Recv(Op):
         """The shape given."""
         _require_operands(self.opcode, operands, [TOKEN], "recv_c1")
         _require_context(self.opcode, [self.shape], "recv_c2")
-        require(self.channel_id >= 1, f"recv: channel_id is {self.channel_id}, at least 1 is wanted", "recv_c3")
+        require(
+            self.channel_id >= 1, f"recv: channel_id is {self.channel_id}, at least 1 is wanted", "recv_c3"
+        )
         return self.shape.without_layout()
 
     def reference(self, token: Any) -> Any:
@@ -226,8 +244,11 @@ class RecvDone(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The data and a token."""
         _require_context(self.opcode, operands, "recv_done_c1")
-        require(self.channel_id >= 1, f"recv-done: channel_id is {self.channel_id}, at least 1 is wanted",
-                "recv_done_c2")
+        require(
+            self.channel_id >= 1,
+            f"recv-done: channel_id is {self.channel_id}, at least 1 is wanted",
+            "recv_done_c2",
+        )
         return Shape.tuple([operands[0].tuple_shapes[0], TOKEN])
 
     def reference(self, context: Any) -> Any:
@@ -236,7 +257,7 @@ class RecvDone(Op):
         data = current().receive(self.channel_id, described(arrays))
         found, at = [], 0
         for array in arrays:
-            found.append(np.frombuffer(data[at:at + array.nbytes], array.dtype).reshape(array.shape))
+            found.append(np.frombuffer(data[at : at + array.nbytes], array.dtype).reshape(array.shape))
             at += array.nbytes
         rest = iter(found)
         return _like(context[0], rest), ()
@@ -256,8 +277,11 @@ class Trace(Op):
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The empty tuple."""
-        require(len(operands) == 1 and operands[0].is_array,
-                f"trace: operands are {', '.join(map(str, operands))}, one array is wanted", "trace_c1")
+        require(
+            len(operands) == 1 and operands[0].is_array,
+            f"trace: operands are {', '.join(map(str, operands))}, one array is wanted",
+            "trace_c1",
+        )
         return Shape.tuple([])
 
     def reference(self, operand: np.ndarray) -> Any:
@@ -268,8 +292,11 @@ class Trace(Op):
 
 def _require_context(opcode: str, shapes: Sequence[Shape], label: str) -> None:
     parts = shapes[0].tuple_shapes if len(shapes) == 1 else ()
-    require(len(parts) == 3 and parts[1:] == (_REQUEST, TOKEN) and all(p.is_array for p in parts[0].leaves()),
-            f"{opcode}: {', '.join(map(str, shapes)) or 'nothing'} given, (data, u32[], token[]) is wanted", label)
+    require(
+        len(parts) == 3 and parts[1:] == (_REQUEST, TOKEN) and all(p.is_array for p in parts[0].leaves()),
+        f"{opcode}: {', '.join(map(str, shapes)) or 'nothing'} given, (data, u32[], token[]) is wanted",
+        label,
+    )
 
 
 def described(arrays: Sequence[np.ndarray]) -> str:

@@ -28,9 +28,12 @@ class Transpose(Op):
         """The operand's dims, permuted."""
         require_arrays("transpose", operands, 1, "transpose_c1")
         operand = operands[0]
-        require(sorted(self.dimensions) == list(range(operand.rank)),
-                f"transpose: dimensions is {self.dimensions}, a permutation of the {operand.rank} axes of "
-                f"{operand} is wanted", "transpose_c2")
+        require(
+            sorted(self.dimensions) == list(range(operand.rank)),
+            f"transpose: dimensions is {self.dimensions}, a permutation of the {operand.rank} axes of "
+            f"{operand} is wanted",
+            "transpose_c2",
+        )
         return operand.with_dims(operand.dims[d] for d in self.dimensions)
 
     def reference(self, operand: np.ndarray) -> np.ndarray:

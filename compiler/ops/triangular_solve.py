@@ -39,18 +39,27 @@ class TriangularSolve(Op):
         """The shape of b."""
         require_arrays("triangular-solve", operands, 2, "triangular_solve_c1")
         a, b = operands
-        require(a.element_type in FACTORABLE and a.element_type is b.element_type,
-                f"triangular-solve: operands are {a} and {b}, one type of f32, f64, c64 and c128 is wanted",
-                "triangular_solve_c1")
-        require(a.rank >= 2 and a.dims[-1] == a.dims[-2],
-                f"triangular-solve: a is {a}, square matrices are wanted", "triangular_solve_c2")
+        require(
+            a.element_type in FACTORABLE and a.element_type is b.element_type,
+            f"triangular-solve: operands are {a} and {b}, one type of f32, f64, c64 and c128 is wanted",
+            "triangular_solve_c1",
+        )
+        require(
+            a.rank >= 2 and a.dims[-1] == a.dims[-2],
+            f"triangular-solve: a is {a}, square matrices are wanted",
+            "triangular_solve_c2",
+        )
         axis = -2 if self.left_side else -1
-        require(a.rank == b.rank and a.dims[:-2] == b.dims[:-2] and b.dims[axis] == a.dims[-1],
-                f"triangular-solve: b is {b}, the batch axes of {a} and {a.dims[-1]} in axis {axis} are wanted",
-                "triangular_solve_c3")
-        require(self.transpose_a in TRANSPOSES,
-                f"triangular-solve: transpose_a is {self.transpose_a}, one of {', '.join(TRANSPOSES)} is wanted",
-                "triangular_solve_c4")
+        require(
+            a.rank == b.rank and a.dims[:-2] == b.dims[:-2] and b.dims[axis] == a.dims[-1],
+            f"triangular-solve: b is {b}, the batch axes of {a} and {a.dims[-1]} in axis {axis} are wanted",
+            "triangular_solve_c3",
+        )
+        require(
+            self.transpose_a in TRANSPOSES,
+            f"triangular-solve: transpose_a is {self.transpose_a}, one of {', '.join(TRANSPOSES)} is wanted",
+            "triangular_solve_c4",
+        )
         return b.without_layout()
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -30,14 +30,26 @@ class Window:
     reversal: tuple[bool, ...]
 
     @staticmethod
-    def of(size: Sequence[int], stride: Sequence[int] = (), pad_low: Sequence[int] = (),
-           pad_high: Sequence[int] = (), base_dilation: Sequence[int] = (),
-           window_dilation: Sequence[int] = (), reversal: Sequence[bool] = ()) -> Window:
+    def of(
+        size: Sequence[int],
+        stride: Sequence[int] = (),
+        pad_low: Sequence[int] = (),
+        pad_high: Sequence[int] = (),
+        base_dilation: Sequence[int] = (),
+        window_dilation: Sequence[int] = (),
+        reversal: Sequence[bool] = (),
+    ) -> Window:
         """A window with strides and dilations 1, paddings 0 and no reversal where not given."""
         rank = len(size)
-        return Window(tuple(size), tuple(stride) or (1,) * rank, tuple(pad_low) or (0,) * rank,
-                      tuple(pad_high) or (0,) * rank, tuple(base_dilation) or (1,) * rank,
-                      tuple(window_dilation) or (1,) * rank, tuple(reversal) or (False,) * rank)
+        return Window(
+            tuple(size),
+            tuple(stride) or (1,) * rank,
+            tuple(pad_low) or (0,) * rank,
+            tuple(pad_high) or (0,) * rank,
+            tuple(base_dilation) or (1,) * rank,
+            tuple(window_dilation) or (1,) * rank,
+            tuple(reversal) or (False,) * rank,
+        )
 
     @property
     def rank(self) -> int:
@@ -51,13 +63,17 @@ class Window:
 
     def padded(self, dims: Sequence[int]) -> tuple[int, ...]:
         """Dims of the base with its dilation and padding."""
-        return tuple(low + dilated(d, step) + high for d, step, low, high in
-                     zip(dims, self.base_dilation, self.pad_low, self.pad_high))
+        return tuple(
+            low + dilated(d, step) + high
+            for d, step, low, high in zip(dims, self.base_dilation, self.pad_low, self.pad_high)
+        )
 
     def output(self, dims: Sequence[int]) -> tuple[int, ...]:
         """Number of positions of the window along each axis of a base with these dims."""
-        return tuple((p - w) // t + 1 if p >= w else 0
-                     for p, w, t in zip(self.padded(dims), self.dilated_size, self.stride))
+        return tuple(
+            (p - w) // t + 1 if p >= w else 0
+            for p, w, t in zip(self.padded(dims), self.dilated_size, self.stride)
+        )
 
     def check(self, opcode: str, dims: Sequence[int], label: str) -> None:
         """The check that every field has one entry per axis of the base, and that they make sense.
@@ -66,18 +82,33 @@ class Window:
         """
         for field in dataclasses.fields(self):
             given = getattr(self, field.name)
-            require(len(given) == len(dims),
-                    f"{opcode}: window {field.name} has {len(given)} entries, {len(dims)} are wanted", label)
+            require(
+                len(given) == len(dims),
+                f"{opcode}: window {field.name} has {len(given)} entries, {len(dims)} are wanted",
+                label,
+            )
         for what in ("size", "stride", "base_dilation", "window_dilation"):
             given = getattr(self, what)
-            require(all(n >= 1 for n in given), f"{opcode}: window {what} is {given}, 1 or more is wanted",
-                    label)
-        reach = (*self.pad_low, *self.pad_high, *self.dilated_size, *map(dilated, dims, self.base_dilation),
-                 *self.stride)
-        require(max(map(abs, reach), default=0) <= MOST_PLACES,
-                f"{opcode}: a window on {list(dims)} reaches over more than {MOST_PLACES} places", label)
-        require(all(p >= 0 for p in self.padded(dims)),
-                f"{opcode}: window pads {list(dims)} to {list(self.padded(dims))}", label)
+            require(
+                all(n >= 1 for n in given), f"{opcode}: window {what} is {given}, 1 or more is wanted", label
+            )
+        reach = (
+            *self.pad_low,
+            *self.pad_high,
+            *self.dilated_size,
+            *map(dilated, dims, self.base_dilation),
+            *self.stride,
+        )
+        require(
+            max(map(abs, reach), default=0) <= MOST_PLACES,
+            f"{opcode}: a window on {list(dims)} reaches over more than {MOST_PLACES} places",
+            label,
+        )
+        require(
+            all(p >= 0 for p in self.padded(dims)),
+            f"{opcode}: window pads {list(dims)} to {list(self.padded(dims))}",
+            label,
+        )
 
     def pad(self, array: np.ndarray, value: np.ndarray) -> np.ndarray:
         """The base with `value` in its holes and around it."""
@@ -88,8 +119,12 @@ class Window:
         array of dims `output`."""
         for offset in itertools.product(*map(range, self.size)):
             starts = [o * d for o, d in zip(offset, self.window_dilation)]
-            yield padded_base[tuple(slice(start, start + (n - 1) * step + 1 if n else start, step)
-                                    for start, n, step in zip(starts, output, self.stride))]
+            yield padded_base[
+                tuple(
+                    slice(start, start + (n - 1) * step + 1 if n else start, step)
+                    for start, n, step in zip(starts, output, self.stride)
+                )
+            ]
 
 
 def dilated(size: int, dilation: int) -> int:

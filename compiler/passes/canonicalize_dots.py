@@ -22,6 +22,7 @@ from ..options import Options
 def canonicalize_dots(module: Module, options: Options) -> Module:
     """Converts operands of different types to one; sums batches within the product; transposes operands of dots
     whose contracting axes, or free axes on the right, are no single run in memory."""
+
     def change(instruction: Instruction) -> Instruction:
         same = _one_type(instruction)
         return _change(same) or same
@@ -32,8 +33,12 @@ def canonicalize_dots(module: Module, options: Options) -> Module:
 def _summed(computation: Computation) -> Computation:
     """Sums over batch axes of products that nobody else reads, as one product each."""
     users, root = computation.users, computation.root
-    sums = iter([_sums_batch(i) and users[i.operands[0]] == [i] and root is not i.operands[0]
-                 for i in computation.instructions])
+    sums = iter(
+        [
+            _sums_batch(i) and users[i.operands[0]] == [i] and root is not i.operands[0]
+            for i in computation.instructions
+        ]
+    )
     return computation.rewrite(lambda instruction: _sum_inside(instruction) if next(sums) else None)
 
 
@@ -43,10 +48,14 @@ def _sums_batch(instruction: Instruction) -> bool:
     if not isinstance(op, Reduce) or product is None or not isinstance(product.op, Dot):
         return False
     init = instruction.operands[1]
-    return (len(instruction.operands) == 2 and reducer_kind(op.to_apply) == "add"
-            and all(a < len(product.op.lhs_batch) for a in op.dimensions)
-            and product.shape.element_type.bits >= 32
-            and isinstance(init.op, Constant) and not init.op.literal.array.any())
+    return (
+        len(instruction.operands) == 2
+        and reducer_kind(op.to_apply) == "add"
+        and all(a < len(product.op.lhs_batch) for a in op.dimensions)
+        and product.shape.element_type.bits >= 32
+        and isinstance(init.op, Constant)
+        and not init.op.literal.array.any()
+    )
 
 
 def _sum_inside(reduction: Instruction) -> Instruction | None:
@@ -56,9 +65,12 @@ def _sum_inside(reduction: Instruction) -> Instruction | None:
     assert isinstance(op, Dot)
     kept = [n for n in range(len(op.lhs_batch)) if n not in axes]
     wider = dataclasses.replace(
-        op, lhs_batch=tuple(op.lhs_batch[n] for n in kept), rhs_batch=tuple(op.rhs_batch[n] for n in kept),
+        op,
+        lhs_batch=tuple(op.lhs_batch[n] for n in kept),
+        rhs_batch=tuple(op.rhs_batch[n] for n in kept),
         lhs_contracting=(*(op.lhs_batch[n] for n in axes), *op.lhs_contracting),
-        rhs_contracting=(*(op.rhs_batch[n] for n in axes), *op.rhs_contracting))
+        rhs_contracting=(*(op.rhs_batch[n] for n in axes), *op.rhs_contracting),
+    )
     lhs, rhs = product.operands
     if contracting_run(wider, lhs.shape, rhs.shape) is None:
         return None
@@ -74,8 +86,11 @@ def _one_type(instruction: Instruction) -> Instruction:
         return instruction
     result = instruction.shape.element_type
     wide = result if result.bits > 32 else ElementType.F32
-    return dataclasses.replace(instruction, op=dataclasses.replace(op, preferred_type=result), operands=tuple(
-        make(Convert(wide), o, metadata=instruction.metadata) for o in instruction.operands))
+    return dataclasses.replace(
+        instruction,
+        op=dataclasses.replace(op, preferred_type=result),
+        operands=tuple(make(Convert(wide), o, metadata=instruction.metadata) for o in instruction.operands),
+    )
 
 
 def _change(instruction: Instruction) -> Instruction | None:
@@ -90,9 +105,19 @@ def _change(instruction: Instruction) -> Instruction | None:
     batch, contracting = len(op.lhs_batch), len(op.lhs_contracting)
     free = lhs.shape.rank - batch - contracting
     canonical = dataclasses.replace(
-        op, lhs_batch=tuple(range(batch)), rhs_batch=tuple(range(batch)),
+        op,
+        lhs_batch=tuple(range(batch)),
+        rhs_batch=tuple(range(batch)),
         lhs_contracting=tuple(range(batch + free, lhs.shape.rank)),
-        rhs_contracting=tuple(range(batch, batch + contracting)))
-    return dataclasses.replace(instruction, op=canonical, operands=tuple(
-        o if order == tuple(range(o.shape.rank)) else make(Transpose(order), o, metadata=instruction.metadata)
-        for o, order in ((lhs, left), (rhs, right))))
+        rhs_contracting=tuple(range(batch, batch + contracting)),
+    )
+    return dataclasses.replace(
+        instruction,
+        op=canonical,
+        operands=tuple(
+            o
+            if order == tuple(range(o.shape.rank))
+            else make(Transpose(order), o, metadata=instruction.metadata)
+            for o, order in ((lhs, left), (rhs, right))
+        ),
+    )

@@ -56,12 +56,19 @@ def _combine(computation: Computation) -> Computation:
             done[current] = current.with_operands(done[o] for o in current.operands)
         else:
             if batch.number not in combined:
-                combined[batch.number] = make(batch.members[0].op, *(done[o] for o in needs(current)),
-                                              name=current.name, metadata=current.metadata)
-            done[current] = make(GetTupleElement(place), combined[batch.number], name=current.name,
-                                 metadata=current.metadata)
+                combined[batch.number] = make(
+                    batch.members[0].op,
+                    *(done[o] for o in needs(current)),
+                    name=current.name,
+                    metadata=current.metadata,
+                )
+            done[current] = make(
+                GetTupleElement(place), combined[batch.number], name=current.name, metadata=current.metadata
+            )
     effects = [done[i] for i in computation.effects()]
-    return Computation(computation.name, done[computation.root], [done[p] for p in computation.parameters], effects)
+    return Computation(
+        computation.name, done[computation.root], [done[p] for p in computation.parameters], effects
+    )
 
 
 def _batches(computation: Computation) -> list[_Batch]:
@@ -75,13 +82,23 @@ def _batches(computation: Computation) -> list[_Batch]:
         if not instruction.has_side_effect:
             continue
         op, size = instruction.op, sum(o.shape.bytes for o in instruction.operands)
-        if not isinstance(op, AllReduce) or op.channel_id or len(instruction.operands) != 1 or size > WHOLE_BYTES:
+        if (
+            not isinstance(op, AllReduce)
+            or op.channel_id
+            or len(instruction.operands) != 1
+            or size > WHOLE_BYTES
+        ):
             is_open = False
             continue
         key = (fingerprint(op.to_apply), op.replica_groups)
         current = batches[-1] if is_open else None
-        if current is None or current.key != key or last >= current.number or current.bytes + size > MOST_BYTES \
-                or instruction.operands[0].shape.element_type != current.members[0].operands[0].shape.element_type:
+        if (
+            current is None
+            or current.key != key
+            or last >= current.number
+            or current.bytes + size > MOST_BYTES
+            or instruction.operands[0].shape.element_type != current.members[0].operands[0].shape.element_type
+        ):
             current = _Batch(len(batches) + 1, key, [])
             batches.append(current)
             is_open = True

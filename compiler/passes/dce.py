@@ -64,12 +64,7 @@ def _live_elements(loop: Instruction, users: Iterable[Instruction]) -> list[int]
     outside = _elements(users)
     inside = _elements(condition.users[condition.parameters[0]])
     carried = _elements(body.users[body.parameters[0]])
-    if (
-        outside is None
-        or inside is None
-        or carried is None
-        or loop.has_side_effect
-    ):
+    if outside is None or inside is None or carried is None or loop.has_side_effect:
         return None
     live: set[int] = set()
     new = outside | inside

@@ -77,13 +77,19 @@ def device_groups(op: Collective, options: Options) -> Groups:
             missing.append(device)
     counts = {"partitions": partitions, "devices": replicas * partitions}
     count = counts.get(op.who.of, replicas)
-    ids = [n for g in (op.source_target_pairs if isinstance(op, CollectivePermute) else op.who.groups) for n in g]
+    ids = [
+        n for g in (op.source_target_pairs if isinstance(op, CollectivePermute) else op.who.groups) for n in g
+    ]
     if max(ids, default=0) >= count:
-        raise ShapeError(f"{op.opcode}: {max(ids)} is among the ids of {op.who.of}, of which there are {count} "
-                         "(collective_c2)")
+        raise ShapeError(
+            f"{op.opcode}: {max(ids)} is among the ids of {op.who.of}, of which there are {count} "
+            "(collective_c2)"
+        )
     if missing and not isinstance(op, CollectiveBroadcast):
-        raise ShapeError(f"{op.opcode}: replica_groups has not each of the {count} {op.who.of}: "
-                         f"{sorted(set(range(count)) - set(ids))} missing (collective_c1)")
+        raise ShapeError(
+            f"{op.opcode}: replica_groups has not each of the {count} {op.who.of}: "
+            f"{sorted(set(range(count)) - set(ids))} missing (collective_c1)"
+        )
     return tuple(g for g in found if g)
 
 
@@ -98,18 +104,28 @@ def check_sizes(instruction: Instruction, options: Options) -> None:
         return
     for size in {len(g) for g in device_groups(op, options)}:
         if isinstance(op, AllGather):
-            fits = all(part.dims[op.all_gather_dimension] == o.dims[op.all_gather_dimension] * size
-                       for o, part in zip(shapes, instruction.shape.leaves()))
+            fits = all(
+                part.dims[op.all_gather_dimension] == o.dims[op.all_gather_dimension] * size
+                for o, part in zip(shapes, instruction.shape.leaves())
+            )
         elif isinstance(op, ReduceScatter):
-            fits = all(part.dims[op.scatter_dimension] * size == o.dims[op.scatter_dimension]
-                       for o, part in zip(shapes, instruction.shape.leaves()))
+            fits = all(
+                part.dims[op.scatter_dimension] * size == o.dims[op.scatter_dimension]
+                for o, part in zip(shapes, instruction.shape.leaves())
+            )
         elif isinstance(op, AllToAll):
-            fits = len(shapes) == size if op.split_dimension == -1 else not shapes[0].dims[op.split_dimension] % size
+            fits = (
+                len(shapes) == size
+                if op.split_dimension == -1
+                else not shapes[0].dims[op.split_dimension] % size
+            )
         else:
             fits = True
         if not fits:
-            raise ShapeError(f"{op.opcode}: {', '.join(map(str, shapes))} to {instruction.shape} does not fit groups "
-                             f"of {size} devices (collective_c3)")
+            raise ShapeError(
+                f"{op.opcode}: {', '.join(map(str, shapes))} to {instruction.shape} does not fit groups "
+                f"of {size} devices (collective_c3)"
+            )
 
 
 def _expand(instruction: Instruction, options: Options) -> Instruction | None:
@@ -152,8 +168,10 @@ def _in_parts(op: AllReduce, x: Instruction, groups: Groups) -> Instruction:
         zero = make(Constant(Literal(np.zeros((), x.shape.element_type.dtype))))
         flat = make(Pad((0,), (part * size - count,), (0,)), flat, zero)
     arrived = _swapped(op, make(Reshape((size, part)), flat), groups)
-    whole, = _gathered(op, [_folded(op.to_apply, _rows(arrived))], groups)
-    return make(Reshape(x.shape.dims), make(Slice((0,), (count,), (1,)), make(Reshape((part * size,)), whole)))
+    (whole,) = _gathered(op, [_folded(op.to_apply, _rows(arrived))], groups)
+    return make(
+        Reshape(x.shape.dims), make(Slice((0,), (count,), (1,)), make(Reshape((part * size,)), whole))
+    )
 
 
 def _of_unequal(op: AllReduce, x: Instruction, groups: Groups, partitions: int) -> Instruction:
@@ -164,9 +182,11 @@ def _of_unequal(op: AllReduce, x: Instruction, groups: Groups, partitions: int) 
     for group in groups:
         for device in group:
             table[device] = (*group, *[0] * (most - len(group)), len(group))
-    everything, = _gathered(op, [x], (tuple(devices),))
-    own = make(Reshape((most + 1,)), make(DynamicSlice((1, most + 1)), make(Constant(Literal(table))),
-                                          _own_number(partitions), _whole(0)))
+    (everything,) = _gathered(op, [x], (tuple(devices),))
+    own = make(
+        Reshape((most + 1,)),
+        make(DynamicSlice((1, most + 1)), make(Constant(Literal(table))), _own_number(partitions), _whole(0)),
+    )
 
     def entry(k: int) -> Instruction:
         return make(Reshape(()), make(Slice((k,), (k + 1,), (1,)), own))
@@ -213,8 +233,12 @@ def _all_to_all(i: Instruction, groups: Groups, partitions: int) -> Instruction 
 
 
 _EXPANSIONS: dict[type, Callable[[Instruction, Groups, int], Instruction | None]] = {
-    AllGather: _all_gather, AllReduce: _all_reduce, AllToAll: _all_to_all, ReduceScatter: _reduce_scatter,
-    CollectivePermute: lambda i, groups, partitions: None, CollectiveBroadcast: lambda i, groups, partitions: None,
+    AllGather: _all_gather,
+    AllReduce: _all_reduce,
+    AllToAll: _all_to_all,
+    ReduceScatter: _reduce_scatter,
+    CollectivePermute: lambda i, groups, partitions: None,
+    CollectiveBroadcast: lambda i, groups, partitions: None,
 }
 
 
@@ -251,8 +275,13 @@ def _swapped(op: Collective, blocks: Instruction, groups: Groups) -> Instruction
 def _rows(x: Instruction) -> list[Instruction]:
     """x[0], x[1], ..."""
     dims = x.shape.dims
-    return [make(Reshape(dims[1:]), make(Slice((k, *[0] * (len(dims) - 1)), (k + 1, *dims[1:]), (1,) * len(dims)), x))
-            for k in range(dims[0])]
+    return [
+        make(
+            Reshape(dims[1:]),
+            make(Slice((k, *[0] * (len(dims) - 1)), (k + 1, *dims[1:]), (1,) * len(dims)), x),
+        )
+        for k in range(dims[0])
+    ]
 
 
 def _folded(to_apply: Computation, values: Sequence[Instruction]) -> Instruction:
@@ -267,7 +296,7 @@ def _folded(to_apply: Computation, values: Sequence[Instruction]) -> Instruction
 def _split(x: Instruction, axis: int, size: int) -> Instruction:
     """[size, ...]: the axis cut into as many blocks."""
     dims = x.shape.dims
-    cut = make(Reshape((*dims[:axis], size, dims[axis] // size, *dims[axis + 1:])), x)
+    cut = make(Reshape((*dims[:axis], size, dims[axis] // size, *dims[axis + 1 :])), x)
     return cut if axis == 0 else make(Transpose((axis, *(a for a in range(len(dims) + 1) if a != axis))), cut)
 
 
@@ -276,4 +305,4 @@ def _merged(x: Instruction, axis: int) -> Instruction:
     size, *dims = x.shape.dims
     order = (*range(1, axis + 1), 0, *range(axis + 1, len(dims) + 1))
     spread = make(Transpose(order), x) if axis else x
-    return make(Reshape((*dims[:axis], size * dims[axis], *dims[axis + 1:])), spread)
+    return make(Reshape((*dims[:axis], size * dims[axis], *dims[axis + 1 :])), spread)

@@ -44,20 +44,32 @@ def _expand(instruction: Instruction) -> Instruction | None:
     if not isinstance(op, Map) or not _is_one_by_one(op.to_apply):
         return None
     if not instruction.shape.dims:
-        return make(Call(op.to_apply), *instruction.operands, name=instruction.name, metadata=instruction.metadata)
+        return make(
+            Call(op.to_apply), *instruction.operands, name=instruction.name, metadata=instruction.metadata
+        )
     count = instruction.shape.elements
     flat = [make(Reshape((count,)), o) for o in instruction.operands]
     element_type = instruction.shape.element_type
     zero = make(Constant(Literal(np.zeros((), element_type.dtype))))
     start = make(Tuple(), _number(0), make(Broadcast((count,), ()), zero), *flat)
-    loop = make(While(_condition(start.shape, count), _body(start.shape, op.to_apply)), start,
-                name=instruction.name, metadata=instruction.metadata)
-    return make(Reshape(instruction.shape.dims), make(GetTupleElement(1), loop), metadata=instruction.metadata)
+    loop = make(
+        While(_condition(start.shape, count), _body(start.shape, op.to_apply)),
+        start,
+        name=instruction.name,
+        metadata=instruction.metadata,
+    )
+    return make(
+        Reshape(instruction.shape.dims), make(GetTupleElement(1), loop), metadata=instruction.metadata
+    )
 
 
 def _is_one_by_one(computation: Computation) -> bool:
-    return any(isinstance(i.op, (CustomCall, While)) or i.op.has_side_effect or any(map(_is_one_by_one, i.op.called()))
-               for i in computation.instructions)
+    return any(
+        isinstance(i.op, (CustomCall, While))
+        or i.op.has_side_effect
+        or any(map(_is_one_by_one, i.op.called()))
+        for i in computation.instructions
+    )
 
 
 def _number(value: int) -> Instruction:

@@ -47,8 +47,9 @@ def expand_rng(module: Module, options: Options) -> Module:
 
 def is_seed(instruction: Instruction) -> bool:
     """Whether this is the draw of a seed."""
-    return instruction.shape == SEED and all(isinstance(o.op, Constant) and not o.op.literal.array
-                                             for o in instruction.operands)
+    return instruction.shape == SEED and all(
+        isinstance(o.op, Constant) and not o.op.literal.array for o in instruction.operands
+    )
 
 
 def _expand(instruction: Instruction) -> Instruction | None:
@@ -110,15 +111,18 @@ def _below(x: Instruction) -> Instruction:
     return _apply("select", make(Compare("EQ"), x, zero), tiny, make(BitcastConvert(kind), moved))
 
 
-def _uniform(low: Instruction, high: Instruction, most: Instruction, kind: ElementType,
-             dims: tuple[int, ...]) -> Instruction:
+def _uniform(
+    low: Instruction, high: Instruction, most: Instruction, kind: ElementType, dims: tuple[int, ...]
+) -> Instruction:
     compute, bits = _wide(kind)
     a, b = (make(Convert(compute), x) if kind is not compute else x for x in (low, high))
     extent = _apply("maximum", _apply("subtract", b, a), _number(0, compute, dims))
     drawn = _apply("add", a, _apply("multiply", extent, _fraction(_bits(bits, dims))))
     if kind is not compute:
         drawn = make(Convert(kind), drawn)
-    return _apply("select", make(Compare("LT"), drawn, high), drawn, most)  # it may have been rounded up to high
+    return _apply(
+        "select", make(Compare("LT"), drawn, high), drawn, most
+    )  # it may have been rounded up to high
 
 
 def _whole(low: Instruction, high: Instruction, kind: ElementType, dims: tuple[int, ...]) -> Instruction:
@@ -135,11 +139,15 @@ def _whole(low: Instruction, high: Instruction, kind: ElementType, dims: tuple[i
     return make(Convert(kind), found) if kind is not E.U64 else found
 
 
-def _normal(mean: Instruction, deviation: Instruction, kind: ElementType, dims: tuple[int, ...]) -> Instruction:
+def _normal(
+    mean: Instruction, deviation: Instruction, kind: ElementType, dims: tuple[int, ...]
+) -> Instruction:
     compute, bits = _wide(kind)
     both = _bits(bits, (2, *dims))
-    halves = [make(Reshape(dims), make(Slice((k, *[0] * len(dims)), (k + 1, *dims), (1,) * (len(dims) + 1)), both))
-              for k in range(2)]
+    halves = [
+        make(Reshape(dims), make(Slice((k, *[0] * len(dims)), (k + 1, *dims), (1,) * (len(dims) + 1)), both))
+        for k in range(2)
+    ]
     u, v = map(_fraction, halves)
     size = _apply("log-plus-one", _apply("negate", u))  # log(1 - u): u may be 0, never 1
     radius = _apply("sqrt", _apply("multiply", size, _number(-2, compute, dims)))

@@ -51,7 +51,9 @@ def _expand(instruction: Instruction) -> Instruction | None:
         nan = np.copysign(np.nan, -1 if op.largest else 1).astype(shape.element_type.dtype)
         last = make(Broadcast(shape.dims, ()), make(Constant(Literal(nan, shape.element_type))))
         operand = make(Elementwise("select"), make(Compare("NE"), operand, operand), last, operand)
-    sort = make(Sort(axis, _better(shape.element_type, op.largest, is_total), is_stable=True), operand, numbers)
+    sort = make(
+        Sort(axis, _better(shape.element_type, op.largest, is_total), is_stable=True), operand, numbers
+    )
     first = Slice((0,) * shape.rank, (*shape.dims[:-1], op.k), (1,) * shape.rank)
     parts = (make(first, make(GetTupleElement(k), sort)) for k in range(2))
     return make(Tuple(), *parts, name=instruction.name, metadata=instruction.metadata)

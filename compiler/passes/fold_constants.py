@@ -85,13 +85,20 @@ def _fold(instruction: Instruction) -> Instruction | None:
 
 def _is_small(window: Window, operand: Shape, op: Op) -> bool:
     """Whether the elements of a window, and the array with its padding, are few."""
-    spatial = [operand.dims[a] for a in op.dims.input_spatial] if isinstance(op, Convolution) else operand.dims
-    return math.prod(window.size) <= MOST_BYTES_OF_LOOPS and math.prod(window.padded(spatial)) <= MOST_BYTES_OF_LOOPS
+    spatial = (
+        [operand.dims[a] for a in op.dims.input_spatial] if isinstance(op, Convolution) else operand.dims
+    )
+    return (
+        math.prod(window.size) <= MOST_BYTES_OF_LOOPS
+        and math.prod(window.padded(spatial)) <= MOST_BYTES_OF_LOOPS
+    )
 
 
 def _has_loop(computation: Computation) -> bool:
     """Whether there is a loop in it, which may run for ever."""
-    return any(isinstance(i.op, While) or any(map(_has_loop, i.op.called())) for i in computation.instructions)
+    return any(
+        isinstance(i.op, While) or any(map(_has_loop, i.op.called())) for i in computation.instructions
+    )
 
 
 def evaluate_op(instruction: Instruction) -> Any:

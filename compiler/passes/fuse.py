@@ -23,7 +23,17 @@ from ..cpu.loops.scan import cumulative_axis
 from ..cpu.output_fusion import product_view
 from ..errors import UnsupportedError
 from ..ir.module import Computation, Instruction, Module, make
-from ..ops import Broadcast, Concatenate, Fusion, GetTupleElement, Parameter, Reduce, ReduceWindow, Transpose, Tuple
+from ..ops import (
+    Broadcast,
+    Concatenate,
+    Fusion,
+    GetTupleElement,
+    Parameter,
+    Reduce,
+    ReduceWindow,
+    Transpose,
+    Tuple,
+)
 from ..options import Options
 from ..progress import ordered
 from .multi_output_fusion import merge_outputs
@@ -50,7 +60,9 @@ _MEETING_STEPS = 16
 _SMALL = 1 << 13  # elements of which a reduction may be repeated by every thread
 _SHORT = 64  # elements reduced to one
 _SCALAR_LOOP = 8  # elements that a loop over fewer in a row takes one by one, not as vectors
-_ELEMENTS_A_CYCLE = 2  # that an inner loop stores; an expensive value by itself takes as long as a vector of them
+_ELEMENTS_A_CYCLE = (
+    2  # that an inner loop stores; an expensive value by itself takes as long as a vector of them
+)
 _SHORT_ROW = 16  # elements in a row that fill no vector
 _DEAR_CYCLES = 10  # of values in such a row, from which on storing what they are made of costs less
 _WORTH_VECTORS = 1 << 10  # elements of an expensive value that is stored for them
@@ -141,7 +153,9 @@ class _Group:
     repeated: int = 0
     contraction: Instruction | None = None
     size: FusionSize = dataclasses.field(default_factory=FusionSize)
-    dear: dict[int, int] = dataclasses.field(default_factory=dict)  # cycles of the dearest member, by its elements
+    dear: dict[int, int] = dataclasses.field(
+        default_factory=dict
+    )  # cycles of the dearest member, by its elements
     is_scalar_loop: bool = False  # its elements are computed one by one
 
     def add(self, instruction: Instruction, evaluations: float, users: list[Instruction]) -> None:
@@ -339,7 +353,8 @@ def _is_apart(
         return (
             any(group.is_scalar_loop for group in groups)
             or any(_spread(user, instruction) < _ELEMENTS_A_CYCLE * dear[instruction] for user in users)
-            or dear[instruction] >= _DEAR_CYCLES and any(_row(user) < _SHORT_ROW for user in users)
+            or dear[instruction] >= _DEAR_CYCLES
+            and any(_row(user) < _SHORT_ROW for user in users)
         )
     elements = _elements(instruction)
     found = [group.dear for group in groups if group.root not in chains and group.dear]
@@ -347,8 +362,10 @@ def _is_apart(
         return False
     row = _row(instruction)
     is_short = min(row, _inner(instruction)) < _SHORT_ROW
-    return is_short and max(c for each in found for c in each.values()) >= _DEAR_CYCLES or any(
-        row < _ELEMENTS_A_CYCLE * each.get(elements, 0) for each in found
+    return (
+        is_short
+        and max(c for each in found for c in each.values()) >= _DEAR_CYCLES
+        or any(row < _ELEMENTS_A_CYCLE * each.get(elements, 0) for each in found)
     )
 
 
@@ -446,7 +463,9 @@ def _fits(instruction: Instruction, group: _Group, users: list[Instruction]) -> 
         shape = next(iter(instruction.shape.leaves()))
         inside = [u for u in users if u in group.members]
         if group.root.opcode == "concatenate" and _is_operand(instruction, group):
-            return isinstance(instruction.op, Reduce) and instruction.shape.is_array and _is_short(instruction)
+            return (
+                isinstance(instruction.op, Reduce) and instruction.shape.is_array and _is_short(instruction)
+            )
         if not all(
             u.op.is_elementwise or u.opcode in ("broadcast", "reshape", "copy") or _is_part(u) for u in inside
         ):
@@ -519,6 +538,7 @@ def apply(computation: Computation, plan: Plan) -> Computation:
     roots_of = {root: [root] for root in plan.groups} | {r: roots for roots in plan.together for r in roots}
     order = {i: k for k, i in enumerate(computation.instructions)}
     done: dict[Instruction, Instruction] = {}
+
     def members_of(roots: list[Instruction]) -> list[Instruction]:
         return sorted({m for r in roots for m in plan.groups[r]}, key=order.__getitem__)
 

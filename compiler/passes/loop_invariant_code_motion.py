@@ -49,8 +49,12 @@ _MOST_BYTES = 16 << 20  # of the products of all steps
 _FEW_UNUSED = 1.25  # rows computed, by rows that steps read
 _LEAST_FLOPS = 1 << 14  # of a product in one step
 _LEAST_SUM_BYTES = 64 << 10  # of a sum of products: a smaller one stays in the nearest cache
-_PASSED_ON = frozenset({"constant", "parameter", "get-tuple-element", "broadcast", "iota", "reshape", "tuple"})
-_MOVES = frozenset({"dot", "convolution", "transpose", "slice", "concatenate", "reduce", "gather", "pad", "reverse"})
+_PASSED_ON = frozenset(
+    {"constant", "parameter", "get-tuple-element", "broadcast", "iota", "reshape", "tuple"}
+)
+_MOVES = frozenset(
+    {"dot", "convolution", "transpose", "slice", "concatenate", "reduce", "gather", "pad", "reverse"}
+)
 
 
 def lift_from_loops(module: Module, options: Options) -> Module:
@@ -61,19 +65,29 @@ def lift_from_loops(module: Module, options: Options) -> Module:
 def is_plain(loop: Instruction) -> bool:
     """A loop over a tuple of arrays whose body makes a tuple, parts of which are read by number alone."""
     op = loop.op
-    return (isinstance(op, While) and loop.shape.is_tuple
-            and all(s.is_array for s in loop.shape.tuple_shapes)
-            and isinstance(op.body.root.op, Tuple) and isinstance(loop.operands[0].op, Tuple)
-            and not op.body.users[op.body.root]
-            and all(isinstance(u.op, GetTupleElement)
-                    for c in (op.body, op.condition) for u in c.users[c.parameters[0]]))
+    return (
+        isinstance(op, While)
+        and loop.shape.is_tuple
+        and all(s.is_array for s in loop.shape.tuple_shapes)
+        and isinstance(op.body.root.op, Tuple)
+        and isinstance(loop.operands[0].op, Tuple)
+        and not op.body.users[op.body.root]
+        and all(
+            isinstance(u.op, GetTupleElement)
+            for c in (op.body, op.condition)
+            for u in c.users[c.parameters[0]]
+        )
+    )
 
 
 def _only_checks(loop: Instruction) -> bool:
     """Whether the steps of a loop have no side effects but checks that end the run."""
     return not loop.has_side_effect or all(
         isinstance(i.op, CustomCall) and i.op.is_check or (not i.op.has_side_effect and _only_checks(i))
-        for called in loop.op.called() for i in called.instructions if i.has_side_effect)
+        for called in loop.op.called()
+        for i in called.instructions
+        if i.has_side_effect
+    )
 
 
 def _apply(computation: Computation) -> Computation:
@@ -84,8 +98,12 @@ def _apply(computation: Computation) -> Computation:
         new = old.with_operands([done[o] for o in old.operands])
         if isinstance(new.op, GetTupleElement) and (new.operands[0], new.op.index) in lists:
             new = lists[new.operands[0], new.op.index]
-        elif is_plain(new) and _only_checks(new) and old is not computation.root \
-                and all(isinstance(u.op, GetTupleElement) for u in computation.users[old]):
+        elif (
+            is_plain(new)
+            and _only_checks(new)
+            and old is not computation.root
+            and all(isinstance(u.op, GetTupleElement) for u in computation.users[old])
+        ):
             lift = _Lift(new)
             lifted, results = lift.loop()
             changed |= lifted is not new or bool(results)
@@ -94,8 +112,12 @@ def _apply(computation: Computation) -> Computation:
         done[old] = new
     if not changed:
         return computation
-    return Computation(computation.name, done[computation.root], [done[p] for p in computation.parameters],
-                       [done[i] for i in computation.effects()])
+    return Computation(
+        computation.name,
+        done[computation.root],
+        [done[p] for p in computation.parameters],
+        [done[i] for i in computation.effects()],
+    )
 
 
 @dataclasses.dataclass
@@ -118,7 +140,9 @@ class _Lift:
         self._outside: dict[Instruction, Instruction | None] = {}
         for i in self.body.instructions:
             self.outside(i)
-        self.values: dict[Instruction, Instruction] = {}  # what is read in place of an instruction of the body
+        self.values: dict[
+            Instruction, Instruction
+        ] = {}  # what is read in place of an instruction of the body
         self.rows: dict[Instruction, list[_Rows | tuple[Instruction, Instruction]]] = {}
         self.kept: dict[Instruction, int] = {}  # values of which there is a list, by the number of that
         self.lists = {n: value for n in range(len(self.init)) if (value := self._list(n)) is not None}
@@ -139,8 +163,13 @@ class _Lift:
         number = part_of_state(i, self.state)
         if number is not None:
             return self.init[number] if is_unchanged(self.old, number) else None
-        if i is self.state or i is self.body.root or i.has_side_effect or not i.shape.is_array \
-                or isinstance(i.op, While):
+        if (
+            i is self.state
+            or i is self.body.root
+            or i.has_side_effect
+            or not i.shape.is_array
+            or isinstance(i.op, While)
+        ):
             return None
         operands = [self.outside(o) for o in i.operands]
         return None if None in operands else i.with_operands(operands)  # type: ignore[arg-type]
@@ -150,10 +179,14 @@ class _Lift:
             self.values[i] = value
         elif isinstance(i.op, Dot) and (parts := self._products(i, i.op)):
             self.rows[i] = parts
-        elif i.opcode not in _PASSED_ON and (i.op.is_elementwise or i.opcode in _MOVES) \
-                and (value := self.outside(i)) is not None and not i.shape.is_scalar \
-                and i.shape.bytes <= 2 * sum(o.shape.bytes for o in i.operands) \
-                and any(self.outside(u) is None for u in self.body.users[i]):
+        elif (
+            i.opcode not in _PASSED_ON
+            and (i.op.is_elementwise or i.opcode in _MOVES)
+            and (value := self.outside(i)) is not None
+            and not i.shape.is_scalar
+            and i.shape.bytes <= 2 * sum(o.shape.bytes for o in i.operands)
+            and any(self.outside(u) is None for u in self.body.users[i])
+        ):
             self.values[i] = value
 
     def _element_of_all(self, i: Instruction) -> Instruction | None:
@@ -162,8 +195,9 @@ class _Lift:
         if source is None or not isinstance(source.op, Broadcast) or not source.operands[0].shape.dims:
             return None
         mapped = source.op.dimensions
-        if any(i.shape.dims[a] != source.shape.dims[a] for a in mapped) \
-                or any(source.operands[0].shape.dims[k] != source.shape.dims[a] for k, a in enumerate(mapped)):
+        if any(i.shape.dims[a] != source.shape.dims[a] for a in mapped) or any(
+            source.operands[0].shape.dims[k] != source.shape.dims[a] for k, a in enumerate(mapped)
+        ):
             return None
         if tuple(sorted(mapped)) != mapped or i.shape.elements != source.operands[0].shape.elements:
             return None
@@ -173,8 +207,14 @@ class _Lift:
         """The product as a sum of slices of larger products and of products (left, right) with what is left."""
         left, right = i.operands
         matrix = self.outside(right)
-        if matrix is None or op.lhs_batch or len(op.lhs_contracting) != 1 or op.preferred_type is not None \
-                or not i.shape.element_type.is_float or self.runs is None:
+        if (
+            matrix is None
+            or op.lhs_batch
+            or len(op.lhs_contracting) != 1
+            or op.preferred_type is not None
+            or not i.shape.element_type.is_float
+            or self.runs is None
+        ):
             return []
         depth = op.lhs_contracting[0]
         if (rows := self._rows(left, matrix, op, i)) is not None:
@@ -195,33 +235,57 @@ class _Lift:
     def _rows(self, left: Instruction, matrix: Instruction, op: Dot, i: Instruction) -> _Rows | None:
         """The product with a slice of one place along the first axis, reshaped to what is left of it."""
         cut = left.operands[0] if isinstance(left.op, Reshape) else left
-        if not isinstance(cut.op, DynamicSlice) or left.shape.dims != cut.shape.dims[1:] or cut.shape.dims[0] != 1 \
-                or not left.shape.dims:
+        if (
+            not isinstance(cut.op, DynamicSlice)
+            or left.shape.dims != cut.shape.dims[1:]
+            or cut.shape.dims[0] != 1
+            or not left.shape.dims
+        ):
             return None
         source = self.outside(cut.operands[0])
         if source is None or source.shape.dims[1:] != cut.shape.dims[1:]:
             return None
-        steps, rows = source.shape.dims[0], left.shape.elements // max(1, left.shape.dims[op.lhs_contracting[0]])
+        steps, rows = (
+            source.shape.dims[0],
+            left.shape.elements // max(1, left.shape.dims[op.lhs_contracting[0]]),
+        )
         flops = 2 * i.shape.elements * left.shape.dims[op.lhs_contracting[0]]
-        if steps > _FEW_UNUSED * (self.runs or 0) or rows > _MOST_ROWS or flops < _LEAST_FLOPS \
-                or steps * i.shape.bytes > _MOST_BYTES:
+        if (
+            steps > _FEW_UNUSED * (self.runs or 0)
+            or rows > _MOST_ROWS
+            or flops < _LEAST_FLOPS
+            or steps * i.shape.bytes > _MOST_BYTES
+        ):
             return None
-        product = make(Dot((op.lhs_contracting[0] + 1,), op.rhs_contracting, (), ()), source, matrix,
-                       name=i.name, metadata=i.metadata)
+        product = make(
+            Dot((op.lhs_contracting[0] + 1,), op.rhs_contracting, (), ()),
+            source,
+            matrix,
+            name=i.name,
+            metadata=i.metadata,
+        )
         return _Rows(product, cut)
 
     def _list(self, number: int) -> Instruction | None:
         """What is in a list after the loop, if every step writes the next place and it can be told beforehand."""
         write = self.body.root.operands[number]
-        if not isinstance(write.op, DynamicUpdateSlice) or part_of_state(write.operands[0], self.state) != number \
-                or self.body.users[write.operands[0]] != [write] or self.body.users[write] != [self.body.root]:
+        if (
+            not isinstance(write.op, DynamicUpdateSlice)
+            or part_of_state(write.operands[0], self.state) != number
+            or self.body.users[write.operands[0]] != [write]
+            or self.body.users[write] != [self.body.root]
+        ):
             return None
         dims, update = write.shape.dims, write.operands[1]
         if not dims:
             return None
         place = part_of_state(write.operands[2], self.state)
-        if update.shape.dims != (1, *dims[1:]) or self.runs is None or self.runs < dims[0] \
-                or self.counters.get(-1 if place is None else place) != (0, 1):
+        if (
+            update.shape.dims != (1, *dims[1:])
+            or self.runs is None
+            or self.runs < dims[0]
+            or self.counters.get(-1 if place is None else place) != (0, 1)
+        ):
             return None
         value = update.operands[0] if isinstance(update.op, Reshape) else update
         if value.shape.dims == dims[1:] and (made := self.outside(value)) is not None:
@@ -229,8 +293,11 @@ class _Lift:
         if isinstance(value.op, DynamicSlice) and value.shape.dims == (1, *dims[1:]):
             source = self.outside(value.operands[0])
             start = part_of_state(value.operands[1], self.state)
-            if source is not None and source.shape == write.shape \
-                    and self.counters.get(-1 if start is None else start) == (0, 1):
+            if (
+                source is not None
+                and source.shape == write.shape
+                and self.counters.get(-1 if start is None else start) == (0, 1)
+            ):
                 return source
         return None
 
@@ -243,24 +310,38 @@ class _Lift:
         if part_of_state(old, self.state) != number:
             old, product = product, old
         op = product.op
-        if part_of_state(old, self.state) != number or not isinstance(op, Dot) or op.lhs_batch \
-                or self.body.users[old] != [total] or self.body.users[product] != [total] \
-                or not total.shape.element_type.is_float or op.preferred_type is not None \
-                or self.body.root.operands.count(total) != 1:
+        if (
+            part_of_state(old, self.state) != number
+            or not isinstance(op, Dot)
+            or op.lhs_batch
+            or self.body.users[old] != [total]
+            or self.body.users[product] != [total]
+            or not total.shape.element_type.is_float
+            or op.preferred_type is not None
+            or self.body.root.operands.count(total) != 1
+        ):
             return None
         rows = math.prod(product.operands[0].shape.dims[a] for a in op.lhs_contracting)
-        if rows > _MOST_ROWS or total.shape.bytes < _LEAST_SUM_BYTES \
-                or any((self.runs or 0) * o.shape.bytes > _MOST_BYTES for o in product.operands):
+        if (
+            rows > _MOST_ROWS
+            or total.shape.bytes < _LEAST_SUM_BYTES
+            or any((self.runs or 0) * o.shape.bytes > _MOST_BYTES for o in product.operands)
+        ):
             return None
         return product
 
     # -- apply
     def loop(self) -> tuple[Instruction, dict[int, Instruction]]:
         """The loop with less to do, itself where nothing is lifted, and those of its results that are known."""
-        known = {} if self.runs is None else {
-            n: make(Constant(Literal(start + self.runs * step, self.init[n].shape.element_type)))
-            for n, (start, step) in self.counters.items() if abs(start) + self.runs * abs(step) < 1 << 31
-            and self.init[n].shape.element_type.bits >= 32}
+        known = (
+            {}
+            if self.runs is None
+            else {
+                n: make(Constant(Literal(start + self.runs * step, self.init[n].shape.element_type)))
+                for n, (start, step) in self.counters.items()
+                if abs(start) + self.runs * abs(step) < 1 << 31 and self.init[n].shape.element_type.bits >= 32
+            }
+        )
         if not (self.values or self.rows or self.lists or self.sums):
             return self.old, known
         more: dict[Instruction, None] = dict.fromkeys(self.values.values())
@@ -274,12 +355,16 @@ class _Lift:
         state = Instruction(Parameter(0, shape), (), shape, self.state.name)
         body = self._rewritten(self.body, state, number)
         condition = self._rewritten(self.op.condition, state, number)
-        made = make(While(condition, body), make(Tuple(), *init), name=self.old.name, metadata=self.old.metadata)
+        made = make(
+            While(condition, body), make(Tuple(), *init), name=self.old.name, metadata=self.old.metadata
+        )
         for n, product in self.sums.items():
             lists = [make(GetTupleElement(self.kept[o]), made) for o in product.operands]
             assert isinstance(product.op, Dot)
-            left, right = ((0, *(a + 1 for a in axes))
-                           for axes in (product.op.lhs_contracting, product.op.rhs_contracting))
+            left, right = (
+                (0, *(a + 1 for a in axes))
+                for axes in (product.op.lhs_contracting, product.op.rhs_contracting)
+            )
             total = make(Dot(left, right, (), ()), *lists, name=product.name, metadata=product.metadata)
             known[n] = apply("add", self.init[n], total)
         return made, known | self.lists
@@ -287,8 +372,9 @@ class _Lift:
     def _all_steps(self, value: Instruction) -> Shape:
         return value.shape.with_dims((self.runs or 0, *value.shape.dims))
 
-    def _rewritten(self, computation: Computation, state: Instruction,
-                   number: dict[Instruction, int]) -> Computation:
+    def _rewritten(
+        self, computation: Computation, state: Instruction, number: dict[Instruction, int]
+    ) -> Computation:
         done: dict[Instruction, Instruction] = {computation.parameters[0]: state}
 
         def element(value: Instruction) -> Instruction:
@@ -317,16 +403,25 @@ class _Lift:
         place = make(GetTupleElement(self.place or 0), state)
         zero = make(Constant(Literal(0, place.shape.element_type)))
         row = make(Reshape((1, *value.shape.dims)), value)
-        return make(DynamicUpdateSlice(), make(GetTupleElement(at), state), row, place, *[zero] * value.shape.rank)
+        return make(
+            DynamicUpdateSlice(), make(GetTupleElement(at), state), row, place, *[zero] * value.shape.rank
+        )
 
-    def _sum(self, i: Instruction, parts: Sequence[_Rows | tuple[Instruction, Instruction]],
-             done: dict[Instruction, Instruction], element: Callable[[Instruction], Instruction]) -> Instruction:
+    def _sum(
+        self,
+        i: Instruction,
+        parts: Sequence[_Rows | tuple[Instruction, Instruction]],
+        done: dict[Instruction, Instruction],
+        element: Callable[[Instruction], Instruction],
+    ) -> Instruction:
         made: list[Instruction] = []
         for part in parts:
             if isinstance(part, _Rows):
                 first, sizes = part.slice.operands[1], (1, *part.product.shape.dims[1:])
                 zero = make(Constant(Literal(0, first.shape.element_type)))
-                cut = make(DynamicSlice(sizes), element(part.product), done[first], *[zero] * (len(sizes) - 1))
+                cut = make(
+                    DynamicSlice(sizes), element(part.product), done[first], *[zero] * (len(sizes) - 1)
+                )
                 made.append(make(Reshape(sizes[1:]), cut))
             else:
                 made.append(make(i.op, done[part[0]], element(part[1]), name=i.name, metadata=i.metadata))

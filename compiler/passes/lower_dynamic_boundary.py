@@ -45,8 +45,10 @@ def expose_sizes(module: Module) -> Exposed | None:
     if not is_dynamic(module):
         return None
     entry = module.entry
-    bounded = [make(Parameter(k, p.shape.static()), name=p.name, metadata=p.metadata)
-               for k, p in enumerate(entry.parameters)]
+    bounded = [
+        make(Parameter(k, p.shape.static()), name=p.name, metadata=p.metadata)
+        for k, p in enumerate(entry.parameters)
+    ]
     taken = tuple(_axes(entry.parameter_shapes))
     sizes = [make(Parameter(len(bounded) + k, _SIZE), name=f"size.{k}") for k in range(len(taken))]
     rest = iter(sizes)
@@ -68,7 +70,10 @@ def fits(array: np.ndarray, shape: Shape) -> bool:
     """Whether an array has the type and dims of a shape; along axes of a size known at run time only, at most that."""
     if array.dtype != shape.element_type.dtype or array.ndim != shape.rank:
         return False
-    return all(n == d or (n < d and axis in shape.dynamic) for axis, (n, d) in enumerate(zip(array.shape, shape.dims)))
+    return all(
+        n == d or (n < d and axis in shape.dynamic)
+        for axis, (n, d) in enumerate(zip(array.shape, shape.dims))
+    )
 
 
 def _axes(shapes: Sequence[Shape]) -> Iterator[tuple[int, int]]:

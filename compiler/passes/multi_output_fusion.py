@@ -26,7 +26,9 @@ _STEPS_PER_INSTRUCTION = 64  # of all searches; those beyond count as if they fo
 
 
 def merge_outputs(
-    computation: Computation, groups: Mapping[Instruction, Sequence[Instruction]], apart: Set[Instruction],
+    computation: Computation,
+    groups: Mapping[Instruction, Sequence[Instruction]],
+    apart: Set[Instruction],
     sizes: Mapping[Instruction, tuple[int, int, int]],
 ) -> list[list[Instruction]]:
     """Lists of roots, each in the computation's order, of which one fusion is to be made; none of a root that is to be
@@ -43,8 +45,14 @@ class _Node:
 
     __slots__ = ("inputs", "kind", "members", "position", "roots", "size")
 
-    def __init__(self, root: Instruction, members: Collection[Instruction], position: int, is_group: bool,
-                 size: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        root: Instruction,
+        members: Collection[Instruction],
+        position: int,
+        is_group: bool,
+        size: tuple[int, int, int],
+    ) -> None:
         self.roots, self.members, self.position = [root], set(members), position
         self.inputs = {o for m in members for o in m.operands if o not in self.members}
         self.kind = loop_kind(self.members) if is_group else None
@@ -52,12 +60,19 @@ class _Node:
 
 
 class _Merging:
-    def __init__(self, computation: Computation, groups: Mapping[Instruction, Sequence[Instruction]],
-                 apart: Set[Instruction], sizes: Mapping[Instruction, tuple[int, int, int]]) -> None:
+    def __init__(
+        self,
+        computation: Computation,
+        groups: Mapping[Instruction, Sequence[Instruction]],
+        apart: Set[Instruction],
+        sizes: Mapping[Instruction, tuple[int, int, int]],
+    ) -> None:
         self.groups, self.apart = groups, apart
         self.order = {i: k for k, i in enumerate(computation.instructions)}
-        self.node = {i: _Node(i, groups.get(i, (i,)), k, i in groups, sizes.get(i, (1, 1, 0)))
-                     for i, k in self.order.items()}
+        self.node = {
+            i: _Node(i, groups.get(i, (i,)), k, i in groups, sizes.get(i, (1, 1, 0)))
+            for i, k in self.order.items()
+        }
         self.readers: dict[Instruction, list[Instruction]] = {i: [] for i in self.node}
         for i, node in self.node.items():
             for o in node.inputs:
@@ -125,8 +140,11 @@ class _Merging:
             return False
         if len(a.inputs | b.inputs) > _MOST_PARAMETERS:
             return False
-        if any(r in self.apart and r in inputs for roots, inputs in ((a.roots, b.inputs), (b.roots, a.inputs))
-               for r in roots):
+        if any(
+            r in self.apart and r in inputs
+            for roots, inputs in ((a.roots, b.inputs), (b.roots, a.inputs))
+            for r in roots
+        ):
             return False
         if (first in self.early) != (second in self.early):
             return False
@@ -136,8 +154,12 @@ class _Merging:
             direct = any(r in y.inputs for x, y in ((a, b), (b, a)) for r in x.roots)
             if PLAIN not in (a.kind, b.kind) or not (direct or first.shape.elements <= _SMALL):
                 return False
-        return all(reads_same_index(r, sorted(y.members, key=self.order.__getitem__))
-                   for x, y in ((a, b), (b, a)) for r in x.roots if r in y.inputs)
+        return all(
+            reads_same_index(r, sorted(y.members, key=self.order.__getitem__))
+            for x, y in ((a, b), (b, a))
+            for r in x.roots
+            if r in y.inputs
+        )
 
     def _between(self, lower: _Node, upper: _Node, is_after: bool) -> set[_Node] | None:
         """The nodes with positions between the two that need the lower one, or those that the upper one needs.

@@ -23,8 +23,12 @@ from ..options import Options
 def normalize_layouts(module: Module, options: Options) -> Module:
     """The module with row-major arrays only. Dims of the entry's parameters and results are as `physical` says."""
     if "entry_computation_layout" not in module.attributes and not any(
-            i.shape.layout is not None or (i.shape.tuple_shapes and has_layout(i.shape)) or isinstance(i.op, CustomCall)
-            for c in module.computations() for i in c.instructions):
+        i.shape.layout is not None
+        or (i.shape.tuple_shapes and has_layout(i.shape))
+        or isinstance(i.op, CustomCall)
+        for c in module.computations()
+        for i in c.instructions
+    ):
         return module
     parameters, result = entry_shapes(module)
     plain = module.map_computations(lambda computation: computation.rewrite(_plain))
@@ -77,14 +81,17 @@ def physical(shape: Shape) -> Shape:
     """The row-major shape whose array has the bytes of an array of this shape."""
     if shape.is_tuple:
         return Shape.tuple(map(physical, shape.tuple_shapes))
-    return shape if shape.layout is None else Shape(shape.element_type, tuple(shape.dims[a] for a in order(shape)))
+    return (
+        shape
+        if shape.layout is None
+        else Shape(shape.element_type, tuple(shape.dims[a] for a in order(shape)))
+    )
 
 
 def leaf_orders(shape: Shape) -> Iterator[tuple[int, ...] | None]:
     """For each array among the leaves its `order`, None where that is the default."""
     for leaf in filter(lambda leaf: leaf.is_array, shape.leaves()):
         yield None if leaf.layout is None else order(leaf)
-
 
 
 def _changed(value: Instruction, shape: Shape, inverse: bool) -> Instruction:
@@ -104,7 +111,10 @@ def inverted(permutation: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _plain(instruction: Instruction) -> Instruction | None:
-    if isinstance(instruction.op, CustomCall) and (called := _laid_out(instruction, instruction.op)) is not None:
+    if (
+        isinstance(instruction.op, CustomCall)
+        and (called := _laid_out(instruction, instruction.op)) is not None
+    ):
         return called
     op = _plain_op(instruction.op)
     if op is instruction.op and not has_layout(instruction.shape):
@@ -119,8 +129,10 @@ def _laid_out(instruction: Instruction, op: CustomCall) -> Instruction | None:
     wanted = operand_shapes(op.operand_layout_constraints)
     if target is None or not target.address or not any(map(has_layout, (op.shape, *wanted))):
         return None
-    wanted += tuple(o.shape.static() for o in instruction.operands[len(wanted):])
-    operands = [o if s.layout is None else make(Transpose(order(s)), o) for o, s in zip(instruction.operands, wanted)]
+    wanted += tuple(o.shape.static() for o in instruction.operands[len(wanted) :])
+    operands = [
+        o if s.layout is None else make(Transpose(order(s)), o) for o, s in zip(instruction.operands, wanted)
+    ]
     bare = dataclasses.replace(op, shape=physical(op.shape), operand_layout_constraints="")
     call = make(bare, *operands, name=instruction.name, metadata=instruction.metadata)
     return _changed(call, op.shape, inverse=True)

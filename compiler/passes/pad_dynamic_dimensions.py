@@ -195,8 +195,11 @@ class _Resolver:
         shape = instruction.shape
         if instruction.shape.is_dynamic or tuple(operands) != instruction.operands:
             shape = op.infer([o.shape for o in operands])
-            shape = instruction.shape if shape == instruction.shape.static() and not instruction.shape.is_dynamic \
+            shape = (
+                instruction.shape
+                if shape == instruction.shape.static() and not instruction.shape.is_dynamic
                 else shape
+            )
         return Instruction(op, tuple(operands), shape, instruction.name, instruction.metadata)
 
     def loop(self, instruction: Instruction, op: While, start: Value) -> Value:
@@ -204,7 +207,9 @@ class _Resolver:
         value, sizes = start
         shape = value.shape
         marks = _marks(shape, sizes)
-        progress = Progress("resolve_dynamic_sizes", 1 + sum(1 + leaf.rank for leaf in shape.leaves() if leaf.is_array))
+        progress = Progress(
+            "resolve_dynamic_sizes", 1 + sum(1 + leaf.rank for leaf in shape.leaves() if leaf.is_array)
+        )
         while True:
             progress.step(instruction)
             wanted = _joined(shape, marks, _marks(shape, self.trial(op.body, shape, marks)))
@@ -214,8 +219,11 @@ class _Resolver:
         state = make(Tuple(), value, *_listed(shape, sizes, marks))
         body = self.packed(op.body, shape, marks, state.shape, keep=True)
         condition = self.packed(op.condition, shape, marks, state.shape, keep=False)
-        return _unpacked(make(While(condition, body), state, name=instruction.name, metadata=instruction.metadata),
-                         shape, marks)
+        return _unpacked(
+            make(While(condition, body), state, name=instruction.name, metadata=instruction.metadata),
+            shape,
+            marks,
+        )
 
     def choice(self, instruction: Instruction, op: Conditional, operands: Sequence[Value]) -> Value:
         """A conditional whose branches take and give the sizes too."""
@@ -225,10 +233,17 @@ class _Resolver:
         for branch, (value, _), mark in zip(op.branches, operands[1:], taken):
             marks = _joined(result, marks, _marks(result, self.trial(branch, value.shape, mark)))
         states = [make(Tuple(), v, *_listed(v.shape, s, mark)) for (v, s), mark in zip(operands[1:], taken)]
-        branches = tuple(self.packed(b, v.shape, mark, state.shape, keep=True, given=marks)
-                         for b, (v, _), mark, state in zip(op.branches, operands[1:], taken, states))
-        made = make(Conditional(branches, op.by_index), operands[0][0], *states, name=instruction.name,
-                    metadata=instruction.metadata)
+        branches = tuple(
+            self.packed(b, v.shape, mark, state.shape, keep=True, given=marks)
+            for b, (v, _), mark, state in zip(op.branches, operands[1:], taken, states)
+        )
+        made = make(
+            Conditional(branches, op.by_index),
+            operands[0][0],
+            *states,
+            name=instruction.name,
+            metadata=instruction.metadata,
+        )
         return _unpacked(made, result, marks)
 
     def trial(self, computation: Computation, shape: Shape, marks: Sequence[tuple[int, ...]]) -> Nested:
@@ -236,11 +251,20 @@ class _Resolver:
         parameter = make(Parameter(0, shape))
         stand_in = make(Parameter(1, _S32))
         leaves = iter(marks)
-        return _Resolver().run(computation, [(parameter, _map_leaves(shape, lambda _: dict.fromkeys(
-            next(leaves), stand_in)))])[1]
+        return _Resolver().run(
+            computation, [(parameter, _map_leaves(shape, lambda _: dict.fromkeys(next(leaves), stand_in)))]
+        )[1]
 
-    def packed(self, computation: Computation, shape: Shape, marks: Sequence[tuple[int, ...]], state: Shape, *,
-               keep: bool, given: Sequence[tuple[int, ...]] | None = None) -> Computation:
+    def packed(
+        self,
+        computation: Computation,
+        shape: Shape,
+        marks: Sequence[tuple[int, ...]],
+        state: Shape,
+        *,
+        keep: bool,
+        given: Sequence[tuple[int, ...]] | None = None,
+    ) -> Computation:
         """The computation on a tuple of its value and the sizes; with `keep` it gives such a tuple."""
         parameter = make(Parameter(0, state), name="state")
         resolver = _Resolver()
@@ -252,7 +276,9 @@ class _Resolver:
 
 def _unpacked(state: Instruction, shape: Shape, marks: Sequence[tuple[int, ...]]) -> Value:
     numbers, leaves = iter(range(1, 1 + sum(map(len, marks)))), iter(marks)
-    sizes = _map_leaves(shape, lambda _: {axis: make(GetTupleElement(next(numbers)), state) for axis in next(leaves)})
+    sizes = _map_leaves(
+        shape, lambda _: {axis: make(GetTupleElement(next(numbers)), state) for axis in next(leaves)}
+    )
     return make(GetTupleElement(0), state), sizes
 
 
@@ -273,14 +299,19 @@ def _marks(shape: Shape, sizes: Nested) -> list[tuple[int, ...]]:
     return [tuple(sorted(leaf)) for leaf in _leaves(shape, sizes)]
 
 
-def _joined(shape: Shape, one: Sequence[tuple[int, ...]], other: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _joined(
+    shape: Shape, one: Sequence[tuple[int, ...]], other: Sequence[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
     return [tuple(sorted({*a, *b})) for a, b in zip(one, other)]
 
 
 def _listed(shape: Shape, sizes: Nested, marks: Sequence[tuple[int, ...]]) -> list[Instruction]:
     """The size of every marked axis, the bound where it has none of its own."""
-    return [leaf.get(axis) or _constant(part.dims[axis])
-            for part, leaf, axes in zip(shape.leaves(), _leaves(shape, sizes), marks) for axis in axes]
+    return [
+        leaf.get(axis) or _constant(part.dims[axis])
+        for part, leaf, axes in zip(shape.leaves(), _leaves(shape, sizes), marks)
+        for axis in axes
+    ]
 
 
 Rewrite: TypeAlias = Callable[[Any, list[Instruction], list[Sizes]], Instruction]
@@ -297,8 +328,11 @@ def _reduced(op: Reduce | ReduceWindow, sizes: Sizes) -> Sizes:
     if isinstance(op, Reduce):
         return {axis: size for axis, size in sizes.items() if axis in op.dimensions}
     w = op.window
-    return {axis: size for axis, size in sizes.items()
-            if (w.size[axis], w.stride[axis], w.pad_low[axis], w.pad_high[axis]) != (1, 1, 0, 0)}
+    return {
+        axis: size
+        for axis, size in sizes.items()
+        if (w.size[axis], w.stride[axis], w.pad_low[axis], w.pad_high[axis]) != (1, 1, 0, 0)
+    }
 
 
 def _dot(op: Dot, operands: list[Instruction], sizes: list[Sizes]) -> Instruction:
@@ -349,7 +383,10 @@ def _reverse(op: Reverse, operands: list[Instruction], sizes: list[Sizes]) -> In
         return made
     rank = range(shape.rank)
     room = Pad((0,) * shape.rank, tuple(shape.dims[a] if a in known else 0 for a in rank), (0,) * shape.rank)
-    starts = [_VALUES.add(_VALUES.multiply(known[a], -1), shape.dims[a]) if a in known else _constant(0) for a in rank]
+    starts = [
+        _VALUES.add(_VALUES.multiply(known[a], -1), shape.dims[a]) if a in known else _constant(0)
+        for a in rank
+    ]
     return make(DynamicSlice(shape.dims), make(room, made, _zero(made)), *starts)
 
 
@@ -390,8 +427,11 @@ def _sort(op: Sort, operands: list[Instruction], sizes: list[Sizes]) -> Instruct
     compare = op.to_apply
     parameters = [make(Parameter(k, s)) for k, s in enumerate((*compare.parameter_shapes, _PRED, _PRED))]
     *pairs, one, other_one = parameters
-    before = make(Elementwise("and"), make(Elementwise("and"), one, other_one), _Resolver().run(
-        compare, [(p, {}) for p in pairs])[0])
+    before = make(
+        Elementwise("and"),
+        make(Elementwise("and"), one, other_one),
+        _Resolver().run(compare, [(p, {}) for p in pairs])[0],
+    )
     alone = make(Elementwise("and"), one, make(Elementwise("not"), other_one))
     comparator = Computation(compare.name, make(Elementwise("or"), alone, before), parameters)
     made = make(Sort(op.dimension, comparator, op.is_stable), *operands, counts)
@@ -400,7 +440,15 @@ def _sort(op: Sort, operands: list[Instruction], sizes: list[Sizes]) -> Instruct
 
 
 _REWRITES: dict[type[Op], Rewrite] = {
-    Concatenate: _concatenate, Convolution: _convolution, Dot: _dot, DynamicUpdateSlice: _update, Pad: _pad,
-    Reduce: _reduction, ReduceWindow: _reduction, Reverse: _reverse, Scatter: _scatter, Sort: _sort,
+    Concatenate: _concatenate,
+    Convolution: _convolution,
+    Dot: _dot,
+    DynamicUpdateSlice: _update,
+    Pad: _pad,
+    Reduce: _reduction,
+    ReduceWindow: _reduction,
+    Reverse: _reverse,
+    Scatter: _scatter,
+    Sort: _sort,
 }
 """Ops whose results would hold, or be made from, elements beyond a size."""

@@ -120,8 +120,12 @@ def _independent(computation: Computation) -> list[list[Instruction]]:
 
 
 def _is_candidate(i: Instruction, computation: Computation) -> bool:
-    return is_plain(i) and not i.has_side_effect and i is not computation.root and all(
-        isinstance(u.op, GetTupleElement) for u in computation.users[i])
+    return (
+        is_plain(i)
+        and not i.has_side_effect
+        and i is not computation.root
+        and all(isinstance(u.op, GetTupleElement) for u in computation.users[i])
+    )
 
 
 def _cut(loop: Instruction, most_shared: int) -> Cut | None:
@@ -140,8 +144,12 @@ def _cut(loop: Instruction, most_shared: int) -> Cut | None:
             if size > 1 and not is_unchanged(loop, number):
                 sizes.setdefault(axes.find((number, axis)), size)
     parted = {axes.find(axis) for axis in axes.parted}
-    found = [c for chosen, size in sizes.items() if chosen not in parted
-             if (c := _along(Cut(loop, total, axes, chosen, size), step, most_shared)) is not None]
+    found = [
+        c
+        for chosen, size in sizes.items()
+        if chosen not in parted
+        if (c := _along(Cut(loop, total, axes, chosen, size), step, most_shared)) is not None
+    ]
     return max(found, key=lambda c: c.most, default=Cut(loop, total))
 
 
@@ -161,8 +169,9 @@ def _along(cut: Cut, step: float, most_shared: int) -> Cut | None:
                 if axis is not None and left is None:
                     return None  # columns of the product: every part would read all rows
                 whole += _microseconds(i) if left is None and right is None else 0
-            elif axis is None and not any(cut.axis(o, o.shape.rank) is not None for o in i.operands
-                                          if o.shape.is_array):
+            elif axis is None and not any(
+                cut.axis(o, o.shape.rank) is not None for o in i.operands if o.shape.is_array
+            ):
                 whole += _microseconds(i)
         for i in op.condition.instructions:
             number = part_of_state(i, op.condition.parameters[0])
@@ -239,12 +248,17 @@ def _apply(computation: Computation, groups: list[list[tuple[Cut, int]]]) -> Com
             done[i] = i.with_operands(done[o] for o in i.operands)
     if not groups:
         return computation
-    return Computation(computation.name, done[computation.root], [done[p] for p in computation.parameters],
-                       [done[i] for i in computation.effects()])
+    return Computation(
+        computation.name,
+        done[computation.root],
+        [done[p] for p in computation.parameters],
+        [done[i] for i in computation.effects()],
+    )
 
 
-def _side_by_side(computation: Computation, group: list[tuple[Cut, int]],
-                  done: dict[Instruction, Instruction]) -> dict[Instruction, dict[int, Instruction]]:
+def _side_by_side(
+    computation: Computation, group: list[tuple[Cut, int]], done: dict[Instruction, Instruction]
+) -> dict[Instruction, dict[int, Instruction]]:
     """Replaces the loops of a group; returns their results by number."""
     branches: list[Computation] = []
     operands: list[Instruction] = []
@@ -259,8 +273,9 @@ def _side_by_side(computation: Computation, group: list[tuple[Cut, int]],
             branch, given = _part(cut, init, wanted, low, high, part, parts)
             branches.append(branch)
             operands.append(make(Tuple(), *given))
-    whole = make(Concurrent(tuple(branches)), *operands, name=group[0][0].loop.name,
-                 metadata=group[0][0].loop.metadata)
+    whole = make(
+        Concurrent(tuple(branches)), *operands, name=group[0][0].loop.name, metadata=group[0][0].loop.metadata
+    )
     results: dict[Instruction, dict[int, Instruction]] = {}
     for cut, wanted, first, parts in places:
         made = [make(GetTupleElement(first + k), whole) for k in range(parts)]
@@ -278,12 +293,15 @@ def _side_by_side(computation: Computation, group: list[tuple[Cut, int]],
     return results
 
 
-def _part(cut: Cut, init: Sequence[Instruction], wanted: Sequence[int], low: int, high: int, part: int,
-          parts: int) -> tuple[Computation, list[Instruction]]:
+def _part(
+    cut: Cut, init: Sequence[Instruction], wanted: Sequence[int], low: int, high: int, part: int, parts: int
+) -> tuple[Computation, list[Instruction]]:
     """A computation that runs the loop on elements low..high, and what is given to it."""
     op = cut.loop.op
     assert isinstance(op, While)
-    axes = [cut.axis(n, shape.rank) if parts > 1 else None for n, shape in enumerate(cut.loop.shape.tuple_shapes)]
+    axes = [
+        cut.axis(n, shape.rank) if parts > 1 else None for n, shape in enumerate(cut.loop.shape.tuple_shapes)
+    ]
     whole = {n for n, axis in enumerate(axes) if axis is not None and _is_read_in_slices(cut, n, axis)}
     given = [v for v in dict.fromkeys(init) if not _is_made_anew(v)]
     parameter = Instruction(Parameter(0, shape := Shape.tuple(v.shape for v in given)), (), shape, "given")
@@ -306,7 +324,9 @@ def _part(cut: Cut, init: Sequence[Instruction], wanted: Sequence[int], low: int
     state = Instruction(Parameter(0, shape := Shape.tuple(v.shape for v in values)), (), shape, "state")
     condition = _on_part(op.condition, state, None, cut, whole, high - low, offset)
     body = _on_part(op.body, state, op.body.root, cut if parts > 1 else None, whole, high - low, offset)
-    loop = make(While(condition, body), make(Tuple(), *values), name=cut.loop.name, metadata=cut.loop.metadata)
+    loop = make(
+        While(condition, body), make(Tuple(), *values), name=cut.loop.name, metadata=cut.loop.metadata
+    )
     root = make(Tuple(), *(make(GetTupleElement(n), loop) for n in wanted))
     return Computation(f"{cut.loop.name or 'loop'}.part{part}", root, [parameter]), given
 
@@ -324,22 +344,47 @@ def _is_read_in_slices(cut: Cut, number: int, axis: int) -> bool:
     op = cut.loop.op
     assert isinstance(op, While)
     body = op.body
-    readers = [u for p in body.users[body.parameters[0]] if part_of_state(p, body.parameters[0]) == number
-               for u in body.users[p] if u is not body.root]
+    readers = [
+        u
+        for p in body.users[body.parameters[0]]
+        if part_of_state(p, body.parameters[0]) == number
+        for u in body.users[p]
+        if u is not body.root
+    ]
     index = _index_type(body)
-    return is_unchanged(cut.loop, number) and bool(readers) and all(
-        isinstance(u.op, DynamicSlice) and u.operands[1].shape.element_type is index
-        and u.op.slice_sizes[axis] == u.operands[0].shape.dims[axis] for u in readers)
+    return (
+        is_unchanged(cut.loop, number)
+        and bool(readers)
+        and all(
+            isinstance(u.op, DynamicSlice)
+            and u.operands[1].shape.element_type is index
+            and u.op.slice_sizes[axis] == u.operands[0].shape.dims[axis]
+            for u in readers
+        )
+    )
 
 
 def _index_type(body: Computation) -> ElementType:
     """The type of the indices of the first dynamic slice."""
-    return next((i.operands[1].shape.element_type for i in body.instructions
-                 if isinstance(i.op, DynamicSlice) and len(i.operands) > 1), ElementType.S32)
+    return next(
+        (
+            i.operands[1].shape.element_type
+            for i in body.instructions
+            if isinstance(i.op, DynamicSlice) and len(i.operands) > 1
+        ),
+        ElementType.S32,
+    )
 
 
-def _on_part(computation: Computation, state: Instruction, root: Instruction | None, cut: Cut | None,
-             whole: set[int], size: int, offset: int) -> Computation:
+def _on_part(
+    computation: Computation,
+    state: Instruction,
+    root: Instruction | None,
+    cut: Cut | None,
+    whole: set[int],
+    size: int,
+    offset: int,
+) -> Computation:
     """A loop's body or condition on a part of the state, which has one value more: where the part begins."""
     old_state = computation.parameters[0]
     done: dict[Instruction, Instruction] = {old_state: state}
@@ -351,7 +396,9 @@ def _on_part(computation: Computation, state: Instruction, root: Instruction | N
         if i is root:
             done[i] = make(Tuple(), *operands, at, name=i.name)
             continue
-        axis = cut.axis(i, i.shape.rank) if cut is not None and root is not None and i.shape.is_array else None
+        axis = (
+            cut.axis(i, i.shape.rank) if cut is not None and root is not None and i.shape.is_array else None
+        )
         op = i.op
         if axis is not None:
             dims = tuple(size if k == axis else d for k, d in enumerate(i.shape.dims))
@@ -360,7 +407,9 @@ def _on_part(computation: Computation, state: Instruction, root: Instruction | N
             elif isinstance(op, Iota):
                 op = dataclasses.replace(op, shape=i.shape.with_dims(dims))
             elif isinstance(op, Slice):
-                op = dataclasses.replace(op, limit=tuple(size if k == axis else d for k, d in enumerate(op.limit)))
+                op = dataclasses.replace(
+                    op, limit=tuple(size if k == axis else d for k, d in enumerate(op.limit))
+                )
             elif isinstance(op, DynamicSlice):
                 op = dataclasses.replace(op, slice_sizes=dims)
                 if part_of_state(i.operands[0], old_state) in whole:

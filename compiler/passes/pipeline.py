@@ -42,7 +42,11 @@ ORDER: tuple[tuple[str, str, str], ...] = (
         "fold_constants",
         "folding needs operands that are constants, not copies or reshapes of them",
     ),
-    ("simplify", "inline_calls", "a conditional on a constant becomes a call: no platform has code for those"),
+    (
+        "simplify",
+        "inline_calls",
+        "a conditional on a constant becomes a call: no platform has code for those",
+    ),
     ("fold_constants", "simplify", "a folded predicate decides selects, conditionals and loops"),
     ("simplify", "eliminate_common", "equal values are often spelled in different ways before"),
     ("eliminate_dead", "simplify", "a loop without its dead values has values that no longer change"),

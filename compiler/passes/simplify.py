@@ -17,7 +17,12 @@ from ..progress import Progress
 from .rules import arithmetic, control_and_reductions, data_movement, windows
 from .rules.rule import Rule
 
-RULES: tuple[Rule, ...] = (*data_movement.RULES, *arithmetic.RULES, *control_and_reductions.RULES, *windows.RULES)
+RULES: tuple[Rule, ...] = (
+    *data_movement.RULES,
+    *arithmetic.RULES,
+    *control_and_reductions.RULES,
+    *windows.RULES,
+)
 
 _MOST_REWRITES = 100
 """Limit of the rewrites of one instruction, of the depth of rewrites within rewrites, and of the rewrites of a module
@@ -49,7 +54,9 @@ def simplify(module: Module, options: Options, rules: Sequence[Rule] = RULES) ->
             total.step(instruction)
             metadata = new.metadata if new.metadata is not NO_METADATA else instruction.metadata
             operands = [o if o in seen else simplified(o, depth + 1) for o in new.operands]
-            instruction = Instruction(new.op, tuple(operands), new.shape, new.name or instruction.name, metadata)
+            instruction = Instruction(
+                new.op, tuple(operands), new.shape, new.name or instruction.name, metadata
+            )
 
     def change(instruction: Instruction) -> Instruction:
         made = simplified(instruction)

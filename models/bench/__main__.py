@@ -65,16 +65,30 @@ class Worker:
         """`folder` receives what the engine writes: its error stream, its compilation cache."""
         self._errors = Path(tempfile.mkstemp(".stderr", f"{engine}.", folder)[1])
         # A cache of its own, empty for the first worker: its first call is measured, and compiles.
-        environment = os.environ | {"TFBRIDGE_CACHE_DIR": str(folder / f"{engine}.cache"),
-                                    "TF_NUM_INTRAOP_THREADS": str(settings.threads),
-                                    "TF_NUM_INTEROP_THREADS": str(settings.threads),
-                                    "CUDA_VISIBLE_DEVICES": "-1"}
+        environment = os.environ | {
+            "TFBRIDGE_CACHE_DIR": str(folder / f"{engine}.cache"),
+            "TF_NUM_INTRAOP_THREADS": str(settings.threads),
+            "TF_NUM_INTEROP_THREADS": str(settings.threads),
+            "CUDA_VISIBLE_DEVICES": "-1",
+        }
         size = "small" if settings.small else "full"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tfbridge.models.bench.worker", engine, settings.suite, size,
-                 str(settings.threads)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment, text=True)
+                [
+                    sys.executable,
+                    "-m",
+                    "tfbridge.models.bench.worker",
+                    engine,
+                    settings.suite,
+                    size,
+                    str(settings.threads),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                text=True,
+            )
 
     def __enter__(self) -> Worker:
         return self
@@ -144,13 +158,18 @@ class Turns:
         self._reference = str(workers.folder / "reference.npz")
         kind = self._suite.rows[workload].kind
         engines = self._settings.engines
-        self.names = [name for name in dict.fromkeys((REFERENCE_ENGINE, *engines))
-                      if name not in ENGINES or kind == "inference" or ENGINES[name].training]
+        self.names = [
+            name
+            for name in dict.fromkeys((REFERENCE_ENGINE, *engines))
+            if name not in ENGINES or kind == "inference" or ENGINES[name].training
+        ]
         self.rows = {name: Measurement(name) for name in dict.fromkeys((*self.names, *engines))}
         for name in self.rows.keys() - set(self.names):
             self.rows[name].failure = NOT_FOR_TRAINING
         self._asked = {name: workers.opened(name, workload) for name in self.names}
-        self._later = workers.start(SUBJECT) if SUBJECT in self.names and not self._suite.one_process else None
+        self._later = (
+            workers.start(SUBJECT) if SUBJECT in self.names and not self._suite.one_process else None
+        )
         if self._later is not None:
             self._later.send("open", workload=workload)
 
@@ -165,7 +184,9 @@ class Turns:
             return None
 
     def first_calls(self) -> None:
-        for name in self.names:  # all have been building their programs at the same time; nothing is timed before
+        for (
+            name
+        ) in self.names:  # all have been building their programs at the same time; nothing is timed before
             self._step(name, "")
         if self._later is not None:
             with suppress(WorkerFailed):
@@ -220,8 +241,11 @@ def run(settings: Settings) -> dict[str, list[Measurement]]:
     """Runs every workload, with a progress bar on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = {}
-    with (Progress(*columns, console=Console(stderr=True), transient=True) as progress,
-          tempfile.TemporaryDirectory() as folder, ExitStack() as stack):
+    with (
+        Progress(*columns, console=Console(stderr=True), transient=True) as progress,
+        tempfile.TemporaryDirectory() as folder,
+        ExitStack() as stack,
+    ):
         shared = Workers(settings, Path(folder), stack) if SUITES[settings.suite].one_process else None
         task = progress.add_task("starting", total=len(settings.workloads))
         for workload in settings.workloads:
@@ -242,21 +266,28 @@ class Output:
 
 def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
     """The settings of a command line, and where it wants the results."""
-    parser = argparse.ArgumentParser(prog="python -m tfbridge.models.bench",
-                                     description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--suite", choices=(*SUITES, KERNELS, COMPILE), default="workloads",
-                        help="default: %(default)s")
+    parser = argparse.ArgumentParser(
+        prog="python -m tfbridge.models.bench", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--suite", choices=(*SUITES, KERNELS, COMPILE), default="workloads", help="default: %(default)s"
+    )
     parser.add_argument("--workloads", metavar="A,B", help="rows of the suite; default: all")
-    parser.add_argument("--engines", metavar="A,B",
-                        help=f"of {', '.join(ENGINES)}, or all that are installed; {SUBJECT}, or else the last one, "
-                             "is compared with the others")
+    parser.add_argument(
+        "--engines",
+        metavar="A,B",
+        help=f"of {', '.join(ENGINES)}, or all that are installed; {SUBJECT}, or else the last one, "
+        "is compared with the others",
+    )
     parser.add_argument("--rounds", type=int, help="turns that each engine gets")
     parser.add_argument("--threads", type=int, help="threads per engine; default: all CPUs of this process")
     parser.add_argument("--quick", action="store_true", help="some of the workloads, 3 short rounds")
     parser.add_argument("--small", action="store_true", help="the programs in the sizes that the tests use")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--save", metavar="FILE", type=Path, help="write JSON there")
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the ratios there (PNG, needs matplotlib)")
+    parser.add_argument(
+        "--plot", metavar="FILE", type=Path, help="draw the ratios there (PNG, needs matplotlib)"
+    )
     values = parser.parse_args(arguments)
     output = Output(values.json, values.save, values.plot)
     threads = values.threads or usable_cpus()
@@ -293,6 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_kernels(settings.threads, output.json, output.save)
     if settings.suite == COMPILE:
         from .compile_suite import main as run_compile
+
         return run_compile(settings.threads, output.json, output.save, settings.small)
     machine = measured(settings.threads)
     results = run(settings)
@@ -307,15 +339,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.save.write_text(report + "\n")
     if output.plot:
         from .plot import plot
+
         plot(results, settings.suite, output.plot)
-    return int(any(map(_is_wrong, ((SUITES[settings.suite].rows[name].tolerance, row)
-                                   for name, found in results.items() for row in found))))
+    return int(
+        any(
+            map(
+                _is_wrong,
+                (
+                    (SUITES[settings.suite].rows[name].tolerance, row)
+                    for name, found in results.items()
+                    for row in found
+                ),
+            )
+        )
+    )
 
 
 def _is_wrong(case: tuple[float, Measurement]) -> bool:
     """Whether an engine that must run the workload does not, or any that does gives a wrong result."""
     tolerance, row = case
-    may_fail = row.engine in ENGINES and ENGINES[row.engine].family == "inference" or row.failure == NOT_FOR_TRAINING
+    may_fail = (
+        row.engine in ENGINES and ENGINES[row.engine].family == "inference" or row.failure == NOT_FOR_TRAINING
+    )
     return row.error > tolerance or bool(row.failure) and not may_fail
 
 

@@ -64,12 +64,14 @@ def _inputs(operations: int) -> Function:
     return lambda xs: [tf.tanh(x) for x in xs]
 
 
+# fmt: off
 FAMILIES: dict[str, tuple[Callable[[int], Function], tuple[int, ...]]] = {
     "chain of sin and tanh": (_sin_and_tanh, (25, 50, 100, 200, 400, 1000, 2000, 4000)),
     "chain of arithmetic": (_arithmetic, (100, 400, 1000, 4000)),
     "results of one input": (_results, (100, 400, 1000, 2000, 4000)),
     "results of one input each": (_inputs, (100, 400, 1000, 2000, 4000)),
 }
+# fmt: on
 
 
 @dataclasses.dataclass
@@ -94,7 +96,11 @@ class Row:
 
 def first_call(engine: str, function: Function, argument: Any) -> tuple[float, float, list[np.ndarray]]:
     """Seconds of tracing and of the rest of the first call, and the results."""
-    compiled = tfbridge.jit(function, strict=True) if engine == "tfbridge" else tf.function(function, jit_compile=True)
+    compiled = (
+        tfbridge.jit(function, strict=True)
+        if engine == "tfbridge"
+        else tf.function(function, jit_compile=True)
+    )
     start = time.perf_counter()
     compiled.get_concrete_function(argument)
     traced = time.perf_counter()
@@ -122,13 +128,30 @@ def measure(family: str, operations: int, repetitions: int = REPETITIONS) -> Row
 
 
 def _difference(wanted: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> float:
-    return float(np.max([np.abs(f - w).max() / np.maximum(np.abs(w).max(), 1e-3)
-                         for f, w in zip(found, wanted, strict=True)]))
+    return float(
+        np.max(
+            [
+                np.abs(f - w).max() / np.maximum(np.abs(w).max(), 1e-3)
+                for f, w in zip(found, wanted, strict=True)
+            ]
+        )
+    )
 
 
 def _in_process(family: str, operations: int, threads: int) -> Row:
-    environment = os.environ | {"TFBRIDGE_DISK_CACHE": "0", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-m", "tfbridge.models.bench.compile_suite", family, str(operations), str(threads)]
+    environment = os.environ | {
+        "TFBRIDGE_DISK_CACHE": "0",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "tfbridge.models.bench.compile_suite",
+        family,
+        str(operations),
+        str(threads),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"{family}, {operations} operations: {done.stderr.strip().splitlines()[-1]}")
@@ -139,7 +162,9 @@ def main(threads: int, as_json: bool, save: Path | None, quick: bool = False) ->
     """Measures all rows, with `quick` those of up to 400 operations, and prints; 1 if results differ."""
     cases = [(family, n) for family, (_, sizes) in FAMILIES.items() for n in sizes if n <= 400 or not quick]
     console = Console(stderr=True)
-    rows = [_in_process(*case, threads) for case in track(cases, "first calls", console=console, transient=True)]
+    rows = [
+        _in_process(*case, threads) for case in track(cases, "first calls", console=console, transient=True)
+    ]
     report = json.dumps([dataclasses.asdict(row) | {"ratio": row.ratio} for row in rows], indent=2)
     if save:
         save.write_text(report + "\n")
@@ -151,19 +176,35 @@ def main(threads: int, as_json: bool, save: Path | None, quick: bool = False) ->
 
 
 def _print_table(rows: list[Row]) -> None:
-    table = Table("function", "operations", "tracing s", "XLA s", "tfbridge s", "x XLA", "tfbridge\nms per operation",
-                  title="first calls without a cache, tracing aside")
+    table = Table(
+        "function",
+        "operations",
+        "tracing s",
+        "XLA s",
+        "tfbridge s",
+        "x XLA",
+        "tfbridge\nms per operation",
+        title="first calls without a cache, tracing aside",
+    )
     family = ""
     for row in rows:
         if family and row.family != family:
             table.add_section()
         ours = row.seconds["tfbridge"]
-        table.add_row(row.family if row.family != family else "", str(row.operations), f"{row.tracing:.2f}",
-                      f"{row.seconds['xla']:.3f}", f"{ours:.3f}", f"{row.ratio:.2f}",
-                      f"{1e3 * ours / row.operations:.2f}")
+        table.add_row(
+            row.family if row.family != family else "",
+            str(row.operations),
+            f"{row.tracing:.2f}",
+            f"{row.seconds['xla']:.3f}",
+            f"{ours:.3f}",
+            f"{row.ratio:.2f}",
+            f"{1e3 * ours / row.operations:.2f}",
+        )
         family = row.family
     table.add_section()
-    table.add_row("geometric mean", "", "", "", "", f"{statistics.geometric_mean(row.ratio for row in rows):.2f}", "")
+    table.add_row(
+        "geometric mean", "", "", "", "", f"{statistics.geometric_mean(row.ratio for row in rows):.2f}", ""
+    )
     console = Console()
     console.width = max(console.width, 100)
     console.print(table)

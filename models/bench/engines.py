@@ -16,7 +16,10 @@ from . import inference_engines
 
 Function = Callable[..., Any]
 Start = Callable[[], Function]
-_FACE = tfbridge.jit, tfbridge.enable_auto_clustering  # loads the bridge now: first calls are measured without imports
+_FACE = (
+    tfbridge.jit,
+    tfbridge.enable_auto_clustering,
+)  # loads the bridge now: first calls are measured without imports
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,9 @@ def _exported(program: Program) -> tuple[tf.Module, Any]:
         results = tf.nest.flatten(program.function(*argument))
         return {f"result_{k:03}": tf.identity(value) for k, value in enumerate(results)}
 
-    signature = [tf.TensorSpec(value.shape, value.dtype, f"argument_{k}") for k, value in enumerate(program.inputs)]
+    signature = [
+        tf.TensorSpec(value.shape, value.dtype, f"argument_{k}") for k, value in enumerate(program.inputs)
+    ]
     module = tf.Module()
     module.variables_of_program = program.captured
     module.call = tf.function(call, input_signature=signature)
@@ -62,7 +64,11 @@ def openvino(program: Program, threads: int) -> Start:
 
     with tempfile.TemporaryDirectory() as folder:
         model = ov.convert_model(_saved(program, Path(folder)))
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+    settings = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+    }
 
     def start() -> Function:
         compiled = ov.Core().compile_model(model, "CPU", settings)
@@ -88,8 +94,12 @@ def onnxruntime(program: Program, threads: int) -> Start:
     frozen = with_constant_variables(concrete)
     results = [tensor.name for tensor in frozen.outputs]
     model, _ = tf2onnx.convert.from_graph_def(
-        frozen.graph.as_graph_def(), input_names=[tensor.name for tensor in frozen.inputs],
-        output_names=results, opset=ONNX_OPSET, custom_op_handlers={"Erfc": (_erfc, [])})
+        frozen.graph.as_graph_def(),
+        input_names=[tensor.name for tensor in frozen.inputs],
+        output_names=results,
+        opset=ONNX_OPSET,
+        custom_op_handlers={"Erfc": (_erfc, [])},
+    )
     data = model.SerializeToString()
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads

@@ -38,10 +38,25 @@ Build = Callable[[ComputationBuilder], object]
 
 # (spatial size, input features, output features, kernel, stride): ResNet50's distinct convolutions but for its stem.
 _CONVOLUTIONS = (
-    (56, 64, 64, 1, 1), (56, 64, 256, 1, 1), (56, 256, 64, 1, 1), (56, 64, 64, 3, 1),
-    (56, 256, 128, 1, 2), (56, 256, 512, 1, 2), (28, 128, 512, 1, 1), (28, 512, 128, 1, 1), (28, 128, 128, 3, 1),
-    (28, 512, 256, 1, 2), (28, 512, 1024, 1, 2), (14, 256, 1024, 1, 1), (14, 1024, 256, 1, 1), (14, 256, 256, 3, 1),
-    (14, 1024, 512, 1, 2), (14, 1024, 2048, 1, 2), (7, 512, 2048, 1, 1), (7, 2048, 512, 1, 1), (7, 512, 512, 3, 1),
+    (56, 64, 64, 1, 1),
+    (56, 64, 256, 1, 1),
+    (56, 256, 64, 1, 1),
+    (56, 64, 64, 3, 1),
+    (56, 256, 128, 1, 2),
+    (56, 256, 512, 1, 2),
+    (28, 128, 512, 1, 1),
+    (28, 512, 128, 1, 1),
+    (28, 128, 128, 3, 1),
+    (28, 512, 256, 1, 2),
+    (28, 512, 1024, 1, 2),
+    (14, 256, 1024, 1, 1),
+    (14, 1024, 256, 1, 1),
+    (14, 256, 256, 3, 1),
+    (14, 1024, 512, 1, 2),
+    (14, 1024, 2048, 1, 2),
+    (7, 512, 2048, 1, 1),
+    (7, 2048, 512, 1, 1),
+    (7, 512, 512, 3, 1),
 )
 _CHANNELS_LAST = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 _CUBES = (256, 384, 512, 768, 1024, 1536, 2048)
@@ -56,12 +71,15 @@ def _cube(n: int, b: ComputationBuilder) -> None:
     b.dot(b.parameter(0, _f32(n, n), "a"), b.parameter(1, _f32(n, n), "b"))
 
 
-def _convolution(size: int, inputs: int, outputs: int, kernel: int, stride: int, b: ComputationBuilder) -> None:
+def _convolution(
+    size: int, inputs: int, outputs: int, kernel: int, stride: int, b: ComputationBuilder
+) -> None:
     low, high = (kernel - 1) // 2, kernel // 2
     image = b.parameter(0, _f32(1, size, size, inputs), "image")
     weights = b.parameter(1, _f32(kernel, kernel, inputs, outputs), "weights")
-    b.conv_general_dilated(image, weights, (stride, stride), ((low, high), (low, high)), (1, 1), (1, 1),
-                           _CHANNELS_LAST)
+    b.conv_general_dilated(
+        image, weights, (stride, stride), ((low, high), (low, high)), (1, 1), (1, 1), _CHANNELS_LAST
+    )
 
 
 def _elementwise(b: ComputationBuilder) -> None:
@@ -94,11 +112,18 @@ def rows() -> Iterator[Row]:
     for n in _CUBES:
         yield Row(f"product {n} x {n} x {n}", "products", partial(_cube, n))
     for size, inputs, outputs, kernel, stride in _CONVOLUTIONS:
-        yield Row(f"convolution {kernel}x{kernel} {size}x{size} {inputs} -> {outputs} / {stride}",
-                  f"convolutions {kernel}x{kernel}", partial(_convolution, size, inputs, outputs, kernel, stride))
-    for name, build in (("relu(2 x + 1)", _elementwise), ("x + y", _sum_of_two),
-                        ("sum of all", partial(_reduce, (0, 1))), ("sum over axis 0", partial(_reduce, (0,))),
-                        ("sum over axis 1", partial(_reduce, (1,)))):
+        yield Row(
+            f"convolution {kernel}x{kernel} {size}x{size} {inputs} -> {outputs} / {stride}",
+            f"convolutions {kernel}x{kernel}",
+            partial(_convolution, size, inputs, outputs, kernel, stride),
+        )
+    for name, build in (
+        ("relu(2 x + 1)", _elementwise),
+        ("x + y", _sum_of_two),
+        ("sum of all", partial(_reduce, (0, 1))),
+        ("sum over axis 0", partial(_reduce, (0,))),
+        ("sum over axis 1", partial(_reduce, (1,))),
+    ):
         yield Row(f"{name}, 8192 x 8192", "out of cache", build, by_bytes=True)
 
 
@@ -129,8 +154,10 @@ def measure(threads: int) -> list[Result]:
         else:
             flops = max(flops, peak.flops_per_second(threads))
         found.append((row, *time_of(row, threads)))
-    return [Result(row.name, row.group, threads, seconds, work / seconds, bandwidth if row.by_bytes else flops)
-            for row, seconds, work in found]
+    return [
+        Result(row.name, row.group, threads, seconds, work / seconds, bandwidth if row.by_bytes else flops)
+        for row, seconds, work in found
+    ]
 
 
 def time_of(row: Row, threads: int, sample_seconds: float = SAMPLE_SECONDS) -> tuple[float, int]:
@@ -140,7 +167,9 @@ def time_of(row: Row, threads: int, sample_seconds: float = SAMPLE_SECONDS) -> t
     module = Module("kernel", b.build())
     executable = Executable(compile_module(module, Options(threads=threads)), threads)
     random = np.random.default_rng(1)
-    arguments = [random.standard_normal(spec.dims, dtype=np.float32) for spec in executable.artifact.parameters]
+    arguments = [
+        random.standard_normal(spec.dims, dtype=np.float32) for spec in executable.artifact.parameters
+    ]
     results = executable.execute(arguments)
     call = _caller(executable, arguments, results)
     seconds, end = np.inf, time.perf_counter() + sample_seconds
@@ -153,8 +182,11 @@ def time_of(row: Row, threads: int, sample_seconds: float = SAMPLE_SECONDS) -> t
     return seconds, hlo_cost_analysis.flops(module.entry.root)
 
 
-def _caller(executable: Executable, arguments: list[np.ndarray], results: list[np.ndarray]) -> Callable[[], None]:
+def _caller(
+    executable: Executable, arguments: list[np.ndarray], results: list[np.ndarray]
+) -> Callable[[], None]:
     """A call of the code on this memory."""
+
     def addresses(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
         return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
@@ -169,10 +201,15 @@ def main(threads: int, as_json: bool, save: Path | None) -> int:
     for result in results:
         shares.setdefault((result.group, result.threads), []).append(result.share)
     means = {key: statistics.mean(values) for key, values in shares.items()}
-    report = json.dumps({
-        "kernels": [dataclasses.asdict(result) | {"share": result.share} for result in results],
-        "means": [{"group": group, "threads": count, "share": mean} for (group, count), mean in means.items()],
-    }, indent=2)
+    report = json.dumps(
+        {
+            "kernels": [dataclasses.asdict(result) | {"share": result.share} for result in results],
+            "means": [
+                {"group": group, "threads": count, "share": mean} for (group, count), mean in means.items()
+            ],
+        },
+        indent=2,
+    )
     if save:
         save.write_text(report + "\n")
     if as_json:
@@ -184,8 +221,11 @@ def main(threads: int, as_json: bool, save: Path | None) -> int:
 
 def _print_table(results: list[Result], means: dict[tuple[str, int], float]) -> None:
     counts = list(dict.fromkeys(result.threads for result in results))
-    table = Table("kernel", *(title for count in counts for title in (f"{count} threads\nG/s", "of peak")),
-                  title="kernels by themselves")
+    table = Table(
+        "kernel",
+        *(title for count in counts for title in (f"{count} threads\nG/s", "of peak")),
+        title="kernels by themselves",
+    )
     lines: dict[str, list[str]] = {}
     for result in results:
         lines.setdefault(result.name, []).extend((f"{result.speed / 1e9:.1f}", f"{result.share:.0%}"))
@@ -193,11 +233,15 @@ def _print_table(results: list[Result], means: dict[tuple[str, int], float]) -> 
         table.add_row(name, *cells)
     table.add_section()
     for group in dict.fromkeys(result.group for result in results):
-        table.add_row(f"mean of {group}", *(cell for count in counts for cell in ("", f"{means[group, count]:.0%}")))
+        table.add_row(
+            f"mean of {group}", *(cell for count in counts for cell in ("", f"{means[group, count]:.0%}"))
+        )
     console = Console()
     console.width = max(console.width, 100)
     console.print(table)
-    console.print("G/s: 10^9 floating-point operations per second, out of cache: bytes read and written per second")
+    console.print(
+        "G/s: 10^9 floating-point operations per second, out of cache: bytes read and written per second"
+    )
 
 
 def _in_process(threads: int) -> list[Result]:

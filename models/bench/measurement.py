@@ -67,8 +67,9 @@ class Measurement:
 class Stopwatch:
     """Times calls of a function on inputs that are ready, as its user makes them."""
 
-    def __init__(self, function: Callable[..., Any], inputs: tuple[Any, ...],
-                 wait: Callable[[Any], None]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], inputs: tuple[Any, ...], wait: Callable[[Any], None]
+    ) -> None:
         """`wait` returns when the result that it is given has been computed."""
         self._function = function
         self._inputs = inputs

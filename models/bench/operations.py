@@ -12,8 +12,17 @@ import tensorflow as tf
 from ..program import Array, Program
 from .workloads import Workload
 
-_Rows = list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[..., Sequence[Array]], tuple[int, ...],
-                   tuple[int, ...], float]]
+_Rows = list[
+    tuple[
+        str,
+        Callable[..., Any],
+        Callable[..., Any],
+        Callable[..., Sequence[Array]],
+        tuple[int, ...],
+        tuple[int, ...],
+        float,
+    ]
+]
 
 
 def _random() -> np.random.Generator:
@@ -32,9 +41,11 @@ def _complex(n: int) -> list[Array]:
 def _rows_of(table: int, width: int, count: int) -> list[Array]:
     """A table, row numbers and as many rows."""
     random = _random()
-    return [random.standard_normal((table, width), dtype=np.float32),
-            random.integers(0, table, count).astype(np.int32),
-            random.standard_normal((count, width), dtype=np.float32)]
+    return [
+        random.standard_normal((table, width), dtype=np.float32),
+        random.integers(0, table, count).astype(np.int32),
+        random.standard_normal((count, width), dtype=np.float32),
+    ]
 
 
 def _positive(n: int) -> list[Array]:
@@ -80,39 +91,108 @@ def _uniform(seed: tf.Tensor, n: int) -> tf.Tensor:
 # name, in TensorFlow, in NumPy, inputs of sizes, sizes, sizes for tests, tolerance
 _ROWS: _Rows = [
     ("sort", tf.sort, np.sort, _numbers, (1_000_000,), (100,), 0.0),
-    ("argsort", lambda x: tf.argsort(x, stable=True), lambda x: np.argsort(x, kind="stable").astype(np.int32),
-     _numbers, (1_000_000,), (100,), 0.0),
+    (
+        "argsort",
+        lambda x: tf.argsort(x, stable=True),
+        lambda x: np.argsort(x, kind="stable").astype(np.int32),
+        _numbers,
+        (1_000_000,),
+        (100,),
+        0.0,
+    ),
     ("cumsum", tf.cumsum, np.cumsum, _numbers, (1_000_000,), (100,), 1e-4),
-    ("scatter_add_rows", lambda table, rows, updates: tf.tensor_scatter_nd_add(table, rows[:, None], updates),
-     _scatter_add, _rows_of, (10_000, 64, 100_000), (10, 4, 100), 1e-5),
-    ("gather_rows", lambda table, rows, _: tf.gather(table, rows), lambda table, rows, _: table[rows],
-     _rows_of, (100_000, 64, 100_000), (10, 4, 100), 0.0),
-    *((f"fft_{n}", tf.signal.fft, lambda x: np.fft.fft(x).astype(np.complex64), _complex, (n,), (n % 97 + 30,), 1e-5)
-      for n in (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1000)),
+    (
+        "scatter_add_rows",
+        lambda table, rows, updates: tf.tensor_scatter_nd_add(table, rows[:, None], updates),
+        _scatter_add,
+        _rows_of,
+        (10_000, 64, 100_000),
+        (10, 4, 100),
+        1e-5,
+    ),
+    (
+        "gather_rows",
+        lambda table, rows, _: tf.gather(table, rows),
+        lambda table, rows, _: table[rows],
+        _rows_of,
+        (100_000, 64, 100_000),
+        (10, 4, 100),
+        0.0,
+    ),
+    *(
+        (
+            f"fft_{n}",
+            tf.signal.fft,
+            lambda x: np.fft.fft(x).astype(np.complex64),
+            _complex,
+            (n,),
+            (n % 97 + 30,),
+            1e-5,
+        )
+        for n in (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1000)
+    ),
     ("cholesky", tf.linalg.cholesky, np.linalg.cholesky, _positive, (512,), (12,), 1e-5),
     ("triangular_solve", tf.linalg.triangular_solve, np.linalg.solve, _triangle, (512, 512), (12, 5), 1e-5),
-    ("top_k", lambda x: tuple(tf.math.top_k(x, 100)), lambda x: _top_k_numpy(x, 100), _numbers, (1_000_000,), (200,),
-     0.0),
+    (
+        "top_k",
+        lambda x: tuple(tf.math.top_k(x, 100)),
+        lambda x: _top_k_numpy(x, 100),
+        _numbers,
+        (1_000_000,),
+        (200,),
+        0.0,
+    ),
     ("argmax", lambda x: tf.argmax(x, 1), lambda x: np.argmax(x, 1), _numbers, (4096, 4096), (5, 70), 0.0),
     ("batch_norm_training", _batch_norm, _batch_norm_numpy, _numbers, (32, 56, 56, 64), (2, 5, 5, 8), 1e-5),
-    ("reduce_axis_0", lambda x: tf.reduce_sum(x, 0), lambda x: x.sum(0), _numbers, (4096, 4096), (50, 70), 1e-4),
-    ("reduce_axis_1", lambda x: tf.reduce_sum(x, 1), lambda x: x.sum(1), _numbers, (4096, 4096), (50, 70), 1e-4),
+    (
+        "reduce_axis_0",
+        lambda x: tf.reduce_sum(x, 0),
+        lambda x: x.sum(0),
+        _numbers,
+        (4096, 4096),
+        (50, 70),
+        1e-4,
+    ),
+    (
+        "reduce_axis_1",
+        lambda x: tf.reduce_sum(x, 1),
+        lambda x: x.sum(1),
+        _numbers,
+        (4096, 4096),
+        (50, 70),
+        1e-4,
+    ),
     # NumPy draws other numbers between 0 and 1.
-    ("random_uniform", partial(_uniform, n=10_000_000),
-     lambda seed: np.random.default_rng(seed).random(10_000_000, dtype=np.float32),
-     lambda: [np.array([1, 2], np.int32)], (), (), 1.01),
+    (
+        "random_uniform",
+        partial(_uniform, n=10_000_000),
+        lambda seed: np.random.default_rng(seed).random(10_000_000, dtype=np.float32),
+        lambda: [np.array([1, 2], np.int32)],
+        (),
+        (),
+        1.01,
+    ),
 ]
 
 
-def _program(function: Callable[..., Any], numpy_function: Callable[..., Any],
-             inputs: Callable[..., Sequence[Array]], sizes: tuple[int, ...]) -> Program:
+def _program(
+    function: Callable[..., Any],
+    numpy_function: Callable[..., Any],
+    inputs: Callable[..., Sequence[Array]],
+    sizes: tuple[int, ...],
+) -> Program:
     program = Program(lambda *values: function(*values), inputs(*sizes))
     program.numpy_function = numpy_function
     return program
 
 
 OPERATIONS = {
-    name: Workload(name, "inference", partial(_program, function, numpy_function, inputs, sizes),
-                   partial(_program, function, numpy_function, inputs, small), tolerance)
+    name: Workload(
+        name,
+        "inference",
+        partial(_program, function, numpy_function, inputs, sizes),
+        partial(_program, function, numpy_function, inputs, small),
+        tolerance,
+    )
     for name, function, numpy_function, inputs, sizes, small, tolerance in _ROWS
 }

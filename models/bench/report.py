@@ -60,7 +60,11 @@ def ratios(row: list[Measurement]) -> dict[str, float]:
         if pairs := list(zip(rival.round_seconds, subject.round_seconds)):
             ratio = found[rival.engine] = statistics.median(one / other for one, other in pairs)
             families.setdefault(ENGINES[rival.engine].family, []).append(ratio)
-    found |= {name: min(families[family]) for family, name in FASTEST_OF.items() if len(families.get(family, ())) > 1}
+    found |= {
+        name: min(families[family])
+        for family, name in FASTEST_OF.items()
+        if len(families.get(family, ())) > 1
+    }
     return found
 
 
@@ -119,18 +123,30 @@ def as_json(results: Results, suite: str, machine: Machine) -> dict[str, Any]:
     for name, row in results.items():
         row_of_table = SUITES[suite].rows[name]
         workloads[name] = {
-            "kind": row_of_table.kind, "tolerance": row_of_table.tolerance,
-            "engines": {measured.engine: _engine_json(measured) for measured in row}, "ratios": ratios(row),
-            "first_call_ratios": first_call_ratios(row), "roofline": _finite(roofline_share(row, machine))}
-    return {"suite": suite, "machine": {**about(machine.threads), **asdict(machine)}, "workloads": workloads,
-            "mean_ratios": mean_ratios(results, suite), "mean_first_call_ratios": mean_first_call_ratios(results)}
+            "kind": row_of_table.kind,
+            "tolerance": row_of_table.tolerance,
+            "engines": {measured.engine: _engine_json(measured) for measured in row},
+            "ratios": ratios(row),
+            "first_call_ratios": first_call_ratios(row),
+            "roofline": _finite(roofline_share(row, machine)),
+        }
+    return {
+        "suite": suite,
+        "machine": {**about(machine.threads), **asdict(machine)},
+        "workloads": workloads,
+        "mean_ratios": mean_ratios(results, suite),
+        "mean_first_call_ratios": mean_first_call_ratios(results),
+    }
 
 
 def _engine_json(measured: Measurement) -> dict[str, Any]:
     kernels = sorted(measured.kernels, key=lambda kernel: -kernel.seconds)
     values = asdict(measured) | {
-        "seconds": measured.seconds, "flops": sum(k.flops for k in kernels), "bytes": sum(k.bytes for k in kernels),
-        "kernels": [kernel._asdict() for kernel in kernels[:SHOWN_KERNELS]]}
+        "seconds": measured.seconds,
+        "flops": sum(k.flops for k in kernels),
+        "bytes": sum(k.bytes for k in kernels),
+        "kernels": [kernel._asdict() for kernel in kernels[:SHOWN_KERNELS]],
+    }
     return {key: _finite(value) for key, value in values.items()}
 
 
@@ -154,25 +170,44 @@ def as_table(results: Results, suite: str, machine: Machine) -> RenderableType:
     for name, row in results.items():
         found = ratios(row)
         table.add_row(
-            name, *(_time(measured) for measured in row),
+            name,
+            *(_time(measured) for measured in row),
             *(f"{found[mean]:.2f}" if mean in found else "-" for mean in means["all"]),
             " ".join(_first_call(measured) for measured in row),
             " ".join(_number(measured.all_calls_bytes / MIB or math.nan, 0, measured) for measured in row),
-            _errors(SUITES[suite].rows[name].tolerance, row), _percent(roofline_share(row, machine)))
+            _errors(SUITES[suite].rows[name].tolerance, row),
+            _percent(roofline_share(row, machine)),
+        )
     if len(results) > 1:
-        first = ", ".join(f"x XLA {name} {value:.2f}" for name, value in mean_first_call_ratios(results).items())
+        first = ", ".join(
+            f"x XLA {name} {value:.2f}" for name, value in mean_first_call_ratios(results).items()
+        )
         table.add_section()
         for group, values in means.items():
-            table.add_row(f"mean of {group}", *("" for _ in engines), *(f"{values[name]:.2f}" if name in values else "-"
-                          for name in means["all"]), first if group == "all" else "", "", "", "")
+            table.add_row(
+                f"mean of {group}",
+                *("" for _ in engines),
+                *(f"{values[name]:.2f}" if name in values else "-" for name in means["all"]),
+                first if group == "all" else "",
+                "",
+                "",
+                "",
+            )
     native = f", which {NATIVE} is compared with" if NATIVE in engines else ""
-    notes = [Text(", ".join(f"{key} {value}" for key, value in about(machine.threads).items())),
-             Text(f"measured peaks: {machine.flops_per_second / 1e9:.0f} Gflop/s; copies "
-                  + ", ".join(f"{speed / 1e9:.0f} GB/s in {size >> 10} KiB" for size, speed in machine.bandwidth)),
-             Text(NOTES.format(subject=subject, native=native))]
-    notes += [Text(f"{name}, {measured.engine}: {measured.failure}", style="red")
-              for name, row in results.items() for measured in row
-              if measured.failure and measured.failure != NOT_FOR_TRAINING]
+    notes = [
+        Text(", ".join(f"{key} {value}" for key, value in about(machine.threads).items())),
+        Text(
+            f"measured peaks: {machine.flops_per_second / 1e9:.0f} Gflop/s; copies "
+            + ", ".join(f"{speed / 1e9:.0f} GB/s in {size >> 10} KiB" for size, speed in machine.bandwidth)
+        ),
+        Text(NOTES.format(subject=subject, native=native)),
+    ]
+    notes += [
+        Text(f"{name}, {measured.engine}: {measured.failure}", style="red")
+        for name, row in results.items()
+        for measured in row
+        if measured.failure and measured.failure != NOT_FOR_TRAINING
+    ]
     return Group(table, *notes)
 
 
@@ -184,8 +219,11 @@ def _time(measured: Measurement) -> str:
 
 def _first_call(measured: Measurement) -> str:
     tracing, warm = measured.tracing_seconds, measured.warm_first_call_seconds
-    return _number(measured.first_call_seconds, 2, measured) + (
-        f" [{tracing:.2f}]" if math.isfinite(tracing) else "") + (f" ({warm:.2f})" if math.isfinite(warm) else "")
+    return (
+        _number(measured.first_call_seconds, 2, measured)
+        + (f" [{tracing:.2f}]" if math.isfinite(tracing) else "")
+        + (f" ({warm:.2f})" if math.isfinite(warm) else "")
+    )
 
 
 def _number(value: float, digits: int, measured: Measurement) -> str:
@@ -204,8 +242,12 @@ def milliseconds(seconds: float) -> str:
 
 def about(threads: int) -> dict[str, Any]:
     """Where the figures come from."""
-    return {"cpu": _cpu_name(), "threads": threads, "python": platform.python_version(),
-            **{name: _version(name) for name in ("tensorflow", "keras", "llvmlite", "tfbridge")}}
+    return {
+        "cpu": _cpu_name(),
+        "threads": threads,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("tensorflow", "keras", "llvmlite", "tfbridge")},
+    }
 
 
 def _errors(tolerance: float, row: list[Measurement]) -> Text:

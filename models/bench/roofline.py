@@ -40,7 +40,13 @@ class Machine:
 
 def measured(threads: int) -> Machine:
     """This machine, measured in a process of its own."""
-    command = [sys.executable, "-m", "tfbridge.compiler.cpu.machine_peak", str(threads), *map(str, FOOTPRINTS)]
+    command = [
+        sys.executable,
+        "-m",
+        "tfbridge.compiler.cpu.machine_peak",
+        str(threads),
+        *map(str, FOOTPRINTS),
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found = json.loads(done.stdout)
     return Machine(threads, found["flops_per_second"], tuple(zip(FOOTPRINTS, found["bytes_per_second"])))

@@ -25,8 +25,16 @@ class Suite:
 
 
 SUITES = {
-    "workloads": Suite(WORKLOADS, ("tf", "xla", "tfbridge"),
-                       ("tf", "xla", "openvino", "onnxruntime", "litert", "tfbridge-native", "tfbridge")),
-    "ops": Suite(OPERATIONS, ("numpy", "xla", "tfbridge"), ("numpy", "tf", "xla", "tfbridge"),
-                 one_process=True, round_seconds=0.2),
+    "workloads": Suite(
+        WORKLOADS,
+        ("tf", "xla", "tfbridge"),
+        ("tf", "xla", "openvino", "onnxruntime", "litert", "tfbridge-native", "tfbridge"),
+    ),
+    "ops": Suite(
+        OPERATIONS,
+        ("numpy", "xla", "tfbridge"),
+        ("numpy", "tf", "xla", "tfbridge"),
+        one_process=True,
+        round_seconds=0.2,
+    ),
 }

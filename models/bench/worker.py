@@ -89,8 +89,16 @@ class Session:
         kernels = []
         for kernel, calls, ns in made.events:
             launches = calls / made.runs
-            kernels.append(Kernel(kernel.name, ", ".join(kernel.ops), launches, kernel.flops * launches,
-                                  kernel.bytes * launches, ns / made.runs / 1e9))
+            kernels.append(
+                Kernel(
+                    kernel.name,
+                    ", ".join(kernel.ops),
+                    launches,
+                    kernel.flops * launches,
+                    kernel.bytes * launches,
+                    ns / made.runs / 1e9,
+                )
+            )
         return {"kernels": kernels, "footprint_bytes": made.footprint_bytes}
 
     def _wait(self, result: Any) -> None:

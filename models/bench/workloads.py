@@ -37,24 +37,57 @@ _SMALL_CNN = {"batch": 8, "side": 8, "filters": 8}
 
 
 def _vision(name: str, application: str, small_side: int, big: bool = True, quick: bool = False) -> Workload:
-    return Workload(name, "inference", partial(vision.program, application),
-                    partial(vision.program, application, 1, small_side), quick=quick, big=big)
+    return Workload(
+        name,
+        "inference",
+        partial(vision.program, application),
+        partial(vision.program, application, 1, small_side),
+        quick=quick,
+        big=big,
+    )
 
 
 _ROWS = (
     Workload("launch", "inference", elementwise.launch, elementwise.launch, 1e-6, quick=True),
-    Workload("black_scholes", "inference", elementwise.black_scholes,
-             partial(elementwise.black_scholes, 1000), 1e-5, quick=True),
-    Workload("layernorm_gelu_softmax", "inference", elementwise.layernorm_gelu_softmax,
-             partial(elementwise.layernorm_gelu_softmax, 7, 50), 1e-5, quick=True, one_shape=True),
+    Workload(
+        "black_scholes",
+        "inference",
+        elementwise.black_scholes,
+        partial(elementwise.black_scholes, 1000),
+        1e-5,
+        quick=True,
+    ),
+    Workload(
+        "layernorm_gelu_softmax",
+        "inference",
+        elementwise.layernorm_gelu_softmax,
+        partial(elementwise.layernorm_gelu_softmax, 7, 50),
+        1e-5,
+        quick=True,
+        one_shape=True,
+    ),
     Workload("mlp", "inference", mlp.inference, partial(mlp.inference, 16, 64), 1e-5, quick=True),
     Workload("bert_base", "inference", bert.inference, partial(bert.inference, 2, 16, 32, 2, 2, 100)),
-    Workload("encoder", "inference", partial(transformer.inference, 8, 64, 256),
-             partial(transformer.inference, **_SMALL_TRANSFORMER), quick=True),
-    Workload("gpt_decode", "inference", gpt.decode, partial(gpt.decode, 2, 32, 2, 12, 50), 1e-5, quick=True,
-             one_shape=True),
+    Workload(
+        "encoder",
+        "inference",
+        partial(transformer.inference, 8, 64, 256),
+        partial(transformer.inference, **_SMALL_TRANSFORMER),
+        quick=True,
+    ),
+    Workload(
+        "gpt_decode",
+        "inference",
+        gpt.decode,
+        partial(gpt.decode, 2, 32, 2, 12, 50),
+        1e-5,
+        quick=True,
+        one_shape=True,
+    ),
     Workload("lstm", "inference", lstm.inference, partial(lstm.inference, 4, 7, 8, 16), 1e-5),
-    Workload("dlrm", "inference", dlrm.inference, partial(dlrm.inference, 6, 4, 50, 8, 5, (16,), (16,)), 1e-5),
+    Workload(
+        "dlrm", "inference", dlrm.inference, partial(dlrm.inference, 6, 4, 50, 8, 5, (16,), (16,)), 1e-5
+    ),
     _vision("resnet50", "ResNet50", 96, big=False),
     _vision("mobilenet_v2", "MobileNetV2", 64, big=False, quick=True),
     _vision("efficientnet_b0", "EfficientNetB0", 64),
@@ -62,15 +95,26 @@ _ROWS = (
     _vision("convnext_tiny", "ConvNeXtTiny", 64),
     Workload("mlp_training", "training", mlp.training, partial(mlp.training, 16, 64), quick=True),
     Workload("cnn_training", "training", cnn.training, partial(cnn.training, **_SMALL_CNN)),
-    Workload("transformer_training", "training", partial(transformer.training, 8, 64, 128),
-             partial(transformer.training, **_SMALL_TRANSFORMER)),
-    Workload("scalar_loop", "inference", loops.scalar, partial(loops.scalar, 10), 1e-5, quick=True,
-             one_shape=True),
-    Workload("autograph_break", "inference", loops.leaving, partial(loops.leaving, 200, 8), 1e-3,
-             one_shape=True),
+    Workload(
+        "transformer_training",
+        "training",
+        partial(transformer.training, 8, 64, 128),
+        partial(transformer.training, **_SMALL_TRANSFORMER),
+    ),
+    Workload(
+        "scalar_loop", "inference", loops.scalar, partial(loops.scalar, 10), 1e-5, quick=True, one_shape=True
+    ),
+    Workload(
+        "autograph_break", "inference", loops.leaving, partial(loops.leaving, 200, 8), 1e-3, one_shape=True
+    ),
     Workload("keras_lstm", "inference", recurrent.lstm, partial(recurrent.lstm, 3, 5, 4, 6), 1e-5),
-    Workload("keras_bidirectional_gru", "inference", recurrent.bidirectional_gru,
-             partial(recurrent.bidirectional_gru, 3, 5, 4, 6), 1e-5),
+    Workload(
+        "keras_bidirectional_gru",
+        "inference",
+        recurrent.bidirectional_gru,
+        partial(recurrent.bidirectional_gru, 3, 5, 4, 6),
+        1e-5,
+    ),
 )
 WORKLOADS = {row.name: row for row in _ROWS}
 

@@ -28,8 +28,18 @@ from ...bridge.clustering import rewrite_graph
 from ..program import Array, Program, tensors
 
 # The smallest sides that the applications take, or a little more.
-SIDES = {"VGG16": 32, "MobileNetV2": 64, "MobileNetV3Small": 64, "ResNet50": 64, "EfficientNetB0": 64,
-         "ConvNeXtTiny": 64, "DenseNet121": 64, "Xception": 71, "InceptionV3": 75, "NASNetMobile": 64}
+SIDES = {
+    "VGG16": 32,
+    "MobileNetV2": 64,
+    "MobileNetV3Small": 64,
+    "ResNet50": 64,
+    "EfficientNetB0": 64,
+    "ConvNeXtTiny": 64,
+    "DenseNet121": 64,
+    "Xception": 71,
+    "InceptionV3": 75,
+    "NASNetMobile": 64,
+}
 _SHARE = 0.95  # of ops and flops inside clusters, at least
 _ERROR = {"float32": 1e-4, "float64": 1e-12}  # of the largest magnitude of a result; or
 _NOISE = 8.0  # that many times what the last bits of images and weights change; but
@@ -73,20 +83,45 @@ class Outcome:
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
         verdict = ("equal" if self.is_right else "DIFFERENT") + ("" if self.is_compiled else ", NOT COMPILED")
-        return (self.model, self.program, self.dtype, f"{self.error:.1e}", f"{self.noise:.1e}", f"{self.ops:.1%}",
-                f"{self.flops:.1%}", str(self.clusters), str(self.fallbacks), f"{self.compile_seconds:.1f}", verdict)
+        return (
+            self.model,
+            self.program,
+            self.dtype,
+            f"{self.error:.1e}",
+            f"{self.noise:.1e}",
+            f"{self.ops:.1%}",
+            f"{self.flops:.1%}",
+            str(self.clusters),
+            str(self.fallbacks),
+            f"{self.compile_seconds:.1f}",
+            verdict,
+        )
 
     def __str__(self) -> str:
         return "\n".join([_aligned(self.cells), *(f"    left out: {reason}" for reason in self.left_out)])
 
 
-COLUMNS = ("model", "program", "type", "error", "rounding", "ops", "flops", "clusters", "fallbacks", "first call s",
-           "results")
+COLUMNS = (
+    "model",
+    "program",
+    "type",
+    "error",
+    "rounding",
+    "ops",
+    "flops",
+    "clusters",
+    "fallbacks",
+    "first call s",
+    "results",
+)
 
 
 def _aligned(cells: Sequence[str]) -> str:
-    return "".join(f"{cell:{width}}" for cell, width in zip(cells, (18, 11, 9))) + "".join(
-        f"{cell:>{len(title) + 4}}" for cell, title in zip(cells[3:-1], COLUMNS[3:-1])) + f"  {cells[-1]}"
+    return (
+        "".join(f"{cell:{width}}" for cell, width in zip(cells, (18, 11, 9)))
+        + "".join(f"{cell:>{len(title) + 4}}" for cell, title in zip(cells[3:-1], COLUMNS[3:-1]))
+        + f"  {cells[-1]}"
+    )
 
 
 def inference(name: str, dtype: str = "float32", batch: int = 2, classes: int = 10) -> Program:
@@ -112,15 +147,20 @@ def training(name: str, dtype: str = "float32", batch: int = 4, classes: int = 1
     return Program(step, [images, labels], tensors(model.variables), tensors(model.variables))
 
 
-PROGRAMS: tuple[tuple[Make, str], ...] = ((inference, "float32"), (training, "float32"), (training, "float64"))
+PROGRAMS: tuple[tuple[Make, str], ...] = (
+    (inference, "float32"),
+    (training, "float32"),
+    (training, "float64"),
+)
 
 
 def _model(name: str, dtype: str, batch: int, classes: int) -> tuple[keras.Model, Array]:
     keras.utils.set_random_seed(1)
     side = SIDES[name]
     with _floats(dtype):
-        model = getattr(keras.applications, name)(weights=None, input_shape=(side, side, 3), classes=classes,
-                                                  classifier_activation=None)
+        model = getattr(keras.applications, name)(
+            weights=None, input_shape=(side, side, 3), classes=classes, classifier_activation=None
+        )
     images = np.random.default_rng(1).standard_normal((batch, side, side, 3))
     return model, images.astype(dtype)
 
@@ -160,24 +200,40 @@ def compare(name: str, make: Make, dtype: str = "float32") -> Outcome:
     inside = sum(c.op_count for r in reports for c in r.clusters)
     left = {n: f"{op} {n}: {why}" for r in reports for n, (op, why) in r.left_out.items()}
     outside = sum(flops.get(n, 0) for n in left)
-    return Outcome(name, make.__name__, dtype, _error(found, wanted), noise, inside / max(inside + len(left), 1),
-                   1 - outside / max(sum(flops.values()), 1), sum(len(r.clusters) for r in reports),
-                   stats()["fallbacks"], seconds, tuple(left.values())[:8])
+    return Outcome(
+        name,
+        make.__name__,
+        dtype,
+        _error(found, wanted),
+        noise,
+        inside / max(inside + len(left), 1),
+        1 - outside / max(sum(flops.values()), 1),
+        sum(len(r.clusters) for r in reports),
+        stats()["fallbacks"],
+        seconds,
+        tuple(left.values())[:8],
+    )
 
 
-def _noise(program: Program, plain: Callable[..., object], initial: Sequence[Array], wanted: Sequence[Array]) -> float:
+def _noise(
+    program: Program, plain: Callable[..., object], initial: Sequence[Array], wanted: Sequence[Array]
+) -> float:
     """The largest error of TensorFlow's own results for images and weights that differ in their last bits."""
     random = np.random.default_rng(2)
 
     def nudged(value: Array) -> Array:
         if value.dtype.kind != "f":
             return value
-        return (value * (1 + np.finfo(value.dtype).eps * random.choice((-1, 0, 1), value.shape))).astype(value.dtype)
+        return (value * (1 + np.finfo(value.dtype).eps * random.choice((-1, 0, 1), value.shape))).astype(
+            value.dtype
+        )
 
     noise = 0.0
     for _ in range(_NUDGES):
         program.restore([nudged(value) for value in initial])
-        noise = max(noise, _error(program.run(plain, inputs=[tf.constant(nudged(x)) for x in program.arrays]), wanted))
+        noise = max(
+            noise, _error(program.run(plain, inputs=[tf.constant(nudged(x)) for x in program.arrays]), wanted)
+        )
     return noise
 
 
@@ -204,12 +260,16 @@ def _error(found: Sequence[Array], wanted: Sequence[Array]) -> float:
     Infinite where one is not finite.
     """
     floor = 1e-6 * max(float(np.abs(w).max(initial=0)) for w in wanted)
-    errors = [float(np.abs(f.astype("f8") - w).max(initial=0)) / max(float(np.abs(w).max(initial=0)), floor, 1e-30)
-              for f, w in zip(found, wanted, strict=True)]
+    errors = [
+        float(np.abs(f.astype("f8") - w).max(initial=0)) / max(float(np.abs(w).max(initial=0)), floor, 1e-30)
+        for f, w in zip(found, wanted, strict=True)
+    ]
     return float(np.max(np.nan_to_num(errors, nan=np.inf)))
 
 
-Told = tuple[tuple[str, ...], tuple[str, ...]]  # what the document has of an outcome: its row, the ops left out
+Told = tuple[
+    tuple[str, ...], tuple[str, ...]
+]  # what the document has of an outcome: its row, the ops left out
 
 
 def document(told: Iterable[Told]) -> str:
@@ -218,8 +278,17 @@ def document(told: Iterable[Told]) -> str:
     order: dict[tuple[str, ...], int] = {row: k for k, row in enumerate(rows_of)}
     told = sorted(told, key=lambda one: order[one[0][:3]])
     rows = [COLUMNS, ("---",) * len(COLUMNS), *(cells for cells, _ in told)]
-    lines = [_HEADER, "", *("| " + " | ".join(cells) + " |" for cells in rows), "", "## Ops that TensorFlow runs", ""]
-    lines += [f"* {', '.join(cells[:3])}: {reason}" for cells, left_out in told for reason in left_out] or ["None."]
+    lines = [
+        _HEADER,
+        "",
+        *("| " + " | ".join(cells) + " |" for cells in rows),
+        "",
+        "## Ops that TensorFlow runs",
+        "",
+    ]
+    lines += [f"* {', '.join(cells[:3])}: {reason}" for cells, left_out in told for reason in left_out] or [
+        "None."
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -227,8 +296,10 @@ def read_document(text: str) -> list[Told]:
     """What the document tells."""
     rows = re.findall(r"^\| (.+) \|$", text, re.MULTILINE)[2:]
     left_out = re.findall(r"^\* (\w+), (\w+), (\w+): (.+)$", text, re.MULTILINE)
-    return [(cells, tuple(reason for *key, reason in left_out if tuple(key) == cells[:3]))
-            for cells in (tuple(row.split(" | ")) for row in rows)]
+    return [
+        (cells, tuple(reason for *key, reason in left_out if tuple(key) == cells[:3]))
+        for cells in (tuple(row.split(" | ")) for row in rows)
+    ]
 
 
 _HEADER = """<!-- Made by python -m tfbridge.models.zoo.applications --document docs/applications.md -->
@@ -253,7 +324,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 when a result differs, or less than nearly all is compiled."""
     parser = argparse.ArgumentParser(prog="python -m tfbridge.models.zoo.applications", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: {' '.join(SIDES)}")
-    parser.add_argument("--document", type=Path, metavar="FILE", help="replace the rows of these models in it")
+    parser.add_argument(
+        "--document", type=Path, metavar="FILE", help="replace the rows of these models in it"
+    )
     options = parser.parse_args(arguments)
     names = options.names or list(SIDES)
     unknown = sorted(set(names) - SIDES.keys())

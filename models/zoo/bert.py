@@ -29,7 +29,9 @@ class Embedding(keras.layers.Layer):
             layer.build(input_shape)
 
     def call(self, tokens: tf.Tensor) -> tf.Tensor:
-        return self.tokens(tokens) + self.positions(tf.range(self.length)) + self.segments(tf.zeros_like(tokens))
+        return (
+            self.tokens(tokens) + self.positions(tf.range(self.length)) + self.segments(tf.zeros_like(tokens))
+        )
 
 
 def build(length: int, width: int, heads: int, blocks: int, vocabulary: int) -> keras.Model:
@@ -45,8 +47,14 @@ def build(length: int, width: int, heads: int, blocks: int, vocabulary: int) -> 
     return keras.Model(tokens, [stream, keras.layers.Dense(width, activation="tanh")(stream[:, 0])])
 
 
-def inference(batch: int = 1, length: int = 128, width: int = 768, heads: int = 12, blocks: int = 12,
-              vocabulary: int = 30522) -> Program:
+def inference(
+    batch: int = 1,
+    length: int = 128,
+    width: int = 768,
+    heads: int = 12,
+    blocks: int = 12,
+    vocabulary: int = 30522,
+) -> Program:
     """The encoder, by default of the size of BERT base, on random tokens."""
     tokens = np.random.default_rng(1).integers(0, vocabulary, (batch, length)).astype(np.int32)
     return of_model(build(length, width, heads, blocks, vocabulary), [tokens])

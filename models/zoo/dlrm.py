@@ -11,8 +11,15 @@ import tensorflow as tf
 from ..program import Program
 
 
-def inference(batch: int = 128, tables: int = 26, entries: int = 10000, width: int = 32, dense: int = 13,
-              bottom: tuple[int, ...] = (512, 256), top: tuple[int, ...] = (512, 256)) -> Program:
+def inference(
+    batch: int = 128,
+    tables: int = 26,
+    entries: int = 10000,
+    width: int = 32,
+    dense: int = 13,
+    bottom: tuple[int, ...] = (512, 256),
+    top: tuple[int, ...] = (512, 256),
+) -> Program:
     """Probabilities of a click.
 
     Shapes: features: f32[batch, dense], categories: s32[batch, tables] -> f32[batch, 1].
@@ -20,13 +27,19 @@ def inference(batch: int = 128, tables: int = 26, entries: int = 10000, width: i
     random = np.random.default_rng(1)
 
     def layers(*widths: int) -> list[tuple[tf.Variable, tf.Variable]]:
-        return [(tf.Variable(random.normal(0, (2 / rows) ** 0.5, (rows, columns)).astype(np.float32)),
-                 tf.Variable(random.normal(0, 0.1, columns).astype(np.float32)))
-                for rows, columns in zip(widths, widths[1:])]
+        return [
+            (
+                tf.Variable(random.normal(0, (2 / rows) ** 0.5, (rows, columns)).astype(np.float32)),
+                tf.Variable(random.normal(0, 0.1, columns).astype(np.float32)),
+            )
+            for rows, columns in zip(widths, widths[1:])
+        ]
 
     vectors = tables + 1
     pairs = np.flatnonzero(np.tril(np.ones((vectors, vectors)), -1)).astype(np.int32)
-    embeddings = [tf.Variable(random.normal(0, 0.3, (entries, width)).astype(np.float32)) for _ in range(tables)]
+    embeddings = [
+        tf.Variable(random.normal(0, 0.3, (entries, width)).astype(np.float32)) for _ in range(tables)
+    ]
     below = layers(dense, *bottom, width)
     above = layers(len(pairs) + width, *top, 1)
 
@@ -43,6 +56,8 @@ def inference(batch: int = 128, tables: int = 26, entries: int = 10000, width: i
         chosen = tf.gather(tf.reshape(products, [-1, vectors * vectors]), pairs, axis=1)
         return tf.sigmoid(perceptron(tf.concat([x, chosen], axis=1), above))
 
-    inputs = [random.standard_normal((batch, dense), dtype=np.float32),
-              random.integers(0, entries, (batch, tables)).astype(np.int32)]
+    inputs = [
+        random.standard_normal((batch, dense), dtype=np.float32),
+        random.integers(0, entries, (batch, tables)).astype(np.int32),
+    ]
     return Program(click, inputs, [*embeddings, *(w for layer in (*below, *above) for w in layer)])

@@ -17,8 +17,10 @@ def black_scholes(options: int = 1 << 20) -> Program:
     Source: F. Black and M. Scholes, The Pricing of Options and Corporate Liabilities, 1973.
     """
     random = np.random.default_rng(1)
-    inputs = [random.uniform(low, high, options).astype(np.float32)
-              for low, high in ((10.0, 50.0), (10.0, 50.0), (0.25, 2.0))]
+    inputs = [
+        random.uniform(low, high, options).astype(np.float32)
+        for low, high in ((10.0, 50.0), (10.0, 50.0), (0.25, 2.0))
+    ]
     return Program(_prices, inputs)
 
 
@@ -53,5 +55,10 @@ def layernorm_gelu_softmax(rows: int = 1024, columns: int = 768) -> Program:
         mean, variance = tf.nn.moments(x, -1, keepdims=True)
         return tf.nn.softmax(tf.nn.gelu((x - mean) * tf.math.rsqrt(variance + 1e-6) * scale + shift))
 
-    return Program(function, [random.standard_normal(dims, dtype=np.float32)
-                              for dims in ((rows, columns), (columns,), (columns,))])
+    return Program(
+        function,
+        [
+            random.standard_normal(dims, dtype=np.float32)
+            for dims in ((rows, columns), (columns,), (columns,))
+        ],
+    )

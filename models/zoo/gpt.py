@@ -9,7 +9,9 @@ import tensorflow as tf
 from ..program import Program
 
 
-def decode(layers: int = 6, width: int = 512, heads: int = 8, cache: int = 256, vocabulary: int = 8192) -> Program:
+def decode(
+    layers: int = 6, width: int = 512, heads: int = 8, cache: int = 256, vocabulary: int = 8192
+) -> Program:
     """The step at three quarters of the cache.
 
     Shapes: token: s32[1], position: s32[], per layer keys and values: f32[cache, width]
@@ -21,15 +23,27 @@ def decode(layers: int = 6, width: int = 512, heads: int = 8, cache: int = 256, 
         return tf.Variable(random.normal(0, 0.02 if len(dims) > 1 else 0.1, dims).astype(np.float32))
 
     embedding, places = weights(vocabulary, width), weights(cache, width)
-    blocks = [{"scale": weights(2, width), "shift": weights(2, width),
-               "attention": weights(width, 3 * width), "attention_bias": weights(3 * width),
-               "leave": weights(width, width), "leave_bias": weights(width),
-               "grow": weights(width, 4 * width), "grow_bias": weights(4 * width),
-               "shrink": weights(4 * width, width), "shrink_bias": weights(width)} for _ in range(layers)]
+    blocks = [
+        {
+            "scale": weights(2, width),
+            "shift": weights(2, width),
+            "attention": weights(width, 3 * width),
+            "attention_bias": weights(3 * width),
+            "leave": weights(width, width),
+            "leave_bias": weights(width),
+            "grow": weights(width, 4 * width),
+            "grow_bias": weights(4 * width),
+            "shrink": weights(4 * width, width),
+            "shrink_bias": weights(width),
+        }
+        for _ in range(layers)
+    ]
 
     def normal(x: tf.Tensor, block: dict[str, tf.Variable], which: int) -> tf.Tensor:
         mean, variance = tf.nn.moments(x, -1, keepdims=True)
-        return (x - mean) * tf.math.rsqrt(variance + 1e-5) * (1 + block["scale"][which]) + block["shift"][which]
+        return (x - mean) * tf.math.rsqrt(variance + 1e-5) * (1 + block["scale"][which]) + block["shift"][
+            which
+        ]
 
     def split(rows: tf.Tensor) -> tf.Tensor:
         """[n, width] -> [heads, n, width / heads]"""
@@ -49,7 +63,9 @@ def decode(layers: int = 6, width: int = 512, heads: int = 8, cache: int = 256, 
             attended = tf.matmul(tf.nn.softmax(scores + seen), split(values))
             joined = tf.reshape(tf.transpose(attended, [1, 0, 2]), [1, width])
             x += tf.matmul(joined, block["leave"]) + block["leave_bias"]
-            hidden = tf.nn.gelu(tf.matmul(normal(x, block, 1), block["grow"]) + block["grow_bias"], approximate=True)
+            hidden = tf.nn.gelu(
+                tf.matmul(normal(x, block, 1), block["grow"]) + block["grow_bias"], approximate=True
+            )
             x += tf.matmul(hidden, block["shrink"]) + block["shrink_bias"]
             updated += [keys, values]
         return (tf.matmul(x, embedding, transpose_b=True), *updated)

@@ -56,13 +56,18 @@ def _run(step: Step, way: str, wanted: Sequence[Array]) -> Outcome:
             found = step.run(tf.function(step.function))
         finally:
             disable_auto_clustering()
-    return Outcome(step.row, way, difference(found, wanted, step.row.tolerance), _left_out(stats()["ops_left_out"]))
+    return Outcome(
+        step.row, way, difference(found, wanted, step.row.tolerance), _left_out(stats()["ops_left_out"])
+    )
 
 
 def _left_out(reasons: Iterable[str]) -> tuple[str, ...]:
     """Ops with reasons, without the names of nodes, and without ops that there is nothing to compute of."""
-    told = (re.sub(r" (comes from|of) \S+ \((\w+)\)", r" \1 \2", reason) for reason in reasons
-            if "its cluster has 0 compute ops" not in reason)
+    told = (
+        re.sub(r" (comes from|of) \S+ \((\w+)\)", r" \1 \2", reason)
+        for reason in reasons
+        if "its cluster has 0 compute ops" not in reason
+    )
     return tuple(sorted({re.sub(r" \(node .*", "", reason, flags=re.DOTALL) for reason in told}))
 
 
@@ -94,15 +99,29 @@ def document(outcomes: Iterable[Outcome]) -> str:
     for name, reasons in left.items():
         if reasons:
             lines.append(f"| {name} | {'<br>'.join(dict.fromkeys(reasons))} |")
-    lines += ["", f"## {_WHOLE}", "", f"{len(whole)} of {len(left)} rows:", "", *(f"* {name}" for name in whole)]
-    lines += ["", "## Not layers of computation", "", *(f"* {name}: {why}" for name, why in sorted(EXCLUDED.items()))]
+    lines += [
+        "",
+        f"## {_WHOLE}",
+        "",
+        f"{len(whole)} of {len(left)} rows:",
+        "",
+        *(f"* {name}" for name in whole),
+    ]
+    lines += [
+        "",
+        "## Not layers of computation",
+        "",
+        *(f"* {name}: {why}" for name, why in sorted(EXCLUDED.items())),
+    ]
     return "\n".join(lines) + "\n"
 
 
 def read_document(text: str) -> dict[str, tuple[str, ...]]:
     """By row, the ops with reasons that the document says are left to TensorFlow."""
     parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
-    rows: dict[str, tuple[str, ...]] = dict.fromkeys(re.findall(r"^\* (.+)$", parts[_WHOLE], re.MULTILINE), ())
+    rows: dict[str, tuple[str, ...]] = dict.fromkeys(
+        re.findall(r"^\* (.+)$", parts[_WHOLE], re.MULTILINE), ()
+    )
     for name, reasons in re.findall(r"^\| (.+?) \| (.+) \|$", parts[_PARTS], re.MULTILINE)[1:]:
         rows[name] = tuple(reasons.split("<br>"))
     return rows
@@ -113,7 +132,7 @@ def main() -> int:
     outcomes = []
     for row in ROWS:
         outcomes += run(row)
-        for outcome in outcomes[-len(WAYS):]:
+        for outcome in outcomes[-len(WAYS) :]:
             if outcome.problem:
                 print(f"{row.name}, {outcome.way}: {outcome.problem}", file=sys.stderr)
     print(document(outcomes), end="")

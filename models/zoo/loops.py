@@ -55,4 +55,4 @@ def leaving(most_steps: int = 1000, size: int = 64) -> Program:
                 break
         return vector, tf.convert_to_tensor(done)
 
-    return Program(function, [matrix, np.ones(size, np.float32) / np.float32(size ** 0.5)])
+    return Program(function, [matrix, np.ones(size, np.float32) / np.float32(size**0.5)])

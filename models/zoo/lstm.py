@@ -14,8 +14,9 @@ def inference(batch: int = 16, time: int = 64, features: int = 128, width: int =
     Shapes: f32[batch, time, features] -> f32[batch, time, width].
     """
     random = np.random.default_rng(1)
-    weights = tf.Variable(random.normal(0, (features + width) ** -0.5, (features + width, 4 * width))
-                          .astype(np.float32))
+    weights = tf.Variable(
+        random.normal(0, (features + width) ** -0.5, (features + width, 4 * width)).astype(np.float32)
+    )
     bias = tf.Variable(random.normal(0, 0.1, 4 * width).astype(np.float32))
 
     def cell(inputs: tf.Tensor, hidden: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -30,8 +31,9 @@ def inference(batch: int = 16, time: int = 64, features: int = 128, width: int =
         outputs = tf.TensorArray(tf.float32, steps, element_shape=[None, width])
         start = tf.zeros([tf.shape(sequence)[0], width])
 
-        def body(step: tf.Tensor, hidden: tf.Tensor, memory: tf.Tensor,
-                 states: tf.TensorArray) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
+        def body(
+            step: tf.Tensor, hidden: tf.Tensor, memory: tf.Tensor, states: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
             hidden, memory = cell(inputs.read(step), hidden, memory)
             return step + 1, hidden, memory, states.write(step, hidden)
 

@@ -11,12 +11,14 @@ from ..program import Program, of_model, of_training
 def build(features: int = 784, width: int = 512, classes: int = 10) -> keras.Model:
     """Shapes: f32[batch, features] -> f32[batch, classes] logits."""
     keras.utils.set_random_seed(1)
-    return keras.Sequential([
-        keras.Input((features,)),
-        keras.layers.Dense(width, activation="relu"),
-        keras.layers.Dense(width, activation="relu"),
-        keras.layers.Dense(classes),
-    ])
+    return keras.Sequential(
+        [
+            keras.Input((features,)),
+            keras.layers.Dense(width, activation="relu"),
+            keras.layers.Dense(width, activation="relu"),
+            keras.layers.Dense(classes),
+        ]
+    )
 
 
 def inference(batch: int = 32, width: int = 512) -> Program:

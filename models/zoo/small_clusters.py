@@ -20,6 +20,7 @@ _LEFT_OUT = "Maximum"
 
 def between(distance: int) -> Callable[[tf.Tensor], tf.Tensor]:
     """A function of tiny ops, with one that is left out after every `distance` of them."""
+
     def function(x: tf.Tensor) -> tf.Tensor:
         for number in range(_OPS):
             x = tf.tanh(x) if number % 2 else x * 1.5
@@ -55,6 +56,9 @@ def compare(distance: int) -> tuple[list[int], float, float]:
 if __name__ == "__main__":
     for distance in (1, 2, 4, 5, 10, 20):
         sizes, plain, clustered = compare(distance)
-        print(f"one left out after {distance:2}: TensorFlow {plain * 1e6:6.1f} us, clustered "
-              f"{clustered * 1e6:6.1f} us, {plain / clustered:.3f} times as fast; "
-              f"clusters of {sizes or 'no'} ops", flush=True)
+        print(
+            f"one left out after {distance:2}: TensorFlow {plain * 1e6:6.1f} us, clustered "
+            f"{clustered * 1e6:6.1f} us, {plain / clustered:.3f} times as fast; "
+            f"clusters of {sizes or 'no'} ops",
+            flush=True,
+        )

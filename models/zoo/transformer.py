@@ -47,14 +47,14 @@ def build(length: int = 128, width: int = 256, heads: int = 4, blocks: int = 4) 
     return keras.Model(tokens, keras.layers.Dense(CLASSES)(pooled))
 
 
-def inference(batch: int = 8, length: int = 128, width: int = 256, heads: int = 4,
-              blocks: int = 4) -> Program:
+def inference(
+    batch: int = 8, length: int = 128, width: int = 256, heads: int = 4, blocks: int = 4
+) -> Program:
     """The encoder on random tokens."""
     return of_model(build(length, width, heads, blocks), [_tokens(batch, length)])
 
 
-def training(batch: int = 8, length: int = 128, width: int = 256, heads: int = 4,
-             blocks: int = 4) -> Program:
+def training(batch: int = 8, length: int = 128, width: int = 256, heads: int = 4, blocks: int = 4) -> Program:
     """A step of Adam on random tokens and labels."""
     labels = np.random.default_rng(2).integers(0, CLASSES, batch).astype(np.int32)
     return of_training(build(length, width, heads, blocks), _tokens(batch, length), labels)

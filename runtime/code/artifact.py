@@ -105,13 +105,23 @@ class Artifact:
 
     def to_bytes(self) -> bytes:
         """The artifact as bytes, versioned and with a checksum."""
-        header = json.dumps({
-            "entry": self.entry, "parameters": self.parameters, "results": self.results,
-            "temp_bytes": self.temp_bytes, "libraries": self.libraries, "threads": self.threads,
-            "kernels": self.kernels, "sites": self.sites, "packed": self.packed,
-            "may_leave": self.may_leave, "sizes": self.sizes,
-            "fingerprint": self.fingerprint, "objects": [len(o) for o in (self.object, *self.parts)],
-        }).encode()
+        header = json.dumps(
+            {
+                "entry": self.entry,
+                "parameters": self.parameters,
+                "results": self.results,
+                "temp_bytes": self.temp_bytes,
+                "libraries": self.libraries,
+                "threads": self.threads,
+                "kernels": self.kernels,
+                "sites": self.sites,
+                "packed": self.packed,
+                "may_leave": self.may_leave,
+                "sizes": self.sizes,
+                "fingerprint": self.fingerprint,
+                "objects": [len(o) for o in (self.object, *self.parts)],
+            }
+        ).encode()
         parts = (header, b"".join((self.object, *self.parts)), self.constants)
         sizes = struct.pack("<QQQ", *map(len, parts))
         return b"".join((_HEAD.pack(_MAGIC, _VERSION, _checksum(sizes, *parts), *map(len, parts)), *parts))
@@ -126,41 +136,63 @@ class Artifact:
             raise ArtifactError(f"artifact: {len(data)} bytes, a header has {_HEAD.size}")
         magic, version, checksum, *sizes = _HEAD.unpack_from(data)
         if magic != _MAGIC or version != _VERSION:
-            raise ArtifactError(f"artifact: starts with {magic!r} version {version}, "
-                                f"wanted {_MAGIC!r} version {_VERSION}")
+            raise ArtifactError(
+                f"artifact: starts with {magic!r} version {version}, wanted {_MAGIC!r} version {_VERSION}"
+            )
         end = _HEAD.size + sum(sizes)
         if len(data) not in (end, end + MARK_BYTES):
             raise ArtifactError(f"artifact: {len(data)} bytes, its header says {end}")
         view = memoryview(data)[:end]
-        if _checksum(struct.pack("<QQQ", *sizes), view[_HEAD.size:]) != checksum:
+        if _checksum(struct.pack("<QQQ", *sizes), view[_HEAD.size :]) != checksum:
             raise ArtifactError("artifact: the checksum does not fit the contents")
         object_at, constants_at = _HEAD.size + sizes[0], _HEAD.size + sizes[0] + sizes[1]
-        header = _header(bytes(view[_HEAD.size:object_at]))
+        header = _header(bytes(view[_HEAD.size : object_at]))
         ends = list(itertools.accumulate(header["objects"], initial=object_at))
         if ends[-1] != constants_at or len(ends) < 2:
             raise ArtifactError(f"artifact: objects of {header['objects']} bytes, wanted {sizes[1]} in all")
         first, *parts = (bytes(view[start:end]) for start, end in itertools.pairwise(ends))
         return cls(
-            object=first, parts=tuple(parts), constants=bytes(view[constants_at:]),
-            entry=header["entry"], temp_bytes=header["temp_bytes"], fingerprint=header["fingerprint"],
+            object=first,
+            parts=tuple(parts),
+            constants=bytes(view[constants_at:]),
+            entry=header["entry"],
+            temp_bytes=header["temp_bytes"],
+            fingerprint=header["fingerprint"],
             threads=header["threads"],
             libraries=tuple(header["libraries"]),
-            parameters=_specs(header["parameters"]), results=_specs(header["results"]),
-            kernels=tuple(KernelInfo(name, flops, size, tasks, tuple(ops))
-                          for name, flops, size, tasks, ops in header["kernels"]),
-            sites=tuple(Site(kind, name, _specs(inputs), _specs(outputs), attributes)
-                        for kind, name, inputs, outputs, attributes in header["sites"]),
-            packed=tuple(Packed(*packed) for packed in header["packed"]), may_leave=header["may_leave"],
-            sizes=tuple(header["sizes"]))
+            parameters=_specs(header["parameters"]),
+            results=_specs(header["results"]),
+            kernels=tuple(
+                KernelInfo(name, flops, size, tasks, tuple(ops))
+                for name, flops, size, tasks, ops in header["kernels"]
+            ),
+            sites=tuple(
+                Site(kind, name, _specs(inputs), _specs(outputs), attributes)
+                for kind, name, inputs, outputs, attributes in header["sites"]
+            ),
+            packed=tuple(Packed(*packed) for packed in header["packed"]),
+            may_leave=header["may_leave"],
+            sizes=tuple(header["sizes"]),
+        )
 
 
 # What a header holds, by JSON's types: a tuple is a list with these items, a list has any number of one kind.
 _Form = type | tuple["_Form", ...] | list["_Form"] | dict[str, "_Form"]
 _BUFFER: _Form = (str, [int], int)
 _HEADER: dict[str, _Form] = {
-    "entry": str, "parameters": [_BUFFER], "results": [_BUFFER], "temp_bytes": int, "libraries": [str], "threads": int,
-    "kernels": [(str, int, int, int, [str])], "sites": [(str, str, [_BUFFER], [_BUFFER], dict)],
-    "packed": [(int, int, str)], "may_leave": bool, "sizes": [int], "fingerprint": str, "objects": [int],
+    "entry": str,
+    "parameters": [_BUFFER],
+    "results": [_BUFFER],
+    "temp_bytes": int,
+    "libraries": [str],
+    "threads": int,
+    "kernels": [(str, int, int, int, [str])],
+    "sites": [(str, str, [_BUFFER], [_BUFFER], dict)],
+    "packed": [(int, int, str)],
+    "may_leave": bool,
+    "sizes": [int],
+    "fingerprint": str,
+    "objects": [int],
 }
 
 
@@ -181,8 +213,11 @@ def _header(text: bytes) -> dict[str, Any]:
 def _has_form(value: object, form: _Form) -> bool:
     """Whether a value of JSON has a form. Whole numbers are sizes and counts, none of which is negative."""
     if isinstance(form, dict):
-        return isinstance(value, dict) and value.keys() == form.keys() and all(
-            _has_form(value[name], inner) for name, inner in form.items())
+        return (
+            isinstance(value, dict)
+            and value.keys() == form.keys()
+            and all(_has_form(value[name], inner) for name, inner in form.items())
+        )
     if isinstance(form, tuple):
         return isinstance(value, list) and len(value) == len(form) and all(map(_has_form, value, form))
     if isinstance(form, list):

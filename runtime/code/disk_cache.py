@@ -35,7 +35,9 @@ _SUFFIX = ".artifact"
 _FILE = re.compile(rf"[0-9a-f]{{64}}\{_SUFFIX}")
 _FULL, _GOAL = 15 / 16, 3 / 4  # of the limit: above the first, files are removed until the second is reached
 _WRITERS = 64  # a process sums up all files again after it has written 1 / _WRITERS of the free space
-_LONG_LISTING_BYTES = 1 << 18  # of a directory; a larger one is not listed when the cache starts, only before writes
+_LONG_LISTING_BYTES = (
+    1 << 18
+)  # of a directory; a larger one is not listed when the cache starts, only before writes
 _LOCK_SECONDS = 0.2
 _NO_PLACE = (None, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _log = logging.getLogger("tfbridge.cache")
@@ -50,8 +52,11 @@ def default_directory() -> Path | None:
         return None
 
 
-def configure(directory: str | os.PathLike[str] | None = None, limit_bytes: int = DEFAULT_LIMIT_BYTES,
-              enabled: bool = True) -> DiskCache:
+def configure(
+    directory: str | os.PathLike[str] | None = None,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    enabled: bool = True,
+) -> DiskCache:
     """Replaces the cache that this process uses."""
     global _process
     _process = DiskCache(directory, limit_bytes, enabled)
@@ -95,8 +100,12 @@ class DiskCache:
     others can write to, the cache has a folder of its own.
     """
 
-    def __init__(self, directory: str | os.PathLike[str] | None = None,
-                 limit_bytes: int = DEFAULT_LIMIT_BYTES, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        enabled: bool = True,
+    ) -> None:
         self.limit_bytes = limit_bytes
         self.enabled = enabled
         self._directory = None if directory is None else Path(directory)
@@ -139,7 +148,9 @@ class DiskCache:
         try:
             with self._opened() as (folder, key):
                 try:
-                    return _artifact(private_files.read_file(folder, name, self.limit_bytes), name, key, fingerprint)
+                    return _artifact(
+                        private_files.read_file(folder, name, self.limit_bytes), name, key, fingerprint
+                    )
                 except (UntrustedError, ArtifactError):
                     private_files.remove(folder, name)
         except FileNotFoundError:
@@ -256,7 +267,9 @@ class DiskCache:
                     total -= bytes_freed
                     removed += 1
         if total > self.limit_bytes:
-            raise OSError(f"{total} bytes of files, at most {self.limit_bytes} are wanted, and none can be removed")
+            raise OSError(
+                f"{total} bytes of files, at most {self.limit_bytes} are wanted, and none can be removed"
+            )
         return total, removed
 
 

@@ -41,8 +41,19 @@ class Frame:
     Whoever makes a frame may set replica ids, feeds and the like in `context` and pass it to calls.
     """
 
-    __slots__ = ("args", "args_at", "context", "context_at", "host", "message", "numbers", "packed", "results",
-                 "results_at", "rng")
+    __slots__ = (
+        "args",
+        "args_at",
+        "context",
+        "context_at",
+        "host",
+        "message",
+        "numbers",
+        "packed",
+        "results",
+        "results_at",
+        "rng",
+    )
 
     def __init__(self, executable: Executable) -> None:
         known = support_library.addresses()
@@ -54,10 +65,14 @@ class Frame:
         self.context = RunContext(
             parallel_for=known["parallel_for"] if parallel else None,
             pool=known["pool"] if parallel else None,
-            threads=executable.threads if parallel else 1, num_replicas=1,
-            error_message=ctypes.addressof(self.message), error_capacity=_ERROR_CAPACITY,
-            rng_state=ctypes.addressof(self.rng), constants=executable.constants_address,
-            profile=executable.profile.address if executable.profile else None)
+            threads=executable.threads if parallel else 1,
+            num_replicas=1,
+            error_message=ctypes.addressof(self.message),
+            error_capacity=_ERROR_CAPACITY,
+            rng_state=ctypes.addressof(self.rng),
+            constants=executable.constants_address,
+            profile=executable.profile.address if executable.profile else None,
+        )
         self.packed = PackedMemory(executable.artifact) if executable.artifact.packed else None
         self.context.packed = self.packed.address if self.packed else None
         self.numbers = (0, 0, 1)
@@ -101,8 +116,9 @@ class Executable:
         self._run = support_library.run_function()
         self._frames: list[Frame] = []
 
-    def execute(self, arrays: Sequence[np.ndarray], frame: Frame | None = None,
-                is_packed: bool = False) -> list[np.ndarray]:
+    def execute(
+        self, arrays: Sequence[np.ndarray], frame: Frame | None = None, is_packed: bool = False
+    ) -> list[np.ndarray]:
         """Calls the module; `is_packed` when the frame has from an earlier call what is packed of these arrays.
 
         Shapes: as the artifact's parameters; the results are new arrays.
@@ -122,7 +138,8 @@ class Executable:
             if array.shape != dims or array.dtype != dtype:
                 raise ExecutionError(
                     f"{self.artifact.entry}: argument {number} is {_describe(array.dtype, array.shape)}, "
-                    f"wanted {_describe(dtype, dims)}")
+                    f"wanted {_describe(dtype, dims)}"
+                )
             pointers[number] = _data(id(array) + _DATA_AT).value
         pointers = used.results
         results = []
@@ -184,7 +201,9 @@ class Executable:
         if status == HOST_ERROR and frame.host is not None:
             frame.host.raise_error()
         if status == NO_HOST:
-            raise ExecutionError(f"{self.artifact.entry}: a program that communicates was called without a host")
+            raise ExecutionError(
+                f"{self.artifact.entry}: a program that communicates was called without a host"
+            )
         text = frame.message.value.decode(errors="replace") or "no message"
         raise ExecutionError(f"{self.artifact.entry}: error {status}: {text}")
 
@@ -202,7 +221,7 @@ def empty_pieces(sizes: Sequence[int]) -> list[np.ndarray]:
     """Uninitialised bytes in one piece of memory: together, many small ones lie on huge pages too."""
     starts = list(itertools.accumulate((-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes), initial=0))
     memory = _empty((starts[-1],), np.dtype(np.uint8), starts[-1])
-    return [memory[start:start + size] for start, size in zip(starts, sizes)]
+    return [memory[start : start + size] for start, size in zip(starts, sizes)]
 
 
 def _empty(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
@@ -225,8 +244,10 @@ def _in_block(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
 @functools.cache
 def _block_functions() -> tuple[Callable[[int], int | None], Callable[[int, int, None], None]]:
     known, pointer = support_library.addresses(), ctypes.c_void_p
-    return (ctypes.CFUNCTYPE(pointer, ctypes.c_int64)(known["block_take"]),
-            ctypes.CFUNCTYPE(None, pointer, ctypes.c_int64, pointer)(known["block_put"]))
+    return (
+        ctypes.CFUNCTYPE(pointer, ctypes.c_int64)(known["block_take"]),
+        ctypes.CFUNCTYPE(None, pointer, ctypes.c_int64, pointer)(known["block_put"]),
+    )
 
 
 def _aligned(dims: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:

@@ -32,13 +32,22 @@ class _Register(NamedTuple):
 _REGISTERS = {
     # MXCSR: flush to zero (15), round to nearest (14, 13), exceptions masked (12-7), denormals are zero (6)
     "x86_64": _Register(
-        "i32", "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
-        "call void @llvm.x86.sse.stmxcsr(ptr {at})", "call void @llvm.x86.sse.ldmxcsr(ptr {at})", 0xFFC0, 0x9FC0),
+        "i32",
+        "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
+        "call void @llvm.x86.sse.stmxcsr(ptr {at})",
+        "call void @llvm.x86.sse.ldmxcsr(ptr {at})",
+        0xFFC0,
+        0x9FC0,
+    ),
     # FPCR: default NaN (25), flush to zero (24), round to nearest (23, 22), traps (15, 12-8)
     "aarch64": _Register(
-        "i64", "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)",
+        "i64",
+        "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)",
         "{at}.r = call i64 @llvm.aarch64.get.fpcr()\n  store i64 {at}.r, ptr {at}, align 8",
-        "{at}.w = load i64, ptr {at}, align 8\n  call void @llvm.aarch64.set.fpcr(i64 {at}.w)", 0x3C09F00, 1 << 24),
+        "{at}.w = load i64, ptr {at}, align 8\n  call void @llvm.aarch64.set.fpcr(i64 {at}.w)",
+        0x3C09F00,
+        1 << 24,
+    ),
 }
 
 

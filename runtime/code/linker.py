@@ -52,8 +52,13 @@ def _jit() -> llvm.orcjit.LLJIT:
     return jit
 
 
-def load(object_bytes: bytes, exports: Iterable[str], libraries: Iterable[str] = (),
-         imports: Mapping[str, int] | None = None, parts: Iterable[bytes] = ()) -> Loaded:
+def load(
+    object_bytes: bytes,
+    exports: Iterable[str],
+    libraries: Iterable[str] = (),
+    imports: Mapping[str, int] | None = None,
+    parts: Iterable[bytes] = (),
+) -> Loaded:
     """Loads an object; returns the addresses of `exports`. Unloaded when the result dies.
 
     What it calls is looked up in its `parts`, `imports`, the kernel `libraries` and the process.
@@ -90,7 +95,8 @@ def _object_of(text: str) -> bytes:
     kept = cache.load(fingerprint)
     if kept is None:
         machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
+            cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
+        )
         context = llvm.create_context()
         try:
             with llvm.parse_assembly(text, context) as module:  # closed before its context
@@ -156,8 +162,14 @@ def _provided(name: str) -> tuple[bytes, Iterable[str], Iterable[str]]:
         raise LoadError(f"kernel library {name!r} is unknown; loaded: {sorted(_libraries)}") from error
 
 
-def _link(name: str, builder: llvm.JITLibraryBuilder, exports: Iterable[str], libraries: Iterable[str],
-          imports: Mapping[str, int], linked: Iterable[str] = ()) -> Loaded:
+def _link(
+    name: str,
+    builder: llvm.JITLibraryBuilder,
+    exports: Iterable[str],
+    libraries: Iterable[str],
+    imports: Mapping[str, int],
+    linked: Iterable[str] = (),
+) -> Loaded:
     """`linked` are the linker's names of further libraries."""
     wanted = tuple(exports)
     for symbol in wanted:

@@ -21,7 +21,9 @@ from .private_folder import UntrustedError
 with contextlib.suppress(ImportError):  # Windows, where no folder is private
     import fcntl
 
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_READ = (
+    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+)
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _ABANDONED_SECONDS = 3600.0
 _TEMPORARY = re.compile(r"[0-9a-f]{16}\.new|tmp[a-z0-9_]{8}\.new")
@@ -46,7 +48,9 @@ def read_file(folder: int, name: str, limit_bytes: int, others: int = stat.S_IWG
         if not stat.S_ISREG(info.st_mode):
             raise UntrustedError(f"{name} is no plain file")
         if info.st_uid != os.geteuid() or info.st_mode & others:
-            raise UntrustedError(f"{name} belongs to user {info.st_uid} and has mode {stat.S_IMODE(info.st_mode):04o}")
+            raise UntrustedError(
+                f"{name} belongs to user {info.st_uid} and has mode {stat.S_IMODE(info.st_mode):04o}"
+            )
         if info.st_size > limit_bytes:
             raise UntrustedError(f"{name} has {info.st_size} bytes, at most {limit_bytes} are wanted")
         parts, missing = [], info.st_size
@@ -65,8 +69,9 @@ def replace(folder: Folder, temporary: str, name: str) -> None:
     os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def write_file(folder: Folder, name: str, contents: Sequence[bytes], mode: int = 0o600,
-               publish: Publish = replace) -> None:
+def write_file(
+    folder: Folder, name: str, contents: Sequence[bytes], mode: int = 0o600, publish: Publish = replace
+) -> None:
     """Writes a file, its contents one after the other. Whatever happens, `name` is a complete file or what it was; a
     link of that name is replaced.
 

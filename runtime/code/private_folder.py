@@ -14,7 +14,9 @@ import os
 import stat
 from collections.abc import Iterator
 
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER = (
+    os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+)
 _PASS = _FOLDER | getattr(os, "O_PATH", 0)  # a folder above need not be readable
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MAX_LINKS = 40
@@ -86,7 +88,9 @@ def _walk(path: str) -> int:
                 target = _link(folder, name) if names else ""
                 links += 1
                 if not target or links > _MAX_LINKS:
-                    raise NotADirectoryError(error.errno, "not a folder, or a link", os.path.join(at, name)) from None
+                    raise NotADirectoryError(
+                        error.errno, "not a folder, or a link", os.path.join(at, name)
+                    ) from None
                 names += target.split(os.sep)[::-1]
                 if os.path.isabs(target):
                     folder, at = _replaced(folder, os.open(os.sep, _PASS)), os.sep
@@ -121,6 +125,7 @@ def _link(folder: int, name: str) -> str:
 
 # -- who can write
 
+
 def _is_private(info: os.stat_result) -> bool:
     return info.st_uid == os.geteuid() and not info.st_mode & _OTHERS_WRITE
 
@@ -132,8 +137,11 @@ def _check_above(folder: int, path: str) -> None:
     """
     info = os.fstat(folder)
     writers = info.st_mode & _OTHERS_WRITE
-    is_closed = not writers or bool(info.st_mode & stat.S_ISVTX) or (
-        writers == stat.S_IWGRP and _is_own_group(info.st_gid))
+    is_closed = (
+        not writers
+        or bool(info.st_mode & stat.S_ISVTX)
+        or (writers == stat.S_IWGRP and _is_own_group(info.st_gid))
+    )
     if info.st_uid not in _trusted_owners() or not is_closed:
         raise UntrustedError(_sentence(path, info))
 

@@ -30,7 +30,7 @@ def source_digest(folder: str | os.PathLike[str]) -> str:
                 while count := file.readinto(view):
                     digest.update(view[:count])
                     size += count
-            digest.update(f"\0{path[len(root):]}\0{size}\0".encode())
+            digest.update(f"\0{path[len(root) :]}\0{size}\0".encode())
     except OSError:
         paths = []
     return digest.hexdigest() if paths else secrets.token_hex(32)

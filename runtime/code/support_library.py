@@ -38,10 +38,15 @@ def _load() -> dict[str, int]:
     if "tfb_pool_reset" in found:
         forking.in_child(plain(found["tfb_pool_reset"]))
     return {
-        "parallel_for": found.get("tfb_parallel_for", 0), "pool": found.get("tfb_pool", 0),
-        "arena_take": found["tfb_arena_take"], "arena_put": found["tfb_arena_put"],
-        "arena_trim": found["tfb_arena_trim"], "block_take": found["tfb_block_take"],
-        "block_put": found["tfb_block_put"], "block_trim": found["tfb_block_trim"], "run": found["tfb_run"],
+        "parallel_for": found.get("tfb_parallel_for", 0),
+        "pool": found.get("tfb_pool", 0),
+        "arena_take": found["tfb_arena_take"],
+        "arena_put": found["tfb_arena_put"],
+        "arena_trim": found["tfb_arena_trim"],
+        "block_take": found["tfb_block_take"],
+        "block_put": found["tfb_block_put"],
+        "block_trim": found["tfb_block_trim"],
+        "run": found["tfb_run"],
     }
 
 

@@ -18,7 +18,11 @@ import traceback
 from typing import Any
 
 LENGTH = struct.Struct("<Q")
-BYTES, VALUE, ERROR = b"b", b"v", b"e"  # kinds of answers: the last two are JSON, an error [module, name, args, note]
+BYTES, VALUE, ERROR = (
+    b"b",
+    b"v",
+    b"e",
+)  # kinds of answers: the last two are JSON, an error [module, name, args, note]
 
 
 def write_message(descriptor: int, body: bytes, deadline: float | None = None) -> None:
@@ -29,7 +33,7 @@ def write_message(descriptor: int, body: bytes, deadline: float | None = None) -
     rest = memoryview(LENGTH.pack(len(body)) + body)
     while rest:
         _wait(descriptor, select.POLLOUT, deadline)
-        rest = rest[os.write(descriptor, rest):]
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def read_message(descriptor: int, deadline: float | None = None) -> bytes:

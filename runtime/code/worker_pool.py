@@ -67,8 +67,12 @@ class CompileWorkers:
             self._unfinished += 1
             if self._unfinished > self._threads and self._threads < self.limit:
                 self._threads += 1
-                threading.Thread(target=self._serve, args=(self._threads,), daemon=True,
-                                 name=f"tfbridge-compile-{self._threads}").start()
+                threading.Thread(
+                    target=self._serve,
+                    args=(self._threads,),
+                    daemon=True,
+                    name=f"tfbridge-compile-{self._threads}",
+                ).start()
         self._jobs.put(((module, function, args), deadline, future))
         return future
 
@@ -120,7 +124,9 @@ class CompileWorkers:
         assert process.stdin is not None and process.stdout is not None
         try:
             with contextlib.suppress(BrokenPipeError):
-                write_message(process.stdin.fileno(), pickle.dumps(job, protocol=pickle.HIGHEST_PROTOCOL), end)
+                write_message(
+                    process.stdin.fileno(), pickle.dumps(job, protocol=pickle.HIGHEST_PROTOCOL), end
+                )
             return _parse(read_message(process.stdout.fileno(), end))
         except (EOFError, TimeoutError) as error:
             if isinstance(error, TimeoutError):
@@ -141,8 +147,12 @@ class CompileWorkers:
                     # Pipes without Python's buffers: their locks, held by this thread, could stop the
                     # interpreter's end.
                     process = subprocess.Popen(
-                        _command(), bufsize=0, cwd=os.path.abspath(os.sep), stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE)
+                        _command(),
+                        bufsize=0,
+                        cwd=os.path.abspath(os.sep),
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                    )
                 except OSError as error:
                     raise CompileCrash(f"a compile worker cannot be started: {error}") from error
                 assert process.stdin is not None

@@ -59,7 +59,9 @@ def register_custom_call(name: str, function: Any) -> None:
     elif callable(function):
         target = Target(function, 0)
     else:
-        raise TypeError(f"custom-call target {name!r}: {type(function).__name__} is neither a function nor an address")
+        raise TypeError(
+            f"custom-call target {name!r}: {type(function).__name__} is neither a function nor an address"
+        )
     with _lock:
         _targets[name] = target
 
@@ -80,8 +82,14 @@ def known() -> list[str]:
     return sorted(_targets)
 
 
-def call(name: str, api_version: str, opaque: bytes, operands: Sequence[np.ndarray],
-         wanted: Sequence[tuple[np.dtype, tuple[int, ...]]], is_tuple: bool) -> list[np.ndarray]:
+def call(
+    name: str,
+    api_version: str,
+    opaque: bytes,
+    operands: Sequence[np.ndarray],
+    wanted: Sequence[tuple[np.dtype, tuple[int, ...]]],
+    is_tuple: bool,
+) -> list[np.ndarray]:
     """Calls a target on arrays.
 
     Raises: ExecutionError  no such target, what it returned is not what is wanted, or its status says that it failed;
@@ -89,7 +97,9 @@ def call(name: str, api_version: str, opaque: bytes, operands: Sequence[np.ndarr
     """
     target = find(name)
     if target is None:
-        raise ExecutionError(f"custom-call target {name!r} is not registered; known: {', '.join(known()) or 'none'}")
+        raise ExecutionError(
+            f"custom-call target {name!r} is not registered; known: {', '.join(known()) or 'none'}"
+        )
     if not target.address:
         assert target.function is not None
         return checked(name, target.function(*(np.array(o) for o in operands)), wanted, is_tuple)
@@ -116,8 +126,9 @@ def raise_failure(name: str, status: bytes) -> None:
         raise ExecutionError(f"custom-call target {name!r} failed: {message}")
 
 
-def checked(name: str, returned: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]],
-            is_tuple: bool) -> list[np.ndarray]:
+def checked(
+    name: str, returned: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]], is_tuple: bool
+) -> list[np.ndarray]:
     """What a Python function returned, as arrays.
 
     Raises: ExecutionError  other arrays than wanted.
@@ -126,6 +137,8 @@ def checked(name: str, returned: Any, wanted: Sequence[tuple[np.dtype, tuple[int
     arrays = [np.asarray(f) for f in found]
     given = [(a.dtype, a.shape) for a in arrays]
     if given != [(np.dtype(d), tuple(dims)) for d, dims in wanted]:
-        shown = [", ".join(f"{d}[{','.join(map(str, dims))}]" for d, dims in side) for side in (given, wanted)]
+        shown = [
+            ", ".join(f"{d}[{','.join(map(str, dims))}]" for d, dims in side) for side in (given, wanted)
+        ]
         raise ExecutionError(f"custom-call target {name!r} returned ({shown[0]}), ({shown[1]}) is wanted")
     return [np.ascontiguousarray(a).reshape(a.shape) for a in arrays]

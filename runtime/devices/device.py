@@ -27,8 +27,15 @@ class Transport(Protocol):
     `what` says for people what a device does; the signature is what all that meet must agree on.
     """
 
-    def exchange(self, device: int, group: Sequence[int], what: str, signature: str, parts: Sequence[bytes],
-                 timeout: float | None) -> list[bytes]:
+    def exchange(
+        self,
+        device: int,
+        group: Sequence[int],
+        what: str,
+        signature: str,
+        parts: Sequence[bytes],
+        timeout: float | None,
+    ) -> list[bytes]:
         """Meets the devices of the group, which has this one, parts[k] going to its k-th; returns what came from each.
 
         Raises: CommunicationError  a device failed, ended, or does something else; all of them wait; timeout seconds
@@ -59,11 +66,19 @@ class Who(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def group_of(who: Who, replica: int, partition: int, replicas: int, partitions: int) -> tuple[tuple[int, ...], int]:
+def group_of(
+    who: Who, replica: int, partition: int, replicas: int, partitions: int
+) -> tuple[tuple[int, ...], int]:
     """(devices that this one meets, its place among them); ((), -1) if it is in no group."""
-    own = {"replicas": replica, "partitions": partition, "replicas and partitions": replica,
-           "devices": replica * partitions + partition}[who.of]
-    count = partitions if who.of == "partitions" else replicas * partitions if who.of == "devices" else replicas
+    own = {
+        "replicas": replica,
+        "partitions": partition,
+        "replicas and partitions": replica,
+        "devices": replica * partitions + partition,
+    }[who.of]
+    count = (
+        partitions if who.of == "partitions" else replicas * partitions if who.of == "devices" else replicas
+    )
     chosen = next((g for g in who.groups if own in g), ()) if who.groups else tuple(range(count))
     if who.of == "replicas":
         devices = tuple(r * partitions + partition for r in chosen)
@@ -88,8 +103,16 @@ class Feeds:
 class Device:
     """One device of a run. `timeout` (seconds; None: none) bounds each wait."""
 
-    def __init__(self, transport: Transport, replica: int = 0, partition: int = 0, replicas: int = 1,
-                 partitions: int = 1, feeds: Feeds | None = None, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        replica: int = 0,
+        partition: int = 0,
+        replicas: int = 1,
+        partitions: int = 1,
+        feeds: Feeds | None = None,
+        timeout: float | None = None,
+    ) -> None:
         self.transport = transport
         self.replica, self.partition = replica, partition
         self.replicas, self.partitions = replicas, partitions
@@ -116,7 +139,9 @@ class Device:
         """As `group_of`, of this device."""
         return group_of(who, self.replica, self.partition, self.replicas, self.partitions)
 
-    def exchange(self, group: Sequence[int], name: str, signature: str, parts: Sequence[bytes]) -> list[bytes]:
+    def exchange(
+        self, group: Sequence[int], name: str, signature: str, parts: Sequence[bytes]
+    ) -> list[bytes]:
         """As Transport.exchange, from this device.
 
         Raises: CommunicationError  as there; there are not as many parts as devices in the group.
@@ -141,11 +166,15 @@ class Device:
         Raises: CommunicationError  another device failed; the timeout is over; the item has other arrays than wanted.
         """
         with self.transport.outside(self.number, f"{name}: the infeed queue is empty"):
-            item = self._wait_for(lambda: self.feeds.infeed.get(timeout=_POLL_SECONDS), f"{name}: the infeed queue")
+            item = self._wait_for(
+                lambda: self.feeds.infeed.get(timeout=_POLL_SECONDS), f"{name}: the infeed queue"
+            )
         given = [(a.dtype, a.shape) for a in item]
         if given != [(d, tuple(dims)) for d, dims in wanted]:
-            raise CommunicationError(f"{name}: the item in the infeed queue is {_listed(given)}, the program wants "
-                                     f"{_listed(wanted)}")
+            raise CommunicationError(
+                f"{name}: the item in the infeed queue is {_listed(given)}, the program wants "
+                f"{_listed(wanted)}"
+            )
         return item
 
     def outfeed(self, arrays: Sequence[np.ndarray]) -> None:
@@ -184,5 +213,6 @@ def current() -> Device:
         device = getattr(_here, "alone", None)
         if device is None:
             from .rendezvous import Rendezvous
+
             device = _here.alone = Device(Rendezvous(1, 1))
     return device

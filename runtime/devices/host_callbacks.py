@@ -34,15 +34,20 @@ class HostCalls:
         self._callback = _CALL(self._called)
         self._functions = (ctypes.c_void_p * len(sites))()
         self._status = ctypes.create_string_buffer(custom_calls.STATUS_BYTES)
-        self._fields = (ctypes.c_void_p * 3)(ctypes.cast(self._callback, ctypes.c_void_p).value,
-                                            ctypes.addressof(self._functions), ctypes.addressof(self._status))
+        self._fields = (ctypes.c_void_p * 3)(
+            ctypes.cast(self._callback, ctypes.c_void_p).value,
+            ctypes.addressof(self._functions),
+            ctypes.addressof(self._status),
+        )
         self._kept = []  # C functions live as long as their addresses are here
         for number, site in enumerate(sites):
             if site.attributes.get("is_c"):
                 target = custom_calls.find(site.attributes["target"])
                 if target is None or not target.address:
-                    raise ExecutionError(f"custom-call target {site.attributes['target']!r} is not registered as a C "
-                                         "function, as it was when the program was compiled")
+                    raise ExecutionError(
+                        f"custom-call target {site.attributes['target']!r} is not registered as a C "
+                        "function, as it was when the program was compiled"
+                    )
                 self._kept.append(target)
                 self._functions[number] = target.address
 
@@ -86,8 +91,12 @@ def _prepared(site: Site) -> tuple[Callable[..., Any] | None, Site, Who, Any, in
 
 def _inputs(site: Site, addresses: Sequence[int]) -> list[np.ndarray]:
     """Copies of the inputs."""
-    return [np.frombuffer(bytearray(_read(at, size)), np.dtype(dtype)).reshape(dims) if size
-            else np.empty(dims, np.dtype(dtype)) for (dtype, dims, size), at in zip(site.inputs, addresses)]
+    return [
+        np.frombuffer(bytearray(_read(at, size)), np.dtype(dtype)).reshape(dims)
+        if size
+        else np.empty(dims, np.dtype(dtype))
+        for (dtype, dims, size), at in zip(site.inputs, addresses)
+    ]
 
 
 def _store(array: np.ndarray, spec: BufferSpec, address: int) -> None:
@@ -95,8 +104,9 @@ def _store(array: np.ndarray, spec: BufferSpec, address: int) -> None:
     _copy(address, kept.ctypes.data, spec.bytes)
 
 
-def _exchanged(device: Device, site: Site, group: Sequence[int], parts: Sequence[bytes],
-               sizes: Sequence[int]) -> list[bytes]:
+def _exchanged(
+    device: Device, site: Site, group: Sequence[int], parts: Sequence[bytes], sizes: Sequence[int]
+) -> list[bytes]:
     """What the devices of the group bring, of these sizes in bytes.
 
     Raises: CommunicationError  as `Device.exchange`; one brings another number of bytes.
@@ -104,15 +114,19 @@ def _exchanged(device: Device, site: Site, group: Sequence[int], parts: Sequence
     found = device.exchange(group, site.name, site.attributes["signature"], parts)
     for place, (part, size) in enumerate(zip(found, sizes, strict=True)):
         if len(part) != size:
-            raise CommunicationError(f"{site.name}: device {group[place]} brought {len(part)} bytes, {size} are wanted")
+            raise CommunicationError(
+                f"{site.name}: device {group[place]} brought {len(part)} bytes, {size} are wanted"
+            )
     return found
 
 
 def _require_size(site: Site, spec: BufferSpec, wanted: int, group: Sequence[int]) -> None:
     """Raises: CommunicationError  the program was compiled for a group of another size."""
     if spec.bytes != wanted:
-        raise CommunicationError(f"{site.name}: the result has {spec.bytes} bytes, {wanted} are wanted for a group of "
-                                 f"{len(group)} devices")
+        raise CommunicationError(
+            f"{site.name}: the result has {spec.bytes} bytes, {wanted} are wanted for a group of "
+            f"{len(group)} devices"
+        )
 
 
 def _all_gather(device: Device, site: Site, who: Who, inputs: Sequence[int], outputs: Sequence[int]) -> None:
@@ -123,7 +137,7 @@ def _all_gather(device: Device, site: Site, who: Who, inputs: Sequence[int], out
     at = 0
     for spec, result, target in zip(site.inputs, site.outputs, outputs, strict=True):
         _require_size(site, result, spec.bytes * len(group), group)
-        rows = found if len(data) == 1 else [part[at:at + spec.bytes] for part in found]
+        rows = found if len(data) == 1 else [part[at : at + spec.bytes] for part in found]
         _copy(target, b"".join(rows), spec.bytes * len(group))
         at += spec.bytes
 
@@ -145,8 +159,9 @@ def _permute(device: Device, site: Site, who: Who, inputs: Sequence[int], output
     for spec, source, target in zip(site.inputs, inputs, outputs):
         data = _read(source, spec.bytes)
         parts = [data if place in targets else b"" for place in range(len(group))]
-        found = _exchanged(device, site, group, parts,
-                           [spec.bytes if place in sources else 0 for place in range(len(group))])
+        found = _exchanged(
+            device, site, group, parts, [spec.bytes if place in sources else 0 for place in range(len(group))]
+        )
         if sources:
             _copy(target, found[sources[0]], spec.bytes)
         else:
@@ -160,7 +175,9 @@ def _broadcast(device: Device, site: Site, who: Who, inputs: Sequence[int], outp
         ctypes.memset(target, 0, spec.bytes)
         return
     parts = [b"" if own else _read(source, spec.bytes)] * len(group)
-    found = _exchanged(device, site, group, parts, [0 if place else spec.bytes for place in range(len(group))])
+    found = _exchanged(
+        device, site, group, parts, [0 if place else spec.bytes for place in range(len(group))]
+    )
     _copy(target, found[0], spec.bytes)
 
 
@@ -193,15 +210,21 @@ def _recv_done(device: Device, site: Site, who: Who, inputs: Sequence[int], outp
     if len(data) != wanted:
         raise CommunicationError(f"{site.name}: {len(data)} bytes received, {wanted} are wanted")
     for spec, address in zip(site.outputs, outputs):
-        _copy(address, data[at:at + spec.bytes], spec.bytes)
+        _copy(address, data[at : at + spec.bytes], spec.bytes)
         at += spec.bytes
 
 
 def _custom_call(device: Device, site: Site, who: Who, inputs: Sequence[int], outputs: Sequence[int]) -> None:
     given = site.attributes
     wanted = [(np.dtype(dtype), dims) for dtype, dims, _ in site.outputs]
-    found = custom_calls.call(given["target"], given["api_version"], given["opaque"].encode("latin-1"),
-                              _inputs(site, inputs), wanted, given["is_tuple"])
+    found = custom_calls.call(
+        given["target"],
+        given["api_version"],
+        given["opaque"].encode("latin-1"),
+        _inputs(site, inputs),
+        wanted,
+        given["is_tuple"],
+    )
     for array, spec, address in zip(found, site.outputs, outputs):
         _store(array, spec, address)
 
@@ -211,7 +234,15 @@ def _trace(device: Device, site: Site, who: Who, inputs: Sequence[int], outputs:
 
 
 _HANDLERS: dict[str, Callable[[Device, Site, Who, Sequence[int], Sequence[int]], Any]] = {
-    "all-gather": _all_gather, "all-to-all": _all_to_all, "collective-permute": _permute,
-    "collective-broadcast": _broadcast, "infeed": _infeed, "outfeed": _outfeed, "send": _send, "recv": _clear,
-    "recv-done": _recv_done, "custom-call": _custom_call, "trace": _trace,
+    "all-gather": _all_gather,
+    "all-to-all": _all_to_all,
+    "collective-permute": _permute,
+    "collective-broadcast": _broadcast,
+    "infeed": _infeed,
+    "outfeed": _outfeed,
+    "send": _send,
+    "recv": _clear,
+    "recv-done": _recv_done,
+    "custom-call": _custom_call,
+    "trace": _trace,
 }

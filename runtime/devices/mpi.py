@@ -31,8 +31,9 @@ _NAP_SECONDS = 0.0002
 class Runnable(Protocol):
     """What can be run over a transport: an executable."""
 
-    def execute_over(self, transport: Any, device: int, arguments: Sequence[np.ndarray], *,
-                     timeout: float | None = None) -> list[np.ndarray]:
+    def execute_over(
+        self, transport: Any, device: int, arguments: Sequence[np.ndarray], *, timeout: float | None = None
+    ) -> list[np.ndarray]:
         """Runs as one device."""
 
 
@@ -44,6 +45,7 @@ class MpiTransport:
 
     def __init__(self, communicator: Any = None, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
         from mpi4py import MPI
+
         self._comm = (communicator or MPI.COMM_WORLD).Dup()  # its messages meet no other ones
         self._any = MPI.ANY_SOURCE
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
@@ -51,7 +53,9 @@ class MpiTransport:
         self._run = 0
         self._turns: collections.Counter[frozenset[int]] = collections.Counter()
         # by run: what ranks brought to a meeting (group, turn); ranks that ended, with their error
-        self._meetings: dict[tuple[int, frozenset[int], int], dict[int, tuple[str, str, tuple[int, ...], bytes]]] = {}
+        self._meetings: dict[
+            tuple[int, frozenset[int], int], dict[int, tuple[str, str, tuple[int, ...], bytes]]
+        ] = {}
         self._ended: dict[int, dict[int, str]] = collections.defaultdict(dict)
         self._sending: list[Any] = []
 
@@ -61,8 +65,9 @@ class MpiTransport:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def execute(self, executable: Runnable, arguments: Sequence[np.ndarray], *,
-                timeout: float | None = None) -> list[np.ndarray]:
+    def execute(
+        self, executable: Runnable, arguments: Sequence[np.ndarray], *, timeout: float | None = None
+    ) -> list[np.ndarray]:
         """Runs the executable as device `rank`, together with the other ranks.
 
         Raises: CommunicationError  another rank failed, ended, did something else, or did nothing for `timeout`
@@ -85,12 +90,21 @@ class MpiTransport:
         self._run = -1
         self._tell_all(("end", ""))
         with contextlib.suppress(CommunicationError):
-            self._until(lambda: len(self._ended[-1]) == self.size - 1 and not self._sending, lambda: "close", timeout)
+            self._until(
+                lambda: len(self._ended[-1]) == self.size - 1 and not self._sending, lambda: "close", timeout
+            )
         self._comm = None
 
     # -- Transport
-    def exchange(self, device: int, group: Sequence[int], what: str, signature: str, parts: Sequence[bytes],
-                 timeout: float | None) -> list[bytes]:
+    def exchange(
+        self,
+        device: int,
+        group: Sequence[int],
+        what: str,
+        signature: str,
+        parts: Sequence[bytes],
+        timeout: float | None,
+    ) -> list[bytes]:
         """As Transport.exchange."""
         group, members = tuple(group), frozenset(group)
         key = (self._run, members, self._turns[members])
@@ -104,12 +118,18 @@ class MpiTransport:
         def is_complete() -> bool:
             for other, (their, theirs, order, _) in arrived.items():
                 if (theirs, order) != (signature, group):
-                    raise CommunicationError(f"rank {device} is at {what} ({signature} among ranks {group}), rank "
-                                             f"{other} at {their} ({theirs} among ranks {order})")
+                    raise CommunicationError(
+                        f"rank {device} is at {what} ({signature} among ranks {group}), rank "
+                        f"{other} at {their} ({theirs} among ranks {order})"
+                    )
             return len(arrived) == len(group)
 
-        self._until(is_complete, lambda: f"{what} ({signature} among ranks {group})", timeout,
-                    lambda: [other for other in group if other not in arrived])
+        self._until(
+            is_complete,
+            lambda: f"{what} ({signature} among ranks {group})",
+            timeout,
+            lambda: [other for other in group if other not in arrived],
+        )
         del self._meetings[key]
         return [arrived[other][3] for other in group]
 
@@ -143,6 +163,7 @@ class MpiTransport:
         """Takes all messages that are there."""
         while (message := self._comm.improbe(self._any, _TAG)) is not None:
             from mpi4py import MPI
+
             status = MPI.Status()
             run, kind, *content = message.recv(status=status)
             source = status.Get_source()
@@ -158,8 +179,13 @@ class MpiTransport:
             if error:
                 raise CommunicationError(f"rank {rank} failed with {error}; rank {self.rank} was at {what()}")
 
-    def _until(self, done: Callable[[], bool], what: Callable[[], str], timeout: float | None,
-               missing: Callable[[], list[int]] = list) -> None:
+    def _until(
+        self,
+        done: Callable[[], bool],
+        what: Callable[[], str],
+        timeout: float | None,
+        missing: Callable[[], list[int]] = list,
+    ) -> None:
         limit = self.timeout if timeout is None else timeout
         end, looks = time.monotonic() + limit, 0
         while True:
@@ -170,9 +196,13 @@ class MpiTransport:
                 self._raise_failure(what)
             gone = [rank for rank in missing() if rank in self._ended[self._run]]
             if gone:
-                raise CommunicationError(f"rank {self.rank} waited at {what()} for rank {gone[0]} which has ended")
+                raise CommunicationError(
+                    f"rank {self.rank} waited at {what()} for rank {gone[0]} which has ended"
+                )
             if time.monotonic() > end:
-                raise CommunicationError(f"after {limit} s rank {self.rank} waited at {what()} for ranks {missing()}")
+                raise CommunicationError(
+                    f"after {limit} s rank {self.rank} waited at {what()} for ranks {missing()}"
+                )
             looks += 1
             if looks > _SPINS:
                 time.sleep(_NAP_SECONDS)

@@ -38,12 +38,16 @@ class Rendezvous:
 
     def __init__(self, replicas: int, partitions: int) -> None:
         count = replicas * partitions
-        self.names = [f"replica {d // partitions}" + (f" partition {d % partitions}" if partitions > 1 else "")
-                      for d in range(count)]
+        self.names = [
+            f"replica {d // partitions}" + (f" partition {d % partitions}" if partitions > 1 else "")
+            for d in range(count)
+        ]
         self._lock = threading.Lock()
         self._meetings: dict[tuple[frozenset[int], int], _Meeting] = {}
         self._turns: list[collections.Counter[frozenset[int]]] = [collections.Counter() for _ in range(count)]
-        self._channels: dict[int, collections.deque[tuple[str, bytes]]] = collections.defaultdict(collections.deque)
+        self._channels: dict[int, collections.deque[tuple[str, bytes]]] = collections.defaultdict(
+            collections.deque
+        )
         self._state = [_RUNNING] * count
         self._doing: list[str | tuple[str, str, tuple[int, ...]]] = [""] * count
         self._awaited: list[int | None] = [None] * count  # the channel that a device waits for
@@ -57,8 +61,15 @@ class Rendezvous:
         """What the run failed of; None while it has not."""
         return self._error
 
-    def exchange(self, device: int, group: Sequence[int], what: str, signature: str, parts: Sequence[bytes],
-                 timeout: float | None) -> list[bytes]:
+    def exchange(
+        self,
+        device: int,
+        group: Sequence[int],
+        what: str,
+        signature: str,
+        parts: Sequence[bytes],
+        timeout: float | None,
+    ) -> list[bytes]:
         """As Transport.exchange."""
         if len(group) == 1:
             return list(parts)
@@ -73,8 +84,12 @@ class Rendezvous:
                 meeting = self._meetings[key] = _Meeting(device, subject)
             self._doing[device] = (what, *subject)
             if meeting.subject != subject:
-                self._fail(CommunicationError(f"{self.names[device]} came with {self._place(device)}, "
-                                              f"{self.names[meeting.first]} waited at {self._place(meeting.first)}"))
+                self._fail(
+                    CommunicationError(
+                        f"{self.names[device]} came with {self._place(device)}, "
+                        f"{self.names[meeting.first]} waited at {self._place(meeting.first)}"
+                    )
+                )
                 self._raise()
             meeting.brought[device] = parts
             if len(meeting.brought) == len(members):
@@ -117,8 +132,11 @@ class Rendezvous:
             finally:
                 self._awaited[device] = None
         if sent != signature:
-            self.fail(CommunicationError(
-                f"{self.names[device]} wants {signature} on channel {channel}, {sent} was sent"))
+            self.fail(
+                CommunicationError(
+                    f"{self.names[device]} wants {signature} on channel {channel}, {sent} was sent"
+                )
+            )
             self.check(device)
         return data
 
@@ -181,8 +199,11 @@ class Rendezvous:
         for."""
         if self._error is not None or _WAITING not in self._state:
             return
-        if _ENDED in self._state and any(self._state[d] == _ENDED for (members, _), m in self._meetings.items()
-                                         for d in members - m.brought.keys()):
+        if _ENDED in self._state and any(
+            self._state[d] == _ENDED
+            for (members, _), m in self._meetings.items()
+            for d in members - m.brought.keys()
+        ):
             self._fail(CommunicationError(self._waiting()))
         elif _RUNNING not in self._state and _OUTSIDE not in self._state:
             self._fail(CommunicationError(f"nobody goes on: {self._waiting()}"))
@@ -202,7 +223,9 @@ class Rendezvous:
             text = f"{self.names[device]} waited at {self._place(device)}"
             if missing:
                 text += " for " + ", ".join(
-                    self.names[m] + (f" which {self._state[m]}" if self._state[m] != _WAITING else "") for m in missing)
+                    self.names[m] + (f" which {self._state[m]}" if self._state[m] != _WAITING else "")
+                    for m in missing
+                )
             texts.append(text)
         return "; ".join(texts)
 

@@ -13,8 +13,13 @@ from .rendezvous import Rendezvous
 T = TypeVar("T")
 
 
-def run_devices(programs: Sequence[Callable[[], T]], replicas: int, partitions: int, feeds: Mapping[int, Feeds],
-                timeout: float | None = None) -> list[T]:
+def run_devices(
+    programs: Sequence[Callable[[], T]],
+    replicas: int,
+    partitions: int,
+    feeds: Mapping[int, Feeds],
+    timeout: float | None = None,
+) -> list[T]:
     """The results of the programs, each called in a thread that runs for its device; device r * partitions + p is
     partition p of replica r.
 
@@ -39,8 +44,12 @@ def run_devices(programs: Sequence[Callable[[], T]], replicas: int, partitions: 
     if len(programs) == 1:
         work(0)
     else:
-        threads = [threading.Thread(target=work, args=(number,), name=f"tfbridge {rendezvous.names[number]}",
-                                    daemon=True) for number in range(len(programs))]
+        threads = [
+            threading.Thread(
+                target=work, args=(number,), name=f"tfbridge {rendezvous.names[number]}", daemon=True
+            )
+            for number in range(len(programs))
+        ]
         try:
             for thread in threads:
                 thread.start()

@@ -10,6 +10,15 @@ MEMORY = {
     "memset": ("ptr", ("ptr", "i32", "i64")),
 }
 
-LIBM = {name: ("double", ("double",) * arity) for name, arity in {
-    "cos": 1, "erf": 1, "erfc": 1, "fmod": 2, "pow": 2, "sin": 1, "tan": 1,
-}.items()}
+LIBM = {
+    name: ("double", ("double",) * arity)
+    for name, arity in {
+        "cos": 1,
+        "erf": 1,
+        "erfc": 1,
+        "fmod": 2,
+        "pow": 2,
+        "sin": 1,
+        "tan": 1,
+    }.items()
+}

@@ -92,6 +92,7 @@ def _round_to_f32(number: float) -> float:
 
 def _half_bits(number: float) -> int:
     import numpy as np
+
     with np.errstate(over="ignore"):
         return int(np.float16(number).view(np.uint16))
 
@@ -99,6 +100,7 @@ def _half_bits(number: float) -> int:
 def _bfloat_bits(number: float) -> int:
     import ml_dtypes
     import numpy as np
+
     return int(np.asarray(number, ml_dtypes.bfloat16).view(np.uint16))
 
 
@@ -172,8 +174,15 @@ class Function:
     attributes, LLVM works little on it: code that prepares and calls kernels.
     """
 
-    def __init__(self, module: ModuleText, name: str, parameters: Sequence[tuple[str, str]], result: str = "void",
-                 attributes: str = "nounwind", linkage: str = "internal") -> None:
+    def __init__(
+        self,
+        module: ModuleText,
+        name: str,
+        parameters: Sequence[tuple[str, str]],
+        result: str = "void",
+        attributes: str = "nounwind",
+        linkage: str = "internal",
+    ) -> None:
         self.module = module
         self.parameters = {n: Value(t.split(" ", 1)[0], f"%{n}") for t, n in parameters}
         listed = ", ".join(f"{t} %{n}" for t, n in parameters)
@@ -226,13 +235,17 @@ class Function:
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         """`a` where the condition holds, else `b`; one condition per lane, or one for all."""
-        return self.op(a.type, f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}")
+        return self.op(
+            a.type, f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}"
+        )
 
     def cast(self, opcode: str, a: Value, type_: str) -> Value:
         """`opcode a to type`; nothing where the type is the same."""
         return a if a.type == type_ else self.op(type_, f"{opcode} {a} to {type_}")
 
-    def intrinsic(self, name: str, result: str, arguments: Sequence[Value], types: Sequence[str] = ()) -> Value:
+    def intrinsic(
+        self, name: str, result: str, arguments: Sequence[Value], types: Sequence[str] = ()
+    ) -> Value:
         """Calls `llvm.name.<suffix of result, or of the listed types>`; returns its result."""
         full = f"llvm.{name}." + ".".join(suffix(t) for t in (types or (result,)))
         return self.call(full, result, arguments)
@@ -253,7 +266,9 @@ class Function:
 
     def prefetch(self, address: Value, locality: int = 3, writes: bool = False) -> None:
         """Asks for the cache line of an address, to be read or written soon; locality 3: into L1, 2: into L2."""
-        self.call("llvm.prefetch.p0", "void", [address, *(constant("i32", n) for n in (int(writes), locality, 1))])
+        self.call(
+            "llvm.prefetch.p0", "void", [address, *(constant("i32", n) for n in (int(writes), locality, 1))]
+        )
 
     def splat(self, scalar: Value, lanes: int) -> Value:
         """A vector with the scalar in every lane; the scalar itself for one lane."""
@@ -263,7 +278,9 @@ class Function:
             return Value(vector_type(scalar.type, lanes), f"splat ({scalar})")
         vector = vector_type(scalar.type, lanes)
         one = self.op(vector, f"insertelement {vector} poison, {scalar}, i64 0")
-        return self.op(vector, f"shufflevector {vector} {one.text}, {vector} poison, <{lanes} x i32> zeroinitializer")
+        return self.op(
+            vector, f"shufflevector {vector} {one.text}, {vector} poison, <{lanes} x i32> zeroinitializer"
+        )
 
     def extract(self, vector: Value, lane: int) -> Value:
         """One lane of a vector."""
@@ -327,7 +344,9 @@ class Function:
         if type_ == "ptr":
             type_ = "i64"
         at = i64(index)
-        return self.op("ptr", f"getelementptr inbounds {type_}, {pointer.type} {pointer.text}, {at.type} {at.text}")
+        return self.op(
+            "ptr", f"getelementptr inbounds {type_}, {pointer.type} {pointer.text}, {at.type} {at.text}"
+        )
 
     def load(self, type_: str, pointer: Value, align: int = 1, note: str = "") -> Value:
         """Loads; `align` in bytes, `note` is metadata such as `!invariant.load !2`."""
@@ -336,13 +355,21 @@ class Function:
 
     def store(self, value: Value, pointer: Value, align: int = 1, nontemporal: bool = False) -> None:
         """Stores; `align` in bytes."""
-        self.do(f"store {value.type} {value.text}, {pointer.type} {pointer.text}, align {align}"
-                f"{', !nontemporal !2' if nontemporal else ''}")
+        self.do(
+            f"store {value.type} {value.text}, {pointer.type} {pointer.text}, align {align}"
+            f"{', !nontemporal !2' if nontemporal else ''}"
+        )
 
     # -- control flow
-    def loop(self, low: Value | int, high: Value | int, step: Value | int,
-             body: Callable[[Value, list[Value]], Sequence[Value] | None], carried: Sequence[Value] = (),
-             guard: bool = True) -> list[Value]:
+    def loop(
+        self,
+        low: Value | int,
+        high: Value | int,
+        step: Value | int,
+        body: Callable[[Value, list[Value]], Sequence[Value] | None],
+        carried: Sequence[Value] = (),
+        guard: bool = True,
+    ) -> list[Value]:
         """for i in range(low, high, step): carried = body(i, carried). Returns the last carried values.
 
         Without `guard` the body must run at least once. A constant range that never runs writes nothing.
@@ -367,20 +394,29 @@ class Function:
         leaving = list(body(index, entering) or [])
         following = self.binary("add nsw", index, i64(step))
         more = self.compare("icmp slt", following, i64(high))
-        self.lines[at] = f"  {index.text} = phi i64 [{i64(low).text}, %{came_from}], [{following.text}, %{self.block}]"
+        self.lines[at] = (
+            f"  {index.text} = phi i64 [{i64(low).text}, %{came_from}], [{following.text}, %{self.block}]"
+        )
         for k, (name, start, end) in enumerate(zip(entering, carried, leaving, strict=True)):
-            self.lines[at + 1 + k] = \
+            self.lines[at + 1 + k] = (
                 f"  {name.text} = phi {name.type} [{start.text}, %{came_from}], [{end.text}, %{self.block}]"
+            )
         last = self.block
         self.do(f"br {more}, label %{head}, label %{exit_label}, !llvm.loop !0")
         self.start_block(exit_label)
         if not guard:
             return leaving
-        return [self.op(s.type, f"phi {s.type} [{s.text}, %{before}], [{e.text}, %{last}]")
-                for s, e in zip(carried, leaving, strict=True)]
+        return [
+            self.op(s.type, f"phi {s.type} [{s.text}, %{before}], [{e.text}, %{last}]")
+            for s, e in zip(carried, leaving, strict=True)
+        ]
 
-    def while_(self, carried: Sequence[Value], condition: Callable[[list[Value]], Value],
-               body: Callable[[list[Value]], Sequence[Value]]) -> list[Value]:
+    def while_(
+        self,
+        carried: Sequence[Value],
+        condition: Callable[[list[Value]], Value],
+        body: Callable[[list[Value]], Sequence[Value]],
+    ) -> list[Value]:
         """while condition(carried): carried = body(carried). Returns the last carried values."""
         head, inside, end, before = self.fresh("while"), self.fresh("body"), self.fresh("end"), self.block
         self.do(f"br label %{head}")
@@ -393,14 +429,19 @@ class Function:
         self.start_block(inside)
         leaving = body(entering)
         for k, (name, start, last) in enumerate(zip(entering, carried, leaving, strict=True)):
-            self.lines[at + k] = \
+            self.lines[at + k] = (
                 f"  {name.text} = phi {name.type} [{start.text}, %{before}], [{last.text}, %{self.block}]"
+            )
         self.do(f"br label %{head}, !llvm.loop !0")
         self.start_block(end)
         return entering
 
-    def branch(self, condition: Value, then: Callable[[], Sequence[Value] | None],
-               otherwise: Callable[[], Sequence[Value] | None] | None = None) -> list[Value]:
+    def branch(
+        self,
+        condition: Value,
+        then: Callable[[], Sequence[Value] | None],
+        otherwise: Callable[[], Sequence[Value] | None] | None = None,
+    ) -> list[Value]:
         """if condition: then() else: otherwise(). Both return values of the same types; returns the merged ones."""
         yes, no, end = self.fresh("then"), self.fresh("else"), self.fresh("end")
         self.do(f"br {condition}, label %{yes}, label %{no if otherwise else end}")
@@ -415,8 +456,10 @@ class Function:
             b, b_block = list(otherwise() or []), self.block
             self.do(f"br label %{end}")
         self.start_block(end)
-        return [self.op(x.type, f"phi {x.type} [{x.text}, %{a_block}], [{y.text}, %{b_block}]")
-                for x, y in zip(a, b, strict=True)]
+        return [
+            self.op(x.type, f"phi {x.type} [{x.text}, %{a_block}], [{y.text}, %{b_block}]")
+            for x, y in zip(a, b, strict=True)
+        ]
 
     @contextlib.contextmanager
     def redirected(self, lines: list[str]) -> Iterator[None]:

@@ -94,14 +94,26 @@ def _instructions(triple: str, features: frozenset[str]) -> tuple[bool, bool]:
 # Features that a named CPU implies: llvmlite cannot list them.
 _AVX2 = "avx,avx2,fma,f16c,bmi2"
 _CPU_FEATURES = {
-    "x86-64-v3": _AVX2, "x86-64-v4": _AVX2 + ",avx512f", "haswell": _AVX2, "skylake": _AVX2, "znver1": _AVX2,
-    "znver2": _AVX2, "znver3": _AVX2, "znver4": _AVX2 + ",avx512f", "skylake-avx512": _AVX2 + ",avx512f",
-    "cortex-a53": "neon,vfp4", "cortex-a7": "neon,vfp4", "cortex-a72": "neon,vfp4",
+    "x86-64-v3": _AVX2,
+    "x86-64-v4": _AVX2 + ",avx512f",
+    "haswell": _AVX2,
+    "skylake": _AVX2,
+    "znver1": _AVX2,
+    "znver2": _AVX2,
+    "znver3": _AVX2,
+    "znver4": _AVX2 + ",avx512f",
+    "skylake-avx512": _AVX2 + ",avx512f",
+    "cortex-a53": "neon,vfp4",
+    "cortex-a7": "neon,vfp4",
+    "cortex-a72": "neon,vfp4",
 }
 
 
-_SPELLINGS = {"triple": r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", "CPU": r"[A-Za-z0-9_.+-]*",
-              "features": r"([+-]?[A-Za-z0-9_.][A-Za-z0-9_.+-]*(,|$))*"}
+_SPELLINGS = {
+    "triple": r"[A-Za-z0-9_][A-Za-z0-9_.+-]*",
+    "CPU": r"[A-Za-z0-9_.+-]*",
+    "features": r"([+-]?[A-Za-z0-9_.][A-Za-z0-9_.+-]*(,|$))*",
+}
 _MAX_SPELLING = 4096
 
 
@@ -114,15 +126,26 @@ def target_for(triple: str, cpu: str = "", features: str = "", threads: int = 1)
         if len(text) > _MAX_SPELLING:
             raise ValueError(f"target {what}: {len(text)} characters, at most {_MAX_SPELLING} are wanted")
         if not re.fullmatch(spelling, text):
-            raise ValueError(f"target {what}: {text[:100]!r} has other characters than letters, digits, '_', '.', '+' "
-                             f"and '-'{', with commas between features' if what == 'features' else ''}")
+            raise ValueError(
+                f"target {what}: {text[:100]!r} has other characters than letters, digits, '_', '.', '+' "
+                f"and '-'{', with commas between features' if what == 'features' else ''}"
+            )
     named = set(_CPU_FEATURES.get(cpu, "").split(",")) - {""}
     for item in filter(None, features.split(",")):
         named.discard(item[1:]) if item.startswith("-") else named.add(item.lstrip("+"))
     vector_bytes, registers, has_fma = _vector_unit(triple, frozenset(named))
     has_rounding, has_half = _instructions(triple, frozenset(named))
-    return Target(triple, cpu, features, vector_bytes, registers, has_fma, threads=threads,
-                  has_rounding=has_rounding, has_half=has_half)
+    return Target(
+        triple,
+        cpu,
+        features,
+        vector_bytes,
+        registers,
+        has_fma,
+        threads=threads,
+        has_rounding=has_rounding,
+        has_half=has_half,
+    )
 
 
 def _cache_bytes(index: int, default: int) -> int:
@@ -140,7 +163,16 @@ def host(threads: int | None = None) -> Target:
     names = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
     triple = llvm.get_default_triple()
     vector_bytes, registers, has_fma = _vector_unit(triple, names)
-    return Target(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), vector_bytes,
-                  registers, has_fma,
-                  _cache_bytes(0, 32 << 10), _cache_bytes(2, 512 << 10), _cache_bytes(3, 8 << 20),
-                  threads or usable_cpus(), *_instructions(triple, names))
+    return Target(
+        triple,
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+        vector_bytes,
+        registers,
+        has_fma,
+        _cache_bytes(0, 32 << 10),
+        _cache_bytes(2, 512 << 10),
+        _cache_bytes(3, 8 << 20),
+        threads or usable_cpus(),
+        *_instructions(triple, names),
+    )

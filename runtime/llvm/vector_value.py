@@ -343,8 +343,9 @@ def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
     return total
 
 
-def rarely(f: Function, condition: Value, then: Callable[[], Sequence[Lanes]],
-           otherwise: Sequence[Lanes]) -> list[Lanes]:
+def rarely(
+    f: Function, condition: Value, then: Callable[[], Sequence[Lanes]], otherwise: Sequence[Lanes]
+) -> list[Lanes]:
     """`then()` where the (one, rarely true) condition holds, else the values at hand; it lies out of line."""
     slow, end, before = f.fresh("rare"), f.fresh("end"), f.block
     f.do(f'br {condition}, label %{slow}, label %{end}, !prof !{{!"branch_weights", i32 1, i32 100000}}')
@@ -352,9 +353,10 @@ def rarely(f: Function, condition: Value, then: Callable[[], Sequence[Lanes]],
     found, found_block = list(then()), f.block
     f.do(f"br label %{end}")
     f.start_block(end)
-    return [Lanes(f, f.op(a.type, f"phi {a.type} [{a.value.text}, %{found_block}], "
-                                  f"[{b.value.text}, %{before}]"))
-            for a, b in zip(found, otherwise, strict=True)]
+    return [
+        Lanes(f, f.op(a.type, f"phi {a.type} [{a.value.text}, %{found_block}], [{b.value.text}, %{before}]"))
+        for a, b in zip(found, otherwise, strict=True)
+    ]
 
 
 def per_lane(f: Function, name: str, arguments: Sequence[Lanes]) -> Lanes:
@@ -377,7 +379,8 @@ def map_lanes(x: Lanes, function: Callable[[Lanes], Sequence[Lanes]], like: Sequ
 
     def body(lane: Value, results: list[Value]) -> list[Value]:
         one = function(Lanes(f, f.op(x.element, f"extractelement {x.value}, {lane}")))
-        return [f.op(r.type, f"insertelement {r}, {v.value}, {lane}")
-                for r, v in zip(results, one, strict=True)]
+        return [
+            f.op(r.type, f"insertelement {r}, {v.value}, {lane}") for r, v in zip(results, one, strict=True)
+        ]
 
     return [Lanes(f, r) for r in f.loop(0, x.lanes, 1, body, [value.value for value in like])]

@@ -58,8 +58,9 @@ def _move(buffers: Iterable[tuple[int, int]], rest: float = 0) -> int:
     assert found is not None
     madvise, huge = found
     # One after the other: what lies side by side shares huge pages.
-    starts = sorted({start for address, size in buffers
-                     for start in range(address // huge * huge, address + size, huge)})
+    starts = sorted(
+        {start for address, size in buffers for start in range(address // huge * huge, address + size, huge)}
+    )
     moved = 0
     try:
         with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
@@ -77,6 +78,6 @@ def _is_whole(pagemap: int, start: int, size: int) -> bool:
     """Whether all pages from `start` on are anonymous, in memory, and of no other process, a parent or child."""
     page = os.sysconf("SC_PAGE_SIZE")
     read = os.pread(pagemap, size // page * 8, start // page * 8)
-    flags = np.frombuffer(read[:len(read) // 8 * 8], np.uint64)
+    flags = np.frombuffer(read[: len(read) // 8 * 8], np.uint64)
     wanted = _PRESENT | _EXCLUSIVE
     return len(flags) == size // page and bool(np.all(flags & (wanted | _OF_A_FILE) == wanted))

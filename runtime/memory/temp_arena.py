@@ -14,7 +14,14 @@ from __future__ import annotations
 from ..code import float_mode
 
 OUT_OF_MEMORY = -12
-EXPORTS = ("tfb_arena_take", "tfb_arena_put", "tfb_arena_trim", "tfb_run", "tfb_arena_hold", "tfb_arena_release")
+EXPORTS = (
+    "tfb_arena_take",
+    "tfb_arena_put",
+    "tfb_arena_trim",
+    "tfb_run",
+    "tfb_arena_hold",
+    "tfb_arena_release",
+)
 
 _HUGE_PAGE = 2 << 20
 # Big arenas start at a huge page and ask for such pages; elsewhere a cache line is enough.
@@ -29,7 +36,9 @@ huge:
 
 def text(linux: bool, machine: str | None = None) -> str:
     """The module text of the arena functions, for this machine or one of that name."""
-    return float_mode.text(machine) + f"""
+    return (
+        float_mode.text(machine)
+        + f"""
 @tfb_arenas = internal global ptr null, align 64
 @tfb_arena_lock = internal global i32 0, align 64
 declare ptr @malloc(i64)
@@ -216,3 +225,4 @@ call:
   ret i32 %status
 }}
 """
+    )

@@ -58,7 +58,9 @@ def result(future: Future[Result], timeout: float | None = None) -> Result:
     return future.result(None if timeout is None else 0)
 
 
-def submit(function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs) -> Job[Result]:
+def submit(
+    function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
+) -> Job[Result]:
     """A job for the process's background threads.
 
     When the interpreter ends and takes no more jobs, it runs when its result is asked for.

@@ -116,6 +116,7 @@ def _others_import() -> bool:
 
 def _import_lock(name: str) -> None:
     import _imp
+
     getattr(_imp, name)()
 
 

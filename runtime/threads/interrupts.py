@@ -78,7 +78,12 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 def check() -> None:
     """Raises what Ctrl-C raises if it came and waits, in the main thread: nothing is half made here."""
-    if _pending and _handler is not None and not _is_whole and threading.current_thread() is threading.main_thread():
+    if (
+        _pending
+        and _handler is not None
+        and not _is_whole
+        and threading.current_thread() is threading.main_thread()
+    ):
         _handler(signal.SIGINT, _pending.pop())
 
 
@@ -91,13 +96,16 @@ def wait(is_over: Callable[[float], bool], seconds: float | None = None) -> None
             return
 
 
-def callback(function: Callable[..., int | None], gives: bool = False, is_whole: bool = False) -> Callable[..., None]:
+def callback(
+    function: Callable[..., int | None], gives: bool = False, is_whole: bool = False
+) -> Callable[..., None]:
     """The function for native code to call: no interrupt is lost in it.
 
     It has no result, for ctypes gives anything at all when an exception leaves one. With `gives` its last argument is
     the address of a word, 0 before, that gets the value unless that is None; it stays 0 when the function was
     interrupted as it began. Ctrl-C does not end one that `is_whole`.
     """
+
     def call(*args: Any) -> None:
         handler = _defer(is_whole)
         try:
@@ -125,8 +133,11 @@ def callback(function: Callable[..., int | None], gives: bool = False, is_whole:
 def raise_later(error: BaseException) -> None:
     """Has an exception raised again in this thread when it is in no callback any more."""
     # Python takes a class, and makes the exception without arguments.
-    kind = type(type(error).__name__, (type(error),), {
-        "__init__": lambda self: type(error).__init__(self, *error.args), "is_raised_again": True})
+    kind = type(
+        type(error).__name__,
+        (type(error),),
+        {"__init__": lambda self: type(error).__init__(self, *error.args), "is_raised_again": True},
+    )
     _waiting[:] = [kind]
     word[:] = [threading.get_ident(), id(kind)]
     _thread.start_new_thread(_deliver, (threading.get_ident(), kind))  # at once: Ctrl-C cannot come between

@@ -13,7 +13,26 @@ import tfbridge
 
 INF, NAN = float("inf"), float("nan")
 REALS = ("float32", "float64", "float16", "bfloat16")
-OUTSIDE = (NAN, INF, -INF, 300.0, -300.0, -2.5, 127.9, -128.9, 255.9, 256.0, 4e4, -4e4, 7e4, 3e9, -3e9, 5e9, -5e9, 1e20)
+OUTSIDE = (
+    NAN,
+    INF,
+    -INF,
+    300.0,
+    -300.0,
+    -2.5,
+    127.9,
+    -128.9,
+    255.9,
+    256.0,
+    4e4,
+    -4e4,
+    7e4,
+    3e9,
+    -3e9,
+    5e9,
+    -5e9,
+    1e20,
+)
 
 
 @pytest.mark.parametrize("source", [*REALS, "complex64", "complex128", "float8_e5m2"])
@@ -37,7 +56,12 @@ def test_signs_of_zeros(dtype: str) -> None:
 
     def function(x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
         wide = tf.tile(x, [8]), tf.tile(y, [8])  # whole vectors of TensorFlow's
-        return [tf.sign(x), tf.maximum(*wide), tf.minimum(*wide), tf.clip_by_value(wide[0], wide[1], wide[0] + 1)]
+        return [
+            tf.sign(x),
+            tf.maximum(*wide),
+            tf.minimum(*wide),
+            tf.clip_by_value(wide[0], wide[1], wide[0] + 1),
+        ]
 
     for given, wanted in zip(tfbridge.jit(function, strict=True)(x, y), function(x, y), strict=True):
         np.testing.assert_array_equal(np.signbit(given.numpy()), np.signbit(wanted.numpy()))
@@ -53,7 +77,9 @@ def test_activations_near_zero(dtype: str) -> None:
 
     for given, wanted in zip(tfbridge.jit(function, strict=True)(x), function(x), strict=True):
         absolute = 0.0 if dtype in ("float16", "bfloat16") else 4 * np.finfo(dtype).eps
-        np.testing.assert_allclose(tf.cast(given, "float64"), tf.cast(wanted, "float64"), rtol=0, atol=absolute)
+        np.testing.assert_allclose(
+            tf.cast(given, "float64"), tf.cast(wanted, "float64"), rtol=0, atol=absolute
+        )
         np.testing.assert_array_equal(np.signbit(given[5:7].numpy()), np.signbit(wanted[5:7].numpy()))
 
 
@@ -61,8 +87,11 @@ def test_sums_of_one_element_keep_its_sign() -> None:
     x = tf.constant([[-0.0], [0.0], [NAN]])
 
     def function(x: tf.Tensor) -> list[tf.Tensor]:
-        return [tf.reduce_sum(x, 1), tf.reduce_mean(x, 1, keepdims=True),
-                tf.nn.softmax_cross_entropy_with_logits(tf.ones_like(x), x)]
+        return [
+            tf.reduce_sum(x, 1),
+            tf.reduce_mean(x, 1, keepdims=True),
+            tf.nn.softmax_cross_entropy_with_logits(tf.ones_like(x), x),
+        ]
 
     for given, wanted in zip(tfbridge.jit(function, strict=True)(x), function(x), strict=True):
         np.testing.assert_array_equal(given, wanted)
@@ -71,7 +100,9 @@ def test_sums_of_one_element_keep_its_sign() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_gamma_and_bessel_functions(dtype: str) -> None:
-    x = tf.constant([1.0, 1.5, 2.0, 1.0001, 0.9999, 0.5, 1e-3, -0.5, -2.5, -7.3, 7.25, 8.0, 20.0, 88.7, 1e5], dtype)
+    x = tf.constant(
+        [1.0, 1.5, 2.0, 1.0001, 0.9999, 0.5, 1e-3, -0.5, -2.5, -7.3, 7.25, 8.0, 20.0, 88.7, 1e5], dtype
+    )
 
     def function(x: tf.Tensor) -> list[tf.Tensor]:
         return [tf.math.lgamma(x), tf.math.digamma(x), tf.math.bessel_i0e(x), tf.math.bessel_i1e(x)]
@@ -91,7 +122,9 @@ def test_powers_of_denormals_are_those_of_zeros(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_hyperbolic_functions_of_large_numbers(dtype: str) -> None:
-    x = tf.constant([88.7, -88.0, 50.0, 710.0 if dtype == "float64" else 89.0, 1e3, -1e3, INF, -INF, NAN], dtype)
+    x = tf.constant(
+        [88.7, -88.0, 50.0, 710.0 if dtype == "float64" else 89.0, 1e3, -1e3, INF, -INF, NAN], dtype
+    )
 
     def function(x: tf.Tensor) -> list[tf.Tensor]:
         return [tf.sinh(x), tf.cosh(x)]
@@ -104,8 +137,19 @@ def test_the_incomplete_gamma_functions_have_no_holes() -> None:
     """TensorFlow's own do not converge for large a: these values are mpmath's."""
     a = tf.constant([3e9, 1e5, 710.0, 1e30, 1.5, 7.25, 1.0, 1e-38, 1e5, 1e5, 200.5], tf.float64)
     x = tf.constant([3e9, 1e5, 710.0, 1e30, 1e19, 1e308, 1.5, 0.5, 9.9e4, 6e4, 170.0], tf.float64)
-    lower = [0.5000024278854013, 0.5004205221103652, 0.5049907179250911, 0.5, 1.0, 1.0, 0.7768698398515702, 1.0,
-             0.0007574199211747680, 0.0, 0.01221809673974472]
+    lower = [
+        0.5000024278854013,
+        0.5004205221103652,
+        0.5049907179250911,
+        0.5,
+        1.0,
+        1.0,
+        0.7768698398515702,
+        1.0,
+        0.0007574199211747680,
+        0.0,
+        0.01221809673974472,
+    ]
 
     def function(a: tf.Tensor, x: tf.Tensor) -> list[tf.Tensor]:
         return [tf.math.igamma(a, x), tf.math.igammac(a, x)]
@@ -188,8 +232,10 @@ def test_neighbours_of_denormals(dtype: str) -> None:
     values = [0.0, -0.0, info.smallest_subnormal, info.tiny / 2, info.tiny, 1.0, info.max, INF]
     x, y = np.meshgrid(*[np.array([*values, *(-v for v in values), NAN], dtype)] * 2)
     given, wanted = _both(tf.math.nextafter, x, y)
-    np.testing.assert_array_equal(given.view(f"i{given.itemsize}")[~np.isnan(wanted)],
-                                  wanted.view(f"i{given.itemsize}")[~np.isnan(wanted)])
+    np.testing.assert_array_equal(
+        given.view(f"i{given.itemsize}")[~np.isnan(wanted)],
+        wanted.view(f"i{given.itemsize}")[~np.isnan(wanted)],
+    )
     np.testing.assert_array_equal(np.isnan(given), np.isnan(wanted))
 
 
@@ -237,22 +283,30 @@ def _same(function: Callable[..., tf.Tensor], *arrays: np.ndarray) -> None:
 
 def test_ranges_of_floats() -> None:
     """Every number is rounded twice, whatever the numbers before it."""
+
     def function(_: tf.Tensor) -> list[tf.Tensor]:
-        return [tf.range(tf.constant(start, dtype), limit, delta) for dtype in ("float32", "float64")
-                for start, limit, delta in ((-5, 5, 0.7), (1, 0, -0.3), (0, 1e-3, 1e-4), (3, 3, 1))]
+        return [
+            tf.range(tf.constant(start, dtype), limit, delta)
+            for dtype in ("float32", "float64")
+            for start, limit, delta in ((-5, 5, 0.7), (1, 0, -0.3), (0, 1e-3, 1e-4), (3, 3, 1))
+        ]
 
     x = tf.zeros(1)
     for given, wanted in zip(tfbridge.jit(function, strict=True)(x), function(x), strict=True):
         np.testing.assert_array_equal(given, wanted)
 
 
-@pytest.mark.parametrize("values", [(0.0, INF, 1.0), (0.0, NAN, 1.0), (0.0, 1e30, 1.0), (0.0, 1.0, NAN),
-                                    (NAN, 1.0, 1.0), (1.0, 0.0, 1.0)])
+@pytest.mark.parametrize(
+    "values",
+    [(0.0, INF, 1.0), (0.0, NAN, 1.0), (0.0, 1e30, 1.0), (0.0, 1.0, NAN), (NAN, 1.0, 1.0), (1.0, 0.0, 1.0)],
+)
 def test_ranges_without_an_end(values: tuple[float, float, float]) -> None:
     """TensorFlow's error, of shapes that are wrong."""
     tfbridge.reset_stats()
     with pytest.raises(tf.errors.InvalidArgumentError, match="Requires"):
-        tfbridge.jit(lambda start, limit, delta: tf.range(start, limit, delta) + 1.0)(*map(tf.constant, values))
+        tfbridge.jit(lambda start, limit, delta: tf.range(start, limit, delta) + 1.0)(
+            *map(tf.constant, values)
+        )
     assert all(reason.startswith("ShapeError: ") for reason in tfbridge.stats()["ops_left_out"])
 
 

@@ -26,7 +26,10 @@ CASES: dict[str, tuple[Callable[[tf.Tensor], tf.Tensor], np.ndarray]] = {
     "antialias": (lambda x: tf.image.resize(x, (4, 9), "bilinear", antialias=True), with_special(2, 7, 5, 3)),
     "log_sums": (lambda x: tf.math.cumulative_logsumexp(x, 1), with_special(6, 9)),
     "log_sums_reversed": (lambda x: tf.math.cumulative_logsumexp(x, 0, True, True), with_special(6, 9)),
-    "crop": (lambda x: tf.image.crop_and_resize(x, [[-0.5, 0.1, 2.0, 0.7]], [1], (3, 4)), with_special(2, 7, 5, 3)),
+    "crop": (
+        lambda x: tf.image.crop_and_resize(x, [[-0.5, 0.1, 2.0, 0.7]], [1], (3, 4)),
+        with_special(2, 7, 5, 3),
+    ),
 }
 
 
@@ -37,7 +40,9 @@ def test_as_in_tensorflow(name: str) -> None:
     compiled = tfbridge.jit(function, strict=True)
     plain = np.nan_to_num(special, posinf=1.0, neginf=-1.0)
     for array in (plain, special, plain):
-        np.testing.assert_allclose(compiled(tf.constant(array)), function(tf.constant(array)), rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(
+            compiled(tf.constant(array)), function(tf.constant(array)), rtol=2e-5, atol=2e-5
+        )
     assert tfbridge.stats()["fallbacks"] == 0
 
 
@@ -50,7 +55,9 @@ def test_boxes_that_are_not_finite_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("function", [tf.linalg.logm, tf.linalg.sqrtm])
-@pytest.mark.parametrize("matrix", [[[-1.0, 0.0], [0.0, 2.0]], [[2.0, 1.0], [0.5, 3.0]], [[0.0, 0.0], [0.0, 2.0]]])
+@pytest.mark.parametrize(
+    "matrix", [[[-1.0, 0.0], [0.0, 2.0]], [[2.0, 1.0], [0.5, 3.0]], [[0.0, 0.0], [0.0, 2.0]]]
+)
 def test_matrices_on_the_cut(function: Callable[[tf.Tensor], tf.Tensor], matrix: list[list[float]]) -> None:
     """Eigenvalues that are negative, or zero."""
     x = tf.constant(matrix, tf.complex128)
@@ -63,14 +70,28 @@ def test_nan_is_sorted_last(dtype: str) -> None:
     values = tf.constant([[3.0, INF, -INF, -0.0, 0.0, 2.0, NAN], [1.0, 5.0, 4.0, 2.0, NAN, NAN, NAN]], dtype)
 
     def function(x: tf.Tensor) -> list[tf.Tensor]:
-        return [tf.sort(x), tf.sort(x, direction="DESCENDING"), tf.argsort(x, stable=True), *tf.math.top_k(x, 7)]
+        return [
+            tf.sort(x),
+            tf.sort(x, direction="DESCENDING"),
+            tf.argsort(x, stable=True),
+            *tf.math.top_k(x, 7),
+        ]
 
     for given, wanted in zip(tfbridge.jit(function, strict=True)(values), function(values), strict=True):
         np.testing.assert_array_equal(tf.cast(given, "float64"), tf.cast(wanted, "float64"))
 
 
-@pytest.mark.parametrize(("dtype", "is_sorted"), [("float32", False), ("float32", True), ("bfloat16", False),
-                                                  ("float64", True), ("int32", False), ("uint8", False)])
+@pytest.mark.parametrize(
+    ("dtype", "is_sorted"),
+    [
+        ("float32", False),
+        ("float32", True),
+        ("bfloat16", False),
+        ("float64", True),
+        ("int32", False),
+        ("uint8", False),
+    ],
+)
 def test_top_k_has_the_order_of_tensorflows_heap(dtype: str, is_sorted: bool) -> None:
     """Also of NaN, which is neither more nor less than a number, and of equal elements."""
     values = np.random.RandomState(0).randint(0, 40, (20, 61)).astype(np.float64)

@@ -30,7 +30,7 @@ def train(strategy: Any) -> dict[str, Any]:
         with tf.GradientTape() as tape:
             h = tf.nn.gelu(x @ variables[0])
             h = h - tf.reduce_mean(h, 1, keepdims=True)
-            loss = tf.reduce_mean((tf.tanh(h @ variables[1]) - y)**2)
+            loss = tf.reduce_mean((tf.tanh(h @ variables[1]) - y) ** 2)
         for v, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
             v.assign_sub(0.1 * tf.distribute.get_replica_context().all_reduce("sum", gradient))
         return loss
@@ -41,8 +41,11 @@ def train(strategy: Any) -> dict[str, Any]:
 
     own = slice(8 * strategy.cluster_resolver.task_id, 8 * strategy.cluster_resolver.task_id + 8)
     losses = [float(run(tf.constant(x[own]), tf.constant(y[own]))) for _ in range(4)]
-    return {"replicas": strategy.num_replicas_in_sync, "losses": losses,
-            "weights": [v.numpy().tolist() for v in variables]}
+    return {
+        "replicas": strategy.num_replicas_in_sync,
+        "losses": losses,
+        "weights": [v.numpy().tolist() for v in variables],
+    }
 
 
 def worker() -> None:
@@ -64,10 +67,17 @@ def worker() -> None:
 
 
 def started(number: int, ports: list[int]) -> subprocess.Popen[str]:
-    config = {"cluster": {"worker": [f"localhost:{port}" for port in ports]},
-              "task": {"type": "worker", "index": number}}
-    return subprocess.Popen([sys.executable, __file__], env=os.environ | {"TF_CONFIG": json.dumps(config)}, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    config = {
+        "cluster": {"worker": [f"localhost:{port}" for port in ports]},
+        "task": {"type": "worker", "index": number},
+    }
+    return subprocess.Popen(
+        [sys.executable, __file__],
+        env=os.environ | {"TF_CONFIG": json.dumps(config)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def test_two_workers() -> None:

@@ -40,6 +40,7 @@ def array(x: Any) -> tf.TensorArray:
 
 def gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function's value and its gradient with respect to its first argument."""
+
     def both(x: Any, *rest: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -72,93 +73,190 @@ def classified(x: Any, k: Any, v: Any, n: Any) -> Any:
 BOX = np.array([[0.0, 0.0, 1.0, 1.0]], F32)
 # Function, good arguments, then bad ones.
 CASES: dict[str, tuple[Callable[..., Any], Any]] = {
-    "gather": (lambda x, k: tf.gather(x, k) * 2.0, [(f(4, 3), i(3, 0)), (f(4, 3), i(9, 1)), (f(4, 3), i(-1, 1)),
-                                                    (f(4, 3), i(4)), (f(4, 3), i(2**40, 0, type=S64))]),
-    "gather of a computed index": (lambda x, k: tf.gather(x, k * 2 + 1) * 2.0, [(f(4), i(0, 1)), (f(4), i(0, 2))]),
-    "gather along an axis": (lambda x, k: tf.gather(x, k, axis=1) * 2.0, [(f(4, 3), i(2, 1)), (f(4, 3), i(3, 1))]),
-    "gather of a batch": (lambda x, k: tf.gather(x, k, batch_dims=1) * 2.0,
-                          [(f(2, 3), i([[0, 1], [2, 2]])), (f(2, 3), i([[0, 1], [2, 3]]))]),
-    "gather of a small type": (lambda x, k: tf.gather_nd(x, k) * 2.0,
-                               [(f(300), i([[99], [1]], type=np.int16)), (f(99), i([[99], [1]], type=np.int16))]),
-    "gather twice": (gradient(lambda x, k: tf.reduce_sum(tf.gather(x, k) * tf.gather(x, tf.reshape(k, [2, 1]))**2)),
-                           [(f(4, 3), i(3, 0))]),
+    "gather": (
+        lambda x, k: tf.gather(x, k) * 2.0,
+        [
+            (f(4, 3), i(3, 0)),
+            (f(4, 3), i(9, 1)),
+            (f(4, 3), i(-1, 1)),
+            (f(4, 3), i(4)),
+            (f(4, 3), i(2**40, 0, type=S64)),
+        ],
+    ),
+    "gather of a computed index": (
+        lambda x, k: tf.gather(x, k * 2 + 1) * 2.0,
+        [(f(4), i(0, 1)), (f(4), i(0, 2))],
+    ),
+    "gather along an axis": (
+        lambda x, k: tf.gather(x, k, axis=1) * 2.0,
+        [(f(4, 3), i(2, 1)), (f(4, 3), i(3, 1))],
+    ),
+    "gather of a batch": (
+        lambda x, k: tf.gather(x, k, batch_dims=1) * 2.0,
+        [(f(2, 3), i([[0, 1], [2, 2]])), (f(2, 3), i([[0, 1], [2, 3]]))],
+    ),
+    "gather of a small type": (
+        lambda x, k: tf.gather_nd(x, k) * 2.0,
+        [(f(300), i([[99], [1]], type=np.int16)), (f(99), i([[99], [1]], type=np.int16))],
+    ),
+    "gather twice": (
+        gradient(lambda x, k: tf.reduce_sum(tf.gather(x, k) * tf.gather(x, tf.reshape(k, [2, 1])) ** 2)),
+        [(f(4, 3), i(3, 0))],
+    ),
     "gradient of points": (gradient(lambda x, k: tf.gather_nd(x, k) * 2.0), [(f(4, 3), i([[1, 1], [3, 2]]))]),
-    "points": (lambda x, k: tf.gather_nd(x, k) * 2.0,
-               [(f(4, 3), i([[1, 1], [3, 2]])), (f(4, 3), i([[1, 1], [0, 3]])), (f(4, 3), i([[-1, 1], [0, 0]]))]),
-    "points of a square": (lambda x, k: tf.gather_nd(x, k) * 2.0,
-                           [(f(3, 3), i([[1, 1], [2, 2]])), (f(3, 3), i([[1, 1], [0, 3]]))]),
+    "points": (
+        lambda x, k: tf.gather_nd(x, k) * 2.0,
+        [(f(4, 3), i([[1, 1], [3, 2]])), (f(4, 3), i([[1, 1], [0, 3]])), (f(4, 3), i([[-1, 1], [0, 0]]))],
+    ),
+    "points of a square": (
+        lambda x, k: tf.gather_nd(x, k) * 2.0,
+        [(f(3, 3), i([[1, 1], [2, 2]])), (f(3, 3), i([[1, 1], [0, 3]]))],
+    ),
     "scatter": (lambda k, u: tf.scatter_nd(k, u, [5]) * 2.0, [(i([[1], [4]]), f(2)), (i([[1], [5]]), f(2))]),
-    "tensor scatter": (lambda x, k, u: tf.tensor_scatter_nd_add(x, k, u) * 2.0,
-                       [(f(5), i([[1], [4]]), f(2)), (f(5), i([[1], [-1]]), f(2))]),
-    "segments": (lambda x, k: tf.math.unsorted_segment_sum(x, k, 3) * 2.0,
-                 [(f(4, 3), i(0, -3, 1, 2)), (f(4, 3), i(0, 3, 1, 1))]),
-    "segment maxima": (lambda x, k: tf.math.unsorted_segment_max(x, k, 3) + 1.0,
-                       [(f(4), i(0, -3, 1, 2, type=S64)), (f(4), i(0, 3, 1, 1, type=S64))]),
-    "labels": (gradient(lambda x, k: cross_entropy(x, k)), [(f(4, 3), i(0, 1, 2, 2)), (f(4, 3), i(0, 3, 1, 1)),
-                                                            (f(4, 3), i(0, -1, 1, 1))]),
-    "reversed parts": (lambda x, k: tf.reverse_sequence(x, k, seq_axis=1) * 2.0,
-                       [(f(3, 4), i(0, 4, 2)), (f(3, 4), i(1, 5, 2)), (f(3, 4), i(1, -1, 2))]),
+    "tensor scatter": (
+        lambda x, k, u: tf.tensor_scatter_nd_add(x, k, u) * 2.0,
+        [(f(5), i([[1], [4]]), f(2)), (f(5), i([[1], [-1]]), f(2))],
+    ),
+    "segments": (
+        lambda x, k: tf.math.unsorted_segment_sum(x, k, 3) * 2.0,
+        [(f(4, 3), i(0, -3, 1, 2)), (f(4, 3), i(0, 3, 1, 1))],
+    ),
+    "segment maxima": (
+        lambda x, k: tf.math.unsorted_segment_max(x, k, 3) + 1.0,
+        [(f(4), i(0, -3, 1, 2, type=S64)), (f(4), i(0, 3, 1, 1, type=S64))],
+    ),
+    "labels": (
+        gradient(lambda x, k: cross_entropy(x, k)),
+        [(f(4, 3), i(0, 1, 2, 2)), (f(4, 3), i(0, 3, 1, 1)), (f(4, 3), i(0, -1, 1, 1))],
+    ),
+    "reversed parts": (
+        lambda x, k: tf.reverse_sequence(x, k, seq_axis=1) * 2.0,
+        [(f(3, 4), i(0, 4, 2)), (f(3, 4), i(1, 5, 2)), (f(3, 4), i(1, -1, 2))],
+    ),
     "quotient": (lambda x, y: x // y * 2, [(i(3, -4), i(1, -3)), (i(3, 4), i(1, 0))]),
-    "quotient of bytes": (lambda x, y: x // y * 2, [(i(3, 4, type=np.uint8), i(1, 3, type=np.uint8)),
-                                                    (i(3, 4, type=np.uint8), i(1, 0, type=np.uint8))]),
+    "quotient of bytes": (
+        lambda x, y: x // y * 2,
+        [(i(3, 4, type=np.uint8), i(1, 3, type=np.uint8)), (i(3, 4, type=np.uint8), i(1, 0, type=np.uint8))],
+    ),
     "quotient by a constant": (lambda x: x // np.array([1, 0], S32) * 2, [None, (i(3, 4),)]),
     "truncated quotient": (lambda x, y: raw.Div(x=x, y=y) * 2, [(i(3, -4), i(1, -3)), (i(3, 4), i(1, 0))]),
     "remainder": (lambda x, y: x % y * 2, [(i(3, -4), i(1, -3)), (i(3, 4), i(0))]),
-    "truncated remainder": (lambda x, y: tf.truncatemod(x, y) * 2, [(i(3, -4), i(1, -3)), (i(3, 4), i(1, 0))]),
+    "truncated remainder": (
+        lambda x, y: tf.truncatemod(x, y) * 2,
+        [(i(3, -4), i(1, -3)), (i(3, 4), i(1, 0))],
+    ),
     "quotient of nothing": (lambda x, y: x // y * 2, [(np.zeros(0, S32), i(0)), (i(3, 4), i(0))]),
     "power": (lambda x, y: tf.pow(x, y) * 2, [(i(3, -4), i(0, 3)), (i(3, 4), i(1, -1))]),
     "stitch": (lambda x: tf.dynamic_stitch([[0, -1]], [x]) * 2, [None, (f(2),)]),
-    "sparse product": (sparse_product, [(i([[0, 1], [2, 3]], type=S64), f(2), f(4, 2)),
-                                        (i([[0, 1], [1, 4]], type=S64), f(2), f(4, 2)),
-                                        (i([[0, 1], [3, 1]], type=S64), f(2), f(4, 2))]),
-    "dense": (lambda k, v: raw.SparseToDense(sparse_indices=k, output_shape=[3, 4], sparse_values=v, default_value=0.0,
-                                             validate_indices=False) * 2.0,
-              [(i([[0, 1], [2, 3]]), f(2)), (i([[0, 1], [1, 4]]), f(2))]),
-    "dense in order": (lambda k, v: raw.SparseToDense(sparse_indices=k, output_shape=[3, 4], sparse_values=v,
-                                                      default_value=0.0) * 2.0,
-                       [(i([[0, 1], [2, 3]]), f(2)), (i([[0, 1], [0, 1]]), f(2)), (i([[1, 0], [0, 3]]), f(2))]),
+    "sparse product": (
+        sparse_product,
+        [
+            (i([[0, 1], [2, 3]], type=S64), f(2), f(4, 2)),
+            (i([[0, 1], [1, 4]], type=S64), f(2), f(4, 2)),
+            (i([[0, 1], [3, 1]], type=S64), f(2), f(4, 2)),
+        ],
+    ),
+    "dense": (
+        lambda k, v: (
+            raw.SparseToDense(
+                sparse_indices=k,
+                output_shape=[3, 4],
+                sparse_values=v,
+                default_value=0.0,
+                validate_indices=False,
+            )
+            * 2.0
+        ),
+        [(i([[0, 1], [2, 3]]), f(2)), (i([[0, 1], [1, 4]]), f(2))],
+    ),
+    "dense in order": (
+        lambda k, v: (
+            raw.SparseToDense(sparse_indices=k, output_shape=[3, 4], sparse_values=v, default_value=0.0) * 2.0
+        ),
+        [(i([[0, 1], [2, 3]]), f(2)), (i([[0, 1], [0, 1]]), f(2)), (i([[1, 0], [0, 3]]), f(2))],
+    ),
     "counts": (lambda k: tf.math.bincount(k, minlength=4, maxlength=4) * 2, [(i(1, 7),), (i(1, -1),)]),
-    "counts of rows": (lambda k: tf.math.bincount(k, minlength=4, maxlength=4, axis=-1) * 2,
-                       [(i([[1, 7]]),), (i([[1, -1]]),)]),
+    "counts of rows": (
+        lambda k: tf.math.bincount(k, minlength=4, maxlength=4, axis=-1) * 2,
+        [(i([[1, 7]]),), (i([[1, -1]]),)],
+    ),
     "place of a number": (lambda k: tf.unravel_index(k, [2, 3]) * 2, [(i(5, 0),), (i(6, 0),)]),
     "nth element": (lambda x, k: raw.NthElement(input=x, n=k) * 2.0, [(f(2, 3), i(2)), (f(2, 3), i(3))]),
     "gradient of crops": (gradient(crop), [(f(2, 3, 3, 1), BOX, i([1]))]),
-    "crops": (crop, [(f(2, 3, 3, 1), BOX, i([1])), (f(2, 3, 3, 1), BOX, i([2])),
-                     (f(2, 3, 3, 1), BOX, i([-1]))]),
-    "sequences": (classified, [(f(4, 2, 3), i([[0, 0], [0, 1], [1, 0]], type=S64), i(1, 0, 1), i(4, 2)),
-                               (f(4, 2, 3), i([[0, 0], [0, 1], [1, 0]], type=S64), i(1, -1, 1), i(4, 2)),
-                               (f(4, 2, 3), i([[0, 0], [0, 1], [1, 0]], type=S64), i(1, 0, 1), i(1, 2)),
-                               (f(4, 2, 3), i([[0, 0], [0, 1], [1, 0]], type=S64), i(1, 0, 1), i(5, 2))]),
-    "permutation": (lambda k: tf.math.invert_permutation(k) * 2, [(i(1, 0, 2),), (i(0, 0, 2),), (i(0, 5, 2),)]),
-    "random integers": (lambda a: raw.RandomUniformInt(shape=[3], minval=a, maxval=5) * 0, [(i(4),), (i(6),), (i(5),)]),
+    "crops": (
+        crop,
+        [(f(2, 3, 3, 1), BOX, i([1])), (f(2, 3, 3, 1), BOX, i([2])), (f(2, 3, 3, 1), BOX, i([-1]))],
+    ),
+    "sequences": (
+        classified,
+        [
+            (f(4, 2, 3), i([[0, 0], [0, 1], [1, 0]], type=S64), i(1, 0, 1), i(4, 2)),
+            (f(4, 2, 3), i([[0, 0], [0, 1], [1, 0]], type=S64), i(1, -1, 1), i(4, 2)),
+            (f(4, 2, 3), i([[0, 0], [0, 1], [1, 0]], type=S64), i(1, 0, 1), i(1, 2)),
+            (f(4, 2, 3), i([[0, 0], [0, 1], [1, 0]], type=S64), i(1, 0, 1), i(5, 2)),
+        ],
+    ),
+    "permutation": (
+        lambda k: tf.math.invert_permutation(k) * 2,
+        [(i(1, 0, 2),), (i(0, 0, 2),), (i(0, 5, 2),)],
+    ),
+    "random integers": (
+        lambda a: raw.RandomUniformInt(shape=[3], minval=a, maxval=5) * 0,
+        [(i(4),), (i(6),), (i(5),)],
+    ),
     "stateless random integers": (
-        lambda a: tf.random.stateless_uniform([3], [1, 2], minval=a, maxval=5, dtype=tf.int32) * 2, [(i(4),), (i(5),)]),
+        lambda a: tf.random.stateless_uniform([3], [1, 2], minval=a, maxval=5, dtype=tf.int32) * 2,
+        [(i(4),), (i(5),)],
+    ),
     "band": (lambda x, k: tf.linalg.band_part(x, k, 1) * 2.0, [(f(3, 3), i(3)), (f(3, 3), i(4))]),
-    "boxes": (lambda x, s, t: tf.image.non_max_suppression(x, s, 3, t) * 2,
-              [(f(3, 4), f(3), np.array(0.5, F32)), (f(3, 4), f(3), np.array(1.5, F32))]),
-    "eigenvalues": (lambda x: tf.linalg.eigvalsh(x) * 2.0, [(np.eye(2, dtype=F32),), (np.full((2, 2), np.nan, F32),)]),
+    "boxes": (
+        lambda x, s, t: tf.image.non_max_suppression(x, s, 3, t) * 2,
+        [(f(3, 4), f(3), np.array(0.5, F32)), (f(3, 4), f(3), np.array(1.5, F32))],
+    ),
+    "eigenvalues": (
+        lambda x: tf.linalg.eigvalsh(x) * 2.0,
+        [(np.eye(2, dtype=F32),), (np.full((2, 2), np.nan, F32),)],
+    ),
     "padding": (lambda x, k: tf.pad(x, [[k, 0], [0, 0]]) * 2.0, [(f(4, 3), i(1)), (f(4, 3), i(-1))]),
     "diagonal": (lambda x, y: tf.linalg.set_diag(x, y) * 2.0, [(f(3, 3), f(3)), (f(3, 3), f(2))]),
-    "histogram": (lambda x, r: tf.histogram_fixed_width(x, r, 4) * 2,
-                  [(f(4), f(2)), (f(4), np.array([1, 1], F32)), (np.array([1, np.nan], F32), f(2))]),
+    "histogram": (
+        lambda x, r: tf.histogram_fixed_width(x, r, 4) * 2,
+        [(f(4), f(2)), (f(4), np.array([1, 1], F32)), (np.array([1, np.nan], F32), f(2))],
+    ),
     "range": (lambda n: tf.range(3, n) * 2, [(i(4),), (i(2),)]),
     "element": (lambda x, k: x[k] * 2.0, [(f(4, 3), i(-4)), (f(4, 3), i(4)), (f(4, 3), i(-5))]),
     "read": (lambda x, k: array(x).read(k) * 2.0, [(f(4, 3), i(3)), (f(4, 3), i(5)), (f(4, 3), i(-1))]),
     "write": (lambda x, k: array(x).write(k, x[0]).stack() * 2.0, [(f(4, 3), i(3)), (f(4, 3), i(4))]),
     "gather of an array": (lambda x, k: array(x).gather(k) * 2.0, [(f(4, 3), i(3, 0)), (f(4, 3), i(1, 4))]),
-    "element in a loop": (lambda x, n: loop(lambda k, s: s + x[k] * 2.0, n, 0.0), [(f(4), i(4)), (f(4), i(6))]),
-    "gather in a loop": (gradient(lambda x, n: loop(lambda k, s: s * tf.gather(x, [k, 0]), n, tf.ones(2))),
-                         [(f(4), i(4)), (f(4), i(5))]),
-    "quotient in a loop": (lambda x, n: loop(lambda k, s: s + x // (3 - k), n, 0), [(i(9), i(3)), (i(9), i(6))]),
+    "element in a loop": (
+        lambda x, n: loop(lambda k, s: s + x[k] * 2.0, n, 0.0),
+        [(f(4), i(4)), (f(4), i(6))],
+    ),
+    "gather in a loop": (
+        gradient(lambda x, n: loop(lambda k, s: s * tf.gather(x, [k, 0]), n, tf.ones(2))),
+        [(f(4), i(4)), (f(4), i(5))],
+    ),
+    "quotient in a loop": (
+        lambda x, n: loop(lambda k, s: s + x // (3 - k), n, 0),
+        [(i(9), i(3)), (i(9), i(6))],
+    ),
     "read in a loop": (read_in_loop, [(f(4, 3), i(3)), (f(4, 3), i(9))]),
-    "write in a loop": (lambda x, n: loop(lambda k, t: t.write(k, x[0]), n, array(x)).stack() * 2.0,
-                        [(f(4, 3), i(4)), (f(4, 3), i(5))]),
-    "until an element": (lambda x, n: tf.while_loop(lambda k: x[k] > 0, lambda k: k + n, [0])[0],
-                         [(np.array([1, 1, 0], F32), i(1)), (f(3), i(1)), (f(3), i(-2))]),
-    "branch": (lambda x, k: tf.cond(k > 2, lambda: tf.gather(x, [k]), lambda: x[:1]) * 2.0,
-               [(f(4, 3), i(2)), (f(4, 3), i(5))]),
-    "constant in a branch": (lambda x, k: tf.cond(k > 2, lambda: tf.gather(x, [9]), lambda: x[:1]) * 2.0,
-                             [(f(4, 3), i(2)), (f(4, 3), i(5))]),
+    "write in a loop": (
+        lambda x, n: loop(lambda k, t: t.write(k, x[0]), n, array(x)).stack() * 2.0,
+        [(f(4, 3), i(4)), (f(4, 3), i(5))],
+    ),
+    "until an element": (
+        lambda x, n: tf.while_loop(lambda k: x[k] > 0, lambda k: k + n, [0])[0],
+        [(np.array([1, 1, 0], F32), i(1)), (f(3), i(1)), (f(3), i(-2))],
+    ),
+    "branch": (
+        lambda x, k: tf.cond(k > 2, lambda: tf.gather(x, [k]), lambda: x[:1]) * 2.0,
+        [(f(4, 3), i(2)), (f(4, 3), i(5))],
+    ),
+    "constant in a branch": (
+        lambda x, k: tf.cond(k > 2, lambda: tf.gather(x, [9]), lambda: x[:1]) * 2.0,
+        [(f(4, 3), i(2)), (f(4, 3), i(5))],
+    ),
 }
 
 
@@ -200,9 +298,13 @@ def test_error_is_tensorflows(name: str, way: str, request: pytest.FixtureReques
 UPDATES: dict[str, Callable[[tf.Variable, Any], Any]] = {
     "update": lambda v, k: v.scatter_nd_update(k[:, None], tf.ones([2, 3])),
     "add": lambda v, k: raw.ResourceScatterAdd(resource=v.handle, indices=k, updates=tf.ones([2, 3])),
-    "after a sum": lambda v, k: (v.assign_add(tf.ones([4, 3])), v.assign_add(tf.gather(v, tf.concat([k, k], 0)))),
-    "in a loop": lambda v, k: loop(lambda n, s: s + tf.reduce_sum(
-        v.scatter_nd_add(k[:, None] + n, tf.ones([2, 3]))), 2, 0.0),
+    "after a sum": lambda v, k: (
+        v.assign_add(tf.ones([4, 3])),
+        v.assign_add(tf.gather(v, tf.concat([k, k], 0))),
+    ),
+    "in a loop": lambda v, k: loop(
+        lambda n, s: s + tf.reduce_sum(v.scatter_nd_add(k[:, None] + n, tf.ones([2, 3]))), 2, 0.0
+    ),
 }
 
 
@@ -232,6 +334,7 @@ def test_variables_keep_their_value(name: str) -> None:
 
 def test_known_indices_are_not_checked() -> None:
     """Loops over the elements of an array, forward and back, have no check in their steps."""
+
     def walk(x: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -241,7 +344,9 @@ def test_known_indices_are_not_checked() -> None:
         return tape.gradient(s, x)
 
     compiled = tfbridge.jit(walk)
-    np.testing.assert_allclose(compiled(tf.constant(f(4, 3))), tf.function(walk)(tf.constant(f(4, 3))), rtol=1e-5)
+    np.testing.assert_allclose(
+        compiled(tf.constant(f(4, 3))), tf.function(walk)(tf.constant(f(4, 3))), rtol=1e-5
+    )
     assert not checks_of(walk, f(4, 3))
     assert checks_of(lambda x, k: tf.gather(x, k) + tf.gather(x, k % 4), f(4, 3), i(1, 2)) == 1
 
@@ -254,8 +359,10 @@ def checks_of(function: Callable[..., Any], *given: np.ndarray) -> int:
 
 def test_exported_code_reports_an_index(tmp_path: Path) -> None:
     """The object stands alone, and its run ends with an error."""
-    function = tf.function(lambda x, k: tf.gather(x, k) * 2.0,
-                           input_signature=[tf.TensorSpec([4], tf.float32), tf.TensorSpec([2], tf.int32)])
+    function = tf.function(
+        lambda x, k: tf.gather(x, k) * 2.0,
+        input_signature=[tf.TensorSpec([4], tf.float32), tf.TensorSpec([2], tf.int32)],
+    )
     tfbridge.aot.compile(function, name="model", out_dir=tmp_path)
     (tmp_path / "main.c").write_text("""
 #include <stdio.h>

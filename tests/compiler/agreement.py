@@ -13,7 +13,9 @@ from tfbridge.compiler.ir.shape import Shape
 
 def leaves(value: Any) -> list[np.ndarray]:
     """The arrays of a nested tuple."""
-    return [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [np.asarray(value)]
+    return (
+        [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [np.asarray(value)]
+    )
 
 
 def nested(shapes: Sequence[Shape], arrays: Sequence[np.ndarray]) -> list[Any]:
@@ -44,8 +46,10 @@ def difference(found: np.ndarray, wanted: np.ndarray, ulps: float = 0.0, scale: 
         return ""
     places = np.argwhere(~same)
     first = tuple(places[0])
-    return (f"{len(places)} of {found.size} differ, first at {list(map(int, first))}: "
-            f"{found[first]!r}, wanted {wanted[first]!r}")
+    return (
+        f"{len(places)} of {found.size} differ, first at {list(map(int, first))}: "
+        f"{found[first]!r}, wanted {wanted[first]!r}"
+    )
 
 
 def _bits(x: np.ndarray) -> np.ndarray:
@@ -64,7 +68,11 @@ def _same(found: np.ndarray, wanted: np.ndarray, ulps: float, scale: float) -> n
     if found.dtype.kind in "biu" or found.dtype in (ml_dtypes.int4, ml_dtypes.uint4):
         return found == wanted
     with np.errstate(all="ignore"):
-        same = (_bits(found) == _bits(wanted)) | ((found != found) & (wanted != wanted)) | _are_denormal(found, wanted)
+        same = (
+            (_bits(found) == _bits(wanted))
+            | ((found != found) & (wanted != wanted))
+            | _are_denormal(found, wanted)
+        )
         if not ulps:
             return same
         info = ml_dtypes.finfo(found.dtype)

@@ -25,8 +25,14 @@ class Kernels:
         self.target, self.module = target, ModuleText(target)
         self._engine: linker.Loaded | None = None
 
-    def add(self, opcode: str, types: Sequence[ElementType], result: ElementType, lanes: int,
-            attributes: Mapping[str, object] | None = None) -> str:
+    def add(
+        self,
+        opcode: str,
+        types: Sequence[ElementType],
+        result: ElementType,
+        lanes: int,
+        attributes: Mapping[str, object] | None = None,
+    ) -> str:
         """Writes the loop; returns its name."""
         name = f"k{len(self.module.functions)}"
         pointers = [("ptr", f"a{k}") for k in range(len(types))]
@@ -35,6 +41,7 @@ class Kernels:
         def body(i, _):
             def at(pointer, t):
                 return f.offset(pointer, f.mul(i, 2 if t.is_complex else 1), memory_types.memory_type(t))
+
             values = [memory_types.load(f, t, at(f[f"a{k}"], t), lanes) for k, t in enumerate(types)]
             found = elementwise.apply(f, opcode, attributes or {}, types, result, values)
             memory_types.store(f, result, found, at(f["r"], result), lanes)
@@ -71,8 +78,14 @@ class Kernels:
         return found
 
 
-def run(target: Target, opcode: str, arrays: Sequence[np.ndarray], result: np.dtype | type | None = None,
-        lanes: int = 8, attributes: Mapping[str, object] | None = None) -> np.ndarray:
+def run(
+    target: Target,
+    opcode: str,
+    arrays: Sequence[np.ndarray],
+    result: np.dtype | type | None = None,
+    lanes: int = 8,
+    attributes: Mapping[str, object] | None = None,
+) -> np.ndarray:
     """One operation over arrays; by default the result has the first one's type."""
     result = np.dtype(arrays[0].dtype if result is None else result)
     kernels = Kernels(target)
@@ -80,4 +93,4 @@ def run(target: Target, opcode: str, arrays: Sequence[np.ndarray], result: np.dt
     name = kernels.add(opcode, types, element_type_of(result), lanes, attributes)
     padding = -arrays[0].size % 8
     padded = [np.concatenate([a, np.repeat(a[:1], padding)]) for a in arrays]
-    return kernels.run(name, padded, result)[:arrays[0].size]
+    return kernels.run(name, padded, result)[: arrays[0].size]

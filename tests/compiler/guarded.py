@@ -44,11 +44,13 @@ def run_guarded(executable: Executable, arguments: Sequence[np.ndarray], at_end:
     for argument, address in zip(arguments, memory.addresses):
         if argument.nbytes:
             ctypes.memmove(address, np.require(argument, requirements="C").ctypes.data, argument.nbytes)
-    placed = memory.addresses[len(arguments):]
+    placed = memory.addresses[len(arguments) :]
     for (_, _, size), address in zip(results, placed):
         ctypes.memset(address, _UNTOUCHED, size)
-    args = (ctypes.c_void_p * len(arguments))(*memory.addresses[:len(arguments)])
+    args = (ctypes.c_void_p * len(arguments))(*memory.addresses[: len(arguments)])
     targets = (ctypes.c_void_p * len(results))(*placed)
     executable.run(ctypes.addressof(args), ctypes.addressof(targets))
-    return [np.frombuffer(ctypes.string_at(address, size), np.dtype(dtype)).reshape(dims)
-            for (dtype, dims, size), address in zip(results, placed)]
+    return [
+        np.frombuffer(ctypes.string_at(address, size), np.dtype(dtype)).reshape(dims)
+        for (dtype, dims, size), address in zip(results, placed)
+    ]

@@ -35,7 +35,9 @@ def named(module: Any, names: str) -> dict[str, Callable[..., Any]]:
 
 def of(module: Any, names: str, *chosen: int) -> dict[str, Callable[..., Any]]:
     """The same of a group of several arguments, on the chosen ones."""
-    return {name: lambda *a, name=name: getattr(module, name)(*(a[k] for k in chosen)) for name in names.split()}
+    return {
+        name: lambda *a, name=name: getattr(module, name)(*(a[k] for k in chosen)) for name in names.split()
+    }
 
 
 def normal(*dims: int, seed: int = 0) -> np.ndarray:
@@ -65,10 +67,14 @@ def _pool(x: Any, operation: Any, start: Any) -> Any:
 
 
 def _fixed_point(x: Any) -> Any:
-    return lax.while_loop(lambda s: jnp.max(jnp.abs(s[1])) > 1e-2, lambda s: (s[0] + s[1], s[1] * 0.5), (x, x))[0]
+    return lax.while_loop(
+        lambda s: jnp.max(jnp.abs(s[1])) > 1e-2, lambda s: (s[0] + s[1], s[1] * 0.5), (x, x)
+    )[0]
 
 
-_UNARY = "abs cbrt ceil cos exp exp2 expm1 fabs floor negative rint round sign sin sinc sinh cosh square tan tanh"
+_UNARY = (
+    "abs cbrt ceil cos exp exp2 expm1 fabs floor negative rint round sign sin sinc sinh cosh square tan tanh"
+)
 _GROUPS = [
     Group(
         "numpy unary",
@@ -378,7 +384,9 @@ _GROUPS = [
         "integers",
         (N, M, COUNTS),
         {
-            **of(jnp, "add subtract multiply bitwise_and bitwise_or bitwise_xor maximum minimum gcd lcm", 0, 1),
+            **of(
+                jnp, "add subtract multiply bitwise_and bitwise_or bitwise_xor maximum minimum gcd lcm", 0, 1
+            ),
             **of(jnp, "floor_divide remainder divmod right_shift fmod", 0, 2),
             **of(jnp, "bitwise_not abs sign sum prod cumsum sort bitwise_count", 0),
             **of(lax, "clz population_count", 0),
@@ -472,7 +480,9 @@ _GROUPS = [
             "eigh": lambda a, s: (lambda w, v: (w, (v * jnp.sqrt(w)) @ v.T))(*jnp.linalg.eigh(s)),
             "eigh of the upper triangle": lambda a, s: jsp.linalg.eigh(s, lower=False)[0],
             "eigh complex": lambda a, s: jnp.linalg.eigvalsh(s + 1j * (a - a.T)),
-            "svd": lambda a, s: (lambda u, d, v: (d, (u * d) @ v))(*jnp.linalg.svd(a[:4], full_matrices=False)),
+            "svd": lambda a, s: (lambda u, d, v: (d, (u * d) @ v))(
+                *jnp.linalg.svd(a[:4], full_matrices=False)
+            ),
             "svd full": lambda a, s: (lambda u, d, v: jnp.abs(u[:, :4]))(*jnp.linalg.svd(a[:, :4])),
             "svd values": lambda a, s: jnp.linalg.svd(jnp.stack([a, s]), compute_uv=False),
             "pinv": lambda a, s: jnp.linalg.pinv(a[:4]),
@@ -647,7 +657,9 @@ _NARROW = [
             **{n: (lambda x, n=n, k=kind: getattr(jnp, n)(x.astype(k))) for n in _HALF},
             "softmax": lambda x, k=kind: nn.softmax(x.astype(k)),
             "matmul": lambda x, k=kind: x.astype(k) @ x.astype(k).T,
-            "gradient": lambda x, k=kind: jax.grad(lambda v: jnp.tanh(v).astype(jnp.float32).sum())(x.astype(k)),
+            "gradient": lambda x, k=kind: jax.grad(lambda v: jnp.tanh(v).astype(jnp.float32).sum())(
+                x.astype(k)
+            ),
             "convert": lambda x, k=kind: x.astype(k).astype(jnp.int32),
         },
         tolerance=tolerance,

@@ -55,15 +55,39 @@ from tfbridge.compiler.ops import (
 Choose = Callable[[int], int]
 
 SIZES = (3, 1, 2, 5, 7, 4, 17, 31, 8, 13, 3, 16, 2, 5, 9, 33, 1, 0)
-TYPES = ("f32", "s32", "f32", "pred", "bf16", "f32", "s8", "f16", "u8", "f64", "s64", "u16", "c64", "u64",
-         "s4", "u4", "f8e4m3fn")
+TYPES = (
+    "f32",
+    "s32",
+    "f32",
+    "pred",
+    "bf16",
+    "f32",
+    "s8",
+    "f16",
+    "u8",
+    "f64",
+    "s64",
+    "u16",
+    "c64",
+    "u64",
+    "s4",
+    "u4",
+    "f8e4m3fn",
+)
 EXACT = {"f32": 2**20, "f64": 2**40, "bf16": 2**7, "f16": 2**10, "c64": 2**18, "f8e4m3fn": 2**4}
 SMALL = 4  # size of the numbers in parameters and constants
-BINARY = {"float": ("add", "subtract", "multiply", "maximum", "minimum"),
-          "int": ("add", "subtract", "multiply", "maximum", "minimum", "and", "or", "xor", "divide", "remainder"),
-          "pred": ("and", "or", "xor", "maximum"), "complex": ("add", "subtract")}
-UNARY = {"float": ("negate", "abs", "sign", "floor"), "int": ("negate", "not", "sign", "popcnt"), "pred": ("not",),
-         "complex": ("negate",)}
+BINARY = {
+    "float": ("add", "subtract", "multiply", "maximum", "minimum"),
+    "int": ("add", "subtract", "multiply", "maximum", "minimum", "and", "or", "xor", "divide", "remainder"),
+    "pred": ("and", "or", "xor", "maximum"),
+    "complex": ("add", "subtract"),
+}
+UNARY = {
+    "float": ("negate", "abs", "sign", "floor"),
+    "int": ("negate", "not", "sign", "popcnt"),
+    "pred": ("not",),
+    "complex": ("negate",),
+}
 NHC = ConvolutionDims(0, 2, (1,), 1, 2, (0,), 0, 2, (1,))
 
 
@@ -87,7 +111,9 @@ def values(shape: Shape, rng: np.random.Generator) -> np.ndarray:
 class RandomGraph:
     """Values of one computation, grown op by op."""
 
-    def __init__(self, choose: Choose, depth: int = 0, largest: int = 4000, sizes: Sequence[int] = SIZES) -> None:
+    def __init__(
+        self, choose: Choose, depth: int = 0, largest: int = 4000, sizes: Sequence[int] = SIZES
+    ) -> None:
         self.choose, self.depth, self.largest, self.sizes = choose, depth, largest, sizes
         self.values: list[Instruction] = []
         self.bounds: dict[Instruction, float] = {}
@@ -141,7 +167,11 @@ class RandomGraph:
         """The arrays of a tuple."""
         if not value.shape.is_tuple:
             return [value]
-        return [p for k in range(len(value.shape.tuple_shapes)) for p in self.parts(make(GetTupleElement(k), value))]
+        return [
+            p
+            for k in range(len(value.shape.tuple_shapes))
+            for p in self.parts(make(GetTupleElement(k), value))
+        ]
 
     def constant(self, shape: Shape) -> Instruction:
         seed = np.random.default_rng(self.choose(4))
@@ -158,8 +188,12 @@ class RandomGraph:
         scalar = self.some(lambda s: s.is_scalar and s.element_type is shape.element_type)
         if scalar is not None and self.choose(2):
             return self.apply(Broadcast(shape.dims, ()), scalar)
-        if shape.dims and shape.element_type is not ElementType.PRED and self.choose(2) \
-                and max(shape.dims) <= SMALL + 1:
+        if (
+            shape.dims
+            and shape.element_type is not ElementType.PRED
+            and self.choose(2)
+            and max(shape.dims) <= SMALL + 1
+        ):
             return self.apply(Iota(shape, self.choose(shape.rank)))
         return self.constant(shape)
 
@@ -183,8 +217,9 @@ class RandomGraph:
 
     def unary(self) -> None:
         x = self.some()
-        self.apply(Elementwise(self.pick(UNARY[kind_of(x.shape.element_type)])), x,
-                   bound=max(self.bound(x), 1))
+        self.apply(
+            Elementwise(self.pick(UNARY[kind_of(x.shape.element_type)])), x, bound=max(self.bound(x), 1)
+        )
 
     def binary(self) -> None:
         x = self.some()
@@ -260,9 +295,14 @@ class RandomGraph:
         if x is None:
             return
         axis = self.choose(x.shape.rank)
+
         def fits(s: Shape) -> bool:
-            return s.element_type is x.shape.element_type and s.rank == x.shape.rank and all(
-                a == axis or s.dims[a] == d for a, d in enumerate(x.shape.dims))
+            return (
+                s.element_type is x.shape.element_type
+                and s.rank == x.shape.rank
+                and all(a == axis or s.dims[a] == d for a, d in enumerate(x.shape.dims))
+            )
+
         parts = [x, *(self.some(fits) for _ in range(1 + self.choose(5)))]
         if sum(p.shape.elements for p in parts) <= self.largest:
             self.apply(Concatenate(axis), *parts, bound=self.bound(*parts))
@@ -283,7 +323,13 @@ class RandomGraph:
     def dynamic_update_slice(self) -> None:
         x = self.some()
         update = self.filled(Shape(x.shape.element_type, tuple(self.choose(d + 1) for d in x.shape.dims)))
-        self.apply(DynamicUpdateSlice(), x, update, *(self.index() for _ in x.shape.dims), bound=self.bound(x, update))
+        self.apply(
+            DynamicUpdateSlice(),
+            x,
+            update,
+            *(self.index() for _ in x.shape.dims),
+            bound=self.bound(x, update),
+        )
 
     def gather(self) -> None:
         x = self.some(lambda s: s.rank > 0 and s.elements > 0)
@@ -301,9 +347,16 @@ class RandomGraph:
             rest = x.shape.dims[1:]
             if count * math.prod(rest) <= self.largest:
                 updates = self.filled(Shape(x.shape.element_type, (count, *rest)))
-                op = Scatter(tuple(range(1, x.shape.rank)), (0,), (0,), 1, reducer("add", x.shape.element_type))
-                self.apply(op, x, self.filled(array("s32", count)), updates,
-                           bound=self.bound(x) + count * self.bound(updates))
+                op = Scatter(
+                    tuple(range(1, x.shape.rank)), (0,), (0,), 1, reducer("add", x.shape.element_type)
+                )
+                self.apply(
+                    op,
+                    x,
+                    self.filled(array("s32", count)),
+                    updates,
+                    bound=self.bound(x) + count * self.bound(updates),
+                )
 
     def reduce(self) -> None:
         x = self.some(lambda s: not s.element_type.is_complex)
@@ -313,15 +366,19 @@ class RandomGraph:
         count = math.prod(x.shape.dims[a] for a in axes)
         kind = "or" if x.shape.element_type is ElementType.PRED else self.pick(("add", "maximum", "minimum"))
         init = self.filled(Shape(x.shape.element_type))
-        self.apply(Reduce(axes, reducer(kind, x.shape.element_type)), x, init,
-                   bound=self.bound(x, init) * (count + 1 if kind == "add" else 1))
+        self.apply(
+            Reduce(axes, reducer(kind, x.shape.element_type)),
+            x,
+            init,
+            bound=self.bound(x, init) * (count + 1 if kind == "add" else 1),
+        )
 
     def reduce_pair(self) -> None:
         x = self.some(lambda s: s.element_type is ElementType.F32 and s.rank > 0)
         if x is not None:
             axis = self.choose(x.shape.rank)
             places = self.keep(make(Iota(x.shape.with_type(ElementType.S32), axis)), max(x.shape.dims))
-            pair = make(Reduce((axis,), argmax()), x, places, constant(-2**20, "f32"), constant(0, "s32"))
+            pair = make(Reduce((axis,), argmax()), x, places, constant(-(2**20), "f32"), constant(0, "s32"))
             for part, bound in zip(self.parts(pair), (EXACT["f32"], max(x.shape.dims))):
                 self.keep(part, bound)
 
@@ -330,8 +387,12 @@ class RandomGraph:
         if x is None:
             return
         size = [1 + self.choose(3) for _ in x.shape.dims]
-        window = Window.of(size, [1 + self.choose(2) for _ in size], [self.choose(2) for _ in size],
-                           [self.choose(2) for _ in size])
+        window = Window.of(
+            size,
+            [1 + self.choose(2) for _ in size],
+            [self.choose(2) for _ in size],
+            [self.choose(2) for _ in size],
+        )
         if self.choose(4) == 0:  # a running sum or maximum
             axis = self.choose(x.shape.rank)
             n = x.shape.dims[axis]
@@ -340,8 +401,12 @@ class RandomGraph:
             size = [n if a == axis else 1 for a in range(x.shape.rank)]
             window = Window.of(size, pad_low=[s - 1 for s in size])
         kind = self.pick(("add", "maximum"))
-        self.apply(ReduceWindow(window, reducer(kind, x.shape.element_type)), x,
-                   self.filled(Shape(x.shape.element_type)), bound=self.bound(x, *self.values) * math.prod(size) * 2)
+        self.apply(
+            ReduceWindow(window, reducer(kind, x.shape.element_type)),
+            x,
+            self.filled(Shape(x.shape.element_type)),
+            bound=self.bound(x, *self.values) * math.prod(size) * 2,
+        )
 
     def dot(self) -> None:
         x = self.some(lambda s: s.rank > 0 and s.element_type.value in ("f32", "f64", "bf16", "s32", "s8"))
@@ -350,7 +415,8 @@ class RandomGraph:
         t, axis = x.shape.element_type, self.choose(x.shape.rank)
         depth = x.shape.dims[axis]
         y = self.some(lambda s: s.element_type is t and depth in s.dims) or self.constant(
-            Shape(t, (depth, self.pick(self.sizes))))
+            Shape(t, (depth, self.pick(self.sizes)))
+        )
         other = self.pick([a for a, d in enumerate(y.shape.dims) if d == depth])
         batch: tuple[tuple[int, ...], tuple[int, ...]] = (), ()
         for a, d in enumerate(x.shape.dims):
@@ -369,7 +435,9 @@ class RandomGraph:
         if x is None or self.bound(x) > 2**8:
             return
         kernel = self.filled(array("f32", 1 + self.choose(3), x.shape.dims[2], self.pick(self.sizes)))
-        op = Convolution(Window.of(kernel.shape.dims[:1], (1 + self.choose(2),), (self.choose(2),), (1,)), NHC)
+        op = Convolution(
+            Window.of(kernel.shape.dims[:1], (1 + self.choose(2),), (self.choose(2),), (1,)), NHC
+        )
         if op.infer([x.shape, kernel.shape]).elements <= self.largest and self.bound(kernel) < 2**6:
             self.keep(self.clamped(make(op, x, kernel), 8), 8)
 
@@ -392,7 +460,9 @@ class RandomGraph:
             inner = RandomGraph(self.choose, self.depth + 1, 1, (1,))
             p = inner.parameter(0, array("s32"))
             yes, no = inner.apply(Elementwise("not"), p), inner.apply(Elementwise("popcnt"), p)
-            root = make(Elementwise("select"), make(Compare("LT"), p, constant(self.choose(3), "s32")), yes, no)
+            root = make(
+                Elementwise("select"), make(Compare("LT"), p, constant(self.choose(3), "s32")), yes, no
+            )
             self.apply(Map(tuple(range(x.shape.rank)), ir.Computation("scalars", root, [p])), x)
 
     # -- control flow
@@ -413,8 +483,10 @@ class RandomGraph:
 
     def state(self, most: int) -> list[Instruction]:
         """Values to carry, some of them twice."""
-        carried = [self.limited(self.some(lambda s: not s.element_type.is_complex) or self.constant(array("f32", 3)))
-                   for _ in range(1 + self.choose(most))]
+        carried = [
+            self.limited(self.some(lambda s: not s.element_type.is_complex) or self.constant(array("f32", 3)))
+            for _ in range(1 + self.choose(most))
+        ]
         if self.choose(3) == 0:
             carried.append(self.pick(carried))
         if self.choose(3) == 0:
@@ -445,7 +517,7 @@ class RandomGraph:
         q = make(Parameter(0, init.shape), name="q")
         test = make(Compare("LT"), make(GetTupleElement(0), q), constant(self.choose(5), "s32"))
         op = While(ir.Computation("condition", test, [q]), ir.Computation("body", root, [state]))
-        for part in self.parts(make(op, init))[1 if self.choose(2) else 0:]:
+        for part in self.parts(make(op, init))[1 if self.choose(2) else 0 :]:
             self.keep(part)
 
     def branch(self) -> None:
@@ -479,10 +551,44 @@ class RandomGraph:
         self.keep(make(Call(ir.Computation("callee", root, [parameter])), x))
 
 
-STEPS = ("unary", "binary", "binary", "binary", "compare", "select", "to_type", "copy", "broadcast", "broadcast",
-         "reshape", "transpose", "reverse", "slice", "pad", "concatenate", "iota", "fresh", "dynamic_slice",
-         "dynamic_update_slice", "dynamic_update_slice", "gather", "scatter", "reduce", "reduce", "reduce_pair",
-         "reduce_window", "dot", "convolution", "sort", "map", "loop", "loop", "branch", "branch", "call")
+STEPS = (
+    "unary",
+    "binary",
+    "binary",
+    "binary",
+    "compare",
+    "select",
+    "to_type",
+    "copy",
+    "broadcast",
+    "broadcast",
+    "reshape",
+    "transpose",
+    "reverse",
+    "slice",
+    "pad",
+    "concatenate",
+    "iota",
+    "fresh",
+    "dynamic_slice",
+    "dynamic_update_slice",
+    "dynamic_update_slice",
+    "gather",
+    "scatter",
+    "reduce",
+    "reduce",
+    "reduce_pair",
+    "reduce_window",
+    "dot",
+    "convolution",
+    "sort",
+    "map",
+    "loop",
+    "loop",
+    "branch",
+    "branch",
+    "call",
+)
 
 
 def random_module(choose: Choose, largest: int = 4000, sizes: Sequence[int] = SIZES) -> ir.Module:

@@ -30,8 +30,10 @@ class Body:
         """One more value, most of them made of the same rows of others."""
         r, n, m = self.r, self.batch, self.width
         a, b, rows = self.pick(), self.pick(), f"{n},{m}"
-        kind = r.choice(["binary"] * 4 + ["unary", "dot", "dot", "joined", "bias", "turned", "columns", "sides", "flat",
-                                          "mixed"])
+        kind = r.choice(
+            ["binary"] * 4
+            + ["unary", "dot", "dot", "joined", "bias", "turned", "columns", "sides", "flat", "mixed"]
+        )
         if kind == "binary":
             made = self.new(rows, f"{r.choice(['add', 'multiply', 'maximum', 'subtract'])}({a}, {b})")
         elif kind == "unary":
@@ -66,19 +68,25 @@ class Body:
 
     def product(self) -> str:
         """A sum over the batch."""
-        return self.new(f"{self.width},{self.width}",
-                        f"dot({self.pick()}, {self.pick()}), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}")
+        return self.new(
+            f"{self.width},{self.width}",
+            f"dot({self.pick()}, {self.pick()}), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}",
+        )
 
     def write(self, name: str, value: str, dims: str) -> str:
         place = self.r.choice("iij")
         update = self.new(f"1,{dims}", f"reshape({value})")
-        return self.new(f"{self.steps},{dims}", f"dynamic-update-slice({name}, {update}, {place}, zero, zero)")
+        return self.new(
+            f"{self.steps},{dims}", f"dynamic-update-slice({name}, {update}, {place}, zero, zero)"
+        )
 
     def results(self) -> list[str]:
         """What the body makes of each part of the state."""
         r, rows, square = self.r, f"{self.batch},{self.width}", f"{self.width},{self.width}"
         h, g = (self.new(rows, f"tanh({self.pick()})") for _ in range(2))
-        total = self.new(square, f"{r.choice(['add', 'add', 'add', 'add', 'maximum'])}(sum, {self.product()})")
+        total = self.new(
+            square, f"{r.choice(['add', 'add', 'add', 'add', 'maximum'])}(sum, {self.product()})"
+        )
         if r.random() < 0.3:
             total = self.new(square, f"add({self.product()}, {total})")
         ys = self.write("ys", self.pick(), rows)
@@ -96,17 +104,33 @@ def random_loop(seed: int) -> str:
         body.step()
     results = body.results()
     rows, square = f"{batch},{width}", f"{width},{width}"
-    dims = [rows, rows, square, f"{steps},{rows}", f"{steps},{rows}", square, f"{2 * width},{width}", f"{width}",
-            f"{steps},{square}", f"{steps},{rows}"]
+    dims = [
+        rows,
+        rows,
+        square,
+        f"{steps},{rows}",
+        f"{steps},{rows}",
+        square,
+        f"{2 * width},{width}",
+        f"{width}",
+        f"{steps},{square}",
+        f"{steps},{rows}",
+    ]
     shapes = ["s32[]", "s32[]", *(f"f32[{d}]" for d in dims)]
     state = f"({', '.join(shapes)})"
-    parts = "\n".join(f"{n} = {s} get-tuple-element(p), index={k}" for k, (n, s) in enumerate(zip(STATE, shapes)))
-    numbers = f"zero = s32[] constant(0) one = s32[] constant(1) last = s32[] constant({first + last}) " \
-              "fzero = f32[] constant(0) two = f32[] constant(2)"
+    parts = "\n".join(
+        f"{n} = {s} get-tuple-element(p), index={k}" for k, (n, s) in enumerate(zip(STATE, shapes))
+    )
+    numbers = (
+        f"zero = s32[] constant(0) one = s32[] constant(1) last = s32[] constant({first + last}) "
+        "fzero = f32[] constant(0) two = f32[] constant(2)"
+    )
     test = "ROOT c = pred[] compare(i, last), direction=LT"
     if r.random() < 0.15:
-        test = "m = f32[] reduce(h, fzero), dimensions={0,1}, to_apply=plus low = pred[] compare(m, two), " \
-               "direction=LT more = pred[] compare(i, last), direction=LT ROOT c = pred[] and(low, more)"
+        test = (
+            "m = f32[] reduce(h, fzero), dimensions={0,1}, to_apply=plus low = pred[] compare(m, two), "
+            "direction=LT more = pred[] compare(i, last), direction=LT ROOT c = pred[] and(low, more)"
+        )
     given = "\n".join(f"a{k} = {s} parameter({k - 2})" for k, s in enumerate(shapes) if k > 1)
     init = ["start", "zero", *(f"a{k}" for k in range(2, len(shapes)))]
     if r.random() < 0.5:
@@ -127,15 +151,15 @@ step {{ p = {state} parameter(0)
 i2 = s32[] add(i, one)
 j2 = s32[] add(j, one)
 {newline.join(body.lines)}
-ROOT r = {state} tuple({', '.join(results)}) }}
+ROOT r = {state} tuple({", ".join(results)}) }}
 ENTRY main {{
 {given}
 {numbers}
 start = s32[] constant({first})
 hz = f32[{rows}] broadcast(fzero), dimensions={{}}
 sz = f32[{square}] broadcast(fzero), dimensions={{}}
-t = {state} tuple({', '.join(init)})
+t = {state} tuple({", ".join(init)})
 end = {state} while(t), condition=more, body=step
 {outputs}
-ROOT out = ({', '.join(shapes[k] for k in wanted)}) tuple({', '.join(f'o{k}' for k in wanted)}) }}
+ROOT out = ({", ".join(shapes[k] for k in wanted)}) tuple({", ".join(f"o{k}" for k in wanted)}) }}
 """

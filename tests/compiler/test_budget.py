@@ -162,4 +162,3 @@ def test_a_worker_gets_the_budget_and_is_ended_after_it(monkeypatch: pytest.Monk
             workers.submit(budget.__name__, "run", over, "LLVM", abs, -2).result(60)
     finally:
         workers.close()
-

@@ -53,7 +53,9 @@ def program(kinds: list[str], instructions: int) -> str:
         lines += link.split("\n")
         last, number = lines[-1].split("=")[0].strip(), number + 1
     body = "\n".join(lines)
-    return f"HloModule deep\n{ADD}ENTRY e {{ p = f32[4] parameter(0)\n{body}\nROOT r = f32[4] negate({last}) }}"
+    return (
+        f"HloModule deep\n{ADD}ENTRY e {{ p = f32[4] parameter(0)\n{body}\nROOT r = f32[4] negate({last}) }}"
+    )
 
 
 def check(text: str, instructions: int) -> None:
@@ -91,7 +93,7 @@ def test_loops_in_loops_with_long_bodies() -> None:
         body = "\n".join(f"y{k + 1} = f32[4] {'sine' if k % 2 else 'tanh'}(y{k})" for k in range(length))
         text += f"""b{level} {{ p = {state} parameter(0)\ni = s32[] get-tuple-element(p), index=0
             v = f32[4] get-tuple-element(p), index=1\nz = s32[] constant(0)\nt = {state} tuple(z, v)
-            {inner if level else 'y0 = f32[4] copy(v)'}\n{body}
+            {inner if level else "y0 = f32[4] copy(v)"}\n{body}
             one = s32[] constant(1)\nj = s32[] add(i, one)\nROOT r = {state} tuple(j, y{length}) }}\n"""
     text += f"""ENTRY e {{ p = f32[4] parameter(0)\nz = s32[] constant(0)\nt = {state} tuple(z, p)
         w = {state} while(t), condition=cond, body=b{depth - 1}\nROOT x = f32[4] get-tuple-element(w), index=1 }}"""
@@ -108,6 +110,7 @@ def test_the_builder_of_ten_thousand_instructions() -> None:
 
 
 # -- the size of fusions
+
 
 def members(root: Instruction, parameters: list[Instruction]) -> list[int]:
     """How many instructions each fusion has."""
@@ -133,7 +136,9 @@ def test_members_at_many_indices_are_not_multiplied() -> None:
     """Each step reads the one before at two places: written out, the code would double with each."""
     x = p = parameter(0, "f32", 8)
     for _ in range(20):
-        ends = make(Concatenate(0), make(Slice((4,), (8,), (1,)), x), make(Slice((0,), (4,), (1,)), op("sine", x)))
+        ends = make(
+            Concatenate(0), make(Slice((4,), (8,), (1,)), x), make(Slice((0,), (4,), (1,)), op("sine", x))
+        )
         start = make(Convert(ElementType.S32), make(Reshape(()), make(Slice((0,), (1,), (1,)), ends)))
         half = make(DynamicSlice((4,)), ends, start)
         x = make(Concatenate(0), half, half)
@@ -154,6 +159,7 @@ def test_reductions_that_need_one_another_nest_a_few_loops_deep() -> None:
 
 
 # -- functions of elements
+
 
 def test_few_long_operations_are_inline_and_many_are_called() -> None:
     x = parameter(0, "f32", 8)

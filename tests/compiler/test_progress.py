@@ -55,6 +55,7 @@ def test_rules_that_undo_each_other(rewrite: Rewrite) -> None:
 
 def test_rules_that_multiply_what_they_are_given() -> None:
     """Every instruction made is rewritten a few times only, but there is no end of them."""
+
     def double(x: Instruction) -> Instruction | None:
         made = x.operands[0]
         return None if x.opcode == "abs" else op("abs", op("add", op("negate", made), op("negate", made)))

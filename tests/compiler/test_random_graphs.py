@@ -33,10 +33,12 @@ from tfbridge.runtime.code.executable import Executable, Frame
 
 EXAMPLES = settings().max_examples
 THREADS = 3
-NEEDED = {"inline_calls": "no kernel calls computations of arrays",
-          "expand_maps": "loops are not written for lanes",
-          "expand_rng": "seeds alone are drawn from the run context",
-          "canonicalize_dots": "products are written for rows and columns"}
+NEEDED = {
+    "inline_calls": "no kernel calls computations of arrays",
+    "expand_maps": "loops are not written for lanes",
+    "expand_rng": "seeds alone are drawn from the run context",
+    "canonicalize_dots": "products are written for rows and columns",
+}
 LEFT_OUT = sorted({p.__name__ for p in CPU_PASSES} - set(NEEDED))
 
 
@@ -63,7 +65,9 @@ def check(module: Module, options: Options = DEFAULT_OPTIONS, rounds: int = 2, d
         assert all(np.array_equal(a, b) for a, b in zip(arguments, before)), "an argument was written to"
 
 
-Kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+Kernel = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+)
 
 
 @ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
@@ -107,6 +111,7 @@ def test_large(seed: int) -> None:
 @pytest.fixture
 def everything_is_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels have tasks however small they are, and each may go to a thread of its own."""
+
     def emit(*arguments: Any) -> KernelPlan:
         plan = emit_kernel(*arguments)
         return dataclasses.replace(plan, parallel=plan.tasks > 1, grain=1)
@@ -130,7 +135,11 @@ def test_any_division_of_the_work(everything_is_parallel: None, seed: int, large
 @given(st.integers(0, 2**32 - 1))
 def test_without_a_pass(left_out: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    check(random_module(lambda n: int(rng.integers(n))), Options(disabled_passes=frozenset({left_out})), rounds=1)
+    check(
+        random_module(lambda n: int(rng.integers(n))),
+        Options(disabled_passes=frozenset({left_out})),
+        rounds=1,
+    )
 
 
 @few

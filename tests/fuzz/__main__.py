@@ -13,13 +13,19 @@ from .campaign import FINDINGS, PARTS, Campaign, Worker, part_of
 def main() -> int:
     """Returns the exit code: 1 where there are findings."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
-    parser.add_argument("files", nargs="*", type=Path, help="cases to run again; a case's folder names its part")
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="cases to run again; a case's folder names its part"
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="of all parts together (default 60)")
     parser.add_argument("--cases", type=int, help="of each part, instead of a time")
     parser.add_argument("--part", action="append", choices=PARTS, help="a part to run (default: all)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2, help="parts that run at the same time (default 2)")
-    parser.add_argument("--findings", type=Path, default=Path("../build/fuzz"), help="folder for what is found")
+    parser.add_argument(
+        "--processes", type=int, default=2, help="parts that run at the same time (default 2)"
+    )
+    parser.add_argument(
+        "--findings", type=Path, default=Path("../build/fuzz"), help="folder for what is found"
+    )
     chosen = parser.parse_args()
     if chosen.files:
         return _replay(chosen.files)

@@ -54,10 +54,21 @@ class Worker:
         self._start()
 
     def _start(self) -> subprocess.Popen[str]:
-        environment = {**os.environ, "TFBRIDGE_DISK_CACHE": "0", "PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        self._process = subprocess.Popen([sys.executable, "-m", "fuzz.worker", self.part], cwd=HERE.parent, text=True,
-                                         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=subprocess.DEVNULL)
+        environment = {
+            **os.environ,
+            "TFBRIDGE_DISK_CACHE": "0",
+            "PYTHONHASHSEED": "0",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fuzz.worker", self.part],
+            cwd=HERE.parent,
+            text=True,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         self._buffer, self._cases = b"", 0
         found = self._answer(120.0)
         if found is None:
@@ -115,7 +126,9 @@ class Worker:
         self.close()
         if code is None:
             return Outcome("hang", "hang", f"more than {self.about['seconds']} s of processor time")
-        return Outcome("crash", f"signal {-code}" if code < 0 else f"exit {code}", f"the process ended with {code}")
+        return Outcome(
+            "crash", f"signal {-code}" if code < 0 else f"exit {code}", f"the process ended with {code}"
+        )
 
     def _answer(self, seconds: float) -> dict[str, Any] | None:
         """The next answer; None when the process has ended or takes too long."""

@@ -52,6 +52,7 @@ class TooLong(BaseException):
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
     """Raises TooLong where what is inside takes longer."""
+
     def ring(*_: Any) -> None:
         raise TooLong
 
@@ -71,8 +72,9 @@ def rejected(error: CompilerError) -> str:
     return "rejected"
 
 
-def compiled_and_compared(module: Module, options: Options = DEFAULT_OPTIONS, ulps: float = 1e-9,
-                          seed: int = 0) -> str:
+def compiled_and_compared(
+    module: Module, options: Options = DEFAULT_OPTIONS, ulps: float = 1e-9, seed: int = 0
+) -> str:
     """Compiles a module and runs it on small whole numbers; a word for what happened.
 
     `ulps`: how far results may be from the evaluator's, in units of the last place of the largest result.
@@ -114,8 +116,12 @@ def _is_defined(instruction: Instruction) -> bool:
     op = instruction.op
     if isinstance(op, Sort):
         root = op.to_apply.root
-        return isinstance(root.op, Compare) and root.op.direction in ("LT", "GT") and len(set(root.operands)) == 2 \
+        return (
+            isinstance(root.op, Compare)
+            and root.op.direction in ("LT", "GT")
+            and len(set(root.operands)) == 2
             and all(isinstance(o.op, Parameter) and o.op.number < 2 for o in root.operands)
+        )
     combine = getattr(op, "scatter" if isinstance(op, SelectAndScatter) else "to_apply", None)
     if isinstance(op, (Reduce, ReduceWindow, Scatter, SelectAndScatter)):
         return reducer_kind(combine) is not None or combine.name in ("argmax", "gt")

@@ -32,9 +32,21 @@ sys.path.append(str(_ROWS))
 from op_row import TABLE, TYPE, Content, Given, Known, Random, Row, has_kernel, op_function  # noqa: E402
 
 # Ops of which TensorFlow's kernels end the process, never end, or use memory that is not theirs, for some operands.
-_UNSAFE = frozenset({"BlockLSTM", "BlockLSTMV2", "BlockLSTMGrad", "BlockLSTMGradV2", "LSTMBlockCell",
-                     "LSTMBlockCellGrad", "MaxPoolGradWithArgmax", "CropAndResizeGradBoxes", "FusedPadConv2D",
-                     "FusedResizeAndPadConv2D", "RandomIndexShuffle"})
+_UNSAFE = frozenset(
+    {
+        "BlockLSTM",
+        "BlockLSTMV2",
+        "BlockLSTMGrad",
+        "BlockLSTMGradV2",
+        "LSTMBlockCell",
+        "LSTMBlockCellGrad",
+        "MaxPoolGradWithArgmax",
+        "CropAndResizeGradBoxes",
+        "FusedPadConv2D",
+        "FusedResizeAndPadConv2D",
+        "RandomIndexShuffle",
+    }
+)
 _WITHOUT_EMPTY_IMAGES = "Conv"  # ops whose name begins so: their results then have the shape of the images
 _MODES = ("arguments", "known", "constants")  # what is an argument: all, what the row draws, nothing
 _MOST_ELEMENTS = 1000
@@ -51,10 +63,18 @@ def _rows() -> dict[str, list[Row]]:
         importlib.import_module(file.stem)
     found: dict[str, list[Row]] = {}
     for line in TABLE:
-        attrs_are_plain = all(isinstance(v, bool | int | float | str | bytes | list | tuple | tf.DType) or v is TYPE
-                              for v in line.attrs.values())
-        if line.reference is None and hasattr(tf.raw_ops, line.op) and line.op not in _UNSAFE and attrs_are_plain \
-                and line.inputs and any(has_kernel(line.op, t) for t in line.types):
+        attrs_are_plain = all(
+            isinstance(v, bool | int | float | str | bytes | list | tuple | tf.DType) or v is TYPE
+            for v in line.attrs.values()
+        )
+        if (
+            line.reference is None
+            and hasattr(tf.raw_ops, line.op)
+            and line.op not in _UNSAFE
+            and attrs_are_plain
+            and line.inputs
+            and any(has_kernel(line.op, t) for t in line.types)
+        ):
             found.setdefault(line.op, []).append(line)
     return found
 
@@ -94,7 +114,9 @@ def case_of(seed: int) -> str:
             leaves[number] = dataclasses.replace(leaves[number], array=other)
             what = f"input {number}: {what}"
         return f"# {op}, {what}, {mode}\n{_source(line, type_, leaves, attrs, mode)}"
-    return _source(lines[0], lines[0].types[0], _leaves(lines[0], lines[0].types[0]), dict(lines[0].attrs), "known")
+    return _source(
+        lines[0], lines[0].types[0], _leaves(lines[0], lines[0].types[0]), dict(lines[0].attrs), "known"
+    )
 
 
 def _attributes(value: Any) -> Sequence[Any]:
@@ -104,8 +126,15 @@ def _attributes(value: Any) -> Sequence[Any]:
     if isinstance(value, int):
         return [-1, 0, value + 1, value - 1, -7, 77]
     if isinstance(value, list | tuple) and value and all(type(v) is int for v in value):
-        return [value[:-1], [*value, value[-1]], [-1, *value[1:]], [*value[:-1], 0], [*value[:-1], 77],
-                [v + 1 for v in value], []]
+        return [
+            value[:-1],
+            [*value, value[-1]],
+            [-1, *value[1:]],
+            [*value[:-1], 0],
+            [*value[:-1], 77],
+            [v + 1 for v in value],
+            [],
+        ]
     return [-1.0, 0.0] if isinstance(value, float) else []
 
 
@@ -152,18 +181,24 @@ def _source(line: Row, type_: str, leaves: Sequence[_Leaf], attrs: dict[str, Any
             arguments.append(value)
         return f"tf.bitcast({word}, tf.{leaf.type})" if leaf.type.startswith("q") else word
 
-    given = [f"{name}={text(spec)}" for name, spec in zip(inspect.signature(op_function(line.op)).parameters,
-                                                          line.inputs)]
+    given = [
+        f"{name}={text(spec)}"
+        for name, spec in zip(inspect.signature(op_function(line.op)).parameters, line.inputs)
+    ]
     values = {name: tf.as_dtype(type_) if v is TYPE else v for name, v in attrs.items()}
-    given += [f"{name}=tf.{v.name}" if isinstance(v, tf.DType) else f"{name}={v!r}" for name, v in values.items()]
+    given += [
+        f"{name}=tf.{v.name}" if isinstance(v, tf.DType) else f"{name}={v!r}" for name, v in values.items()
+    ]
     names = ", ".join(f"a{k}" for k in range(len(arguments)))
     made = "".join(f"v{k} = tf.Variable({v}, shape=tf.TensorShape(None))\n" for k, v in enumerate(variables))
     listed = "".join(f"    {a},\n" for a in arguments)
     compared = "" if line.outputs is None else f"[:{line.outputs}]"
     results = "".join(f", v{k}.read_value()" for k in range(len(variables)))
-    return (f"from numpy import inf, nan\nimport tensorflow as tf\n{made}arguments = [\n{listed}]\n\n\n"
-            f"def function({names}):\n    result = tf.raw_ops.{line.op}({', '.join(given)})\n"
-            f"    return result{compared}{results}\n")
+    return (
+        f"from numpy import inf, nan\nimport tensorflow as tf\n{made}arguments = [\n{listed}]\n\n\n"
+        f"def function({names}):\n    result = tf.raw_ops.{line.op}({', '.join(given)})\n"
+        f"    return result{compared}{results}\n"
+    )
 
 
 def _constant(leaf: _Leaf) -> str:
@@ -175,6 +210,7 @@ def _constant(leaf: _Leaf) -> str:
 
 
 # -- outcomes
+
 
 def outcome(source: str, engine: str) -> Outcome:
     """What a case does: "eager", as a "function", by the decorator ("jit"), as a function under the "flag"."""
@@ -200,7 +236,11 @@ def _array(tensor: tf.Tensor) -> np.ndarray:
 
 def words(found: Outcome) -> str:
     """An outcome, for people."""
-    return found if isinstance(found, str) else ", ".join(f"{a.dtype}{list(a.shape)} {a.ravel()[:6]}" for a in found)
+    return (
+        found
+        if isinstance(found, str)
+        else ", ".join(f"{a.dtype}{list(a.shape)} {a.ravel()[:6]}" for a in found)
+    )
 
 
 def is_same(one: Outcome, other: Outcome) -> bool:
@@ -217,7 +257,9 @@ def _is_like(a: np.ndarray, b: np.ndarray) -> bool:
         return bool(np.array_equal(a, b))
     if a.dtype.kind == "c":
         return _is_like(a.real, b.real) and _is_like(a.imag, b.imag)
-    return bool(np.allclose(a.astype(np.float64), b.astype(np.float64), _TOLERANCE, _TOLERANCE, equal_nan=True))
+    return bool(
+        np.allclose(a.astype(np.float64), b.astype(np.float64), _TOLERANCE, _TOLERANCE, equal_nan=True)
+    )
 
 
 def broken(reasons: Iterable[str]) -> str:

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-_NUMBERS = (-1, -2, -7, 0, 1, 2, 5, 77)  # of integers: below, at and above what indices, axes and sizes may be
+_NUMBERS = (
+    -1,
+    -2,
+    -7,
+    0,
+    1,
+    2,
+    5,
+    77,
+)  # of integers: below, at and above what indices, axes and sizes may be
 _FLOATS = (np.nan, -1.0, 0.0, 1.5)
 _MOST_FLOATS = 4
 

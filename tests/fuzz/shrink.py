@@ -14,7 +14,7 @@ def shrunk(text: str, holds: Callable[[str], bool], units: Sequence[str], second
     for expression in units:
         pieces = [p for p in re.findall(expression, text) if p]
         if "".join(pieces) != text:
-            pieces.append(text[len("".join(pieces)):])
+            pieces.append(text[len("".join(pieces)) :])
         text = "".join(_fewest(pieces, holds, end))
     return text
 

@@ -18,8 +18,10 @@ CASES = sorted(p for p in (HERE / "cases").glob("*/*") if p.is_file())
 def test_some_cases(part: str, tmp_path: Path) -> None:
     campaign = Campaign(part, tmp_path)
     campaign.run(seed=1)
-    logs = [f"{file}:\n{file.read_text()}\n{file.with_name(file.name + '.log').read_text()}"
-            for file in campaign.files.values()]
+    logs = [
+        f"{file}:\n{file.read_text()}\n{file.with_name(file.name + '.log').read_text()}"
+        for file in campaign.files.values()
+    ]
     assert not logs, "\n".join([campaign.line(), *logs])
     assert campaign.counts["rejected"] < sum(campaign.counts.values()), campaign.line()
 
@@ -53,7 +55,9 @@ def test_a_valid_case_that_is_rejected_is_a_finding(monkeypatch: pytest.MonkeyPa
 
 def test_programs_are_read_as_they_were_written() -> None:
     """With loops in branches in loops."""
-    inner = Program((Step(2, "cond", (0, 1), 3, (Program((), (0,)), Program((Step(2, "tanh", (0,)),), (2,)))),), (2,))
+    inner = Program(
+        (Step(2, "cond", (0, 1), 3, (Program((), (0,)), Program((Step(2, "tanh", (0,)),), (2,)))),), (2,)
+    )
     case = Case("jit", (("int32", (3,), 1),), (), Program((Step(1, "while", (0, 0), 2, (inner,)),), (1,)))
     assert parsed_case(str(case)) == case
 

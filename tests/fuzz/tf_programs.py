@@ -61,11 +61,11 @@ def parsed(text: Sequence[str]) -> Program:
         if words[0] == "return":
             outputs = tuple(map(int, words[1:]))
         else:
-            op, *inputs = words[2:words.index("seed")]
+            op, *inputs = words[2 : words.index("seed")]
             marks = [k for k in range(at + 1, end) if text[k].split() == ["body"]]  # also those within bodies
             level = min((_indent(text[k]) for k in marks), default=0)
             starts = [k for k in marks if _indent(text[k]) == level]
-            bodies = tuple(parsed(text[a + 1:b]) for a, b in zip(starts, [*starts[1:], end]))
+            bodies = tuple(parsed(text[a + 1 : b]) for a, b in zip(starts, [*starts[1:], end]))
             steps.append(Step(int(words[0]), op, tuple(map(int, inputs)), int(words[-1]), bodies))
         at = end
     return Program(tuple(steps), outputs)
@@ -112,14 +112,25 @@ def _slice(x: Any, seed: int) -> Any:
     parts = []
     for d in x.shape:
         a, b = draw.randint(-d - 1, d + 1), draw.randint(-d - 1, d + 1)
-        parts.append(draw.choice([slice(None), slice(a, None), slice(None, b), slice(a, b), slice(None, None, -1),
-                                  slice(a, b, draw.choice([-2, -1, 1, 2, 3])), slice(None, None, 2)]))
+        parts.append(
+            draw.choice(
+                [
+                    slice(None),
+                    slice(a, None),
+                    slice(None, b),
+                    slice(a, b),
+                    slice(None, None, -1),
+                    slice(a, b, draw.choice([-2, -1, 1, 2, 3])),
+                    slice(None, None, 2),
+                ]
+            )
+        )
     return x[tuple(parts)]
 
 
 def _dynamic_slice(x: Any, n: Any, seed: int) -> Any:
     begin = tf.math.floormod(_integers(tf.reduce_max(n)), x.shape[0])
-    return x[begin:] if seed % 2 else x[:begin + 1]
+    return x[begin:] if seed % 2 else x[: begin + 1]
 
 
 def _aside(x: Any) -> Any:
@@ -175,8 +186,9 @@ def _while(x: Any, n: Any, seed: int, body: Callable[..., Any]) -> Any:
     count = seed % 5 if seed % 2 else tf.math.floormod(_integers(tf.reduce_max(n)), 6)
 
     def step(i: Any, state: Any) -> Any:
-        return i + 1, state - state // 2 + _mean(body(state, tf.fill([2], i)), state) \
-            if state.dtype.is_integer else state * 0.5 + _mean(body(state, tf.fill([2], i)), state)
+        return i + 1, state - state // 2 + _mean(
+            body(state, tf.fill([2], i)), state
+        ) if state.dtype.is_integer else state * 0.5 + _mean(body(state, tf.fill([2], i)), state)
 
     stops = seed // 8 % 3 == 0 and not x.dtype.is_integer
 
@@ -204,7 +216,9 @@ def _cond(x: Any, n: Any, seed: int, then: Callable[..., Any], other: Callable[.
 
 
 def _cast(x: Any, seed: int) -> Any:
-    return tf.cast(_aside(x), (tf.float32, tf.int32, tf.float64, tf.int64, tf.bfloat16, tf.float16, tf.uint8)[seed % 7])
+    return tf.cast(
+        _aside(x), (tf.float32, tf.int32, tf.float64, tf.int64, tf.bfloat16, tf.float16, tf.uint8)[seed % 7]
+    )
 
 
 def _float(x: Any) -> Any:
@@ -213,17 +227,37 @@ def _float(x: Any) -> Any:
 
 # op: (number of inputs, function of inputs and seed)
 OPS: dict[str, tuple[int, Callable[..., Any]]] = {
-    **{name: (1, lambda x, seed, f=function: f(_float(x))) for name, function in {
-        "exp": lambda x: tf.exp(tf.minimum(x, 3)), "tanh": tf.tanh, "sin": tf.sin, "sigmoid": tf.sigmoid,
-        "erf": tf.math.erf, "sqrt": lambda x: tf.sqrt(tf.abs(x) + 0.25), "rsqrt": lambda x: tf.math.rsqrt(abs(x) + 0.5),
-        "log1p": lambda x: tf.math.log1p(tf.abs(x)), "softplus": tf.nn.softplus, "gelu": tf.nn.gelu, "elu": tf.nn.elu,
-        "relu": tf.nn.relu, "cos": tf.cos, "atan": tf.atan, "lgamma": lambda x: tf.math.lgamma(abs(x) + 1),
-        "leaky_relu": tf.nn.leaky_relu, "expm1": lambda x: tf.math.expm1(tf.minimum(x, 3)), "swish": tf.nn.silu,
-    }.items()},
-    "square": (1, lambda x, seed: tf.square(x)), "negative": (1, lambda x, seed: -x),
-    "abs": (1, lambda x, seed: tf.abs(x)), "sign": (1, lambda x, seed: tf.sign(_aside(x))),
-    "cast": (1, _cast), "stop_gradient": (1, lambda x, seed: tf.stop_gradient(x)),
-    "add": (2, lambda x, y, seed: x + _like(y, x)), "subtract": (2, lambda x, y, seed: x - _like(y, x)),
+    **{
+        name: (1, lambda x, seed, f=function: f(_float(x)))
+        for name, function in {
+            "exp": lambda x: tf.exp(tf.minimum(x, 3)),
+            "tanh": tf.tanh,
+            "sin": tf.sin,
+            "sigmoid": tf.sigmoid,
+            "erf": tf.math.erf,
+            "sqrt": lambda x: tf.sqrt(tf.abs(x) + 0.25),
+            "rsqrt": lambda x: tf.math.rsqrt(abs(x) + 0.5),
+            "log1p": lambda x: tf.math.log1p(tf.abs(x)),
+            "softplus": tf.nn.softplus,
+            "gelu": tf.nn.gelu,
+            "elu": tf.nn.elu,
+            "relu": tf.nn.relu,
+            "cos": tf.cos,
+            "atan": tf.atan,
+            "lgamma": lambda x: tf.math.lgamma(abs(x) + 1),
+            "leaky_relu": tf.nn.leaky_relu,
+            "expm1": lambda x: tf.math.expm1(tf.minimum(x, 3)),
+            "swish": tf.nn.silu,
+        }.items()
+    },
+    "square": (1, lambda x, seed: tf.square(x)),
+    "negative": (1, lambda x, seed: -x),
+    "abs": (1, lambda x, seed: tf.abs(x)),
+    "sign": (1, lambda x, seed: tf.sign(_aside(x))),
+    "cast": (1, _cast),
+    "stop_gradient": (1, lambda x, seed: tf.stop_gradient(x)),
+    "add": (2, lambda x, y, seed: x + _like(y, x)),
+    "subtract": (2, lambda x, y, seed: x - _like(y, x)),
     "multiply": (2, lambda x, y, seed: x * _like(y, x)),
     "divide": (2, lambda x, y, seed: _float(x) / (tf.abs(_like(y, _float(x))) + 0.5)),
     "maximum": (2, lambda x, y, seed: tf.maximum(x, _like(y, x))),
@@ -251,37 +285,103 @@ OPS: dict[str, tuple[int, Callable[..., Any]]] = {
     "expand_dims": (1, lambda x, seed: tf.expand_dims(x, _axis(x, seed))),
     "squeeze": (1, lambda x, seed: tf.squeeze(x)),
     "tile": (1, lambda x, seed: tf.tile(x, [1 + (seed >> k) % 2 for k in range(x.shape.rank)])),
-    "pad": (1, lambda x, seed: tf.pad(x, [[(seed >> k) % 3, (seed >> 2 * k) % 3] for k in range(x.shape.rank)],
-                                      ("CONSTANT", "REFLECT", "SYMMETRIC")[seed % 3])),
-    "slice": (1, _slice), "dynamic_slice": (2, _dynamic_slice),
+    "pad": (
+        1,
+        lambda x, seed: tf.pad(
+            x,
+            [[(seed >> k) % 3, (seed >> 2 * k) % 3] for k in range(x.shape.rank)],
+            ("CONSTANT", "REFLECT", "SYMMETRIC")[seed % 3],
+        ),
+    ),
+    "slice": (1, _slice),
+    "dynamic_slice": (2, _dynamic_slice),
     "concat": (2, lambda x, y, seed: tf.concat([x, _like(y, x)], _axis(x, seed))),
     "stack": (1, lambda x, seed: tf.stack([x, -x, x * x], _axis(x, seed))),
-    "split": (1, lambda x, seed: tf.split(x, 1 + seed % x.shape[_axis(x, seed // 8)], _axis(x, seed // 8))[-1]
-              if x.shape[_axis(x, seed // 8)] % (1 + seed % x.shape[_axis(x, seed // 8)]) == 0 else x),
+    "split": (
+        1,
+        lambda x, seed: (
+            tf.split(x, 1 + seed % x.shape[_axis(x, seed // 8)], _axis(x, seed // 8))[-1]
+            if x.shape[_axis(x, seed // 8)] % (1 + seed % x.shape[_axis(x, seed // 8)]) == 0
+            else x
+        ),
+    ),
     "gather": (2, lambda x, i, seed: tf.gather(x, _indices(i, x.shape[0]))),
-    "scatter": (2, _scatter), "segments": (1, _segments),
+    "scatter": (2, _scatter),
+    "segments": (1, _segments),
     "one_hot": (1, lambda x, seed: tf.one_hot(_indices(x, 7), 5 + seed % 3)),
     "range": (1, lambda x, seed: tf.range(tf.size(x)) * (1 + seed % 3)),
     "shape": (1, lambda x, seed: tf.shape(x)),
     "fill": (1, lambda x, seed: tf.fill(tf.shape(x), tf.cast(1 + seed % 3, x.dtype))),
-    "matmul": (2, lambda x, y, seed: tf.matmul(_matrix(_float(x)), _matrix(_like(y, _float(x))),
-                                               transpose_a=bool(seed % 2), transpose_b=bool(seed // 2 % 2)) * 0.25),
+    "matmul": (
+        2,
+        lambda x, y, seed: (
+            tf.matmul(
+                _matrix(_float(x)),
+                _matrix(_like(y, _float(x))),
+                transpose_a=bool(seed % 2),
+                transpose_b=bool(seed // 2 % 2),
+            )
+            * 0.25
+        ),
+    ),
     "gram": (1, lambda x, seed: tf.matmul(_float(x), _float(x), transpose_b=True) * 0.25),
-    "dense": (1, lambda x, seed: tf.matmul(_matrix(_float(x)), tf.constant(np.random.default_rng(seed).normal(
-        size=(int(np.prod(x.shape[1:])), 1 + seed % 9)), _float(x).dtype)) * 0.5),
-    "einsum": (2, lambda x, y, seed: tf.einsum("ij,kj->ik", _matrix(_float(x)), _matrix(_like(y, _float(x))))),
+    "dense": (
+        1,
+        lambda x, seed: (
+            tf.matmul(
+                _matrix(_float(x)),
+                tf.constant(
+                    np.random.default_rng(seed).normal(size=(int(np.prod(x.shape[1:])), 1 + seed % 9)),
+                    _float(x).dtype,
+                ),
+            )
+            * 0.5
+        ),
+    ),
+    "einsum": (
+        2,
+        lambda x, y, seed: tf.einsum("ij,kj->ik", _matrix(_float(x)), _matrix(_like(y, _float(x)))),
+    ),
     "band_part": (1, lambda x, seed: tf.linalg.band_part(x, seed % 3 - 1, seed // 3 % 3)),
     "convolution": (1, lambda x, seed: _convolution(_float(x), seed)),
     "pool": (1, lambda x, seed: _pool(_float(x), seed)),
-    "random": (1, lambda x, seed: x + tf.cast(tf.random.stateless_uniform(tf.shape(x), [seed, 1]) * 2, x.dtype)),
-    "boolean_mask": (1, lambda x, seed: _mean(tf.concat([tf.boolean_mask(x, _aside(x) > 0),
-                                                         tf.zeros([1], x.dtype)], 0), x) if x.shape.rank == 1 else x),
+    "random": (
+        1,
+        lambda x, seed: x + tf.cast(tf.random.stateless_uniform(tf.shape(x), [seed, 1]) * 2, x.dtype),
+    ),
+    "boolean_mask": (
+        1,
+        lambda x, seed: (
+            _mean(tf.concat([tf.boolean_mask(x, _aside(x) > 0), tf.zeros([1], x.dtype)], 0), x)
+            if x.shape.rank == 1
+            else x
+        ),
+    ),
 }
 # op: (number of bodies, function of a value, an integer value, seed, bodies)
-FLOW: dict[str, tuple[int, Callable[..., Any]]] = {"while": (1, _while), "collect": (1, _collect), "cond": (2, _cond)}
+FLOW: dict[str, tuple[int, Callable[..., Any]]] = {
+    "while": (1, _while),
+    "collect": (1, _collect),
+    "cond": (2, _cond),
+}
 VARIABLE_OPS = ("read", "assign_add", "assign")
-SHAPES = ((), (1,), (3,), (7,), (16,), (2, 3), (4, 4), (5, 1), (8, 16), (3, 17), (2, 3, 4), (1, 5, 7),
-          (0, 3), (31,), (6, 0))
+SHAPES = (
+    (),
+    (1,),
+    (3,),
+    (7,),
+    (16,),
+    (2, 3),
+    (4, 4),
+    (5, 1),
+    (8, 16),
+    (3, 17),
+    (2, 3, 4),
+    (1, 5, 7),
+    (0, 3),
+    (31,),
+    (6, 0),
+)
 TYPES = ("float32",) * 5 + ("int32", "float64", "int64", "float16", "bfloat16")
 
 
@@ -295,9 +395,11 @@ class Case:
     program: Program
 
     def __str__(self) -> str:
-        arrays = [f"{kind} {type_} {','.join(map(str, shape)) or '-'} {seed}"
-                  for kind, given in (("argument", self.arguments), ("variable", self.variables))
-                  for type_, shape, seed in given]
+        arrays = [
+            f"{kind} {type_} {','.join(map(str, shape)) or '-'} {seed}"
+            for kind, given in (("argument", self.arguments), ("variable", self.variables))
+            for type_, shape, seed in given
+        ]
         return "\n".join([f"mode {self.mode}", *arrays, *lines(self.program)]) + "\n"
 
 
@@ -326,8 +428,12 @@ def array(type_: str, shape: Sequence[int], seed: int) -> np.ndarray:
     return np.asarray(numbers.normal(size=tuple(shape))).astype(dtype.as_numpy_dtype)
 
 
-def evaluate(program: Program, arguments: Sequence[Any], variables: Sequence[Any] = (),
-             values: dict[int, Any] | None = None) -> list[Any]:
+def evaluate(
+    program: Program,
+    arguments: Sequence[Any],
+    variables: Sequence[Any] = (),
+    values: dict[int, Any] | None = None,
+) -> list[Any]:
     """The program's results; it runs or builds a graph, as TensorFlow's mode is. values: gets every value."""
     values = {} if values is None else values
     values.update(enumerate(arguments))
@@ -359,16 +465,24 @@ def run_step(step: Step, inputs: Sequence[Any], variables: Sequence[Any]) -> Any
 def draw_case(seed: int, mode: str, steps: int = 12) -> Case:
     """The case of a seed."""
     draw = random.Random(seed)
-    arguments = [(draw.choice(TYPES), draw.choice(SHAPES), draw.randrange(100)) for _ in range(draw.randint(1, 3))]
+    arguments = [
+        (draw.choice(TYPES), draw.choice(SHAPES), draw.randrange(100)) for _ in range(draw.randint(1, 3))
+    ]
     arguments.append(("int32", (3,), draw.randrange(100)))
     variables = [("float32", draw.choice(SHAPES[:9]), draw.randrange(100)) for _ in range(draw.randint(0, 2))]
-    program = _draw_program(draw, [tf.constant(array(*a)) for a in arguments],
-                            [tf.Variable(array(*v)) for v in variables], draw.randint(2, steps), 2)
+    program = _draw_program(
+        draw,
+        [tf.constant(array(*a)) for a in arguments],
+        [tf.Variable(array(*v)) for v in variables],
+        draw.randint(2, steps),
+        2,
+    )
     return Case(mode, tuple(arguments), tuple(variables), program)
 
 
-def _draw_program(draw: random.Random, arguments: Sequence[Any], variables: Sequence[Any], steps: int,
-                  depth: int) -> Program:
+def _draw_program(
+    draw: random.Random, arguments: Sequence[Any], variables: Sequence[Any], steps: int, depth: int
+) -> Program:
     """A program that these sample values were run through. depth: how far loops and branches may nest in it."""
     values = list(arguments)
     chosen: list[Step] = []
@@ -390,7 +504,9 @@ def _draw_program(draw: random.Random, arguments: Sequence[Any], variables: Sequ
 
 def _draw_step(draw: random.Random, values: Sequence[Any], variables: Sequence[Any], depth: int) -> Step:
     def pick() -> int:
-        return draw.randrange(len(values)) if draw.random() < 0.3 else max(draw.choices(range(len(values)), k=2))
+        return (
+            draw.randrange(len(values)) if draw.random() < 0.3 else max(draw.choices(range(len(values)), k=2))
+        )
 
     kind, number, seed = draw.random(), len(values), draw.randrange(1 << 12)
     if variables and kind < 0.1:
@@ -398,8 +514,10 @@ def _draw_step(draw: random.Random, values: Sequence[Any], variables: Sequence[A
     if depth and kind < 0.2:
         op, x = draw.choice(sorted(FLOW)), pick()
         counts = [k for k, v in enumerate(values) if v.dtype.is_integer and v.shape.num_elements()]
-        bodies = tuple(_draw_program(draw, [values[x], tf.fill([2], 1)], variables, draw.randint(1, 4), depth - 1)
-                       for _ in range(FLOW[op][0]))
+        bodies = tuple(
+            _draw_program(draw, [values[x], tf.fill([2], 1)], variables, draw.randint(1, 4), depth - 1)
+            for _ in range(FLOW[op][0])
+        )
         return Step(number, op, (x, draw.choice(counts)), seed, bodies)
     op = draw.choice(sorted(OPS))
     return Step(number, op, tuple(pick() for _ in range(OPS[op][0])), seed)

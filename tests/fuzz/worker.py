@@ -31,7 +31,9 @@ def main() -> None:
         answers.write(json.dumps(fields) + "\n")
         answers.flush()
 
-    answer(suffix=part.suffix, units=part.units, seconds=part.seconds, quick=part.quick, is_valid=part.is_valid)
+    answer(
+        suffix=part.suffix, units=part.units, seconds=part.seconds, quick=part.quick, is_valid=part.is_valid
+    )
     for line in sys.stdin:
         request = json.loads(line)
         text = request.get("text")
@@ -52,15 +54,21 @@ def _outcome(part: Part, text: str) -> dict[str, str]:
     except Difference as difference:
         return {"outcome": "difference", "signature": "difference", "message": str(difference)}
     except BaseException as error:
-        return {"outcome": "internal error", "signature": _signature(error),
-                "message": traceback.format_exc()[-6000:]}
+        return {
+            "outcome": "internal error",
+            "signature": _signature(error),
+            "message": traceback.format_exc()[-6000:],
+        }
 
 
 def _signature(error: BaseException) -> str:
     """The exception and the innermost place in the project that it went through: equal for what one defect does."""
     root = str(TESTS.parent)
-    frames = [f for f in traceback.extract_tb(error.__traceback__)
-              if f.filename.startswith(root) and ".venv" not in f.filename]
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if f.filename.startswith(root) and ".venv" not in f.filename
+    ]
     place = f"{Path(frames[-1].filename).stem}.{frames[-1].name}" if frames else "nowhere"
     return f"{type(error).__name__}-{place}"
 

@@ -122,5 +122,12 @@ def parallel_artifact(tasks: int, grain: int = 1) -> Artifact:
 
 def add_artifact() -> Artifact:
     """ADD with eight constants 2.0."""
-    return Artifact(emit(ADD), "entry", (VECTOR, VECTOR), (VECTOR,), temp_bytes=4096,
-                    constants=b"\x00\x00\x00\x40" * 8, fingerprint="add")
+    return Artifact(
+        emit(ADD),
+        "entry",
+        (VECTOR, VECTOR),
+        (VECTOR,),
+        temp_bytes=4096,
+        constants=b"\x00\x00\x00\x40" * 8,
+        fingerprint="add",
+    )

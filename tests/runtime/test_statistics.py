@@ -16,8 +16,13 @@ def test_counts_and_reset() -> None:
     counted.leave_out("string type", 2)
     counted.leave_out("string type")
     counted.record(ClusterRecord("c0", 7))
-    assert counted.snapshot() == {**dict.fromkeys(COUNTERS, 0), "compiles": 1, "ops_compiled": 7,
-                                  "compile_seconds": 0.5, "ops_left_out": {"string type": 3}}
+    assert counted.snapshot() == {
+        **dict.fromkeys(COUNTERS, 0),
+        "compiles": 1,
+        "ops_compiled": 7,
+        "compile_seconds": 0.5,
+        "ops_left_out": {"string type": 3},
+    }
     assert counted.clusters() == (ClusterRecord("c0", 7),)
     counted.reset()
     assert counted.snapshot() == {**dict.fromkeys(COUNTERS, 0), "compile_seconds": 0.0, "ops_left_out": {}}

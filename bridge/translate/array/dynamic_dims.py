@@ -26,7 +26,11 @@ class Extent:
 def size_of(b: ComputationBuilder, operand: Operand, axis: int) -> int | Extent:
     """The size of an axis."""
     shape = b.get_shape(operand)
-    return Extent(b.get_dimension_size(operand, axis), shape.dims[axis]) if axis in shape.dynamic else shape.dims[axis]
+    return (
+        Extent(b.get_dimension_size(operand, axis), shape.dims[axis])
+        if axis in shape.dynamic
+        else shape.dims[axis]
+    )
 
 
 def extents(node: Node, which: str) -> list[int | Extent]:
@@ -66,8 +70,12 @@ def _elements(node: Node, instruction: Instruction, steps: int = _MOST_STEPS) ->
         return None if any(p is None for p in parts) else [e for p in parts if p is not None for e in p]
     if isinstance(op, Slice) and operands[0].shape.rank == 1:
         whole = _elements(node, operands[0], steps - 1)
-        return None if whole is None else whole[op.start[0]:op.limit[0]:op.strides[0]]
-    if instruction.opcode in ("reshape", "copy") or instruction.opcode == "convert" and _holds_sizes(instruction):
+        return None if whole is None else whole[op.start[0] : op.limit[0] : op.strides[0]]
+    if (
+        instruction.opcode in ("reshape", "copy")
+        or instruction.opcode == "convert"
+        and _holds_sizes(instruction)
+    ):
         return _elements(node, operands[0], steps - 1)
     if instruction.opcode in ("add", "subtract", "multiply") and not instruction.shape.rank:
         return _with_a_number(node, instruction, steps)
@@ -108,4 +116,8 @@ def bounds(sizes: Sequence[int | Extent]) -> list[int]:
 
 def with_first(b: ComputationBuilder, operand: Operand, sizes: Sequence[int | Extent]) -> Operand:
     """The operand, which is as large as its bounds, with its first size."""
-    return b.set_dimension_size(operand, sizes[0].value, 0) if sizes and isinstance(sizes[0], Extent) else operand
+    return (
+        b.set_dimension_size(operand, sizes[0].value, 0)
+        if sizes and isinstance(sizes[0], Extent)
+        else operand
+    )

@@ -20,7 +20,9 @@ from .shape_ops import gather_axis
 from .sorting import sorted_with_places
 from .value_ranges import check_indices, note, note_points
 
-_TYPES = frozenset(ElementType) - {ElementType.F16}  # TensorFlow has a kernel of that name that computes nothing
+_TYPES = frozenset(ElementType) - {
+    ElementType.F16
+}  # TensorFlow has a kernel of that name that computes nothing
 
 
 @translates("Where", sizes=first_output, types={"T": _TYPES})
@@ -46,8 +48,10 @@ def accidental_hits(node: Node) -> Sequence[Operand]:
     """The true classes that were sampled: whose they are, the last place among the samples, and what masks them."""
     b, true, samples = node.b, node.shape("true_classes"), node.shape("sampled_candidates")
     if len(true) != 2 or true[1] != node.attr("num_true") or len(samples) != 1:
-        raise ShapeError(f"true_candidates must be a batch_size * num_true matrix and sampled_candidates a vector, got "
-                         f"{list(true)} and {list(samples)}")
+        raise ShapeError(
+            f"true_candidates must be a batch_size * num_true matrix and sampled_candidates a vector, got "
+            f"{list(true)} and {list(samples)}"
+        )
     size, dims = math.prod(true), (math.prod(true), *samples)
     wanted = b.broadcast_in_dim(b.reshape(node["true_classes"], (size,)), dims, (0,))
     is_hit = b.eq(wanted, b.broadcast_in_dim(node["sampled_candidates"], dims, (1,)))
@@ -68,8 +72,11 @@ _MOST_PARTITIONS = 8
 
 def _many(node: GraphNode) -> str | None:
     count = node.attrs["num_partitions"].i
-    return None if count <= _MOST_PARTITIONS else \
-        f"it makes {count} parts, each of which would take memory for all of the data"
+    return (
+        None
+        if count <= _MOST_PARTITIONS
+        else f"it makes {count} parts, each of which would take memory for all of the data"
+    )
 
 
 def _every_output(node: GraphNode) -> Collection[int]:
@@ -80,11 +87,13 @@ def _every_output(node: GraphNode) -> Collection[int]:
 def dynamic_partition(node: Node) -> Sequence[Operand]:
     """For every number the rows that have it, in order."""
     b, count, dims, own = node.b, node.attr("num_partitions"), node.shape("data"), node.shape("partitions")
-    if dims[:len(own)] != own:
-        raise ShapeError(f"data.shape must start with partitions.shape, got data.shape = {list(dims)}, "
-                         f"partitions.shape = {list(own)}")
+    if dims[: len(own)] != own:
+        raise ShapeError(
+            f"data.shape must start with partitions.shape, got data.shape = {list(dims)}, "
+            f"partitions.shape = {list(own)}"
+        )
     size = math.prod(own)
-    data, numbers = b.reshape(node["data"], (size, *dims[len(own):])), b.reshape(node["partitions"], (size,))
+    data, numbers = b.reshape(node["data"], (size, *dims[len(own) :])), b.reshape(node["partitions"], (size,))
     if not size:
         return [data] * count
     check_indices(node, numbers, count)
@@ -99,6 +108,7 @@ def dynamic_partition(node: Node) -> Sequence[Operand]:
 
 # -- values without repetition
 
+
 def _by_axis(node: GraphNode, graph: Graph) -> Sequence[str]:
     return ("axis",) if node.op.endswith("V2") else ()
 
@@ -107,8 +117,15 @@ def _unique_sizes(node: GraphNode) -> Collection[int]:
     return (0, 2) if "Counts" in node.op else (0,)
 
 
-@translates("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", sizes=_unique_sizes, types={"T": INTEGERS},
-            more_constants=_by_axis)
+@translates(
+    "Unique",
+    "UniqueV2",
+    "UniqueWithCounts",
+    "UniqueWithCountsV2",
+    sizes=_unique_sizes,
+    types={"T": INTEGERS},
+    more_constants=_by_axis,
+)
 def unique(node: Node) -> Sequence[Operand]:
     """The different values in the order in which they first come, and where every element's is among them."""
     b, dims = node.b, node.shape(0)
@@ -118,10 +135,12 @@ def unique(node: Node) -> Sequence[Operand]:
     index_type, (size,) = node.attr("out_idx") or ElementType.S32, dims
     if not size:
         none = b.zeros(Shape(index_type, (0,)))
-        return [node[0], none, none][:len(_unique_sizes(node.graph_node)) + 1]
+        return [node[0], none, none][: len(_unique_sizes(node.graph_node)) + 1]
     values, places = sorted_with_places(b, node[0], 0, False)
     numbers = b.iota(Shape(ElementType.S32, dims), 0)
-    before = b.concat_in_dim([b.slice_in_dim(values, 0, 1, 1, 0), b.slice_in_dim(values, 0, size - 1, 1, 0)], 0)
+    before = b.concat_in_dim(
+        [b.slice_in_dim(values, 0, 1, 1, 0), b.slice_in_dim(values, 0, size - 1, 1, 0)], 0
+    )
     starts = b.or_(b.ne(values, before), b.eq(numbers, b.full_like(numbers, 0)))
     none = b.full_like(numbers, 0)
     first = _cumulative(b, b.select(starts, numbers, none), "max")  # of the run that an element belongs to
@@ -141,6 +160,11 @@ def unique(node: Node) -> Sequence[Operand]:
 
 def _cumulative(b: ComputationBuilder, vector: Operand, op: str) -> Operand:
     shape = b.get_shape(vector)
-    return b.reduce_window_with_general_padding(vector, initial(b, op, shape.element_type),
-                                                reducer(b, op, shape.element_type), list(shape.dims), [1],
-                                                [(shape.dims[0] - 1, 0)])
+    return b.reduce_window_with_general_padding(
+        vector,
+        initial(b, op, shape.element_type),
+        reducer(b, op, shape.element_type),
+        list(shape.dims),
+        [1],
+        [(shape.dims[0] - 1, 0)],
+    )

@@ -20,6 +20,7 @@ def only(*numbers: int) -> Rule:
 
 def along_others(operand: str, axis: str) -> Rule:
     """An input, where a constant names an axis behind the first (-1: `keep_first` says when it is the first)."""
+
     def rule(node: GraphNode, graph: Graph) -> Collection[int]:
         value = symbolic_size.constant_of(graph, node.inputs[input_range(node.definition, axis)[0]].node)
         is_behind = value is not None and value.size == 1 and (value.item() > 0 or value.item() == -1)
@@ -38,8 +39,11 @@ def sliced_behind(node: GraphNode, graph: Graph) -> Collection[int]:
     """The input of a StridedSlice that takes all of the first axis."""
     attrs = node.attrs
     strides = symbolic_size.constant_of(graph, node.inputs[3].node)
-    if strides is not None and attrs["ellipsis_mask"].i | attrs["new_axis_mask"].i == (1 << strides.size) - 1 \
-            and attrs["ellipsis_mask"].i == 1:
+    if (
+        strides is not None
+        and attrs["ellipsis_mask"].i | attrs["new_axis_mask"].i == (1 << strides.size) - 1
+        and attrs["ellipsis_mask"].i == 1
+    ):
         return (0,)  # x[..., new]
     if attrs["new_axis_mask"].i & 1 or attrs["shrink_axis_mask"].i & 1:
         return ()

@@ -38,6 +38,7 @@ class _Span:
 
 # -- decided for a graph
 
+
 def slice_constants(node: GraphNode, graph: Graph) -> Sequence[str]:
     """The begin of a Slice, where a size reaches to the end of an axis."""
     sizes = _constants(graph, node.inputs[2])
@@ -93,10 +94,15 @@ def _is_fixed(graph: Graph, tensor: Tensor, number: int) -> bool:
     return symbolic_size.is_fixed(graph, symbolic_size.element(graph, tensor, number))
 
 
-def _has_fixed_size(graph: Graph, begin: Tensor, end: Tensor, masks: dict[str, int], k: int, step: int) -> bool:
+def _has_fixed_size(
+    graph: Graph, begin: Tensor, end: Tensor, masks: dict[str, int], k: int, step: int
+) -> bool:
     if any(masks[name] >> k & 1 for name in ("ellipsis", "new_axis", "shrink_axis")):
         return True
-    if all(masks[name] >> k & 1 or _is_fixed(graph, tensor, k) for name, tensor in (("begin", begin), ("end", end))):
+    if all(
+        masks[name] >> k & 1 or _is_fixed(graph, tensor, k)
+        for name, tensor in (("begin", begin), ("end", end))
+    ):
         return True
     if (masks["begin"] | masks["end"]) >> k & 1 or step <= 0:
         return False
@@ -121,6 +127,7 @@ def _padded_axes(graph: Graph, node: GraphNode) -> list[symbolic_size.Polynomial
 
 
 # -- translated
+
 
 def _known(node: Node, polynomial: symbolic_size.Polynomial) -> int | None:
     """The value of a polynomial of the graph's elements when it is known."""
@@ -191,8 +198,10 @@ def moving_strided_slice(node: Node) -> Operand:
             final.append(span.count)
     _leave_unless(node, tests, "the slice reaches over an end")
     starts = [b.constant(np.int64(s.start)) if isinstance(s.start, int) else s.start for s in spans]
-    low = [b.add(start, b.constant(np.int64((s.count - 1) * s.step))) if s.step < 0 and s.count else start
-           for start, s in zip(starts, spans)]
+    low = [
+        b.add(start, b.constant(np.int64((s.count - 1) * s.step))) if s.step < 0 and s.count else start
+        for start, s in zip(starts, spans)
+    ]
     taken = b.dynamic_slice(node[0], low, [_reach(s) for s in spans])
     taken = b.slice(taken, [0] * len(spans), [_reach(s) for s in spans], [abs(s.step) for s in spans])
     backwards = [k for k, s in enumerate(spans) if s.step < 0]
@@ -243,17 +252,27 @@ def _span(node: Node, k: int | None, dim: int) -> tuple[_Span, list[Operand]]:
     if step == 0:
         raise ShapeError(f"strides[{k}] must be non-zero")
     is_open = [bool((node.attr(f"{name}_mask") or 0) >> k & 1) for name in ("begin", "end")]
-    ends = [None if open_ else _known(node, _element(node, name, k)) for name, open_ in zip(("begin", "end"), is_open)]
+    ends = [
+        None if open_ else _known(node, _element(node, name, k))
+        for name, open_ in zip(("begin", "end"), is_open)
+    ]
     if all(open_ or end is not None for open_, end in zip(is_open, ends)):
         start, stop, _ = slice(ends[0], ends[1], step).indices(dim)
         count = len(range(start, stop, step))
         return _Span(start if count else 0, step, count), []
-    size = None if any(is_open) else _known(node, symbolic_size.difference(_element(node, "end", k),
-                                                                           _element(node, "begin", k)))
+    size = (
+        None
+        if any(is_open)
+        else _known(node, symbolic_size.difference(_element(node, "end", k), _element(node, "begin", k)))
+    )
     if size is None or step < 0:
-        raise UnsupportedError("StridedSlice: the size of the result depends on values that are known only at run time")
+        raise UnsupportedError(
+            "StridedSlice: the size of the result depends on values that are known only at run time"
+        )
     if size > dim:
-        raise ShapeError(f"StridedSlice: a slice of {size} elements reaches over the ends of an axis of {dim}")
+        raise ShapeError(
+            f"StridedSlice: a slice of {size} elements reaches over the ends of an axis of {dim}"
+        )
     return _moving(node, k, dim, step, max(0, -(-size // step)), max(0, size))
 
 
@@ -311,12 +330,21 @@ def moving_mirror_pad(node: Node) -> Operand:
         dim = b.get_shape(result).dims[axis]
         place = b.sub(b.iota(Shape(_S64, (dim + more,)), 0), b.broadcast(start, (dim + more,)))
         before, behind = (b.sub(b.full_like(place, k), place) for k in (skip - 1, 2 * dim - 1 - skip))
-        place = b.select(b.lt(place, b.full_like(place, 0)), before,
-                         b.select(b.ge(place, b.full_like(place, dim)), behind, place))
+        place = b.select(
+            b.lt(place, b.full_like(place, 0)),
+            before,
+            b.select(b.ge(place, b.full_like(place, dim)), behind, place),
+        )
         rank = len(b.get_shape(result).dims)
-        result = b.gather(result, place, offset_dims=[a for a in range(rank) if a != axis],
-                          collapsed_slice_dims=[axis], start_index_map=[axis], index_vector_dim=1,
-                          slice_sizes=[1 if a == axis else d for a, d in enumerate(b.get_shape(result).dims)])
+        result = b.gather(
+            result,
+            place,
+            offset_dims=[a for a in range(rank) if a != axis],
+            collapsed_slice_dims=[axis],
+            start_index_map=[axis],
+            index_vector_dim=1,
+            slice_sizes=[1 if a == axis else d for a, d in enumerate(b.get_shape(result).dims)],
+        )
     return result
 
 
@@ -325,12 +353,16 @@ def moving_range(node: Node) -> Operand:
     b, type_ = node.b, node.element_type("start")
     delta = int(node.constant("delta").item())
     if not type_.is_integer:
-        raise UnsupportedError("Range: start and limit of floating-point numbers must be known when compiling")
+        raise UnsupportedError(
+            "Range: start and limit of floating-point numbers must be known when compiling"
+        )
     length = _known(node, symbolic_size.difference(_element(node, "limit", 0), _element(node, "start", 0)))
     if delta == 0:
         raise ShapeError("Requires delta != 0: 0")
     if length is None:
-        raise UnsupportedError("Range: the size of the result depends on values that are known only at run time")
+        raise UnsupportedError(
+            "Range: the size of the result depends on values that are known only at run time"
+        )
     if length * delta < 0:
         raise ShapeError(f"Requires start <= limit when delta > 0: {length} between them, delta {delta}")
     start = node["start"]
@@ -357,12 +389,16 @@ def moving_slice_gradient(node: Node) -> Operand:
     _leave_unless(node, tests, "the gradient is not of the slice's size")
     type_ = node.element_type("dy")
     zero = b.constant(0, type_)
-    gradient = b.pad(b.reshape(node["dy"], [s.count for s in spans]), zero, [(0, 0, s.step - 1) for s in spans])
+    gradient = b.pad(
+        b.reshape(node["dy"], [s.count for s in spans]), zero, [(0, 0, s.step - 1) for s in spans]
+    )
     starts = [b.constant(np.int64(s.start)) if isinstance(s.start, int) else s.start for s in spans]
     return b.dynamic_update_slice(b.broadcast(zero, dims), gradient, starts)
 
 
-def _given_span(node: Node, k: int | None, dim: int, count: int, is_single: bool) -> tuple[_Span, list[Operand]]:
+def _given_span(
+    node: Node, k: int | None, dim: int, count: int, is_single: bool
+) -> tuple[_Span, list[Operand]]:
     b = node.b
     if k is None or is_single:
         return _span(node, k, dim)
@@ -374,4 +410,6 @@ def _given_span(node: Node, k: int | None, dim: int, count: int, is_single: bool
     room = b.add(b.max(b.sub(stop, start), zero), b.constant(np.int64(step - 1)))
     if (count - 1) * step + 1 > dim:
         raise ShapeError(f"StridedSliceGrad: {count} elements {step} apart of an axis of {dim}")
-    return _Span(start, step, count), [b.eq(b.div(room, b.constant(np.int64(step))), b.constant(np.int64(count)))]
+    return _Span(start, step, count), [
+        b.eq(b.div(room, b.constant(np.int64(step))), b.constant(np.int64(count)))
+    ]

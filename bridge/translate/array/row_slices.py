@@ -29,6 +29,7 @@ Gather = Callable[[Node, Operand, Operand, int, int], Operand]
 
 # -- decided for a graph
 
+
 def sliced_rows(node: GraphNode, graph: Graph) -> Collection[int]:
     """The input of a StridedSlice (of its gradient: the slice's) whose first range is of the first axis."""
     operand = 0 if node.op == "StridedSlice" else 4
@@ -46,6 +47,7 @@ def drops_rows(node: GraphNode, graph: Graph, sized: Collection[int]) -> bool:
 
 # -- translated
 
+
 @dataclasses.dataclass(frozen=True)
 class _Rows:
     """Row number `start + k * step` for every k below `count`, which is at most `room`; `single`: one, without axis."""
@@ -60,15 +62,22 @@ class _Rows:
 def is_of_rows(node: Node, operand: Operand | None) -> bool:
     """Whether the number of rows of a slice is known at run time only, or that of the array that is sliced."""
     if operand is not None and node.b.get_shape(operand).is_dynamic:
-        return not (_mask(node, "begin") and _mask(node, "end") and node.integers("strides")[0] == 1
-                    or _mask(node, "ellipsis"))
+        return not (
+            _mask(node, "begin")
+            and _mask(node, "end")
+            and node.integers("strides")[0] == 1
+            or _mask(node, "ellipsis")
+        )
     if _mask(node, "shrink_axis") or _mask(node, "ellipsis") or _mask(node, "new_axis"):
         return False
     ends = [name for name in ("begin", "end") if not _mask(node, name)]
     polynomials = {name: _element(node, name, 0) for name in ends}
     if all(_known(node, p) is not None for p in polynomials.values()):
         return False
-    return len(ends) == 1 or _known(node, symbolic_size.difference(polynomials["end"], polynomials["begin"])) is None
+    return (
+        len(ends) == 1
+        or _known(node, symbolic_size.difference(polynomials["end"], polynomials["begin"])) is None
+    )
 
 
 def slice_of_rows(node: Node, plan: Callable[..., Operand], gather: Gather) -> Operand:
@@ -88,7 +97,9 @@ def slice_of_rows(node: Node, plan: Callable[..., Operand], gather: Gather) -> O
         if not rows.single:
             taken = b.set_dimension_size(taken, b.convert_element_type(rows.count, _S32), 0)
     begin, end = (_others(node, name) for name in ("begin", "end"))
-    return plan(node, taken, begin, [b.get_shape(taken).dims[0], *end[1:]], [1, *node.integers("strides")[1:]])
+    return plan(
+        node, taken, begin, [b.get_shape(taken).dims[0], *end[1:]], [1, *node.integers("strides")[1:]]
+    )
 
 
 def _numbers(node: Node, rows: _Rows, bound: int) -> Operand:
@@ -132,7 +143,9 @@ def _longest(node: Node, bound: int, step: int) -> int:
     last = bound
     if not _mask(node, "end"):
         least, most = range_of(node.translator, _at(node, "end"))
-        last = min(bound, most) if 0 <= least <= most else max(bound + most, 0) if least <= most < 0 else bound
+        last = (
+            min(bound, most) if 0 <= least <= most else max(bound + most, 0) if least <= most < 0 else bound
+        )
     return max(min(last, bound) - first, 0)
 
 
@@ -172,8 +185,9 @@ def _others(node: Node, which: str) -> list[int]:
     for k in range(1, len(node.integers("strides"))):
         known = node.translator.constant_value(_at(node, which, k))
         if known is None:
-            raise UnsupportedError(f"{node.op}: {which} of range {k} must be known when compiling, for the number of "
-                                   "rows is not")
+            raise UnsupportedError(
+                f"{node.op}: {which} of range {k} must be known when compiling, for the number of rows is not"
+            )
         found.append(int(known))
     return found
 
@@ -182,7 +196,9 @@ def gradient_of_rows(node: Node, gather: Gather) -> Operand:
     """A StridedSliceGrad of a slice of rows: zeros but where a row was taken, which is found by its number."""
     b, sizes, strides = node.b, measured_extents(node, "shape"), node.integers("strides")
     if len(strides) > 1:
-        raise UnsupportedError(f"{node.op}: of a slice along several axes, of a number of rows that depends on data")
+        raise UnsupportedError(
+            f"{node.op}: of a slice along several axes, of a number of rows that depends on data"
+        )
     first, dims = sizes[0], bounds(sizes)
     rows = _rows(node, first, dims[0])
     dy = b.reshape(node["dy"], (1, *dims[1:])) if rows.single else node["dy"]

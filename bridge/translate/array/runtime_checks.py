@@ -77,8 +77,11 @@ def _checked(node: Node, kinds: Sequence[tuple[str, Sequence[int]]]) -> Operand:
     b, value, dims = node.b, node[0], node.shape(0)
     zero, infinite = b.constant(0), b.full_like(value, float("inf"))
     found = b.broadcast(zero, dims)
-    for test, bit in ((b.eq(value, -infinite), _NEGATIVE_INFINITY), (b.eq(value, infinite), _POSITIVE_INFINITY),
-                      (b.ne(value, value), _NAN)):
+    for test, bit in (
+        (b.eq(value, -infinite), _NEGATIVE_INFINITY),
+        (b.eq(value, infinite), _POSITIVE_INFINITY),
+        (b.ne(value, value), _NAN),
+    ):
         found = b.select(test, b.broadcast(b.constant(bit), dims), found)
     bits = b.reduce(found, zero, binary_computation("or", ElementType.S32), range(len(dims)))
     for name, wanted in kinds:

@@ -45,7 +45,9 @@ def combiner(b: ComputationBuilder, op: str, element_type: ElementType) -> Compu
 _BEYOND = {"max": "gt", "min": "lt", "segment_max": "gt", "segment_min": "lt"}
 
 
-def scatter_points(b: ComputationBuilder, operand: Operand, indices: Operand, updates: Operand, op: str) -> Operand:
+def scatter_points(
+    b: ComputationBuilder, operand: Operand, indices: Operand, updates: Operand, op: str
+) -> Operand:
     """operand[indices[..., :]] combined with updates[...], slices of the axes that an index vector does not name.
 
     Raises: ShapeError  dims of the updates are not those of the indices and the slices.
@@ -55,22 +57,33 @@ def scatter_points(b: ComputationBuilder, operand: Operand, indices: Operand, up
     shape, index_dims = b.get_shape(operand), b.get_shape(indices).dims
     depth, outer = index_dims[-1], len(index_dims) - 1
     if depth > shape.rank:
-        raise ShapeError(f"index innermost dimension length must be <= params rank; saw: {depth} vs. {shape.rank}")
+        raise ShapeError(
+            f"index innermost dimension length must be <= params rank; saw: {depth} vs. {shape.rank}"
+        )
     wanted = (*index_dims[:-1], *shape.dims[depth:])
     if b.get_shape(updates).dims != wanted:
-        raise ShapeError(f"Must have updates.shape = indices.shape[:-1] + params_shape[{depth}:]; got "
-                         f"{list(b.get_shape(updates).dims)} vs. {list(wanted)}")
+        raise ShapeError(
+            f"Must have updates.shape = indices.shape[:-1] + params_shape[{depth}:]; got "
+            f"{list(b.get_shape(updates).dims)} vs. {list(wanted)}"
+        )
     if not shape.elements or not b.get_shape(updates).elements:
         return operand
-    return b.scatter(operand, indices, updates, combiner(b, op, shape.element_type), index_vector_dim=outer,
-                     update_window_dims=range(outer, len(wanted)), inserted_window_dims=range(depth),
-                     scatter_dims_to_operand_dims=range(depth))
+    return b.scatter(
+        operand,
+        indices,
+        updates,
+        combiner(b, op, shape.element_type),
+        index_vector_dim=outer,
+        update_window_dims=range(outer, len(wanted)),
+        inserted_window_dims=range(depth),
+        scatter_dims_to_operand_dims=range(depth),
+    )
 
 
 def _checked_points(node: Node, indices: str, dims: Sequence[int]) -> Operand:
     """The vectors of indices, checked where the policy is not to ignore those out of range."""
     if node.attr("bad_indices_policy") != "IGNORE":
-        check_points(node, node[indices], dims[:node.shape(indices)[-1]])
+        check_points(node, node[indices], dims[: node.shape(indices)[-1]])
     return node[indices]
 
 
@@ -79,7 +92,9 @@ def _into_whole(node: GraphNode, graph: Graph, sized: Collection[int]) -> bool:
     return True
 
 
-def scatter_rows(b: ComputationBuilder, operand: Operand, indices: Operand, updates: Operand, op: str) -> Operand:
+def scatter_rows(
+    b: ComputationBuilder, operand: Operand, indices: Operand, updates: Operand, op: str
+) -> Operand:
     """operand[indices[...]] combined with updates[...]."""
     dims = b.get_shape(indices).dims
     return scatter_points(b, operand, b.reshape(indices, (*dims, 1)), updates, op)
@@ -90,11 +105,18 @@ def scatter_nd(node: Node) -> Operand:
     b, type_ = node.b, node.element_type("updates")
     op, zero = ("or_", False) if type_ is ElementType.PRED else ("add", 0)
     base = b.broadcast(b.constant(zero, type_), node.integers("shape"))
-    return scatter_points(b, base, _checked_points(node, "indices", node.integers("shape")), node["updates"], op)
+    return scatter_points(
+        b, base, _checked_points(node, "indices", node.integers("shape")), node["updates"], op
+    )
 
 
-_TENSOR_SCATTERS = {"TensorScatterUpdate": "update", "TensorScatterAdd": "add", "TensorScatterSub": "sub",
-                    "TensorScatterMax": "max", "TensorScatterMin": "min"}
+_TENSOR_SCATTERS = {
+    "TensorScatterUpdate": "update",
+    "TensorScatterAdd": "add",
+    "TensorScatterSub": "sub",
+    "TensorScatterMax": "max",
+    "TensorScatterMin": "min",
+}
 
 
 @translates(*_TENSOR_SCATTERS, takes_sizes=only(1, 2), drops_sizes=_into_whole)
@@ -103,8 +125,15 @@ def tensor_scatter(node: Node) -> Operand:
     return scatter_points(node.b, node[0], indices, node["updates"], _TENSOR_SCATTERS[node.op])
 
 
-_VARIABLE_SCATTERS = {"Update": "update", "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max",
-                      "Min": "min"}
+_VARIABLE_SCATTERS = {
+    "Update": "update",
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Max": "max",
+    "Min": "min",
+}
 
 
 @translates(*(f"ResourceScatter{name}" for name in _VARIABLE_SCATTERS), stateful=True, takes_sizes=only(1, 2))
@@ -137,21 +166,26 @@ def resource_gather(node: Node) -> Operand:
 @translates("ResourceGatherNd", stateful=True)
 def resource_gather_nd(node: Node) -> Operand:
     params = value_of(node, 0)
-    check_points(node, node["indices"], node.b.get_shape(params).dims[:node.shape("indices")[-1]])
+    check_points(node, node["indices"], node.b.get_shape(params).dims[: node.shape("indices")[-1]])
     return gather_points(node.b, params, node["indices"])
 
 
 def _assigned_slice(node: Node, old: Operand, value: Operand) -> Operand:
     """The array with a strided slice of it replaced: by a slice update where all steps are 1, else by a scatter."""
     b, dims = node.b, node.b.get_shape(old).dims
-    axes, sliced, final = strided_slice_plan(node, dims, node.integers("begin"), node.integers("end"),
-                                             node.integers("strides"))
+    axes, sliced, final = strided_slice_plan(
+        node, dims, node.integers("begin"), node.integers("end"), node.integers("strides")
+    )
     value = b.reshape(broadcast_to(b, value, final), sliced)
     if 0 in sliced:
         return old
     if all(step == 1 for _, step, _ in axes):
-        return b.dynamic_update_slice(old, value, [b.constant(start, ElementType.S32) for start, _, _ in axes])
-    places = np.stack(np.meshgrid(*(start + step * np.arange(count) for start, step, count in axes), indexing="ij"), -1)
+        return b.dynamic_update_slice(
+            old, value, [b.constant(start, ElementType.S32) for start, _, _ in axes]
+        )
+    places = np.stack(
+        np.meshgrid(*(start + step * np.arange(count) for start, step, count in axes), indexing="ij"), -1
+    )
     return scatter_points(b, old, b.constant(places, ElementType.S64), value, "update")
 
 
@@ -165,8 +199,13 @@ def tensor_strided_slice_update(node: Node) -> Operand:
     return _assigned_slice(node, node[0], node["value"])
 
 
-@translates("DynamicStitch", "ParallelDynamicStitch", constants=("indices",), sized_by=("data",),
-            drops_sizes=_into_whole)
+@translates(
+    "DynamicStitch",
+    "ParallelDynamicStitch",
+    constants=("indices",),
+    sized_by=("data",),
+    drops_sizes=_into_whole,
+)
 def dynamic_stitch(node: Node) -> Operand:
     """Row i of the result is the last one among the data whose index is i; the indices fix the number of rows."""
     b, data = node.b, node.list("data")
@@ -176,8 +215,10 @@ def dynamic_stitch(node: Node) -> Operand:
     inner = shapes[0].dims[rank:]
     for k, shape in enumerate(shapes):
         if shape.dims != (*node.shape(k), *inner):
-            raise ShapeError(f"data[{k}].shape = {list(shape.dims)} does not start with indices[{k}].shape = "
-                             f"{list(node.shape(k))}, or does not end as data[0] does")
+            raise ShapeError(
+                f"data[{k}].shape = {list(shape.dims)} does not start with indices[{k}].shape = "
+                f"{list(node.shape(k))}, or does not end as data[0] does"
+            )
     rows = b.concat_in_dim([b.reshape(d, (len(n), *inner)) for d, n in zip(data, numbers)], 0)
     joined = np.concatenate(numbers)
     if joined.size and joined.min() < 0:
@@ -246,9 +287,14 @@ def finite_limits(type_: ElementType) -> Sequence[float | int]:
     return int(info.min), int(info.max)
 
 
-@translates(*(f"UnsortedSegment{name}" for name in _SEGMENT_OPS), *(f"Segment{name}V2" for name in _SEGMENT_OPS),
-            constants=("num_segments",), takes_sizes=only(0, 1), drops_sizes=_into_whole,
-            sized_by=("num_segments",))
+@translates(
+    *(f"UnsortedSegment{name}" for name in _SEGMENT_OPS),
+    *(f"Segment{name}V2" for name in _SEGMENT_OPS),
+    constants=("num_segments",),
+    takes_sizes=only(0, 1),
+    drops_sizes=_into_whole,
+    sized_by=("num_segments",),
+)
 def segment_reduction(node: Node) -> Operand:
     b, data, ids = node.b, node["data"], node["segment_ids"]
     rank = len(node.shape("segment_ids"))
@@ -256,13 +302,17 @@ def segment_reduction(node: Node) -> Operand:
         data, ids = with_same_size(b, [(data, 0), (ids, 0)])
     shape = b.get_shape(data)
     if b.get_shape(ids).dims != shape.dims[:rank]:
-        raise ShapeError(f"data.shape = {list(shape.dims)} does not start with segment_ids.shape = "
-                         f"{list(node.shape('segment_ids'))}")
+        raise ShapeError(
+            f"data.shape = {list(shape.dims)} does not start with segment_ids.shape = "
+            f"{list(node.shape('segment_ids'))}"
+        )
     name = node.op.removeprefix("Unsorted").removeprefix("Segment").removesuffix("V2")
     sizes = [*extents(node, "num_segments"), *shape.dims[rank:]]
     if node.op.startswith("Unsorted"):
         check_indices(node, ids, sizes[0], low=None)
-    base = b.broadcast(b.constant(_empty_segment(name, shape.element_type), shape.element_type), bounds(sizes))
+    base = b.broadcast(
+        b.constant(_empty_segment(name, shape.element_type), shape.element_type), bounds(sizes)
+    )
     return with_first(b, scatter_rows(b, base, ids, data, _SEGMENT_OPS[name]), sizes)
 
 
@@ -270,14 +320,24 @@ def segment_reduction(node: Node) -> Operand:
 def sorted_segment_reduction(node: Node) -> Operand:
     """Segment numbers ascend; a segment that no row has is 0 (a product: 1)."""
     b, shape, ids = node.b, node.array_shape("data"), node.constant("segment_ids")
-    if ids.ndim != 1 or not shape.rank or len(ids) != shape.dims[0] or np.any(np.diff(ids) < 0) or np.any(ids < 0):
+    if (
+        ids.ndim != 1
+        or not shape.rank
+        or len(ids) != shape.dims[0]
+        or np.any(np.diff(ids) < 0)
+        or np.any(ids < 0)
+    ):
         raise ShapeError("segment_ids should be a vector of ascending numbers, one for every row of data")
     name, type_ = node.op.removeprefix("Segment"), shape.element_type
     count = int(ids[-1]) + 1 if len(ids) else 0
     op = {"Prod": "mul", "Max": "max", "Min": "min"}.get(name, "add")
     base = b.broadcast(initial(b, op, type_), (count, *shape.dims[1:]))
     # Of rows that fill a vector TensorFlow passes NaN over, of shorter ones it takes what follows a NaN.
-    if op in ("max", "min") and type_.is_float and math.prod(shape.dims[1:]) < (4 if type_ is ElementType.F64 else 8):
+    if (
+        op in ("max", "min")
+        and type_.is_float
+        and math.prod(shape.dims[1:]) < (4 if type_ is ElementType.F64 else 8)
+    ):
         op = f"segment_{op}"
     total = scatter_rows(b, base, b.constant(ids), node["data"], op)
     sizes = np.bincount(ids, minlength=count)
@@ -302,7 +362,9 @@ def sparse_matrix_product(node: Node) -> Operand:
         dense = b.conj(b.transpose(dense, (1, 0)))
     inner, width = b.get_shape(dense).dims
     if inner != columns:
-        raise ShapeError(f"Cannot multiply A and B because inner dimension does not match: {columns} vs. {inner}")
+        raise ShapeError(
+            f"Cannot multiply A and B because inner dimension does not match: {columns} vs. {inner}"
+        )
     row, column = (b.reshape(b.slice_in_dim(indices, k, k + 1, 1, 1), (count,)) for k in (kept, 1 - kept))
     base = b.broadcast(b.scalar_like(values, 0), (rows, width))
     for places, size in ((row, rows), (column, columns)):

@@ -47,7 +47,9 @@ def spatial_entries(values: Sequence[int], spatial: Sequence[int], name: str) ->
     """
     others = [v for axis, v in enumerate(values) if axis not in spatial]
     if len(values) != len(spatial) + 2 or min(values) <= 0 or others != [1, 1]:
-        raise ShapeError(f"{name} {list(values)} should be positive for every axis, and 1 for batch and features")
+        raise ShapeError(
+            f"{name} {list(values)} should be positive for every axis, and 1 for batch and features"
+        )
     return tuple(values[axis] for axis in spatial)
 
 
@@ -72,8 +74,12 @@ def const(node: Node) -> Operand | Text:
 def shape(node: Node) -> Sequence[Operand]:
     """Sizes that depend on data are read at run time."""
     type_ = node.attr("out_type")
-    return tuple(_dims_of(node.b, node[k], type_) if node.array_shape(k).is_dynamic
-                 else node.b.constant(np.array(node.shape(k)), type_) for k in range(len(node.inputs)))
+    return tuple(
+        _dims_of(node.b, node[k], type_)
+        if node.array_shape(k).is_dynamic
+        else node.b.constant(np.array(node.shape(k)), type_)
+        for k in range(len(node.inputs))
+    )
 
 
 def _dims_of(b: ComputationBuilder, operand: Operand, type_: ElementType) -> Operand:
@@ -111,14 +117,18 @@ def reshape(node: Node) -> Operand:
     if sizes and isinstance(sizes[0], Extent):
         rest = math.prod(wanted[1:])
         wanted[0] = have // rest if rest > 0 else 0
-        node.leave_where(node.b.ne(sizes[0].value, node.b.constant(wanted[0], ElementType.S32)),
-                         "an array is reshaped to another size")
+        node.leave_where(
+            node.b.ne(sizes[0].value, node.b.constant(wanted[0], ElementType.S32)),
+            "an array is reshaped to another size",
+        )
     if -1 in wanted:  # where a 0 is wanted, TensorFlow leaves zeros out on both sides
         count = math.prod(d for d in node.shape(0) if d or 0 not in wanted)
         wanted[wanted.index(-1)] = count // math.prod(d for d in wanted if d not in (0, -1))
     if math.prod(wanted) != have:
-        raise ShapeError(f"Input to reshape is a tensor with {have} values, but the requested shape has "
-                         f"{math.prod(wanted)}")
+        raise ShapeError(
+            f"Input to reshape is a tensor with {have} values, but the requested shape has "
+            f"{math.prod(wanted)}"
+        )
     return node.b.reshape(node[0], wanted)
 
 
@@ -129,7 +139,9 @@ def _reshape_rows(node: Node) -> Operand:
     if isinstance(first, int) and -1 not in (first, *rest) and 0 < first * wanted <= math.prod(dims):
         return _reshape_all(node, [first, *bounds(rest)])
     if first != -1 and not isinstance(first, Extent) or -1 in rest or not wanted or inner % wanted:
-        raise UnsupportedError(f"Reshape: {node.array_shape(0)}, of a size that depends on data, to other rows")
+        raise UnsupportedError(
+            f"Reshape: {node.array_shape(0)}, of a size that depends on data, to other rows"
+        )
     result = b.reshape(node[0], [dims[0] * (inner // wanted), *bounds(rest)])
     if isinstance(first, Extent):
         b.leave_if(b.ne(first.value, b.get_dimension_size(result, 0)), "an array is reshaped to another size")
@@ -140,7 +152,10 @@ def _reshape_all(node: Node, wanted: Sequence[int]) -> Operand:
     """An array of a number of rows that depends on data, with as many elements as these dims have."""
     b, count = node.b, math.prod(wanted)
     flat = b.reshape(node[0], [math.prod(node.shape(0))])
-    b.leave_if(b.ne(b.get_dimension_size(flat, 0), b.constant(np.int32(count))), "an array is reshaped to another size")
+    b.leave_if(
+        b.ne(b.get_dimension_size(flat, 0), b.constant(np.int32(count))),
+        "an array is reshaped to another size",
+    )
     return b.reshape(gather_axis(node, flat, b.iota(Shape(ElementType.S32, (count,)), 0), 0, 0), wanted)
 
 
@@ -178,7 +193,9 @@ def squeeze(node: Node) -> Operand:
 def transpose(node: Node) -> Operand:
     order = [axis_of(a, len(node.shape(0)), node.op) for a in node.integers("perm")]
     result = node.b.transpose(node[0], order)
-    return node.b.conj(result) if node.op == "ConjugateTranspose" and node.element_type(0).is_complex else result
+    return (
+        node.b.conj(result) if node.op == "ConjugateTranspose" and node.element_type(0).is_complex else result
+    )
 
 
 @translates("InvertPermutation", constants=("x",))
@@ -196,10 +213,14 @@ def broadcast_to_shape(node: Node) -> Operand:
         if len(dims) != len(sizes):
             raise UnsupportedError("BroadcastTo: an array of a size that depends on data gets axes before it")
         wanted = sizes[0].value if isinstance(sizes[0], Extent) else b.constant(sizes[0], ElementType.S32)
-        node.leave_where(b.ne(wanted, b.get_dimension_size(node[0], 0)), "an array is stretched to another size")
+        node.leave_where(
+            b.ne(wanted, b.get_dimension_size(node[0], 0)), "an array is stretched to another size"
+        )
         return broadcast_to(b, node[0], (dims[0], *bounds(sizes[1:])))
     if sizes and isinstance(sizes[0], Extent) and len(dims) == len(sizes) and dims[0] != 1:
-        b.leave_if(b.ne(sizes[0].value, b.constant(np.int32(dims[0]))), "an array is stretched to another size")
+        b.leave_if(
+            b.ne(sizes[0].value, b.constant(np.int32(dims[0]))), "an array is stretched to another size"
+        )
     return with_first(b, broadcast_to(b, node[0], bounds(sizes)), sizes)
 
 
@@ -228,8 +249,12 @@ def broadcast_gradient_args(node: Node) -> Sequence[Operand]:
     padded = [(1,) * (rank - len(s)) + s for s in shapes]
     result = []
     for k in range(2):
-        axes = [a for a in range(rank) if padded[k][a] == 1 and (padded[1 - k][a] != 1 or a < rank - len(shapes[k])
-                                                                 or padded[0][a] == padded[1][a] == 1)]
+        axes = [
+            a
+            for a in range(rank)
+            if padded[k][a] == 1
+            and (padded[1 - k][a] != 1 or a < rank - len(shapes[k]) or padded[0][a] == padded[1][a] == 1)
+        ]
         result.append(node.b.constant(np.array(axes), node.element_type(k)))
     return tuple(result)
 
@@ -263,8 +288,11 @@ def concat_offset(node: Node) -> Sequence[Operand]:
     shapes = [list(node.integers(k)) for k in range(1, len(node.inputs))]
     axis, offset, result = axis_of(node.integers(0)[0], len(shapes[0]), node.op), 0, []
     for k, dims in enumerate(shapes):
-        result.append(node.b.constant(np.array([offset if a == axis else 0 for a in range(len(dims))]),
-                                      node.element_type(k + 1)))
+        result.append(
+            node.b.constant(
+                np.array([offset if a == axis else 0 for a in range(len(dims))]), node.element_type(k + 1)
+            )
+        )
         offset += dims[axis]
         dims[axis] = shapes[0][axis]
     if any(dims != shapes[0] for dims in shapes):
@@ -293,8 +321,10 @@ def unpack(node: Node) -> Sequence[Operand]:
     axis = axis_of(node.attr("axis"), len(dims), node.op)
     if dims[axis] != node.attr("num"):
         raise ShapeError(f"Unpack: axis {axis} of {dims} should have {node.attr('num')} elements")
-    kept = dims[:axis] + dims[axis + 1:]
-    return tuple(node.b.reshape(node.b.slice_in_dim(node[0], k, k + 1, 1, axis), kept) for k in range(dims[axis]))
+    kept = dims[:axis] + dims[axis + 1 :]
+    return tuple(
+        node.b.reshape(node.b.slice_in_dim(node[0], k, k + 1, 1, axis), kept) for k in range(dims[axis])
+    )
 
 
 @translates("Split", constants=("split_dim",), takes_sizes=along_others("value", "split_dim"))
@@ -303,7 +333,9 @@ def split(node: Node) -> Sequence[Operand]:
     axis = axis_of(node.integers("split_dim")[0], len(dims), node.op)
     keep_first(node, node["value"], axis)
     if dims[axis] % count:
-        raise ShapeError(f"Split: {dims[axis]} elements of axis {axis} cannot be split into {count} equal parts")
+        raise ShapeError(
+            f"Split: {dims[axis]} elements of axis {axis} cannot be split into {count} equal parts"
+        )
     return _cut(node, node["value"], [dims[axis] // count] * count, axis)
 
 
@@ -337,18 +369,27 @@ def slice_(node: Node) -> Operand:
     sizes = [d - b if s == -1 else s for d, b, s in zip(dims, start, sizes)]
     for axis, (d, b, s) in enumerate(zip(dims, start, sizes)):
         if not 0 <= b <= d or not 0 <= s <= d - b:
-            raise ShapeError(f"Expected begin[{axis}] in [0, {d}] and size[{axis}] in [0, {d - b}], got {b} and {s}")
+            raise ShapeError(
+                f"Expected begin[{axis}] in [0, {d}] and size[{axis}] in [0, {d - b}], got {b} and {s}"
+            )
     return node.b.slice(node[0], start, [b + s for b, s in zip(start, sizes)])
 
 
-def strided_slice_plan(node: Node, dims: Sequence[int], begin: Sequence[int], end: Sequence[int],
-                       strides: Sequence[int]) -> tuple[list[tuple[int, int, int]], list[int], list[int]]:
+def strided_slice_plan(
+    node: Node, dims: Sequence[int], begin: Sequence[int], end: Sequence[int], strides: Sequence[int]
+) -> tuple[list[tuple[int, int, int]], list[int], list[int]]:
     """((start, step, count) per axis, dims after slicing, dims of the result with new and without dropped axes)."""
-    masks = {name: node.attr(f"{name}_mask") or 0 for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    masks = {
+        name: node.attr(f"{name}_mask") or 0
+        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    }
     specs = len(begin)
     ellipsis = next((k for k in range(specs) if masks["ellipsis"] >> k & 1), None)
-    used = sum(1 for k in range(specs) if k != ellipsis and not (masks["new_axis"] >> k & 1
-                                                                 and (ellipsis is None or k != ellipsis)))
+    used = sum(
+        1
+        for k in range(specs)
+        if k != ellipsis and not (masks["new_axis"] >> k & 1 and (ellipsis is None or k != ellipsis))
+    )
     axes: list[tuple[int, int, int]] = []
     sliced: list[int] = []
     final: list[int] = []
@@ -364,7 +405,9 @@ def strided_slice_plan(node: Node, dims: Sequence[int], begin: Sequence[int], en
             final.append(1)
             continue
         if len(axes) >= len(dims):
-            raise ShapeError(f"Index out of range using input dim {len(axes)}; input has only {len(dims)} dims")
+            raise ShapeError(
+                f"Index out of range using input dim {len(axes)}; input has only {len(dims)} dims"
+            )
         length, step = dims[len(axes)], strides[k]
         if step == 0:
             raise ShapeError(f"strides[{k}] must be non-zero")
@@ -375,21 +418,29 @@ def strided_slice_plan(node: Node, dims: Sequence[int], begin: Sequence[int], en
             axes.append((index, 1, 1))
             sliced.append(1)
             continue
-        span = slice(None if masks["begin"] >> k & 1 else begin[k], None if masks["end"] >> k & 1 else end[k], step)
+        span = slice(
+            None if masks["begin"] >> k & 1 else begin[k], None if masks["end"] >> k & 1 else end[k], step
+        )
         start, stop, _ = span.indices(length)
         count = max(0, -(-(stop - start) // step) if step > 0 else -(-(start - stop) // -step))
         axes.append((start, step, count))
         sliced.append(count)
         final.append(count)
-    for size_ in dims[len(axes):]:
+    for size_ in dims[len(axes) :]:
         axes.append((0, 1, size_))
         sliced.append(size_)
         final.append(size_)
     return axes, sliced, final
 
 
-@translates("StridedSlice", constants=("strides",), more_constants=strided_slice_constants, takes_sizes=sliced_rows,
-            drops_sizes=drops_rows, sized_by=("begin", "end"))
+@translates(
+    "StridedSlice",
+    constants=("strides",),
+    more_constants=strided_slice_constants,
+    takes_sizes=sliced_rows,
+    drops_sizes=drops_rows,
+    sized_by=("begin", "end"),
+)
 def strided_slice(node: Node) -> Operand:
     if is_of_rows(node, node[0]):
         return slice_of_rows(node, _slice_known, gather_axis)
@@ -399,8 +450,9 @@ def strided_slice(node: Node) -> Operand:
     return _slice_known(node, node[0], begin.tolist(), end.tolist(), node.integers("strides"))
 
 
-def _slice_known(node: Node, operand: Operand, begin: Sequence[int], end: Sequence[int],
-                 strides: Sequence[int]) -> Operand:
+def _slice_known(
+    node: Node, operand: Operand, begin: Sequence[int], end: Sequence[int], strides: Sequence[int]
+) -> Operand:
     axes, _, final = strided_slice_plan(node, node.b.get_shape(operand).dims, begin, end, strides)
     return node.b.reshape(take_strided(node, operand, axes), final)
 
@@ -414,24 +466,32 @@ def take_strided(node: Node, operand: Operand, axes: Sequence[tuple[int, int, in
     return node.b.rev(result, backwards) if backwards else result
 
 
-@translates("StridedSliceGrad", constants=("shape", "strides"), more_constants=gradient_constants,
-            takes_sizes=sliced_rows, sized_by=("shape",))
+@translates(
+    "StridedSliceGrad",
+    constants=("shape", "strides"),
+    more_constants=gradient_constants,
+    takes_sizes=sliced_rows,
+    sized_by=("shape",),
+)
 def strided_slice_grad(node: Node) -> Operand:
     if node.constant_or_none("shape") is None or is_of_rows(node, node["dy"]):
         return gradient_of_rows(node, gather_axis)
     if node.constant_or_none("begin") is None or node.constant_or_none("end") is None:
         return moving_slice_gradient(node)
     b, dims = node.b, node.integers("shape")
-    axes, sliced, _ = strided_slice_plan(node, dims, node.integers("begin"), node.integers("end"),
-                                         node.integers("strides"))
+    axes, sliced, _ = strided_slice_plan(
+        node, dims, node.integers("begin"), node.integers("end"), node.integers("strides")
+    )
     gradient = b.reshape(node["dy"], sliced)
     backwards = [k for k, (_, step, _) in enumerate(axes) if step < 0]
     if backwards:
         gradient = b.rev(gradient, backwards)
     low = [s if step > 0 else s + step * (count - 1) if count else 0 for s, step, count in axes]
     inner = [abs(step) - 1 for _, step, _ in axes]
-    high = [d - first - ((count - 1) * (i + 1) + 1 if count else 0)
-            for d, first, i, (_, _, count) in zip(dims, low, inner, axes)]
+    high = [
+        d - first - ((count - 1) * (i + 1) + 1 if count else 0)
+        for d, first, i, (_, _, count) in zip(dims, low, inner, axes)
+    ]
     return b.pad(gradient, b.constant(0, node.element_type("dy")), list(zip(low, high, inner)))
 
 
@@ -478,8 +538,9 @@ def tile(node: Node) -> Operand:
     b, dims, counts = node.b, node.shape(0), measured_extents(node, "multiples")
     times = bounds(counts)
     if len(times) != len(dims):
-        raise ShapeError(f"Expected multiples argument to be a vector of length {len(dims)} but got length "
-                         f"{len(times)}")
+        raise ShapeError(
+            f"Expected multiples argument to be a vector of length {len(dims)} but got length {len(times)}"
+        )
     spread, kept = [], []
     for count, length in zip(times, dims):
         spread += [count, length]
@@ -500,7 +561,9 @@ def zeros_like(node: Node) -> Value:
     if isinstance(value, TensorList):
         return zeros_like_list(node, value)
     shape_ = node.array_shape(0)
-    made = node.b.broadcast(node.b.constant(0 if node.op == "ZerosLike" else 1, shape_.element_type), shape_.dims)
+    made = node.b.broadcast(
+        node.b.constant(0 if node.op == "ZerosLike" else 1, shape_.element_type), shape_.dims
+    )
     return with_first(node.b, made, [size_of(node.b, node[0], 0)]) if shape_.is_dynamic else made
 
 
@@ -529,14 +592,19 @@ def device_index(node: Node) -> Operand:
 def list_diff(node: Node) -> Sequence[Operand]:
     """The elements of one constant that the other lacks, and their places."""
     places = np.flatnonzero(~np.isin(node.constant("x"), node.constant("y")))
-    return (node.b.constant(node.constant("x")[places], node.element_type("x")),
-            node.b.constant(places, node.attr("out_idx") or ElementType.S32))
+    return (
+        node.b.constant(node.constant("x")[places], node.element_type("x")),
+        node.b.constant(places, node.attr("out_idx") or ElementType.S32),
+    )
 
 
 @translates("Range", constants=("delta",), more_constants=range_constants, sized_by=("limit",))
 def range_(node: Node) -> Operand:
-    if node.constant_or_none("start") is not None and node.constant_or_none("limit") is None and (
-            sizes := extents_or_none(node, "limit")) is not None:
+    if (
+        node.constant_or_none("start") is not None
+        and node.constant_or_none("limit") is None
+        and (sizes := extents_or_none(node, "limit")) is not None
+    ):
         return _numbers_below(node, sizes)
     if node.constant_or_none("start") is None or node.constant_or_none("limit") is None:
         return moving_range(node)
@@ -544,7 +612,9 @@ def range_(node: Node) -> Operand:
     if delta == 0:
         raise ShapeError("Requires delta != 0: 0")
     if not (start <= limit if delta > 0 else start >= limit):  # also where one is NaN
-        raise ShapeError(f"Requires start {'<=' if delta > 0 else '>='} limit when delta is {delta}: {start}/{limit}")
+        raise ShapeError(
+            f"Requires start {'<=' if delta > 0 else '>='} limit when delta is {delta}: {start}/{limit}"
+        )
     if node.element_type(0).is_integer:
         numbers = np.arange(start.item(), limit.item(), delta.item())
     else:  # one rounding of the product, one of the sum
@@ -593,7 +663,9 @@ def one_hot(node: Node) -> Operand:
     full = (*dims[:axis], depth, *dims[axis:])
     places = b.broadcast_in_dim(b.iota(Shape(node.element_type("indices"), (depth,)), 0), full, [axis])
     wanted = b.broadcast_in_dim(node["indices"], full, [k for k in range(len(full)) if k != axis])
-    return b.select(b.eq(places, wanted), b.broadcast(node["on_value"], full), b.broadcast(node["off_value"], full))
+    return b.select(
+        b.eq(places, wanted), b.broadcast(node["on_value"], full), b.broadcast(node["off_value"], full)
+    )
 
 
 @translates("ReverseV2", constants=("axis",), takes_sizes=first_input)
@@ -635,20 +707,31 @@ def gather_axis(node: Node, params: Operand, indices: Operand, axis: int, batch_
     dims, index_dims = b.get_shape(params).dims, b.get_shape(indices).dims
     batch = batch_dims + len(index_dims) if batch_dims < 0 else batch_dims
     if not dims[axis]:
-        return _gathered_from_nothing(b, params, (*dims[:axis], *index_dims[batch:], *dims[axis + 1:]))
+        return _gathered_from_nothing(b, params, (*dims[:axis], *index_dims[batch:], *dims[axis + 1 :]))
     sizes = [1 if a == axis or a < batch else d for a, d in enumerate(dims)]
     _leave_where_few(b, params, indices, math.prod(sizes))
     new = len(index_dims) - batch
     offset = [*range(batch, axis), *range(axis + new, len(dims) - 1 + new)]
-    return b.gather(params, indices, offset_dims=offset, collapsed_slice_dims=[axis], start_index_map=[axis],
-                    index_vector_dim=len(index_dims), slice_sizes=sizes, operand_batching_dims=list(range(batch)),
-                    start_indices_batching_dims=list(range(batch)))
+    return b.gather(
+        params,
+        indices,
+        offset_dims=offset,
+        collapsed_slice_dims=[axis],
+        start_index_map=[axis],
+        index_vector_dim=len(index_dims),
+        slice_sizes=sizes,
+        operand_batching_dims=list(range(batch)),
+        start_indices_batching_dims=list(range(batch)),
+    )
 
 
 def _leave_where_few(b: ComputationBuilder, params: Operand, indices: Operand, elements: int) -> None:
     """Leaves the run where few of many slices, each of so many elements, are wanted: as many are gathered as can be."""
     shape = b.get_shape(indices)
-    if 0 not in shape.dynamic or shape.dims[0] * elements * b.get_shape(params).element_type.item_bytes < _MANY_BYTES:
+    if (
+        0 not in shape.dynamic
+        or shape.dims[0] * elements * b.get_shape(params).element_type.item_bytes < _MANY_BYTES
+    ):
         return
     few = b.lt(b.get_dimension_size(indices, 0), b.constant(np.int32(shape.dims[0] // _FEW)))
     b.leave_if(few, "few slices of many are gathered, which TensorFlow does sooner")
@@ -692,6 +775,12 @@ def gather_points(b: ComputationBuilder, params: Operand, indices: Operand) -> O
             raise ShapeError(f"Requested more than 0 entries, but params is empty: {list(dims)}")
         return b.zeros(Shape(b.get_shape(params).element_type, (*index_dims[:-1], *dims[depth:])))
     _leave_where_few(b, params, indices, math.prod(dims[depth:]))
-    return b.gather(params, indices, offset_dims=list(range(outer, outer + len(dims) - depth)),
-                    collapsed_slice_dims=list(range(depth)), start_index_map=list(range(depth)),
-                    index_vector_dim=outer, slice_sizes=[1] * depth + list(dims[depth:]))
+    return b.gather(
+        params,
+        indices,
+        offset_dims=list(range(outer, outer + len(dims) - depth)),
+        collapsed_slice_dims=list(range(depth)),
+        start_index_map=list(range(depth)),
+        index_vector_dim=outer,
+        slice_sizes=[1] * depth + list(dims[depth:]),
+    )

@@ -22,7 +22,9 @@ from .value_ranges import any_of, check_indices, check_not_negative
 _S32 = ElementType.S32
 
 
-def sorted_with_places(b: ComputationBuilder, operand: Operand, axis: int, descending: bool) -> tuple[Operand, Operand]:
+def sorted_with_places(
+    b: ComputationBuilder, operand: Operand, axis: int, descending: bool
+) -> tuple[Operand, Operand]:
     """The elements in order along an axis and the s32 places that they come from; equal ones keep their order."""
     shape = b.get_shape(operand)
     inner = b.create_sub_builder("descending" if descending else "ascending")
@@ -118,7 +120,11 @@ def bound(node: Node) -> Operand:
 
 def _refuse_unsorted(node: GraphNode) -> str | None:
     boundaries = list(node.attrs["boundaries"].list.f)
-    return None if boundaries == sorted(boundaries) else "its boundaries are not sorted, which is TensorFlow's error"
+    return (
+        None
+        if boundaries == sorted(boundaries)
+        else "its boundaries are not sorted, which is TensorFlow's error"
+    )
 
 
 @translates("Bucketize", refuse=_refuse_unsorted)
@@ -127,16 +133,22 @@ def bucketize(node: Node) -> Operand:
     b, dims = node.b, node.shape(0)
     boundaries = np.array(node.attr("boundaries") or [], np.float32)
     wanted = (*dims, len(boundaries))
-    wide = b.convert_element_type(node[0], ElementType.F32 if node.element_type(0) is not ElementType.F64
-                                  else ElementType.F64)
+    wide = b.convert_element_type(
+        node[0], ElementType.F32 if node.element_type(0) is not ElementType.F64 else ElementType.F64
+    )
     limits = b.convert_element_type(b.constant(boundaries), b.get_shape(wide).element_type)
-    below = b.lt(b.broadcast_in_dim(wide, wanted, range(len(dims))), b.broadcast_in_dim(limits, wanted, [len(dims)]))
+    below = b.lt(
+        b.broadcast_in_dim(wide, wanted, range(len(dims))), b.broadcast_in_dim(limits, wanted, [len(dims)])
+    )
     return reduce(b, b.convert_element_type(b.not_(below), _S32), "add", [len(dims)])
 
 
 # -- counting
 
-def _counted(b: ComputationBuilder, places: Operand, weights: Operand, bins: Sequence[int], op: str = "add") -> Operand:
+
+def _counted(
+    b: ComputationBuilder, places: Operand, weights: Operand, bins: Sequence[int], op: str = "add"
+) -> Operand:
     base = b.broadcast(b.scalar_like(weights, 0), bins)
     return scatter_points(b, base, places, weights, op)
 

@@ -24,14 +24,18 @@ Pairs = Sequence[Sequence[int]]
 def _space_to_batch(b: ComputationBuilder, x: Operand, block: Sequence[int], paddings: Pairs) -> Operand:
     n = len(block)
     rest = len(b.get_shape(x).dims) - n - 1
-    x = b.pad(x, b.scalar_like(x, 0), [(0, 0), *((int(low), int(high)) for low, high in paddings), *[(0, 0)] * rest])
+    x = b.pad(
+        x, b.scalar_like(x, 0), [(0, 0), *((int(low), int(high)) for low, high in paddings), *[(0, 0)] * rest]
+    )
     batch, *dims = b.get_shape(x).dims
     if any(d % s for d, s in zip(dims, block)):
         raise ShapeError(f"padded_shape {dims[:n]} is not divisible by block_shape {list(block)}")
     split = b.reshape(x, [batch, *itertools.chain(*((d // s, s) for d, s in zip(dims, block))), *dims[n:]])
     order = [*range(2, 2 * n + 1, 2), 0, *range(1, 2 * n + 1, 2), *range(2 * n + 1, 2 * n + 1 + rest)]
-    return b.reshape(b.transpose(split, order),
-                     [batch * math.prod(block), *(d // s for d, s in zip(dims, block)), *dims[n:]])
+    return b.reshape(
+        b.transpose(split, order),
+        [batch * math.prod(block), *(d // s for d, s in zip(dims, block)), *dims[n:]],
+    )
 
 
 def _batch_to_space(b: ComputationBuilder, x: Operand, block: Sequence[int], crops: Pairs) -> Operand:
@@ -39,7 +43,9 @@ def _batch_to_space(b: ComputationBuilder, x: Operand, block: Sequence[int], cro
     batch, *dims = b.get_shape(x).dims
     blocks = math.prod(block)
     if batch % blocks:
-        raise ShapeError(f"Input batch dimension ({batch}) is not divisible by product of block sizes ({blocks})")
+        raise ShapeError(
+            f"Input batch dimension ({batch}) is not divisible by product of block sizes ({blocks})"
+        )
     split = b.reshape(x, [*block, batch // blocks, *dims])
     order = [n, *itertools.chain(*((n + 1 + k, k) for k in range(n))), *range(2 * n + 1, n + 1 + len(dims))]
     whole = [d * s for d, s in zip(dims, block)]
@@ -47,7 +53,9 @@ def _batch_to_space(b: ComputationBuilder, x: Operand, block: Sequence[int], cro
     low = [0, *(int(c[0]) for c in crops), *[0] * (len(dims) - n)]
     high = [batch // blocks, *(d - int(c[1]) for d, c in zip(whole, crops)), *dims[n:]]
     if any(start > end for start, end in zip(low, high)):
-        raise ShapeError(f"cropped_shape is negative: {whole} with crops {[list(map(int, c)) for c in crops]}")
+        raise ShapeError(
+            f"cropped_shape is negative: {whole} with crops {[list(map(int, c)) for c in crops]}"
+        )
     return b.slice(joined, low, high)
 
 
@@ -82,14 +90,20 @@ def depth_and_space(node: Node) -> Operand:
     batch, height, width, depth = b.get_shape(x).dims
     if node.op == "SpaceToDepth":
         if height % size or width % size:
-            raise ShapeError(f"Image width {width} and height {height} should be divisible by block_size: {size}")
+            raise ShapeError(
+                f"Image width {width} and height {height} should be divisible by block_size: {size}"
+            )
         x = b.reshape(x, (batch, height // size, size, width // size, size, depth))
-        x = b.reshape(b.transpose(x, (0, 1, 3, 2, 4, 5)), (batch, height // size, width // size, size * size * depth))
+        x = b.reshape(
+            b.transpose(x, (0, 1, 3, 2, 4, 5)), (batch, height // size, width // size, size * size * depth)
+        )
     else:
         if depth % (size * size):
             raise ShapeError(f"Input depth dimension {depth} should be divisible by: {size * size}")
         x = b.reshape(x, (batch, height, width, size, size, depth // (size * size)))
-        x = b.reshape(b.transpose(x, (0, 1, 3, 2, 4, 5)), (batch, height * size, width * size, depth // (size * size)))
+        x = b.reshape(
+            b.transpose(x, (0, 1, 3, 2, 4, 5)), (batch, height * size, width * size, depth // (size * size))
+        )
     return b.transpose(x, (0, 3, 1, 2)) if form == "NCHW" else x
 
 
@@ -97,8 +111,10 @@ def depth_and_space(node: Node) -> Operand:
 def extract_patches(node: Node) -> Operand:
     """The strided slices that start at every place of a patch, one after the other along the depth."""
     b, x, n = node.b, node[0], len(node.shape(0)) - 2
-    sizes, strides, rates = (spatial_entries(node.attr(k) or [1] * (n + 2), range(1, n + 1), k)
-                             for k in ("ksizes", "strides", "rates"))
+    sizes, strides, rates = (
+        spatial_entries(node.attr(k) or [1] * (n + 2), range(1, n + 1), k)
+        for k in ("ksizes", "strides", "rates")
+    )
     padding, counts = [(0, 0)], []
     for size, stride, rate, dim in zip(sizes, strides, rates, node.shape(0)[1:]):
         reach = (size - 1) * rate + 1
@@ -197,9 +213,13 @@ def data_format_vec_permute(node: Node) -> Operand:
 @translates("EnsureShape")
 def ensure_shape(node: Node) -> Operand:
     wanted, have = node.attr("shape"), node.shape(0)
-    if wanted is not None and (len(wanted) != len(have) or any(w not in (None, h) for w, h in zip(wanted, have))):
-        raise ShapeError(f"Shape of tensor input {list(have)} is not compatible with expected shape "
-                         f"{[-1 if w is None else w for w in wanted]}.")
+    if wanted is not None and (
+        len(wanted) != len(have) or any(w not in (None, h) for w, h in zip(wanted, have))
+    ):
+        raise ShapeError(
+            f"Shape of tensor input {list(have)} is not compatible with expected shape "
+            f"{[-1 if w is None else w for w in wanted]}."
+        )
     return node[0]
 
 
@@ -222,6 +242,8 @@ def unravel_index(node: Node) -> Operand:
     b, dims, type_ = node.b, node.integers("dims"), node.element_type(0)
     check_indices(node, node[0], math.prod(dims))
     steps = np.cumprod([1, *dims[:0:-1]])[::-1]
-    parts = [b.rem(b.div(node[0], b.constant(step, type_)), b.constant(max(dim, 1), type_))
-             for step, dim in zip(steps, dims)]
+    parts = [
+        b.rem(b.div(node[0], b.constant(step, type_)), b.constant(max(dim, 1), type_))
+        for step, dim in zip(steps, dims)
+    ]
     return b.concat_in_dim([b.reshape(p, (1, *node.shape(0))) for p in parts], 0)

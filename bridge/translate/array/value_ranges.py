@@ -28,8 +28,21 @@ Range = tuple[int, int]  # the least and the greatest value; nothing is between 
 TRUSTED: Range = (0, -1)
 """The range of what is an index for certain: it was one when it was stored."""
 _MOST_VISITED = 64  # instructions behind a value
-_MOVES = frozenset({"reshape", "broadcast", "transpose", "slice", "dynamic-slice", "reverse", "copy", "gather", "sort",
-                    "set-dimension-size", "reduce-precision"})  # of the first operand's elements
+_MOVES = frozenset(
+    {
+        "reshape",
+        "broadcast",
+        "transpose",
+        "slice",
+        "dynamic-slice",
+        "reverse",
+        "copy",
+        "gather",
+        "sort",
+        "set-dimension-size",
+        "reduce-precision",
+    }
+)  # of the first operand's elements
 _JOINS = frozenset({"concatenate", "pad", "dynamic-update-slice", "select"})
 
 
@@ -79,8 +92,13 @@ def _made(i: Instruction, visit: Callable[[Instruction], Range]) -> Range | None
     if i.opcode == "convert":
         return visit(operands[0]) if operands[0].shape.element_type.is_integer else None
     if i.opcode in _JOINS:
-        parts = operands[:2] if i.opcode in ("pad", "dynamic-update-slice") else \
-            operands[1:] if i.opcode == "select" else operands
+        parts = (
+            operands[:2]
+            if i.opcode in ("pad", "dynamic-update-slice")
+            else operands[1:]
+            if i.opcode == "select"
+            else operands
+        )
         return _union([visit(o) for o in parts])
     if i.opcode not in _ARITHMETIC:
         return None
@@ -123,12 +141,19 @@ _ARITHMETIC: dict[str, Callable[..., Range | None]] = {
 
 # -- checks
 
-def _extreme(b: ComputationBuilder, opcode: str, values: Operand, axes: Sequence[int] | None = None) -> Operand:
+
+def _extreme(
+    b: ComputationBuilder, opcode: str, values: Operand, axes: Sequence[int] | None = None
+) -> Operand:
     """The least or the greatest of integers: one pass with a reduction that code has vectors for."""
     type_ = b.get_shape(values).element_type
     first = _whole(type_)[opcode == "minimum"]
     along = range(b.get_shape(values).rank) if axes is None else axes
-    return b.reduce(values, b.constant(first, type_), binary_computation(opcode, type_), along) if along else values
+    return (
+        b.reduce(values, b.constant(first, type_), binary_computation(opcode, type_), along)
+        if along
+        else values
+    )
 
 
 def _unsigned(b: ComputationBuilder, values: Operand) -> Operand:
@@ -137,8 +162,12 @@ def _unsigned(b: ComputationBuilder, values: Operand) -> Operand:
     return b.bitcast_convert_type(values, _UNSIGNED[type_]) if type_ in _UNSIGNED else values
 
 
-_UNSIGNED = {ElementType.S8: ElementType.U8, ElementType.S16: ElementType.U16, ElementType.S32: ElementType.U32,
-             ElementType.S64: ElementType.U64}
+_UNSIGNED = {
+    ElementType.S8: ElementType.U8,
+    ElementType.S16: ElementType.U16,
+    ElementType.S32: ElementType.U32,
+    ElementType.S64: ElementType.U64,
+}
 
 
 def check_indices(node: Node, indices: Operand, size: int | Extent, low: int | None = 0) -> None:
@@ -160,8 +189,11 @@ def check_indices(node: Node, indices: Operand, size: int | Extent, low: int | N
         raise ShapeError(f"indices{place or ''} = {known[tuple(place)]} is not in [0, {bound})")
     top = _extreme(b, "maximum", indices if low is None else _unsigned(b, indices))
     type_ = b.get_shape(top).element_type
-    limit = b.convert_element_type(size.value, type_) if isinstance(size, Extent) else \
-        b.constant(min(bound, _whole(shape.element_type)[1] + 1), type_)
+    limit = (
+        b.convert_element_type(size.value, type_)
+        if isinstance(size, Extent)
+        else b.constant(min(bound, _whole(shape.element_type)[1] + 1), type_)
+    )
     node.leave_where(b.ge(top, limit), f"an index is not in [0, {bound})")
     least = least if low is None else max(least, 0)
     note(node.translator, indices, (least, bound - 1) if least < bound else TRUSTED)
@@ -232,8 +264,11 @@ def check_not_negative(node: Node, values: Operand) -> None:
 
 def check_limits(node: Node, low: Operand, high: Operand) -> None:
     """Leaves the run where a scalar is not less than another one."""
-    if low.instruction is not None and high.instruction is not None \
-            and range_of(node.translator, low)[1] >= range_of(node.translator, high)[0]:
+    if (
+        low.instruction is not None
+        and high.instruction is not None
+        and range_of(node.translator, low)[1] >= range_of(node.translator, high)[0]
+    ):
         node.leave_where(node.b.ge(low, high), "no number is in the range")
 
 

@@ -41,8 +41,11 @@ def while_(node: Node) -> Sequence[Value]:
     functions = node.translator.functions
     condition, body = functions[node.function("cond")], functions[node.function("body")]
     inputs = list(node.inputs)
-    fixed = {k: v for k, v in enumerate(inputs)
-             if isinstance(v, Operand) and hands_on(body, k) and node.translator.constant_value(v) is not None}
+    fixed = {
+        k: v
+        for k, v in enumerate(inputs)
+        if isinstance(v, Operand) and hands_on(body, k) and node.translator.constant_value(v) is not None
+    }
     unbounded = list(inputs)
     make_gradients(node, body, inputs)
     grown = [k for k in pushed(body) if isinstance(v := inputs[k], TensorList | Stack) and v.capacity < 0]
@@ -53,12 +56,16 @@ def while_(node: Node) -> Sequence[Value]:
     moving = [k for k in range(len(inputs)) if k not in fixed]
     state = [o for k in moving for o in flatten(inputs[k])]
     shape = Shape.tuple(node.b.get_shape(o) for o in state)
-    same = {k: range_of(node.translator, v) for k, v in enumerate(inputs) if is_integer(v) and hands_on(body, k)}
+    same = {
+        k: range_of(node.translator, v) for k, v in enumerate(inputs) if is_integer(v) and hands_on(body, k)
+    }
     counted = _counted(node, condition, body, inputs)
-    test, _ = _computation(node.translator, condition, inputs, fixed, shape, f"{node.name}.condition", same,
-                           is_test=True)
-    step, after = _computation(node.translator, body, inputs, fixed, shape, f"{node.name}.body", same | counted,
-                               checked=checked)
+    test, _ = _computation(
+        node.translator, condition, inputs, fixed, shape, f"{node.name}.condition", same, is_test=True
+    )
+    step, after = _computation(
+        node.translator, body, inputs, fixed, shape, f"{node.name}.body", same | counted, checked=checked
+    )
     result = node.b.while_(test, step, node.b.tuple(state))
     outputs = _unpack(node.translator, result, inputs, fixed)
     for k in grown:
@@ -77,7 +84,12 @@ def while_(node: Node) -> Sequence[Value]:
         elif isinstance(end, TensorList) and _is_full_size(node, inputs[k]):
             outputs[k] = dataclasses.replace(outputs[k], size=inputs[k].size)  # type: ignore[type-var, union-attr]
     for old, new, end in zip(inputs, outputs, after):
-        if isinstance(old, Variable) and isinstance(new, Variable) and isinstance(end, Variable) and end.written:
+        if (
+            isinstance(old, Variable)
+            and isinstance(new, Variable)
+            and isinstance(end, Variable)
+            and end.written
+        ):
             old.take(new)
     return [i if isinstance(i, Variable) else o for i, o in zip(inputs, outputs)]
 
@@ -95,8 +107,11 @@ def _note_pushed(node: Node, before: Value, output: Value, end: Stack | TensorLi
     Raises: UnsupportedError  it may have popped it, and was translated as if it popped what was there before.
     """
     assert isinstance(before, Stack | TensorList) and isinstance(output, Stack | TensorList)
-    if before.known is not None and not before.differs and (
-            end.differs or not np.array_equal(end.known, before.known)):  # type: ignore[arg-type]
+    if (
+        before.known is not None
+        and not before.differs
+        and (end.differs or not np.array_equal(end.known, before.known))  # type: ignore[arg-type]
+    ):
         raise UnsupportedError(f"{node.op}: a loop pushes other elements to a stack than were there before")
     return dataclasses.replace(output, known=end.known, differs=end.differs)
 
@@ -108,8 +123,9 @@ def _trips(node: Node, condition: Graph, body: Graph) -> int | None:
     """
     trips = _trips_of(node, bounds(condition, body), at_most=True)
     if not trips and not node.translator.growth:
-        raise UnsupportedError(f"{node.op}: a list grows in a loop of which no bound is known; give it "
-                               "maximum_iterations")
+        raise UnsupportedError(
+            f"{node.op}: a list grows in a loop of which no bound is known; give it maximum_iterations"
+        )
     return min(trips, default=None)
 
 
@@ -120,7 +136,8 @@ def _trips_of(node: Node, found: Sequence[Bound], at_most: bool = False) -> list
     for bound in found:
         start, step, limit = (
             _known(node, a.value) if a.is_variable else a.value
-            for a in (Amount(bound.counter, True), bound.step, bound.limit))
+            for a in (Amount(bound.counter, True), bound.step, bound.limit)
+        )
         if limit is None and at_most and bound.sign > 0:
             largest = range_of(node.translator, node[bound.limit.value])[1]
             limit = largest if largest <= _MOST_TRIPS else None
@@ -135,8 +152,11 @@ def _extend(node: Node, condition: Graph, body: Graph, inputs: list[Value]) -> d
     lengths = {}
     trips = _trips_of(node, only_bounds(condition, body))
     for k, given in enumerate(inputs):
-        if not isinstance(given, TensorList) or given.capacity < 0 or \
-                not is_extended(body, Tensor(body.arguments[k], 0), node.translator.functions):
+        if (
+            not isinstance(given, TensorList)
+            or given.capacity < 0
+            or not is_extended(body, Tensor(body.arguments[k], 0), node.translator.functions)
+        ):
             continue
         counted, size = extended(body).get(k), node.translator.constant_value(given.size)
         if counted is not None and trips and size is not None:
@@ -146,8 +166,13 @@ def _extend(node: Node, condition: Graph, body: Graph, inputs: list[Value]) -> d
                 lengths[k] = max(int(size), start + (min(trips) - 1) * step + 1 if min(trips) else 0)
                 inputs[k] = dataclasses.replace(longer(node.b, given, lengths[k]), beyond="")
                 continue
-        more = min([_MOST_ROOM, *_trips_of(node, bounds(condition, body), at_most=True)]) * node.translator.growth
-        inputs[k] = dataclasses.replace(longer(node.b, given, given.capacity + more), varies=True, beyond="grow")
+        more = (
+            min([_MOST_ROOM, *_trips_of(node, bounds(condition, body), at_most=True)])
+            * node.translator.growth
+        )
+        inputs[k] = dataclasses.replace(
+            longer(node.b, given, given.capacity + more), varies=True, beyond="grow"
+        )
     return lengths
 
 
@@ -157,7 +182,13 @@ def _counted(node: Node, condition: Graph, body: Graph, inputs: Sequence[Value])
     found = {}
     for k, value in enumerate(inputs):
         step, start = step_of(body, k), _known(node, k) if trips and is_integer(value, rank=0) else None
-        added = None if start is None or step is None else _known(node, step.value) if step.is_variable else step.value
+        added = (
+            None
+            if start is None or step is None
+            else _known(node, step.value)
+            if step.is_variable
+            else step.value
+        )
         if start is not None and added is not None:
             found[k] = min(start, start + (trips - 1) * added), max(start, start + (trips - 1) * added)
     return found
@@ -173,8 +204,10 @@ def _room(node: Node, elements: Sequence[Shape]) -> int:
     total = sum(leaf.bytes for element in elements for leaf in element.leaves())
     room = min(max(_FIRST_BYTES // max(total, 1), _LEAST_ROOM), _MOST_ROOM) * node.translator.growth
     if room * total > _MOST_BYTES:
-        raise UnsupportedError(f"{node.op}: lists of {room} elements take {room * total} bytes, for the loop has no "
-                               "known bound; give it maximum_iterations")
+        raise UnsupportedError(
+            f"{node.op}: lists of {room} elements take {room * total} bytes, for the loop has no "
+            "known bound; give it maximum_iterations"
+        )
     return room
 
 
@@ -183,14 +216,24 @@ _LEAST_ROOM, _MOST_ROOM = 8, 64
 _FIRST_BYTES, _MOST_BYTES = 4 << 20, 1 << 30
 
 
-def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: dict[int, Operand],
-                         grown: Sequence[int], trips: int | None) -> list[Value]:
+def _with_element_shapes(
+    node: Node,
+    body: Graph,
+    inputs: list[Value],
+    fixed: dict[int, Operand],
+    grown: Sequence[int],
+    trips: int | None,
+) -> list[Value]:
     """Gives lists whose element shape is not known yet the one that the body writes: found by translating it once.
 
     grown: those to which the loop appends, as often as it runs; trips: how often at most, if that is known.
     """
-    unknown = [k for k, v in enumerate(inputs) if (isinstance(v, TensorList) and not v.is_made)
-               or (isinstance(v, TensorArray | Stack) and v.value is None)]
+    unknown = [
+        k
+        for k, v in enumerate(inputs)
+        if (isinstance(v, TensorList) and not v.is_made)
+        or (isinstance(v, TensorArray | Stack) and v.value is None)
+    ]
     if not unknown:
         return inputs
     for k in grown:
@@ -207,8 +250,10 @@ def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: di
             size = trial.builder.constant(0, ElementType.S32)
             arguments.append(dataclasses.replace(value, size=size))  # type: ignore[type-var]
         else:
-            parts = [trial.builder.parameter(number + i, node.b.get_shape(o), f"p{number + i}")
-                     for i, o in enumerate(flatten(value))]
+            parts = [
+                trial.builder.parameter(number + i, node.b.get_shape(o), f"p{number + i}")
+                for i, o in enumerate(flatten(value))
+            ]
             number += len(parts)
             arguments.append(rebuild(value, parts))
     results = trial.graph(body, arguments)
@@ -220,8 +265,10 @@ def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: di
         elif isinstance(made, Variable):
             arrays = [] if made.value is None else [made.value]
         else:
-            raise UnsupportedError(f"{node.op}: the element shape of a tensor list is not known before the loop, nor "
-                                   "written in its body")
+            raise UnsupportedError(
+                f"{node.op}: the element shape of a tensor list is not known before the loop, nor "
+                "written in its body"
+            )
         shapes = map(trial.builder.get_shape, arrays)
         elements[k] = [Shape(s.element_type, s.dims[1:]) for s in shapes]
     if trips is None:
@@ -240,9 +287,17 @@ def _with_element_shapes(node: Node, body: Graph, inputs: list[Value], fixed: di
     return found
 
 
-def _computation(outer: Translator, graph: Graph, inputs: Sequence[Value], fixed: dict[int, Operand], shape: Shape,
-                 name: str, ranges: Mapping[int, Range], is_test: bool = False,
-                 checked: Sequence[int] = ()) -> tuple[Computation, list[Value]]:
+def _computation(
+    outer: Translator,
+    graph: Graph,
+    inputs: Sequence[Value],
+    fixed: dict[int, Operand],
+    shape: Shape,
+    name: str,
+    ranges: Mapping[int, Range],
+    is_test: bool = False,
+    checked: Sequence[int] = (),
+) -> tuple[Computation, list[Value]]:
     """A function as a computation of the state tuple; also returns its results (the arguments, for variables).
 
     ranges: those of arguments that are integers, where more is known than their type.
@@ -257,8 +312,9 @@ def _computation(outer: Translator, graph: Graph, inputs: Sequence[Value], fixed
     alike = next((k for k, size in known.items() if size is not None and not size.any()), None)
     for k in checked:
         if k == alike or known[k] is None or known[k].any():  # type: ignore[union-attr]
-            full = inner.builder.ge(arguments[k].size, inner.builder.constant(inputs[k].capacity, ElementType.S32))  # type: ignore
-            inner.builder.grow_if(full, f"{name}: a list outgrows its bound of {inputs[k].capacity} elements")  # type: ignore
+            size, capacity = arguments[k].size, inputs[k].capacity  # type: ignore[union-attr]
+            full = inner.builder.ge(size, inner.builder.constant(capacity, ElementType.S32))
+            inner.builder.grow_if(full, f"{name}: a list outgrows its bound of {capacity} elements")
     results = inner.graph(graph, arguments)
     if is_test:
         return inner.builder.build(_as_pred(inner, results[0])), []
@@ -271,8 +327,13 @@ def _computation(outer: Translator, graph: Graph, inputs: Sequence[Value], fixed
     return inner.builder.build(inner.builder.tuple(outputs)), ends
 
 
-def _unpack(translator: Translator, packed: Operand, like: Sequence[Value], fixed: dict[int, Operand],
-            outer: Translator | None = None) -> list[Value]:
+def _unpack(
+    translator: Translator,
+    packed: Operand,
+    like: Sequence[Value],
+    fixed: dict[int, Operand],
+    outer: Translator | None = None,
+) -> list[Value]:
     """The values of a state tuple. Fixed values are constants, made anew for the builder of a loop or branch."""
     b = translator.builder
     values: list[Value] = []
@@ -321,23 +382,33 @@ def case(node: Node) -> Sequence[Value]:
 def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[Value]:
     """A conditional over functions of the same arguments; variables that any branch writes are results of all."""
     inputs = node.inputs[1:]
-    known = {k: v for k, v in enumerate(inputs)
-             if isinstance(v, Operand) and node.translator.constant_value(v) is not None}
+    known = {
+        k: v
+        for k, v in enumerate(inputs)
+        if isinstance(v, Operand) and node.translator.constant_value(v) is not None
+    }
     state = [o for k, value in enumerate(inputs) if k not in known for o in flatten(value)]
     shape = Shape.tuple(node.b.get_shape(o) for o in state)
     translated = []
     for name in names:
         inner = node.translator.child(name)
-        arguments = _unpack(inner, inner.builder.parameter(0, shape, "arguments"), inputs, known, node.translator)
+        arguments = _unpack(
+            inner, inner.builder.parameter(0, shape, "arguments"), inputs, known, node.translator
+        )
         for outside, inside in zip(inputs, arguments):
             if is_integer(outside):
                 note(inner, inside, range_of(node.translator, outside))
         translated.append((inner, arguments, inner.graph(node.translator.functions[name], arguments)))
     for inner, _, results in translated:
         for other, _, others in translated:
-            results[:] = [completed(inner.builder, r, o, other.builder) for r, o in zip(results, others, strict=True)]
-    written = [k for k, value in enumerate(inputs) if isinstance(value, Variable)
-               and any(a[k].written for _, a, _ in translated)]  # type: ignore[union-attr]
+            results[:] = [
+                completed(inner.builder, r, o, other.builder) for r, o in zip(results, others, strict=True)
+            ]
+    written = [
+        k
+        for k, value in enumerate(inputs)
+        if isinstance(value, Variable) and any(a[k].written for _, a, _ in translated)  # type: ignore[union-attr]
+    ]
     computations, like = [], list[Value]()
     for inner, arguments, results in translated:
         like = [*results, *(arguments[k] for k in written)]
@@ -348,11 +419,11 @@ def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[V
     else:
         result = node.b.conditional(selector, computations, [packed] * len(computations))
     values = _unpack(node.translator, result, like, {})
-    for k, value in zip(written, values[len(values) - len(written):]):
+    for k, value in zip(written, values[len(values) - len(written) :]):
         if isinstance(value, Stack):
             value.differs = True  # the branches may push different elements
         node.variable(k + 1).take(value)  # type: ignore[arg-type]
     for at, number in handed_on(node.graph_node, node.translator.functions).items():
         if isinstance(node.inputs[number], Operand):
             values[at] = node.inputs[number]
-    return values[:len(values) - len(written)] if written else values
+    return values[: len(values) - len(written)] if written else values

@@ -42,8 +42,12 @@ def get_value(node: Node) -> Sequence[Value]:
     """The values of the kind that is wanted; where there is none, TensorFlow has an error."""
     found = _optional(node)
     types, shapes = node.output_types(), node.attr("output_shapes") or []
-    fitting = [kind for kind in found.kinds if len(kind) == len(types)
-               and all(_fits(node.b, v, t, s) for v, t, s in zip(kind, types, shapes, strict=True))]
+    fitting = [
+        kind
+        for kind in found.kinds
+        if len(kind) == len(types)
+        and all(_fits(node.b, v, t, s) for v, t, s in zip(kind, types, shapes, strict=True))
+    ]
     if len(fitting) != 1:
         raise UnsupportedError(f"{node.op}: what the optional would hold is not known")
     known = node.translator.constant_value(found.has_value)
@@ -52,13 +56,18 @@ def get_value(node: Node) -> Sequence[Value]:
     return fitting[0]
 
 
-def _fits(b: ComputationBuilder, value: Value, type_: ElementType | None, dims: Sequence[int | None] | None) -> bool:
+def _fits(
+    b: ComputationBuilder, value: Value, type_: ElementType | None, dims: Sequence[int | None] | None
+) -> bool:
     """Whether a value is one of that type and those dims, as far as they are known."""
     if type_ is None or not isinstance(value, Operand):
         return type_ is None and not isinstance(value, Operand)
     shape = b.get_shape(value)
-    return shape.element_type is type_ and (dims is None or len(dims) == shape.rank and all(
-        d is None or d == have for d, have in zip(dims, shape.dims)))
+    return shape.element_type is type_ and (
+        dims is None
+        or len(dims) == shape.rank
+        and all(d is None or d == have for d, have in zip(dims, shape.dims))
+    )
 
 
 def completed(b: ComputationBuilder, value: Value, like: Value, other: ComputationBuilder) -> Value:
@@ -81,10 +90,15 @@ def completed(b: ComputationBuilder, value: Value, like: Value, other: Computati
     return Optional(value.has_value, tuple(sorted(kinds, key=lambda kind: _text(b, kind))))
 
 
-def _is_alike(b: ComputationBuilder, own: Sequence[Value], kind: Sequence[Value], other: ComputationBuilder) -> bool:
+def _is_alike(
+    b: ComputationBuilder, own: Sequence[Value], kind: Sequence[Value], other: ComputationBuilder
+) -> bool:
     return len(own) == len(kind) and all(
-        b.get_shape(v) == other.get_shape(w) if isinstance(v, Operand) and isinstance(w, Operand)
-        else type(v) is type(w) for v, w in zip(own, kind))
+        b.get_shape(v) == other.get_shape(w)
+        if isinstance(v, Operand) and isinstance(w, Operand)
+        else type(v) is type(w)
+        for v, w in zip(own, kind)
+    )
 
 
 def _text(b: ComputationBuilder, kind: Sequence[Value]) -> str:
@@ -95,7 +109,11 @@ def _text(b: ComputationBuilder, kind: Sequence[Value]) -> str:
 def _with_room(b: ComputationBuilder, value: Operand, like: Shape) -> Operand:
     """An array with room for as many rows, and their number, where that depends on data in either branch."""
     shape = b.get_shape(value)
-    if not (shape.is_dynamic or like.is_dynamic) or shape.dims[1:] != like.dims[1:] or shape.rank != like.rank:
+    if (
+        not (shape.is_dynamic or like.is_dynamic)
+        or shape.dims[1:] != like.dims[1:]
+        or shape.rank != like.rank
+    ):
         return value
     count, more = b.get_dimension_size(value, 0), max(like.dims[0] - shape.dims[0], 0)
     if more:
@@ -103,7 +121,9 @@ def _with_room(b: ComputationBuilder, value: Operand, like: Shape) -> Operand:
     return b.set_dimension_size(value, count, 0)
 
 
-def _as_long(b: ComputationBuilder, value: TensorList, like: TensorList, other: ComputationBuilder) -> TensorList:
+def _as_long(
+    b: ComputationBuilder, value: TensorList, like: TensorList, other: ComputationBuilder
+) -> TensorList:
     """A list with the room and the kind of elements that it has in another branch."""
     varies = value.varies or like.varies or value.size is not like.size
     value = dataclasses.replace(longer(b, value, like.capacity), varies=varies, differs=True)

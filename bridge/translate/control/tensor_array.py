@@ -44,7 +44,9 @@ def make_gradients(node: Node, body: Graph, inputs: Sequence[Value]) -> None:
             if isinstance(array, TensorArray):
                 _gradient(node, array, inner.attrs["source"].s.decode())
     arrays = [v for v in inputs if isinstance(v, TensorArray)]
-    if any(a.owner in arrays for a in arrays if a.owner is not None) or len({id(a) for a in arrays}) < len(arrays):
+    if any(a.owner in arrays for a in arrays if a.owner is not None) or len({id(a) for a in arrays}) < len(
+        arrays
+    ):
         raise UnsupportedError(f"{node.op}: an array comes into the loop twice")
 
 
@@ -151,7 +153,9 @@ def scatter(node: Node) -> Operand:
     array = _array(node)
     content = _start(node, array, node.array_shape("value"))
     check_indices(node, node["indices"], array.length)
-    array.write(scatter_rows(node.b, content, node["indices"], node["value"], "add" if array.added else "update"))
+    array.write(
+        scatter_rows(node.b, content, node["indices"], node["value"], "add" if array.added else "update")
+    )
     return _flow(node)
 
 
@@ -169,7 +173,9 @@ def concat(node: Node) -> Sequence[Operand]:
 def split(node: Node) -> Operand:
     b, array, dims, lengths = node.b, _array(node), node.shape("value"), node.integers("lengths")
     if len(set(lengths)) != 1 or lengths[0] * len(lengths) != dims[0] or len(lengths) != array.length:
-        raise UnsupportedError(f"{node.op}: parts of {sorted(set(lengths))} rows; an array has elements of one shape")
+        raise UnsupportedError(
+            f"{node.op}: parts of {sorted(set(lengths))} rows; an array has elements of one shape"
+        )
     parts = b.reshape(node["value"], (len(lengths), lengths[0], *dims[1:]))
     array.write(b.add(_content(node, array), parts) if array.added else parts)
     return _flow(node)
@@ -203,7 +209,9 @@ def push(node: Node) -> Operand:
     b, shape = node.b, node.array_shape("elem")
     found, count = _stack(node)
     if found.is_full:
-        raise UnsupportedError(f"{node.op}: a stack grows in two loops; the first one's bound is its capacity")
+        raise UnsupportedError(
+            f"{node.op}: a stack grows in two loops; the first one's bound is its capacity"
+        )
     content = _start(node, found, Shape(shape.element_type, (1, *shape.dims)))
     if found.capacity:
         item = b.reshape(node["elem"], (1, *shape.dims))

@@ -23,8 +23,9 @@ _S32 = ElementType.S32
 _VARIANT = 21  # DT_VARIANT: a list of lists or of optionals, of the gradient of nested loops and branches
 
 
-def initialized(b: ComputationBuilder, values: TensorList, element_type: ElementType,
-                dims: Sequence[int]) -> TensorList:
+def initialized(
+    b: ComputationBuilder, values: TensorList, element_type: ElementType, dims: Sequence[int]
+) -> TensorList:
     """The list with a buffer of zeros, now that its element shape is known."""
     if values.capacity < 0:
         raise UnsupportedError("a list that grows without a bound; give the loop maximum_iterations")
@@ -50,11 +51,19 @@ def _refuse(node: GraphNode) -> str | None:
     return None if is_known else "a list of elements that are no arrays"
 
 
-@translates("TensorListReserve", constants=("element_shape", "num_elements"), refuse=_refuse,
-            sized_by=("num_elements",))
+@translates(
+    "TensorListReserve",
+    constants=("element_shape", "num_elements"),
+    refuse=_refuse,
+    sized_by=("num_elements",),
+)
 def reserve(node: Node) -> TensorList:
     sizes = extents_or_none(node, "num_elements")
-    if sizes is not None and isinstance(sizes[0], Extent) and node.constant_or_none("element_shape") is not None:
+    if (
+        sizes is not None
+        and isinstance(sizes[0], Extent)
+        and node.constant_or_none("element_shape") is not None
+    ):
         made = _list(node, _dims(node, "element_shape"), sizes[0].bound, sizes[0].value)
         return dataclasses.replace(made, varies=True)
     if node.constant_or_none("num_elements") is None or node.constant_or_none("element_shape") is None:
@@ -66,7 +75,9 @@ def reserve(node: Node) -> TensorList:
 @translates("EmptyTensorList", constants=("element_shape", "max_num_elements"), refuse=_refuse)
 def empty(node: Node) -> TensorList:
     capacity = node.integers("max_num_elements")[0]
-    dims = _dims(node, "element_shape") if capacity >= 0 else None  # without a bound: no buffer before the loop
+    dims = (
+        _dims(node, "element_shape") if capacity >= 0 else None
+    )  # without a bound: no buffer before the loop
     return dataclasses.replace(_list(node, dims, capacity, node.b.constant(0, _S32)), differs=False)
 
 
@@ -135,12 +146,15 @@ def _extended(node: Node, values: TensorList) -> TensorList:
             return dataclasses.replace(values, size=b.constant(max(int(known) + 1, int(size)), _S32))
     elif values.beyond:
         if not node.translator.growth:
-            raise UnsupportedError(f"{node.op}: a list that grows as it is written (dynamic_size=True); "
-                                   "give it its size")
+            raise UnsupportedError(
+                f"{node.op}: a list that grows as it is written (dynamic_size=True); give it its size"
+            )
         room = b.constant(values.capacity, _S32)
         end_run = b.grow_if if values.beyond == "grow" else b.leave_if
-        end_run(b.or_(b.lt(node["index"], b.constant(0, _S32)), b.ge(node["index"], room)),
-                f"a list outgrows its bound of {values.capacity} elements")
+        end_run(
+            b.or_(b.lt(node["index"], b.constant(0, _S32)), b.ge(node["index"], room)),
+            f"a list outgrows its bound of {values.capacity} elements",
+        )
     end = b.add(node["index"], b.constant(1, _S32))
     return dataclasses.replace(values, size=b.max(values.size, end), varies=True)
 
@@ -213,16 +227,27 @@ def push_back(node: Node) -> TensorList:
     values, item = node.tensor_list("input_handle"), node.inputs[node.number("tensor")]
     if values.is_full:  # after a loop that appends to it comes one that takes from it; it may grow again then
         if not node.translator.growth:
-            raise UnsupportedError(f"{node.op}: a list grows in two loops; the first one's bound is its capacity")
-        node.leave_where(node.b.ge(values.size, node.b.constant(values.capacity, _S32)),
-                         f"a list outgrows its bound of {values.capacity} elements")
+            raise UnsupportedError(
+                f"{node.op}: a list grows in two loops; the first one's bound is its capacity"
+            )
+        node.leave_where(
+            node.b.ge(values.size, node.b.constant(values.capacity, _S32)),
+            f"a list outgrows its bound of {values.capacity} elements",
+        )
     if not values.is_made:
         values = made_like(node.b, values, item, [node.b.get_shape(o) for o in flatten(item)])
     arrays = [write_row(node.b, a, values.size, o) for a, o in zip(values.arrays, flatten(item), strict=True)]
     size = node.b.add(values.size, node.b.constant(1, _S32))
     value = node.constant_or_none("tensor") if isinstance(item, Operand) else None
-    differs = values.differs or value is None or values.known is not None and not np.array_equal(value, values.known)
-    return dataclasses.replace(values.with_arrays(arrays), size=size, varies=True, known=value, differs=differs)
+    differs = (
+        values.differs
+        or value is None
+        or values.known is not None
+        and not np.array_equal(value, values.known)
+    )
+    return dataclasses.replace(
+        values.with_arrays(arrays), size=size, varies=True, known=value, differs=differs
+    )
 
 
 @translates("TensorListPopBack")

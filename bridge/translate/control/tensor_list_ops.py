@@ -52,7 +52,9 @@ def concat(node: Node) -> Sequence[Operand]:
 def split(node: Node) -> TensorList:
     b, dims, lengths = node.b, node.shape("tensor"), node.integers("lengths")
     if len(set(lengths)) != 1 or lengths[0] * len(lengths) != dims[0]:
-        raise UnsupportedError(f"{node.op}: parts of {sorted(set(lengths))} rows; a list has elements of one shape")
+        raise UnsupportedError(
+            f"{node.op}: parts of {sorted(set(lengths))} rows; a list has elements of one shape"
+        )
     buffer = b.reshape(node["tensor"], (len(lengths), lengths[0], *dims[1:]))
     return TensorList(buffer, b.constant(len(lengths), _S32), len(lengths))
 
@@ -100,6 +102,11 @@ def resize(node: Node) -> TensorList:
     count = node.integers("size")[0]
     elements = _filled(node, node.tensor_list("input_handle"))
     have = b.get_shape(elements).dims[0]
-    fitted = b.pad_in_dim(b.slice_in_dim(elements, 0, min(have, count), 1, 0), b.scalar_like(elements, 0), 0, 0,
-                          max(0, count - have))
+    fitted = b.pad_in_dim(
+        b.slice_in_dim(elements, 0, min(have, count), 1, 0),
+        b.scalar_like(elements, 0),
+        0,
+        0,
+        max(0, count - have),
+    )
     return TensorList(fitted, b.constant(count, _S32), count)

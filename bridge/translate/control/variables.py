@@ -43,8 +43,15 @@ def assign_sub(node: Node) -> None:
     assign(node.variable(0), node.b.sub(value_of(node, 0), node[1]))
 
 
-@translates("VarIsInitializedOp", stateful=True, refuse=lambda node: None if resource_variables.available() else
-            "this TensorFlow's variables are read before compiled code runs")
+@translates(
+    "VarIsInitializedOp",
+    stateful=True,
+    refuse=lambda node: (
+        None
+        if resource_variables.available()
+        else "this TensorFlow's variables are read before compiled code runs"
+    ),
+)
 def is_initialized(node: Node) -> Operand:
     """True: where a variable has no value, TensorFlow runs the nodes."""
     return node.b.constant(True)

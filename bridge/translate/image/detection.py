@@ -29,7 +29,9 @@ _S32, _F32 = ElementType.S32, ElementType.F32
 def _columns(b: ComputationBuilder, boxes: Operand) -> list[Operand]:
     """(least y, least x, greatest y, greatest x) of boxes [..., 4], whose corners may be in any order."""
     dims = b.get_shape(boxes).dims
-    y0, x0, y1, x1 = (b.reshape(b.slice_in_dim(boxes, k, k + 1, 1, len(dims) - 1), dims[:-1]) for k in range(4))
+    y0, x0, y1, x1 = (
+        b.reshape(b.slice_in_dim(boxes, k, k + 1, 1, len(dims) - 1), dims[:-1]) for k in range(4)
+    )
     return [b.min(y0, y1), b.min(x0, x1), b.max(y0, y1), b.max(x0, x1)]
 
 
@@ -37,7 +39,9 @@ def overlap(b: ComputationBuilder, boxes: Operand, other: Operand) -> Operand:
     """Intersection over union of boxes [..., n, 4] with one each [..., 1, 4]."""
     dims = b.get_shape(boxes).dims[:-1]
     first = _columns(b, boxes)
-    second = [b.broadcast_in_dim(b.reshape(v, dims[:-1]), dims, range(len(dims) - 1)) for v in _columns(b, other)]
+    second = [
+        b.broadcast_in_dim(b.reshape(v, dims[:-1]), dims, range(len(dims) - 1)) for v in _columns(b, other)
+    ]
     zero = b.full_like(first[0], 0)
     areas = [(v[2] - v[0]) * (v[3] - v[1]) for v in (first, second)]
     height = b.max(b.min(first[2], second[2]) - b.max(first[0], second[0]), zero)
@@ -47,8 +51,15 @@ def overlap(b: ComputationBuilder, boxes: Operand, other: Operand) -> Operand:
     return b.select(empty, zero, shared / (areas[0] + areas[1] - shared))
 
 
-def suppressed(b: ComputationBuilder, boxes: Operand, scores: Operand, most: int, threshold: Operand,
-               least_score: Operand, sigma: Operand | None = None) -> tuple[Operand, Operand, Operand]:
+def suppressed(
+    b: ComputationBuilder,
+    boxes: Operand,
+    scores: Operand,
+    most: int,
+    threshold: Operand,
+    least_score: Operand,
+    sigma: Operand | None = None,
+) -> tuple[Operand, Operand, Operand]:
     """(numbers, scores, count) of the boxes chosen for every batch, `most` of them, padded with zeros.
 
     Shapes: boxes [batch, n, 4], scores [batch, n], sigma a scalar: the width of the bell by which overlapping boxes are
@@ -59,8 +70,16 @@ def suppressed(b: ComputationBuilder, boxes: Operand, scores: Operand, most: int
     lowest = b.full_like(scores, -math.inf)
     scores = b.select(b.gt(scores, b.broadcast(least_score, (batch, size))), scores, lowest)
     rows = b.broadcast(b.constant(0, _S32), (batch, most))
-    state = [boxes, scores, threshold, least_score, rows, b.broadcast(b.constant(0, type_), (batch, most)),
-             b.broadcast(b.constant(0, _S32), (batch,)), *([sigma] if sigma is not None else [])]
+    state = [
+        boxes,
+        scores,
+        threshold,
+        least_score,
+        rows,
+        b.broadcast(b.constant(0, type_), (batch, most)),
+        b.broadcast(b.constant(0, _S32), (batch,)),
+        *([sigma] if sigma is not None else []),
+    ]
 
     def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
         boxes, scores, threshold, least_score, chosen, kept, count, *sigma, _ = values
@@ -86,8 +105,10 @@ def suppressed(b: ComputationBuilder, boxes: Operand, scores: Operand, most: int
         else:
             left = scores
         left = b.select(b.or_(gone, here), lowest, left)
-        column = b.and_(b.eq(b.iota(Shape(_S32, (batch, most)), 1), b.broadcast(number, (batch, most))),
-                        b.broadcast_in_dim(found, (batch, most), [0]))
+        column = b.and_(
+            b.eq(b.iota(Shape(_S32, (batch, most)), 1), b.broadcast(number, (batch, most))),
+            b.broadcast_in_dim(found, (batch, most), [0]),
+        )
         chosen = b.select(column, b.broadcast_in_dim(at, (batch, most), [0]), chosen)
         kept = b.select(column, b.broadcast_in_dim(best, (batch, most), [0]), kept)
         count = count + b.convert_element_type(found, _S32)
@@ -108,26 +129,43 @@ def _unpadded(node: GraphNode) -> Collection[int]:
     return () if _is_padded(node) else (0, 1) if node.op.endswith("V5") else (0,)
 
 
-@translates("NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4",
-            "NonMaxSuppressionV5", constants=("max_output_size",), sizes=_unpadded)
+@translates(
+    "NonMaxSuppression",
+    "NonMaxSuppressionV2",
+    "NonMaxSuppressionV3",
+    "NonMaxSuppressionV4",
+    "NonMaxSuppressionV5",
+    constants=("max_output_size",),
+    sizes=_unpadded,
+)
 def non_max_suppression(node: Node) -> Sequence[Operand]:
     b, most, type_ = node.b, node.integers("max_output_size")[0], node.element_type("scores")
     dims = node.shape("boxes")
     if len(dims) != 2 or dims[1] != 4 or node.shape("scores") != dims[:1]:
-        raise ShapeError(f"boxes must be [n, 4] and scores [n], got {list(dims)} and {list(node.shape('scores'))}")
+        raise ShapeError(
+            f"boxes must be [n, 4] and scores [n], got {list(dims)} and {list(node.shape('scores'))}"
+        )
     if most < 0:
         raise ShapeError(f"max_output_size must be non-negative, got {most}")
     is_padded = _is_padded(node.graph_node)
     most = most if is_padded else min(most, dims[0])
-    overlaps = b.constant(np.float32(node.attr("iou_threshold"))) if node.op == "NonMaxSuppression" \
+    overlaps = (
+        b.constant(np.float32(node.attr("iou_threshold")))
+        if node.op == "NonMaxSuppression"
         else b.convert_element_type(node["iou_threshold"], _F32)
+    )
     _check_overlaps(node, overlaps)
     has_least = node.op not in ("NonMaxSuppression", "NonMaxSuppressionV2")
-    least = b.convert_element_type(node["score_threshold"], _F32) if has_least else b.constant(np.float32(-np.inf))
+    least = (
+        b.convert_element_type(node["score_threshold"], _F32)
+        if has_least
+        else b.constant(np.float32(-np.inf))
+    )
     boxes, scores = (b.convert_element_type(node[k], _F32) for k in ("boxes", "scores"))
     sigma = b.convert_element_type(node["soft_nms_sigma"], _F32) if node.op.endswith("V5") else None
-    numbers, kept, count = suppressed(b, b.reshape(boxes, (1, *dims)), b.reshape(scores, (1, *dims[:1])), most,
-                                      overlaps, least, sigma)
+    numbers, kept, count = suppressed(
+        b, b.reshape(boxes, (1, *dims)), b.reshape(scores, (1, *dims[:1])), most, overlaps, least, sigma
+    )
     count = b.reshape(count, ())
     results = [b.reshape(numbers, (most,)), b.convert_element_type(b.reshape(kept, (most,)), type_)]
     if not is_padded:
@@ -139,7 +177,9 @@ def _check_overlaps(node: Node, overlaps: Operand) -> None:
     b, zero, one = node.b, node.b.scalar_like(overlaps, 0), node.b.scalar_like(overlaps, 1)
     known = node.translator.constant_value(overlaps)
     if known is None or not 0 <= known <= 1:
-        node.leave_where(b.not_(b.and_(b.ge(overlaps, zero), b.le(overlaps, one))), "iou_threshold must be in [0, 1]")
+        node.leave_where(
+            b.not_(b.and_(b.ge(overlaps, zero), b.le(overlaps, one))), "iou_threshold must be in [0, 1]"
+        )
 
 
 @translates("CombinedNonMaxSuppression", constants=("max_output_size_per_class", "max_total_size"))
@@ -158,10 +198,14 @@ def combined_non_max_suppression(node: Node) -> Sequence[Operand]:
     boxes = b.reshape(boxes, (batch * classes, size, 4))
     scores = b.reshape(b.transpose(node["scores"], (0, 2, 1)), (batch * classes, size))
     _check_overlaps(node, node["iou_threshold"])
-    numbers, kept, count = suppressed(b, boxes, scores, per_class, node["iou_threshold"], node["score_threshold"])
+    numbers, kept, count = suppressed(
+        b, boxes, scores, per_class, node["iou_threshold"], node["score_threshold"]
+    )
     taken = gather_axis(node, boxes, numbers, 1, 1)
-    valid = b.lt(b.iota(Shape(_S32, (batch * classes, per_class)), 1),
-                 b.broadcast_in_dim(count, (batch * classes, per_class), [0]))
+    valid = b.lt(
+        b.iota(Shape(_S32, (batch * classes, per_class)), 1),
+        b.broadcast_in_dim(count, (batch * classes, per_class), [0]),
+    )
     kept = b.select(valid, kept, b.full_like(kept, -math.inf))
     every = classes * per_class
     ordered, order = sorted_with_places(b, b.reshape(kept, (batch, every)), 1, True)
@@ -183,6 +227,9 @@ def combined_non_max_suppression(node: Node) -> Sequence[Operand]:
     if node.attr("clip_boxes"):
         boxes_out = b.clamp(b.scalar_like(boxes_out, 0), boxes_out, b.scalar_like(boxes_out, 1))
     wide = b.broadcast_in_dim(is_present, (batch, wanted, 4), [0, 1])
-    return (b.select(wide, boxes_out, b.full_like(boxes_out, 0)),
-            b.select(is_present, scores_out, b.full_like(scores_out, 0)),
-            b.select(is_present, classes_out, b.full_like(classes_out, 0)), reduce(b, present, "add", [1]))
+    return (
+        b.select(wide, boxes_out, b.full_like(boxes_out, 0)),
+        b.select(is_present, scores_out, b.full_like(scores_out, 0)),
+        b.select(is_present, classes_out, b.full_like(classes_out, 0)),
+        reduce(b, present, "add", [1]),
+    )

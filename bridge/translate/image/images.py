@@ -30,39 +30,56 @@ def _scale(size: int, wanted: int, corners: bool) -> np.float32:
     return np.float32(size / np.float32(wanted)) if wanted else np.float32(0)
 
 
-def _linear(size: int, wanted: int, corners: bool, centres: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _linear(
+    size: int, wanted: int, corners: bool, centres: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For every output pixel of an axis: the lower and the upper input pixel, and the weight of the upper."""
     at = np.arange(wanted, dtype=np.float32)
     scale = _scale(size, wanted, corners)
     at = (at + np.float32(0.5)) * scale - np.float32(0.5) if centres else at * scale
     low = np.floor(at)
-    return (np.maximum(low, 0).astype(np.int64), np.minimum(np.ceil(at), size - 1).astype(np.int64),
-            (at - low).astype(np.float32))
+    return (
+        np.maximum(low, 0).astype(np.int64),
+        np.minimum(np.ceil(at), size - 1).astype(np.int64),
+        (at - low).astype(np.float32),
+    )
 
 
 def image_sizes(node: Node, dims: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
     """(axis, input size, output size) of height and width."""
     if len(dims) != 4 or len(sizes) != 2 or min(sizes) <= 0 or min(dims[1:3]) <= 0:
         raise ShapeError(f"{node.op}: input image must be of non-zero size: {list(dims)} to {list(sizes)}")
-    if all(name in node.definition.attr and node.attr(name) for name in ("align_corners", "half_pixel_centers")):
+    if all(
+        name in node.definition.attr and node.attr(name) for name in ("align_corners", "half_pixel_centers")
+    ):
         raise ShapeError(f"{node.op}: half_pixel_centers and align_corners exclude each other")
     return [(1, dims[1], sizes[0]), (2, dims[2], sizes[1])]
 
 
 @translates("ResizeBilinear", constants=("size",))
 def resize_bilinear(node: Node) -> Operand:
-    return bilinear(node, node["images"], node.integers("size"), _F32, bool(node.attr("align_corners")),
-                    bool(node.attr("half_pixel_centers")))
+    return bilinear(
+        node,
+        node["images"],
+        node.integers("size"),
+        _F32,
+        bool(node.attr("align_corners")),
+        bool(node.attr("half_pixel_centers")),
+    )
 
 
-def bilinear(node: Node, x: Operand, sizes: Sequence[int], type_: ElementType, corners: bool, centres: bool) -> Operand:
+def bilinear(
+    node: Node, x: Operand, sizes: Sequence[int], type_: ElementType, corners: bool, centres: bool
+) -> Operand:
     """Images of other sizes, in the given type, every pixel a mix of the four around its place."""
     b, dims = node.b, node.b.get_shape(x).dims
     x = b.convert_element_type(x, type_)
     for axis, size, wanted in reversed(image_sizes(node, dims, sizes)):
         low, high, weight = _linear(size, wanted, corners, centres)
         lower, upper = (gather_axis(node, x, b.constant(k), axis, 0) for k in (low, high))
-        x = lower + (upper - lower) * b.broadcast_in_dim(b.constant(weight, type_), b.get_shape(lower).dims, [axis])
+        x = lower + (upper - lower) * b.broadcast_in_dim(
+            b.constant(weight, type_), b.get_shape(lower).dims, [axis]
+        )
     return x
 
 
@@ -119,6 +136,7 @@ def resize_nearest_grad(node: Node) -> Operand:
 
 # -- colours
 
+
 def _channels(b: ComputationBuilder, x: Operand) -> list[Operand]:
     """The three channels, without their axis."""
     dims = b.get_shape(x).dims
@@ -141,9 +159,15 @@ def hsv_of_rgb(b: ComputationBuilder, red: Operand, green: Operand, blue: Operan
     full = b.get_shape(red).dims
     saturation = b.select(b.gt(value, zero), spread / value, b.broadcast(zero, full))
     norm = sixth / spread
-    hue = b.select(b.eq(red, value), norm * (green - blue),
-                   b.select(b.eq(green, value), norm * (blue - red) + b.scalar_like(red, 2 / 6),
-                            norm * (red - green) + b.scalar_like(red, 4 / 6)))
+    hue = b.select(
+        b.eq(red, value),
+        norm * (green - blue),
+        b.select(
+            b.eq(green, value),
+            norm * (blue - red) + b.scalar_like(red, 2 / 6),
+            norm * (red - green) + b.scalar_like(red, 4 / 6),
+        ),
+    )
     hue = b.select(b.gt(spread, zero), hue, b.broadcast(zero, full))
     return [b.select(b.lt(hue, zero), hue + one, hue), saturation, value]
 
@@ -160,8 +184,11 @@ def rgb_of_hsv(b: ComputationBuilder, hue: Operand, saturation: Operand, value: 
     def number(x: float) -> Operand:
         return b.scalar_like(hue, x)
 
-    return [weight(lambda h: b.abs(h - number(3)) - one), weight(lambda h: number(2) - b.abs(h - number(2))),
-            weight(lambda h: number(2) - b.abs(h - number(4)))]
+    return [
+        weight(lambda h: b.abs(h - number(3)) - one),
+        weight(lambda h: number(2) - b.abs(h - number(2))),
+        weight(lambda h: number(2) - b.abs(h - number(4))),
+    ]
 
 
 @translates("RGBToHSV", "HSVToRGB")
@@ -198,11 +225,18 @@ def adjust_contrast(node: Node) -> Operand:
 
 # -- local response normalization
 
+
 def _window_sums(b: ComputationBuilder, x: Operand, radius: int) -> Operand:
     """Sums over the channels at most `radius` away."""
     type_ = b.get_shape(x).element_type
-    return b.reduce_window_with_general_padding(x, b.constant(0, type_), reducer(b, "add", type_),
-                                                (1, 1, 1, 2 * radius + 1), (1,) * 4, [(0, 0)] * 3 + [(radius, radius)])
+    return b.reduce_window_with_general_padding(
+        x,
+        b.constant(0, type_),
+        reducer(b, "add", type_),
+        (1, 1, 1, 2 * radius + 1),
+        (1,) * 4,
+        [(0, 0)] * 3 + [(radius, radius)],
+    )
 
 
 @translates("LRN", "LRNGrad")

@@ -16,7 +16,9 @@ from ..node import Node
 from ..registry import translates
 
 _S32 = ElementType.S32
-_SIGNED = frozenset(t for t in FLOATS | INTEGERS if t.is_float or t.is_signed)  # others have no value below all sums
+_SIGNED = frozenset(
+    t for t in FLOATS | INTEGERS if t.is_float or t.is_signed
+)  # others have no value below all sums
 
 
 def _plan(node: Node) -> tuple[list[tuple[int, int]], Sequence[int], Sequence[int], list[int]]:
@@ -65,7 +67,10 @@ def _by_tap(node: Node) -> Sequence[Operand]:
     b, (_, first) = node.b, _dilated(node)
     gradients = node["out_backprop"]
     count = node.shape("filter")[0] * node.shape("filter")[1]
-    return [b.select(b.eq(first, b.full_like(first, k)), gradients, b.full_like(gradients, 0)) for k in range(count)]
+    return [
+        b.select(b.eq(first, b.full_like(first, k)), gradients, b.full_like(gradients, 0))
+        for k in range(count)
+    ]
 
 
 @translates("Dilation2DBackpropInput", types={"T": _SIGNED})

@@ -32,8 +32,9 @@ def _weighted(node: Node, x: Operand, axis: int, weights: Weights) -> Operand:
     total = None
     for tap in range(pixels.shape[1]):
         taken = gather_axis(node, x, b.constant(pixels[:, tap]), axis, 0)
-        share = b.broadcast_in_dim(b.constant(shares[:, tap], b.get_shape(x).element_type), b.get_shape(taken).dims,
-                                   [axis])
+        share = b.broadcast_in_dim(
+            b.constant(shares[:, tap], b.get_shape(x).element_type), b.get_shape(taken).dims, [axis]
+        )
         total = taken * share if total is None else total + taken * share
     assert total is not None
     return total
@@ -72,7 +73,9 @@ def _cubic(node: Node, size: int, wanted: int) -> Weights:
     low = np.floor(at).astype(np.int64)
     place = np.rint((at - low.astype(np.float32)) * np.float32(_PLACES)).astype(np.int64)
     table = _cubic_table(-0.5 if half else -0.75)
-    shares = np.stack([table[place, 1], table[place, 0], table[_PLACES - place, 0], table[_PLACES - place, 1]], 1)
+    shares = np.stack(
+        [table[place, 1], table[place, 0], table[_PLACES - place, 0], table[_PLACES - place, 1]], 1
+    )
     wanted_pixels = low[:, None] + np.arange(-1, 3)
     pixels = np.clip(wanted_pixels, 0, size - 1)
     if half:
@@ -106,10 +109,13 @@ def resize_bicubic_grad(node: Node) -> Operand:
 
 # -- by area
 
+
 def _all_finite(node: Node, x: Operand) -> None:
     """Leaves the run where a pixel is not finite: a product with a weight of zero would spread it."""
-    node.leave_where(any_of(node.b, node.b.not_(node.b.is_finite(x)), range(node.b.get_shape(x).rank)),
-                     "a value is not finite")
+    node.leave_where(
+        any_of(node.b, node.b.not_(node.b.is_finite(x)), range(node.b.get_shape(x).rank)),
+        "a value is not finite",
+    )
 
 
 def _area(node: Node, size: int, wanted: int) -> np.ndarray:
@@ -139,10 +145,14 @@ def resize_area(node: Node) -> Operand:
 # -- with a kernel
 # Source: tensorflow/core/kernels/image/scale_and_translate_op.cc, sampling_kernels.h
 
+
 def _lanczos(radius: float) -> Callable[[np.ndarray], np.ndarray]:
     def kernel(x: np.ndarray) -> np.ndarray:
         safe = np.where(x == 0, 1, x) * math.pi
-        return np.where(x > radius, 0, np.where(x == 0, 1, radius * np.sin(safe) * np.sin(safe / radius) / safe**2))
+        return np.where(
+            x > radius, 0, np.where(x == 0, 1, radius * np.sin(safe) * np.sin(safe / radius) / safe**2)
+        )
+
     return kernel
 
 
@@ -157,10 +167,14 @@ def _mitchell(x: np.ndarray) -> np.ndarray:
 
 
 _KERNELS: dict[str, tuple[float, Callable[[np.ndarray], np.ndarray]]] = {
-    "lanczos1": (1.0, _lanczos(1.0)), "lanczos3": (3.0, _lanczos(3.0)), "lanczos5": (5.0, _lanczos(5.0)),
+    "lanczos1": (1.0, _lanczos(1.0)),
+    "lanczos3": (3.0, _lanczos(3.0)),
+    "lanczos5": (5.0, _lanczos(5.0)),
     "gaussian": (1.5, lambda x: np.where(x >= 1.5, 0, np.exp(-x * x / (2 * 0.5**2)))),
     "box": (1.0, lambda x: np.where(x < 0.5, 1.0, np.where(x == 0.5, 0.5, 0.0))),
-    "triangle": (1.0, lambda x: np.maximum(0, 1 - x)), "keyscubic": (2.0, _keys), "mitchellcubic": (2.0, _mitchell),
+    "triangle": (1.0, lambda x: np.maximum(0, 1 - x)),
+    "keyscubic": (2.0, _keys),
+    "mitchellcubic": (2.0, _mitchell),
 }
 
 
@@ -169,7 +183,9 @@ def _spans(node: Node, size: int, wanted: int, scale: float, translation: float)
     radius, kernel = _KERNELS[node.attr("kernel_type")]
     inverse = np.float32(1) / np.float32(scale)
     stretch = max(inverse, np.float32(1)) if node.attr("antialias") else np.float32(1)
-    at = (np.arange(wanted, dtype=np.float32) + np.float32(0.5)) * inverse + -inverse * np.float32(translation)
+    at = (np.arange(wanted, dtype=np.float32) + np.float32(0.5)) * inverse + -inverse * np.float32(
+        translation
+    )
     reach = np.float32(radius) * stretch
     first = np.clip(np.ceil(at - reach - np.float32(0.5)), 0, size - 1)
     last = np.clip(np.floor(at + reach - np.float32(0.5)), 0, size - 1)
@@ -201,6 +217,7 @@ def scale_and_translate_grad(node: Node) -> Operand:
 
 # -- crops of boxes
 
+
 def _crop_places(b: ComputationBuilder, boxes: Operand, axis: int, size: int, wanted: int) -> Operand:
     """Where in an image's height (0) or width (1) the pixels of the crops lie: f32[boxes, wanted]."""
     count = b.get_shape(boxes).dims[0]
@@ -218,8 +235,10 @@ def _crop(node: Node, dims: Sequence[int], wanted: Sequence[int]) -> tuple[list[
     b, boxes = node.b, node["boxes"]
     count = node.shape("boxes")[0]
     if node.shape("boxes") != (count, 4) or node.shape("box_ind") != (count,):
-        raise ShapeError(f"boxes must be [n, 4] and box_ind [n], got {list(node.shape('boxes'))} and "
-                         f"{list(node.shape('box_ind'))}")
+        raise ShapeError(
+            f"boxes must be [n, 4] and box_ind [n], got {list(node.shape('boxes'))} and "
+            f"{list(node.shape('box_ind'))}"
+        )
     check_indices(node, node["box_ind"], dims[0])
     full = (count, *wanted)
     places, inside = [], None
@@ -233,9 +252,11 @@ def _crop(node: Node, dims: Sequence[int], wanted: Sequence[int]) -> tuple[list[
     return places, inside, b.broadcast_in_dim(node["box_ind"], full, [0])
 
 
-def _corners(b: ComputationBuilder, places: Sequence[Operand], image: Operand,
-             method: str) -> list[tuple[Operand, Operand]]:
+def _corners(
+    b: ComputationBuilder, places: Sequence[Operand], image: Operand, method: str
+) -> list[tuple[Operand, Operand]]:
     """(index [.., 3], weight) of the pixels that each crop's pixel is made of."""
+
     def index(y: Operand, x: Operand) -> Operand:
         parts = [image, *(b.convert_element_type(v, _S32) for v in (y, x))]
         dims = b.get_shape(image).dims
@@ -248,8 +269,10 @@ def _corners(b: ComputationBuilder, places: Sequence[Operand], image: Operand,
     upper = [p - low for p, (low, _) in zip(places, ends)]
     one = b.full_like(upper[0], 1)
     shares = [(one - u, u) for u in upper]
-    return [(index(ends[0][k], ends[1][m]), shares[0][k] * shares[1][m])
-            for k, m in itertools.product(range(2), range(2))]
+    return [
+        (index(ends[0][k], ends[1][m]), shares[0][k] * shares[1][m])
+        for k, m in itertools.product(range(2), range(2))
+    ]
 
 
 def _per_channel(b: ComputationBuilder, x: Operand, depth: int) -> Operand:
@@ -268,7 +291,9 @@ def crop_and_resize(node: Node) -> Operand:
         value = value * _per_channel(b, share, dims[3])
         total = value if total is None else total + value
     assert total is not None
-    return b.select(_per_channel(b, inside, dims[3]), total, b.full_like(total, node.attr("extrapolation_value")))
+    return b.select(
+        _per_channel(b, inside, dims[3]), total, b.full_like(total, node.attr("extrapolation_value"))
+    )
 
 
 @translates("CropAndResizeGradImage", constants=("image_size",))
@@ -288,8 +313,10 @@ def crop_and_resize_grad_image(node: Node) -> Operand:
 def crop_and_resize_grad_boxes(node: Node) -> Operand:
     b, dims, wanted = node.b, node.shape("image"), node.shape("grads")[1:3]
     places, inside, image = _crop(node, dims, wanted)
-    values = [b.convert_element_type(gather_points(b, node["image"], index), _F32)
-              for index, _ in _corners(b, places, image, "bilinear")]
+    values = [
+        b.convert_element_type(gather_points(b, node["image"], index), _F32)
+        for index, _ in _corners(b, places, image, "bilinear")
+    ]
     columns = []
     for axis, (low, high) in enumerate((((0, 1), (2, 3)), ((0, 2), (1, 3)))):
         other = places[1 - axis]
@@ -310,6 +337,7 @@ def crop_and_resize_grad_boxes(node: Node) -> Operand:
 
 # -- projective transforms
 # Source: tensorflow/core/kernels/image/image_ops.h
+
 
 def _mapped(b: ComputationBuilder, at: Operand, size: int, mode: str) -> Operand:
     """A place outside of an axis brought inside, as the mode wants it."""
@@ -356,10 +384,17 @@ def projective_transform(node: Node) -> Operand:
     image = b.iota(Shape(_S32, full), 0)
 
     def read(y: Operand, x: Operand) -> Operand:
-        inside = b.and_(b.and_(b.ge(y, b.full_like(y, 0)), b.lt(y, b.full_like(y, height))),
-                        b.and_(b.ge(x, b.full_like(x, 0)), b.lt(x, b.full_like(x, width))))
-        index = b.concat_in_dim([b.reshape(v, (*full, 1)) for v in (
-            image, b.convert_element_type(y, _S32), b.convert_element_type(x, _S32))], 3)
+        inside = b.and_(
+            b.and_(b.ge(y, b.full_like(y, 0)), b.lt(y, b.full_like(y, height))),
+            b.and_(b.ge(x, b.full_like(x, 0)), b.lt(x, b.full_like(x, width))),
+        )
+        index = b.concat_in_dim(
+            [
+                b.reshape(v, (*full, 1))
+                for v in (image, b.convert_element_type(y, _S32), b.convert_element_type(x, _S32))
+            ],
+            3,
+        )
         value = gather_points(b, node["images"], index)
         other = b.broadcast(b.convert_element_type(fill, type_), (*full, depth))
         return b.select(_per_channel(b, inside, depth), value, other)
@@ -369,11 +404,16 @@ def projective_transform(node: Node) -> Operand:
     else:
         wide = _F64 if type_ is _F64 else _F32
         low = [b.floor(v) for v in (at_y, at_x)]
-        upper = [_per_channel(b, b.convert_element_type(v - f, wide), depth) for v, f in zip((at_y, at_x), low)]
+        upper = [
+            _per_channel(b, b.convert_element_type(v - f, wide), depth) for v, f in zip((at_y, at_x), low)
+        ]
         lower = [b.full_like(u, 1) - u for u in upper]
         high = [f + b.full_like(f, 1) for f in low]
-        rows = [b.convert_element_type(read(v, low[1]), wide) * lower[1]
-                + b.convert_element_type(read(v, high[1]), wide) * upper[1] for v in (low[0], high[0])]
+        rows = [
+            b.convert_element_type(read(v, low[1]), wide) * lower[1]
+            + b.convert_element_type(read(v, high[1]), wide) * upper[1]
+            for v in (low[0], high[0])
+        ]
         result = b.convert_element_type(rows[0] * lower[0] + rows[1] * upper[0], type_)
     flat = _per_channel(b, b.eq(projection, b.full_like(projection, 0)), depth)
     return b.select(flat, b.broadcast(b.convert_element_type(fill, type_), (*full, depth)), result)

@@ -33,10 +33,12 @@ def band_part(node: Node) -> Operand:
     return b.select(b.and_(*sides), node[0], b.broadcast(b.scalar_like(node[0], 0), shape.dims))
 
 
-def _picked(node: Node, source: Operand, dims: Sequence[int], places: np.ndarray, padding: Operand) -> Operand:
+def _picked(
+    node: Node, source: Operand, dims: Sequence[int], places: np.ndarray, padding: Operand
+) -> Operand:
     """Elements of the source's axes after `dims`, flattened, at constant places; the padding where negative."""
     b, shape = node.b, node.b.get_shape(source)
-    size = math.prod(shape.dims[len(dims):])
+    size = math.prod(shape.dims[len(dims) :])
     rows = b.reshape(source, (*dims, size))
     rows = b.concat_in_dim([rows, b.broadcast(padding, (*dims, 1))], len(dims))
     flat = np.where(places < 0, size, places).ravel()
@@ -110,8 +112,10 @@ def _longest(rows: int, columns: int, low: int, high: int) -> int:
     Raises: ShapeError  it has no such diagonals.
     """
     if not -rows < low <= high < columns and (rows, columns) != (0, 0):
-        raise ShapeError(f"lower_diag_index must be larger than {-rows} and upper_diag_index smaller than {columns}, "
-                         f"got {low}, {high}")
+        raise ShapeError(
+            f"lower_diag_index must be larger than {-rows} and upper_diag_index smaller than {columns}, "
+            f"got {low}, {high}"
+        )
     return min(rows + min(high, 0), columns - max(low, 0))
 
 
@@ -141,8 +145,10 @@ def _with_diagonals(node: Node) -> Operand:
     longest = _longest(dims[-2], dims[-1], low, high)
     wanted = (*dims[:-2], longest) if low == high else (*dims[:-2], high - low + 1, longest)
     if node.shape("diagonal") != wanted:
-        raise ShapeError(f"diagonals {low} to {high} of {list(dims)} are {list(wanted)}, "
-                         f"got {list(node.shape('diagonal'))}")
+        raise ShapeError(
+            f"diagonals {low} to {high} of {list(dims)} are {list(wanted)}, "
+            f"got {list(node.shape('diagonal'))}"
+        )
     places = _place_in_diagonals(node, dims[-2], dims[-1], low, high)
     new = _picked(node, node["diagonal"], dims[:-2], places, b.scalar_like(node[0], 0))
     axes = (len(dims) - 2, len(dims) - 1)
@@ -160,12 +166,16 @@ def diag(node: Node) -> Operand:
 @translates("DiagPart")
 def diag_part(node: Node) -> Operand:
     dims = node.shape(0)
-    half = dims[:len(dims) // 2]
-    if half != dims[len(dims) // 2:]:
-        raise ShapeError(f"Invalid shape {list(dims)}: dimensions {list(half)} and {list(dims[len(dims) // 2:])} "
-                         "do not match.")
+    half = dims[: len(dims) // 2]
+    if half != dims[len(dims) // 2 :]:
+        raise ShapeError(
+            f"Invalid shape {list(dims)}: dimensions {list(half)} and {list(dims[len(dims) // 2 :])} "
+            "do not match."
+        )
     size = math.prod(half)
-    return _picked(node, node[0], (), (np.arange(size) * (size + 1)).reshape(half), node.b.scalar_like(node[0], 0))
+    return _picked(
+        node, node[0], (), (np.arange(size) * (size + 1)).reshape(half), node.b.scalar_like(node[0], 0)
+    )
 
 
 @translates("Cross")
@@ -190,11 +200,11 @@ def tridiagonal_product(node: Node) -> Operand:
 
     def along(which: str) -> Operand:
         diagonal = node.shape(which)
-        return b.broadcast_in_dim(b.reshape(node[which], (*diagonal[:-2], diagonal[-1])), dims, range(rows + 1))
+        return b.broadcast_in_dim(
+            b.reshape(node[which], (*diagonal[:-2], diagonal[-1])), dims, range(rows + 1)
+        )
 
     def shifted(by: int) -> Operand:
         return b.pad_in_dim(node["rhs"], b.scalar_like(node["rhs"], 0), rows, by, -by)
 
     return along("maindiag") * node["rhs"] + along("superdiag") * shifted(-1) + along("subdiag") * shifted(1)
-
-

@@ -18,7 +18,7 @@ def fft(node: Node) -> Operand:
     axes, dims = _axes(node.op), node.shape(0)
     if len(dims) < axes:
         raise ShapeError(f"Input must have rank of at least {axes} but got: {len(dims)}")
-    return node.b.fft(node[0], "IFFT" if node.op.startswith("I") else "FFT", dims[len(dims) - axes:])
+    return node.b.fft(node[0], "IFFT" if node.op.startswith("I") else "FFT", dims[len(dims) - axes :])
 
 
 @translates("RFFT", "RFFT2D", "RFFT3D", "IRFFT", "IRFFT2D", "IRFFT3D", constants=("fft_length",))
@@ -30,11 +30,13 @@ def real_fft(node: Node) -> Operand:
     if len(lengths) != axes or min(lengths) < 0:
         raise ShapeError(f"fft_length must have shape [{axes}] and no negative elements, got {lengths}")
     inverse = node.op.startswith("I")
-    wanted = [*dims[:len(dims) - axes], *lengths]
+    wanted = [*dims[: len(dims) - axes], *lengths]
     if inverse:
         wanted[-1] = lengths[-1] // 2 + 1 if lengths[-1] else 0
     if any(need > size for need, size in zip(wanted, dims)):
-        raise ShapeError(f"Input dims must be at least {wanted} for fft_length {lengths} but got: {list(dims)}")
+        raise ShapeError(
+            f"Input dims must be at least {wanted} for fft_length {lengths} but got: {list(dims)}"
+        )
     operand = node[0]
     if list(dims) != wanted:
         operand = node.b.slice(operand, [0] * len(dims), wanted)

@@ -60,13 +60,16 @@ def lu(node: Node) -> Sequence[Operand]:
         return with_line(b, matrix, b.select(below, factors, column), number, rank - 1), order
 
     matrix, order = repeated(b, size, [node[0], rows], step) if 0 not in dims else [node[0], rows]
-    pivots = b.select(b.eq(places(b, dims, rank - 2), places(b, dims, rank - 1)), matrix, b.full_like(matrix, 1))
+    pivots = b.select(
+        b.eq(places(b, dims, rank - 2), places(b, dims, rank - 1)), matrix, b.full_like(matrix, 1)
+    )
     fail_if_singular(b, pivots, "Input is not invertible.")
     return matrix, b.convert_element_type(b.reshape(order, dims[:-1]), node.attr("output_idx_type") or _S32)
 
 
-def _exchanged(b: ComputationBuilder, x: Operand, number: Operand, here: Operand, there: Operand,
-               rank: int) -> Operand:
+def _exchanged(
+    b: ComputationBuilder, x: Operand, number: Operand, here: Operand, there: Operand, rank: int
+) -> Operand:
     """Two rows of matrices exchanged: the one of this number and the one marked `there`."""
     dims = b.get_shape(x).dims
     wide_here, wide_there = (broadcast_to(b, v, dims) for v in (here, there))
@@ -116,17 +119,29 @@ def banded_solve(node: Node) -> Operand:
     band = row - column if lower else bands - 1 - (column - row)
     inside = (band >= 0) & (band < bands) & ((row >= column) if lower else (column >= row))
     flat = np.where(inside, np.clip(band, 0, bands - 1) * size + row, bands * size)
-    padded = b.pad_in_dim(b.reshape(node["matrix"], (*outer, bands * size)), b.scalar_like(node["matrix"], 0),
-                          len(outer), 0, 1)
-    picked = b.gather(padded, b.constant(flat.ravel()), offset_dims=list(range(len(outer))),
-                      collapsed_slice_dims=[len(outer)], start_index_map=[len(outer)], index_vector_dim=1,
-                      slice_sizes=[*outer, 1])
+    padded = b.pad_in_dim(
+        b.reshape(node["matrix"], (*outer, bands * size)), b.scalar_like(node["matrix"], 0), len(outer), 0, 1
+    )
+    picked = b.gather(
+        padded,
+        b.constant(flat.ravel()),
+        offset_dims=list(range(len(outer))),
+        collapsed_slice_dims=[len(outer)],
+        start_index_map=[len(outer)],
+        index_vector_dim=1,
+        slice_sizes=[*outer, 1],
+    )
     matrix = b.reshape(picked, (*outer, size, size))
     right = node.shape("rhs")
     batch = broadcast_dims(outer, right[:-2])
-    return b.triangular_solve(broadcast_to(b, matrix, (*batch, size, size)),
-                              broadcast_to(b, node["rhs"], (*batch, *right[-2:])), True, lower, False,
-                              "ADJOINT" if node.attr("adjoint") else "NO_TRANSPOSE")
+    return b.triangular_solve(
+        broadcast_to(b, matrix, (*batch, size, size)),
+        broadcast_to(b, node["rhs"], (*batch, *right[-2:])),
+        True,
+        lower,
+        False,
+        "ADJOINT" if node.attr("adjoint") else "NO_TRANSPOSE",
+    )
 
 
 @translates("CholeskyGrad")
@@ -139,8 +154,9 @@ def cholesky_grad(node: Node) -> Operand:
     factor = b.select(b.ge(row, column), factor, nothing)
     gradient = b.select(b.ge(row, column), node["grad"], nothing)
     middle = product(b, adjoint(b, factor), gradient)
-    middle = b.select(b.gt(row, column), middle, b.select(b.eq(row, column), middle * b.full_like(middle, 0.5),
-                                                          nothing))
+    middle = b.select(
+        b.gt(row, column), middle, b.select(b.eq(row, column), middle * b.full_like(middle, 0.5), nothing)
+    )
     left = b.triangular_solve(factor, middle, True, True, False, "ADJOINT")
     result = b.triangular_solve(factor, left, False, True, False, "NO_TRANSPOSE")
     return (result + adjoint(b, result)) * b.full_like(result, 0.5)
@@ -218,5 +234,7 @@ def matrix_logarithm(node: Node) -> Operand:
         total = total + solved * b.full_like(rest, weight / 2)
     result = total * b.broadcast_in_dim(power, dims, range(rank - 2))
     wrong = reduce(b, b.ne(result, result), "or_", [rank - 2, rank - 1])
-    node.leave_where(any_of(b, b.or_(b.or_(bad, left), wrong), range(rank - 2)), "a root's iteration does not converge")
+    node.leave_where(
+        any_of(b, b.or_(b.or_(bad, left), wrong), range(rank - 2)), "a root's iteration does not converge"
+    )
     return result

@@ -14,8 +14,14 @@ from ..node import Node
 from ..registry import first_input, translates
 
 
-def matrix_product(b: ComputationBuilder, x: Operand, y: Operand, transpose_x: bool = False, transpose_y: bool = False,
-                   preferred_type: ElementType | None = None) -> Operand:
+def matrix_product(
+    b: ComputationBuilder,
+    x: Operand,
+    y: Operand,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    preferred_type: ElementType | None = None,
+) -> Operand:
     """x @ y over the last two axes; leading axes broadcast. Transposed operands are read as they lie."""
     left, right = b.get_shape(x).dims, b.get_shape(y).dims
     batch = broadcast_dims(left[:-2], right[:-2])
@@ -28,8 +34,9 @@ def matrix_product(b: ComputationBuilder, x: Operand, y: Operand, transpose_x: b
     if inner_x != inner_y:
         raise ShapeError(f"Matrix size-incompatible: In[0]: {list(left)}, In[1]: {list(right)}")
     axes = list(range(n))
-    return b.dot_general(x, y, ([n if transpose_x else n + 1], [n + 1 if transpose_y else n]), (axes, axes),
-                         preferred_type)
+    return b.dot_general(
+        x, y, ([n if transpose_x else n + 1], [n + 1 if transpose_y else n]), (axes, axes), preferred_type
+    )
 
 
 def _rows_times(node: GraphNode, graph: Graph) -> Collection[int]:
@@ -66,8 +73,10 @@ def bias_add(node: Node) -> Operand:
     dims = node.shape(0)
     axis = 1 if node.attr("data_format") == "NCHW" else len(dims) - 1
     if node.shape(1) != (dims[axis],):
-        raise ShapeError(f"Must provide as many biases as the last dimension of the input tensor: "
-                         f"{list(node.shape(1))} vs. {list(dims)}")
+        raise ShapeError(
+            f"Must provide as many biases as the last dimension of the input tensor: "
+            f"{list(node.shape(1))} vs. {list(dims)}"
+        )
     return node.b.add(node[0], node.b.broadcast_in_dim(node[1], dims, [axis]))
 
 
@@ -95,8 +104,12 @@ def einsum(node: Node) -> Operand:
     y = broadcast_to(node.b, y, [sizes[c] for c in right])
     shared = [c for c in left if c in right]
     batch, summed = [c for c in shared if c in wanted], [c for c in shared if c not in wanted]
-    result = node.b.dot_general(x, y, ([left.index(c) for c in summed], [right.index(c) for c in summed]),
-                                ([left.index(c) for c in batch], [right.index(c) for c in batch]))
+    result = node.b.dot_general(
+        x,
+        y,
+        ([left.index(c) for c in summed], [right.index(c) for c in summed]),
+        ([left.index(c) for c in batch], [right.index(c) for c in batch]),
+    )
     order = [*batch, *(c for c in left if c not in shared), *(c for c in right if c not in shared)]
     return _arranged(node.b, result, order, wanted)
 
@@ -124,16 +137,22 @@ def _diagonal(b: ComputationBuilder, x: Operand, labels: list[str]) -> tuple[Ope
         dims = b.get_shape(x).dims
         here, there = (b.iota(Shape(ElementType.S32, dims), a) for a in (first, second))
         zero = b.broadcast(b.constant(0, b.get_shape(x).element_type), dims)
-        x, labels = _reduced(b, b.select(b.eq(here, there), x, zero), [second]), labels[:second] + labels[second + 1:]
+        x, labels = (
+            _reduced(b, b.select(b.eq(here, there), x, zero), [second]),
+            labels[:second] + labels[second + 1 :],
+        )
     return x, labels
 
 
 def _reduced(b: ComputationBuilder, x: Operand, axes: list[int]) -> Operand:
     from ..math.reductions import reduce
+
     return reduce(b, x, "add", axes) if axes else x
 
 
-def _summed(b: ComputationBuilder, x: Operand, labels: list[str], kept: set[str]) -> tuple[Operand, list[str]]:
+def _summed(
+    b: ComputationBuilder, x: Operand, labels: list[str], kept: set[str]
+) -> tuple[Operand, list[str]]:
     axes = [k for k, c in enumerate(labels) if c not in kept]
     return _reduced(b, x, axes), [c for c in labels if c in kept]
 

@@ -36,7 +36,9 @@ def cholesky(node: Node) -> Operand:
     size = b.real(factor) if is_complex else factor
     bad = b.and_(b.eq(rows, columns), b.not_(b.gt(size, b.full_like(size, 0))))
     bad = broadcast_to(b, reduce(b, bad, "or_", [rank - 2, rank - 1], True), dims)
-    return b.select(b.and_(bad, b.ge(rows, columns)), b.full_like(factor, 0 if is_complex else float("nan")), factor)
+    return b.select(
+        b.and_(bad, b.ge(rows, columns)), b.full_like(factor, 0 if is_complex else float("nan")), factor
+    )
 
 
 @translates("MatrixTriangularSolve")
@@ -47,8 +49,14 @@ def triangular_solve(node: Node) -> Operand:
     outer = broadcast_dims(dims[:-2], right[:-2])
     matrix = broadcast_to(b, node["matrix"], (*outer, *dims[-2:]))
     rhs = broadcast_to(b, node["rhs"], (*outer, *right[-2:]))
-    return b.triangular_solve(matrix, rhs, True, bool(node.attr("lower")), False,
-                              "ADJOINT" if node.attr("adjoint") else "NO_TRANSPOSE")
+    return b.triangular_solve(
+        matrix,
+        rhs,
+        True,
+        bool(node.attr("lower")),
+        False,
+        "ADJOINT" if node.attr("adjoint") else "NO_TRANSPOSE",
+    )
 
 
 def eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[Operand, Operand, Operand]:
@@ -76,7 +84,9 @@ def eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[Op
         picked = reduce(b, b.select(broadcast_to(b, there, full), both, nothing), "add", [rank - 2], True)
         both = b.select(broadcast_to(b, there, full), broadcast_to(b, current, full), both)
         pivot = line(b, picked, number, rank - 1)
-        divisor = b.select(b.eq(pivot, b.full_like(pivot, 0)), b.full_like(pivot, 1), pivot)  # below it are zeros too
+        divisor = b.select(
+            b.eq(pivot, b.full_like(pivot, 0)), b.full_like(pivot, 1), pivot
+        )  # below it are zeros too
         picked = picked / broadcast_to(b, divisor, b.get_shape(picked).dims)
         both = both - broadcast_to(b, line(b, both, number, rank - 1), full) * broadcast_to(b, picked, full)
         both = b.select(broadcast_to(b, here, full), broadcast_to(b, picked, full), both)
@@ -96,13 +106,18 @@ def solve(node: Node) -> Operand:
     if node.op == "MatrixSolve":
         rhs = node["rhs"]
         if node.shape("rhs")[:-1] != dims[:-1]:
-            raise ShapeError(f"Input matrix and rhs are incompatible: {list(dims)} vs. {list(node.shape('rhs'))}")
+            raise ShapeError(
+                f"Input matrix and rhs are incompatible: {list(dims)} vs. {list(node.shape('rhs'))}"
+            )
     else:
         ones = b.eq(places(b, dims, rank - 2), places(b, dims, rank - 1))
         rhs = b.convert_element_type(ones, node.element_type(0))
     solution, pivots, _ = eliminated(b, matrix, rhs)
-    fail_if_singular(b, pivots, "Input matrix is not invertible." if node.op == "MatrixSolve"
-                     else "Input is not invertible.")
+    fail_if_singular(
+        b,
+        pivots,
+        "Input matrix is not invertible." if node.op == "MatrixSolve" else "Input is not invertible.",
+    )
     return solution
 
 
@@ -124,6 +139,8 @@ def determinant(node: Node) -> Operand | tuple[Operand, Operand]:
         return reduce(b, pivots, "mul", [rank - 2, rank - 1]) * sign
     sizes = b.abs(pivots)
     complete = b.get_shape(pivots).element_type
-    signs = b.select(b.eq(sizes, b.full_like(sizes, 0)), pivots, pivots / b.convert_element_type(sizes, complete))
+    signs = b.select(
+        b.eq(sizes, b.full_like(sizes, 0)), pivots, pivots / b.convert_element_type(sizes, complete)
+    )
     log = reduce(b, b.log(sizes), "add", [rank - 2, rank - 1])
     return sign * reduce(b, signs, "mul", [rank - 2, rank - 1]), b.convert_element_type(log, complete)

@@ -19,10 +19,14 @@ from .special_functions import UNARY
 _REAL = frozenset({ElementType.F16, ElementType.BF16, ElementType.F32, ElementType.F64})
 
 
-def _series(b: ComputationBuilder, x: Operand, low: float, high: float, coefficients: Sequence[float]) -> Operand:
+def _series(
+    b: ComputationBuilder, x: Operand, low: float, high: float, coefficients: Sequence[float]
+) -> Operand:
     """A Chebyshev series on [low, high]; beyond it that of the nearer end."""
     x = b.clamp(b.scalar_like(x, low), x, b.scalar_like(x, high))
-    return chebyshev(b, (x - b.scalar_like(x, (low + high) / 2)) * b.scalar_like(x, 2 / (high - low)), coefficients)
+    return chebyshev(
+        b, (x - b.scalar_like(x, (low + high) / 2)) * b.scalar_like(x, 2 / (high - low)), coefficients
+    )
 
 
 def _where(b: ComputationBuilder, condition: Operand, x: Operand, y: Operand | float) -> Operand:
@@ -30,6 +34,7 @@ def _where(b: ComputationBuilder, condition: Operand, x: Operand, y: Operand | f
 
 
 # -- first and second kind
+
 
 def _far(b: ComputationBuilder, size: Operand, order: int, second: bool) -> Operand:
     """sqrt(2 / (pi x)) (p cos(chi) - q sin(chi)) with chi = x - (order / 2 + 1 / 4) pi, or with sine and cosine."""
@@ -91,6 +96,7 @@ def bessel_k(b: ComputationBuilder, x: Operand, order: int, scaled: bool) -> Ope
 
 # -- integrals
 
+
 def spence(b: ComputationBuilder, x: Operand) -> Operand:
     """Minus the integral of log(t) / (t - 1) from 1 to x; NaN for negative x."""
     one, large = b.full_like(x, 1), b.gt(x, b.scalar_like(x, 1.5))
@@ -121,8 +127,12 @@ def expint(b: ComputationBuilder, x: Operand) -> Operand:
     near = _series(b, x, 0, 6, _EXPINT_NEAR) + b.log(x)
     inverse = b.full_like(x, 1) / b.max(x, b.scalar_like(x, 6))
     far = _series(b, inverse, 0, 1 / 24, _EXPINT_LAST)
-    far = b.select(b.gt(inverse, b.scalar_like(x, 1 / 24)), _series(b, inverse, 1 / 24, 1 / 12, _EXPINT_SECOND), far)
-    far = b.select(b.gt(inverse, b.scalar_like(x, 1 / 12)), _series(b, inverse, 1 / 12, 1 / 6, _EXPINT_FIRST), far)
+    far = b.select(
+        b.gt(inverse, b.scalar_like(x, 1 / 24)), _series(b, inverse, 1 / 24, 1 / 12, _EXPINT_SECOND), far
+    )
+    far = b.select(
+        b.gt(inverse, b.scalar_like(x, 1 / 12)), _series(b, inverse, 1 / 12, 1 / 6, _EXPINT_FIRST), far
+    )
     value = b.select(b.le(x, b.scalar_like(x, 6)), near, far * inverse * b.exp(x))
     wrong = b.or_(b.lt(x, b.scalar_like(x, 0)), b.not_(b.is_finite(x)))
     return b.select(wrong, b.full_like(x, math.nan), value)
@@ -140,7 +150,9 @@ def fresnel(b: ComputationBuilder, x: Operand, sine: bool) -> Operand:
     f = _series(b, place, 0, 1, _FRESNEL_F) / (beyond * b.scalar_like(x, math.pi))
     g = _series(b, place, 0, 1, _FRESNEL_G) / (beyond * beyond * beyond * b.scalar_like(x, math.pi**2))
     angle = beyond * beyond
-    angle = (angle - b.scalar_like(x, 4) * b.floor(angle * b.scalar_like(x, 0.25))) * b.scalar_like(x, math.pi / 2)
+    angle = (angle - b.scalar_like(x, 4) * b.floor(angle * b.scalar_like(x, 0.25))) * b.scalar_like(
+        x, math.pi / 2
+    )
     s, c = b.sin(angle), b.cos(angle)
     half = b.scalar_like(x, 0.5)
     far = -(f * c) - g * s if sine else f * s - g * c
@@ -151,11 +163,18 @@ def fresnel(b: ComputationBuilder, x: Operand, sine: bool) -> Operand:
 
 
 FUNCTIONS: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
-    "BesselJ0": lambda b, x: bessel_j(b, x, 0), "BesselJ1": lambda b, x: bessel_j(b, x, 1),
-    "BesselY0": lambda b, x: bessel_y(b, x, 0), "BesselY1": lambda b, x: bessel_y(b, x, 1),
-    "BesselK0": lambda b, x: bessel_k(b, x, 0, False), "BesselK1": lambda b, x: bessel_k(b, x, 1, False),
-    "BesselK0e": lambda b, x: bessel_k(b, x, 0, True), "BesselK1e": lambda b, x: bessel_k(b, x, 1, True),
-    "Spence": spence, "Dawsn": dawsn, "Expint": expint, "FresnelSin": lambda b, x: fresnel(b, x, True),
+    "BesselJ0": lambda b, x: bessel_j(b, x, 0),
+    "BesselJ1": lambda b, x: bessel_j(b, x, 1),
+    "BesselY0": lambda b, x: bessel_y(b, x, 0),
+    "BesselY1": lambda b, x: bessel_y(b, x, 1),
+    "BesselK0": lambda b, x: bessel_k(b, x, 0, False),
+    "BesselK1": lambda b, x: bessel_k(b, x, 1, False),
+    "BesselK0e": lambda b, x: bessel_k(b, x, 0, True),
+    "BesselK1e": lambda b, x: bessel_k(b, x, 1, True),
+    "Spence": spence,
+    "Dawsn": dawsn,
+    "Expint": expint,
+    "FresnelSin": lambda b, x: fresnel(b, x, True),
     "FresnelCos": lambda b, x: fresnel(b, x, False),
 }
 
@@ -166,6 +185,7 @@ def special(node: Node) -> Operand:
 
 
 # -- the series, from the constant term on
+# fmt: off
 _J0_NEAR = (
     0.15772797147489007, -0.0087234423528521048, 0.26517861320333674, -0.37009499387264971,
     0.1580671023320972, -0.034893769411408843, 0.00481918006946753, -0.00046062616620623297,
@@ -408,3 +428,4 @@ _FRESNEL_G = (
     -1.3764927445550465e-10, 1.3245102745518229e-10, -1.2681163109901111e-10, 1.2086370335687375e-10,
     -1.1468598699923262e-10, 1.083329668274968e-10, -1.0182929758043388e-10, 9.5200197460915657e-11,
 )
+# fmt: on

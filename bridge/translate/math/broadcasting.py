@@ -30,7 +30,9 @@ def broadcast_to(b: ComputationBuilder, operand: Operand, dims: Sequence[int]) -
         return operand
     if broadcast_dims(shape.dims, dims) != dims:
         raise ShapeError(f"Incompatible shapes: {list(shape.dims)} vs. {list(dims)}")
-    kept = [axis for axis, size in enumerate(shape.dims) if size != 1 or dims[len(dims) - shape.rank + axis] == 1]
+    kept = [
+        axis for axis, size in enumerate(shape.dims) if size != 1 or dims[len(dims) - shape.rank + axis] == 1
+    ]
     if len(kept) != shape.rank:
         operand = b.reshape(operand, [shape.dims[a] for a in kept])
     return b.broadcast_in_dim(operand, dims, [len(dims) - shape.rank + a for a in kept])
@@ -49,9 +51,14 @@ def _with_same_sizes(b: ComputationBuilder, operands: list[Operand]) -> list[Ope
     """Assumes that sizes known at run time only are those of the other operands: TensorFlow stretches a size that
     happens to be 1, or has an error."""
     for axis in range(-max(b.get_shape(o).rank for o in operands), 0):
-        there = [(k, b.get_shape(o).rank + axis) for k, o in enumerate(operands) if b.get_shape(o).rank >= -axis]
-        there = [(k, a) for k, a in there
-                 if b.get_shape(operands[k]).dims[a] != 1 or a in b.get_shape(operands[k]).dynamic]
+        there = [
+            (k, b.get_shape(o).rank + axis) for k, o in enumerate(operands) if b.get_shape(o).rank >= -axis
+        ]
+        there = [
+            (k, a)
+            for k, a in there
+            if b.get_shape(operands[k]).dims[a] != 1 or a in b.get_shape(operands[k]).dynamic
+        ]
         for (k, _), same in zip(there, with_same_size(b, [(operands[k], a) for k, a in there])):
             operands[k] = same
     return operands
@@ -65,7 +72,10 @@ def with_same_size(b: ComputationBuilder, places: Sequence[tuple[Operand, int]])
         return operands
     assume_same_size(b, places)
     least = min(b.get_shape(operand).dims[axis] for operand, axis in places)
-    return [o if b.get_shape(o).dims[axis] == least else b.slice_in_dim(o, 0, least, 1, axis) for o, axis in places]
+    return [
+        o if b.get_shape(o).dims[axis] == least else b.slice_in_dim(o, 0, least, 1, axis)
+        for o, axis in places
+    ]
 
 
 def assume_same_size(b: ComputationBuilder, places: Sequence[tuple[Operand, int]]) -> None:

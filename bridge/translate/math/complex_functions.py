@@ -117,14 +117,18 @@ def _atanh(b: ComputationBuilder, z: Operand) -> Operand:
     angle = b.atan2(y + y, (one - size) * (one + size) - y * y)
     far = b.eq(gap, b.full_like(gap, math.inf))
     length = b.select(far, zero, length)
-    angle = b.select(far, b.atan2(b.clamp(-one, y, one), b.full_like(y, -math.inf)), angle) * b.scalar_like(x, 0.5)
+    angle = b.select(far, b.atan2(b.clamp(-one, y, one), b.full_like(y, -math.inf)), angle) * b.scalar_like(
+        x, 0.5
+    )
     right = b.select(b.ne(y, y), y, _signed(b, b.full_like(y, math.pi / 2), y))
     return _with_ends(b, z, b.complex(_signed(b, length, x), angle), b.complex(_signed(b, zero, x), right), z)
 
 
-def _turned(function: Callable[[ComputationBuilder, Operand], Operand]) \
-        -> Callable[[ComputationBuilder, Operand], Operand]:
+def _turned(
+    function: Callable[[ComputationBuilder, Operand], Operand],
+) -> Callable[[ComputationBuilder, Operand], Operand]:
     """-i f(iz)."""
+
     def turned(b: ComputationBuilder, z: Operand) -> Operand:
         x, y = _parts(b, z)
         result = function(b, b.complex(-y, x))
@@ -134,9 +138,16 @@ def _turned(function: Callable[[ComputationBuilder, Operand], Operand]) \
 
 
 UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
-    "Cosh": _cosh, "Sinh": _sinh, "Sqrt": _sqrt, "Rsqrt": _rsqrt,
-    "Asin": _asin, "Acos": _acos, "Acosh": _acosh, "Atanh": _atanh,
-    "Asinh": _turned(_asin), "Atan": _turned(_atanh),
+    "Cosh": _cosh,
+    "Sinh": _sinh,
+    "Sqrt": _sqrt,
+    "Rsqrt": _rsqrt,
+    "Asin": _asin,
+    "Acos": _acos,
+    "Acosh": _acosh,
+    "Atanh": _atanh,
+    "Asinh": _turned(_asin),
+    "Atan": _turned(_atanh),
 }
 
 

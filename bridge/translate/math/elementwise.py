@@ -25,42 +25,82 @@ _PRED = ElementType.PRED
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
-    "Abs": _B.abs, "ComplexAbs": _B.abs, "Neg": _B.neg, "Sign": lambda b, x: _sign(b, x),
-    "Ceil": _B.ceil, "Floor": _B.floor,
-    "Rint": _B.round_nearest_even, "Round": lambda b, x: x if _is_integer(b, x) else b.round_nearest_even(x),
-    "Exp": _B.exp, "Expm1": _B.expm1, "Log": _B.log, "Log1p": _B.log1p,
+    "Abs": _B.abs,
+    "ComplexAbs": _B.abs,
+    "Neg": _B.neg,
+    "Sign": lambda b, x: _sign(b, x),
+    "Ceil": _B.ceil,
+    "Floor": _B.floor,
+    "Rint": _B.round_nearest_even,
+    "Round": lambda b, x: x if _is_integer(b, x) else b.round_nearest_even(x),
+    "Exp": _B.exp,
+    "Expm1": _B.expm1,
+    "Log": _B.log,
+    "Log1p": _B.log1p,
     "Sqrt": lambda b, x: complex_functions.apply(b, "Sqrt", x) if _is_complex(b, x) else b.sqrt(x),
     "Rsqrt": lambda b, x: complex_functions.apply(b, "Rsqrt", x) if _is_complex(b, x) else b.rsqrt(x),
-    "Sin": _B.sin, "Cos": _B.cos, "Tan": _B.tan, "Tanh": _B.tanh, "Sigmoid": _B.logistic, "Erf": _B.erf,
-    "IsFinite": _B.is_finite, "LogicalNot": _B.not_, "Invert": _B.not_, "Conj": lambda b, x: _conj(b, x),
-    "Square": lambda b, x: b.mul(x, x), "Reciprocal": lambda b, x: b.div(_like(b, x, 1), x),
+    "Sin": _B.sin,
+    "Cos": _B.cos,
+    "Tan": _B.tan,
+    "Tanh": _B.tanh,
+    "Sigmoid": _B.logistic,
+    "Erf": _B.erf,
+    "IsFinite": _B.is_finite,
+    "LogicalNot": _B.not_,
+    "Invert": _B.not_,
+    "Conj": lambda b, x: _conj(b, x),
+    "Square": lambda b, x: b.mul(x, x),
+    "Reciprocal": lambda b, x: b.div(_like(b, x, 1), x),
     "Inv": lambda b, x: b.div(_like(b, x, 1), x),
     "IsNan": lambda b, x: b.ne(x, x),
     "IsInf": lambda b, x: b.eq(b.abs(x), _like(b, x, math.inf)),
     "Relu": lambda b, x: b.max(x, _like(b, x, 0)),
     "Relu6": lambda b, x: b.clamp(_like(b, x, 0), x, _like(b, x, 6)),
     "Elu": lambda b, x: b.select(b.lt(x, _like(b, x, 0)), _exp_less_1(b, x), x),
-    "Selu": lambda b, x: b.select(b.lt(x, _like(b, x, 0)),
-                                  b.mul(_exp_less_1(b, x), _like(b, x, _SELU_SCALE * _SELU_ALPHA)),
-                                  b.mul(x, _like(b, x, _SELU_SCALE))),
+    "Selu": lambda b, x: b.select(
+        b.lt(x, _like(b, x, 0)),
+        b.mul(_exp_less_1(b, x), _like(b, x, _SELU_SCALE * _SELU_ALPHA)),
+        b.mul(x, _like(b, x, _SELU_SCALE)),
+    ),
     "Softplus": lambda b, x: _softplus(b, x),
     "Softsign": lambda b, x: b.div(x, b.add(b.abs(x), _like(b, x, 1))),
-    "Identity": lambda b, x: x, "StopGradient": lambda b, x: x, "PreventGradient": lambda b, x: x,
+    "Identity": lambda b, x: x,
+    "StopGradient": lambda b, x: x,
+    "PreventGradient": lambda b, x: x,
     "Snapshot": lambda b, x: x,
 }
 
 BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
-    "Add": _B.add, "AddV2": _B.add, "Sub": _B.sub, "Mul": _B.mul, "RealDiv": _B.div, "Pow": _B.pow,
+    "Add": _B.add,
+    "AddV2": _B.add,
+    "Sub": _B.sub,
+    "Mul": _B.mul,
+    "RealDiv": _B.div,
+    "Pow": _B.pow,
     "Maximum": lambda b, x, y: _B.max(b, *_narrow_turned(b, x, y)),
-    "Minimum": lambda b, x, y: _B.min(b, *_narrow_turned(b, x, y)), "Atan2": _B.atan2, "Complex": _B.complex,
-    "LogicalAnd": _B.and_, "LogicalOr": _B.or_, "BitwiseAnd": _B.and_, "BitwiseOr": _B.or_, "BitwiseXor": _B.xor,
+    "Minimum": lambda b, x, y: _B.min(b, *_narrow_turned(b, x, y)),
+    "Atan2": _B.atan2,
+    "Complex": _B.complex,
+    "LogicalAnd": _B.and_,
+    "LogicalOr": _B.or_,
+    "BitwiseAnd": _B.and_,
+    "BitwiseOr": _B.or_,
+    "BitwiseXor": _B.xor,
     "LeftShift": lambda b, x, y: b.shift_left(x, _shift(b, y)),
-    "RightShift": lambda b, x, y: (b.shift_right_arithmetic if b.get_shape(x).element_type.is_signed
-                                   else b.shift_right_logical)(x, _shift(b, y)),
-    "Less": _B.lt, "LessEqual": _B.le, "Greater": _B.gt, "GreaterEqual": _B.ge,
-    "Equal": _B.eq, "NotEqual": _B.ne,
-    "Div": _B.div, "TruncateDiv": lambda b, x, y: _truncated(b, b.div(x, y)), "TruncateMod": _B.rem,
-    "FloorDiv": lambda b, x, y: _floor_div(b, x, y), "FloorMod": lambda b, x, y: _floor_mod(b, x, y),
+    "RightShift": lambda b, x, y: (
+        b.shift_right_arithmetic if b.get_shape(x).element_type.is_signed else b.shift_right_logical
+    )(x, _shift(b, y)),
+    "Less": _B.lt,
+    "LessEqual": _B.le,
+    "Greater": _B.gt,
+    "GreaterEqual": _B.ge,
+    "Equal": _B.eq,
+    "NotEqual": _B.ne,
+    "Div": _B.div,
+    "TruncateDiv": lambda b, x, y: _truncated(b, b.div(x, y)),
+    "TruncateMod": _B.rem,
+    "FloorDiv": lambda b, x, y: _floor_div(b, x, y),
+    "FloorMod": lambda b, x, y: _floor_mod(b, x, y),
     "Mod": _B.rem,
     "SquaredDifference": lambda b, x, y: _squared_difference(b, x, y),
     "DivNoNan": lambda b, x, y: b.select(b.eq(y, _like(b, y, 0)), _like(b, x, 0), b.div(x, y)),
@@ -74,28 +114,34 @@ BINARY: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
 # An infinite gradient times the slope 0 is NaN; a gradient of 0 is 0 for the roots and the reciprocal, even at 0.
 GRADIENTS: dict[str, Callable[[ComputationBuilder, Operand, Operand], Operand]] = {
     "ReluGrad": lambda b, dy, x: b.mul(dy, _one_where(b, dy, b.gt(x, _like(b, x, 0)))),
-    "Relu6Grad": lambda b, dy, x: b.mul(dy, _one_where(
-        b, dy, b.and_(b.gt(x, _like(b, x, 0)), b.lt(x, _like(b, x, 6))))),
+    "Relu6Grad": lambda b, dy, x: b.mul(
+        dy, _one_where(b, dy, b.and_(b.gt(x, _like(b, x, 0)), b.lt(x, _like(b, x, 6))))
+    ),
     "TanhGrad": lambda b, y, dy: b.mul(dy, b.sub(_like(b, y, 1), b.mul(y, y))),
     "SigmoidGrad": lambda b, y, dy: b.mul(b.mul(dy, y), b.sub(_like(b, y, 1), y)),
     "SqrtGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.div(_half(b, dy), b.conj(y))),
     "RsqrtGrad": lambda b, y, dy: _zero_for_zero(
-        b, dy, b.conj(b.mul(b.mul(b.conj(dy), b.mul(y, _like(b, y, -0.5))), b.mul(y, y)))),
+        b, dy, b.conj(b.mul(b.mul(b.conj(dy), b.mul(y, _like(b, y, -0.5))), b.mul(y, y)))
+    ),
     "InvGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.neg(b.mul(dy, _square(b, b.conj(y))))),
     "ReciprocalGrad": lambda b, y, dy: _zero_for_zero(b, dy, b.neg(b.mul(dy, _square(b, b.conj(y))))),
     "SoftplusGrad": lambda b, dy, x: b.mul(dy, b.logistic(x)),
     "SoftsignGrad": lambda b, dy, x: b.div(dy, _square(b, b.add(_like(b, x, 1), b.abs(x)))),
     "EluGrad": lambda b, dy, y: b.select(b.lt(y, _like(b, y, 0)), b.mul(dy, b.add(y, _like(b, y, 1))), dy),
     "SeluGrad": lambda b, dy, y: b.select(
-        b.lt(y, _like(b, y, 0)), b.mul(dy, b.add(y, _like(b, y, _SELU_SCALE * _SELU_ALPHA))),
-        b.mul(dy, _like(b, y, _SELU_SCALE))),
+        b.lt(y, _like(b, y, 0)),
+        b.mul(dy, b.add(y, _like(b, y, _SELU_SCALE * _SELU_ALPHA))),
+        b.mul(dy, _like(b, y, _SELU_SCALE)),
+    ),
 }
 
 
 def _like(b: ComputationBuilder, x: Operand, value: float) -> Operand:
     """A constant of the operand's type and dims."""
     shape = b.get_shape(x)
-    return b.broadcast(b.constant(np.asarray(value).astype(shape.element_type.dtype), shape.element_type), shape.dims)
+    return b.broadcast(
+        b.constant(np.asarray(value).astype(shape.element_type.dtype), shape.element_type), shape.dims
+    )
 
 
 def _one_where(b: ComputationBuilder, x: Operand, condition: Operand) -> Operand:
@@ -196,13 +242,16 @@ def _floor_mod(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
     return b.select(wrong, b.add(remainder, y), remainder)
 
 
-@translates(*(op for op in UNARY if op not in ("Identity", "StopGradient", "Snapshot")), takes_sizes=every_input)
+@translates(
+    *(op for op in UNARY if op not in ("Identity", "StopGradient", "Snapshot")), takes_sizes=every_input
+)
 def unary(node: Node) -> Operand:
     return UNARY[node.op](node.b, node[0])
 
 
-@translates("Identity", "StopGradient", "Snapshot", "_EagerConst", "PlaceholderWithDefault",
-            takes_sizes=every_input)
+@translates(
+    "Identity", "StopGradient", "Snapshot", "_EagerConst", "PlaceholderWithDefault", takes_sizes=every_input
+)
 def identity(node: Node) -> Value:
     return node.inputs[0]
 
@@ -229,8 +278,10 @@ def binary(node: Node) -> Operand:
 
 
 # Of integers, by what their second operand must not be.
-_WITH_ERRORS = {"Pow": check_not_negative, **dict.fromkeys(
-    ("Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"), check_divisor)}
+_WITH_ERRORS = {
+    "Pow": check_not_negative,
+    **dict.fromkeys(("Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"), check_divisor),
+}
 
 
 @translates(*GRADIENTS, takes_sizes=every_input)
@@ -259,7 +310,9 @@ def accumulate(node: Node) -> Operand | TensorList:
 @translates("LeakyRelu", takes_sizes=every_input)
 def leaky_relu(node: Node) -> Operand:
     x = node[0]
-    return node.b.select(node.b.gt(x, _like(node.b, x, 0)), x, node.b.mul(x, _like(node.b, x, node.attr("alpha"))))
+    return node.b.select(
+        node.b.gt(x, _like(node.b, x, 0)), x, node.b.mul(x, _like(node.b, x, node.attr("alpha")))
+    )
 
 
 @translates("LeakyReluGrad")

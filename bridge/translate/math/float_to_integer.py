@@ -39,7 +39,11 @@ def float_to_integer(b: ComputationBuilder, x: Operand, target: ElementType) -> 
         at_end = b.convert_element_type(_to_wide(b, x, _E.S64), target)
         return _at_end(b, vector_size, wide, at_end)
     wide = _to_wide(b, x, _E.S32)
-    low, high = (0, 2**target.bits - 1) if target.is_unsigned else (-2**(target.bits - 1), 2**(target.bits - 1) - 1)
+    low, high = (
+        (0, 2**target.bits - 1)
+        if target.is_unsigned
+        else (-(2 ** (target.bits - 1)), 2 ** (target.bits - 1) - 1)
+    )
     saturated = b.clamp(b.scalar_like(wide, low), wide, b.scalar_like(wide, high))
     if target is _E.U8 and source in (_E.F64, _E.C128, _E.F16):  # by way of s16
         saturated = b.select(b.gt(wide, b.scalar_like(wide, 2**15 - 1)), b.full_like(wide, 0), saturated)
@@ -67,7 +71,11 @@ def _to_wide(b: ComputationBuilder, x: Operand, target: ElementType) -> Operand:
         signed = b.convert_element_type(b.convert_element_type(x, _E.S64), target)
         is_negative = b.lt(x, b.scalar_like(x, 0))
         integer = b.select(is_negative, signed, b.convert_element_type(x, target))
-        is_inside = b.and_(b.gt(x, b.scalar_like(x, -2.0 ** (target.bits - 1))),
-                           b.lt(x, b.scalar_like(x, 2.0 ** target.bits)))
+        is_inside = b.and_(
+            b.gt(x, b.scalar_like(x, -(2.0 ** (target.bits - 1)))),
+            b.lt(x, b.scalar_like(x, 2.0**target.bits)),
+        )
     highest_bit = 1 << target.bits - 1
-    return b.select(is_inside, integer, b.full_like(integer, -highest_bit if target.is_signed else highest_bit))
+    return b.select(
+        is_inside, integer, b.full_like(integer, -highest_bit if target.is_signed else highest_bit)
+    )

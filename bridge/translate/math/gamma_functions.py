@@ -14,6 +14,7 @@ from .polynomials import polynomial
 _F64 = ElementType.F64
 
 # log(gamma(2 + z)) / (z (1 + z)) for |z| <= 1/2, highest degree first.
+# fmt: off
 _ABOUT_2 = (
     -5.92040521469848e-08, 1.2214643213741007e-07, -1.8229839429968167e-07, 3.863544519859701e-07,
     -8.559931121605004e-07, 1.8133549578469549e-06, -3.846726989592049e-06, 8.221240004748173e-06,
@@ -21,6 +22,7 @@ _ABOUT_2 = (
     -0.00040570739777042537, 0.0009153769225280214, -0.0021081308339491508, 0.004998641164691887,
     -0.012384192193371356, 0.032965000621155864, -0.10031730167435392, 0.42278433509846713,
 )
+# fmt: on
 # Stirling's series in 1/x, of powers 1, 3, 5, ..; the derivative's, of powers 2, 4, 6, ..; highest first.
 _STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 _STIRLING_SLOPE = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
@@ -56,12 +58,16 @@ def lgamma(b: ComputationBuilder, x: Operand) -> Operand:
 
     is_negative = b.lt(x, number(0))
     size = b.max(b.select(is_negative, one - x, x), number(LEAST_FOR_STIRLING))
-    far = (size - number(0.5)) * (b.log(size) - one) + (number(math.log(2 * math.pi) / 2 - 0.5) + stirling(b, size))
+    far = (size - number(0.5)) * (b.log(size) - one) + (
+        number(math.log(2 * math.pi) / 2 - 0.5) + stirling(b, size)
+    )
     mirrored = number(math.log(math.pi)) - b.log(b.abs(b.sin(z * number(math.pi)))) - far
     far = b.select(is_negative, b.select(b.eq(z, number(0)), b.full_like(x, math.inf), mirrored), far)
     is_near = b.and_(b.gt(x, number(1 - LEAST_FOR_STIRLING)), b.lt(x, number(LEAST_FOR_STIRLING)))
     result = b.select(is_near, near, far)
-    return b.convert_element_type(b.select(b.eq(b.abs(x), number(math.inf)), b.full_like(x, math.inf), result), type_)
+    return b.convert_element_type(
+        b.select(b.eq(b.abs(x), number(math.inf)), b.full_like(x, math.inf), result), type_
+    )
 
 
 def digamma(b: ComputationBuilder, x: Operand) -> Operand:

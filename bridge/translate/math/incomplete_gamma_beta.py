@@ -38,6 +38,7 @@ def _any_nan(b: ComputationBuilder, *operands: Operand) -> Operand:
 
 # -- incomplete gamma
 # The functions C_k(eta) of Temme's expansion, highest degree first: relative error below 1e-15 from a = 200 on.
+# fmt: off
 _TEMME = (
     (-5.0276692801141755e-12, 2.4361948020667415e-11, -5.830772132550426e-11, -2.5514193994946248e-11,
      9.14769958223679e-10, -4.382036018453353e-09, 1.0261809784240309e-08, 6.707853543401498e-09,
@@ -58,10 +59,13 @@ _TEMME = (
     (1.1375726970678419e-05, -3.968365047179435e-05, 6.641498215465122e-05, -1.4638452578843418e-06,
      -0.0002990724803031902, 0.0007840392217200666, -0.0008618882909167117),
 )
+# fmt: on
 # Source: Cephes, igam and igamc; the derivatives are those of the recurrences.
+
 
 def _gamma_series(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float) -> tuple[Operand, Operand]:
     """(sum of x^n / ((a + 1) ... (a + n)), its derivative by a)."""
+
     def step(b: ComputationBuilder, _: Operand, values: list[Operand]) -> Sequence[Operand]:
         a, x, r, term, total, slope, total_slope, _ = values
         r = r + b.scalar_like(r, 1)
@@ -79,6 +83,7 @@ def _gamma_series(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float)
 
 def _gamma_fraction(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float) -> tuple[Operand, Operand]:
     """(the continued fraction of the upper function, its derivative by a)."""
+
     def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
         a, x, p2, q2, p1, q1, dp2, dq2, dp1, dq1, old, slope, unfinished = values
         c = b.convert_element_type(number, _F64) + b.constant(1.0, _F64)
@@ -93,8 +98,10 @@ def _gamma_fraction(b: ComputationBuilder, a: Operand, x: Operand, epsilon: floa
         new = b.select(usable, p / q, old)
         new_slope = b.select(usable, (dp - new * dq) / q, slope)
         limit = b.scalar_like(x, epsilon)
-        left = b.or_(b.gt(b.abs(new - old), b.abs(new) * limit),
-                     b.gt(b.abs(new_slope - slope), (b.abs(new_slope) + b.abs(new)) * limit))
+        left = b.or_(
+            b.gt(b.abs(new - old), b.abs(new) * limit),
+            b.gt(b.abs(new_slope - slope), (b.abs(new_slope) + b.abs(new)) * limit),
+        )
         large = b.gt(b.abs(p), b.scalar_like(p, 1 / _EPSILON))
         left = b.and_(unfinished, left)
         kept = [b.select(large, v * b.scalar_like(v, _EPSILON), v) for v in (p1, q1, p, q, dp1, dq1, dp, dq)]
@@ -108,8 +115,9 @@ def _gamma_fraction(b: ComputationBuilder, a: Operand, x: Operand, epsilon: floa
     return values[10], values[11]
 
 
-def _gamma_parts(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float) -> tuple[Operand, list[Operand],
-                                                                                        list[Operand]]:
+def _gamma_parts(
+    b: ComputationBuilder, a: Operand, x: Operand, epsilon: float
+) -> tuple[Operand, list[Operand], list[Operand]]:
     """(where the series holds, [value, derivative] of the lower function's series and of the upper's fraction).
 
     Both are to be multiplied by x^a exp(-x) / gamma(a + 1 or a); the derivatives are those of their products'
@@ -129,6 +137,7 @@ def _gamma_parts(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float) 
 
 def _gamma_scale(b: ComputationBuilder, a: Operand, x: Operand) -> Operand:
     """x^a exp(-x) / gamma(a), by Stirling's series where powers and gamma function are large."""
+
     def number(value: float) -> Operand:
         return b.scalar_like(a, value)
 
@@ -169,20 +178,25 @@ def igamma(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float, upper:
     given = a
     # Below, the scale would be zero; the functions are 1 and 0 long before.
     a = b.select(b.and_(b.le(x, one), b.gt(a, zero)), b.max(a, b.full_like(a, _LEAST_SHAPE)), a)
-    uniform = b.and_(b.gt(a, b.scalar_like(a, 200)), b.and_(b.gt(x, a * b.scalar_like(a, 0.7)),
-                                                            b.lt(x, a * b.scalar_like(a, 1.4))))
+    uniform = b.and_(
+        b.gt(a, b.scalar_like(a, 200)),
+        b.and_(b.gt(x, a * b.scalar_like(a, 0.7)), b.lt(x, a * b.scalar_like(a, 1.4))),
+    )
     scale = _gamma_scale(b, a, x)
     needed = b.and_(b.gt(scale, zero), b.not_(uniform))
     low = b.or_(b.le(x, one), b.le(x, a))
-    _, (series, _), (fraction, _) = _gamma_parts(b, b.select(needed, a, one), b.select(needed, x, one), epsilon)
+    _, (series, _), (fraction, _) = _gamma_parts(
+        b, b.select(needed, a, one), b.select(needed, x, one), epsilon
+    )
     series, fraction = (b.select(needed, part, zero) for part in (series * (scale / a), fraction * scale))
     value = b.select(low, one - series, fraction) if upper else b.select(low, series, one - fraction)
     value = b.clamp(zero, b.select(uniform, _uniform(b, a, x, upper), value), one)
     a = given
     ends = (a, x) if upper else (x, a)  # what is infinite last tells
     for end in ends:
-        value = b.select(_is_infinite(b, end), (one if end is a else zero) if upper else (zero if end is a else one),
-                         value)
+        value = b.select(
+            _is_infinite(b, end), (one if end is a else zero) if upper else (zero if end is a else one), value
+        )
     value = b.select(_wrong(b, a, x), b.full_like(a, math.nan), value)
     # The lower function at 0 is 0 whatever the other is.
     at_zero = b.and_(b.eq(x, zero), b.not_(_wrong(b, a, x))) if upper else b.eq(x, zero)
@@ -221,6 +235,7 @@ def random_gamma_grad(b: ComputationBuilder, a: Operand, x: Operand, epsilon: fl
 
 # -- incomplete beta
 # Source: Numerical Recipes, betacf (Lentz's method).
+
 
 def _beta_fraction(b: ComputationBuilder, p: Operand, q: Operand, x: Operand, epsilon: float) -> Operand:
     tiny = 1e-300
@@ -270,13 +285,16 @@ def betainc(b: ComputationBuilder, p: Operand, q: Operand, x: Operand, epsilon: 
 
 # -- zeta
 # Source: Cephes, zeta: the first terms, then Euler and Maclaurin's formula.
+# fmt: off
 _MACLAURIN = (12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10,
               -2.950130727918164224e12, 1.1646782814350067249e14, -4.5979787224074726105e15,
               1.8152105401943546773e17, -7.1661652561756670113e18)
+# fmt: on
 
 
 def zeta(b: ComputationBuilder, x: Operand, q: Operand, epsilon: float) -> Operand:
     """The sum of (q + k)^-x."""
+
     def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
         x, total, a, term, active = values
         grown = a + b.scalar_like(a, 1)
@@ -332,8 +350,12 @@ def polygamma(b: ComputationBuilder, n: Operand, x: Operand, type_: ElementType)
 
 
 FUNCTIONS: dict[str, Callable[..., Operand]] = {
-    "Igamma": igamma, "Igammac": lambda b, a, x, epsilon: igamma(b, a, x, epsilon, True),
-    "IgammaGradA": igamma_grad_a, "RandomGammaGrad": random_gamma_grad, "Betainc": betainc, "Zeta": zeta,
+    "Igamma": igamma,
+    "Igammac": lambda b, a, x, epsilon: igamma(b, a, x, epsilon, True),
+    "IgammaGradA": igamma_grad_a,
+    "RandomGammaGrad": random_gamma_grad,
+    "Betainc": betainc,
+    "Zeta": zeta,
 }
 
 

@@ -38,7 +38,9 @@ def initial(b: ComputationBuilder, op: str, element_type: ElementType) -> Operan
     return b.constant({"add": 0, "mul": 1, "and_": True, "or_": False}[op], element_type)
 
 
-def reduce(b: ComputationBuilder, operand: Operand, op: str, axes: Sequence[int], keep: bool = False) -> Operand:
+def reduce(
+    b: ComputationBuilder, operand: Operand, op: str, axes: Sequence[int], keep: bool = False
+) -> Operand:
     """The reduction over axes; small floats are summed in f32. Over axes of size 1 the elements stay, -0 too."""
     shape = b.get_shape(operand)
     type_ = shape.element_type
@@ -127,7 +129,10 @@ def arg_reduction(node: Node) -> Operand:
     places = b.broadcast_in_dim(b.iota(Shape(index_type, (shape.dims[axis],)), 0), shape.dims, [axis])
     inner = b.create_sub_builder(f"arg_{op}")
     value, place = inner.parameter(0, Shape(type_), "value"), inner.parameter(1, Shape(index_type), "place")
-    other, elsewhere = inner.parameter(2, Shape(type_), "other"), inner.parameter(3, Shape(index_type), "elsewhere")
+    other, elsewhere = (
+        inner.parameter(2, Shape(type_), "other"),
+        inner.parameter(3, Shape(index_type), "elsewhere"),
+    )
     beyond = (inner.gt if op == "max" else inner.lt)(other, value)
     take = inner.or_(beyond, inner.and_(inner.eq(value, other), inner.lt(elsewhere, place)))
     step = inner.build(inner.tuple([inner.select(take, other, value), inner.select(take, elsewhere, place)]))
@@ -155,10 +160,14 @@ def cumulative(node: Node) -> Operand:
     start = initial(b, op, wide)
     if node.attr("exclusive"):
         low, high = (-1, 1) if node.attr("reverse") else (1, -1)
-        operand = b.pad(operand, start, [(low, high, 0) if a == axis else (0, 0, 0) for a in range(shape.rank)])
+        operand = b.pad(
+            operand, start, [(low, high, 0) if a == axis else (0, 0, 0) for a in range(shape.rank)]
+        )
     ones = [1] * shape.rank
     window = [length if a == axis else 1 for a in range(shape.rank)]
-    padding = [((0, length - 1) if node.attr("reverse") else (length - 1, 0)) if a == axis else (0, 0)
-               for a in range(shape.rank)]
+    padding = [
+        ((0, length - 1) if node.attr("reverse") else (length - 1, 0)) if a == axis else (0, 0)
+        for a in range(shape.rank)
+    ]
     result = b.reduce_window_with_general_padding(operand, start, reducer(b, op, wide), window, ones, padding)
     return b.convert_element_type(result, type_) if wide is not type_ else result

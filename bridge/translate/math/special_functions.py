@@ -28,6 +28,7 @@ _F32, _F64 = ElementType.F32, ElementType.F64
 
 # -- the quantile of the normal distribution
 # Source: Cephes, ndtri.
+# fmt: off
 _CENTRE = ((-5.99633501014107895267e1, 9.80010754185999661536e1, -5.66762857469070293439e1, 1.39312609387279679503e1,
             -1.23916583867381258016),
            (1.0, 1.95448858338141759834, 4.67627912898881538453, 8.63602421390890590575e1, -2.25462687854119370527e2,
@@ -43,6 +44,7 @@ _FAR_TAIL = ((3.23774891776946035970, 6.91522889068984211695, 3.9388102529247444
              (1.0, 6.02427039364742014255, 3.67983563956160859403, 1.37702099489081330271, 2.16236993594496635890e-1,
               1.34204006088543189037e-2, 3.28014464682127739104e-4, 2.89247864745380683936e-6,
               6.79019408009981274425e-9))
+# fmt: on
 
 
 def _ratio(b: ComputationBuilder, x: Operand, fraction: Sequence[Sequence[float]]) -> Operand:
@@ -51,6 +53,7 @@ def _ratio(b: ComputationBuilder, x: Operand, fraction: Sequence[Sequence[float]
 
 def ndtri(b: ComputationBuilder, p: Operand) -> Operand:
     """x with P(normal <= x) = p; -infinity at 0, infinity at 1, NaN outside."""
+
     def number(value: float) -> Operand:
         return b.scalar_like(p, value)
 
@@ -78,6 +81,7 @@ def erfinv(b: ComputationBuilder, x: Operand) -> Operand:
 
 # -- modified Bessel functions, scaled by exp(-|x|): Chebyshev series in x on [0, 8], and in 1/x beyond
 # Coefficients below 1e-18 are left out.
+# fmt: off
 _I0E_SMALL = (
     0.33839763720473803, -0.3046826723431984, 0.17162090152220877, -0.09490109704804764, 0.04930528423967071,
     -0.02373741480589947, 0.010546460394594998, -0.004324309995050576, 0.0016394756169413357,
@@ -115,9 +119,12 @@ _I1E_LARGE = (
     2.96262899764595e-16, -3.209525921993424e-17, -4.6503053684893586e-17, 4.414348323071708e-18,
     7.517296310842105e-18, -9.314178867326884e-19, -1.242193275194891e-18,
 )
+# fmt: on
 
 
-def _bessel(b: ComputationBuilder, x: Operand, small: Sequence[float], large: Sequence[float], odd: bool) -> Operand:
+def _bessel(
+    b: ComputationBuilder, x: Operand, small: Sequence[float], large: Sequence[float], odd: bool
+) -> Operand:
     size = b.abs(x)
     near = chebyshev(b, size * b.scalar_like(x, 0.25) - b.scalar_like(x, 1), small)
     near = near * size if odd else near
@@ -146,8 +153,18 @@ def _next_after(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
 
 
 UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
-    "Acos": _B.acos, "Asin": _B.asin, "Atan": _B.atan, "Acosh": _B.acosh, "Asinh": _B.asinh, "Atanh": _B.atanh,
-    "Sinh": _B.sinh, "Cosh": _B.cosh, "Lgamma": lgamma, "Digamma": digamma, "Ndtri": ndtri, "Erfinv": erfinv,
+    "Acos": _B.acos,
+    "Asin": _B.asin,
+    "Atan": _B.atan,
+    "Acosh": _B.acosh,
+    "Asinh": _B.asinh,
+    "Atanh": _B.atanh,
+    "Sinh": _B.sinh,
+    "Cosh": _B.cosh,
+    "Lgamma": lgamma,
+    "Digamma": digamma,
+    "Ndtri": ndtri,
+    "Erfinv": erfinv,
     "Erfc": lambda b, x: b.erfc(x),
     "BesselI0e": lambda b, x: _bessel(b, x, _I0E_SMALL, _I0E_LARGE, False),
     "BesselI1e": lambda b, x: _bessel(b, x, _I1E_SMALL, _I1E_LARGE, True),
@@ -204,6 +221,8 @@ def cumulative_logsumexp(node: Node) -> Operand:
         x = b.pad_in_dim(x, nothing, axis, *((-1, 1) if node.attr("reverse") else (1, -1)))
     step = 1
     while step < shape.dims[axis]:
-        x = logaddexp(b, x, b.pad_in_dim(x, nothing, axis, *((-step, step) if node.attr("reverse") else (step, -step))))
+        x = logaddexp(
+            b, x, b.pad_in_dim(x, nothing, axis, *((-step, step) if node.attr("reverse") else (step, -step)))
+        )
         step *= 2
     return narrowed(b, x, shape.element_type)

@@ -50,15 +50,21 @@ class _Layout:
         Raises: ShapeError  there are not two for every axis, one is negative, or not 0 for batch or features.
         """
         pairs = list(zip(values[::2], values[1::2]))
-        if len(values) != 2 * len(self.spatial) + 4 or min(values) < 0 or any(
-                pairs[self.batch] + pairs[self.feature]):
-            raise ShapeError(f"explicit paddings {list(values)} should be two for every axis, and 0 for batch and "
-                             "features")
+        if (
+            len(values) != 2 * len(self.spatial) + 4
+            or min(values) < 0
+            or any(pairs[self.batch] + pairs[self.feature])
+        ):
+            raise ShapeError(
+                f"explicit paddings {list(values)} should be two for every axis, and 0 for batch and features"
+            )
         return [pairs[a] for a in self.spatial]
 
     def dims(self, batch: int, geometry: Sequence[_Geometry], features: int) -> tuple[int, ...]:
         """Dims of the result with that many features."""
-        dims = dict(zip((self.batch, *self.spatial, self.feature), (batch, *(g.output for g in geometry), features)))
+        dims = dict(
+            zip((self.batch, *self.spatial, self.feature), (batch, *(g.output for g in geometry), features))
+        )
         return tuple(dims[axis] for axis in range(len(dims)))
 
 
@@ -75,8 +81,13 @@ class _Geometry:
     high: int
 
 
-def _geometry(node: Node, layout: _Layout, dims: Sequence[int], window: Sequence[int],
-              strides: Sequence[int] | None = None) -> list[_Geometry]:
+def _geometry(
+    node: Node,
+    layout: _Layout,
+    dims: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int] | None = None,
+) -> list[_Geometry]:
     strides = layout.pick(node.attr("strides") if strides is None else strides, "strides")
     dilations = layout.pick(node.attr("dilations"), "dilations")
     padding = node.attr("padding")
@@ -95,7 +106,9 @@ def _geometry(node: Node, layout: _Layout, dims: Sequence[int], window: Sequence
         else:
             output, low, high = (size - reach) // stride + 1, 0, 0
         if output < 0 or (output == 0 and size > 0 and padding != "SAME"):
-            raise ShapeError(f"{node.op}: computed output size would be negative: {size} elements, window {reach}")
+            raise ShapeError(
+                f"{node.op}: computed output size would be negative: {size} elements, window {reach}"
+            )
         result.append(_Geometry(size, window[k], output, stride, dilations[k], low, high))
     return result
 
@@ -110,8 +123,17 @@ def _check_dims(node: Node, which: str, wanted: Sequence[int]) -> None:
 
 
 def _dims_numbers(layout: _Layout, spatial: int, kernel_input: int, kernel_output: int) -> ConvolutionDims:
-    return ConvolutionDims(layout.batch, layout.feature, layout.spatial, kernel_input, kernel_output,
-                           tuple(range(spatial)), layout.batch, layout.feature, layout.spatial)
+    return ConvolutionDims(
+        layout.batch,
+        layout.feature,
+        layout.spatial,
+        kernel_input,
+        kernel_output,
+        tuple(range(spatial)),
+        layout.batch,
+        layout.feature,
+        layout.spatial,
+    )
 
 
 def _depthwise_kernel(b: ComputationBuilder, kernel: Operand) -> Operand:
@@ -133,7 +155,9 @@ def _groups(node: Node, features: int, kernel: Sequence[int]) -> int:
             raise ShapeError(f"input and filter must have the same depth: {features} vs {inner}")
         return features
     if not inner or features % inner or not features or outer % (features // inner):
-        raise ShapeError(f"input depth must be evenly divisible by filter depth: {features} vs {inner}, of {outer}")
+        raise ShapeError(
+            f"input depth must be evenly divisible by filter depth: {features} vs {inner}, of {outer}"
+        )
     return features // inner
 
 
@@ -149,9 +173,14 @@ def convolution(node: Node) -> Operand:
         kernel = _depthwise_kernel(b, kernel)
     geometry = _geometry(node, layout, dims, b.get_shape(kernel).dims[:spatial])
     return b.conv_general_dilated(
-        node[0], kernel, [g.stride for g in geometry], [(g.low, g.high) for g in geometry],
+        node[0],
+        kernel,
+        [g.stride for g in geometry],
+        [(g.low, g.high) for g in geometry],
         rhs_dilation=[g.dilation for g in geometry],
-        dimension_numbers=_dims_numbers(layout, spatial, spatial, spatial + 1), feature_group_count=groups)
+        dimension_numbers=_dims_numbers(layout, spatial, spatial, spatial + 1),
+        feature_group_count=groups,
+    )
 
 
 @translates("FusedPadConv2D", constants=("paddings",))
@@ -163,9 +192,13 @@ def padded_convolution(node: Node) -> Operand:
     """
     b, x, dims, paddings = node.b, node[0], node.shape(0), node.constant("paddings").tolist()
     if len(dims) != 4 or len(paddings) != 4 or any(paddings[0] + paddings[3]):
-        raise ShapeError(f"{node.op}: an image has height and width to pad, got paddings {paddings} of {list(dims)}")
+        raise ShapeError(
+            f"{node.op}: an image has height and width to pad, got paddings {paddings} of {list(dims)}"
+        )
     if dims[0] > 1:
-        raise UnsupportedError(f"{node.op}: TensorFlow gives the second image of a batch the first one's results")
+        raise UnsupportedError(
+            f"{node.op}: TensorFlow gives the second image of a batch the first one's results"
+        )
     if node.op.startswith("FusedResize"):
         corners = bool(node.attr("resize_align_corners"))
         x = bilinear(node, x, node.integers("size"), node.element_type(0), corners, False)
@@ -173,13 +206,18 @@ def padded_convolution(node: Node) -> Operand:
     size, window = b.get_shape(x).dims, node.shape("filter")
     if window[2] != size[3]:
         raise ShapeError(f"input and filter must have the same depth: {size[3]} vs {window[2]}")
-    strides, is_valid = spatial_entries(node.attr("strides"), (1, 2), "strides"), node.attr("padding") == "VALID"
+    strides, is_valid = (
+        spatial_entries(node.attr("strides"), (1, 2), "strides"),
+        node.attr("padding") == "VALID",
+    )
     padding = []
     for axis, reach in ((1, window[0]), (2, window[1])):
         stride = strides[axis - 1]
         count = -(-(size[axis] - reach + 1) // stride) if is_valid else -(-size[axis] // stride)
         if count <= 0:
-            raise ShapeError(f"{node.op}: computed output size would be negative: {size[axis]} pixels, window {reach}")
+            raise ShapeError(
+                f"{node.op}: computed output size would be negative: {size[axis]} pixels, window {reach}"
+            )
         total = (count - 1) * stride + reach - size[axis]
         low = int((total + is_valid) / 2)
         padding.append((low, total - low))
@@ -187,8 +225,12 @@ def padded_convolution(node: Node) -> Operand:
     return b.conv_general_dilated(x, node["filter"], strides, padding, dimension_numbers=numbers)
 
 
-@translates("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput",
-            constants=("input_sizes",))
+@translates(
+    "Conv2DBackpropInput",
+    "Conv3DBackpropInputV2",
+    "DepthwiseConv2dNativeBackpropInput",
+    constants=("input_sizes",),
+)
 def convolution_input_gradient(node: Node) -> Operand:
     """The gradient as a convolution of the output's gradient, its stride as holes, with the kernel reversed."""
     b, dims, kernel, dy = node.b, node.integers("input_sizes"), node["filter"], node["out_backprop"]
@@ -216,14 +258,24 @@ def convolution_input_gradient(node: Node) -> Operand:
         low = reach - 1 - g.low
         padding.append((low, g.input + reach - 1 - low - ((g.output - 1) * g.stride + 1)))
     return b.conv_general_dilated(
-        dy, kernel, [1] * spatial, padding, lhs_dilation=[g.stride for g in geometry],
+        dy,
+        kernel,
+        [1] * spatial,
+        padding,
+        lhs_dilation=[g.stride for g in geometry],
         rhs_dilation=[g.dilation for g in geometry],
-        dimension_numbers=_dims_numbers(layout, spatial, spatial + 1, spatial), feature_group_count=groups,
-        window_reversal=[True] * spatial)
+        dimension_numbers=_dims_numbers(layout, spatial, spatial + 1, spatial),
+        feature_group_count=groups,
+        window_reversal=[True] * spatial,
+    )
 
 
-@translates("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter",
-            constants=("filter_sizes",))
+@translates(
+    "Conv2DBackpropFilter",
+    "Conv3DBackpropFilterV2",
+    "DepthwiseConv2dNativeBackpropFilter",
+    constants=("filter_sizes",),
+)
 def convolution_filter_gradient(node: Node) -> Operand:
     """The gradient as a convolution of the input, its features as batch, with the output's gradient as kernel."""
     b, sizes, x, dy = node.b, node.integers("filter_sizes"), node["input"], node["out_backprop"]
@@ -240,26 +292,44 @@ def convolution_filter_gradient(node: Node) -> Operand:
         needed = (g.output - 1) * g.stride + 1 + (g.window - 1) * g.dilation
         padding.append((g.low, needed - g.input - g.low))
     numbers = ConvolutionDims(
-        input_batch=layout.feature, input_feature=layout.batch, input_spatial=layout.spatial,
-        kernel_input_feature=layout.batch, kernel_output_feature=layout.feature, kernel_spatial=layout.spatial,
-        output_batch=spatial, output_feature=spatial + 1, output_spatial=tuple(range(spatial)))
+        input_batch=layout.feature,
+        input_feature=layout.batch,
+        input_spatial=layout.spatial,
+        kernel_input_feature=layout.batch,
+        kernel_output_feature=layout.feature,
+        kernel_spatial=layout.spatial,
+        output_batch=spatial,
+        output_feature=spatial + 1,
+        output_spatial=tuple(range(spatial)),
+    )
     result = b.conv_general_dilated(
-        x, dy, [g.dilation for g in geometry], padding, rhs_dilation=[g.stride for g in geometry],
-        dimension_numbers=numbers, batch_group_count=groups)
+        x,
+        dy,
+        [g.dilation for g in geometry],
+        padding,
+        rhs_dilation=[g.stride for g in geometry],
+        dimension_numbers=numbers,
+        batch_group_count=groups,
+    )
     return b.reshape(result, sizes)
 
 
 # -- pooling
 
-def _pool(b: ComputationBuilder, x: Operand, op: str, layout: _Layout, geometry: Sequence[_Geometry]) -> Operand:
+
+def _pool(
+    b: ComputationBuilder, x: Operand, op: str, layout: _Layout, geometry: Sequence[_Geometry]
+) -> Operand:
     shape = b.get_shape(x)
     window, strides, padding = _windows(shape.rank, layout, geometry)
     return b.reduce_window_with_general_padding(
-        x, initial(b, op, shape.element_type), reducer(b, op, shape.element_type), window, strides, padding)
+        x, initial(b, op, shape.element_type), reducer(b, op, shape.element_type), window, strides, padding
+    )
 
 
-def _windows(rank: int, layout: _Layout,
-             geometry: Sequence[_Geometry]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+def _windows(
+    rank: int, layout: _Layout, geometry: Sequence[_Geometry]
+) -> tuple[list[int], list[int], list[tuple[int, int]]]:
     window, strides, padding = [1] * rank, [1] * rank, [(0, 0)] * rank
     for axis, g in zip(layout.spatial, geometry):
         window[axis], strides[axis] = g.window, g.stride
@@ -296,7 +366,8 @@ def max_pool(node: Node) -> Operand:
     larger = inner.build(inner.select(inner.gt(new, old), new, old))
     lowest = -np.inf if type_ is ElementType.BF16 else finite_limits(type_)[0]  # that of f32, rounded
     return b.reduce_window_with_general_padding(
-        node[0], b.constant(lowest, type_), larger, *_windows(len(node.shape(0)), layout, geometry))
+        node[0], b.constant(lowest, type_), larger, *_windows(len(node.shape(0)), layout, geometry)
+    )
 
 
 @translates("MaxPoolGradV2", constants=("ksize", "strides"))
@@ -311,33 +382,46 @@ def max_pool_grad(node: Node) -> Operand:
     inner = b.create_sub_builder("keeps")
     best, new = (inner.parameter(k, Shape(type_), name) for k, name in enumerate(("best", "new")))
     return b.select_and_scatter_with_general_padding(  # what a window begins with stays where it is NaN
-        x, inner.build(inner.not_(inner.lt(best, new))), window, strides, padding, dy, b.constant(0, type_),
-        reducer(b, "add", type_))
+        x,
+        inner.build(inner.not_(inner.lt(best, new))),
+        window,
+        strides,
+        padding,
+        dy,
+        b.constant(0, type_),
+        reducer(b, "add", type_),
+    )
 
 
-def _window_elements(b: ComputationBuilder, x: Operand, fill: Operand, layout: _Layout,
-                     geometry: Sequence[_Geometry]) -> list[Operand]:
+def _window_elements(
+    b: ComputationBuilder, x: Operand, fill: Operand, layout: _Layout, geometry: Sequence[_Geometry]
+) -> list[Operand]:
     """For every place in the window, in order, the element there of each window: the padded array's strided slices."""
     rank = len(b.get_shape(x).dims)
     window, strides, padding = _windows(rank, layout, geometry)
     padded = b.pad(x, fill, padding)
     dims = b.get_shape(padded).dims
     counts = [(d - w) // s + 1 for d, w, s in zip(dims, window, strides)]
-    return [b.slice(padded, place, [p + (c - 1) * s + 1 for p, c, s in zip(place, counts, strides)], strides)
-            for place in itertools.product(*map(range, window))]
+    return [
+        b.slice(padded, place, [p + (c - 1) * s + 1 for p, c, s in zip(place, counts, strides)], strides)
+        for place in itertools.product(*map(range, window))
+    ]
 
 
-def _at_largest(b: ComputationBuilder, x: Operand, values: Operand, layout: _Layout,
-                geometry: Sequence[_Geometry]) -> tuple[Operand, Operand]:
+def _at_largest(
+    b: ComputationBuilder, x: Operand, values: Operand, layout: _Layout, geometry: Sequence[_Geometry]
+) -> tuple[Operand, Operand]:
     """The largest element of every window, and the value at the first place that has it."""
     shape = b.get_shape(x)
     type_ = shape.element_type
     best = chosen = seen = None
     is_padded = any(low > 0 or high > 0 for low, high in _windows(shape.rank, layout, geometry)[2])
     is_inside = b.broadcast(b.constant(True), shape.dims)
-    for element, value, inside in zip(_window_elements(b, x, initial(b, "max", type_), layout, geometry),
-                                      _window_elements(b, values, b.scalar_like(values, 0), layout, geometry),
-                                      _window_elements(b, is_inside, b.constant(False), layout, geometry)):
+    for element, value, inside in zip(
+        _window_elements(b, x, initial(b, "max", type_), layout, geometry),
+        _window_elements(b, values, b.scalar_like(values, 0), layout, geometry),
+        _window_elements(b, is_inside, b.constant(False), layout, geometry),
+    ):
         if best is None or chosen is None or seen is None:
             best, chosen, seen = element, value, inside
         else:
@@ -383,15 +467,21 @@ def max_pool_grad_with_argmax(node: Node) -> Operand:
     return b.reshape(summed, dims)
 
 
-def _counts(b: ComputationBuilder, dims: Sequence[int], layout: _Layout, geometry: Sequence[_Geometry],
-            type_: ElementType) -> Operand:
+def _counts(
+    b: ComputationBuilder,
+    dims: Sequence[int],
+    layout: _Layout,
+    geometry: Sequence[_Geometry],
+    type_: ElementType,
+) -> Operand:
     """How many elements every window holds, padding left out."""
     ones = b.broadcast(b.constant(1, type_), [d if a in layout.spatial else 1 for a, d in enumerate(dims)])
     return _pool(b, ones, "add", layout, geometry)
 
 
-def _averaged(b: ComputationBuilder, sums: Operand, dims: Sequence[int], layout: _Layout,
-              geometry: Sequence[_Geometry]) -> Operand:
+def _averaged(
+    b: ComputationBuilder, sums: Operand, dims: Sequence[int], layout: _Layout, geometry: Sequence[_Geometry]
+) -> Operand:
     """Sums divided by the number of elements of their window, padding left out."""
     shape = b.get_shape(sums)
     if all(g.low == 0 and (g.output - 1) * g.stride + g.window <= g.input for g in geometry):
@@ -428,5 +518,6 @@ def avg_pool_grad(node: Node) -> Operand:
         window[axis] = g.window
     padded = b.pad(shares, b.constant(0, wide), spread)
     result = b.reduce_window_with_general_padding(
-        padded, b.constant(0, wide), reducer(b, "add", wide), window, [1] * rank, [(0, 0)] * rank)
+        padded, b.constant(0, wide), reducer(b, "add", wide), window, [1] * rank, [(0, 0)] * rank
+    )
     return narrowed(b, result, type_)

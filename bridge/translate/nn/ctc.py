@@ -33,7 +33,9 @@ _S32, _S64 = ElementType.S32, ElementType.S64
 
 def _refuse(node: GraphNode) -> str | None:
     collapses = "preprocess_collapse_repeated" in node.attrs and node.attrs["preprocess_collapse_repeated"].b
-    return "labels that follow an equal one are left out (preprocess_collapse_repeated)" if collapses else None
+    return (
+        "labels that follow an equal one are left out (preprocess_collapse_repeated)" if collapses else None
+    )
 
 
 def _plus(b: ComputationBuilder, *logarithms: Operand) -> Operand:
@@ -60,16 +62,23 @@ def _checked_labels(node: Node, steps: int, batch: int, blank: int) -> tuple[Ope
     """
     b, values = node.b, node["labels_values"]
     count = node.shape("labels_values")[0]
-    row, column = (b.reshape(b.slice_in_dim(node["labels_indices"], k, k + 1, 1, 1), (count,)) for k in range(2))
+    row, column = (
+        b.reshape(b.slice_in_dim(node["labels_indices"], k, k + 1, 1, 1), (count,)) for k in range(2)
+    )
     check_indices(node, row, batch)
     check_indices(node, values, blank)
     most = min(count, steps)
     rows = b.convert_element_type(row, _S32)
     lengths = scatter_rows(b, b.zeros(Shape(_S32, (batch,))), rows, b.full_like(rows, 1), "add")
     before = b.pad(row, b.scalar_like(row, -1), [(1, -1, 0)])
-    expected = b.select(b.eq(row, before), b.pad(column, b.scalar_like(column, -1), [(1, -1, 0)]) + b.full_like(row, 1),
-                        b.full_like(row, 0))
-    node.leave_where(any_of(b, b.or_(b.ne(column, expected), b.lt(row, before)), [0]), "labels are not in order")
+    expected = b.select(
+        b.eq(row, before),
+        b.pad(column, b.scalar_like(column, -1), [(1, -1, 0)]) + b.full_like(row, 1),
+        b.full_like(row, 0),
+    )
+    node.leave_where(
+        any_of(b, b.or_(b.ne(column, expected), b.lt(row, before)), [0]), "labels are not in order"
+    )
     node.leave_where(any_of(b, b.eq(lengths, b.full_like(lengths, 0)), [0]), "a row has no labels")
     none = b.broadcast(b.constant(0, _S32), (batch, most))
     return scatter_points(b, none, node["labels_indices"], values, "update"), lengths
@@ -79,8 +88,14 @@ def _checked_labels(node: Node, steps: int, batch: int, blank: int) -> tuple[Ope
 def ctc_loss(node: Node) -> Sequence[Operand]:
     """(loss of every row, gradient by the inputs). The last class is the blank."""
     b, shape = node.b, node.array_shape("inputs")
-    if shape.rank != 3 or len(node.shape("labels_indices")) != 2 or node.shape("sequence_length") != shape.dims[1:2]:
-        raise ShapeError("CTCLoss: inputs are [time, batch, classes], labels a matrix, sequence lengths one for a row")
+    if (
+        shape.rank != 3
+        or len(node.shape("labels_indices")) != 2
+        or node.shape("sequence_length") != shape.dims[1:2]
+    ):
+        raise ShapeError(
+            "CTCLoss: inputs are [time, batch, classes], labels a matrix, sequence lengths one for a row"
+        )
     (steps, batch, classes), type_ = shape.dims, shape.element_type
     if 0 in shape.dims or not node.shape("labels_values")[0]:
         raise ShapeError("CTCLoss: there are no inputs or no labels")
@@ -109,21 +124,34 @@ def ctc_loss(node: Node) -> Sequence[Operand]:
     loss = b.select(is_left_out, zero, b.neg(total))
     # What each place of the labels has of a step's probability goes to the class that stands there.
     divided = b.broadcast_in_dim(b.select(is_possible, total, zero), b.get_shape(both).dims, [1])
-    parts = b.select(b.broadcast_in_dim(is_possible, b.get_shape(both).dims, [1]), b.exp(both - divided),
-                     b.full_like(both, 0))
+    parts = b.select(
+        b.broadcast_in_dim(is_possible, b.get_shape(both).dims, [1]),
+        b.exp(both - divided),
+        b.full_like(both, 0),
+    )
     places = b.get_shape(spelled).dims[1]
-    target = spelled + b.broadcast_in_dim(b.constant(np.arange(batch, dtype=np.int32) * classes), (batch, places), [0])
-    sums = scatter_rows(b, b.zeros(Shape(type_, (batch * classes, steps))), b.reshape(target, (batch * places,)),
-                        b.reshape(b.transpose(parts, (1, 2, 0)), (batch * places, steps)), "add")
+    target = spelled + b.broadcast_in_dim(
+        b.constant(np.arange(batch, dtype=np.int32) * classes), (batch, places), [0]
+    )
+    sums = scatter_rows(
+        b,
+        b.zeros(Shape(type_, (batch * classes, steps))),
+        b.reshape(target, (batch * places,)),
+        b.reshape(b.transpose(parts, (1, 2, 0)), (batch * places, steps)),
+        "add",
+    )
     gradient = shares - b.transpose(b.reshape(sums, (batch, classes, steps)), (2, 0, 1))
     step = b.broadcast_in_dim(b.iota(Shape(_S32, (steps,)), 0), shape.dims, [0])
-    is_counted = b.and_(b.lt(step, b.broadcast_in_dim(sizes, shape.dims, [1])),
-                        b.not_(b.broadcast_in_dim(is_left_out, shape.dims, [1])))
+    is_counted = b.and_(
+        b.lt(step, b.broadcast_in_dim(sizes, shape.dims, [1])),
+        b.not_(b.broadcast_in_dim(is_left_out, shape.dims, [1])),
+    )
     return loss, b.select(is_counted, gradient, b.full_like(gradient, 0))
 
 
-def _places(b: ComputationBuilder, labels: Operand, blank: int, merges: bool,
-            type_: ElementType) -> tuple[Operand, Operand, Operand]:
+def _places(
+    b: ComputationBuilder, labels: Operand, blank: int, merges: bool, type_: ElementType
+) -> tuple[Operand, Operand, Operand]:
     """(labels with a blank before, between and behind them; for every place 0 where a path may skip the place before
     it, and 0 where it may stay: else minus infinity)."""
     batch, most = b.get_shape(labels).dims
@@ -136,8 +164,9 @@ def _places(b: ComputationBuilder, labels: Operand, blank: int, merges: bool,
     return spelled, skips, zero if merges else b.select(is_label, never, zero)
 
 
-def _ways(b: ComputationBuilder, logs: Operand, skips: Operand, stays: Operand, lengths: Operand,
-          sizes: Operand) -> tuple[Operand, Operand]:
+def _ways(
+    b: ComputationBuilder, logs: Operand, skips: Operand, stays: Operand, lengths: Operand, sizes: Operand
+) -> tuple[Operand, Operand]:
     """(forward, backward), each [time, batch, places], of the logarithms of the probabilities of the places."""
     steps, *dims = b.get_shape(logs).dims
     place = b.iota(Shape(_S32, tuple(dims)), 1)

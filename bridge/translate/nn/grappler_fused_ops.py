@@ -18,11 +18,23 @@ from ..values import Value
 from .nn import narrowed, widened
 
 _BASES = {
-    "_FusedMatMul": "MatMul", "_FusedConv2D": "Conv2D", "_FusedDepthwiseConv2dNative": "DepthwiseConv2dNative",
-    "_FusedConv3D": "Conv3D", "_MklFusedBatchMatMulV2": "BatchMatMulV2",
+    "_FusedMatMul": "MatMul",
+    "_FusedConv2D": "Conv2D",
+    "_FusedDepthwiseConv2dNative": "DepthwiseConv2dNative",
+    "_FusedConv3D": "Conv3D",
+    "_MklFusedBatchMatMulV2": "BatchMatMulV2",
 }
-_BASE_ATTRIBUTES = ("transpose_a", "transpose_b", "adj_x", "adj_y", "strides", "padding", "explicit_paddings",
-                    "data_format", "dilations")
+_BASE_ATTRIBUTES = (
+    "transpose_a",
+    "transpose_b",
+    "adj_x",
+    "adj_y",
+    "strides",
+    "padding",
+    "explicit_paddings",
+    "data_format",
+    "dilations",
+)
 _UNARY = frozenset({"Relu", "Relu6", "Elu", "Tanh", "Sigmoid"})
 _BINARY = {"Add": "AddV2", "Mul": "Mul"}
 
@@ -48,7 +60,9 @@ def _hard_swish(b: ComputationBuilder, x: Operand) -> Operand:
 
 
 _ACTIVATIONS: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
-    "GeluExact": _gelu, "GeluApproximate": _gelu_by_tanh, "_FusedHardSwish": _hard_swish,
+    "GeluExact": _gelu,
+    "GeluApproximate": _gelu_by_tanh,
+    "_FusedHardSwish": _hard_swish,
     "Mish": lambda b, x: b.mul(x, b.tanh(UNARY["Softplus"](b, x))),
     "Swish": lambda b, x: b.mul(x, b.logistic(x)),
 }
@@ -67,8 +81,9 @@ def _refuse(node: GraphNode) -> str | None:
     return None
 
 
-def _apply(node: Node, op: str, inputs: Sequence[Value], attributes: Sequence[str] = (),
-           **more: Any) -> Sequence[Value]:
+def _apply(
+    node: Node, op: str, inputs: Sequence[Value], attributes: Sequence[str] = (), **more: Any
+) -> Sequence[Value]:
     """The outputs of another op, which has these attributes of the node and `more`."""
     definition = tf.compat.v1.NodeDef(name=node.name, op=op)
     for name in ("T", *attributes):
@@ -96,8 +111,14 @@ def fused(node: Node) -> Value:
         elif op in _BINARY:
             value = _apply(node, _BINARY[op], [value, rest.pop(0)])[0]
         elif op == "FusedBatchNorm":
-            value = _apply(node, "FusedBatchNormV3", [value, *rest[:4]], ("epsilon", "data_format"),
-                           U=node.definition.attr["T"], is_training=tf.compat.v1.AttrValue(b=False))[0]
+            value = _apply(
+                node,
+                "FusedBatchNormV3",
+                [value, *rest[:4]],
+                ("epsilon", "data_format"),
+                U=node.definition.attr["T"],
+                is_training=tf.compat.v1.AttrValue(b=False),
+            )[0]
             del rest[:4]
         else:
             value = _activation(node, op, value)
@@ -141,7 +162,9 @@ def fused_normalization(node: Node) -> Value:
     """
     b, shape = node.b, node.array_shape(0)
     last = shape.rank - 1
-    axes = [last] if node.op == "_MklLayerNorm" else [axis % shape.rank for axis in node.attr("reduction_axes")]
+    axes = (
+        [last] if node.op == "_MklLayerNorm" else [axis % shape.rank for axis in node.attr("reduction_axes")]
+    )
     features = last if node.op == "_MklLayerNorm" else max(set(range(1, shape.rank)) - set(axes))
     kept = [axis for axis in range(shape.rank) if axis not in axes]
     count = math.prod(shape.dims[axis] for axis in axes)
@@ -171,8 +194,12 @@ def _refuse_activation(node: GraphNode) -> str | None:
 @translates("_FusedBatchNormEx", refuse=_refuse_activation)
 def fused_batch_norm(node: Node) -> Sequence[Value]:
     """Batch normalization, a side input added, an activation."""
-    y, *rest = _apply(node, "FusedBatchNormV3", node.inputs[:5],
-                      ("U", "epsilon", "exponential_avg_factor", "data_format", "is_training"))
+    y, *rest = _apply(
+        node,
+        "FusedBatchNormV3",
+        node.inputs[:5],
+        ("U", "epsilon", "exponential_avg_factor", "data_format", "is_training"),
+    )
     for side in node.inputs[5:]:
         y = _apply(node, "AddV2", [y, side])[0]
     if node.attr("activation_mode") == "Relu":

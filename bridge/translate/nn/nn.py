@@ -59,7 +59,9 @@ def softmax(node: Node) -> Operand:
     return narrowed(b, result, shape.element_type)
 
 
-def _cross_entropy(b: ComputationBuilder, logits: Operand, labels: Operand, are_hot: bool) -> tuple[Operand, Operand]:
+def _cross_entropy(
+    b: ComputationBuilder, logits: Operand, labels: Operand, are_hot: bool
+) -> tuple[Operand, Operand]:
     """(loss per row, gradient by the logits). Of a row with one label, `are_hot`, its logit alone counts: others may be
     infinite."""
     dims = b.get_shape(logits).dims
@@ -87,8 +89,10 @@ def sparse_softmax_cross_entropy(node: Node) -> tuple[Operand, Operand]:
     """The sum of a row's exponentials, as a logarithm, less the logit of its label."""
     b, shape, labels = node.b, node.array_shape(0), node["labels"]
     if node.shape("labels") != shape.dims[:1]:
-        raise ShapeError(f"logits and labels must have the same first dimension, got logits shape {list(shape.dims)} "
-                         f"and labels shape {list(node.shape('labels'))}")
+        raise ShapeError(
+            f"logits and labels must have the same first dimension, got logits shape {list(shape.dims)} "
+            f"and labels shape {list(node.shape('labels'))}"
+        )
     assume_same_size(b, [(node[0], 0), (labels, 0)])
     check_indices(node, labels, shape.dims[1])
     logits = widened(b, node[0])
@@ -108,6 +112,7 @@ def bias_add_grad(node: Node) -> Operand:
 
 
 # -- batch normalization
+
 
 def _feature_axis(node: Node) -> int:
     format_ = node.attr("data_format") or "NHWC"
@@ -183,8 +188,10 @@ def fused_batch_norm_grad(node: Node) -> tuple[Operand, ...]:
         count = _full(b, mean, 1.0 / max(1, shape.elements // max(shape.dims[axis], 1)))
         mean_dy = b.mul(d_offset, count)
         slope = b.mul(b.mul(projected, count), b.mul(inverse, inverse))
-        inner = b.sub(b.sub(dy, _along(b, mean_dy, shape.dims, axis)),
-                      b.mul(centred, _along(b, slope, shape.dims, axis)))
+        inner = b.sub(
+            b.sub(dy, _along(b, mean_dy, shape.dims, axis)),
+            b.mul(centred, _along(b, slope, shape.dims, axis)),
+        )
     else:
         inner = dy
     dx = b.mul(inner, _along(b, b.mul(scale, inverse), shape.dims, axis))

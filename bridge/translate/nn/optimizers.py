@@ -111,8 +111,9 @@ def _centered_rms_prop(s: _Step, var: Operand, mg: Operand, ms: Operand, mom: Op
     return var - mom, mg, ms, mom
 
 
-def _ftrl(s: _Step, var: Operand, accum: Operand, linear: Operand,
-          shrinkage: Operand | None = None) -> Sequence[Operand]:
+def _ftrl(
+    s: _Step, var: Operand, accum: Operand, linear: Operand, shrinkage: Operand | None = None
+) -> Sequence[Operand]:
     b, power = s.b, -s.lr_power
     two = s.number(2)
     shrunk = s.grad if shrinkage is None else s.grad + two * shrinkage * var
@@ -178,14 +179,24 @@ def _power_sign(s: _Step, var: Operand, m: Operand) -> Sequence[Operand]:
 
 
 RULES: dict[str, Rule] = {
-    "ResourceApplyGradientDescent": _gradient_descent, "ResourceApplyMomentum": _momentum,
-    "ResourceApplyKerasMomentum": _keras_momentum, "ResourceApplyAdam": _adam,
-    "ResourceApplyAdamWithAmsgrad": _adam_with_amsgrad, "ResourceApplyAdaMax": _ada_max,
-    "ResourceApplyAdagrad": _adagrad, "ResourceApplyAdagradV2": _adagrad_v2, "ResourceApplyAdadelta": _adadelta,
-    "ResourceApplyRMSProp": _rms_prop, "ResourceApplyCenteredRMSProp": _centered_rms_prop, "ResourceApplyFtrl": _ftrl,
-    "ResourceApplyFtrlV2": _ftrl_v2, "ResourceApplyProximalGradientDescent": _proximal_gradient_descent,
-    "ResourceApplyProximalAdagrad": _proximal_adagrad, "ResourceApplyAdagradDA": _adagrad_da,
-    "ResourceApplyAddSign": _add_sign, "ResourceApplyPowerSign": _power_sign,
+    "ResourceApplyGradientDescent": _gradient_descent,
+    "ResourceApplyMomentum": _momentum,
+    "ResourceApplyKerasMomentum": _keras_momentum,
+    "ResourceApplyAdam": _adam,
+    "ResourceApplyAdamWithAmsgrad": _adam_with_amsgrad,
+    "ResourceApplyAdaMax": _ada_max,
+    "ResourceApplyAdagrad": _adagrad,
+    "ResourceApplyAdagradV2": _adagrad_v2,
+    "ResourceApplyAdadelta": _adadelta,
+    "ResourceApplyRMSProp": _rms_prop,
+    "ResourceApplyCenteredRMSProp": _centered_rms_prop,
+    "ResourceApplyFtrl": _ftrl,
+    "ResourceApplyFtrlV2": _ftrl_v2,
+    "ResourceApplyProximalGradientDescent": _proximal_gradient_descent,
+    "ResourceApplyProximalAdagrad": _proximal_adagrad,
+    "ResourceApplyAdagradDA": _adagrad_da,
+    "ResourceApplyAddSign": _add_sign,
+    "ResourceApplyPowerSign": _power_sign,
 }
 
 

@@ -47,12 +47,22 @@ def _spread(b: ComputationBuilder, value: Operand, dims: Sequence[int]) -> Opera
 def _refuse_no_range(node: GraphNode) -> str | None:
     if "num_bits" in node.attrs and not 2 <= node.attrs["num_bits"].i <= 16:
         return "num_bits is not between 2 and 16, which is TensorFlow's error"
-    low, high = (node.attrs[name].f if name in node.attrs else default for name, default in (("min", -6), ("max", 6)))
-    return "min is not smaller than max, which is TensorFlow's error" if "Args" in node.op and not low < high else None
+    low, high = (
+        node.attrs[name].f if name in node.attrs else default for name, default in (("min", -6), ("max", 6))
+    )
+    return (
+        "min is not smaller than max, which is TensorFlow's error"
+        if "Args" in node.op and not low < high
+        else None
+    )
 
 
-@translates("FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel",
-            refuse=_refuse_no_range)
+@translates(
+    "FakeQuantWithMinMaxArgs",
+    "FakeQuantWithMinMaxVars",
+    "FakeQuantWithMinMaxVarsPerChannel",
+    refuse=_refuse_no_range,
+)
 def fake_quant(node: Node) -> Operand:
     b, dims = node.b, node.shape(0)
     low, high = _ranges(node)
@@ -60,7 +70,9 @@ def fake_quant(node: Node) -> Operand:
     levels = (1 << node.attr("num_bits")) - (2 if node.attr("narrow_range") else 1)
     inverse, half = b.constant(float(levels), _F32) / (high - low), b.constant(0.5, _F32)
     zero = b.floor(half - least * inverse)
-    scale, inverse, zero, least, greatest = (_spread(b, v, dims) for v in (scale, inverse, zero, least, greatest))
+    scale, inverse, zero, least, greatest = (
+        _spread(b, v, dims) for v in (scale, inverse, zero, least, greatest)
+    )
     shifted = b.max(b.min(node[0], greatest), least) - least
     # As TensorFlow's kernels differ, so do halves between two levels.
     steps = shifted / scale if node.op == "FakeQuantWithMinMaxVars" else shifted * inverse
@@ -69,8 +81,12 @@ def fake_quant(node: Node) -> Operand:
     return b.select(_spread(b, empty, dims), b.full_like(result, 0), result)
 
 
-@translates("FakeQuantWithMinMaxArgsGradient", "FakeQuantWithMinMaxVarsGradient",
-            "FakeQuantWithMinMaxVarsPerChannelGradient", refuse=_refuse_no_range)
+@translates(
+    "FakeQuantWithMinMaxArgsGradient",
+    "FakeQuantWithMinMaxVarsGradient",
+    "FakeQuantWithMinMaxVarsPerChannelGradient",
+    refuse=_refuse_no_range,
+)
 def fake_quant_gradient(node: Node) -> Operand | tuple[Operand, ...]:
     """The gradient passes inside the grid; what is cut off goes to the end of the range that cut it."""
     b, gradients, x, dims = node.b, node["gradients"], node["inputs"], node.shape("inputs")
@@ -86,7 +102,10 @@ def fake_quant_gradient(node: Node) -> Operand | tuple[Operand, ...]:
         return gradients * b.select(b.or_(below, above), nothing, b.full_like(gradients, 1))
     inside = b.select(b.or_(below, above), nothing, gradients)
     axes = range(len(dims) - 1 if "PerChannel" in node.op else len(dims))
-    return (inside, *(reduce(b, b.select(cut, gradients, nothing), "add", list(axes)) for cut in (below, above)))
+    return (
+        inside,
+        *(reduce(b, b.select(cut, gradients, nothing), "add", list(axes)) for cut in (below, above)),
+    )
 
 
 @translates("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV4")
@@ -117,7 +136,9 @@ def _rounded_to_grid(node: Node, bits: int) -> Operand:
         others = [a for a in range(shape.rank) if a != axis]
         low, high = reduce(b, x, "min", others), reduce(b, x, "max", others)
     if axis != -1 and b.get_shape(low).dims != (shape.dims[axis],):
-        raise ShapeError(f"input_min has shape {list(b.get_shape(low).dims)}, {shape.dims[axis]} values are wanted")
+        raise ShapeError(
+            f"input_min has shape {list(b.get_shape(low).dims)}, {shape.dims[axis]} values are wanted"
+        )
     least = (-(1 << bits - 1) + bool(node.attr("narrow_range"))) if signed else 0
     greatest = (1 << bits - 1) - 1 if signed else (1 << bits) - 1
 
@@ -130,9 +151,14 @@ def _rounded_to_grid(node: Node, bits: int) -> Operand:
     from_low = b.lt(by_low, by_high)
     scale = b.select(from_low, by_low, by_high)
     inverse = b.select(from_low, low / number(least or 1), high / number(greatest))
-    low, high = b.select(from_low, low, inverse * number(least)), b.select(from_low, inverse * number(greatest), high)
+    low, high = (
+        b.select(from_low, low, inverse * number(least)),
+        b.select(from_low, inverse * number(greatest), high),
+    )
     along = [axis] if axis != -1 else []
-    low, high, scale, inverse = (b.broadcast_in_dim(v, shape.dims, along) for v in (low, high, scale, inverse))
+    low, high, scale, inverse = (
+        b.broadcast_in_dim(v, shape.dims, along) for v in (low, high, scale, inverse)
+    )
     if node.attr("range_given"):
         x = b.clamp(low, x, high)
     x = x * scale

@@ -23,8 +23,18 @@ def _row(b: ComputationBuilder, vector: Operand, dims: Sequence[int]) -> Operand
     return b.broadcast_in_dim(vector, dims, [1])
 
 
-def _lstm_step(b: ComputationBuilder, node: Node, x: Operand, cs_prev: Operand, h_prev: Operand, w: Operand,
-               peepholes: Sequence[Operand], bias: Operand, forget_bias: float, clip: float) -> list[Operand]:
+def _lstm_step(
+    b: ComputationBuilder,
+    node: Node,
+    x: Operand,
+    cs_prev: Operand,
+    h_prev: Operand,
+    w: Operand,
+    peepholes: Sequence[Operand],
+    bias: Operand,
+    forget_bias: float,
+    clip: float,
+) -> list[Operand]:
     """(i, cs, f, o, ci, co, h) of one step. The kernel's columns are the input gate, the new input, forget and output
     gates; of the V2 op new input and forget change places."""
     dims = b.get_shape(cs_prev).dims
@@ -52,20 +62,38 @@ def _lstm_step(b: ComputationBuilder, node: Node, x: Operand, cs_prev: Operand, 
 def _checked(node: Node, cells: int, inputs: int) -> None:
     wanted = (inputs + cells, 4 * cells)
     if node.shape("w") != wanted or node.shape("b") != (4 * cells,):
-        raise ShapeError(f"{node.op}: w is {list(node.shape('w'))} and b {list(node.shape('b'))}, wanted are "
-                         f"{list(wanted)} and [{4 * cells}]")
+        raise ShapeError(
+            f"{node.op}: w is {list(node.shape('w'))} and b {list(node.shape('b'))}, wanted are "
+            f"{list(wanted)} and [{4 * cells}]"
+        )
 
 
 @translates("LSTMBlockCell")
 def lstm_cell(node: Node) -> Sequence[Operand]:
     _checked(node, node.shape("cs_prev")[1], node.shape("x")[1])
-    return _lstm_step(node.b, node, node["x"], node["cs_prev"], node["h_prev"], node["w"],
-                      [node[k] for k in ("wci", "wcf", "wco")], node["b"], node.attr("forget_bias"),
-                      node.attr("cell_clip"))
+    return _lstm_step(
+        node.b,
+        node,
+        node["x"],
+        node["cs_prev"],
+        node["h_prev"],
+        node["w"],
+        [node[k] for k in ("wci", "wcf", "wco")],
+        node["b"],
+        node.attr("forget_bias"),
+        node.attr("cell_clip"),
+    )
 
 
-def _gate_gradients(b: ComputationBuilder, uses_peephole: bool, kept: Sequence[Operand], cs_prev: Operand, dcs: Operand,
-                    dh: Operand, peepholes: Sequence[Operand]) -> tuple[Operand, list[Operand]]:
+def _gate_gradients(
+    b: ComputationBuilder,
+    uses_peephole: bool,
+    kept: Sequence[Operand],
+    cs_prev: Operand,
+    dcs: Operand,
+    dh: Operand,
+    peepholes: Sequence[Operand],
+) -> tuple[Operand, list[Operand]]:
     """(gradient of the state before, of i, ci, f and o before their functions). `kept`: i, f, o, ci, co."""
     (i, f, o, ci, co), one = kept, b.full_like(kept[0], 1)
     wci, wcf, wco = (_row(b, v, b.get_shape(i).dims) for v in peepholes)
@@ -86,11 +114,20 @@ def _gate_gradients(b: ComputationBuilder, uses_peephole: bool, kept: Sequence[O
 def lstm_cell_grad(node: Node) -> Sequence[Operand]:
     """(gradient of the state before, of the gates before their functions, of the three peepholes)."""
     b, cs, cs_prev, uses_peephole = node.b, node["cs"], node["cs_prev"], bool(node.attr("use_peephole"))
-    before, gates = _gate_gradients(b, uses_peephole, [node[k] for k in ("i", "f", "o", "ci", "co")], cs_prev,
-                                    node["cs_grad"], node["h_grad"], [node[k] for k in ("wci", "wcf", "wco")])
+    before, gates = _gate_gradients(
+        b,
+        uses_peephole,
+        [node[k] for k in ("i", "f", "o", "ci", "co")],
+        cs_prev,
+        node["cs_grad"],
+        node["h_grad"],
+        [node[k] for k in ("wci", "wcf", "wco")],
+    )
     di, _, df, do = gates
-    peepholes = [reduce(b, d * c, "add", [0]) if uses_peephole else b.full_like(node["wci"], 0)
-                 for d, c in ((di, cs_prev), (df, cs_prev), (do, cs))]
+    peepholes = [
+        reduce(b, d * c, "add", [0]) if uses_peephole else b.full_like(node["wci"], 0)
+        for d, c in ((di, cs_prev), (df, cs_prev), (do, cs))
+    ]
     return before, b.concat_in_dim(gates, 1), *peepholes
 
 
@@ -101,8 +138,13 @@ def block_lstm(node: Node) -> Sequence[Operand]:
     _checked(node, cells, inputs)
     forget_bias = node.attr("forget_bias") if node.op == "BlockLSTM" else 0.0
     clip = node.attr("cell_clip")
-    fixed = [node["x"], node["w"], *(node[k] for k in ("wci", "wcf", "wco")), node["b"],
-             b.convert_element_type(b.reshape(node["seq_len_max"], ()), _S64)]
+    fixed = [
+        node["x"],
+        node["w"],
+        *(node[k] for k in ("wci", "wcf", "wco")),
+        node["b"],
+        b.convert_element_type(b.reshape(node["seq_len_max"], ()), _S64),
+    ]
     zeros = b.broadcast(b.scalar_like(node["x"], 0), (steps, batch, cells))
 
     def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
@@ -111,7 +153,9 @@ def block_lstm(node: Node) -> Sequence[Operand]:
         made = _lstm_step(b, node, now, cs, h, w, [wci, wcf, wco], bias, forget_bias, clip)
         inside = b.broadcast(b.lt(b.convert_element_type(number, _S64), length), (batch, cells))
         made = [b.select(inside, m, b.full_like(m, 0)) for m in made]
-        outputs = [with_line(b, all_, b.reshape(m, (1, batch, cells)), number, 0) for all_, m in zip(outputs, made)]
+        outputs = [
+            with_line(b, all_, b.reshape(m, (1, batch, cells)), number, 0) for all_, m in zip(outputs, made)
+        ]
         return x, w, wci, wcf, wco, bias, length, made[1], made[6], *outputs
 
     values = repeated(b, steps, [*fixed, node["cs_prev"], node["h_prev"], *[zeros] * 7], step)
@@ -124,10 +168,22 @@ def block_lstm_grad(node: Node) -> Sequence[Operand]:
     b, (steps, batch, inputs), cells = node.b, node.shape("x"), node.shape("cs_prev")[1]
     uses_peephole, type_ = bool(node.attr("use_peephole")), node.element_type("x")
     by_step = [node[k] for k in ("i", "f", "o", "ci", "co", "cs")]
-    past = [b.concat_in_dim([b.reshape(node[first], (1, batch, cells)), b.slice_in_dim(node[k], 0, steps - 1, 1, 0)], 0)
-            for k, first in (("cs", "cs_prev"), ("h", "h_prev"))]
-    given = [node["x"], node["w"], node["wci"], node["wcf"], node["wco"],
-             b.convert_element_type(b.reshape(node["seq_len_max"], ()), _S64), node["cs_grad"], node["h_grad"]]
+    past = [
+        b.concat_in_dim(
+            [b.reshape(node[first], (1, batch, cells)), b.slice_in_dim(node[k], 0, steps - 1, 1, 0)], 0
+        )
+        for k, first in (("cs", "cs_prev"), ("h", "h_prev"))
+    ]
+    given = [
+        node["x"],
+        node["w"],
+        node["wci"],
+        node["wcf"],
+        node["wco"],
+        b.convert_element_type(b.reshape(node["seq_len_max"], ()), _S64),
+        node["cs_grad"],
+        node["h_grad"],
+    ]
 
     def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
         at = b.constant(steps - 1, _S32) - number
@@ -141,8 +197,15 @@ def block_lstm_grad(node: Node) -> Sequence[Operand]:
         i, f, o, ci, co, cs = map(now, kept)
         cs_prev, h_prev = map(now, before)
         inside = b.lt(b.convert_element_type(at, _S64), length)
-        back, gates = _gate_gradients(b, uses_peephole, [i, f, o, ci, co], cs_prev, now(cs_grad) + dcs,
-                                      now(h_grad) + dh, [wci, wcf, wco])
+        back, gates = _gate_gradients(
+            b,
+            uses_peephole,
+            [i, f, o, ci, co],
+            cs_prev,
+            now(cs_grad) + dcs,
+            now(h_grad) + dh,
+            [wci, wcf, wco],
+        )
         di, dci, df, do = gates
         joined = b.concat_in_dim([di, df, dci, do] if node.op.endswith("V2") else gates, 1)
         joined = b.select(b.broadcast(inside, b.get_shape(joined).dims), joined, b.full_like(joined, 0))
@@ -153,14 +216,26 @@ def block_lstm_grad(node: Node) -> Sequence[Operand]:
         parts = [b.select(b.broadcast(inside, (batch, cells)), p, b.full_like(p, 0)) for p in parts]
         sums = [total + reduce(b, p, "add", [0]) for total, p in zip(sums, [*parts, joined])]
         back = b.select(b.broadcast(inside, (batch, cells)), back, dcs)
-        return (*values[:16], back, b.slice_in_dim(through, inputs, inputs + cells, 1, 1), with_line(b, dx, row, at, 0),
-                dw + b.dot_general(both, joined, ([0], [0]), ([], [])), *sums)
+        return (
+            *values[:16],
+            back,
+            b.slice_in_dim(through, inputs, inputs + cells, 1, 1),
+            with_line(b, dx, row, at, 0),
+            dw + b.dot_general(both, joined, ([0], [0]), ([], [])),
+            *sums,
+        )
 
     def zeros(*dims: int) -> Operand:
         return b.broadcast(b.constant(0, type_), dims)
 
-    made = [zeros(batch, cells), zeros(batch, cells), zeros(steps, batch, inputs), zeros(*node.shape("w")),
-            *[zeros(cells)] * 3, zeros(4 * cells)]
+    made = [
+        zeros(batch, cells),
+        zeros(batch, cells),
+        zeros(steps, batch, inputs),
+        zeros(*node.shape("w")),
+        *[zeros(cells)] * 3,
+        zeros(4 * cells),
+    ]
     dcs, dh, dx, dw, dwci, dwcf, dwco, db = repeated(b, steps, [*given, *by_step, *past, *made], step)[16:]
     if not uses_peephole:
         dwci = dwcf = dwco = zeros(cells)

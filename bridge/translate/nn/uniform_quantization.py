@@ -24,11 +24,15 @@ from ..registry import translates
 _S32, _S64, _F32 = ElementType.S32, ElementType.S64, ElementType.F32
 
 
-def _along(b: ComputationBuilder, values: np.ndarray, type_: ElementType, dims: Sequence[int], axis: int) -> Operand:
+def _along(
+    b: ComputationBuilder, values: np.ndarray, type_: ElementType, dims: Sequence[int], axis: int
+) -> Operand:
     """A scalar everywhere, or a vector along an axis."""
     given = b.constant(values, type_)
     if values.ndim and not 0 <= axis < len(dims):
-        raise ShapeError(f"there are {values.shape[0]} scales, of an array of {len(dims)} axes for axis {axis}")
+        raise ShapeError(
+            f"there are {values.shape[0]} scales, of an array of {len(dims)} axes for axis {axis}"
+        )
     if values.ndim and values.shape[0] != dims[axis]:
         raise ShapeError(f"there are {values.shape[0]} scales for the {dims[axis]} elements of axis {axis}")
     return b.broadcast_in_dim(given, dims, [axis] if values.ndim else [])
@@ -85,6 +89,7 @@ def uniform_dequantize(node: Node) -> Operand:
 
 
 # -- change of scale
+
 
 def quantized_multiplier(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(q, shift), s64: each factor is about q 2^(shift - 31)."""
@@ -162,6 +167,7 @@ def uniform_clip(node: Node) -> Operand:
 
 # -- products
 
+
 def _centred(node: Node, which: str, axis: int) -> Operand:
     """An operand less its zero point, s32."""
     b = node.b
@@ -172,7 +178,9 @@ def _centred(node: Node, which: str, axis: int) -> Operand:
 def _product_result(node: Node, total: Operand, axis: int) -> Operand:
     """Sums of products at the result's scale."""
     b = node.b
-    left, right, target = (node.constant(f"{side}_scales").astype(np.float64) for side in ("lhs", "rhs", "output"))
+    left, right, target = (
+        node.constant(f"{side}_scales").astype(np.float64) for side in ("lhs", "rhs", "output")
+    )
     zero = _along(b, node.constant("output_zero_points"), _S32, b.get_shape(total).dims, axis)
     moved = b.convert_element_type(_rescaled(b, total, left * right / target, axis), _S32) + zero
     return b.convert_element_type(_limited(node, moved, "output_"), node.attr("Tout"))
@@ -182,10 +190,20 @@ def _product_result(node: Node, total: Operand, axis: int) -> Operand:
 def uniform_dot(node: Node) -> Operand:
     b = node.b
     _check_product_axes(node, 1, 1)
-    if len(node.shape("lhs")) != 2 or len(node.shape("rhs")) != 2 or node.shape("lhs")[1] != node.shape("rhs")[0]:
-        raise ShapeError(f"lhs {list(node.shape('lhs'))} and rhs {list(node.shape('rhs'))} are no matrices to multiply")
-    total = b.dot_general(_centred(node, "lhs", -1), _centred(node, "rhs", node.attr("rhs_quantization_axis")),
-                          ([1], [0]), ([], []))
+    if (
+        len(node.shape("lhs")) != 2
+        or len(node.shape("rhs")) != 2
+        or node.shape("lhs")[1] != node.shape("rhs")[0]
+    ):
+        raise ShapeError(
+            f"lhs {list(node.shape('lhs'))} and rhs {list(node.shape('rhs'))} are no matrices to multiply"
+        )
+    total = b.dot_general(
+        _centred(node, "lhs", -1),
+        _centred(node, "rhs", node.attr("rhs_quantization_axis")),
+        ([1], [0]),
+        ([], []),
+    )
     return _product_result(node, total, 1)
 
 
@@ -199,12 +217,20 @@ def uniform_convolution(node: Node) -> Operand:
     text = node.definition.attr["dimension_numbers"].s
     numbers = _convolution_numbers(text, rank)
     _check_product_axes(node, numbers.kernel_output_feature, numbers.output_feature)
-    strides, base, dilation = ([*(node.attr(k) or [1] * spatial)] for k in
-                               ("window_strides", "lhs_dilation", "rhs_dilation"))
+    strides, base, dilation = (
+        [*(node.attr(k) or [1] * spatial)] for k in ("window_strides", "lhs_dilation", "rhs_dilation")
+    )
     total = b.conv_general_dilated(
-        _centred(node, "lhs", -1), _centred(node, "rhs", node.attr("rhs_quantization_axis")), strides,
-        _paddings(node, numbers, strides, base, dilation), base, dilation, numbers,
-        node.attr("feature_group_count"), node.attr("batch_group_count"))
+        _centred(node, "lhs", -1),
+        _centred(node, "rhs", node.attr("rhs_quantization_axis")),
+        strides,
+        _paddings(node, numbers, strides, base, dilation),
+        base,
+        dilation,
+        numbers,
+        node.attr("feature_group_count"),
+        node.attr("batch_group_count"),
+    )
     return _product_result(node, total, numbers.output_feature)
 
 
@@ -214,13 +240,21 @@ def _convolution_numbers(text: bytes, rank: int) -> ConvolutionDims:
         return ConvolutionDims(0, 1, spatial, 1, 0, spatial, 0, 1, spatial)
     n = tfp.uniform_convolution_numbers(text)
     return ConvolutionDims(
-        n.input_batch_dimension, n.input_feature_dimension, tuple(n.input_spatial_dimensions),
-        n.kernel_input_feature_dimension, n.kernel_output_feature_dimension, tuple(n.kernel_spatial_dimensions),
-        n.output_batch_dimension, n.output_feature_dimension, tuple(n.output_spatial_dimensions))
+        n.input_batch_dimension,
+        n.input_feature_dimension,
+        tuple(n.input_spatial_dimensions),
+        n.kernel_input_feature_dimension,
+        n.kernel_output_feature_dimension,
+        tuple(n.kernel_spatial_dimensions),
+        n.output_batch_dimension,
+        n.output_feature_dimension,
+        tuple(n.output_spatial_dimensions),
+    )
 
 
-def _paddings(node: Node, numbers: ConvolutionDims, strides: Sequence[int], base: Sequence[int],
-              dilation: Sequence[int]) -> list[tuple[int, int]]:
+def _paddings(
+    node: Node, numbers: ConvolutionDims, strides: Sequence[int], base: Sequence[int], dilation: Sequence[int]
+) -> list[tuple[int, int]]:
     kind, spatial = node.attr("padding"), len(strides)
     if kind == "EXPLICIT":
         given = node.attr("explicit_padding") or [0] * 2 * spatial
@@ -229,12 +263,15 @@ def _paddings(node: Node, numbers: ConvolutionDims, strides: Sequence[int], base
     for k in range(spatial):
         size = (node.shape("lhs")[numbers.input_spatial[k]] - 1) * base[k] + 1
         reach = (node.shape("rhs")[numbers.kernel_spatial[k]] - 1) * dilation[k] + 1
-        total = max(0, (math.ceil(size / strides[k]) - 1) * strides[k] + reach - size) if kind == "SAME" else 0
+        total = (
+            max(0, (math.ceil(size / strides[k]) - 1) * strides[k] + reach - size) if kind == "SAME" else 0
+        )
         result.append((total // 2, total - total // 2))
     return result
 
 
 # -- values quantized by a range
+
 
 @translates("Dequantize")
 def dequantize(node: Node) -> Operand:
@@ -262,7 +299,7 @@ def dequantize(node: Node) -> Operand:
             scale = b.max(low / number(float(bottom)), scale)
         result = x * spread(scale)
     else:
-        steps = 2.0 ** type_.bits
+        steps = 2.0**type_.bits
         scale = (high - low) * number(steps / (steps - 1)) / number(steps)
         rounded = b.round(low / scale) * scale
         equal = b.eq(low, high)

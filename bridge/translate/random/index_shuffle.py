@@ -85,8 +85,10 @@ def random_index_shuffle(node: Node) -> Operand:
     b, rounds = node.b, node.attr("rounds")
     if rounds < 4 or rounds % 2:
         raise UnsupportedError(f"{node.op}: {rounds} rounds; their number is even and at least 4")
-    lengths = [node.shape(which)[:node.array_shape(which).rank - rank]
-               for which, rank in (("index", 0), ("seed", 1), ("max_index", 0))]
+    lengths = [
+        node.shape(which)[: node.array_shape(which).rank - rank]
+        for which, rank in (("index", 0), ("seed", 1), ("max_index", 0))
+    ]
     dims = max(lengths, key=lambda own: (len(own), own))
     count = dims[0] if dims else 1
     if any(len(own) > 1 for own in lengths) or 0 in dims:
@@ -99,7 +101,9 @@ def random_index_shuffle(node: Node) -> Operand:
     bits = b.full_like(most, 64) - b.clz(b.max(most, one) - one)
     bits = b.max(bits, b.full_like(bits, _SMALLEST_BLOCK))
     words = _Words(b, b.shift_right_logical(bits + one, one))
-    keys = words.keys([b.reshape(b.slice_in_dim(seeds, k, k + 1, 1, 1), (count,)) for k in range(_FIRST_KEYS)], rounds)
+    keys = words.keys(
+        [b.reshape(b.slice_in_dim(seeds, k, k + 1, 1, 1), (count,)) for k in range(_FIRST_KEYS)], rounds
+    )
 
     def step(b: ComputationBuilder, _: Operand, values: list[Operand]) -> Sequence[Operand]:
         """What came out beyond the greatest value goes in again."""

@@ -24,7 +24,13 @@ from ..registry import translates
 from .stateful import fresh, refuse_seeded
 from .stateless import Generator, box_muller, philox_blocks, scrambled, unit_floats
 
-_S32, _S64, _U32, _U64, _F64 = (ElementType.S32, ElementType.S64, ElementType.U32, ElementType.U64, ElementType.F64)
+_S32, _S64, _U32, _U64, _F64 = (
+    ElementType.S32,
+    ElementType.S64,
+    ElementType.U32,
+    ElementType.U64,
+    ElementType.F64,
+)
 
 _RESERVED = 256  # blocks of four words between results
 _MOST = 1 << 30
@@ -101,15 +107,29 @@ def gamma(generator: Generator, alpha: Operand) -> Operand:
         value = d * v
         value = b.select(small, value * b.pow(boost, one / alpha), value)
         value = b.select(is_one, -b.log1p(-u), value)
-        return (alpha, state, lanes.step, *normals, *uniforms, b.select(accepted, value, result),
-                b.and_(left, b.not_(accepted)))
+        return (
+            alpha,
+            state,
+            lanes.step,
+            *normals,
+            *uniforms,
+            b.select(accepted, value, result),
+            b.and_(left, b.not_(accepted)),
+        )
 
     # Of numbers that are no shapes TensorFlow's kernel makes what the arithmetic gives: NaN where d is negative.
     is_zero = b.eq(alpha, b.full_like(alpha, 0))
     drawn = b.and_(b.gt(alpha, b.full_like(alpha, -2 / 3)), b.not_(is_zero))
     of_none = b.select(is_zero, b.exp(b.full_like(alpha, -1) / alpha), b.full_like(alpha, math.nan))
-    start = [alpha, generator.state, b.broadcast(b.constant(np.uint64(0)), (count,)), *_pair(b, count),
-             *_pair(b, count), of_none, drawn]
+    start = [
+        alpha,
+        generator.state,
+        b.broadcast(b.constant(np.uint64(0)), (count,)),
+        *_pair(b, count),
+        *_pair(b, count),
+        of_none,
+        drawn,
+    ]
     return until(b, _MOST, start, step)[-2]
 
 
@@ -138,19 +158,40 @@ def poisson(generator: Generator, rate: Operand, highest: float) -> Operand:
         u = first - value(0.5)
         shifted = value(0.5) - b.abs(u)
         k = b.floor((value(2) * a / shifted + width) * u + rate + value(0.43))
-        quick = b.and_(b.ge(shifted, value(0.07)), b.le(second, value(0.9277) - value(3.6224) / (width - value(2))))
+        quick = b.and_(
+            b.ge(shifted, value(0.07)), b.le(second, value(0.9277) - value(3.6224) / (width - value(2)))
+        )
         out = b.or_(b.lt(k, value(0)), b.and_(b.lt(shifted, value(0.013)), b.gt(second, shifted)))
         s = b.log(second * inverse_alpha / (a / (shifted * shifted) + width))
         t = k * b.log(rate) - rate - lgamma(b, k + value(1))
         many = b.and_(b.le(k, value(highest)), b.or_(quick, b.and_(b.not_(out), b.le(s, t))))
         accepted = b.and_(left, b.select(small, few, many))
         result = b.select(accepted, b.select(small, number, k), result)
-        return (rate, state, lanes.step, *pair, product_, number + value(1), result, b.and_(left, b.not_(accepted)))
+        return (
+            rate,
+            state,
+            lanes.step,
+            *pair,
+            product_,
+            number + value(1),
+            result,
+            b.and_(left, b.not_(accepted)),
+        )
 
     usable = b.and_(b.ge(rate, b.full_like(rate, 0)), b.is_finite(rate))
-    nothing = b.select(b.eq(rate, b.full_like(rate, math.inf)), b.full_like(rate, highest), b.full_like(rate, math.nan))
-    start = [rate, generator.state, b.broadcast(b.constant(np.uint64(0)), (count,)), *_pair(b, count),
-             b.full_like(rate, 1), b.full_like(rate, 0), nothing, usable]
+    nothing = b.select(
+        b.eq(rate, b.full_like(rate, math.inf)), b.full_like(rate, highest), b.full_like(rate, math.nan)
+    )
+    start = [
+        rate,
+        generator.state,
+        b.broadcast(b.constant(np.uint64(0)), (count,)),
+        *_pair(b, count),
+        b.full_like(rate, 1),
+        b.full_like(rate, 0),
+        nothing,
+        usable,
+    ]
     return until(b, _MOST, start, step)[-2]
 
 
@@ -183,9 +224,9 @@ def _arranged(node: Node, drawn: Operand, dims: Sequence[int], count: int, type_
 def _samples_of(node: Node, which: str) -> tuple[int, ...]:
     """The dims of the result of a stateless op without those of the parameter, which end them."""
     dims, own = node.integers("shape"), node.shape(which)
-    if len(own) > len(dims) or tuple(dims[len(dims) - len(own):]) != own:
+    if len(own) > len(dims) or tuple(dims[len(dims) - len(own) :]) != own:
         raise ShapeError(f"Shape passed in must end with broadcasted shape: {list(dims)} and {list(own)}")
-    return tuple(dims[:len(dims) - len(own)])
+    return tuple(dims[: len(dims) - len(own)])
 
 
 @translates("StatelessRandomGammaV2", constants=("shape",))

@@ -31,17 +31,26 @@ from ..node import Node
 from ..registry import translates
 from .stateless import Generator, normal, scrambled, truncated_normal, uniform
 
-_S32, _S64, _U32, _U64, _F32, _F64 = (ElementType.S32, ElementType.S64, ElementType.U32, ElementType.U64,
-                                      ElementType.F32, ElementType.F64)
+_S32, _S64, _U32, _U64, _F32, _F64 = (
+    ElementType.S32,
+    ElementType.S64,
+    ElementType.U32,
+    ElementType.U64,
+    ElementType.F32,
+    ElementType.F64,
+)
 _PHILOX, _AUTO = 1, 3
 _RESERVED = 256  # blocks of four words that a generator moves on by, for every result
 
 
 # -- generators
 
+
 def _state(node: Node, algorithm: str) -> Operand:
     if int(node.constant(algorithm)) not in (_PHILOX, _AUTO):
-        raise UnsupportedError(f"{node.op}: algorithm {int(node.constant(algorithm))}; Philox (1) is compiled")
+        raise UnsupportedError(
+            f"{node.op}: algorithm {int(node.constant(algorithm))}; Philox (1) is compiled"
+        )
     state = value_of(node, 0)
     shape = node.b.get_shape(state)
     if shape.rank != 1 or shape.dims[0] < 3:
@@ -86,8 +95,11 @@ def _blocks(node: Node, delta: Operand) -> Operand:
     return node.b.convert_element_type(delta, _U64) * node.b.constant(np.uint64(_RESERVED))
 
 
-_GENERATED = {"StatefulUniform": uniform, "StatefulStandardNormalV2": normal,
-              "StatefulTruncatedNormal": truncated_normal}
+_GENERATED = {
+    "StatefulUniform": uniform,
+    "StatefulStandardNormalV2": normal,
+    "StatefulTruncatedNormal": truncated_normal,
+}
 
 
 @translates(*_GENERATED, constants=("algorithm", "shape"), stateful=True)
@@ -110,11 +122,14 @@ def stateful_integers(node: Node) -> Operand:
 
 # -- ops without a seed
 
+
 def refuse_seeded(node: GraphNode) -> str | None:
     if not (node.attrs["seed"].i or node.attrs["seed2"].i):
         return None
-    return ("it has a seed, whose sequence TensorFlow's kernel keeps; ops of tf.random.Generator and stateless ones "
-            "are compiled with a seed, too")
+    return (
+        "it has a seed, whose sequence TensorFlow's kernel keeps; ops of tf.random.Generator and stateless ones "
+        "are compiled with a seed, too"
+    )
 
 
 def fresh(node: Node) -> Generator:
@@ -163,6 +178,7 @@ def shuffle(node: Node) -> Operand:
 
 # -- samples of classes
 
+
 def multinomial(node: Node, generator: Generator) -> Operand:
     """For every row of logits classes with probability exp(logit): the first whose share of the sum lies beyond a
     uniform number."""
@@ -175,8 +191,14 @@ def multinomial(node: Node, generator: Generator) -> Operand:
     most = reduce(b, b.select(finite, logits, b.full_like(logits, -math.inf)), "max", [1], True)
     share = b.exp(logits - b.broadcast_in_dim(b.reshape(most, (batch,)), (batch, classes), [0]))
     share = b.select(finite, share, b.full_like(share, 0))
-    sums = b.reduce_window_with_general_padding(share, initial(b, "add", _F64), reducer(b, "add", _F64), [1, classes],
-                                                [1, 1], [(0, 0), (classes - 1, 0)])
+    sums = b.reduce_window_with_general_padding(
+        share,
+        initial(b, "add", _F64),
+        reducer(b, "add", _F64),
+        [1, classes],
+        [1, 1],
+        [(0, 0), (classes - 1, 0)],
+    )
     total = b.slice_in_dim(sums, classes - 1, classes, 1, 1)
     wanted = uniform(generator, (batch, samples), _F64)
     wanted = wanted * b.broadcast_in_dim(b.reshape(total, (batch,)), (batch, samples), [0])
@@ -197,8 +219,10 @@ def stateless_multinomial(node: Node) -> Operand:
 
 # -- truncated normal numbers with parameters
 
-def _between(b: ComputationBuilder, generator: Generator, dims: Sequence[int],
-             parameters: Sequence[Operand]) -> Operand:
+
+def _between(
+    b: ComputationBuilder, generator: Generator, dims: Sequence[int], parameters: Sequence[Operand]
+) -> Operand:
     """Normal numbers of a mean and deviation between two bounds, by the quantile of a uniform number.
 
     Where both bounds lie on the right of the mean the mirrored ones are taken: there the quantile is exact."""
@@ -237,7 +261,9 @@ def parameterized_truncated_normal(node: Node) -> Operand:
     for name in ("means", "stdevs", "minvals", "maxvals"):
         value, given = b.convert_element_type(node[name], _F64), node.shape(name)
         if given not in ((), (1,), (dims[0],)):
-            raise ShapeError(f"Input {name} should have length 1 or shape[0] = {dims[0]}, got shape {list(given)}")
+            raise ShapeError(
+                f"Input {name} should have length 1 or shape[0] = {dims[0]}, got shape {list(given)}"
+            )
         if given in ((), (1,)):
             parameters.append(b.broadcast(b.reshape(value, ()), dims))
         else:
@@ -252,15 +278,16 @@ def stateless_parameterized_truncated_normal(node: Node) -> Operand:
     b, dims = node.b, node.integers("shape")
     names = ("means", "stddevs", "minvals", "maxvals")
     common = functools.reduce(broadcast_dims, (node.shape(name) for name in names))
-    if len(common) > len(dims) or tuple(dims[len(dims) - len(common):]) != tuple(common):
+    if len(common) > len(dims) or tuple(dims[len(dims) - len(common) :]) != tuple(common):
         raise ShapeError(f"Shape passed in must end with broadcasted shape: {list(dims)} and {list(common)}")
     parameters = [broadcast_to(b, b.convert_element_type(node[name], _F64), dims) for name in names]
     generator = Generator(b, b.concat_in_dim(scrambled(b, node["seed"]), 0))
     return _drawn_between(node, generator, dims, parameters, node.attr("dtype"))
 
 
-def _drawn_between(node: Node, generator: Generator, dims: Sequence[int], parameters: Sequence[Operand],
-                   type_: ElementType) -> Operand:
+def _drawn_between(
+    node: Node, generator: Generator, dims: Sequence[int], parameters: Sequence[Operand], type_: ElementType
+) -> Operand:
     if 0 in dims:
         return node.b.broadcast(node.b.constant(0, type_), dims)
     _checked(node.b, parameters)

@@ -83,8 +83,12 @@ def algorithm(node: Node) -> Operand:
 
 
 # Bits of the fraction, and of the number 1.0 in the type.
-_FRACTIONS = {ElementType.F16: (10, 15 << 10), ElementType.BF16: (7, 127 << 7), _F32: (23, 127 << 23),
-              _F64: (52, 1023 << 52)}
+_FRACTIONS = {
+    ElementType.F16: (10, 15 << 10),
+    ElementType.BF16: (7, 127 << 7),
+    _F32: (23, 127 << 23),
+    _F64: (52, 1023 << 52),
+}
 _BITS = {ElementType.F16: ElementType.U16, ElementType.BF16: ElementType.U16, _F32: _U32, _F64: _U64}
 
 
@@ -179,18 +183,29 @@ def _philox_round(b: ComputationBuilder, words: list[Operand], key: list[Operand
     mask, half = b.constant(np.uint64(0xFFFFFFFF)), b.constant(np.uint64(32))
     first = words[0] * b.scalar_like(words[0], 0xD2511F53)
     second = words[2] * b.scalar_like(words[2], 0xCD9E8D57)
-    return [b.xor(b.xor(b.shift_right_logical(second, half), words[1]), key[0]), b.and_(second, mask),
-            b.xor(b.xor(b.shift_right_logical(first, half), words[3]), key[1]), b.and_(first, mask)]
+    return [
+        b.xor(b.xor(b.shift_right_logical(second, half), words[1]), key[0]),
+        b.and_(second, mask),
+        b.xor(b.xor(b.shift_right_logical(first, half), words[3]), key[1]),
+        b.and_(first, mask),
+    ]
 
 
 def philox_blocks(b: ComputationBuilder, key: Operand, low: Operand, high: Operand) -> list[Operand]:
     """The four words, in u64, of the cipher of each of these counters. `key` is a scalar."""
     mask, half = b.constant(np.uint64(0xFFFFFFFF)), b.constant(np.uint64(32))
-    words = [b.and_(low, mask), b.shift_right_logical(low, half), b.and_(high, mask), b.shift_right_logical(high, half)]
+    words = [
+        b.and_(low, mask),
+        b.shift_right_logical(low, half),
+        b.and_(high, mask),
+        b.shift_right_logical(high, half),
+    ]
     keys = [b.and_(key, mask), b.shift_right_logical(key, half)]
     for _ in range(10):
         words = _philox_round(b, words, keys)
-        keys = [b.and_(k + b.constant(np.uint64(step)), mask) for k, step in zip(keys, (0x9E3779B9, 0xBB67AE85))]
+        keys = [
+            b.and_(k + b.constant(np.uint64(step)), mask) for k, step in zip(keys, (0x9E3779B9, 0xBB67AE85))
+        ]
     return words
 
 
@@ -204,8 +219,9 @@ def truncated_normal(generator: Generator, dims: Sequence[int], type_: ElementTy
         return b.broadcast(b.constant(0, type_), dims)
     if generator.algorithm == _THREE_FRY_NAME:
         return b.convert_element_type(_inverted_normal(generator, dims, wide), type_)
-    state = Shape.tuple([Shape(_U64), Shape(ElementType.S32, (groups,)), Shape(wide, (groups, size)),
-                         Shape(_U64, (3,))])
+    state = Shape.tuple(
+        [Shape(_U64), Shape(ElementType.S32, (groups,)), Shape(wide, (groups, size)), Shape(_U64, (3,))]
+    )
     test = b.create_sub_builder("not_all_full")
     filled = test.get_tuple_element(test.parameter(0, state, "state"), 1)
     least = reduce(test, filled, "min", [0])
@@ -221,8 +237,14 @@ def truncated_normal(generator: Generator, dims: Sequence[int], type_: ElementTy
         results = body.select(here, body.broadcast_in_dim(value, (groups, size), [0]), results)
         filled = filled + body.convert_element_type(fits, ElementType.S32)
     made = body.build(body.tuple([step + body.constant(np.uint64(1)), filled, results, start]))
-    init = b.tuple([b.constant(np.uint64(0)), b.broadcast(b.constant(0, ElementType.S32), (groups,)),
-                    b.broadcast(b.constant(0, wide), (groups, size)), generator.state])
+    init = b.tuple(
+        [
+            b.constant(np.uint64(0)),
+            b.broadcast(b.constant(0, ElementType.S32), (groups,)),
+            b.broadcast(b.constant(0, wide), (groups, size)),
+            generator.state,
+        ]
+    )
     results = b.get_tuple_element(b.while_(condition, made, init), 2)
     flat = b.slice_in_dim(b.reshape(results, (groups * size,)), 0, count, 1, 0)
     return b.convert_element_type(b.reshape(flat, dims), type_)
@@ -236,8 +258,9 @@ def _inverted_normal(generator: Generator, dims: Sequence[int], wide: ElementTyp
     return b.clamp(b.full_like(normals, -2), normals, b.full_like(normals, 2))
 
 
-def _candidates(b: ComputationBuilder, start: Operand, step: Operand, groups: int, wide: ElementType,
-                size: int) -> list[Operand]:
+def _candidates(
+    b: ComputationBuilder, start: Operand, step: Operand, groups: int, wide: ElementType, size: int
+) -> list[Operand]:
     """The normal numbers of block `step` of every group."""
     key, low, high = (b.reshape(b.slice_in_dim(start, k, k + 1, 1, 0), ()) for k in range(3))
     skipped = b.iota(Shape(_U64, (groups,)), 0) * b.constant(np.uint64(size * _RESERVED // 4)) + step
@@ -250,8 +273,11 @@ def _candidates(b: ComputationBuilder, start: Operand, step: Operand, groups: in
     else:
         narrow = [b.convert_element_type(w, _U32) for w in words]
         pairs = [narrow[:2], narrow[2:]]
-    return [number for pair in pairs
-            for number in box_muller(b, b.concat_in_dim([b.reshape(w, (groups, 1)) for w in pair], 1))]
+    return [
+        number
+        for pair in pairs
+        for number in box_muller(b, b.concat_in_dim([b.reshape(w, (groups, 1)) for w in pair], 1))
+    ]
 
 
 @translates("StatelessTruncatedNormal", constants=("shape",))

@@ -43,7 +43,11 @@ def call(node: Node) -> Sequence[Operand]:
     types = output_types(node.graph_node)
     called = lowered(node.definition, [node.array_shape(k) for k in range(len(node.inputs))], types).entry
     result = node.b.call(called, [node[k] for k in range(len(node.inputs))])
-    return [node.b.get_tuple_element(result, k) for k in range(len(types))] if called.root.shape.is_tuple else [result]
+    return (
+        [node.b.get_tuple_element(result, k) for k in range(len(types))]
+        if called.root.shape.is_tuple
+        else [result]
+    )
 
 
 def lowered(definition: Any, shapes: Sequence[Shape], outputs: Sequence[int]) -> Module:
@@ -61,7 +65,9 @@ def lowered(definition: Any, shapes: Sequence[Shape], outputs: Sequence[int]) ->
         for instruction in computation.instructions:
             op = instruction.op
             if isinstance(op, CustomCall) and not op.is_check:
-                raise UnsupportedError(f"{definition.op}: its module calls {op.custom_call_target}, which is not known")
+                raise UnsupportedError(
+                    f"{definition.op}: its module calls {op.custom_call_target}, which is not known"
+                )
     return module
 
 

@@ -44,23 +44,44 @@ def _unpacked(node: Node, result: Operand, count: int) -> Sequence[Operand]:
 def dot(node: Node) -> Operand:
     n = _numbers(node, "DotDimensionNumbers")
     return node.b.dot_general(
-        node[0], node[1], (list(n.lhs_contracting_dimensions), list(n.rhs_contracting_dimensions)),
-        (list(n.lhs_batch_dimensions), list(n.rhs_batch_dimensions)), node.attr("preferred_element_type"))
+        node[0],
+        node[1],
+        (list(n.lhs_contracting_dimensions), list(n.rhs_contracting_dimensions)),
+        (list(n.lhs_batch_dimensions), list(n.rhs_batch_dimensions)),
+        node.attr("preferred_element_type"),
+    )
 
 
-@translates("XlaConv", "XlaConvV2",
-            constants=("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count"))
+@translates(
+    "XlaConv",
+    "XlaConvV2",
+    constants=("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count"),
+)
 def convolution(node: Node) -> Operand:
     n = _numbers(node, "ConvolutionDimensionNumbers")
     numbers = ConvolutionDims(
-        n.input_batch_dimension, n.input_feature_dimension, tuple(n.input_spatial_dimensions),
-        n.kernel_input_feature_dimension, n.kernel_output_feature_dimension, tuple(n.kernel_spatial_dimensions),
-        n.output_batch_dimension, n.output_feature_dimension, tuple(n.output_spatial_dimensions))
+        n.input_batch_dimension,
+        n.input_feature_dimension,
+        tuple(n.input_spatial_dimensions),
+        n.kernel_input_feature_dimension,
+        n.kernel_output_feature_dimension,
+        tuple(n.kernel_spatial_dimensions),
+        n.output_batch_dimension,
+        n.output_feature_dimension,
+        tuple(n.output_spatial_dimensions),
+    )
     return node.b.conv_general_dilated(
-        node[0], node[1], node.integers("window_strides"), [tuple(p) for p in node.constant("padding").tolist()],
-        node.integers("lhs_dilation"), node.integers("rhs_dilation"), numbers,
-        node.integers("feature_group_count")[0], node.attr("batch_group_count") or 1,
-        node.attr("preferred_element_type"))
+        node[0],
+        node[1],
+        node.integers("window_strides"),
+        [tuple(p) for p in node.constant("padding").tolist()],
+        node.integers("lhs_dilation"),
+        node.integers("rhs_dilation"),
+        numbers,
+        node.integers("feature_group_count")[0],
+        node.attr("batch_group_count") or 1,
+        node.attr("preferred_element_type"),
+    )
 
 
 @translates("XlaPad", constants=("padding_low", "padding_high", "padding_interior"))
@@ -71,19 +92,37 @@ def pad(node: Node) -> Operand:
 @translates("XlaGather", constants=("slice_sizes",))
 def gather(node: Node) -> Operand:
     n = _numbers(node, "GatherDimensionNumbers")
-    return node.b.gather(node[0], node[1], list(n.offset_dims), list(n.collapsed_slice_dims),
-                         node.integers("slice_sizes"), list(n.start_index_map), n.index_vector_dim,
-                         node.attr("indices_are_sorted"), list(n.operand_batching_dims),
-                         list(n.start_indices_batching_dims))
+    return node.b.gather(
+        node[0],
+        node[1],
+        list(n.offset_dims),
+        list(n.collapsed_slice_dims),
+        node.integers("slice_sizes"),
+        list(n.start_index_map),
+        n.index_vector_dim,
+        node.attr("indices_are_sorted"),
+        list(n.operand_batching_dims),
+        list(n.start_indices_batching_dims),
+    )
 
 
 @translates("XlaScatter")
 def scatter(node: Node) -> Operand:
     n, type_ = _numbers(node, "ScatterDimensionNumbers"), node.element_type(0)
-    return node.b.scatter(node[0], node[1], node[2], _scalar_function(node, "update_computation", [type_] * 2),
-                          n.index_vector_dim, list(n.update_window_dims), list(n.inserted_window_dims),
-                          list(n.scatter_dims_to_operand_dims), node.attr("indices_are_sorted"), False,
-                          list(n.input_batching_dims), list(n.scatter_indices_batching_dims))
+    return node.b.scatter(
+        node[0],
+        node[1],
+        node[2],
+        _scalar_function(node, "update_computation", [type_] * 2),
+        n.index_vector_dim,
+        list(n.update_window_dims),
+        list(n.inserted_window_dims),
+        list(n.scatter_dims_to_operand_dims),
+        node.attr("indices_are_sorted"),
+        False,
+        list(n.input_batching_dims),
+        list(n.scatter_indices_batching_dims),
+    )
 
 
 @translates("XlaDynamicSlice", constants=("size_indices",))
@@ -124,9 +163,15 @@ _WINDOW = ("window_dimensions", "window_strides", "padding")
 def reduce_window(node: Node) -> Operand:
     size, strides = (node.integers(k) for k in _WINDOW[:2])
     return node.b.reduce_window(
-        node[0], node[1], _scalar_function(node, "computation", [node.element_type(0)] * 2), size, strides,
-        [tuple(p) for p in node.constant("padding").tolist()], node.integers("base_dilations"),
-        node.integers("window_dilations"))
+        node[0],
+        node[1],
+        _scalar_function(node, "computation", [node.element_type(0)] * 2),
+        size,
+        strides,
+        [tuple(p) for p in node.constant("padding").tolist()],
+        node.integers("base_dilations"),
+        node.integers("window_dilations"),
+    )
 
 
 @translates("XlaSelectAndScatter", constants=_WINDOW)
@@ -134,9 +179,15 @@ def select_and_scatter(node: Node) -> Operand:
     types = [node.element_type(0)] * 2
     size, strides = (node.integers(k) for k in _WINDOW[:2])
     return node.b.select_and_scatter(
-        node["operand"], _scalar_function(node, "select", types), size, strides,
-        [tuple(p) for p in node.constant("padding").tolist()], node["source"], node["init_value"],
-        _scalar_function(node, "scatter", types))
+        node["operand"],
+        _scalar_function(node, "select", types),
+        size,
+        strides,
+        [tuple(p) for p in node.constant("padding").tolist()],
+        node["source"],
+        node["init_value"],
+        _scalar_function(node, "scatter", types),
+    )
 
 
 @translates("XlaSort")
@@ -187,8 +238,12 @@ def unchanged(node: Node) -> Sequence[Any]:
 def set_dynamic_dimension_size(node: Node) -> Operand:
     axis = node.integers("dim_index")[0]
     if axis:
-        raise UnsupportedError(f"{node.op}: dim_index is {axis}; the first axis may have a size that depends on data")
-    return node.b.set_dimension_size(node[0], node.b.convert_element_type(node["size"], ElementType.S32), axis)
+        raise UnsupportedError(
+            f"{node.op}: dim_index is {axis}; the first axis may have a size that depends on data"
+        )
+    return node.b.set_dimension_size(
+        node[0], node.b.convert_element_type(node["size"], ElementType.S32), axis
+    )
 
 
 @translates("XlaReducePrecision")
@@ -215,6 +270,7 @@ def replica_id(node: Node) -> Operand:
 
 
 # -- factorizations, quantized values
+
 
 @translates("XlaSelfAdjointEig")
 def self_adjoint_eig(node: Node) -> Sequence[Operand]:

@@ -88,8 +88,12 @@ def _qr_step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> S
 
     def element(up: bool, left: bool) -> Operand:
         is_here = b.and_(b.eq(rows, ends - one if up else ends), b.eq(columns, ends - one if left else ends))
-        return b.reduce(b.select(is_here, t, b.full_like(t, 0)), b.constant(0, type_),
-                        binary_computation("add", type_), (1, 2))
+        return b.reduce(
+            b.select(is_here, t, b.full_like(t, 0)),
+            b.constant(0, type_),
+            binary_computation("add", type_),
+            (1, 2),
+        )
 
     corner, beside, above, before = (element(up, left) for up in (False, True) for left in (False, True))
     size = b.abs(corner) + b.abs(before)
@@ -122,8 +126,9 @@ def eig(b: ComputationBuilder, x: Operand) -> tuple[Operand, Operand]:
     values = column_sum(b, b.select(unit(b, dims, ElementType.PRED), t, b.full_like(t, 0)))  # [..., 1, n]
     sizes = b.abs(t)
     norm = b.reduce(sizes, b.constant(0, real), binary_computation("maximum", real), (rank - 2, rank - 1))
-    least = b.broadcast_in_dim(norm * b.full_like(norm, float(np.finfo(real.dtype).eps)), b.get_shape(values).dims,
-                               range(rank - 2))
+    least = b.broadcast_in_dim(
+        norm * b.full_like(norm, float(np.finfo(real.dtype).eps)), b.get_shape(values).dims, range(rank - 2)
+    )
     least = b.max(least, b.full_like(least, float(np.finfo(real.dtype).tiny)))
 
     def step(b: ComputationBuilder, number: Operand, inputs: list[Operand]) -> Sequence[Operand]:
@@ -131,7 +136,9 @@ def eig(b: ComputationBuilder, x: Operand) -> tuple[Operand, Operand]:
         t, values, least, vectors = inputs
         at = b.constant(size - 1, _S32) - number
         found = product(b, line(b, t, at, rank - 2), vectors)
-        gap = values - b.broadcast_in_dim(line(b, values, at, rank - 1), b.get_shape(values).dims, range(rank))
+        gap = values - b.broadcast_in_dim(
+            line(b, values, at, rank - 1), b.get_shape(values).dims, range(rank)
+        )
         gap = b.select(b.lt(b.abs(gap), least), b.convert_element_type(least, type_), gap)
         columns = places(b, b.get_shape(values).dims, rank - 1)
         row = b.select(b.gt(columns, at), found / gap, b.convert_element_type(b.eq(columns, at), type_))
@@ -146,8 +153,12 @@ def eig(b: ComputationBuilder, x: Operand) -> tuple[Operand, Operand]:
     largest = b.reduce(squares, b.constant(0, real), binary_computation("maximum", real), (rank - 2,))
     is_largest = b.eq(squares, b.broadcast_in_dim(largest, dims, [*range(rank - 2), rank - 1]))
     numbers = places(b, dims, rank - 2)
-    first = b.reduce(b.select(is_largest, numbers, b.full_like(numbers, size)), b.constant(size, _S32),
-                     binary_computation("minimum", _S32), (rank - 2,))
+    first = b.reduce(
+        b.select(is_largest, numbers, b.full_like(numbers, size)),
+        b.constant(size, _S32),
+        binary_computation("minimum", _S32),
+        (rank - 2,),
+    )
     is_first = b.eq(numbers, b.broadcast_in_dim(first, dims, [*range(rank - 2), rank - 1]))
     phase = column_sum(b, b.select(is_first, b.conj(vectors), b.full_like(vectors, 0)))
     phase = phase / b.convert_element_type(b.abs(phase), type_)

@@ -79,9 +79,17 @@ def _in_order(b: ComputationBuilder, matrices: Operand, order: Operand) -> Opera
     """The rows of matrices in an order."""
     dims = b.get_shape(matrices).dims
     axis = len(dims) - 2
-    return b.gather(matrices, order, offset_dims=[axis + 1], collapsed_slice_dims=[axis], start_index_map=[axis],
-                    index_vector_dim=axis + 1, slice_sizes=[1] * (axis + 1) + [dims[-1]],
-                    operand_batching_dims=range(axis), start_indices_batching_dims=range(axis))
+    return b.gather(
+        matrices,
+        order,
+        offset_dims=[axis + 1],
+        collapsed_slice_dims=[axis],
+        start_index_map=[axis],
+        index_vector_dim=axis + 1,
+        slice_sizes=[1] * (axis + 1) + [dims[-1]],
+        operand_batching_dims=range(axis),
+        start_indices_batching_dims=range(axis),
+    )
 
 
 def _stretched(b: ComputationBuilder, x: Operand, dims: Sequence[int]) -> Operand:
@@ -91,7 +99,8 @@ def _stretched(b: ComputationBuilder, x: Operand, dims: Sequence[int]) -> Operan
 
 def real_type(b: ComputationBuilder, x: Operand) -> ElementType:
     return {ElementType.C64: ElementType.F32, ElementType.C128: ElementType.F64}.get(
-        b.get_shape(x).element_type, b.get_shape(x).element_type)
+        b.get_shape(x).element_type, b.get_shape(x).element_type
+    )
 
 
 def _real(b: ComputationBuilder, x: Operand) -> Operand:
@@ -123,6 +132,7 @@ def unit(b: ComputationBuilder, dims: Sequence[int], type_: ElementType) -> Oper
 
 
 # -- QR
+
 
 def reflection(b: ComputationBuilder, column: Operand, number: Operand) -> tuple[Operand, Operand]:
     """(v, tau) of the reflection 1 - tau v v^H that clears a column [..., m, 1] below an element.
@@ -168,8 +178,11 @@ def qr(b: ComputationBuilder, x: Operand, full: bool) -> tuple[Operand, Operand]
     def forward(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
         r, vectors, taus = values
         v, tau = reflection(b, line(b, r, number, rank - 1), number)
-        return (reflected(b, r, v, tau), with_line(b, vectors, v, number, rank - 1),
-                with_line(b, taus, tau, number, rank - 1))
+        return (
+            reflected(b, r, v, tau),
+            with_line(b, vectors, v, number, rank - 1),
+            with_line(b, taus, tau, number, rank - 1),
+        )
 
     r, vectors, taus = repeated(b, least, [x, vectors, taus], forward)
 
@@ -187,6 +200,7 @@ def qr(b: ComputationBuilder, x: Operand, full: bool) -> tuple[Operand, Operand]
 
 
 # -- Jacobi's rotations: columns are paired anew in every step, so that each sweep pairs every two once
+
 
 def _rotation(b: ComputationBuilder, first: Operand, last: Operand, cross: Operand) -> tuple[Operand, ...]:
     """(c, s, phase) that make [[first, cross], [conj(cross), last]] diagonal; first and last are real.
@@ -208,8 +222,9 @@ def _rotation(b: ComputationBuilder, first: Operand, last: Operand, cross: Opera
     return _typed(b, c, type_), _typed(b, s, type_), phase
 
 
-def _turned(b: ComputationBuilder, left: Operand, right: Operand, rotation: Sequence[Operand],
-            axis: int) -> tuple[Operand, Operand]:
+def _turned(
+    b: ComputationBuilder, left: Operand, right: Operand, rotation: Sequence[Operand], axis: int
+) -> tuple[Operand, Operand]:
     """Columns (axis -1) or rows (axis -2) after a rotation; the latter by its adjoint."""
     dims = b.get_shape(left).dims
     kept = [*range(len(dims) - 2), len(dims) - 1 if axis == -1 else len(dims) - 2]
@@ -229,8 +244,10 @@ def _next_pairs(b: ComputationBuilder, left: Operand, right: Operand, axis: int)
     def part(x: Operand, start: int, end: int) -> Operand:
         return b.slice_in_dim(x, start, end, 1, axis)
 
-    return (b.concat_in_dim([part(left, 0, 1), part(right, 0, 1), part(left, 1, size - 1)], axis),
-            b.concat_in_dim([part(right, 1, size), part(left, size - 1, size)], axis))
+    return (
+        b.concat_in_dim([part(left, 0, 1), part(right, 0, 1), part(left, 1, size - 1)], axis),
+        b.concat_in_dim([part(right, 1, size), part(left, size - 1, size)], axis),
+    )
 
 
 def _halves(b: ComputationBuilder, x: Operand, axis: int) -> tuple[Operand, Operand]:
@@ -308,8 +325,10 @@ def _eigh_sweeps(b: ComputationBuilder, x: Operand) -> tuple[Operand, Operand]:
     values = b.concat_in_dim([_real(b, _diagonal(b, tl)), _real(b, _diagonal(b, br))], rank - 2)
     vectors_joined = b.concat_in_dim([left, right], rank - 1)
     # The line that was added stays where it was: it never is rotated.
-    return (b.slice_in_dim(values, 0, size, 1, rank - 2),
-            b.slice_in_dim(b.slice_in_dim(vectors_joined, 0, size, 1, rank - 1), 0, size, 1, rank - 2))
+    return (
+        b.slice_in_dim(values, 0, size, 1, rank - 2),
+        b.slice_in_dim(b.slice_in_dim(vectors_joined, 0, size, 1, rank - 1), 0, size, 1, rank - 2),
+    )
 
 
 def _norms(b: ComputationBuilder, parts: Sequence[Operand]) -> Operand:
@@ -341,8 +360,11 @@ def svd(b: ComputationBuilder, x: Operand, full: bool) -> tuple[Operand, Operand
     q, r = qr(b, transposed(b, left_rows), full)
     signs = _diagonal(b, b.slice_in_dim(r, 0, columns, 1, rank - 2))
     nothing = b.eq(b.abs(signs), b.full_like(b.abs(signs), 0))
-    signs = b.select(nothing, b.full_like(signs, 1), signs / _typed(b, b.select(
-        nothing, b.full_like(b.abs(signs), 1), b.abs(signs)), type_))
+    signs = b.select(
+        nothing,
+        b.full_like(signs, 1),
+        signs / _typed(b, b.select(nothing, b.full_like(b.abs(signs), 1), b.abs(signs)), type_),
+    )
     more = b.get_shape(q).dims[-1] - columns
     signs = b.pad_in_dim(signs, b.constant(1, type_), rank - 2, 0, more)
     u = q * b.broadcast_in_dim(signs, b.get_shape(q).dims, [*range(rank - 2), rank - 1])
@@ -395,12 +417,14 @@ def _svd_sweeps(b: ComputationBuilder, x: Operand) -> tuple[Operand, Operand]:
 
     start = b.broadcast(b.constant(True, _PRED), outer)
     left, right, v_left, v_right, _ = until(
-        b, _SWEEPS, [*_halves(b, x, -1), *_halves(b, vectors, -1), start], sweep)
+        b, _SWEEPS, [*_halves(b, x, -1), *_halves(b, vectors, -1), start], sweep
+    )
     scaled, vectors = b.concat_in_dim([left, right], rank - 1), b.concat_in_dim([v_left, v_right], rank - 1)
     return b.slice_in_dim(scaled, 0, columns, 1, rank - 1), b.slice_in_dim(vectors, 0, columns, 1, rank - 1)
 
 
 # -- tridiagonal systems
+
 
 def tridiagonal(b: ComputationBuilder, diagonals: Operand, rhs: Operand, is_pivoting: bool) -> Operand:
     """x of systems whose upper, main and lower diagonals are the rows of `diagonals`; the upper one's last element and
@@ -422,18 +446,23 @@ def tridiagonal(b: ComputationBuilder, diagonals: Operand, rhs: Operand, is_pivo
     rows = b.concat_in_dim([lower, main, upper, zero, rhs], 2)
     current = b.slice_in_dim(b.slice_in_dim(rows, 0, 1, 1, 0), 1, 4 + count, 1, 2)
     done = b.broadcast(b.constant(0, type_), (size, batch, 3 + count))
-    current, rows, done = repeated(b, size - 1, [current, rows, done],
-                                   lambda b, at, values: _eliminated_row(b, at, values, is_pivoting))
+    current, rows, done = repeated(
+        b, size - 1, [current, rows, done], lambda b, at, values: _eliminated_row(b, at, values, is_pivoting)
+    )
     done = with_line(b, done, current, b.constant(size - 1, _S32), 0)
     x = _substituted(b, done, size, batch, count)
     return b.reshape(b.transpose(x, (1, 0, 2)), right)
 
 
-def _eliminated_row(b: ComputationBuilder, number: Operand, values: list[Operand], pivoting: bool) -> Sequence[Operand]:
+def _eliminated_row(
+    b: ComputationBuilder, number: Operand, values: list[Operand], pivoting: bool
+) -> Sequence[Operand]:
     current, rows, done = values
     _, batch, width = b.get_shape(current).dims
     following = line(b, rows, number + b.constant(1, _S32), 0)
-    below = b.concat_in_dim([b.slice_in_dim(following, 0, 3, 1, 2), b.slice_in_dim(following, 4, width + 1, 1, 2)], 2)
+    below = b.concat_in_dim(
+        [b.slice_in_dim(following, 0, 3, 1, 2), b.slice_in_dim(following, 4, width + 1, 1, 2)], 2
+    )
     head, other = (b.slice_in_dim(v, 0, 1, 1, 2) for v in (current, below))
     swap = b.lt(b.abs(head), b.abs(other))
     if not pivoting:
@@ -443,8 +472,9 @@ def _eliminated_row(b: ComputationBuilder, number: Operand, values: list[Operand
     top, low = (b.slice_in_dim(v, 0, 1, 1, 2) for v in (pivot, rest))
     factor = b.broadcast_in_dim(low / top, (1, batch, width), [0, 1, 2])
     rest = rest - factor * pivot
-    moved = b.concat_in_dim([b.slice_in_dim(rest, 1, 3, 1, 2), b.full_like(head, 0),
-                             b.slice_in_dim(rest, 3, width, 1, 2)], 2)
+    moved = b.concat_in_dim(
+        [b.slice_in_dim(rest, 1, 3, 1, 2), b.full_like(head, 0), b.slice_in_dim(rest, 3, width, 1, 2)], 2
+    )
     return moved, rows, with_line(b, done, pivot, number, 0)
 
 
@@ -456,7 +486,9 @@ def _substituted(b: ComputationBuilder, rows: Operand, size: int, batch: int, co
         rows, x, first, second = values
         at = b.constant(size - 1, _S32) - number
         row = line(b, rows, at, 0)
-        main, one, two = (_stretched(b, b.slice_in_dim(row, k, k + 1, 1, 2), (1, batch, count)) for k in range(3))
+        main, one, two = (
+            _stretched(b, b.slice_in_dim(row, k, k + 1, 1, 2), (1, batch, count)) for k in range(3)
+        )
         new = (b.slice_in_dim(row, 3, 3 + count, 1, 2) - one * first - two * second) / main
         return rows, with_line(b, x, new, at, 0), new, first
 

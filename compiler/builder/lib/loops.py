@@ -15,6 +15,7 @@ Step = Callable[[ComputationBuilder, Operand, list[Operand]], Sequence[Operand]]
 
 def repeated(b: ComputationBuilder, count: int, values: Sequence[Operand], step: Step) -> list[Operand]:
     """The values after step(builder, number, values) for number = 0 .. count - 1."""
+
     def more(b: ComputationBuilder, number: Operand, _: list[Operand]) -> Operand:
         return b.lt(number, b.constant(count, _S32))
 
@@ -24,6 +25,7 @@ def repeated(b: ComputationBuilder, count: int, values: Sequence[Operand], step:
 def until(b: ComputationBuilder, most: int, values: Sequence[Operand], step: Step) -> list[Operand]:
     """The values after step(builder, number, values) while the last of them, an array of booleans that says what is
     unfinished, has a true element; at most `most` times."""
+
     def more(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Operand:
         rank = b.get_shape(values[-1]).rank
         left = b.reduce(values[-1], b.constant(False, _PRED), binary_computation("or", _PRED), range(rank))
@@ -32,8 +34,12 @@ def until(b: ComputationBuilder, most: int, values: Sequence[Operand], step: Ste
     return _loop(b, values, more, step)
 
 
-def _loop(b: ComputationBuilder, values: Sequence[Operand],
-          more: Callable[[ComputationBuilder, Operand, list[Operand]], Operand], step: Step) -> list[Operand]:
+def _loop(
+    b: ComputationBuilder,
+    values: Sequence[Operand],
+    more: Callable[[ComputationBuilder, Operand, list[Operand]], Operand],
+    step: Step,
+) -> list[Operand]:
     shape = Shape.tuple([Shape(_S32), *(b.get_shape(v) for v in values)])
     test = b.create_sub_builder("more")
     number, *inner = _unpacked(test, test.parameter(0, shape, "state"), len(values) + 1)
@@ -41,7 +47,9 @@ def _loop(b: ComputationBuilder, values: Sequence[Operand],
     body = b.create_sub_builder("step")
     number, *inner = _unpacked(body, body.parameter(0, shape, "state"), len(values) + 1)
     made = body.build(body.tuple([number + body.constant(1, _S32), *step(body, number, inner)]))
-    return _unpacked(b, b.while_(condition, made, b.tuple([b.constant(0, _S32), *values])), len(values) + 1)[1:]
+    return _unpacked(b, b.while_(condition, made, b.tuple([b.constant(0, _S32), *values])), len(values) + 1)[
+        1:
+    ]
 
 
 def _unpacked(b: ComputationBuilder, packed: Operand, count: int) -> list[Operand]:

@@ -27,6 +27,7 @@ class Complex(NamedTuple):
 
 def _in_double(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """The function with float parts computed in double."""
+
     @functools.wraps(function)
     def widened(*arguments: Complex) -> _Result:
         if arguments[0].real.bits == 64:
@@ -35,6 +36,7 @@ def _in_double(function: Callable[..., _Result]) -> Callable[..., _Result]:
         if isinstance(found, Lanes):
             return found.narrow()
         return Complex(found.real.narrow(), found.imaginary.narrow())
+
     return widened
 
 
@@ -47,6 +49,7 @@ def _scale(x: Complex, factor: Lanes | float) -> Complex:
 
 
 # -- arithmetic
+
 
 def _add(x: Complex, y: Complex) -> Complex:
     return Complex(x.real + y.real, x.imaginary + y.imaginary)
@@ -109,6 +112,7 @@ def _sign(x: Complex) -> Complex:
 
 # -- exponentials and logarithms
 
+
 def _zero_or_product(x: Lanes, y: Lanes) -> Lanes:
     """x * y, a zero of their signs where one is zero: also where the other is infinite or NaN, which has no sign."""
     one = x.number(1.0)
@@ -164,20 +168,23 @@ def _log1p(x: Complex) -> Complex:
 @_in_double
 def _logistic(x: Complex) -> Complex:
     grown = _exp(_negate(x))
-    one = Complex(x.real.number(1.0), x.real.number(-0.0))  # a quotient of 1 and a real number has the other zero
+    one = Complex(
+        x.real.number(1.0), x.real.number(-0.0)
+    )  # a quotient of 1 and a real number has the other zero
     return _divide(one, Complex(grown.real + 1.0, grown.imaginary))
 
 
 # -- powers
 
+
 @_in_double
 def _sqrt(x: Complex) -> Complex:
     large, _ = _ordered_sizes(x)
     # Sums of very large or very small squares leave the range: scale by an even power of two.
-    up, down = large < 2.0 ** -900, large > 2.0 ** 900
+    up, down = large < 2.0**-900, large > 2.0**900
     one = large.number(1.0)
-    before = up.choose(one.number(2.0 ** 110), down.choose(one.number(2.0 ** -110), one))
-    after = up.choose(one.number(2.0 ** -55), down.choose(one.number(2.0 ** 55), one))
+    before = up.choose(one.number(2.0**110), down.choose(one.number(2.0**-110), one))
+    after = up.choose(one.number(2.0**-55), down.choose(one.number(2.0**55), one))
     scaled = _scale(x, before)
     t = ((abs(scaled.real) + _abs(scaled)) * 0.5).sqrt()
     other = abs(scaled.imaginary) / (t + t)
@@ -221,7 +228,9 @@ def _product_with_ends(x: Complex, y: Complex) -> Complex:
 def _power(x: Complex, y: Complex) -> Complex:
     """exp(y log x); x^0 is 1."""
     found = _exp(_product_with_ends(y, _log(x)))
-    return _choose(y.real.equals(0.0) & y.imaginary.equals(0.0), Complex(x.real.number(1.0), x.real.number(0.0)), found)
+    return _choose(
+        y.real.equals(0.0) & y.imaginary.equals(0.0), Complex(x.real.number(1.0), x.real.number(0.0)), found
+    )
 
 
 @_in_double
@@ -231,6 +240,7 @@ def _cbrt(x: Complex) -> Complex:
 
 
 # -- trigonometry
+
 
 def _sinh_cosh(x: Lanes) -> tuple[Lanes, Lanes]:
     less_one = vector_math.expm1(abs(x))

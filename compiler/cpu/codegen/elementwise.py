@@ -32,8 +32,14 @@ from .memory_types import (
 _E = ElementType
 
 
-def apply(f: Function, opcode: str, attributes: Mapping[str, object], operand_types: Sequence[ElementType],
-          result_type: ElementType, operands: Sequence[Element]) -> Element:
+def apply(
+    f: Function,
+    opcode: str,
+    attributes: Mapping[str, object],
+    operand_types: Sequence[ElementType],
+    result_type: ElementType,
+    operands: Sequence[Element],
+) -> Element:
     """Writes one elementwise operation; returns its result in register form.
 
     Attributes: compare has direction and type, reduce-precision exponent_bits and mantissa_bits.
@@ -97,8 +103,19 @@ def supports(opcode: str, operand_type: ElementType) -> bool:
 _ANY_TYPE = frozenset({"copy", "select", "convert", "bitcast-convert", "compare"})
 _REAL_FLOAT = frozenset({"clamp", "reduce-precision", "complex", "real", "imag"})
 # Results that the operand's type holds as they are: no rounding afterwards.
-_EXACT = frozenset({"abs", "negate", "sign", "ceil", "floor", "round-nearest-afz", "round-nearest-even",
-                    "maximum", "minimum"})
+_EXACT = frozenset(
+    {
+        "abs",
+        "negate",
+        "sign",
+        "ceil",
+        "floor",
+        "round-nearest-afz",
+        "round-nearest-even",
+        "maximum",
+        "minimum",
+    }
+)
 
 
 def _unsupported(opcode: str, t: ElementType) -> UnsupportedError:
@@ -111,6 +128,7 @@ def _select(f: Function, operands: Sequence[Element]) -> Element:
 
 
 # -- floats
+
 
 def _sign(x: Lanes) -> Lanes:
     return (abs(x) > 0.0).choose(x.number(1.0).copysign(x), x * 0.0)  # NaN and zeros are themselves
@@ -156,7 +174,7 @@ def _constant_is_nan(x: Lanes) -> bool:
     text = x.value.text
     if "0x" not in text:
         return False
-    bits = int(text[text.index("0x"):].rstrip(")"), 16)
+    bits = int(text[text.index("0x") :].rstrip(")"), 16)
     return bits & 0x7FFFFFFFFFFFFFFF > 0x7FF0000000000000
 
 
@@ -215,6 +233,7 @@ PRED: dict[str, Callable[..., Lanes]] = {
 
 # -- integers
 
+
 def _divide_signed(t: ElementType, x: Lanes, y: Lanes) -> Lanes:
     # A divisor of 1 stands in for 0 and -1, whose quotients are known.
     plain = (y + 1).below(2)
@@ -253,6 +272,7 @@ def _shift(opcode: str) -> Callable[[ElementType, Lanes, Lanes], Lanes]:
             return x.operation(opcode, y.below(t.bits).choose(y, y.number(t.bits - 1)))
         inside = y.below(t.bits)
         return inside.choose(x.operation(opcode, inside.choose(y, y.number(0))), x.number(0))
+
     return rule
 
 
@@ -327,8 +347,9 @@ UNSIGNED: dict[str, Callable[..., Lanes]] = {
 _FLOAT_PREDICATE = {"EQ": "oeq", "NE": "une", "GE": "oge", "GT": "ogt", "LE": "ole", "LT": "olt"}
 
 
-def _compare(f: Function, attributes: Mapping[str, object], source: ElementType,
-             operands: Sequence[Element]) -> Value:
+def _compare(
+    f: Function, attributes: Mapping[str, object], source: ElementType, operands: Sequence[Element]
+) -> Value:
     direction = str(attributes["direction"])
     if is_pair(operands[0]):
         if direction not in ("EQ", "NE"):
@@ -358,8 +379,10 @@ def _total_order(x: Lanes) -> Lanes:
 
 # -- reduce-precision
 
-def _reduce_precision(f: Function, attributes: Mapping[str, object], t: ElementType,
-                      operand: Element) -> Value:
+
+def _reduce_precision(
+    f: Function, attributes: Mapping[str, object], t: ElementType, operand: Element
+) -> Value:
     """Rounds to a float format with the given bits, whose numbers below the normal ones are zero."""
     if not t.is_float:
         raise _unsupported("reduce-precision", t)
@@ -369,7 +392,9 @@ def _reduce_precision(f: Function, attributes: Mapping[str, object], t: ElementT
     found = x
     if mantissa_bits < own_mantissa:
         found = round_mantissa(x, mantissa_bits)
-        if t is _E.F16:  # numbers that are subnormal in the type are normal in the register: they lose absolute bits
+        if (
+            t is _E.F16
+        ):  # numbers that are subnormal in the type are normal in the register: they lose absolute bits
             unit = x.number(1.5 * 2.0 ** (23 - 14 - mantissa_bits))
             found = (abs(x) < 2.0**-14).choose(((x + unit) - unit).copysign(x), found)
     if exponent_bits < own_exponent:
@@ -381,6 +406,7 @@ def _reduce_precision(f: Function, attributes: Mapping[str, object], t: ElementT
 
 
 # -- complex
+
 
 def _apply_complex(f: Function, opcode: str, operands: Sequence[Element]) -> Element:
     rule = COMPLEX.get(opcode)

@@ -24,13 +24,32 @@ Element = Value | tuple[Value, Value]
 
 _E = ElementType
 _REGISTER = {
-    _E.PRED: "i1", _E.S4: "i8", _E.U4: "i8", _E.S8: "i8", _E.U8: "i8", _E.S16: "i16", _E.U16: "i16",
-    _E.S32: "i32", _E.U32: "i32", _E.S64: "i64", _E.U64: "i64",
-    _E.F8E4M3FN: "float", _E.F8E5M2: "float", _E.F16: "float",
-    _E.BF16: "float", _E.F32: "float", _E.F64: "double", _E.C64: "float", _E.C128: "double",
+    _E.PRED: "i1",
+    _E.S4: "i8",
+    _E.U4: "i8",
+    _E.S8: "i8",
+    _E.U8: "i8",
+    _E.S16: "i16",
+    _E.U16: "i16",
+    _E.S32: "i32",
+    _E.U32: "i32",
+    _E.S64: "i64",
+    _E.U64: "i64",
+    _E.F8E4M3FN: "float",
+    _E.F8E5M2: "float",
+    _E.F16: "float",
+    _E.BF16: "float",
+    _E.F32: "float",
+    _E.F64: "double",
+    _E.C64: "float",
+    _E.C128: "double",
 }
 _MEMORY = {t: {"i1": "i8"}.get(r, r) for t, r in _REGISTER.items()} | {
-    _E.F8E4M3FN: "i8", _E.F8E5M2: "i8", _E.F16: "i16", _E.BF16: "i16"}
+    _E.F8E4M3FN: "i8",
+    _E.F8E5M2: "i8",
+    _E.F16: "i16",
+    _E.BF16: "i16",
+}
 
 # (exponent bits, mantissa bits, has infinities) of the types narrower than f32.
 NARROW = {_E.F8E4M3FN: (4, 3, False), _E.F8E5M2: (5, 2, True), _E.F16: (5, 10, True), _E.BF16: (8, 7, True)}
@@ -93,11 +112,14 @@ def select_element(f: Function, condition: Value, a: Element, b: Element) -> Ele
 
 # -- memory
 
+
 def _shuffle(f: Function, a: Value, b: Value | None, order: Sequence[int]) -> Value:
     element, _ = split_vector(a.type)
     index = ", ".join(f"i32 {k}" for k in order)
-    return f.op(vector_type(element, len(order)), f"shufflevector {a}, {a.type} {b.text if b else 'poison'}, "
-                f"<{len(order)} x i32> <{index}>")
+    return f.op(
+        vector_type(element, len(order)),
+        f"shufflevector {a}, {a.type} {b.text if b else 'poison'}, <{len(order)} x i32> <{index}>",
+    )
 
 
 def _zero(type_: str) -> Value:
@@ -121,8 +143,9 @@ def _load_raw(f: Function, type_: str, pointer: Value, mask: Value | None, align
     return f.op(type_, f"call {type_} @{name}(ptr align {align} {pointer.text}, {mask}, {_zero(type_)})")
 
 
-def _store_raw(f: Function, value: Value, pointer: Value, mask: Value | None, align: int,
-               nontemporal: bool) -> None:
+def _store_raw(
+    f: Function, value: Value, pointer: Value, mask: Value | None, align: int, nontemporal: bool
+) -> None:
     if mask is None:
         f.store(value, pointer, align, nontemporal)
     elif split_vector(value.type)[1] == 1:
@@ -139,8 +162,16 @@ def _suffix(type_: str) -> str:
     return name if lanes == 1 else f"v{lanes}{name}"
 
 
-def load(f: Function, t: ElementType, pointer: Value, lanes: int, *, mask: Value | None = None,
-         align: int | None = None, invariant: bool = False) -> Element:
+def load(
+    f: Function,
+    t: ElementType,
+    pointer: Value,
+    lanes: int,
+    *,
+    mask: Value | None = None,
+    align: int | None = None,
+    invariant: bool = False,
+) -> Element:
     """Loads contiguous elements; lanes that are masked off are not touched and read as zero.
 
     Units: align is bytes; by default that of one element (of one part, for complex).
@@ -153,16 +184,27 @@ def load(f: Function, t: ElementType, pointer: Value, lanes: int, *, mask: Value
     if lanes == 1:
         second = f.offset(pointer, 1, memory)
         part_align = t.item_bytes // 2
-        return (_load_raw(f, memory, pointer, mask, align, note),
-                _load_raw(f, memory, second, mask, part_align, note))
+        return (
+            _load_raw(f, memory, pointer, mask, align, note),
+            _load_raw(f, memory, second, mask, part_align, note),
+        )
     if mask is not None:
         mask = _shuffle(f, mask, None, [k // 2 for k in range(2 * lanes)])
     both = _load_raw(f, vector_type(memory, 2 * lanes), pointer, mask, align, note)
     return _shuffle(f, both, None, range(0, 2 * lanes, 2)), _shuffle(f, both, None, range(1, 2 * lanes, 2))
 
 
-def store(f: Function, t: ElementType, value: Element, pointer: Value, lanes: int, *,
-          mask: Value | None = None, align: int | None = None, nontemporal: bool = False) -> None:
+def store(
+    f: Function,
+    t: ElementType,
+    value: Element,
+    pointer: Value,
+    lanes: int,
+    *,
+    mask: Value | None = None,
+    align: int | None = None,
+    nontemporal: bool = False,
+) -> None:
     """Stores contiguous elements; lanes that are masked off are not touched.
 
     Units: align is bytes; by default that of one element (of one part, for complex).
@@ -182,8 +224,9 @@ def store(f: Function, t: ElementType, value: Element, pointer: Value, lanes: in
         _store_raw(f, _shuffle(f, value[0], value[1], order), pointer, mask, align, nontemporal)
 
 
-def load_strided(f: Function, t: ElementType, pointer: Value, stride: Value | int, lanes: int,
-                 mask: Value | None = None) -> Element:
+def load_strided(
+    f: Function, t: ElementType, pointer: Value, stride: Value | int, lanes: int, mask: Value | None = None
+) -> Element:
     """Loads lanes `stride` elements apart (any sign); masked-off lanes are not touched and read as zero."""
     if lanes == 1 or (isinstance(stride, int) and stride == 1):
         return load(f, t, pointer, lanes, mask=mask)
@@ -223,8 +266,9 @@ def _load_every_second(f: Function, t: ElementType, pointer: Value, lanes: int) 
     return _from_memory(f, t, _shuffle(f, low, high, order))
 
 
-def gather(f: Function, t: ElementType, base: Value, indices: Value, lanes: int,
-           mask: Value | None = None) -> Element:
+def gather(
+    f: Function, t: ElementType, base: Value, indices: Value, lanes: int, mask: Value | None = None
+) -> Element:
     """Loads elements at `base + indices` (i64 lanes); masked-off ones are not touched and read as zero."""
     memory = _MEMORY[t]
     if t.is_complex:
@@ -239,8 +283,11 @@ def gather(f: Function, t: ElementType, base: Value, indices: Value, lanes: int,
         name = f"llvm.masked.gather.{_suffix(type_)}.v{lanes}p0"
         chosen = mask or constant(f"<{lanes} x i1>", True)
         f.module.declare(name, type_, [pointers.type, chosen.type, type_])
-        return f.op(type_, f"call {type_} @{name}({pointers.type} align {align} {pointers.text}, {chosen}, "
-                    f"{_zero(type_) if mask else Value(type_, 'poison')})")
+        return f.op(
+            type_,
+            f"call {type_} @{name}({pointers.type} align {align} {pointers.text}, {chosen}, "
+            f"{_zero(type_) if mask else Value(type_, 'poison')})",
+        )
 
     if t.is_complex:
         return part(base), part(f.offset(base, 1, memory))
@@ -261,6 +308,7 @@ def _to_memory(f: Function, t: ElementType, value: Value) -> Value:
 
 
 # -- narrow floats
+
 
 def _has_half(f: Function) -> bool:
     return f.module.target is not None and f.module.target.has_half
@@ -310,8 +358,11 @@ def to_bits(f: Function, t: ElementType, value: Value) -> Value:
     infinity = ((1 << exponent_bits) - 1) << mantissa_bits
     quiet = 1 << (mantissa_bits - 1)
     nan = (size.shift_right(shift) & ((1 << mantissa_bits) - 1)) | (infinity | quiet)
-    special = (size > 0x7F800000).choose(nan, size.number(infinity)) if has_infinity \
+    special = (
+        (size > 0x7F800000).choose(nan, size.number(infinity))
+        if has_infinity
         else size.number((1 << (exponent_bits + mantissa_bits)) - 1)
+    )
     found = (size >= 0x7F800000).choose(special, is_tiny.choose(tiny, normal)) | sign
     return found.cast("trunc", width).value
 
@@ -354,6 +405,7 @@ def round_mantissa(x: Lanes, mantissa_bits: int) -> Lanes:
 
 def _finfo_max(t: ElementType) -> float:
     import ml_dtypes
+
     return float(ml_dtypes.finfo(t.dtype).max)
 
 
@@ -365,6 +417,7 @@ def wrap(f: Function, t: ElementType, value: Value) -> Value:
 
 
 # -- conversions
+
 
 def convert(f: Function, value: Element, source: ElementType, target: ElementType) -> Element:
     """Conversion by value.

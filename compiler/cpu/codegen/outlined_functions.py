@@ -47,17 +47,31 @@ def can_call(operands: Sequence[Element]) -> bool:
     return all(v.text.startswith("%") for operand in operands for v in parts(operand))
 
 
-def call(f: Function, opcode: str, attributes: Mapping[str, object], operand_types: Sequence[ElementType],
-         result_type: ElementType, operands: Sequence[Element]) -> Element:
+def call(
+    f: Function,
+    opcode: str,
+    attributes: Mapping[str, object],
+    operand_types: Sequence[ElementType],
+    result_type: ElementType,
+    operands: Sequence[Element],
+) -> Element:
     """As `apply`, by a call; the function is written when the module has none for these types.
 
     Its result is of its first operand's type.
     """
     values = [part for operand in operands for part in parts(operand)]
-    key = (opcode, tuple(attributes.items()), tuple(operand_types), result_type, tuple(v.type for v in values))
+    key = (
+        opcode,
+        tuple(attributes.items()),
+        tuple(operand_types),
+        result_type,
+        tuple(v.type for v in values),
+    )
     name = f.module.outlined.get(key)
     if name is None:
-        name = f.module.outlined[key] = _define(f.module, opcode, attributes, operand_types, result_type, operands)
+        name = f.module.outlined[key] = _define(
+            f.module, opcode, attributes, operand_types, result_type, operands
+        )
     type_ = values[0].type
     is_complex = is_pair(operands[0])
     result = f"{{{type_}, {type_}}}" if is_complex else type_
@@ -68,8 +82,14 @@ def call(f: Function, opcode: str, attributes: Mapping[str, object], operand_typ
     return real, imaginary
 
 
-def _define(module: ModuleText, opcode: str, attributes: Mapping[str, object], operand_types: Sequence[ElementType],
-            result_type: ElementType, operands: Sequence[Element]) -> str:
+def _define(
+    module: ModuleText,
+    opcode: str,
+    attributes: Mapping[str, object],
+    operand_types: Sequence[ElementType],
+    result_type: ElementType,
+    operands: Sequence[Element],
+) -> str:
     """Writes the function; its name."""
     values = [part for operand in operands for part in parts(operand)]
     type_ = values[0].type

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from ....runtime.llvm.ir_builder import Function, ModuleText, Value, i64
 from ....runtime.run_context import OFFSETS
 
-KERNEL_PARAMETERS = (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"), ("i64", "thread"))
+KERNEL_PARAMETERS = (
+    ("ptr", "context"),
+    ("ptr", "buffers"),
+    ("i64", "low"),
+    ("i64", "high"),
+    ("i64", "thread"),
+)
 
 _PARALLEL_US = 40.0  # a shorter phase is not worth a second thread
 _TASK_US = 20.0  # nor is a shorter part of a phase
@@ -27,8 +33,11 @@ def define_parallel(text: ModuleText) -> None:
     """Defines `tfb.parallel`: runs a kernel on all its tasks, through the run context's pool if it has one."""
     if text.has("tfb.parallel"):
         return
-    f = Function(text, "tfb.parallel", (("ptr", "context"), ("ptr", "kernel"), ("ptr", "buffers"), ("i64", "tasks"),
-                                        ("i64", "grain")))
+    f = Function(
+        text,
+        "tfb.parallel",
+        (("ptr", "context"), ("ptr", "kernel"), ("ptr", "buffers"), ("i64", "tasks"), ("i64", "grain")),
+    )
     run = f.load("ptr", f.offset(f["context"], OFFSETS["parallel_for"]), 8)
 
     def serial() -> None:
@@ -52,7 +61,9 @@ def run_phase(f: Function, symbol: str, pointers: Sequence[Value], tasks: int, m
         f.store(pointer, f.offset(buffers, 8 * k), 8)
     threads = f.module.target.threads if f.module.target else 1
     is_parallel = microseconds > _PARALLEL_US and threads > 1
-    run_tasks(f, symbol, buffers, tasks, max(1, int(_TASK_US * tasks / microseconds)) if is_parallel else tasks)
+    run_tasks(
+        f, symbol, buffers, tasks, max(1, int(_TASK_US * tasks / microseconds)) if is_parallel else tasks
+    )
 
 
 def phase(module: ModuleText, buffers: int) -> tuple[Function, list[Value]]:

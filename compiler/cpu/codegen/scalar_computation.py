@@ -16,15 +16,17 @@ from .memory_types import Element, constant_element, is_pair, parts, select_elem
 _SAME_ELEMENT = frozenset({"broadcast", "reshape", "copy", "transpose", "opt-barrier"})
 
 
-def apply_scalars(f: Function, computation: Computation, arguments: Sequence[Element],
-                  lanes: int = 1) -> list[Element]:
+def apply_scalars(
+    f: Function, computation: Computation, arguments: Sequence[Element], lanes: int = 1
+) -> list[Element]:
     """Writes a computation of scalars, applied to leaves of that many lanes each; returns its root's leaves.
 
     Raises: UnsupportedError  it has an instruction that is not about single elements.
     """
     rest = iter(arguments)
-    values: dict[Instruction, list[Element]] = {p: [next(rest) for _ in p.shape.leaves()]
-                                                for p in computation.parameters}
+    values: dict[Instruction, list[Element]] = {
+        p: [next(rest) for _ in p.shape.leaves()] for p in computation.parameters
+    }
     for instruction in computation.instructions:
         if instruction not in values:
             values[instruction] = _apply(f, instruction, [values[o] for o in instruction.operands], lanes)
@@ -37,8 +39,8 @@ def _apply(f: Function, instruction: Instruction, operands: list[list[Element]],
         return [constant_element(instruction.shape.element_type, op.literal.array.flat[0], lanes)]
     if isinstance(op, GetTupleElement):
         shapes = instruction.operands[0].shape.tuple_shapes
-        skip = sum(len(list(s.leaves())) for s in shapes[:op.index])
-        return operands[0][skip:skip + len(list(shapes[op.index].leaves()))]
+        skip = sum(len(list(s.leaves())) for s in shapes[: op.index])
+        return operands[0][skip : skip + len(list(shapes[op.index].leaves()))]
     leaves = [leaf for operand in operands for leaf in operand]
     if instruction.opcode == "tuple" or instruction.opcode in _SAME_ELEMENT:
         return leaves
@@ -50,8 +52,16 @@ def _apply(f: Function, instruction: Instruction, operands: list[list[Element]],
         return _while(f, op, leaves, lanes)
     if op.is_elementwise or instruction.opcode == "bitcast-convert":
         attributes = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
-        return [apply(f, instruction.opcode, attributes, [o.shape.element_type for o in instruction.operands],
-                      instruction.shape.element_type, leaves)]
+        return [
+            apply(
+                f,
+                instruction.opcode,
+                attributes,
+                [o.shape.element_type for o in instruction.operands],
+                instruction.shape.element_type,
+                leaves,
+            )
+        ]
     raise UnsupportedError(f"{instruction.opcode}: in a computation of scalars")
 
 
@@ -70,6 +80,7 @@ def _conditional(f: Function, op: Conditional, operands: list[list[Element]], la
 
 def _while(f: Function, op: While, state: list[Element], lanes: int) -> list[Element]:
     """Steps of all lanes while the condition holds in any; the others keep their state."""
+
     def rebuilt(values: Sequence[Value]) -> list[Element]:
         rest = iter(values)
         return [(next(rest), next(rest)) if is_pair(e) else next(rest) for e in state]

@@ -20,21 +20,36 @@ from ....runtime.llvm.vector_value import Lanes, has_fma, has_scaling, horner, m
 
 # (opcode, type) -> largest error in ulp.
 ULP: dict[tuple[str, str], float] = {
-    ("exponential", "f32"): 1.5, ("exponential", "f64"): 1.5,
-    ("exponential-minus-one", "f32"): 2.0, ("exponential-minus-one", "f64"): 2.0,
-    ("log", "f32"): 1.0, ("log", "f64"): 1.0,
-    ("log-plus-one", "f32"): 2.0, ("log-plus-one", "f64"): 2.0,
-    ("logistic", "f32"): 2.5, ("logistic", "f64"): 2.5,
-    ("tanh", "f32"): 2.0, ("tanh", "f64"): 3.0,
-    ("erf", "f32"): 6.5, ("erf", "f64"): 1.0,
-    ("erfc", "f32"): 8.0, ("erfc", "f64"): 4.0,
-    ("sine", "f32"): 2.0, ("sine", "f64"): 2.0,
-    ("cosine", "f32"): 2.0, ("cosine", "f64"): 2.0,
-    ("tan", "f32"): 4.0, ("tan", "f64"): 4.0,
-    ("cbrt", "f32"): 1.0, ("cbrt", "f64"): 1.0,
-    ("rsqrt", "f32"): 1.6, ("rsqrt", "f64"): 1.6,
-    ("power", "f32"): 1.0, ("power", "f64"): 1.0,
-    ("atan2", "f32"): 3.0, ("atan2", "f64"): 3.0,
+    ("exponential", "f32"): 1.5,
+    ("exponential", "f64"): 1.5,
+    ("exponential-minus-one", "f32"): 2.0,
+    ("exponential-minus-one", "f64"): 2.0,
+    ("log", "f32"): 1.0,
+    ("log", "f64"): 1.0,
+    ("log-plus-one", "f32"): 2.0,
+    ("log-plus-one", "f64"): 2.0,
+    ("logistic", "f32"): 2.5,
+    ("logistic", "f64"): 2.5,
+    ("tanh", "f32"): 2.0,
+    ("tanh", "f64"): 3.0,
+    ("erf", "f32"): 6.5,
+    ("erf", "f64"): 1.0,
+    ("erfc", "f32"): 8.0,
+    ("erfc", "f64"): 4.0,
+    ("sine", "f32"): 2.0,
+    ("sine", "f64"): 2.0,
+    ("cosine", "f32"): 2.0,
+    ("cosine", "f64"): 2.0,
+    ("tan", "f32"): 4.0,
+    ("tan", "f64"): 4.0,
+    ("cbrt", "f32"): 1.0,
+    ("cbrt", "f64"): 1.0,
+    ("rsqrt", "f32"): 1.6,
+    ("rsqrt", "f64"): 1.6,
+    ("power", "f32"): 1.0,
+    ("power", "f64"): 1.0,
+    ("atan2", "f32"): 3.0,
+    ("atan2", "f64"): 3.0,
 }
 
 _INF, _NAN = math.inf, math.nan
@@ -45,11 +60,13 @@ _INF, _NAN = math.inf, math.nan
 # ln 2 in two parts; products of the first with an exponent are exact.
 _LN2 = {32: (0.693359375, -2.12194440e-4), 64: (6.93147180369123816490e-01, 1.90821492927058770002e-10)}
 # (exp(r) - 1 - r) / r^2 on |r| <= ln 2 / 2, highest degree first; for f64 the Taylor series.
+# fmt: off
 _EXP = {
     32: (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
          5.0000001201e-1),
     64: tuple(1.0 / math.factorial(k) for k in range(13, 1, -1)),
 }
+# fmt: on
 
 
 def _exp_reduce(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
@@ -143,8 +160,10 @@ def erf(x: Lanes) -> Lanes:
 
 # (1 + 2 x) e^(x^2) erfc(x) for x from 0 to 10.1, in (x - 2) / (x + 2): least squares, relative error 1.3e-8.
 # Source: Shepherd and Laframboise, "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x", 1981.
+# fmt: off
 _ERFC = (-4.00580291e-4, -1.22993183e-3, 1.31352595e-3, 8.63168575e-3, -8.05987604e-3, -5.42043000e-2,
          1.64055347e-1, -1.66031420e-1, -9.27639827e-2, 1.27697837)
+# fmt: on
 
 
 def erfc(x: Lanes) -> Lanes:
@@ -170,14 +189,18 @@ def erfc(x: Lanes) -> Lanes:
 # -- logarithms
 
 # log(1 + f) = f - f^2/2 + f^3 * (...), highest degree first.
+# fmt: off
 _LOG32 = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
           -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
+# fmt: on
 # The bits of sqrt(1/2): what mantissas are reduced to start at.
 _ROOT = {32: 0x3F3504F3, 64: 0x3FE6A09E667F3BCD}
 # log(1 + f) = 2s + s * R(s^2) with s = f / (2 + f).
+# fmt: off
 _LOG64 = (1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
           2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
           6.666666666666735130e-01)
+# fmt: on
 
 
 def _log1p_core(m: Lanes, exponent: Lanes) -> Lanes:
@@ -204,10 +227,10 @@ def _log_special(x: Lanes, found: Lanes, infinite_at: float) -> Lanes:
 
 def log(x: Lanes) -> Lanes:
     """Natural logarithm."""
-    mantissa, tiny = (23, 2.0 ** -126) if x.bits == 32 else (52, 2.0 ** -1022)
+    mantissa, tiny = (23, 2.0**-126) if x.bits == 32 else (52, 2.0**-1022)
     root = _ROOT[x.bits]
     is_tiny = x < tiny
-    bits = is_tiny.choose(x * 2.0 ** mantissa, x).as_bits()
+    bits = is_tiny.choose(x * 2.0**mantissa, x).as_bits()
     offset = bits - root
     whole = offset >> mantissa
     m = ((offset & ((1 << mantissa) - 1)) + root).as_float() - 1.0
@@ -220,7 +243,7 @@ def _exponent_as_float(n: Lanes) -> Lanes:
     """Small integers as floats of their width."""
     if n.bits == 32:
         return n.cast("sitofp", "float")
-    magic = n.number(0).as_float().number(1.5 * 2.0 ** 52)
+    magic = n.number(0).as_float().number(1.5 * 2.0**52)
     return (n + magic.as_bits()).as_float() - magic
 
 
@@ -239,6 +262,7 @@ def log1p(x: Lanes) -> Lanes:
 
 # -- powers
 
+
 def rsqrt(x: Lanes) -> Lanes:
     """1 / sqrt(x)."""
     return x.inverse_sqrt()
@@ -253,8 +277,8 @@ def cbrt(x: Lanes) -> Lanes:
     # Away from both ends of the range, where cubes overflow or exponents are not stored.
     one = x.number(1.0)
     is_small = size < 1.0
-    before = is_small.choose(one.number(2.0 ** 54), one.number(2.0 ** -54))
-    after = is_small.choose(one.number(2.0 ** -18), one.number(2.0 ** 18))
+    before = is_small.choose(one.number(2.0**54), one.number(2.0**-54))
+    after = is_small.choose(one.number(2.0**-18), one.number(2.0**18))
     return plain.choose((_cbrt_positive(size * before, 3) * after).copysign(x), x)
 
 
@@ -273,8 +297,10 @@ def _cbrt_positive(a: Lanes, steps: int) -> Lanes:
 
 # log2((1 + s) / (1 - s)) / s in s^2, |s| <= 0.1716, relative error 2^-37.8; 2^r on |r| <= 1/2, 2^-28.5.
 _LOG2 = (0.3407120415619086, 0.41167376623771057, 0.5770835660048659, 0.9617966734515485, 2.885390081789987)
+# fmt: off
 _EXP2 = (0.0001546144469856913, 0.0013400428177615838, 0.009618056678524637, 0.05550327226670302,
          0.24022650922288757, 0.6931472067028326, 1.0)
+# fmt: on
 
 
 def power(x: Lanes, y: Lanes) -> Lanes:
@@ -284,15 +310,15 @@ def power(x: Lanes, y: Lanes) -> Lanes:
         zero = x.number(0.0)
         return per_lane(x.f, "pow", [v.equals(0.0).choose(zero.copysign(v), v) for v in (x, y)])
     size = abs(x)
-    is_tiny = size < 2.0 ** -126
-    offset = is_tiny.choose(size * 2.0 ** 24, size).as_bits() - _ROOT[32]
+    is_tiny = size < 2.0**-126
+    offset = is_tiny.choose(size * 2.0**24, size).as_bits() - _ROOT[32]
     whole = (offset >> 23) - is_tiny.choose(offset.number(24), offset.number(0))
     m = ((offset & 0x7FFFFF) + _ROOT[32]).as_float().widen()
     s = (m - 1.0).quotient(m + 1.0)
     logarithm = horner(s * s, _LOG2).fma(s, whole.cast("sitofp", "double"))
     t = (logarithm * y.widen()).at_most(200.0).at_least(-200.0)
-    shifted = t + 1.5 * 2.0 ** 52
-    r = t - (shifted - 1.5 * 2.0 ** 52)
+    shifted = t + 1.5 * 2.0**52
+    r = t - (shifted - 1.5 * 2.0**52)
     found = _times_power_of_two(horner(r, _EXP2), shifted.as_bits()).narrow()
     # |x| is 0 or infinite, or y is infinite: what is left depends on the sides alone.
     y_size = abs(y)
@@ -303,7 +329,7 @@ def power(x: Lanes, y: Lanes) -> Lanes:
     # A negative base: integers only, and odd ones keep the sign.
     is_integer = y.trunc().equals(y)
     half = y * 0.5
-    is_odd = is_integer & half.trunc().differs(half) & (y_size < 2.0 ** 24)
+    is_odd = is_integer & half.trunc().differs(half) & (y_size < 2.0**24)
     negative = x.as_bits() < 0
     found = (negative & is_odd).choose(-found, found)
     bad = (x < 0.0) & ~is_integer & (size < _INF)
@@ -315,6 +341,7 @@ def power(x: Lanes, y: Lanes) -> Lanes:
 
 # -- trigonometry
 
+# fmt: off
 _SIN = {
     32: (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
     64: (1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06,
@@ -325,13 +352,16 @@ _COS = {
     64: (-1.13596475577881948265e-11, 2.08757232129817482790e-09, -2.75573143513906633035e-07,
          2.48015872894767294178e-05, -1.38888888888741095749e-03, 4.16666666666666019037e-02),
 }
+# fmt: on
 # pi/2 in parts. f64: two of 33 bits, so that products with 20-bit integers are exact, and the rest.
-_HALF_PI32 = (1.57079637e+00, -4.37113883e-08, -1.71512489e-15)
-_HALF_PI64 = (1.57079632673412561417e+00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
+_HALF_PI32 = (1.57079637e00, -4.37113883e-08, -1.71512489e-15)
+_HALF_PI64 = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
 _HUGE = {32: 1.0e5, 64: 1.0e5}
 # The bits of 2/pi after the binary point, behind a word of zeros; three more: any index below 8 is good.
+# fmt: off
 _TWO_OVER_PI = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
                 0, 0, 0)
+# fmt: on
 
 
 def _reduce(x: Lanes) -> tuple[Lanes, Lanes]:
@@ -361,7 +391,8 @@ def _reduce_huge(x: Lanes) -> tuple[Lanes, Lanes]:
     entries = ", ".join(f"i32 {word}" for word in _TWO_OVER_PI)
     table = f.module.add_global(
         "tfbridge.two_over_pi",
-        f"private unnamed_addr constant [{len(_TWO_OVER_PI)} x i32] [{entries}], align 4")
+        f"private unnamed_addr constant [{len(_TWO_OVER_PI)} x i32] [{entries}], align 4",
+    )
     at = f.offset(Value("ptr", f"@{table}"), word.value, "i32")
     words = [Lanes(f, f.load("i32", f.offset(at, k, "i32"), 4)).cast("zext", "i64") for k in range(4)]
     window = [(((a << 32) | b) << shift).shift_right(32) for a, b in zip(words, words[1:])]
@@ -370,7 +401,7 @@ def _reduce_huge(x: Lanes) -> tuple[Lanes, Lanes]:
     rest = product - (n << 62)
     high = (rest >> 32).cast("trunc", "i32").cast("sitofp", "double")
     low = (rest & 0xFFFFFFFF).cast("trunc", "i32").cast("uitofp", "double")
-    r = (high * 2.0 ** 32 + low) * (math.pi / 2.0 * 2.0 ** -62)
+    r = (high * 2.0**32 + low) * (math.pi / 2.0 * 2.0**-62)
     negative = bits < 0
     n = n.cast("trunc", "i32")
     r32 = r.narrow()
@@ -449,6 +480,7 @@ def _tan_reduced(n: Lanes, r: Lanes) -> Lanes:
 
 
 # (atan(q)/q - 1) / q^2 in q^2: q in [0, 1] for f32; a quotient of polynomials, |q| <= 2/3, for f64.
+# fmt: off
 _ATAN32 = (0.00282363896258175373077393, -0.0159569028764963150024414, 0.0425049886107444763183594,
            -0.0748900920152664184570312, 0.106347933411598205566406, -0.142027363181114196777344,
            0.199926957488059997558594, -0.333331018686294555664062)
@@ -456,6 +488,7 @@ _ATAN64 = ((-8.750608600031904122785e-1, -1.615753718733365076637e1, -7.50085579
             -1.228866684490136173410e2, -6.485021904942025371773e1),
            (1.0, 2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2,
             4.853903996359136964868e2, 1.945506571482613964425e2))
+# fmt: on
 
 
 def atan2(y: Lanes, x: Lanes) -> Lanes:
@@ -505,10 +538,11 @@ def remainder(x: Lanes, y: Lanes) -> Lanes:
         # No quotient of floats reaches 2^280: ten times 28 bits.
         def body(_: Value, carried: list[Value]) -> list[Value]:
             rest, divisor = (Lanes(x.f, c) for c in carried)
-            return [step(rest, divisor).value, (divisor * 2.0 ** -28).value]
-        return [Lanes(x.f, x.f.loop(0, 9, 1, body, [a.value, (b * 2.0 ** 252).value])[0])]
+            return [step(rest, divisor).value, (divisor * 2.0**-28).value]
 
-    many = (a >= b * 2.0 ** 28) & (a < _INF)
+        return [Lanes(x.f, x.f.loop(0, 9, 1, body, [a.value, (b * 2.0**252).value])[0])]
+
+    many = (a >= b * 2.0**28) & (a < _INF)
     rest = rarely(x.f, many.any(), far, [a])[0]
     found = step(rest, b).narrow().copysign(x)
     return (abs(y).equals(_INF) & (abs(x) < _INF)).choose(x, found)

@@ -27,20 +27,32 @@ FAR_BYTES, FEW_PANELS = 1024, 4
 DEPTH = 256  # steps summed at a time: a panel of B that stays in L1
 
 
-def emit_gradient(module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int,
-                  epilogue: str | None) -> KernelPlan | None:
+def emit_gradient(
+    module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int, epilogue: str | None
+) -> KernelPlan | None:
     """Writes the kernel; None where the form is another. The view of the epilogue is [1, positions, features]."""
     compute = compute_of(problem.input_type, problem.result_type)
-    axes = sorted((a for a in problem.axes if a.window * a.output * a.input != 1 or a.has_border),
-                  key=lambda a: -a.output_stride)
-    if compute is None or problem.input_type is not problem.kernel_type or problem.input_batch != 1 \
-            or problem.input_type.item_bytes != SIZES[COMPUTE_TYPES[compute]] or problem.input_feature == 1 \
-            or problem.output_feature != 1 or not axes or any(a.base_dilation > 1 for a in axes) \
-            or axes[-1].output_stride < problem.output_batch:
+    axes = sorted(
+        (a for a in problem.axes if a.window * a.output * a.input != 1 or a.has_border),
+        key=lambda a: -a.output_stride,
+    )
+    if (
+        compute is None
+        or problem.input_type is not problem.kernel_type
+        or problem.input_batch != 1
+        or problem.input_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
+        or problem.input_feature == 1
+        or problem.output_feature != 1
+        or not axes
+        or any(a.base_dilation > 1 for a in axes)
+        or axes[-1].output_stride < problem.output_batch
+    ):
         return None
     lanes = lanes_of(target, compute)
-    vectors = min(vector_counts(compute), key=lambda v: -(-problem.outputs // (v * lanes)) * v * lanes
-                  / {1: 0.85, 2: 1.0, 3: 0.95}[v])
+    vectors = min(
+        vector_counts(compute),
+        key=lambda v: -(-problem.outputs // (v * lanes)) * v * lanes / {1: 0.85, 2: 1.0, 3: 0.95}[v],
+    )
     writer = _Gradient(module, target, problem, tuple(axes), compute, vectors, epilogue)
     if module.embed_libraries:
         write_gradient(module, target, compute, vectors, "internal")
@@ -54,16 +66,25 @@ def emit_gradient(module: ModuleText, target: Target, problem: ConvolutionProble
     tasks, microseconds = writer.tasks, microseconds_of(problem, target)
     grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
     parallel = tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US
-    return KernelPlan(module.define("convolution", f), tasks, grain, parallel, writer.scratch_bytes, problem.flops,
-                      moved)
+    return KernelPlan(
+        module.define("convolution", f), tasks, grain, parallel, writer.scratch_bytes, problem.flops, moved
+    )
 
 
 class _Gradient:
     """Writes the body of one task: a range of rows and one of columns, for `inner` places (positions of all axes but
     the last): all of them, so that B is packed once, or one where there are too few tasks otherwise."""
 
-    def __init__(self, module: ModuleText, target: Target, problem: ConvolutionProblem, axes: tuple[Axis, ...],
-                 compute: str, vectors: int, epilogue: str | None) -> None:
+    def __init__(
+        self,
+        module: ModuleText,
+        target: Target,
+        problem: ConvolutionProblem,
+        axes: tuple[Axis, ...],
+        compute: str,
+        vectors: int,
+        epilogue: str | None,
+    ) -> None:
         self.f = f = Function(module, "SELF", KERNEL_PARAMETERS)
         self.module, self.target, self.problem, self.epilogue = module, target, problem, epilogue
         self.outer, self.x = axes[:-1], axes[-1]
@@ -87,30 +108,50 @@ class _Gradient:
         # The window elements that every position along the last axis has inside.
         seen = [self._seen(o) for o in range(self.x.output)]
         self.common = max(s[0] for s in seen), min(s[1] for s in seen)
-        self.together = (problem.batch < FEW_ROWS and self.x.output > 1 and self.common[0] < self.common[1]
-                         and self.x.stride * self.x.input_stride == problem.batch
-                         and self.x.output_stride == problem.batch * problem.output_batch)
+        self.together = (
+            problem.batch < FEW_ROWS
+            and self.x.output > 1
+            and self.common[0] < self.common[1]
+            and self.x.stride * self.x.input_stride == problem.batch
+            and self.x.output_stride == problem.batch * problem.output_batch
+        )
         together = (self.x.output * problem.batch,) if self.together else ()
         heights = tile_heights((min(self.rows, problem.batch), problem.batch % self.rows, *together), mr)
-        self.sweeps = {(vectors, height): gradient_sweep_name(compute, vectors, height) for height in sorted(heights)}
-        self.table = constant_table(module, "gradient_sweeps", (), sweep_table(target, vectors, mr, self.sweeps))
+        self.sweeps = {
+            (vectors, height): gradient_sweep_name(compute, vectors, height) for height in sorted(heights)
+        }
+        self.table = constant_table(
+            module, "gradient_sweeps", (), sweep_table(target, vectors, mr, self.sweeps)
+        )
         # Rows that lie a multiple of a page or so apart displace each other in the cache: where there is one position,
         # they are copied together first.
         self.step = self.x.window_dilation * self.x.input_stride * self.size
-        self.copies = self.places == self.x.output == 1 and self.step >= FAR_BYTES and self.cols >= FEW_PANELS * self.nr
+        self.copies = (
+            self.places == self.x.output == 1 and self.step >= FAR_BYTES and self.cols >= FEW_PANELS * self.nr
+        )
         self.line = -(-self.rows * self.size // 64) * 64
         panel = self.block * self.x.window * self.nr * self.size
         table = self.inner * self.block * 8
-        sizes = (panel, table, table, self.inner * 8, self.inner * self.x.output * self.rows * self.nr * self.size,
-                 self.block * self.x.window * self.line if self.copies else 0)
+        sizes = (
+            panel,
+            table,
+            table,
+            self.inner * 8,
+            self.inner * self.x.output * self.rows * self.nr * self.size,
+            self.block * self.x.window * self.line if self.copies else 0,
+        )
         starts, at = [], 0
         for bytes_ in sizes:
             starts.append(at)
             at += -(-bytes_ // 64) * 64 + 64
         self.scratch_bytes = at
-        self.source, self.kernel, self.made = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3))
+        self.source, self.kernel, self.made = (
+            f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3)
+        )
         own = f.offset(f.load("ptr", f.offset(f["buffers"], 3, "ptr"), 8), f.mul(f["tid"], at))
-        self.packed, self.a_table, self.b_table, self.counts, self.tile, self.copy = (f.offset(own, s) for s in starts)
+        self.packed, self.a_table, self.b_table, self.counts, self.tile, self.copy = (
+            f.offset(own, s) for s in starts
+        )
 
     def _columns(self, others: int, threads: int) -> int:
         """Columns of a task, where the others are given: panels that keep the busiest thread busy least."""
@@ -138,8 +179,10 @@ class _Gradient:
         rows = f.minimum(self.rows, f.sub(problem.batch, row))
         source: Value | int = f.add(f.mul(group, problem.input_group), row)
         column = f.add(f.mul(group, problem.output_group), col)
-        kernel = f.add(problem.kernel_offset, f.add(f.mul(group, problem.kernel_group),
-                                                    f.mul(col, problem.kernel_output)))
+        kernel = f.add(
+            problem.kernel_offset,
+            f.add(f.mul(group, problem.kernel_group), f.mul(col, problem.kernel_output)),
+        )
         self.c = f.offset(self.made, f.add(column, f.mul(row, problem.output_batch)), self.type)
         self.row_count = rows
 
@@ -166,22 +209,44 @@ class _Gradient:
             def position(o: Value, _: list[Value]) -> None:
                 to = f.offset(c, f.add(f.mul(o, self.x.output_stride), f.sub(cols, tail)), self.type)
                 from_ = f.offset(tile, f.mul(o, self.rows * self.nr * self.size))
-                f.call(use_rows(self.module, self.target, problem.input_type, self.compute), "void", [
-                    from_, to, i64(rows), tail, i64(self.nr * self.size), i64(self.size),
-                    i64(problem.output_batch * self.size), tail])
+                f.call(
+                    use_rows(self.module, self.target, problem.input_type, self.compute),
+                    "void",
+                    [
+                        from_,
+                        to,
+                        i64(rows),
+                        tail,
+                        i64(self.nr * self.size),
+                        i64(self.size),
+                        i64(problem.output_batch * self.size),
+                        tail,
+                    ],
+                )
 
             f.loop(0, self.x.output, 1, position)
 
         if problem.outputs % self.nr:
             if_(f, f.compare("icmp ne", tail, i64(0)), lambda: self._each_place(copy))
         if self.epilogue:
+
             def finish(p: Value | int) -> None:
                 def position(o: Value, _: list[Value]) -> None:
                     number = f.add(f.mul(f.add(self.place, p), self.x.output), o)
                     low = f.add(f.mul(number, problem.batch), row)
-                    f.call(str(self.epilogue), "void", [
-                        f["ctx"], f["buffers"], i64(0), i64(low), i64(f.add(low, rows)), i64(column),
-                        i64(f.add(column, cols))])
+                    f.call(
+                        str(self.epilogue),
+                        "void",
+                        [
+                            f["ctx"],
+                            f["buffers"],
+                            i64(0),
+                            i64(low),
+                            i64(f.add(low, rows)),
+                            i64(column),
+                            i64(f.add(column, cols)),
+                        ],
+                    )
 
                 f.loop(0, self.x.output, 1, position)
 
@@ -239,8 +304,11 @@ class _Gradient:
             if self.copies:
                 origin = self._copied(origin, carried[0], valid)
             f.store(origin, f.offset(a_table, carried[0], "ptr"), 8)
-            f.store(f.offset(self.packed, f.mul(r, self.x.window * self.nr), self.type),
-                    f.offset(b_table, carried[0], "ptr"), 8)
+            f.store(
+                f.offset(self.packed, f.mul(r, self.x.window * self.nr), self.type),
+                f.offset(b_table, carried[0], "ptr"),
+                8,
+            )
             return [f.binary("add", carried[0], f.cast("zext", valid, "i64") if valid else i64(1))]
 
         f.store(f.loop(0, runs, 1, run, [i64(0)])[0], f.offset(self.counts, p, "i64"), 8)
@@ -252,10 +320,20 @@ class _Gradient:
         place = f.offset(self.copy, f.mul(number, x.window * self.line))
 
         def run() -> None:
-            f.call(use_rows(self.module, self.target, self.problem.input_type, self.compute), "void", [
-                f.offset(origin, (low * x.window_dilation - x.pad) * x.input_stride, self.type),
-                f.offset(place, low * self.line), i64(high - low), i64(self.row_count), i64(self.step), i64(self.size),
-                i64(self.line), i64(self.row_count)])
+            f.call(
+                use_rows(self.module, self.target, self.problem.input_type, self.compute),
+                "void",
+                [
+                    f.offset(origin, (low * x.window_dilation - x.pad) * x.input_stride, self.type),
+                    f.offset(place, low * self.line),
+                    i64(high - low),
+                    i64(self.row_count),
+                    i64(self.step),
+                    i64(self.size),
+                    i64(self.line),
+                    i64(self.row_count),
+                ],
+            )
 
         if_(f, valid or Value("i1", "true"), run)
         return place
@@ -263,17 +341,27 @@ class _Gradient:
     def _pack(self, start: Value, runs: Value | int, kernel: Value | int, width: Value | int) -> None:
         """Packs a panel of B: all runs of the block, those outside the input too."""
         f, problem, x = self.f, self.problem, self.x
-        name = use_panels(self.module, self.target, problem.input_type, self.compute, self.vectors,
-                          problem.kernel_output)
+        name = use_panels(
+            self.module, self.target, problem.input_type, self.compute, self.vectors, problem.kernel_output
+        )
 
         def run(r: Value, _: list[Value]) -> None:
             image, window = self._indices(f.add(start, r))
             at = f.add(kernel, f.mul(image, problem.kernel_input))
             for a, k in zip(self.outer, window):
                 at = f.add(at, f.mul(k, a.kernel_stride))
-            f.call(name, "void", [
-                f.offset(self.kernel, at, self.type), f.offset(self.packed, f.mul(r, x.window * self.nr), self.type),
-                i64(x.window), i64(width), i64(x.kernel_stride * self.size), i64(problem.kernel_output * self.size)])
+            f.call(
+                name,
+                "void",
+                [
+                    f.offset(self.kernel, at, self.type),
+                    f.offset(self.packed, f.mul(r, x.window * self.nr), self.type),
+                    i64(x.window),
+                    i64(width),
+                    i64(x.kernel_stride * self.size),
+                    i64(problem.kernel_output * self.size),
+                ],
+            )
 
         f.loop(0, runs, 1, run)
 
@@ -293,9 +381,24 @@ class _Gradient:
             direct = f.offset(made, f.add(column, o * x.output_stride), self.type)
             tile = f.offset(tiles, o * self.rows * self.nr * self.size)
             c = f.select(whole, direct, tile)
-            f.call(f"tfb_convt_{self.compute}_{self.vectors}", "void", [
-                a_table, i64(shift), b_table, i64(low * self.nr * self.size), c, ldc, runs,
-                i64(high - low), i64(step), accumulate, i64(rows), Value("ptr", f"@{self.table}")])
+            f.call(
+                f"tfb_convt_{self.compute}_{self.vectors}",
+                "void",
+                [
+                    a_table,
+                    i64(shift),
+                    b_table,
+                    i64(low * self.nr * self.size),
+                    c,
+                    ldc,
+                    runs,
+                    i64(high - low),
+                    i64(step),
+                    accumulate,
+                    i64(rows),
+                    Value("ptr", f"@{self.table}"),
+                ],
+            )
 
         low, high = self.common if self.together else (0, 0)
         if self.together:

@@ -36,8 +36,9 @@ LONGEST_UNROLLED = 8  # window elements along the last axis
 WIDEST_TILE = 8
 
 
-def emit_depthwise(module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int,
-                   epilogue: str | None) -> KernelPlan | None:
+def emit_depthwise(
+    module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int, epilogue: str | None
+) -> KernelPlan | None:
     """Writes the kernel; None where the convolution is not depthwise with contiguous features.
 
     The view of the epilogue is [1, positions, features].
@@ -45,14 +46,21 @@ def emit_depthwise(module: ModuleText, target: Target, problem: ConvolutionProbl
     compute = compute_of(problem.input_type, problem.result_type)
     axes = axes_of(problem)
     if problem.inputs != 1:  # what is summed besides the window is one more axis of the window
-        summed = Axis(problem.inputs, problem.inputs, 1, 1, 0, 1, 1, problem.input_feature, problem.kernel_input, 0)
+        summed = Axis(
+            problem.inputs, problem.inputs, 1, 1, 0, 1, 1, problem.input_feature, problem.kernel_input, 0
+        )
         axes = (summed, *axes)
     phases = phases_of(axes, problem.kernel_offset)
-    if compute is None or problem.groups == 1 or problem.kernel_type is not problem.input_type \
-            or problem.input_type not in sources(compute) or problem.input_group != 1 \
-            or (problem.kernel_group, problem.output_group) != (problem.outputs, problem.outputs) \
-            or (problem.outputs > 1 and problem.kernel_output != 1) \
-            or any(a.base_dilation > 1 for p in phases for a in p.axes):
+    if (
+        compute is None
+        or problem.groups == 1
+        or problem.kernel_type is not problem.input_type
+        or problem.input_type not in sources(compute)
+        or problem.input_group != 1
+        or (problem.kernel_group, problem.output_group) != (problem.outputs, problem.outputs)
+        or (problem.outputs > 1 and problem.kernel_output != 1)
+        or any(a.base_dilation > 1 for p in phases for a in p.axes)
+    ):
         return None
     lanes = lanes_of(target, compute)
     if lanes % problem.outputs and problem.outputs % lanes:
@@ -71,8 +79,12 @@ def emit_depthwise(module: ModuleText, target: Target, problem: ConvolutionProbl
     if problem.inputs == 0 or not positions:
         return None
     microseconds = max(3 * microseconds_of(problem, target), moved / 1e4)
-    by_features = axes[-1].window > LONGEST_UNROLLED and axes[-1].output <= WIDEST_TILE and len(phases) == 1 \
+    by_features = (
+        axes[-1].window > LONGEST_UNROLLED
+        and axes[-1].output <= WIDEST_TILE
+        and len(phases) == 1
         and writer.features % writer.lanes == 0
+    )
     tasks, share = positions // unit, writer.features
     if by_features:
         line = max(CACHE_LINE // SIZES[writer.type], writer.lanes)
@@ -94,11 +106,24 @@ def emit_depthwise(module: ModuleText, target: Target, problem: ConvolutionProbl
             for phase in phases:
                 lines = math.prod(a.output for a in phase.axes[:-1]) // (positions // unit)
                 if phase.positions:
-                    f.loop(f.mul(t, lines), f.mul(f.add(t, 1), lines), 1, functools.partial(writer.line, phase))
+                    f.loop(
+                        f.mul(t, lines), f.mul(f.add(t, 1), lines), 1, functools.partial(writer.line, phase)
+                    )
         if epilogue:
             low = f.mul(t, unit)
-            f.call(epilogue, "void", [f["ctx"], f["buffers"], i64(0), i64(low), i64(f.add(low, unit)), i64(0),
-                                      i64(writer.features)])
+            f.call(
+                epilogue,
+                "void",
+                [
+                    f["ctx"],
+                    f["buffers"],
+                    i64(0),
+                    i64(low),
+                    i64(f.add(low, unit)),
+                    i64(0),
+                    i64(writer.features),
+                ],
+            )
 
     f.loop(f["lo"], f["hi"], 1, task)
     f.ret()
@@ -110,7 +135,9 @@ def emit_depthwise(module: ModuleText, target: Target, problem: ConvolutionProbl
 class _Depthwise:
     """Writes the code of one line of output positions."""
 
-    def __init__(self, f: Function, target: Target, problem: ConvolutionProblem, compute: str, masked: bool) -> None:
+    def __init__(
+        self, f: Function, target: Target, problem: ConvolutionProblem, compute: str, masked: bool
+    ) -> None:
         self.f, self.target, self.problem = f, target, problem
         self.type, self.storage = COMPUTE_TYPES[compute], memory_type(problem.input_type)
         self.lanes, self.masked = lanes_of(target, compute), masked
@@ -121,8 +148,12 @@ class _Depthwise:
         image = math.prod(a.input for a in problem.axes) * problem.groups * problem.input_type.item_bytes
         self.low: Value | int = 0
         self.high: Value | int = self.features
-        self.block = max(CACHE_LINE // SIZES[self.type], self.lanes) if image <= target.l2_bytes else self.features
-        self.source, self.kernel, self.made = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3))
+        self.block = (
+            max(CACHE_LINE // SIZES[self.type], self.lanes) if image <= target.l2_bytes else self.features
+        )
+        self.source, self.kernel, self.made = (
+            f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3)
+        )
 
     def _load(self, base: Value, at: Value | int, lanes: int, count: int) -> Value:
         place = self.f.offset(base, at, self.storage)
@@ -184,7 +215,9 @@ class _Depthwise:
         """A loop over a block's vectors of features; the very last one overlaps the one before it rather than being
         narrower."""
         f, last = self.f, max(0, self.features - self.lanes)
-        f.loop(self.low, self.high, self.lanes, lambda c, _: body(f.minimum(c, last) if last % self.lanes else c))
+        f.loop(
+            self.low, self.high, self.lanes, lambda c, _: body(f.minimum(c, last) if last % self.lanes else c)
+        )
 
     def _seen(self, a: Axis, first: Value | int) -> tuple[Value | int, Value | int]:
         """The window elements [low, high) of a position that lie inside; `first` is where element 0 lies."""
@@ -193,19 +226,40 @@ class _Depthwise:
         reach = f.intrinsic("smax", "i64", [i64(f.add(f.sub(a.input, first), d - 1)), i64(0)])
         return low, f.minimum(a.window, f.divide(reach, d))
 
-    def _window(self, ranges: Sequence[tuple[Axis, Value | int, Value | int]], source: Value | int,
-                kernel: Value | int, acc: list[Value],
-                body: Callable[[Value | int, Value | int, list[Value]], list[Value]]) -> list[Value]:
+    def _window(
+        self,
+        ranges: Sequence[tuple[Axis, Value | int, Value | int]],
+        source: Value | int,
+        kernel: Value | int,
+        acc: list[Value],
+        body: Callable[[Value | int, Value | int, list[Value]], list[Value]],
+    ) -> list[Value]:
         """Loops over what is seen along the outer axes; `body` takes offsets of input and kernel."""
         if not ranges:
             return body(source, kernel, acc)
         a, low, high = ranges[0]
-        return self.f.loop(low, high, 1, lambda k, inner: self._window(
-            ranges[1:], self.f.add(source, self.f.mul(k, a.window_dilation * a.input_stride)),
-            self.f.add(kernel, self.f.mul(k, a.kernel_stride)), inner, body), acc)
+        return self.f.loop(
+            low,
+            high,
+            1,
+            lambda k, inner: self._window(
+                ranges[1:],
+                self.f.add(source, self.f.mul(k, a.window_dilation * a.input_stride)),
+                self.f.add(kernel, self.f.mul(k, a.kernel_stride)),
+                inner,
+                body,
+            ),
+            acc,
+        )
 
-    def _tiles(self, x: Axis, ranges: Sequence[tuple[Axis, Value | int, Value | int]], source: Value | int,
-               kernel: Value | int, made: Value | int) -> None:
+    def _tiles(
+        self,
+        x: Axis,
+        ranges: Sequence[tuple[Axis, Value | int, Value | int]],
+        source: Value | int,
+        kernel: Value | int,
+        made: Value | int,
+    ) -> None:
         f = self.f
         reach = (x.window - 1) * x.window_dilation
         # Positions [low, high) see no border; those before and behind are few, or taken one by one.
@@ -219,8 +273,13 @@ class _Depthwise:
             seen, at = (x, *self._seen(x, first)), f.add(source, f.mul(first, x.input_stride))
 
             def features(c: Value | int) -> None:
-                acc = self._window([*ranges, seen], f.add(at, self._seen_by(c)), f.add(kernel, c), [zero(self.vector)],
-                                   self._product)
+                acc = self._window(
+                    [*ranges, seen],
+                    f.add(at, self._seen_by(c)),
+                    f.add(kernel, c),
+                    [zero(self.vector)],
+                    self._product,
+                )
                 self._store(acc[0], f.add(f.add(made, c), f.mul(o, x.output_stride)))
 
             self._features(features)
@@ -231,8 +290,12 @@ class _Depthwise:
 
             def features(c: Value | int) -> None:
                 acc = self._window(
-                    ranges, f.add(at, self._seen_by(c)), f.add(kernel, c), [zero(self.vector)] * count,
-                    lambda s, k, acc: self._unrolled(x, start if isinstance(start, int) else None, s, k, acc))
+                    ranges,
+                    f.add(at, self._seen_by(c)),
+                    f.add(kernel, c),
+                    [zero(self.vector)] * count,
+                    lambda s, k, acc: self._unrolled(x, start if isinstance(start, int) else None, s, k, acc),
+                )
                 for j, value in enumerate(acc):
                     self._store(value, f.add(f.add(to, c), j * x.output_stride))
 
@@ -257,8 +320,9 @@ class _Depthwise:
         a, b = self._input(source), self._weight(kernel)
         return [multiply_add(self.f, a, b, acc[0], self.target)]
 
-    def _unrolled(self, x: Axis, start: int | None, source: Value | int, kernel: Value | int,
-                  acc: list[Value]) -> list[Value]:
+    def _unrolled(
+        self, x: Axis, start: int | None, source: Value | int, kernel: Value | int, acc: list[Value]
+    ) -> list[Value]:
         """All window elements along the last axis for a tile; where `start` is known, those inside the input."""
         f, acc = self.f, list(acc)
         weights = [self._weight(f.add(kernel, k * x.kernel_stride)) for k in range(x.window)]
@@ -276,15 +340,26 @@ class _Depthwise:
 
     # -- large windows, few positions: the gradient of a filter
 
-    def _wide(self, x: Axis, ranges: Sequence[tuple[Axis, Value | int, Value | int]], source: Value | int,
-              kernel: Value | int, made: Value | int) -> None:
+    def _wide(
+        self,
+        x: Axis,
+        ranges: Sequence[tuple[Axis, Value | int, Value | int]],
+        source: Value | int,
+        kernel: Value | int,
+        made: Value | int,
+    ) -> None:
         """All positions along the last axis in one tile."""
         f = self.f
         source = f.sub(source, x.pad * x.input_stride)
 
         def features(c: Value | int) -> None:
-            acc = self._window(ranges, f.add(source, self._seen_by(c)), f.add(kernel, c),
-                               [zero(self.vector)] * x.output, lambda s, k, acc: self._along(x, s, k, acc))
+            acc = self._window(
+                ranges,
+                f.add(source, self._seen_by(c)),
+                f.add(kernel, c),
+                [zero(self.vector)] * x.output,
+                lambda s, k, acc: self._along(x, s, k, acc),
+            )
             for o, value in enumerate(acc):
                 self._store(value, f.add(f.add(made, c), o * x.output_stride))
 
@@ -338,8 +413,12 @@ class _Depthwise:
 
                 def features(c: Value | int) -> None:
                     places = sums(line, c)
-                    acc = self._along(x, f.add(source, self._seen_by(c)), f.add(kernel, c),
-                                      [f.load(self.vector, place, SIZES[self.type]) for place in places])
+                    acc = self._along(
+                        x,
+                        f.add(source, self._seen_by(c)),
+                        f.add(kernel, c),
+                        [f.load(self.vector, place, SIZES[self.type]) for place in places],
+                    )
                     for value, place in zip(acc, places):
                         f.store(value, place, SIZES[self.type])
 
@@ -376,6 +455,7 @@ class _Depthwise:
                         to = u % sets * count + o
                         sums[to] = multiply_add(f, seen[place], weight, sums[to], self.target)
                 return sums
+
             return body
 
         main = low + (high - low) // 4 * 4
@@ -385,8 +465,15 @@ class _Depthwise:
         acc = [f.binary(add, sums[o], sums[o + count]) for o in range(count)] if sets > 1 else sums
         for o in range(count):
             inside = range(max(0, -(first[o] // d)), min(x.window, -(-(x.input - first[o]) // d)))
-            for k in (*range(inside.start, min(low, inside.stop)), *range(max(high, inside.start), inside.stop)):
+            for k in (
+                *range(inside.start, min(low, inside.stop)),
+                *range(max(high, inside.start), inside.stop),
+            ):
                 acc[o] = multiply_add(
-                    f, self._input(f.add(source, (o * x.stride + k * d) * x.input_stride)),
-                    self._weight(f.add(kernel, k * x.kernel_stride)), acc[o], self.target)
+                    f,
+                    self._input(f.add(source, (o * x.stride + k * d) * x.input_stride)),
+                    self._weight(f.add(kernel, k * x.kernel_stride)),
+                    acc[o],
+                    self.target,
+                )
         return acc

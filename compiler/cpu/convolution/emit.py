@@ -33,19 +33,27 @@ def convolution_view(product: Instruction) -> tuple[int, int, int]:
     op, dims = product.op, product.shape.dims
     assert isinstance(op, Convolution)
     last = len(dims) - 1
-    matrices = _as_gemm(convolution_problem(product, product.shape.element_type)) if product.shape.elements else None
+    matrices = (
+        _as_gemm(convolution_problem(product, product.shape.element_type)) if product.shape.elements else None
+    )
     if matrices is not None and matrices.batch:
         return matrices.batch[0], matrices.m, matrices.n
-    if math.prod(dims[op.dims.output_feature + 1:]) == 1:
-        return 1, math.prod(dims[:op.dims.output_feature]), dims[op.dims.output_feature]
+    if math.prod(dims[op.dims.output_feature + 1 :]) == 1:
+        return 1, math.prod(dims[: op.dims.output_feature]), dims[op.dims.output_feature]
     problem = convolution_problem(product, product.shape.element_type)
     if features_before_positions(problem):
         return problem.batch, problem.groups * problem.outputs, problem.positions
     return 1, math.prod(dims[:last]), dims[last]
 
 
-def emit_convolution(module: ModuleText, target: Target, product: Instruction, raw: Shape,
-                     epilogue: str | None, b_packed: bool = False) -> KernelPlan:
+def emit_convolution(
+    module: ModuleText,
+    target: Target,
+    product: Instruction,
+    raw: Shape,
+    epilogue: str | None,
+    b_packed: bool = False,
+) -> KernelPlan:
     """Writes the kernel of a convolution whose sums are stored as `raw`.
 
     Its buffers are input, kernel, result, scratch and those of the epilogue. With `b_packed` the kernel comes as
@@ -80,8 +88,9 @@ def emit_convolution(module: ModuleText, target: Target, product: Instruction, r
     return KernelPlan(symbol, tasks, grain, tasks > 1 and microseconds > 2 * TASK_US, 0, problem.flops, moved)
 
 
-def packable(product: Instruction, result_type: ElementType,
-             target: Target) -> GemmProblem | ConvolutionProblem | None:
+def packable(
+    product: Instruction, result_type: ElementType, target: Target
+) -> GemmProblem | ConvolutionProblem | None:
     """What takes a convolution's kernel packed beforehand: a matrix product (packed_b_layout), or a convolution as one
     (packed_kernel); None where another form computes it."""
     if not product.shape.elements:
@@ -90,8 +99,11 @@ def packable(product: Instruction, result_type: ElementType,
     matrices = _as_gemm(problem)
     if matrices is not None:
         return matrices
-    if problem.groups > 1 or problem.outputs <= target.lanes(result_type.bits) \
-            or (problem.input_batch == 1 and problem.input_feature != 1):
+    if (
+        problem.groups > 1
+        or problem.outputs <= target.lanes(result_type.bits)
+        or (problem.input_batch == 1 and problem.input_feature != 1)
+    ):
         return None
     return problem
 
@@ -100,13 +112,20 @@ def _as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
     """The matrix product that a convolution is where its window has one element, or sees a run of the input: one
     product, or one for each image."""
     axes = axes_of(problem)
-    if problem.groups > 1 or problem.kernel_offset or problem.output_feature != 1 \
-            or problem.kernel_type is not problem.input_type or any(a.has_border or a.pad for a in axes):
+    if (
+        problem.groups > 1
+        or problem.kernel_offset
+        or problem.output_feature != 1
+        or problem.kernel_type is not problem.input_type
+        or any(a.has_border or a.pad for a in axes)
+    ):
         return None
     rows, k = 1, 1
     batch: tuple[int, ...] = ()
     batch_stride = 0
-    row_stride = next((a.input_stride * a.stride for a in reversed(axes) if a.output > 1), problem.input_batch)
+    row_stride = next(
+        (a.input_stride * a.stride for a in reversed(axes) if a.output > 1), problem.input_batch
+    )
     for a in reversed(axes):
         stride = a.input_stride * a.stride
         if a.output > 1 and stride == row_stride * rows and (a.window == 1 or rows == 1):
@@ -116,19 +135,30 @@ def _as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
         elif a.output > 1:
             return None
     # What is summed: (size, stride in the input, stride in the kernel), the nearest first.
-    summed = sorted(((problem.inputs, problem.input_feature, problem.kernel_input),
-                     *((a.window, a.input_stride * a.window_dilation, a.kernel_stride) for a in problem.axes)),
-                    key=lambda s: s[1])
+    summed = sorted(
+        (
+            (problem.inputs, problem.input_feature, problem.kernel_input),
+            *((a.window, a.input_stride * a.window_dilation, a.kernel_stride) for a in problem.axes),
+        ),
+        key=lambda s: s[1],
+    )
     summed = [s for s in summed if s[0] != 1] or [(1, 1, 1)]
     _, near, near_kernel = summed[0]
     for size, stride, kernel_stride in summed:
         if (stride, kernel_stride) != (near * k, near_kernel * k):
             return None
         k *= size
-    return GemmProblem(problem.input_type, problem.result_type, batch, rows, problem.outputs, k,
-                       (*(batch and (batch_stride,)), row_stride, near),
-                       (*(batch and (0,)), near_kernel, problem.kernel_output),
-                       (*(batch and (rows * problem.outputs,)), problem.outputs, 1))
+    return GemmProblem(
+        problem.input_type,
+        problem.result_type,
+        batch,
+        rows,
+        problem.outputs,
+        k,
+        (*(batch and (batch_stride,)), row_stride, near),
+        (*(batch and (0,)), near_kernel, problem.kernel_output),
+        (*(batch and (rows * problem.outputs,)), problem.outputs, 1),
+    )
 
 
 __all__ = ["convolution_view", "emit_convolution", "packable"]

@@ -19,7 +19,15 @@ from ....runtime.llvm.ir_builder import Function, ModuleText, Value, i64
 from ....runtime.llvm.target import Target
 from ...ir.element_types import ElementType
 from ..codegen.kernel_info import KernelPlan
-from ..gemm.blocking import HELD_UP, PACK_COST, READ_COST, PackedLayout, best_grid, columns_work, packed_vectors
+from ..gemm.blocking import (
+    HELD_UP,
+    PACK_COST,
+    READ_COST,
+    PackedLayout,
+    best_grid,
+    columns_work,
+    packed_vectors,
+)
 from ..gemm.compute_types import COMPUTE_TYPES, SIZES, compute_of, lanes_of, sources
 from ..gemm.microkernel import Sweeps, constant_table, sweep_table, tile_heights, tile_widths, vector_counts
 from ..gemm.packing import use_panels, use_rows
@@ -91,8 +99,14 @@ class _Plan:
     scratch_bytes: int
 
 
-def emit_convolution_gemm(module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int,
-                          epilogue: str | None, b_packed: bool = False) -> KernelPlan | None:
+def emit_convolution_gemm(
+    module: ModuleText,
+    target: Target,
+    problem: ConvolutionProblem,
+    moved: int,
+    epilogue: str | None,
+    b_packed: bool = False,
+) -> KernelPlan | None:
     """Writes the kernel; None for an order of the output's axes or for types that no kernel computes.
 
     With `b_packed` the buffer of the kernel has the layout of packed_kernel.
@@ -102,8 +116,10 @@ def emit_convolution_gemm(module: ModuleText, target: Target, problem: Convoluti
     if plan is None:
         return None
     compute = plan.compute
-    sweeps = {(width, mr): convolution_sweep_name(compute, plan.vectors, width, mr)
-              for width, mr in _tiles(plan, target)}
+    sweeps = {
+        (width, mr): convolution_sweep_name(compute, plan.vectors, width, mr)
+        for width, mr in _tiles(plan, target)
+    }
     if module.embed_libraries:
         write_convolution(module, target, compute, plan.vectors, "internal")
         for width, mr in sweeps:
@@ -118,10 +134,13 @@ def emit_convolution_gemm(module: ModuleText, target: Target, problem: Convoluti
     tasks = emitter.tasks
     grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
     parallel = tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US
-    return KernelPlan(module.define("convolution", f), tasks, grain, parallel, plan.scratch_bytes, problem.flops, moved)
+    return KernelPlan(
+        module.define("convolution", f), tasks, grain, parallel, plan.scratch_bytes, problem.flops, moved
+    )
 
 
 # -- planning
+
 
 def features_before_positions(problem: ConvolutionProblem) -> bool:
     """Whether the output is [batch, features, positions], positions in the order of the axes."""
@@ -137,8 +156,12 @@ def features_before_positions(problem: ConvolutionProblem) -> bool:
 def axes_of(problem: ConvolutionProblem) -> tuple[Axis, ...]:
     """Batch and spatial axes in the output's order, the batch as an axis of window 1."""
     batch = Axis(problem.batch, 1, problem.batch, 1, 0, 1, 1, problem.input_batch, 0, problem.output_batch)
-    return tuple(sorted((a for a in (batch, *problem.axes) if a.window * a.output * a.input != 1 or a.has_border),
-                        key=lambda a: -a.output_stride)) or (batch,)
+    return tuple(
+        sorted(
+            (a for a in (batch, *problem.axes) if a.window * a.output * a.input != 1 or a.has_border),
+            key=lambda a: -a.output_stride,
+        )
+    ) or (batch,)
 
 
 def microseconds_of(problem: ConvolutionProblem, target: Target) -> float:
@@ -156,7 +179,9 @@ def packed_kernel(problem: ConvolutionProblem, target: Target) -> tuple[PackedLa
     plan = _plan(problem, target, True)
     if plan is None or len(plan.phases) != 1:
         return None
-    depth = plan.run * math.prod(a.window for a in plan.phases[0].axes[:len(plan.phases[0].axes) - plan.merged])
+    depth = plan.run * math.prod(
+        a.window for a in plan.phases[0].axes[: len(plan.phases[0].axes) - plan.merged]
+    )
     columns = plan.vectors * lanes_of(target, plan.compute)
     shape = (problem.groups, -(-problem.outputs // columns), depth, columns)
     return (PackedLayout(shape, columns, _STORED[plan.compute]), plan) if min(shape) > 0 else None
@@ -165,16 +190,25 @@ def packed_kernel(problem: ConvolutionProblem, target: Target) -> tuple[PackedLa
 def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -> _Plan | None:
     element = problem.input_type
     compute = compute_of(element, problem.result_type)
-    if compute is None or element not in sources(compute) or problem.kernel_type is not element \
-            or (problem.output_feature != 1 and not features_before_positions(problem)):
+    if (
+        compute is None
+        or element not in sources(compute)
+        or problem.kernel_type is not element
+        or (problem.output_feature != 1 and not features_before_positions(problem))
+    ):
         return None
     transposed = problem.output_feature != 1
     size = SIZES[COMPUTE_TYPES[compute]]
     axes = axes_of(problem)
-    phases = (Phase(axes, problem.kernel_offset, 0),) if transposed else phases_of(axes, problem.kernel_offset)
+    phases = (
+        (Phase(axes, problem.kernel_offset, 0),) if transposed else phases_of(axes, problem.kernel_offset)
+    )
     copied = transposed or problem.input_feature != 1 or element.item_bytes != size
-    banded = copied or any(a.base_dilation > 1 for p in phases for a in p.axes) or (
-        problem.inputs < FEW_INPUTS and any(a.window > 1 for a in axes))
+    banded = (
+        copied
+        or any(a.base_dilation > 1 for p in phases for a in p.axes)
+        or (problem.inputs < FEW_INPUTS and any(a.window > 1 for a in axes))
+    )
     slab = next((j for j, a in enumerate(axes) if not a.is_plain), len(axes) - 1)
     merged = 0 if len(phases) > 1 else _merged(problem, axes, banded)
     split = len(axes) - merged
@@ -184,19 +218,25 @@ def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -
     taps = max(taps_of_phases)
     lanes = lanes_of(target, compute)
     positions = math.prod(a.output for a in axes)
-    unit = math.prod(a.output for a in axes[slab + 1:]) if banded else 1
+    unit = math.prod(a.output for a in axes[slab + 1 :]) if banded else 1
     if len(phases) > 1:
         unit = math.prod(a.output for a in axes[1:]) if axes[0].is_plain else positions
     (_, rows, cols), vectors = min(
-        (_grid(problem, target, positions, unit, partial(columns_work, target, lanes, v), v * lanes, b_packed), v)
-        for v in ((packed_vectors(target, compute, problem.outputs),) if b_packed else vector_counts(compute)))
+        (
+            _grid(
+                problem, target, positions, unit, partial(columns_work, target, lanes, v), v * lanes, b_packed
+            ),
+            v,
+        )
+        for v in ((packed_vectors(target, compute, problem.outputs),) if b_packed else vector_counts(compute))
+    )
     nr, mr = vectors * lanes, rows_of(target, compute, vectors)
     # The input that a block of rows sees stays in L2 while the panels of B pass by.
     row_bytes = max(1, problem.inputs * size * (1 if banded else math.prod(a.stride for a in axes)))
     block = max(mr, min(target.l2_bytes * 2 // 5 // row_bytes, (64 << 10) // (8 * max(taps, 1))))
     block = max(unit, block // unit * unit) if banded and len(phases) == 1 else block // mr * mr
     if banded and len(phases) > 1:
-        block = max(math.prod(a.output for a in p.axes[slab + 1:]) for p in phases)
+        block = max(math.prod(a.output for a in p.axes[slab + 1 :]) for p in phases)
     block = max(1, min(block, max(rows, 1)))
     depth = max(run * taps, 1)
     keep = (banded or block < rows) and not b_packed
@@ -209,7 +249,9 @@ def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -
         depths = [math.prod(_depths(t, run, elements, nr * size, target)) for t in taps_of_phases]
         packed = max(depths) * PANELS_AT_ONCE * nr
     parts = {
-        "packed": packed * size, "A": taps * block * 8, "C": block * 8,
+        "packed": packed * size,
+        "A": taps * block * 8,
+        "C": block * 8,
         "tail": block * (8 + nr * size) + 64 if cols % nr or problem.outputs % nr else 0,
         "zeros": 0 if banded else run * size,
         "band": max(_band_bytes(problem, p.axes, slab, block, size) for p in phases) if banded else 0,
@@ -220,8 +262,24 @@ def _plan(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -
         starts[name] = at
         at += -(-bytes_ // 64) * 64 + (64 if bytes_ else 0)
     panel_bytes = depth * nr * size if b_packed else 0
-    return _Plan(problem, phases, compute, vectors, banded, panel_bytes, keep, slab, merged, run, block, unit, rows,
-                 cols, starts, at)
+    return _Plan(
+        problem,
+        phases,
+        compute,
+        vectors,
+        banded,
+        panel_bytes,
+        keep,
+        slab,
+        merged,
+        run,
+        block,
+        unit,
+        rows,
+        cols,
+        starts,
+        at,
+    )
 
 
 def _depths(taps: int, run: int, merged: int, panel_row_bytes: int, target: Target) -> tuple[int, int]:
@@ -248,13 +306,26 @@ def phases_of(axes: tuple[Axis, ...], kernel_offset: int) -> tuple[Phase, ...]:
         parts = []
         for phase in range(min(step, a.output)):
             first = (a.pad - phase) % step
-            part = Axis(a.input, max(0, -(-(a.window - first) // step)), -(-(a.output - phase) // step), 1,
-                        (a.pad - phase - first) // step, 1, 1, a.input_stride, a.kernel_stride * step,
-                        a.output_stride * step)
+            part = Axis(
+                a.input,
+                max(0, -(-(a.window - first) // step)),
+                -(-(a.output - phase) // step),
+                1,
+                (a.pad - phase - first) // step,
+                1,
+                1,
+                a.input_stride,
+                a.kernel_stride * step,
+                a.output_stride * step,
+            )
             parts.append((part, first * a.kernel_stride, phase * a.output_stride))
         choices.append(parts)
-    return tuple(Phase(tuple(c[0] for c in chosen), kernel_offset + sum(c[1] for c in chosen),
-                        sum(c[2] for c in chosen)) for chosen in itertools.product(*choices))
+    return tuple(
+        Phase(
+            tuple(c[0] for c in chosen), kernel_offset + sum(c[1] for c in chosen), sum(c[2] for c in chosen)
+        )
+        for chosen in itertools.product(*choices)
+    )
 
 
 def _merged(problem: ConvolutionProblem, axes: tuple[Axis, ...], banded: bool) -> int:
@@ -264,8 +335,11 @@ def _merged(problem: ConvolutionProblem, axes: tuple[Axis, ...], banded: bool) -
         if not banded and (a.has_border or a.window < 1):
             return count
         if a.window != 1:
-            if a.window_dilation != 1 or (step if banded else a.input_stride) != run \
-                    or run * a.window > LONGEST_MERGED_RUN:
+            if (
+                a.window_dilation != 1
+                or (step if banded else a.input_stride) != run
+                or run * a.window > LONGEST_MERGED_RUN
+            ):
                 return count
             run *= a.window
         step *= _extent(a, a.output)
@@ -278,10 +352,14 @@ def _extent(a: Axis, positions: int) -> int:
 
 
 def _band_bytes(problem: ConvolutionProblem, axes: tuple[Axis, ...], slab: int, block: int, size: int) -> int:
-    inner = math.prod(a.output for a in axes[slab + 1:])
+    inner = math.prod(a.output for a in axes[slab + 1 :])
     height = min(axes[slab].output, max(1, block // max(inner, 1)))
-    return _extent(axes[slab], height) * math.prod(_extent(a, a.output) for a in axes[slab + 1:]) \
-        * problem.inputs * size
+    return (
+        _extent(axes[slab], height)
+        * math.prod(_extent(a, a.output) for a in axes[slab + 1 :])
+        * problem.inputs
+        * size
+    )
 
 
 def _tiles(plan: _Plan, target: Target) -> list[tuple[int, int]]:
@@ -297,7 +375,7 @@ def _tiles(plan: _Plan, target: Target) -> list[tuple[int, int]]:
             if not plan.banded:
                 counts |= {min(plan.block, high - low), (high - low) % plan.block}
                 continue
-            inner = math.prod(a.output for a in phase.axes[plan.slab + 1:])
+            inner = math.prod(a.output for a in phase.axes[plan.slab + 1 :])
             slabs, height = phase.axes[plan.slab].output, max(1, plan.block // inner)
             first, end = low // inner, high // inner
             images = range(first // slabs * slabs, end, slabs)
@@ -307,12 +385,22 @@ def _tiles(plan: _Plan, target: Target) -> list[tuple[int, int]]:
     columns = min(plan.task_cols, plan.problem.outputs), plan.problem.outputs % plan.task_cols
     lanes = lanes_of(target, plan.compute)
     widths = set().union(*(tile_widths(target, count, plan.vectors, lanes) for count in columns))
-    return list(itertools.product(sorted(widths), sorted(
-        tile_heights(counts, rows_of(target, plan.compute, plan.vectors)))))
+    return list(
+        itertools.product(
+            sorted(widths), sorted(tile_heights(counts, rows_of(target, plan.compute, plan.vectors)))
+        )
+    )
 
 
-def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int, work: Callable[[int], float],
-          nr: int, b_packed: bool) -> tuple[float, int, int]:
+def _grid(
+    problem: ConvolutionProblem,
+    target: Target,
+    positions: int,
+    unit: int,
+    work: Callable[[int], float],
+    nr: int,
+    b_packed: bool,
+) -> tuple[float, int, int]:
     """(cost, rows, columns) of a task: rows a multiple of the unit. `work`: what so many columns cost."""
     m, n = max(positions, 1), max(problem.outputs, 1)
     read_b = READ_COST if b_packed else PACK_COST
@@ -320,7 +408,9 @@ def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int
     def cost(rows: int, cols: int) -> float:
         """Time of the busiest thread, in elements of C, with what packing and the tables cost."""
         tasks = -(-m // rows) * -(-n // cols) * problem.groups
-        return (-(-tasks // target.threads) + HELD_UP) * (rows * work(cols) + read_b * cols + 8.0 * rows + 200.0)
+        return (-(-tasks // target.threads) + HELD_UP) * (
+            rows * work(cols) + read_b * cols + 8.0 * rows + 200.0
+        )
 
     microseconds = microseconds_of(problem, target)
     best = (cost(m, n), m, n)
@@ -332,11 +422,19 @@ def _grid(problem: ConvolutionProblem, target: Target, positions: int, unit: int
 
 # -- writing
 
+
 class _Emitter:
     """Writes the body of one task."""
 
-    def __init__(self, module: ModuleText, target: Target, f: Function, plan: _Plan, epilogue: str | None,
-                 sweeps: Sweeps) -> None:
+    def __init__(
+        self,
+        module: ModuleText,
+        target: Target,
+        f: Function,
+        plan: _Plan,
+        epilogue: str | None,
+        sweeps: Sweeps,
+    ) -> None:
         self.module, self.target, self.f, self.plan, self.epilogue = module, target, f, plan, epilogue
         problem = plan.problem
         self.sweeps = sweep_table(target, plan.vectors, rows_of(target, plan.compute, plan.vectors), sweeps)
@@ -347,7 +445,9 @@ class _Emitter:
         self.row_tasks = -(-self.positions // plan.task_rows)
         self.col_tasks = -(-problem.outputs // plan.task_cols)
         self.tasks = self.row_tasks * self.col_tasks * problem.groups
-        self.source, self.kernel, self.made = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3))
+        self.source, self.kernel, self.made = (
+            f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3)
+        )
         own = f.load("ptr", f.offset(f["buffers"], 3, "ptr"), 8)
         own = f.offset(own, f.mul(f["tid"], plan.scratch_bytes))
         self.parts = {name: f.offset(own, start) for name, start in plan.starts.items()}
@@ -372,20 +472,53 @@ class _Emitter:
             panel = f.add(f.mul(group, -(-problem.outputs // columns)), f.divide(col, columns))
             self.task_kernel = self.parts["packed"] = f.offset(self.kernel, f.mul(panel, plan.panel_bytes))
         else:
-            self.task_kernel = f.offset(self.kernel, f.mul(
-                f.add(f.mul(group, problem.kernel_group), f.mul(col, problem.kernel_output)), self.item))
+            self.task_kernel = f.offset(
+                self.kernel,
+                f.mul(
+                    f.add(f.mul(group, problem.kernel_group), f.mul(col, problem.kernel_output)), self.item
+                ),
+            )
         column = f.add(f.mul(group, problem.outputs), col)
-        self.task_made, self.cols = f.offset(self.made, f.mul(column, problem.output_feature), self.type), cols
+        self.task_made, self.cols = (
+            f.offset(self.made, f.mul(column, problem.output_feature), self.type),
+            cols,
+        )
 
         def finish(low: Value | int, high: Value | int) -> None:
             if self.epilogue and self.transposed:
                 first = f.remainder(low, problem.positions)
-                f.call(self.epilogue, "void", [f["ctx"], f["buffers"], *map(i64, (
-                    f.divide(low, problem.positions), column, f.add(column, cols), first,
-                    f.add(first, f.sub(high, low))))])
+                f.call(
+                    self.epilogue,
+                    "void",
+                    [
+                        f["ctx"],
+                        f["buffers"],
+                        *map(
+                            i64,
+                            (
+                                f.divide(low, problem.positions),
+                                column,
+                                f.add(column, cols),
+                                first,
+                                f.add(first, f.sub(high, low)),
+                            ),
+                        ),
+                    ],
+                )
             elif self.epilogue:
-                f.call(self.epilogue, "void", [f["ctx"], f["buffers"], i64(0), i64(low), i64(high), i64(column),
-                                               i64(f.add(column, cols))])
+                f.call(
+                    self.epilogue,
+                    "void",
+                    [
+                        f["ctx"],
+                        f["buffers"],
+                        i64(0),
+                        i64(low),
+                        i64(high),
+                        i64(column),
+                        i64(f.add(column, cols)),
+                    ],
+                )
 
         if len(plan.phases) == 1:
             return self.phase(plan.phases[0], low, high, finish)
@@ -393,8 +526,12 @@ class _Emitter:
         images = self.positions // plan.unit
         for phase in plan.phases:
             share = phase.positions // images
-            self.phase(phase, f.mul(f.divide(low, plan.unit), share), f.mul(f.divide(high, plan.unit), share),
-                       lambda *_: None)
+            self.phase(
+                phase,
+                f.mul(f.divide(low, plan.unit), share),
+                f.mul(f.divide(high, plan.unit), share),
+                lambda *_: None,
+            )
         return finish(low, high)
 
     def phase(self, phase: Phase, low: Value | int, high: Value | int, finish: Callable[..., None]) -> None:
@@ -406,28 +543,63 @@ class _Emitter:
 
         def block(row: Value | int, rows: Value | int, base: Value, start: Value | int) -> None:
             self._tables(phase, row, rows, base, start)
-            first = i64(0) if plan.panel_bytes else f.cast("zext", f.compare("icmp eq", i64(row), i64(low)), "i64")
+            first = (
+                i64(0)
+                if plan.panel_bytes
+                else f.cast("zext", f.compare("icmp eq", i64(row), i64(low)), "i64")
+            )
             pack = "null"
             if not plan.panel_bytes:
-                pack = "@" + use_panels(self.module, self.target, plan.problem.input_type, plan.compute, plan.vectors,
-                                        plan.problem.kernel_output)
-            arguments = [self.parts["A"], self.parts["C"], self.task_kernel, self.parts["packed"],
-                         self.parts["tail"], *(Value("ptr", n) for n in names), Value("ptr", pack), first,
-                         i64(rows), i64(self.cols)]
+                pack = "@" + use_panels(
+                    self.module,
+                    self.target,
+                    plan.problem.input_type,
+                    plan.compute,
+                    plan.vectors,
+                    plan.problem.kernel_output,
+                )
+            arguments = [
+                self.parts["A"],
+                self.parts["C"],
+                self.task_kernel,
+                self.parts["packed"],
+                self.parts["tail"],
+                *(Value("ptr", n) for n in names),
+                Value("ptr", pack),
+                first,
+                i64(rows),
+                i64(self.cols),
+            ]
             assert len(arguments) == len(BLOCK_PARAMETERS)
-            f.do(f"call void @{convolution_name(plan.compute, plan.vectors)}({', '.join(map(str, arguments))})")
+            f.do(
+                f"call void @{convolution_name(plan.compute, plan.vectors)}({', '.join(map(str, arguments))})"
+            )
             if self.transposed:
-                f.call(use_rows(self.module, self.target, _STORED[plan.compute], plan.compute), "void", [
-                    self.parts["made"], f.offset(self.task_made, self._place(phase, row)[1], self.type),
-                    i64(self.cols), i64(rows), i64(self.size), i64(plan.task_cols * self.size),
-                    i64(plan.problem.output_feature * self.size), i64(rows)])
+                f.call(
+                    use_rows(self.module, self.target, _STORED[plan.compute], plan.compute),
+                    "void",
+                    [
+                        self.parts["made"],
+                        f.offset(self.task_made, self._place(phase, row)[1], self.type),
+                        i64(self.cols),
+                        i64(rows),
+                        i64(self.size),
+                        i64(plan.task_cols * self.size),
+                        i64(plan.problem.output_feature * self.size),
+                        i64(rows),
+                    ],
+                )
             finish(row, f.add(row, rows))
 
         if not plan.banded:
-            f.loop(low, high, plan.block, lambda row, _: block(
-                row, f.minimum(plan.block, f.sub(high, row)), self.group_source, 0))
+            f.loop(
+                low,
+                high,
+                plan.block,
+                lambda row, _: block(row, f.minimum(plan.block, f.sub(high, row)), self.group_source, 0),
+            )
             return
-        inner = math.prod(a.output for a in phase.axes[plan.slab + 1:])
+        inner = math.prod(a.output for a in phase.axes[plan.slab + 1 :])
         slabs, height = phase.axes[plan.slab].output, max(1, plan.block // inner)
         first_slab, end = f.divide(low, inner), f.divide(high, inner)
 
@@ -454,12 +626,23 @@ class _Emitter:
         run = problem.inputs * merged
         nr = plan.vectors * lanes_of(self.target, plan.compute)
         tap_block, run_part = _depths(taps, run, merged, nr * self.size, self.target)
-        values = {P.TAPS: taps, P.RUN: run, P.TAP_BLOCK: tap_block, P.RUN_PART: run_part, P.MERGED: max(merged, 1),
-                  P.B_K: problem.kernel_input * self.item, P.B_COL: problem.kernel_output * self.item,
-                  P.TABLE: plan.block * 8, P.TAIL_TILE: -(-plan.block * 8 // 64) * 64, P.KEEP: int(plan.keep),
-                  P.PANEL: plan.panel_bytes}
-        places = [phase.kernel_offset + sum(k * a.kernel_stride for k, a in zip(element, phase.axes))
-                  for element in itertools.product(*(range(a.window) for a in phase.axes))]
+        values = {
+            P.TAPS: taps,
+            P.RUN: run,
+            P.TAP_BLOCK: tap_block,
+            P.RUN_PART: run_part,
+            P.MERGED: max(merged, 1),
+            P.B_K: problem.kernel_input * self.item,
+            P.B_COL: problem.kernel_output * self.item,
+            P.TABLE: plan.block * 8,
+            P.TAIL_TILE: -(-plan.block * 8 // 64) * 64,
+            P.KEEP: int(plan.keep),
+            P.PANEL: plan.panel_bytes,
+        }
+        places = [
+            phase.kernel_offset + sum(k * a.kernel_stride for k, a in zip(element, phase.axes))
+            for element in itertools.product(*(range(a.window) for a in phase.axes))
+        ]
         parameters = constant_table(self.module, "conv_parameters", [values[slot] for slot in P], self.sweeps)
         taps_table = constant_table(self.module, "conv_taps", [place * self.item for place in places] or [0])
         return f"@{parameters}", f"@{taps_table}"
@@ -483,7 +666,9 @@ class _Emitter:
             to = f.add(to, f.mul(place[j], axes[j].output_stride))
         return place, to
 
-    def _tables(self, phase: Phase, row: Value | int, rows: Value | int, base: Value, start: Value | int) -> None:
+    def _tables(
+        self, phase: Phase, row: Value | int, rows: Value | int, base: Value, start: Value | int
+    ) -> None:
         """Writes where every tap of positions row, row + 1, ... lies, and where their result goes."""
         f, plan, axes = self.f, self.plan, phase.axes
         split = len(axes) - plan.merged
@@ -506,15 +691,16 @@ class _Emitter:
                 at = f.add(at, f.mul(place[j], strides[j]))
             tap_axis(0, place, at, None, f.offset(self.parts["A"], r, "ptr"))
 
-        def tap_axis(j: int, place: list[Value | int], at: Value | int, valid: Value | None,
-                     entry: Value) -> None:
+        def tap_axis(
+            j: int, place: list[Value | int], at: Value | int, valid: Value | None, entry: Value
+        ) -> None:
             if j == split:
                 pointer = f.offset(base, at, self.type)
                 f.store(f.select(valid, pointer, self.parts["zeros"]) if valid else pointer, entry, 8)
                 return
             a = axes[j]
             checked = a.has_border and not plan.banded
-            step = math.prod(b.window for b in axes[j + 1:split]) * plan.block
+            step = math.prod(b.window for b in axes[j + 1 : split]) * plan.block
 
             def element(k: Value | int, _: list[Value]) -> None:
                 inside = valid
@@ -522,8 +708,13 @@ class _Emitter:
                     seen = f.add(place[j], f.mul(k, a.window_dilation))
                     inside = f.compare("icmp ult", i64(seen), i64(a.input))
                     inside = f.binary("and", valid, inside) if valid else inside
-                tap_axis(j + 1, place, f.add(at, f.mul(k, a.window_dilation * strides[j])), inside,
-                         f.offset(entry, f.mul(k, step), "ptr"))
+                tap_axis(
+                    j + 1,
+                    place,
+                    f.add(at, f.mul(k, a.window_dilation * strides[j])),
+                    inside,
+                    f.offset(entry, f.mul(k, step), "ptr"),
+                )
 
             if a.window == 1:
                 element(0, [])
@@ -545,7 +736,9 @@ class _Emitter:
         source: Value | int = 0
         left: Value | int = outer
         for j in range(slab - 1, -1, -1):
-            source = f.add(source, f.mul(f.remainder(left, axes[j].output) if j else left, axes[j].input_stride))
+            source = f.add(
+                source, f.mul(f.remainder(left, axes[j].output) if j else left, axes[j].input_stride)
+            )
             left = f.divide(left, axes[j].output)
 
         def copy(j: int, source: Value | int, to: Value | int) -> None:
@@ -554,20 +747,44 @@ class _Emitter:
             low = max(0, -(b.pad // b.base_dilation)) if b else 0
             high = min(b.input, -(-(_extent(b, b.output) - b.pad) // b.base_dilation)) if b else 1
             if b and j < last:
-                f.loop(low, high, 1, lambda i, _: copy(
-                    j + 1, f.add(source, f.mul(i, b.input_stride)),
-                    f.add(to, f.mul(f.add(f.mul(i, b.base_dilation), b.pad), strides[j]))))
+                f.loop(
+                    low,
+                    high,
+                    1,
+                    lambda i, _: copy(
+                        j + 1,
+                        f.add(source, f.mul(i, b.input_stride)),
+                        f.add(to, f.mul(f.add(f.mul(i, b.base_dilation), b.pad), strides[j])),
+                    ),
+                )
                 return
-            rows, width, steps = max(0, high - low), problem.inputs, (b.input_stride if b else 0, problem.input_feature)
-            place = f.offset(self.parts["band"], f.mul(f.add(
-                to, (low * b.base_dilation + b.pad) * strides[j] if b else 0), self.size))
+            rows, width, steps = (
+                max(0, high - low),
+                problem.inputs,
+                (b.input_stride if b else 0, problem.input_feature),
+            )
+            place = f.offset(
+                self.parts["band"],
+                f.mul(f.add(to, (low * b.base_dilation + b.pad) * strides[j] if b else 0), self.size),
+            )
             origin = f.offset(self.group_source, f.mul(f.add(source, low * steps[0]), self.item))
             if b and steps == (width, 1) and b.base_dilation == 1:
                 rows, width = 1, rows * width
             ld = (b.base_dilation * strides[j] if b else width) * self.size
-            f.call(use_rows(self.module, self.target, problem.input_type, plan.compute), "void", [
-                origin, place, i64(rows), i64(width), i64(steps[0] * self.item), i64(steps[1] * self.item), i64(ld),
-                i64(width)])
+            f.call(
+                use_rows(self.module, self.target, problem.input_type, plan.compute),
+                "void",
+                [
+                    origin,
+                    place,
+                    i64(rows),
+                    i64(width),
+                    i64(steps[0] * self.item),
+                    i64(steps[1] * self.item),
+                    i64(ld),
+                    i64(width),
+                ],
+            )
 
         def line(y: Value, _: list[Value]) -> None:
             seen = f.add(f.sub(y, a.pad), f.mul(start, a.stride))

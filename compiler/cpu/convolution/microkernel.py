@@ -32,8 +32,19 @@ from ..gemm.microkernel import (
 MOST_ROWS = 8  # every row takes an address register
 PANELS_AT_ONCE = 8
 
-BLOCK_PARAMETERS = (("ptr", "A"), ("ptr", "C"), ("ptr", "B"), ("ptr", "packed"), ("ptr", "tail"), ("ptr", "P"),
-                    ("ptr", "taps"), ("ptr", "pack_b"), ("i64", "first"), ("i64", "rows"), ("i64", "cols"))
+BLOCK_PARAMETERS = (
+    ("ptr", "A"),
+    ("ptr", "C"),
+    ("ptr", "B"),
+    ("ptr", "packed"),
+    ("ptr", "tail"),
+    ("ptr", "P"),
+    ("ptr", "taps"),
+    ("ptr", "pack_b"),
+    ("i64", "first"),
+    ("i64", "rows"),
+    ("i64", "cols"),
+)
 
 
 class P(enum.IntEnum):
@@ -68,8 +79,18 @@ def convolution_name(compute: str, vectors: int) -> str:
     return f"tfb_conv_{compute}_{vectors}"
 
 
-_SWEEP = (("ptr", "A"), ("i64", "table"), ("i64", "shift"), ("ptr", "B"), ("ptr", "C"), ("i64", "column"),
-          ("i64", "taps"), ("i64", "run"), ("i64", "accumulate"), ("i64", "tiles"))
+_SWEEP = (
+    ("ptr", "A"),
+    ("i64", "table"),
+    ("i64", "shift"),
+    ("ptr", "B"),
+    ("ptr", "C"),
+    ("i64", "column"),
+    ("i64", "taps"),
+    ("i64", "run"),
+    ("i64", "accumulate"),
+    ("i64", "tiles"),
+)
 
 
 def _sweep_parameters(target: Target) -> tuple[tuple[str, str], ...]:
@@ -81,8 +102,9 @@ def convolution_sweep_name(compute: str, panel: int, width: int, mr: int) -> str
     return f"{convolution_name(compute, panel)}_{width}x{mr}"
 
 
-def write_convolution_sweep(module: ModuleText, target: Target, compute: str, width: int, vectors: int, mr: int,
-                            linkage: str) -> None:
+def write_convolution_sweep(
+    module: ModuleText, target: Target, compute: str, width: int, vectors: int, mr: int, linkage: str
+) -> None:
     """Writes a micro-kernel: `tiles` tiles of mr rows times `vectors` vectors of one panel of B, which has `width`."""
     name = convolution_sweep_name(compute, width, vectors, mr)
     if module.has(name):
@@ -214,7 +236,9 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
             def one(t: Value, carried: list[Value]) -> list[Value]:
                 place = f.load("i64", f.offset(f["taps"], t, "i64"), 8)
                 source = f.offset(f["B"], f.add(place, f.add(f.mul(k, p[P.B_K]), f.mul(column, p[P.B_COL]))))
-                f.do(f"call void %pack_b({source}, {carried[0]}, {part}, {i64(width)}, {p[P.B_K]}, {p[P.B_COL]})")
+                f.do(
+                    f"call void %pack_b({source}, {carried[0]}, {part}, {i64(width)}, {p[P.B_K]}, {p[P.B_COL]})"
+                )
                 return [f.offset(carried[0], f.mul(part, nr * size))]
 
             start = f.mul(tap, p[P.MERGED])
@@ -242,18 +266,33 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
             follows = f.select(whole_panels, next_steps, f["packed"])
             asked = [f.select(is_followed, following_panel, follows), i64(nr * size), i64(ASKING)]
 
-            def sweep(width: int, a: Value, c: Value, count: Value | int, height: Value | int,
-                      before: Value | int) -> None:
+            def sweep(
+                width: int, a: Value, c: Value, count: Value | int, height: Value | int, before: Value | int
+            ) -> None:
                 following: list[Value] = []
                 if line_vectors(target):
                     following = after_tiles(f, asked, i64(f.mul(run, taps)), i64(before)) if before else asked
                 function = sweep_at(f, target, sweeps, vectors, mr, width, height)
-                arguments = a, table, i64(f.mul(k, size)), panel, c, at, *depths, accumulate, i64(count), *following
+                arguments = (
+                    a,
+                    table,
+                    i64(f.mul(k, size)),
+                    panel,
+                    c,
+                    at,
+                    *depths,
+                    accumulate,
+                    i64(count),
+                    *following,
+                )
                 f.do(f"call void {function}({', '.join(map(str, arguments))})")
 
             def tiles_of(width: int) -> None:
-                if_(f, f.compare("icmp ne", i64(taller), i64(0)),
-                    lambda: sweep(width, a, c, taller, f.add(low, 1), 0))
+                if_(
+                    f,
+                    f.compare("icmp ne", i64(taller), i64(0)),
+                    lambda: sweep(width, a, c, taller, f.add(low, 1), 0),
+                )
                 sweep(width, f.offset(a, done), f.offset(c, done), f.sub(tiles, taller), low, taller)
 
             for width in widths(target, vectors):
@@ -264,9 +303,15 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
 
     # A sum over nothing is one block of no steps: zeros.
     some_taps, some_run = (f.intrinsic("smax", "i64", [p[s], i64(1)]) for s in (P.TAPS, P.RUN))
-    f.loop(0, some_taps, p[P.TAP_BLOCK],
-           lambda tap, outer: f.loop(0, some_run, p[P.RUN_PART], lambda k, inner: [depth(tap, k, inner[0])], outer),
-           [i64(0)])
+    f.loop(
+        0,
+        some_taps,
+        p[P.TAP_BLOCK],
+        lambda tap, outer: f.loop(
+            0, some_run, p[P.RUN_PART], lambda k, inner: [depth(tap, k, inner[0])], outer
+        ),
+        [i64(0)],
+    )
 
     def copy() -> None:
         at = f.mul(f.sub(panels, 1), nr * size)
@@ -284,19 +329,31 @@ def write_convolution(module: ModuleText, target: Target, compute: str, vectors:
     return name
 
 
-def declare_convolution(module: ModuleText, target: Target, compute: str, vectors: int, sweeps: Sweeps) -> None:
+def declare_convolution(
+    module: ModuleText, target: Target, compute: str, vectors: int, sweeps: Sweeps
+) -> None:
     """Declares the block function and its micro-kernels."""
     module.declare(convolution_name(compute, vectors), "void", [t for t, _ in BLOCK_PARAMETERS])
     for sweep in sweeps.values():
         module.declare(sweep, "void", [t for t, _ in _sweep_parameters(target)])
 
 
-
 # -- gradients of kernels: A transposed
 
-GRADIENT_PARAMETERS = (("ptr", "A"), ("i64", "shift"), ("ptr", "B"), ("i64", "skip"), ("ptr", "C"), ("i64", "ldc"),
-                       ("i64", "runs"), ("i64", "run"), ("i64", "step"), ("i64", "accumulate"), ("i64", "rows"),
-                       ("ptr", "sweeps"))
+GRADIENT_PARAMETERS = (
+    ("ptr", "A"),
+    ("i64", "shift"),
+    ("ptr", "B"),
+    ("i64", "skip"),
+    ("ptr", "C"),
+    ("i64", "ldc"),
+    ("i64", "runs"),
+    ("i64", "run"),
+    ("i64", "step"),
+    ("i64", "accumulate"),
+    ("i64", "rows"),
+    ("ptr", "sweeps"),
+)
 _GRADIENT_SWEEP = (*GRADIENT_PARAMETERS[:-2], ("i64", "tiles"))
 
 
@@ -310,8 +367,9 @@ def gradient_sweep_name(compute: str, vectors: int, mr: int) -> str:
     return f"tfb_convt_{compute}_{vectors}x{mr}"
 
 
-def write_gradient_sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: int,
-                         linkage: str) -> None:
+def write_gradient_sweep(
+    module: ModuleText, target: Target, compute: str, vectors: int, mr: int, linkage: str
+) -> None:
     """As write_convolution_sweep, where step k of a run finds its mr elements of A side by side, `step` bytes after
     those of k - 1."""
     name = gradient_sweep_name(compute, vectors, mr)
@@ -331,8 +389,9 @@ def write_gradient_sweep(module: ModuleText, target: Target, compute: str, vecto
         for _r in range(1, mr):
             rows.append(f.offset(rows[-1], f["ldc"]))
         places = [f.offset(row, j * lanes * size) for row in rows for j in range(vectors)]
-        start = f.branch(old, lambda: [f.load(vector, p, size) for p in places],
-                         lambda: [zero(vector) for _p in places])
+        start = f.branch(
+            old, lambda: [f.load(vector, p, size) for p in places], lambda: [zero(vector) for _p in places]
+        )
 
         def run(k: Value, acc: list[Value]) -> list[Value]:
             a = f.offset(f.load("ptr", f.offset(f["A"], k, "ptr"), 8), shift)
@@ -342,8 +401,10 @@ def write_gradient_sweep(module: ModuleText, target: Target, compute: str, vecto
                 def body(_: Value, state: list[Value]) -> list[Value]:
                     a, b, acc = state[0], state[1], state[2:]
                     for u in range(count):
-                        loaded = [f.load(vector, f.offset(b, u * panel + j * lanes * size), size)
-                                  for j in range(vectors)]
+                        loaded = [
+                            f.load(vector, f.offset(b, u * panel + j * lanes * size), size)
+                            for j in range(vectors)
+                        ]
                         for r in range(mr):
                             one = f.splat(f.load(type_, f.offset(a, r * size), size), lanes)
                             for j in range(vectors):
@@ -351,6 +412,7 @@ def write_gradient_sweep(module: ModuleText, target: Target, compute: str, vecto
                                 acc[at] = multiply_add(f, one, loaded[j], acc[at], target)
                         a = f.offset(a, f["step"])
                     return [a, f.offset(b, count * panel), *acc]
+
                 return body
 
             state = f.loop(0, main, unroll, steps(unroll), [a, b, *acc])

@@ -15,17 +15,25 @@ from .problem import ConvolutionProblem
 KERNEL_PARAMETERS = (("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid"))
 
 
-def write_simple_convolution(module: ModuleText, target: Target, problem: ConvolutionProblem,
-                             dims: Sequence[tuple[int, int | str]], view: tuple[int, int, int],
-                             epilogue: str | None) -> str:
+def write_simple_convolution(
+    module: ModuleText,
+    target: Target,
+    problem: ConvolutionProblem,
+    dims: Sequence[tuple[int, int | str]],
+    view: tuple[int, int, int],
+    epilogue: str | None,
+) -> str:
     """Writes the kernel; a task is one row of the view. `dims`: size and meaning of the output's axes, the number of
     a spatial one, `batch` or `feature`.
 
     Raises: UnsupportedError  a result that sums cannot be held in.
     """
     result, complex_ = problem.result_type, problem.input_type.is_complex
-    if complex_ != result.is_complex or problem.input_type.is_float != result.is_float \
-            or (result.is_float and result.item_bytes < 4):
+    if (
+        complex_ != result.is_complex
+        or problem.input_type.is_float != result.is_float
+        or (result.is_float and result.item_bytes < 4)
+    ):
         raise UnsupportedError(f"no convolution of {problem.input_type!r} with a result of {result!r}")
     type_, parts = memory_type(result.real), 2 if complex_ else 1
     f = Function(module, "SELF", KERNEL_PARAMETERS)
@@ -40,8 +48,10 @@ def write_simple_convolution(module: ModuleText, target: Target, problem: Convol
         if not complex_:
             return [multiply_add(f, a[0], b[0], c[0], target)]
         negative = f.op(type_, f"fneg {a[1]}")
-        return [multiply_add(f, negative, b[1], multiply_add(f, a[0], b[0], c[0], target), target),
-                multiply_add(f, a[1], b[0], multiply_add(f, a[0], b[1], c[1], target), target)]
+        return [
+            multiply_add(f, negative, b[1], multiply_add(f, a[0], b[0], c[0], target), target),
+            multiply_add(f, a[1], b[0], multiply_add(f, a[0], b[1], c[1], target), target),
+        ]
 
     def element(index: Value | int) -> None:
         """Computes the output element with this row-major index."""
@@ -57,13 +67,20 @@ def write_simple_convolution(module: ModuleText, target: Target, problem: Convol
         for j in range(parts):
             f.store(acc[j], f.offset(made, f.add(f.mul(index, parts), j), type_), result.real.item_bytes)
 
-    def window(number: int, at: Value | int, weight: Value | int, place: dict[int | str, Value | int],
-               acc: list[Value]) -> list[Value]:
+    def window(
+        number: int,
+        at: Value | int,
+        weight: Value | int,
+        place: dict[int | str, Value | int],
+        acc: list[Value],
+    ) -> list[Value]:
         if number == len(problem.axes):
+
             def features(c: Value, carried: list[Value]) -> list[Value]:
                 a = load(source, f.add(at, f.mul(c, problem.input_feature)), problem.input_type)
                 b = load(kernel, f.add(weight, f.mul(c, problem.kernel_input)), problem.kernel_type)
                 return multiply(a, b, carried)
+
             return f.loop(0, problem.inputs, 1, features, acc)
         axis = problem.axes[number]
 
@@ -78,9 +95,15 @@ def write_simple_convolution(module: ModuleText, target: Target, problem: Convol
             inside = f.binary("and", inside, f.compare("icmp slt", position, i64(axis.input)))
             return f.branch(
                 inside,
-                lambda: window(number + 1, f.add(at, f.mul(position, axis.input_stride)),
-                               f.add(weight, f.mul(k, axis.kernel_stride)), place, carried),
-                lambda: carried)
+                lambda: window(
+                    number + 1,
+                    f.add(at, f.mul(position, axis.input_stride)),
+                    f.add(weight, f.mul(k, axis.kernel_stride)),
+                    place,
+                    carried,
+                ),
+                lambda: carried,
+            )
 
         return f.loop(0, axis.window, 1, tap, acc)
 
@@ -88,8 +111,19 @@ def write_simple_convolution(module: ModuleText, target: Target, problem: Convol
         f.loop(0, view[2], 1, lambda c, _: element(f.add(f.mul(t, view[2]), c)))
         if epilogue:
             row = f.remainder(t, view[1])
-            f.call(epilogue, "void", [f["ctx"], f["buffers"], i64(f.divide(t, view[1])), i64(row),
-                                      i64(f.add(row, 1)), i64(0), i64(view[2])])
+            f.call(
+                epilogue,
+                "void",
+                [
+                    f["ctx"],
+                    f["buffers"],
+                    i64(f.divide(t, view[1])),
+                    i64(row),
+                    i64(f.add(row, 1)),
+                    i64(0),
+                    i64(view[2]),
+                ],
+            )
 
     f.loop(f["lo"], f["hi"], 1, task)
     f.ret()

@@ -33,8 +33,13 @@ class Axis:
     @property
     def is_plain(self) -> bool:
         """One window element that sees every input position once: the axis is no window at all."""
-        return self.window == 1 and self.stride == 1 and self.pad == 0 and self.base_dilation == 1 \
+        return (
+            self.window == 1
+            and self.stride == 1
+            and self.pad == 0
+            and self.base_dilation == 1
             and self.output == self.input
+        )
 
     @property
     def has_border(self) -> bool:
@@ -83,8 +88,16 @@ class ConvolutionProblem:
     @property
     def flops(self) -> int:
         """Multiplications and additions, those with padding counted too."""
-        return (2 * self.batch * self.groups * self.inputs * self.outputs * self.window * self.positions
-                * (4 if self.input_type.is_complex else 1))
+        return (
+            2
+            * self.batch
+            * self.groups
+            * self.inputs
+            * self.outputs
+            * self.window
+            * self.positions
+            * (4 if self.input_type.is_complex else 1)
+        )
 
 
 def convolution_problem(product: Instruction, result: ElementType) -> ConvolutionProblem:
@@ -97,15 +110,41 @@ def convolution_problem(product: Instruction, result: ElementType) -> Convolutio
     for j, (i, k, o) in enumerate(zip(d.input_spatial, d.kernel_spatial, d.output_spatial)):
         sign = -1 if window.reversal[j] else 1
         offset += (rhs.dims[k] - 1) * right[k] if window.reversal[j] else 0
-        axes.append(Axis(lhs.dims[i], rhs.dims[k], out.dims[o], window.stride[j], window.pad_low[j],
-                         window.base_dilation[j], window.window_dilation[j], left[i], sign * right[k], made[o]))
+        axes.append(
+            Axis(
+                lhs.dims[i],
+                rhs.dims[k],
+                out.dims[o],
+                window.stride[j],
+                window.pad_low[j],
+                window.base_dilation[j],
+                window.window_dilation[j],
+                left[i],
+                sign * right[k],
+                made[o],
+            )
+        )
     groups = max(op.feature_groups, op.batch_groups)
     batch, outputs = out.dims[d.output_batch], out.dims[d.output_feature] // groups
     inputs = rhs.dims[d.kernel_input_feature]
     step = batch * left[d.input_batch] if op.batch_groups > 1 else inputs * left[d.input_feature]
     return ConvolutionProblem(
-        lhs.element_type, rhs.element_type, result, batch, groups, inputs, outputs, tuple(axes),
-        left[d.input_batch], step, left[d.input_feature],
-        offset, outputs * right[d.kernel_output_feature], right[d.kernel_input_feature],
+        lhs.element_type,
+        rhs.element_type,
+        result,
+        batch,
+        groups,
+        inputs,
+        outputs,
+        tuple(axes),
+        left[d.input_batch],
+        step,
+        left[d.input_feature],
+        offset,
+        outputs * right[d.kernel_output_feature],
+        right[d.kernel_input_feature],
         right[d.kernel_output_feature],
-        made[d.output_batch], outputs * made[d.output_feature], made[d.output_feature])
+        made[d.output_batch],
+        outputs * made[d.output_feature],
+        made[d.output_feature],
+    )

@@ -26,8 +26,9 @@ GAIN = 1.3  # of products over the other form, that pays for the sums
 _TRIVIAL = Axis(1, 1, 1, 1, 0, 1, 1, 0, 0, 0)
 
 
-def emit_few_outputs(module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int,
-                     epilogue: str | None) -> KernelPlan | None:
+def emit_few_outputs(
+    module: ModuleText, target: Target, problem: ConvolutionProblem, moved: int, epilogue: str | None
+) -> KernelPlan | None:
     """Writes the kernel; None where another form is better. The view of the epilogue is [1, positions, features]."""
     axes = _axes(problem, target)
     if axes is None:
@@ -38,26 +39,44 @@ def emit_few_outputs(module: ModuleText, target: Target, problem: ConvolutionPro
     tasks = writer.tasks
     grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
     parallel = tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US
-    return KernelPlan(module.define("convolution", writer.f), tasks, grain, parallel, writer.scratch_bytes,
-                      problem.flops, moved)
+    return KernelPlan(
+        module.define("convolution", writer.f),
+        tasks,
+        grain,
+        parallel,
+        writer.scratch_bytes,
+        problem.flops,
+        moved,
+    )
 
 
 def _axes(problem: ConvolutionProblem, target: Target) -> tuple[tuple[Axis, ...], Axis, Axis] | None:
     """(plain axes, line axis, axis along a line), where this form computes the convolution and is the better one."""
     compute = compute_of(problem.input_type, problem.result_type)
-    if compute not in ("f32", "f64") or problem.input_type is not problem.result_type \
-            or problem.kernel_type is not problem.input_type or problem.groups > 1 \
-            or (problem.input_feature, problem.output_feature) != (1, 1) or problem.inputs < FEWEST_INPUTS \
-            or problem.batch * problem.positions == 0:
+    if (
+        compute not in ("f32", "f64")
+        or problem.input_type is not problem.result_type
+        or problem.kernel_type is not problem.input_type
+        or problem.groups > 1
+        or (problem.input_feature, problem.output_feature) != (1, 1)
+        or problem.inputs < FEWEST_INPUTS
+        or problem.batch * problem.positions == 0
+    ):
         return None
     lanes = lanes_of(target, compute)
     axes = axes_of(problem)
     x, rest = axes[-1], axes[:-1]
     y = rest[-1] if rest and not rest[-1].is_plain else _TRIVIAL
     planes = rest if y is _TRIVIAL else rest[:-1]
-    if problem.outputs > max(1, lanes // 2) or any(a.stride != 1 for a in axes) \
-            or not all(a.is_plain for a in planes) or not 1 <= x.window <= LONGEST_WINDOW or y.window < 1 \
-            or x.base_dilation > MOST_PHASES or min(x.input, y.input) < 1:
+    if (
+        problem.outputs > max(1, lanes // 2)
+        or any(a.stride != 1 for a in axes)
+        or not all(a.is_plain for a in planes)
+        or not 1 <= x.window <= LONGEST_WINDOW
+        or y.window < 1
+        or x.base_dilation > MOST_PHASES
+        or min(x.input, y.input) < 1
+    ):
         return None
     taps = x.window * y.window
     columns = -(-taps * problem.outputs // lanes) * lanes
@@ -69,8 +88,16 @@ class _FewOutputs:
     """Writes the kernel. A task is some lines of one plane; what lines of input add is kept in a ring of `ring` lines,
     as positions of `row` elements: window elements, slowest first, then features."""
 
-    def __init__(self, module: ModuleText, target: Target, problem: ConvolutionProblem, planes: tuple[Axis, ...],
-                 y: Axis, x: Axis, epilogue: str | None) -> None:
+    def __init__(
+        self,
+        module: ModuleText,
+        target: Target,
+        problem: ConvolutionProblem,
+        planes: tuple[Axis, ...],
+        y: Axis,
+        x: Axis,
+        epilogue: str | None,
+    ) -> None:
         self.f = f = Function(module, "SELF", KERNEL_PARAMETERS)
         self.problem, self.planes, self.y, self.x, self.epilogue = problem, planes, y, x, epilogue
         compute = compute_of(problem.input_type, problem.result_type) or ""
@@ -81,9 +108,21 @@ class _FewOutputs:
         self.row = -(-(self.columns + self.lanes) // 16) * 16
         self.ring = (y.window - 1) * y.window_dilation // y.base_dilation + 1
         serial = dataclasses.replace(target, threads=1)
-        self.product = emit_gemm(module, serial, GemmProblem(
-            problem.input_type, problem.result_type, (), x.input, self.columns, problem.inputs,
-            (x.input_stride, 1), (self.columns, 1), (self.row, 1)))
+        self.product = emit_gemm(
+            module,
+            serial,
+            GemmProblem(
+                problem.input_type,
+                problem.result_type,
+                (),
+                x.input,
+                self.columns,
+                problem.inputs,
+                (x.input_stride, 1),
+                (self.columns, 1),
+                (self.row, 1),
+            ),
+        )
         self.images = math.prod(a.output for a in planes)
         # Every task computes again what the lines above its first one added.
         microseconds = microseconds_of(problem, target)
@@ -93,12 +132,18 @@ class _FewOutputs:
         self.shares = -(-y.output // self.lines)
         self.tasks = self.images * self.shares
         starts, at = [], 0
-        for bytes_ in (problem.inputs * self.columns * size, self.ring * x.input * self.row * size, 8 * y.window,
-                       self.product.scratch_bytes):
+        for bytes_ in (
+            problem.inputs * self.columns * size,
+            self.ring * x.input * self.row * size,
+            8 * y.window,
+            self.product.scratch_bytes,
+        ):
             starts.append(at)
             at += -(-bytes_ // 64) * 64 + 64
         self.scratch_bytes = at
-        self.source, self.weights, self.made = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3))
+        self.source, self.weights, self.made = (
+            f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(3)
+        )
         own = f.offset(f.load("ptr", f.offset(f["buffers"], 3, "ptr"), 8), f.mul(f["tid"], at))
         self.packed, self.added, self.table, scratch = (f.offset(own, s) for s in starts)
         self.operands = f.stack_slot("[4 x i64]", 8)
@@ -117,16 +162,39 @@ class _FewOutputs:
         f, problem = self.f, self.problem
 
         def element(c: Value, ky: Value, kx: Value, o: Value) -> None:
-            at = f.add(f.add(f.mul(c, problem.kernel_input), f.mul(o, problem.kernel_output)),
-                       f.add(f.mul(ky, self.y.kernel_stride), f.mul(kx, self.x.kernel_stride)))
-            value = f.load(self.type, f.offset(self.weights, f.add(at, problem.kernel_offset), self.type), self.size)
+            at = f.add(
+                f.add(f.mul(c, problem.kernel_input), f.mul(o, problem.kernel_output)),
+                f.add(f.mul(ky, self.y.kernel_stride), f.mul(kx, self.x.kernel_stride)),
+            )
+            value = f.load(
+                self.type, f.offset(self.weights, f.add(at, problem.kernel_offset), self.type), self.size
+            )
             tap = f.add(f.mul(ky, self.x.window), kx)
             to = f.add(f.mul(c, self.columns), f.add(f.mul(tap, problem.outputs), o))
             f.store(value, f.offset(self.packed, to, self.type), self.size)
 
-        f.loop(0, self.y.window, 1, lambda ky, _: f.loop(0, self.x.window, 1, lambda kx, _: f.loop(
-            0, problem.inputs, 1, lambda c, _: f.loop(0, problem.outputs, 1, lambda o, _: element(c, ky, kx, o)))
-            and None) and None)
+        f.loop(
+            0,
+            self.y.window,
+            1,
+            lambda ky, _: (
+                f.loop(
+                    0,
+                    self.x.window,
+                    1,
+                    lambda kx, _: (
+                        f.loop(
+                            0,
+                            problem.inputs,
+                            1,
+                            lambda c, _: f.loop(0, problem.outputs, 1, lambda o, _: element(c, ky, kx, o)),
+                        )
+                        and None
+                    ),
+                )
+                and None
+            ),
+        )
 
     def _task(self, t: Value, _: list[Value]) -> None:
         """Some lines of a plane, first to last; an input line is multiplied when the first of them sees it."""
@@ -141,7 +209,10 @@ class _FewOutputs:
             a = self.planes[j]
             place = f.remainder(left, a.output) if j else left
             left = f.divide(left, a.output)
-            source, made = f.add(source, f.mul(place, a.input_stride)), f.add(made, f.mul(place, a.output_stride))
+            source, made = (
+                f.add(source, f.mul(place, a.input_stride)),
+                f.add(made, f.mul(place, a.output_stride)),
+            )
 
         def line(p: Value, carried: list[Value]) -> list[Value]:
             low, high = self._seen(p)
@@ -151,8 +222,15 @@ class _FewOutputs:
             self._sum(count, f.add(made, f.mul(p, y.output_stride)))
             if self.epilogue:
                 row = f.mul(f.add(f.mul(plane, y.output), p), self.x.output)
-                f.call(self.epilogue, "void", [f["ctx"], f["buffers"], *map(i64, (
-                    0, row, f.add(row, self.x.output), 0, self.problem.outputs))])
+                f.call(
+                    self.epilogue,
+                    "void",
+                    [
+                        f["ctx"],
+                        f["buffers"],
+                        *map(i64, (0, row, f.add(row, self.x.output), 0, self.problem.outputs)),
+                    ],
+                )
             return [f.intrinsic("smax", "i64", [carried[0], i64(high)])]
 
         f.loop(first, last, 1, line, [i64(0)])
@@ -171,7 +249,9 @@ class _FewOutputs:
         at = f.offset(self.source, f.add(source, f.mul(i, self.y.input_stride)), self.type)
         f.store(at, self.operands, 8)
         f.store(self._line_of(i), f.offset(self.operands, 2, "ptr"), 8)
-        f.do(f"call void @{self.product.symbol}({f['ctx']}, {self.operands}, i64 0, i64 {self.product.tasks}, i64 0)")
+        f.do(
+            f"call void @{self.product.symbol}({f['ctx']}, {self.operands}, i64 0, i64 {self.product.tasks}, i64 0)"
+        )
 
     def _line_of(self, i: Value) -> Value:
         f = self.f
@@ -203,14 +283,18 @@ class _FewOutputs:
         d = x.base_dilation
         for phase in range(min(d, x.output)):
             # Position q * d + phase sees input q + shift through window element k, for these (k, shift).
-            seen = [(k, (phase + k * x.window_dilation - x.pad) // d) for k in range(x.window)
-                    if (phase + k * x.window_dilation - x.pad) % d == 0]
+            seen = [
+                (k, (phase + k * x.window_dilation - x.pad) // d)
+                for k in range(x.window)
+                if (phase + k * x.window_dilation - x.pad) % d == 0
+            ]
             positions = -(-(x.output - phase) // d)
             low = min(positions, max([0, *(-s for _, s in seen)]))
             high = max(low, min([positions, *(x.input - s for _, s in seen)]))
 
-            def positions_of(first: int, last: int, checked: bool, seen: list[tuple[int, int]] = seen,
-                             phase: int = phase) -> None:
+            def positions_of(
+                first: int, last: int, checked: bool, seen: list[tuple[int, int]] = seen, phase: int = phase
+            ) -> None:
                 def position(q: Value, _: list[Value]) -> None:
                     total = self._position(q, count, seen, checked)
                     to = f.add(made, f.mul(f.add(f.mul(q, d), phase), x.output_stride))
@@ -249,7 +333,15 @@ class _FewOutputs:
         while left:
             part = 1 << (left.bit_length() - 1)
             lanes = ", ".join(f"i32 {at + j}" for j in range(part))
-            piece = f.extract(value, at) if part == 1 else value if part == self.lanes else f.op(
-                vector_type(self.type, part), f"shufflevector {value}, {value.type} poison, <{part} x i32> <{lanes}>")
+            piece = (
+                f.extract(value, at)
+                if part == 1
+                else value
+                if part == self.lanes
+                else f.op(
+                    vector_type(self.type, part),
+                    f"shufflevector {value}, {value.type} poison, <{part} x i32> <{lanes}>",
+                )
+            )
             f.store(piece, f.offset(to, at, self.type), self.size)
             at, left = at + part, left - part

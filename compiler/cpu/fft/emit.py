@@ -60,8 +60,9 @@ class _Kernel:
         assert isinstance(op, Fft)
         self.module, self.target, self.kind = module, target, op.fft_type
         self.source, self.result = instruction.operands[0].shape, instruction.shape
-        self.complex = self.result.element_type if self.result.element_type.is_complex else \
-            self.source.element_type
+        self.complex = (
+            self.result.element_type if self.result.element_type.is_complex else self.source.element_type
+        )
         self.lengths = op.fft_length
         self.is_inverse = op.fft_type in ("IFFT", "IRFFT")
         self.part, self.item = memory_type(self.complex), self.complex.item_bytes
@@ -77,10 +78,15 @@ class _Kernel:
         f.ret()
         elements = max(self.source.elements, self.result.elements)
         flops = int(5 * elements * math.log2(max(2, math.prod(self.lengths))))
-        return KernelPlan(self.module.define("fft", f), 1 if self.result.elements else 0, flops=flops,
-                          bytes=self.source.bytes + self.result.bytes, scratch_bytes=self.scratch_bytes,
-                          shared_bytes=self.shared_bytes,
-                          tables=(Literal(self.tables.array()),) if self.result.elements else ())
+        return KernelPlan(
+            self.module.define("fft", f),
+            1 if self.result.elements else 0,
+            flops=flops,
+            bytes=self.source.bytes + self.result.bytes,
+            scratch_bytes=self.scratch_bytes,
+            shared_bytes=self.shared_bytes,
+            tables=(Literal(self.tables.array()),) if self.result.elements else (),
+        )
 
     def _phases(self) -> None:
         """The driver: all axes in turn, the last one first except that an IRFFT has it last.
@@ -93,16 +99,26 @@ class _Kernel:
         n, real = self.lengths[-1], self.kind in ("RFFT", "IRFFT")
         inner = n // 2 if real and n % 2 == 0 else n
         self.long = self._is_long(inner) and not (real and n % 2)
-        self.places = [self._share(self.source.bytes if self.kind == "IRFFT" and len(others) else 0),
-                       self._share(inner * self.item if self.long else 0),
-                       self._share(inner * self.item if self.long and self.kind == "IRFFT" else 0)]
+        self.places = [
+            self._share(self.source.bytes if self.kind == "IRFFT" and len(others) else 0),
+            self._share(inner * self.item if self.long else 0),
+            self._share(inner * self.item if self.long and self.kind == "IRFFT" else 0),
+        ]
         body: list[str] = []
         with f.redirected(body):
             f.start_block("phases")
             self._axes(others, n)
         f.block = "entry"
-        name_buffers(f, {"source": True, "result": True, "scratch": self.scratch_bytes > 0,
-                         "shared": self.shared_bytes > 0, "tables": True})
+        name_buffers(
+            f,
+            {
+                "source": True,
+                "result": True,
+                "scratch": self.scratch_bytes > 0,
+                "shared": self.shared_bytes > 0,
+                "tables": True,
+            },
+        )
         f.do("br label %phases")
         f.lines.extend(body)
 
@@ -131,8 +147,11 @@ class _Kernel:
 
     def _is_long(self, n: int) -> bool:
         """Whether a line is transformed as a matrix: its planes, twice, do not fit in half the second cache."""
-        return 4 * n * self.item > self.target.l2_bytes and radices_of(n) is not None \
+        return (
+            4 * n * self.item > self.target.l2_bytes
+            and radices_of(n) is not None
             and halves(n)[0] >= _SMALLEST_SIDE
+        )
 
     # -- phases
     def _launch(self, kernel: Function, source: Value, target: Value, tasks: int, n: int, lines: int) -> None:
@@ -150,8 +169,14 @@ class _Kernel:
         factors, kernel = chirp(n, length)
         radices = radices_of(length)
         assert radices is not None
-        return _Line(n, lanes, length * lanes, stages_of(radices, lanes, self.vector, self.tables),
-                     self.tables.pairs(factors), self.tables.pairs(kernel))
+        return _Line(
+            n,
+            lanes,
+            length * lanes,
+            stages_of(radices, lanes, self.vector, self.tables),
+            self.tables.pairs(factors),
+            self.tables.pairs(kernel),
+        )
 
     def _planes(self, f: Function, scratch: Value, line: _Line, more: int = 0) -> tuple[list[Value], Value]:
         """Four planes in the thread's scratch memory, and `more` bytes after them."""
@@ -163,16 +188,20 @@ class _Kernel:
 
     def _columns(self, source: Value, target: Value, dims: tuple[int, ...], axis: int) -> None:
         """Transforms the lines along an axis, side by side."""
-        outer, n, inner = math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1:])
-        kernel, tasks = self._column_kernel(n, inner, outer, self.is_inverse, self.is_inverse,
-                                            1.0 / n if self.is_inverse else 1.0)
+        outer, n, inner = math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
+        kernel, tasks = self._column_kernel(
+            n, inner, outer, self.is_inverse, self.is_inverse, 1.0 / n if self.is_inverse else 1.0
+        )
         self._launch(kernel, source, target, tasks, n, outer * inner)
 
-    def _column_kernel(self, n: int, inner: int, outer: int, swaps: bool, swaps_back: bool,
-                       scale: float) -> tuple[Function, int]:
+    def _column_kernel(
+        self, n: int, inner: int, outer: int, swaps: bool, swaps_back: bool, scale: float
+    ) -> tuple[Function, int]:
         f, (source, target, scratch, tables) = phase(self.module, 4)
-        width = min(inner, 2 * self.vector if n * 32 * self.vector * self.item // 4 <= self.target.l2_bytes
-                    else self.vector)
+        width = min(
+            inner,
+            2 * self.vector if n * 32 * self.vector * self.item // 4 <= self.target.l2_bytes else self.vector,
+        )
         line = self._line(n, width)
         planes, _ = self._planes(f, scratch, line)
         blocks = -(-inner // width)
@@ -248,7 +277,11 @@ class _Kernel:
         is_half = self.kind in ("RFFT", "IRFFT") and n % 2 == 0
         size = n // 2 if is_half else n
         if is_half and self.kind == "IRFFT":
-            f.call(self.stages.pack(), "void", [source, self._shared(2), self._half_table(f, tables, n), i64(size)])
+            f.call(
+                self.stages.pack(),
+                "void",
+                [source, self._shared(2), self._half_table(f, tables, n), i64(size)],
+            )
             source = self._shared(2)
         a, b = halves(size)
         kernel, tasks = self._first_kernel(a, b)
@@ -273,28 +306,66 @@ class _Kernel:
         def task(t: Value, _: list[Value]) -> None:
             column = f.mul(t, width)
             count = f.minimum(width, f.sub(b, column))
-            self._load(f, f.offset(source, f.mul(column, self.item)), planes, a, b, count, width, self.is_inverse)
+            self._load(
+                f, f.offset(source, f.mul(column, self.item)), planes, a, b, count, width, self.is_inverse
+            )
             found = self._transform(f, line, planes, tables)
             row = f.offset(f.offset(tables, first, self.part), f.mul(t, self.item))
-            f.call(self.stages.twist(), "void", [*found, row, f.offset(tables, second, self.part), i64(a),
-                                                 i64(width), i64(blocks)])
-            f.call(self.stages.store_transposed(), "void",
-                   [*found, f.offset(target, f.mul(column, a * self.item)), i64(a), i64(count), i64(width)])
+            f.call(
+                self.stages.twist(),
+                "void",
+                [*found, row, f.offset(tables, second, self.part), i64(a), i64(width), i64(blocks)],
+            )
+            f.call(
+                self.stages.store_transposed(),
+                "void",
+                [*found, f.offset(target, f.mul(column, a * self.item)), i64(a), i64(count), i64(width)],
+            )
 
         f.loop(f["low"], f["high"], 1, task)
         f.ret()
         return f, blocks
 
     # -- one line
-    def _load(self, f: Function, source: Value, planes: list[Value], rows: int, stride: int, count: Value | int,
-              width: int, swaps: bool) -> None:
+    def _load(
+        self,
+        f: Function,
+        source: Value,
+        planes: list[Value],
+        rows: int,
+        stride: int,
+        count: Value | int,
+        width: int,
+        swaps: bool,
+    ) -> None:
         into = [planes[1], planes[0]] if swaps else planes[:2]
         f.call(self.stages.load(), "void", [source, *into, i64(rows), i64(stride), i64(count), i64(width)])
 
-    def _store(self, f: Function, found: list[Value], target: Value, rows: int, stride: int, count: Value | int,
-               width: int, swaps: bool, scale: float) -> None:
-        f.call(self.stages.store(), "void", [*(found[::-1] if swaps else found), target, i64(rows), i64(stride),
-                                             i64(count), i64(width), constant(self.part, scale)])
+    def _store(
+        self,
+        f: Function,
+        found: list[Value],
+        target: Value,
+        rows: int,
+        stride: int,
+        count: Value | int,
+        width: int,
+        swaps: bool,
+        scale: float,
+    ) -> None:
+        f.call(
+            self.stages.store(),
+            "void",
+            [
+                *(found[::-1] if swaps else found),
+                target,
+                i64(rows),
+                i64(stride),
+                i64(count),
+                i64(width),
+                constant(self.part, scale),
+            ],
+        )
 
     def _transform(self, f: Function, line: _Line, planes: list[Value], tables: Value) -> list[Value]:
         """Transforms what lies in the first two planes; returns those where the result lies."""
@@ -305,8 +376,11 @@ class _Kernel:
         used = line.n * line.lanes * self.item // 2
         scale([*planes[:2], first, i64(line.n), i64(line.lanes)])
         for plane in planes[:2]:
-            f.call("memset", "ptr", [f.offset(plane, used), constant("i32", 0),
-                                     i64(line.elements * self.item // 2 - used)])
+            f.call(
+                "memset",
+                "ptr",
+                [f.offset(plane, used), constant("i32", 0), i64(line.elements * self.item // 2 - used)],
+            )
         re, im, *other = self._run_stages(f, line, planes, tables)
         rows = line.elements // line.lanes
         scale([re, im, f.offset(tables, line.kernel, self.part), i64(rows), i64(line.lanes)])

@@ -39,7 +39,7 @@ def smooth_length(least: int) -> int:
 
 def halves(n: int) -> tuple[int, int]:
     """Two factors of n = a * b as near to each other as they can be, a <= b."""
-    a = next(a for a in range(int(n ** 0.5 + 1e-9), 0, -1) if n % a == 0)
+    a = next(a for a in range(int(n**0.5 + 1e-9), 0, -1) if n % a == 0)
     return a, n // a
 
 
@@ -127,5 +127,5 @@ def chirp(n: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     factors = roots(squares, 2 * n)
     kernel = np.zeros(length, np.complex128)
     kernel[:n] = factors.conj()
-    kernel[length - n + 1:] = factors[1:][::-1].conj()
+    kernel[length - n + 1 :] = factors[1:][::-1].conj()
     return factors, np.fft.fft(kernel) / length

@@ -95,16 +95,20 @@ class Stages:
             factors: list[Pair] = []
             if not is_last:
                 row = f.offset(f["table"], f.mul(p, 2 * (radix - 1)), self.part)
-                scalars = [f.load(self.part, f.offset(row, k, self.part), self.part_bytes)
-                           for k in range(2 * (radix - 1))]
+                scalars = [
+                    f.load(self.part, f.offset(row, k, self.part), self.part_bytes)
+                    for k in range(2 * (radix - 1))
+                ]
                 spread = [Lanes(f, f.splat(v, vector)) for v in scalars]
                 factors = list(zip(spread[0::2], spread[1::2]))
             source, target = f.mul(p, s), f.mul(f.mul(p, s), radix)
 
             def run(i: Value, _: list[Value]) -> None:
                 q = f.minimum(f.mul(i, vector), f.sub(s, vector))
-                x = [self._read(f, "re", "im", f.add(f.add(source, q), f.mul(step, k)), vector)
-                     for k in range(radix)]
+                x = [
+                    self._read(f, "re", "im", f.add(f.add(source, q), f.mul(step, k)), vector)
+                    for k in range(radix)
+                ]
                 for j, y in enumerate(transform(x)):
                     value = multiply(y, factors[j - 1]) if factors and j else y
                     at = f.add(f.add(target, q), f.mul(s, j))
@@ -129,13 +133,16 @@ class Stages:
             for j, y in enumerate(transform(x)):
                 if j:
                     at = f.offset(f["table"], f.add(p, f.mul(m, 2 * (j - 1))), self.part)
-                    both = [Lanes(f, f.load(vector_type(self.part, vector), a, self.part_bytes))
-                            for a in (at, f.offset(at, m, self.part))]
+                    both = [
+                        Lanes(f, f.load(vector_type(self.part, vector), a, self.part_bytes))
+                        for a in (at, f.offset(at, m, self.part))
+                    ]
                     y = multiply(y, (both[0], both[1]))
                 found.append(y)
             for number, plane in enumerate(("to_re", "to_im")):
-                self._interleave(f, [y[number].value for y in found],
-                                 f.offset(f[plane], f.mul(p, radix), self.part))
+                self._interleave(
+                    f, [y[number].value for y in found], f.offset(f[plane], f.mul(p, radix), self.part)
+                )
 
         f.loop(0, f.divide(f.add(m, vector - 1), vector), 1, run, guard=False)
         f.ret()
@@ -143,7 +150,10 @@ class Stages:
 
     def _read(self, f: Function, re: str, im: str, at: Value | int, vector: int) -> Pair:
         def plane(name: str) -> Lanes:
-            return Lanes(f, f.load(vector_type(self.part, vector), f.offset(f[name], at, self.part), self.part_bytes))
+            return Lanes(
+                f, f.load(vector_type(self.part, vector), f.offset(f[name], at, self.part), self.part_bytes)
+            )
+
         return plane(re), plane(im)
 
     def _interleave(self, f: Function, values: list[Value], target: Value) -> None:
@@ -152,7 +162,9 @@ class Stages:
         if vector == 1 or count & (count - 1):
             for k, value in enumerate(values):
                 for lane in range(vector):
-                    f.store(f.extract(value, lane), f.offset(target, lane * count + k, self.part), self.part_bytes)
+                    f.store(
+                        f.extract(value, lane), f.offset(target, lane * count + k, self.part), self.part_bytes
+                    )
             return
         while len(values) > 1:
             half, size = len(values) // 2, split_vector(values[0].type)[1]
@@ -161,9 +173,11 @@ class Stages:
         f.store(values[0], target, self.part_bytes)
 
     # -- planes and complex arrays
-    def spans(self, f: Function, count: Value | int, body: Callable[[Value, int], None],
-              start: Value | int = 0) -> None:
+    def spans(
+        self, f: Function, count: Value | int, body: Callable[[Value, int], None], start: Value | int = 0
+    ) -> None:
         """body(i, vector) for ranges that cover start .. count - 1: full vectors, then single elements."""
+
         def run(vector: int) -> Callable[[Value, list[Value]], None]:
             return lambda i, _: body(i, vector)
 
@@ -212,8 +226,13 @@ class Stages:
                 def run(i: Value, vector: int) -> None:
                     value = self._read(f, "re", "im", f.add(source, i), vector)
                     scale = Lanes(f, f.splat(f["scale"], vector))
-                    store(f, self.complex, _element(value[0] * scale, value[1] * scale), self._at(f, target, i),
-                          vector)
+                    store(
+                        f,
+                        self.complex,
+                        _element(value[0] * scale, value[1] * scale),
+                        self._at(f, target, i),
+                        vector,
+                    )
 
                 self.spans(f, f["count"], run)
 
@@ -233,12 +252,23 @@ class Stages:
         def tile(r: Value, c: Value) -> None:
             planes = []
             for p in ("re", "im"):
-                values = [f.load(vector_type(self.part, size),
-                                 f.offset(f[p], f.add(f.mul(f.add(r, k), plane), c), self.part), self.part_bytes)
-                          for k in range(size)]
+                values = [
+                    f.load(
+                        vector_type(self.part, size),
+                        f.offset(f[p], f.add(f.mul(f.add(r, k), plane), c), self.part),
+                        self.part_bytes,
+                    )
+                    for k in range(size)
+                ]
                 planes.append(transposed(f, values))
             for k, (re, im) in enumerate(zip(*planes)):
-                store(f, self.complex, (re, im), self._at(f, f["target"], f.add(f.mul(f.add(c, k), rows), r)), size)
+                store(
+                    f,
+                    self.complex,
+                    (re, im),
+                    self._at(f, f["target"], f.add(f.mul(f.add(c, k), rows), r)),
+                    size,
+                )
 
         def one(r: Value, c: Value) -> None:
             value = self._read(f, "re", "im", f.add(f.mul(r, plane), c), 1)
@@ -248,7 +278,9 @@ class Stages:
             tiles = f.sub(count, f.remainder(count, size)) if vector > 1 else 0
             if vector > 1:
                 f.loop(0, tiles, size, lambda c, _: tile(r, c))
-            f.loop(tiles, count, 1, lambda c, _: f.loop(r, f.add(r, vector), 1, lambda k, _: one(k, c)) and None)
+            f.loop(
+                tiles, count, 1, lambda c, _: f.loop(r, f.add(r, vector), 1, lambda k, _: one(k, c)) and None
+            )
 
         self.spans(f, rows, columns)
         f.ret()
@@ -342,8 +374,9 @@ class Stages:
         if self.module.has(name):
             return name
         f = self._function(name, "x z table", "h")
-        first, last = (Lanes(f, parts(load(f, self.complex, at, 1))[0])
-                       for at in (f["x"], self._at(f, f["x"], f["h"])))
+        first, last = (
+            Lanes(f, parts(load(f, self.complex, at, 1))[0]) for at in (f["x"], self._at(f, f["x"], f["h"]))
+        )
         store(f, self.complex, _element((first + last) * 0.5, (first - last) * 0.5), f["z"], 1)
 
         def change(a: Pair, b: Pair, w: Pair) -> tuple[Pair, Pair]:
@@ -355,8 +388,13 @@ class Stages:
         self._by_pairs(f, f["x"], f["z"], change)
         return self.module.add(name, f.text())
 
-    def _by_pairs(self, f: Function, source: Value, target: Value,
-                  change: Callable[[Pair, Pair, Pair], tuple[Pair, Pair]]) -> None:
+    def _by_pairs(
+        self,
+        f: Function,
+        source: Value,
+        target: Value,
+        change: Callable[[Pair, Pair, Pair], tuple[Pair, Pair]],
+    ) -> None:
         """For k = 1 .. h / 2: target k and the conjugate of target h - k from source k and the conjugate of source
         h - k; then returns."""
         h = f["h"]
@@ -373,8 +411,13 @@ class Stages:
             pairs = [(Lanes(f, re), Lanes(f, im)) for re, im in (a, (flipped(b[0]), flipped(b[1])), w)]
             here, there = change(pairs[0], (pairs[1][0], -pairs[1][1]), pairs[2])
             store(f, self.complex, _element(*here), self._at(f, target, k), vector)
-            store(f, self.complex, (flipped(there[0].value), flipped((-there[1]).value)),
-                  self._at(f, target, mirrored), vector)
+            store(
+                f,
+                self.complex,
+                (flipped(there[0].value), flipped((-there[1]).value)),
+                self._at(f, target, mirrored),
+                vector,
+            )
 
         apart = f.divide(f.sub(h, 1), 2)  # pairs of different numbers
         whole = f.sub(apart, f.remainder(apart, self.lanes))
@@ -415,8 +458,11 @@ class Stages:
 
         def run(i: Value, vector: int) -> None:
             at = f.load(vector_type(self.part, vector), f.offset(f["source"], i, self.part), self.part_bytes)
-            f.store((Lanes(f, at) * Lanes(f, f.splat(f["scale"], vector))).value,
-                    f.offset(f["target"], i, self.part), self.part_bytes)
+            f.store(
+                (Lanes(f, at) * Lanes(f, f.splat(f["scale"], vector))).value,
+                f.offset(f["target"], i, self.part),
+                self.part_bytes,
+            )
 
         self.spans(f, f["count"], run)
         f.ret()

@@ -14,7 +14,17 @@ from ....runtime.llvm.target import Target
 from ...ir.element_types import ElementType
 from .compute_types import COMPUTE_TYPES, SIZES, compute_of, lanes_of, line_vectors
 from .gemv import STRETCH_BYTES, gemv_name
-from .microkernel import DIRECT, PACK, PACKED, P, gemm_name, max_rows, tile_heights, tile_widths, vector_counts
+from .microkernel import (
+    DIRECT,
+    PACK,
+    PACKED,
+    P,
+    gemm_name,
+    max_rows,
+    tile_heights,
+    tile_widths,
+    vector_counts,
+)
 
 E = ElementType
 PARALLEL_US = 30.0  # a product shorter than this is one task
@@ -151,8 +161,9 @@ def columns_work(target: Target, lanes: int, vectors: int, columns: int) -> floa
     panels lose. Where vectors are long, the last panel is as wide as what is left for it."""
     if line_vectors(target):
         panels, tail = divmod(parts(columns, lanes), vectors)
-        return lanes * (panels * vectors / {1: 0.85, 2: 0.96, 3: 1.0}[vectors]
-                        + tail / {0: 1.0, 1: 0.75, 2: 0.93}[tail])
+        return lanes * (
+            panels * vectors / {1: 0.85, 2: 0.96, 3: 1.0}[vectors] + tail / {0: 1.0, 1: 0.75, 2: 0.93}[tail]
+        )
     speed = {1: 0.85, 2: 1.0, 3: 0.98 if target.registers <= 16 else 1.0}
     return parts(columns, vectors * lanes) * vectors * lanes / speed[vectors]
 
@@ -174,8 +185,14 @@ def _panels(problem: GemmProblem, compute: str, target: Target, b_packed: bool) 
     lanes = lanes_of(target, compute)
 
     def grid(vectors: int) -> tuple[float, int, int]:
-        return _task_grid(problem, target, max_rows(target, compute, vectors), vectors * lanes,
-                          partial(columns_work, target, lanes, vectors), READ_COST if b_packed else PACK_COST)
+        return _task_grid(
+            problem,
+            target,
+            max_rows(target, compute, vectors),
+            vectors * lanes,
+            partial(columns_work, target, lanes, vectors),
+            READ_COST if b_packed else PACK_COST,
+        )
 
     counts = (packed_vectors(target, compute, problem.n),) if b_packed else vector_counts(compute)
     (_, rows, cols), vectors = min((grid(v), v) for v in counts)
@@ -214,14 +231,16 @@ def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
             if depth < problem.k:
                 parameters[P.KC] = int(problem.m == 1)
                 beyond = (parts(problem.k, depth) - 1) * sums_bytes(problem, compute)
-                return Blocking(name, parameters, compute, 0, problem.m, problem.n,
-                                parts(beyond, target.threads), depth)
+                return Blocking(
+                    name, parameters, compute, 0, problem.m, problem.n, parts(beyond, target.threads), depth
+                )
             _, _, cols = _task_grid(problem, target, problem.m, 64)
             if not by_dots and cols < problem.n:  # long runs of each row
                 cols = min(problem.n, max(cols, parts(parts(problem.n, target.threads), 64) * 64))
             scratch = problem.k * c_size + 64 if by_dots and problem.a_strides[-1] != 1 else 0
-            parameters[P.KC] = int(problem.m == 1 and _is_one_stream(problem, target, by_dots)
-                                   and (by_dots or cols >= problem.n))
+            parameters[P.KC] = int(
+                problem.m == 1 and _is_one_stream(problem, target, by_dots) and (by_dots or cols >= problem.n)
+            )
             return Blocking(name, parameters, compute, 0, problem.m, cols, scratch)
     return _blocked(problem, target, compute, parameters, converts, b_packed)
 
@@ -240,8 +259,11 @@ def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> b
     b_bytes = problem.n * problem.k * problem.element_type.item_bytes
     if line_vectors(target):  # else panels, of which the next one is asked for, are faster
         few = min(few, FEWEST_ROWS)
-    return (problem.m == 1 or (problem.m <= few and b_bytes > 4 * target.l2_bytes)
-            or (problem.m <= min(few, FEWER_ROWS) and b_bytes > target.l2_bytes // 2))
+    return (
+        problem.m == 1
+        or (problem.m <= few and b_bytes > 4 * target.l2_bytes)
+        or (problem.m <= min(few, FEWER_ROWS) and b_bytes > target.l2_bytes // 2)
+    )
 
 
 def _is_one_stream(problem: GemmProblem, target: Target, by_dots: bool) -> bool:
@@ -251,18 +273,27 @@ def _is_one_stream(problem: GemmProblem, target: Target, by_dots: bool) -> bool:
     length, step = (problem.k, problem.b_strides[-1]) if by_dots else (problem.n, problem.b_strides[-2])
     row_bytes = length * problem.element_type.item_bytes
     longest = math.inf if by_dots else STRETCH_BYTES // problem.result_type.item_bytes
-    return (step == length <= longest and row_bytes >= SHORTEST_STREAM_BYTES
-            and problem.n * problem.k * problem.element_type.item_bytes > target.l2_bytes // 2)
+    return (
+        step == length <= longest
+        and row_bytes >= SHORTEST_STREAM_BYTES
+        and problem.n * problem.k * problem.element_type.item_bytes > target.l2_bytes // 2
+    )
 
 
 def _task_depth(problem: GemmProblem, target: Target) -> int:
     """Rows of B for each task where the rows, one stream, are divided between threads: columns of so short rows would
     not be long runs, and where several streams are read, all of them shall be. Else all."""
     microseconds = microseconds_of(problem, target)
-    if (target.threads == 1 or microseconds < PARALLEL_US or math.prod(problem.batch) != 1
-            or not _is_one_stream(problem, target, False) or problem.m > 1 and problem.c_strides[-2] != problem.n
-            or target.streams == 1
-            and problem.n * problem.element_type.item_bytes >= LONG_RUN_BYTES * target.threads):
+    if (
+        target.threads == 1
+        or microseconds < PARALLEL_US
+        or math.prod(problem.batch) != 1
+        or not _is_one_stream(problem, target, False)
+        or problem.m > 1
+        and problem.c_strides[-2] != problem.n
+        or target.streams == 1
+        and problem.n * problem.element_type.item_bytes >= LONG_RUN_BYTES * target.threads
+    ):
         return problem.k
     # One for each thread at most: the sums of all are added up.
     return parts(problem.k, min(max(2, int(microseconds / TASK_US)), target.threads))
@@ -332,17 +363,36 @@ def _blocked(
         }
     )
     # Rows and columns of tasks, rows of their blocks.
-    counts = {count for some in (min(rows, problem.m), problem.m % rows) for count in (min(some, mc), some % mc)}
+    counts = {
+        count for some in (min(rows, problem.m), problem.m % rows) for count in (min(some, mc), some % mc)
+    }
     columns = min(cols, problem.n), problem.n % cols
-    tiles = itertools.product(sorted(set().union(*(tile_widths(target, c, vectors, lanes) for c in columns))),
-                              sorted(tile_heights(counts, mr)))
-    return Blocking(gemm_name(compute, vectors), parameters, compute, vectors, rows, cols, starts[4],
-                    tiles=tuple(tiles), packs_a=bool(pack_a),
-                    packs_b=mode == PACK or mode == DIRECT and problem.n % nr != 0)
+    tiles = itertools.product(
+        sorted(set().union(*(tile_widths(target, c, vectors, lanes) for c in columns))),
+        sorted(tile_heights(counts, mr)),
+    )
+    return Blocking(
+        gemm_name(compute, vectors),
+        parameters,
+        compute,
+        vectors,
+        rows,
+        cols,
+        starts[4],
+        tiles=tuple(tiles),
+        packs_a=bool(pack_a),
+        packs_b=mode == PACK or mode == DIRECT and problem.n % nr != 0,
+    )
 
 
-def _task_grid(problem: GemmProblem, target: Target, row_unit: int, col_unit: int,
-               work: Callable[[int], float] = float, read_b: float = PACK_COST) -> tuple[float, int, int]:
+def _task_grid(
+    problem: GemmProblem,
+    target: Target,
+    row_unit: int,
+    col_unit: int,
+    work: Callable[[int], float] = float,
+    read_b: float = PACK_COST,
+) -> tuple[float, int, int]:
     """(cost, rows, columns) of one task: multiples of the units, or all. `work`: what so many columns cost."""
     m, n = max(problem.m, 1), max(problem.n, 1)
     batch = max(math.prod(problem.batch), 1)
@@ -362,14 +412,17 @@ def _task_grid(problem: GemmProblem, target: Target, row_unit: int, col_unit: in
     return min(best, best_grid((m, row_unit), (n, col_unit), wanted, cost))
 
 
-def best_grid(rows: tuple[int, int], columns: tuple[int, int], wanted: int,
-              cost: Callable[[int, int], float]) -> tuple[float, int, int]:
+def best_grid(
+    rows: tuple[int, int], columns: tuple[int, int], wanted: int, cost: Callable[[int, int], float]
+) -> tuple[float, int, int]:
     """(cost, rows, columns) of the cheapest task where there are at most `wanted`; (count, unit) of rows and columns:
     a task has a multiple of the unit, or all."""
     best = (math.inf, rows[0], columns[0])
     for row_parts in range(1, wanted + 1):
         for col_parts in range(1, wanted // row_parts + 1):
-            m, n = (min(count, parts(parts(count, cut), unit) * unit)
-                    for (count, unit), cut in ((rows, row_parts), (columns, col_parts)))
+            m, n = (
+                min(count, parts(parts(count, cut), unit) * unit)
+                for (count, unit), cut in ((rows, row_parts), (columns, col_parts))
+            )
             best = min(best, (cost(m, n), m, n))
     return best

@@ -94,8 +94,9 @@ def emit_gemm(
         if blocking.packs_a:
             pack_a = f"@{use_rows(module, target, problem.element_type, compute)}"
         if blocking.packs_b:
-            pack_b = "@" + use_panels(module, target, problem.element_type, compute, blocking.vectors,
-                                      problem.b_strides[-1])
+            pack_b = "@" + use_panels(
+                module, target, problem.element_type, compute, blocking.vectors, problem.b_strides[-1]
+            )
         if embed:
             write_gemm(module, target, compute, blocking.vectors, "internal")
             for width, mr in blocking.tiles:

@@ -56,7 +56,9 @@ def write_gemv(module: ModuleText, target: Target, element: ElementType, compute
             module.add(name, write(module, target, element, compute, name, linkage))
 
 
-def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: str, name: str, linkage: str) -> str:
+def _by_rows(
+    module: ModuleText, target: Target, element: ElementType, compute: str, name: str, linkage: str
+) -> str:
     type_, storage, held = COMPUTE_TYPES[compute], memory_type(element), _is_held(element, compute)
     size, lanes = SIZES[type_], lanes_of(target, compute)
     vector, wide = vector_type(type_, lanes), 4
@@ -116,8 +118,12 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
 
         def one(j: Value, _: list[Value]) -> None:
             start = f.offset(ahead, f.mul(j, b_step))
-            f.loop(0, f.mul(count, element.item_bytes), CACHE_LINE,
-                   lambda at, _: f.prefetch(f.offset(start, at), locality=2))
+            f.loop(
+                0,
+                f.mul(count, element.item_bytes),
+                CACHE_LINE,
+                lambda at, _: f.prefetch(f.offset(start, at), locality=2),
+            )
 
         f.loop(f.select(several, r, i64(ROWS_AT_ONCE)), ROWS_AT_ONCE, f["rows"], one)
 
@@ -138,7 +144,9 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
 
         f.loop(0, f["rows"], 1, clear)
 
-        def some(at_once: int, apart: Value | int = 1, ahead: bool = False) -> Callable[[Value, list[Value]], None]:
+        def some(
+            at_once: int, apart: Value | int = 1, ahead: bool = False
+        ) -> Callable[[Value, list[Value]], None]:
             def run(k: Value, _: list[Value]) -> None:
                 source = f.offset(b, f.mul(k, b_step))
 
@@ -171,7 +179,9 @@ def _by_rows(module: ModuleText, target: Target, element: ElementType, compute: 
     return f.text()
 
 
-def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: str, name: str, linkage: str) -> str:
+def _by_dots(
+    module: ModuleText, target: Target, element: ElementType, compute: str, name: str, linkage: str
+) -> str:
     type_, storage, held = COMPUTE_TYPES[compute], memory_type(element), _is_held(element, compute)
     size, lanes = SIZES[type_], lanes_of(target, compute)
     vector = vector_type(type_, lanes)
@@ -223,8 +233,11 @@ def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: 
 
                 acc = f.loop(0, main, step, vectors, [zero(vector)] * (columns * wide))
                 for half in (wide >> level for level in range(1, wide.bit_length())):
-                    acc = [f.binary(add, acc[i * 2 * half + j], acc[i * 2 * half + half + j])
-                           for i in range(columns) for j in range(half)]
+                    acc = [
+                        f.binary(add, acc[i * 2 * half + j], acc[i * 2 * half + half + j])
+                        for i in range(columns)
+                        for j in range(half)
+                    ]
 
                 def masked(k: Value, acc: list[Value]) -> list[Value]:
                     left = i64(f.sub(k_total, k))
@@ -238,8 +251,12 @@ def _by_dots(module: ModuleText, target: Target, element: ElementType, compute: 
 
                 def single(k: Value, acc: list[Value]) -> list[Value]:
                     part = load_as(f, element, type_, f.offset(x, k, storage), 1)
-                    return [multiply_add(f, part, load_as(f, element, type_, f.offset(s, k, storage), 1), a, target)
-                            for s, a in zip(sources, acc, strict=True)]
+                    return [
+                        multiply_add(
+                            f, part, load_as(f, element, type_, f.offset(s, k, storage), 1), a, target
+                        )
+                        for s, a in zip(sources, acc, strict=True)
+                    ]
 
                 if held:
                     acc = f.loop(main, k_total, lanes, masked, acc)

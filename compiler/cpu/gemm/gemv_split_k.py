@@ -18,8 +18,14 @@ from .microkernel import BLOCK_PARAMETERS, P, parameter_table
 _BUFFERS = 4  # A, B, C and the sums of all tasks but the first
 
 
-def emit_by_depth(module: ModuleText, target: Target, problem: GemmProblem, blocking: Blocking,
-                  where: tuple[int, int, int, int], epilogue: str | None) -> KernelPlan:
+def emit_by_depth(
+    module: ModuleText,
+    target: Target,
+    problem: GemmProblem,
+    blocking: Blocking,
+    where: tuple[int, int, int, int],
+    epilogue: str | None,
+) -> KernelPlan:
     """Writes the kernel of a problem that is divided into tasks of `blocking.task_depth` rows of B. `where`: places of
     A, B, C and scratch among the kernel's buffers; `epilogue` as for emit_gemm."""
     assert blocking.compute is not None
@@ -36,14 +42,21 @@ def emit_by_depth(module: ModuleText, target: Target, problem: GemmProblem, bloc
     if epilogue:
         f.call(epilogue, "void", [f["context"], f["buffers"], *map(i64, (0, 0, problem.m, 0, problem.n))])
     f.ret()
-    return KernelPlan(module.define("gemv_by_depth", f), 1, scratch_bytes=blocking.scratch_bytes,
-                      flops=problem.flops, bytes=problem.bytes)
+    return KernelPlan(
+        module.define("gemv_by_depth", f),
+        1,
+        scratch_bytes=blocking.scratch_bytes,
+        flops=problem.flops,
+        bytes=problem.bytes,
+    )
 
 
 def _tasks(module: ModuleText, problem: GemmProblem, blocking: Blocking, tasks: int, each: int) -> str:
     """The kernel whose task t multiplies its part of A with its rows of B."""
     last = problem.k - (tasks - 1) * blocking.task_depth
-    tables = [parameter_table(module, blocking.parameters | {P.K: depth}) for depth in (blocking.task_depth, last)]
+    tables = [
+        parameter_table(module, blocking.parameters | {P.K: depth}) for depth in (blocking.task_depth, last)
+    ]
     f, (a, b, c, sums) = phase(module, _BUFFERS)
 
     def task(t: Value, _: list[Value]) -> None:
@@ -54,10 +67,13 @@ def _tasks(module: ModuleText, problem: GemmProblem, blocking: Blocking, tasks: 
             "B": f.offset(b, f.mul(low, blocking.parameters[P.B_K])),
             "C": f.select(is_first, c, f.offset(sums, f.mul(f.sub(t, 1), each))),
             "P": f.select(is_last, Value("ptr", f"@{tables[1]}"), Value("ptr", f"@{tables[0]}")),
-            "rows": i64(problem.m), "cols": i64(problem.n),
+            "rows": i64(problem.m),
+            "cols": i64(problem.n),
         }
-        listed = [arguments.get(name, Value(type_, "null" if type_ == "ptr" else "0"))
-                  for type_, name in BLOCK_PARAMETERS]
+        listed = [
+            arguments.get(name, Value(type_, "null" if type_ == "ptr" else "0"))
+            for type_, name in BLOCK_PARAMETERS
+        ]
         f.do(f"call void @{blocking.function}({', '.join(map(str, listed))})")
 
     f.loop(f["low"], f["high"], 1, task)
@@ -65,7 +81,9 @@ def _tasks(module: ModuleText, problem: GemmProblem, blocking: Blocking, tasks: 
     return module.define("gemv_rows", f)
 
 
-def _add_up(f: Function, target: Target, compute: str, y: Value, sums: Value, n: int, count: int, each: int) -> None:
+def _add_up(
+    f: Function, target: Target, compute: str, y: Value, sums: Value, n: int, count: int, each: int
+) -> None:
     """y[0:n] += `count` sums, the one after the other."""
     type_, lanes = COMPUTE_TYPES[compute], lanes_of(target, compute)
     vector, size, add = vector_type(type_, lanes), SIZES[type_], "fadd" if compute.startswith("f") else "add"
@@ -73,13 +91,17 @@ def _add_up(f: Function, target: Target, compute: str, y: Value, sums: Value, n:
 
     def step(j: Value, masked: Value | None) -> None:
         def load(pointer: Value) -> Value:
-            return f.load(vector, pointer, size) if masked is None else load_masked(f, type_, lanes, pointer, masked)
+            return (
+                f.load(vector, pointer, size)
+                if masked is None
+                else load_masked(f, type_, lanes, pointer, masked)
+            )
 
         def one(t: Value, carried: list[Value]) -> list[Value]:
             return [f.binary(add, carried[0], load(f.offset(f.offset(sums, f.mul(t, each)), j, type_)))]
 
         at = f.offset(y, j, type_)
-        total, = f.loop(0, count, 1, one, [load(at)])
+        (total,) = f.loop(0, count, 1, one, [load(at)])
         if masked is None:
             f.store(total, at, size)
         else:

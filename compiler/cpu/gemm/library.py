@@ -42,8 +42,10 @@ from .packing import panels_name, rows_name, write_packing, write_panels, write_
 LIBRARIES = ("gemm_f32", "gemm_f64", "gemm_i32", "gemm_i64", "conv_f32", "conv_f64", "conv_i32", "conv_i64")
 
 
-_FUNCTION = re.compile(r"tfb_(gemm|copy|rows|panels|columns|gemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64))(?:_(\d|n|t))?"
-                       r"(?:_(\d)x(\d+))?")
+_FUNCTION = re.compile(
+    r"tfb_(gemm|copy|rows|panels|columns|gemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64))(?:_(\d|n|t))?"
+    r"(?:_(\d)x(\d+))?"
+)
 
 
 def library_of(function: str) -> str:
@@ -113,8 +115,9 @@ def emit_function(target: Target, function: str) -> tuple[str, tuple[str, ...]]:
     return part_text(module, [function], others), called
 
 
-def _sweeps(target: Target, kind: str, compute: str,
-            vectors: int) -> Iterator[tuple[tuple[int, int], Callable[[ModuleText, str], None]]]:
+def _sweeps(
+    target: Target, kind: str, compute: str, vectors: int
+) -> Iterator[tuple[tuple[int, int], Callable[[ModuleText, str], None]]]:
     """The micro-kernels of a driver, `gemm`, `conv` or `convt`, for panels of so many vectors: (width in vectors,
     height) of their tiles, and what writes them into a module with some linkage."""
     for mr in range(1, (max_rows if kind == "gemm" else rows_of)(target, compute, vectors) + 1):
@@ -122,8 +125,16 @@ def _sweeps(target: Target, kind: str, compute: str,
             yield (width, mr), partial(_write_sweep, target, kind, compute, vectors, width, mr)
 
 
-def _write_sweep(target: Target, kind: str, compute: str, vectors: int, width: int, mr: int, module: ModuleText,
-                 linkage: str) -> None:
+def _write_sweep(
+    target: Target,
+    kind: str,
+    compute: str,
+    vectors: int,
+    width: int,
+    mr: int,
+    module: ModuleText,
+    linkage: str,
+) -> None:
     if kind == "conv":
         write_convolution_sweep(module, target, compute, vectors, width, mr, linkage)
     elif kind == "convt":
@@ -157,7 +168,10 @@ def emit_library(target: Target, name: str) -> ModuleText:
         for vectors in vector_counts(compute):
             write_convolution(module, target, compute, vectors, "")
             write_gradient(module, target, compute, vectors, "")
-            for _, write in (*_sweeps(target, kind, compute, vectors), *_sweeps(target, "convt", compute, vectors)):
+            for _, write in (
+                *_sweeps(target, kind, compute, vectors),
+                *_sweeps(target, "convt", compute, vectors),
+            ):
                 write(module, "")
         return module
     for vectors in vector_counts(compute):

@@ -154,7 +154,9 @@ def _sweep_parameters(target: Target) -> tuple[tuple[str, str], ...]:
     return (*_SWEEP, *NEXT) if line_vectors(target) else _SWEEP
 
 
-def write_sweep(module: ModuleText, target: Target, compute: str, vectors: int, mr: int, linkage: str) -> None:
+def write_sweep(
+    module: ModuleText, target: Target, compute: str, vectors: int, mr: int, linkage: str
+) -> None:
     """Writes a micro-kernel into a module: C tiles of mr rows times one panel, `tiles` of them one below the other."""
     name = sweep_name(compute, vectors, mr)
     if module.has(name):
@@ -232,7 +234,11 @@ def write_sweep(module: ModuleText, target: Target, compute: str, vectors: int, 
             made = f.branch(old, lambda: sums(made, stored()), lambda: made)
         for value, place in zip(made, places, strict=True):
             f.store(value, place, size)
-        return [f.offset(a, f.mul(lda, mr)), f.offset(c, f.mul(ldc, mr)), *(state[end + 1 :] if asked else [])]
+        return [
+            f.offset(a, f.mul(lda, mr)),
+            f.offset(c, f.mul(ldc, mr)),
+            *(state[end + 1 :] if asked else []),
+        ]
 
     f.loop(0, f["tiles"], 1, tile, [f["A"], f["C"], *([f["next"]] if ahead else [])])
     f.ret()
@@ -255,21 +261,27 @@ def tile_widths(target: Target, columns: int, vectors: int, lanes: int) -> set[i
     return ({vectors} if panels else set()) | ({narrow} if tail else set())
 
 
-Sweeps = Mapping[tuple[int, int], str]  # names of micro-kernels by width, in vectors, and height of their tiles
+Sweeps = Mapping[
+    tuple[int, int], str
+]  # names of micro-kernels by width, in vectors, and height of their tiles
 
 
 def sweep_table(target: Target, vectors: int, mr: int, sweeps: Sweeps) -> tuple[str, str]:
     """(type, value) of a constant table of micro-kernels, from which `sweep_at` takes one; those left out are null."""
     pad = "" if target.pointer_bytes == 8 else f", [{8 - target.pointer_bytes} x i8]"
     zeros = f"{pad} zeroinitializer" if pad else ""
-    names = [f"@{sweeps[key]}" if (key := (width, height)) in sweeps else "null"
-             for width in widths(target, vectors) for height in range(1, mr + 1)]
+    names = [
+        f"@{sweeps[key]}" if (key := (width, height)) in sweeps else "null"
+        for width in widths(target, vectors)
+        for height in range(1, mr + 1)
+    ]
     entries = ", ".join(f"<{{ptr{pad}}}> <{{ptr {name}{zeros}}}>" for name in names)
     return f"[{len(names)} x <{{ptr{pad}}}>]", f"[{entries}]"
 
 
-def sweep_at(f: Function, target: Target, table: Value, vectors: int, mr: int, width: int,
-             height: Value | int) -> str:
+def sweep_at(
+    f: Function, target: Target, table: Value, vectors: int, mr: int, width: int, height: Value | int
+) -> str:
     """The micro-kernel for tiles of some width and height, of panels of `vectors` and at most mr rows."""
     first = widths(target, vectors).index(width) * mr - 1
     return f.load("ptr", f.offset(table, f.add(height, first), "ptr"), 8).text
@@ -328,8 +340,9 @@ def write_copy(module: ModuleText, target: Target, compute: str, linkage: str) -
     return module.add(name, f.text())
 
 
-def constant_table(module: ModuleText, prefix: str, values: Iterable[int],
-                   sweeps: tuple[str, str] | None = None) -> str:
+def constant_table(
+    module: ModuleText, prefix: str, values: Iterable[int], sweeps: tuple[str, str] | None = None
+) -> str:
     """The name of a constant array of i64 in a module, with a sweep_table behind it."""
     listed = [f"i64 {value}" for value in values]
     type_, content = f"[{len(listed)} x i64]", f"[{', '.join(listed)}]"
@@ -339,7 +352,9 @@ def constant_table(module: ModuleText, prefix: str, values: Iterable[int],
     return module.add_global(f"{prefix}_{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}", text)
 
 
-def parameter_table(module: ModuleText, parameters: Mapping[P, int], sweeps: tuple[str, str] | None = None) -> str:
+def parameter_table(
+    module: ModuleText, parameters: Mapping[P, int], sweeps: tuple[str, str] | None = None
+) -> str:
     """The name of a constant parameter array in a module."""
     return constant_table(module, "gemm_parameters", (parameters[slot] for slot in P), sweeps)
 
@@ -430,7 +445,9 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
             b_tail = f.select(direct, direct_tail, f.offset(b_panels, f.mul(panels, panel_bytes)))
             tail_ldb = f.select(f.binary("and", direct, in_place), p[P.B_K], i64(nr_bytes))
             is_last = f.compare("icmp sge", i64(f.add(kb, kc)), p[P.K])
-            following_b = f.select(is_last, f.offset(b_block, f.mul(nc, p[P.B_COL])), f.offset(b, f.mul(kc, p[P.B_K])))
+            following_b = f.select(
+                is_last, f.offset(b_block, f.mul(nc, p[P.B_COL])), f.offset(b, f.mul(kc, p[P.B_K]))
+            )
 
             def row_block(ic: Value, _: list[Value]) -> None:
                 mc = i64(f.minimum(p[P.MC], f.sub(rows, ic)))
@@ -452,7 +469,9 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                 taller = i64(f.sub(mc, f.mul(low, tiles)))
                 table = f.offset(f["P"], 8 * len(P))
 
-                def sweep(b: Value, ldb: Value, c: Value, ldc: Value, width: int, asked: Sequence[Value]) -> None:
+                def sweep(
+                    b: Value, ldb: Value, c: Value, ldc: Value, width: int, asked: Sequence[Value]
+                ) -> None:
                     def run(height: Value | int, arguments: list[Value]) -> None:
                         function = sweep_at(f, target, table, vectors, mr, width, height)
                         f.do(f"call void {function}({', '.join(map(str, arguments))})")
@@ -484,7 +503,9 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                     )
 
                 is_last_row = f.compare("icmp sge", i64(f.add(ic, mc)), rows)
-                streams = f.binary("and", packs_b, f.binary("and", in_rows, f.compare("icmp sle", rows, p[P.MC])))
+                streams = f.binary(
+                    "and", packs_b, f.binary("and", in_rows, f.compare("icmp sle", rows, p[P.MC]))
+                )
 
                 def after_panel(j: Value) -> list[Value]:
                     """What to ask for beside panel j: where B is packed for one block of rows, that panel of the next
@@ -512,9 +533,15 @@ def _gemm(module: ModuleText, target: Target, compute: str, vectors: int, name: 
                     ldc = f.select(in_place, p[P.C_ROW], i64(nr_bytes))
                     for width in widths(target, vectors):
                         chosen = f.compare("icmp eq", span, i64(width * lanes))
-                        if_(f, chosen, partial(sweep, b_tail, tail_ldb, place, ldc, width, after_panel(i64(panels))))
+                        if_(
+                            f,
+                            chosen,
+                            partial(sweep, b_tail, tail_ldb, place, ldc, width, after_panel(i64(panels))),
+                        )
                     if_(
-                        f, apart, lambda: f.call(copy, "void", [tile, i64(nr_bytes), at, p[P.C_ROW], mc, tail])
+                        f,
+                        apart,
+                        lambda: f.call(copy, "void", [tile, i64(nr_bytes), at, p[P.C_ROW], mc, tail]),
                     )
 
                 if_(f, has_tail, tail_panel)

@@ -11,13 +11,30 @@ from ....runtime.llvm.ir_builder import GLUE, Function, ModuleText, Value, i64, 
 from ....runtime.llvm.target import Target
 from ...ir.element_types import ElementType
 from ..codegen.memory_types import memory_type
-from .compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, if_, lanes_of, line_vectors, load_as, load_masked, zero
+from .compute_types import (
+    CACHE_LINE,
+    COMPUTE_TYPES,
+    SIZES,
+    if_,
+    lanes_of,
+    line_vectors,
+    load_as,
+    load_masked,
+    zero,
+)
 
 PANELS_AT_ONCE = 8  # copied side by side when B is packed
 ROWS_AHEAD = 16
 PART_BYTES = 16  # of a vector, within which processors interleave at once
 _ROWS_TYPES = ["ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64"]
-_PANELS = (("ptr", "S"), ("ptr", "D"), ("i64", "kc"), ("i64", "nc"), ("i64", "k_stride"), ("i64", "col_stride"))
+_PANELS = (
+    ("ptr", "S"),
+    ("ptr", "D"),
+    ("i64", "kc"),
+    ("i64", "nc"),
+    ("i64", "k_stride"),
+    ("i64", "col_stride"),
+)
 
 
 def rows_name(element: ElementType, compute: str) -> str:
@@ -49,8 +66,9 @@ def use_rows(module: ModuleText, target: Target, element: ElementType, compute: 
     return name
 
 
-def use_panels(module: ModuleText, target: Target, element: ElementType, compute: str, vectors: int,
-               column_stride: int) -> str:
+def use_panels(
+    module: ModuleText, target: Target, element: ElementType, compute: str, vectors: int, column_stride: int
+) -> str:
     """The function that packs B with columns so many elements apart, likewise."""
     in_row = column_stride == 1
     name = panels_name(element, compute, vectors, in_row)
@@ -193,7 +211,9 @@ def transpose(f: Function, vectors: list[Value]) -> list[Value]:
 
     def within(rows: list[Value]) -> list[Value]:
         for _ in range(part.bit_length() - 1):
-            rows = [mixed(rows[j], rows[j + part // 2], order) for j in range(part // 2) for order in (low, high)]
+            rows = [
+                mixed(rows[j], rows[j + part // 2], order) for j in range(part // 2) for order in (low, high)
+            ]
         return rows
 
     def across(rows: list[Value]) -> list[Value]:
@@ -201,13 +221,20 @@ def transpose(f: Function, vectors: list[Value]) -> list[Value]:
             rows = [mixed(rows[j], rows[j + 1], order) for order in (even, odd) for j in range(0, parts, 2)]
         return rows
 
-    groups = [within(vectors[at:at + part]) for at in range(0, lanes, part)]
+    groups = [within(vectors[at : at + part]) for at in range(0, lanes, part)]
     columns = [across([group[j] for group in groups]) for j in range(part)]
     return [columns[j][q] for q in range(parts) for j in range(part)]
 
 
-def write_panels(module: ModuleText, target: Target, element: ElementType, compute: str, vectors: int, in_row: bool,
-                 linkage: str) -> None:
+def write_panels(
+    module: ModuleText,
+    target: Target,
+    element: ElementType,
+    compute: str,
+    vectors: int,
+    in_row: bool,
+    linkage: str,
+) -> None:
     """Writes what packs kc x nc elements of B into panels of NR columns, the last one padded with zeros. With `in_row`
     the elements of a row of B lie side by side."""
     name = panels_name(element, compute, vectors, in_row)

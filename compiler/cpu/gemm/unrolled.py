@@ -15,15 +15,22 @@ MOST_PRODUCTS = 128  # of one batch
 BATCH_NS, PRODUCT_NS = 4.0, 0.15  # estimates
 
 
-def emit_tiny(module: ModuleText, target: Target, problem: GemmProblem, epilogue: str | None,
-              where: tuple[int, int, int, int]) -> KernelPlan | None:
+def emit_tiny(
+    module: ModuleText,
+    target: Target,
+    problem: GemmProblem,
+    epilogue: str | None,
+    where: tuple[int, int, int, int],
+) -> KernelPlan | None:
     """Writes the kernel of a problem as emit_gemm does; None where the problem is not tiny. A task is one batch."""
     compute = compute_of(problem.element_type, problem.result_type)
     products = problem.m * problem.n * problem.k
     batches = math.prod(problem.batch)
     if compute is None or not 0 < products <= MOST_PRODUCTS or batches == 0:
         return None
-    f = Function(module, "SELF", [("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid")])
+    f = Function(
+        module, "SELF", [("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid")]
+    )
     a, b, c = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in where[:3])
     axes = _merged(problem)
 
@@ -59,13 +66,20 @@ def _merged(problem: GemmProblem) -> list[tuple[int, int, int, int]]:
     return axes or [(1, 0, 0, 0)]
 
 
-def _multiply(f: Function, target: Target, problem: GemmProblem, compute: str, bases: tuple[Value, Value, Value],
-              at: list[Value | int]) -> None:
+def _multiply(
+    f: Function,
+    target: Target,
+    problem: GemmProblem,
+    compute: str,
+    bases: tuple[Value, Value, Value],
+    at: list[Value | int],
+) -> None:
     """One batch: columns in pieces of a vector, of half a vector, ..., rows one by one."""
     type_, storage = COMPUTE_TYPES[compute], memory_type(problem.element_type)
     a, b, c = (f.offset(base, x, t) for base, x, t in zip(bases, at, (storage, storage, type_)))
     (a_row, a_k), (b_k, b_col), (c_row, c_col) = (
-        s[-2:] for s in (problem.a_strides, problem.b_strides, problem.c_strides))
+        s[-2:] for s in (problem.a_strides, problem.b_strides, problem.c_strides)
+    )
 
     def element(base: Value, offset: int) -> Value:
         return load_as(f, problem.element_type, type_, f.offset(base, offset, storage), 1)

@@ -13,7 +13,9 @@ from ..codegen.parallel_for import KERNEL_PARAMETERS
 _FIELDS = {"replica-id": "replica_id", "partition-id": "partition_id"}
 
 
-def emit_device_number(module: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
+def emit_device_number(
+    module: ModuleText, target: Target, instruction: Instruction, options: Options
+) -> KernelPlan:
     """Writes the kernel."""
     f = Function(module, "SELF", KERNEL_PARAMETERS)
     result = f.load("ptr", f["buffers"], 8)

@@ -14,13 +14,17 @@ _PARALLEL_BYTES = 1 << 18
 _WORD_BYTES = (1, 2, 4, 8)
 
 
-def emit_dynamic_update_slice(module: ModuleText, target: Target, instruction: Instruction,
-                              options: Options) -> KernelPlan:
+def emit_dynamic_update_slice(
+    module: ModuleText, target: Target, instruction: Instruction, options: Options
+) -> KernelPlan:
     """Writes the kernel. A task is one run of the update that is contiguous in both arrays."""
     operand, update, *starts = (o.shape for o in instruction.operands)
     size = operand.element_type.item_bytes
-    f = Function(module, "SELF", (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"),
-                                  ("i64", "thread")))
+    f = Function(
+        module,
+        "SELF",
+        (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"), ("i64", "thread")),
+    )
     source = f.load("ptr", f["buffers"], 8)
     result = f.load("ptr", f.offset(f["buffers"], 8 * (1 + len(starts))), 8)
     at: Value | int = 0
@@ -40,8 +44,10 @@ def emit_dynamic_update_slice(module: ModuleText, target: Target, instruction: I
         place: Value | int = 0
         rest: Value | int = task
         for axis in reversed(range(outer)):
-            place = f.add(place, f.mul(f.remainder(rest, update.dims[axis]) if axis else rest,
-                                       operand.strides[axis] * size))
+            place = f.add(
+                place,
+                f.mul(f.remainder(rest, update.dims[axis]) if axis else rest, operand.strides[axis] * size),
+            )
             rest = f.divide(rest, update.dims[axis])
         here, there = f.offset(source, f.mul(task, run_bytes)), f.offset(target_start, place)
         if run_bytes in _WORD_BYTES:
@@ -52,8 +58,14 @@ def emit_dynamic_update_slice(module: ModuleText, target: Target, instruction: I
     f.loop(f["low"], f["high"], 1, run)
     f.ret()
     moved = 2 * update.bytes
-    return KernelPlan(module.define("update_slice", f), tasks, max(1, _PARALLEL_BYTES // max(run_bytes, 1)),
-                      moved > 2 * _PARALLEL_BYTES and tasks > 1, bytes=moved, initial=((0, 0),))
+    return KernelPlan(
+        module.define("update_slice", f),
+        tasks,
+        max(1, _PARALLEL_BYTES // max(run_bytes, 1)),
+        moved > 2 * _PARALLEL_BYTES and tasks > 1,
+        bytes=moved,
+        initial=((0, 0),),
+    )
 
 
 def _start(f: Function, buffer: int, bits: int, unsigned: bool, room: int) -> Value:

@@ -18,7 +18,9 @@ from ..codegen.parallel_for import KERNEL_PARAMETERS
 _WORD_BYTES = 8
 
 
-def emit_nonzero(module: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
+def emit_nonzero(
+    module: ModuleText, target: Target, instruction: Instruction, options: Options
+) -> KernelPlan:
     """Writes the kernel, which is one task."""
     shape = instruction.operands[0].shape
     f = Function(module, "SELF", KERNEL_PARAMETERS)
@@ -40,10 +42,15 @@ class _Walk:
         if len(outer) == len(self.dims) - 1:
             return self._line(outer, dim, mask, count)
         inner = 1
-        for size in self.dims[len(outer) + 1:]:
+        for size in self.dims[len(outer) + 1 :]:
             inner *= size
-        return f.loop(0, dim, 1, lambda at, carried: [
-            self.axis([*outer, at], f.offset(mask, f.mul(at, inner)), carried[0])], [count])[0]
+        return f.loop(
+            0,
+            dim,
+            1,
+            lambda at, carried: [self.axis([*outer, at], f.offset(mask, f.mul(at, inner)), carried[0])],
+            [count],
+        )[0]
 
     def _line(self, outer: list[Value], length: int, mask: Value, count: Value) -> Value:
         f = self.f

@@ -31,8 +31,9 @@ _THREE_FRY_TURNS = (13, 15, 26, 6), (17, 29, 16, 24)
 _THREE_FRY_PARITY = 0x1BD11BDA
 
 
-def emit_rng_bit_generator(module: ModuleText, target: Target, instruction: Instruction,
-                           options: Options) -> KernelPlan:
+def emit_rng_bit_generator(
+    module: ModuleText, target: Target, instruction: Instruction, options: Options
+) -> KernelPlan:
     """Writes the kernel. A task is a stretch of counters; each writes the new state, too."""
     op = instruction.op
     assert isinstance(op, RngBitGenerator)
@@ -46,8 +47,9 @@ class _Kernel:
     words: int
     lanes: int
 
-    def __init__(self, module: ModuleText, target: Target, op: RngBitGenerator,
-                 instruction: Instruction) -> None:
+    def __init__(
+        self, module: ModuleText, target: Target, op: RngBitGenerator, instruction: Instruction
+    ) -> None:
         self.module, self.target, self.shape = module, target, op.shape
         self.t = op.shape.element_type
         self.state_words = instruction.operands[0].shape.elements
@@ -55,8 +57,11 @@ class _Kernel:
         self.blocks = -(-self.shape.elements * self.word_elements // self.words)
 
     def emit(self) -> KernelPlan:
-        f = self.f = Function(self.module, "SELF", (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"),
-                                                    ("i64", "high"), ("i64", "thread")))
+        f = self.f = Function(
+            self.module,
+            "SELF",
+            (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"), ("i64", "thread")),
+        )
         state_at, new_at, self.bits_at = (f.load("ptr", f.offset(f["buffers"], 8 * k), 8) for k in range(3))
         self.state = [f.load("i64", f.offset(state_at, 8 * k), 8) for k in range(self.state_words)]
         self.prepare()
@@ -72,8 +77,14 @@ class _Kernel:
 
         f.loop(f["low"], f["high"], 1, run)
         f.ret()
-        return KernelPlan(self.module.define("random_bits", f), tasks, _GRAIN_TASKS, tasks > _GRAIN_TASKS,
-                          flops=self.shape.elements * 10, bytes=self.shape.bytes)
+        return KernelPlan(
+            self.module.define("random_bits", f),
+            tasks,
+            _GRAIN_TASKS,
+            tasks > _GRAIN_TASKS,
+            flops=self.shape.elements * 10,
+            bytes=self.shape.bytes,
+        )
 
     def prepare(self) -> None:
         """Writes what does not depend on the counter."""
@@ -120,13 +131,17 @@ class _Kernel:
     def interleaved(self, words: Sequence[Lanes]) -> Value:
         """The words of one block after those of another, as one vector of i32."""
         f, lanes = self.f, self.lanes
-        pairs = [low.cast("zext", "i64") | (high.cast("zext", "i64") << 32)
-                 for low, high in zip(words[::2], words[1::2])]
+        pairs = [
+            low.cast("zext", "i64") | (high.cast("zext", "i64") << 32)
+            for low, high in zip(words[::2], words[1::2])
+        ]
         whole = pairs[0].value
         if len(pairs) == 2:
             order = ", ".join(f"i32 {k // 2 + lanes * (k % 2)}" for k in range(2 * lanes))
-            whole = f.op(f"<{2 * lanes} x i64>",
-                         f"shufflevector {whole}, {pairs[1].value}, <{2 * lanes} x i32> <{order}>")
+            whole = f.op(
+                f"<{2 * lanes} x i64>",
+                f"shufflevector {whole}, {pairs[1].value}, <{2 * lanes} x i32> <{order}>",
+            )
         return f.cast("bitcast", whole, f"<{lanes * self.words} x i32>")
 
     def elements(self, words: Value) -> Value:
@@ -152,8 +167,9 @@ class _Philox(_Kernel):
 
     words = 4
 
-    def __init__(self, module: ModuleText, target: Target, op: RngBitGenerator,
-                 instruction: Instruction) -> None:
+    def __init__(
+        self, module: ModuleText, target: Target, op: RngBitGenerator, instruction: Instruction
+    ) -> None:
         self.lanes = max(2, _CHAINS * target.lanes(64))
         super().__init__(module, target, op, instruction)
 
@@ -185,8 +201,13 @@ class _Philox(_Kernel):
             keys = (k + w for k, w in zip((first_key, second_key), _PHILOX_WEYL))
             return [x.value for x in (first, right, second, left, *keys)]
 
-        words = f.loop(0, _PHILOX_ROUNDS, 1, turn, [low.value, low.shift_right(32).value, high.value,
-                                                    high.shift_right(32).value, *self.keys])
+        words = f.loop(
+            0,
+            _PHILOX_ROUNDS,
+            1,
+            turn,
+            [low.value, low.shift_right(32).value, high.value, high.shift_right(32).value, *self.keys],
+        )
         return [Lanes(f, w).cast("trunc", "i32") for w in words[:4]]
 
 
@@ -195,14 +216,15 @@ class _ThreeFry(_Kernel):
 
     words = 2
 
-    def __init__(self, module: ModuleText, target: Target, op: RngBitGenerator,
-                 instruction: Instruction) -> None:
+    def __init__(
+        self, module: ModuleText, target: Target, op: RngBitGenerator, instruction: Instruction
+    ) -> None:
         self.lanes = max(2, _CHAINS * target.lanes(32))
         super().__init__(module, target, op, instruction)
         dims = op.shape.dims or (1,)
         axis = next((a for a, d in enumerate(dims) if d % 2 == 0), dims.index(max(dims)))
         self.axis_dim, self.half_dim = dims[axis], -(-dims[axis] // 2)
-        self.inner, outer = math.prod(dims[axis + 1:]), math.prod(dims[:axis])
+        self.inner, outer = math.prod(dims[axis + 1 :]), math.prod(dims[:axis])
         self.is_linear = self.t.bits == 64 or (self.inner == 1 and (outer == 1 or self.axis_dim % 2 == 0))
         if self.t.bits != 64:
             self.blocks = outer * self.half_dim * self.inner
@@ -279,7 +301,11 @@ class _ThreeFry(_Kernel):
             f.store(vector, slots[-1], 64)
 
         def one(k: Value, _: list[Value]) -> None:
-            self._store_pair(i64(f.add(block, k)), lambda word, there: f.store(
-                f.load(memory, f.offset(slots[word], k, memory), size), there, size))
+            self._store_pair(
+                i64(f.add(block, k)),
+                lambda word, there: f.store(
+                    f.load(memory, f.offset(slots[word], k, memory), size), there, size
+                ),
+            )
 
         f.loop(0, f.minimum(self.lanes, f.sub(self.blocks, block)), 1, one)

@@ -29,8 +29,9 @@ _PREFETCH_BYTES = 512  # of a row
 Offset = Value | int
 
 
-def emit_scatter(module: ModuleText, target: Target, instruction: Instruction,
-                 options: Options) -> KernelPlan:
+def emit_scatter(
+    module: ModuleText, target: Target, instruction: Instruction, options: Options
+) -> KernelPlan:
     """Writes the kernel.
 
     Raises: UnsupportedError  the update computation has no code for these elements.
@@ -64,8 +65,11 @@ def _collapsed(axes: Sequence[_Axis]) -> list[_Axis]:
         if axis.dim == 1 and axis.scattered is None:
             continue
         before = result[-1] if result else None
-        if before and before.scattered is axis.scattered is None \
-                and all(b == a * axis.dim for a, b in zip(axis.strides, before.strides)):
+        if (
+            before
+            and before.scattered is axis.scattered is None
+            and all(b == a * axis.dim for a, b in zip(axis.strides, before.strides))
+        ):
             result[-1] = dataclasses.replace(axis, dim=before.dim * axis.dim)
         else:
             result.append(axis)
@@ -80,14 +84,16 @@ class _Kernel:
         shapes = [o.shape for o in instruction.operands]
         self.count = len(shapes) // 2
         self.array, self.indices, self.update = shapes[0], shapes[self.count], shapes[-1]
-        self.updates = shapes[self.count + 1:]
+        self.updates = shapes[self.count + 1 :]
         self.types = [s.element_type for s in self.updates]
         self.vector_stride = (*self.indices.strides, 1)[op.index_vector_dim]
         self.places, self.tasks_along = self._batch_axes()
         self.window = self._window_axes()
         last = self.window[-1] if self.window else None
-        bits = max(64 if r == "double" else 32 if r == "float" else int(r[1:])
-                   for r in (register_type(t, 1) for t in self.types))
+        bits = max(
+            64 if r == "double" else 32 if r == "float" else int(r[1:])
+            for r in (register_type(t, 1) for t in self.types)
+        )
         along = last is not None and last.update_stride == last.array_stride == 1
         self.lanes = target.lanes(max(8, bits)) if along else 1
 
@@ -102,8 +108,12 @@ class _Kernel:
         for index_axis, update_axis in zip(index_axes, update_axes, strict=True):
             array_axis = batching.get(index_axis)
             array_stride = 0 if array_axis is None else self.array.strides[array_axis]
-            axis = _Axis(self.update.dims[update_axis], self.indices.strides[index_axis],
-                         self.update.strides[update_axis], array_stride)
+            axis = _Axis(
+                self.update.dims[update_axis],
+                self.indices.strides[index_axis],
+                self.update.strides[update_axis],
+                array_stride,
+            )
             is_free = array_axis is not None or (op.unique_indices and not self._overlaps())
             (free if is_free else ordered).append(axis)
         return _collapsed(ordered), _collapsed(free)
@@ -116,21 +126,27 @@ class _Kernel:
 
     def _overlaps(self) -> bool:
         """Whether windows with different starts can have places in common."""
-        return any(axis in self.op.scatter_dims_to_operand_dims and self.update.dims[u] > 1
-                   for axis, u in self._window_sizes().items())
+        return any(
+            axis in self.op.scatter_dims_to_operand_dims and self.update.dims[u] > 1
+            for axis, u in self._window_sizes().items()
+        )
 
     def _window_axes(self) -> list[_Axis]:
         axes = []
         for axis, u in self._window_sizes().items():
             size = self.update.dims[u]
             is_data = axis in self.op.scatter_dims_to_operand_dims and size != 1
-            axes.append(_Axis(size, 0, self.update.strides[u], self.array.strides[axis],
-                              axis if is_data else None))
+            axes.append(
+                _Axis(size, 0, self.update.strides[u], self.array.strides[axis], axis if is_data else None)
+            )
         return _collapsed(axes)
 
     def emit(self) -> KernelPlan:
-        f = self.f = Function(self.module, "SELF", (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"),
-                                                    ("i64", "high"), ("i64", "thread")))
+        f = self.f = Function(
+            self.module,
+            "SELF",
+            (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"), ("i64", "thread")),
+        )
         moved = sum(3 * u.bytes for u in self.updates)
         outer = math.prod(a.dim for a in self.tasks_along)
         self.block = self.window[-1].dim if self.window else 1
@@ -139,19 +155,30 @@ class _Kernel:
         if tasks:
             addresses = [f.load("ptr", f.offset(f["buffers"], 8 * k), 8) for k in range(1 + 2 * self.count)]
             self.indices_at = addresses[0]
-            self.updates_at, self.arrays_at = addresses[1:1 + self.count], addresses[1 + self.count:]
+            self.updates_at, self.arrays_at = addresses[1 : 1 + self.count], addresses[1 + self.count :]
             f.loop(f["low"], f["high"], 1, lambda task, _: self._task(task, blocks))
         f.ret()
         grain = max(1, tasks * _PARALLEL_BYTES // max(1, 2 * moved))
-        return KernelPlan(self.module.define("scatter", f), tasks, grain,
-                          tasks > 1 and moved > _PARALLEL_BYTES, flops=self.update.elements, bytes=moved,
-                          initial=tuple((k, k) for k in range(self.count)))
+        return KernelPlan(
+            self.module.define("scatter", f),
+            tasks,
+            grain,
+            tasks > 1 and moved > _PARALLEL_BYTES,
+            flops=self.update.elements,
+            bytes=moved,
+            initial=tuple((k, k) for k in range(self.count)),
+        )
 
     def _blocks(self, outer: int, moved: int) -> int:
         """Blocks of columns of the window, per task along the axes; sets their size."""
         last = self.window[-1] if self.window else None
-        if last is None or last.scattered is not None or self.lanes == 1 or outer > 1 \
-                or moved < _PARALLEL_BYTES:
+        if (
+            last is None
+            or last.scattered is not None
+            or self.lanes == 1
+            or outer > 1
+            or moved < _PARALLEL_BYTES
+        ):
             return 1
         lines = last.dim * min(t.item_bytes for t in self.types) // _LINE_BYTES
         pieces = max(1, min(self.target.threads, lines))
@@ -229,8 +256,10 @@ class _Kernel:
             axis = self.window[n]
 
             def moved(k: Offset) -> tuple[Offset, Offset]:
-                return (f.add(update_at, f.mul(k, axis.update_stride)),
-                        f.add(array_at, f.mul(k, axis.array_stride)))
+                return (
+                    f.add(update_at, f.mul(k, axis.update_stride)),
+                    f.add(array_at, f.mul(k, axis.array_stride)),
+                )
 
             low, high = ranges[axis.scattered] if axis.scattered is not None else (0, axis.dim)
             if n == len(self.window) - 1:
@@ -257,11 +286,16 @@ class _Kernel:
             def run(k: Value, _: list[Value]) -> None:
                 for u in range(count):
                     body(f.add(k, u * width), width)
+
             return run
 
         done = low
-        halves = [self.lanes >> k for k in range(1, self.lanes.bit_length() - 1)] if isinstance(high, int) else []
-        for width, count in dict.fromkeys(((self.lanes, _UNROLL), (self.lanes, 1), *((w, 1) for w in halves), (1, 1))):
+        halves = (
+            [self.lanes >> k for k in range(1, self.lanes.bit_length() - 1)] if isinstance(high, int) else []
+        )
+        for width, count in dict.fromkeys(
+            ((self.lanes, _UNROLL), (self.lanes, 1), *((w, 1) for w in halves), (1, 1))
+        ):
             step = width * count
             if isinstance(done, int) and isinstance(high, int):
                 end: Offset = done + (high - done) // step * step
@@ -277,8 +311,10 @@ class _Kernel:
         f = self.f
         pointers = [self._pointer(k, base, array_at) for k, base in enumerate(self.arrays_at)]
         old = [load(f, t, p, lanes) for t, p in zip(self.types, pointers)]
-        update = [load(f, t, self._pointer(k, base, update_at), lanes)
-                  for k, (t, base) in enumerate(zip(self.types, self.updates_at))]
+        update = [
+            load(f, t, self._pointer(k, base, update_at), lanes)
+            for k, (t, base) in enumerate(zip(self.types, self.updates_at))
+        ]
         results: list[Element] = apply_scalars(f, self.op.to_apply, [*old, *update], lanes)
         for t, result, pointer in zip(self.types, results, pointers):
             store(f, t, result, pointer, lanes)

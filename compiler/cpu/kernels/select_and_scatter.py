@@ -40,8 +40,9 @@ _FEWEST_TASKS = 8
 Offset = Value | int
 
 
-def emit_select_and_scatter(module: ModuleText, target: Target, instruction: Instruction,
-                            options: Options) -> KernelPlan:
+def emit_select_and_scatter(
+    module: ModuleText, target: Target, instruction: Instruction, options: Options
+) -> KernelPlan:
     """Writes the kernel.
 
     Raises: UnsupportedError  `select` or `scatter` has no code for these elements.
@@ -66,8 +67,11 @@ class _Axis:
     @property
     def is_free(self) -> bool:
         """The window has size 1 there, at the element of its own position."""
-        return self.size == self.stride == self.base_dilation == 1 and self.low == 0 \
+        return (
+            self.size == self.stride == self.base_dilation == 1
+            and self.low == 0
             and self.positions == self.dim
+        )
 
     @property
     def is_inside(self) -> bool:
@@ -83,8 +87,12 @@ class _Axis:
     @property
     def is_covered(self) -> bool:
         """Every element is seen by a window."""
-        return self.is_inside and self.stride == self.size and self.low == 0 \
+        return (
+            self.is_inside
+            and self.stride == self.size
+            and self.low == 0
             and self.positions * self.size == self.dim
+        )
 
 
 class _Kernel:
@@ -94,14 +102,31 @@ class _Kernel:
         array, source, _ = (o.shape for o in instruction.operands)
         self.t, self.array, self.source = array.element_type, array, source
         w = self.op.window
-        axes = [_Axis(*entries) for entries in zip(
-            array.dims, w.size, w.stride, w.pad_low, w.base_dilation, w.window_dilation, source.dims,
-            array.strides, source.strides)]
+        axes = [
+            _Axis(*entries)
+            for entries in zip(
+                array.dims,
+                w.size,
+                w.stride,
+                w.pad_low,
+                w.base_dilation,
+                w.window_dilation,
+                source.dims,
+                array.strides,
+                source.strides,
+            )
+        ]
         self.along = axes.pop() if axes and axes[-1].is_free and axes[-1].dim > 1 else None
         self.free = [a for a in axes if a.is_free]
         self.window = [a for a in axes if not a.is_free]
-        bits = max(8, int({"float": "i32", "double": "i64"}.get(split_vector(register_type(self.t, 1))[0],
-                                                                register_type(self.t, 1))[1:]))
+        bits = max(
+            8,
+            int(
+                {"float": "i32", "double": "i64"}.get(
+                    split_vector(register_type(self.t, 1))[0], register_type(self.t, 1)
+                )[1:]
+            ),
+        )
         self.lanes = 1 if self.along is None else max(1, target.lanes(bits))
         self.count = math.prod(a.size for a in self.window)
         self.number_bits = bits if self.count < 1 << (bits - 1) else 32
@@ -109,22 +134,30 @@ class _Kernel:
         self.is_direct = all(a.is_disjoint for a in self.window)
 
     def emit(self) -> KernelPlan:
-        f = self.f = Function(self.module, "SELF", (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"),
-                                                    ("i64", "high"), ("i64", "thread")))
+        f = self.f = Function(
+            self.module,
+            "SELF",
+            (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"), ("i64", "thread")),
+        )
         outer = math.prod(a.dim for a in self.free)
         blocks = self._divide(outer)
         tasks = outer * blocks if self.array.elements else 0
         if tasks:
             self.operand_at, self.source_at, init, self.result_at = (
-                f.load("ptr", f.offset(f["buffers"], 8 * k), 8) for k in range(4))
+                f.load("ptr", f.offset(f["buffers"], 8 * k), 8) for k in range(4)
+            )
             self.init = load(f, self.t, init, 1)
             f.loop(f["low"], f["high"], 1, lambda task, _: self._task(task, blocks))
         f.ret()
         work = self.array.elements + self.source.elements * self.count
-        return KernelPlan(self.module.define("select_and_scatter", f), tasks,
-                          max(1, tasks * _PARALLEL_ELEMENTS // max(1, 2 * work)),
-                          tasks > 1 and work > _PARALLEL_ELEMENTS, flops=work,
-                          bytes=2 * self.array.bytes + self.source.bytes)
+        return KernelPlan(
+            self.module.define("select_and_scatter", f),
+            tasks,
+            max(1, tasks * _PARALLEL_ELEMENTS // max(1, 2 * work)),
+            tasks > 1 and work > _PARALLEL_ELEMENTS,
+            flops=work,
+            bytes=2 * self.array.bytes + self.source.bytes,
+        )
 
     def _divide(self, outer: int) -> int:
         """Blocks of the vectorised axis per place on the free axes; sets the block's size."""
@@ -151,13 +184,22 @@ class _Kernel:
 
         def position(n: int, starts: list[Offset], at: Offset) -> None:
             if n == len(self.window):
-                self._along(first, lambda c, lanes, mask: self._window(
-                    starts, f.add(operand, c), f.add(at, c), lanes, mask))
+                self._along(
+                    first,
+                    lambda c, lanes, mask: self._window(starts, f.add(operand, c), f.add(at, c), lanes, mask),
+                )
                 return
             axis = self.window[n]
-            f.loop(0, axis.positions, 1, lambda p, _: position(
-                n + 1, [*starts, f.sub(f.mul(p, axis.stride), axis.low)],
-                f.add(at, f.mul(p, axis.source_stride))))
+            f.loop(
+                0,
+                axis.positions,
+                1,
+                lambda p, _: position(
+                    n + 1,
+                    [*starts, f.sub(f.mul(p, axis.stride), axis.low)],
+                    f.add(at, f.mul(p, axis.source_stride)),
+                ),
+            )
 
         position(0, [], source)
 
@@ -191,16 +233,19 @@ class _Kernel:
 
         def level(n: int, at: Offset) -> None:
             if n == len(self.window):
-                self._along(first, lambda c, lanes, mask: self._store(
-                    splat(f, self.init, lanes), f.add(at, c), lanes, mask))
+                self._along(
+                    first,
+                    lambda c, lanes, mask: self._store(splat(f, self.init, lanes), f.add(at, c), lanes, mask),
+                )
                 return
             axis = self.window[n]
             f.loop(0, axis.dim, 1, lambda i, _: level(n + 1, f.add(at, f.mul(i, axis.array_stride))))
 
         level(0, operand)
 
-    def _window(self, starts: Sequence[Offset], operand: Offset, source: Offset, lanes: int,
-                mask: Value | None) -> None:
+    def _window(
+        self, starts: Sequence[Offset], operand: Offset, source: Offset, lanes: int, mask: Value | None
+    ) -> None:
         """One window: selects an element per lane, then combines the source into the selected ones."""
         f = self.f
         number_type = vector_type(f"i{self.number_bits}", lanes)
@@ -216,8 +261,9 @@ class _Kernel:
             new = self._number(number, lanes)
             return [*parts(select_element(f, keeps, best, seen)), f.select(keeps, carried[-1], new)]
 
-        *_, chosen = self._walk(starts, operand, look, [*parts(constant_element(self.t, 0, lanes)),
-                                                    constant(number_type, -1)])
+        *_, chosen = self._walk(
+            starts, operand, look, [*parts(constant_element(self.t, 0, lanes)), constant(number_type, -1)]
+        )
         update = self._load(self.source_at, source, lanes, mask)
         init = splat(f, self.init, lanes)
         fresh = apply_scalars(f, self.op.scatter, [init, update], lanes)[0] if self.is_direct else init
@@ -241,9 +287,13 @@ class _Kernel:
 
         self._walk(starts, operand, combine, [])
 
-    def _walk(self, starts: Sequence[Offset], operand: Offset,
-              body: Callable[[Offset, Offset, list[Value]], list[Value]],
-              carried: list[Value]) -> list[Value]:
+    def _walk(
+        self,
+        starts: Sequence[Offset],
+        operand: Offset,
+        body: Callable[[Offset, Offset, list[Value]], list[Value]],
+        carried: list[Value],
+    ) -> list[Value]:
         """carried = body(offset in the array, number, carried) for a window's elements in the array."""
         f = self.f
 

@@ -49,7 +49,7 @@ class _Kernel:
         self.dims = shapes[0].dims
         self.bytes = sum(s.bytes for s in shapes)
         self.size = self.dims[op.dimension]
-        self.stride = math.prod(self.dims[op.dimension + 1:])
+        self.stride = math.prod(self.dims[op.dimension + 1 :])
         self.order = order_of(op.to_apply)
         key = self.types[self.order.array] if self.order else ElementType.PRED
         self.digit_bits = 11 if self.size >= _LONG else 8
@@ -61,8 +61,11 @@ class _Kernel:
         self.scratch_bytes = 0
 
     def emit(self) -> KernelPlan:
-        f = self.f = Function(self.module, "SELF", (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"),
-                                                    ("i64", "high"), ("i64", "thread")))
+        f = self.f = Function(
+            self.module,
+            "SELF",
+            (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"), ("i64", "thread")),
+        )
         count = len(self.types)
         lines = math.prod(self.dims) // self.size if self.size > 1 else 0
         if lines:
@@ -78,12 +81,20 @@ class _Kernel:
         f.ret()
         work = lines * self.size
         grain = max(1, _PARALLEL_ELEMENTS // max(1, self.size))
-        return KernelPlan(self.module.define("sort", f), lines, grain, lines > grain, self.scratch_bytes,
-                          work * max(1, self.size.bit_length()), 2 * self.bytes,
-                          initial=tuple((k, k) for k in range(count)))
+        return KernelPlan(
+            self.module.define("sort", f),
+            lines,
+            grain,
+            lines > grain,
+            self.scratch_bytes,
+            work * max(1, self.size.bit_length()),
+            2 * self.bytes,
+            initial=tuple((k, k) for k in range(count)),
+        )
 
     def _scratch(self) -> list[list[int]]:
         """Offsets of a second line, of the copy of a line with strides, and of the digits' counts."""
+
         def place(sizes: Sequence[int]) -> list[int]:
             found = []
             for size in sizes:
@@ -92,8 +103,11 @@ class _Kernel:
             return found
 
         line = [self.size * t.item_bytes for t in self.types]
-        return [place(line if self.size > _RUN else []), place(line if self.stride > 1 else []),
-                place([4 * self.digits * self.passes] if self.is_radix else [])]
+        return [
+            place(line if self.size > _RUN else []),
+            place(line if self.stride > 1 else []),
+            place([4 * self.digits * self.passes] if self.is_radix else []),
+        ]
 
     def _task(self, task: Value) -> None:
         """One line."""
@@ -118,14 +132,18 @@ class _Kernel:
     # -- merging
     def _merge_sort(self, line: list[Value]) -> list[Value]:
         f = self.f
-        f.loop(0, self.size, _RUN, lambda start, _: self._insert(
-            line, start, f.minimum(f.add(start, _RUN), self.size)))
+        f.loop(
+            0,
+            self.size,
+            _RUN,
+            lambda start, _: self._insert(line, start, f.minimum(f.add(start, _RUN), self.size)),
+        )
         if self.size <= _RUN:
             return line
         count = len(line)
 
         def level(carried: list[Value]) -> list[Value]:
-            width, source, target = carried[0], carried[1:1 + count], carried[1 + count:]
+            width, source, target = carried[0], carried[1 : 1 + count], carried[1 + count :]
 
             def pair(start: Value, _: list[Value]) -> None:
                 middle = f.minimum(f.add(start, width), self.size)
@@ -135,9 +153,12 @@ class _Kernel:
             f.loop(0, self.size, f.binary("shl", width, i64(1)), pair)
             return [f.binary("shl", width, i64(1)), *target, *source]
 
-        found = f.while_([i64(_RUN), *line, *self.other],
-                         lambda carried: f.compare("icmp slt", carried[0], i64(self.size)), level)
-        return found[1:1 + count]
+        found = f.while_(
+            [i64(_RUN), *line, *self.other],
+            lambda carried: f.compare("icmp slt", carried[0], i64(self.size)),
+            level,
+        )
+        return found[1 : 1 + count]
 
     def _insert(self, line: list[Value], start: Value, end: Offset) -> None:
         """Sorts elements start .. end - 1 by insertion."""
@@ -163,8 +184,9 @@ class _Kernel:
 
         f.loop(f.add(start, 1), end, 1, insert)
 
-    def _merge(self, source: list[Value], target: list[Value], start: Value, middle: Value,
-               end: Value) -> None:
+    def _merge(
+        self, source: list[Value], target: list[Value], start: Value, middle: Value, end: Value
+    ) -> None:
         """Merges source[start:middle] and source[middle:end] into the target."""
         f = self.f
 
@@ -190,8 +212,11 @@ class _Kernel:
         f = self.f
         if self.is_keyed:
             return self._key(a, i).below(self._key(b, j)).value
-        arguments = [load(f, t, self._at(k, base, at), 1) for k, t in enumerate(self.types)
-                     for base, at in ((a[k], i), (b[k], j))]
+        arguments = [
+            load(f, t, self._at(k, base, at), 1)
+            for k, t in enumerate(self.types)
+            for base, at in ((a[k], i), (b[k], j))
+        ]
         return single(apply_scalars(f, self.op.to_apply, arguments)[0])
 
     # -- radix

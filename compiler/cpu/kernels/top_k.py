@@ -51,14 +51,23 @@ class _Kernel:
         f = self.f = Function(self.module, "SELF", KERNEL_PARAMETERS)
         tasks = self.lines if self.k else 0
         if tasks:
-            source, values, places, scratch = (f.load("ptr", f.offset(f["buffers"], 8 * b), 8) for b in range(4))
+            source, values, places, scratch = (
+                f.load("ptr", f.offset(f["buffers"], 8 * b), 8) for b in range(4)
+            )
             own = f.offset(scratch, f.mul(f["thread"], self.scratch_bytes))
             self.keys, self.places = own, f.offset(own, self.places_at)
             f.loop(f["low"], f["high"], 1, lambda t, _: self._line(t, source, values, places))
         f.ret()
         grain = max(1, _PARALLEL_ELEMENTS // max(1, self.n))
-        return KernelPlan(self.module.define("top_k", f), tasks, grain, tasks > grain,
-                          self.scratch_bytes if tasks else 0, flops=self.lines * self.n, bytes=self.bytes)
+        return KernelPlan(
+            self.module.define("top_k", f),
+            tasks,
+            grain,
+            tasks > grain,
+            self.scratch_bytes if tasks else 0,
+            flops=self.lines * self.n,
+            bytes=self.bytes,
+        )
 
     def _line(self, line: Value, source: Value, values: Value, places: Value) -> None:
         f, n, k = self.f, self.n, self.k
@@ -161,8 +170,10 @@ class _Kernel:
 
     def _get(self, i: Value | int) -> Entry:
         f = self.f
-        return (Lanes(f, f.load(self.key_type, f.offset(self.keys, i, self.key_type), self.key_bytes)),
-                Lanes(f, f.load("i32", f.offset(self.places, i, "i32"), 4)))
+        return (
+            Lanes(f, f.load(self.key_type, f.offset(self.keys, i, self.key_type), self.key_bytes)),
+            Lanes(f, f.load("i32", f.offset(self.places, i, "i32"), 4)),
+        )
 
     def _put(self, i: Value | int, entry: Entry) -> None:
         f = self.f

@@ -27,7 +27,9 @@ _FLOPS_PER_US = 4000.0
 _ALIGN = 64
 
 
-def emit_cholesky(module: ModuleText, target: Target, instruction: Instruction, options: Options) -> KernelPlan:
+def emit_cholesky(
+    module: ModuleText, target: Target, instruction: Instruction, options: Options
+) -> KernelPlan:
     """Writes the kernel.
 
     Raises: UnsupportedError  element types that no product is computed for.
@@ -63,8 +65,15 @@ class _Kernel:
             f.do("br label %phases")
             f.lines.extend(body)
         f.ret()
-        return KernelPlan(self.module.define("cholesky", f), int(has_work), scratch_bytes=self.scratch_bytes,
-                          shared_bytes=shared, flops=self.flops, bytes=self.bytes, initial=((0, 0),))
+        return KernelPlan(
+            self.module.define("cholesky", f),
+            int(has_work),
+            scratch_bytes=self.scratch_bytes,
+            shared_bytes=shared,
+            flops=self.flops,
+            bytes=self.bytes,
+            initial=((0, 0),),
+        )
 
     def _matrices(self, f: Function) -> int:
         """Writes the phases; returns the bytes of shared memory: a block column's product, conjugates, the adjoint."""
@@ -113,6 +122,7 @@ class _Kernel:
 
     def _clear(self, f: Function, matrix: Value) -> None:
         """Zeros in the other triangle."""
+
         def row(i: Value, _: list[Value]) -> None:
             at = f.mul(i, self.n * self.item)
             if self.lower:
@@ -137,7 +147,9 @@ class _Kernel:
             needed = run_product(f, self.module, self.target, problem, row, other, product, scratch)
             self.scratch_bytes = max(self.scratch_bytes, needed)
         self.scratch_bytes = max(self.scratch_bytes, self.local_bytes)
-        f.call(self._factor(), "void", [here, i64(n), product if start else _NULL, i64(size), scratch, i64(size)])
+        f.call(
+            self._factor(), "void", [here, i64(n), product if start else _NULL, i64(size), scratch, i64(size)]
+        )
         below = rows - size
         if below:
             update = f.offset(product, size * size * item) if start else _NULL
@@ -160,8 +172,14 @@ class _Kernel:
             strip = f.offset(scratch, f.mul(f["thread"], strip_bytes))
             here = f.offset(x, f.mul(start, self.n * self.item))
             given = f.offset(update, f.mul(start, size * self.item)) if has_update else _NULL
-            f.call(self.strips.gather(), "void", [here, i64(self.n), given, i64(size), strip, i64(size), some])
-            f.call(solve, "void", [factor, i64(self.n), i64(1), strip, i64(width), _NULL, i64(0), i64(size), some])
+            f.call(
+                self.strips.gather(), "void", [here, i64(self.n), given, i64(size), strip, i64(size), some]
+            )
+            f.call(
+                solve,
+                "void",
+                [factor, i64(self.n), i64(1), strip, i64(width), _NULL, i64(0), i64(size), some],
+            )
             f.call(self.strips.scatter(), "void", [here, i64(self.n), strip, i64(size), some])
 
         f.loop(f["low"], f["high"], 1, task)
@@ -177,8 +195,18 @@ class _Kernel:
         name = f"cholesky_block_{self.type.value}"
         if self.module.has(name):
             return name
-        f = Function(self.module, name, [("ptr", "a"), ("i64", "a_row"), ("ptr", "update"), ("i64", "update_row"),
-                                         ("ptr", "local"), ("i64", "n")])
+        f = Function(
+            self.module,
+            name,
+            [
+                ("ptr", "a"),
+                ("i64", "a_row"),
+                ("ptr", "update"),
+                ("i64", "update_row"),
+                ("ptr", "local"),
+                ("i64", "n"),
+            ],
+        )
         field, n, lanes = Field(f, self.type), f["n"], self.strips.lanes
         column = f.offset(f["local"], BLOCK * BLOCK * self.item)
 
@@ -217,8 +245,9 @@ class _Kernel:
                 factor = field.spread(field.load(own(i, j)), lanes)
 
                 def run(c: Value, _: list[Value]) -> None:
-                    value = field.minus_product(field.load(own(i, c), lanes), factor,
-                                                field.load(field.at(column, c), lanes))
+                    value = field.minus_product(
+                        field.load(own(i, c), lanes), factor, field.load(field.at(column, c), lanes)
+                    )
                     field.store(value, own(i, c), lanes)
 
                 f.loop(first, f.add(i, 1), lanes, run)

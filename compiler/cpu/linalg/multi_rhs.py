@@ -40,13 +40,28 @@ class Strips:
         """(a, a row stride, a column stride, x, x row stride, update, update row stride, rows, count): replaces the
         `count` columns of x by the solution, less the update first, which may be null."""
         t = triangle
-        name = f"solve_{self.type.value}_{'lower' if t.is_lower else 'upper'}" \
-            + "_conjugate" * t.conjugates + "_unit" * t.has_unit_diagonal
+        name = (
+            f"solve_{self.type.value}_{'lower' if t.is_lower else 'upper'}"
+            + "_conjugate" * t.conjugates
+            + "_unit" * t.has_unit_diagonal
+        )
         if self.module.has(name):
             return name
-        f = Function(self.module, name, [("ptr", "a"), ("i64", "a_row"), ("i64", "a_column"), ("ptr", "x"),
-                                         ("i64", "x_row"), ("ptr", "update"), ("i64", "update_row"), ("i64", "rows"),
-                                         ("i64", "count")])
+        f = Function(
+            self.module,
+            name,
+            [
+                ("ptr", "a"),
+                ("i64", "a_row"),
+                ("i64", "a_column"),
+                ("ptr", "x"),
+                ("i64", "x_row"),
+                ("ptr", "update"),
+                ("i64", "update_row"),
+                ("i64", "rows"),
+                ("i64", "count"),
+            ],
+        )
         whole = f.sub(f["count"], f.remainder(f["count"], self.width))
         vectors = f.sub(f["count"], f.remainder(f["count"], self.lanes))
         f.loop(0, whole, self.width, lambda c, _: self._strip(f, t, c, self.vectors, self.lanes))
@@ -73,24 +88,31 @@ class Strips:
 
         def numbers(values: list[Value]) -> list[Number]:
             size = len(values) // vectors
-            return [field.of(values[k] if size == 1 else (values[k], values[k + 1]))
-                    for k in range(0, len(values), size)]
+            return [
+                field.of(values[k] if size == 1 else (values[k], values[k + 1]))
+                for k in range(0, len(values), size)
+            ]
 
         def row(number: Value, _: list[Value]) -> None:
             i = number if t.is_lower else f.sub(f.sub(f["rows"], 1), number)
             given = [field.load(place("x", i, v), lanes) for v in range(vectors)]
 
             def less() -> list[Value]:
-                return flat([field.subtract(x, field.load(place("update", i, v), lanes))
-                             for v, x in enumerate(given)])
+                return flat(
+                    [field.subtract(x, field.load(place("update", i, v), lanes)) for v, x in enumerate(given)]
+                )
 
             has_update = f.compare("icmp ne", f["update"], Value("ptr", "null"))
             total = f.branch(has_update, less, lambda: flat(given))
 
             def known(j: Value, carried: list[Value]) -> list[Value]:
                 factor = coefficient(i, j)
-                return flat([field.minus_product(x, factor, field.load(place("x", j, v), lanes))
-                             for v, x in enumerate(numbers(carried))])
+                return flat(
+                    [
+                        field.minus_product(x, factor, field.load(place("x", j, v), lanes))
+                        for v, x in enumerate(numbers(carried))
+                    ]
+                )
 
             first, last = (0, i) if t.is_lower else (f.add(i, 1), f["rows"])
             found = numbers(f.loop(first, last, 1, known, total))
@@ -106,8 +128,19 @@ class Strips:
         name = f"gather_strip_{self.type.value}"
         if self.module.has(name):
             return name
-        f = Function(self.module, name, [("ptr", "x"), ("i64", "x_row"), ("ptr", "update"), ("i64", "update_row"),
-                                         ("ptr", "strip"), ("i64", "rows"), ("i64", "count")])
+        f = Function(
+            self.module,
+            name,
+            [
+                ("ptr", "x"),
+                ("i64", "x_row"),
+                ("ptr", "update"),
+                ("i64", "update_row"),
+                ("ptr", "strip"),
+                ("i64", "rows"),
+                ("i64", "count"),
+            ],
+        )
         field = Field(f, self.type)
 
         def copy(with_update: bool) -> None:
@@ -134,13 +167,18 @@ class Strips:
         name = f"scatter_strip_{self.type.value}"
         if self.module.has(name):
             return name
-        f = Function(self.module, name, [("ptr", "x"), ("i64", "x_row"), ("ptr", "strip"), ("i64", "rows"),
-                                         ("i64", "count")])
+        f = Function(
+            self.module,
+            name,
+            [("ptr", "x"), ("i64", "x_row"), ("ptr", "strip"), ("i64", "rows"), ("i64", "count")],
+        )
         field = Field(f, self.type)
 
         def tile(r: Value, j: Value, size: int) -> None:
-            values = [field.load(field.at(f["strip"], f.add(f.mul(f.add(j, k), self.width), r)), size)
-                      for k in range(size)]
+            values = [
+                field.load(field.at(f["strip"], f.add(f.mul(f.add(j, k), self.width), r)), size)
+                for k in range(size)
+            ]
             for k, value in enumerate(_turned(f, field, values)):
                 field.store(value, field.at(f["x"], f.add(f.mul(f.add(r, k), f["x_row"]), j)), size)
 
@@ -157,26 +195,38 @@ class Strips:
         field, n = Field(f, self.type), f["n"]
 
         def tile(r: Value, j: Value, size: int) -> None:
-            values = [field.load(field.at(f["source"], f.add(f.mul(f.add(r, k), n), j)), size) for k in range(size)]
+            values = [
+                field.load(field.at(f["source"], f.add(f.mul(f.add(r, k), n), j)), size) for k in range(size)
+            ]
             for k, value in enumerate(_turned(f, field, values)):
-                field.store(field.conjugate(value), field.at(f["target"], f.add(f.mul(f.add(j, k), n), r)), size)
+                field.store(
+                    field.conjugate(value), field.at(f["target"], f.add(f.mul(f.add(j, k), n), r)), size
+                )
 
         self._tiles(f, n, n, tile)
         f.ret()
         return self.module.add(name, f.text())
 
-    def _tiles(self, f: Function, rows: Value, columns: Value, tile: Callable[[Value, Value, int], None]) -> None:
+    def _tiles(
+        self, f: Function, rows: Value, columns: Value, tile: Callable[[Value, Value, int], None]
+    ) -> None:
         """tile(row, column, size) for squares that cover a matrix: of a vector's size, then single elements."""
         size = self.lanes
         tiled_rows = f.sub(rows, f.remainder(rows, size))
         tiled_columns = f.sub(columns, f.remainder(columns, size))
 
         def single(first: Value | int, last: Value | int, start: Value | int) -> None:
-            f.loop(first, last, 1, lambda r, _: f.loop(start, columns, 1, lambda j, _: tile(r, j, 1)) and None)
+            f.loop(
+                first, last, 1, lambda r, _: f.loop(start, columns, 1, lambda j, _: tile(r, j, 1)) and None
+            )
 
         if size > 1:
-            f.loop(0, tiled_rows, size,
-                   lambda r, _: f.loop(0, tiled_columns, size, lambda j, _: tile(r, j, size)) and None)
+            f.loop(
+                0,
+                tiled_rows,
+                size,
+                lambda r, _: f.loop(0, tiled_columns, size, lambda j, _: tile(r, j, size)) and None,
+            )
             single(0, tiled_rows, tiled_columns)
             single(tiled_rows, rows, 0)
         else:

@@ -25,8 +25,9 @@ _NULL = Value("ptr", "null")
 _FLOPS_PER_US = 8000.0
 
 
-def emit_triangular_solve(module: ModuleText, target: Target, instruction: Instruction,
-                          options: Options) -> KernelPlan:
+def emit_triangular_solve(
+    module: ModuleText, target: Target, instruction: Instruction, options: Options
+) -> KernelPlan:
     """Writes the kernel.
 
     Raises: UnsupportedError  element types that no product is computed for.
@@ -34,8 +35,16 @@ def emit_triangular_solve(module: ModuleText, target: Target, instruction: Instr
     return _Kernel(module, target, instruction).emit()
 
 
-def run_product(f: Function, module: ModuleText, target: Target, problem: GemmProblem, a: Value, b: Value, c: Value,
-                scratch: Value) -> int:
+def run_product(
+    f: Function,
+    module: ModuleText,
+    target: Target,
+    problem: GemmProblem,
+    a: Value,
+    b: Value,
+    c: Value,
+    scratch: Value,
+) -> int:
     """Writes a product between phases; returns the bytes of scratch memory that it needs per thread."""
     plan = emit_gemm(module, target, problem)
     buffers = f.stack_slot("[4 x i64]", 8)
@@ -81,8 +90,15 @@ class _Kernel:
             f.do("br label %phases")
             f.lines.extend(body)
         f.ret()
-        return KernelPlan(self.module.define("triangular_solve", f), int(has_work), scratch_bytes=self.scratch_bytes,
-                          shared_bytes=shared, flops=self.flops, bytes=self.bytes, initial=((0, 1),))
+        return KernelPlan(
+            self.module.define("triangular_solve", f),
+            int(has_work),
+            scratch_bytes=self.scratch_bytes,
+            shared_bytes=shared,
+            flops=self.flops,
+            bytes=self.bytes,
+            initial=((0, 1),),
+        )
 
     def _blocks(self, f: Function, blocks: list[tuple[int, int]], size: int) -> int:
         """Writes the phases; returns the bytes of shared memory: a block's product, then the conjugate matrix."""
@@ -120,20 +136,40 @@ class _Kernel:
             factor = f.offset(matrix, (start * row + first * column) * self.item)
             values = f.offset(sides, first * step * self.item)
             if left:
-                problem = GemmProblem(self.type, self.type, (), size, self.count, known, (row, column),
-                                      (self.count, 1), (self.count, 1))
+                problem = GemmProblem(
+                    self.type,
+                    self.type,
+                    (),
+                    size,
+                    self.count,
+                    known,
+                    (row, column),
+                    (self.count, 1),
+                    (self.count, 1),
+                )
                 operands = factor, values
             else:
-                problem = GemmProblem(self.type, self.type, (), self.count, size, known, (self.n, 1), (column, row),
-                                      (size, 1))
+                problem = GemmProblem(
+                    self.type, self.type, (), self.count, size, known, (self.n, 1), (column, row), (size, 1)
+                )
                 operands = values, factor
-            needed = run_product(f, self.module, self.target, problem, *operands, product, Value("ptr", "%at_scratch"))
+            needed = run_product(
+                f, self.module, self.target, problem, *operands, product, Value("ptr", "%at_scratch")
+            )
             self.scratch_bytes = max(self.scratch_bytes, needed)
-        self._solve(f, here, f.offset(sides, start * step * self.item), product if known else _NULL,
-                    size if known else 0, size, 1)
+        self._solve(
+            f,
+            here,
+            f.offset(sides, start * step * self.item),
+            product if known else _NULL,
+            size if known else 0,
+            size,
+            1,
+        )
 
-    def _solve(self, f: Function, a: Value, x: Value, update: Value, update_columns: int, size: int,
-               batch: int) -> None:
+    def _solve(
+        self, f: Function, a: Value, x: Value, update: Value, update_columns: int, size: int, batch: int
+    ) -> None:
         """Writes the phase that solves a block's own system. A task is a strip of right sides."""
         symbol = self._strip_kernel(size, batch, update_columns)
         strips = -(-self.count // self.strips.width)
@@ -160,14 +196,30 @@ class _Kernel:
             if self.op.left_side:
                 at = f.mul(start, self.item)
                 given = f.offset(update, at) if update_columns else _NULL
-                f.call(solve, "void", [matrix, row, column, f.offset(sides, at), i64(count), given, i64(count),
-                                       i64(size), some])
+                f.call(
+                    solve,
+                    "void",
+                    [
+                        matrix,
+                        row,
+                        column,
+                        f.offset(sides, at),
+                        i64(count),
+                        given,
+                        i64(count),
+                        i64(size),
+                        some,
+                    ],
+                )
                 return
             strip = f.offset(scratch, f.mul(f["thread"], strip_bytes))
             here = f.offset(sides, f.mul(start, self.n * self.item))
             given = f.offset(update, f.mul(start, update_columns * self.item)) if update_columns else _NULL
-            f.call(self.strips.gather(), "void",
-                   [here, i64(self.n), given, i64(update_columns), strip, i64(size), some])
+            f.call(
+                self.strips.gather(),
+                "void",
+                [here, i64(self.n), given, i64(update_columns), strip, i64(size), some],
+            )
             f.call(solve, "void", [matrix, row, column, strip, i64(width), _NULL, i64(0), i64(size), some])
             f.call(self.strips.scatter(), "void", [here, i64(self.n), strip, i64(size), some])
 

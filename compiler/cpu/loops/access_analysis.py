@@ -97,8 +97,10 @@ class Probe:
         at, bounds = operand_index(instruction, index, inner, self.division)
         self.conditions.extend(bounds)
         self.cost += repeat
-        return [*((array, at, repeat) for array in instruction.operands[:count]),
-                *((init, (), self.repeat) for init in instruction.operands[count:])]
+        return [
+            *((array, at, repeat) for array in instruction.operands[:count]),
+            *((init, (), self.repeat) for init in instruction.operands[count:]),
+        ]
 
     def counts(self) -> dict[Instruction, int]:
         """At how many different indices each instruction was visited."""
@@ -117,9 +119,11 @@ class Probe:
                 return False
             if instruction.shape.rank and t.bits != bits and instruction.opcode != "compare":
                 return False
-        return not self.quotients_of(atom) and all(
-            x.address.coefficient(atom) in (0, 1) for x in self.loads
-        ) and not any(atom in c.atoms() for c in self.conditions)
+        return (
+            not self.quotients_of(atom)
+            and all(x.address.coefficient(atom) in (0, 1) for x in self.loads)
+            and not any(atom in c.atoms() for c in self.conditions)
+        )
 
     def quotients_of(self, atom: Atom) -> bool:
         """Whether an index is a quotient of something with this variable in it."""

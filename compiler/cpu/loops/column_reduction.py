@@ -122,23 +122,36 @@ class ColumnKernel(FusionKernel):
 
     def _begin(self, depth: int, variables: list[Affine], group: list[Instruction]) -> None:
         """Totals of no row."""
+
         def visit(at: list[Affine], lanes: int, offsets: Sequence[int]) -> None:
             for place in _places(at, offsets):
                 for i in group:
                     reducer = Reducer.of(i)
-                    initial = [self.elements.value(o, ()) for o in i.operands[len(reducer.types):]]
+                    initial = [self.elements.value(o, ()) for o in i.operands[len(reducer.types) :]]
                     self._keep(i, reducer, place, reducer.widened(self.elements, initial), lanes)
 
         self._panel(depth, variables, visit)
 
-    def _rows(self, depth: int, variables: list[Affine], group: list[Instruction], done: list[Instruction]) -> None:
+    def _rows(
+        self, depth: int, variables: list[Affine], group: list[Instruction], done: list[Instruction]
+    ) -> None:
         """Goes over the rows once, and leaves the totals of some reductions in memory."""
         nest, reducers = self.nest, [Reducer.of(i) for i in group]
-        rows = Pass(self.elements, group, reducers, [self._index(variables)], True, depth,
-                    reduced_dims(group[0]), False)
+        rows = Pass(
+            self.elements,
+            group,
+            reducers,
+            [self._index(variables)],
+            True,
+            depth,
+            reduced_dims(group[0]),
+            False,
+        )
         atoms, extents = rows.loops.atoms(), rows.loops.extents
 
-        def add(position: list[Affine], count: int, at: list[Affine], lanes: int, offsets: Sequence[int]) -> None:
+        def add(
+            position: list[Affine], count: int, at: list[Affine], lanes: int, offsets: Sequence[int]
+        ) -> None:
             for place in _places(at, offsets):
                 self._recall(place, done)
                 rows.indices = [self._index(place)]
@@ -152,8 +165,9 @@ class ColumnKernel(FusionKernel):
             """Rows [start, stop) along the innermost axis of what is reduced, so many at a time."""
             atom = Atom("row", start, max(stop - 1, start + 1))
             visit = functools.partial(add, [*position, Affine.of(atom)], count)
-            nest.loop(nest.depth, start, stop, count, atom,
-                      lambda *_: self._panel(nest.depth, variables, visit))
+            nest.loop(
+                nest.depth, start, stop, count, atom, lambda *_: self._panel(nest.depth, variables, visit)
+            )
 
         def level(position: list[Affine]) -> None:
             k, extent = len(position), extents[len(position)]
@@ -197,8 +211,14 @@ class ColumnKernel(FusionKernel):
             for place, t in zip(self.places[instruction], reducer.types)
         ]
 
-    def _keep(self, instruction: Instruction, reducer: Reducer, variables: list[Affine], items: list[Item],
-              lanes: int) -> None:
+    def _keep(
+        self,
+        instruction: Instruction,
+        reducer: Reducer,
+        variables: list[Affine],
+        items: list[Item],
+        lanes: int,
+    ) -> None:
         for place, t, item in zip(self.places[instruction], reducer.types, items):
             wide = self.elements.widen(item, lanes)
             column = (variables[-1] - self.first) * (2 if t.is_complex else 1)

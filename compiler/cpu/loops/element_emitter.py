@@ -207,7 +207,9 @@ class Elements:
         if instruction.opcode in _REDUCTIONS:
             return self.results(instruction, index, condition)[0]
         rule = _Rule(self, instruction, condition)
-        return _element_rule(instruction)(rule, index, [o.shape for o in instruction.operands], instruction.shape)
+        return _element_rule(instruction)(
+            rule, index, [o.shape for o in instruction.operands], instruction.shape
+        )
 
     def results(self, instruction: Instruction, index: Index, condition: Condition | bool) -> list[Item]:
         """The elements of all results of a reduction at an index."""
@@ -239,8 +241,11 @@ class Elements:
         wide = [self.widen(o, lanes) for o in operands]
         depth = max(o.depth for o in wide)
         elements = [o.element for o in wide]
-        is_call = (bool(self.outlined) and outlined_functions.kind_of(instruction) in self.outlined
-                   and outlined_functions.can_call(elements))
+        is_call = (
+            bool(self.outlined)
+            and outlined_functions.kind_of(instruction) in self.outlined
+            and outlined_functions.can_call(elements)
+        )
         with self.nest.at(depth) as f:
             element = (outlined_functions.call if is_call else apply)(
                 f,

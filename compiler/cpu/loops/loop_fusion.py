@@ -54,7 +54,6 @@ def emit_fused(module: ModuleText, target: Target, computation: Computation, opt
     from .scan import ScanKernel, cumulative_axis  # they extend this file's class
     from .tiled_transpose import TileKernel, transposed_loop
 
-
     if computation.root.opcode == "bitcast-convert" and not is_bitcast(computation.root):
         return emit_reinterpret(module, computation)
     roots = computation.root.operands if computation.root.opcode == "tuple" else (computation.root,)
@@ -189,7 +188,7 @@ class FusionKernel:
         """
         if nanoseconds < self.parallel_ns or not self.loops.extents:
             return
-        outer = self.loops.extents[:len(self.loops.extents) - self.vectorised - self.cut_loops]
+        outer = self.loops.extents[: len(self.loops.extents) - self.vectorised - self.cut_loops]
         for k, extent in enumerate(outer):
             if self.tasks >= _MOST_TASKS or not self._all_reduce_over(k):
                 break
@@ -241,8 +240,11 @@ class FusionKernel:
             bits = f.binary("or", bits, at)
         arguments = ", ".join(str(f[name]) for _, name in KERNEL_PARAMETERS)
         is_aligned = f.compare("icmp eq", f.binary("and", bits, i64(_LINE_BYTES - 1)), i64(0))
-        f.branch(is_aligned, lambda: f.do(f"call void @{past}({arguments})"),
-                 lambda: f.do(f"call void @{plain}({arguments})"))
+        f.branch(
+            is_aligned,
+            lambda: f.do(f"call void @{past}({arguments})"),
+            lambda: f.do(f"call void @{plain}({arguments})"),
+        )
         f.ret()
         return self.module.define("fusion", f)
 
@@ -348,7 +350,9 @@ class FusionKernel:
             self.level([*variables, Affine.number(start)], block)
             return
         atom = Atom(f"i{len(variables)}", start, end - 1)
-        self.nest.loop(depth, start, end, 1, atom, lambda *_: self.level([*variables, Affine.of(atom)], block))
+        self.nest.loop(
+            depth, start, end, 1, atom, lambda *_: self.level([*variables, Affine.of(atom)], block)
+        )
 
     def _copies(self) -> tuple[int, int]:
         """(registers that one value of the innermost loop takes, copies of the loop's body): both hide
@@ -485,8 +489,15 @@ class FusionKernel:
             and _is_multiple(address, self.nest.vector, t.item_bytes, min(size, register))
         )
         with self.nest.at(self.nest.depth) as f:
-            store_element(f, t, wide.element, pointer, lanes, nontemporal=past,
-                          align=min(size, register) if past else None)
+            store_element(
+                f,
+                t,
+                wide.element,
+                pointer,
+                lanes,
+                nontemporal=past,
+                align=min(size, register) if past else None,
+            )
 
     def _value(self, output: Output, index: Index) -> Item:
         if output.instruction.shape.is_tuple:

@@ -357,8 +357,12 @@ class Pass:
         target = self.elements.nest.f.module.target
         operands = [i.operands[0].shape for i in self.instructions]
         row_bytes = count * min(s.element_type.item_bytes for s in operands)
-        if target is None or target.streams == 1 or row_bytes < target.streams * _STREAM_BYTES \
-                or max(s.bytes for s in operands) <= target.l2_bytes:
+        if (
+            target is None
+            or target.streams == 1
+            or row_bytes < target.streams * _STREAM_BYTES
+            or max(s.bytes for s in operands) <= target.l2_bytes
+        ):
             return 0
         return target.streams
 

@@ -28,7 +28,9 @@ def prefetch(functions: Iterable[str]) -> None:
 def prepare() -> None:
     """Starts to compile, in one background thread, what most products call and the disk cache does not have yet."""
     if compile_threads.usable_cpus() > 1 and disk_cache.default().enabled:
-        names = (name for name in common_functions(host()) if not disk_cache.default().has(_fingerprint(name)))
+        names = (
+            name for name in common_functions(host()) if not disk_cache.default().has(_fingerprint(name))
+        )
         compile_threads.start_in_turn(filter(None, map(_new_job, names)))
 
 

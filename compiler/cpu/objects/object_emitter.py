@@ -90,7 +90,8 @@ def _machine(target: Target, optimization: int) -> Iterator[int]:
         # Position-independent WebAssembly is for dynamic linking alone.
         relocation = "static" if target.architecture.startswith("wasm") else "pic"
         machine = llvm.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, opt=optimization, reloc=relocation, codemodel="small")
+            cpu=target.cpu, features=target.features, opt=optimization, reloc=relocation, codemodel="small"
+        )
     try:
         yield ctypes.cast(machine._ptr, ctypes.c_void_p).value or 0
     finally:
@@ -114,8 +115,9 @@ def _generate(text: str, target: Target, optimization: int, as_object: bool) -> 
         return _generate_in(_library(), text, target, optimization, as_object)
 
 
-def _generate_in(library: types.SimpleNamespace, text: str, target: Target, optimization: int,
-                 as_object: bool) -> bytes:
+def _generate_in(
+    library: types.SimpleNamespace, text: str, target: Target, optimization: int, as_object: bool
+) -> bytes:
     context = library.LLVMPY_ContextCreate()
     module = buffer = None
     try:
@@ -124,7 +126,9 @@ def _generate_in(library: types.SimpleNamespace, text: str, target: Target, opti
             if not module:
                 raise InternalError(f"LLVM refuses the generated text: {(message.value or b'').decode()}")
         with _message(library) as message, _machine(target, optimization) as machine:
-            buffer = library.LLVMPY_TargetMachineEmitToMemory(machine, module, as_object, ctypes.byref(message))
+            buffer = library.LLVMPY_TargetMachineEmitToMemory(
+                machine, module, as_object, ctypes.byref(message)
+            )
             if not buffer:
                 raise InternalError(f"LLVM makes no object of the text: {(message.value or b'').decode()}")
         return ctypes.string_at(library.LLVMPY_GetBufferStart(buffer), library.LLVMPY_GetBufferSize(buffer))

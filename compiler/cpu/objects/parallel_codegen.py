@@ -44,7 +44,7 @@ class ObjectParts:
         """A kernel is written; equal ones may be reported more than once."""
         self._wait_for(symbol)
         functions = list(self.text.functions)
-        self._size += sum(len(self.text.functions[name]) for name in functions[self._seen:])
+        self._size += sum(len(self.text.functions[name]) for name in functions[self._seen :])
         self._seen = len(functions)
         if self._size >= self.part_bytes:
             self._make_part()
@@ -86,7 +86,9 @@ def _start(text: str, target: Target) -> Future[bytes]:
     given = budget.current()
     if process_defaults.process.compile_workers:
         left = None if given is None else given.left()
-        return worker_pool.submit(budget.__name__, "run", given, _LLVM, emit_object, text, target, seconds=left)
+        return worker_pool.submit(
+            budget.__name__, "run", given, _LLVM, emit_object, text, target, seconds=left
+        )
     return compile_threads.submit(budget.run, given, _LLVM, emit_object, text, target)
 
 

@@ -21,6 +21,11 @@ def code_version(folder: Path = _COMPILER) -> str:
     """What the sources in a folder and those of the runtime contain, and the versions of all that has a part in
     generated code: LLVM's, and those of Python and NumPy, which compute constants.
     """
-    versions = {"llvmlite": llvmlite.__version__, "LLVM": llvm.llvm_version_info, "NumPy": np.__version__,
-                "ml_dtypes": ml_dtypes.__version__, "Python": sys.version}
+    versions = {
+        "llvmlite": llvmlite.__version__,
+        "LLVM": llvm.llvm_version_info,
+        "NumPy": np.__version__,
+        "ml_dtypes": ml_dtypes.__version__,
+        "Python": sys.version,
+    }
     return f"{source_digest(folder)} {runtime_digest()} {versions}"

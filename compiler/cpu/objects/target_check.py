@@ -29,13 +29,22 @@ def check_target(target: Target) -> None:
     Raises: UnsupportedError  it does not know the triple, the CPU or a feature (the message is LLVM's), or the target
     keeps the high byte first.
     """
-    finished = subprocess.run([sys.executable, "-P", "-c", _PROGRAM, target.triple, target.cpu, target.features],
-                              capture_output=True, text=True, check=False)
+    finished = subprocess.run(
+        [sys.executable, "-P", "-c", _PROGRAM, target.triple, target.cpu, target.features],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if finished.returncode or finished.stderr:
-        lines = dict.fromkeys(line for line in finished.stderr.splitlines()
-                              if re.match(r"'|RuntimeError|LLVM ERROR", line))
-        raise UnsupportedError(f"target {target.triple}, CPU {target.cpu or 'generic'}, features "
-                               f"{target.features or 'none'}: {'; '.join(lines) or finished.stderr.strip()}")
+        lines = dict.fromkeys(
+            line for line in finished.stderr.splitlines() if re.match(r"'|RuntimeError|LLVM ERROR", line)
+        )
+        raise UnsupportedError(
+            f"target {target.triple}, CPU {target.cpu or 'generic'}, features "
+            f"{target.features or 'none'}: {'; '.join(lines) or finished.stderr.strip()}"
+        )
     if finished.stdout.startswith("E"):
-        raise UnsupportedError(f"target {target.triple} keeps the high byte of a number first; constants are written "
-                               "low byte first")
+        raise UnsupportedError(
+            f"target {target.triple} keeps the high byte of a number first; constants are written "
+            "low byte first"
+        )

@@ -51,8 +51,9 @@ class _Table:
         return self.single[buffer]
 
 
-def emit_entry(text: ModuleText, name: str, schedule: Schedule, embed_constants: bool = False,
-               profile: bool = False) -> None:
+def emit_entry(
+    text: ModuleText, name: str, schedule: Schedule, embed_constants: bool = False, profile: bool = False
+) -> None:
     """Writes the entry function `name` and what it needs; grows `schedule.temp_bytes` by the address table.
 
     With `embed_constants` there is room for the constants in the object, which `place_constants` fills; else the run
@@ -76,15 +77,23 @@ def emit_entry(text: ModuleText, name: str, schedule: Schedule, embed_constants:
 
 def emit_preparation(text: ModuleText, name: str, schedule: Schedule) -> None:
     """Writes the entry that fills the packed buffers of a schedule, those that there is memory for."""
-    preparation = dataclasses.replace(schedule, steps=list(schedule.preparation), results=[], temporaries=[],
-                                      constants=b"", sites=[], temp_bytes=0)
+    preparation = dataclasses.replace(
+        schedule,
+        steps=list(schedule.preparation),
+        results=[],
+        temporaries=[],
+        constants=b"",
+        sites=[],
+        temp_bytes=0,
+    )
     emit_entry(text, name, preparation)
     schedule.temp_bytes = max(schedule.temp_bytes, preparation.temp_bytes)
 
 
 class _Writer:
-    def __init__(self, text: ModuleText, name: str, f: Function, table: _Table, table_offset: int,
-                 profile: bool) -> None:
+    def __init__(
+        self, text: ModuleText, name: str, f: Function, table: _Table, table_offset: int, profile: bool
+    ) -> None:
         self.text, self.name, self.f, self.table, self.profile = text, name, f, table, profile
         self.concurrents = 0
         self.table_offset = -(-table_offset // _ALIGN) * _ALIGN
@@ -146,7 +155,9 @@ class _Writer:
 
     def prepare(self, step: Prepare) -> None:
         address = self.address(step.launch.buffers[-1])
-        self.f.branch(self.f.compare("icmp ne", address, Value("ptr", "null")), lambda: self.launch(step.launch))
+        self.f.branch(
+            self.f.compare("icmp ne", address, Value("ptr", "null")), lambda: self.launch(step.launch)
+        )
 
     def call_out(self, step: CallOut) -> None:
         """Calls the process; returns from the entry when that fails."""
@@ -183,8 +194,12 @@ class _Writer:
             f.call("memcpy", "ptr", [room, Value("ptr", f"@{name}"), size])
             f.store(constant("i8", 0), f.offset(room, size))
 
-        f.branch(f.binary("and", f.compare("icmp ne", room, Value("ptr", "null")),
-                          f.compare("icmp sge", last, i64(0))), tell)
+        f.branch(
+            f.binary(
+                "and", f.compare("icmp ne", room, Value("ptr", "null")), f.compare("icmp sge", last, i64(0))
+            ),
+            tell,
+        )
         f.ret(constant("i32", step.status))
         f.start_block(stay)
 
@@ -257,7 +272,6 @@ class _Writer:
             f.do(f"br label %{end}")
         f.start_block(end)
 
-
     def concurrent(self, step: Concurrent) -> None:
         """Writes a kernel whose tasks are the branches, and its launch. Its buffers are the temporary memory."""
         outer, name = self.f, f"{self.name}.concurrent.{self.concurrents}"
@@ -284,8 +298,9 @@ class _Writer:
         run_tasks(outer, name, outer["temp"], len(step.branches), 1)
 
 
-def _fill_table(text: ModuleText, f: Function, name: str, table: _Table, schedule: Schedule,
-                embed_constants: bool) -> None:
+def _fill_table(
+    text: ModuleText, f: Function, name: str, table: _Table, schedule: Schedule, embed_constants: bool
+) -> None:
     """Writes the code at the entry's head that computes the addresses of all rows."""
     offset = -(-schedule.temp_bytes // _ALIGN) * _ALIGN
     schedule.temp_bytes = offset + 8 * len(table.rows)
@@ -303,12 +318,15 @@ def _fill_table(text: ModuleText, f: Function, name: str, table: _Table, schedul
         constants = f.load("ptr", f.offset(f["context"], OFFSETS["constants"]), 8)
     f.store(constants, f.offset(base_table, 8), 8)
     pointer_bytes = text.target.pointer_bytes if text.target else 8
-    given_tables = [(f["args"], len(schedule.arguments), 2),
-                    (f["results"], len(schedule.results), 2 + len(schedule.arguments))]
+    given_tables = [
+        (f["args"], len(schedule.arguments), 2),
+        (f["results"], len(schedule.results), 2 + len(schedule.arguments)),
+    ]
     if schedule.packed:
         packed = f.load("ptr", f.offset(f["context"], OFFSETS["packed"]), 8)
         given_tables.append((packed, len(schedule.packed), bases - len(schedule.packed)))
     for source, count, at in given_tables:
+
         def given(k: Value, carried: list[Value], source: Value = source, at: int = at) -> None:
             pointer = f.load("ptr", f.offset(source, f.mul(k, pointer_bytes)), pointer_bytes)
             f.store(pointer, f.offset(base_table, f.add(k, at), "i64"), 8)
@@ -344,8 +362,10 @@ def _room_for(constants: bytes) -> str:
     """
     rest = max(0, len(constants) - _MARK_BYTES)
     mark = "".join(f"\\{byte:02X}" for byte in _mark(constants))
-    return (f"internal externally_initialized constant {{[{_MARK_BYTES} x i8], [{rest} x i8]}} "
-            f"{{[{_MARK_BYTES} x i8] c\"{mark}\", [{rest} x i8] zeroinitializer}}, align {_ALIGN}")
+    return (
+        f"internal externally_initialized constant {{[{_MARK_BYTES} x i8], [{rest} x i8]}} "
+        f'{{[{_MARK_BYTES} x i8] c"{mark}", [{rest} x i8] zeroinitializer}}, align {_ALIGN}'
+    )
 
 
 def place_constants(object_bytes: bytes, constants: bytes) -> bytes:
@@ -358,4 +378,4 @@ def place_constants(object_bytes: bytes, constants: bytes) -> bytes:
         raise InternalError(f"the object has {object_bytes.count(mark)} places for its constants, wanted 1")
     at = object_bytes.index(mark)
     room = max(len(constants), _MARK_BYTES)
-    return b"".join((object_bytes[:at], constants.ljust(room, b"\0"), object_bytes[at + room:]))
+    return b"".join((object_bytes[:at], constants.ljust(room, b"\0"), object_bytes[at + room :]))

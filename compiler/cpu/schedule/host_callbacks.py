@@ -9,16 +9,32 @@ from ...ir.module import Computation, Instruction, Module
 from ...ir.shape import Shape
 from ...ops import AllGather, AllToAll, Collective, CollectivePermute, CustomCall, RecvDone, Send, Trace
 
-SITES = frozenset({"all-gather", "all-to-all", "collective-permute", "collective-broadcast", "infeed", "outfeed",
-                   "send", "recv", "recv-done", "custom-call", "trace"})
+SITES = frozenset(
+    {
+        "all-gather",
+        "all-to-all",
+        "collective-permute",
+        "collective-broadcast",
+        "infeed",
+        "outfeed",
+        "send",
+        "recv",
+        "recv-done",
+        "custom-call",
+        "trace",
+    }
+)
 SILENT = frozenset({"after-all", "send-done"})
 """Ops that order others and do nothing."""
 
 
 def spec_of(shape: Shape) -> BufferSpec:
     """An array's; of a token an empty one."""
-    return BufferSpec(shape.element_type.dtype.name, shape.dims, shape.bytes) if shape.is_array \
+    return (
+        BufferSpec(shape.element_type.dtype.name, shape.dims, shape.bytes)
+        if shape.is_array
         else BufferSpec("uint8", (0,), 0)
+    )
 
 
 def site_of(instruction: Instruction) -> Site:
@@ -33,8 +49,11 @@ def site_of(instruction: Instruction) -> Site:
     if isinstance(op, CustomCall):
         given = _custom_call(op)
     elif isinstance(op, Collective):
-        if (isinstance(op, AllGather) and op.all_gather_dimension) or op.opcode in ("all-reduce", "reduce-scatter") \
-                or (isinstance(op, AllToAll) and op.split_dimension):
+        if (
+            (isinstance(op, AllGather) and op.all_gather_dimension)
+            or op.opcode in ("all-reduce", "reduce-scatter")
+            or (isinstance(op, AllToAll) and op.split_dimension)
+        ):
             raise UnsupportedError(f"{op.opcode}: the pass expand_collectives did not run")
         given = {"who": op.who, "signature": op.signature(inputs)}
         if isinstance(op, CollectivePermute):
@@ -49,8 +68,13 @@ def site_of(instruction: Instruction) -> Site:
         given = {"tag": op.tag}
     if not given.get("is_c"):
         inputs, outputs = ([s for s in side if s.is_array] for side in (inputs, outputs))
-    return Site(op.opcode, instruction.name or op.opcode, tuple(map(spec_of, inputs)), tuple(map(spec_of, outputs)),
-                given)
+    return Site(
+        op.opcode,
+        instruction.name or op.opcode,
+        tuple(map(spec_of, inputs)),
+        tuple(map(spec_of, outputs)),
+        given,
+    )
 
 
 def _described(shapes: list[Shape]) -> str:
@@ -60,20 +84,31 @@ def _described(shapes: list[Shape]) -> str:
 def _custom_call(op: CustomCall) -> dict[str, object]:
     target = custom_calls.find(op.custom_call_target)
     if target is None:
-        raise UnsupportedError(f"custom-call target {op.custom_call_target!r} is not registered; known: "
-                               f"{', '.join(custom_calls.known()) or 'none'} (register_custom_call)")
+        raise UnsupportedError(
+            f"custom-call target {op.custom_call_target!r} is not registered; known: "
+            f"{', '.join(custom_calls.known()) or 'none'} (register_custom_call)"
+        )
     if target.address and op.api_version not in custom_calls.C_VERSIONS:
-        raise UnsupportedError(f"custom-call target {op.custom_call_target!r}: a C function with {op.api_version} is "
-                               "not called")
-    return {"target": op.custom_call_target, "api_version": op.api_version, "opaque": op.opaque.decode("latin-1"),
-            "is_tuple": op.shape.is_tuple, "is_c": bool(target.address)}
+        raise UnsupportedError(
+            f"custom-call target {op.custom_call_target!r}: a C function with {op.api_version} is not called"
+        )
+    return {
+        "target": op.custom_call_target,
+        "api_version": op.api_version,
+        "opaque": op.opaque.decode("latin-1"),
+        "is_tuple": op.shape.is_tuple,
+        "is_c": bool(target.address),
+    }
 
 
 def registered(module: Module) -> str:
     """What the code of a module depends on besides its text: which of its custom-call targets are C functions."""
+
     def calls(computation: Computation) -> set[str]:
         return {i.op.custom_call_target for i in computation.instructions if isinstance(i.op, CustomCall)}
 
     names = sorted(set().union(*map(calls, module.computations())))
-    return ", ".join(f"{name}: {'C' if (t := custom_calls.find(name)) is not None and t.address else 'Python'}"
-                     for name in names)
+    return ", ".join(
+        f"{name}: {'C' if (t := custom_calls.find(name)) is not None and t.address else 'Python'}"
+        for name in names
+    )

@@ -88,7 +88,10 @@ def packing_of(instruction: Instruction, target: Target) -> Packing | None:
         if product is None or any(o.opcode != "parameter" for o in product.operands):
             return None
         right = product.operands[1] if len(product.operands) == 2 else None
-        if right is None or sum(i.operands.count(right) for i in instruction.op.computation.instructions) != 1:
+        if (
+            right is None
+            or sum(i.operands.count(right) for i in instruction.op.computation.instructions) != 1
+        ):
             return None
         number = instruction.op.computation.parameters.index(right)
     else:
@@ -102,6 +105,7 @@ def packing_of(instruction: Instruction, target: Target) -> Packing | None:
             return None
     else:
         from ..convolution.emit import packable
+
         problem = packable(product, result_type, target)
     if problem is None:
         return None
@@ -115,26 +119,36 @@ def pays_for_memory(packing: Packing, kept_bytes: int) -> bool:
     are already."""
     few = packing.rows <= FEW_ROWS_KEPT
     return packing.bytes >= LEAST_BYTES_KEPT and (
-        few or packing.rows <= MOST_ROWS_KEPT and kept_bytes + packing.bytes <= MOST_BYTES_KEPT)
+        few or packing.rows <= MOST_ROWS_KEPT and kept_bytes + packing.bytes <= MOST_BYTES_KEPT
+    )
 
 
 def _of_product(number: int, problem: GemmProblem, target: Target) -> Packing | None:
     layout = packed_b_layout(problem, target)
-    if layout is None or layout.element_type.item_bytes != problem.element_type.item_bytes \
-            or problem.m * problem.n * problem.k <= MOST_PRODUCTS:
+    if (
+        layout is None
+        or layout.element_type.item_bytes != problem.element_type.item_bytes
+        or problem.m * problem.n * problem.k <= MOST_PRODUCTS
+    ):
         return None
     blocking = plan_gemm(problem, target, False)
     if blocking.compute is None or blocking.parameters[P.B_MODE] != PACK and problem.n <= layout.columns:
         return None
     batch = tuple((size, s) for size, s in zip(problem.batch, problem.b_strides[:-2], strict=True) if s)
-    matrix = Matrix(problem.element_type, 0, batch, ((problem.k, problem.b_strides[-2]),),
-                    (problem.n, problem.b_strides[-1]))
+    matrix = Matrix(
+        problem.element_type,
+        0,
+        batch,
+        ((problem.k, problem.b_strides[-2]),),
+        (problem.n, problem.b_strides[-1]),
+    )
     vectors = packed_vectors(target, blocking.compute, problem.n)
     return Packing(number, problem.m, matrix, layout, blocking.compute, vectors)
 
 
 def _of_convolution(number: int, problem: ConvolutionProblem, target: Target) -> Packing | None:
     from ..convolution.implicit_gemm import axes_of, packed_kernel
+
     found = packed_kernel(problem, target)
     if found is None or found[0].element_type.item_bytes != problem.kernel_type.item_bytes:
         return None
@@ -142,7 +156,9 @@ def _of_convolution(number: int, problem: ConvolutionProblem, target: Target) ->
     window = ((a.window, a.kernel_stride) for a in axes_of(problem))
     batch = ((problem.groups, problem.kernel_group),) if problem.groups > 1 else ()
     depth = _joined((*window, (problem.inputs, problem.kernel_input)))
-    matrix = Matrix(problem.kernel_type, problem.kernel_offset, batch, depth, (problem.outputs, problem.kernel_output))
+    matrix = Matrix(
+        problem.kernel_type, problem.kernel_offset, batch, depth, (problem.outputs, problem.kernel_output)
+    )
     return Packing(number, problem.batch * problem.positions, matrix, layout, plan.compute, plan.vectors)
 
 
@@ -161,10 +177,16 @@ def packed_literal(literal: Literal, packing: Packing) -> Literal:
     """A constant operand, packed."""
     matrix, layout, size = packing.matrix, packing.layout, literal.array.itemsize
     axes = (*matrix.batch, *matrix.depth, matrix.columns)
-    b = np.lib.stride_tricks.as_strided(literal.array.reshape(-1)[matrix.offset:], [size for size, _ in axes],
-                                        [stride * size for _, stride in axes], writeable=False)
-    return Literal(pack_b_reference(b.reshape(*layout.shape[:-3], layout.shape[-2], matrix.columns[0]), layout),
-                   layout.element_type)
+    b = np.lib.stride_tricks.as_strided(
+        literal.array.reshape(-1)[matrix.offset :],
+        [size for size, _ in axes],
+        [stride * size for _, stride in axes],
+        writeable=False,
+    )
+    return Literal(
+        pack_b_reference(b.reshape(*layout.shape[:-3], layout.shape[-2], matrix.columns[0]), layout),
+        layout.element_type,
+    )
 
 
 def emit_packing(module: ModuleText, target: Target, packing: Packing) -> KernelPlan:
@@ -179,7 +201,9 @@ def emit_packing(module: ModuleText, target: Target, packing: Packing) -> Kernel
     panels = PANELS_AT_ONCE if runs == 1 else 1
     (width, column_stride), columns = matrix.columns, panels * packing.layout.columns
     groups, panel_bytes = parts(width, columns), runs * run * row_bytes
-    f = Function(module, "SELF", [("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid")])
+    f = Function(
+        module, "SELF", [("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid")]
+    )
     source, target_at = (f.load("ptr", f.offset(f["buffers"], j, "ptr"), 8) for j in range(2))
 
     def place(index: Value | int, axes: Axes) -> Value | int:
@@ -194,15 +218,19 @@ def emit_packing(module: ModuleText, target: Target, packing: Packing) -> Kernel
         column, batch = f.mul(f.remainder(number, groups), columns), f.divide(number, groups)
         at = f.add(place(batch, matrix.batch), f.mul(column, column_stride * size))
         at = f.add(at, matrix.offset * size)
-        panel = f.add(f.mul(f.remainder(number, groups), panels * panel_bytes),
-                      f.mul(batch, parts(width, packing.layout.columns) * panel_bytes))
+        panel = f.add(
+            f.mul(f.remainder(number, groups), panels * panel_bytes),
+            f.mul(batch, parts(width, packing.layout.columns) * panel_bytes),
+        )
 
         def part(number: Value | int, _: list[Value]) -> None:
-            f.do(f"call void @{pack}("
-                 f"{f.offset(source, f.add(at, place(number, outer)))}, "
-                 f"{f.offset(target_at, f.add(panel, f.mul(number, run * row_bytes)))}, {i64(run)}, "
-                 f"{i64(f.minimum(columns, f.sub(width, column)))}, {i64(run_stride * size)}, "
-                 f"{i64(column_stride * size)})")
+            f.do(
+                f"call void @{pack}("
+                f"{f.offset(source, f.add(at, place(number, outer)))}, "
+                f"{f.offset(target_at, f.add(panel, f.mul(number, run * row_bytes)))}, {i64(run)}, "
+                f"{i64(f.minimum(columns, f.sub(width, column)))}, {i64(run_stride * size)}, "
+                f"{i64(column_stride * size)})"
+            )
 
         if runs == 1:
             part(0, [])
@@ -214,5 +242,10 @@ def emit_packing(module: ModuleText, target: Target, packing: Packing) -> Kernel
     tasks = groups * math.prod(size for size, _ in matrix.batch)
     microseconds = packing.bytes / 5 / (CLOCK_GHZ * 1e3)
     grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
-    return KernelPlan(module.define("pack", f), tasks, grain,
-                      tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US, bytes=2 * packing.bytes)
+    return KernelPlan(
+        module.define("pack", f),
+        tasks,
+        grain,
+        tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US,
+        bytes=2 * packing.bytes,
+    )

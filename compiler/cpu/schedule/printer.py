@@ -21,8 +21,10 @@ def memory_text(schedule: Schedule) -> str:
     lines += [f"result {k}: {shape}, {shape.bytes:,} bytes" for k, shape in enumerate(schedule.results)]
     lines.append(f"constants: {len(schedule.constants):,} bytes")
     lines.append(f"temporary memory: {schedule.temp_bytes:,} bytes")
-    lines += [f"  [{b.offset:>10}, {b.offset + b.bytes:>10})  {b.bytes:>12,} bytes  steps {b.first} to {b.last}"
-              for b in sorted(schedule.temporaries, key=lambda b: (b.offset, b.first))]
+    lines += [
+        f"  [{b.offset:>10}, {b.offset + b.bytes:>10})  {b.bytes:>12,} bytes  steps {b.first} to {b.last}"
+        for b in sorted(schedule.temporaries, key=lambda b: (b.offset, b.first))
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -30,8 +32,10 @@ def _lines(steps: Sequence[Step], indent: str) -> Iterator[str]:
     for step in steps:
         if isinstance(step, Launch):
             plan = step.plan
-            yield (f"{indent}launch {plan.symbol} for {step.instruction.name}: {plan.tasks} tasks, grain {plan.grain}, "
-                   f"{'parallel' if plan.parallel else 'serial'}, {plan.flops:,} flops, {plan.bytes:,} bytes")
+            yield (
+                f"{indent}launch {plan.symbol} for {step.instruction.name}: {plan.tasks} tasks, grain {plan.grain}, "
+                f"{'parallel' if plan.parallel else 'serial'}, {plan.flops:,} flops, {plan.bytes:,} bytes"
+            )
             yield f"{indent}    {' '.join(map(str, step.buffers))}"
         elif isinstance(step, Prepare):
             yield f"{indent}before, where {step.launch.buffers[-1]} is wanted"

@@ -158,14 +158,23 @@ class Schedule:
 Origin = tuple[Instruction, int]  # a leaf of the value that an instruction makes
 
 INPUT_OUTPUT_ALIAS = "input_output_alias"
-RESULT_SIZES = "result_sizes"  # numbers of the results whose first dims' sizes, s32, are the last results: "{0, 2}"
-KEPT_PARAMETERS = "kept_parameters"  # numbers of the parameters that have the same value in most calls: "{0, 3}"
+RESULT_SIZES = (
+    "result_sizes"  # numbers of the results whose first dims' sizes, s32, are the last results: "{0, 2}"
+)
+KEPT_PARAMETERS = (
+    "kept_parameters"  # numbers of the parameters that have the same value in most calls: "{0, 3}"
+)
 _ALIASES = frozenset({"tuple", "get-tuple-element", "reshape", "opt-barrier"})
 _ALIGN = 64
 
 
-def schedule_module(module: Module, text: ModuleText, target: Target, options: Options,
-                    finished: Callable[[str], None] = lambda symbol: None) -> Schedule:
+def schedule_module(
+    module: Module,
+    text: ModuleText,
+    target: Target,
+    options: Options,
+    finished: Callable[[str], None] = lambda symbol: None,
+) -> Schedule:
     """The schedule of a module whose loop-like instructions are all in fusions; kernels are written to `text`.
 
     `finished` is told the symbol of each kernel that is written.
@@ -184,7 +193,7 @@ def _origins(computation: Computation) -> dict[Instruction, list[Origin]]:
             if source not in starts:
                 counts = (sum(1 for _ in part.leaves()) for part in source.shape.tuple_shapes)
                 starts[source] = list(itertools.accumulate(counts, initial=0))
-            found[instruction] = found[source][starts[source][number]:starts[source][number + 1]]
+            found[instruction] = found[source][starts[source][number] : starts[source][number + 1]]
         elif instruction.opcode in _ALIASES:
             found[instruction] = [o for operand in instruction.operands for o in found[operand]]
         elif instruction.opcode == "add-dependency":
@@ -234,7 +243,9 @@ class _Before:
 
 
 class _Lowering:
-    def __init__(self, text: ModuleText, target: Target, options: Options, finished: Callable[[str], None]) -> None:
+    def __init__(
+        self, text: ModuleText, target: Target, options: Options, finished: Callable[[str], None]
+    ) -> None:
         self.text, self.target, self.options, self.finished = text, target, options, finished
         self.position = 0
         self.temporaries: list[Buffer] = []
@@ -256,18 +267,36 @@ class _Lowering:
         entry = module.entry
         arguments = [leaf for p in entry.parameters for leaf in p.shape.leaves()]
         results = list(entry.root.shape.leaves())
-        sources = [Buffer("argument", s.bytes, k) if s.is_array else self.temporary(0)
-                   for s, k in zip(arguments, _array_numbers(arguments))]
+        sources = [
+            Buffer("argument", s.bytes, k) if s.is_array else self.temporary(0)
+            for s, k in zip(arguments, _array_numbers(arguments))
+        ]
         if len(entry.parameters) == len(sources):
-            self.kept = {sources[k] for k in map(int, _NUMBER.findall(module.attributes.get(KEPT_PARAMETERS, "")))
-                         if k < len(sources) and sources[k].space == "argument"}
+            self.kept = {
+                sources[k]
+                for k in map(int, _NUMBER.findall(module.attributes.get(KEPT_PARAMETERS, "")))
+                if k < len(sources) and sources[k].space == "argument"
+            }
         shared = input_output_aliases(module)
-        targets = [Buffer("result", s.bytes, number, may_be=sources[shared[k]] if k in shared else None)
-                   if s.is_array else None for k, (s, number) in enumerate(zip(results, _array_numbers(results)))]
+        targets = [
+            Buffer("result", s.bytes, number, may_be=sources[shared[k]] if k in shared else None)
+            if s.is_array
+            else None
+            for k, (s, number) in enumerate(zip(results, _array_numbers(results)))
+        ]
         steps = self.computation(entry, sources, targets)
         arguments, results = ([s for s in side if s.is_array] for side in (arguments, results))
-        return Schedule(steps, arguments, results, self.temporaries, bytes(self.constants), self.sites,
-                        preparation=self.preparation, packed=self.packed_arguments, may_leave=self.may_leave)
+        return Schedule(
+            steps,
+            arguments,
+            results,
+            self.temporaries,
+            bytes(self.constants),
+            self.sites,
+            preparation=self.preparation,
+            packed=self.packed_arguments,
+            may_leave=self.may_leave,
+        )
 
     # -- buffers
     def temporary(self, size: int) -> Buffer:
@@ -298,8 +327,9 @@ class _Lowering:
         self.position += 1
 
     # -- computations
-    def computation(self, computation: Computation, arguments: Sequence[Buffer],
-                    targets: Sequence[Buffer | None]) -> list[Step]:
+    def computation(
+        self, computation: Computation, arguments: Sequence[Buffer], targets: Sequence[Buffer | None]
+    ) -> list[Step]:
         """Steps that compute the root's leaves into `targets` (None: not needed), from `arguments`."""
         origins = _origins(computation)
         root = origins[computation.root]
@@ -307,28 +337,49 @@ class _Lowering:
         occupants: dict[Buffer, list[Origin]] = {}
         for origin, buffer in placed.items():
             occupants.setdefault(buffer.home, []).append(origin)
-        replaced = [(new, old) for new, target in zip(root, targets, strict=True) if target is not None
-                    for old in occupants.get(target.home, ()) if old != new]
+        replaced = [
+            (new, old)
+            for new, target in zip(root, targets, strict=True)
+            if target is not None
+            for old in occupants.get(target.home, ())
+            if old != new
+        ]
         order = _ordered(computation, origins, replaced)
-        frame = _Frame(order, origins, _last_reads(order, origins, root), {}, placed, occupants, computation.users)
+        frame = _Frame(
+            order, origins, _last_reads(order, origins, root), {}, placed, occupants, computation.users
+        )
         self._wish(frame, root, targets, _before_checks(computation))
         steps: list[Step] = []
         for at, instruction in enumerate(order):
-            if instruction.opcode not in _ALIASES and instruction.opcode not in ("parameter", "add-dependency"):
+            if instruction.opcode not in _ALIASES and instruction.opcode not in (
+                "parameter",
+                "add-dependency",
+            ):
                 self._lower(frame, at, instruction, steps)
-        moves = [(frame.placed[o], t) for o, t in zip(root, targets, strict=True)
-                 if t is not None and frame.placed[o] is not t]
+        moves = [
+            (frame.placed[o], t)
+            for o, t in zip(root, targets, strict=True)
+            if t is not None and frame.placed[o] is not t
+        ]
         self._move(moves, steps)
         return steps
 
-    def _wish(self, frame: _Frame, root: list[Origin], targets: Sequence[Buffer | None],
-              early: Collection[Instruction]) -> None:
+    def _wish(
+        self,
+        frame: _Frame,
+        root: list[Origin],
+        targets: Sequence[Buffer | None],
+        early: Collection[Instruction],
+    ) -> None:
         """Notes which value should be made where, walking from the root through loops and in-place updates.
 
         `early` values are made before a check: a run that it ends leaves the arguments as they were.
         """
+
         def wish(origin: Origin, target: Buffer) -> None:
-            if origin[0].opcode not in ("parameter", "constant") and not (target.may_be and origin[0] in early):
+            if origin[0].opcode not in ("parameter", "constant") and not (
+                target.may_be and origin[0] in early
+            ):
                 frame.wanted.setdefault(origin, target)
 
         for origin, target in zip(root, targets, strict=True):
@@ -339,10 +390,16 @@ class _Lowering:
             if instruction.opcode == "while":
                 pairs = list(enumerate(frame.origins[instruction.operands[0]]))
             else:
-                pairs = [(k, frame.origins[instruction.operands[n]][0]) for k, n in updated_operands(instruction)]
+                pairs = [
+                    (k, frame.origins[instruction.operands[n]][0]) for k, n in updated_operands(instruction)
+                ]
             for k, source in pairs:
                 target = frame.wanted.get((instruction, k))
-                if target is not None and frame.last_read.get(source) == at[instruction] and target.space == "result":
+                if (
+                    target is not None
+                    and frame.last_read.get(source) == at[instruction]
+                    and target.space == "result"
+                ):
                     wish(source, target)
 
     def _lower(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
@@ -370,10 +427,14 @@ class _Lowering:
     def _free(self, frame: _Frame, at: int, target: Buffer, shared_with: Iterable[Origin] = ()) -> bool:
         """Whether `target` may be overwritten by the instruction at `at`: what lies there is read no more, or is one
         of the values that the instruction may share its output with."""
-        last_reads = ((there, frame.last_read.get(there, -1)) for there in frame.occupants.get(target.home, ()))
+        last_reads = (
+            (there, frame.last_read.get(there, -1)) for there in frame.occupants.get(target.home, ())
+        )
         return all(last < at or (last == at and there in shared_with) for there, last in last_reads)
 
-    def _output(self, frame: _Frame, at: int, origin: Origin, size: int, shareable: Sequence[Origin]) -> Buffer:
+    def _output(
+        self, frame: _Frame, at: int, origin: Origin, size: int, shareable: Sequence[Origin]
+    ) -> Buffer:
         """The buffer for a value that is made now; `shareable` values may be overwritten by it as they are read."""
         target = frame.wanted.get(origin)
         if target is not None and self._free(frame, at, target, shareable):
@@ -381,8 +442,13 @@ class _Lowering:
             return target
         for other in shareable:
             buffer = frame.placed[other]
-            if buffer.space == "temporary" and buffer.bytes == size and other[0].opcode != "parameter" \
-                    and frame.last_read.get(other) == at and frame.occupants.get(buffer, [other]) == [other]:
+            if (
+                buffer.space == "temporary"
+                and buffer.bytes == size
+                and other[0].opcode != "parameter"
+                and frame.last_read.get(other) == at
+                and frame.occupants.get(buffer, [other]) == [other]
+            ):
                 frame.occupants[buffer] = [origin]
                 return buffer
         return self.temporary(size)
@@ -396,6 +462,7 @@ class _Lowering:
             self.packings[key] = None
             if any(i.opcode in ("dot", "convolution") for i in within):
                 from .prepacking import packing_of
+
                 self.packings[key] = packing_of(instruction, self.target)
         return self.packings[key]
 
@@ -405,8 +472,11 @@ class _Lowering:
         if constant.shape.is_tuple or frame.last_read.get((constant, 0), -1) >= len(frame.order):
             return False
         return bool(users) and all(
-            (packing := self._packing(user)) is not None and user.operands.count(constant) == 1
-            and user.operands[packing.number] is constant for user in users)
+            (packing := self._packing(user)) is not None
+            and user.operands.count(constant) == 1
+            and user.operands[packing.number] is constant
+            for user in users
+        )
 
     def _packed(self, frame: _Frame, instruction: Instruction) -> tuple[int, Buffer] | None:
         """(number, buffer) of an operand that is packed beforehand: a constant, or what the loop does not change."""
@@ -414,13 +484,18 @@ class _Lowering:
         if packing is None:
             return None
         from .prepacking import packed_literal, pays_for_memory
+
         operand = instruction.operands[packing.number]
         (origin,) = frame.origins[operand]
         if isinstance(origin[0].op, Constant):
-            return packing.number, self.constant(packed_literal(list(_parts(origin[0].op.literal))[origin[1]], packing))
+            return packing.number, self.constant(
+                packed_literal(list(_parts(origin[0].op.literal))[origin[1]], packing)
+            )
         source = frame.placed[origin]
-        if source in self.kept and ((source, packing.key) in self.packed
-                                    or pays_for_memory(packing, sum(b.bytes for b in self.packed.values()))):
+        if source in self.kept and (
+            (source, packing.key) in self.packed
+            or pays_for_memory(packing, sum(b.bytes for b in self.packed.values()))
+        ):
             return packing.number, self._prepared(source, operand, packing)
         outermost = len(self.before)
         while outermost and source in self.before[outermost - 1].unchanged:
@@ -447,6 +522,7 @@ class _Lowering:
 
     def _pack(self, source: Buffer, buffer: Buffer, operand: Instruction, packing: Packing) -> Launch:
         from .prepacking import emit_packing
+
         plan = emit_packing(self.text, self.target, packing)
         self.finished(plan.symbol)
         return Launch(plan, [source, buffer], make(CopyOp(), operand, name=f"{operand.name}.packed"))
@@ -456,7 +532,9 @@ class _Lowering:
         key = instruction, packed is not None, self.target.threads
         plan = self.plans.get(key)
         if plan is None:
-            plan = self.plans[key] = emit_kernel(self.text, self.target, instruction, self.options, packed is not None)
+            plan = self.plans[key] = emit_kernel(
+                self.text, self.target, instruction, self.options, packed is not None
+            )
             self.finished(plan.symbol)
         operands = [o for operand in instruction.operands for o in frame.origins[operand]]
         initial = dict(plan.initial)
@@ -465,17 +543,26 @@ class _Lowering:
             if k in initial:
                 shareable = [operands[initial[k]]] if operands.count(operands[initial[k]]) == 1 else []
             else:
-                shareable = [operands[n] for o, n in sorted(plan.in_place)
-                             if o == k and operands.count(operands[n]) == 1
-                             and frame.placed[operands[n]] not in outputs]
+                shareable = [
+                    operands[n]
+                    for o, n in sorted(plan.in_place)
+                    if o == k
+                    and operands.count(operands[n]) == 1
+                    and frame.placed[operands[n]] not in outputs
+                ]
             buffer = self._output(frame, at, (instruction, k), shape.bytes, shareable)
             frame.placed[instruction, k] = buffer
             outputs.append(buffer)
             if k in initial and frame.placed[operands[initial[k]]] is not buffer:
                 self._copy(frame.placed[operands[initial[k]]], buffer, steps)
-        inputs = [packed[1] if packed is not None and n == packed[0] else frame.placed[o]
-                  for n, o in enumerate(operands) if n not in initial.values()]
-        scratch = [self.temporary(plan.scratch_bytes * max(1, self.target.threads))] if plan.scratch_bytes else []
+        inputs = [
+            packed[1] if packed is not None and n == packed[0] else frame.placed[o]
+            for n, o in enumerate(operands)
+            if n not in initial.values()
+        ]
+        scratch = (
+            [self.temporary(plan.scratch_bytes * max(1, self.target.threads))] if plan.scratch_bytes else []
+        )
         shared = [self.temporary(plan.shared_bytes)] if plan.shared_bytes else []
         buffers = [*inputs, *outputs, *scratch, *shared, *map(self.constant, plan.tables)]
         self.touch(*buffers)
@@ -490,16 +577,21 @@ class _Lowering:
                 frame.placed[origin] = self._output(frame, at, origin, shape.bytes, ())
                 outputs.append((shape, frame.placed[origin]))
         site = site_of(instruction)
-        inputs = [(shape, buffer) for operand in _operands_read(instruction)
-                  for shape, buffer in zip(operand.shape.leaves(), frame.leaves(operand), strict=True)]
-        buffers = [buffer for shape, buffer in (*inputs, *outputs) if shape.is_array or site.attributes.get("is_c")]
+        inputs = [
+            (shape, buffer)
+            for operand in _operands_read(instruction)
+            for shape, buffer in zip(operand.shape.leaves(), frame.leaves(operand), strict=True)
+        ]
+        buffers = [
+            buffer for shape, buffer in (*inputs, *outputs) if shape.is_array or site.attributes.get("is_c")
+        ]
         self.touch(*(buffer for _, buffer in (*inputs, *outputs)))
         steps.append(CallOut(site, len(self.sites), buffers))
         self.sites.append(site)
         self.advance()
 
     def _check(self, frame: _Frame, instruction: Instruction, op: CustomCall, steps: list[Step]) -> None:
-        failed, = frame.leaves(instruction.operands[0])
+        (failed,) = frame.leaves(instruction.operands[0])
         self.touch(failed)
         status = CHECKS[op.custom_call_target]
         self.may_leave |= status in (ASSUMPTION_FAILED, OUTGROWN)
@@ -559,7 +651,9 @@ class _Lowering:
                 moves.append((frame.placed[origin], buffer))
         self.touch(*state)
         self._move(moves, steps)
-        self.before.append(_Before(self.position, {s for k, s in enumerate(state) if leaving[k] == entering[k]}))
+        self.before.append(
+            _Before(self.position, {s for k, s in enumerate(state) if leaving[k] == entering[k]})
+        )
         self.advance()
         start = self.position
         self.loops.append((start, set()))
@@ -581,8 +675,14 @@ class _Lowering:
 
     def _branch(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
         outputs = []
-        passed = list(dict.fromkeys(o for operand in instruction.operands[1:] for o in frame.origins[operand]
-                                    if o[0].opcode != "constant"))
+        passed = list(
+            dict.fromkeys(
+                o
+                for operand in instruction.operands[1:]
+                for o in frame.origins[operand]
+                if o[0].opcode != "constant"
+            )
+        )
         for k, shape in enumerate(instruction.shape.leaves()):
             buffer = self._output(frame, at, (instruction, k), shape.bytes, passed)
             frame.placed[instruction, k] = buffer
@@ -599,7 +699,6 @@ class _Lowering:
         steps.append(Branch(selector, op.by_index, branches))  # type: ignore[attr-defined]
         self.advance()
 
-
     def _concurrent(self, frame: _Frame, at: int, instruction: Instruction, steps: list[Step]) -> None:
         """Branches are lowered one after another; the memory that each makes for itself is no other one's."""
         if instruction.has_side_effect:
@@ -615,7 +714,8 @@ class _Lowering:
         self.target = dataclasses.replace(target, threads=1)
         made: list[list[Step]] = []
         left = iter(outputs)
-        for number, (branch, operand) in enumerate(zip(instruction.op.branches, instruction.operands, strict=True)):  # type: ignore[attr-defined]
+        branches = instruction.op.branches  # type: ignore[attr-defined]
+        for number, (branch, operand) in enumerate(zip(branches, instruction.operands, strict=True)):
             self.branches = (*around, (start, number))
             own = [next(left) for _ in branch.root.shape.leaves()]
             made.append(self.computation(branch, frame.leaves(operand), own))
@@ -658,12 +758,16 @@ def _before_checks(computation: Computation) -> Collection[Instruction]:
 
 
 def _has_checks(instruction: Instruction) -> bool:
-    return isinstance(instruction.op, CustomCall) and instruction.op.is_check or any(
-        i.has_side_effect and _has_checks(i) for c in instruction.op.called() for i in c.instructions)
+    return (
+        isinstance(instruction.op, CustomCall)
+        and instruction.op.is_check
+        or any(i.has_side_effect and _has_checks(i) for c in instruction.op.called() for i in c.instructions)
+    )
 
 
-def _last_reads(order: list[Instruction], origins: dict[Instruction, list[Origin]],
-                root: list[Origin]) -> dict[Origin, int]:
+def _last_reads(
+    order: list[Instruction], origins: dict[Instruction, list[Origin]], root: list[Origin]
+) -> dict[Origin, int]:
     """The position of the last instruction that reads a leaf; leaves of the root are read at the end."""
     last: dict[Origin, int] = {}
     for at, instruction in enumerate(order):
@@ -674,8 +778,11 @@ def _last_reads(order: list[Instruction], origins: dict[Instruction, list[Origin
     return last
 
 
-def _ordered(computation: Computation, origins: dict[Instruction, list[Origin]],
-             replaced: Iterable[tuple[Origin, Origin]]) -> list[Instruction]:
+def _ordered(
+    computation: Computation,
+    origins: dict[Instruction, list[Origin]],
+    replaced: Iterable[tuple[Origin, Origin]],
+) -> list[Instruction]:
     """The instructions, those that overwrite a value after the other readers of that value where it can be.
 
     In-place updates overwrite their operand; `replaced` pairs a new value with one of a parameter that lies where the
@@ -691,17 +798,27 @@ def _ordered(computation: Computation, origins: dict[Instruction, list[Origin]],
             overwrites.append((instruction, origins[instruction.operands[n]][0]))
     overwrites += [(new[0], old) for new, old in replaced if new[0].opcode not in ("parameter", "constant")]
     effects = computation.effects()
-    after = _put_off(computation, [*((later, earlier) for earlier, later in itertools.pairwise(effects)),
-                                   *((writer, reader) for writer, origin in overwrites
-                                     for reader in readers.get(origin, ()) if reader is not writer)])
+    after = _put_off(
+        computation,
+        [
+            *((later, earlier) for earlier, later in itertools.pairwise(effects)),
+            *(
+                (writer, reader)
+                for writer, origin in overwrites
+                for reader in readers.get(origin, ())
+                if reader is not writer
+            ),
+        ],
+    )
     if not after:
         return list(computation.instructions)
 
     return ordered(computation.instructions, lambda i: (*i.operands, *after.get(i, ())), "schedule")
 
 
-def _put_off(computation: Computation,
-             wanted: Iterable[tuple[Instruction, Instruction]]) -> dict[Instruction, list[Instruction]]:
+def _put_off(
+    computation: Computation, wanted: Iterable[tuple[Instruction, Instruction]]
+) -> dict[Instruction, list[Instruction]]:
     """Of the wishes (writer, reader) those that can be granted together, as the readers that a writer waits for."""
     place = {instruction: k for k, instruction in enumerate(computation.instructions)}
     needed: dict[Instruction, int] = {}  # a bit for each instruction that one needs, itself included
@@ -737,7 +854,11 @@ def input_output_aliases(module: Module) -> dict[int, int]:
     """
     found: dict[int, int] = {}
     parameters, root = module.entry.parameters, module.entry.root.shape
-    if any(p.shape.is_tuple for p in parameters) or root.is_tuple and any(s.is_tuple for s in root.tuple_shapes):
+    if (
+        any(p.shape.is_tuple for p in parameters)
+        or root.is_tuple
+        and any(s.is_tuple for s in root.tuple_shapes)
+    ):
         return found
     results = list(root.leaves())
     for place, j, inside in aliases(module.attributes.get(INPUT_OUTPUT_ALIAS, "{}")):
@@ -762,8 +883,12 @@ def plan_memory(schedule: Schedule) -> None:
     placed: list[Buffer] = []
     for buffer in sorted(schedule.temporaries, key=lambda b: (-b.bytes, b.first)):
         offset = 0
-        rivals = [p for p in placed if p.bytes
-                  and (p.first <= buffer.last and buffer.first <= p.last or buffer.branches and _apart(p, buffer))]
+        rivals = [
+            p
+            for p in placed
+            if p.bytes
+            and (p.first <= buffer.last and buffer.first <= p.last or buffer.branches and _apart(p, buffer))
+        ]
         for rival in sorted(rivals, key=lambda p: p.offset):
             if offset + buffer.bytes <= rival.offset:
                 break
@@ -776,7 +901,10 @@ def plan_memory(schedule: Schedule) -> None:
 def _apart(a: Buffer, b: Buffer) -> bool:
     """Whether two buffers are of different branches of one concurrent step."""
     return any(
-        position == other and number != another for position, number in a.branches for other, another in b.branches)
+        position == other and number != another
+        for position, number in a.branches
+        for other, another in b.branches
+    )
 
 
 def launches(steps: Iterable[Step]) -> Iterable[Launch]:
@@ -792,6 +920,23 @@ def launches(steps: Iterable[Step]) -> Iterable[Launch]:
                 yield from launches(branch)
 
 
-__all__ = ["INPUT_OUTPUT_ALIAS", "KEPT_PARAMETERS", "Branch", "Buffer", "CallOut", "Check", "Concurrent", "Copy",
-           "Launch", "Loop", "Prepare", "Schedule", "Step", "UnsupportedError", "input_output_aliases", "launches",
-           "plan_memory", "schedule_module"]
+__all__ = [
+    "INPUT_OUTPUT_ALIAS",
+    "KEPT_PARAMETERS",
+    "Branch",
+    "Buffer",
+    "CallOut",
+    "Check",
+    "Concurrent",
+    "Copy",
+    "Launch",
+    "Loop",
+    "Prepare",
+    "Schedule",
+    "Step",
+    "UnsupportedError",
+    "input_output_aliases",
+    "launches",
+    "plan_memory",
+    "schedule_module",
+]

@@ -25,8 +25,11 @@ def _with_padding(window: Window, pad: Pad, axes: Sequence[int]) -> Window | Non
         or any(pad.low[a] or pad.high[a] for a in others)
     ):
         return None
-    return dataclasses.replace(window, pad_low=tuple(v + pad.low[a] for v, a in zip(window.pad_low, axes)),
-                               pad_high=tuple(v + pad.high[a] for v, a in zip(window.pad_high, axes)))
+    return dataclasses.replace(
+        window,
+        pad_low=tuple(v + pad.low[a] for v, a in zip(window.pad_low, axes)),
+        pad_high=tuple(v + pad.high[a] for v, a in zip(window.pad_high, axes)),
+    )
 
 
 @rule("convolution")
@@ -53,7 +56,11 @@ def reduce_window_of_pad(i: Instruction) -> Instruction | None:
     if around is None or first is None or around.tobytes() != first.tobytes():
         return None
     kind = reducer_kind(op.to_apply)
-    if kind is None or kind in ("add", "multiply") and first != neutral_number(kind, initial.shape.element_type):
+    if (
+        kind is None
+        or kind in ("add", "multiply")
+        and first != neutral_number(kind, initial.shape.element_type)
+    ):
         return None
     window = _with_padding(op.window, pad, range(i.shape.rank))
     return None if window is None else make(dataclasses.replace(op, window=window), base.operands[0], initial)

@@ -43,8 +43,9 @@ class Machine:
 MACHINES = {
     "host": Machine(None, "gcc"),
     "x86-64 baseline": Machine("x86_64-linux-gnu", "gcc"),
-    "aarch64": Machine("aarch64-linux-gnu", "aarch64-linux-gnu-gcc",
-                       ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")),
+    "aarch64": Machine(
+        "aarch64-linux-gnu", "aarch64-linux-gnu-gcc", ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
+    ),
 }
 
 # Reads the arguments one after the other from a file, writes the results to another.
@@ -86,27 +87,57 @@ def random(*dims: int) -> np.ndarray:
     return np.random.default_rng(3).standard_normal(dims, dtype=np.float32)
 
 
-def run_in_c(machine: Machine, folder: Path, inputs: Sequence[np.ndarray], wanted: Sequence[np.ndarray],
-             before: str = "", flags: Sequence[str] = ()) -> None:
+def run_in_c(
+    machine: Machine,
+    folder: Path,
+    inputs: Sequence[np.ndarray],
+    wanted: Sequence[np.ndarray],
+    before: str = "",
+    flags: Sequence[str] = (),
+) -> None:
     """Links model.o with a program, runs it on the inputs and compares with what is wanted."""
-    text = {"before": before, "read": "\n".join(
-        f"    if (fread(model_arg{k}(model), 1, MODEL_ARG{k}_BYTES, in) != MODEL_ARG{k}_BYTES) return 2;"
-        for k in range(len(inputs))), "write": "\n".join(
-        f"    if (fwrite(model_result{k}(model), 1, MODEL_RESULT{k}_BYTES, out) != MODEL_RESULT{k}_BYTES) return 2;"
-        for k in range(len(wanted)))}
+    text = {
+        "before": before,
+        "read": "\n".join(
+            f"    if (fread(model_arg{k}(model), 1, MODEL_ARG{k}_BYTES, in) != MODEL_ARG{k}_BYTES) return 2;"
+            for k in range(len(inputs))
+        ),
+        "write": "\n".join(
+            f"    if (fwrite(model_result{k}(model), 1, MODEL_RESULT{k}_BYTES, out) != MODEL_RESULT{k}_BYTES) return 2;"
+            for k in range(len(wanted))
+        ),
+    }
     (folder / "main.c").write_text(PROGRAM.format(**text))
     program = folder / "program"
-    subprocess.run([machine.compiler, "-std=c99", *STRICT, *flags, folder / "main.c", folder / "model.o", "-lm",
-                    "-o", program], check=True)
+    subprocess.run(
+        [
+            machine.compiler,
+            "-std=c99",
+            *STRICT,
+            *flags,
+            folder / "main.c",
+            folder / "model.o",
+            "-lm",
+            "-o",
+            program,
+        ],
+        check=True,
+    )
     (folder / "in").write_bytes(b"".join(np.ascontiguousarray(i).tobytes() for i in inputs))
-    finished = subprocess.run([*machine.emulator, program, folder / "in", folder / "out"], capture_output=True,
-                              text=True, check=False)
+    finished = subprocess.run(
+        [*machine.emulator, program, folder / "in", folder / "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     data = (folder / "out").read_bytes()
     for value in wanted:
-        found = np.frombuffer(data[:value.nbytes], value.dtype).reshape(value.shape)
-        np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5)  # sums of up to 72 products, in another order
-        data = data[value.nbytes:]
+        found = np.frombuffer(data[: value.nbytes], value.dtype).reshape(value.shape)
+        np.testing.assert_allclose(
+            found, value, rtol=1e-4, atol=1e-5
+        )  # sums of up to 72 products, in another order
+        data = data[value.nbytes :]
     assert not data
 
 
@@ -134,8 +165,9 @@ def here() -> Machine:
 
 def test_perceptron(machine: Machine, perceptron: keras.Model, tmp_path: Path) -> None:
     x = random(4, 20)
-    made = tfbridge.aot.compile(perceptron, feeds={"arg0": (4, 20)}, name="model", out_dir=tmp_path,
-                                target_triple=machine.triple)
+    made = tfbridge.aot.compile(
+        perceptron, feeds={"arg0": (4, 20)}, name="model", out_dir=tmp_path, target_triple=machine.triple
+    )
     run_in_c(machine, tmp_path, [x], [perceptron(x).numpy()])
     assert imports(made.object_file) <= ALLOWED
 
@@ -143,8 +175,13 @@ def test_perceptron(machine: Machine, perceptron: keras.Model, tmp_path: Path) -
 def test_classifier_from_saved_model(machine: Machine, classifier: keras.Model, tmp_path: Path) -> None:
     x = random(2, 8, 8, 1)
     classifier.export(tmp_path / "saved", verbose=False)
-    made = tfbridge.aot.compile(tmp_path / "saved", feeds={"arg0": x.shape}, name="model", out_dir=tmp_path,
-                                target_triple=machine.triple)
+    made = tfbridge.aot.compile(
+        tmp_path / "saved",
+        feeds={"arg0": x.shape},
+        name="model",
+        out_dir=tmp_path,
+        target_triple=machine.triple,
+    )
     run_in_c(machine, tmp_path, [x], [classifier(x, training=False).numpy()])
     assert imports(made.object_file) <= ALLOWED
 
@@ -163,8 +200,14 @@ def several(x: tf.Tensor, scale: tf.Tensor, mask: tf.Tensor) -> dict[str, tf.Ten
     """Arguments and results of several types, libm, a loop, a scalar."""
     total = tf.reduce_sum(tf.where(mask, x, 0.0))
     steps = tf.while_loop(lambda k, v: k < 3, lambda k, v: (k + 1, v * 2.0), (0, total))[1]
-    return {"wave": tf.sin(tf.cast(x, tf.float64)) * scale, "total": steps, "indices": tf.argmax(x, -1),
-            "above": x > 0.5, "half": tf.cast(x, tf.float16), "phase": tf.complex(x, x)}
+    return {
+        "wave": tf.sin(tf.cast(x, tf.float64)) * scale,
+        "total": steps,
+        "indices": tf.argmax(x, -1),
+        "above": x > 0.5,
+        "half": tf.cast(x, tf.float16),
+        "phase": tf.complex(x, x),
+    }
 
 
 SEVERAL = (tf.TensorSpec((3, 5)), tf.TensorSpec((), tf.float64), tf.TensorSpec((3, 5), tf.bool))
@@ -172,19 +215,25 @@ SEVERAL = (tf.TensorSpec((3, 5)), tf.TensorSpec((), tf.float64), tf.TensorSpec((
 
 def test_types_and_names(machine: Machine, tmp_path: Path) -> None:
     inputs = [random(3, 5), np.float64(1.5), random(3, 5) > 0]
-    made = tfbridge.aot.compile(several, *SEVERAL, name="model", out_dir=tmp_path, target_triple=machine.triple)
+    made = tfbridge.aot.compile(
+        several, *SEVERAL, name="model", out_dir=tmp_path, target_triple=machine.triple
+    )
     wanted = several(*map(tf.constant, inputs))
     run_in_c(machine, tmp_path, inputs, [wanted[key].numpy() for key in sorted(wanted)])
     told = json.loads(made.description.read_text())
     assert [a["name"] for a in told["arguments"]] == ["x", "scale", "mask"]
     assert [(r["name"], r["dtype"], r["dims"]) for r in told["results"]][:2] == [
-        ("above", "bool", [3, 5]), ("half", "float16", [3, 5])]
+        ("above", "bool", [3, 5]),
+        ("half", "float16", [3, 5]),
+    ]
     assert imports(made.object_file) <= ALLOWED
 
 
 def test_constants_in_a_file(here: Machine, perceptron: keras.Model, tmp_path: Path) -> None:
     x = random(4, 20)
-    made = tfbridge.aot.compile(perceptron, tf.constant(x), name="model", out_dir=tmp_path, large_constants="file")
+    made = tfbridge.aot.compile(
+        perceptron, tf.constant(x), name="model", out_dir=tmp_path, large_constants="file"
+    )
     assert made.constants_file is not None
     assert made.constants_bytes == made.constants_file.stat().st_size > 4 * 32 * 32
     load = f"""
@@ -237,12 +286,31 @@ def test_thread_pool(here: Machine, tmp_path: Path) -> None:
     x = random(64, 4096)
     tfbridge.aot.compile(function, tf.constant(x), name="model", out_dir=tmp_path, threads=2)
     (tmp_path / "pool.h").write_text(THREADS)
-    run_in_c(here, tmp_path, [x], [function(x).numpy()], before="    model_set_thread_pool(model, pool, &loops);",
-             flags=("-pthread", "-include", str(tmp_path / "pool.h")))
+    run_in_c(
+        here,
+        tmp_path,
+        [x],
+        [function(x).numpy()],
+        before="    model_set_thread_pool(model, pool, &loops);",
+        flags=("-pthread", "-include", str(tmp_path / "pool.h")),
+    )
     checked = (tmp_path / "main.c").read_text().replace("return 0;", "return loops > 0 ? 0 : 4;")
     (tmp_path / "main.c").write_text(checked)
-    subprocess.run(["gcc", "-std=c99", "-pthread", "-include", tmp_path / "pool.h", tmp_path / "main.c",
-                    tmp_path / "model.o", "-lm", "-o", tmp_path / "counted"], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-std=c99",
+            "-pthread",
+            "-include",
+            tmp_path / "pool.h",
+            tmp_path / "main.c",
+            tmp_path / "model.o",
+            "-lm",
+            "-o",
+            tmp_path / "counted",
+        ],
+        check=True,
+    )
     subprocess.run([tmp_path / "counted", tmp_path / "in", tmp_path / "out"], check=True)
 
 
@@ -275,14 +343,26 @@ def test_two_models_in_a_cpp_program(tmp_path: Path) -> None:
         pytest.skip("g++ is not installed")
     x = tf.TensorSpec((2, 4), name="x")
     tfbridge.aot.compile(lambda x: x * 2.0, x, name="first", cpp_class="nets::deep::First", out_dir=tmp_path)
-    tfbridge.aot.compile(lambda x: {"sum": tf.reduce_sum(x) * 1.5}, x, name="second", cpp_class="Second",
-                         out_dir=tmp_path)
+    tfbridge.aot.compile(
+        lambda x: {"sum": tf.reduce_sum(x) * 1.5}, x, name="second", cpp_class="Second", out_dir=tmp_path
+    )
     (tmp_path / "main.cc").write_text(CPP)
-    command = ["g++", "-std=c++11", *STRICT, tmp_path / "main.cc", tmp_path / "first.o", tmp_path / "second.o"]
+    command = [
+        "g++",
+        "-std=c++11",
+        *STRICT,
+        tmp_path / "main.cc",
+        tmp_path / "first.o",
+        tmp_path / "second.o",
+    ]
     subprocess.run([*command, "-o", tmp_path / "program"], check=True)
-    assert subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout == "108 \n"
+    assert (
+        subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout == "108 \n"
+    )
     (tmp_path / "main.cc").write_text(CPP.replace("values[8]", "values[7]").replace(", 7, 8}", ", 7}"))
-    refused = subprocess.run([*command, "-c", "-o", tmp_path / "none"], capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        [*command, "-c", "-o", tmp_path / "none"], capture_output=True, text=True, check=False
+    )
     assert "arg0 has 8 elements" in refused.stderr
 
 
@@ -302,17 +382,33 @@ def test_subclassed_model(here: Machine, tmp_path: Path) -> None:
 
 
 def test_object_has_one_global_name(here: Machine, tmp_path: Path) -> None:
-    made = tfbridge.aot.compile(lambda x: tf.matmul(x, x), tf.TensorSpec((8, 8)), name="square", out_dir=tmp_path)
-    listing = subprocess.run(["nm", "--defined-only", "--extern-only", made.object_file], capture_output=True,
-                             text=True, check=True).stdout
+    made = tfbridge.aot.compile(
+        lambda x: tf.matmul(x, x), tf.TensorSpec((8, 8)), name="square", out_dir=tmp_path
+    )
+    listing = subprocess.run(
+        ["nm", "--defined-only", "--extern-only", made.object_file],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert [line.split()[-1] for line in listing.splitlines()] == ["square_entry"]
 
 
-@pytest.mark.parametrize("triple", ["riscv64-linux-gnu", "arm64-apple-ios", "x86_64-pc-windows-msvc", "i686-linux-gnu",
-                                    "armv7-linux-gnueabihf", "wasm32-unknown-unknown"])
+@pytest.mark.parametrize(
+    "triple",
+    [
+        "riscv64-linux-gnu",
+        "arm64-apple-ios",
+        "x86_64-pc-windows-msvc",
+        "i686-linux-gnu",
+        "armv7-linux-gnueabihf",
+        "wasm32-unknown-unknown",
+    ],
+)
 def test_other_targets(triple: str, perceptron: keras.Model, tmp_path: Path) -> None:
-    made = tfbridge.aot.compile(perceptron, tf.TensorSpec((1, 20)), name="model", out_dir=tmp_path,
-                                target_triple=triple)
+    made = tfbridge.aot.compile(
+        perceptron, tf.TensorSpec((1, 20)), name="model", out_dir=tmp_path, target_triple=triple
+    )
     weights = perceptron.layers[0].kernel.numpy().tobytes()
     opened = llvm.ObjectFileRef.from_data(made.object_file.read_bytes())
     assert any(weights in section.data() for section in opened.sections())
@@ -320,6 +416,7 @@ def test_other_targets(triple: str, perceptron: keras.Model, tmp_path: Path) -> 
 
 def test_command(classifier: keras.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tfbridge.bridge.aot.__main__ import main
+
     classifier.export(tmp_path / "saved", verbose=False)
     common = ["--saved-model", str(tmp_path / "saved"), "--out", str(tmp_path / "made")]
     assert main([*common, "--feed", "arg0:1,8,8,1", "--name", "digits", "--cpp-class", "a::B"]) == 0
@@ -332,7 +429,9 @@ def test_command(classifier: keras.Model, tmp_path: Path, capsys: pytest.Capture
 
 
 def test_module_is_a_command() -> None:
-    shown = subprocess.run([sys.executable, "-m", "tfbridge.aot", "--help"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "tfbridge.aot", "--help"], capture_output=True, text=True, check=True
+    )
     assert "--target-triple" in shown.stdout
 
 
@@ -356,27 +455,57 @@ def unsupported(x: tf.Tensor) -> tf.Tensor:
 
 
 ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
-    "unknown dims": (lambda out: tfbridge.aot.compile(tf.nn.relu, tf.TensorSpec((None, 3), name="rows"), out_dir=out),
-                     ShapeError, r"rows has the shape \[\?,3\].*--feed rows:1,3"),
-    "unknown feed": (lambda out: tfbridge.aot.compile(tf.nn.relu, tf.TensorSpec((2,), name="rows"), out_dir=out,
-                                                      feeds={"row": (2,)}),
-                     ShapeError, r"'row': there is no such argument.*Did you mean 'rows'"),
-    "feed that does not fit": (lambda out: tfbridge.aot.compile(
-        tf.nn.relu, tf.TensorSpec((None, 3), name="rows"), out_dir=out, feeds={"rows": (2, 4)}),
-        ShapeError, r"feed rows: \[2, 4\] does not fit .*\[\?,3\]"),
-    "unsupported ops": (lambda out: tfbridge.aot.compile(unsupported, tf.TensorSpec((2,)), out_dir=out),
-                        UnsupportedError, r"(?s)AsString.*test_aot\.py:\d+.*StringToNumber"),
+    "unknown dims": (
+        lambda out: tfbridge.aot.compile(tf.nn.relu, tf.TensorSpec((None, 3), name="rows"), out_dir=out),
+        ShapeError,
+        r"rows has the shape \[\?,3\].*--feed rows:1,3",
+    ),
+    "unknown feed": (
+        lambda out: tfbridge.aot.compile(
+            tf.nn.relu, tf.TensorSpec((2,), name="rows"), out_dir=out, feeds={"row": (2,)}
+        ),
+        ShapeError,
+        r"'row': there is no such argument.*Did you mean 'rows'",
+    ),
+    "feed that does not fit": (
+        lambda out: tfbridge.aot.compile(
+            tf.nn.relu, tf.TensorSpec((None, 3), name="rows"), out_dir=out, feeds={"rows": (2, 4)}
+        ),
+        ShapeError,
+        r"feed rows: \[2, 4\] does not fit .*\[\?,3\]",
+    ),
+    "unsupported ops": (
+        lambda out: tfbridge.aot.compile(unsupported, tf.TensorSpec((2,)), out_dir=out),
+        UnsupportedError,
+        r"(?s)AsString.*test_aot\.py:\d+.*StringToNumber",
+    ),
     "written variable": (compile_counter, UnsupportedError, "writes the variables count"),
-    "shape as argument": (lambda out: tfbridge.aot.compile(
-        lambda x, d: tf.reshape(x, d), tf.TensorSpec((4,)), tf.TensorSpec((2,), tf.int32, name="d"), out_dir=out),
-        UnsupportedError, "argument d decides shapes"),
+    "shape as argument": (
+        lambda out: tfbridge.aot.compile(
+            lambda x, d: tf.reshape(x, d),
+            tf.TensorSpec((4,)),
+            tf.TensorSpec((2,), tf.int32, name="d"),
+            out_dir=out,
+        ),
+        UnsupportedError,
+        "argument d decides shapes",
+    ),
     "no SavedModel": (lambda out: tfbridge.aot.compile(out), ShapeError, "holds no SavedModel"),
-    "class name": (lambda out: tfbridge.aot.compile(tf.nn.relu, tf.TensorSpec((2,)), out_dir=out, cpp_class="a:B"),
-                   ValueError, "'a:B' is not an identifier"),
-    "triple": (lambda out: tfbridge.aot.compile(tf.nn.relu, tf.TensorSpec((2,)), out_dir=out, target_triple="pdp11"),
-               UnsupportedError, "pdp11"),
-    "CPU": (lambda out: tfbridge.aot.compile(tf.nn.relu, tf.TensorSpec((2,)), out_dir=out, target_cpu="vax"),
-            UnsupportedError, "'vax' is not a recognized processor"),
+    "class name": (
+        lambda out: tfbridge.aot.compile(tf.nn.relu, tf.TensorSpec((2,)), out_dir=out, cpp_class="a:B"),
+        ValueError,
+        "'a:B' is not an identifier",
+    ),
+    "triple": (
+        lambda out: tfbridge.aot.compile(tf.nn.relu, tf.TensorSpec((2,)), out_dir=out, target_triple="pdp11"),
+        UnsupportedError,
+        "pdp11",
+    ),
+    "CPU": (
+        lambda out: tfbridge.aot.compile(tf.nn.relu, tf.TensorSpec((2,)), out_dir=out, target_cpu="vax"),
+        UnsupportedError,
+        "'vax' is not a recognized processor",
+    ),
 }
 
 

@@ -19,10 +19,46 @@ from tfbridge.bridge.aot.__main__ import main
 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only")
 EVIL = "*/\n#error INJECTED\nint injected(void) { return 1; }\n/*"
-HOSTILE = [EVIL, "int", "class", "a b", 'a"b', "a\\", "a\nb", "é", "日本", "\ud800", "??/", "x*/y", "//x", "/*",
-           "__FILE__", "1x", "-", "arg0", "result0", "run", "error_message", "a" * 300, "NULL", "operator", "%s%n",
-           "$name", "${NAME}", "$(touch PWNED)", "`id`", "main", "../../x", "a/b", "a.b", "\0x", "\x1b[2J", "_x",
-           "x_", "x__y"]
+HOSTILE = [
+    EVIL,
+    "int",
+    "class",
+    "a b",
+    'a"b',
+    "a\\",
+    "a\nb",
+    "é",
+    "日本",
+    "\ud800",
+    "??/",
+    "x*/y",
+    "//x",
+    "/*",
+    "__FILE__",
+    "1x",
+    "-",
+    "arg0",
+    "result0",
+    "run",
+    "error_message",
+    "a" * 300,
+    "NULL",
+    "operator",
+    "%s%n",
+    "$name",
+    "${NAME}",
+    "$(touch PWNED)",
+    "`id`",
+    "main",
+    "../../x",
+    "a/b",
+    "a.b",
+    "\0x",
+    "\x1b[2J",
+    "_x",
+    "x_",
+    "x__y",
+]
 
 
 @pytest.fixture
@@ -40,32 +76,100 @@ def compiles_as_c_and_cpp(header: Path, program: str = "int main(void) { return 
         subprocess.run([compiler, f"-std={standard}", *STRICT, source], check=True)
 
 
-@pytest.mark.parametrize("name", ["", "int", "restrict", "_Bool", "co_await", "new", "this", "xor", "1x", "a b", "a-b",
-                                  "é", "日本", "a\n", "a\0", EVIL, 'x"y', "../x", "a/b", "/tmp/x", ".", "_a", "a_",
-                                  "a__b",
-                                  "x" * 101, "NULL", "stdout", "main", "printf", "memcpy", "sinf", "tfbridge",
-                                  "TFBRIDGE_RUNTIME", "tfbridge_x", "linux"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "int",
+        "restrict",
+        "_Bool",
+        "co_await",
+        "new",
+        "this",
+        "xor",
+        "1x",
+        "a b",
+        "a-b",
+        "é",
+        "日本",
+        "a\n",
+        "a\0",
+        EVIL,
+        'x"y',
+        "../x",
+        "a/b",
+        "/tmp/x",
+        ".",
+        "_a",
+        "a_",
+        "a__b",
+        "x" * 101,
+        "NULL",
+        "stdout",
+        "main",
+        "printf",
+        "memcpy",
+        "sinf",
+        "tfbridge",
+        "TFBRIDGE_RUNTIME",
+        "tfbridge_x",
+        "linux",
+    ],
+)
 def test_names_that_are_refused(name: str, tmp_path: Path, nothing_is_compiled: None) -> None:
-    for chosen in ({"name": name}, {"cpp_class": name}, {"cpp_class": f"a::{name}"}, {"cpp_class": f"{name}::A"}):
+    for chosen in (
+        {"name": name},
+        {"cpp_class": name},
+        {"cpp_class": f"a::{name}"},
+        {"cpp_class": f"{name}::A"},
+    ):
         with pytest.raises(ValueError, match=f"^{next(iter(chosen))}: ['\"].* is "):
             aot.compile(lambda x: x, tf.TensorSpec(()), out_dir=tmp_path / "out", **chosen)
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("part", ["m_model", "m_init", "m_entry", "M_ARGS", "M_H", "run", "own_", "memory_bytes",
-                                  "c_model", "size_t", "int32_t", "UINT8_MAX", "INT64_C", "arg0", "arg0_bytes",
-                                  "set_arg1_data",
-                                  "result_x", "set_thread_pool", "int8_t"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "m_model",
+        "m_init",
+        "m_entry",
+        "M_ARGS",
+        "M_H",
+        "run",
+        "own_",
+        "memory_bytes",
+        "c_model",
+        "size_t",
+        "int32_t",
+        "UINT8_MAX",
+        "INT64_C",
+        "arg0",
+        "arg0_bytes",
+        "set_arg1_data",
+        "result_x",
+        "set_thread_pool",
+        "int8_t",
+    ],
+)
 def test_classes_that_the_header_uses(part: str) -> None:
     for cpp_class in (part, f"{part}::A"):
         with pytest.raises(ValueError, match="cpp_class"):
             names.check("m", cpp_class)
 
 
-@pytest.mark.parametrize("chosen", [
-    {"target_triple": f"x86_64-linux-gnu{end}"} for end in ("\n#error", " */ int x; /*", "\0", '"', "é", "x" * 5000)
-] + [{which: text} for which in ("target_cpu", "target_features")
-     for text in ("*/\n/*", 'generic" "', "x\n", "+x y", "+\0", "`id`")])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"target_triple": f"x86_64-linux-gnu{end}"}
+        for end in ("\n#error", " */ int x; /*", "\0", '"', "é", "x" * 5000)
+    ]
+    + [
+        {which: text}
+        for which in ("target_cpu", "target_features")
+        for text in ("*/\n/*", 'generic" "', "x\n", "+x y", "+\0", "`id`")
+    ],
+)
 def test_targets_that_are_none(chosen: dict[str, str], nothing_is_compiled: None) -> None:
     with pytest.raises(ValueError, match=r"target (triple|CPU|features): .* (other characters|at most)"):
         aot.compile(lambda x: x, tf.TensorSpec(()), **chosen)
@@ -95,7 +199,9 @@ def test_names_that_are_made() -> None:
 def test_hostile_names_of_a_model(tmp_path: Path) -> None:
     """A header with all of them is C and C++ without a warning; what is like a name is one, the description has all."""
     structure = {name: tf.TensorSpec((2,)) for name in HOSTILE}
-    function = tf.function(lambda arrays: {name: arrays[name] * 2.0 for name in HOSTILE}, input_signature=[structure])
+    function = tf.function(
+        lambda arrays: {name: arrays[name] * 2.0 for name in HOSTILE}, input_signature=[structure]
+    )
     function.__name__ = EVIL
     made = aot.compile(function, out_dir=tmp_path)
     assert made.header.parent == tmp_path and {p.suffix for p in tmp_path.iterdir()} == {".o", ".h", ".json"}
@@ -109,7 +215,9 @@ def test_links_are_replaced(tmp_path: Path) -> None:
     for suffix in ("h", "o", "json", "bin"):
         os.symlink(tmp_path / "victim", tmp_path / f"m.{suffix}")
     weights = tf.constant([1.0, 2.0])
-    made = aot.compile(lambda x: x * weights, tf.TensorSpec((2,)), name="m", out_dir=tmp_path, large_constants="file")
+    made = aot.compile(
+        lambda x: x * weights, tf.TensorSpec((2,)), name="m", out_dir=tmp_path, large_constants="file"
+    )
     files = (made.object_file, made.header, made.description, made.constants_file)
     assert not (tmp_path / "victim").exists() and not any(file is None or file.is_symlink() for file in files)
     assert len(os.listdir(tmp_path)) == 4
@@ -121,6 +229,8 @@ def test_links_are_replaced(tmp_path: Path) -> None:
 def test_current_folder_is_no_place_for_modules(tmp_path: Path) -> None:
     """LLVM is asked about a target in a process of its own, which takes no code from where it starts."""
     (tmp_path / "llvmlite.py").write_text("raise SystemExit('planted')")
-    program = ("from tfbridge.runtime.llvm import target; from tfbridge.compiler.cpu.objects import target_check as c; "
-               "c.check_target(target.target_for('x86_64'))")
+    program = (
+        "from tfbridge.runtime.llvm import target; from tfbridge.compiler.cpu.objects import target_check as c; "
+        "c.check_target(target.target_for('x86_64'))"
+    )
     subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, check=True)

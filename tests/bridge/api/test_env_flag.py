@@ -47,8 +47,15 @@ print(sys.modules["tfbridge"].stats()["clusters_compiled"])
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("TFBRIDGE_")}
-    return subprocess.run([sys.executable, "-c", program], env=clean | environment, capture_output=True, text=True,
-                          check=False, cwd=Path(sys.executable).parent, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(sys.executable).parent,
+        timeout=300,
+    )
 
 
 def test_a_conversion_which_keeps_pythons_lock_while_its_threads_run_sessions() -> None:
@@ -58,8 +65,13 @@ def test_a_conversion_which_keeps_pythons_lock_while_its_threads_run_sessions() 
 
 
 def test_unchanged_program_is_compiled_logged_and_dumped(tmp_path: Path) -> None:
-    done = run(PROGRAM, TFBRIDGE_AUTO_JIT="1", TFBRIDGE_LOG="clusters,compiles,fusion",
-               TFBRIDGE_DUMP=str(tmp_path / "d"), TFBRIDGE_CACHE_DIR=str(tmp_path / "c"))
+    done = run(
+        PROGRAM,
+        TFBRIDGE_AUTO_JIT="1",
+        TFBRIDGE_LOG="clusters,compiles,fusion",
+        TFBRIDGE_DUMP=str(tmp_path / "d"),
+        TFBRIDGE_CACHE_DIR=str(tmp_path / "c"),
+    )
     assert done.returncode == 0, done.stderr
     stats = eval(done.stdout)
     assert stats["clusters_compiled"] >= 1
@@ -86,7 +98,9 @@ def test_python_without_the_flag_does_not_load_tfbridge() -> None:
 def test_misspelt_flag_is_told_once_and_stops_nothing() -> None:
     done = run("print(1)", TFBRIDGE_AUTO_JTI="1")
     assert done.stdout == "1\n"
-    assert done.stderr == "tfbridge: TFBRIDGE_AUTO_JTI: there is no such flag; did you mean TFBRIDGE_AUTO_JIT?\n"
+    assert (
+        done.stderr == "tfbridge: TFBRIDGE_AUTO_JTI: there is no such flag; did you mean TFBRIDGE_AUTO_JIT?\n"
+    )
 
 
 def test_wheel_gets_the_start_up_file_and_its_record(tmp_path: Path) -> None:

@@ -95,9 +95,15 @@ def test_wrong_shapes_in_a_cluster_show_the_reason() -> None:
     assert "0 of " in str(report)
 
 
-@pytest.mark.parametrize("function", [
-    tf.function(lambda x: tf.exp(x) + 1), lambda x: tf.exp(x) + 1, tf.nn.relu,
-], ids=["tf.function", "function", "op"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        tf.function(lambda x: tf.exp(x) + 1),
+        lambda x: tf.exp(x) + 1,
+        tf.nn.relu,
+    ],
+    ids=["tf.function", "function", "op"],
+)
 def test_functions_that_are_not_compiled_yet(function: object) -> None:
     assert tfbridge.explain(function, tf.ones(3)).is_whole
 
@@ -168,7 +174,11 @@ def _nested_steps(x: tf.Tensor, w: tf.Variable) -> tf.Tensor:
 
 
 def _branches(x: tf.Tensor, w: tf.Variable) -> tf.Tensor:
-    return tf.tanh(x @ w) * tf.exp(x) + _text_length(x) if tf.reduce_sum(x) > 3 else tf.sin(x @ w) * 2 - _text_length(x)
+    return (
+        tf.tanh(x @ w) * tf.exp(x) + _text_length(x)
+        if tf.reduce_sum(x) > 3
+        else tf.sin(x @ w) * 2 - _text_length(x)
+    )
 
 
 def _gradient(x: tf.Tensor, w: tf.Variable) -> tf.Tensor:
@@ -210,7 +220,9 @@ def test_saved_signature_and_types_for_arguments(tmp_path: Path) -> None:
     for args, kwargs in (((), {}), ((), {"x": tf.ones((2, 3))}), ((tf.TensorSpec((2, 3)),), {})):
         report = tfbridge.explain(signature if kwargs or not args else model.double, *args, **kwargs)
         assert report.is_whole, str(report)
-    assert "of unknown shape" in str(tfbridge.explain(tf.function(lambda x: tf.exp(x) * 2), tf.TensorSpec((None, 3))))
+    assert "of unknown shape" in str(
+        tfbridge.explain(tf.function(lambda x: tf.exp(x) * 2), tf.TensorSpec((None, 3)))
+    )
 
 
 def test_function_that_cannot_be_traced_has_a_report() -> None:
@@ -257,7 +269,7 @@ def test_first_cause_is_named_where_a_loop_and_its_lists_stay() -> None:
 @pytest.mark.parametrize("way", [tfbridge.jit, tf.function])
 def test_a_run_that_is_left_names_the_assumption(way, clustering: None) -> None:
     def tail(x: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
-        return x[begin:begin + 4] * 2.0
+        return x[begin : begin + 4] * 2.0
 
     function, x = way(tail), tf.range(12.0)
     for begin in (2, 10, 11):

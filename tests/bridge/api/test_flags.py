@@ -26,26 +26,47 @@ ROOT = Path(__file__).resolve().parents[3]
 
 # -- reading
 
+
 def test_unset_flags_have_their_defaults() -> None:
     assert flags.read({}) == {flag.name: flag.default for flag in flags.FLAGS}
     assert flags.read({"TFBRIDGE_LOG": "", "PATH": "x"})["LOG"] == frozenset()
 
 
-@pytest.mark.parametrize(("name", "text", "value"), [
-    ("AUTO_JIT", "1", True), ("MIN_CLUSTER_SIZE", "7", 7), ("DENY_OPS", "MatMul, Relu", {"MatMul", "Relu"}),
-    ("THREADS", "3", 3), ("NUMERICS", "fast", "fast"), ("DISK_CACHE", "0", False), ("CACHE_DIR", "/x", "/x"),
-    ("MAX_CACHE_BYTES", "3M", 3 << 20),
-    ("COMPILE_SECONDS", "0", 0), ("COMPILE_INSTRUCTIONS", "500", 500), ("COMPILE_MEGABYTES", "64", 64),
-    ("COMPILE_WORKERS", "1", True), ("DUMP", "/y", "/y"), ("LOG", "fusion,compiles", {"fusion", "compiles"}),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("AUTO_JIT", "1", True),
+        ("MIN_CLUSTER_SIZE", "7", 7),
+        ("DENY_OPS", "MatMul, Relu", {"MatMul", "Relu"}),
+        ("THREADS", "3", 3),
+        ("NUMERICS", "fast", "fast"),
+        ("DISK_CACHE", "0", False),
+        ("CACHE_DIR", "/x", "/x"),
+        ("MAX_CACHE_BYTES", "3M", 3 << 20),
+        ("COMPILE_SECONDS", "0", 0),
+        ("COMPILE_INSTRUCTIONS", "500", 500),
+        ("COMPILE_MEGABYTES", "64", 64),
+        ("COMPILE_WORKERS", "1", True),
+        ("DUMP", "/y", "/y"),
+        ("LOG", "fusion,compiles", {"fusion", "compiles"}),
+    ],
+)
 def test_flag_is_read(name: str, text: str, value: object) -> None:
     assert flags.read({flags.PREFIX + name: text})[name] == value
 
 
-@pytest.mark.parametrize(("name", "text"), [
-    ("AUTO_JIT", "yes"), ("MIN_CLUSTER_SIZE", "0"), ("THREADS", "-1"), ("THREADS", "two"), ("NUMERICS", "quick"),
-    ("MAX_CACHE_BYTES", "M"), ("LOG", "everything"),
-])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("AUTO_JIT", "yes"),
+        ("MIN_CLUSTER_SIZE", "0"),
+        ("THREADS", "-1"),
+        ("THREADS", "two"),
+        ("NUMERICS", "quick"),
+        ("MAX_CACHE_BYTES", "M"),
+        ("LOG", "everything"),
+    ],
+)
 def test_malformed_value_is_named_with_what_is_allowed(name: str, text: str) -> None:
     flag = next(flag for flag in flags.FLAGS if flag.name == name)
     with pytest.raises(flags.FlagError) as error:
@@ -73,8 +94,9 @@ def test_command_prints_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(flags.PREFIX)}
-    return subprocess.run([sys.executable, "-c", program], env=clean | environment, capture_output=True, text=True,
-                          check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program], env=clean | environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_flags_reach_compiler_and_cache() -> None:
@@ -85,10 +107,18 @@ c = disk_cache.default()
 print(o.threads, o.numerics, o.dump_dir, c.directory, c.limit_bytes, c.enabled, o.compile_seconds,
       o.compile_instructions, o.compile_megabytes)
 """
-    done = run(program, TFBRIDGE_COMPILE_SECONDS="5", TFBRIDGE_COMPILE_INSTRUCTIONS="70",
-               TFBRIDGE_COMPILE_MEGABYTES="9", TFBRIDGE_THREADS="3",
-               TFBRIDGE_NUMERICS="fast", TFBRIDGE_DUMP="/d", TFBRIDGE_CACHE_DIR="/c",
-               TFBRIDGE_MAX_CACHE_BYTES="5K", TFBRIDGE_DISK_CACHE="0")
+    done = run(
+        program,
+        TFBRIDGE_COMPILE_SECONDS="5",
+        TFBRIDGE_COMPILE_INSTRUCTIONS="70",
+        TFBRIDGE_COMPILE_MEGABYTES="9",
+        TFBRIDGE_THREADS="3",
+        TFBRIDGE_NUMERICS="fast",
+        TFBRIDGE_DUMP="/d",
+        TFBRIDGE_CACHE_DIR="/c",
+        TFBRIDGE_MAX_CACHE_BYTES="5K",
+        TFBRIDGE_DISK_CACHE="0",
+    )
     assert done.stdout.split() == ["3", "fast", "/d", "/c", "5120", "False", "5", "70", "9"], done.stderr
 
 
@@ -100,6 +130,7 @@ def test_unknown_flag_is_an_error_at_import() -> None:
 
 # -- options
 
+
 def test_inner_options_rule() -> None:
     with tfbridge.options(threads=1, numerics="fast"):
         with tfbridge.options(numerics="reproducible"):
@@ -109,17 +140,20 @@ def test_inner_options_rule() -> None:
     assert current() == DEFAULT_OPTIONS
 
 
-@pytest.mark.parametrize(("chosen", "error", "message"), [
-    ({"thread": 1}, TypeError, "did you mean 'threads'?"),
-    ({"dump_dir": "x"}, TypeError, "there are threads, "),
-    ({"threads": "2"}, TypeError, "threads: '2' is no whole number"),
-    ({"threads": -1}, ValueError, "threads: -1 is negative"),
-    ({"numerics": "exact"}, ValueError, "numerics: 'exact' is none of tf, fast, reproducible"),
-    ({"deny_ops": "MatMul"}, TypeError, "deny_ops: 'MatMul' is no list"),
-    ({"min_cluster_size": 0}, ValueError, "min_cluster_size: 0 is not positive"),
-    ({"compile_seconds": -1}, ValueError, "compile_seconds: -1 is negative"),
-    ({"compile_instructions": 1.5}, TypeError, "compile_instructions: 1.5 is no whole number"),
-])
+@pytest.mark.parametrize(
+    ("chosen", "error", "message"),
+    [
+        ({"thread": 1}, TypeError, "did you mean 'threads'?"),
+        ({"dump_dir": "x"}, TypeError, "there are threads, "),
+        ({"threads": "2"}, TypeError, "threads: '2' is no whole number"),
+        ({"threads": -1}, ValueError, "threads: -1 is negative"),
+        ({"numerics": "exact"}, ValueError, "numerics: 'exact' is none of tf, fast, reproducible"),
+        ({"deny_ops": "MatMul"}, TypeError, "deny_ops: 'MatMul' is no list"),
+        ({"min_cluster_size": 0}, ValueError, "min_cluster_size: 0 is not positive"),
+        ({"compile_seconds": -1}, ValueError, "compile_seconds: -1 is negative"),
+        ({"compile_instructions": 1.5}, TypeError, "compile_instructions: 1.5 is no whole number"),
+    ],
+)
 def test_wrong_option_is_refused(chosen: dict, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as in_block, tfbridge.options(**chosen):
         pass
@@ -133,9 +167,12 @@ def test_options_survive_in_a_graph() -> None:
     chosen = {"deny_ops": frozenset({"Relu", "MatMul"}), "threads": 2}
     assert from_text(to_text(chosen)) == chosen
     assert to_text({}) == ""
-    assert merged([chosen, {"deny_ops": frozenset({"Exp"}), "threads": 4, "numerics": "tf"}, {"numerics": "fast"}]) == {
-        "deny_ops": {"Relu", "MatMul", "Exp"}, "threads": 2, "numerics": "tf"}
-    assert merged([{"compile_seconds": 0}, {"compile_seconds": 9}, {"compile_seconds": 7}]) == {"compile_seconds": 7}
+    assert merged(
+        [chosen, {"deny_ops": frozenset({"Exp"}), "threads": 4, "numerics": "tf"}, {"numerics": "fast"}]
+    ) == {"deny_ops": {"Relu", "MatMul", "Exp"}, "threads": 2, "numerics": "tf"}
+    assert merged([{"compile_seconds": 0}, {"compile_seconds": 9}, {"compile_seconds": 7}]) == {
+        "compile_seconds": 7
+    }
 
 
 def cluster_of(function: tfbridge.jit, *args: tf.Tensor) -> object:
@@ -202,6 +239,7 @@ def test_min_cluster_size_of_a_block_and_of_auto_clustering() -> None:
 
 # -- the budget of a compilation
 
+
 def dear(x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.exp(tf.sin(x) * 2) + tf.cos(x), axis=1)
 
@@ -211,8 +249,10 @@ def test_beyond_the_budget_tensorflow_runs_the_cluster() -> None:
     function = tfbridge.jit(lambda x: dear(x), compile_instructions=3)
     for x in (tf.ones((2, 3)), tf.ones((4, 5)), tf.ones((2, 3))):
         np.testing.assert_allclose(function(x), dear(x), rtol=1e-6)
-    assert any("BudgetError: the module has more than compile_instructions=3" in why
-               for why in tfbridge.stats()["ops_left_out"])
+    assert any(
+        "BudgetError: the module has more than compile_instructions=3" in why
+        for why in tfbridge.stats()["ops_left_out"]
+    )
     assert tfbridge.stats()["clusters_compiled"] == 0
     assert "compile_instructions=3" in str(tfbridge.explain(function, tf.ones((2, 3))))
     again = tfbridge.jit(lambda x: dear(x))  # the same ops, with the default budget
@@ -227,8 +267,10 @@ def test_beyond_the_memory_tensorflow_runs_the_cluster(monkeypatch: pytest.Monke
     monkeypatch.setattr(budget, "_LOOK_SECONDS", 0)
     function = tfbridge.jit(lambda x: dear(x) * 3, compile_megabytes=2)
     np.testing.assert_allclose(function(tf.ones((2, 3))), dear(tf.ones((2, 3))) * 3, rtol=1e-6)
-    assert any("BudgetError: memory grew by more than compile_megabytes=2 (in " in why
-               for why in tfbridge.stats()["ops_left_out"])
+    assert any(
+        "BudgetError: memory grew by more than compile_megabytes=2 (in " in why
+        for why in tfbridge.stats()["ops_left_out"]
+    )
     assert "compile_megabytes=2" in str(tfbridge.explain(function, tf.ones((2, 3))))
     again = tfbridge.jit(lambda x: dear(x) * 3, compile_megabytes=0)
     np.testing.assert_allclose(again(tf.ones((2, 3))), dear(tf.ones((2, 3))) * 3, rtol=1e-6)
@@ -244,8 +286,9 @@ def test_beyond_the_budget_a_strict_function_raises() -> None:
 
 
 def test_the_budget_of_a_cluster_is_spent_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    function = tfbridge.jit(tf.function(lambda x: dear(x) - 1, input_signature=[tf.TensorSpec([None, 3])]),
-                            compile_instructions=3)
+    function = tfbridge.jit(
+        tf.function(lambda x: dear(x) - 1, input_signature=[tf.TensorSpec([None, 3])]), compile_instructions=3
+    )
     cluster = cluster_of(function, tf.ones((2, 3)))
     assert cluster.compile([array("f32", 2, 3)], {}) is None
     monkeypatch.setattr(cluster_module, "load_made", None)
@@ -255,9 +298,14 @@ def test_the_budget_of_a_cluster_is_spent_once(monkeypatch: pytest.MonkeyPatch) 
 
 # -- the log
 
+
 def test_recompile_says_what_changed(caplog: pytest.LogCaptureFixture) -> None:
-    function = tfbridge.jit(tf.function(lambda x, n: tf.fill([n], 2.0) * tf.reduce_sum(x),
-                                        input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([], tf.int32)]))
+    function = tfbridge.jit(
+        tf.function(
+            lambda x, n: tf.fill([n], 2.0) * tf.reduce_sum(x),
+            input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([], tf.int32)],
+        )
+    )
     with caplog.at_level(logging.INFO, "tfbridge.recompiles"):
         function(tf.ones((3, 2)), tf.constant(4))
         assert caplog.messages == []

@@ -47,6 +47,7 @@ def _nothing_fell_back() -> None:
 
 # -- calls
 
+
 def test_plain_function() -> None:
     x = _values(3, 5)
     _equal(tfbridge.jit(lambda v: tf.nn.relu(v * 2.0 + 1.0) - 0.5)(x), tf.nn.relu(x * 2.0 + 1.0) - 0.5)
@@ -87,8 +88,8 @@ def test_python_arguments_are_part_of_the_trace() -> None:
         return x
 
     x = _values(3)
-    _equal(power(x, 2), x ** 4)
-    _equal(power(x, times=3), x ** 8)
+    _equal(power(x, 2), x**4)
+    _equal(power(x, times=3), x**8)
 
 
 def test_numpy_arguments() -> None:
@@ -146,8 +147,13 @@ def test_functions_that_are_to_run_eagerly() -> None:
 
 def test_in_the_place_of_tf_function(monkeypatch: pytest.MonkeyPatch) -> None:
     original = tf.function
-    monkeypatch.setattr(tf, "function", lambda f=None, **given: tfbridge.jit(original(f, **given)) if f else
-                        lambda f: tfbridge.jit(original(f, **given)))
+    monkeypatch.setattr(
+        tf,
+        "function",
+        lambda f=None, **given: (
+            tfbridge.jit(original(f, **given)) if f else lambda f: tfbridge.jit(original(f, **given))
+        ),
+    )
     inner = tf.function(lambda v: tf.tanh(v) * 2.0)
     outer = tf.function(reduce_retracing=True)(lambda v: inner(inner(v)) + 1.0)
     x = _values(5)
@@ -201,6 +207,7 @@ def test_methods() -> None:
 
 # -- variables
 
+
 def test_variables_are_read_and_written() -> None:
     total, count = tf.Variable(tf.zeros([3])), tf.Variable(0)
 
@@ -248,6 +255,7 @@ def test_an_uninitialized_variable_is_tensorflows_error() -> None:
 
 # -- control flow
 
+
 def _loop(x: tf.Tensor) -> tf.Tensor:
     for i in tf.range(5):
         if tf.reduce_sum(x) > 3.0:
@@ -269,19 +277,25 @@ def _break(x: tf.Tensor) -> tf.Tensor:
 
 def _nested(x: tf.Tensor) -> tf.Tensor:
     def body(i: tf.Tensor, total: tf.Tensor) -> Any:
-        inner = tf.while_loop(lambda j, v: j < i, lambda j, v: (j + 1, v + x * tf.cast(j, tf.float32)), [0, total])[1]
+        inner = tf.while_loop(
+            lambda j, v: j < i, lambda j, v: (j + 1, v + x * tf.cast(j, tf.float32)), [0, total]
+        )[1]
         return i + 1, inner
+
     return tf.while_loop(lambda i, _: i < 4, body, [0, tf.zeros_like(x)])[1]
 
 
 def _swap(x: tf.Tensor) -> tf.Tensor:
-    a, b = tf.while_loop(lambda a, b: tf.reduce_sum(a) < 100.0, lambda a, b: (b, a + b), [tf.abs(x), tf.abs(x) + 1.0])
+    a, b = tf.while_loop(
+        lambda a, b: tf.reduce_sum(a) < 100.0, lambda a, b: (b, a + b), [tf.abs(x), tf.abs(x) + 1.0]
+    )
     return a - b
 
 
 def _branches(x: tf.Tensor) -> tf.Tensor:
-    return tf.switch_case(tf.cast(tf.reduce_sum(x), tf.int32), {0: lambda: x + 1.0, 1: lambda: x * 2.0},
-                          default=lambda: x - 3.0)
+    return tf.switch_case(
+        tf.cast(tf.reduce_sum(x), tf.int32), {0: lambda: x + 1.0, 1: lambda: x * 2.0}, default=lambda: x - 3.0
+    )
 
 
 def _array(x: tf.Tensor) -> tf.Tensor:
@@ -322,15 +336,21 @@ def test_variables_in_loops_and_branches() -> None:
 
 # -- gradients
 
+
 def _functions() -> dict[str, Callable[[tf.Tensor], tf.Tensor]]:
     weight = tf.constant(_RANDOM.normal(size=(4, 4)).astype(np.float32))
     return {
         "elementwise": lambda x: tf.reduce_sum(tf.tanh(x * 2.0) * tf.exp(-x * x)),
         "product": lambda x: tf.reduce_mean(tf.nn.gelu(tf.reshape(x, [1, 4]) @ weight)),
         "softmax": lambda x: tf.reduce_sum(tf.nn.softmax(x) * tf.range(4.0)),
-        "loop": lambda x: tf.reduce_sum(tf.while_loop(lambda i, _: i < 3, lambda i, v: (i + 1, tf.sin(v) + v), [0, x],
-                                                      maximum_iterations=3)[1]),
-        "branch": lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: tf.reduce_sum(x * x), lambda: tf.reduce_sum(x)),
+        "loop": lambda x: tf.reduce_sum(
+            tf.while_loop(
+                lambda i, _: i < 3, lambda i, v: (i + 1, tf.sin(v) + v), [0, x], maximum_iterations=3
+            )[1]
+        ),
+        "branch": lambda x: tf.cond(
+            tf.reduce_sum(x) > 0.0, lambda: tf.reduce_sum(x * x), lambda: tf.reduce_sum(x)
+        ),
         "slices": lambda x: tf.reduce_sum(x[1:3] * x[:2]) + tf.reduce_sum(tf.gather(x, [3, 0, 0])),
     }
 
@@ -423,6 +443,7 @@ def test_inside_another_function() -> None:
 
 # -- what does not compile
 
+
 def _with_string(x: tf.Tensor) -> tf.Tensor:
     y = tf.exp(x) * 2.0 + x
     length = tf.strings.length(tf.strings.as_string(tf.reduce_sum(x)))
@@ -465,8 +486,12 @@ def test_strict_raises_when_compiling_fails_and_nothing_has_run(error: Exception
 
 
 def test_a_wrong_shape_is_tensorflows_error() -> None:
-    function = tfbridge.jit(tf.function(lambda x, y: tf.exp(x) @ y, input_signature=[
-        tf.TensorSpec([None, None]), tf.TensorSpec([None, None])]))
+    function = tfbridge.jit(
+        tf.function(
+            lambda x, y: tf.exp(x) @ y,
+            input_signature=[tf.TensorSpec([None, None]), tf.TensorSpec([None, None])],
+        )
+    )
     _equal(function(tf.ones([2, 3]), tf.ones([3, 1])), tf.exp(tf.ones([2, 3])) @ tf.ones([3, 1]))
     with pytest.raises(tf.errors.InvalidArgumentError):
         function(tf.ones([2, 3]), tf.ones([4, 1]))
@@ -476,6 +501,7 @@ def test_a_wrong_shape_is_tensorflows_error() -> None:
 
 # -- threads
 
+
 def test_many_threads_with_changing_shapes() -> None:
     function = tfbridge.jit(lambda x: tf.reduce_sum(tf.exp(x) * 2.0 - x, axis=-1))
     failures: list[str] = []
@@ -483,7 +509,9 @@ def test_many_threads_with_changing_shapes() -> None:
     def work(seed: int) -> None:
         random = np.random.default_rng(seed)
         for _ in range(40):
-            x = random.normal(size=(int(random.integers(1, 6)), int(random.integers(1, 9)))).astype(np.float32)
+            x = random.normal(size=(int(random.integers(1, 6)), int(random.integers(1, 9)))).astype(
+                np.float32
+            )
             found = function(tf.constant(x)).numpy()
             if not np.allclose(found, (np.exp(x) * 2.0 - x).sum(-1), rtol=1e-4, atol=1e-5):
                 failures.append(f"seed {seed}, shape {x.shape}")
@@ -498,6 +526,7 @@ def test_many_threads_with_changing_shapes() -> None:
 
 
 # -- numerics
+
 
 def test_reproducible_results_do_not_depend_on_the_number_of_threads() -> None:
     x, weight = _values(67, 301), _values(301, 45)

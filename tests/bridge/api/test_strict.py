@@ -71,26 +71,42 @@ def in_graph_of_tensorflow_1(function: Callable) -> np.ndarray:
         return session.run(y, {x: X.numpy()})
 
 
-WAYS = [directly, under_tape, in_function, in_gradient_of_function, in_jit, concrete, in_branch,
-        in_graph_of_tensorflow_1]
+WAYS = [
+    directly,
+    under_tape,
+    in_function,
+    in_gradient_of_function,
+    in_jit,
+    concrete,
+    in_branch,
+    in_graph_of_tensorflow_1,
+]
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_op_without_translation_is_an_error_on_every_way(way: Callable) -> None:
-    with pytest.raises(Exception, match=r"with_string: strict=True(.|\n)*AsString(.|\n)*StringLength") as error:
+    with pytest.raises(
+        Exception, match=r"with_string: strict=True(.|\n)*AsString(.|\n)*StringLength"
+    ) as error:
         way(tfbridge.jit(with_string, strict=True))
-    assert isinstance(error.value, UnsupportedError) or "UnsupportedError:" in str(error.value)  # AutoGraph's own error
+    assert isinstance(error.value, UnsupportedError) or "UnsupportedError:" in str(
+        error.value
+    )  # AutoGraph's own error
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_compilation_that_fails_is_an_error_on_every_way(way: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compilation_that_fails_is_an_error_on_every_way(
+    way: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise UnsupportedError("sine: has no code")
 
     monkeypatch.setattr(cluster, "load_made", fail)
     function = tfbridge.jit(plain, strict=True)
     for _ in range(2):
-        with pytest.raises((UnsupportedError, tf.errors.InternalError), match=r"strict=True(.|\n)*sine: has no code"):
+        with pytest.raises(
+            (UnsupportedError, tf.errors.InternalError), match=r"strict=True(.|\n)*sine: has no code"
+        ):
             way(function)
     monkeypatch.undo()
     assert way(tfbridge.jit(plain)) is not None
@@ -98,7 +114,9 @@ def test_a_compilation_that_fails_is_an_error_on_every_way(way: Callable, monkey
 
 @pytest.mark.parametrize("way", [under_tape, in_gradient_of_function])
 def test_an_op_of_the_gradient_that_stays_is_an_error(way: Callable) -> None:
-    with pytest.raises(tf.errors.InternalError, match=r"strict=True(.|\n)*\(AsString\)(.|\n)*\(StringToNumber\)"):
+    with pytest.raises(
+        tf.errors.InternalError, match=r"strict=True(.|\n)*\(AsString\)(.|\n)*\(StringToNumber\)"
+    ):
         way(tfbridge.jit(with_string_in_gradient, strict=True))
     np.testing.assert_allclose(way(tfbridge.jit(with_string_in_gradient)), X, rtol=1e-6)
 
@@ -111,7 +129,9 @@ def test_a_loop_whose_gradient_is_taken_outside_is_an_error() -> None:
     """The lists that go from the loop to its gradient are in two functions then."""
     function = tfbridge.jit(loop, strict=True)
     np.testing.assert_allclose(directly(function), loop(X), rtol=1e-5)
-    with pytest.raises(UnsupportedError, match=r"strict=True(.|\n)*TensorListPushBack(.|\n)*result of the graph"):
+    with pytest.raises(
+        UnsupportedError, match=r"strict=True(.|\n)*TensorListPushBack(.|\n)*result of the graph"
+    ):
         under_tape(function)
     for way in (in_gradient_of_function, lambda f: tfbridge.jit(lambda: under_tape(f), strict=True)()):
         np.testing.assert_allclose(way(function), under_tape(tf.function(loop)), rtol=1e-5)
@@ -120,7 +140,9 @@ def test_a_loop_whose_gradient_is_taken_outside_is_an_error() -> None:
 @pytest.mark.parametrize("way", [under_tape, in_gradient_of_function])
 def test_a_function_within_a_strict_one_counts(way: Callable) -> None:
     inner = tf.function(with_string_in_gradient)
-    with pytest.raises(tf.errors.InternalError, match=r"strict=True(.|\n)*\(AsString\)(.|\n)*\(StringToNumber\)"):
+    with pytest.raises(
+        tf.errors.InternalError, match=r"strict=True(.|\n)*\(AsString\)(.|\n)*\(StringToNumber\)"
+    ):
         way(tfbridge.jit(lambda x: inner(tf.sin(x)), strict=True))
 
 
@@ -128,12 +150,18 @@ def test_a_function_within_a_strict_one_counts(way: Callable) -> None:
 def test_what_compiles_is_no_error(way: Callable) -> None:
     tfbridge.reset_stats()
     np.testing.assert_allclose(way(tfbridge.jit(plain, strict=True)), way(tf.function(plain)), rtol=1e-5)
-    np.testing.assert_allclose(way(tfbridge.jit(tf.sin, strict=True)), way(tf.function(lambda x: tf.sin(x))), rtol=1e-5)
+    np.testing.assert_allclose(
+        way(tfbridge.jit(tf.sin, strict=True)), way(tf.function(lambda x: tf.sin(x))), rtol=1e-5
+    )
     assert tfbridge.stats()["clusters_compiled"] > 1 and not tfbridge.stats()["fallbacks"]
 
 
 def test_a_model_is_trained_under_strict() -> None:
-    layers = [tf.keras.layers.Dense(5, "relu"), tf.keras.layers.LayerNormalization(), tf.keras.layers.Dense(2)]
+    layers = [
+        tf.keras.layers.Dense(5, "relu"),
+        tf.keras.layers.LayerNormalization(),
+        tf.keras.layers.Dense(2),
+    ]
     model = tf.keras.Sequential(layers)
     model(tf.ones((4, 3)))
     strict = tfbridge.jit(lambda x: tf.reduce_mean(model(x) ** 2), strict=True)

@@ -70,8 +70,12 @@ def two_branches_on_one_condition(x: tf.Tensor, v: tf.Variable) -> Any:
 
 
 def case(x: tf.Tensor, v: tf.Variable) -> Any:
-    return tf.switch_case(tf.cast(tf.reduce_sum(x), tf.int32),
-                          [lambda: tf.sin(x) + v, lambda: tf.exp(x), lambda: x * x]) * 2.0
+    return (
+        tf.switch_case(
+            tf.cast(tf.reduce_sum(x), tf.int32), [lambda: tf.sin(x) + v, lambda: tf.exp(x), lambda: x * x]
+        )
+        * 2.0
+    )
 
 
 def branch_that_assigns(x: tf.Tensor, v: tf.Variable) -> Any:
@@ -94,8 +98,18 @@ def gradient(x: tf.Tensor, v: tf.Variable) -> Any:
     return tape.gradient(total, [x])
 
 
-WHOLE = (array_loop, loop_with_break, loop_that_assigns, nested_loops, loop_in_a_branch, two_branches_on_one_condition,
-         case, branch_that_assigns, scan_and_map, gradient)
+WHOLE = (
+    array_loop,
+    loop_with_break,
+    loop_that_assigns,
+    nested_loops,
+    loop_in_a_branch,
+    two_branches_on_one_condition,
+    case,
+    branch_that_assigns,
+    scan_and_map,
+    gradient,
+)
 
 
 def compare(function: Callable[..., Any]) -> None:
@@ -168,8 +182,9 @@ def gradient_of_nested_loops(x: tf.Tensor, v: tf.Variable) -> Any:
     return tape.gradient(total, [x])
 
 
-@pytest.mark.parametrize("function", [gradient_of_loop_without_bound, gradient_of_nested_loops],
-                         ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [gradient_of_loop_without_bound, gradient_of_nested_loops], ids=lambda f: f.__name__
+)
 def test_gradient_of_loops_is_compiled(clustering: None, function: Callable[..., Any]) -> None:
     before = rewrite_graph.reports()
     compare(function)
@@ -215,7 +230,9 @@ def test_keras_lstm_fit_and_predict() -> None:
     layers = tf.keras.layers
     random = np.random.default_rng(0)
     x, y = random.random((8, 6, 4), np.float32), random.random((8, 6, 2), np.float32)
-    model = tf.keras.Sequential([layers.Input((6, 4)), layers.LSTM(5, return_sequences=True), layers.Dense(2)])
+    model = tf.keras.Sequential(
+        [layers.Input((6, 4)), layers.LSTM(5, return_sequences=True), layers.Dense(2)]
+    )
     weights = model.get_weights()
     results = []
     for compiled in (False, True):
@@ -244,8 +261,11 @@ def test_control_flow_of_a_tf1_graph(clustering: None) -> None:
         with tf.Graph().as_default():
             x = v1.placeholder(F32, [3])
             y = v1.cond(tf.reduce_sum(x) > 1.0, lambda: x * 2.0, lambda: tf.tanh(x))
-            _, z = v1.while_loop(lambda i, z: i < 3,
-                                 lambda i, z: (i + 1, v1.cond(i > 1, lambda: z * y, lambda: z + 1.0)), [0, x])
+            _, z = v1.while_loop(
+                lambda i, z: i < 3,
+                lambda i, z: (i + 1, v1.cond(i > 1, lambda: z * y, lambda: z + 1.0)),
+                [0, x],
+            )
             with v1.Session() as session:
                 found = [session.run(z, {x: values}) for values in INPUTS]
     finally:
@@ -262,7 +282,10 @@ def test_ops_left_out_count_once(clustering: None) -> None:
     """TensorFlow hands a graph over twice."""
     tf.function(lambda x: tf.strings.length(tf.strings.as_string(tf.sin(x))))(tf.ones(2))
     left_out = tfbridge.stats()["ops_left_out"]
-    assert {reason.partition(":")[0]: count for reason, count in left_out.items()} == {"AsString": 1, "StringLength": 1}
+    assert {reason.partition(":")[0]: count for reason, count in left_out.items()} == {
+        "AsString": 1,
+        "StringLength": 1,
+    }
 
 
 def test_functions_of_tf_data_are_left_alone(clustering: None) -> None:
@@ -272,14 +295,19 @@ def test_functions_of_tf_data_are_left_alone(clustering: None) -> None:
     assert not [r for r in rewrite_graph.reports(before) if r.clusters]
 
 
-def test_values_that_change_with_every_call_stop_compiling(clustering: None,
-                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_change_with_every_call_stop_compiling(
+    clustering: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster, "_MOST_VALUES", 3)
     function = tf.function(lambda x, n: tf.sin(tf.reshape(x, tf.stack([n, -1]))) + 1.0)
     x = tf.range(60, dtype=F32)
     for n in (1, 2, 3, 4, 5, 6):
-        np.testing.assert_allclose(function(x, tf.constant(n)).numpy(), np.sin(np.arange(60)).reshape(n, -1) + 1,
-                                   rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            function(x, tf.constant(n)).numpy(),
+            np.sin(np.arange(60)).reshape(n, -1) + 1,
+            rtol=1e-5,
+            atol=1e-5,
+        )
     stats = tfbridge.stats()
     assert stats["recompiles"] == 2
     assert stats["fallbacks"] == 3
@@ -320,6 +348,7 @@ def test_what_never_compiled_is_left_out_of_later_graphs(clustering: None) -> No
 
 def test_no_small_clusters_inside_loops_of_tensorflow(clustering: None) -> None:
     """A launch in every iteration costs more than some ops of TensorFlow."""
+
     def loop(x: tf.Tensor, length: int) -> tf.Tensor:
         for _i in tf.range(3):
             for _ in range(length):
@@ -357,10 +386,13 @@ def test_functions_that_ask_for_xla_are_taken_over() -> None:
     tfbridge.reset_stats()
     tfbridge.enable_auto_clustering(jit_compile=True)
     try:
+
         class Model:
             @tf.function(jit_compile=True)
             def call(self, x: tf.Tensor) -> tf.Tensor:
-                return tf.cast(tf.strings.length(tf.strings.as_string(x)), F32) * tf.exp(x)  # XLA has no strings
+                return tf.cast(tf.strings.length(tf.strings.as_string(x)), F32) * tf.exp(
+                    x
+                )  # XLA has no strings
 
         found = Model().call(tf.constant([1.0, 22.0])).numpy()
     finally:
@@ -394,8 +426,9 @@ def test_branches_wait_for_what_was_assigned_before(clustering: None) -> None:
         v.assign(v * 0.5 + tf.reduce_mean(x))
         tf.cond(x[0] > 0.0, lambda: v.assign_add(tf.reduce_mean(x)), lambda: v.read_value())
         states = tf.TensorArray(F32, 3)
-        loop = tf.while_loop(lambda i, *_: i < 3, lambda i, h, states: (i + 1, h + v, states.write(i, h + v)),
-                             (0, x, states))
+        loop = tf.while_loop(
+            lambda i, *_: i < 3, lambda i, h, states: (i + 1, h + v, states.write(i, h + v)), (0, x, states)
+        )
         return loop[2].stack()
 
     for first in (1.0, -1.0):
@@ -450,24 +483,36 @@ def test_a_fetched_op_of_several_outputs_is_compiled(clustering: None) -> None:
 def test_a_bias_that_was_added_with_four_axes(clustering: None, channels: int) -> None:
     """TensorFlow's graph rewrites fuse such a sum with the convolution, and leave the shape as it was."""
     random = np.random.default_rng(0)
-    x, kernel, bias = (tf.constant(random.standard_normal(dims).astype("f4"))
-                       for dims in ((2, 8, 8, 3), (3, 3, 3, channels), (channels,)))
+    x, kernel, bias = (
+        tf.constant(random.standard_normal(dims).astype("f4"))
+        for dims in ((2, 8, 8, 3), (3, 3, 3, channels), (channels,))
+    )
 
     def function(x: tf.Tensor) -> tf.Tensor:
         return tf.tanh(tf.nn.conv2d(x, kernel, 1, "SAME") + tf.reshape(bias, [1, 1, 1, channels])) * 2.0
 
-    np.testing.assert_allclose(tf.function(function)(x), function(x), rtol=1e-4, atol=1e-5)  # 27 terms, other order
+    np.testing.assert_allclose(
+        tf.function(function)(x), function(x), rtol=1e-4, atol=1e-5
+    )  # 27 terms, other order
     assert tfbridge.stats()["fallbacks"] == 0
     assert tfbridge.stats()["ops_left_out"] == {}
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])
 @pytest.mark.parametrize("layer", ["LSTM", "GRU", "SimpleRNN"])
-def test_gradient_of_a_recurrent_layer_of_any_batch_and_length(clustering: None, layer: str, masked: bool) -> None:
+def test_gradient_of_a_recurrent_layer_of_any_batch_and_length(
+    clustering: None, layer: str, masked: bool
+) -> None:
     """The forward loop keeps shapes in lists, for the backward loop needs them."""
     layers = tf.keras.layers
-    model = tf.keras.Sequential([layers.Input((None,)), layers.Embedding(9, 3, mask_zero=masked),
-                                 getattr(layers, layer)(4), layers.Dense(1)])
+    model = tf.keras.Sequential(
+        [
+            layers.Input((None,)),
+            layers.Embedding(9, 3, mask_zero=masked),
+            getattr(layers, layer)(4),
+            layers.Dense(1),
+        ]
+    )
 
     def gradients(x: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
@@ -488,6 +533,7 @@ def test_gradient_of_a_recurrent_layer_of_any_batch_and_length(clustering: None,
 @pytest.mark.parametrize("start", ["constant", "argument"])
 def test_lists_of_constants_that_change_are_read(clustering: None, start: str) -> None:
     """What a loop pops is no constant, though a shape is made from it: its elements differ, or are data."""
+
     @tf.function
     def function(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
         none = tf.zeros([0], tf.int32)
@@ -497,8 +543,9 @@ def test_lists_of_constants_that_change_are_read(clustering: None, start: str) -
             values = tf.raw_ops.TensorListPushBack(input_handle=values, tensor=first + i * n)
         total = tf.zeros([])
         for _ in tf.range(3):
-            values, size = tf.raw_ops.TensorListPopBack(input_handle=values, element_shape=none,
-                                                        element_dtype=tf.int32)
+            values, size = tf.raw_ops.TensorListPopBack(
+                input_handle=values, element_shape=none, element_dtype=tf.int32
+            )
             total += tf.reduce_sum(tf.fill([size, 2], tf.reduce_sum(x)))
         return total
 

@@ -18,6 +18,7 @@ X = tf.constant([1.0, 2.0, 3.0])
 
 def loop(factor: float, steps: int = 4) -> Callable[[Any], Any]:
     """A function with a loop, whose condition and body are functions with numbers in their names."""
+
     def function(x: Any) -> Any:
         return tf.while_loop(lambda k, y: k < steps, lambda k, y: (k + 1, y * factor), [0, x])[1]
 
@@ -32,7 +33,9 @@ def test_same_contents() -> None:
     assert digest(loop(2.0)) == digest(loop(2.0))
 
 
-@pytest.mark.parametrize("other", [loop(3.0), loop(2.0, 5), lambda x: loop(2.0)(x) + 1, lambda x: loop(2.0)(x + x)])
+@pytest.mark.parametrize(
+    "other", [loop(3.0), loop(2.0, 5), lambda x: loop(2.0)(x) + 1, lambda x: loop(2.0)(x + x)]
+)
 def test_other_contents(other: Callable[[Any], Any]) -> None:
     assert digest(loop(2.0)) != digest(other)
 
@@ -44,7 +47,9 @@ def test_swapped_arguments() -> None:
     assert of(lambda x, y: x - y) == of(lambda a, b: a - b) != of(lambda x, y: y - x)
 
 
-def test_nothing_is_translated_when_the_disk_cache_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_translated_when_the_disk_cache_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = tfbridge.jit(loop(2.0), cache_dir=str(tmp_path))
     assert first(X).numpy().tolist() == [16, 32, 48]
     monkeypatch.setattr(cluster, "translate", None)

@@ -109,7 +109,9 @@ def test_a_dropped_cluster_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_each_shape_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = []
-    monkeypatch.setattr(cost_guard, "_measure", lambda code, original, inputs: judged.append(inputs) or FASTER)
+    monkeypatch.setattr(
+        cost_guard, "_measure", lambda code, original, inputs: judged.append(inputs) or FASTER
+    )
     function, _ = clustered()
     for size in (3, 4, 3, 4, 3):
         function(tf.ones(size))
@@ -151,8 +153,9 @@ def test_keyed_values_are_judged_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     function = tf.function(lambda x, n: tf.sin(tf.reshape(x, tf.stack([n, -1]))) + 1.0)
     x = tf.range(12, dtype=tf.float32)
     for n in (2, 3, 2, 3):
-        np.testing.assert_allclose(function(x, tf.constant(n)), np.sin(np.arange(12)).reshape(n, -1) + 1,
-                                   rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            function(x, tf.constant(n)), np.sin(np.arange(12)).reshape(n, -1) + 1, rtol=1e-5, atol=1e-5
+        )
 
 
 @pytest.mark.skipif(not resource_variables.available(), reason="variables are read before the launch")
@@ -160,8 +163,9 @@ def test_what_is_packed_once_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> No
     timed: list[bool] = []
     execute = Executable.execute
 
-    def noted(self: Executable, arrays: Sequence[np.ndarray], frame: Frame | None = None,
-              is_packed: bool = False) -> list[np.ndarray]:
+    def noted(
+        self: Executable, arrays: Sequence[np.ndarray], frame: Frame | None = None, is_packed: bool = False
+    ) -> list[np.ndarray]:
         timed.append(is_packed)
         return execute(self, arrays, frame, is_packed)
 

@@ -27,7 +27,7 @@ def network() -> dict[str, Any]:
     branch = tf.cond(total > 3.0, lambda: state * 2.0 + 1.0, lambda: state - 1.0)
     unique, index = tf.unique(tf.cast(tf.round(x), tf.int32))
     distinct = tf.cast(unique, tf.float32) * 2.0 + 1.0
-    gradient, = tf.gradients(tf.reduce_sum(tf.tanh(branch * x)), p)
+    (gradient,) = tf.gradients(tf.reduce_sum(tf.tanh(branch * x)), p)
     v = v1.get_variable("v", initializer=ONES, use_resource=True)
     ref = v1.get_variable("ref", initializer=ONES, use_resource=False)
     weighed = tf.exp(v * 2.0) + tf.sin(ref) * x
@@ -40,13 +40,30 @@ def network() -> dict[str, Any]:
 
 # (names fetched, values fed besides p by name)
 RUNS: list[tuple[str, dict[str, Any]]] = [
-    ("turned total", {}), ("turned", {"order": [0, 1]}), ("turned joined", {"x": ZEROS}), ("turned", {"axis": 0}),
-    ("branch last", {}), ("branch last", {"count": 5}), ("branch", {"state": ZEROS}), ("branch", {"total": -1.0}),
-    ("branch", {"last": 2}), ("branch", {"x": 3 * ONES}), ("distinct", {"unique": [1, 2]}),
-    ("distinct unique", {"index": [1]}), ("distinct index", {"unique": [1, 2]}), ("unique distinct", {"unique": [7]}),
-    ("gradient", {"x": ONES}), ("gradient branch", {"state": ONES}), ("weighed", {"v": ZEROS}),
-    ("weighed", {"ref": ZEROS}), ("weighed v", {"v": ONES}), ("updated", {"weighed": ONES}), ("updated", {}),
-    ("beside_default default", {}), ("beside_default", {"default": ZEROS}), ("picked", {"order": [3, 2]}),
+    ("turned total", {}),
+    ("turned", {"order": [0, 1]}),
+    ("turned joined", {"x": ZEROS}),
+    ("turned", {"axis": 0}),
+    ("branch last", {}),
+    ("branch last", {"count": 5}),
+    ("branch", {"state": ZEROS}),
+    ("branch", {"total": -1.0}),
+    ("branch", {"last": 2}),
+    ("branch", {"x": 3 * ONES}),
+    ("distinct", {"unique": [1, 2]}),
+    ("distinct unique", {"index": [1]}),
+    ("distinct index", {"unique": [1, 2]}),
+    ("unique distinct", {"unique": [7]}),
+    ("gradient", {"x": ONES}),
+    ("gradient branch", {"state": ONES}),
+    ("weighed", {"v": ZEROS}),
+    ("weighed", {"ref": ZEROS}),
+    ("weighed v", {"v": ONES}),
+    ("updated", {"weighed": ONES}),
+    ("updated", {}),
+    ("beside_default default", {}),
+    ("beside_default", {"default": ZEROS}),
+    ("picked", {"order": [3, 2]}),
 ]
 
 
@@ -54,9 +71,13 @@ def results() -> list[Any]:
     with tf.Graph().as_default(), v1.Session() as session:
         tensors = network()
         session.run(v1.global_variables_initializer())
-        return [session.run([tensors[name] for name in names.split()],
-                            {tensors["p"]: ONES, **{tensors[name]: value for name, value in fed.items()}})
-                for names, fed in RUNS]
+        return [
+            session.run(
+                [tensors[name] for name in names.split()],
+                {tensors["p"]: ONES, **{tensors[name]: value for name, value in fed.items()}},
+            )
+            for names, fed in RUNS
+        ]
 
 
 def test_fed_tensors(clustering: None) -> None:

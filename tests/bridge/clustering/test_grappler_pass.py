@@ -178,8 +178,9 @@ def test_keras_fit_and_predict_reach_it(rewriting):
 
 def test_loaded_saved_model_reaches_it(rewriting, tmp_path):
     module = tf.Module()
-    module.call = tf.function(lambda x, y: {"z": tf.exp(peak(x, y))},
-                              input_signature=[tf.TensorSpec([None], F32)] * 2)
+    module.call = tf.function(
+        lambda x, y: {"z": tf.exp(peak(x, y))}, input_signature=[tf.TensorSpec([None], F32)] * 2
+    )
     tf.saved_model.save(module, str(tmp_path), signatures=module.call)
     rewriting(replace)
     before = runs()
@@ -191,14 +192,18 @@ def test_loaded_saved_model_reaches_it(rewriting, tmp_path):
 
 def test_functions_of_tf_data_are_told_apart(rewriting):
     met: list[tuple[set[str], bool]] = []
-    rewriting(lambda graph, item: met.append(
-        ({n.op for n in graph.node}, grappler_pass.is_data_function(graph, item))))
+    rewriting(
+        lambda graph, item: met.append(
+            ({n.op for n in graph.node}, grappler_pass.is_data_function(graph, item))
+        )
+    )
     two = (np.ones((4, 2), np.float32), np.ones((4, 2), np.float32))
     data = tf.data.Dataset.from_tensor_slices(two).map(lambda x, y: tf.math.softsign(x * 2 + y))
     list(data.filter(lambda x: tf.reduce_sum(tf.math.asinh(x)) > 0).batch(2))
     tf.function(lambda *args: tf.math.sinh(args[0]) + args[1])(*two)
-    noinline = tf.function(lambda *args: tf.math.cosh(args[0]) + args[1],
-                           experimental_attributes={"_noinline": True})
+    noinline = tf.function(
+        lambda *args: tf.math.cosh(args[0]) + args[1], experimental_attributes={"_noinline": True}
+    )
     tf.function(lambda *args: noinline(*args) * 2.0)(*two)
     told = {op: {data for ops, data in met if op in ops} for op in ("Softsign", "Asinh", "Sinh", "Cosh")}
     assert told == {"Softsign": {True}, "Asinh": {True}, "Sinh": {False}, "Cosh": {False}}
@@ -216,8 +221,13 @@ def test_fallback_program_of_the_replaced_nodes(rewriting):
                 node.attr["cluster"].s = key.encode()
         return made
 
-    for name, op, inputs in (("x", "_Arg", []), ("y", "_Arg", []), ("m", "Maximum", ["d", "y"]),
-                             ("d", "SquaredDifference", ["x", "y:0"]), ("r", "_Retval", ["m:0"])):
+    for name, op, inputs in (
+        ("x", "_Arg", []),
+        ("y", "_Arg", []),
+        ("m", "Maximum", ["d", "y"]),
+        ("d", "SquaredDifference", ["x", "y:0"]),
+        ("r", "_Retval", ["m:0"]),
+    ):
         body.node.add(name=name, op=op, input=inputs).attr["T"].type = F32.as_datatype_enum
     body.node[1].attr["index"].i = 1
     launch_op.register_cluster(key, lambda specs, values: None, fallback.of_graph(body))

@@ -42,8 +42,12 @@ def pushes(x: tf.Tensor) -> tf.Tensor:
     values = tf.raw_ops.EmptyTensorList(element_shape=[4], max_num_elements=LENGTH, element_dtype=tf.float32)
     for _ in range(LENGTH):
         values = tf.raw_ops.TensorListPushBack(input_handle=values, tensor=x)
-    return tf.raw_ops.TensorListConcatV2(input_handle=values, element_shape=[4], element_dtype=tf.float32,
-                                         leading_dims=tf.constant([], tf.int64))[0]
+    return tf.raw_ops.TensorListConcatV2(
+        input_handle=values,
+        element_shape=[4],
+        element_dtype=tf.float32,
+        leading_dims=tf.constant([], tf.int64),
+    )[0]
 
 
 @pytest.mark.parametrize("function", [mixed, identities_of_a_size, loop_with_a_long_body, pushes])

@@ -14,11 +14,16 @@ RANDOM = np.random.default_rng(7)
 
 @pytest.mark.parametrize("name", ["RMSprop", "Adadelta", "Ftrl"])
 def test_optimizer_step_of_an_embedding_is_one_cluster(name: str) -> None:
-    ids, wanted = tf.constant(RANDOM.integers(0, 50, (4, 6))), tf.constant(RANDOM.uniform(size=(4, 1)), tf.float32)
+    ids, wanted = (
+        tf.constant(RANDOM.integers(0, 50, (4, 6))),
+        tf.constant(RANDOM.uniform(size=(4, 1)), tf.float32),
+    )
 
     def trained(is_compiled: bool) -> list[np.ndarray]:
         keras.utils.set_random_seed(3)
-        model = keras.Sequential([keras.layers.Embedding(50, 4), keras.layers.Flatten(), keras.layers.Dense(1)])
+        model = keras.Sequential(
+            [keras.layers.Embedding(50, 4), keras.layers.Flatten(), keras.layers.Dense(1)]
+        )
         model.build((None, 6))
         optimizer = getattr(keras.optimizers, name)(0.1)
         optimizer.build(model.trainable_variables)
@@ -27,7 +32,9 @@ def test_optimizer_step_of_an_embedding_is_one_cluster(name: str) -> None:
         def step() -> tf.Tensor:
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((model(ids) - wanted) ** 2)
-            optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+            optimizer.apply_gradients(
+                zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+            )
             return loss
 
         seen = rewrite_graph.reports()

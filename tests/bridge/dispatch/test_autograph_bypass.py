@@ -102,10 +102,24 @@ def prints(x: tf.Tensor) -> tf.Tensor:
     return x + len([1, 2])
 
 
-PYTHON: dict[str, Callable[..., Any]] = {f.__name__: f for f in (
-    straight, over_list, over_settings, over_pairs, with_none, with_inner, with_tape, calls_absolute, prints)}
-PYTHON |= {"lambda": lambda x: tf.nn.relu(x * 2.0) - (
-    0.5), "nested_lambda": (lambda w: lambda x, *y: x * w)(3.0)}
+PYTHON: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (
+        straight,
+        over_list,
+        over_settings,
+        over_pairs,
+        with_none,
+        with_inner,
+        with_tape,
+        calls_absolute,
+        prints,
+    )
+}
+PYTHON |= {
+    "lambda": lambda x: tf.nn.relu(x * 2.0) - (0.5),
+    "nested_lambda": (lambda w: lambda x, *y: x * w)(3.0),
+}
 
 
 def over_tensor(x: tf.Tensor) -> tf.Tensor:
@@ -179,9 +193,23 @@ def over_data(x: tf.Tensor) -> tf.Tensor:
     return x
 
 
-AUTOGRAPHS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (
-    absolute, over_tensor, over_tensors_of, while_tensor, range_of_tensor, grown, turned, both, by_flag, inner_branch,
-    shadowed, over_data)}
+AUTOGRAPHS: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (
+        absolute,
+        over_tensor,
+        over_tensors_of,
+        while_tensor,
+        range_of_tensor,
+        grown,
+        turned,
+        both,
+        by_flag,
+        inner_branch,
+        shadowed,
+        over_data,
+    )
+}
 
 
 @pytest.fixture
@@ -301,11 +329,14 @@ def test_changed_closures_and_defaults() -> None:
     def outer(scale: float) -> Callable[..., Any]:
         def function(x: tf.Tensor, shift: float = scale, *, more: float = 2 * scale) -> tf.Tensor:
             return helper(x) * scale + shift + more
+
         return function
 
     for scale in (1.0, 2.0):
         _same(outer(scale), X)
-        np.testing.assert_allclose(tfbridge.jit(outer(scale))(X, more=0.0), outer(scale)(X, more=0.0), rtol=1e-5)
+        np.testing.assert_allclose(
+            tfbridge.jit(outer(scale))(X, more=0.0), outer(scale)(X, more=0.0), rtol=1e-5
+        )
 
 
 def test_functions_that_were_made_from_other_text(tmp_path: Any, made: list[str]) -> None:

@@ -22,8 +22,10 @@ def goes_directly(function: tfbridge.bridge.api.jit.Jit, *args: tf.Tensor) -> bo
     return function._way[0](*args) is not NotImplemented
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int64, np.bool_, np.complex64,
-                                   np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(
+    "dtype",
+    [np.float32, np.float64, np.int8, np.int64, np.bool_, np.complex64, np.float16, ml_dtypes.bfloat16],
+)
 @pytest.mark.parametrize("dims", [(), (0,), (1,), (7,), (3, 0, 5), (2, 3, 5, 7)])
 def test_types_and_dims(dtype: type, dims: tuple[int, ...]) -> None:
     @tfbridge.jit
@@ -47,8 +49,11 @@ def test_shapes_and_types_that_take_turns() -> None:
     def doubled(x: tf.Tensor) -> tf.Tensor:
         return x + x
 
-    inputs = [tf.constant(RNG.integers(0, 9, dims).astype(dtype))
-              for dims in ((3,), (4,), (2, 2), ()) for dtype in (np.float32, np.int32)]
+    inputs = [
+        tf.constant(RNG.integers(0, 9, dims).astype(dtype))
+        for dims in ((3,), (4,), (2, 2), ())
+        for dtype in (np.float32, np.int32)
+    ]
     for _ in range(3):
         for x in inputs:
             np.testing.assert_array_equal(doubled(x).numpy(), 2 * x.numpy())
@@ -176,8 +181,16 @@ def test_arrays_of_every_layout() -> None:
     read_only.flags.writeable = False
     wanted = plain.sum(1) - plain[:, 0]
     for _ in range(2):
-        for array in (plain, np.asfortranarray(plain), np.repeat(plain, 2, 1)[:, ::2], plain[::-1][::-1], read_only,
-                      unaligned, big_endian, plain.tolist()):
+        for array in (
+            plain,
+            np.asfortranarray(plain),
+            np.repeat(plain, 2, 1)[:, ::2],
+            plain[::-1][::-1],
+            read_only,
+            unaligned,
+            big_endian,
+            plain.tolist(),
+        ):
             np.testing.assert_allclose(total.native(array), wanted, rtol=1e-5)
 
 

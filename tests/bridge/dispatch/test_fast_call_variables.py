@@ -12,7 +12,9 @@ from tfbridge.bridge.dispatch import fast_call_variables
 from tfbridge.bridge.launch import resource_variables
 
 RNG = np.random.default_rng(5)
-pytestmark = pytest.mark.skipif(not resource_variables.available(), reason="variables are laid out in another way")
+pytestmark = pytest.mark.skipif(
+    not resource_variables.available(), reason="variables are laid out in another way"
+)
 
 
 def goes_directly(function: tfbridge.bridge.api.jit.Jit, *args: tf.Tensor) -> bool:
@@ -29,8 +31,9 @@ def adding(v: tf.Variable) -> tfbridge.bridge.api.jit.Jit:
     return tfbridge.jit(lambda x: x + v)
 
 
-@pytest.mark.parametrize("dims", [(), (1,), (5,), (70_000,), (2, 3), (1, 1, 70_000), (2, 1, 3, 1, 2),
-                                  (1, 2, 1, 3, 1, 2)])
+@pytest.mark.parametrize(
+    "dims", [(), (1,), (5,), (70_000,), (2, 3), (1, 1, 70_000), (2, 1, 3, 1, 2), (1, 2, 1, 3, 1, 2)]
+)
 def test_every_rank(dims: tuple[int, ...]) -> None:
     v = tf.Variable(normal(*dims))
     shifted = adding(v)
@@ -182,9 +185,11 @@ def test_others_assign_meanwhile() -> None:
             seen.append(spread(x).numpy())
             seen.append(spread.native(x.numpy()))
 
-    threads = [threading.Thread(target=assign, args=([first, second],)),
-               threading.Thread(target=assign, args=([second, first],)),
-               *(threading.Thread(target=read) for _ in range(2))]
+    threads = [
+        threading.Thread(target=assign, args=([first, second],)),
+        threading.Thread(target=assign, args=([second, first],)),
+        *(threading.Thread(target=read) for _ in range(2)),
+    ]
     for t in threads:
         t.start()
     for t in threads:

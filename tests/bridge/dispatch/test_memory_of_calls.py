@@ -19,8 +19,21 @@ CALLS = 100
 class _Allocated(ctypes.Structure):
     """glibc's `struct mallinfo2`: bytes in mapped blocks and in blocks of the heaps among others."""
 
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
 
 
 def allocated_bytes() -> int:
@@ -58,7 +71,9 @@ def training() -> tuple[Callable[..., object], list[np.ndarray]]:
     return step, [random.standard_normal((64, 300), np.float32)]
 
 
-@pytest.mark.skipif(not hasattr(LIBC, "mallinfo2") or sys.platform != "linux", reason="glibc tells what is allocated")
+@pytest.mark.skipif(
+    not hasattr(LIBC, "mallinfo2") or sys.platform != "linux", reason="glibc tells what is allocated"
+)
 @pytest.mark.parametrize("program", (network, training))
 @pytest.mark.parametrize("arrays", (False, True), ids=("tensors", "arrays"))
 def test_calls_allocate_nothing_new(program: Callable[..., object], arrays: bool) -> None:

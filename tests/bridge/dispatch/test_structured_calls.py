@@ -20,8 +20,11 @@ def both(function: Any, *calls: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
     for args, kwargs in [call for _ in range(3) for call in calls]:
         wanted, found = plain(*args, **kwargs), compiled(*args, **kwargs)
         tf.nest.assert_same_structure(wanted, found, check_types=True, expand_composites=True)
-        for a, b in zip(tf.nest.flatten(wanted, expand_composites=True),
-                        tf.nest.flatten(found, expand_composites=True), strict=True):
+        for a, b in zip(
+            tf.nest.flatten(wanted, expand_composites=True),
+            tf.nest.flatten(found, expand_composites=True),
+            strict=True,
+        ):
             assert a is b is None or (a.dtype, a.shape) == (b.dtype, b.shape)
             assert a is None or np.allclose(a, b)
 
@@ -36,13 +39,32 @@ def power(x: Any, k: Any = 3, scale: Any = 1.0) -> Any:
 
 def test_keywords_and_python_values() -> None:
     t = tf.constant(X)
-    both(power, call(t), call(x=t), call(t, 2), call(t, scale=0.5), call(t, scale=0.5, k=2), call(k=2, x=t, scale=4.0),
-         call(t, tf.constant(2.0)), call(t, scale=True), call(t, scale=1), call(t[:1], scale=0.5))
+    both(
+        power,
+        call(t),
+        call(x=t),
+        call(t, 2),
+        call(t, scale=0.5),
+        call(t, scale=0.5, k=2),
+        call(k=2, x=t, scale=4.0),
+        call(t, tf.constant(2.0)),
+        call(t, scale=True),
+        call(t, scale=1),
+        call(t[:1], scale=0.5),
+    )
 
 
 def test_arrays() -> None:
-    both(power, call(X), call(X.T), call(X[:, ::2], k=2), call(X[:0]), call(np.float32(3.0)), call(X.astype("f8")),
-         call(tf.constant(X)))
+    both(
+        power,
+        call(X),
+        call(X.T),
+        call(X[:, ::2], k=2),
+        call(X[:0]),
+        call(np.float32(3.0)),
+        call(X.astype("f8")),
+        call(tf.constant(X)),
+    )
     compiled = tfbridge.jit(power)
     array = X.copy()
     compiled(array)
@@ -56,9 +78,20 @@ def test_nested_arguments_and_results() -> None:
         extra = total if point is None else total + point.x - point.y
         return {"z": (total, [extra, None]), "a": {"only": total * 2.0}, "list": [], "rest": tuple(items)}
 
-    a, b, c, d = (tf.constant(X.T), tf.constant(X), tf.constant(np.eye(2, dtype=np.float32)), tf.constant(5.0))
-    both(function, call({"a": a, "b": b}, [c, d]), call({"b": b, "a": a}, (c, d)), call({"b": X, "a": X.T}, [c]),
-         call({"a": a, "b": b}, [c, d], Point(c, d)), call(d={"a": a, "b": b}, items=[c, d], point=None))
+    a, b, c, d = (
+        tf.constant(X.T),
+        tf.constant(X),
+        tf.constant(np.eye(2, dtype=np.float32)),
+        tf.constant(5.0),
+    )
+    both(
+        function,
+        call({"a": a, "b": b}, [c, d]),
+        call({"b": b, "a": a}, (c, d)),
+        call({"b": X, "a": X.T}, [c]),
+        call({"a": a, "b": b}, [c, d], Point(c, d)),
+        call(d={"a": a, "b": b}, items=[c, d], point=None),
+    )
 
 
 def test_the_same_tensor_twice_first() -> None:
@@ -73,25 +106,38 @@ def test_ragged_and_sparse_tensors() -> None:
     def lengths(r: Any, factor: Any = 1.0) -> Any:
         return r.with_values(r.values * factor), r.row_lengths()
 
-    both(lengths, call(tf.ragged.constant([[1.0, 2.0], [3.0]])),
-         call(tf.ragged.constant([[1.0], [3.0, 4.0]]), factor=2.0))
+    both(
+        lengths,
+        call(tf.ragged.constant([[1.0, 2.0], [3.0]])),
+        call(tf.ragged.constant([[1.0], [3.0, 4.0]]), factor=2.0),
+    )
 
     def product(s: Any, x: Any) -> Any:
         return tf.sparse.sparse_dense_matmul(s, x) * 2.0, s.dense_shape
 
     x = tf.constant(np.arange(12, dtype=np.float32).reshape(3, 4))
-    both(product, call(tf.sparse.from_dense([[0.0, 1.0, 2.0]]), x), call(tf.sparse.from_dense([[3.0, 0.0, 4.0]]), x),
-         call(tf.sparse.from_dense([[0.0, 0.0, 4.0]]), x), call(tf.sparse.from_dense([[0.0, 1.0, 2.0]] * 2), x))
+    both(
+        product,
+        call(tf.sparse.from_dense([[0.0, 1.0, 2.0]]), x),
+        call(tf.sparse.from_dense([[3.0, 0.0, 4.0]]), x),
+        call(tf.sparse.from_dense([[0.0, 0.0, 4.0]]), x),
+        call(tf.sparse.from_dense([[0.0, 1.0, 2.0]] * 2), x),
+    )
 
     def scattered(slices: Any) -> Any:
         return tf.convert_to_tensor(slices) * 2.0
 
     for k in range(3):
-        both(scattered, call(tf.IndexedSlices(tf.fill([2, 3], 1.0 + k), tf.constant([3, k]), tf.constant([4, 3]))))
+        both(
+            scattered,
+            call(tf.IndexedSlices(tf.fill([2, 3], 1.0 + k), tf.constant([3, k]), tf.constant([4, 3]))),
+        )
 
 
 def test_a_signature_casts_as_tensorflow_does() -> None:
-    traced = tf.function(lambda x, y: x + y, input_signature=[tf.TensorSpec([None], tf.float32), tf.TensorSpec([])])
+    traced = tf.function(
+        lambda x, y: x + y, input_signature=[tf.TensorSpec([None], tf.float32), tf.TensorSpec([])]
+    )
     compiled = tfbridge.jit(traced)
     for _ in range(3):
         for x, y in (([1.0, 2.0], 3), (np.ones(2, np.float32), 2.0), (tf.ones(3), tf.constant(1.0))):
@@ -132,8 +178,11 @@ def test_functions_of_which_a_part_stays_in_tensorflow() -> None:
 
     compiled, plain = tfbridge.jit(function), tf.function(function)
     for k in range(3):
-        for args, kwargs in (call(tf.constant(["ab", "c"]), tf.constant([1.5 + k])), call(tf.constant("abc"), X + k),
-                             call(tf.constant(["ab"]), tf.constant([1.5 + k]), scale=2.0 + k)):
+        for args, kwargs in (
+            call(tf.constant(["ab", "c"]), tf.constant([1.5 + k])),
+            call(tf.constant("abc"), X + k),
+            call(tf.constant(["ab"]), tf.constant([1.5 + k]), scale=2.0 + k),
+        ):
             for wanted, found in zip(plain(*args, **kwargs), compiled(*args, **kwargs), strict=True):
                 np.testing.assert_array_equal(found, wanted)
     with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError)):

@@ -151,7 +151,9 @@ def test_errors_are_tensorflows() -> None:
     for size in (2, 3):
         assert signed(tf.ones(size)).shape == size
     for _ in range(2):
-        np.testing.assert_allclose(signed(np.ones(2)), body(tf.ones(2)), rtol=1e-6)  # f64, which TensorFlow converts
+        np.testing.assert_allclose(
+            signed(np.ones(2)), body(tf.ones(2)), rtol=1e-6
+        )  # f64, which TensorFlow converts
     for wrong in (tf.ones((2, 2)), tf.ones(2, tf.int32)):
         with pytest.raises(TypeError):
             signed(wrong)
@@ -163,7 +165,8 @@ def test_captures_that_are_made_anew() -> None:
     @tf.function
     def function(x: tf.Tensor) -> tf.Tensor:
         late = tf.compat.v1.get_default_graph().capture_call_time_value(
-            lambda: tf.constant(offset[0]), tf.TensorSpec((), tf.float32))
+            lambda: tf.constant(offset[0]), tf.TensorSpec((), tf.float32)
+        )
         return body(x) + late
 
     for value in (1.0, 2.0, 3.0):

@@ -20,8 +20,9 @@ def ctc(logits: tf.Tensor) -> Any:
     with tf.GradientTape() as tape:
         tape.watch(logits)
         labels = tf.constant([[1, 2, 2], [3, 1, 0]])
-        loss = tf.nn.ctc_loss(labels, logits, tf.constant([3, 2]), tf.constant([7, 6]), logits_time_major=False,
-                              blank_index=0)
+        loss = tf.nn.ctc_loss(
+            labels, logits, tf.constant([3, 2]), tf.constant([7, 6]), logits_time_major=False, blank_index=0
+        )
     return loss, tape.gradient(loss, logits)
 
 
@@ -84,8 +85,9 @@ def symbolic(x: tf.Tensor) -> Any:
 
     y, k = tf.transpose(x) * 0.5, tf.constant([2, 0, 2])
     product, rows = outer(x, y, k)
-    return gen_functional_ops.symbolic_gradient(input=[x, y, k, product * 2.0, rows + 1.0],
-                                                Tout=[tf.float32, tf.float32, tf.int32], f=outer)
+    return gen_functional_ops.symbolic_gradient(
+        input=[x, y, k, product * 2.0, rows + 1.0], Tout=[tf.float32, tf.float32, tf.int32], f=outer
+    )
 
 
 def test_symbolic_gradient() -> None:

@@ -50,16 +50,24 @@ CASES = {
     "strings": (lambda x: tf.strings.length(tf.strings.join([tf.as_string(x), "a"])), MATRIX),
     "shapes_and_slices": (lambda x: tf.reshape(x[:, 1:], tf.stack([1, tf.shape(x)[0]])), MATRIX),
     "several_outputs_of_an_op": (lambda x: tf.nn.moments(x, [0]) + tuple(tf.math.top_k(x, 1)), MATRIX),
-    "convolution": (lambda x: tf.nn.conv2d(x, tf.ones((2, 2, 3, 4)), 1, "SAME"),
-                    np.ones((1, 4, 4, 3), np.float32)),
+    "convolution": (
+        lambda x: tf.nn.conv2d(x, tf.ones((2, 2, 3, 4)), 1, "SAME"),
+        np.ones((1, 4, 4, 3), np.float32),
+    ),
     "calls": (nested, MATRIX),
     "while": (while_loop, MATRIX, np.int32(5)),
     "while_not_entered": (while_loop, MATRIX, np.int32(0)),
     "cond_true": (lambda x, p: tf.cond(p, lambda: x + 1.0, lambda: x * 2.0), MATRIX, True),
     "cond_false": (lambda x, p: tf.cond(p, lambda: x + 1.0, lambda: x * 2.0), MATRIX, False),
     "loop_in_cond": (lambda x, n: tf.cond(n > 2, lambda: while_loop(x, n), lambda: x), MATRIX, np.int32(4)),
-    **{f"case_{k}": (lambda x, i: tf.switch_case(i, [lambda: x, lambda: x * 2.0, lambda: x * 3.0]),
-                     MATRIX, np.int32(k)) for k in (0, 2, 7, -1)},
+    **{
+        f"case_{k}": (
+            lambda x, i: tf.switch_case(i, [lambda: x, lambda: x * 2.0, lambda: x * 3.0]),
+            MATRIX,
+            np.int32(k),
+        )
+        for k in (0, 2, 7, -1)
+    },
     "gradient": (lambda x: tf.gradients(tf.reduce_sum(tf.tanh(tf.matmul(x, x))), x), MATRIX),
 }
 GRAPH_ONLY = {"gradient"}
@@ -91,8 +99,13 @@ def test_control_inputs_order_side_effects():
 def test_graph_between_args_and_retvals():
     graph = tf.compat.v1.GraphDef()
     enum = F32.as_datatype_enum
-    for name, op, inputs in (("r0", "_Retval", ["s:0"]), ("r1", "_Retval", ["b"]), ("s", "Sub", ["a", "b:0"]),
-                             ("b", "_Arg", []), ("a", "_Arg", [])):
+    for name, op, inputs in (
+        ("r0", "_Retval", ["s:0"]),
+        ("r1", "_Retval", ["b"]),
+        ("s", "Sub", ["a", "b:0"]),
+        ("b", "_Arg", []),
+        ("a", "_Arg", []),
+    ):
         graph.node.add(name=name, op=op, input=inputs).attr["T"].type = enum
     graph.node[1].attr["index"].i = graph.node[3].attr["index"].i = 1
     first, second = fallback.of_graph(graph)([tf.constant(5.0), tf.constant(2.0)])
@@ -109,10 +122,14 @@ def test_errors_are_tensorflows():
         fallback.of_function(concrete.function_def)([tf.ones(1)])
 
 
-@pytest.mark.parametrize("op, inputs, error, message", [
-    ("NoSuchOp", [], tf.errors.NotFoundError, "no op 'NoSuchOp'"),
-    ("Switch", [], tf.errors.UnimplementedError, "no meaning on its own"),
-    ("Neg", ["n"], tf.errors.UnimplementedError, "cycle")])
+@pytest.mark.parametrize(
+    "op, inputs, error, message",
+    [
+        ("NoSuchOp", [], tf.errors.NotFoundError, "no op 'NoSuchOp'"),
+        ("Switch", [], tf.errors.UnimplementedError, "no meaning on its own"),
+        ("Neg", ["n"], tf.errors.UnimplementedError, "cycle"),
+    ],
+)
 def test_graphs_that_cannot_run(op, inputs, error, message):
     graph = tf.compat.v1.GraphDef()
     graph.node.add(name="n", op=op, input=inputs)

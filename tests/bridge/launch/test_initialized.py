@@ -28,6 +28,7 @@ class Late(tf.Module):
 
     def write(self, x: tf.Tensor) -> tf.Tensor:
         """Its first value, or the next."""
+
         def start() -> tf.Tensor:
             tf.raw_ops.AssignVariableOp(resource=self.handle, value=x * 10.0)
             return x
@@ -92,7 +93,9 @@ def test_clustered(name: str) -> None:
     assert tfbridge.stats()["clusters_compiled"]
 
 
-@pytest.mark.parametrize("compile", [lambda f: tfbridge.jit(f, strict=True), tfbridge.jit], ids=["whole", "parts"])
+@pytest.mark.parametrize(
+    "compile", [lambda f: tfbridge.jit(f, strict=True), tfbridge.jit], ids=["whole", "parts"]
+)
 def test_a_read_without_a_value_is_an_error(compile: Callable[..., Any]) -> None:
     late = Late()
     function = compile(lambda x: tf.cast(late.is_set(), tf.float32) + late.value() * tf.tanh(x))

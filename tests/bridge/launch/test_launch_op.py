@@ -35,8 +35,9 @@ def double_plus_one(specs: list, values: dict) -> CompiledEntry:
     return CompiledEntry(entries.affine(math.prod(dims), 2.0, 1.0), ((F32, dims),))
 
 
-def launched(key: str, inputs: list, outputs: list[tf.DType] | None = None,
-             constants: tuple[int, ...] = ()) -> list:
+def launched(
+    key: str, inputs: list, outputs: list[tf.DType] | None = None, constants: tuple[int, ...] = ()
+) -> list:
     tensors = [tf.convert_to_tensor(x) for x in inputs]
     return launch_op.prepare(key, [t.dtype for t in tensors], outputs or [F32], constants)(tensors)
 
@@ -96,8 +97,10 @@ def test_constants_are_part_of_the_key():
     assert met == [[2, 3], [3, 2], [6, 1]]
 
 
-@pytest.mark.parametrize("value", [np.zeros(0, np.int64), np.array(True), np.arange(5, dtype=np.int8),
-                                   np.arange(9000, dtype=np.float32)])
+@pytest.mark.parametrize(
+    "value",
+    [np.zeros(0, np.int64), np.array(True), np.arange(5, dtype=np.int8), np.arange(9000, dtype=np.float32)],
+)
 def test_constant_of_any_size(value):
     met = []
 
@@ -134,8 +137,9 @@ def test_result_types_are_checked_before_they_are_run():
     assert launch_op.counters(key).refused == 1
 
 
-@pytest.mark.parametrize("error", [tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError,
-                                   tf.errors.NotFoundError])
+@pytest.mark.parametrize(
+    "error", [tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, tf.errors.NotFoundError]
+)
 def test_fallback_error_keeps_its_type(error):
     def fallback(inputs):
         raise error(None, None, "what was wrong")
@@ -157,9 +161,16 @@ def test_other_exception_in_the_fallback_is_internal():
         launched(key, [np.float32(1)])
 
 
-@pytest.mark.parametrize("code, error", [
-    (1, tf.errors.InvalidArgumentError), (3, tf.errors.InvalidArgumentError), (11, tf.errors.OutOfRangeError),
-    (-12, tf.errors.ResourceExhaustedError), (99, tf.errors.InvalidArgumentError)])
+@pytest.mark.parametrize(
+    "code, error",
+    [
+        (1, tf.errors.InvalidArgumentError),
+        (3, tf.errors.InvalidArgumentError),
+        (11, tf.errors.OutOfRangeError),
+        (-12, tf.errors.ResourceExhaustedError),
+        (99, tf.errors.InvalidArgumentError),
+    ],
+)
 def test_entry_error_becomes_a_status(code, error):
     made = CompiledEntry(entries.fail(code, "index 7 is too big"), ((F32, ()),))
     key = cluster(lambda specs, values: made)
@@ -192,9 +203,27 @@ def test_temp_and_constants_reach_the_entry():
     np.testing.assert_array_equal(launched(cluster(lambda *_: given), [np.float32(0)])[0].numpy(), x)
 
 
-@pytest.mark.parametrize("dtype", [
-    np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.float16,
-    ml_dtypes.bfloat16, np.float64, np.complex64, np.complex128, ml_dtypes.int4, ml_dtypes.float8_e4m3fn])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        np.bool_,
+        np.int8,
+        np.uint8,
+        np.int16,
+        np.uint16,
+        np.int32,
+        np.uint32,
+        np.int64,
+        np.uint64,
+        np.float16,
+        ml_dtypes.bfloat16,
+        np.float64,
+        np.complex64,
+        np.complex128,
+        ml_dtypes.int4,
+        ml_dtypes.float8_e4m3fn,
+    ],
+)
 def test_every_plain_type(dtype):
     x = np.array([[1, 0, 3]]).astype(dtype)
     tensor = tf.constant(x)
@@ -209,8 +238,9 @@ def test_many_inputs_and_none():
     made = CompiledEntry(entries.copy(16), ((F32, (2, 2)),))
     assert launched(cluster(lambda *_: made), inputs)[0].numpy().tolist() == inputs[0].tolist()
     blob = np.arange(2, dtype=np.float32)
-    made_of_nothing = CompiledEntry(entries.copy_constants(8), ((F32, (2,)),), constants=blob.ctypes.data,
-                                    keep=blob)
+    made_of_nothing = CompiledEntry(
+        entries.copy_constants(8), ((F32, (2,)),), constants=blob.ctypes.data, keep=blob
+    )
     assert launched(cluster(lambda *_: made_of_nothing), [])[0].numpy().tolist() == [0, 1]
 
 
@@ -244,8 +274,9 @@ def test_compile_sees_no_tape_and_no_graph():
 
     @tf.function
     def in_graph(x):
-        return tf.compat.v1.get_default_graph().create_op(
-            launch_op.OP, [x], [F32], attrs=attributes).outputs[0]
+        return (
+            tf.compat.v1.get_default_graph().create_op(launch_op.OP, [x], [F32], attrs=attributes).outputs[0]
+        )
 
     np.testing.assert_array_equal(in_graph(tf.ones(4)).numpy(), np.full(4, 3.0))
     assert launch_op.counters(key) == launch_op.Counters(runs=1, compiles=1)

@@ -73,8 +73,9 @@ def check(f: Any, size: int) -> None:
 
 
 @pytest.mark.parametrize("make", [by_decorator, by_flag])
-def test_many_shapes_keep_the_code_of_a_few(make: Any, made: weakref.WeakSet[Executable],
-                                            monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_shapes_keep_the_code_of_a_few(
+    make: Any, made: weakref.WeakSet[Executable], monkeypatch: pytest.MonkeyPatch
+) -> None:
     few(monkeypatch, 8)
     f = make()
     for size in [*range(1, 41), *range(1, 41), *range(40, 0, -1)]:
@@ -91,8 +92,10 @@ def test_two_hundred_batch_sizes() -> None:
     for size in range(1, 201):
         check(f, size)
     stats = tfbridge.stats()
-    print(f"200 batch sizes: {stats['compiles']} compiled, {stats['disk_hits']} read from disk, "
-          f"{stats['compile_seconds']:.1f} s of compiling")
+    print(
+        f"200 batch sizes: {stats['compiles']} compiled, {stats['disk_hits']} read from disk, "
+        f"{stats['compile_seconds']:.1f} s of compiling"
+    )
     assert stats["compiles"] + stats["disk_hits"] == 200 and not stats["fallbacks"]
 
 
@@ -183,7 +186,7 @@ def test_sessions_and_data_leave_no_launches() -> None:
 
 
 def test_code_whose_assumption_fails_again_and_again_goes() -> None:
-    f = tfbridge.jit(lambda x, i: x[i:i + 4] * 2.0)
+    f = tfbridge.jit(lambda x, i: x[i : i + 4] * 2.0)
     x = np.arange(12, dtype=np.float32)
     np.testing.assert_array_equal(f(tf.constant(x), tf.constant(2)), x[2:6] * 2)
     for _ in range(20):
@@ -195,10 +198,10 @@ def test_code_whose_assumption_fails_again_and_again_goes() -> None:
 
 
 def test_a_few_failed_assumptions_do_no_harm() -> None:
-    f = tfbridge.jit(lambda x, i: x[i:i + 4] * 2.0)
+    f = tfbridge.jit(lambda x, i: x[i : i + 4] * 2.0)
     x = np.arange(12, dtype=np.float32)
     for i in [2, 3, 4, 10] * 12:
-        np.testing.assert_array_equal(f(tf.constant(x), tf.constant(i)), x[i:i + 4] * 2)
+        np.testing.assert_array_equal(f(tf.constant(x), tf.constant(i)), x[i : i + 4] * 2)
     (plan,) = f._concrete_plans.values()
     assert launch_op.counters(plan.cluster.key).compiles == 1
 

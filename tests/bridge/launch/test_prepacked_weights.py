@@ -14,7 +14,9 @@ import tfbridge
 from tfbridge.bridge.launch import op as launch_op
 from tfbridge.bridge.launch import prepacked_weights, resource_variables
 
-pytestmark = pytest.mark.skipif(not resource_variables.available(), reason="variables are read before the launch")
+pytestmark = pytest.mark.skipif(
+    not resource_variables.available(), reason="variables are read before the launch"
+)
 
 ROWS, DEPTH, COLUMNS = 40, 128, 512  # a product that packs
 

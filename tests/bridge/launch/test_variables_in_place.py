@@ -32,13 +32,17 @@ def agree(build, calls: int = 3, *inputs) -> None:  # noqa: ANN001
         function, variables = build()
         wrapped = wrap(function)
         results = [tf.nest.flatten(wrapped(*inputs)) for _ in range(calls)]
-        found.append([t.numpy() for r in results for t in r if t is not None] + [v.numpy() for v in variables])
+        found.append(
+            [t.numpy() for r in results for t in r if t is not None] + [v.numpy() for v in variables]
+        )
     for wanted, made in zip(*found, strict=True):
         np.testing.assert_allclose(made.astype(np.float64), wanted.astype(np.float64), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int8, tf.int32, tf.int64,
-                                   tf.uint8, tf.complex64])
+@pytest.mark.parametrize(
+    "dtype",
+    [tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int8, tf.int32, tf.int64, tf.uint8, tf.complex64],
+)
 @pytest.mark.parametrize("dims", [(3, 4), (), (1,), (257,)])
 def test_update_keeps_the_memory(dtype, dims):
     v = tf.Variable(tf.cast(tf.ones(dims), dtype))
@@ -111,12 +115,22 @@ def test_swap_and_rotation():
     agree(build, 4)
 
 
-@pytest.mark.parametrize("change", [
-    lambda v: v.assign(tf.transpose(v)), lambda v: v.assign(v[::-1]), lambda v: v.assign(tf.matmul(v, v)),
-    lambda v: v.assign(tf.cumsum(v, axis=0)), lambda v: v.assign(tf.sort(v, axis=1)),
-    lambda v: v.assign(v - tf.reduce_mean(v)), lambda v: v.assign(tf.roll(v, 1, 0) + v),
-    lambda v: v[1].assign(v[0] * 2), lambda v: v.scatter_add(tf.IndexedSlices(v[:2], [2, 0])),
-    lambda v: v.assign(tf.concat([v[2:], v[:2]], 0)), lambda v: v.assign(tf.nn.softmax(v))])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda v: v.assign(tf.transpose(v)),
+        lambda v: v.assign(v[::-1]),
+        lambda v: v.assign(tf.matmul(v, v)),
+        lambda v: v.assign(tf.cumsum(v, axis=0)),
+        lambda v: v.assign(tf.sort(v, axis=1)),
+        lambda v: v.assign(v - tf.reduce_mean(v)),
+        lambda v: v.assign(tf.roll(v, 1, 0) + v),
+        lambda v: v[1].assign(v[0] * 2),
+        lambda v: v.scatter_add(tf.IndexedSlices(v[:2], [2, 0])),
+        lambda v: v.assign(tf.concat([v[2:], v[:2]], 0)),
+        lambda v: v.assign(tf.nn.softmax(v)),
+    ],
+)
 def test_new_value_from_other_places_of_the_old(change):
     def build():
         v = tf.Variable(np.linspace(0.1, 0.9, 16, dtype=np.float32).reshape(4, 4))
@@ -222,7 +236,9 @@ def test_deleted_variable_is_tensorflows_error():
         step()
     tf.raw_ops.AssignVariableOp(resource=handle, value=tf.ones(3))
     step()
-    np.testing.assert_array_equal(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32), np.full(3, 2.0))
+    np.testing.assert_array_equal(
+        tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32), np.full(3, 2.0)
+    )
 
 
 def test_uninitialized_in_a_session():
@@ -322,8 +338,13 @@ def test_keras_optimizers(optimizer):
     found = []
     for compiled in (False, True):
         keras.utils.set_random_seed(0)
-        model = keras.Sequential([keras.layers.Dense(5, activation="tanh"), keras.layers.BatchNormalization(),
-                                  keras.layers.Dense(2)])
+        model = keras.Sequential(
+            [
+                keras.layers.Dense(5, activation="tanh"),
+                keras.layers.BatchNormalization(),
+                keras.layers.Dense(2),
+            ]
+        )
         model.compile(optimizer, "mse", metrics=["mae"], jit_compile=False)
         x = np.random.default_rng(0).normal(size=(24, 4)).astype(np.float32)
         if compiled:
@@ -335,7 +356,9 @@ def test_keras_optimizers(optimizer):
         state = [np.array(v) for v in (*model.variables, *model.optimizer.variables)]
         found.append(state + [np.array(v) for v in history.values()])
     for wanted, made in zip(*found, strict=True):
-        np.testing.assert_allclose(made, wanted, rtol=2e-4, atol=1e-5)  # sums in another order, over six steps
+        np.testing.assert_allclose(
+            made, wanted, rtol=2e-4, atol=1e-5
+        )  # sums in another order, over six steps
 
 
 def test_readers_never_see_half_an_update():
@@ -421,7 +444,9 @@ def test_reads_of_a_function_are_no_results(clustering):
 
     totals, seen = [], rewrite_graph.reports()
     step(X)
-    assert [len(c.result_types) - len(c.written) for r in rewrite_graph.reports(seen) for c in r.clusters] == [2]
+    assert [
+        len(c.result_types) - len(c.written) for r in rewrite_graph.reports(seen) for c in r.clusters
+    ] == [2]
     for _ in range(3):
         total, value = step(X)
         totals.append(float(total))

@@ -16,7 +16,7 @@ W = tf.constant(RANDOM.normal(size=(6, 5)).astype("f4"))
 
 def masked_mean(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     mask = tf.sequence_mask(lengths, dtype=tf.float32)
-    hidden = tf.nn.gelu(x[:, :tf.shape(mask)[1]] @ W) * mask[..., None]
+    hidden = tf.nn.gelu(x[:, : tf.shape(mask)[1]] @ W) * mask[..., None]
     return tf.reduce_sum(hidden, 1) / tf.cast(lengths, tf.float32)[:, None]
 
 
@@ -71,10 +71,14 @@ def test_sizes_are_keys_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         _close(strict(X, tf.constant(size)), split(X, tf.constant(size)))
 
 
-def test_beyond_the_limit_a_strict_function_still_raises_what_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_limit_a_strict_function_still_raises_what_does_not_compile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cluster, "_MOST_VALUES", 1)
-    strict = tfbridge.jit(tf.function(split, input_signature=[
-        tf.TensorSpec([None, 40, 6]), tf.TensorSpec([], tf.int32)]), strict=True)
+    strict = tfbridge.jit(
+        tf.function(split, input_signature=[tf.TensorSpec([None, 40, 6]), tf.TensorSpec([], tf.int32)]),
+        strict=True,
+    )
     for size in (2, 4, 8):
         _close(strict(X, tf.constant(size)), split(X, tf.constant(size)))
     assert "compiled for 1 values of size" in str(tfbridge.explain(strict, X, tf.constant(8)))

@@ -12,7 +12,11 @@ def run() -> dict:
     found = {}
     for name in ("Adam", "SGD"):
         keras.utils.set_random_seed(2)
-        layers = [keras.Input((4,)), keras.layers.Dense(5, "selu", kernel_constraint="non_neg"), keras.layers.Dense(1)]
+        layers = [
+            keras.Input((4,)),
+            keras.layers.Dense(5, "selu", kernel_constraint="non_neg"),
+            keras.layers.Dense(1),
+        ]
         model = keras.Sequential(layers)
         rate = keras.optimizers.schedules.CosineDecay(0.1, 10, warmup_steps=2, warmup_target=0.2)
         model.compile(getattr(keras.optimizers, name)(rate, gradient_accumulation_steps=2), "mse")

@@ -42,7 +42,9 @@ def run(compiled=tf.function) -> dict:
 
     @compiled
     def around_python(x):
-        y = tf.numpy_function(lambda a: a + np.float32(v.assign_add(tf.ones(3)).numpy()[0] * 0), [x], tf.float32)
+        y = tf.numpy_function(
+            lambda a: a + np.float32(v.assign_add(tf.ones(3)).numpy()[0] * 0), [x], tf.float32
+        )
         y = tf.ensure_shape(y, [3]) * 2.0 + 1.0
         with tf.control_dependencies([y]):
             read = v * 3.0

@@ -11,7 +11,9 @@ def run(compiled=tf.function) -> dict:
     x = keras.layers.Embedding(12, 8)(tokens)
     a = keras.layers.MultiHeadAttention(2, 4)(x, x, use_causal_mask=True)
     x = keras.layers.LayerNormalization()(x + a)
-    x = keras.layers.LayerNormalization()(x + keras.layers.Dense(8)(keras.layers.Dense(16, activation="gelu")(x)))
+    x = keras.layers.LayerNormalization()(
+        x + keras.layers.Dense(8)(keras.layers.Dense(16, activation="gelu")(x))
+    )
     model = keras.Model(tokens, keras.layers.Dense(12)(x))
     optimizer = keras.optimizers.AdamW(0.01)
     optimizer.build(model.trainable_variables)
@@ -20,7 +22,9 @@ def run(compiled=tf.function) -> dict:
     def step(x, y):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=True)))
-        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        )
         return loss
 
     rng = np.random.default_rng(4)

@@ -45,6 +45,9 @@ def run(compiled=tf.function) -> dict:
         return out.stack()
 
     x = np.random.default_rng(14).normal(size=(9, 4)).astype("f4")
-    return {"collatz": np.array([collatz(tf.constant(n)).numpy() for n in (1, 6, 27)]),
-            "newton": newton(tf.constant([2.0, 9.0, 100.0])).numpy(),
-            "negative": newton(tf.constant([2.0, -9.0, 100.0])).numpy(), "rows": rows(tf.constant(x)).numpy()}
+    return {
+        "collatz": np.array([collatz(tf.constant(n)).numpy() for n in (1, 6, 27)]),
+        "newton": newton(tf.constant([2.0, 9.0, 100.0])).numpy(),
+        "negative": newton(tf.constant([2.0, -9.0, 100.0])).numpy(),
+        "rows": rows(tf.constant(x)).numpy(),
+    }

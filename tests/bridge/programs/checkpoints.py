@@ -9,7 +9,9 @@ import tensorflow as tf
 
 
 def build():
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5, activation="relu"), keras.layers.Dense(1)])
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(5, activation="relu"), keras.layers.Dense(1)]
+    )
     model.compile(keras.optimizers.Adam(0.01), "mse")
     return model
 

@@ -30,8 +30,16 @@ def run(compiled=tf.function) -> dict:
     unknown = [tf.TensorSpec((None, None), tf.float32)] * 2
     good, bad = tf.constant([1.0, 2.0]), tf.constant([1.0, -2.0])
     raised = []
-    calls = ((positive, (good,)), (positive, (bad,)), (positive, (good,)), (finite, (good,)), (finite, (bad,)),
-             (finite, (good,)), (shapes, (good, bad)), (shapes, (good, bad[:1])))
+    calls = (
+        (positive, (good,)),
+        (positive, (bad,)),
+        (positive, (good,)),
+        (finite, (good,)),
+        (finite, (bad,)),
+        (finite, (good,)),
+        (shapes, (good, bad)),
+        (shapes, (good, bad[:1])),
+    )
     results = []
     for function, arguments in calls:
         try:

@@ -44,6 +44,13 @@ def run(compiled=tf.function) -> dict:
         z = wave(x)
         u = tf.reduce_sum(z * z)
     value, dx, dw = first(x)
-    found = {"value": value, "dx": dx, "dw": dw, "second": second(x), "forward": forward.jvp(y),
-             "dz": tape.gradient(z, x), "du": tape.gradient(u, x)}
+    found = {
+        "value": value,
+        "dx": dx,
+        "dw": dw,
+        "second": second(x),
+        "forward": forward.jvp(y),
+        "dz": tape.gradient(z, x),
+        "du": tape.gradient(u, x),
+    }
     return {name: v.numpy() for name, v in found.items()}

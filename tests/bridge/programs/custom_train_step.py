@@ -40,4 +40,8 @@ def run() -> dict:
     stop = keras.callbacks.EarlyStopping("error", mode="min", patience=1, min_delta=100.0)
     watch = keras.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: seen.append(logs["norm"]))
     history = model.fit(x, batch_size=8, epochs=5, verbose=0, shuffle=False, callbacks=[stop, watch])
-    return {"error": np.array(history.history["error"]), "norms": np.array(seen), "weights": model.get_weights()[0]}
+    return {
+        "error": np.array(history.history["error"]),
+        "norms": np.array(seen),
+        "weights": model.get_weights()[0],
+    }

@@ -28,15 +28,19 @@ def run(compiled=tf.function) -> dict:
             x = tf.where(accepted & ~done, proposal, x)
             return i + 1, x, done | (tf.abs(x) < 0.05)
 
-        return tf.while_loop(lambda i, _, done: (i < 30) & ~tf.reduce_all(done), body, (0, x, tf.zeros([4], tf.bool)))
+        return tf.while_loop(
+            lambda i, _, done: (i < 30) & ~tf.reduce_all(done), body, (0, x, tf.zeros([4], tf.bool))
+        )
 
     @compiled
     def window(x, i):
         return tf.slice(x, [i, 0], [3, 2]) * 2.0, x[i] - 1.0, x[:, i % 3], tf.gather(x, i) + tf.sin(x[0])
 
     found = {}
-    results = [attend(tf.constant(rng.normal(size=(2, 4)).astype("f4"))),
-               sample(tf.constant(rng.normal(size=4).astype("f4")))]
+    results = [
+        attend(tf.constant(rng.normal(size=(2, 4)).astype("f4"))),
+        sample(tf.constant(rng.normal(size=4).astype("f4"))),
+    ]
     x = tf.constant(rng.normal(size=(40, 3)).astype("f4"))
     results += [window(x, tf.constant(i)) for i in (0, 5, 11, 37)]
     for n, result in enumerate(tf.nest.flatten(results)):

@@ -59,8 +59,14 @@ def run(compiled=tf.function) -> dict:
         return x
 
     x = tf.constant(rng.normal(size=(5, 3)).astype("f4"))
-    results = [root(tf.constant([2.0, 3.0, 50.0])), solve(x, tf.constant(3)), solve(x, tf.constant(6)), branching(x),
-               nested(x, tf.constant(0)), nested(x, tf.constant(3))]
+    results = [
+        root(tf.constant([2.0, 3.0, 50.0])),
+        solve(x, tf.constant(3)),
+        solve(x, tf.constant(6)),
+        branching(x),
+        nested(x, tf.constant(0)),
+        nested(x, tf.constant(3)),
+    ]
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(under_a_tape(x) ** 2)
     results.append(tape.gradient(loss, w))

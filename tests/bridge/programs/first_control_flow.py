@@ -16,8 +16,11 @@ def run() -> dict:
             x = v1.placeholder(tf.float32, (None, 3))
             branch = v1.cond(tf.reduce_sum(x) > 0.0, lambda: x * x, lambda: tf.exp(x) - 1.0)
             _, looped = v1.while_loop(lambda i, _: i < 4, lambda i, y: (i + 1, tf.sin(y) + branch), (0, x))
-            nested = v1.cond(x[0, 0] > 0.0, lambda: v1.cond(x[0, 1] > 0.0, lambda: looped, lambda: -looped),
-                             lambda: looped * 0.5)
+            nested = v1.cond(
+                x[0, 0] > 0.0,
+                lambda: v1.cond(x[0, 1] > 0.0, lambda: looped, lambda: -looped),
+                lambda: looped * 0.5,
+            )
             off, on = switch(x, tf.reduce_sum(x) > 0.0)
             merged, number = merge([on * 3.0, off - 2.0])
             read = merge([tf.tanh(off), tf.sinh(on)])

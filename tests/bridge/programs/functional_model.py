@@ -14,12 +14,18 @@ def run() -> dict:
     label = keras.layers.Dense(3, activation="softmax", name="label")(h)
     score = keras.layers.Dense(1, name="score")(h)
     model = keras.Model([image, extra], {"label": label, "score": score})
-    model.compile("adam", {"label": "sparse_categorical_crossentropy", "score": "mse"},
-                  metrics={"label": ["accuracy"], "score": ["mae"]}, loss_weights={"label": 1.0, "score": 0.5})
+    model.compile(
+        "adam",
+        {"label": "sparse_categorical_crossentropy", "score": "mse"},
+        metrics={"label": ["accuracy"], "score": ["mae"]},
+        loss_weights={"label": 1.0, "score": 0.5},
+    )
     rng = np.random.default_rng(1)
     x = {"image": rng.normal(size=(20, 8, 8, 1)).astype("f4"), "extra": rng.normal(size=(20, 3)).astype("f4")}
     y = {"label": rng.integers(0, 3, 20), "score": rng.normal(size=(20, 1)).astype("f4")}
     history = model.fit(x, y, batch_size=8, epochs=2, verbose=0, shuffle=False)
     found = {f"history {k}": np.array(v) for k, v in history.history.items()}
-    found |= {f"evaluate {k}": np.array(v) for k, v in model.evaluate(x, y, verbose=0, return_dict=True).items()}
+    found |= {
+        f"evaluate {k}": np.array(v) for k, v in model.evaluate(x, y, verbose=0, return_dict=True).items()
+    }
     return found | model.predict(x, batch_size=7, verbose=0)

@@ -29,4 +29,9 @@ def run(compiled=tf.function) -> dict:
         losses.append(accumulate(x, x[:, :4]).numpy())
         if step % 3 == 2:
             apply()
-    return {"losses": np.array(losses), "w": weights[0].numpy(), "b": weights[1].numpy(), "sum": sums[0].numpy()}
+    return {
+        "losses": np.array(losses),
+        "w": weights[0].numpy(),
+        "b": weights[1].numpy(),
+        "sum": sums[0].numpy(),
+    }

@@ -18,7 +18,7 @@ def run(compiled=tf.function) -> dict:
 
     @compiled
     def part(x, start):
-        return tf.reduce_sum(tf.exp(x[start:start + 8]) * 0.5 - 1.0, 1)
+        return tf.reduce_sum(tf.exp(x[start : start + 8]) * 0.5 - 1.0, 1)
 
     @compiled
     def rest(x, start):

@@ -20,7 +20,9 @@ def run(compiled=tf.function) -> dict:
         def body(i, rows):
             return i + 1, tf.concat([rows, tf.sin(rows[-1:]) * 2.0], 0)
 
-        return tf.while_loop(lambda i, _: i < 6, body, (0, x), (tf.TensorShape(()), tf.TensorShape((None, 3))))[1]
+        return tf.while_loop(
+            lambda i, _: i < 6, body, (0, x), (tf.TensorShape(()), tf.TensorShape((None, 3)))
+        )[1]
 
     @compiled
     def gradient(x):

@@ -33,7 +33,7 @@ def run(compiled=tf.function) -> dict:
         for i in tf.range(steps):
             begin = (i * 4) % 16
             with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.abs(net(x[begin:begin + 4]) - y[begin:begin + 4]))
+                loss = tf.reduce_mean(tf.abs(net(x[begin : begin + 4]) - y[begin : begin + 4]))
             for v, g in zip(net.trainable_variables, tape.gradient(loss, net.trainable_variables)):
                 v.assign_sub(0.1 * g)
             for v, a in zip(net.variables, averages):

@@ -19,9 +19,15 @@ def run() -> dict:
     a, b = keras.Input((3,)), keras.Input((1,), dtype="string")
     c, d = keras.Input((1,), dtype="int32"), keras.Input((6, 6, 3))
     pixels = keras.layers.Flatten()(keras.layers.CenterCrop(4, 4)(keras.layers.Rescaling(1 / 127.5, -1.0)(d)))
-    features = keras.layers.concatenate([
-        normalize(a), lookup(b), keras.layers.CategoryEncoding(5, "one_hot")(c), pixels,
-        keras.layers.Discretization([0.0, 2.0, 4.0], output_mode="multi_hot")(a)])
+    features = keras.layers.concatenate(
+        [
+            normalize(a),
+            lookup(b),
+            keras.layers.CategoryEncoding(5, "one_hot")(c),
+            pixels,
+            keras.layers.Discretization([0.0, 2.0, 4.0], output_mode="multi_hot")(a),
+        ]
+    )
     model = keras.Model([a, b, c, d], keras.layers.Dense(2)(features))
     model.compile("sgd", "mse")
     inputs = [tf.constant(numbers), tf.constant(words), tf.constant(kinds, tf.int32), tf.constant(images)]

@@ -12,8 +12,12 @@ def run(compiled=tf.function) -> dict:
     @compiled
     def f(x):
         stateless = tf.random.stateless_uniform((4, 3), (1, 2)) * x + tf.random.stateless_normal((3,), (3, 4))
-        return (stateless, dropout(x * 2.0 + 1.0, training=True), generator.normal((2, 3)) * x[:1],
-                tf.random.uniform((4, 3), seed=8) * x - 0.5)
+        return (
+            stateless,
+            dropout(x * 2.0 + 1.0, training=True),
+            generator.normal((2, 3)) * x[:1],
+            tf.random.uniform((4, 3), seed=8) * x - 0.5,
+        )
 
     x = tf.ones((4, 3))
     calls = [f(x) for _ in range(2)]

@@ -6,11 +6,14 @@ import numpy as np
 
 def run() -> dict:
     keras.utils.set_random_seed(3)
-    model = keras.Sequential([
-        keras.layers.Embedding(20, 6, mask_zero=True),
-        keras.layers.Bidirectional(keras.layers.GRU(5, return_sequences=True)),
-        keras.layers.LSTM(4),
-        keras.layers.Dense(1, activation="sigmoid")])
+    model = keras.Sequential(
+        [
+            keras.layers.Embedding(20, 6, mask_zero=True),
+            keras.layers.Bidirectional(keras.layers.GRU(5, return_sequences=True)),
+            keras.layers.LSTM(4),
+            keras.layers.Dense(1, activation="sigmoid"),
+        ]
+    )
     model.compile("rmsprop", "binary_crossentropy", metrics=["AUC"])
     rng = np.random.default_rng(3)
     x = rng.integers(0, 20, (16, 7))

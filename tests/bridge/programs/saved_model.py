@@ -31,5 +31,10 @@ def run() -> dict:
         with tf.GradientTape() as tape:
             total = tf.reduce_sum(loaded.score(x)["values"])
         gradient = tape.gradient(total, loaded.w)
-    return {"values": served["values"].numpy(), "indices": served["indices"].numpy(),
-            "again": again["values"].numpy(), "gradient": gradient.numpy(), "calls": loaded.calls.numpy()}
+    return {
+        "values": served["values"].numpy(),
+        "indices": served["indices"].numpy(),
+        "again": again["values"].numpy(),
+        "gradient": gradient.numpy(),
+        "calls": loaded.calls.numpy(),
+    }

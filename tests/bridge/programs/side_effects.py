@@ -36,7 +36,7 @@ def run(compiled=tf.function) -> dict:
         stream = f"file://{os.path.join(folder, 'printed')}"
         with tf.summary.create_file_writer(folder).as_default(), contextlib.redirect_stderr(io.StringIO()):
             results = [f(tf.constant([0.1, 0.5, k])).numpy() for k in (1.0, 2.0)]
-        with open(stream[len("file://"):]) as lines:
+        with open(stream[len("file://") :]) as lines:
             words = lines.read().split()
     assert words.count("sum") == 2 and words.count("loop") == 6 and len(seen) == 2
     numbers = [float(w) for w in words if w not in ("sum", "loop")]

@@ -23,5 +23,10 @@ def run(compiled=tf.function) -> dict:
         return pooled, score, tf.strings.as_string(tf.cast(score * 100.0, tf.int32)), tf.strings.length(lines)
 
     pooled, score, text, length = f(tf.constant(["One two", "THREE", "four five six", "two two one"]))
-    return {"pooled": pooled.numpy(), "score": score.numpy(), "text": text.numpy().astype(int),
-            "length": length.numpy(), "count": counts.size().numpy()}
+    return {
+        "pooled": pooled.numpy(),
+        "score": score.numpy(),
+        "text": text.numpy().astype(int),
+        "length": length.numpy(),
+        "count": counts.size().numpy(),
+    }

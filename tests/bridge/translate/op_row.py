@@ -32,8 +32,14 @@ COMPLEXES = "complex64 complex128"
 REALS = f"{FLOATS} {INTEGERS}"
 NUMBERS = f"{REALS} {COMPLEXES}"
 # A result of one operation that is rounded once, twice.
-_TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-5, "float64": 1e-11, "complex64": 1e-5,
-              "complex128": 1e-11}
+_TOLERANCE = {
+    "float16": 2e-3,
+    "bfloat16": 1.6e-2,
+    "float32": 1e-5,
+    "float64": 1e-11,
+    "complex64": 1e-5,
+    "complex128": 1e-11,
+}
 TYPE = object()  # stands for the row's element type among the attributes
 
 
@@ -53,7 +59,9 @@ class Random:
             return random.integers(0, 2, self.dims).astype(bool)
         if dtype.is_integer:
             low = max(self.low, 0) if dtype.is_unsigned else self.low
-            return random.integers(int(low), max(int(self.high), int(low)) + 1, self.dims).astype(dtype.as_numpy_dtype)
+            return random.integers(int(low), max(int(self.high), int(low)) + 1, self.dims).astype(
+                dtype.as_numpy_dtype
+            )
         drawn = random.uniform(self.low, self.high, self.dims)
         if dtype.is_complex:
             drawn = drawn + 1j * random.uniform(self.low, self.high, self.dims)
@@ -97,7 +105,9 @@ class Row:
     attrs: dict[str, Any]
     tolerance: float
     outputs: int | None = None  # how many outputs are compared; None: all
-    reference: Callable[..., Any] | None = None  # what to compare with where TensorFlow has no kernel for CPUs
+    reference: Callable[..., Any] | None = (
+        None  # what to compare with where TensorFlow has no kernel for CPUs
+    )
 
 
 def xla() -> None:
@@ -107,10 +117,19 @@ def xla() -> None:
 TABLE: list[Row] = []
 
 
-def row(ops: str, *inputs: Any, types: str = FLOATS, tolerance: float = 1e-5, outputs: int | None = None,
-        reference: Callable[..., Any] | None = None, **attrs: Any) -> None:
+def row(
+    ops: str,
+    *inputs: Any,
+    types: str = FLOATS,
+    tolerance: float = 1e-5,
+    outputs: int | None = None,
+    reference: Callable[..., Any] | None = None,
+    **attrs: Any,
+) -> None:
     """Adds a row for each of the ops."""
-    TABLE.extend(Row(op, inputs, tuple(types.split()), attrs, tolerance, outputs, reference) for op in ops.split())
+    TABLE.extend(
+        Row(op, inputs, tuple(types.split()), attrs, tolerance, outputs, reference) for op in ops.split()
+    )
 
 
 @dataclasses.dataclass
@@ -122,8 +141,9 @@ class Run:
     data: list[np.ndarray]
     variables: list[np.ndarray]
 
-    def apply(self, data: Sequence[tf.Tensor], variables: Sequence[tf.Variable],
-              expected: bool = False) -> list[tf.Tensor]:
+    def apply(
+        self, data: Sequence[tf.Tensor], variables: Sequence[tf.Variable], expected: bool = False
+    ) -> list[tf.Tensor]:
         """The op's outputs (`expected`: the reference's), then the contents of its variables."""
         tensors, contents = iter(data), iter(variables)
 
@@ -132,7 +152,9 @@ class Run:
                 return [value(s) for s in spec]
             if isinstance(spec, Random | Given):
                 type_ = spec.type or self.type
-                return tf.bitcast(next(tensors), tf.as_dtype(type_)) if type_.startswith("q") else next(tensors)
+                return (
+                    tf.bitcast(next(tensors), tf.as_dtype(type_)) if type_.startswith("q") else next(tensors)
+                )
             if isinstance(spec, Content):
                 return next(contents).handle
             if isinstance(spec, Known):
@@ -140,7 +162,9 @@ class Run:
             return tf.constant(spec) if isinstance(spec, np.ndarray) else spec
 
         function = op_function(self.row.op)
-        given = {name: value(spec) for name, spec in zip(inspect.signature(function).parameters, self.row.inputs)}
+        given = {
+            name: value(spec) for name, spec in zip(inspect.signature(function).parameters, self.row.inputs)
+        }
         attrs = {k: tf.as_dtype(self.type) if v is TYPE else v for k, v in self.row.attrs.items()}
         if expected and self.row.reference is xla:
             result = tf.function(lambda: function(**given, **attrs), jit_compile=True)()
@@ -149,7 +173,7 @@ class Run:
         else:
             result = function(**given, **attrs)
         flat = [] if result is None or isinstance(result, tf.Operation) else tf.nest.flatten(result)
-        return [*flat[:self.row.outputs], *(v.read_value() for v in variables)]
+        return [*flat[: self.row.outputs], *(v.read_value() for v in variables)]
 
 
 def op_function(op: str) -> Callable[..., Any]:
@@ -164,6 +188,7 @@ def op_function(op: str) -> Callable[..., Any]:
 
 def _without_function(op: str) -> Callable[..., Any]:
     """Makes a node of an op in the graph of the function that is being traced, or of one for it alone."""
+
     def function(**given: Any) -> Any:
         if tf.executing_eagerly():
             return tf.function(lambda: function(**given))()
@@ -177,7 +202,8 @@ def _without_function(op: str) -> Callable[..., Any]:
             kind = a.default_value.WhichOneof("value")
             defaults[a.name] = [] if kind == "list" else getattr(a.default_value, kind)
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(a.name, inspect.Parameter.KEYWORD_ONLY) for a in inputs])
+        [inspect.Parameter(a.name, inspect.Parameter.KEYWORD_ONLY) for a in inputs]
+    )
     return function
 
 
@@ -189,7 +215,11 @@ def has_kernel(op: str, type_: str) -> bool:
         return False
     for kernel in kernels.get_registered_kernels_for_op(op).kernel:
         if kernel.device_type == "CPU":
-            bounds = [c.allowed_values.list.type for c in kernel.constraint if attr is not None and c.name == attr.name]
+            bounds = [
+                c.allowed_values.list.type
+                for c in kernel.constraint
+                if attr is not None and c.name == attr.name
+            ]
             if all(wanted in b for b in bounds):
                 return True
     return False
@@ -197,11 +227,21 @@ def has_kernel(op: str, type_: str) -> bool:
 
 def types_without_a_row(op: str, allowed: Collection[Any] | None) -> list[str]:
     """Of the types that TensorFlow has a kernel for and the translation takes, those that no row of the op is for."""
-    attr = next((a for a in op_def_registry.get(op).attr if a.name in ("T", "dtype") and a.type == "type"), None)
+    attr = next(
+        (a for a in op_def_registry.get(op).attr if a.name in ("T", "dtype") and a.type == "type"), None
+    )
     rows = {type_ for line in TABLE if line.op == op for type_ in line.types}
-    return [] if attr is None else [
-        type_ for type_ in f"{NUMBERS} bool".split() if type_ not in rows and has_kernel(op, type_)
-        and (allowed is None or element_type(tf.as_dtype(type_).as_datatype_enum) in allowed)]
+    return (
+        []
+        if attr is None
+        else [
+            type_
+            for type_ in f"{NUMBERS} bool".split()
+            if type_ not in rows
+            and has_kernel(op, type_)
+            and (allowed is None or element_type(tf.as_dtype(type_).as_datatype_enum) in allowed)
+        ]
+    )
 
 
 def _leaves(inputs: Sequence[Any]) -> Iterator[Any]:
@@ -213,7 +253,9 @@ def _leaves(inputs: Sequence[Any]) -> Iterator[Any]:
             yield spec
 
 
-def _drawn(spec: Random | Given | Content, type_: str, random: np.random.Generator) -> tuple[np.ndarray, bool]:
+def _drawn(
+    spec: Random | Given | Content, type_: str, random: np.random.Generator
+) -> tuple[np.ndarray, bool]:
     """(array, whether it is a variable's content)."""
     if isinstance(spec, Content):
         return spec.start.draw(type_, random), True
@@ -243,7 +285,9 @@ def check(op: str, wanted: Sequence[Run] | None = None) -> None:
     lines, expected = [], []
     for run in runs(op) if wanted is None else wanted:
         try:
-            expected.append(run.apply(list(map(tf.constant, run.data)), list(map(tf.Variable, run.variables)), True))
+            expected.append(
+                run.apply(list(map(tf.constant, run.data)), list(map(tf.Variable, run.variables)), True)
+            )
             lines.append(run)
         except tf.errors.OpError:
             if not _is_fused_for_onednn(op):
@@ -259,10 +303,14 @@ def check(op: str, wanted: Sequence[Run] | None = None) -> None:
     flat = iter(given)
     for run, outputs in zip(lines, expected, strict=True):
         for k, output in enumerate(outputs):
-            _compare(f"{op}, {run.type}, {run.row.inputs}, output {k}", run, next(flat).numpy(), output.numpy())
+            _compare(
+                f"{op}, {run.type}, {run.row.inputs}, output {k}", run, next(flat).numpy(), output.numpy()
+            )
 
 
-def _together(lines: Sequence[Run], variables: Sequence[Sequence[tf.Variable]]) -> Callable[..., list[tf.Tensor]]:
+def _together(
+    lines: Sequence[Run], variables: Sequence[Sequence[tf.Variable]]
+) -> Callable[..., list[tf.Tensor]]:
     def function(*tensors: tf.Tensor) -> list[tf.Tensor]:
         rest = iter(tensors)
         results = []

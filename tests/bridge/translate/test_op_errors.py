@@ -49,8 +49,10 @@ CASES: dict[str, tuple[Callable[..., tf.Tensor], tuple[np.ndarray, ...]]] = {
     "element": (lambda x, k: x[k] * 2.0, (zeros(3), places(3)[0])),
     "element_from_the_end": (lambda x, k: x[:, k] * 2.0, (zeros(2, 3), places(-4)[0])),
     "partition": (lambda x, p: tf.dynamic_partition(x, p, 2)[0], (zeros(3), places(0, 2, 1))),
-    "truncated_normal": (lambda d: tf.random.stateless_parameterized_truncated_normal([3], [1, 2], 0.0, d, 0.0, 1.0),
-                         (np.array(-1, F32),)),
+    "truncated_normal": (
+        lambda d: tf.random.stateless_parameterized_truncated_normal([3], [1, 2], 0.0, d, 0.0, 1.0),
+        (np.array(-1, F32),),
+    ),
 }
 
 

@@ -5,8 +5,23 @@ import pytest
 import tensorflow as tf
 from tfbridge.bridge.translate.node import tensor_array
 
-TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.bool, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8,
-         tf.uint16, tf.uint32, tf.uint64, tf.complex64, tf.complex128)
+TYPES = (
+    tf.float16,
+    tf.bfloat16,
+    tf.float32,
+    tf.float64,
+    tf.bool,
+    tf.int8,
+    tf.int16,
+    tf.int32,
+    tf.int64,
+    tf.uint8,
+    tf.uint16,
+    tf.uint32,
+    tf.uint64,
+    tf.complex64,
+    tf.complex128,
+)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: dtype.name)

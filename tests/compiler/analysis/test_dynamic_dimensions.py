@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tfbridge.compiler import ComputationBuilder, LocalClient, Operand, Shape, array, evaluate, parse_hlo, verify
+from tfbridge.compiler import (
+    ComputationBuilder,
+    LocalClient,
+    Operand,
+    Shape,
+    array,
+    evaluate,
+    parse_hlo,
+    verify,
+)
 from tfbridge.compiler.analysis.dynamic_dimension_inference import is_dynamic
 from tfbridge.compiler.builder.derived import binary_computation
 from tfbridge.compiler.errors import ShapeError
@@ -36,7 +45,9 @@ def pooled(x: np.ndarray) -> np.ndarray:
 def convolved(x: np.ndarray) -> np.ndarray:
     """Rows as features, columns as space, a kernel of ones of three columns, padded by one."""
     wide = np.pad(x.sum(0), 1)
-    return np.array([[[wide[i : i + 3].sum() for i in range(x.shape[1])]]], np.float32).reshape(1, 1, x.shape[1])
+    return np.array([[[wide[i : i + 3].sum() for i in range(x.shape[1])]]], np.float32).reshape(
+        1, 1, x.shape[1]
+    )
 
 
 def as_image(b: ComputationBuilder, x: Operand) -> Operand:
@@ -63,7 +74,10 @@ CASES: dict[str, tuple[Build, Wanted]] = {
     ),
     "transpose": (lambda b, x, y: b.transpose(x, (1, 0)), lambda x, y: x.T),
     "reduce 0": (lambda b, x, y: b.reduce(x, b.constant(0.0), ADD, (0,)), lambda x, y: x.sum(0)),
-    "reduce 1": (lambda b, x, y: b.reduce(b.exp(x), b.constant(0.0), ADD, (1,)), lambda x, y: np.exp(x).sum(1)),
+    "reduce 1": (
+        lambda b, x, y: b.reduce(b.exp(x), b.constant(0.0), ADD, (1,)),
+        lambda x, y: np.exp(x).sum(1),
+    ),
     "maximum": (
         lambda b, x, y: b.reduce_all(b.add(x, y), b.constant(-np.inf), MAXIMUM),
         lambda x, y: (x + y).max(initial=-np.inf),
@@ -92,7 +106,10 @@ CASES: dict[str, tuple[Build, Wanted]] = {
         lambda x, y: convolved(x),
     ),
     "slice": (lambda b, x, y: b.slice(x, (1, 0), (4, 4), (2, 1)), lambda x, y: x[1:4:2]),
-    "concatenate": (lambda b, x, y: b.concat_in_dim([x, b.neg(y), x], 0), lambda x, y: np.concatenate([x, -y, x])),
+    "concatenate": (
+        lambda b, x, y: b.concat_in_dim([x, b.neg(y), x], 0),
+        lambda x, y: np.concatenate([x, -y, x]),
+    ),
     "concatenate 1": (lambda b, x, y: b.concat_in_dim([x, y], 1), lambda x, y: np.concatenate([x, y], 1)),
     "reshape": (
         lambda b, x, y: b.reshape(x, (1, 5, 1, 4, 1)),
@@ -380,7 +397,9 @@ def test_random_chains(seed: int) -> None:
     chosen = [STEPS[k] for k in rng.integers(0, len(STEPS), 5)]
     b = ComputationBuilder("chain")
     b.die_immediately_on_error = True
-    x, rows, columns = (b.parameter(k, s) for k, s in enumerate([array("f32", 4, 5), array("s32"), array("s32")]))
+    x, rows, columns = (
+        b.parameter(k, s) for k, s in enumerate([array("f32", 4, 5), array("s32"), array("s32")])
+    )
     value = b.set_dimension_size(b.set_dimension_size(x, rows, 0), columns, 1)
     for build, _ in chosen:
         value = build(b, value)
@@ -393,4 +412,6 @@ def test_random_chains(seed: int) -> None:
             wanted = step(wanted)
         found = executable.execute([given, *map(np.int32, sizes)])[0]
         assert found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 * max(1, np.abs(wanted).max(initial=0)))
+        np.testing.assert_allclose(
+            found, wanted, rtol=1e-3, atol=1e-3 * max(1, np.abs(wanted).max(initial=0))
+        )

@@ -41,13 +41,21 @@ CASES: dict[str, tuple[Build, int, int]] = {
     "add": (lambda b: b.add(f32(b, 0, 3, 5), f32(b, 1, 3, 5)), 15, 3 * 60),
     "transpose": (lambda b: b.transpose(f32(b, 0, 3, 5), (1, 0)), 0, 2 * 60),
     "dot": (lambda b: b.dot(f32(b, 0, 4, 6), f32(b, 1, 6, 5)), 2 * 4 * 6 * 5, 4 * (24 + 30 + 20)),
-    "convolution": (lambda b: b.conv_general_dilated(f32(b, 0, 1, 8, 8, 3), f32(b, 1, 3, 3, 3, 7), (1, 1),
-                                                     ((1, 1), (1, 1)), (), (), CHANNELS_LAST),
-                    2 * 64 * 7 * 27, 4 * (192 + 189 + 448)),
+    "convolution": (
+        lambda b: b.conv_general_dilated(
+            f32(b, 0, 1, 8, 8, 3), f32(b, 1, 3, 3, 3, 7), (1, 1), ((1, 1), (1, 1)), (), (), CHANNELS_LAST
+        ),
+        2 * 64 * 7 * 27,
+        4 * (192 + 189 + 448),
+    ),
     "reduce": (summed, 300, 4 * (300 + 1 + 6)),
     "slice": (lambda b: b.slice(f32(b, 0, 100), (10,), (14,), (1,)), 0, 16 + 16),
     "dynamic slice": (lambda b: b.dynamic_slice(f32(b, 0, 100), (s32(b, 1),), (7,)), 0, 28 + 4 + 28),
-    "dynamic update": (lambda b: b.dynamic_update_slice(f32(b, 0, 100), f32(b, 1, 7), (s32(b, 2),)), 0, 28 + 4 + 28),
+    "dynamic update": (
+        lambda b: b.dynamic_update_slice(f32(b, 0, 100), f32(b, 1, 7), (s32(b, 2),)),
+        0,
+        28 + 4 + 28,
+    ),
 }
 
 

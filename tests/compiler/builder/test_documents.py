@@ -53,7 +53,9 @@ def argmax(b: ComputationBuilder) -> Operand:
 
 def three_sorted(b: ComputationBuilder) -> Operand:
     """Three operands sorted by the first."""
-    less = scalar_computation("less", ["s32", "s32", "s32", "s32", "f32", "f32"], lambda c, x, y, *_: c.Lt(x, y))
+    less = scalar_computation(
+        "less", ["s32", "s32", "s32", "s32", "f32", "f32"], lambda c, x, y, *_: c.Lt(x, y)
+    )
     return b.Sort([b.ConstantR1(s(3, 1)), b.ConstantR1(s(42, 50)), b.ConstantR1(f(-3, 1.1))], less, 0)
 
 
@@ -84,7 +86,32 @@ V = f(
 B = np.arange(12, dtype=np.float32).reshape(4, 3)
 CUBE = np.broadcast_to(f([1, 2, 3], [4, 5, 6]), (4, 2, 3))
 IN_ORDER = [10, 11, 12, 15, 16, 17, 20, 21, 22, 25, 26, 27, 30, 31, 32, 35, 36, 37, 40, 41, 42, 45, 46, 47]
-OUT_OF_ORDER = [10, 20, 30, 40, 11, 21, 31, 41, 12, 22, 32, 42, 15, 25, 35, 45, 16, 26, 36, 46, 17, 27, 37, 47]
+OUT_OF_ORDER = [
+    10,
+    20,
+    30,
+    40,
+    11,
+    21,
+    31,
+    41,
+    12,
+    22,
+    32,
+    42,
+    15,
+    25,
+    35,
+    45,
+    16,
+    26,
+    36,
+    46,
+    17,
+    27,
+    37,
+    47,
+]
 MATRIX, VECTOR = f([1, 2, 3], [4, 5, 6]), f(7, 8, 9)
 PRED = np.array([True, False, False, True])
 ONE_TO_FOUR, HUNDREDS = s(1, 2, 3, 4), s(100, 200, 300, 400)
@@ -98,7 +125,12 @@ def c(b: ComputationBuilder, value: Any) -> Operand:
 
 def window(b: ComputationBuilder, padding: str) -> Operand:
     return b.ReduceWindow(
-        c(b, f(10000, 1000, 100, 10, 1)), c(b, np.float32(np.finfo(np.float32).max)), MINIMUM, (3,), (2,), padding
+        c(b, f(10000, 1000, 100, 10, 1)),
+        c(b, np.float32(np.finfo(np.float32).max)),
+        MINIMUM,
+        (3,),
+        (2,),
+        padding,
     )
 
 
@@ -113,11 +145,17 @@ EXAMPLES: dict[str, tuple[Make, Any]] = {
     ),
     "Broadcast": (lambda b: b.Broadcast(b.ConstantR0(np.float32(2)), (2, 3)), np.full((2, 3), 2, np.float32)),
     "Clamp": (lambda b: b.Clamp(b.ConstantR0(0), b.ConstantR1(s(-1, 5, 9)), b.ConstantR0(6)), s(0, 5, 6)),
-    "Clamp of r1.3": (lambda b: b.Clamp(b.ConstantR1(s(-1, 5, 9)), b.ConstantR0(0), b.ConstantR0(6)), s(0, 5, 6)),
+    "Clamp of r1.3": (
+        lambda b: b.Clamp(b.ConstantR1(s(-1, 5, 9)), b.ConstantR0(0), b.ConstantR0(6)),
+        s(0, 5, 6),
+    ),
     "Collapse 012": (lambda b: b.Collapse(c(b, V), (0, 1, 2)), f(*IN_ORDER)),
     "Collapse 01": (lambda b: b.Collapse(c(b, V), (0, 1)), V.reshape(8, 3)),
     "Collapse 12": (lambda b: b.Collapse(c(b, V), (1, 2)), V.reshape(4, 6)),
-    "Concat 1": (lambda b: b.ConcatInDim([c(b, s(2, 3)), c(b, s(4, 5)), c(b, s(6, 7))], 0), s(2, 3, 4, 5, 6, 7)),
+    "Concat 1": (
+        lambda b: b.ConcatInDim([c(b, s(2, 3)), c(b, s(4, 5)), c(b, s(6, 7))], 0),
+        s(2, 3, 4, 5, 6, 7),
+    ),
     "Concat 2": (
         lambda b: b.Concatenate([c(b, s([1, 2], [3, 4], [5, 6])), c(b, s([7, 8]))], 0),
         s([1, 2], [3, 4], [5, 6], [7, 8]),
@@ -127,7 +165,10 @@ EXAMPLES: dict[str, tuple[Make, Any]] = {
         lambda b: b.DotGeneral(c(b, MATRIX), c(b, f([1, 1, 1], [2, 2, 2])), ((1,), (1,))),
         f([6, 12], [15, 30]),
     ),
-    "DotGeneral batch": (lambda b: b.DotGeneral(c(b, PAIRS), c(b, IDENTITIES), ((2,), (1,)), ((0,), (0,))), PAIRS),
+    "DotGeneral batch": (
+        lambda b: b.DotGeneral(c(b, PAIRS), c(b, IDENTITIES), ((2,), (1,)), ((0,), (0,))),
+        PAIRS,
+    ),
     "Dot of scalars": (lambda b: b.Dot(c(b, np.float32(3)), c(b, np.float32(4))), np.float32(12)),
     "Dot of arrays": (
         lambda b: b.Dot(c(b, V), c(b, np.ones((5, 3, 2), np.float32))),
@@ -147,12 +188,17 @@ EXAMPLES: dict[str, tuple[Make, Any]] = {
         lambda b: b.GetTupleElement(b.Tuple([b.Iota("f32", 10), b.ConstantR0(5)]), 1),
         np.int32(5),
     ),
-    "Iota 0": (lambda b: b.Iota(array("s32", 4, 8), 0), np.repeat(np.arange(4, dtype=np.int32)[:, None], 8, 1)),
+    "Iota 0": (
+        lambda b: b.Iota(array("s32", 4, 8), 0),
+        np.repeat(np.arange(4, dtype=np.int32)[:, None], 8, 1),
+    ),
     "Iota 1": (lambda b: b.Iota(array("s32", 4, 8), 1), np.tile(np.arange(8, dtype=np.int32), (4, 1))),
     "Map": (
         lambda b: b.Map(
             [c(b, f(1, 2)), c(b, f(3, 4)), c(b, f(5, 6))],
-            scalar_computation("elem", ["f32"] * 4, lambda m, x, y, z, par: m.Add(m.Mul(x, y), m.Mul(z, par))),
+            scalar_computation(
+                "elem", ["f32"] * 4, lambda m, x, y, z, par: m.Add(m.Mul(x, y), m.Mul(z, par))
+            ),
             static_operands=[b.ConstantR0(np.float32(10))],
         ),
         f(53, 68),
@@ -185,7 +231,10 @@ EXAMPLES: dict[str, tuple[Make, Any]] = {
     "Reshape in order 24": (lambda b: b.Reshape(c(b, V), (0, 1, 2), (24,)), f(*IN_ORDER)),
     "Reshape in order 83": (lambda b: b.Reshape(c(b, V), (0, 1, 2), (8, 3)), f(*IN_ORDER).reshape(8, 3)),
     "Reshape out of order 24": (lambda b: b.Reshape(c(b, V), (1, 2, 0), (24,)), f(*OUT_OF_ORDER)),
-    "Reshape out of order 83": (lambda b: b.Reshape(c(b, V), (1, 2, 0), (8, 3)), f(*OUT_OF_ORDER).reshape(8, 3)),
+    "Reshape out of order 83": (
+        lambda b: b.Reshape(c(b, V), (1, 2, 0), (8, 3)),
+        f(*OUT_OF_ORDER).reshape(8, 3),
+    ),
     "Reshape out of order 262": (
         lambda b: b.Reshape(c(b, V), (1, 2, 0), (2, 6, 2)),
         f(*OUT_OF_ORDER).reshape(2, 6, 2),
@@ -194,7 +243,10 @@ EXAMPLES: dict[str, tuple[Make, Any]] = {
     "Reshape of a scalar": (lambda b: b.Reshape(c(b, np.float32(5)), (), (1, 1)), f([5])),
     "Rev": (lambda b: b.Rev(c(b, MATRIX), (0, 1)), f([6, 5, 4], [3, 2, 1])),
     "Select": (lambda b: b.Select(c(b, PRED), c(b, ONE_TO_FOUR), c(b, HUNDREDS)), s(1, 200, 300, 4)),
-    "Select by a scalar": (lambda b: b.Select(b.ConstantR0(True), c(b, ONE_TO_FOUR), c(b, HUNDREDS)), ONE_TO_FOUR),
+    "Select by a scalar": (
+        lambda b: b.Select(b.ConstantR0(True), c(b, ONE_TO_FOUR), c(b, HUNDREDS)),
+        ONE_TO_FOUR,
+    ),
     "Select of tuples": (
         lambda b: b.Select(
             b.ConstantR0(False),
@@ -206,7 +258,10 @@ EXAMPLES: dict[str, tuple[Make, Any]] = {
     "Sign": (lambda b: b.Sign(c(b, f(-2, -0.0, 0.0, np.nan, 3))), f(-1, -0.0, 0.0, np.nan, 1)),
     "Slice 1": (lambda b: b.Slice(c(b, f(0, 1, 2, 3, 4)), (2,), (4,)), f(2, 3)),
     "Slice 2": (lambda b: b.Slice(c(b, B), (2, 1), (4, 3)), f([7, 8], [10, 11])),
-    "Slice of the class": (lambda b: b.Slice(b.Reshape(b.Iota("s32", 12), (3, 4)), (1, 1), (2, 3)), s([5, 6])),
+    "Slice of the class": (
+        lambda b: b.Slice(b.Reshape(b.Iota("s32", 12), (3, 4)), (1, 1), (2, 3)),
+        s([5, 6]),
+    ),
     "Sort": (lambda b: b.Sort(c(b, f(3, 1, 2))), f(1, 2, 3)),
     "Sort of three": (three_sorted, (s(1, 3), s(50, 42), f(1.1, -3))),
     "Trans": (lambda b: b.Trans(c(b, MATRIX)), MATRIX.T),
@@ -216,9 +271,15 @@ EXAMPLES: dict[str, tuple[Make, Any]] = {
         lambda b: b.Add(c(b, MATRIX), c(b, VECTOR), (1,)),
         f([8, 10, 12], [11, 13, 15]),
     ),
-    "Broadcasting a scalar": (lambda b: b.Add(c(b, MATRIX), c(b, np.float32(7))), f([8, 9, 10], [11, 12, 13])),
+    "Broadcasting a scalar": (
+        lambda b: b.Add(c(b, MATRIX), c(b, np.float32(7))),
+        f([8, 9, 10], [11, 12, 13]),
+    ),
     "Broadcasting along 1": (lambda b: b.BroadcastInDim(c(b, VECTOR), (3, 3), (1,)), f(*[[7, 8, 9]] * 3)),
-    "Broadcasting along 0": (lambda b: b.BroadcastInDim(c(b, VECTOR), (3, 3), (0,)), f([7] * 3, [8] * 3, [9] * 3)),
+    "Broadcasting along 0": (
+        lambda b: b.BroadcastInDim(c(b, VECTOR), (3, 3), (0,)),
+        f([7] * 3, [8] * 3, [9] * 3),
+    ),
     "Broadcasting composed": (
         lambda b: b.Add(c(b, f(1, 2, 3, 4)), c(b, f([5, 6])), (0,)),
         f([6, 7], [7, 8], [8, 9], [9, 10]),
@@ -233,7 +294,11 @@ EXAMPLES: dict[str, tuple[Make, Any]] = {
     ),
     "LogicalAnd Or Not": (
         lambda b: b.Tuple(
-            [b.LogicalAnd(c(b, PRED), c(b, ~PRED)), b.LogicalOr(c(b, PRED), c(b, ~PRED)), b.LogicalNot(c(b, PRED))]
+            [
+                b.LogicalAnd(c(b, PRED), c(b, ~PRED)),
+                b.LogicalOr(c(b, PRED), c(b, ~PRED)),
+                b.LogicalNot(c(b, PRED)),
+            ]
         ),
         (PRED & ~PRED, PRED | ~PRED, ~PRED),
     ),
@@ -371,7 +436,11 @@ def test_the_class() -> None:
     assert not b.IsConstant(x) and b.IsConstant(b.ConstantR0(1))
     numbers = b.CreateDefaultConvDimensionNumbers()
     assert (numbers.input_batch, numbers.input_feature, numbers.input_spatial) == (0, 1, (2, 3))
-    assert (numbers.kernel_output_feature, numbers.kernel_input_feature, numbers.kernel_spatial) == (0, 1, (2, 3))
+    assert (numbers.kernel_output_feature, numbers.kernel_input_feature, numbers.kernel_spatial) == (
+        0,
+        1,
+        (2, 3),
+    )
     with pytest.raises(ShapeError, match=r"of the input are not all different: \[0, 1, 1, 3\] \(conv_c1\)"):
         b.CreateConvDimensionNumbers(0, 1, 1, 3, 0, 1, 2, 3)
     with pytest.raises(ShapeError, match=r"of the kernel are not all different: \[0, 0, 2, 3\] \(conv_c1\)"):
@@ -428,8 +497,14 @@ def test_the_return_value() -> None:
         (lambda b: b.CheckSameShape(b.ConstantR0(1), b.ConstantR0(1.0)), "check_shape_c2"),
         (lambda b: b.Parameter(-1, array("f32"), "x"), "parameter_c1"),
         (lambda b: b.DynamicSlice(b.ConstantR1(f(1)), b.ConstantR0(1), (1,)), "dynamic_slice_c4"),
-        (lambda b: b.ReduceWindow(b.ConstantR1(f(1)), b.ConstantR0(0.0), ADD, (1, 1), (1,), "valid"), r"\(window_c1\)"),
-        (lambda b: b.ReduceWindow(b.ConstantR1(f(1)), b.ConstantR0(0.0), ADD, (1,), (1,), "wide"), r"\(window_c2\)"),
+        (
+            lambda b: b.ReduceWindow(b.ConstantR1(f(1)), b.ConstantR0(0.0), ADD, (1, 1), (1,), "valid"),
+            r"\(window_c1\)",
+        ),
+        (
+            lambda b: b.ReduceWindow(b.ConstantR1(f(1)), b.ConstantR0(0.0), ADD, (1,), (1,), "wide"),
+            r"\(window_c2\)",
+        ),
         (lambda b: b.SqrtF32(b.ConstantR0(1)), r"sqrt_f32: operand s32\[\] is not f32 \(f32_c1\)"),
         (lambda b: b.asinh(b.ConstantR0(1)), "float_c1|elementwise_c2"),
         (lambda b: b.acosh(b.ConstantR1(np.array([1j], np.complex64))), "float_c1|elementwise_c2|compare_c4"),
@@ -437,7 +512,9 @@ def test_the_return_value() -> None:
         (lambda b: b.SliceInDim(b.ConstantR1(f(1)), 0, 1, 1, 1), "axis_c1"),
         (lambda b: b.Map([b.ConstantR1(f(1))], ADD, static_operands=[b.ConstantR1(f(1))]), "call_c1"),
         (
-            lambda b: b.Map([b.ConstantR1(f(1)), b.ConstantR0(1.0)], ADD, static_operands=[b.ConstantR1(f(1))]),
+            lambda b: b.Map(
+                [b.ConstantR1(f(1)), b.ConstantR0(1.0)], ADD, static_operands=[b.ConstantR1(f(1))]
+            ),
             "map_c1",
         ),
     ],
@@ -469,4 +546,6 @@ def test_large_constants_of_every_type() -> None:
         found = parse_hlo(str(module)).entry.root.op.literal  # type: ignore[attr-defined]
         assert str(parse_hlo(str(module))) == str(module)
         assert found.array.tobytes() == value.tobytes() or kind.is_float or kind.is_complex
-        np.testing.assert_array_equal(found.array.reshape(-1).astype(np.complex128), value.astype(np.complex128))
+        np.testing.assert_array_equal(
+            found.array.reshape(-1).astype(np.complex128), value.astype(np.complex128)
+        )

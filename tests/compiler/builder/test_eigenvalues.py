@@ -8,16 +8,18 @@ from tfbridge.compiler import ComputationBuilder, LocalClient, array
 from tfbridge.compiler.builder.lib.eig import eig, schur
 
 RANDOM = np.random.default_rng(0)
-MATRICES = np.stack([
-    RANDOM.standard_normal((5, 5)),
-    RANDOM.standard_normal((5, 5)) + 1j * RANDOM.standard_normal((5, 5)),
-    np.roll(np.eye(5), 1, 0),  # does not move with Wilkinson's shift
-    np.diag(np.ones(4), 1) + 2 * np.eye(5),  # one eigenvector
-    np.zeros((5, 5)),
-    np.diag([1, 1, 2, 2, 3]) + np.triu(RANDOM.standard_normal((5, 5)), 1),
-    np.outer(RANDOM.standard_normal(5), RANDOM.standard_normal(5)),
-    1e20 * RANDOM.standard_normal((5, 5)),
-])
+MATRICES = np.stack(
+    [
+        RANDOM.standard_normal((5, 5)),
+        RANDOM.standard_normal((5, 5)) + 1j * RANDOM.standard_normal((5, 5)),
+        np.roll(np.eye(5), 1, 0),  # does not move with Wilkinson's shift
+        np.diag(np.ones(4), 1) + 2 * np.eye(5),  # one eigenvector
+        np.zeros((5, 5)),
+        np.diag([1, 1, 2, 2, 3]) + np.triu(RANDOM.standard_normal((5, 5)), 1),
+        np.outer(RANDOM.standard_normal(5), RANDOM.standard_normal(5)),
+        1e20 * RANDOM.standard_normal((5, 5)),
+    ]
+)
 
 
 def decomposed(matrices: np.ndarray) -> list[np.ndarray]:

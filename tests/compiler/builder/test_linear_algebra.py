@@ -26,10 +26,13 @@ def run(b: ComputationBuilder, arrays: Sequence[np.ndarray]) -> list[np.ndarray]
 
 # -- Fourier transforms
 
+
 def test_radices() -> None:
     for n in range(1, 3000):
         radices = radices_of(n)
-        largest = max((p for p in range(2, n + 1) if n % p == 0 and all(p % q for q in range(2, p))), default=1)
+        largest = max(
+            (p for p in range(2, n + 1) if n % p == 0 and all(p % q for q in range(2, p))), default=1
+        )
         assert (radices is None) == (largest > 13)
         assert radices is None or np.prod(radices, initial=1) == n
         assert smooth_length(n) >= n and radices_of(smooth_length(n)) is not None
@@ -67,6 +70,7 @@ def test_irfft_does_not_read_what_an_rfft_gives_as_real() -> None:
 
 # -- matrices
 
+
 def definite(rng: np.random.Generator, n: int, dtype: str) -> np.ndarray:
     """A positive definite matrix."""
     x = rng.standard_normal((n, n)) + (1j * rng.standard_normal((n, n)) if dtype.startswith("complex") else 0)
@@ -101,8 +105,10 @@ def test_only_one_triangle_is_read() -> None:
         unit = np.where(np.eye(100) > 0, np.nan, other)
         for given, is_unit in ((other, False), (unit, True)):
             b, (matrix, sides) = builder(given, right)
-            b.tuple([b.triangular_solve(matrix, sides, True, lower, is_unit)]
-                    + ([] if is_unit else [b.cholesky(matrix, lower)]))
+            b.tuple(
+                [b.triangular_solve(matrix, sides, True, lower, is_unit)]
+                + ([] if is_unit else [b.cholesky(matrix, lower)])
+            )
             for found in run(b, [given, right]):
                 assert np.isfinite(found).all()
 

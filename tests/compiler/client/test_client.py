@@ -27,7 +27,9 @@ def program() -> ir.Module:
     x = ir.make(Parameter(0, array("f32", 3, 2)), name="x")
     pair = ir.make(Parameter(1, Shape.tuple([array("s32"), array("bf16", 2)])), name="pair")
     n, y = (ir.make(GetTupleElement(k), pair) for k in range(2))
-    root = ir.make(Tuple(), ir.make(Elementwise("add"), x, x), ir.make(Tuple(), n, ir.make(Elementwise("negate"), y)))
+    root = ir.make(
+        Tuple(), ir.make(Elementwise("add"), x, x), ir.make(Tuple(), n, ir.make(Elementwise("negate"), y))
+    )
     return ir.Module("program", ir.Computation("main", root, [x, pair]))
 
 
@@ -84,15 +86,18 @@ def test_arguments_of_any_layout() -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu", "interpreter"])
-@pytest.mark.parametrize(("arguments", "message"), [
-    ([X, N], "2 arguments, program has 3 parameters"),
-    ([X, N, Y, Y], "4 arguments, program has 3 parameters"),
-    ([X.astype(np.float64), N, Y], r"argument 0 is float64\[3, 2\], parameter 0 is f32\[3,2\]"),
-    ([X, N, Y.astype(np.float32)], r"argument 2 is float32\[2\], parameter 2 is bf16\[2\]"),
-    ([X.T, N, Y], r"argument 0 is float32\[2, 3\], parameter 0 is f32\[3,2\]"),
-    ([X, N.reshape(1), Y], r"argument 1 is int32\[1\], parameter 1 is s32\[\]"),
-    ([X.astype(">f4"), N, Y], r"argument 0 is >f4\[3, 2\], parameter 0 is f32"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([X, N], "2 arguments, program has 3 parameters"),
+        ([X, N, Y, Y], "4 arguments, program has 3 parameters"),
+        ([X.astype(np.float64), N, Y], r"argument 0 is float64\[3, 2\], parameter 0 is f32\[3,2\]"),
+        ([X, N, Y.astype(np.float32)], r"argument 2 is float32\[2\], parameter 2 is bf16\[2\]"),
+        ([X.T, N, Y], r"argument 0 is float32\[2, 3\], parameter 0 is f32\[3,2\]"),
+        ([X, N.reshape(1), Y], r"argument 1 is int32\[1\], parameter 1 is s32\[\]"),
+        ([X.astype(">f4"), N, Y], r"argument 0 is >f4\[3, 2\], parameter 0 is f32"),
+    ],
+)
 def test_wrong_arguments(name: str, arguments: Sequence[np.ndarray], message: str) -> None:
     with pytest.raises(ShapeError, match=f"^execute: {message}"):
         LocalClient(name).compile(program()).execute(arguments)
@@ -128,8 +133,9 @@ class Point:
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Entry points of the group: a class, a platform already made, and one with the name of a built-in."""
     points = [Point("abacus", Abacus), Point("made", Abacus()), Point("cpu", Abacus)]
-    monkeypatch.setattr(importlib.metadata, "entry_points",
-                        lambda group: points if group == "tfbridge.platforms" else [])
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: points if group == "tfbridge.platforms" else []
+    )
     platforms.platform.cache_clear()
     yield
     platforms.platform.cache_clear()
@@ -153,8 +159,14 @@ def test_eight_threads_share_an_executable() -> None:
     root = ir.make(Tuple(), ir.make(DynamicUpdateSlice(), y, x, start, start), y)
     executable = LocalClient().compile(ir.Computation("main", root, [x, w, start]))
     rng = np.random.default_rng(0)
-    inputs = [[rng.standard_normal((64, 96), np.float32), rng.standard_normal((96, 96), np.float32) / 10,
-               np.array(0, np.int32)] for _ in range(8)]
+    inputs = [
+        [
+            rng.standard_normal((64, 96), np.float32),
+            rng.standard_normal((96, 96), np.float32) / 10,
+            np.array(0, np.int32),
+        ]
+        for _ in range(8)
+    ]
     wanted = [[r.tobytes() for r in executable.execute(given)] for given in inputs]
     wrong: list[int] = []
     barrier = threading.Barrier(8)

@@ -119,7 +119,9 @@ def test_in_process_shares_memory() -> None:
 def test_wrong_arguments() -> None:
     client = LocalClient()
     data = client.transfer_to_server(np.ones(4, np.float32))
-    with pytest.raises(ShapeError, match=r"arguments are \(f32\[4\]\), \(f32\[3\]\) are wanted \(execute_c1\)"):
+    with pytest.raises(
+        ShapeError, match=r"arguments are \(f32\[4\]\), \(f32\[3\]\) are wanted \(execute_c1\)"
+    ):
         client.execute(doubled(3), [data])
     with pytest.raises(ShapeError, match="execute_c1"):
         client.execute(doubled(3), [])
@@ -178,12 +180,17 @@ def test_padding_values_of_every_type(kind: ElementType) -> None:
     assert np.isfinite(float(low)) and np.isfinite(float(high))
 
 
-@pytest.mark.parametrize(("make", "label"), [
-    (lambda: Layout((0, 0)), "layout_c1"), (lambda: Layout((0, 1), (3,)), "layout_c2"),
-    (lambda: Layout((0, 1), (1, 3)).pack(LETTERS), "layout_c3"), (lambda: Layout((0,)).pack(LETTERS), "layout_c1"),
-    (lambda: Layout((0, 1)).unpack(np.zeros(5, np.uint8), array("u8", 2, 3)), "layout_c5"),
-    (lambda: Layout((0, 1)).unpack(np.zeros(6, np.int8), array("u8", 2, 3)), "layout_c5"),
-])
+@pytest.mark.parametrize(
+    ("make", "label"),
+    [
+        (lambda: Layout((0, 0)), "layout_c1"),
+        (lambda: Layout((0, 1), (3,)), "layout_c2"),
+        (lambda: Layout((0, 1), (1, 3)).pack(LETTERS), "layout_c3"),
+        (lambda: Layout((0,)).pack(LETTERS), "layout_c1"),
+        (lambda: Layout((0, 1)).unpack(np.zeros(5, np.uint8), array("u8", 2, 3)), "layout_c5"),
+        (lambda: Layout((0, 1)).unpack(np.zeros(6, np.int8), array("u8", 2, 3)), "layout_c5"),
+    ],
+)
 def test_bad_layouts(make: Any, label: str) -> None:
     with pytest.raises(ShapeError, match=label):
         make()
@@ -203,8 +210,13 @@ ENTRY e {{
 
 
 @PLATFORMS
-@pytest.mark.parametrize("attribute", [
-    "", ", entry_computation_layout={(f32[2,3,4]{2,1,0}, (f32[3,2]{1,0}, s32[]))->(f32[3,4,2]{0,1,2}, s32[])}"])
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        "",
+        ", entry_computation_layout={(f32[2,3,4]{2,1,0}, (f32[3,2]{1,0}, s32[]))->(f32[3,4,2]{0,1,2}, s32[])}",
+    ],
+)
 def test_layouts_of_the_entry(platform: str, attribute: str) -> None:
     module = parse_hlo(LAID_OUT.format(attribute=attribute))
     assert str(parse_hlo(str(module))) == str(module)
@@ -236,8 +248,9 @@ class Point:
 
 @pytest.fixture
 def python_client(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(importlib.metadata, "entry_points",
-                        lambda group: [Point()] if group == "tfbridge.platforms" else [])
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: [Point()] if group == "tfbridge.platforms" else []
+    )
     platforms.platform.cache_clear()
     yield LocalClient("python")
     platforms.platform.cache_clear()
@@ -263,8 +276,9 @@ def test_a_platform_of_somebody_else(python_client: LocalClient) -> None:
         with float_mode.of_runs():  # the platform computes in the mode of its caller
             found = executable.execute(given)
         for one, other in zip(found, platforms.flattened(wanted), strict=True):
-            np.testing.assert_allclose(one.astype(np.complex128), np.asarray(other).astype(np.complex128), rtol=1e-2,
-                                       atol=1e-6)
+            np.testing.assert_allclose(
+                one.astype(np.complex128), np.asarray(other).astype(np.complex128), rtol=1e-2, atol=1e-6
+            )
     assert count > 50
     b = ComputationBuilder("sized")
     x = b.set_dimension_size(b.parameter(0, array("f32", 4)), b.constant(3), 0)
@@ -303,7 +317,9 @@ ENTRY e {{
 
 
 @PLATFORMS
-@pytest.mark.parametrize(("operand", "result"), [("{0,1}", "{0,1}"), ("{1,0}", "{0,1}"), ("{0,1}", "{1,0}"), ("", "")])
+@pytest.mark.parametrize(
+    ("operand", "result"), [("{0,1}", "{0,1}"), ("{1,0}", "{0,1}"), ("{0,1}", "{1,0}"), ("", "")]
+)
 def test_layouts_of_a_custom_call(platform: str, operand: str, result: str) -> None:
     """A C function sees bytes in the order that the call says; a Python function sees axes."""
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -328,7 +344,12 @@ def test_layouts_of_other_operands() -> None:
     register_custom_call("bytes_as_they_are", 1 << 40)
     try:
         with pytest.raises(ShapeError, match="verify_c5"):
-            LocalClient().compile(parse_hlo(CALLED.format(operand="{0,1}", result="").replace(
-                "constraints={f32[2,3]", "constraints={f32[3,2]")))
+            LocalClient().compile(
+                parse_hlo(
+                    CALLED.format(operand="{0,1}", result="").replace(
+                        "constraints={f32[2,3]", "constraints={f32[3,2]"
+                    )
+                )
+            )
     finally:
         unregister_custom_call("bytes_as_they_are")

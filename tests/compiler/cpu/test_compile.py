@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 from tfbridge.compiler import ComputationBuilder
 from tfbridge.compiler.cpu import compile as compiling
-from tfbridge.compiler.cpu.gemm.library import LIBRARIES, common_functions, emit_function, emit_library, library_of
+from tfbridge.compiler.cpu.gemm.library import (
+    LIBRARIES,
+    common_functions,
+    emit_function,
+    emit_library,
+    library_of,
+)
 from tfbridge.compiler.cpu.objects import kernel_libraries
 from tfbridge.compiler.cpu.objects.object_emitter import emit_assembly, emit_object
 from tfbridge.compiler.cpu.objects.parallel_codegen import ObjectParts, part_text, references
@@ -53,7 +59,7 @@ def test_parts(monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
     monkeypatch.setattr(compiling, "ObjectParts", functools.partial(ObjectParts, part_bytes=part_bytes))
     artifact = compiling.compile_module(layers(5))
     assert len(artifact.parts) >= (5 if part_bytes == 1 else 1)
-    result, = Executable(artifact).execute([X])
+    (result,) = Executable(artifact).execute([X])
     np.testing.assert_allclose(result, expected(5), rtol=1e-4, atol=1e-5)
     assert compiling.compile_module(layers(5)) == artifact
 
@@ -118,8 +124,15 @@ def test_every_library_function_by_itself(name: str) -> None:
             assert f"define void @{function}(" in emit_function(host(1), function)[0]
 
 
-@pytest.mark.parametrize("target", [host(1), target_for("x86_64-linux-gnu", "haswell"),
-                                    target_for("aarch64-linux-gnu"), target_for("armv7-linux-gnueabihf")])
+@pytest.mark.parametrize(
+    "target",
+    [
+        host(1),
+        target_for("x86_64-linux-gnu", "haswell"),
+        target_for("aarch64-linux-gnu"),
+        target_for("armv7-linux-gnueabihf"),
+    ],
+)
 def test_common_functions_are_in_the_libraries(target: Target) -> None:
     for function in common_functions(target):
         assert f"define void @{function}(" in emit_function(target, function)[0]
@@ -149,7 +162,9 @@ def test_common_functions_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest
     assert not kernel_libraries.jobs()
 
 
-@pytest.mark.parametrize("name", ["tfb_gemm_f32_9", "tfb_rows_c64_f32", "gemm_f32", "tfb_entry", "tfb_gemv_u64_f32_n"])
+@pytest.mark.parametrize(
+    "name", ["tfb_gemm_f32_9", "tfb_rows_c64_f32", "gemm_f32", "tfb_entry", "tfb_gemv_u64_f32_n"]
+)
 def test_no_such_library_function(name: str) -> None:
     with pytest.raises(KeyError):
         kernel_libraries.library_object(name)
@@ -186,8 +201,11 @@ def test_what_is_left_is_divided_among_cpus(monkeypatch: pytest.MonkeyPatch, cpu
     text = ModuleText(host())
     parts = ObjectParts(text, host())
     for name in "abc":
-        body = f"define internal i64 @{name}(i64 %x) {{\n" + "".join(
-            f" %v{k + 1} = mul i64 %{f'v{k}' if k else 'x'}, {k}\n" for k in range(200)) + " ret i64 %v200\n}"
+        body = (
+            f"define internal i64 @{name}(i64 %x) {{\n"
+            + "".join(f" %v{k + 1} = mul i64 %{f'v{k}' if k else 'x'}, {k}\n" for k in range(200))
+            + " ret i64 %v200\n}"
+        )
         text.add(name, body)
         parts.finished(name)
     text.add("entry", f"define i64 @entry() {GLUE} {{\n %v = call i64 @a(i64 1)\n ret i64 %v\n}}")

@@ -30,7 +30,10 @@ def groups() -> Iterator[tuple[str, list[Case]]]:
     for opcode in dict.fromkeys(c.op.opcode for c in CASES):
         rows = [c for c in CASES if c.op.opcode == opcode]
         for number, start in enumerate(range(0, len(rows), ROWS_PER_MODULE)):
-            yield f"{opcode}-{number}" if len(rows) > ROWS_PER_MODULE else opcode, rows[start:start + ROWS_PER_MODULE]
+            yield (
+                f"{opcode}-{number}" if len(rows) > ROWS_PER_MODULE else opcode,
+                rows[start : start + ROWS_PER_MODULE],
+            )
 
 
 def combined(rows: list[Case]) -> ir.Module:
@@ -57,8 +60,12 @@ def differences(rows: list[Case], given: list[list[np.ndarray]], found: list[np.
         for number, wanted in enumerate(parts):
             counted = slice(int(parts[1]) if row.counted and not number else None)
             made = next(rest)
-            message = difference(made[counted] if made.ndim else made, wanted[counted] if made.ndim else wanted,
-                                 row.ulps, row.scale)
+            message = difference(
+                made[counted] if made.ndim else made,
+                wanted[counted] if made.ndim else wanted,
+                row.ulps,
+                row.scale,
+            )
             if message:
                 wrong.append(f"{row.name}: {message}")
     assert next(rest, None) is None
@@ -173,7 +180,8 @@ either {
 ENTRY main {
   x = s32[37] parameter(0)
   ROOT y = s32[37] map(x), dimensions={0}, to_apply=either
-}"""}
+}""",
+}
 
 
 @pytest.mark.parametrize("left_out", ["", "simplify"])

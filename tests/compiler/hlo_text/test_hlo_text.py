@@ -210,7 +210,10 @@ def test_malformed_text(entry, line, column, expected) -> None:
     [
         ("ROOT x = f32[2] domain()", "line 4, column 17: opcode domain"),
         ("ROOT x = f8e3m4[2] parameter(0)", "line 4, column 10: element type f8e3m4"),
-        ("ROOT x = f32[2,8]{1,0:T(8,128)} parameter(0)", "line 4, column 10: layout of f32[2,8]{1,0:T(8,128)}"),
+        (
+            "ROOT x = f32[2,8]{1,0:T(8,128)} parameter(0)",
+            "line 4, column 10: layout of f32[2,8]{1,0:T(8,128)}",
+        ),
         ("ROOT x = f32[?] parameter(0)", "dims without a bound"),
         ("x = f32[2] parameter(0)\nROOT y = f32[2] negate(x), is_strange=true", "attribute is_strange"),
     ],
@@ -267,21 +270,38 @@ ENTRY main {
     rng = np.random.default_rng(0)
     x, scale, offset = (rng.standard_normal(s).astype(np.float32) for s in ((4, 3), (3,), (3,)))
     y, flat, whole, gradient = evaluate(module, [x, scale, offset])
-    np.testing.assert_allclose(y, (x - x.mean(0)) / np.sqrt(x.var(0) + 0.001) * scale + offset, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        y, (x - x.mean(0)) / np.sqrt(x.var(0) + 0.001) * scale + offset, rtol=1e-4, atol=1e-5
+    )
     np.testing.assert_allclose(flat, y.reshape(-1), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(whole, flat.view(np.int32))
     np.testing.assert_allclose(gradient[2], y.sum(0), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("line", "message", "error"), [
-    ("y = f32[4,3] batch-norm-inference(x, v, v, v, v), epsilon=0.1", "feature_index=", ParseError),
-    ("y = f32[4,3] batch-norm-inference(x, v), epsilon=0.1, feature_index=1", "2 operands given", ShapeError),
-    ("y = f32[4,3] batch-norm-inference(x, v, v, v, v), epsilon=0.1, feature_index=0", "batch_norm_c1", ShapeError),
-    ("y = f32[11] bitcast(x)", "reshape_c2", ShapeError),
-    ("y = f32[3,4]{1,0:T(8,128)} bitcast(x)", "have no tiles", UnsupportedError),
-])
+@pytest.mark.parametrize(
+    ("line", "message", "error"),
+    [
+        ("y = f32[4,3] batch-norm-inference(x, v, v, v, v), epsilon=0.1", "feature_index=", ParseError),
+        (
+            "y = f32[4,3] batch-norm-inference(x, v), epsilon=0.1, feature_index=1",
+            "2 operands given",
+            ShapeError,
+        ),
+        (
+            "y = f32[4,3] batch-norm-inference(x, v, v, v, v), epsilon=0.1, feature_index=0",
+            "batch_norm_c1",
+            ShapeError,
+        ),
+        ("y = f32[11] bitcast(x)", "reshape_c2", ShapeError),
+        ("y = f32[3,4]{1,0:T(8,128)} bitcast(x)", "have no tiles", UnsupportedError),
+    ],
+)
 def test_expansions_refuse(line: str, message: str, error: type[Exception]) -> None:
-    text = "HloModule m\nENTRY main {\n  x = f32[4,3] parameter(0)\n  v = f32[3] parameter(1)\n  ROOT " + line + "\n}"
+    text = (
+        "HloModule m\nENTRY main {\n  x = f32[4,3] parameter(0)\n  v = f32[3] parameter(1)\n  ROOT "
+        + line
+        + "\n}"
+    )
     with pytest.raises(error, match=f"line 5.*{message}"):
         parse_hlo(text)
 
@@ -331,11 +351,14 @@ def test_sparse_layouts_are_refused() -> None:
         parse_hlo("HloModule m\nENTRY e { ROOT x = f32[2,8]{1,0:D(D,C)} parameter(0) }")
 
 
-@pytest.mark.parametrize(("shape", "text", "wanted"), [
-    ("f32[2,3]", "f32[2,3]{[0, 1]: 5, [1, 2]: -6.5}", [[0, 5, 0], [0, 0, -6.5]]),
-    ("s32[5]", "{1: 2, 4: 3}", [0, 2, 0, 0, 3]),
-    ("c64[2]", "{[1]: (1, -2)}", [0, 1 - 2j]),
-])
+@pytest.mark.parametrize(
+    ("shape", "text", "wanted"),
+    [
+        ("f32[2,3]", "f32[2,3]{[0, 1]: 5, [1, 2]: -6.5}", [[0, 5, 0], [0, 0, -6.5]]),
+        ("s32[5]", "{1: 2, 4: 3}", [0, 2, 0, 0, 3]),
+        ("c64[2]", "{[1]: (1, -2)}", [0, 1 - 2j]),
+    ],
+)
 def test_sparse_constants(shape: str, text: str, wanted: list) -> None:
     found = parse_hlo(f"HloModule m\nENTRY e {{ ROOT x = {shape}sparse{{10}} constant({text}) }}")
     assert evaluate(found, []).tolist() == wanted

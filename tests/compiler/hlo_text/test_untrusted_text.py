@@ -51,7 +51,11 @@ LIBRARY = {
     "lapack_sgeqrf_ffi": ("(f32[3,3], f32[300]) custom-call(a)", "f32[3,3]", "library_c3"),
     "lapack_spotrf_ffi": ("(f32[3,3], s32[3]) custom-call(a)", "f32[3,3]", "library_c3"),
     "lapack_ssyevd_ffi": ("(f32[3,3], f32[3], s32[9]) custom-call(a)", "f32[3,3]", "library_c3"),
-    "lapack_sgesdd_ffi": ("(f32[3,3], f32[3], f32[3,3], f32[3,3], s32[9]) custom-call(a)", "f32[3,3]", "library_c3"),
+    "lapack_sgesdd_ffi": (
+        "(f32[3,3], f32[3], f32[3,3], f32[3,3], s32[9]) custom-call(a)",
+        "f32[3,3]",
+        "library_c3",
+    ),
     "lapack_sgtsv_ffi": ("(f32[3], f32[3]) custom-call(a, a, a, a)", "f32[3]", "library_c1"),
     "lapack_strsm_ffi": ("f32[3,3] custom-call(a)", "f32[3,3]", "library_c1"),
     "lapack_cgees_ffi": ("(c64[9], c64[9], c64[3], s32[], s32[]) custom-call(a)", "c64[9]", "library_c2"),
@@ -67,32 +71,84 @@ def test_results_of_library_calls(target: str) -> None:
 
 DECLARED = [
     ("an instruction", entry(f"{TWO} ROOT z = f32[3] add(x, y)"), "inferred is f32"),
-    ("an operand", entry(f"{TWO} ROOT z = f32[2] add(f32[3] x, y)"), r"operand x has shape f32\[2\], not f32\[3\]"),
-    ("a computation's parameters", f"HloModule m\nENTRY e (x: f32[9], y: f32[2]) -> f32[2] {{ {TWO} "
-     "ROOT z = f32[2] add(x, y) }", "e has parameters"),
-    ("a computation's result", f"HloModule m\nENTRY e (x: f32[2], y: f32[2]) -> f32[9] {{ {TWO} "
-     "ROOT z = f32[2] add(x, y) }", "e returns"),
-    ("the entry's layout", entry(f"{TWO} ROOT z = f32[2] add(x, y)",
-     ", entry_computation_layout={(f32[2], f32[2])->f32[9]}"), "entry_layout_c1"),
-    ("an end", entry("x = f32[2] parameter(0)\n s = (f32[2], f32[2], u32[]) copy-start(x)\n "
-     "ROOT d = f32[9] copy-done(s)"), "copy-done has shape"),
+    (
+        "an operand",
+        entry(f"{TWO} ROOT z = f32[2] add(f32[3] x, y)"),
+        r"operand x has shape f32\[2\], not f32\[3\]",
+    ),
+    (
+        "a computation's parameters",
+        f"HloModule m\nENTRY e (x: f32[9], y: f32[2]) -> f32[2] {{ {TWO} ROOT z = f32[2] add(x, y) }}",
+        "e has parameters",
+    ),
+    (
+        "a computation's result",
+        f"HloModule m\nENTRY e (x: f32[2], y: f32[2]) -> f32[9] {{ {TWO} ROOT z = f32[2] add(x, y) }}",
+        "e returns",
+    ),
+    (
+        "the entry's layout",
+        entry(f"{TWO} ROOT z = f32[2] add(x, y)", ", entry_computation_layout={(f32[2], f32[2])->f32[9]}"),
+        "entry_layout_c1",
+    ),
+    (
+        "an end",
+        entry(
+            "x = f32[2] parameter(0)\n s = (f32[2], f32[2], u32[]) copy-start(x)\n "
+            "ROOT d = f32[9] copy-done(s)"
+        ),
+        "copy-done has shape",
+    ),
     ("an end without a start", entry("x = f32[2] parameter(0)\n ROOT d = f32[2] copy-done(x)"), "copy-start"),
-    ("a start's operands", entry("x = f32[2] parameter(0)\n s = (f32[2], f32[9], u32[]) copy-start(x)\n "
-     "ROOT d = f32[2] copy-done(s)"), "its operands are"),
-    ("an alias of no result", entry(f"{TWO} ROOT z = f32[2] add(x, y)", ", input_output_alias={ {7}: (0, {}) }"),
-     "alias_c1"),
-    ("an alias of no parameter", entry(f"{TWO} ROOT z = f32[2] add(x, y)", ", input_output_alias={ {}: (7, {}) }"),
-     "alias_c1"),
-    ("an alias of another shape", entry("x = f32[3] parameter(0)\n ROOT z = f32[3,1] reshape(x)",
-     ", input_output_alias={ {}: (0, {}, may-alias) }"), "alias_c2"),
+    (
+        "a start's operands",
+        entry(
+            "x = f32[2] parameter(0)\n s = (f32[2], f32[9], u32[]) copy-start(x)\n "
+            "ROOT d = f32[2] copy-done(s)"
+        ),
+        "its operands are",
+    ),
+    (
+        "an alias of no result",
+        entry(f"{TWO} ROOT z = f32[2] add(x, y)", ", input_output_alias={ {7}: (0, {}) }"),
+        "alias_c1",
+    ),
+    (
+        "an alias of no parameter",
+        entry(f"{TWO} ROOT z = f32[2] add(x, y)", ", input_output_alias={ {}: (7, {}) }"),
+        "alias_c1",
+    ),
+    (
+        "an alias of another shape",
+        entry(
+            "x = f32[3] parameter(0)\n ROOT z = f32[3,1] reshape(x)",
+            ", input_output_alias={ {}: (0, {}, may-alias) }",
+        ),
+        "alias_c2",
+    ),
     ("kept parameters", entry(f"{TWO} ROOT z = f32[2] add(x, y)", ", kept_parameters={99}"), "below 2"),
     ("sizes of results", entry(f"{TWO} ROOT z = f32[2] add(x, y)", ", result_sizes={0}"), "s32"),
-    ("a custom call's layouts", entry(f'{TWO} ROOT z = f32[2] custom-call(x, y), custom_call_target="t", '
-     'operand_layout_constraints={f32[2]{0}, f32[9]{0}}'), "verify_c5"),
-    ("a custom call's aliases", entry(f'{TWO} ROOT z = f32[2] custom-call(x, y), custom_call_target="t", '
-     'output_to_operand_aliasing={{}: (5, {})}'), "alias_c1"),
-    ("a custom call's bytes", entry(f'{TWO} ROOT z = f32[2] custom-call(x, y), custom_call_target="t", '
-     'backend_config="\\x"'), "custom_call_c5"),
+    (
+        "a custom call's layouts",
+        entry(
+            f'{TWO} ROOT z = f32[2] custom-call(x, y), custom_call_target="t", '
+            "operand_layout_constraints={f32[2]{0}, f32[9]{0}}"
+        ),
+        "verify_c5",
+    ),
+    (
+        "a custom call's aliases",
+        entry(
+            f'{TWO} ROOT z = f32[2] custom-call(x, y), custom_call_target="t", '
+            "output_to_operand_aliasing={{}: (5, {})}"
+        ),
+        "alias_c1",
+    ),
+    (
+        "a custom call's bytes",
+        entry(f'{TWO} ROOT z = f32[2] custom-call(x, y), custom_call_target="t", backend_config="\\x"'),
+        "custom_call_c5",
+    ),
 ]
 
 
@@ -106,25 +162,41 @@ def test_declared_sizes_known_at_run_time_only() -> None:
     assert module.entry.root.shape == array("f32", 4)
 
 
-CALLS = "".join(f"c{k} {{ p = f32[] parameter(0)\n q = f32[] call(p), to_apply=c{k - 1}\n "
-                f"ROOT r = f32[] call(q), to_apply=c{k - 1} }}\n" for k in range(1, 40))
-CHAIN = "".join(f"c{k} {{ p = f32[] parameter(0)\n ROOT r = f32[] call(p), to_apply=c{k - 1} }}\n"
-                for k in range(1, 150))
+CALLS = "".join(
+    f"c{k} {{ p = f32[] parameter(0)\n q = f32[] call(p), to_apply=c{k - 1}\n "
+    f"ROOT r = f32[] call(q), to_apply=c{k - 1} }}\n"
+    for k in range(1, 40)
+)
+CHAIN = "".join(
+    f"c{k} {{ p = f32[] parameter(0)\n ROOT r = f32[] call(p), to_apply=c{k - 1} }}\n" for k in range(1, 150)
+)
 FIRST = "c0 { p = f32[] parameter(0)\n ROOT n = f32[] negate(p) }\n"
 LIMITED = [
-    ("expanded_instructions", entry("p = f32[] parameter(0)\n ROOT r = f32[] call(p), to_apply=c39", "",
-                                    FIRST + CALLS)),
+    (
+        "expanded_instructions",
+        entry("p = f32[] parameter(0)\n ROOT r = f32[] call(p), to_apply=c39", "", FIRST + CALLS),
+    ),
     ("nesting", entry("p = f32[] parameter(0)\n ROOT r = f32[] call(p), to_apply=c149", "", FIRST + CHAIN)),
     ("nesting", entry(f"ROOT p = {'(' * 3000}f32[]{')' * 3000} parameter(0)")),
     ("rank", entry(f"ROOT p = f32[{','.join('1' * 100)}] parameter(0)")),
     ("array_bytes", entry("ROOT p = s8[4611686018427387904] iota(), iota_dimension=0")),
-    ("array_bytes", entry("p = f32[] parameter(0)\n ROOT b = f32[1099511627776] broadcast(p), dimensions={}")),
+    (
+        "array_bytes",
+        entry("p = f32[] parameter(0)\n ROOT b = f32[1099511627776] broadcast(p), dimensions={}"),
+    ),
     ("constant_bytes", entry("ROOT p = f32[400000000,1] constant({1})")),
     ("constant_bytes", entry("ROOT p = f32[40000000,10] constant({[0,0]: 1})")),
     ("devices", entry("ROOT p = f32[] parameter(0)", ", replica_count=4294967296")),
-    ("tuple_leaves", entry("x = f32[] parameter(0)\n" + "".join(
-        f"t{k} = ({', '.join(['f32[]'] * 400)}) tuple({', '.join(['x'] * 400)})\n" for k in range(1)) +
-        f"ROOT t = (f32[]) tuple({', '.join(['t0'] * 400)})")),
+    (
+        "tuple_leaves",
+        entry(
+            "x = f32[] parameter(0)\n"
+            + "".join(
+                f"t{k} = ({', '.join(['f32[]'] * 400)}) tuple({', '.join(['x'] * 400)})\n" for k in range(1)
+            )
+            + f"ROOT t = (f32[]) tuple({', '.join(['t0'] * 400)})"
+        ),
+    ),
 ]
 
 
@@ -150,10 +222,17 @@ def test_limits_can_be_raised_and_lowered() -> None:
 
 
 MALFORMED = [
-    "ROOT p = f32[-2,3] parameter(0)", "ROOT p = token[] constant(1)", "ROOT p = tuple[] constant(1)",
-    f"ROOT p = f32[] parameter({'9' * 5000})", "ROOT p = f32[1_0] parameter(0)", "ROOT p = f32[²] parameter(0)",
-    "ROOT p = f32[] parameter(²)", f"ROOT p = s32[] constant({'9' * 5000})", "ROOT p = f32[2] constant({{1, 2})",
-    f"ROOT p = f32[{'9' * 5000}] parameter(0)", "ROOT p = f32[9223372036854775807,9] constant({[0,0]: 1})",
+    "ROOT p = f32[-2,3] parameter(0)",
+    "ROOT p = token[] constant(1)",
+    "ROOT p = tuple[] constant(1)",
+    f"ROOT p = f32[] parameter({'9' * 5000})",
+    "ROOT p = f32[1_0] parameter(0)",
+    "ROOT p = f32[²] parameter(0)",
+    "ROOT p = f32[] parameter(²)",
+    f"ROOT p = s32[] constant({'9' * 5000})",
+    "ROOT p = f32[2] constant({{1, 2})",
+    f"ROOT p = f32[{'9' * 5000}] parameter(0)",
+    "ROOT p = f32[9223372036854775807,9] constant({[0,0]: 1})",
     "p = f32[4] parameter(0)\n ROOT r = f32[4] slice(p), slice={[0:4:1]}, slice={[0:2:1]}",
     f"p = f32[4] parameter(0)\n ROOT r = f32[4] reverse(p), dimensions={{{'1' * 5000}}}",
     "p = f32[4] parameter(0)\n ROOT r = f32[4] all-gather(p), dimensions={0}, "
@@ -175,8 +254,10 @@ def test_malformed_aliases(value: str) -> None:
 
 
 def test_malformed_metadata_is_kept_as_it_is() -> None:
-    text = "FileNames\n" + "9" * 5000 + ' "x"\n\n' \
+    text = (
+        "FileNames\n" + "9" * 5000 + ' "x"\n\n'
         "ENTRY e { ROOT p = f32[] parameter(0), metadata={source_line=² } }"
+    )
     assert parse_hlo("HloModule m\n" + text).entry.root.metadata.source_line == 0
 
 
@@ -192,10 +273,14 @@ def test_what_a_client_compiles_is_verified() -> None:
     with pytest.raises(ShapeError, match="verify_c1"):
         LocalClient().compile(Module("m", Computation("main", wrong, [x])))
     for aliases in ("{ oh }", "{ {}: (0, {})"):
-        module = Module("m", Computation("main", make(Elementwise("negate"), x), [x]), {"input_output_alias": aliases})
+        module = Module(
+            "m", Computation("main", make(Elementwise("negate"), x), [x]), {"input_output_alias": aliases}
+        )
         with pytest.raises(ShapeError, match="verify_c4"):
             verify(module)
-    call = Instruction(CustomCall(array("f32", 4), "t", operand_layout_constraints="{f32[9]}"), (x,), array("f32", 4))
+    call = Instruction(
+        CustomCall(array("f32", 4), "t", operand_layout_constraints="{f32[9]}"), (x,), array("f32", 4)
+    )
     with pytest.raises(ShapeError, match="verify_c5"):
         verify(Module("m", Computation("main", call, [x])))
 
@@ -235,10 +320,14 @@ def test_huge_windows_of_constants_are_not_folded(root: str) -> None:
 
 
 def test_loops_are_not_run_while_compiling() -> None:
-    for_ever = ("yes { s = f32[] parameter(0)\n ROOT t = pred[] constant(true) }\n"
-                "same { s = f32[] parameter(0)\n ROOT n = f32[] negate(s) }\n"
-                "spin { a = f32[] parameter(0)\n ROOT w = f32[] while(a), condition=yes, body=same }\n")
-    text = entry("c = f32[2] constant({1, 2})\n ROOT m = f32[2] map(c), dimensions={0}, to_apply=spin", "", for_ever)
+    for_ever = (
+        "yes { s = f32[] parameter(0)\n ROOT t = pred[] constant(true) }\n"
+        "same { s = f32[] parameter(0)\n ROOT n = f32[] negate(s) }\n"
+        "spin { a = f32[] parameter(0)\n ROOT w = f32[] while(a), condition=yes, body=same }\n"
+    )
+    text = entry(
+        "c = f32[2] constant({1, 2})\n ROOT m = f32[2] map(c), dimensions={0}, to_apply=spin", "", for_ever
+    )
     with contextlib.suppress(UnsupportedError):  # compiled or not, it ends
         LocalClient().compile(parse_hlo(text))
 
@@ -254,6 +343,8 @@ def test_leaves_of_wide_tuples_compile_in_time() -> None:
 def test_the_document_has_every_limit() -> None:
     text = (pathlib.Path(__file__).parents[3] / "docs" / "client.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,^]+) \|", text, re.MULTILINE))
-    said = {name: 2 ** int(number[2:]) if "^" in number else int(number.replace(",", ""))
-            for name, number in rows.items()}
+    said = {
+        name: 2 ** int(number[2:]) if "^" in number else int(number.replace(",", ""))
+        for name, number in rows.items()
+    }
     assert said == dataclasses.asdict(DEFAULT_LIMITS)

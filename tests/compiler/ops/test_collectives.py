@@ -34,8 +34,9 @@ def built(shape: Any, write: Callable[[ComputationBuilder, Any], Any]) -> ir.Com
 
 def run(platform: str, program: Any, given: Sequence[Any], partitions: int = 1, **keywords: Any) -> list[Any]:
     """The results of a program of one parameter (several: a tuple) on as many devices as there are values."""
-    executable = LocalClient(platform).compile(program, num_replicas=len(given) // partitions,
-                                               num_partitions=partitions)
+    executable = LocalClient(platform).compile(
+        program, num_replicas=len(given) // partitions, num_partitions=partitions
+    )
     arguments = [list(v) if isinstance(v, tuple) else [v] for v in given]
     found = executable.execute_replicas(arguments, **keywords)
     return [f[0] if len(f) == 1 else tuple(f) for f in found]
@@ -84,7 +85,7 @@ def test_all_to_all_of_the_document() -> None:
     given = [np.arange(64, dtype=np.float32).reshape(4, 16) + 100 * k for k in range(4)]
     for k, found in enumerate(both(built(array("f32", 4, 16), lambda b, x: b.all_to_all(x, 1, 0, 4)), given)):
         assert found.shape == (16, 4)
-        np.testing.assert_array_equal(found, np.concatenate([g[:, 4 * k:4 * k + 4] for g in given]))
+        np.testing.assert_array_equal(found, np.concatenate([g[:, 4 * k : 4 * k + 4] for g in given]))
 
 
 def test_groups_of_the_document() -> None:
@@ -107,16 +108,28 @@ def test_types(kind: ElementType) -> None:
 
     def write(b: ComputationBuilder, x: Any) -> Any:
         to_apply = reducer(name, kind)
-        return b.tuple([b.all_gather(x, 1, 3), b.all_reduce(x, to_apply), b.all_to_all(x, 1, 0, 3),
-                        b.reduce_scatter(x, to_apply, 1, 3), b.collective_permute(x, [(0, 2), (2, 1)]),
-                        b.collective_broadcast(x, [[1, 0], [2]])])
+        return b.tuple(
+            [
+                b.all_gather(x, 1, 3),
+                b.all_reduce(x, to_apply),
+                b.all_to_all(x, 1, 0, 3),
+                b.reduce_scatter(x, to_apply, 1, 3),
+                b.collective_permute(x, [(0, 2), (2, 1)]),
+                b.collective_broadcast(x, [[1, 0], [2]]),
+            ]
+        )
 
     found = both(built(array(kind, 2, 6), write), given)
     for device, (gathered, _, exchanged, _, permuted, broadcast) in enumerate(found):
         assert gathered.tobytes() == np.concatenate(given, 1).tobytes()
-        assert exchanged.tobytes() == np.concatenate([g[:, 2 * device:2 * device + 2] for g in given]).tobytes()
+        assert (
+            exchanged.tobytes()
+            == np.concatenate([g[:, 2 * device : 2 * device + 2] for g in given]).tobytes()
+        )
         source = {2: 0, 1: 2}.get(device)
-        assert permuted.tobytes() == (given[source] if source is not None else np.zeros_like(given[0])).tobytes()
+        assert (
+            permuted.tobytes() == (given[source] if source is not None else np.zeros_like(given[0])).tobytes()
+        )
         assert broadcast.tobytes() == given[2 if device == 2 else 1].tobytes()
 
 
@@ -137,17 +150,25 @@ def test_all_reduce_in_the_order_of_the_group() -> None:
     program = built(array("f32", 3), lambda b, x: b.all_reduce(x, first, [[2, 0, 1]]))
     for found in both(program, [f32(1, 2, 3), f32(10, 20, 30), f32(100, 200, 300)]):
         assert found.tolist() == [89, 178, 267]
-    larger = computation("larger", [array("f32")] * 2, lambda a, b: ir.make(
-        Elementwise("select"), ir.make(Compare("GT"), a, b), a, b))
+    larger = computation(
+        "larger",
+        [array("f32")] * 2,
+        lambda a, b: ir.make(Elementwise("select"), ir.make(Compare("GT"), a, b), a, b),
+    )
     program = built(array("f32", 2), lambda b, x: b.all_reduce(x, larger))
     for found in both(program, [f32(1, 5), f32(4, 2)]):
         assert found.tolist() == [4, 5]
 
 
 def test_all_reduce_of_unequal_groups() -> None:
-    given = [f32(1, 10) * 2 ** k for k in range(4)]
-    for found, wanted in zip(both(built(array("f32", 2), lambda b, x: b.all_reduce(
-            x, reducer("add", "f32"), [[3], [2, 0, 1]])), given), [7, 7, 7, 8]):
+    given = [f32(1, 10) * 2**k for k in range(4)]
+    for found, wanted in zip(
+        both(
+            built(array("f32", 2), lambda b, x: b.all_reduce(x, reducer("add", "f32"), [[3], [2, 0, 1]])),
+            given,
+        ),
+        [7, 7, 7, 8],
+    ):
         assert found.tolist() == [wanted, 10 * wanted]
 
 
@@ -155,9 +176,16 @@ def test_tuples() -> None:
     b = ComputationBuilder("main")
     x, y = b.parameter(0, array("f32", 2), "x"), b.parameter(1, array("f32", 9_000), "y")
     pair = b.tuple([x, y])
-    program = b.build(b.tuple([b.all_reduce(pair, reducer("add", "f32")), b.all_gather(pair, 0, 2),
-                               b.collective_permute(pair, [(0, 1), (1, 0)]),
-                               b.all_to_all_tuple([x, b.neg(x)])]))
+    program = b.build(
+        b.tuple(
+            [
+                b.all_reduce(pair, reducer("add", "f32")),
+                b.all_gather(pair, 0, 2),
+                b.collective_permute(pair, [(0, 1), (1, 0)]),
+                b.all_to_all_tuple([x, b.neg(x)]),
+            ]
+        )
+    )
     given = [(f32(1, 2), np.full(9_000, 3, np.float32)), (f32(5, 6), np.full(9_000, 4, np.float32))]
     for device, found in enumerate(both(program, given)):
         assert found[0].tolist() == [6, 8] and set(found[1].tolist()) == {7}
@@ -170,13 +198,23 @@ def test_tuples() -> None:
 # -- who takes part
 
 
-@pytest.mark.parametrize(("attributes", "groups"), [
-    ("", [[0, 2, 4], [1, 3, 5]]),
-    ("replica_groups={{2,0},{1}}, ", [[4, 0], [5, 1], [2], [3]]),
-    ("channel_id=1, ", [[0, 1, 2, 3, 4, 5]]),
-    ("channel_id=1, replica_groups={{0,1},{2}}, ", [[0, 1, 2, 3], [4, 5]]),
-    ("channel_id=1, replica_groups={{0,5},{1,2,3,4}}, use_global_device_ids=true, ", [[0, 5], [1, 2, 3, 4]]),
-    ("channel_id=1, replica_groups=[2,3]<=[3,2]T(1,0), use_global_device_ids=true, ", [[0, 2, 4], [1, 3, 5]])])
+@pytest.mark.parametrize(
+    ("attributes", "groups"),
+    [
+        ("", [[0, 2, 4], [1, 3, 5]]),
+        ("replica_groups={{2,0},{1}}, ", [[4, 0], [5, 1], [2], [3]]),
+        ("channel_id=1, ", [[0, 1, 2, 3, 4, 5]]),
+        ("channel_id=1, replica_groups={{0,1},{2}}, ", [[0, 1, 2, 3], [4, 5]]),
+        (
+            "channel_id=1, replica_groups={{0,5},{1,2,3,4}}, use_global_device_ids=true, ",
+            [[0, 5], [1, 2, 3, 4]],
+        ),
+        (
+            "channel_id=1, replica_groups=[2,3]<=[3,2]T(1,0), use_global_device_ids=true, ",
+            [[0, 2, 4], [1, 3, 5]],
+        ),
+    ],
+)
 def test_modes(attributes: str, groups: list[list[int]]) -> None:
     """Three replicas of two partitions: device numbers of those that are summed."""
     text = f"""HloModule m, replica_count=3, num_partitions=2
@@ -192,18 +230,31 @@ ENTRY main {{
     module = parse_hlo(text)
     assert str(parse_hlo(str(module))) == str(module)
     for platform in PLATFORMS:
-        found = LocalClient(platform).compile(module).execute_replicas([[np.int32(10 ** k)] for k in range(6)])
+        found = LocalClient(platform).compile(module).execute_replicas([[np.int32(10**k)] for k in range(6)])
         for group in groups:
-            assert [int(found[d][0]) for d in group] == [sum(10 ** k for k in group)] * len(group)
+            assert [int(found[d][0]) for d in group] == [sum(10**k for k in group)] * len(group)
 
 
 def test_permute_of_partitions_and_numbers() -> None:
     b = ComputationBuilder("main")
-    number = b.convert_element_type(b.add(b.mul(b.replica_id(), b.constant(np.uint32(10))), b.partition_id()), "s32")
-    program = b.build(b.tuple([number, b.collective_permute(number, [(0, 1), (1, 0)], 7),
-                               b.collective_permute(number, [(0, 1)])]))
+    number = b.convert_element_type(
+        b.add(b.mul(b.replica_id(), b.constant(np.uint32(10))), b.partition_id()), "s32"
+    )
+    program = b.build(
+        b.tuple(
+            [
+                number,
+                b.collective_permute(number, [(0, 1), (1, 0)], 7),
+                b.collective_permute(number, [(0, 1)]),
+            ]
+        )
+    )
     for platform in PLATFORMS:
-        found = LocalClient(platform).compile(program, num_replicas=2, num_partitions=2).execute_replicas([[]] * 4)
+        found = (
+            LocalClient(platform)
+            .compile(program, num_replicas=2, num_partitions=2)
+            .execute_replicas([[]] * 4)
+        )
         assert [[int(v) for v in f] for f in found] == [[0, 1, 0], [1, 0, 0], [10, 11, 0], [11, 10, 1]]
 
 
@@ -347,8 +398,9 @@ def test_what_is_not_used_still_happens() -> None:
     b.all_gather(b.constant(f32(1)), 0, 2)
     program = b.build(b.neg(x))
     options = Options(num_replicas=2)
-    module = pipeline.run_pipeline(ir.Module("m", program), options, pipeline.verify_step,
-                                   (expand_collectives, *pipeline.PASSES))
+    module = pipeline.run_pipeline(
+        ir.Module("m", program), options, pipeline.verify_step, (expand_collectives, *pipeline.PASSES)
+    )
     opcodes = [i.opcode for i in module.entry.instructions if i.has_side_effect]
     assert opcodes == ["all-gather"] * 3
     assert [f.tolist() for f in both(program, [f32(1, 2), f32(3, 4)])] == [[-1, -2], [-3, -4]]
@@ -358,27 +410,40 @@ def test_what_is_not_used_still_happens() -> None:
 
 
 @platforms
-@pytest.mark.parametrize(("write", "message"), [
-    (lambda b, x: b.all_reduce(x, reducer("add", "f32"), [[0, 1]]), r"\[2\] missing \(collective_c1\)"),
-    (lambda b, x: b.all_reduce(x, reducer("add", "f32"), [[0, 1, 2, 3]]), r"3 is among .* 3 \(collective_c2\)"),
-    (lambda b, x: b.all_gather(x, 0, 2), r"does not fit groups of 3 devices \(collective_c3\)"),
-    (lambda b, x: b.reduce_scatter(x, reducer("add", "f32"), 0, 2), r"\(collective_c3\)"),
-    (lambda b, x: b.all_to_all(x, 0, 0, 2), r"\(collective_c3\)"),
-    (lambda b, x: b.all_to_all_tuple([x, x]), r"\(collective_c3\)"),
-    (lambda b, x: b.collective_permute(x, [(0, 3)]), r"3 is among .* \(collective_c2\)")])
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda b, x: b.all_reduce(x, reducer("add", "f32"), [[0, 1]]), r"\[2\] missing \(collective_c1\)"),
+        (
+            lambda b, x: b.all_reduce(x, reducer("add", "f32"), [[0, 1, 2, 3]]),
+            r"3 is among .* 3 \(collective_c2\)",
+        ),
+        (lambda b, x: b.all_gather(x, 0, 2), r"does not fit groups of 3 devices \(collective_c3\)"),
+        (lambda b, x: b.reduce_scatter(x, reducer("add", "f32"), 0, 2), r"\(collective_c3\)"),
+        (lambda b, x: b.all_to_all(x, 0, 0, 2), r"\(collective_c3\)"),
+        (lambda b, x: b.all_to_all_tuple([x, x]), r"\(collective_c3\)"),
+        (lambda b, x: b.collective_permute(x, [(0, 3)]), r"3 is among .* \(collective_c2\)"),
+    ],
+)
 def test_groups_that_do_not_fit(platform: str, write: Callable[..., Any], message: str) -> None:
     program = built(array("f32", 4), write)
     with pytest.raises(ShapeError, match=message):
         LocalClient(platform).compile(program, num_replicas=3)
 
 
-@pytest.mark.parametrize(("write", "message"), [
-    (lambda b, x: b.all_to_all(x, 0, 0, 3), "all_to_all_c4"), (lambda b, x: b.all_to_all(x, 1, 0, 2), "all_to_all_c4"),
-    (lambda b, x: b.all_to_all(x, 0, 0, 2, [[0, 1, 2]]), "all_to_all_c2"),
-    (lambda b, x: b.all_gather(x, 1, 2), "all_gather_c3"), (lambda b, x: b.all_gather(x, 0, 0), "shard_count_c1"),
-    (lambda b, x: b.all_gather(x, 0, 2, [[0, 1, 2]]), "all_gather_c3"),
-    (lambda b, x: b.reduce_scatter(x, reducer("add", "f32"), 0, 3), "reduce_scatter_c3"),
-    (lambda b, x: b.cross_replica_sum(b.tuple([x, b.constant(1)])), "cross_replica_sum_c1")])
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda b, x: b.all_to_all(x, 0, 0, 3), "all_to_all_c4"),
+        (lambda b, x: b.all_to_all(x, 1, 0, 2), "all_to_all_c4"),
+        (lambda b, x: b.all_to_all(x, 0, 0, 2, [[0, 1, 2]]), "all_to_all_c2"),
+        (lambda b, x: b.all_gather(x, 1, 2), "all_gather_c3"),
+        (lambda b, x: b.all_gather(x, 0, 0), "shard_count_c1"),
+        (lambda b, x: b.all_gather(x, 0, 2, [[0, 1, 2]]), "all_gather_c3"),
+        (lambda b, x: b.reduce_scatter(x, reducer("add", "f32"), 0, 3), "reduce_scatter_c3"),
+        (lambda b, x: b.cross_replica_sum(b.tuple([x, b.constant(1)])), "cross_replica_sum_c1"),
+    ],
+)
 def test_builder_refuses(write: Callable[..., Any], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         built(array("f32", 4), write)
@@ -386,8 +451,9 @@ def test_builder_refuses(write: Callable[..., Any], message: str) -> None:
 
 @platforms
 def test_arguments_for_each_device(platform: str) -> None:
-    executable = LocalClient(platform).compile(built(array("f32", 2), lambda b, x: b.cross_replica_sum(x)),
-                                               num_replicas=2)
+    executable = LocalClient(platform).compile(
+        built(array("f32", 2), lambda b, x: b.cross_replica_sum(x)), num_replicas=2
+    )
     with pytest.raises(ShapeError, match="arguments for 1 devices, the program was compiled for 2 replicas"):
         executable.execute([f32(1, 2)])
     with pytest.raises(ShapeError, match="argument 0 is"):
@@ -395,16 +461,26 @@ def test_arguments_for_each_device(platform: str) -> None:
 
 
 def test_replicas_without_communication() -> None:
-    assert [f.tolist() for f in both(built(array("f32", 2), lambda b, x: b.neg(x)), [f32(1, 2), f32(3, 4)])] \
-        == [[-1, -2], [-3, -4]]
+    assert [
+        f.tolist() for f in both(built(array("f32", 2), lambda b, x: b.neg(x)), [f32(1, 2), f32(3, 4)])
+    ] == [[-1, -2], [-3, -4]]
 
 
 def test_expansion_is_verified() -> None:
     """Every form, for devices of several partitions, gives well-formed modules of collectives that only move bytes."""
+
     def write(b: ComputationBuilder, x: Any) -> Any:
         add = reducer("add", "f32")
-        return b.tuple([b.all_reduce(x, add, [[0], [1, 2]]), b.all_gather(x, 1, 3), b.reduce_scatter(x, add, 1, 3),
-                        b.all_to_all(x, 1, 0, 3), b.all_reduce(x, add, (), 4), b.all_to_all(x, 0, 1, 2, (), 3)])
+        return b.tuple(
+            [
+                b.all_reduce(x, add, [[0], [1, 2]]),
+                b.all_gather(x, 1, 3),
+                b.reduce_scatter(x, add, 1, 3),
+                b.all_to_all(x, 1, 0, 3),
+                b.all_reduce(x, add, (), 4),
+                b.all_to_all(x, 0, 1, 2, (), 3),
+            ]
+        )
 
     module = ir.Module("m", built(array("f32", 6, 3), write))
     module = verify(expand_collectives(module, Options(num_replicas=3, num_partitions=2)))
@@ -425,22 +501,28 @@ def test_ten_thousand_all_reduces_of_mixed_sizes() -> None:
     number = b.get_tuple_element(values, 0)
     offset = b.add(b.replica_id(), number)
     add = reducer("add", "u32")
-    sums = [b.all_reduce(b.get_tuple_element(values, k + 1), add, (), 1) for k in range(len(SIZES))]  # 1: not combined
+    sums = [
+        b.all_reduce(b.get_tuple_element(values, k + 1), add, (), 1) for k in range(len(SIZES))
+    ]  # 1: not combined
     new = [b.add(b.mul(total, b.constant(np.uint32(3))), offset) for total in sums]
     body = b.build(b.tuple([b.add(number, b.constant(np.uint32(1))), *new]))
     c = ComputationBuilder("condition")
-    condition = c.build(c.lt(c.get_tuple_element(c.parameter(0, state, "state"), 0), c.constant(np.uint32(rounds))))
+    condition = c.build(
+        c.lt(c.get_tuple_element(c.parameter(0, state, "state"), 0), c.constant(np.uint32(rounds)))
+    )
     main = ComputationBuilder("main")
     program = main.build(main.while_(condition, body, main.parameter(0, state, "state")))
     executable = LocalClient("cpu").compile(program, num_replicas=replicas)
     rng = np.random.default_rng(0)
-    start = [[rng.integers(0, 2 ** 32, n, np.uint32) for n in SIZES] for _ in range(replicas)]
+    start = [[rng.integers(0, 2**32, n, np.uint32) for n in SIZES] for _ in range(replicas)]
     found = executable.execute_replicas([[np.uint32(0), *own] for own in start])
     for k in range(len(SIZES)):
         x = np.stack([own[k] for own in start])
         for turn in range(rounds):
-            x = np.repeat(x.sum(0, np.uint32, keepdims=True) * np.uint32(3), replicas, 0) \
+            x = (
+                np.repeat(x.sum(0, np.uint32, keepdims=True) * np.uint32(3), replicas, 0)
                 + np.arange(turn, turn + replicas, dtype=np.uint32)[:, None]
+            )
         for replica in range(replicas):
             np.testing.assert_array_equal(found[replica][k + 1], x[replica])
 
@@ -484,22 +566,37 @@ use_global_device_ids=true, to_apply=%add, backend_config={"a":"b"}
 @platforms
 def test_other_programs_for_other_devices(platform: str) -> None:
     """Two programs that meet, and two that bring other shapes, or another op."""
+
     def summed(*dims: int, op: str = "all_reduce") -> ir.Computation:
         def write(b: ComputationBuilder, x: Any) -> Any:
-            y = b.all_reduce(x, reducer("add", "f32"), (), 1) if op == "all_reduce" else b.all_gather(x, 0, 2, (), 1)
+            y = (
+                b.all_reduce(x, reducer("add", "f32"), (), 1)
+                if op == "all_reduce"
+                else b.all_gather(x, 0, 2, (), 1)
+            )
             return b.neg(y)
+
         return built(array("f32", *dims), write)
 
     client = LocalClient(platform)
 
     def together(first: ir.Computation, second: ir.Computation, *values: np.ndarray) -> Any:
-        return client.execute_parallel([(client.compile(p, num_partitions=2), [v])
-                                        for p, v in zip((first, second), values, strict=True)])
+        return client.execute_parallel(
+            [(client.compile(p, num_partitions=2), [v]) for p, v in zip((first, second), values, strict=True)]
+        )
 
-    assert together(summed(2), built(array("f32", 2), lambda b, x: b.all_reduce(x, reducer("add", "f32"), (), 1)),
-                    f32(1, 2), f32(3, 4))[0][0].tolist() == [-4, -6]
+    assert together(
+        summed(2),
+        built(array("f32", 2), lambda b, x: b.all_reduce(x, reducer("add", "f32"), (), 1)),
+        f32(1, 2),
+        f32(3, 4),
+    )[0][0].tolist() == [-4, -6]
     largest = built(array("f32", 2), lambda b, x: b.all_reduce(x, reducer("maximum", "f32"), (), 1))
-    for second, value in ((summed(3), f32(1, 2, 3)), (summed(2, op="all_gather"), f32(1, 2)), (largest, f32(1, 2))):
+    for second, value in (
+        (summed(3), f32(1, 2, 3)),
+        (summed(2, op="all_gather"), f32(1, 2)),
+        (largest, f32(1, 2)),
+    ):
         with pytest.raises(CommunicationError, match="partition . came with .* partition . waited at"):
             together(summed(2), second, f32(1, 2), value)
 
@@ -511,13 +608,15 @@ def test_fixtures(fixture: Fixture) -> None:
     after = verify(expand_collectives(before, Options(num_replicas=2)))
     fixture.check(after)
     given = [inputs(before, seed) for seed in range(2)]
-    wanted, found = (LocalClient("interpreter").compile(m, num_replicas=2).execute_replicas(given)
-                     for m in (before, after))
+    wanted, found = (
+        LocalClient("interpreter").compile(m, num_replicas=2).execute_replicas(given) for m in (before, after)
+    )
     assert [[a.tobytes() for a in one] for one in found] == [[a.tobytes() for a in one] for one in wanted]
 
 
 def test_all_reduces_meet_once() -> None:
     """Combined, and still right: what each device gets, and which all-reduces are together."""
+
     def write(b: ComputationBuilder, x: Any) -> Any:
         sums = [b.cross_replica_sum(b.mul(x, b.constant(np.float32(k)))) for k in range(3)]
         return b.tuple([*sums, b.cross_replica_sum(sums[0]), b.cross_replica_sum(sums[2])])
@@ -531,8 +630,10 @@ def test_all_reduces_meet_once() -> None:
 
 def test_program_for_a_smaller_group_than_it_meets() -> None:
     """A program for one device that meets two is told so: its result has no room for both."""
-    text = ("HloModule m\nENTRY e { x = f32[4] parameter(0)\n ROOT g = f32[4] all-gather(x), dimensions={0}, "
-            "channel_id=1, use_global_device_ids=true }")
+    text = (
+        "HloModule m\nENTRY e { x = f32[4] parameter(0)\n ROOT g = f32[4] all-gather(x), dimensions={0}, "
+        "channel_id=1, use_global_device_ids=true }"
+    )
     executables = [LocalClient().compile(parse_hlo(text)) for _ in range(2)]
     with pytest.raises(CommunicationError, match="group of 2"):
         LocalClient().execute_parallel([(e, [f32(1, 2, 3, 4)]) for e in executables])

@@ -65,8 +65,9 @@ def floats(address: int, count: int) -> Any:
 
 C_ORIGINAL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
 C_STATUS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
-C_UNIFIED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_char_p, ctypes.c_size_t,
-                             ctypes.c_void_p)
+C_UNIFIED = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p
+)
 
 
 def fail_with(status: int, message: bytes) -> None:
@@ -86,7 +87,7 @@ def test_example_of_the_document(platform: str) -> None:
         z[:] = [x[1] + y[3]] + [0.0] * 8
 
     register_custom_call("myfunc", myfunc)
-    found, = run(platform, program(array("f32", 3, 3), "myfunc", 2), X, Y)
+    (found,) = run(platform, program(array("f32", 3, 3), "myfunc", 2), X, Y)
     assert seen == [([1, 2], [10, 20, 30, 40, 50, 60])]
     assert found.shape == (3, 3) and found[0, 0] == 42 and found.sum() == 42
 
@@ -102,7 +103,9 @@ def test_python_function_of_a_tuple(platform: str) -> None:
     register_custom_call("f", lambda x: (x.astype(np.int32), x.sum(), np.zeros((0, 3), ml_dtypes.bfloat16)))
     shape = Shape.tuple([array("s32", 2), array("f32"), array("bf16", 0, 3)])
     whole, total, none = run(platform, program(shape), X)
-    assert whole.tolist() == [1, 2] and total == 3 and none.shape == (0, 3) and none.dtype == ml_dtypes.bfloat16
+    assert (
+        whole.tolist() == [1, 2] and total == 3 and none.shape == (0, 3) and none.dtype == ml_dtypes.bfloat16
+    )
 
 
 @platforms
@@ -131,6 +134,7 @@ def test_by_address(platform: str) -> None:
 @platforms
 def test_function_of_a_library(platform: str) -> None:
     """libc's memcpy has no such signature, but a target without operands may be any function that ignores them."""
+
     @C_ORIGINAL
     def seven(out: int, given: Any) -> None:
         floats(out, 1)[0] = 7
@@ -150,7 +154,7 @@ def test_status(platform: str, version: str) -> None:
         if x[0] < 0:
             fail_with(status, b"x is negative")
         else:
-            floats(out, 2)[:] = [v ** 0.5 for v in x]
+            floats(out, 2)[:] = [v**0.5 for v in x]
 
     @C_STATUS
     def with_status(out: int, given: Any, status: int) -> None:
@@ -162,7 +166,9 @@ def test_status(platform: str, version: str) -> None:
         body(out, given, status)
 
     register_custom_call("f", with_status if version == STATUS else unified)
-    executable = LocalClient(platform).compile(program(array("f32", 2), opaque='say "hi"', api_version=version))
+    executable = LocalClient(platform).compile(
+        program(array("f32", 2), opaque='say "hi"', api_version=version)
+    )
     for _ in range(2):
         assert executable.execute([np.array([4, 9], np.float32)])[0].tolist() == [2, 3]
         with pytest.raises(ExecutionError, match="custom-call target 'f' failed: x is negative"):
@@ -203,7 +209,9 @@ def test_exceptions_that_are_no_errors(platform: str, error: type[BaseException]
 @pytest.mark.parametrize("returned", [None, X[:1], X.astype(np.float64), (X, X), "text", [1.0, 2.0]])
 def test_wrong_result(platform: str, returned: Any) -> None:
     register_custom_call("f", lambda x: returned)
-    with pytest.raises(ExecutionError, match=r"custom-call target 'f' returned .*, \(float32\[2\]\) is wanted"):
+    with pytest.raises(
+        ExecutionError, match=r"custom-call target 'f' returned .*, \(float32\[2\]\) is wanted"
+    ):
         run(platform, program(array("f32", 2)), X)
 
 
@@ -233,13 +241,15 @@ def test_layout_and_odd_types(platform: str) -> None:
         b = ComputationBuilder("main")
         x = b.parameter(0, array(kind, 2, 3), "x")
         value = np.arange(6).reshape(2, 3).astype(b.get_shape(x).element_type.dtype)
-        found, = run(platform, b.build(b.custom_call("f", [x], array(kind, 3, 2))), value)
+        (found,) = run(platform, b.build(b.custom_call("f", [x], array(kind, 3, 2))), value)
         assert found.tobytes() == np.ascontiguousarray(value.T).tobytes() and found.dtype == value.dtype
 
 
 @platforms
 def test_unknown_target(platform: str) -> None:
-    with pytest.raises(UnsupportedError, match="custom-call target 'nobody' is not registered; known: .*cases.flipped"):
+    with pytest.raises(
+        UnsupportedError, match="custom-call target 'nobody' is not registered; known: .*cases.flipped"
+    ):
         LocalClient(platform).compile(program(array("f32", 2), "nobody"))
 
 
@@ -253,6 +263,7 @@ def test_forgotten_target() -> None:
 
 def test_python_after_c() -> None:
     """The same text is compiled anew when the target becomes a function of the other kind."""
+
     @C_ORIGINAL
     def negate(out: int, given: Any) -> None:
         floats(out, 2)[:] = [-v for v in floats(given[0], 2)]
@@ -281,6 +292,7 @@ def counting(count: list[float]) -> Callable[[np.ndarray], np.ndarray]:
     def f(x: np.ndarray) -> np.ndarray:
         count.append(float(x.sum()))
         return x
+
     return f
 
 
@@ -354,8 +366,13 @@ metadata={op_name="jit(f)/call"}
     module = parse_hlo(text)
     again = str(parse_hlo(str(module)))
     assert again == str(module)
-    for part in ('custom_call_target="f"', "output_to_operand_aliasing={{1}: (0, {})}", "called_computations={helper}",
-                 'backend_config={"a": {"b": "c}"}}', "api_version=API_VERSION_TYPED_FFI"):
+    for part in (
+        'custom_call_target="f"',
+        "output_to_operand_aliasing={{1}: (0, {})}",
+        "called_computations={helper}",
+        'backend_config={"a": {"b": "c}"}}',
+        "api_version=API_VERSION_TYPED_FFI",
+    ):
         assert part in again
     assert [f.tolist() for f in run(platform, module, X)] == [[2, 4], [1, 2]]
 
@@ -416,7 +433,9 @@ def test_composite_call() -> None:
     called = b.composite_call(decomposition, [x], "foo.bar", "{n = 1 : i32}", 1)
     module = ir.Module("m", b.build(b.add(called, x)))
     text = str(module)
-    assert "is_composite=true" in text and 'composite.name="foo.bar"' in text and 'composite.version="1"' in text
+    assert (
+        "is_composite=true" in text and 'composite.name="foo.bar"' in text and 'composite.version="1"' in text
+    )
     assert "composite.attributes={n = 1 : i32}" in text
     assert str(parse_hlo(text)) == text
     inner = run_pipeline(module)
@@ -427,8 +446,11 @@ def test_composite_call() -> None:
 
 def test_composite_call_of_other_operands() -> None:
     b = ComputationBuilder("main")
-    b.composite_call(computation("add", [array("f32")] * 2, lambda x, y: ir.make(Elementwise("add"), x, y)),
-                     [b.constant(1.0)], "foo.bar")
+    b.composite_call(
+        computation("add", [array("f32")] * 2, lambda x, y: ir.make(Elementwise("add"), x, y)),
+        [b.constant(1.0)],
+        "foo.bar",
+    )
     with pytest.raises(ShapeError, match="call_c1"):
         b.build()
 
@@ -447,7 +469,9 @@ def checked(in_loop: bool) -> ir.Module:
 
     def step(c: ComputationBuilder, value: Any) -> Any:
         raised = c.add(value, c.constant(1.0))
-        largest = c.reduce(raised, c.constant(-np.inf, "f32"), binary_computation("maximum", ElementType.F32), (0,))
+        largest = c.reduce(
+            raised, c.constant(-np.inf, "f32"), binary_computation("maximum", ElementType.F32), (0,)
+        )
         c.fail_if(c.gt(largest, c.constant(9.0)), 'above the "limit"\nof 9')
         return raised
 

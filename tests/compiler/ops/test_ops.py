@@ -191,26 +191,46 @@ def test_element_is_the_references(case: Case) -> None:
     assert found.tobytes() == np.ascontiguousarray(result).tobytes()
 
 
-@pytest.mark.parametrize("name",
-                         ["broadcast", "reshape", "transpose", "reverse", "slice", "pad", "concatenate",
-                          "iota",
-                                  "dynamic-slice", "dynamic-update-slice", "gather"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "broadcast",
+        "reshape",
+        "transpose",
+        "reverse",
+        "slice",
+        "pad",
+        "concatenate",
+        "iota",
+        "dynamic-slice",
+        "dynamic-update-slice",
+        "gather",
+    ],
+)
 def test_has_element_rule(name: str) -> None:
     assert hasattr(OPS[name], "element")
 
 
 def test_integer_division() -> None:
-    low = -2**31
-    assert apply(Elementwise("divide"), ints(7, -7, 7, -7, 5, low), ints(2, 2, -2, -2, 0, -1)).tolist() \
-        == [3, -3, -3, 3, -1, low]
-    assert apply(Elementwise("remainder"), ints(7, -7, 7, -7, 5, low), ints(2, 2, -2, -2, 0, -1)).tolist() \
-        == [1, -1, 1, -1, 5, 0]
+    low = -(2**31)
+    assert apply(Elementwise("divide"), ints(7, -7, 7, -7, 5, low), ints(2, 2, -2, -2, 0, -1)).tolist() == [
+        3,
+        -3,
+        -3,
+        3,
+        -1,
+        low,
+    ]
+    assert apply(
+        Elementwise("remainder"), ints(7, -7, 7, -7, 5, low), ints(2, 2, -2, -2, 0, -1)
+    ).tolist() == [1, -1, 1, -1, 5, 0]
     assert apply(Elementwise("divide"), np.uint8([200, 7]), np.uint8([3, 0])).tolist() == [66, 255]
 
 
 def test_integer_power() -> None:
-    assert apply(Elementwise("power"), ints(3, 2, 2, 1, -1, -1, 0), ints(5, 31, -1, -5, -3, -4, 0)).tolist() \
-        == [243, -2**31, 0, 1, -1, 1, 1]
+    assert apply(
+        Elementwise("power"), ints(3, 2, 2, 1, -1, -1, 0), ints(5, 31, -1, -5, -3, -4, 0)
+    ).tolist() == [243, -(2**31), 0, 1, -1, 1, 1]
 
 
 def test_shifts() -> None:
@@ -223,7 +243,7 @@ def test_shifts() -> None:
 def test_float_to_integer_saturates() -> None:
     values = np.array([np.nan, np.inf, -np.inf, 1e30, -2.9, 300.0])
     assert apply(Convert(ElementType.U8), values).tolist() == [0, 255, 0, 255, 0, 255]
-    assert apply(Convert(ElementType.S64), values).tolist() == [0, 2**63 - 1, -2**63, 2**63 - 1, -2, 300]
+    assert apply(Convert(ElementType.S64), values).tolist() == [0, 2**63 - 1, -(2**63), 2**63 - 1, -2, 300]
     assert apply(Convert(ElementType.S4), values).astype(int).tolist() == [0, 7, -8, 7, -2, 7]
 
 
@@ -253,8 +273,9 @@ def test_total_order() -> None:
     ordered = np.concatenate([nan[1:], floats(-np.inf, -1, -0.0, 0.0, 1, np.inf), nan[:1]])
     first, second = np.meshgrid(ordered, ordered, indexing="ij")
     places = np.arange(len(ordered))
-    assert np.array_equal(apply(Compare("LT", "TOTALORDER"), first, second),
-                          places[:, None] < places[None, :])
+    assert np.array_equal(
+        apply(Compare("LT", "TOTALORDER"), first, second), places[:, None] < places[None, :]
+    )
 
 
 def test_pred_arithmetic() -> None:
@@ -286,20 +307,31 @@ def test_document_broadcast() -> None:
 
 def test_document_concatenate() -> None:
     assert apply(Concatenate(0), ints(2, 3), ints(4, 5), ints(6, 7)).tolist() == [2, 3, 4, 5, 6, 7]
-    assert apply(Concatenate(0), ints([1, 2], [3, 4], [5, 6]), ints([7, 8])).tolist() \
-        == [[1, 2], [3, 4], [5, 6], [7, 8]]
+    assert apply(Concatenate(0), ints([1, 2], [3, 4], [5, 6]), ints([7, 8])).tolist() == [
+        [1, 2],
+        [3, 4],
+        [5, 6],
+        [7, 8],
+    ]
 
 
-COLLAPSED = np.array([[[10 * i + j for j in row] for row in ((0, 1, 2), (5, 6, 7))] for i in range(1, 5)],
-                     np.float32)
+COLLAPSED = np.array(
+    [[[10 * i + j for j in row] for row in ((0, 1, 2), (5, 6, 7))] for i in range(1, 5)], np.float32
+)
 
 
 def test_document_reshape() -> None:
     assert apply(Reshape((24,)), COLLAPSED).tolist()[:8] == [10, 11, 12, 15, 16, 17, 20, 21]
     assert apply(Reshape((8, 3)), COLLAPSED).tolist()[1:3] == [[15, 16, 17], [20, 21, 22]]
     turned = apply(ops.Transpose((1, 2, 0)), COLLAPSED)
-    assert apply(Reshape((2, 6, 2)), turned).tolist()[0] \
-        == [[10, 20], [30, 40], [11, 21], [31, 41], [12, 22], [32, 42]]
+    assert apply(Reshape((2, 6, 2)), turned).tolist()[0] == [
+        [10, 20],
+        [30, 40],
+        [11, 21],
+        [31, 41],
+        [12, 22],
+        [32, 42],
+    ]
     assert apply(Reshape(()), floats([5])).tolist() == 5
 
 
@@ -323,11 +355,20 @@ def test_document_dynamic_slice() -> None:
 
 
 def test_document_dynamic_update_slice() -> None:
-    assert apply(DynamicUpdateSlice(), floats(0, 1, 2, 3, 4), floats(5, 6), np.int32(2)).tolist() \
-        == [0, 1, 5, 6, 4]
+    assert apply(DynamicUpdateSlice(), floats(0, 1, 2, 3, 4), floats(5, 6), np.int32(2)).tolist() == [
+        0,
+        1,
+        5,
+        6,
+        4,
+    ]
     update = floats([12, 13], [14, 15], [16, 17])
-    assert apply(DynamicUpdateSlice(), B, update, np.int32(1), np.int32(1)).tolist() \
-        == [[0, 1, 2], [3, 12, 13], [6, 14, 15], [9, 16, 17]]
+    assert apply(DynamicUpdateSlice(), B, update, np.int32(1), np.int32(1)).tolist() == [
+        [0, 1, 2],
+        [3, 12, 13],
+        [6, 14, 15],
+        [9, 16, 17],
+    ]
 
 
 def test_document_dot_general() -> None:
@@ -349,8 +390,9 @@ def test_document_reduce() -> None:
 
 def test_document_variadic_reduce() -> None:
     values = floats(3, 9, 2, 9, 1)
-    found = apply(Reduce((0,), argmax()), values, np.arange(5, dtype=np.int32), np.float32(-np.inf),
-                  np.int32(0))
+    found = apply(
+        Reduce((0,), argmax()), values, np.arange(5, dtype=np.int32), np.float32(-np.inf), np.int32(0)
+    )
     assert [v.tolist() for v in found] == [9, 1]
 
 
@@ -365,8 +407,12 @@ def test_document_reduce_window() -> None:
 def test_select_and_scatter_of_overlapping_windows() -> None:
     operand = floats([7, 2, 5, 3, 8], [3, 8, 9, 3, 4], [1, 5, 7, 5, 6], [0, 6, 2, 7, 2])
     op = SelectAndScatter(Window.of((2, 3), (2, 2)), comparator("GE", "f32"), reducer("add", "f32"))
-    assert apply(op, operand, floats([2, 6], [3, 1]), np.float32(0)).tolist() \
-        == [[0, 0, 0, 0, 0], [0, 0, 8, 0, 0], [0, 0, 4, 0, 0], [0, 0, 0, 0, 0]]
+    assert apply(op, operand, floats([2, 6], [3, 1]), np.float32(0)).tolist() == [
+        [0, 0, 0, 0, 0],
+        [0, 0, 8, 0, 0],
+        [0, 0, 4, 0, 0],
+        [0, 0, 0, 0, 0],
+    ]
 
 
 def test_document_sort() -> None:
@@ -392,8 +438,9 @@ def test_document_while() -> None:
         count, vector = (ir.make(ops.GetTupleElement(n), value) for n in range(2))
         one = ir.make(ops.Constant(ops.constant.Literal(np.int32(1))))
         step = ir.make(ops.Constant(ops.constant.Literal(np.ones(10, np.float32))))
-        return ir.make(ops.Tuple(), ir.make(Elementwise("add"), count, one),
-                       ir.make(Elementwise("add"), vector, step))
+        return ir.make(
+            ops.Tuple(), ir.make(Elementwise("add"), count, one), ir.make(Elementwise("add"), vector, step)
+        )
 
     def goes_on(value: ir.Instruction) -> ir.Instruction:
         limit = ir.make(ops.Constant(ops.constant.Literal(np.int32(1000))))
@@ -407,8 +454,9 @@ def test_document_while() -> None:
 
 @pytest.mark.parametrize("number, name", [(-1, "floor"), (0, "negate"), (1, "floor"), (2, "floor")])
 def test_conditional_out_of_range_takes_the_last(number: int, name: str) -> None:
-    branches = tuple(computation(n, [array("f32")], lambda x, n=n: ir.make(Elementwise(n), x))
-                     for n in ("negate", "floor"))
+    branches = tuple(
+        computation(n, [array("f32")], lambda x, n=n: ir.make(Elementwise(n), x)) for n in ("negate", "floor")
+    )
     got = apply(Conditional(branches, True), np.int32(number), np.float32(1.5), np.float32(1.5))
     assert got == {"negate": -1.5, "floor": 1}[name]
 
@@ -422,8 +470,9 @@ def test_gather_windows_and_clamping() -> None:
 
 def test_scatter_skips_what_is_outside() -> None:
     op = Scatter((1,), (0,), (0,), 1, reducer("add", "f32"))
-    got = apply(op, np.zeros((3, 2), np.float32), ints(0, 0, -1, 3, 2),
-                np.arange(10, dtype=np.float32).reshape(5, 2))
+    got = apply(
+        op, np.zeros((3, 2), np.float32), ints(0, 0, -1, 3, 2), np.arange(10, dtype=np.float32).reshape(5, 2)
+    )
     assert got.tolist() == [[2, 4], [0, 0], [8, 9]]
 
 
@@ -432,14 +481,28 @@ def test_pad_of_the_three_kinds() -> None:
     assert got.tolist() == [[0, 0, 0], [2, 0, 0], [0, 0, 0], [4, 0, 0]]
 
 
-@pytest.mark.parametrize("op, left, right", [
-    (c.op, c.operands[0].shape.dims, c.operands[1].shape.dims) for c in CASES
-    if isinstance(c.op,
-                  Convolution) and c.name.count("-") and c.op.dims == NHWC and c.op.preferred_type is None],
-    ids=[c.name for c in CASES if isinstance(c.op, Convolution) and c.name.count("-") and c.op.dims == NHWC
-         and c.op.preferred_type is None])
-def test_convolution_is_the_documents_loops(op: Convolution, left: tuple[int, ...],
-                                            right: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "op, left, right",
+    [
+        (c.op, c.operands[0].shape.dims, c.operands[1].shape.dims)
+        for c in CASES
+        if isinstance(c.op, Convolution)
+        and c.name.count("-")
+        and c.op.dims == NHWC
+        and c.op.preferred_type is None
+    ],
+    ids=[
+        c.name
+        for c in CASES
+        if isinstance(c.op, Convolution)
+        and c.name.count("-")
+        and c.op.dims == NHWC
+        and c.op.preferred_type is None
+    ],
+)
+def test_convolution_is_the_documents_loops(
+    op: Convolution, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
     rng = np.random.default_rng(0)
     image, kernel = (rng.integers(-3, 4, dims).astype(np.float32) for dims in (left, right))
     got = apply(op, image, kernel)
@@ -463,44 +526,107 @@ def test_convolution_is_the_documents_loops(op: Convolution, left: tuple[int, ..
 STATE = (0x0123456789ABCDEF, 0xFFFFFFFFFFFFFFFE, 0xFEDCBA9876543210)
 
 
-@pytest.mark.parametrize("algorithm, words, kind, dims, state, bits", [
-    # Of XLA, through jax.lax.rng_bit_generator.
-    ("rng_philox", 2, "u32", (5,), 0, [172511636, 1103493126, 3598856174, 948282324, 1105943027]),
-    ("rng_philox", 2, "u64", (3,), 0, [4739466887703318932, 4072841572553732078, 3491281334367377907]),
-    ("rng_default", 2, "u8", (5,), 0, [148, 6, 238, 212, 243]),
-    ("rng_philox", 2, "u16", (4, 3), 1,
-     [20884, 63494, 12270, 41940, 23027, 34272, 13193, 63100, 53860, 54494, 18062,
-                                         63336]),
-    ("rng_three_fry", 2, "u32", (5,), 1, [2968789339, 3784990900, 188576916, 2901984476, 2862930057]),
-    ("rng_three_fry", 2, "u64", (3,), 1, [16256412134126395739, 12463928418108273812, 7725297290937948297]),
-    ("rng_three_fry", 2, "u32", (), 2**64 - 1, [2968789339]),
-    ("rng_three_fry", 2, "u16", (4, 3), 4,
-     [8539, 29844, 55433, 24756, 50396, 50420, 10503, 58865, 6616, 34323, 32740,
-                                            56291]),
-    ("rng_three_fry", 2, "u32", (3, 5), 7,
-     [2968789339, 3784990900, 188576916, 2901984476, 2862930057, 1973758215,
-                                            3554510355, 902882801, 2396094436, 2083461592, 3732519869,
-      387185944,
-                                            2963079838, 2105865281, 1822680882]),
-    # Of TensorFlow, tf.raw_ops.StatelessRandomUniformFullIntV2(alg=1).
-    ("rng_philox", 3, "u32", (7,), 0, [305952336, 542608024, 2412805326, 3203611446, 413687832, 298675558,
-                                       3792220824]),
-    ("rng_philox", 3, "u64", (7,), 2, [2330483717933135440, 13759406392074075342, 1282801754138239000,
-                                       8487230662045643416, 5948759531109009074, 12956432776772908325,
-                                       16467957831586238435])])
-def test_random_bits(algorithm: str, words: int, kind: str, dims: tuple[int, ...], state: int,
-                     bits: list[int]) -> None:
+@pytest.mark.parametrize(
+    "algorithm, words, kind, dims, state, bits",
+    [
+        # Of XLA, through jax.lax.rng_bit_generator.
+        ("rng_philox", 2, "u32", (5,), 0, [172511636, 1103493126, 3598856174, 948282324, 1105943027]),
+        ("rng_philox", 2, "u64", (3,), 0, [4739466887703318932, 4072841572553732078, 3491281334367377907]),
+        ("rng_default", 2, "u8", (5,), 0, [148, 6, 238, 212, 243]),
+        (
+            "rng_philox",
+            2,
+            "u16",
+            (4, 3),
+            1,
+            [20884, 63494, 12270, 41940, 23027, 34272, 13193, 63100, 53860, 54494, 18062, 63336],
+        ),
+        ("rng_three_fry", 2, "u32", (5,), 1, [2968789339, 3784990900, 188576916, 2901984476, 2862930057]),
+        (
+            "rng_three_fry",
+            2,
+            "u64",
+            (3,),
+            1,
+            [16256412134126395739, 12463928418108273812, 7725297290937948297],
+        ),
+        ("rng_three_fry", 2, "u32", (), 2**64 - 1, [2968789339]),
+        (
+            "rng_three_fry",
+            2,
+            "u16",
+            (4, 3),
+            4,
+            [8539, 29844, 55433, 24756, 50396, 50420, 10503, 58865, 6616, 34323, 32740, 56291],
+        ),
+        (
+            "rng_three_fry",
+            2,
+            "u32",
+            (3, 5),
+            7,
+            [
+                2968789339,
+                3784990900,
+                188576916,
+                2901984476,
+                2862930057,
+                1973758215,
+                3554510355,
+                902882801,
+                2396094436,
+                2083461592,
+                3732519869,
+                387185944,
+                2963079838,
+                2105865281,
+                1822680882,
+            ],
+        ),
+        # Of TensorFlow, tf.raw_ops.StatelessRandomUniformFullIntV2(alg=1).
+        (
+            "rng_philox",
+            3,
+            "u32",
+            (7,),
+            0,
+            [305952336, 542608024, 2412805326, 3203611446, 413687832, 298675558, 3792220824],
+        ),
+        (
+            "rng_philox",
+            3,
+            "u64",
+            (7,),
+            2,
+            [
+                2330483717933135440,
+                13759406392074075342,
+                1282801754138239000,
+                8487230662045643416,
+                5948759531109009074,
+                12956432776772908325,
+                16467957831586238435,
+            ],
+        ),
+    ],
+)
+def test_random_bits(
+    algorithm: str, words: int, kind: str, dims: tuple[int, ...], state: int, bits: list[int]
+) -> None:
     new, found = apply(RngBitGenerator(algorithm, array(kind, *dims)), np.array(STATE[:words], np.uint64))
     assert found.reshape(-1).tolist() == bits
     assert new.tolist() == [STATE[0], state, STATE[2] + 1][:words]
 
 
 def test_reducer_kind() -> None:
-    assert [reducer_kind(reducer(n, "f32")) for n in ("add", "multiply", "maximum", "minimum", "subtract")] \
-        == ["add", "multiply", "maximum", "minimum", None]
+    assert [
+        reducer_kind(reducer(n, "f32")) for n in ("add", "multiply", "maximum", "minimum", "subtract")
+    ] == ["add", "multiply", "maximum", "minimum", None]
     scalar = array("f32")
-    assert reducer_kind(computation("twice", [scalar, scalar], lambda a,
-                                    b: ir.make(Elementwise("add"), a, a))) is None
+    assert (
+        reducer_kind(computation("twice", [scalar, scalar], lambda a, b: ir.make(Elementwise("add"), a, a)))
+        is None
+    )
 
 
 def test_elementwise_application_of_a_loop() -> None:
@@ -509,13 +635,15 @@ def test_elementwise_application_of_a_loop() -> None:
 
 
 def test_apply_computation_spreads_constants() -> None:
-    seven = computation("seven", [array("s32")],
-                        lambda x: ir.make(ops.Constant(ops.constant.Literal(np.int32(7)))))
+    seven = computation(
+        "seven", [array("s32")], lambda x: ir.make(ops.Constant(ops.constant.Literal(np.int32(7))))
+    )
     assert apply_computation(seven, ints(1, 2, 3)).tolist() == [7, 7, 7]
 
 
-@pytest.mark.parametrize("values",
-                         [[], [np.zeros(2, np.float32)], [np.zeros(3, np.float64)], [np.zeros(3), 1]])
+@pytest.mark.parametrize(
+    "values", [[], [np.zeros(2, np.float32)], [np.zeros(3, np.float64)], [np.zeros(3), 1]]
+)
 def test_evaluate_checks_arguments(values: list[Any]) -> None:
     module = build(Case("", Elementwise("negate"), (Input(array("f32", 3)),)))
     with pytest.raises(ShapeError):

@@ -12,7 +12,15 @@ from tfbridge.compiler.builder.derived import binary_computation
 from tfbridge.compiler.ir.element_types import ARRAYS, ElementType
 from tfbridge.compiler.ir.module import Module
 from tfbridge.compiler.ops import OPS
-from tfbridge.compiler.ops.docs_table import METHODS, TYPES, has_reference, methods, table, types, unknown_methods
+from tfbridge.compiler.ops.docs_table import (
+    METHODS,
+    TYPES,
+    has_reference,
+    methods,
+    table,
+    types,
+    unknown_methods,
+)
 
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "operations.md"
 SHAPELESS = frozenset(

@@ -94,7 +94,7 @@ ENTRY main {
 def test_infeeds_of_two_loops(platform: str) -> None:
     client = LocalClient(platform)
     for n in range(6):
-        client.transfer_to_infeed(np.int32(10 ** n))
+        client.transfer_to_infeed(np.int32(10**n))
     assert [int(v) for v in client.compile(loops()).execute([np.int32(0), np.int32(0)])] == [3, 111111]
     assert taken(client, 6) == [1, 11, 111, 1111, 11111, 111111]
 
@@ -102,8 +102,13 @@ def test_infeeds_of_two_loops(platform: str) -> None:
 @platforms
 def test_loops_whose_values_nobody_reads(platform: str) -> None:
     """They still run, once each, in order, also when their results, or parts of them, are dead."""
-    text = str(loops()).replace("ROOT second =", "second =").replace(
-        "body=round\n}", "body=round\n  seven = s32[] constant(7)\n  ROOT r = s32[] negate(seven)\n}")
+    text = (
+        str(loops())
+        .replace("ROOT second =", "second =")
+        .replace(
+            "body=round\n}", "body=round\n  seven = s32[] constant(7)\n  ROOT r = s32[] negate(seven)\n}"
+        )
+    )
     module = parse_hlo(text)
     client = LocalClient(platform)
     for n in range(6):
@@ -217,7 +222,7 @@ def test_queues_of_replicas(platform: str) -> None:
     b.outfeed(b.neg(x))
     executable = client.compile(b.build(x), num_replicas=3)
     for device in range(3):
-        client.transfer_to_infeed(np.int32(10 ** device), device)
+        client.transfer_to_infeed(np.int32(10**device), device)
     executable.execute_replicas([[]] * 3)
     assert [taken(client, 2, device) for device in range(3)] == [[111, -1], [111, -10], [111, -100]]
 
@@ -253,12 +258,14 @@ def test_send_and_receive(platform: str) -> None:
 @platforms
 def test_both_directions_at_once(platform: str) -> None:
     """Each sends first and then receives: sends do not wait."""
+
     def program(out: int, back: int) -> ir.Computation:
         return sender(out, lambda b, x: b.outfeed(b.recv(array("f32", 3), back)))
 
     client = LocalClient(platform)
-    client.execute_parallel([(client.compile(program(1, 2)), [f32(1, 2, 3)]),
-                             (client.compile(program(2, 1)), [f32(4, 5, 6)])])
+    client.execute_parallel(
+        [(client.compile(program(1, 2)), [f32(1, 2, 3)]), (client.compile(program(2, 1)), [f32(4, 5, 6)])]
+    )
     assert taken(client, 1, 0) == [[16, 25, 36]] and taken(client, 1, 1) == [[1, 4, 9]]
 
 
@@ -353,19 +360,29 @@ def test_trace(platform: str, caplog: pytest.LogCaptureFixture) -> None:
 def test_builder_methods_with_tokens() -> None:
     b = ComputationBuilder("main")
     fed = b.infeed_with_token(b.create_token(), array("f32", 2), "config")
-    token = b.outfeed_with_token(b.get_tuple_element(fed, 0), b.get_tuple_element(fed, 1), array("f32", 2), 'a "b"')
+    token = b.outfeed_with_token(
+        b.get_tuple_element(fed, 0), b.get_tuple_element(fed, 1), array("f32", 2), 'a "b"'
+    )
     token = b.send_with_token(b.get_tuple_element(fed, 0), token, 3)
     got = b.recv_with_token(b.after_all([token, b.create_token()]), array("s32"), 4)
     assert b.get_shape(got) == Shape.tuple([array("s32"), TOKEN])
     module = ir.Module("m", b.build(got))
     text = str(module)
-    assert 'infeed_config="config"' in text and 'outfeed_config="a \\"b\\""' in text and "outfeed_shape=f32[2]" in text
+    assert (
+        'infeed_config="config"' in text
+        and 'outfeed_config="a \\"b\\""' in text
+        and "outfeed_shape=f32[2]" in text
+    )
     assert str(parse_hlo(text)) == text
 
 
 def test_builder_refuses() -> None:
-    for write in (lambda b: b.infeed(Shape.tuple([Shape.tuple([array("f32")])])), lambda b: b.send(b.constant(1), 0),
-                  lambda b: b.recv(array("f32"), -1), lambda b: b.outfeed(b.constant(1), array("f32"))):
+    for write in (
+        lambda b: b.infeed(Shape.tuple([Shape.tuple([array("f32")])])),
+        lambda b: b.send(b.constant(1), 0),
+        lambda b: b.recv(array("f32"), -1),
+        lambda b: b.outfeed(b.constant(1), array("f32")),
+    ):
         b = ComputationBuilder("main")
         write(b)
         with pytest.raises(ShapeError, match=r"\((infeed_c2|send_c2|recv_c3|outfeed_c2)\)"):

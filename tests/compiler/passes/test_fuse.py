@@ -75,7 +75,9 @@ def test_bias_and_activation_follow_the_product():
 def test_reshapes_do_not_end_what_follows_the_product():
     x, w, b = parameter(0, "f32", 24, 32), parameter(1, "f32", 32, 16), parameter(2, "f32", 16)
     added = op("add", make(Reshape((4, 6, 16)), make(Dot((1,), (0,)), x, w)), spread(b, (4, 6, 16), (2,)))
-    before = Computation("main", make(Reshape((24, 16)), op("multiply", added, op("logistic", added))), [x, w, b])
+    before = Computation(
+        "main", make(Reshape((24, 16)), op("multiply", added, op("logistic", added))), [x, w, b]
+    )
     module = Module("m", before)
     (only,) = fusions(fuse(module, DEFAULT_OPTIONS))
     assert only.kind == "kOutput"
@@ -200,7 +202,9 @@ def test_expensive_values_stay_out_of_loops_over_single_elements():
     sides = [make(Reshape((4096, 1)), op(name, op("multiply", x, x))) for name in ("sine", "cosine")]
     interleaved = make(Concatenate(1), *sides)
     module = fused(interleaved, [x])
-    inner = next(f for f in fusions(module) if any(i.opcode == "concatenate" for i in f.computation.instructions))
+    inner = next(
+        f for f in fusions(module) if any(i.opcode == "concatenate" for i in f.computation.instructions)
+    )
     assert not {"sine", "cosine"} & {i.opcode for i in inner.computation.instructions}
     argument = np.random.default_rng(0).normal(size=4096).astype("f4")
     check(module, Computation("main", interleaved, [x]), [argument])

@@ -42,7 +42,7 @@ def dense_graph(seed: int, steps: int) -> Computation:
             values.append(small(op("subtract", a, spread(reduce(b, (axis,)), (SIZE, SIZE), (1 - axis,)))))
         else:
             values.append(small(op(str(rng.choice(["add", "multiply", "maximum", "subtract"])), a, b)))
-    results = [v for v in values[len(parameters):] if rng.random() < 0.3]
+    results = [v for v in values[len(parameters) :] if rng.random() < 0.3]
     return Computation("main", make(Tuple(), *results, values[-1]), parameters)
 
 
@@ -54,7 +54,9 @@ def test_no_fusion_of_a_dense_graph_needs_itself(seed: int, steps: int) -> None:
     verify(module)
     rng = np.random.default_rng(seed)
     arguments = [rng.integers(-2, 3, p.shape.dims).astype(np.float32) for p in before.parameters]
-    for found, wanted in zip(leaves(evaluate(module, arguments)), leaves(evaluate(before, arguments)), strict=True):
+    for found, wanted in zip(
+        leaves(evaluate(module, arguments)), leaves(evaluate(before, arguments)), strict=True
+    ):
         assert not difference(found, wanted, 1e-9)
 
 
@@ -76,7 +78,9 @@ def test_a_merged_node_leads_back_to_what_comes_later() -> None:
 def test_wide_graphs_are_merged_in_order() -> None:
     x = parameter(0, "f32", SIZE, SIZE)
     results = [op("tanh", op("add", x, parameter(k, "f32", SIZE, SIZE))) for k in range(1, 101)]
-    plan = decide(Computation("main", make(Tuple(), *results), [x, *(r.operands[0].operands[1] for r in results)]))
+    plan = decide(
+        Computation("main", make(Tuple(), *results), [x, *(r.operands[0].operands[1] for r in results)])
+    )
     assert plan.together == [results[k : k + 16] for k in range(0, 100, 16)]
 
 

@@ -26,22 +26,36 @@ from tfbridge.runtime.llvm.ir_builder import ModuleText
 from tfbridge.runtime.llvm.target import target_for
 
 TWO = Options(threads=2)
-HEAD = "HloModule m\nplus { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n" \
-       "largest { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n"
+HEAD = (
+    "HloModule m\nplus { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
+    "largest { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n"
+)
 
 
-def loop(name: str, batch: int, extra: str = "", state: str = "z", steps: int = 40, width: int = 64,
-         test: str = "", total: str = "add(d, product)") -> str:
+def loop(
+    name: str,
+    batch: int,
+    extra: str = "",
+    state: str = "z",
+    steps: int = 40,
+    width: int = 64,
+    test: str = "",
+    total: str = "add(d, product)",
+) -> str:
     """Computations of a loop h = tanh(x h w) that keeps the states and sums x' h: `extra` are further lines, `state`
     the new h, `test` further lines of the condition (its root is `c`)."""
     rows, square = f"f32[{batch},{width}]", f"f32[{width},{width}]"
     kind = f"(s32[], {rows}, f32[{steps},{batch},{width}], {square}, {square}, f32[{steps},{batch},{width}])"
-    parts = "\n".join(f"{n} = {s} get-tuple-element(p), index={k}" for k, (n, s) in enumerate(
-        zip(["n", "h", "xs", "w", "d", "ys"], kind[1:-1].replace(", ", "|").split("|"))))
+    parts = "\n".join(
+        f"{n} = {s} get-tuple-element(p), index={k}"
+        for k, (n, s) in enumerate(
+            zip(["n", "h", "xs", "w", "d", "ys"], kind[1:-1].replace(", ", "|").split("|"))
+        )
+    )
     numbers = f"zero = s32[] constant(0) one = s32[] constant(1) last = s32[] constant({steps}) f = f32[] constant(0)"
     return f"""{name}_more {{ p = {kind} parameter(0)
 {parts} {numbers}
-{test or 'ROOT c = pred[] compare(n, last), direction=LT'} }}
+{test or "ROOT c = pred[] compare(n, last), direction=LT"} }}
 {name}_step {{ p = {kind} parameter(0)
 {parts} {numbers}
 next = s32[] add(n, one)
@@ -64,16 +78,20 @@ def entry(*loops: tuple[str, str], batch: int, steps: int = 40, width: int = 64)
     rows, square = f"f32[{batch},{width}]", f"f32[{width},{width}]"
     sequence = f"f32[{steps},{batch},{width}]"
     kind = f"(s32[], {rows}, {sequence}, {square}, {square}, {sequence})"
-    lines = [f"x = {sequence} parameter(0) w = {square} parameter(1) h = {rows} parameter(2) n = s32[] constant(0)",
-             f"f = f32[] constant(0) d = {square} broadcast(f), dimensions={{}} "
-             f"ys = {sequence} broadcast(f), dimensions={{}}"]
+    lines = [
+        f"x = {sequence} parameter(0) w = {square} parameter(1) h = {rows} parameter(2) n = s32[] constant(0)",
+        f"f = f32[] constant(0) d = {square} broadcast(f), dimensions={{}} "
+        f"ys = {sequence} broadcast(f), dimensions={{}}",
+    ]
     results = []
     for name, given in loops:
-        lines += [f"{name}_t = {kind} tuple(n, h, {given}, w, d, ys)",
-                  f"{name} = {kind} while({name}_t), condition={name}_more, body={name}_step",
-                  f"{name}_h = {rows} get-tuple-element({name}), index=1",
-                  f"{name}_d = {square} get-tuple-element({name}), index=4",
-                  f"{name}_ys = {sequence} get-tuple-element({name}), index=5"]
+        lines += [
+            f"{name}_t = {kind} tuple(n, h, {given}, w, d, ys)",
+            f"{name} = {kind} while({name}_t), condition={name}_more, body={name}_step",
+            f"{name}_h = {rows} get-tuple-element({name}), index=1",
+            f"{name}_d = {square} get-tuple-element({name}), index=4",
+            f"{name}_ys = {sequence} get-tuple-element({name}), index=5",
+        ]
         results += [(rows, f"{name}_h"), (square, f"{name}_d"), (sequence, f"{name}_ys")]
     root = f"ROOT r = ({', '.join(s for s, _ in results)}) tuple({', '.join(n for _, n in results)})"
     newline = "\n"
@@ -87,8 +105,10 @@ def one(batch: int, **changes: object) -> str:
 def given(module: Module, seed: int = 0, scale: float = 1 / 12) -> list[np.ndarray]:
     """Small numbers: a recurrence with large ones is chaotic."""
     rng = np.random.default_rng(seed)
-    return [(rng.standard_normal(p.shape.dims) * scale).astype(p.shape.element_type.dtype)
-            for p in module.entry.parameters]
+    return [
+        (rng.standard_normal(p.shape.dims) * scale).astype(p.shape.element_type.dtype)
+        for p in module.entry.parameters
+    ]
 
 
 def same(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], absolute: float = 2e-6) -> None:
@@ -119,19 +139,31 @@ def test_batch_is_cut(batch: int, threads: int) -> None:
     same(client.compile(module, Options(threads=threads)).execute(arguments), wanted)
 
 
-@pytest.mark.parametrize("changes", [
-    {"extra": "q = f32[16,64] reverse(z), dimensions={0}", "state": "q"},
-    {"extra": "m = f32[64] reduce(z, f), dimensions={0}, to_apply=largest q = f32[16,64] broadcast(m), dimensions={1}",
-     "state": "q"},
-    {"extra": "m = f32[64] reduce(z, f), dimensions={0}, to_apply=plus k = f32[] constant(0.0625) "
-              "kk = f32[64] broadcast(k), dimensions={} mm = f32[64] multiply(m, kk) "
-              "q = f32[16,64] broadcast(mm), dimensions={1}", "state": "q"},
-    {"total": "maximum(d, product)"},
-    {"test": "t = f32[] reduce(h, f), dimensions={0,1}, to_apply=largest k = f32[] constant(9) "
-             "low = pred[] compare(t, k), direction=LT m = pred[] compare(n, last), direction=LT "
-             "ROOT c = pred[] and(low, m)"},
-    {"steps": 2, "width": 64},
-], ids=["reversed", "largest", "total", "largest total", "condition", "short"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"extra": "q = f32[16,64] reverse(z), dimensions={0}", "state": "q"},
+        {
+            "extra": "m = f32[64] reduce(z, f), dimensions={0}, to_apply=largest "
+            "q = f32[16,64] broadcast(m), dimensions={1}",
+            "state": "q",
+        },
+        {
+            "extra": "m = f32[64] reduce(z, f), dimensions={0}, to_apply=plus k = f32[] constant(0.0625) "
+            "kk = f32[64] broadcast(k), dimensions={} mm = f32[64] multiply(m, kk) "
+            "q = f32[16,64] broadcast(mm), dimensions={1}",
+            "state": "q",
+        },
+        {"total": "maximum(d, product)"},
+        {
+            "test": "t = f32[] reduce(h, f), dimensions={0,1}, to_apply=largest k = f32[] constant(9) "
+            "low = pred[] compare(t, k), direction=LT m = pred[] compare(n, last), direction=LT "
+            "ROOT c = pred[] and(low, m)"
+        },
+        {"steps": 2, "width": 64},
+    ],
+    ids=["reversed", "largest", "total", "largest total", "condition", "short"],
+)
 def test_what_mixes_the_batch_is_not_cut(changes: dict[str, object]) -> None:
     steps = changes.get("steps", 40)
     text = HEAD + loop("a", 16, **changes) + entry(("a", "x"), batch=16, steps=steps)  # type: ignore[arg-type]
@@ -157,8 +189,12 @@ def test_one_thread_and_reproducible_code_have_loops_whole() -> None:
 @pytest.mark.parametrize(("second", "groups"), [("x", [2]), ("a_ys", [2, 2])])
 def test_loops_that_do_not_need_each_other(second: str, groups: list[int]) -> None:
     """Two are a branch each; one that needs the other is cut after it."""
-    module = parse_hlo(HEAD + loop("a", 16) + loop("b", 16, "e = f32[16,64] negate(z)", "e")
-                       + entry(("a", "x"), ("b", second), batch=16))
+    module = parse_hlo(
+        HEAD
+        + loop("a", 16)
+        + loop("b", 16, "e = f32[16,64] negate(z)", "e")
+        + entry(("a", "x"), ("b", second), batch=16)
+    )
     made = verify(shard_loops(module, TWO))
     assert [len(c.operands) for c in concurrents(made)] == groups
     arguments = given(module)
@@ -173,12 +209,16 @@ def test_branches_have_memory_of_their_own() -> None:
     schedule = schedule_module(module, ModuleText(target), target, TWO)
     plan_memory(schedule)
     (step,) = [s for s in schedule.steps if isinstance(s, Concurrent)]
-    own: list[list[Buffer]] = [[b for b in schedule.temporaries if b.branches[-1:] and b.branches[-1][1] == k]
-                               for k in range(len(step.branches))]
+    own: list[list[Buffer]] = [
+        [b for b in schedule.temporaries if b.branches[-1:] and b.branches[-1][1] == k]
+        for k in range(len(step.branches))
+    ]
     assert len(own) == 2 and all(own)
     for a in own[0]:
         for b in own[1]:
-            assert not (a.bytes and b.bytes) or a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
+            assert (
+                not (a.bytes and b.bytes) or a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
+            )
 
 
 @pytest.mark.parametrize("first", range(0, 60, 15))
@@ -204,6 +244,7 @@ def test_random_loops(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # -- work lifted from loops
 
+
 def while_of(module: Module) -> Instruction:
     (found,) = [i for i in module.entry.instructions if i.opcode == "while"]
     return found
@@ -223,7 +264,9 @@ def dots(module: Module, inside: bool) -> list[tuple[int, ...]]:
     return [i.shape.dims for i in body.instructions if i.opcode == "dot"]
 
 
-DENSE = "v = f32[16,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} q = f32[16,64] add(v, z)"
+DENSE = (
+    "v = f32[16,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} q = f32[16,64] add(v, z)"
+)
 
 
 def test_products_of_slices_become_one() -> None:
@@ -234,25 +277,35 @@ def test_products_of_slices_become_one() -> None:
 
 def test_products_beside_a_check() -> None:
     """A check within the loop stays there, in every step."""
-    check = "t = f32[] reduce(h, f), dimensions={0,1}, to_apply=largest far = f32[] constant(1e9) " \
-            "bad = pred[] compare(t, far), direction=GT e = () custom-call(bad), " \
-            'custom_call_target="tfbridge.leave_if", custom_call_has_side_effect=true, backend_config="far" '
+    check = (
+        "t = f32[] reduce(h, f), dimensions={0,1}, to_apply=largest far = f32[] constant(1e9) "
+        "bad = pred[] compare(t, far), direction=GT e = () custom-call(bad), "
+        'custom_call_target="tfbridge.leave_if", custom_call_has_side_effect=true, backend_config="far" '
+    )
     made = lifted(one(16, extra=check + DENSE, state="q"))
     assert dots(made, False) == [(40, 16, 64)]
     assert [i.opcode for i in while_of(made).op.body.instructions].count("custom-call") == 1  # type: ignore[attr-defined]
 
 
 def test_products_of_a_part_of_a_concatenation() -> None:
-    made = lifted(one(16, state="q", extra="""both = f32[16,128] concatenate(x, h), dimensions={1}
+    made = lifted(
+        one(
+            16,
+            state="q",
+            extra="""both = f32[16,128] concatenate(x, h), dimensions={1}
 ww = f32[128,64] concatenate(w, w), dimensions={0}
-q = f32[16,64] dot(both, ww), lhs_contracting_dims={1}, rhs_contracting_dims={0}"""))
+q = f32[16,64] dot(both, ww), lhs_contracting_dims={1}, rhs_contracting_dims={0}""",
+        )
+    )
     assert dots(made, False) == [(40, 16, 64)]
     assert (16, 64) in dots(made, True)
 
 
 def test_products_stay_where_the_count_of_steps_is_unknown() -> None:
-    test = "t = f32[] reduce(h, f), dimensions={0,1}, to_apply=largest k = f32[] constant(9) " \
-           "ROOT c = pred[] compare(t, k), direction=LT"
+    test = (
+        "t = f32[] reduce(h, f), dimensions={0,1}, to_apply=largest k = f32[] constant(9) "
+        "ROOT c = pred[] compare(t, k), direction=LT"
+    )
     more = "m = f32[] constant(1) mm = f32[16,64] broadcast(m), dimensions={} o = f32[16,64] add(h, mm) "
     made = lifted(one(16, extra=more + DENSE.replace("add(v, z)", "add(v, o)"), state="q", test=test))
     assert dots(made, False) == []
@@ -315,13 +368,22 @@ ENTRY main {{ xs = f32[{places},2] parameter(0) ys = f32[{places},2] parameter(1
   ROOT r = (s32[], f32[{places},2]) tuple(k, u) }}
 """
     made = lifted(text)
-    assert any(i.opcode == "while" for i in made.entry.instructions) == (places > steps)  # nothing is left to do
+    assert any(i.opcode == "while" for i in made.entry.instructions) == (
+        places > steps
+    )  # nothing is left to do
 
 
 def test_slices_of_one_value() -> None:
     """A slice of a list that has a matrix in every place is the matrix."""
-    made = lifted(HEAD + loop("a", 64).replace("reshape(z)", "reshape(w)") + loop("b", 64)
-                  + entry(("a", "x"), ("b", "a_ys"), batch=64))
-    slices = [[i.opcode for i in loop.op.body.instructions].count("dynamic-slice")  # type: ignore[attr-defined]
-              for loop in made.entry.instructions if loop.opcode == "while"]
+    made = lifted(
+        HEAD
+        + loop("a", 64).replace("reshape(z)", "reshape(w)")
+        + loop("b", 64)
+        + entry(("a", "x"), ("b", "a_ys"), batch=64)
+    )
+    slices = [
+        [i.opcode for i in loop.op.body.instructions].count("dynamic-slice")  # type: ignore[attr-defined]
+        for loop in made.entry.instructions
+        if loop.opcode == "while"
+    ]
     assert slices == [1, 0]

@@ -113,8 +113,20 @@ def test_simplify_needs_one_pass() -> None:
         assert str(simplify(once, FAST)) == str(once), fixture.name
 
 
-OTHERS = {p.__name__: p for p in (fold_constants, eliminate_common, eliminate_dead, inline_calls, expand_maps,
-                                  expand_rng, expand_top_k, canonicalize_dots, combine_all_reduces)}
+OTHERS = {
+    p.__name__: p
+    for p in (
+        fold_constants,
+        eliminate_common,
+        eliminate_dead,
+        inline_calls,
+        expand_maps,
+        expand_rng,
+        expand_top_k,
+        canonicalize_dots,
+        combine_all_reduces,
+    )
+}
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,23 @@ from ..part import LINES, Difference, Part
 
 _MODULES = (cache_key, disk_cache, private_files, private_folder)
 _ERRORS = ("EIO", "ENOSPC", "EINTR", "EROFS", "EACCES", "ENOENT", "ESTALE", "EDQUOT", "EMFILE", "ENOTSUP")
-_CALLS = ("open", "read", "write", "fstat", "stat", "listdir", "scandir", "mkdir", "unlink", "rmdir", "replace", "link",
-          "utime", "close", "flock")
+_CALLS = (
+    "open",
+    "read",
+    "write",
+    "fstat",
+    "stat",
+    "listdir",
+    "scandir",
+    "mkdir",
+    "unlink",
+    "rmdir",
+    "replace",
+    "link",
+    "utime",
+    "close",
+    "flock",
+)
 _SHORT = {"read": ("short", "empty"), "write": ("short", "short", "short")}
 _X = np.arange(7, dtype=np.float32)
 
@@ -64,7 +79,7 @@ class Faults:
         if kind == "short" and name == "read":
             return call(args[0], max(1, args[1] // 2))
         if kind == "short":
-            return call(args[0], args[1][:max(1, len(args[1]) // 2)])
+            return call(args[0], args[1][: max(1, len(args[1]) // 2)])
         if kind == "empty":
             return b""
         if kind is not None:
@@ -94,8 +109,11 @@ class Program:
     def __init__(self, lines: list[list[str]], folder: Path) -> None:
         self.folder = folder
         self.limit = next((int(line[1]) for line in lines if line[0] == "limit"), 1 << 20)
-        self.artifacts = [Artifact(random.Random(line[1]).randbytes(int(line[2])), "entry", (), (), fingerprint=line[1])
-                          for line in lines if line[0] == "artifact"]
+        self.artifacts = [
+            Artifact(random.Random(line[1]).randbytes(int(line[2])), "entry", (), (), fingerprint=line[1])
+            for line in lines
+            if line[0] == "artifact"
+        ]
         self.powers = [int(line[1]) for line in lines if line[0] == "compile"]
 
     def run(self) -> None:
@@ -115,7 +133,9 @@ class Program:
         for k in range(power):
             text += f" x{k + 1} = f32[7] multiply(x{k}, p)\n"
         module = parse_hlo(text + f" ROOT r = f32[7] add(x{power}, x{power}) }}")
-        executable = LocalClient("cpu").compile(module, Options(cache_dir=str(self.folder), max_cache_bytes=self.limit))
+        executable = LocalClient("cpu").compile(
+            module, Options(cache_dir=str(self.folder), max_cache_bytes=self.limit)
+        )
         result = executable.execute([_X])[0]
         if not np.array_equal(result, 2 * _X ** (power + 1)):
             raise Difference(f"power {power} gives {result}")
@@ -156,8 +176,10 @@ class CacheFaults(Part):
             lines += [f"compile {power}" for power in rng.sample(range(1, 6), rng.randint(1, 2))]
             longest = 0.2
         else:
-            lines += [f"artifact {k}.{rng.randrange(100)} {int(10 ** rng.uniform(1, 4.9))}"
-                      for k in range(rng.randint(1, 6))]
+            lines += [
+                f"artifact {k}.{rng.randrange(100)} {int(10 ** rng.uniform(1, 4.9))}"
+                for k in range(rng.randint(1, 6))
+            ]
             longest = 0.02
         if rng.random() < 0.5:
             lines += [f"kill {rng.uniform(0, longest):.6f}"]
@@ -179,7 +201,9 @@ class CacheFaults(Part):
             if kill is not None:
                 word = "killed" if _in_child(lambda: _forever(program.run), kill) else "ended"
             else:
-                word = "faults met" if _in_child(lambda: _with_faults(program.run, faults)) else "faults not met"
+                word = (
+                    "faults met" if _in_child(lambda: _with_faults(program.run, faults)) else "faults not met"
+                )
             _in_child(program.check)
             _in_child(program.run)
         return word
@@ -210,6 +234,7 @@ def _in_child(function: Callable[[], object], kill_after: float | None = None) -
             report = b"true" if function() else b"false"
         except BaseException as error:
             import traceback
+
             report = f"{type(error).__name__}: {error}\n{traceback.format_exc()}".encode(errors="replace")
         finally:
             os.write(writer, report[:60_000])

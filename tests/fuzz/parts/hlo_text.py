@@ -23,12 +23,84 @@ _SHAPE = re.compile(r"\b[a-z]\w*\[[^\]\n]*\](?:\{[\d,]*\})?")
 _TEXT = re.compile(r'"""(HloModule.*?)"""', re.DOTALL)
 _ATTRIBUTE = re.compile(r", ([\w\-]+)=(\{[^{}]*\}|\"[^\"]*\"|[^\s,{}]+)")
 _NAME = re.compile(r"\(([\w.\-]+)[,)]|, ([\w.\-]+)[,)]")
-_NUMBERS = ("0", "1", "2", "3", "4", "7", "8", "16", "-1", "-2", "64", "1000", "65536", "2147483647", "4294967296",
-            "-9223372036854775808", "9223372036854775807", "99999999999999999999", "9" * 5000, "1.5", "nan", "²")
-_TYPES = ("f32", "f64", "f16", "bf16", "s8", "s32", "s64", "u8", "u64", "pred", "c64", "c128", "s4", "u4", "f8e4m3fn",
-          "token", "tuple", "f99")
-_PIECES = ("{", "}", "(", ")", "[", "]", ",", "=", "->", "%", '"', "/*", "*/", "//", "ROOT ", "ENTRY ", "\n", "\0", "é",
-           "\U0001f600", ":", "<=", "?", "x", "_", "...", "nan", "inf", "{{0,1},{2,3}}", "(" * 100, "{" * 100, "\ud800")
+_NUMBERS = (
+    "0",
+    "1",
+    "2",
+    "3",
+    "4",
+    "7",
+    "8",
+    "16",
+    "-1",
+    "-2",
+    "64",
+    "1000",
+    "65536",
+    "2147483647",
+    "4294967296",
+    "-9223372036854775808",
+    "9223372036854775807",
+    "99999999999999999999",
+    "9" * 5000,
+    "1.5",
+    "nan",
+    "²",
+)
+_TYPES = (
+    "f32",
+    "f64",
+    "f16",
+    "bf16",
+    "s8",
+    "s32",
+    "s64",
+    "u8",
+    "u64",
+    "pred",
+    "c64",
+    "c128",
+    "s4",
+    "u4",
+    "f8e4m3fn",
+    "token",
+    "tuple",
+    "f99",
+)
+_PIECES = (
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    ",",
+    "=",
+    "->",
+    "%",
+    '"',
+    "/*",
+    "*/",
+    "//",
+    "ROOT ",
+    "ENTRY ",
+    "\n",
+    "\0",
+    "é",
+    "\U0001f600",
+    ":",
+    "<=",
+    "?",
+    "x",
+    "_",
+    "...",
+    "nan",
+    "inf",
+    "{{0,1},{2,3}}",
+    "(" * 100,
+    "{" * 100,
+    "\ud800",
+)
 
 
 @functools.cache
@@ -66,12 +138,19 @@ def _one_token(text: str, draw: random.Random) -> str:
 
 
 def _number(text: str, draw: random.Random) -> str:
-    return _replaced(text, _NUMBER, draw, lambda old: draw.choice(_NUMBERS) if draw.random() < 0.6
-                     else str(int(old[:20]) + draw.choice((-1, 1, 2))))
+    return _replaced(
+        text,
+        _NUMBER,
+        draw,
+        lambda old: (
+            draw.choice(_NUMBERS) if draw.random() < 0.6 else str(int(old[:20]) + draw.choice((-1, 1, 2)))
+        ),
+    )
 
 
 def _shape(text: str, draw: random.Random) -> str:
     """A declared shape that is another one of the text, or has another type, one more axis, or a dynamic size."""
+
     def new(old: str) -> str:
         kind = draw.randrange(5)
         if kind == 0:
@@ -94,17 +173,36 @@ def _attribute(text: str, draw: random.Random) -> str:
         return _replaced(text, _ATTRIBUTE, draw, lambda _: "")
     if kind == 1:
         return _replaced(text, _ATTRIBUTE, draw, lambda old: old + old)
-    values = _ATTRIBUTE.findall(text) + [m for seed in draw.sample(_seeds(), 5) for m in _ATTRIBUTE.findall(seed)]
-    return _replaced(text, _ATTRIBUTE, draw, lambda old: old.partition("=")[0] + "=" + draw.choice(values)[1]
-                     if draw.random() < 0.7 else ", " + "=".join(draw.choice(values)))
+    values = _ATTRIBUTE.findall(text) + [
+        m for seed in draw.sample(_seeds(), 5) for m in _ATTRIBUTE.findall(seed)
+    ]
+    return _replaced(
+        text,
+        _ATTRIBUTE,
+        draw,
+        lambda old: (
+            old.partition("=")[0] + "=" + draw.choice(values)[1]
+            if draw.random() < 0.7
+            else ", " + "=".join(draw.choice(values))
+        ),
+    )
 
 
 def _operand(text: str, draw: random.Random) -> str:
     """An operand replaced by another value, left out, or doubled."""
     names = re.findall(r"([\w.\-]+) =", text) or ["x"]
-    return _replaced(text, _NAME, draw, lambda old: draw.choice(
-        (re.sub(r"[\w.\-]+", draw.choice(names), old), re.sub(r"[\w.\-]+,?", "", old, count=1),
-         re.sub(r"([\w.\-]+)", r"\1, \1", old))))
+    return _replaced(
+        text,
+        _NAME,
+        draw,
+        lambda old: draw.choice(
+            (
+                re.sub(r"[\w.\-]+", draw.choice(names), old),
+                re.sub(r"[\w.\-]+,?", "", old, count=1),
+                re.sub(r"([\w.\-]+)", r"\1, \1", old),
+            )
+        ),
+    )
 
 
 def _lines(text: str, draw: random.Random) -> str:
@@ -124,8 +222,12 @@ def _lines(text: str, draw: random.Random) -> str:
 
 
 def _opcode(text: str, draw: random.Random) -> str:
-    return _replaced(text, re.compile(r"[\w\-]+\((?=[\w)])"), draw,
-                     lambda _: (re.findall(r"[\w\-]+\((?=[\w)])", draw.choice(_seeds())) or ["add("])[0])
+    return _replaced(
+        text,
+        re.compile(r"[\w\-]+\((?=[\w)])"),
+        draw,
+        lambda _: (re.findall(r"[\w\-]+\((?=[\w)])", draw.choice(_seeds())) or ["add("])[0],
+    )
 
 
 def _everywhere(text: str, draw: random.Random) -> str:
@@ -139,7 +241,10 @@ def _everywhere(text: str, draw: random.Random) -> str:
     sizes = re.findall(r"\d+(?=[,\]])", "".join(s[s.index("[") :] for s in shapes))
     if not sizes:
         return text
-    old, new = draw.choice(sizes), draw.choice(("0", "1", "2", "3", "5", "9", "17", "33", "100", "1025", "1000000007"))
+    old, new = (
+        draw.choice(sizes),
+        draw.choice(("0", "1", "2", "3", "5", "9", "17", "33", "100", "1025", "1000000007")),
+    )
     return _SHAPE.sub(lambda m: re.sub(rf"(?<=[\[,]){old}(?=[,\]])", new, m[0]), text)
 
 
@@ -159,8 +264,21 @@ def _called(text: str, draw: random.Random) -> str:
     return text.replace("ENTRY ", "") + "\nENTRY all {\n" + "\n".join(body) + "\n}\n"
 
 
-_MUTATIONS = (_everywhere, _everywhere, _called,
-              _one_token, _number, _number, _shape, _shape, _attribute, _attribute, _operand, _lines, _opcode)
+_MUTATIONS = (
+    _everywhere,
+    _everywhere,
+    _called,
+    _one_token,
+    _number,
+    _number,
+    _shape,
+    _shape,
+    _attribute,
+    _attribute,
+    _operand,
+    _lines,
+    _opcode,
+)
 
 
 class HloText(Part):

@@ -29,8 +29,14 @@ class _Plain:
     def outcomes(self, source: str) -> list[Outcome] | None:
         """The outcomes, eager and as a function; None where a kernel ended the process."""
         if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen([sys.executable, "-m", "fuzz.op_cases"], cwd=_TESTS, bufsize=0,
-                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "fuzz.op_cases"],
+                cwd=_TESTS,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             pickle.dump(source, self._process.stdin)
@@ -75,7 +81,9 @@ class _Errors(Part):
         failed = broken(tfbridge.stats()["ops_left_out"])
         if failed:
             raise Difference(f"{engine}: {failed}; TensorFlow: {words(expected[1])}")
-        is_undefined = isinstance(expected[0], list) and isinstance(expected[1], list) and not is_same(*expected)
+        is_undefined = (
+            isinstance(expected[0], list) and isinstance(expected[1], list) and not is_same(*expected)
+        )
         if not is_undefined and not any(is_same(found, one) for one in expected):
             raise Difference(f"{engine}: {words(found)}; TensorFlow: {words(expected[1])}")
 

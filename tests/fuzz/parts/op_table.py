@@ -25,13 +25,20 @@ _MOST_ELEMENTS = 3000
 @functools.cache
 def _rows() -> list[Case]:
     """Rows that run on one device, by themselves, in little time."""
-    return [c for c in CASES if not isinstance(c.op, _LEFT_OUT)
-            and sum(leaf.elements for i in c.operands for leaf in i.shape.leaves() if leaf.is_array) < _MOST_ELEMENTS]
+    return [
+        c
+        for c in CASES
+        if not isinstance(c.op, _LEFT_OUT)
+        and sum(leaf.elements for i in c.operands for leaf in i.shape.leaves() if leaf.is_array)
+        < _MOST_ELEMENTS
+    ]
 
 
 def _reads_signs_of_nans(case: Case) -> bool:
     """What arithmetic makes of them is not specified."""
-    return isinstance(case.op, BitcastConvert) or isinstance(case.op, Compare) and case.op.type == "TOTALORDER"
+    return (
+        isinstance(case.op, BitcastConvert) or isinstance(case.op, Compare) and case.op.type == "TOTALORDER"
+    )
 
 
 def _arrays(value: Instruction) -> Iterator[Instruction]:
@@ -60,7 +67,9 @@ class OpTable(Part):
             entry = build(case).entry
             for old in entry.instructions:
                 if not isinstance(old.op, Parameter):
-                    done[old] = dataclasses.replace(old.with_operands([done[o] for o in old.operands]), name="")
+                    done[old] = dataclasses.replace(
+                        old.with_operands([done[o] for o in old.operands]), name=""
+                    )
                     continue
                 known = exact.get(old.shape, [])
                 if _reads_signs_of_nans(case):

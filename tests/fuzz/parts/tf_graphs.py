@@ -27,6 +27,7 @@ Runner = Callable[[Case, Program, Sequence[np.ndarray]], list[np.ndarray]]
 
 def _called(wrap: Callable[[Callable[..., Any]], Callable[..., Any]], has_gradient: bool) -> Runner:
     """The results of two calls, the gradients of the second, and the variables after them."""
+
     def run(case: Case, program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         variables = [tf.Variable(array(*v)) for v in case.variables]
         arguments = [tf.constant(a) for a in arrays]
@@ -36,20 +37,31 @@ def _called(wrap: Callable[[Callable[..., Any]], Callable[..., Any]], has_gradie
         with tf.GradientTape() as tape:
             tape.watch(sources)
             again = function(*arguments)
-            loss = tf.add_n([tf.constant(0.0), *(tf.reduce_sum(tf.tanh(tf.cast(r, tf.float32))) for r in again
-                                                 if r.dtype.is_floating)])
+            loss = tf.add_n(
+                [
+                    tf.constant(0.0),
+                    *(tf.reduce_sum(tf.tanh(tf.cast(r, tf.float32))) for r in again if r.dtype.is_floating),
+                ]
+            )
         gradients = tape.gradient(loss, sources) if sources else []
-        return [tf.convert_to_tensor(r).numpy() for r in (*results, *again, *gradients, *variables) if r is not None]
+        return [
+            tf.convert_to_tensor(r).numpy()
+            for r in (*results, *again, *gradients, *variables)
+            if r is not None
+        ]
 
     return run
 
 
 def _in_session(is_fed: bool) -> Runner:
     """The results of two runs of one session, the second with one more tensor fed, and the variables after them."""
+
     def run(case: Case, program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         with tf.Graph().as_default(), v1.Session() as session:
-            variables = [v1.get_variable(f"v{k}", initializer=array(*v), use_resource=True)
-                         for k, v in enumerate(case.variables)]
+            variables = [
+                v1.get_variable(f"v{k}", initializer=array(*v), use_resource=True)
+                for k, v in enumerate(case.variables)
+            ]
             holders = [v1.placeholder(a.dtype, a.shape) for a in arrays]
             values: dict[int, Any] = {}
             results = evaluate(program, holders, variables, values)
@@ -59,7 +71,9 @@ def _in_session(is_fed: bool) -> Runner:
             if is_fed:
                 number = random.Random(str(program)).choice([k for k in values if k >= len(holders)] or [0])
                 value = session.run(values[number], feeds)
-                feeds[values[number]] = (value // 2 if value.dtype.kind in "iu" else value * 0.5).astype(value.dtype)
+                feeds[values[number]] = (value // 2 if value.dtype.kind in "iu" else value * 0.5).astype(
+                    value.dtype
+                )
             found += session.run(results, feeds)
             return [np.asarray(v) for v in (*found, *session.run(variables))]
 
@@ -119,15 +133,18 @@ class _Graphs(Part):
 PART = _Graphs()
 
 
-def _spread(runner: Runner, case: Case, arrays: Sequence[np.ndarray],
-            wanted: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _spread(
+    runner: Runner, case: Case, arrays: Sequence[np.ndarray], wanted: Sequence[np.ndarray]
+) -> list[np.ndarray]:
     """How far rounding errors of the arguments move TensorFlow's results; infinity where they change a shape."""
     spread = [np.zeros(w.shape) for w in wanted]
     for seed in range(4):
         moved = runner(case, case.program, [_perturbed(a, seed) for a in arrays])
         with np.errstate(all="ignore"):
-            spread = [np.fmax(s, np.abs(_real(m) - _real(w))) if m.shape == w.shape else np.full(w.shape, np.inf)
-                      for s, m, w in zip(spread, moved, wanted)]
+            spread = [
+                np.fmax(s, np.abs(_real(m) - _real(w))) if m.shape == w.shape else np.full(w.shape, np.inf)
+                for s, m, w in zip(spread, moved, wanted)
+            ]
     return spread
 
 

@@ -42,13 +42,29 @@ def text(results: dict[str, list[Measurement]]) -> str:
 def results() -> dict[str, list[Measurement]]:
     kernels = [Kernel("product", "MatMul", 1, 5e8, 1e6, 0.6), Kernel("fusion", "Relu", 2, 1e6, 4e8, 0.4)]
     return {
-        "mlp": [Measurement("tf", 1.0, [4.0, 40.0], 0.0), Measurement("xla", 2.0, [2.0, 20.0], 1e-7),
-                Measurement("tfbridge", 0.5, [1.0, 10.0], 1e-7, warm_first_call_seconds=0.25, footprint_bytes=1500,
-                            kernels=kernels)],
-        "mlp_training": [Measurement("tf", 1.0, [2.0], 0.0), Measurement("xla", 8.0, [0.5], 1e-7),
-                         Measurement("tfbridge", 1.0, [1.0], 1e-7)],
-        "launch": [Measurement("tf", 1.0, [1.0], 0.0), Measurement("xla", 2.0, [2.0], 0.5),
-                   Measurement("tfbridge", failure="KeyError: 'x'")],
+        "mlp": [
+            Measurement("tf", 1.0, [4.0, 40.0], 0.0),
+            Measurement("xla", 2.0, [2.0, 20.0], 1e-7),
+            Measurement(
+                "tfbridge",
+                0.5,
+                [1.0, 10.0],
+                1e-7,
+                warm_first_call_seconds=0.25,
+                footprint_bytes=1500,
+                kernels=kernels,
+            ),
+        ],
+        "mlp_training": [
+            Measurement("tf", 1.0, [2.0], 0.0),
+            Measurement("xla", 8.0, [0.5], 1e-7),
+            Measurement("tfbridge", 1.0, [1.0], 1e-7),
+        ],
+        "launch": [
+            Measurement("tf", 1.0, [1.0], 0.0),
+            Measurement("xla", 2.0, [2.0], 0.5),
+            Measurement("tfbridge", failure="KeyError: 'x'"),
+        ],
     }
 
 
@@ -66,17 +82,29 @@ def test_means_are_of_all_and_of_each_kind(results: dict[str, list[Measurement]]
 
 
 def test_rivals_on_arrays_are_compared_with_calls_on_arrays() -> None:
-    row = [Measurement("tf", 1.0, [6.0]), Measurement("openvino", 1.0, [4.0]), Measurement("litert", 1.0, [2.0]),
-           Measurement("tfbridge-native", 1.0, [1.0]), Measurement("tfbridge", 1.0, [3.0])]
+    row = [
+        Measurement("tf", 1.0, [6.0]),
+        Measurement("openvino", 1.0, [4.0]),
+        Measurement("litert", 1.0, [2.0]),
+        Measurement("tfbridge-native", 1.0, [1.0]),
+        Measurement("tfbridge", 1.0, [3.0]),
+    ]
     assert ratios(row) == pytest.approx(
-        {"tf": 2.0, "openvino": 4.0, "litert": 2.0, "tfbridge-native": 1 / 3, "rivals": 2.0})
+        {"tf": 2.0, "openvino": 4.0, "litert": 2.0, "tfbridge-native": 1 / 3, "rivals": 2.0}
+    )
 
 
 def test_roofline_takes_the_slower_limit_of_each_kernel(results: dict[str, list[Measurement]]) -> None:
     # 0.5 s for the product's flops, and 0.1 s for the fusion's bytes within a footprint between 1000 and 2000.
     assert roofline_share(results["mlp"], MACHINE) == pytest.approx(0.6 / 5.5)
     assert math.isnan(roofline_share(results["mlp_training"], MACHINE))
-    assert [MACHINE.bytes_per_second(size) for size in (1, 1000, 1999, 2000, 9999)] == [4e9, 4e9, 4e9, 2e9, 2e9]
+    assert [MACHINE.bytes_per_second(size) for size in (1, 1000, 1999, 2000, 9999)] == [
+        4e9,
+        4e9,
+        4e9,
+        2e9,
+        2e9,
+    ]
 
 
 def test_json_has_no_nan(results: dict[str, list[Measurement]]) -> None:
@@ -114,20 +142,35 @@ def test_stopwatch_repeats_short_calls() -> None:
     assert len(calls) > 1 and len(waited) == 1
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["--workloads", "resnet"], "there is no workload 'resnet'"),
-    (["--engines", "tf,xlb"], "there is no engine 'xlb'"),
-])
-def test_unknown_names_are_refused(arguments: list[str], message: str,
-                                   capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workloads", "resnet"], "there is no workload 'resnet'"),
+        (["--engines", "tf,xlb"], "there is no engine 'xlb'"),
+    ],
+)
+def test_unknown_names_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         bench.parse(arguments)
     assert message in capsys.readouterr().err
 
 
 def test_engines_agree(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    status = bench.main(["--quick", "--small", "--json", "--workloads", "mlp_training", "--rounds", "1",
-                         "--save", str(tmp_path / "results.json")])
+    status = bench.main(
+        [
+            "--quick",
+            "--small",
+            "--json",
+            "--workloads",
+            "mlp_training",
+            "--rounds",
+            "1",
+            "--save",
+            str(tmp_path / "results.json"),
+        ]
+    )
     printed = capsys.readouterr().out
     report = json.loads(printed)
     row = report["workloads"]["mlp_training"]
@@ -144,8 +187,24 @@ def test_engines_agree(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
 
 
 def test_one_process_runs_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.main(["--suite", "ops", "--quick", "--small", "--json", "--workloads", "sort,argmax", "--rounds", "1",
-                       "--engines", "numpy,tfbridge"]) == 0
+    assert (
+        bench.main(
+            [
+                "--suite",
+                "ops",
+                "--quick",
+                "--small",
+                "--json",
+                "--workloads",
+                "sort,argmax",
+                "--rounds",
+                "1",
+                "--engines",
+                "numpy,tfbridge",
+            ]
+        )
+        == 0
+    )
     rows = json.loads(capsys.readouterr().out)["workloads"]
     assert list(rows) == ["sort", "argmax"]
     for row in rows.values():

@@ -14,23 +14,26 @@ def array(*values: float) -> np.ndarray:
     return np.array(values, np.float32)
 
 
-@pytest.mark.parametrize(("found", "wanted", "error"), [
-    ([], [], 0.0),
-    ([array(1, 2)], [array(1, 2)], 0.0),
-    ([array(1, 2.5)], [array(1, 2)], 0.25),
-    ([array(0.5)], [array(0)], 500.0),
-    ([array(np.nan, np.inf)], [array(np.nan, np.inf)], 0.0),
-    ([array(np.nan, 1)], [array(1, 1)], np.nan),
-    ([array(1, 1)], [array(np.nan, 1)], np.inf),
-    ([array(-np.inf)], [array(np.inf)], np.inf),
-    ([array(1, 1)], [array(1)], np.inf),
-    ([array(1)], [array(1), array(1)], np.inf),
-    ([array(1).astype(np.float64)], [array(1)], np.inf),
-    ([np.array([3])], [np.array([3])], 0.0),
-    ([np.array([3])], [np.array([4])], np.inf),
-    ([array()], [array()], 0.0),
-    ([np.array([3 + 5j])], [np.array([3 + 4j])], 0.2),
-])
+@pytest.mark.parametrize(
+    ("found", "wanted", "error"),
+    [
+        ([], [], 0.0),
+        ([array(1, 2)], [array(1, 2)], 0.0),
+        ([array(1, 2.5)], [array(1, 2)], 0.25),
+        ([array(0.5)], [array(0)], 500.0),
+        ([array(np.nan, np.inf)], [array(np.nan, np.inf)], 0.0),
+        ([array(np.nan, 1)], [array(1, 1)], np.nan),
+        ([array(1, 1)], [array(np.nan, 1)], np.inf),
+        ([array(-np.inf)], [array(np.inf)], np.inf),
+        ([array(1, 1)], [array(1)], np.inf),
+        ([array(1)], [array(1), array(1)], np.inf),
+        ([array(1).astype(np.float64)], [array(1)], np.inf),
+        ([np.array([3])], [np.array([3])], 0.0),
+        ([np.array([3])], [np.array([4])], np.inf),
+        ([array()], [array()], 0.0),
+        ([np.array([3 + 5j])], [np.array([3 + 4j])], 0.2),
+    ],
+)
 def test_relative_error(found: list[np.ndarray], wanted: list[np.ndarray], error: float) -> None:
     np.testing.assert_equal(relative_error(found, wanted), error)
 

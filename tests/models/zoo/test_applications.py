@@ -19,12 +19,21 @@ from tfbridge.models.zoo.applications import PROGRAMS, SIDES, Outcome, compare, 
 DOCUMENT = Path(tfbridge.__file__).parent / "docs" / "applications.md"
 
 
-def small(weights: None, input_shape: tuple[int, ...], classes: int, classifier_activation: None) -> keras.Model:
+def small(
+    weights: None, input_shape: tuple[int, ...], classes: int, classifier_activation: None
+) -> keras.Model:
     """A model of a convolution, with the arguments of those of keras.applications."""
-    return keras.Sequential([
-        keras.Input(input_shape), keras.layers.Conv2D(4, 3, strides=2), keras.layers.BatchNormalization(),
-        keras.layers.ReLU(), keras.layers.GlobalAveragePooling2D(), keras.layers.Dropout(0.3),
-        keras.layers.Dense(classes, activation=classifier_activation)])
+    return keras.Sequential(
+        [
+            keras.Input(input_shape),
+            keras.layers.Conv2D(4, 3, strides=2),
+            keras.layers.BatchNormalization(),
+            keras.layers.ReLU(),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(classes, activation=classifier_activation),
+        ]
+    )
 
 
 @pytest.mark.parametrize(("make", "dtype"), PROGRAMS, ids=lambda value: getattr(value, "__name__", value))
@@ -40,6 +49,7 @@ def test_small_model(make: applications.Make, dtype: str, monkeypatch: pytest.Mo
 
 def affine(name: str, dtype: str) -> Program:
     """A function that gives, compiled, a number of its name's more than TensorFlow's."""
+
     def function(x: tf.Tensor) -> tf.Tensor:
         wrong = float(name) if rewrite_graph.is_auto_clustering() else 0.0
         return tf.nn.relu(tf.matmul(x, x) * 2.0 - 1.0) + tf.cast(wrong, dtype)
@@ -47,17 +57,25 @@ def affine(name: str, dtype: str) -> Program:
     return Program(function, [np.random.default_rng(1).random((5, 5)).astype(dtype)])
 
 
-@pytest.mark.parametrize(("name", "dtype", "is_right"), [
-    ("0", "float32", True), ("0", "float64", True), ("0.01", "float32", False), ("1e-9", "float64", False),
-    ("nan", "float32", False)])
+@pytest.mark.parametrize(
+    ("name", "dtype", "is_right"),
+    [
+        ("0", "float32", True),
+        ("0", "float64", True),
+        ("0.01", "float32", False),
+        ("1e-9", "float64", False),
+        ("nan", "float32", False),
+    ],
+)
 def test_wrong_results_are_seen(name: str, dtype: str, is_right: bool) -> None:
     assert compare(name, affine, dtype).is_right == is_right
 
 
 def uncompiled(name: str, dtype: str) -> Program:
     """A function of five ops, two of which stay in TensorFlow."""
-    return Program(lambda x: tf.strings.to_number(tf.strings.as_string(tf.exp(x))) * x + 1.0,
-                   [np.ones((2, 3), dtype)])
+    return Program(
+        lambda x: tf.strings.to_number(tf.strings.as_string(tf.exp(x))) * x + 1.0, [np.ones((2, 3), dtype)]
+    )
 
 
 def test_ops_outside_are_told() -> None:
@@ -67,7 +85,9 @@ def test_ops_outside_are_told() -> None:
 
 
 def outcome(**values: Any) -> Outcome:
-    return dataclasses.replace(Outcome("Small", "training", "float64", 1e-15, 1e-15, 1.0, 1.0, 1, 0, 0.1, ()), **values)
+    return dataclasses.replace(
+        Outcome("Small", "training", "float64", 1e-15, 1e-15, 1.0, 1.0, 1, 0, 0.1, ()), **values
+    )
 
 
 def test_verdicts() -> None:
@@ -82,8 +102,13 @@ def test_verdicts() -> None:
 
 
 def test_document_has_what_is_written() -> None:
-    told = [(o.cells, o.left_out) for o in (
-        outcome(model="VGG16"), outcome(model="ResNet50", left_out=("AsString a: there is no translation of it",)))]
+    told = [
+        (o.cells, o.left_out)
+        for o in (
+            outcome(model="VGG16"),
+            outcome(model="ResNet50", left_out=("AsString a: there is no translation of it",)),
+        )
+    ]
     assert read_document(applications.document(reversed(told))) == told
 
 

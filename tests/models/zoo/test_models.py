@@ -97,9 +97,12 @@ def test_saved_model_of_decorated_function(case: Case, tmp_path: Path) -> None:
 def saved_ops(folder: Path) -> set[str]:
     """The op of every node in a SavedModel."""
     saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
-    return {node.op for graph in saved.meta_graphs
-            for nodes in (graph.graph_def.node, *(f.node_def for f in graph.graph_def.library.function))
-            for node in nodes}
+    return {
+        node.op
+        for graph in saved.meta_graphs
+        for nodes in (graph.graph_def.node, *(f.node_def for f in graph.graph_def.library.function))
+        for node in nodes
+    }
 
 
 def test_cached_call_after_other_shapes(case: Case) -> None:
@@ -108,6 +111,6 @@ def test_cached_call_after_other_shapes(case: Case) -> None:
         pytest.skip("one shape only")
     function = tfbridge.jit(case.program.function)
     function(*case.program.inputs)
-    halves = [value[:max(1, value.shape[0] // 2)] for value in case.program.inputs]
+    halves = [value[: max(1, value.shape[0] // 2)] for value in case.program.inputs]
     function(*halves)
     case.check(case.program.run(function, CALLS))

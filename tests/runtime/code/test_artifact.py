@@ -14,13 +14,25 @@ from tfbridge.runtime.code.artifact import Artifact, BufferSpec, KernelInfo, Pac
 from tfbridge.runtime.errors import ArtifactError
 
 FULL = Artifact(
-    object=b"\x7fELF" + bytes(range(256)), entry="entry", parameters=(BufferSpec("float32", (2, 3), 24),),
-    results=(BufferSpec("bfloat16", (), 2), BufferSpec("bool", (0, 4), 0)), temp_bytes=1 << 40,
-    constants=b"\0\1" * 100, libraries=("gemm",), threads=6, fingerprint="möglich", packed=(Packed(0, 64, "panels"),),
+    object=b"\x7fELF" + bytes(range(256)),
+    entry="entry",
+    parameters=(BufferSpec("float32", (2, 3), 24),),
+    results=(BufferSpec("bfloat16", (), 2), BufferSpec("bool", (0, 4), 0)),
+    temp_bytes=1 << 40,
+    constants=b"\0\1" * 100,
+    libraries=("gemm",),
+    threads=6,
+    fingerprint="möglich",
+    packed=(Packed(0, 64, "panels"),),
     may_leave=True,
     parts=(b"one", b"", b"three" * 9),
     kernels=(KernelInfo("fusion.0", 12, 48, 3, ("model/add", "model/mul")), KernelInfo("copy", 0, 8, 1)),
-    sites=(Site("outfeed", "out.1", (BufferSpec("int8", (3,), 3),), (), {"signature": "s8[3]", "pairs": [[0, 1]]}),))
+    sites=(
+        Site(
+            "outfeed", "out.1", (BufferSpec("int8", (3,), 3),), (), {"signature": "s8[3]", "pairs": [[0, 1]]}
+        ),
+    ),
+)
 
 
 @pytest.mark.parametrize("artifact", [FULL, Artifact(b"", "entry", (), ())])
@@ -32,7 +44,7 @@ def test_round_trip(artifact: Artifact) -> None:
 def test_every_damaged_byte_is_noticed() -> None:
     data = FULL.to_bytes()
     for at in range(len(data)):
-        damaged = data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1:]
+        damaged = data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
         with pytest.raises(ArtifactError):
             Artifact.from_bytes(damaged)
 
@@ -62,16 +74,33 @@ def with_header(change: Callable[[dict[str, Any]], object]) -> bytes:
     data = FULL.to_bytes()
     sizes = artifact_module._HEAD.unpack_from(data)[3:]
     end = artifact_module.HEAD_BYTES + sizes[0]
-    header = json.loads(data[artifact_module.HEAD_BYTES:end])
+    header = json.loads(data[artifact_module.HEAD_BYTES : end])
     other = change(header)
     text = other if isinstance(other, bytes) else json.dumps(header).encode()
     new_sizes = (len(text), *sizes[1:])
     checksum = artifact_module._checksum(struct.pack("<QQQ", *new_sizes), text, data[end:])
-    return artifact_module._HEAD.pack(data[:8], artifact_module._VERSION, checksum, *new_sizes) + text + data[end:]
+    return (
+        artifact_module._HEAD.pack(data[:8], artifact_module._VERSION, checksum, *new_sizes)
+        + text
+        + data[end:]
+    )
 
 
-VALUES = (None, True, -1, 1.5, "text", [], [5], [[]], [["float32", [2], "8"]], [["float32", ["2"], 8]],
-          [["float32", [2], -8]], {}, {"a": 1})
+VALUES = (
+    None,
+    True,
+    -1,
+    1.5,
+    "text",
+    [],
+    [5],
+    [[]],
+    [["float32", [2], "8"]],
+    [["float32", ["2"], 8]],
+    [["float32", [2], -8]],
+    {},
+    {"a": 1},
+)
 
 
 @pytest.mark.parametrize("field", artifact_module._HEADER)

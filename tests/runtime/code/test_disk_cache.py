@@ -54,8 +54,15 @@ def test_odd_fingerprints(tmp_path: Path) -> None:
     assert len(os.listdir(tmp_path)) == len(names)
 
 
-@pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: b"", lambda d: d[:200] + b"!" + d[201:],
-                                    lambda d: artifact("other").to_bytes()])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d[:-1],
+        lambda d: b"",
+        lambda d: d[:200] + b"!" + d[201:],
+        lambda d: artifact("other").to_bytes(),
+    ],
+)
 def test_damaged_file_is_removed(tmp_path: Path, damage) -> None:
     cache = DiskCache(tmp_path)
     cache.store(artifact("x"))
@@ -118,8 +125,9 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("bits", [0o777, 0o770, 0o722])
-def test_directory_that_others_can_write_to(bits: int, tmp_path: Path, caplog: pytest.LogCaptureFixture,
-                                            monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_that_others_can_write_to(
+    bits: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is not used, nor is one below it, and keeps its mode; the log says so once."""
     monkeypatch.setattr(private_folder, "_is_own_group", lambda group: False)
     (tmp_path / "open").mkdir()
@@ -191,7 +199,12 @@ def test_no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest
 def test_odd_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     for directory in ("a\0b", "/\ud800", str(tmp_path / ("x" * 300)), "/proc/self/nowhere"):
         cache = DiskCache(directory)
-        assert not cache.store(artifact("x")) and cache.load("x") is None and not cache.has("x") and not cache.evict()
+        assert (
+            not cache.store(artifact("x"))
+            and cache.load("x") is None
+            and not cache.has("x")
+            and not cache.evict()
+        )
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -211,6 +224,7 @@ def test_directory_that_is_removed_meanwhile(tmp_path: Path) -> None:
 
 
 # -- files that this user's processes did not write
+
 
 def cache_file(fingerprint: str) -> str:
     return DiskCache("/").path(fingerprint).name
@@ -247,8 +261,19 @@ def with_other_mark(path: Path) -> None:
     path.write_bytes(changed.to_bytes() + path.read_bytes()[-32:])
 
 
-@pytest.mark.parametrize("plant", [place_link, place_fifo, place_socket, place_folder, without_mark, with_other_mark,
-                                   lambda path: os.chmod(path, 0o666), lambda path: os.chmod(path, 0o620)])
+@pytest.mark.parametrize(
+    "plant",
+    [
+        place_link,
+        place_fifo,
+        place_socket,
+        place_folder,
+        without_mark,
+        with_other_mark,
+        lambda path: os.chmod(path, 0o666),
+        lambda path: os.chmod(path, 0o620),
+    ],
+)
 def test_planted_file_is_a_miss(plant: Callable[[Path], None], tmp_path: Path) -> None:
     cache = DiskCache(tmp_path)
     cache.store(artifact("x"))
@@ -283,8 +308,16 @@ def test_artifacts_of_another_key_are_a_miss(tmp_path: Path, home: Path) -> None
     assert DiskCache(tmp_path).load("x") is None and not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("spoil", [lambda key: os.chmod(key, 0o644), lambda key: key.write_bytes(b"short"),
-                                   lambda key: key.write_bytes(b"long" * 10), place_fifo, place_link])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda key: os.chmod(key, 0o644),
+        lambda key: key.write_bytes(b"short"),
+        lambda key: key.write_bytes(b"long" * 10),
+        place_fifo,
+        place_link,
+    ],
+)
 def test_bad_key_is_replaced(spoil: Callable[[Path], None], tmp_path: Path, home: Path) -> None:
     DiskCache(tmp_path).store(artifact("x"))
     key = home / cache_key.NAME
@@ -296,8 +329,10 @@ def test_bad_key_is_replaced(spoil: Callable[[Path], None], tmp_path: Path, home
 
 
 def test_processes_make_one_key(home: Path) -> None:
-    script = "import sys; from tfbridge.runtime.code import cache_key as c, private_folder as f\n" \
-             "print(c.key_of(f.PrivateFolder(sys.argv[1])).hex())"
+    script = (
+        "import sys; from tfbridge.runtime.code import cache_key as c, private_folder as f\n"
+        "print(c.key_of(f.PrivateFolder(sys.argv[1])).hex())"
+    )
     command = [sys.executable, "-c", script, str(home)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert len({process.communicate(timeout=60)[0] for process in processes}) == 1
@@ -370,7 +405,9 @@ def test_fingerprint_is_stored(tmp_path: Path) -> None:
     assert cache.load("x").temp_bytes == 7
 
 
-def test_file_that_is_taken_for_garbage_before_it_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_is_taken_for_garbage_before_it_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another process collects what is unlocked, at any moment: the writer begins anew."""
     lock, collected = private_files._lock, []
 

@@ -64,7 +64,9 @@ def test_denormals_are_zero_within_a_run(status: int, temp_bytes: int) -> None:
     if os.uname().machine not in ("x86_64", "aarch64"):
         pytest.skip("the processor has no such mode")
     spec = BufferSpec("float32", (1,), 4)
-    run = Executable(Artifact(emit(TIMES.replace("STATUS", str(status))), "entry", (spec,), (spec,), temp_bytes))
+    run = Executable(
+        Artifact(emit(TIMES.replace("STATUS", str(status))), "entry", (spec,), (spec,), temp_bytes)
+    )
     x, result = np.array([1e-40], np.float32), np.empty(1, np.float32)
     pointers = [(ctypes.c_void_p * 1)(a.ctypes.data) for a in (x, result)]
     for _ in range(2):
@@ -95,8 +97,9 @@ def test_values(add_artifact: Artifact) -> None:
     assert run.constants_address % 64 == 0
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int4", "uint8", "int64", "float16", "bfloat16", "float8_e4m3fn",
-                                   "complex128"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int4", "uint8", "int64", "float16", "bfloat16", "float8_e4m3fn", "complex128"]
+)
 @pytest.mark.parametrize("dims", [(), (0,), (2, 3), (3, 0, 2), (64, 1024)])
 def test_types_and_shapes(dtype: str, dims: tuple[int, ...]) -> None:
     x = np.random.default_rng(0).integers(0, 2, dims).astype(dtype)
@@ -108,9 +111,14 @@ def test_types_and_shapes(dtype: str, dims: tuple[int, ...]) -> None:
 def test_views_and_subclasses_are_read_right() -> None:
     run = copy_executable("float32", (3, 4))
     base = np.arange(24, dtype=np.float32).reshape(4, 6)
-    for x in (base[:3, 1:5], base[:3, 2:].copy().T.copy().T, np.arange(12, dtype="f4").reshape(4, 3).T,
-              base[0:1, 0:1] * np.ones((3, 4), "f4"), np.broadcast_to(np.float32(3), (3, 4)),
-              np.arange(12, dtype=np.float32).reshape(3, 4).view(np.matrix)):
+    for x in (
+        base[:3, 1:5],
+        base[:3, 2:].copy().T.copy().T,
+        np.arange(12, dtype="f4").reshape(4, 3).T,
+        base[0:1, 0:1] * np.ones((3, 4), "f4"),
+        np.broadcast_to(np.float32(3), (3, 4)),
+        np.arange(12, dtype=np.float32).reshape(3, 4).view(np.matrix),
+    ):
         np.testing.assert_array_equal(run.execute([x])[0], np.asarray(x))
     unaligned = np.frombuffer(b"\0" + np.arange(12, dtype="f4").tobytes(), "f4", 12, 1).reshape(3, 4)
     np.testing.assert_array_equal(run.execute([unaligned])[0], unaligned)

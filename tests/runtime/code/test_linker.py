@@ -31,8 +31,11 @@ def test_process_symbols() -> None:
 
 def test_import_by_address() -> None:
     callback = INT(lambda x: x + 5)
-    loaded = linker.load(emit(USES.format("given")), ("entry",),
-                         imports={"given": ctypes.cast(callback, ctypes.c_void_p).value})
+    loaded = linker.load(
+        emit(USES.format("given")),
+        ("entry",),
+        imports={"given": ctypes.cast(callback, ctypes.c_void_p).value},
+    )
     assert INT(loaded.addresses["entry"])(1) == 6
 
 

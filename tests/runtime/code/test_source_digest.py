@@ -19,7 +19,12 @@ def write(path: Path, text: str) -> None:
 
 def test_contents_count(tmp_path: Path) -> None:
     seen = set()
-    for name, text in (("a.py", "X = 1\n"), ("a.py", "X = 2\n"), ("b/c.py", "X = 1\n"), ("b/c.py", "X = 3\n")):
+    for name, text in (
+        ("a.py", "X = 1\n"),
+        ("a.py", "X = 2\n"),
+        ("b/c.py", "X = 1\n"),
+        ("b/c.py", "X = 3\n"),
+    ):
         write(tmp_path / name, text)
         seen.add(source_digest(tmp_path))
     assert len(seen) == 4

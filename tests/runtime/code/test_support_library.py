@@ -14,7 +14,9 @@ def test_pool_compiles_for_every_machine(machine: str) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(f"{machine}-linux-gnu")
-    with llvm.parse_assembly(temp_arena.text(linux=True, machine=machine) + thread_pool._text(machine)) as module:
+    with llvm.parse_assembly(
+        temp_arena.text(linux=True, machine=machine) + thread_pool._text(machine)
+    ) as module:
         module.verify()
         assert target.create_target_machine().emit_object(module)[:4] == b"\x7fELF"
 

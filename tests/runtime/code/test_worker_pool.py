@@ -56,14 +56,17 @@ def test_error_of_a_class_that_is_not_here(workers: CompileWorkers) -> None:
 
 
 def test_nothing_of_the_current_folder_or_the_environment_runs(
-        workers: CompileWorkers, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: CompileWorkers, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("pickle", "json", "struct", "llvmlite", "sitecustomize", "usercustomize"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONSTARTUP", str(tmp_path / "struct.py"))
     monkeypatch.syspath_prepend("")
-    found = workers.submit("builtins", "eval", "[__import__('sys').path, __import__('os').getcwd()]").result(30)
+    found = workers.submit("builtins", "eval", "[__import__('sys').path, __import__('os').getcwd()]").result(
+        30
+    )
     workers.submit("importlib", "import_module", "tfbridge.compiler.cpu.objects.object_emitter").exception(30)
     assert not (tmp_path / "ran").exists()
     assert str(tmp_path) not in found[0] and found[1] == os.path.abspath(os.sep)
@@ -94,7 +97,8 @@ def test_worker_that_died_while_idle_is_replaced(workers: CompileWorkers) -> Non
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
 def test_worker_that_hangs_before_or_after_the_job_is_replaced(
-        workers: CompileWorkers, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: CompileWorkers, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever it is given, and though the job has no time of its own: its slot is free for the next job."""
     workers.limit = 1
     for stopped in (False, True):
@@ -103,7 +107,11 @@ def test_worker_that_hangs_before_or_after_the_job_is_replaced(
         monkeypatch.setattr(worker_pool, "MOST_SECONDS", 0.3)
         if stopped:
             os.kill(first, signal.SIGSTOP)
-        job = workers.submit("builtins", "bytes", b"0" * size) if stopped else workers.submit("time", "sleep", 60)
+        job = (
+            workers.submit("builtins", "bytes", b"0" * size)
+            if stopped
+            else workers.submit("time", "sleep", 60)
+        )
         with pytest.raises(CompileCrash, match="status -9"):
             job.result(30)
         monkeypatch.setattr(worker_pool, "MOST_SECONDS", 30.0)
@@ -117,7 +125,9 @@ def test_worker_that_hangs_within_its_answer_is_replaced(workers: CompileWorkers
     first = workers.submit("os", "getpid").result(30)
     partly = "__import__('os').write(answers, b'12') and __import__('time').sleep(60)"
     main = "__import__('sys')._current_frames()[__import__('threading').main_thread().ident]"
-    find = f"(f := {main}) and [f := f.f_back for _ in range(9) if 'answers' not in f.f_locals] and f.f_locals"
+    find = (
+        f"(f := {main}) and [f := f.f_back for _ in range(9) if 'answers' not in f.f_locals] and f.f_locals"
+    )
     with pytest.raises(CompileCrash, match="status -9"):
         workers.submit("builtins", "exec", f"answers = ({find})['answers']\n{partly}", seconds=1).result(30)
     assert workers.submit("os", "getpid").result(30) != first
@@ -133,8 +143,15 @@ def test_a_job_that_waited_too_long_costs_no_worker(workers: CompileWorkers) -> 
 
 
 def test_jobs_run_in_parallel_and_no_more_workers_than_the_limit(workers: CompileWorkers) -> None:
-    pids = {f.result(30) for f in [workers.submit("builtins", "eval", "(__import__('time').sleep(0.2), "
-                                                  "__import__('os').getpid())[1]") for _ in range(5)]}
+    pids = {
+        f.result(30)
+        for f in [
+            workers.submit(
+                "builtins", "eval", "(__import__('time').sleep(0.2), __import__('os').getpid())[1]"
+            )
+            for _ in range(5)
+        ]
+    }
     assert len(pids) == 2
 
 

@@ -11,13 +11,20 @@ import textwrap
 
 import pytest
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None or shutil.which("mpirun") is None,
-                                reason="mpi4py or mpirun is not installed")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None or shutil.which("mpirun") is None,
+    reason="mpi4py or mpirun is not installed",
+)
 RANKS = 4
-SETTINGS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1",
-            "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-            "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+SETTINGS = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMP_NUM_THREADS": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
 HEAD = """
 import time
 import numpy as np
@@ -37,8 +44,13 @@ def check(condition, *what):
 def run(script: str) -> None:
     """Every rank must end well, and say so; what they say may be mixed."""
     done = subprocess.run(
-        ["mpirun", "-n", str(RANKS), sys.executable, "-c", HEAD + textwrap.dedent(script)], env=os.environ | SETTINGS,
-        capture_output=True, text=True, timeout=120, check=False)
+        ["mpirun", "-n", str(RANKS), sys.executable, "-c", HEAD + textwrap.dedent(script)],
+        env=os.environ | SETTINGS,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("well") == RANKS, done.stdout
 

@@ -17,15 +17,20 @@ from tfbridge.runtime.devices.run_devices import run_devices
 from tfbridge.runtime.errors import CommunicationError
 
 
-def run(*programs: Callable[[], object], replicas: int = 0, partitions: int = 1,
-        timeout: float | None = None) -> list[object]:
-    return run_devices(programs, replicas or len(programs) // partitions, partitions, defaultdict(Feeds), timeout)
+def run(
+    *programs: Callable[[], object], replicas: int = 0, partitions: int = 1, timeout: float | None = None
+) -> list[object]:
+    return run_devices(
+        programs, replicas or len(programs) // partitions, partitions, defaultdict(Feeds), timeout
+    )
 
 
 def meet(group: Sequence[int], what: str = "op", signature: str = "f32") -> list[bytes]:
     """An exchange of this thread's device; to place k goes `number>k`."""
     device = current()
-    return device.exchange(tuple(group), what, signature, [b"%d>%d" % (device.number, k) for k in range(len(group))])
+    return device.exchange(
+        tuple(group), what, signature, [b"%d>%d" % (device.number, k) for k in range(len(group))]
+    )
 
 
 def test_exchange() -> None:
@@ -52,13 +57,21 @@ def test_alone() -> None:
     assert meet((0,)) == [b"0>0"]  # outside of a run
 
 
-@pytest.mark.parametrize(("who", "wanted"), [  # of replica 1, partition 0, of 3 x 2 devices
-    (Who("replicas"), ((0, 2, 4), 1)), (Who("replicas", ((2, 1), (0,))), ((4, 2), 1)),
-    (Who("partitions"), ((2, 3), 0)), (Who("partitions", ((1, 0),)), ((3, 2), 1)),
-    (Who("replicas and partitions"), ((0, 1, 2, 3, 4, 5), 2)),
-    (Who("replicas and partitions", ((0, 1), (2,))), ((0, 1, 2, 3), 2)),
-    (Who("devices"), ((0, 1, 2, 3, 4, 5), 2)), (Who("devices", ((0, 1), (5, 2), (3, 4))), ((5, 2), 1)),
-    (Who("devices", ((0, 1),)), ((), -1)), (Who("replicas", ((0, 2),)), ((), -1))])
+@pytest.mark.parametrize(
+    ("who", "wanted"),
+    [  # of replica 1, partition 0, of 3 x 2 devices
+        (Who("replicas"), ((0, 2, 4), 1)),
+        (Who("replicas", ((2, 1), (0,))), ((4, 2), 1)),
+        (Who("partitions"), ((2, 3), 0)),
+        (Who("partitions", ((1, 0),)), ((3, 2), 1)),
+        (Who("replicas and partitions"), ((0, 1, 2, 3, 4, 5), 2)),
+        (Who("replicas and partitions", ((0, 1), (2,))), ((0, 1, 2, 3), 2)),
+        (Who("devices"), ((0, 1, 2, 3, 4, 5), 2)),
+        (Who("devices", ((0, 1), (5, 2), (3, 4))), ((5, 2), 1)),
+        (Who("devices", ((0, 1),)), ((), -1)),
+        (Who("replicas", ((0, 2),)), ((), -1)),
+    ],
+)
 def test_group_of(who: Who, wanted: object) -> None:
     assert group_of(who, 1, 0, 3, 2) == wanted
 
@@ -82,30 +95,49 @@ def test_many_meetings_of_random_groups() -> None:
     assert sum(totals) == sum(len(g) * n for g, n in steps)  # type: ignore[arg-type]
 
 
-def fails(pattern: str, *programs: Callable[[], object], error: type[BaseException] = CommunicationError,
-          within: float = 5.0, **keywords: object) -> BaseException:
+def fails(
+    pattern: str,
+    *programs: Callable[[], object],
+    error: type[BaseException] = CommunicationError,
+    within: float = 5.0,
+    **keywords: object,
+) -> BaseException:
     """The run fails with this message, soon, and leaves no thread behind."""
     start, before = time.monotonic(), threading.active_count()
     with pytest.raises(error) as raised:
         run(*programs, **keywords)  # type: ignore[arg-type]
     assert time.monotonic() - start < within
     assert threading.active_count() <= before
-    assert re.search(pattern, str(raised.value) + "\n".join(getattr(raised.value, "__notes__", []))), raised.value
+    assert re.search(pattern, str(raised.value) + "\n".join(getattr(raised.value, "__notes__", []))), (
+        raised.value
+    )
     return raised.value
 
 
 def test_missing_device() -> None:
-    fails(r"^replica 0 waited at sum \(f32 among \{replica 0, replica 1\}\) for replica 1 which has ended$",
-          lambda: meet((0, 1), "sum"), lambda: None)
+    fails(
+        r"^replica 0 waited at sum \(f32 among \{replica 0, replica 1\}\) for replica 1 which has ended$",
+        lambda: meet((0, 1), "sum"),
+        lambda: None,
+    )
 
 
 def test_device_that_ends_later() -> None:
-    fails("for replica 2 which has ended", lambda: meet((0, 1, 2)), lambda: meet((0, 1, 2)), lambda: time.sleep(0.05))
+    fails(
+        "for replica 2 which has ended",
+        lambda: meet((0, 1, 2)),
+        lambda: meet((0, 1, 2)),
+        lambda: time.sleep(0.05),
+    )
 
 
 def test_other_ops() -> None:
-    error = fails("came with", lambda: meet((0, 1), "all-reduce.1", "f32[4]"), lambda: meet((0, 1), "sum.2", "f32[5]"))
-    assert all(part in str(error) for part in ("replica 0", "replica 1", "all-reduce.1", "sum.2", "f32[4]", "f32[5]"))
+    error = fails(
+        "came with", lambda: meet((0, 1), "all-reduce.1", "f32[4]"), lambda: meet((0, 1), "sum.2", "f32[5]")
+    )
+    assert all(
+        part in str(error) for part in ("replica 0", "replica 1", "all-reduce.1", "sum.2", "f32[4]", "f32[5]")
+    )
 
 
 def test_other_order_of_the_group() -> None:
@@ -116,8 +148,7 @@ def test_once_more_than_the_others() -> None:
     def often(times: int) -> Callable[[], None]:
         return lambda: [meet((0, 1, 2)) for _ in range(times)] and None
 
-    fails("replica 1 waited at op .* for .* which has ended",
-          often(3), often(4), often(3))
+    fails("replica 1 waited at op .* for .* which has ended", often(3), often(4), often(3))
 
 
 def test_circle() -> None:
@@ -132,7 +163,7 @@ def test_a_device_raises() -> None:
         raise KeyError("mine")
 
     error = fails("mine", lambda: meet((0, 1, 2)), broken, lambda: meet((0, 1, 2)), error=KeyError)
-    note, = error.__notes__
+    (note,) = error.__notes__
     assert note.startswith("raised in replica 1; replica 0 waited at op") and "replica 2 waited at op" in note
 
 
@@ -155,13 +186,23 @@ def test_who_comes_after_the_failure() -> None:
 
 
 def test_timeout() -> None:
-    fails(r"^after 0.1 s replica 0 waited at op .* for replica 1 which is running$",
-          lambda: meet((0, 1)), lambda: time.sleep(0.3), timeout=0.1)
+    fails(
+        r"^after 0.1 s replica 0 waited at op .* for replica 1 which is running$",
+        lambda: meet((0, 1)),
+        lambda: time.sleep(0.3),
+        timeout=0.1,
+    )
 
 
 def test_partitions_have_names() -> None:
-    fails("replica 1 partition 0 waited at op .* for replica 0 partition 1 which has ended",
-          lambda: None, lambda: None, lambda: meet((2, 1)), lambda: None, partitions=2)
+    fails(
+        "replica 1 partition 0 waited at op .* for replica 0 partition 1 which has ended",
+        lambda: None,
+        lambda: None,
+        lambda: meet((2, 1)),
+        lambda: None,
+        partitions=2,
+    )
 
 
 def test_channels() -> None:
@@ -177,17 +218,28 @@ def test_channels() -> None:
 
 
 def test_channel_without_sender() -> None:
-    fails(r"replica 0 waited at recv on channel 3 \(u8\[1\]\)", lambda: current().receive(3, "u8[1]"), lambda: None)
+    fails(
+        r"replica 0 waited at recv on channel 3 \(u8\[1\]\)",
+        lambda: current().receive(3, "u8[1]"),
+        lambda: None,
+    )
 
 
 def test_channel_of_other_data() -> None:
-    fails(r"replica 1 wants u8\[2\] on channel 3, u8\[1\] was sent", lambda: current().send(3, b"x", "u8[1]"),
-          lambda: current().receive(3, "u8[2]"))
+    fails(
+        r"replica 1 wants u8\[2\] on channel 3, u8\[1\] was sent",
+        lambda: current().send(3, b"x", "u8[1]"),
+        lambda: current().receive(3, "u8[2]"),
+    )
 
 
 def test_two_receivers_and_one_item() -> None:
-    fails("recv on channel 1", lambda: current().receive(1, "a"), lambda: current().receive(1, "a"),
-          lambda: current().send(1, b"", "a"))
+    fails(
+        "recv on channel 1",
+        lambda: current().receive(1, "a"),
+        lambda: current().receive(1, "a"),
+        lambda: current().send(1, b"", "a"),
+    )
 
 
 def test_queue_that_stays_empty_ends_with_the_others() -> None:

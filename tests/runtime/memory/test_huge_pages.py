@@ -32,7 +32,7 @@ def test_contents_stay() -> None:
 
 def test_nothing_is_allocated() -> None:
     memory = _mapping(64 * HUGE)
-    memory[::8 * mmap.PAGESIZE] = 1
+    memory[:: 8 * mmap.PAGESIZE] = 1
     before = _resident()
     assert huge_pages._move([(memory.ctypes.data, len(memory))]) == 0
     assert _resident() - before < 8 * HUGE

@@ -105,4 +105,5 @@ def test_large_arrays_lie_in_blocks_until_the_last_view_is_gone() -> None:
     del view
     gc.collect()
     assert address in {empty_array((1024, 1024), np.dtype(np.float32)).ctypes.data for _ in range(1)} | {
-        a.ctypes.data for a in [empty_array((1024, 1024), np.dtype(np.float32)) for _ in range(3)]}
+        a.ctypes.data for a in [empty_array((1024, 1024), np.dtype(np.float32)) for _ in range(3)]
+    }

@@ -33,7 +33,8 @@ def run(body: str) -> str:
 
 def test_short_locks_are_held() -> None:
     """What they protect is whole in the child, and they are free there."""
-    assert run("""
+    assert (
+        run("""
 lock, pair = forking.lock(), [0, 0]
 def work():
     for k in range(1, 2000):
@@ -44,11 +45,14 @@ def work():
 thread = threading.Thread(target=work)
 thread.start()
 print({fork(lambda: lock.acquire(timeout=5) and pair[0] == pair[1]) for _ in range(20)})
-""").strip() == "{0}"
+""").strip()
+        == "{0}"
+    )
 
 
 def test_long_locks_are_free_in_the_child_but_for_the_thread_that_forks() -> None:
-    assert run("""
+    assert (
+        run("""
 other, mine, end = forking.long_lock(), forking.long_lock(), threading.Event()
 def hold():
     with other:
@@ -64,7 +68,9 @@ with mine:
         return free
     print(fork(in_child))
 end.set()
-""").strip() == "0"
+""").strip()
+        == "0"
+    )
 
 
 def test_a_fork_waits_for_libraries_and_imports() -> None:

@@ -85,7 +85,9 @@ def test_callback_gives_its_value_and_the_interrupt_follows(checks: bool) -> Non
         return number + 1
 
     result = ctypes.c_uint64(0)
-    native = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(interrupts.callback(function, gives=True))
+    native = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(
+        interrupts.callback(function, gives=True)
+    )
     with pytest.raises(KeyboardInterrupt):
         native(6, ctypes.addressof(result))
         sleep_until_interrupted()

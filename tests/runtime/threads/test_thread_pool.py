@@ -25,14 +25,16 @@ KERNEL = ctypes.CFUNCTYPE(None, *(ctypes.c_void_p,) * 2, *(ctypes.c_int64,) * 3)
 def parallel_for(kernel, tasks: int, grain: int, threads: int) -> None:
     """One launch from Python with a Python kernel."""
     launch = ctypes.CFUNCTYPE(None, *(ctypes.c_void_p,) * 3, ctypes.c_int64, ctypes.c_int64)(
-        support_library.addresses()["parallel_for"])
+        support_library.addresses()["parallel_for"]
+    )
     context = RunContext(threads=threads, pool=support_library.addresses()["pool"])
     launch(ctypes.addressof(context), ctypes.cast(kernel, ctypes.c_void_p).value, None, tasks, grain)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("tasks, grain", [(1, 1), (2, 1), (3, 2), (64, 64), (65, 64), (1000, 7), (4097, 1),
-                                          (5, 1 << 62)])
+@pytest.mark.parametrize(
+    "tasks, grain", [(1, 1), (2, 1), (3, 2), (64, 64), (65, 64), (1000, 7), (4097, 1), (5, 1 << 62)]
+)
 def test_every_task_runs_once(tasks: int, grain: int, threads: int) -> None:
     run = Executable(parallel_artifact(tasks, grain), threads=threads)
     x = np.arange(tasks)
@@ -150,6 +152,7 @@ def test_floating_point_mode_of_the_caller() -> None:
     }
     """
     from tfbridge.runtime.code import linker
+
     loaded = linker.load(emit(text), ("read", "write"))
     read, write = (ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.addresses[n]) for n in ("read", "write"))
     slot = ctypes.c_uint32()
@@ -176,11 +179,13 @@ def test_floating_point_mode_of_the_caller() -> None:
 def run_script(body: str) -> subprocess.CompletedProcess[str]:
     """Runs a script in a process of its own, with `run` an executable of 1000 tasks and `x` its argument."""
     here = os.path.dirname(os.path.abspath(__file__))
-    head = ("import os, sys, threading, time\nimport numpy as np\n"
-            f"sys.path[:0] = {[here, os.path.dirname(here)]!r}\n"
-            "from machine_code import parallel_artifact\n"
-            "from tfbridge.runtime.code.executable import Executable\n"
-            "run, x = Executable(parallel_artifact(1000), threads=3), np.arange(1000)\n")
+    head = (
+        "import os, sys, threading, time\nimport numpy as np\n"
+        f"sys.path[:0] = {[here, os.path.dirname(here)]!r}\n"
+        "from machine_code import parallel_artifact\n"
+        "from tfbridge.runtime.code.executable import Executable\n"
+        "run, x = Executable(parallel_artifact(1000), threads=3), np.arange(1000)\n"
+    )
     return subprocess.run([sys.executable, "-c", head + body], timeout=60, capture_output=True, text=True)
 
 

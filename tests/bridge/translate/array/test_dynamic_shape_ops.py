@@ -23,14 +23,22 @@ def matching_rows(x: tf.Tensor, m: tf.Tensor) -> Any:
 def reduced(x: tf.Tensor, m: tf.Tensor) -> Any:
     rows = tf.boolean_mask(x, m)
     sums = tf.reduce_sum(rows), tf.reduce_sum(rows, 1), tf.reduce_sum(rows, 0, keepdims=True)
-    return (*sums, tf.reduce_mean(rows, 0), tf.reduce_mean(rows), tf.reduce_max(rows, 0), tf.reduce_prod(rows, -1),
-            tf.reduce_any(rows > 1.0, 0))
+    return (
+        *sums,
+        tf.reduce_mean(rows, 0),
+        tf.reduce_mean(rows),
+        tf.reduce_max(rows, 0),
+        tf.reduce_prod(rows, -1),
+        tf.reduce_any(rows > 1.0, 0),
+    )
 
 
 def elementwise(x: tf.Tensor, m: tf.Tensor) -> Any:
     rows = tf.boolean_mask(x, m)
     chosen = tf.where(rows > 0.0, rows, -1.0)
-    return tf.cast(tf.sqrt(tf.abs(rows)) * 2.0 + chosen, tf.float64) - tf.constant([1.0, 2.0, 3.0], tf.float64)
+    return tf.cast(tf.sqrt(tf.abs(rows)) * 2.0 + chosen, tf.float64) - tf.constant(
+        [1.0, 2.0, 3.0], tf.float64
+    )
 
 
 def coordinates(x: tf.Tensor, m: tf.Tensor) -> Any:
@@ -43,36 +51,68 @@ def losses(x: tf.Tensor, m: tf.Tensor) -> Any:
     rows = tf.where(tf.math.is_nan(x), 0.0, x)
     logits = tf.nn.bias_add(tf.matmul(tf.boolean_mask(rows, m), weights), [0.1, 0.2, 0.3, 0.4])
     labels = tf.boolean_mask(tf.cast(rows[:, 0] > 0.0, tf.int32), m)
-    return (tf.nn.softmax(logits), tf.nn.log_softmax(tf.boolean_mask(rows[:, 1], m)),
-            tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)))
+    return (
+        tf.nn.softmax(logits),
+        tf.nn.log_softmax(tf.boolean_mask(rows[:, 1], m)),
+        tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)),
+    )
 
 
 def run_time_shapes(x: tf.Tensor, m: tf.Tensor) -> Any:
     rows = tf.boolean_mask(x, m)
     count = tf.shape(rows)[0]
-    filled = tf.fill(tf.shape(rows), 2.0), tf.zeros([count, 4]) + 1.0, tf.broadcast_to([1.0, 2.0, 3.0], tf.shape(rows))
-    return (count, tf.size(rows), tf.reshape(rows, [-1]), tf.reshape(rows, [count, 3]), tf.range(count), *filled,
-            tf.zeros_like(rows), tf.tile([[7.0, 8.0]], [count, 2]), tf.reduce_sum(rows) / tf.cast(count, tf.float32))
+    filled = (
+        tf.fill(tf.shape(rows), 2.0),
+        tf.zeros([count, 4]) + 1.0,
+        tf.broadcast_to([1.0, 2.0, 3.0], tf.shape(rows)),
+    )
+    return (
+        count,
+        tf.size(rows),
+        tf.reshape(rows, [-1]),
+        tf.reshape(rows, [count, 3]),
+        tf.range(count),
+        *filled,
+        tf.zeros_like(rows),
+        tf.tile([[7.0, 8.0]], [count, 2]),
+        tf.reduce_sum(rows) / tf.cast(count, tf.float32),
+    )
 
 
 def joined(x: tf.Tensor, m: tf.Tensor) -> Any:
     rows, others = tf.boolean_mask(x, m), tf.boolean_mask(x, ~m)
-    return (tf.concat([rows, x, others], 0), tf.stack([rows, rows * 2.0], 1),
-            tf.reduce_sum(tf.concat([rows, others], 0), 0))
+    return (
+        tf.concat([rows, x, others], 0),
+        tf.stack([rows, rows * 2.0], 1),
+        tf.reduce_sum(tf.concat([rows, others], 0), 0),
+    )
 
 
 def along_rows(x: tf.Tensor, m: tf.Tensor) -> Any:
     rows = tf.boolean_mask(tf.where(tf.math.is_nan(x), 0.25, x), m)
     best = tf.argmax(rows, 1)
-    return (best, tf.one_hot(best, 3), rows[:, 1], rows[:, ::2], rows[..., tf.newaxis], tf.cumsum(rows, 0),
-            tf.cumsum(rows, 0, reverse=True, exclusive=True), tf.pad(rows, [[0, 0], [1, 2]]), *tf.split(rows, 3, 1),
-            tf.clip_by_value(rows, -0.5, 0.5))
+    return (
+        best,
+        tf.one_hot(best, 3),
+        rows[:, 1],
+        rows[:, ::2],
+        rows[..., tf.newaxis],
+        tf.cumsum(rows, 0),
+        tf.cumsum(rows, 0, reverse=True, exclusive=True),
+        tf.pad(rows, [[0, 0], [1, 2]]),
+        *tf.split(rows, 3, 1),
+        tf.clip_by_value(rows, -0.5, 0.5),
+    )
 
 
 def scattered(x: tf.Tensor, m: tf.Tensor) -> Any:
     rows, at = tf.boolean_mask(x, m), tf.where(m)
     sums = tf.math.unsorted_segment_sum(rows, tf.cast(rows[:, 0] > 0.0, tf.int32), 2)
-    return sums, tf.scatter_nd(at, rows, tf.shape(x, tf.int64)), tf.tensor_scatter_nd_update(x, at, rows * 2.0)
+    return (
+        sums,
+        tf.scatter_nd(at, rows, tf.shape(x, tf.int64)),
+        tf.tensor_scatter_nd_update(x, at, rows * 2.0),
+    )
 
 
 def different(x: tf.Tensor, m: tf.Tensor) -> Any:
@@ -138,19 +178,35 @@ def gradient_of_losses(x: tf.Tensor, m: tf.Tensor) -> Any:
     with tf.GradientTape() as tape:
         tape.watch(x)
         picked = tf.gather_nd(tf.sin(x), tf.where(m))
-        loss = tf.reduce_sum(losses(x, m)[2]) / tf.cast(tf.shape(picked)[0], tf.float32) + tf.reduce_sum(picked)
+        loss = tf.reduce_sum(losses(x, m)[2]) / tf.cast(tf.shape(picked)[0], tf.float32) + tf.reduce_sum(
+            picked
+        )
     return loss, tape.gradient(loss, x)
 
 
-COMPILED = (matching_rows, reduced, elementwise, coordinates, losses, run_time_shapes, joined, along_rows, scattered,
-            different, sampled_classes, partitions, gradients, gradient_of_losses)  # as a whole
+COMPILED = (
+    matching_rows,
+    reduced,
+    elementwise,
+    coordinates,
+    losses,
+    run_time_shapes,
+    joined,
+    along_rows,
+    scattered,
+    different,
+    sampled_classes,
+    partitions,
+    gradients,
+    gradient_of_losses,
+)  # as a whole
 FUNCTIONS = (*COMPILED, of_other_bounds, of_two_masks, with_all_rows, in_a_loop)
 
 
 def inputs(n: int, share: float) -> tuple[tf.Tensor, tf.Tensor]:
     """Rows, of which about that share match."""
     rows = RANDOM.standard_normal((n, 3)).astype(np.float32)
-    rows[:: 5, 1] = np.nan
+    rows[::5, 1] = np.nan
     return tf.constant(rows), tf.constant(RANDOM.uniform(size=n) < share)
 
 
@@ -229,7 +285,9 @@ def test_arrays_of_numpy() -> None:
 
 def test_under_the_cost_guard() -> None:
     """The trial's results are cut too."""
-    compiled = tfbridge.jit(lambda x, m: (tf.boolean_mask(tf.sin(x), m), tf.reduce_sum(tf.cos(x))), cost_guard=True)
+    compiled = tfbridge.jit(
+        lambda x, m: (tf.boolean_mask(tf.sin(x), m), tf.reduce_sum(tf.cos(x))), cost_guard=True
+    )
     for k in range(7):
         rows = tf.constant(RANDOM.standard_normal((40_000, 8)), tf.float32)
         mask = tf.constant(RANDOM.uniform(size=40_000) < k / 7)
@@ -239,6 +297,7 @@ def test_under_the_cost_guard() -> None:
 
 def test_gathering_from_matches() -> None:
     """Past the end of what matches is an error, which a bounded array must not hide."""
+
     def function(x: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
         return tf.gather(tf.boolean_mask(x, m), [0, 4])
 
@@ -249,12 +308,20 @@ def test_gathering_from_matches() -> None:
     assert tfbridge.explain(compiled, *inputs(7, 1.0)).is_whole
 
 
-@pytest.mark.parametrize("size", [
-    lambda n: n - 3, lambda n: 2 + n, lambda n: tf.cast(tf.cast(n, tf.int64), tf.int32) - 1,
-    lambda n: tf.cast(tf.cast(n + 200, tf.int8), tf.int32), lambda n: tf.cast(tf.cast(n, tf.float32) - 0.5, tf.int32),
-    lambda n: functools.reduce(lambda m, _: m + m, range(3), n)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        lambda n: n - 3,
+        lambda n: 2 + n,
+        lambda n: tf.cast(tf.cast(n, tf.int64), tf.int32) - 1,
+        lambda n: tf.cast(tf.cast(n + 200, tf.int8), tf.int32),
+        lambda n: tf.cast(tf.cast(n, tf.float32) - 0.5, tf.int32),
+        lambda n: functools.reduce(lambda m, _: m + m, range(3), n),
+    ],
+)
 def test_sizes_made_of_sizes(size: Callable[[tf.Tensor], tf.Tensor]) -> None:
     """Negative ones are TensorFlow's error, and a type that does not hold every number changes them."""
+
     def function(x: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
         return tf.fill([size(tf.shape(tf.boolean_mask(x, m))[0])], 2.0)
 
@@ -280,6 +347,7 @@ def test_a_number_of_no_partition() -> None:
 
 def test_many_partitions_stay() -> None:
     """Every one would take memory for all rows."""
+
     def function(x: tf.Tensor, p: tf.Tensor) -> Any:
         return tf.dynamic_partition(x * 2.0, p, 20)
 

@@ -61,10 +61,19 @@ def of_the_new_value(x: tf.Tensor, v: tf.Variable) -> Any:
 
 
 PROGRAMS: tuple[Callable[..., Any], ...] = (
-    numerics, signed_numerics, positive, constants_in_message, in_a_loop, in_a_branch, before_an_update,
-    of_the_new_value)
-BAD: dict[str, list[Any]] = {"numerics": [[0, 1, 2], [-1, 1, 2], [0, -1, 2]],
-                             "signed_numerics": [[0, 1, 2], [np.inf, 1, 2], [0, -1, 2], [0, -1, np.inf], [-1, 1, 1]]}
+    numerics,
+    signed_numerics,
+    positive,
+    constants_in_message,
+    in_a_loop,
+    in_a_branch,
+    before_an_update,
+    of_the_new_value,
+)
+BAD: dict[str, list[Any]] = {
+    "numerics": [[0, 1, 2], [-1, 1, 2], [0, -1, 2]],
+    "signed_numerics": [[0, 1, 2], [np.inf, 1, 2], [0, -1, 2], [0, -1, np.inf], [-1, 1, 1]],
+}
 
 
 def with_variable(program: Callable[..., Any], v: tf.Variable) -> Callable[[tf.Tensor], Any]:
@@ -82,7 +91,8 @@ def outcome(function: Any, v: tf.Variable, values: Any) -> Any:
     except tf.errors.InvalidArgumentError as error:
         found = re.search(r"(assertion failed: .*|the \w+ ?\w* : Tensor had.*values)", str(error))[1]  # type: ignore
         found = re.sub(r"\[(f32\[3\]|-?[\d.]+ -?[\d.]+ -?[\d.]+)\]", "[numbers]", found).removesuffix(
-            " [Op:TfbridgeLaunch]")
+            " [Op:TfbridgeLaunch]"
+        )
     return found, v.numpy().tolist()
 
 

@@ -49,8 +49,10 @@ def read_twice(x: tf.Tensor, w: tf.Tensor) -> list[tf.Tensor]:
     def body(i: tf.Tensor, total: tf.Tensor) -> Any:
         return i + 1, total + tf.linalg.matvec(w, rows.read(i)) * rows.read((i * 2) % 5)
 
-    return [tf1.while_loop(lambda i, _: i < 5, body, (tf.constant(0), tf.zeros([3])))[1], rows.concat()
-            if x.shape.rank == 3 else rows.gather([4, 0, 0])]
+    return [
+        tf1.while_loop(lambda i, _: i < 5, body, (tf.constant(0), tf.zeros([3])))[1],
+        rows.concat() if x.shape.rank == 3 else rows.gather([4, 0, 0]),
+    ]
 
 
 def in_branches(x: tf.Tensor, w: tf.Tensor) -> list[tf.Tensor]:
@@ -71,15 +73,24 @@ def split_and_joined(x: tf.Tensor, w: tf.Tensor) -> list[tf.Tensor]:
 
 def nested(x: tf.Tensor, w: tf.Tensor) -> list[tf.Tensor]:
     """The inner loop's stack has the trips of both: it stays TensorFlow's."""
-    def inner(h: tf.Tensor) -> tf.Tensor:
-        return tf1.while_loop(lambda j, _: j < 2, lambda j, h: (j + 1, tf.sin(tf.linalg.matvec(w, h))),
-                              (tf.constant(0), h))[1]
 
-    return [tf1.while_loop(lambda i, _: i < 3, lambda i, h: (i + 1, inner(h) + x[0]), (tf.constant(0), x[1]))[1]]
+    def inner(h: tf.Tensor) -> tf.Tensor:
+        return tf1.while_loop(
+            lambda j, _: j < 2, lambda j, h: (j + 1, tf.sin(tf.linalg.matvec(w, h))), (tf.constant(0), h)
+        )[1]
+
+    return [
+        tf1.while_loop(lambda i, _: i < 3, lambda i, h: (i + 1, inner(h) + x[0]), (tf.constant(0), x[1]))[1]
+    ]
 
 
 PROGRAMS: dict[Callable[..., list[tf.Tensor]], int] = {
-    recurrent: 2, read_twice: 2, in_branches: 0, split_and_joined: 2, nested: 2}
+    recurrent: 2,
+    read_twice: 2,
+    in_branches: 0,
+    split_and_joined: 2,
+    nested: 2,
+}
 """Programs, and of how many arguments their gradients are taken too."""
 
 
@@ -92,7 +103,7 @@ def test_session(program: Callable[..., list[tf.Tensor]], first_control_flow: No
         with tf.Graph().as_default():
             given = [tf1.placeholder(F32, a.shape) for a in (x, w)]
             results = program(*given)
-            chosen = given[:PROGRAMS[program]]
+            chosen = given[: PROGRAMS[program]]
             results += tf1.gradients([r * r for r in results], chosen) if chosen else []
             with tf1.Session() as session:
                 return list(session.run(results, dict(zip(given, (x, w)))))
@@ -110,8 +121,23 @@ def test_session(program: Callable[..., list[tf.Tensor]], first_control_flow: No
         assert not any("rray" in reason or "loop" in reason for reason in counters["ops_left_out"])
 
 
-TYPES = ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
-         "uint64", "complex64", "complex128", "bool")
+TYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "complex64",
+    "complex128",
+    "bool",
+)
 
 
 @pytest.mark.parametrize("type_", TYPES)
@@ -127,8 +153,9 @@ def test_ops(type_: str) -> None:
         some = raw.TensorArrayGatherV3(handle=handle, indices=[3, 1], flow_in=flow, dtype=dtype)
         joined, lengths = raw.TensorArrayConcatV3(handle=handle, flow_in=flow, dtype=dtype)
         other, second = raw.TensorArrayV3(size=2, dtype=dtype)
-        second = raw.TensorArraySplitV3(handle=other, value=joined, lengths=tf.constant([4, 4], tf.int64),
-                                        flow_in=second)
+        second = raw.TensorArraySplitV3(
+            handle=other, value=joined, lengths=tf.constant([4, 4], tf.int64), flow_in=second
+        )
         parts, _ = raw.TensorArrayConcatV3(handle=other, flow_in=second, dtype=dtype)
         third, third_flow = raw.TensorArrayV3(size=2, dtype=dtype)
         third_flow = raw.TensorArrayWriteV3(handle=third, index=1 - index, value=one, flow_in=third_flow)
@@ -158,16 +185,21 @@ def test_ops(type_: str) -> None:
 
 def test_gradient_array_adds() -> None:
     """What is written to a gradient's array adds up, also from scatter and split; each source has its own."""
+
     def function(x: tf.Tensor) -> list[tf.Tensor]:
         handle, flow = raw.TensorArrayV3(size=3, dtype=F32)
         flow = raw.TensorArrayScatterV3(handle=handle, indices=[0, 1, 2], value=x, flow_in=flow)
         results = []
         for source, times in (("a", 1.0), ("b", 10.0)):
             gradient, order = raw.TensorArrayGradV3(handle=handle, flow_in=flow, source=source)
-            order = raw.TensorArrayScatterV3(handle=gradient, indices=[2, 0], value=x[:2] * times, flow_in=order)
+            order = raw.TensorArrayScatterV3(
+                handle=gradient, indices=[2, 0], value=x[:2] * times, flow_in=order
+            )
             order = raw.TensorArrayWriteV3(handle=gradient, index=1, value=x[2], flow_in=order)
             order = raw.TensorArrayWriteV3(handle=gradient, index=2, value=x[2] * times, flow_in=order)
-            results.append(raw.TensorArrayGatherV3(handle=gradient, indices=[0, 1, 2], flow_in=order, dtype=F32))
+            results.append(
+                raw.TensorArrayGatherV3(handle=gradient, indices=[0, 1, 2], flow_in=order, dtype=F32)
+            )
         return results
 
     x = tf.constant(np.arange(6, dtype=np.float32).reshape(3, 2) + 1.0)

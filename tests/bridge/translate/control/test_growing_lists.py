@@ -95,27 +95,35 @@ def second_order(x: tf.Tensor, n: tf.Tensor) -> Any:
 
 def written_while(x: tf.Tensor, n: tf.Tensor) -> Any:
     """How many elements there are depends on data."""
+
     def body(k: tf.Tensor, y: tf.Tensor, kept: tf.TensorArray) -> Any:
         return k + 1, y * 0.9, kept.write(k, y * 2.0)
 
     kept = tf.TensorArray(tf.float32, 0, dynamic_size=True)
-    k, _, kept = tf.while_loop(lambda k, y, _: tf.logical_and(k < n, tf.reduce_sum(tf.abs(y)) > 1e-4), body,
-                               (0, x[0], kept))
+    k, _, kept = tf.while_loop(
+        lambda k, y, _: tf.logical_and(k < n, tf.reduce_sum(tf.abs(y)) > 1e-4), body, (0, x[0], kept)
+    )
     return kept.stack(), k, kept.size()
 
 
 def written_in_turn(x: tf.Tensor, n: tf.Tensor) -> Any:
     """How many there are follows from the loop."""
     kept = tf.TensorArray(tf.float32, 0, dynamic_size=True)
-    _, kept = tf.while_loop(lambda k, _: k < 6, lambda k, t: (k + 1, t.write(k, x[0] * tf.cast(k, tf.float32))),
-                            (0, kept))
+    _, kept = tf.while_loop(
+        lambda k, _: k < 6, lambda k, t: (k + 1, t.write(k, x[0] * tf.cast(k, tf.float32))), (0, kept)
+    )
     return tf.nn.softmax(kept.write(6, x[1]).stack() @ W)
 
 
 PROGRAMS: dict[str, Callable[..., Any]] = {
-    f.__name__: with_gradient(f) for f in (until_small, counted, nested, branching, loop_in_branch, with_break)
+    f.__name__: with_gradient(f)
+    for f in (until_small, counted, nested, branching, loop_in_branch, with_break)
 } | {f.__name__: f for f in (second_order, written_while, written_in_turn)}
-LENGTHS = {"second_order": (3,), "written_while": (3, 90, 90, 5, 0), "counted": (3, 64, 65, 65, 300, 300, 0, 1)}
+LENGTHS = {
+    "second_order": (3,),
+    "written_while": (3, 90, 90, 5, 0),
+    "counted": (3, 64, 65, 65, 300, 300, 0, 1),
+}
 
 
 @pytest.mark.parametrize("way", ["jit", "flag"])
@@ -150,6 +158,7 @@ def test_a_length_is_no_reason_to_compile_again() -> None:
 
 def test_variables_are_updated_once_where_a_run_is_left() -> None:
     """The run that outgrows a bound has changed nothing when TensorFlow begins anew."""
+
     def steps(compiled: Any) -> list[np.ndarray]:
         v, calls = tf.Variable(W), tf.Variable(0)
 

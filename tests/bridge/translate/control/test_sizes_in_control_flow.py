@@ -27,21 +27,48 @@ def compare(function: Callable[..., object], *masks: tf.Tensor, is_whole: bool =
     assert (cluster.runs, cluster.fallback_runs) == (len(masks or MASKS), 0)
 
 
-@pytest.mark.parametrize("rows", [
-    lambda x: x[::-1], lambda x: x[1:], lambda x: x[:-1], lambda x: x[1:-1], lambda x: x[::2], lambda x: x[-2::-2],
-    lambda x: x[:2], lambda x: x[20:], lambda x: x[-3:], lambda x: x[1:, 1], lambda x: x[::-1, ::-1], lambda x: x[-1],
-    lambda x: x[0, 1:], lambda x: tf.reverse(x, [0]), lambda x: x[:tf.shape(x)[0] - 1], lambda x: x[tf.shape(x)[0] - 1],
-    lambda x: X[:tf.shape(x)[0]], lambda x: tf.range(2, tf.shape(x)[0] + 3) * 2,
-    lambda x: tf.broadcast_to(x, tf.shape(x)),
-], ids=lambda rows: "")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda x: x[::-1],
+        lambda x: x[1:],
+        lambda x: x[:-1],
+        lambda x: x[1:-1],
+        lambda x: x[::2],
+        lambda x: x[-2::-2],
+        lambda x: x[:2],
+        lambda x: x[20:],
+        lambda x: x[-3:],
+        lambda x: x[1:, 1],
+        lambda x: x[::-1, ::-1],
+        lambda x: x[-1],
+        lambda x: x[0, 1:],
+        lambda x: tf.reverse(x, [0]),
+        lambda x: x[: tf.shape(x)[0] - 1],
+        lambda x: x[tf.shape(x)[0] - 1],
+        lambda x: X[: tf.shape(x)[0]],
+        lambda x: tf.range(2, tf.shape(x)[0] + 3) * 2,
+        lambda x: tf.broadcast_to(x, tf.shape(x)),
+    ],
+    ids=lambda rows: "",
+)
 def test_rows(rows: Callable[[tf.Tensor], tf.Tensor]) -> None:
     compare(lambda x, m: tf.sin(tf.cast(rows(tf.boolean_mask(x, m)), tf.float32)) * 2)
 
 
-@pytest.mark.parametrize("rows", [
-    lambda x: x[::-1], lambda x: x[1:], lambda x: x[1::2], lambda x: x[-1], lambda x: x[:-1] * x[1:],
-    lambda x: tf.reduce_mean(x, 0) * x, lambda x: tf.reduce_mean(x) * tf.reduce_mean(x, 1, keepdims=True) * x,
-], ids=lambda rows: "")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda x: x[::-1],
+        lambda x: x[1:],
+        lambda x: x[1::2],
+        lambda x: x[-1],
+        lambda x: x[:-1] * x[1:],
+        lambda x: tf.reduce_mean(x, 0) * x,
+        lambda x: tf.reduce_mean(x) * tf.reduce_mean(x, 1, keepdims=True) * x,
+    ],
+    ids=lambda rows: "",
+)
 def test_gradients_of_rows(rows: Callable[[tf.Tensor], tf.Tensor]) -> None:
     def function(x: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
@@ -88,6 +115,7 @@ def test_gradient_through_a_loop_over_rows() -> None:
 
 def test_list_written_as_often_as_there_are_rows() -> None:
     """The loop's bound is known, the length of the list that it makes longer is not."""
+
     def function(x: tf.Tensor, m: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         rows = tf.boolean_mask(x, m)
         made = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=(3,))

@@ -18,9 +18,12 @@ def _list(x: tf.Tensor, dims: tuple[int, ...] = (4,)) -> tf.Tensor:
 
 
 def _stack(handle: tf.Tensor, dims: tuple[int, ...] = (4,)) -> tf.Tensor:
-    return R.TensorListStack(input_handle=handle, element_shape=tf.constant(dims, tf.int32), element_dtype=tf.float32)
+    return R.TensorListStack(
+        input_handle=handle, element_shape=tf.constant(dims, tf.int32), element_dtype=tf.float32
+    )
 
 
+# fmt: off
 CASES: dict[str, Callable[[tf.Tensor], object]] = {
     "gather": lambda x: R.TensorListGather(input_handle=_list(x), indices=[4, 0, 4], element_shape=[4],
                                            element_dtype=tf.float32),
@@ -40,6 +43,7 @@ CASES: dict[str, Callable[[tf.Tensor], object]] = {
                                                              element_dtype=tf.float32)),
     "resize": lambda x: _stack(R.TensorListResize(input_handle=_list(x), size=4)),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -56,7 +60,7 @@ def test_array_written_in_a_loop_is_joined() -> None:
     def function(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         rows = tf.TensorArray(tf.float32, 5)
         for k in tf.range(5):
-            rows = rows.write(k, x[k:k + 1] * 2)
+            rows = rows.write(k, x[k : k + 1] * 2)
         return rows.concat(), rows.gather([0, 2])
 
     for one, other in zip(tfbridge.jit(function, strict=True)(X), tf.function(function)(X), strict=True):

@@ -30,11 +30,15 @@ def test_svd(type_: str, dims: tuple[int, ...], full: bool) -> None:
     tolerance = 1e-10 if type_ == "float64" else 1e-4
     x = _matrices(dims, type_)
     expected = [t.numpy() for t in tf.linalg.svd(x, full_matrices=full)]
-    s, u, v = (t.numpy() for t in tfbridge.jit(lambda x: tf.linalg.svd(x, full_matrices=full), strict=True)(x))
+    s, u, v = (
+        t.numpy() for t in tfbridge.jit(lambda x: tf.linalg.svd(x, full_matrices=full), strict=True)(x)
+    )
     assert [a.shape for a in (s, u, v)] == [a.shape for a in expected]
     np.testing.assert_allclose(s, expected[0], tolerance, tolerance)
     least = s.shape[-1]
-    np.testing.assert_allclose(u[..., :least] * s[..., None, :] @ _adjoint(v[..., :least]), x, tolerance, tolerance)
+    np.testing.assert_allclose(
+        u[..., :least] * s[..., None, :] @ _adjoint(v[..., :least]), x, tolerance, tolerance
+    )
     _check_orthogonal(u, tolerance)
     _check_orthogonal(v, tolerance)
 
@@ -42,7 +46,9 @@ def test_svd(type_: str, dims: tuple[int, ...], full: bool) -> None:
 @pytest.mark.parametrize("copies", [1, 5])
 def test_svd_of_deficient_rank(copies: int) -> None:
     x = np.array([[1, 2, 3], [2, 4, 6], [0, 0, 0], [0, 0, 0]] * copies, np.float32)
-    s, u, v = (t.numpy() for t in tfbridge.jit(lambda x: tf.linalg.svd(x, full_matrices=True), strict=True)(x))
+    s, u, v = (
+        t.numpy() for t in tfbridge.jit(lambda x: tf.linalg.svd(x, full_matrices=True), strict=True)(x)
+    )
     np.testing.assert_allclose(u[:, :3] * s @ v.T, x, 1e-5, 1e-5)
     _check_orthogonal(u, 1e-5)
     _check_orthogonal(v, 1e-5)
@@ -55,5 +61,7 @@ def test_eigenvectors(type_: str, size: int) -> None:
     x = _matrices((2, size, size), type_)
     x = x @ _adjoint(x)
     values, vectors = (t.numpy() for t in tfbridge.jit(tf.linalg.eigh, strict=True)(x))
-    np.testing.assert_allclose(vectors * values[..., None, :] @ _adjoint(vectors), x, tolerance, 10 * tolerance)
+    np.testing.assert_allclose(
+        vectors * values[..., None, :] @ _adjoint(vectors), x, tolerance, 10 * tolerance
+    )
     _check_orthogonal(vectors, tolerance)

@@ -46,8 +46,10 @@ def converted(function: Callable[..., Any], polymorphic: bool = False) -> Any:
 
 
 def inputs(rows: int) -> tuple[tf.Tensor, tf.Tensor]:
-    return (tf.constant(RANDOM.standard_normal((rows, 3)), tf.float32),
-            tf.constant(RANDOM.standard_normal((3, 5)), tf.float32))
+    return (
+        tf.constant(RANDOM.standard_normal((rows, 3)), tf.float32),
+        tf.constant(RANDOM.standard_normal((3, 5)), tf.float32),
+    )
 
 
 def compare(found: Any, wanted: Any) -> None:
@@ -85,8 +87,11 @@ def test_gradient() -> None:
 
 def test_a_saved_model(tmp_path: Path) -> None:
     module = tf.Module()
-    module.f = tf.function(jax2tf.convert(layers, polymorphic_shapes=["(b, 3)", None]), autograph=False,
-                           input_signature=[tf.TensorSpec((None, 3)), tf.TensorSpec((3, 5))])
+    module.f = tf.function(
+        jax2tf.convert(layers, polymorphic_shapes=["(b, 3)", None]),
+        autograph=False,
+        input_signature=[tf.TensorSpec((None, 3)), tf.TensorSpec((3, 5))],
+    )
     tf.saved_model.save(module, tmp_path)
     loaded = tf.saved_model.load(tmp_path)
     given = inputs(6)
@@ -94,17 +99,27 @@ def test_a_saved_model(tmp_path: Path) -> None:
 
 
 def first_version(name: str, x: tf.Tensor) -> tf.Tensor:
-    return gen_xla_ops.xla_custom_call([x], target_name=name, backend_config="", dtype=tf.float32, shape=x.shape)
+    return gen_xla_ops.xla_custom_call(
+        [x], target_name=name, backend_config="", dtype=tf.float32, shape=x.shape
+    )
 
 
 def second_version(name: str, x: tf.Tensor) -> tf.Tensor:
-    return gen_xla_ops.xla_custom_call_v2([x], call_target_name=name, backend_config="", has_side_effect=False,
-                                          result_dtypes=[tf.float32, tf.int32], result_shapes=[[4, 3]] * 2)[1]
+    return gen_xla_ops.xla_custom_call_v2(
+        [x],
+        call_target_name=name,
+        backend_config="",
+        has_side_effect=False,
+        result_dtypes=[tf.float32, tf.int32],
+        result_shapes=[[4, 3]] * 2,
+    )[1]
 
 
 def test_custom_call() -> None:
     x = tf.constant(RANDOM.standard_normal((4, 9)), tf.float32)
-    compiled = tfbridge.jit(lambda x: (first_version("Sharding", x) * 2.0, second_version("TopK", -x)), strict=True)
+    compiled = tfbridge.jit(
+        lambda x: (first_version("Sharding", x) * 2.0, second_version("TopK", -x)), strict=True
+    )
     tfbridge.reset_stats()
     doubled, places = compiled(x)
     np.testing.assert_array_equal(doubled, 2 * x)

@@ -36,14 +36,30 @@ def numbers(t):
     if t.is_integer:
         low, high = ml_dtypes.iinfo(t.dtype).min, ml_dtypes.iinfo(t.dtype).max
         special = [0, 1, 2, 3, 7, high, high - 1, low, low + 1, *([-1, -2, -7] if t.is_signed else [])]
-        random = [int(v) for v in rng.integers(int(low), int(high), 32, endpoint=True,
-                                               dtype=np.int64 if t.is_signed else np.uint64)]
-        return np.array([int(v) for v in (special + random)[:32]],
-                        np.int64 if t.is_signed else np.uint64).astype(t.dtype)
+        random = [
+            int(v)
+            for v in rng.integers(
+                int(low), int(high), 32, endpoint=True, dtype=np.int64 if t.is_signed else np.uint64
+            )
+        ]
+        return np.array(
+            [int(v) for v in (special + random)[:32]], np.int64 if t.is_signed else np.uint64
+        ).astype(t.dtype)
     if t.is_float:
         info = ml_dtypes.finfo(t.dtype)
-        special = [0.0, 1.0, 0.5, 2.0, 3.0, 2.5, 1.5, np.inf, float(info.max), float(info.tiny),
-                   float(info.smallest_subnormal)]
+        special = [
+            0.0,
+            1.0,
+            0.5,
+            2.0,
+            3.0,
+            2.5,
+            1.5,
+            np.inf,
+            float(info.max),
+            float(info.tiny),
+            float(info.smallest_subnormal),
+        ]
         values = np.array([*special, *(-s for s in special), np.nan, *rng.normal(0, 4, 9)])
         with np.errstate(all="ignore"):
             return values.astype(t.dtype)
@@ -72,6 +88,7 @@ def wrapped(values, t):
 
 # -- integers: Python's own, with the rules that XLA adds
 
+
 def quotient(a, b, t):
     if b == 0:
         return -1
@@ -99,15 +116,25 @@ def right_shift(a, b, t):
 
 
 INTEGER_UNARY = {
-    "abs": lambda a, t: abs(a), "negate": lambda a, t: -a, "sign": lambda a, t: (a > 0) - (a < 0),
-    "not": lambda a, t: ~a, "popcnt": lambda a, t: unsigned(a, t).bit_count(),
+    "abs": lambda a, t: abs(a),
+    "negate": lambda a, t: -a,
+    "sign": lambda a, t: (a > 0) - (a < 0),
+    "not": lambda a, t: ~a,
+    "popcnt": lambda a, t: unsigned(a, t).bit_count(),
     "count-leading-zeros": lambda a, t: t.bits - unsigned(a, t).bit_length(),
 }
 INTEGER_BINARY = {
-    "add": lambda a, b, t: a + b, "subtract": lambda a, b, t: a - b, "multiply": lambda a, b, t: a * b,
-    "divide": quotient, "remainder": rest, "power": integer_power,
-    "maximum": lambda a, b, t: max(a, b), "minimum": lambda a, b, t: min(a, b),
-    "and": lambda a, b, t: a & b, "or": lambda a, b, t: a | b, "xor": lambda a, b, t: a ^ b,
+    "add": lambda a, b, t: a + b,
+    "subtract": lambda a, b, t: a - b,
+    "multiply": lambda a, b, t: a * b,
+    "divide": quotient,
+    "remainder": rest,
+    "power": integer_power,
+    "maximum": lambda a, b, t: max(a, b),
+    "minimum": lambda a, b, t: min(a, b),
+    "and": lambda a, b, t: a & b,
+    "or": lambda a, b, t: a | b,
+    "xor": lambda a, b, t: a ^ b,
     "shift-left": lambda a, b, t: a << unsigned(b, t) if unsigned(b, t) < t.bits else 0,
     "shift-right-arithmetic": right_shift,
     "shift-right-logical": lambda a, b, t: unsigned(a, t) >> unsigned(b, t),
@@ -117,8 +144,11 @@ INTEGER_BINARY = {
 def check_all(target, t, cases, arrays, exact, same=None):
     """Compiles the cases {opcode: result type} at once and compares each with `exact(opcode)`."""
     kernels = Kernels(target)
-    names = {(opcode, lanes): kernels.add(opcode, [t] * len(arrays(opcode)), result, lanes)
-             for opcode, result in cases.items() for lanes in (LANES if target is HOST else (4,))}
+    names = {
+        (opcode, lanes): kernels.add(opcode, [t] * len(arrays(opcode)), result, lanes)
+        for opcode, result in cases.items()
+        for lanes in (LANES if target is HOST else (4,))
+    }
     for (opcode, lanes), name in names.items():
         found = kernels.run(name, arrays(opcode), cases[opcode].dtype)
         (same or equal)(found, exact(opcode), f"{opcode} {t!r} {lanes} lanes")
@@ -150,13 +180,27 @@ def test_integers(t, target):
 @by_name
 def test_pred(target):
     x, y = pairs(E.PRED)
-    exact = {"and": x & y, "or": x | y, "xor": x ^ y, "add": x | y, "multiply": x & y, "maximum": x | y,
-             "minimum": x & y, "not": ~x}
-    check_all(TARGETS[target], E.PRED, dict.fromkeys(exact, E.PRED),
-              lambda opcode: (x,) if opcode == "not" else (x, y), exact.__getitem__)
+    exact = {
+        "and": x & y,
+        "or": x | y,
+        "xor": x ^ y,
+        "add": x | y,
+        "multiply": x & y,
+        "maximum": x | y,
+        "minimum": x & y,
+        "not": ~x,
+    }
+    check_all(
+        TARGETS[target],
+        E.PRED,
+        dict.fromkeys(exact, E.PRED),
+        lambda opcode: (x,) if opcode == "not" else (x, y),
+        exact.__getitem__,
+    )
 
 
 # -- floats: computed in f64, rounded to the element's type
+
 
 def away(x):
     return np.copysign(np.floor(np.abs(x) + 0.5), x)
@@ -171,17 +215,36 @@ def minimum(x, y):
 
 
 FLOAT_EXACT = {
-    "abs": np.abs, "negate": np.negative, "sign": lambda x: np.where(x == 0, x, np.sign(x)), "ceil": np.ceil,
-    "floor": np.floor, "round-nearest-afz": away, "round-nearest-even": np.rint, "sqrt": np.sqrt,
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
-    "maximum": maximum, "minimum": minimum, "remainder": np.fmod,
+    "abs": np.abs,
+    "negate": np.negative,
+    "sign": lambda x: np.where(x == 0, x, np.sign(x)),
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "round-nearest-afz": away,
+    "round-nearest-even": np.rint,
+    "sqrt": np.sqrt,
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "maximum": maximum,
+    "minimum": minimum,
+    "remainder": np.fmod,
 }
 FLOAT_NEAR = {
-    "rsqrt": lambda x: 1 / np.sqrt(x), "cbrt": np.cbrt, "exponential": np.exp,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "cbrt": np.cbrt,
+    "exponential": np.exp,
     "exponential-minus-one": np.expm1,
-    "log": np.log, "log-plus-one": np.log1p, "logistic": lambda x: np.where(
-        x < 0, np.exp(-np.abs(x)), 1) / (1 + np.exp(-np.abs(x))),
-    "tanh": np.tanh, "tan": np.tan, "sine": np.sin, "cosine": np.cos, "power": np.power, "atan2": np.arctan2,
+    "log": np.log,
+    "log-plus-one": np.log1p,
+    "logistic": lambda x: np.where(x < 0, np.exp(-np.abs(x)), 1) / (1 + np.exp(-np.abs(x))),
+    "tanh": np.tanh,
+    "tan": np.tan,
+    "sine": np.sin,
+    "cosine": np.cos,
+    "power": np.power,
+    "atan2": np.arctan2,
 }
 BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "remainder", "power", "atan2"}
 
@@ -191,8 +254,8 @@ def float_operands(t, opcode):
         return (numbers(t),)
     x, y = pairs(t)
     if opcode in ("maximum", "minimum"):
-        apart = ~((x == 0) & (y == 0))      # which zero is the larger one is not said
-        keep = np.flatnonzero(apart)[:apart.sum() // 8 * 8]
+        apart = ~((x == 0) & (y == 0))  # which zero is the larger one is not said
+        keep = np.flatnonzero(apart)[: apart.sum() // 8 * 8]
         return x[keep], y[keep]
     return x, y
 
@@ -201,28 +264,47 @@ def float_reference(t, table):
     def exact(opcode):
         with np.errstate(all="ignore"):
             return table[opcode](*(x.astype(np.float64) for x in float_operands(t, opcode))).astype(t.dtype)
+
     return exact
 
 
 @by_name
 @every(argvalues=ordered(FLOATS))
 def test_floats_exact(t, target):
-    check_all(TARGETS[target], t, dict.fromkeys(FLOAT_EXACT, t), lambda opcode: float_operands(t, opcode),
-              float_reference(t, FLOAT_EXACT))
+    check_all(
+        TARGETS[target],
+        t,
+        dict.fromkeys(FLOAT_EXACT, t),
+        lambda opcode: float_operands(t, opcode),
+        float_reference(t, FLOAT_EXACT),
+    )
 
 
 @by_name
 @every(argvalues=ordered(FLOATS))
 def test_floats_near(t, target):
     """Within the last place of a narrow type; the errors of f32 and f64 are tested in test_vector_math."""
+
     def near(found, wanted, what):
         left, right = found.astype(np.float64), wanted.astype(np.float64)
         info = ml_dtypes.finfo(t.dtype)
         steps = 1 if t in memory_types.NARROW else 4
-        np.testing.assert_allclose(left, right, rtol=steps * float(info.eps),
-                                   atol=steps * float(info.smallest_subnormal), err_msg=what)
-    check_all(TARGETS[target], t, dict.fromkeys(FLOAT_NEAR, t), lambda opcode: float_operands(t, opcode),
-              float_reference(t, FLOAT_NEAR), near)
+        np.testing.assert_allclose(
+            left,
+            right,
+            rtol=steps * float(info.eps),
+            atol=steps * float(info.smallest_subnormal),
+            err_msg=what,
+        )
+
+    check_all(
+        TARGETS[target],
+        t,
+        dict.fromkeys(FLOAT_NEAR, t),
+        lambda opcode: float_operands(t, opcode),
+        float_reference(t, FLOAT_NEAR),
+        near,
+    )
 
 
 @every(argvalues=ordered(FLOATS))
@@ -234,17 +316,29 @@ def test_is_finite(t):
 # -- complex
 
 COMPLEX_UNARY = {
-    "negate": np.negative, "sign": lambda x: np.where(x == 0, 0, x / np.abs(x)), "exponential": np.exp,
-    "exponential-minus-one": np.expm1, "log": np.log, "log-plus-one": np.log1p,
-    "logistic": lambda x: 1 / (1 + np.exp(-x)), "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
-    "cbrt": lambda x: np.where(x == 0, 0, np.exp(np.log(x) / 3)), "sine": np.sin, "cosine": np.cos,
+    "negate": np.negative,
+    "sign": lambda x: np.where(x == 0, 0, x / np.abs(x)),
+    "exponential": np.exp,
+    "exponential-minus-one": np.expm1,
+    "log": np.log,
+    "log-plus-one": np.log1p,
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "cbrt": lambda x: np.where(x == 0, 0, np.exp(np.log(x) / 3)),
+    "sine": np.sin,
+    "cosine": np.cos,
     "tan": np.tan,
     "tanh": np.tanh,
 }
 COMPLEX_BINARY = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
-    "power": lambda x, y: np.where(y == 0, 1, np.where(x == 0, np.where(y.real > 0, 0, np.nan),
-                                                       np.exp(y * np.log(x)))),
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "power": lambda x, y: np.where(
+        y == 0, 1, np.where(x == 0, np.where(y.real > 0, 0, np.nan), np.exp(y * np.log(x)))
+    ),
     "atan2": lambda y, x: -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y)),
 }
 
@@ -268,12 +362,19 @@ def test_complex(t, target):
         kept = np.isfinite(wanted)
         assert kept.sum() >= 24, what
         rtol = 4e-7 if t is E.C64 else 4e-14
-        np.testing.assert_array_less(np.abs(found[kept] - wanted[kept]), rtol * (np.abs(wanted[kept]) + 1e-3),
-                                     err_msg=what)
+        np.testing.assert_array_less(
+            np.abs(found[kept] - wanted[kept]), rtol * (np.abs(wanted[kept]) + 1e-3), err_msg=what
+        )
 
     cases = dict.fromkeys((*COMPLEX_UNARY, *COMPLEX_BINARY), t) | dict.fromkeys(("abs", "real", "imag"), real)
-    check_all(TARGETS[target], t, cases,
-              lambda opcode: (values, other) if opcode in COMPLEX_BINARY else (values,), exact, near)
+    check_all(
+        TARGETS[target],
+        t,
+        cases,
+        lambda opcode: (values, other) if opcode in COMPLEX_BINARY else (values,),
+        exact,
+        near,
+    )
 
 
 @every(argvalues=ordered(COMPLEXES))
@@ -285,7 +386,7 @@ def test_complex_extremes(t):
         return run(HOST, opcode, arrays, t.real.dtype if opcode == "abs" else None)[0]
 
     assert one("abs", complex(inf, np.nan)) == inf
-    np.testing.assert_allclose(one("abs", complex(large / 2, large / 2)), large / 2 * 2 ** 0.5)
+    np.testing.assert_allclose(one("abs", complex(large / 2, large / 2)), large / 2 * 2**0.5)
     assert one("exponential", complex(-inf, 1.0)) == 0
     assert one("exponential", complex(inf, 0.0)) == complex(inf, 0.0)
     assert one("sqrt", complex(-4.0, -0.0)) == complex(0.0, -2.0)
@@ -302,8 +403,25 @@ _PARTS = (0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e30, -1e30)
 
 
 @every(argvalues=ordered(COMPLEXES))
-@pytest.mark.parametrize("opcode", ["sign", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic",
-                                    "sqrt", "rsqrt", "sine", "cosine", "tan", "tanh", "divide", "power"])
+@pytest.mark.parametrize(
+    "opcode",
+    [
+        "sign",
+        "exponential",
+        "exponential-minus-one",
+        "log",
+        "log-plus-one",
+        "logistic",
+        "sqrt",
+        "rsqrt",
+        "sine",
+        "cosine",
+        "tan",
+        "tanh",
+        "divide",
+        "power",
+    ],
+)
 def test_complex_ends_are_those_of_the_reference(t, opcode):
     """Infinities, NaN and signs of zeros: constants are folded by the reference, all others by compiled code."""
     op = Elementwise(opcode)
@@ -331,18 +449,32 @@ def test_complex_of_parts():
 
 # -- comparison, selection
 
-COMPARE = {"EQ": np.equal, "NE": np.not_equal, "GE": np.greater_equal, "GT": np.greater, "LE": np.less_equal,
-           "LT": np.less}
+COMPARE = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "GE": np.greater_equal,
+    "GT": np.greater,
+    "LE": np.less_equal,
+    "LT": np.less,
+}
 
 
 @every(argvalues=ordered(ARRAYS))
 def test_compare(t):
     x, y = pairs(t)
-    plain = (lambda v: v.astype(np.float64)) if t in memory_types.NARROW else \
-        (lambda v: v.astype(np.int64)) if t.bits == 4 else (lambda v: v)
+    plain = (
+        (lambda v: v.astype(np.float64))
+        if t in memory_types.NARROW
+        else (lambda v: v.astype(np.int64))
+        if t.bits == 4
+        else (lambda v: v)
+    )
     kernels = Kernels(HOST)
-    names = {(direction, lanes): kernels.add("compare", [t, t], E.PRED, lanes, {"direction": direction})
-             for direction in (("EQ", "NE") if t.is_complex else COMPARE) for lanes in LANES}
+    names = {
+        (direction, lanes): kernels.add("compare", [t, t], E.PRED, lanes, {"direction": direction})
+        for direction in (("EQ", "NE") if t.is_complex else COMPARE)
+        for lanes in LANES
+    }
     for (direction, lanes), name in names.items():
         found = kernels.run(name, [x, y], np.bool_)
         wanted = COMPARE[direction](plain(x), plain(y))
@@ -364,11 +496,14 @@ def test_compare_total_order(t):
         return np.where(bits < 0, np.iinfo(integer).min - bits - 1, bits)
 
     kernels = Kernels(HOST)
-    names = {direction: kernels.add("compare", [t, t], E.PRED, 8,
-                                    {"direction": direction, "type": "TOTALORDER"}) for direction in COMPARE}
+    names = {
+        direction: kernels.add("compare", [t, t], E.PRED, 8, {"direction": direction, "type": "TOTALORDER"})
+        for direction in COMPARE
+    }
     for direction, name in names.items():
-        np.testing.assert_array_equal(kernels.run(name, [x, y], np.bool_), COMPARE[direction](key(x), key(y)),
-                                      direction)
+        np.testing.assert_array_equal(
+            kernels.run(name, [x, y], np.bool_), COMPARE[direction](key(x), key(y)), direction
+        )
 
 
 @every(argvalues=ordered(ARRAYS))
@@ -384,8 +519,10 @@ def test_select(t):
 def test_clamp(t):
     x, low = pairs(t)
     high = np.roll(x, 5)
-    plain = [v.astype(np.int64 if t.is_signed else np.uint64) if t.is_integer else v.astype(np.float64)
-             for v in (low, x, high)]
+    plain = [
+        v.astype(np.int64 if t.is_signed else np.uint64) if t.is_integer else v.astype(np.float64)
+        for v in (low, x, high)
+    ]
     smaller, larger = (np.minimum, np.maximum) if t.is_integer else (minimum, maximum)
     kernels = Kernels(HOST)
     for name in [kernels.add("clamp", [t, t, t], t, lanes) for lanes in LANES]:
@@ -394,6 +531,7 @@ def test_clamp(t):
 
 
 # -- conversions
+
 
 def converted(x, source, target):
     """The rules of conversion in NumPy and Python."""
@@ -425,9 +563,34 @@ def test_convert(t, target):
     x = numbers(t)
     if t.is_float:
         with np.errstate(all="ignore"):
-            more = np.array([1e5, 3e9, -3e9, 1e19, 2e19, -1e19, 2e38, 0.1, 255.5, 127.9, -128.9, 65504,
-                             65519.9, 65520, 448, 464, 465, 57344, 61439, 61441, 2.0 ** -9,
-                             1.5 * 2.0 ** -10, 6e-8, 2.9e-8])
+            more = np.array(
+                [
+                    1e5,
+                    3e9,
+                    -3e9,
+                    1e19,
+                    2e19,
+                    -1e19,
+                    2e38,
+                    0.1,
+                    255.5,
+                    127.9,
+                    -128.9,
+                    65504,
+                    65519.9,
+                    65520,
+                    448,
+                    464,
+                    465,
+                    57344,
+                    61439,
+                    61441,
+                    2.0**-9,
+                    1.5 * 2.0**-10,
+                    6e-8,
+                    2.9e-8,
+                ]
+            )
             x = np.concatenate([x, more.astype(t.dtype)])
     kernels = Kernels(TARGETS[target])
     names = {(to, lanes): kernels.add("convert", [t], to, lanes) for to in ordered(ARRAYS) for lanes in LANES}
@@ -472,9 +635,12 @@ def test_bitcast(t):
     x = numbers(t)
     kept = ~np.isnan(x.astype(np.float64)) if t.is_float else np.ones(x.size, bool)
     kernels = Kernels(HOST)
-    names = {(to, lanes): kernels.add("bitcast-convert", [t], to, lanes)
-             for lanes in LANES for to in ordered(ARRAYS)
-             if to.item_bytes == t.item_bytes and to is not E.PRED and (to.bits == 4) == (t.bits == 4)}
+    names = {
+        (to, lanes): kernels.add("bitcast-convert", [t], to, lanes)
+        for lanes in LANES
+        for to in ordered(ARRAYS)
+        if to.item_bytes == t.item_bytes and to is not E.PRED and (to.bits == 4) == (t.bits == 4)
+    }
     for (to, lanes), name in names.items():
         found = kernels.run(name, [x], to.dtype)
         if t.bits == 4:
@@ -494,17 +660,18 @@ def test_reduce_precision():
     found = run(HOST, "reduce-precision", [x], attributes={"exponent_bits": 5, "mantissa_bits": 10})
     with np.errstate(all="ignore"):
         wanted = x.astype(np.float16).astype(np.float32)
-    equal(found, np.where(np.abs(wanted) < 2.0 ** -14, np.copysign(np.float32(0), x), wanted), "as f16")
+    equal(found, np.where(np.abs(wanted) < 2.0**-14, np.copysign(np.float32(0), x), wanted), "as f16")
     found = run(HOST, "reduce-precision", [x], attributes={"exponent_bits": 8, "mantissa_bits": 7})
     with np.errstate(all="ignore"):
         wanted = x.astype(ml_dtypes.bfloat16).astype(np.float32)
-    equal(found, np.where(np.abs(x) < 2.0 ** -126, found, wanted), "as bf16")
+    equal(found, np.where(np.abs(x) < 2.0**-126, found, wanted), "as bf16")
     x = numbers(E.F64)
     found = run(HOST, "reduce-precision", [x], attributes={"exponent_bits": 11, "mantissa_bits": 52})
     equal(found, x, "as f64")
 
 
 # -- memory
+
 
 def first_lanes(f, lanes):
     """A mask of the lanes below the parameter n."""
@@ -530,6 +697,7 @@ def test_masked_load_and_store(t, target):
             value = memory_types.load(f, t, f["a"], lanes, mask=mask)
             memory_types.store(f, t, value, f["r"], lanes)
             memory_types.store(f, t, value, f.offset(f["r"], lanes * t.item_bytes), lanes, mask=mask)
+
         return write
 
     names = {lanes: kernels.write(writer(lanes)) for lanes in LANES}
@@ -555,14 +723,19 @@ def test_strided_load(t, target):
             mask = first_lanes(f, lanes) if masked else None
             value = memory_types.load_strided(f, t, f["a"], by, lanes, mask)
             memory_types.store(f, t, value, f["r"], lanes)
+
         return write
 
-    cases = [(stride, lanes, masked) for stride in (0, 1, -1, 2, -2, 3, None) for lanes in (4, 8)
-             for masked in (False, True)]
+    cases = [
+        (stride, lanes, masked)
+        for stride in (0, 1, -1, 2, -2, 3, None)
+        for lanes in (4, 8)
+        for masked in (False, True)
+    ]
     names = {case: kernels.write(writer(*case)) for case in cases}
     for (stride, lanes, masked), name in names.items():
         step = 2 if stride is None else stride
-        x = numbers(t)[:abs(step) * (lanes - 1) + 1].copy()
+        x = numbers(t)[: abs(step) * (lanes - 1) + 1].copy()
         first = x.size - 1 if step < 0 else 0
         out = np.zeros(lanes, t.dtype)
         kernels.call(name, x[first:], out, lanes)
@@ -582,16 +755,18 @@ def test_gather(t, target):
             mask = first_lanes(f, lanes) if masked else None
             value = memory_types.gather(f, t, f["a"], indices, lanes, mask)
             memory_types.store(f, t, value, f["r"], lanes)
+
         return write
 
-    names = {(lanes, masked): kernels.write(writer(lanes, masked))
-             for lanes in LANES for masked in (False, True)}
+    names = {
+        (lanes, masked): kernels.write(writer(lanes, masked)) for lanes in LANES for masked in (False, True)
+    }
     for (lanes, masked), name in names.items():
         buffer = np.zeros(256 + 64, np.uint8)
         buffer[256:] = order.view(np.uint8)
         kernels.call(name, x, buffer, lanes - 1)
-        wanted = bytes_of(x[order[:lanes - 1 if masked else lanes]], t)
-        assert buffer[:lanes * t.item_bytes].tobytes() == wanted.ljust(lanes * t.item_bytes, b"\0")
+        wanted = bytes_of(x[order[: lanes - 1 if masked else lanes]], t)
+        assert buffer[: lanes * t.item_bytes].tobytes() == wanted.ljust(lanes * t.item_bytes, b"\0")
 
 
 @every(argvalues=ordered(ARRAYS))
@@ -641,5 +816,3 @@ def test_unsupported_is_said():
             except UnsupportedError:
                 written = False
             assert written == elementwise.supports(opcode, t), (opcode, t)
-
-

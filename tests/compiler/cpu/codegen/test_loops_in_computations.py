@@ -62,25 +62,30 @@ ENTRY main {
 }"""
 
 
-@pytest.mark.parametrize("root", [
-    "f32[5] reduce(x, zero), dimensions={1}, to_apply=largest",
-    "f32[4] reduce(x, zero), dimensions={0}, to_apply=largest",
-    "f32[] reduce(x, zero), dimensions={0,1}, to_apply=largest",
-    "f32[4,4] reduce-window(x, zero), window={size=2x1}, to_apply=largest",
-    "f32[5,4] sort(x), dimensions={0}, to_apply=less, is_stable=true",
-    "f32[5,4] scatter(x, rows, updates), update_window_dims={1}, inserted_window_dims={0}, "
-    "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=largest",
-    "f32[5,4] select-and-scatter(x, windows, zero), window={size=2x2 stride=2x2 pad=0_1x0_0}, select=not_less, "
-    "scatter=largest",
-    "f32[5,4] map(x, x), dimensions={0,1}, to_apply=largest",
-    "f32[5,4] map(x), dimensions={0,1}, to_apply=twice_as_f",
-    "f32[5,4] all-reduce(x), to_apply=largest"], ids=lambda root: root.split(" ")[1].split("(")[0])
+@pytest.mark.parametrize(
+    "root",
+    [
+        "f32[5] reduce(x, zero), dimensions={1}, to_apply=largest",
+        "f32[4] reduce(x, zero), dimensions={0}, to_apply=largest",
+        "f32[] reduce(x, zero), dimensions={0,1}, to_apply=largest",
+        "f32[4,4] reduce-window(x, zero), window={size=2x1}, to_apply=largest",
+        "f32[5,4] sort(x), dimensions={0}, to_apply=less, is_stable=true",
+        "f32[5,4] scatter(x, rows, updates), update_window_dims={1}, inserted_window_dims={0}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=largest",
+        "f32[5,4] select-and-scatter(x, windows, zero), window={size=2x2 stride=2x2 pad=0_1x0_0}, select=not_less, "
+        "scatter=largest",
+        "f32[5,4] map(x, x), dimensions={0,1}, to_apply=largest",
+        "f32[5,4] map(x), dimensions={0,1}, to_apply=twice_as_f",
+        "f32[5,4] all-reduce(x), to_apply=largest",
+    ],
+    ids=lambda root: root.split(" ")[1].split("(")[0],
+)
 def test_compiled(root: str) -> None:
     register_custom_call("one_by_one", lambda x: x + 1)
     try:
         module = parse_hlo(COMPUTATIONS.replace("ENTRY_ROOT", root))
         x = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
-        found, = LocalClient().compile(module).execute([x])
+        (found,) = LocalClient().compile(module).execute([x])
         assert not difference(found, evaluate(module, [x]))
     finally:
         unregister_custom_call("one_by_one")

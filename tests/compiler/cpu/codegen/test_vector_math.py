@@ -36,9 +36,19 @@ def _logistic(x):
 
 
 UNARY = {
-    "exponential": np.exp, "exponential-minus-one": np.expm1, "log": np.log, "log-plus-one": np.log1p,
-    "logistic": _logistic, "tanh": np.tanh, "erf": _erf, "erfc": _erfc, "sine": np.sin, "cosine": np.cos, "tan": np.tan,
-    "cbrt": np.cbrt, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "exponential": np.exp,
+    "exponential-minus-one": np.expm1,
+    "log": np.log,
+    "log-plus-one": np.log1p,
+    "logistic": _logistic,
+    "tanh": np.tanh,
+    "erf": _erf,
+    "erfc": _erfc,
+    "sine": np.sin,
+    "cosine": np.cos,
+    "tan": np.tan,
+    "cbrt": np.cbrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
 }
 BINARY = {"power": np.power, "atan2": np.arctan2}
 
@@ -78,8 +88,9 @@ def check(opcode, type_name, target, arrays, reference):
         exact = reference(*(a.astype(LONG) for a in arrays))
     error = errors(found, exact, dtype)
     worst = int(np.argmax(error))
-    assert error[worst] <= ULP[opcode, type_name], \
+    assert error[worst] <= ULP[opcode, type_name], (
         f"{error[worst]} ulp at {[a[worst] for a in arrays]}: {found[worst]} for {exact[worst]}"
+    )
     zero = exact == 0
     assert np.array_equal(np.signbit(found[zero]), np.signbit(exact[zero]))
 
@@ -136,14 +147,53 @@ def test_every_kernel_states_its_error():
 
 
 # What LLVM calls where a target lacks the instruction: all that f32, f16 and bf16 code could fall into.
-LIBRARY = {f"{name}{end}" for end in ("", "f") for name in (
-    "fma", "fmin", "fmax", "fminimum", "fmaximum", "floor", "ceil", "trunc", "rint", "nearbyint", "round",
-    "roundeven", "sqrt", "fmod", "sin", "cos", "tan", "exp", "exp2", "log", "log2", "pow", "ldexp",
-    "copysign")} | {
-    "__extendhfsf2", "__truncsfhf2", "__truncdfhf2", "__truncsfbf2", "__gnu_h2f_ieee", "__gnu_f2h_ieee",
-    "__aeabi_f2h", "__aeabi_h2f", "__fixsfdi", "__floatdisf", "__floatdidf", "__aeabi_l2d", "__aeabi_l2f"}
+LIBRARY = {
+    f"{name}{end}"
+    for end in ("", "f")
+    for name in (
+        "fma",
+        "fmin",
+        "fmax",
+        "fminimum",
+        "fmaximum",
+        "floor",
+        "ceil",
+        "trunc",
+        "rint",
+        "nearbyint",
+        "round",
+        "roundeven",
+        "sqrt",
+        "fmod",
+        "sin",
+        "cos",
+        "tan",
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "pow",
+        "ldexp",
+        "copysign",
+    )
+} | {
+    "__extendhfsf2",
+    "__truncsfhf2",
+    "__truncdfhf2",
+    "__truncsfbf2",
+    "__gnu_h2f_ieee",
+    "__gnu_f2h_ieee",
+    "__aeabi_f2h",
+    "__aeabi_h2f",
+    "__fixsfdi",
+    "__floatdisf",
+    "__floatdidf",
+    "__aeabi_l2d",
+    "__aeabi_l2f",
+}
 MACHINES = {
-    "sse2": ("x86_64-unknown-linux-gnu", "x86-64", ""), "avx2": ("x86_64-unknown-linux-gnu", "x86-64-v3", ""),
+    "sse2": ("x86_64-unknown-linux-gnu", "x86-64", ""),
+    "avx2": ("x86_64-unknown-linux-gnu", "x86-64-v3", ""),
     "aarch64": ("aarch64-unknown-linux-gnu", "generic", ""),
     "armv7": ("armv7a-unknown-linux-gnueabihf", "cortex-a7", "+neon,+vfp4"),
     "riscv64": ("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d"),
@@ -160,10 +210,17 @@ def test_no_library_is_called(machine):
     triple, cpu, features = MACHINES[machine]
     kernels = Kernels(target_for(triple, cpu, features))
     for opcode in FLOAT:
-        arity = 2 if opcode in {*BINARY, "add", "subtract", "multiply", "divide", "maximum", "minimum",
-                                "remainder"} else 1
-        kernels.add(opcode, [ElementType.F32] * arity,
-                    ElementType.PRED if opcode == "is-finite" else ElementType.F32, 4)
+        arity = (
+            2
+            if opcode in {*BINARY, "add", "subtract", "multiply", "divide", "maximum", "minimum", "remainder"}
+            else 1
+        )
+        kernels.add(
+            opcode,
+            [ElementType.F32] * arity,
+            ElementType.PRED if opcode == "is-finite" else ElementType.F32,
+            4,
+        )
     for narrow in NARROW:
         kernels.add("add", [narrow, narrow], narrow, 4)
         kernels.add("convert", [ElementType.F64], narrow, 4)

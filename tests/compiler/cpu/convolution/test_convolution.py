@@ -26,7 +26,8 @@ from tfbridge.runtime.llvm.target import Target, host, target_for
 E = ElementType
 TARGET = host(2)
 KERNEL = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+)
 
 
 def load(text: str, *exports: str) -> linker.Loaded:
@@ -51,16 +52,33 @@ def dims_of(labels: str) -> ConvolutionDims:
     kernel, output = rest.split("->")
     spatial = [str(k) for k in range(len(inputs) - 2)]
     return ConvolutionDims(
-        inputs.index("b"), inputs.index("f"), tuple(inputs.index(k) for k in spatial),
-        kernel.index("i"), kernel.index("o"), tuple(kernel.index(k) for k in spatial),
-        output.index("b"), output.index("f"), tuple(output.index(k) for k in spatial))
+        inputs.index("b"),
+        inputs.index("f"),
+        tuple(inputs.index(k) for k in spatial),
+        kernel.index("i"),
+        kernel.index("o"),
+        tuple(kernel.index(k) for k in spatial),
+        output.index("b"),
+        output.index("f"),
+        tuple(output.index(k) for k in spatial),
+    )
 
 
 def counting(module: ModuleText, view: tuple[int, int, int]) -> str:
     """An epilogue that adds 1 to counts[batch, row, column] (buffer 4)."""
-    f = Function(module, "counting", [
-        ("ptr", "ctx"), ("ptr", "buffers"), ("i64", "batch"), ("i64", "row_low"), ("i64", "row_high"),
-        ("i64", "col_low"), ("i64", "col_high")])
+    f = Function(
+        module,
+        "counting",
+        [
+            ("ptr", "ctx"),
+            ("ptr", "buffers"),
+            ("i64", "batch"),
+            ("i64", "row_low"),
+            ("i64", "row_high"),
+            ("i64", "col_low"),
+            ("i64", "col_high"),
+        ],
+    )
     counts = f.load("ptr", f.offset(f["buffers"], 4, "ptr"), 8)
 
     def row(r: Value, _: list[Value]) -> None:
@@ -76,8 +94,10 @@ def counting(module: ModuleText, view: tuple[int, int, int]) -> str:
 
 
 def instruction(op: Convolution, lhs: np.ndarray, rhs: np.ndarray) -> Instruction:
-    operands = [Instruction(Parameter(k, s), (), s, f"p{k}") for k, s in enumerate(
-        Shape(element_type_of(x.dtype), x.shape) for x in (lhs, rhs))]
+    operands = [
+        Instruction(Parameter(k, s), (), s, f"p{k}")
+        for k, s in enumerate(Shape(element_type_of(x.dtype), x.shape) for x in (lhs, rhs))
+    ]
     return make(op, *operands)
 
 
@@ -85,8 +105,9 @@ def raw_type(t: ElementType) -> ElementType:
     return E.F32 if t.is_float and t.bits < 32 else E.S32 if t.is_integer and t.bits < 32 else t
 
 
-def compiled(product: Instruction, epilogue: bool, target: Target = TARGET,
-             embed: bool = False) -> tuple[KernelPlan, object, object]:
+def compiled(
+    product: Instruction, epilogue: bool, target: Target = TARGET, embed: bool = False
+) -> tuple[KernelPlan, object, object]:
     """(plan, code that must live, kernel)."""
     module = ModuleText(target, embed_libraries=embed)
     raw = product.shape.with_type(raw_type(product.shape.element_type))
@@ -122,7 +143,9 @@ def run(op: Convolution, lhs: np.ndarray, rhs: np.ndarray, **options: object) ->
     plan, _loaded, kernel = compiled(product, True, **options)
     scratch = np.full(plan.scratch_bytes * 2 + 64, 0xFF, np.uint8)
     at = -(-scratch.ctypes.data // 64) * 64
-    pointers = (ctypes.c_void_p * 5)(lhs.ctypes.data, rhs.ctypes.data, out.ctypes.data, at, counts.ctypes.data)
+    pointers = (ctypes.c_void_p * 5)(
+        lhs.ctypes.data, rhs.ctypes.data, out.ctypes.data, at, counts.ctypes.data
+    )
     for low in range(0, plan.tasks, plan.grain):
         kernel(None, pointers, low, min(low + plan.grain, plan.tasks), 1)
     np.testing.assert_array_equal(counts, 1)
@@ -162,8 +185,15 @@ def random_case(seed: int) -> tuple[Convolution, np.ndarray, np.ndarray]:
     dilation = tuple(pick(1, 1, 2, 3) for _ in range(rank))
     low = tuple(int(rng.integers(-1, 4)) if s > 2 else int(rng.integers(0, 4)) for s in spatial)
     high = tuple(int(rng.integers(-1, 4)) if s > 2 else int(rng.integers(0, 4)) for s in spatial)
-    window = Window.of(size, tuple(pick(1, 1, 2, 3) for _ in range(rank)), low, high, base, dilation,
-                       tuple(bool(rng.random() < 0.3) for _ in range(rank)))
+    window = Window.of(
+        size,
+        tuple(pick(1, 1, 2, 3) for _ in range(rank)),
+        low,
+        high,
+        base,
+        dilation,
+        tuple(bool(rng.random() < 0.3) for _ in range(rank)),
+    )
     groups = pick((1, 1), (1, 1), (2, 1), (3, 1), (1, 2), (1, 3))
     inputs, outputs = pick(1, 2, 3, 8, 17, 24), pick(1, 2, 5, 16, 19) * max(groups)
     batch = pick(1, 2, 3) * groups[1]
@@ -197,6 +227,7 @@ def test_random(seed: int) -> None:
 NHWC = "b01f_01io->b01f"
 
 # (batch, height, width, inputs, window, outputs, stride, dilation, groups): layers as networks have them, small
+# fmt: off
 LAYERS = [
     (2, 14, 9, 32, 3, 40, 1, 1, 1), (2, 12, 12, 64, 1, 50, 1, 1, 1), (2, 13, 12, 32, 1, 24, 2, 1, 1),
     (2, 23, 25, 3, 7, 24, 2, 1, 1), (1, 16, 17, 3, 3, 32, 2, 1, 1), (2, 12, 12, 16, 5, 16, 1, 2, 1),
@@ -207,10 +238,21 @@ LAYERS = [
     (2, 11, 13, 10, 3, 20, 1, 1, 10), (1, 12, 13, 5, 3, 80, 2, 1, 5), (1, 6, 6, 2, 3, 4, 1, 1, 2),
     (1, 6, 6, 3, 3, 9, 1, 1, 3), (4, 4, 4, 384, 2, 768, 2, 1, 1), (2, 16, 8, 100, 8, 20, 8, 1, 1),
 ]
+# fmt: on
 
 
-def layer(form: str, batch: int, height: int, width: int, inputs: int, window: int, outputs: int, stride: int,
-          dilation: int, groups: int) -> tuple[Convolution, tuple[int, ...], tuple[int, ...]]:
+def layer(
+    form: str,
+    batch: int,
+    height: int,
+    width: int,
+    inputs: int,
+    window: int,
+    outputs: int,
+    stride: int,
+    dilation: int,
+    groups: int,
+) -> tuple[Convolution, tuple[int, ...], tuple[int, ...]]:
     """A layer with `same` padding or one of its gradients: the op and the dims of its operands."""
     reach = (window - 1) * dilation + 1
     out = [-(-n // stride) for n in (height, width)]
@@ -220,18 +262,41 @@ def layer(form: str, batch: int, height: int, width: int, inputs: int, window: i
     image, kernel = (batch, height, width, inputs), (window, window, inputs // groups, outputs)
     gradient = (batch, *out, outputs)
     if form == "forward":
-        return Convolution(Window.of((window, window), (stride, stride), low, high, (), (dilation, dilation)),
-                           dims_of(NHWC), groups), image, kernel
+        return (
+            Convolution(
+                Window.of((window, window), (stride, stride), low, high, (), (dilation, dilation)),
+                dims_of(NHWC),
+                groups,
+            ),
+            image,
+            kernel,
+        )
     spread = [(o - 1) * stride + 1 for o in out]
     if form == "input":
         low = [reach - 1 - q for q in low]
         high = [n + reach - 1 - d - q for n, d, q in zip((height, width), spread, low)]
-        return Convolution(Window.of((window, window), (1, 1), low, high, (stride, stride), (dilation, dilation),
-                                     (True, True)), dims_of("b01f_01oi->b01f" if groups == 1 else NHWC), groups), \
-            gradient, kernel if groups == 1 else (window, window, outputs // groups, inputs)
+        return (
+            Convolution(
+                Window.of(
+                    (window, window), (1, 1), low, high, (stride, stride), (dilation, dilation), (True, True)
+                ),
+                dims_of("b01f_01oi->b01f" if groups == 1 else NHWC),
+                groups,
+            ),
+            gradient,
+            kernel if groups == 1 else (window, window, outputs // groups, inputs),
+        )
     high = [(window - 1) * dilation + d - n - q for n, d, q in zip((height, width), spread, low)]
-    return Convolution(Window.of(out, (dilation, dilation), low, high, (), (stride, stride)),
-                       dims_of("f01b_i01o->01bf"), 1, groups), image, gradient
+    return (
+        Convolution(
+            Window.of(out, (dilation, dilation), low, high, (), (stride, stride)),
+            dims_of("f01b_i01o->01bf"),
+            1,
+            groups,
+        ),
+        image,
+        gradient,
+    )
 
 
 @pytest.mark.parametrize("form", ["forward", "input", "filter"])
@@ -243,7 +308,9 @@ def test_layers(number: int, form: str) -> None:
     check(op, random(rng, lhs, dtype), random(rng, rhs, dtype))
 
 
-@pytest.mark.parametrize("labels", ["bf01_oi01->bf01", "b01f_01io->fb01", "01bf_01io->b0f1", "fb01_io01->f01b"])
+@pytest.mark.parametrize(
+    "labels", ["bf01_oi01->bf01", "b01f_01io->fb01", "01bf_01io->b0f1", "fb01_io01->f01b"]
+)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "s8"])
 def test_orders(labels: str, dtype: str) -> None:
     rng, d = np.random.default_rng(0), dims_of(labels)
@@ -263,18 +330,30 @@ def test_window_sees_everything(inputs: int, reverse: bool) -> None:
     check(Convolution(Window.of((4, 6), reversal=(reverse, reverse)), dims_of(NHWC)), lhs, rhs)
 
 
-@pytest.mark.parametrize("target", [
-    Target("x86_64-unknown-linux-gnu", "x86-64", "", 16, 16, False),
-    Target(TARGET.triple, TARGET.cpu, "", 4, 16, False)])
+@pytest.mark.parametrize(
+    "target",
+    [
+        Target("x86_64-unknown-linux-gnu", "x86-64", "", 16, 16, False),
+        Target(TARGET.triple, TARGET.cpu, "", 4, 16, False),
+    ],
+)
 @pytest.mark.parametrize("form", ["forward", "input", "filter"])
 @pytest.mark.parametrize("number", [0, 9])
 def test_embedded_in_other_targets(number: int, form: str, target: Target) -> None:
     rng = np.random.default_rng(number)
     op, lhs, rhs = layer(form, *LAYERS[number])
-    check(op, random(rng, lhs, np.dtype(np.float32)), random(rng, rhs, np.dtype(np.float32)), target=target, embed=True)
+    check(
+        op,
+        random(rng, lhs, np.dtype(np.float32)),
+        random(rng, rhs, np.dtype(np.float32)),
+        target=target,
+        embed=True,
+    )
 
 
-@pytest.mark.parametrize("triple,cpu", [("aarch64-linux-gnu", "cortex-a53"), ("x86_64-linux-gnu", "x86-64-v4")])
+@pytest.mark.parametrize(
+    "triple,cpu", [("aarch64-linux-gnu", "cortex-a53"), ("x86_64-linux-gnu", "x86-64-v4")]
+)
 def test_library_compiles_for_other_targets(triple: str, cpu: str) -> None:
     data, exports = build_library(target_for(triple, cpu), "conv_f32")
     assert data[:4] == b"\x7fELF"
@@ -283,8 +362,9 @@ def test_library_compiles_for_other_targets(triple: str, cpu: str) -> None:
 
 
 @pytest.mark.parametrize("window", [0, 2])
-@pytest.mark.parametrize("batch,spatial,inputs,outputs", [
-    (0, 5, 3, 4), (2, 5, 0, 4), (2, 5, 3, 0), (2, 1, 3, 4), (2, 0, 3, 4)])
+@pytest.mark.parametrize(
+    "batch,spatial,inputs,outputs", [(0, 5, 3, 4), (2, 5, 0, 4), (2, 5, 3, 0), (2, 1, 3, 4), (2, 0, 3, 4)]
+)
 def test_nothing(batch: int, spatial: int, inputs: int, outputs: int, window: int) -> None:
     lhs = np.ones((batch, spatial, spatial, inputs), np.float32)
     rhs = np.ones((window, window, inputs, outputs), np.float32)
@@ -314,7 +394,9 @@ def test_few_outputs(seed: int) -> None:
     dims = dims_of(f"b{'01'[:rank]}f_{'01'[:rank]}{order}->b{'01'[:rank]}f")
     kernel = (*size, inputs, outputs) if order == "io" else (*size, outputs, inputs)
     dtype = np.dtype(np.float64 if seed % 5 == 4 else np.float32)
-    check(Convolution(window, dims), random(rng, (batch, *spatial, inputs), dtype), random(rng, kernel, dtype))
+    check(
+        Convolution(window, dims), random(rng, (batch, *spatial, inputs), dtype), random(rng, kernel, dtype)
+    )
 
 
 def test_few_outputs_in_several_tasks() -> None:
@@ -326,28 +408,46 @@ def test_few_outputs_in_several_tasks() -> None:
     assert compiled(product, False)[0].tasks > 1
 
 
-@pytest.mark.parametrize("batch,length,inputs,size,stride,outputs", [
-    (3, 300, 1, 16, 2, 24), (1, 300, 2, 5, 1, 24), (2, 140, 7, 3, 1, 1), (2, 129, 4, 1, 1, 9), (5, 20, 3, 2, 2, 8)])
-def test_rows_that_overlap(batch: int, length: int, inputs: int, size: int, stride: int, outputs: int) -> None:
+@pytest.mark.parametrize(
+    "batch,length,inputs,size,stride,outputs",
+    [
+        (3, 300, 1, 16, 2, 24),
+        (1, 300, 2, 5, 1, 24),
+        (2, 140, 7, 3, 1, 1),
+        (2, 129, 4, 1, 1, 9),
+        (5, 20, 3, 2, 2, 8),
+    ],
+)
+def test_rows_that_overlap(
+    batch: int, length: int, inputs: int, size: int, stride: int, outputs: int
+) -> None:
     rng = np.random.default_rng(0)
-    lhs, rhs = (random(rng, dims, np.dtype(np.float32)) for dims in ((batch, length, inputs), (size, inputs, outputs)))
+    lhs, rhs = (
+        random(rng, dims, np.dtype(np.float32)) for dims in ((batch, length, inputs), (size, inputs, outputs))
+    )
     op = Convolution(Window.of((size,), (stride,)), dims_of("b0f_0io->b0f"))
     check(op, lhs, rhs)
     images = batch if batch > 1 and size != stride and (length - size) // stride >= 127 else 1
     assert convolution_view(instruction(op, lhs, rhs))[0] == (images if size > 1 else 1)
 
 
-@pytest.mark.parametrize("inputs,outputs,height,pad,dilation", [
-    (300, 370, 7, (0, 0), 2), (513, 300, 5, (1, 2), 2), (256, 290, 6, (0, 3), 1), (1024, 233, 3, (2, 0), 3)])
-def test_kernel_gradient_of_distant_rows(inputs: int, outputs: int, height: int, pad: tuple[int, int],
-                                         dilation: int) -> None:
+@pytest.mark.parametrize(
+    "inputs,outputs,height,pad,dilation",
+    [(300, 370, 7, (0, 0), 2), (513, 300, 5, (1, 2), 2), (256, 290, 6, (0, 3), 1), (1024, 233, 3, (2, 0), 3)],
+)
+def test_kernel_gradient_of_distant_rows(
+    inputs: int, outputs: int, height: int, pad: tuple[int, int], dilation: int
+) -> None:
     """One position, whose window elements lie far from each other: they are copied together."""
     rng = np.random.default_rng(0)
     window = Window.of((height, 7), (), (pad[0],) * 2, (pad[1],) * 2, (), (dilation,) * 2)
     seen = [(size - 1) * dilation + 1 - sum(pad) for size in (height, 7)]
     op = Convolution(window, dims_of("f01b_i01o->01bf"))
-    check(op, random(rng, (3, *seen, inputs), np.dtype(np.float32)),
-          random(rng, (3, height, 7, outputs), np.dtype(np.float32)))
+    check(
+        op,
+        random(rng, (3, *seen, inputs), np.dtype(np.float32)),
+        random(rng, (3, height, 7, outputs), np.dtype(np.float32)),
+    )
 
 
 @pytest.mark.parametrize("inputs,window,stride", [(5, 1, 2), (37, 3, 1), (900, 1, 2)])
@@ -356,6 +456,15 @@ def test_every_width_of_the_last_panel(inputs: int, window: int, stride: int, dt
     """Panels of output features and a part of one, of whole vectors and of others, in one sum and in several."""
     lanes = TARGET.lanes(np.dtype(dtype).itemsize * 8)
     rng = np.random.default_rng(0)
-    for outputs in (lanes + 1, 2 * lanes, 3 * lanes, 3 * lanes + 1, 4 * lanes, 4 * lanes + 5, 5 * lanes, 6 * lanes - 1):
+    for outputs in (
+        lanes + 1,
+        2 * lanes,
+        3 * lanes,
+        3 * lanes + 1,
+        4 * lanes,
+        4 * lanes + 5,
+        5 * lanes,
+        6 * lanes - 1,
+    ):
         op, lhs, rhs = layer("forward", 1, 7, 6, inputs, window, outputs, stride, 1, 1)
         check(op, random(rng, lhs, np.dtype(dtype)), random(rng, rhs, np.dtype(dtype)))

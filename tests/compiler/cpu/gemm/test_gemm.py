@@ -12,7 +12,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from tfbridge.compiler.cpu.gemm.blocking import PARALLEL_US, SHORTEST_STREAM_BYTES, microseconds_of, plan_gemm
-from tfbridge.compiler.cpu.gemm.emit import GemmProblem, KernelPlan, emit_gemm, pack_b_reference, packed_b_layout
+from tfbridge.compiler.cpu.gemm.emit import (
+    GemmProblem,
+    KernelPlan,
+    emit_gemm,
+    pack_b_reference,
+    packed_b_layout,
+)
 from tfbridge.compiler.cpu.gemm.library import build_library, emit_library, library_of
 from tfbridge.compiler.cpu.gemm.microkernel import P, tile_heights
 from tfbridge.compiler.cpu.objects.object_emitter import emit_object
@@ -418,8 +424,14 @@ def test_library_compiles_for_other_targets(triple: str, cpu: str, features: str
     target = target_for(triple, cpu, features)
     data, exports = build_library(target, "gemm_f32")
     assert data[:4] == b"\x7fELF"
-    assert {"tfb_gemm_f32_1", "tfb_gemv_f32_t", "tfb_copy_f32", "tfb_rows_bf16_f32", "tfb_panels_f32_f32_2",
-            "tfb_columns_f32_f32_2"} <= set(exports)
+    assert {
+        "tfb_gemm_f32_1",
+        "tfb_gemv_f32_t",
+        "tfb_copy_f32",
+        "tfb_rows_bf16_f32",
+        "tfb_panels_f32_f32_2",
+        "tfb_columns_f32_f32_2",
+    } <= set(exports)
 
 
 @pytest.mark.parametrize("m,n,k", [(3, 3, 3), (4, 4, 4), (1, 7, 5), (6, 1, 9), (2, 11, 1), (5, 5, 5)])
@@ -457,8 +469,14 @@ def test_matrix_from_memory(at_end: bool, n: int, k: int, dtype: object) -> None
     target = dataclasses.replace(TARGET, threads=1, l2_bytes=1 << 12)
     result = np.float32 if dtype is ml_dtypes.bfloat16 else dtype
     for transposed in (False, True):
-        guarded = [Guarded(x, at_end) for x in (
-            random((1, k), dtype), random((n, k) if transposed else (k, n), dtype, 1), np.zeros((1, n), result))]
+        guarded = [
+            Guarded(x, at_end)
+            for x in (
+                random((1, k), dtype),
+                random((n, k) if transposed else (k, n), dtype, 1),
+                np.zeros((1, n), result),
+            )
+        ]
         a, b, c = (g.array for g in guarded)
         b = b.T if transposed else b
         blocking = plan_gemm(problem_of(a, b, c), target, False)
@@ -470,15 +488,23 @@ def test_matrix_from_memory(at_end: bool, n: int, k: int, dtype: object) -> None
 
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("threads", [2, 3, 7])
-@pytest.mark.parametrize("m,n,k", [(1, 1021, 499), (1, 128, 2049), (1, 70, 6001), (3, 67, 5001), (2, 515, 300)])
+@pytest.mark.parametrize(
+    "m,n,k", [(1, 1021, 499), (1, 128, 2049), (1, 70, 6001), (3, 67, 5001), (2, 515, 300)]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, ml_dtypes.bfloat16])
-def test_rows_times_matrix_divided_by_depth(at_end: bool, threads: int, m: int, n: int, k: int,
-                                            dtype: object) -> None:
+def test_rows_times_matrix_divided_by_depth(
+    at_end: bool, threads: int, m: int, n: int, k: int, dtype: object
+) -> None:
     """Each thread sums some rows of the matrix."""
     target = dataclasses.replace(TARGET, threads=threads, l2_bytes=1 << 12)
-    guarded = [Guarded(x, at_end) for x in (
-        random((m, k), dtype), random((k, n), dtype, 1),
-        np.zeros((m, n), np.float32 if dtype is ml_dtypes.bfloat16 else dtype))]
+    guarded = [
+        Guarded(x, at_end)
+        for x in (
+            random((m, k), dtype),
+            random((k, n), dtype, 1),
+            np.zeros((m, n), np.float32 if dtype is ml_dtypes.bfloat16 else dtype),
+        )
+    ]
     a, b, c = (g.array for g in guarded)
     problem = problem_of(a, b, c)
     blocking = plan_gemm(problem, target, False)
@@ -511,13 +537,25 @@ def test_every_width_of_the_last_packed_panel(m: int, k: int, dtype: object) -> 
     """B packed beforehand: whole panels and a part of one, of whole vectors and of others, in one sum and in several
     that are added up; nothing is read or written beyond A, B and C."""
     lanes = TARGET.lanes(np.dtype(dtype).itemsize * 8)
-    for n in (4, lanes + 1, 2 * lanes, 3 * lanes, 3 * lanes + 1, 4 * lanes, 4 * lanes + 5, 5 * lanes, 6 * lanes - 1,
-              7 * lanes):
+    for n in (
+        4,
+        lanes + 1,
+        2 * lanes,
+        3 * lanes,
+        3 * lanes + 1,
+        4 * lanes,
+        4 * lanes + 5,
+        5 * lanes,
+        6 * lanes - 1,
+        7 * lanes,
+    ):
         a, b = random((m, k), dtype), random((k, n), dtype, 1)
         problem = problem_of(a, b, np.zeros((m, n), dtype))
         layout = packed_b_layout(problem, TARGET)
         assert layout is not None
-        guarded = [Guarded(x, True).array for x in (a, pack_b_reference(b, layout), np.full((m, n), np.nan, dtype))]
+        guarded = [
+            Guarded(x, True).array for x in (a, pack_b_reference(b, layout), np.full((m, n), np.nan, dtype))
+        ]
         module = ModuleText(TARGET)
         run(emit_gemm(module, TARGET, problem, b_packed=True), module, [x.ctypes.data for x in guarded])
         check(guarded[2], a, b)

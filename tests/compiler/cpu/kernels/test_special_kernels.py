@@ -100,8 +100,10 @@ WINDOWS = {  # name: (operand dims, window)
     "over-channels": ((2, 12), Window.of((1, 3), (1, 2), (0, 2), (0, 1))),
     "large": ((40, 5), Window.of((20, 1), (7, 1), (3, 0), (4, 0))),
     "numbers-beyond-a-byte": ((200, 3), Window.of((150, 1), (10, 1))),
-    "dilated": ((1, 9, 8, 5), Window.of((1, 2, 3, 1), (1, 2, 1, 1), (0, 2, 1, 0), (0, 1, 2, 0), (1, 1, 2, 1),
-                                        (1, 3, 1, 1))),
+    "dilated": (
+        (1, 9, 8, 5),
+        Window.of((1, 2, 3, 1), (1, 2, 1, 1), (0, 2, 1, 0), (0, 1, 2, 0), (1, 1, 2, 1), (1, 3, 1, 1)),
+    ),
     "cut": ((1, 9, 8, 5), Window.of((1, 2, 2, 1), (1, 2, 2, 1), (0, -1, -2, 0), (0, -1, 0, 0))),
     "only-padding": ((3, 4), Window.of((2, 1), (2, 1), (4, 0), (4, 0))),
     "identity": ((3, 5), Window.of((1, 1))),
@@ -146,6 +148,7 @@ def test_select_and_scatter_with_nan() -> None:
 
 # -- scatter
 
+
 def second(element: str) -> Computation:
     """The update replaces what is there."""
     given = parameters(*[Shape(E(element))] * 2)
@@ -161,8 +164,12 @@ def rows(compute: Computation, unique: bool = False) -> Scatter:
 def test_scatter_rows(columns: int) -> None:
     rng = np.random.default_rng(columns)
     index = rng.integers(-2, 12, 25).astype(np.int32)
-    check(*((rows(binary("add", e)), (values(rng, (10, columns), e), index, values(rng, (25, columns), e)))
-            for e in ["f32", "f64", "bf16", "s8", "s64", "pred", "c64"]))
+    check(
+        *(
+            (rows(binary("add", e)), (values(rng, (10, columns), e), index, values(rng, (25, columns), e)))
+            for e in ["f32", "f64", "bf16", "s8", "s64", "pred", "c64"]
+        )
+    )
 
 
 def test_scatter_index_types() -> None:
@@ -183,8 +190,12 @@ def test_scatter_in_parallel(unique: bool) -> None:
     """Wide rows in blocks of columns; rows with indices that occur once, by row."""
     rng = np.random.default_rng(0)
     index = rng.permutation(900)[:300].astype(np.int32) - 100
-    check(*((rows(compute, unique), (values(rng, (700, 300), "f32"), index, values(rng, (300, 300), "f32")))
-            for compute in (binary("add", "f32"), second("f32"))))
+    check(
+        *(
+            (rows(compute, unique), (values(rng, (700, 300), "f32"), index, values(rng, (300, 300), "f32")))
+            for compute in (binary("add", "f32"), second("f32"))
+        )
+    )
 
 
 @pytest.mark.parametrize("columns", [1, 3, 70])
@@ -193,10 +204,14 @@ def test_scatter_by_shares_of_the_places(columns: int) -> None:
     rng = np.random.default_rng(columns)
     count, dim = 60_000 // columns, 9001
     index = rng.integers(-5, dim + 5, count)
-    index[:count // 4] = 4242
+    index[: count // 4] = 4242
     index[-1] = np.iinfo(np.int64).min
-    check(*((rows(compute), (values(rng, (dim, columns), "f32"), index, values(rng, (count, columns), "f32")))
-            for compute in (binary("maximum", "f32"), second("f32"))))
+    check(
+        *(
+            (rows(compute), (values(rng, (dim, columns), "f32"), index, values(rng, (count, columns), "f32")))
+            for compute in (binary("maximum", "f32"), second("f32"))
+        )
+    )
 
 
 def test_scatter_replaces_in_order() -> None:
@@ -222,15 +237,17 @@ def test_scatter_forms(unique: bool) -> None:
     def scatter(*fields: object) -> Scatter:
         return Scatter(*fields, unique_indices=unique)  # type: ignore[arg-type]
 
-    check(case(scatter((0, 1), (1,), (1,), 1, add), (5,), (6, 5, 5)),
-          case(scatter((1, 2, 3), (), (1,), 1, add), (4,), (4, 6, 3, 5)),
-          case(scatter((1, 2, 3), (), (1, 2), 1, add), (4, 2), (4, 6, 3, 2)),
-          case(scatter((0, 2, 4), (), (0, 1, 2), 2, add), (4, 3, 3), (2, 4, 9, 3, 5)),
-          case(scatter((1,), (1,), (1,), 1, add, (0,), (0,)), (6, 1), (6, 5)),
-          case(scatter((2,), (1,), (1,), 2, add, (0,), (0,)), (6, 4), (6, 4, 5)),
-          case(scatter((0,), (2,), (2,), 2, add, (1,), (1,)), (3, 9), (6, 3, 9)),
-          case(scatter((), (), (), 3, add, (0, 1, 2), (2, 0, 1)), (9, 5, 6, 0), (9, 5, 6)),
-          case(scatter((0, 1, 2), (), (), 0, add), (0,), (6, 4, 2)))
+    check(
+        case(scatter((0, 1), (1,), (1,), 1, add), (5,), (6, 5, 5)),
+        case(scatter((1, 2, 3), (), (1,), 1, add), (4,), (4, 6, 3, 5)),
+        case(scatter((1, 2, 3), (), (1, 2), 1, add), (4, 2), (4, 6, 3, 2)),
+        case(scatter((0, 2, 4), (), (0, 1, 2), 2, add), (4, 3, 3), (2, 4, 9, 3, 5)),
+        case(scatter((1,), (1,), (1,), 1, add, (0,), (0,)), (6, 1), (6, 5)),
+        case(scatter((2,), (1,), (1,), 2, add, (0,), (0,)), (6, 4), (6, 4, 5)),
+        case(scatter((0,), (2,), (2,), 2, add, (1,), (1,)), (3, 9), (6, 3, 9)),
+        case(scatter((), (), (), 3, add, (0, 1, 2), (2, 0, 1)), (9, 5, 6, 0), (9, 5, 6)),
+        case(scatter((0, 1, 2), (), (), 0, add), (0,), (6, 4, 2)),
+    )
 
 
 def test_scatter_of_two_arrays() -> None:
@@ -252,8 +269,11 @@ def test_scatter_leaves_its_operand_alone() -> None:
     root = make(Tuple(), make(rows(binary("add", "f32")), doubled, *given[1:]), doubled)
     data = np.arange(12, dtype=np.float32).reshape(4, 3)
     module = Module("test", Computation("test", root, given))
-    found = LocalClient("cpu").compile(module).execute(
-        [data, np.array([1, 1], np.int32), np.ones((2, 3), np.float32)])
+    found = (
+        LocalClient("cpu")
+        .compile(module)
+        .execute([data, np.array([1, 1], np.int32), np.ones((2, 3), np.float32)])
+    )
     wanted = 2 * data
     np.testing.assert_array_equal(found[1], wanted)
     wanted[1] += 2
@@ -262,16 +282,36 @@ def test_scatter_leaves_its_operand_alone() -> None:
 
 # -- sort
 
-SORTED = ["f32", "f64", "f16", "bf16", "f8e4m3fn", "f8e5m2", "s4", "s8", "s16", "s32", "s64", "u4", "u8",
-          "u16", "u32", "u64", "pred"]
+SORTED = [
+    "f32",
+    "f64",
+    "f16",
+    "bf16",
+    "f8e4m3fn",
+    "f8e5m2",
+    "s4",
+    "s8",
+    "s16",
+    "s32",
+    "s64",
+    "u4",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "pred",
+]
 
 
 def spread(rng: np.random.Generator, dims: Sequence[int], element: str) -> np.ndarray:
     """Values of all sizes, with NaNs of both signs, infinities and zeros."""
     t = E(element)
     count = int(np.prod(dims))
-    data = np.frombuffer(rng.bytes(count * t.item_bytes), t.dtype).copy() if t.bits >= 8 else \
-        rng.integers(0, 2 if t is E.PRED else 8, count).astype(t.dtype)
+    data = (
+        np.frombuffer(rng.bytes(count * t.item_bytes), t.dtype).copy()
+        if t.bits >= 8
+        else rng.integers(0, 2 if t is E.PRED else 8, count).astype(t.dtype)
+    )
     if t.is_float and count > 8:
         data[:4] = np.array([0.0, -0.0, np.nan, -np.nan]).astype(t.dtype)
     return data.reshape(tuple(dims))
@@ -281,24 +321,51 @@ def spread(rng: np.random.Generator, dims: Sequence[int], element: str) -> np.nd
 @pytest.mark.parametrize("size", [2, 15, 33, 700])
 def test_sort_in_total_order(size: int, direction: str) -> None:
     rng = np.random.default_rng(size)
-    check_bits(*((Sort(0, comparator(direction, e, total=E(e).is_float), True), [spread(rng, (size,), e)])
-                 for e in SORTED))
+    check_bits(
+        *(
+            (Sort(0, comparator(direction, e, total=E(e).is_float), True), [spread(rng, (size,), e)])
+            for e in SORTED
+        )
+    )
 
 
 def test_sort_of_long_lines() -> None:
     rng = np.random.default_rng(0)
-    check_bits(*((Sort(0, comparator("LT", e, total=E(e).is_float), True), [spread(rng, (20_000,), e)])
-                 for e in ("f32", "s64", "u8")))
+    check_bits(
+        *(
+            (Sort(0, comparator("LT", e, total=E(e).is_float), True), [spread(rng, (20_000,), e)])
+            for e in ("f32", "s64", "u8")
+        )
+    )
 
 
-@pytest.mark.parametrize("dims, axis", [((0,), 0), ((1,), 0), ((3, 0), 0), ((0, 4), 0), ((5, 40), 1),
-                                        ((40, 5), 0), ((2, 300, 3), 1), ((7, 1, 2), 1), ((16, 17), 1),
-                                        ((9, 16), 1)])
+@pytest.mark.parametrize(
+    "dims, axis",
+    [
+        ((0,), 0),
+        ((1,), 0),
+        ((3, 0), 0),
+        ((0, 4), 0),
+        ((5, 40), 1),
+        ((40, 5), 0),
+        ((2, 300, 3), 1),
+        ((7, 1, 2), 1),
+        ((16, 17), 1),
+        ((9, 16), 1),
+    ],
+)
 def test_sort_along_axes(dims: tuple[int, ...], axis: int) -> None:
     rng = np.random.default_rng(0)
     number = np.arange(int(np.prod(dims))).reshape(dims)
-    check_bits(*((Sort(axis, comparator("LT", e, "s64", total=E(e).is_float), True),
-                  [spread(rng, dims, e), number]) for e in ("f32", "s8")))
+    check_bits(
+        *(
+            (
+                Sort(axis, comparator("LT", e, "s64", total=E(e).is_float), True),
+                [spread(rng, dims, e), number],
+            )
+            for e in ("f32", "s8")
+        )
+    )
 
 
 @pytest.mark.parametrize("size", [20, 1000])
@@ -318,8 +385,12 @@ def test_sort_with_zeros_of_both_signs(size: int) -> None:
     """-0 and +0 are equal to a comparison that is not total, and keep their order."""
     rng = np.random.default_rng(0)
     data = rng.choice(np.array([0.0, -0.0, 1.0, -1.0], np.float32), size)
-    check_bits(*((Sort(0, comparator(d, "f32", "s32"), True), (data, np.arange(size, dtype=np.int32)))
-                 for d in ("LT", "GT")))
+    check_bits(
+        *(
+            (Sort(0, comparator(d, "f32", "s32"), True), (data, np.arange(size, dtype=np.int32)))
+            for d in ("LT", "GT")
+        )
+    )
 
 
 def test_sort_by_two_keys() -> None:
@@ -329,8 +400,9 @@ def test_sort_by_two_keys() -> None:
     order = Computation("order", make(Elementwise("or"), make(Compare("LT"), a, b), tie), given)
     rng = np.random.default_rng(0)
     second_key = rng.permutation(2000).astype(np.int32).reshape(-1, 2)
-    check_bits(*((Sort(0, order), (values(rng, (size, 2), "s32"), second_key[:size]))
-                 for size in (5, 17, 100, 1000)))
+    check_bits(
+        *((Sort(0, order), (values(rng, (size, 2), "s32"), second_key[:size])) for size in (5, 17, 100, 1000))
+    )
 
 
 def test_sort_keeps_all_elements_of_an_inconsistent_order() -> None:
@@ -346,9 +418,11 @@ def test_sort_keeps_all_elements_of_an_inconsistent_order() -> None:
 
 # -- random bits
 
+
 @pytest.mark.parametrize("algorithm, words", [("rng_philox", 3), ("rng_default", 2), ("rng_three_fry", 2)])
-@pytest.mark.parametrize("dims", [(), (0,), (5,), (1001,), (64,), (3, 5, 7), (6, 33), (3, 40, 3), (5, 7, 4),
-                                  (35, 37), (33, 40000)])
+@pytest.mark.parametrize(
+    "dims", [(), (0,), (5,), (1001,), (64,), (3, 5, 7), (6, 33), (3, 40, 3), (5, 7, 4), (35, 37), (33, 40000)]
+)
 def test_random_bits(algorithm: str, words: int, dims: tuple[int, ...]) -> None:
     state = np.array([0x0123456789ABCDEF, 2**64 - 5, 0xFEDCBA9876543210][:words], np.uint64)
     elements = ["u32"] if np.prod(dims) > 10_000 else ["s4", "u8", "s16", "u32", "u64"]
@@ -357,22 +431,28 @@ def test_random_bits(algorithm: str, words: int, dims: tuple[int, ...]) -> None:
 
 # -- what all share
 
+
 def test_computation_with_control_flow() -> None:
     """A loop and a conditional in an update function, in vectors: each lane takes its own number of steps."""
     scalar = Shape(E.S32)
     state = parameters(scalar)
     hundred = make(Constant(Literal(np.int32(100))))
     zero = make(Constant(Literal(np.int32(0))))
-    below = make(Elementwise("and"), make(Compare("LT"), state[0], hundred),
-                 make(Compare("GT"), state[0], zero))
+    below = make(
+        Elementwise("and"), make(Compare("LT"), state[0], hundred), make(Compare("GT"), state[0], zero)
+    )
     doubled = Computation("doubled", make(Elementwise("add"), state[0], state[0]), state)
     negated = Computation("negated", make(Elementwise("negate"), state[0]), state)
     old, update = given = parameters(scalar, scalar)
     grown = make(While(Computation("below", below, state), doubled), make(Elementwise("add"), old, update))
     chosen = make(Conditional((doubled, negated), False), make(Compare("LT"), old, update), grown, grown)
     rng = np.random.default_rng(0)
-    check((rows(Computation("grow", chosen, given)),
-           (values(rng, (6, 19), "s32"), np.arange(8, dtype=np.int32), values(rng, (8, 19), "s32"))))
+    check(
+        (
+            rows(Computation("grow", chosen, given)),
+            (values(rng, (6, 19), "s32"), np.arange(8, dtype=np.int32), values(rng, (8, 19), "s32")),
+        )
+    )
 
 
 def test_tasks_in_any_order() -> None:

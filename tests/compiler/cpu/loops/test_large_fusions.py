@@ -54,7 +54,9 @@ def test_columns_of_a_type(type_):
 
 
 @pytest.mark.usefixtures("all_arrays_are_large")
-@pytest.mark.parametrize("axes, dims", [((0, 1), (5, 7, 200)), ((0, 2), (4, 3, 5, 140)), ((1, 2), (3, 4, 9, 129))])
+@pytest.mark.parametrize(
+    "axes, dims", [((0, 1), (5, 7, 200)), ((0, 2), (4, 3, 5, 140)), ((1, 2), (3, 4, 9, 129))]
+)
 def test_rows_of_several_axes(axes, dims):
     x = parameter(0, "f32", *dims)
     check(reduce(x, axes), [x], 1e-4)
@@ -85,7 +87,7 @@ def concatenation(parts: list[Instruction], axis: int) -> Instruction:
 @pytest.mark.parametrize("sizes", [(1,) * 9, (3, 1, 5, 2, 16, 4), (1, 40, 7)])
 def test_many_operands(sizes, axis):
     dims = [5, 11, 19]
-    parts = [parameter(k, "f32", *dims[:axis], size, *dims[axis + 1:]) for k, size in enumerate(sizes)]
+    parts = [parameter(k, "f32", *dims[:axis], size, *dims[axis + 1 :]) for k, size in enumerate(sizes)]
     changed = [op("negate", p) if k % 2 else p for k, p in enumerate(parts)]
     check(concatenation(changed, axis), parts)
 
@@ -107,8 +109,17 @@ def test_operands_that_are_reductions_and_gathers():
     parts = []
     for k in range(6):
         column = make(Reshape((20, 4, 1)), make(Slice((0, k, 0), (20, k + 1, 4), (1, 1, 1)), numbers))
-        rows = make(Gather(offset_dims=(2,), collapsed_slice_dims=(0,), start_index_map=(0,), index_vector_dim=2,
-                           slice_sizes=(1, 16)), table, column)
+        rows = make(
+            Gather(
+                offset_dims=(2,),
+                collapsed_slice_dims=(0,),
+                start_index_map=(0,),
+                index_vector_dim=2,
+                slice_sizes=(1, 16),
+            ),
+            table,
+            column,
+        )
         parts.append(make(Reshape((20, 1, 16)), reduce(rows, (1,))))
     data = [sample(table.shape), np.random.default_rng(3).integers(-5, 60, (20, 6, 4)).astype(np.int32)]
     check(concatenation(parts, 1), [table, numbers], 1e-4, data)
@@ -134,8 +145,15 @@ def test_short_reductions_are_computed_in_their_concatenation():
 
 @pytest.mark.usefixtures("all_arrays_are_large")
 @pytest.mark.parametrize("shift", [0, 4, 32])
-@pytest.mark.parametrize("build", [lambda x: op("negate", x), softmax, lambda x: make(Transpose((1, 0)), x),
-                                   lambda x: op("add", x, scalar(1.0, x))])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: op("negate", x),
+        softmax,
+        lambda x: make(Transpose((1, 0)), x),
+        lambda x: op("add", x, scalar(1.0, x)),
+    ],
+)
 @pytest.mark.parametrize("dims", [(64, 256), (33, 40), (50, 333), (7, 3)])
 def test_stores_past_the_caches(dims, build, shift):
     x = parameter(0, "f32", *dims)
@@ -146,10 +164,10 @@ def test_stores_past_the_caches(dims, build, shift):
     data = sample(x.shape)
     room = np.full(data.nbytes + 256, 77, np.uint8)
     start = -room.ctypes.data % 64 + shift
-    output = room[start:start + data.nbytes].view(np.float32).reshape(computation.root.shape.dims)
+    output = room[start : start + data.nbytes].view(np.float32).reshape(computation.root.shape.dims)
     launch(plan, address, [data, output])
     np.testing.assert_allclose(output, evaluate(computation, [data]), rtol=1e-5, atol=1e-6)
-    assert (room[:start] == 77).all() and (room[start + data.nbytes:] == 77).all()
+    assert (room[:start] == 77).all() and (room[start + data.nbytes :] == 77).all()
 
 
 def test_which_stores_go_past_the_caches():

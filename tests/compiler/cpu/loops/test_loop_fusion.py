@@ -153,21 +153,37 @@ def choice(kind: str, comparison: str, x: Instruction, axis: int) -> Instruction
     of equal ones the last in order, whatever the places; "nan": the first NaN, if any."""
     t = [Shape(F32), Shape(ElementType.S64)] * 2
     a, i, b, j = (Instruction(Parameter(k, s), (), s) for k, s in enumerate(t))
-    beyond, equal, before = make(Compare(comparison), b, a), make(Compare("EQ"), a, b), make(Compare("LT"), j, i)
+    beyond, equal, before = (
+        make(Compare(comparison), b, a),
+        make(Compare("EQ"), a, b),
+        make(Compare("LT"), j, i),
+    )
     if kind == "first":
         take = op("or", beyond, op("and", equal, before))
     elif kind == "last":
         take = op("or", beyond, equal)
     else:
         take = op("and", op("not", make(Compare("NE"), a, a)), op("or", beyond, make(Compare("NE"), b, b)))
-    best = Computation("best", make(Tuple(), op("select", take, b, a), op("select", take, j, i)), [a, i, b, j])
+    best = Computation(
+        "best", make(Tuple(), op("select", take, b, a), op("select", take, j, i)), [a, i, b, j]
+    )
     places = make(Iota(array("s64", *x.shape.dims), axis))
     worst = constant(-np.inf if comparison == "GT" else np.inf)
     return make(Reduce((axis,), best), x, places, worst, constant(0, ElementType.S64))
 
 
-@pytest.mark.parametrize("dims, axis", [
-    ((12, 31), 1), ((12, 31), 0), ((3, 777), 1), ((40, 600), 1), ((1, 8), 1), ((2, 5, 530), 2), ((700, 3), 0)])
+@pytest.mark.parametrize(
+    "dims, axis",
+    [
+        ((12, 31), 1),
+        ((12, 31), 0),
+        ((3, 777), 1),
+        ((40, 600), 1),
+        ((1, 8), 1),
+        ((2, 5, 530), 2),
+        ((700, 3), 0),
+    ],
+)
 @pytest.mark.parametrize("kind", ["first", "last", "nan"])
 @pytest.mark.parametrize("comparison", ["GT", "LT"])
 def test_choice_keeps_ties_and_nans(comparison, kind, dims, axis):
@@ -181,8 +197,11 @@ def test_choice_keeps_ties_and_nans(comparison, kind, dims, axis):
         best, place = (-np.inf if comparison == "GT" else np.inf), 0
         for k, y in enumerate(rows[at]):
             beyond = y > best if comparison == "GT" else y < best
-            take = {"first": beyond, "last": beyond or y == best,
-                    "nan": not np.isnan(best) and (beyond or np.isnan(y))}[kind]
+            take = {
+                "first": beyond,
+                "last": beyond or y == best,
+                "nan": not np.isnan(best) and (beyond or np.isnan(y)),
+            }[kind]
             best, place = (y, k) if take else (best, place)
         wanted_value[at], wanted_place[at] = best, place
     value, place = Kernel(Computation("fused", both, [x]))(values)
@@ -246,8 +265,11 @@ def test_cumulative(kind, type_, backwards, axis):
     before, none = [s - 1 for s in size], [0] * 3
     window = Window.of(size, pad_low=none if backwards else before, pad_high=before if backwards else none)
     t = x.shape.element_type
-    check(make(ReduceWindow(window, reducer(kind, t)), op("negate", x), constant(-2, t)), [x],
-          0.2 if type_ == "bf16" else 1e-5)
+    check(
+        make(ReduceWindow(window, reducer(kind, t)), op("negate", x), constant(-2, t)),
+        [x],
+        0.2 if type_ == "bf16" else 1e-5,
+    )
 
 
 @pytest.mark.parametrize("type_", ["f32", "f64", "bf16", "s8", "s32", "pred", "c64"])

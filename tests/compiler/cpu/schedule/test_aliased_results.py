@@ -59,9 +59,16 @@ def while_(a: Instruction, b: Instruction) -> Instruction:
     """Three rounds of (a, b) = (b + 1, a reversed)."""
     init = make(Tuple(), constant(0, "s32"), a, b)
     test = computation("more", [init.shape], lambda s: make(Compare("LT"), part(s, 0), constant(3, "s32")))
-    body = computation("body", [init.shape], lambda s: make(
-        Tuple(), ew("add", part(s, 0), constant(1, "s32")),
-        ew("add", part(s, 2), make(Broadcast((6, 6), ()), constant(1, "f32"))), make(Reverse((0,)), part(s, 1))))
+    body = computation(
+        "body",
+        [init.shape],
+        lambda s: make(
+            Tuple(),
+            ew("add", part(s, 0), constant(1, "s32")),
+            ew("add", part(s, 2), make(Broadcast((6, 6), ()), constant(1, "f32"))),
+            make(Reverse((0,)), part(s, 1)),
+        ),
+    )
     return make(While(test, body), init)
 
 
@@ -69,8 +76,11 @@ def conditional(test: Instruction, a: Instruction, b: Instruction) -> Instructio
     """(a, b) as they are, or (b reversed, a + b)."""
     given = make(Tuple(), a, b)
     same = computation("same", [given.shape], lambda s: make(Tuple(), part(s, 0), part(s, 1)))
-    other = computation("other", [given.shape], lambda s: make(
-        Tuple(), make(Reverse((1,)), part(s, 1)), ew("add", part(s, 0), part(s, 1))))
+    other = computation(
+        "other",
+        [given.shape],
+        lambda s: make(Tuple(), make(Reverse((1,)), part(s, 1)), ew("add", part(s, 0), part(s, 1))),
+    )
     return make(Conditional((same, other), False), test, given, given)
 
 
@@ -108,23 +118,32 @@ def random_program(rng: np.random.Generator) -> Module:
     results = [values[-1 - min(int(rng.integers(6)), len(values) - 1)] for _ in range(4)]
     order = rng.permutation(4)
     alias = ", ".join(f"{{{k}}}: ({order[k]}, {{}}, may-alias)" for k in range(4))
-    return Module("aliased", Computation("main", make(Tuple(), *results), parameters),
-                  {"input_output_alias": f"{{ {alias} }}"})
+    return Module(
+        "aliased",
+        Computation("main", make(Tuple(), *results), parameters),
+        {"input_output_alias": f"{{ {alias} }}"},
+    )
 
 
 def run(executable: Executable, arguments: list[np.ndarray], shared: dict[int, int]) -> list[np.ndarray]:
     """The results, those in `shared` made in the memory of an argument."""
     given = [a.copy() for a in arguments]
-    results = [given[shared[k]] if k in shared else np.full(spec.dims, np.nan, spec.dtype)
-               for k, spec in enumerate(executable.artifact.results)]
-    pointers = [(ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays)) for arrays in (given, results)]
+    results = [
+        given[shared[k]] if k in shared else np.full(spec.dims, np.nan, spec.dtype)
+        for k, spec in enumerate(executable.artifact.results)
+    ]
+    pointers = [
+        (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays)) for arrays in (given, results)
+    ]
     executable.run(*map(ctypes.addressof, pointers))
     return results
 
 
 def scheduled(module: Module) -> Schedule:
     target = host()
-    schedule = schedule_module(run_pipeline(module, passes=CPU_PASSES), ModuleText(target), target, DEFAULT_OPTIONS)
+    schedule = schedule_module(
+        run_pipeline(module, passes=CPU_PASSES), ModuleText(target), target, DEFAULT_OPTIONS
+    )
     plan_memory(schedule)
     return schedule
 
@@ -143,15 +162,24 @@ def test_random_programs(seed: int) -> None:
             np.testing.assert_array_equal(found, want)
 
 
-HEAD = "HloModule m, input_output_alias={{ {} }}\n\nENTRY main {{\n  a = f32[8]{{0}} parameter(0)\n" \
-       "  b = f32[8]{{0}} parameter(1)\n  i = s32[8]{{0}} parameter(2)\n{}\n}}\n"
+HEAD = (
+    "HloModule m, input_output_alias={{ {} }}\n\nENTRY main {{\n  a = f32[8]{{0}} parameter(0)\n"
+    "  b = f32[8]{{0}} parameter(1)\n  i = s32[8]{{0}} parameter(2)\n{}\n}}\n"
+)
 STEP = "  c = f32[8]{0} add(a, b)\n  ROOT r = (f32[8]{0}, f32[8]{0}) tuple(c, b)"
 
 
-@pytest.mark.parametrize(("text", "wanted"), [
-    ("{0}: (0, {}, may-alias), {1}: (1, {}, must-alias)", {0: 0, 1: 1}), ("{1}: (0, {})", {1: 0}),
-    ("{0}: (0, {}), {1}: (0, {})", {0: 0}), ("{0}: (2, {}, may-alias)", {}), ("{5}: (0, {}), {0}: (7, {})", {}),
-    ("", {})])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("{0}: (0, {}, may-alias), {1}: (1, {}, must-alias)", {0: 0, 1: 1}),
+        ("{1}: (0, {})", {1: 0}),
+        ("{0}: (0, {}), {1}: (0, {})", {0: 0}),
+        ("{0}: (2, {}, may-alias)", {}),
+        ("{5}: (0, {}), {0}: (7, {})", {}),
+        ("", {}),
+    ],
+)
 def test_what_the_attribute_says(text: str, wanted: dict[int, int]) -> None:
     module = parse_hlo(HEAD.format("", STEP))
     module.attributes[INPUT_OUTPUT_ALIAS] = f"{{ {text} }}"
@@ -163,15 +191,19 @@ def test_what_the_attribute_says(text: str, wanted: dict[int, int]) -> None:
 def test_elementwise_update_needs_no_memory() -> None:
     schedule = scheduled(parse_hlo(HEAD.format("{0}: (0, {}, may-alias)", STEP)))
     assert not schedule.temporaries
-    assert [(s.source.space, s.target.index) for s in schedule.steps if isinstance(s, Copy)] == [("argument", 1)]
+    assert [(s.source.space, s.target.index) for s in schedule.steps if isinstance(s, Copy)] == [
+        ("argument", 1)
+    ]
 
 
 def test_update_waits_for_the_last_reader() -> None:
     """The product that reads the old weights runs before they are overwritten, so nothing is copied."""
-    text = "HloModule m, input_output_alias={ {0}: (0, {}) }\n\nENTRY main {\n  w = f32[64,64]{1,0} parameter(0)\n" \
-           "  x = f32[64,64]{1,0} parameter(1)\n  new = f32[64,64]{1,0} subtract(w, x)\n" \
-           "  y = f32[64,64]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n" \
-           "  ROOT r = (f32[64,64]{1,0}, f32[64,64]{1,0}) tuple(new, y)\n}\n"
+    text = (
+        "HloModule m, input_output_alias={ {0}: (0, {}) }\n\nENTRY main {\n  w = f32[64,64]{1,0} parameter(0)\n"
+        "  x = f32[64,64]{1,0} parameter(1)\n  new = f32[64,64]{1,0} subtract(w, x)\n"
+        "  y = f32[64,64]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  ROOT r = (f32[64,64]{1,0}, f32[64,64]{1,0}) tuple(new, y)\n}\n"
+    )
     schedule = scheduled(parse_hlo(text))
     assert not [s for s in schedule.steps if isinstance(s, Copy)]
     assert not [b for b in schedule.temporaries if b.bytes == 64 * 64 * 4]

@@ -10,7 +10,14 @@ from cases import computation, constant
 from tfbridge.compiler.client.client import LocalClient
 from tfbridge.compiler.cpu.compile import CPU_PASSES
 from tfbridge.compiler.cpu.schedule import prepacking
-from tfbridge.compiler.cpu.schedule.thunks import KEPT_PARAMETERS, Launch, Loop, Schedule, plan_memory, schedule_module
+from tfbridge.compiler.cpu.schedule.thunks import (
+    KEPT_PARAMETERS,
+    Launch,
+    Loop,
+    Schedule,
+    plan_memory,
+    schedule_module,
+)
 from tfbridge.compiler.ir.literal import Literal
 from tfbridge.compiler.ir.module import Computation, Instruction, Module, make
 from tfbridge.compiler.ir.shape import array
@@ -36,7 +43,9 @@ from tfbridge.runtime.llvm.target import host
 
 def scheduled(module: Module) -> Schedule:
     target = host()
-    schedule = schedule_module(run_pipeline(module, passes=CPU_PASSES), ModuleText(target), target, DEFAULT_OPTIONS)
+    schedule = schedule_module(
+        run_pipeline(module, passes=CPU_PASSES), ModuleText(target), target, DEFAULT_OPTIONS
+    )
     plan_memory(schedule)
     return schedule
 
@@ -59,8 +68,18 @@ def run(module: Module, *arguments: np.ndarray) -> list[np.ndarray]:
     return LocalClient("cpu").compile(module).execute(list(arguments))
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(32, 512, 512), (33, 300, 1031), (130, 64, 40), (16, 1, 8), (64, 257, 7),
-                                       (5, 700, 1100), (11, 513, 777)])
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [
+        (32, 512, 512),
+        (33, 300, 1031),
+        (130, 64, 40),
+        (16, 1, 8),
+        (64, 257, 7),
+        (5, 700, 1100),
+        (11, 513, 777),
+    ],
+)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_constant(m: int, k: int, n: int, transposed: bool, batch: tuple[int, ...]) -> None:
@@ -107,7 +126,9 @@ def loop(rounds: int, state: list[Instruction], body) -> Instruction:  # noqa: A
         number, *values = parts(s)
         return make(Tuple(), make(Elementwise("add"), number, constant(1, "s32")), *body(*values))
 
-    test = computation("more", [init.shape], lambda s: make(Compare("LT"), parts(s)[0], constant(rounds, "s32")))
+    test = computation(
+        "more", [init.shape], lambda s: make(Compare("LT"), parts(s)[0], constant(rounds, "s32"))
+    )
     return make(While(test, computation("body", [init.shape], step)), init)
 
 
@@ -140,7 +161,9 @@ def test_weights_of_a_recurrence_are_packed_once() -> None:
 
 
 def test_nested_loops_pack_before_the_outer_one() -> None:
-    x, w, v = (make(Parameter(j, array("f32", rows, 512)), name=f"p{j}") for j, rows in enumerate((32, 512, 512)))
+    x, w, v = (
+        make(Parameter(j, array("f32", rows, 512)), name=f"p{j}") for j, rows in enumerate((32, 512, 512))
+    )
 
     def outer(x: Instruction, w: Instruction, v: Instruction) -> list[Instruction]:
         inner = loop(3, [x, w, v], lambda x, w, v: [halved(x, w), w, v])
@@ -171,7 +194,12 @@ CONVOLUTIONS = {  # window, dims, input, kernel
     "one element": (Window.of((1, 1)), NHWC, (1, 7, 7, 512), (1, 1, 512, 2048)),
     "strided": (Window.of((3, 3), (2, 2), (0, 0), (1, 1)), NHWC, (2, 14, 14, 40), (3, 3, 40, 50)),
     "stem": (Window.of((7, 7), (2, 2), (3, 3), (3, 3)), NHWC, (1, 33, 31, 3), (7, 7, 3, 33)),
-    "dilated": (Window.of((3, 2), (1, 1), (2, 1), (2, 1), (1, 1), (2, 3)), NHWC, (2, 9, 8, 33), (3, 2, 33, 17)),
+    "dilated": (
+        Window.of((3, 2), (1, 1), (2, 1), (2, 1), (1, 1), (2, 3)),
+        NHWC,
+        (2, 9, 8, 33),
+        (3, 2, 33, 17),
+    ),
     "reversed": (Window.of((3, 3), reversal=(True, True)), NHWC, (1, 8, 8, 33), (3, 3, 33, 40)),
     "kernel of features": (SAME, NHWC_OIHW, (1, 7, 7, 40), (50, 40, 3, 3)),
     "features first": (SAME, NCHW_OIHW, (2, 40, 7, 7), (50, 40, 3, 3)),
@@ -197,8 +225,15 @@ def test_kernel_of_a_convolution(name: str) -> None:
 
     w = product.operands[1]
     start = make(Broadcast(product.shape.dims, ()), constant(0, "f32"))
-    total = loop(3, [start, x, w], lambda s, x, w: [make(Elementwise("add"), s, product.with_operands((x, w))),
-                                                    make(Elementwise("negate"), x), w])
+    total = loop(
+        3,
+        [start, x, w],
+        lambda s, x, w: [
+            make(Elementwise("add"), s, product.with_operands((x, w))),
+            make(Elementwise("negate"), x),
+            w,
+        ],
+    )
     module = Module("m", Computation("main", make(GetTupleElement(1), total), [x, w]))
     assert len(packs(scheduled(module))) == 1
     np.testing.assert_array_equal(run(module, a, kernel)[0], wanted)
@@ -206,8 +241,10 @@ def test_kernel_of_a_convolution(name: str) -> None:
 
 def test_kept_parameters_are_packed_by_the_preparation() -> None:
     """What is said to keep its value comes packed; equal layouts once, few bytes and many rows not at all."""
-    x, w, small = (make(Parameter(j, array("f32", *d)), name=f"p{j}")
-                   for j, d in enumerate([(32, 512), (512, 512), (512, 8)]))
+    x, w, small = (
+        make(Parameter(j, array("f32", *d)), name=f"p{j}")
+        for j, d in enumerate([(32, 512), (512, 512), (512, 8)])
+    )
     y, tall = (make(Parameter(j, array("f32", rows, 512)), name=f"p{j}") for j, rows in ((3, 40), (4, 400)))
     root = make(Tuple(), dot(x, w), dot(y, w), dot(x, small), dot(tall, w), dot(x, w, True))
     module = Module("m", Computation("main", root, [x, w, small, y, tall]), {KEPT_PARAMETERS: "{1, 2}"})
@@ -223,7 +260,9 @@ def test_kept_parameters_are_packed_by_the_preparation() -> None:
 
 
 @pytest.mark.parametrize(("rows", "count"), [(5, 3), (64, 3), (128, 2), (300, 0)])
-def test_memory_for_products_of_many_rows_is_bounded(rows: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_for_products_of_many_rows_is_bounded(
+    rows: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Products of few rows have all weights kept packed, those of more rows as many as the bound allows."""
     weights = [make(Parameter(j, array("f32", 512, 512)), name=f"w{j}") for j in range(3)]
     x = make(Parameter(3, array("f32", rows, 512)), name="x")

@@ -85,7 +85,9 @@ def loop(rounds: int, body, *start: Instruction) -> list[Instruction]:  # noqa: 
         i, *old = parts(state)
         return make(Tuple(), ew("add", i, constant(1, "s32")), *body(i, *old))
 
-    condition = computation("more", [shape], lambda s: make(Compare("LT"), parts(s)[0], constant(rounds, "s32")))
+    condition = computation(
+        "more", [shape], lambda s: make(Compare("LT"), parts(s)[0], constant(rounds, "s32"))
+    )
     return parts(make(While(condition, computation("body", [shape], step)), init))[1:]
 
 
@@ -108,6 +110,7 @@ def agrees(module: Module) -> None:
 
 
 # -- loops
+
 
 def test_update_of_a_loops_state_is_in_place() -> None:
     x = parameter(0, "f32", 64, 8)
@@ -182,7 +185,9 @@ def test_what_a_loop_does_not_change_is_read_where_it_lies() -> None:
     schedule = scheduled(module)
     step = the_loop(schedule)
     assert all(c.source.bytes < 1024 for c in copies(step.body))
-    assert any(b.space == "argument" and b.index == 1 for launch in launches(step.body) for b in launch.buffers)
+    assert any(
+        b.space == "argument" and b.index == 1 for launch in launches(step.body) for b in launch.buffers
+    )
     assert [c.target.space for c in copies(schedule.steps) if c.source.bytes == 1024] == ["result"]
     agrees(module)
 
@@ -199,6 +204,7 @@ def test_same_value_twice_in_a_loops_state() -> None:
 
 # -- results
 
+
 def test_results_that_are_arguments_constants_and_one_another() -> None:
     x = parameter(0, "f32", 7)
     pair = make(Constant(Literal.tuple([Literal(np.int32(3)), Literal(np.ones(2, np.float32))])))
@@ -210,6 +216,7 @@ def test_results_that_are_arguments_constants_and_one_another() -> None:
 
 
 # -- the arena
+
 
 def test_chain_of_products_needs_two_buffers() -> None:
     x = parameter(0, "f32", 64, 64)
@@ -249,7 +256,9 @@ class Memory:
 
     def read(self, buffer: Buffer) -> None:
         if buffer.space == "temporary":
-            assert all(self.arena[k] is buffer for k in self.slots(buffer)), f"{buffer} was overwritten, or never made"
+            assert all(self.arena[k] is buffer for k in self.slots(buffer)), (
+                f"{buffer} was overwritten, or never made"
+            )
         elif buffer.space == "result" and buffer.bytes:
             assert buffer.index in self.results, f"{buffer} is read before it is written"
 
@@ -286,8 +295,8 @@ class Memory:
     def launch(self, step: Launch) -> None:
         read = sum(len(list(o.shape.leaves())) for o in step.instruction.operands) - len(step.plan.initial)
         made = len(list(step.instruction.shape.leaves()))
-        inputs, outputs = step.buffers[:read], step.buffers[read:read + made]
-        others = [b for b in step.buffers[read + made:] if b.space != "constant"]  # memory to work in
+        inputs, outputs = step.buffers[:read], step.buffers[read : read + made]
+        others = [b for b in step.buffers[read + made :] if b.space != "constant"]  # memory to work in
         updated = {output for output, _ in step.plan.initial}
         shared = {output for output, _ in step.plan.in_place} | updated
         assert len(set(map(id, [*outputs, *others]))) == len(outputs) + len(others)
@@ -297,7 +306,10 @@ class Memory:
             assert k in shared or all(buffer is not b for b in inputs)
         for buffer in [*outputs, *others]:
             self.write(buffer)
-        for buffer in [*inputs, *outputs]:  # nothing lies over them, but where an output shares an input's buffer
+        for buffer in [
+            *inputs,
+            *outputs,
+        ]:  # nothing lies over them, but where an output shares an input's buffer
             self.read(buffer)
 
     def branch(self, step: Branch) -> None:
@@ -307,7 +319,9 @@ class Memory:
             self.arena, self.results = list(arena), set(results)
             self.follow(steps)
             ends.append((self.arena, self.results))
-        self.arena = [slots[0] if all(s is slots[0] for s in slots) else None for slots in zip(*(a for a, _ in ends))]
+        self.arena = [
+            slots[0] if all(s is slots[0] for s in slots) else None for slots in zip(*(a for a, _ in ends))
+        ]
         self.results = set.intersection(*(r for _, r in ends))
 
 
@@ -328,9 +342,12 @@ def test_moves_happen_at_once(seed: int) -> None:
     """Chains, cycles and values that go to several places, some in memory that two buffers share."""
     rng = np.random.default_rng(seed)
     arguments = [Buffer("argument", 8, k) for k in range(4)]
-    buffers = [*arguments[2:], *(Buffer("temporary", 8) for _ in range(5)),
-               *(Buffer("result", 8, k, may_be=arguments[k]) for k in range(2))]
-    targets = rng.permutation(len(buffers))[:rng.integers(1, len(buffers) + 1)]
+    buffers = [
+        *arguments[2:],
+        *(Buffer("temporary", 8) for _ in range(5)),
+        *(Buffer("result", 8, k, may_be=arguments[k]) for k in range(2)),
+    ]
+    targets = rng.permutation(len(buffers))[: rng.integers(1, len(buffers) + 1)]
     moves = [(buffers[rng.integers(len(buffers))], buffers[k]) for k in targets]
     memory = {buffer.home: k for k, buffer in enumerate(buffers)}
     wanted = memory | {target.home: memory[source.home] for source, target in moves}
