@@ -1,4 +1,4 @@
-"""The command `tfbridge`, also `python -m tfbridge`: `aot`, `flags` or `run`, with the arguments of each."""
+"""The command `python -m tfbridge`: `aot`, `doctor`, `flags` or `run`, with the arguments of each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 # name: (module with a function `main` of the arguments, what it does)
 COMMANDS = {
     "aot": ("bridge.aot.__main__", "compiles a SavedModel into an object file and a header"),
+    "doctor": ("bridge.api.doctor", "says whether this installation works on this machine"),
     "flags": ("bridge.api.flags", "prints the environment variables with the values in force"),
     "run": ("compiler.__main__", "runs HLO text"),
 }

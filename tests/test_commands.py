@@ -34,6 +34,22 @@ def test_run(tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert done.returncode == 0 and "add(" in done.stdout
 
 
+def test_doctor() -> None:
+    done = run("tfbridge", "doctor")
+    assert done.returncode == 0, done.stdout
+    assert "FAILED" not in done.stdout and "largest difference from TensorFlow" in done.stdout
+
+
+def test_doctor_names_what_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from tfbridge.bridge.api import doctor
+
+    monkeypatch.setitem(
+        doctor.CHECKS, "TensorFlow", lambda: (_ for _ in ()).throw(RuntimeError("lacks a name"))
+    )
+    assert doctor.main() == 1
+    assert "FAILED TensorFlow         RuntimeError: lacks a name" in capsys.readouterr().out
+
+
 def test_unknown_command() -> None:
     done = run("tfbridge", "fly")
     assert done.returncode == 2 and "invalid choice" in done.stderr
