@@ -3,7 +3,7 @@
 A pattern is written as dims in brackets, one pattern for each input argument of the op:
 
     [2]         the number 2
-    [n m]       names: dims of one name are equal in all operands
+    [n m]       names: dims of one name are equal in all operands; [4n]: four times as many, of a name before
     [_]         any dim; [+]: any but 0
     [... _]     any dims in front of one; [*s 3]: the same, and equal wherever the name stands
     [# 2]       #: the number of axes of the first operand
@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 from ...compiler.ir.shape import Shape
 
+_FACTOR = re.compile(r"(\d*)([a-z#]*)")
 Dims = tuple[int | None, ...]  # None: a size that depends on data, which may be any
 Names = dict[str, "int | Dims"]
 
@@ -53,7 +54,11 @@ class Alternative:
                 if not dim:
                     return None
                 continue
-            if (int(word) if word.isdigit() else names.setdefault(word, dim)) != dim:
+            factor, name = _FACTOR.fullmatch(word).groups()  # type: ignore[union-attr]
+            if factor and name and name not in names:  # of a size that depends on data
+                continue
+            size = names.setdefault(name, dim) if name else 1
+            if int(factor or 1) * int(size) != dim:  # type: ignore[arg-type]
                 return None
         return names
 

@@ -479,9 +479,11 @@ def strided_slice_grad(node: Node) -> Operand:
     if node.constant_or_none("begin") is None or node.constant_or_none("end") is None:
         return moving_slice_gradient(node)
     b, dims = node.b, node.integers("shape")
-    axes, sliced, _ = strided_slice_plan(
+    axes, sliced, wanted = strided_slice_plan(
         node, dims, node.integers("begin"), node.integers("end"), node.integers("strides")
     )
+    if node.shape("dy") != tuple(wanted):
+        raise ShapeError(f"shape of dy was {list(node.shape('dy'))} instead of {list(wanted)}")
     gradient = b.reshape(node["dy"], sliced)
     backwards = [k for k, (_, step, _) in enumerate(axes) if step < 0]
     if backwards:

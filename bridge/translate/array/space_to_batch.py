@@ -137,6 +137,10 @@ def roll(node: Node) -> Operand:
     """Shifts are data: a window on the array put twice in a row."""
     b, dims, x = node.b, node.shape(0), node[0]
     axes = [axis_of(a, len(dims), node.op) for a in node.integers("axis")]
+    if node.shape("shift") != node.shape("axis"):
+        raise ShapeError(
+            f"Roll: shift {list(node.shape('shift'))} and axis {list(node.shape('axis'))} differ in shape"
+        )
     shifts, type_ = b.reshape(node["shift"], (len(axes),)), node.element_type("shift")
     zero = b.constant(0, type_)
     for k, axis in enumerate(axes):

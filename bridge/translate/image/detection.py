@@ -162,7 +162,10 @@ def non_max_suppression(node: Node) -> Sequence[Operand]:
         else b.constant(np.float32(-np.inf))
     )
     boxes, scores = (b.convert_element_type(node[k], _F32) for k in ("boxes", "scores"))
-    sigma = b.convert_element_type(node["soft_nms_sigma"], _F32) if node.op.endswith("V5") else None
+    sigma = None
+    if node.op.endswith("V5"):
+        sigma = b.convert_element_type(node["soft_nms_sigma"], _F32)
+        node.leave_where(b.not_(b.ge(sigma, b.scalar_like(sigma, 0))), "soft_nms_sigma is negative or NaN")
     numbers, kept, count = suppressed(
         b, b.reshape(boxes, (1, *dims)), b.reshape(scores, (1, *dims[:1])), most, overlaps, least, sigma
     )

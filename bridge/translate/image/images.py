@@ -206,7 +206,10 @@ def adjust_colour(node: Node) -> Operand:
         hue = hue + node["delta"]
         hue = hue - b.floor(hue)
     else:
-        saturation = b.clamp(b.scalar_like(hue, 0), saturation * node["scale"], b.scalar_like(hue, 1))
+        zero, one = b.full_like(hue, 0), b.full_like(hue, 1)
+        saturation = saturation * node["scale"]
+        saturation = b.select(b.gt(saturation, zero), saturation, zero)  # NaN counts as 0
+        saturation = b.select(b.lt(saturation, one), saturation, one)
     return narrowed(b, _joined(b, rgb_of_hsv(b, hue, saturation, value)), type_)
 
 

@@ -196,11 +196,19 @@ def _spans(node: Node, size: int, wanted: int, scale: float, translation: float)
     return np.where((at < 0) | (at > size), 0, shares.T).T.astype(np.float32)
 
 
+def _scale_and_translation(node: Node) -> tuple[np.ndarray, np.ndarray]:
+    """Raises: ShapeError  a scale is not greater than zero, or one is not finite."""
+    scale, translation = node.constant("scale"), node.constant("translation")
+    if not (scale > 0).all() or not np.isfinite([*scale, *translation]).all():
+        raise ShapeError(f"{node.op}: scale {scale.tolist()} or translation {translation.tolist()}")
+    return scale, translation
+
+
 @translates("ScaleAndTranslate", constants=("size", "scale", "translation"))
 def scale_and_translate(node: Node) -> Operand:
     x = node.b.convert_element_type(node["images"], _F32)
     _all_finite(node, x)
-    scale, translation = node.constant("scale"), node.constant("translation")
+    scale, translation = _scale_and_translation(node)
     for axis, size, wanted in image_sizes(node, node.shape(0), node.integers("size")):
         x = _by_matrix(node, x, axis, _spans(node, size, wanted, scale[axis - 1], translation[axis - 1]))
     return x
@@ -208,7 +216,7 @@ def scale_and_translate(node: Node) -> Operand:
 
 @translates("ScaleAndTranslateGrad", constants=("scale", "translation"))
 def scale_and_translate_grad(node: Node) -> Operand:
-    x, scale, translation = node["grads"], node.constant("scale"), node.constant("translation")
+    x, (scale, translation) = node["grads"], _scale_and_translation(node)
     _all_finite(node, x)
     for axis, size, wanted in image_sizes(node, node.shape("original_image"), node.shape("grads")[1:3]):
         x = _by_matrix(node, x, axis, _spans(node, size, wanted, scale[axis - 1], translation[axis - 1]).T)

@@ -88,7 +88,10 @@ def _geometry(
     window: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> list[_Geometry]:
-    strides = layout.pick(node.attr("strides") if strides is None else strides, "strides")
+    strides = node.attr("strides") if strides is None else strides
+    if not strides:
+        raise ShapeError(f"{node.op}: strides are wanted for {len(dims)} axes")
+    strides = layout.pick(strides, "strides")
     dilations = layout.pick(node.attr("dilations"), "dilations")
     padding = node.attr("padding")
     explicit = layout.paddings(node.attr("explicit_paddings") or []) if padding == "EXPLICIT" else []

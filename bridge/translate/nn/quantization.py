@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
@@ -93,17 +91,18 @@ def fake_quant_gradient(node: Node) -> Operand | tuple[Operand, ...]:
     low, high = _ranges(node)
     _, least, greatest = _grid(node, low, high)
     nothing = b.full_like(gradients, 0)
-    if "Args" not in node.op:
-        empty = b.and_(b.eq(low, b.scalar_like(low, 0)), b.eq(high, b.scalar_like(high, 0)))
-        least = b.select(empty, b.full_like(least, -np.inf), least)
-        greatest = b.select(empty, b.full_like(greatest, np.inf), greatest)
-    below, above = b.lt(x, _spread(b, least, dims)), b.gt(x, _spread(b, greatest, dims))
+    least, greatest = _spread(b, least, dims), _spread(b, greatest, dims)
+    below, above, inside = b.lt(x, least), b.gt(x, greatest), b.and_(b.ge(x, least), b.le(x, greatest))
     if "Args" in node.op:  # an infinite gradient becomes NaN outside
-        return gradients * b.select(b.or_(below, above), nothing, b.full_like(gradients, 1))
-    inside = b.select(b.or_(below, above), nothing, gradients)
+        return gradients * b.select(inside, b.full_like(gradients, 1), nothing)
+    empty = b.and_(b.eq(low, b.scalar_like(low, 0)), b.eq(high, b.scalar_like(high, 0)))
+    empty = _spread(b, empty, dims)
+    inside = b.or_(inside, empty)
+    below, above = (b.and_(cut, b.not_(empty)) for cut in (below, above))
+    passed = b.select(inside, gradients, nothing)
     axes = range(len(dims) - 1 if "PerChannel" in node.op else len(dims))
     return (
-        inside,
+        passed,
         *(reduce(b, b.select(cut, gradients, nothing), "add", list(axes)) for cut in (below, above)),
     )
 
