@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import tensorflow as tf
-
 from ..graph.graph import Graph, GraphNode, Tensor
+from ..tf_internals.dtypes import make_ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,5 +157,5 @@ def _integer(graph: Graph, tensor: Tensor) -> int | None:
     node = graph.nodes[behind_identity(graph, tensor).node]
     if node.op != "Const":
         return None
-    value = tf.make_ndarray(node.attrs["value"].tensor)
+    value = make_ndarray(node.attrs["value"].tensor)
     return int(value) if value.ndim == 0 and value.dtype.kind in "iu" else None

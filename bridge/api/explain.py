@@ -26,7 +26,7 @@ from ..clustering.cluster import Cluster
 from ..dispatch import tf_function_hook
 from ..launch import op as launch_op
 from ..tf_internals import symbols as tfp
-from ..tf_internals.dtypes import element_type
+from ..tf_internals.dtypes import element_type, make_ndarray
 from . import source_location
 from .jit import Jit
 
@@ -455,9 +455,7 @@ class _Outside:
         given = self.given.get(name)
         if given is not None and hasattr(given, "numpy"):
             return np.asarray(given.numpy())
-        return (
-            tf.make_ndarray(self.nodes[name].attr["value"].tensor) if self.nodes[name].op == "Const" else None
-        )
+        return make_ndarray(self.nodes[name].attr["value"].tensor) if self.nodes[name].op == "Const" else None
 
 
 _RESOURCE = int(tf.resource.as_datatype_enum)

@@ -23,6 +23,7 @@ from ...runtime.threads import forking
 from ...runtime.threads.compile_threads import usable_cpus
 from ..graph.graph import GraphNode, input_types, output_types
 from ..tf_internals import symbols as private
+from ..tf_internals.dtypes import make_ndarray
 
 Run = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 
@@ -437,9 +438,7 @@ def _case(node: node_def_pb2.NodeDef, library: Library) -> Run:
 def _constant(node: node_def_pb2.NodeDef, library: Library) -> Run:
     """A constant is made once. The eager runtime caches kernels by attributes and mixes up constants of one shape."""
     with private.plain_eager():
-        value = [
-            tf.constant(tf.make_ndarray(node.attr["value"].tensor), tf.as_dtype(node.attr["dtype"].type))
-        ]
+        value = [tf.constant(make_ndarray(node.attr["value"].tensor), tf.as_dtype(node.attr["dtype"].type))]
     return lambda inputs: value
 
 

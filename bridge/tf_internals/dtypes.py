@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ...compiler.ir.element_types import ElementType, element_type_of
@@ -28,3 +30,14 @@ def element_type(data_type: int) -> ElementType | None:
 def data_type(type_: ElementType) -> int:
     """The DataType number of an element type."""
     return int(tf.as_dtype(type_.dtype).as_datatype_enum)
+
+
+def make_ndarray(tensor: Any) -> np.ndarray:
+    """The array of a TensorProto. tf.make_ndarray fails where there are no elements and yet a value is written, as
+    TensorFlow's constant folding writes them.
+    """
+    dims = [d.size for d in tensor.tensor_shape.dim]
+    if 0 in dims:
+        return np.zeros(dims, tf.as_dtype(tensor.dtype).as_numpy_dtype)
+    array: np.ndarray = tf.make_ndarray(tensor)
+    return array

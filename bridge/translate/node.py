@@ -14,7 +14,7 @@ from ...compiler.errors import UnsupportedError
 from ...compiler.ir.element_types import ElementType
 from ...compiler.ir.shape import Shape
 from ..graph import graph as graphs
-from ..tf_internals.dtypes import element_type
+from ..tf_internals.dtypes import element_type, make_ndarray
 from .values import TensorList, Value, Variable
 
 if TYPE_CHECKING:
@@ -208,5 +208,5 @@ def tensor_array(tensor: Any) -> np.ndarray:
         numbers: Sequence[Any] = getattr(tensor, _NUMBERS[tensor.dtype]) if tensor.dtype in _NUMBERS else ()
         if count == 1 and len(numbers) == 1:
             return np.array(numbers[0], dtype).reshape(dims)
-    array = tf.make_ndarray(tensor)
+    array = make_ndarray(tensor)
     return array if array.dtype.names is None else array.view(array.dtype[0])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tfbridge.bridge.tf_internals.dtypes import make_ndarray
 from tfbridge.bridge.translate.node import tensor_array
 
 TYPES = (
@@ -38,3 +39,12 @@ def test_same_as_tensorflow(dtype: tf.DType, dims: tuple[int, ...]) -> None:
 def test_one_number_for_all_elements() -> None:
     proto = tf.make_tensor_proto(2.5, tf.float32, [2, 3])
     np.testing.assert_array_equal(tensor_array(proto), np.full((2, 3), 2.5, np.float32))
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.int64, tf.complex64, tf.qint8, tf.string])
+def test_a_constant_without_elements_that_has_a_value(dtype: tf.DType) -> None:
+    """As TensorFlow's constant folding writes them."""
+    proto = tf.make_tensor_proto(np.zeros((3, 0)), tf.float32)
+    proto.float_val.append(2.0)
+    proto.dtype = dtype.as_datatype_enum
+    assert make_ndarray(proto).shape == (3, 0)
