@@ -14,7 +14,7 @@ from ...compiler.progress import Progress
 from ..analysis.compile_time_constants import LOOPS, constant_inputs, constant_sources, data_behind
 from ..analysis.dynamic_size_analysis import data_sizes
 from ..api.options import is_strict
-from ..graph.graph import Graph, GraphNode, Tensor, input_types, output_types
+from ..graph.graph import DATAFLOW, Graph, GraphNode, Tensor, input_types, output_types
 from ..tf_internals.dtypes import element_type
 from ..translate.control.tensor_array import STORES
 from ..translate.translator import Functions
@@ -55,22 +55,6 @@ _ENDS = frozenset(
     }
 )
 _SOURCES = _ENDS - {"PlaceholderWithDefault", "TfbridgeLaunch"}  # ends that depend on nothing
-_FRAMES = frozenset(
-    {
-        "Switch",
-        "RefSwitch",
-        "_SwitchN",
-        "Merge",
-        "RefMerge",
-        "Enter",
-        "RefEnter",
-        "Exit",
-        "RefExit",
-        "NextIteration",
-        "RefNextIteration",
-        "LoopCond",
-    }
-)
 _MERGES = frozenset({"Merge", "RefMerge"})
 # A value that is made by one of these cannot be known when compiling, even if its inputs are.
 _NOT_CONSTANT = frozenset(
@@ -181,7 +165,7 @@ def _loops(graph: Graph, unrebuilt: Mapping[str, str]) -> dict[str, _Loop]:
 def _cause(graph: Graph, name: str, left_out: Mapping[str, str], loops: Mapping[str, _Loop]) -> str:
     """A node that is left out, or the loop it belongs to, with the reason."""
     node, loop = graph.nodes[name], loops.get(name)
-    if node.op in _FRAMES and loop is not None:
+    if node.op in DATAFLOW and loop is not None:
         return str(loop)
     return f"{name} ({node.op}), which runs in TensorFlow: {left_out.get(name, 'it is an end of the graph')}"
 
@@ -228,7 +212,7 @@ def _left_out(
     reasons: dict[str, str] = {}
     for node in graph.nodes.values():
         reason = _reason(graph, node, functions, fetched, wanted)
-        if node.op in _FRAMES and node.name in loops:
+        if node.op in DATAFLOW and node.name in loops:
             reason = f"control flow of {loops[node.name]}"
         if reason is not None:
             reasons[node.name] = reason
@@ -279,7 +263,7 @@ def _reason(
     wanted: Callable[[GraphNode], bool] | None,
 ) -> str | None:
     """Why a node by itself cannot be part of a cluster."""
-    if node.op in _ENDS or node.op in _FRAMES:
+    if node.op in _ENDS or node.op in DATAFLOW:
         return "an end of the graph" if node.op in _ENDS else "control flow that could not be rebuilt"
     if (
         node.name in fetched
@@ -350,7 +334,7 @@ def _stores(graph: Graph) -> set[Tensor]:
         if node.op in STORES:
             found.add(Tensor(node.name, 0))
         elif any(t in found for t in node.inputs) and (
-            node.op in _FRAMES or node.op in LOOPS or node.op == "Identity"
+            node.op in DATAFLOW or node.op in LOOPS or node.op == "Identity"
         ):
             found.update(
                 Tensor(node.name, k) for k, type_ in enumerate(output_types(node)) if type_ == _RESOURCE
@@ -368,7 +352,7 @@ def _leave_out_lists(
         sharing.setdefault(a, []).append(b)
         sharing.setdefault(b, []).append(a)
     firsts = [name for name in sharing if name in left_out and not left_out[name].startswith(_SHARES)]
-    firsts.sort(key=lambda name: graph.nodes[name].op in _FRAMES)  # an op tells more than the loop around it
+    firsts.sort(key=lambda name: graph.nodes[name].op in DATAFLOW)  # an op tells more than the loop around it
     for first in (*firsts, ""):
         stack = [first]
         what = _cause(graph, first, left_out, loops) if first else "the caller: it is a result of the graph"

@@ -27,10 +27,9 @@ from ..api.options import (
 )
 from ..dispatch import autograph_bypass, tf_function_hook
 from ..dispatch.call_plan import Plan
-from ..functionalize.dataflow_graph import DATAFLOW
 from ..functionalize.functionalize import functionalize
 from ..graph.function_library import calls_as_ops
-from ..graph.graph import GraphNode, from_graph_def, op_definition, read_nodes
+from ..graph.graph import DATAFLOW, GraphNode, from_graph_def, op_definition, read_nodes
 from ..launch import kernel as launch_kernel
 from ..launch.op import OP
 from ..tf_internals import symbols as tfp

@@ -10,25 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from ...compiler.progress import followed
-from ..graph.graph import GraphNode, Tensor, op_definition, output_range, output_types, sort
+from ..graph.graph import DATAFLOW, GraphNode, Tensor, op_definition, output_range, output_types, sort
 
 SWITCHES = frozenset({"Switch", "_SwitchN"})
-DATAFLOW = frozenset(
-    {
-        "Switch",
-        "RefSwitch",
-        "_SwitchN",
-        "Merge",
-        "RefMerge",
-        "Enter",
-        "RefEnter",
-        "Exit",
-        "RefExit",
-        "NextIteration",
-        "RefNextIteration",
-        "LoopCond",
-    }
-)
 
 _numbers = itertools.count()
 

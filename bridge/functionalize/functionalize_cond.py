@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping
 import tensorflow as tf
 
 from ...compiler.progress import Progress
-from ..graph.graph import GraphNode, Tensor
+from ..graph.graph import DATAFLOW, GraphNode, Tensor
 from .dataflow_graph import (
-    DATAFLOW,
     SWITCHES,
     Dataflow,
     NotUnderstoodError,
@@ -90,20 +89,18 @@ class _Analysis:
 
     def selector(self, switch: GraphNode) -> Tensor:
         """What a Switch decides by, behind identities."""
-        tensor = switch.inputs[1]
-        while tensor.node in self.nodes and self.nodes[tensor.node].op == "Identity":
-            tensor = self.nodes[tensor.node].inputs[0]
-        return tensor
+        return self._with_identities(switch)[-1].inputs[-1]
 
     def controls(self, switch: str) -> set[str]:
         """What runs before a Switch, and before what it decides by."""
-        node = self.nodes[switch]
-        controls, tensor = set(node.control), node.inputs[1]
-        while tensor.node in self.nodes and self.nodes[tensor.node].op == "Identity":
-            node = self.nodes[tensor.node]
-            controls |= {*node.control}
-            tensor = node.inputs[0]
-        return controls
+        return {name for node in self._with_identities(self.nodes[switch]) for name in node.control}
+
+    def _with_identities(self, switch: GraphNode) -> list[GraphNode]:
+        """A Switch and the identities behind its last input, one after the other."""
+        nodes = [switch]
+        while (source := self.nodes.get(nodes[-1].inputs[-1].node)) is not None and source.op == "Identity":
+            nodes.append(source)
+        return nodes
 
     def _is_loop_switch(self, node: GraphNode) -> bool:
         source = self.nodes.get(node.inputs[1].node)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from ..graph.graph import GraphNode, Tensor
+from ..graph.graph import DATAFLOW, GraphNode, Tensor
 from .dataflow_graph import (
-    DATAFLOW,
     SWITCHES,
     Dataflow,
     NotUnderstoodError,

@@ -15,6 +15,24 @@ import tensorflow as tf
 
 from ..tf_internals import symbols as tfp
 
+# The ops to which TensorFlow lowers loops and branches.
+DATAFLOW = frozenset(
+    {
+        "Switch",
+        "RefSwitch",
+        "_SwitchN",
+        "Merge",
+        "RefMerge",
+        "Enter",
+        "RefEnter",
+        "Exit",
+        "RefExit",
+        "NextIteration",
+        "RefNextIteration",
+        "LoopCond",
+    }
+)
+
 
 class Tensor(NamedTuple):
     """Output `index` of the node `node`."""

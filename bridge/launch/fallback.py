@@ -21,28 +21,11 @@ from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, n
 
 from ...runtime.threads import forking
 from ...runtime.threads.compile_threads import usable_cpus
-from ..graph.graph import GraphNode, input_types, output_types
+from ..graph.graph import DATAFLOW, GraphNode, input_types, output_types
 from ..tf_internals import symbols as private
 from ..tf_internals.dtypes import make_ndarray
 
 Run = Callable[[list[tf.Tensor]], list[tf.Tensor]]
-
-_DATAFLOW_ONLY = frozenset(
-    {
-        "Switch",
-        "Merge",
-        "Enter",
-        "Exit",
-        "NextIteration",
-        "LoopCond",
-        "RefSwitch",
-        "RefMerge",
-        "RefEnter",
-        "RefExit",
-        "RefNextIteration",
-        "_SwitchN",
-    }
-)
 
 
 class Library:
@@ -355,7 +338,7 @@ def _output_texts(node: node_def_pb2.NodeDef, library: Library) -> list[str]:
 
 def _definition(node: node_def_pb2.NodeDef, library: Library) -> op_def_pb2.OpDef:
     """The signature of a node's op or, if it calls a function by name, of that function."""
-    if node.op in _DATAFLOW_ONLY:
+    if node.op in DATAFLOW:
         raise private.error_of(
             tf.errors.UNIMPLEMENTED, f"{node.op} node {node.name} has no meaning on its own"
         )

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 
 from ...compiler.ir.shape import Shape
 
-_FACTOR = re.compile(r"(\d*)([a-z#]*)")
 Dims = tuple[int | None, ...]  # None: a size that depends on data, which may be any
 Names = dict[str, "int | Dims"]
 
@@ -48,19 +47,22 @@ class Alternative:
             if not _are_equal(names.setdefault(self.middle, inner), inner):
                 return None
         for word, dim in zip((*self.before, *self.behind), (*dims[: len(self.before)], *dims[end:])):
-            if word == "_" or dim is None:
-                continue
-            if word == "+":
-                if not dim:
-                    return None
-                continue
-            factor, name = _FACTOR.fullmatch(word).groups()  # type: ignore[union-attr]
-            if factor and name and name not in names:  # of a size that depends on data
-                continue
-            size = names.setdefault(name, dim) if name else 1
-            if int(factor or 1) * int(size) != dim:  # type: ignore[arg-type]
+            if word != "_" and dim is not None and not _is_size(word, dim, names):
                 return None
         return names
+
+
+def _is_size(word: str, dim: int, names: Names) -> bool:
+    """Whether a dim is as a word says; a name that has no size yet gets this one."""
+    if word == "+":
+        return dim > 0
+    name = word.lstrip("0123456789")
+    factor = int(word.removesuffix(name) or 1)
+    if not name:
+        return factor == dim
+    if word == name:
+        names.setdefault(name, dim)
+    return name not in names or factor * names[name] == dim  # not in names: its size depends on data
 
 
 def _are_equal(one: int | Dims, other: Dims) -> bool:
