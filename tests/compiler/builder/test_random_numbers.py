@@ -48,8 +48,8 @@ def test_normal(platform: str, kind: str) -> None:
     b.rng_normal(*scalars(b, kind, 3, 2), array(kind, 100, 100))
     found = (LocalClient(platform).compile(b.build()).execute([])[0].astype(np.float64) - 3) / 2
     assert np.isfinite(found).all()
-    for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3)):
-        assert abs((found**power).mean() - moment) < 0.3
+    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):  # of x ** power
+        assert abs((found**power).mean() - moment) < 8 * (variance / found.size) ** 0.5
     assert abs(np.corrcoef(found[:-1].ravel(), found[1:].ravel())[0, 1]) < 0.05
 
 
@@ -58,15 +58,15 @@ def test_bernoulli(platform: str) -> None:
     b = ComputationBuilder("bernoulli")
     b.rng_bernoulli(b.constant(0.25), Shape(ElementType.U32, (5000,)))
     found = LocalClient(platform).compile(b.build()).execute([])[0]
-    assert set(found) == {0, 1} and abs(found.mean() - 0.25) < 0.03
+    assert set(found) == {0, 1} and abs(found.mean() - 0.25) < 0.05
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_every_draw_is_another(platform: str) -> None:
     """Equal instructions, and calls one after another, give different numbers."""
     b = ComputationBuilder("twice")
-    bounds = scalars(b, "f32", 0, 1)
-    b.tuple([b.rng_uniform(*bounds, array("f32", 50)) for _ in range(2)])
+    bounds = scalars(b, "f64", 0, 1)  # of 200 numbers of f32 two may well be equal
+    b.tuple([b.rng_uniform(*bounds, array("f64", 50)) for _ in range(2)])
     executable = LocalClient(platform).compile(b.build())
     found = np.stack([*executable.execute([]), *executable.execute([])])
     assert len(np.unique(found)) == found.size
