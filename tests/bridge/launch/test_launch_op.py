@@ -15,7 +15,6 @@ from in_threads import in_threads
 from tfbridge.bridge.launch import cluster_registry, entry_table
 from tfbridge.bridge.launch import op as launch_op
 from tfbridge.bridge.launch.compiled_code import CompiledCode
-from tfbridge.bridge.tf_internals import symbols as tensorflow_private
 
 F32 = tf.float32
 _serial = itertools.count()
@@ -41,20 +40,6 @@ def launched(
 ) -> list:
     tensors = [tf.convert_to_tensor(x) for x in inputs]
     return launch_op.prepare(key, [t.dtype for t in tensors], outputs or [F32], constants)(tensors)
-
-
-def test_private_names_are_all_there():
-    tensorflow_private.check()
-    assert tensorflow_private.missing() == {}
-
-
-def test_check_names_version_and_loss(monkeypatch):
-    lacking = {tensorflow_private.PLUGIN: ("InitX in liby",)}
-    monkeypatch.setattr(tensorflow_private, "missing", lambda: lacking)
-    tensorflow_private.check(tensorflow_private.OP)
-    pattern = rf"{tf.__version__}[\s\S]*decorator[\s\S]*InitX"
-    with pytest.raises(tensorflow_private.TensorFlowMismatch, match=pattern):
-        tensorflow_private.check()
 
 
 @pytest.mark.parametrize("dims", [(8,), (2, 3), (), (0,), (3, 0, 2), (1, 1, 1, 5)])
