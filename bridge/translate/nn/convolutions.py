@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -139,6 +140,21 @@ def _dims_numbers(layout: _Layout, spatial: int, kernel_input: int, kernel_outpu
         layout.batch,
         layout.feature,
         layout.spatial,
+    )
+
+
+def message_dims(message: Any) -> ConvolutionDims:
+    """The dimension numbers of a protocol buffer message: XLA's, or that of TensorFlow's uniform quantization."""
+    return ConvolutionDims(
+        message.input_batch_dimension,
+        message.input_feature_dimension,
+        tuple(message.input_spatial_dimensions),
+        message.kernel_input_feature_dimension,
+        message.kernel_output_feature_dimension,
+        tuple(message.kernel_spatial_dimensions),
+        message.output_batch_dimension,
+        message.output_feature_dimension,
+        tuple(message.output_spatial_dimensions),
     )
 
 

@@ -20,6 +20,7 @@ from ...tf_internals import symbols as tfp
 from ..math.broadcasting import broadcast
 from ..node import Node
 from ..registry import translates
+from .convolutions import message_dims
 
 _S32, _S64, _F32 = ElementType.S32, ElementType.S64, ElementType.F32
 
@@ -238,21 +239,9 @@ def uniform_convolution(node: Node) -> Operand:
 
 
 def _convolution_numbers(text: bytes, rank: int) -> ConvolutionDims:
-    spatial = tuple(range(2, rank))
     if not text:
-        return ConvolutionDims(0, 1, spatial, 1, 0, spatial, 0, 1, spatial)
-    n = tfp.uniform_convolution_numbers(text)
-    return ConvolutionDims(
-        n.input_batch_dimension,
-        n.input_feature_dimension,
-        tuple(n.input_spatial_dimensions),
-        n.kernel_input_feature_dimension,
-        n.kernel_output_feature_dimension,
-        tuple(n.kernel_spatial_dimensions),
-        n.output_batch_dimension,
-        n.output_feature_dimension,
-        tuple(n.output_spatial_dimensions),
-    )
+        return ComputationBuilder.create_default_conv_dimension_numbers(rank - 2)
+    return message_dims(tfp.uniform_convolution_numbers(text))
 
 
 def _paddings(

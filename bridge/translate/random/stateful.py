@@ -21,7 +21,6 @@ from ....compiler.ir.shape import Shape
 from ...graph.graph import GraphNode
 from ..array.gather import gather_axis
 from ..array.sorting import sorted_with_places
-from ..array.value_ranges import check_limits
 from ..control.variables import assign, value_of
 from ..math.broadcasting import broadcast_dims, broadcast_to
 from ..math.incomplete_gamma_beta import igamma
@@ -29,7 +28,15 @@ from ..math.reductions import initial, reduce, reducer
 from ..math.special_functions import ndtri
 from ..node import Node
 from ..registry import translates
-from .stateless import Generator, normal, scrambled, truncated_normal, uniform
+from .stateless import (
+    Generator,
+    full_integers,
+    integers_between,
+    normal,
+    scrambled,
+    truncated_normal,
+    uniform,
+)
 
 _S32, _S64, _U32, _U64, _F32, _F64 = (
     ElementType.S32,
@@ -99,25 +106,20 @@ _GENERATED = {
     "StatefulUniform": uniform,
     "StatefulStandardNormalV2": normal,
     "StatefulTruncatedNormal": truncated_normal,
+    "StatefulUniformFullInt": full_integers,
 }
 
 
 @translates(*_GENERATED, constants=("algorithm", "shape"), stateful=True)
-def stateful_floats(node: Node) -> Operand:
+def stateful_array(node: Node) -> Operand:
     dims = node.integers("shape")
     return _GENERATED[node.op](_drawn_from(node, math.prod(dims)), dims, node.attr("dtype"))
 
 
-@translates("StatefulUniformInt", "StatefulUniformFullInt", constants=("algorithm", "shape"), stateful=True)
+@translates("StatefulUniformInt", constants=("algorithm", "shape"), stateful=True)
 def stateful_integers(node: Node) -> Operand:
-    b, dims, type_ = node.b, node.integers("shape"), node.attr("dtype")
-    word_type = _U64 if type_.bits == 64 else _U32
-    words = _drawn_from(node, math.prod(dims)).words(dims, word_type)
-    if node.op == "StatefulUniformInt":
-        check_limits(node, node["minval"], node["maxval"])
-        low, high = (b.convert_element_type(node[k], word_type) for k in ("minval", "maxval"))
-        words = b.rem(words, high - low) + low
-    return b.convert_element_type(words, type_)
+    generator = _drawn_from(node, math.prod(node.integers("shape")))
+    return integers_between(node, generator, node.attr("dtype"))
 
 
 # -- ops without a seed
@@ -150,20 +152,13 @@ def unseeded_floats(node: Node) -> Operand:
 
 @translates("RandomUniformInt", constants=("shape",), stateful=True, unsupported=unsupported_seed)
 def unseeded_integers(node: Node) -> Operand:
-    b, type_ = node.b, node.attr("Tout")
-    word_type = _U64 if type_.bits == 64 else _U32
-    check_limits(node, node["minval"], node["maxval"])
-    words = fresh(node).words(node.integers("shape"), word_type)
-    low, high = (b.convert_element_type(node[k], word_type) for k in ("minval", "maxval"))
-    return b.convert_element_type(b.rem(words, high - low) + low, type_)
+    return integers_between(node, fresh(node), node.attr("Tout"))
 
 
 @translates("NonDeterministicInts", constants=("shape",), stateful=True)
 def non_deterministic_integers(node: Node) -> Operand:
     """Integers of all values, anew in every run."""
-    type_ = node.attr("dtype") or _S64
-    words = fresh(node).words(node.integers("shape"), _U64 if type_.bits == 64 else _U32)
-    return node.b.convert_element_type(words, type_)
+    return full_integers(fresh(node), node.integers("shape"), node.attr("dtype") or _S64)
 
 
 @translates("RandomShuffle", stateful=True, unsupported=unsupported_seed)

@@ -141,6 +141,21 @@ def normal(generator: Generator, dims: Sequence[int], type_: ElementType) -> Ope
     return b.convert_element_type(b.reshape(flat, dims), type_)
 
 
+def full_integers(generator: Generator, dims: Sequence[int], type_: ElementType) -> Operand:
+    """Integers of all values of the type."""
+    words = generator.words(dims, _U64 if type_.bits == 64 else _U32)
+    return generator.b.convert_element_type(words, type_)
+
+
+def integers_between(node: Node, generator: Generator, type_: ElementType) -> Operand:
+    """Integers of the node's shape: minval + word mod (maxval - minval), both of which are data."""
+    b, word_type = node.b, _U64 if type_.bits == 64 else _U32
+    check_limits(node, node["minval"], node["maxval"])
+    words = generator.words(node.integers("shape"), word_type)
+    low, high = (b.convert_element_type(node[k], word_type) for k in ("minval", "maxval"))
+    return b.convert_element_type(b.rem(words, high - low) + low, type_)
+
+
 @translates("StatelessRandomUniform", constants=("shape",))
 @translates("StatelessRandomUniformV2", constants=("shape", "alg"))
 def stateless_uniform(node: Node) -> Operand:
@@ -156,21 +171,13 @@ def stateless_normal(node: Node) -> Operand:
 @translates("StatelessRandomUniformFullInt", constants=("shape",))
 @translates("StatelessRandomUniformFullIntV2", constants=("shape", "alg"))
 def stateless_full_integers(node: Node) -> Operand:
-    type_ = node.attr("dtype")
-    words = _generator(node).words(node.integers("shape"), _U64 if type_.bits == 64 else _U32)
-    return node.b.convert_element_type(words, type_)
+    return full_integers(_generator(node), node.integers("shape"), node.attr("dtype"))
 
 
 @translates("StatelessRandomUniformInt", constants=("shape",))
 @translates("StatelessRandomUniformIntV2", constants=("shape", "alg"))
 def stateless_integers(node: Node) -> Operand:
-    """minval + word mod (maxval - minval); both are data."""
-    b, type_ = node.b, node.attr("dtype")
-    word_type = _U64 if type_.bits == 64 else _U32
-    check_limits(node, node["minval"], node["maxval"])
-    words = _generator(node).words(node.integers("shape"), word_type)
-    low, high = (b.convert_element_type(node[k], word_type) for k in ("minval", "maxval"))
-    return b.convert_element_type(b.rem(words, high - low) + low, type_)
+    return integers_between(node, _generator(node), node.attr("dtype"))
 
 
 # -- truncated normal numbers: every group of results takes words of its own until all lie within two deviations

@@ -15,9 +15,9 @@ from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.module import Computation
 from ....compiler.ir.shape import Shape
-from ....compiler.ops import ConvolutionDims
 from ...tf_internals import symbols as tfp
 from ..linalg.matmul import einsum
+from ..nn.convolutions import message_dims
 from ..node import Node
 from ..registry import first_output, translates
 from ..translator import translate_call
@@ -61,18 +61,7 @@ def dot(node: Node) -> Operand:
     constants=("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count"),
 )
 def convolution(node: Node) -> Operand:
-    n = _numbers(node, "ConvolutionDimensionNumbers")
-    numbers = ConvolutionDims(
-        n.input_batch_dimension,
-        n.input_feature_dimension,
-        tuple(n.input_spatial_dimensions),
-        n.kernel_input_feature_dimension,
-        n.kernel_output_feature_dimension,
-        tuple(n.kernel_spatial_dimensions),
-        n.output_batch_dimension,
-        n.output_feature_dimension,
-        tuple(n.output_spatial_dimensions),
-    )
+    numbers = message_dims(_numbers(node, "ConvolutionDimensionNumbers"))
     return node.b.conv_general_dilated(
         node[0],
         node[1],
