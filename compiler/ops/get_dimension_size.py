@@ -28,11 +28,7 @@ class GetDimensionSize(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """A scalar."""
         require_arrays("get-dimension-size", operands, 1, "get_dimension_size_c1")
-        require(
-            0 <= self.dimension < operands[0].rank,
-            f"get-dimension-size: dimension is {self.dimension}, {operands[0]} has {operands[0].rank} axes",
-            "get_dimension_size_c2",
-        )
+        _require_axis(self.opcode, self.dimension, operands[0], "get_dimension_size_c2")
         return Shape(ElementType.S32)
 
     def reference(self, operand: np.ndarray) -> Any:
@@ -68,14 +64,18 @@ class SetDimensionSize(Op):
             f"set-dimension-size: size is {operands[1]}, s32[] is wanted",
             "set_dimension_size_c1",
         )
-        require(
-            0 <= self.dimension < operands[0].rank,
-            f"set-dimension-size: dimension is {self.dimension}, {operands[0]} has {operands[0].rank} axes",
-            "set_dimension_size_c2",
-        )
+        _require_axis(self.opcode, self.dimension, operands[0], "set_dimension_size_c2")
         return operands[0].without_layout().with_dynamic((*operands[0].dynamic, self.dimension))
 
     def reference(self, operand: np.ndarray, size: np.ndarray) -> np.ndarray:
         """The elements that count."""
         length = max(0, min(int(size), operand.shape[self.dimension]))
         return operand[(slice(None),) * self.dimension + (slice(length),)]
+
+
+def _require_axis(opcode: str, dimension: int, operand: Shape, label: str) -> None:
+    require(
+        0 <= dimension < operand.rank,
+        f"{opcode}: dimension is {dimension}, {operand} has {operand.rank} axes",
+        label,
+    )

@@ -162,9 +162,7 @@ class Send(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The context."""
         _require_operands(self.opcode, operands, [None, TOKEN], "send_c1")
-        require(
-            self.channel_id >= 1, f"send: channel_id is {self.channel_id}, at least 1 is wanted", "send_c2"
-        )
+        _require_channel(self.opcode, self.channel_id, "send_c2")
         return Shape.tuple([operands[0], _REQUEST, TOKEN])
 
     def reference(self, data: Any, token: Any) -> Any:
@@ -217,9 +215,7 @@ class Recv(Op):
         """The shape given."""
         _require_operands(self.opcode, operands, [TOKEN], "recv_c1")
         _require_context(self.opcode, [self.shape], "recv_c2")
-        require(
-            self.channel_id >= 1, f"recv: channel_id is {self.channel_id}, at least 1 is wanted", "recv_c3"
-        )
+        _require_channel(self.opcode, self.channel_id, "recv_c3")
         return self.shape.without_layout()
 
     def reference(self, token: Any) -> Any:
@@ -244,11 +240,7 @@ class RecvDone(Op):
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The data and a token."""
         _require_context(self.opcode, operands, "recv_done_c1")
-        require(
-            self.channel_id >= 1,
-            f"recv-done: channel_id is {self.channel_id}, at least 1 is wanted",
-            "recv_done_c2",
-        )
+        _require_channel(self.opcode, self.channel_id, "recv_done_c2")
         return Shape.tuple([operands[0].tuple_shapes[0], TOKEN])
 
     def reference(self, context: Any) -> Any:
@@ -288,6 +280,10 @@ class Trace(Op):
         """To the logger."""
         current().trace(self.tag, operand)
         return ()
+
+
+def _require_channel(opcode: str, channel: int, label: str) -> None:
+    require(channel >= 1, f"{opcode}: channel_id is {channel}, at least 1 is wanted", label)
 
 
 def _require_context(opcode: str, shapes: Sequence[Shape], label: str) -> None:

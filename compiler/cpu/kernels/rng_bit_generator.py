@@ -43,15 +43,16 @@ def emit_rng_bit_generator(
 
 
 class _Kernel:
-    """The base of both generators. A block is the `words` of 32 bits of one counter."""
+    """The base of both generators. A block is the `words` of 32 bits of one counter; a lane has `lane_bits`."""
 
     words: int
-    lanes: int
+    lane_bits: int
 
     def __init__(
         self, module: ModuleText, target: Target, op: RngBitGenerator, instruction: Instruction
     ) -> None:
-        self.module, self.target, self.shape = module, target, op.shape
+        self.module, self.shape = module, op.shape
+        self.lanes = max(2, _CHAINS * target.lanes(self.lane_bits))
         self.t = op.shape.element_type
         self.state_words = instruction.operands[0].shape.elements
         self.word_elements = 2 if self.t.bits == 64 else 1  # words of an element
@@ -151,13 +152,7 @@ class _Philox(_Kernel):
     is then one instruction.
     """
 
-    words = 4
-
-    def __init__(
-        self, module: ModuleText, target: Target, op: RngBitGenerator, instruction: Instruction
-    ) -> None:
-        self.lanes = max(2, _CHAINS * target.lanes(64))
-        super().__init__(module, target, op, instruction)
+    words, lane_bits = 4, 64
 
     def prepare(self) -> None:
         key, self.low = self.state[0], self.state[1]
@@ -194,12 +189,11 @@ class _Philox(_Kernel):
 class _ThreeFry(_Kernel):
     """ThreeFry 2x32 with twenty rounds."""
 
-    words = 2
+    words, lane_bits = 2, 32
 
     def __init__(
         self, module: ModuleText, target: Target, op: RngBitGenerator, instruction: Instruction
     ) -> None:
-        self.lanes = max(2, _CHAINS * target.lanes(32))
         super().__init__(module, target, op, instruction)
         dims = op.shape.dims or (1,)
         axis = next((a for a, d in enumerate(dims) if d % 2 == 0), dims.index(max(dims)))

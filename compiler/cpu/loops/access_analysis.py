@@ -27,7 +27,7 @@ from ...ops import (
     Map,
     Parameter,
 )
-from .affine import Affine, Division, Symbol, true_range
+from .affine import Affine, AffineIndexer, Division, Symbol, true_range
 from .indexing import Index, element_rule, is_bitcast, linear_address, operand_index, reduced_dims
 
 _MAX_SPLITS = 128
@@ -146,27 +146,13 @@ class AccessAnalysis:
         ]
 
 
-class _Rule:
+class _Rule(AffineIndexer):
     """The Indexer of a walk: elements are nothing; `operands` are those that the op asks for."""
 
     def __init__(self, accesses: AccessAnalysis, instruction: Instruction) -> None:
+        super().__init__(accesses.division)
         self.accesses, self.instruction = accesses, instruction
         self.operands: list[_Visit] = []
-
-    def index(self, value: int) -> Affine:
-        return Affine.number(value)
-
-    def add(self, a: Affine, b: Affine) -> Affine:
-        return a + b
-
-    def multiply(self, a: Affine, factor: int) -> Affine:
-        return a * factor
-
-    def divide(self, a: Affine, divisor: int) -> Affine:
-        return self.accesses.division.divide(a, divisor)
-
-    def remainder(self, a: Affine, divisor: int) -> Affine:
-        return self.accesses.division.remainder(a, divisor)
 
     def less(self, a: Affine, b: Affine) -> bool | None:
         d = a - b

@@ -204,6 +204,28 @@ class Division:
         )
 
 
+class AffineIndexer:
+    """The index arithmetic of an Indexer whose indices are affine expressions."""
+
+    def __init__(self, division: Division) -> None:
+        self.division = division
+
+    def index(self, value: int) -> Affine:
+        return Affine.number(value)
+
+    def add(self, a: Affine, b: Affine) -> Affine:
+        return a + b
+
+    def multiply(self, a: Affine, factor: int) -> Affine:
+        return a * factor
+
+    def divide(self, a: Affine, divisor: int) -> Affine:
+        return self.division.divide(a, divisor)
+
+    def remainder(self, a: Affine, divisor: int) -> Affine:
+        return self.division.remainder(a, divisor)
+
+
 def _split(a: Affine, divisor: int) -> tuple[Affine, Affine]:
     """(whole, rest) with a = whole * divisor + rest, where whole takes all terms that divide evenly."""
     even = tuple((t, c // divisor) for t, c in a.terms if c % divisor == 0)

@@ -45,7 +45,7 @@ from ..codegen.memory_types import (
     store,
 )
 from ..codegen.scalar_computation import apply_scalars
-from .affine import ZERO, Affine, Symbol
+from .affine import ZERO, Affine, AffineIndexer, Symbol
 from .indexing import Index, element_rule, is_bitcast, linear_address
 from .loop_nest import LoopNest
 
@@ -512,26 +512,12 @@ class Elements:
         return self.nest.memoize(key, item.depth, Affine.of(symbol))
 
 
-class _Rule:
+class _Rule(AffineIndexer):
     """The Indexer that an instruction's `element` rule is given."""
 
     def __init__(self, elements: Elements, instruction: Instruction, condition: Condition | bool) -> None:
+        super().__init__(elements.nest.division)
         self.elements, self.instruction, self.condition = elements, instruction, condition
-
-    def index(self, value: int) -> Affine:
-        return Affine.number(value)
-
-    def add(self, a: Affine, b: Affine) -> Affine:
-        return a + b
-
-    def multiply(self, a: Affine, factor: int) -> Affine:
-        return a * factor
-
-    def divide(self, a: Affine, divisor: int) -> Affine:
-        return self.elements.nest.division.divide(a, divisor)
-
-    def remainder(self, a: Affine, divisor: int) -> Affine:
-        return self.elements.nest.division.remainder(a, divisor)
 
     def less(self, a: Affine, b: Affine) -> Condition | bool:
         return self.elements.less(a, b)
