@@ -34,7 +34,7 @@ FIELDS: tuple[tuple[str, int, type], ...] = (
 # Status of an entry that ended early, for its arguments are not what was assumed when it was compiled.
 ASSUMPTION_FAILED = 64
 # Status of an entry that ended early, for code with larger bounds has to do the work.
-OUTGROWN = 65
+CAPACITY_OVERFLOW = 65
 OFFSETS: dict[str, int] = {name: offset for name, offset, _ in FIELDS}
 CONTEXT_BYTES = 88
 

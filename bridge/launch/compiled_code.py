@@ -25,7 +25,7 @@ class CompiledCode:
     forward: outputs that may get the memory of an input, by its number, or memory of their own.
     owner: an object that lives as long as the code may run.
     runs_before_benchmark: runs before the cluster's guard compares the code with TensorFlow; None: never.
-    may_bail_out: the code may return ASSUMPTION_FAILED or OUTGROWN; TensorFlow then runs the nodes.
+    may_bail_out: the code may return ASSUMPTION_FAILED or CAPACITY_OVERFLOW; TensorFlow then runs the nodes.
     sized: outputs whose first dim is a bound. The code has one more result for each, an s32 scalar with the size.
     Units: temp_bytes are bytes of the arena.
     """

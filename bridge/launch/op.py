@@ -114,8 +114,8 @@ def register_cluster(
         inputs that are one variable, None for one without a value. New values of variables follow its results, None
         for a variable that still has no value.
     guard: is called once for every key, with inputs of that key; false: TensorFlow runs the key.
-    recompile: as compile, with larger capacities, after a run with the status OUTGROWN; None when there is no such
-        code.
+    recompile: as compile, with larger capacities, after a run with the status CAPACITY_OVERFLOW; None when there is
+        no such code.
     on_evicted: gets the arguments of `compile` when their code is not used any more.
     on_unused: is called when no graph has a launch of the cluster any more.
     on_bailout: gets the assumption of compiled code that failed, at every such run.

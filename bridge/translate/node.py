@@ -118,7 +118,7 @@ class Node:
 
     def bail_out_if(self, bad: Operand, what: str) -> None:
         """Leaves the run where a pred holds; `what` tells people why."""
-        self.b.leave_if(bad, what)
+        self.b.bail_out_if(bad, what)
 
     def function(self, name: str) -> str:
         """The name of the function in a function attribute."""

@@ -34,7 +34,7 @@ from ..ops import (
     Trace,
     Transpose,
 )
-from ..ops.custom_call import FAIL_IF, GROW_IF, LEAVE_IF
+from ..ops.custom_call import BAIL_OUT_IF, FAIL_IF, OVERFLOW_IF
 from .core import BuilderCore, Operand, operation
 
 ReplicaGroups = Sequence[Sequence[int]]
@@ -291,21 +291,21 @@ class CommunicationOperations(BuilderCore):
         )
 
     @operation
-    def leave_if(self, predicate: Operand, message: str) -> Operand:
+    def bail_out_if(self, predicate: Operand, message: str) -> Operand:
         """Ends the run where the predicate, pred[], holds, so that other code does the work; returns the empty tuple.
 
-        Its status is `runtime.context.ASSUMPTION_FAILED`, its message names the op of the metadata in force.
+        Its status is `runtime.run_context.ASSUMPTION_FAILED`, its message names the op of the metadata in force.
         """
-        return self._assumed(LEAVE_IF, predicate, message)
+        return self._assumed(BAIL_OUT_IF, predicate, message)
 
     @operation
-    def grow_if(self, predicate: Operand, message: str) -> Operand:
+    def overflow_if(self, predicate: Operand, message: str) -> Operand:
         """Ends the run where the predicate, pred[], holds, so that code with larger bounds does the work; returns the
         empty tuple.
 
-        Its status is `runtime.context.OUTGROWN`, its message names the op of the metadata in force.
+        Its status is `runtime.run_context.CAPACITY_OVERFLOW`, its message names the op of the metadata in force.
         """
-        return self._assumed(GROW_IF, predicate, message)
+        return self._assumed(OVERFLOW_IF, predicate, message)
 
     def _assumed(self, target_name: str, predicate: Operand, message: str) -> Operand:
         op = " ".join(filter(None, (self._metadata.op_type, self._metadata.op_name)))

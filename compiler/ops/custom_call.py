@@ -10,7 +10,7 @@ import numpy as np
 
 from ...runtime.devices import custom_calls
 from ...runtime.errors import ExecutionError
-from ...runtime.run_context import ASSUMPTION_FAILED, OUTGROWN
+from ...runtime.run_context import ASSUMPTION_FAILED, CAPACITY_OVERFLOW
 from ..ir.element_types import ElementType
 from ..ir.module import Computation
 from ..ir.shape import Shape
@@ -26,11 +26,11 @@ FAIL_IF = "tfbridge.fail_if"
 """The target of a check: compiled code has it in itself, with nothing to register."""
 INVALID_ARGUMENT = 3
 """The status of a run that a check has ended."""
-LEAVE_IF = "tfbridge.leave_if"
+BAIL_OUT_IF = "tfbridge.bail_out_if"
 """The target of a check of an assumption of the compiler: where it fails, the run ends and other code does the work."""
-GROW_IF = "tfbridge.grow_if"
+OVERFLOW_IF = "tfbridge.overflow_if"
 """The target of a check of a bound that was chosen when compiling: where it ends the run, a larger one is wanted."""
-CHECKS = {FAIL_IF: INVALID_ARGUMENT, LEAVE_IF: ASSUMPTION_FAILED, GROW_IF: OUTGROWN}
+CHECKS = {FAIL_IF: INVALID_ARGUMENT, BAIL_OUT_IF: ASSUMPTION_FAILED, OVERFLOW_IF: CAPACITY_OVERFLOW}
 """The targets that are checks, with the status of a run that they end."""
 
 
@@ -41,8 +41,8 @@ class CustomCall(Op):
     A Python function gets and returns NumPy arrays; a C function gets pointers, as api_version says (see
     `runtime.custom_calls`). Without custom_call_has_side_effect the function must depend on its operands alone: the
     call may then be removed or shared. The target `tfbridge.fail_if` takes a pred and ends the run with the message in
-    backend_config where it holds; so do `tfbridge.leave_if`, with a status that asks for other code, and
-    `tfbridge.grow_if`, with one that asks for larger bounds.
+    backend_config where it holds; so do `tfbridge.bail_out_if`, with a status that asks for other code, and
+    `tfbridge.overflow_if`, with one that asks for larger bounds.
     custom_call_c1: the operands are arrays or tokens.
     custom_call_c2: the result is an array, or a tuple of arrays and tokens, not nested.
     custom_call_c3: api_version is a known one.

@@ -77,7 +77,7 @@ from tfbridge.compiler.ops import (
     While,
     Window,
 )
-from tfbridge.compiler.ops.custom_call import FAIL_IF, LEAVE_IF
+from tfbridge.compiler.ops.custom_call import BAIL_OUT_IF, FAIL_IF
 
 
 @dataclasses.dataclass(frozen=True)
@@ -401,7 +401,7 @@ COMMUNICATION = (
     ("custom_call_c3", CustomCall(VECTOR, "f", api_version="API_VERSION_NINE"), ()),
     ("custom_call_c5", CustomCall(VECTOR, "f", backend_config='"\\x"'), ()),
     ("custom_call_c4", CustomCall(VECTOR, FAIL_IF, True), (array("pred"),)),
-    ("custom_call_c4", CustomCall(VECTOR, LEAVE_IF, True), (array("pred"),)),
+    ("custom_call_c4", CustomCall(VECTOR, BAIL_OUT_IF, True), (array("pred"),)),
     ("custom_call_c4", CustomCall(Shape.tuple([]), FAIL_IF, True), (VECTOR,)),
     ("custom_call_c4", CustomCall(Shape.tuple([]), FAIL_IF), (array("pred"),)),
 )

@@ -114,7 +114,7 @@ def _run(f: Function, entry: Ptr) -> VectorValue:
     message = f.pointer("message")
     arguments = [entry, *(f[n] for n in ("code", "args", "results", "message", "tensors"))]
     code = call_i32(f, "tfbridge_run_entry", arguments)
-    is_overflow = code.equals(run_context.OUTGROWN)
+    is_overflow = code.equals(run_context.CAPACITY_OVERFLOW)
     bailed_out = is_overflow | code.equals(run_context.ASSUMPTION_FAILED)
     with f.if_(is_overflow):
         ENTRY.field(entry, "overflowed").store(f.i64(1))

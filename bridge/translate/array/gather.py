@@ -79,7 +79,7 @@ def _leave_where_few(b: ComputationBuilder, params: Operand, indices: Operand, e
     ):
         return
     few = b.lt(b.get_dimension_size(indices, 0), b.constant(np.int32(shape.dims[0] // _FEW)))
-    b.leave_if(few, "few slices of many are gathered, which TensorFlow does sooner")
+    b.bail_out_if(few, "few slices of many are gathered, which TensorFlow does sooner")
 
 
 _MANY_BYTES = 8 << 20

@@ -110,7 +110,9 @@ def _reshape_rows(node: Node) -> Operand:
         )
     result = b.reshape(node[0], [dims[0] * (inner // row_elements), *bounds(rest)])
     if isinstance(first, Extent):
-        b.leave_if(b.ne(first.value, b.get_dimension_size(result, 0)), "an array is reshaped to another size")
+        b.bail_out_if(
+            b.ne(first.value, b.get_dimension_size(result, 0)), "an array is reshaped to another size"
+        )
     return result
 
 
@@ -118,7 +120,7 @@ def _reshape_all(node: Node, target: Sequence[int]) -> Operand:
     """An array of a number of rows that depends on data, with as many elements as these dims have."""
     b, count = node.b, math.prod(target)
     flat = b.reshape(node[0], [math.prod(node.shape(0))])
-    b.leave_if(
+    b.bail_out_if(
         b.ne(b.get_dimension_size(flat, 0), b.constant(np.int32(count))),
         "an array is reshaped to another size",
     )
@@ -184,7 +186,7 @@ def broadcast_to_shape(node: Node) -> Operand:
         )
         return broadcast_to(b, node[0], (dims[0], *bounds(sizes[1:])))
     if sizes and isinstance(sizes[0], Extent) and len(dims) == len(sizes) and dims[0] != 1:
-        b.leave_if(
+        b.bail_out_if(
             b.ne(sizes[0].value, b.constant(np.int32(dims[0]))), "an array is stretched to another size"
         )
     return with_first(b, broadcast_to(b, node[0], bounds(sizes)), sizes)

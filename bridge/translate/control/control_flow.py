@@ -402,7 +402,9 @@ def _check_capacities(
         size, capacity = _list_or_stack(arguments[k]).size, _list_or_stack(inputs[k]).capacity
         assert size is not None
         full = inner.builder.ge(size, inner.builder.constant(capacity, ElementType.S32))
-        inner.builder.grow_if(full, f"{inner.builder.name}: a list outgrows its bound of {capacity} elements")
+        inner.builder.overflow_if(
+            full, f"{inner.builder.name}: a list outgrows its bound of {capacity} elements"
+        )
 
 
 def _unpack(

@@ -152,7 +152,7 @@ def _extended(node: Node, values: TensorList) -> TensorList:
                 f"{node.op}: a list that grows as it is written (dynamic_size=True); give it its size"
             )
         room = b.constant(values.capacity, _S32)
-        end_run = b.grow_if if values.beyond == "reallocate" else b.leave_if
+        end_run = b.overflow_if if values.beyond == "reallocate" else b.bail_out_if
         end_run(
             b.or_(b.lt(node["index"], b.constant(0, _S32)), b.ge(node["index"], room)),
             f"a list outgrows its bound of {values.capacity} elements",

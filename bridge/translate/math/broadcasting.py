@@ -83,4 +83,4 @@ def assume_same_size(b: ComputationBuilder, places: Sequence[tuple[Operand, int]
     if any(axis in b.get_shape(operand).dynamic for operand, axis in places):
         first, *rest = (b.get_dimension_size(operand, axis) for operand, axis in places)
         for other in rest:
-            b.leave_if(b.ne(first, other), "sizes that depend on data differ, which is not compiled")
+            b.bail_out_if(b.ne(first, other), "sizes that depend on data differ, which is not compiled")

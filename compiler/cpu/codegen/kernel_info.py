@@ -13,9 +13,9 @@ class KernelInfo:
 
     Its buffers, in order: one per operand leaf, one per output leaf, then scratch (absent when scratch_bytes is 0),
     then memory that all threads share (absent when shared_bytes is 0), then the constant tables.
-    `initial` pairs (output, operand): the output's buffer must hold the operand's value before the launch, because the
-    kernel updates it in place; that operand has no buffer of its own in the list.
-    `in_place` pairs (output, operand): the two may share one buffer, because no task reads element i of the operand
+    `must_alias` pairs (output, operand): the output's buffer must hold the operand's value before the launch, because
+    the kernel updates it in place; that operand has no buffer of its own in the list.
+    `may_alias` pairs (output, operand): the two may share one buffer, because no task reads element i of the operand
     after element i of the output is written.
     Units: tasks is the extent of the parallel dimension, grain the smallest range of tasks worth a thread;
     scratch_bytes is per thread, shared_bytes is not; flops and bytes describe one launch, for reports.
@@ -30,5 +30,5 @@ class KernelInfo:
     bytes: int = 0
     shared_bytes: int = 0
     tables: tuple[Literal, ...] = ()
-    initial: tuple[tuple[int, int], ...] = ()
-    in_place: frozenset[tuple[int, int]] = frozenset()
+    must_alias: tuple[tuple[int, int], ...] = ()
+    may_alias: frozenset[tuple[int, int]] = frozenset()

@@ -55,7 +55,7 @@ def emit_dynamic_update_slice(
         max(1, _PARALLEL_BYTES // max(part_bytes, 1)),
         moved > 2 * _PARALLEL_BYTES and tasks > 1,
         bytes=moved,
-        initial=((0, 0),),
+        must_alias=((0, 0),),
     )
 
 

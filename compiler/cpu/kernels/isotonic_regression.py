@@ -57,7 +57,7 @@ class _Kernel:
             self.scratch_bytes,
             self.flops,
             self.bytes,
-            in_place=frozenset({(0, 0)}),  # an element is read before its place in the result is written
+            may_alias=frozenset({(0, 0)}),  # an element is read before its place in the result is written
         )
 
     def _pools(self, row: Ptr) -> Int:

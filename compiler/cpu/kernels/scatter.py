@@ -168,7 +168,7 @@ class _Kernel:
             tasks > 1 and moved > _PARALLEL_BYTES,
             flops=self.update.elements,
             bytes=moved,
-            initial=tuple((k, k) for k in range(self.count)),
+            must_alias=tuple((k, k) for k in range(self.count)),
         )
 
     def _blocks(self, outer: int, moved: int) -> int:

@@ -83,7 +83,7 @@ class _Kernel:
             self.scratch_bytes,
             work * max(1, self.size.bit_length()),
             2 * self.bytes,
-            initial=tuple((k, k) for k in range(count)),
+            must_alias=tuple((k, k) for k in range(count)),
         )
 
     def _scratch_offsets(self) -> list[list[int]]:

@@ -65,7 +65,7 @@ class _Kernel:
             shared_bytes=shared,
             flops=self.flops,
             bytes=self.bytes,
-            initial=((0, 0),),
+            must_alias=((0, 0),),
         )
 
     def _buffers(self, shared: int) -> dict[str, bool]:

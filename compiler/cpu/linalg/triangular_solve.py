@@ -91,7 +91,7 @@ class _Kernel:
             shared_bytes=shared,
             flops=self.flops,
             bytes=self.bytes,
-            initial=((0, 1),),
+            must_alias=((0, 1),),
         )
 
     def _buffers(self, shared: int) -> dict[str, bool]:

@@ -104,7 +104,7 @@ class FusionKernel:
             self.scratch_bytes,
             elements * max(1, self.accesses.cost),
             total,
-            in_place=self.in_place(),
+            may_alias=self.may_alias(),
         )
 
     def set_loops(self, loops: Loops) -> AccessAnalysis:
@@ -501,7 +501,7 @@ class FusionKernel:
             group = self.elements.siblings.get(instruction, [instruction])
             self.elements.reduce(group, [index for _, index in together])
 
-    def in_place(self) -> frozenset[tuple[int, int]]:
+    def may_alias(self) -> frozenset[tuple[int, int]]:
         """(output, parameter) pairs that may share memory: the parameter is read at the output's index
         only."""
         pairs = set()

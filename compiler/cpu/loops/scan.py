@@ -49,9 +49,9 @@ class Scan(FusionKernel):
         if nanoseconds >= self.parallel_ns:
             self.tasks = self.loops.trip_counts[0]
 
-    def in_place(self) -> frozenset[tuple[int, int]]:
+    def may_alias(self) -> frozenset[tuple[int, int]]:
         """What is read is read before it is written, element by element."""
-        return super().in_place() if self.reducer.types == self.reducer.result_types else frozenset()
+        return super().may_alias() if self.reducer.types == self.reducer.result_types else frozenset()
 
     def task(self, task: Affine) -> None:
         """The code of one task, or of all when there is one."""

@@ -59,13 +59,13 @@ class TiledTranspose(FusionKernel):
     def _outgrows_cache(self) -> bool:
         return super()._outgrows_cache() and self.loops.trip_counts[-1] % self.columns == 0
 
-    def in_place(self) -> frozenset[tuple[int, int]]:
+    def may_alias(self) -> frozenset[tuple[int, int]]:
         """None where elements are computed twice."""
         even = (
             self.loops.trip_counts[self.across] % self.rows == 0
             and self.loops.trip_counts[-1] % self.columns == 0
         )
-        return super().in_place() if even else frozenset()
+        return super().may_alias() if even else frozenset()
 
     def task(self, task: Affine) -> None:
         """The code of one task, or of all when there is one."""

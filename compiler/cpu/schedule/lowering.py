@@ -158,7 +158,7 @@ def _lower_kernel(scope: Scope, instruction: Instruction) -> list[Thunk]:
     packed = packed_operand(scope, instruction)
     kernel = context.kernels.info(instruction, context.target, packed is not None)
     operands = scope.operands(instruction)
-    updated = dict(kernel.initial)
+    updated = dict(kernel.must_alias)
     thunks: list[Thunk] = []
     outputs: list[Buffer] = []
     for k, shape in enumerate(instruction.shape.leaves()):
@@ -192,12 +192,12 @@ def _reusable_operands(
     outputs: Sequence[Buffer],
 ) -> list[LogicalBuffer]:
     """The operands that a kernel may overwrite with its output of that number; `outputs` are the buffers before it."""
-    updated = dict(kernel.initial)
+    updated = dict(kernel.must_alias)
     if output in updated:
         return [operands[updated[output]]] if operands.count(operands[updated[output]]) == 1 else []
     return [
         operands[n]
-        for k, n in sorted(kernel.in_place)
+        for k, n in sorted(kernel.may_alias)
         if k == output
         and operands.count(operands[n]) == 1
         and scope.values.assigned[operands[n]] not in outputs

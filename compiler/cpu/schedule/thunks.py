@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from ....runtime.code.artifact import HostCallback, Packed
-from ....runtime.run_context import ASSUMPTION_FAILED, OUTGROWN
+from ....runtime.run_context import ASSUMPTION_FAILED, CAPACITY_OVERFLOW
 from ...ir.module import Instruction
 from ...ir.shape import Shape
 from ..codegen.kernel_info import KernelInfo
@@ -147,7 +147,7 @@ class ThunkProgram:
     def may_bail_out(self) -> bool:
         """Whether a check ends the run where the arguments are not as the compiler assumed."""
         return any(
-            isinstance(thunk, CheckThunk) and thunk.status in (ASSUMPTION_FAILED, OUTGROWN)
+            isinstance(thunk, CheckThunk) and thunk.status in (ASSUMPTION_FAILED, CAPACITY_OVERFLOW)
             for thunk in all_thunks(self.entry.thunks)
         )
 

@@ -285,7 +285,7 @@ def test_products_beside_a_check() -> None:
     check = (
         "t = f32[] reduce(h, f), dimensions={0,1}, to_apply=largest far = f32[] constant(1e9) "
         "bad = pred[] compare(t, far), direction=GT e = () custom-call(bad), "
-        'custom_call_target="tfbridge.leave_if", custom_call_has_side_effect=true, backend_config="far" '
+        'custom_call_target="tfbridge.bail_out_if", custom_call_has_side_effect=true, backend_config="far" '
     )
     made = lifted(one(16, extra=check + DENSE, state="q"))
     assert dots(made, False) == [(40, 16, 64)]

@@ -498,9 +498,9 @@ def test_tasks_in_any_order() -> None:
         plan = emit_kernel(text, host(), instruction, DEFAULT_OPTIONS)
         _, wanted = run((op, operands))
         found = [np.full(w.shape, 7, w.dtype) for w in wanted]
-        for output, operand in plan.initial:
+        for output, operand in plan.must_alias:
             found[output][...] = operands[operand]
-        inputs = [o for k, o in enumerate(operands) if k not in dict(plan.initial).values()]
+        inputs = [o for k, o in enumerate(operands) if k not in dict(plan.must_alias).values()]
         assert plan.tasks > 1
         code, address = load_function(text, plan.symbol)
         launch(plan, address, [*map(np.asarray, inputs), *found], task_ranges=5)

@@ -269,12 +269,12 @@ class Memory:
 
     def kernel(self, thunk: KernelThunk) -> None:
         kernel = thunk.kernel
-        read = sum(len(list(o.shape.leaves())) for o in thunk.instruction.operands) - len(kernel.initial)
+        read = sum(len(list(o.shape.leaves())) for o in thunk.instruction.operands) - len(kernel.must_alias)
         made = len(list(thunk.instruction.shape.leaves()))
         inputs, outputs = thunk.buffers[:read], thunk.buffers[read : read + made]
         others = [b for b in thunk.buffers[read + made :] if b.space != "constant"]  # memory to work in
-        updated = {output for output, _ in kernel.initial}
-        shared = {output for output, _ in kernel.in_place} | updated
+        updated = {output for output, _ in kernel.must_alias}
+        shared = {output for output, _ in kernel.may_alias} | updated
         assert len(set(map(id, [*outputs, *others]))) == len(outputs) + len(others)
         for buffer in [*inputs, *(outputs[k] for k in updated)]:
             self.read(buffer)
