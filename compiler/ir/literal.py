@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ShapeError
 from .element_types import ElementType, element_type_of
 from .shape import Shape
 
@@ -21,7 +22,11 @@ class Literal:
     __slots__ = ("_hash", "array", "parts", "shape")
 
     def __init__(self, value: Any, element_type: ElementType | None = None) -> None:
-        array = np.asarray(value, None if element_type is None else element_type.dtype)
+        """Raises: ShapeError  a Python integer that the element type does not hold."""
+        try:
+            array = np.asarray(value, None if element_type is None else element_type.dtype)
+        except OverflowError as error:
+            raise ShapeError(f"constant: {error}") from None
         if array.flags.writeable or not array.flags.c_contiguous:
             array = np.array(array, order="C", copy=True)
             array.flags.writeable = False

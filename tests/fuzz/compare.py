@@ -17,6 +17,7 @@ from tfbridge.compiler.ir.module import Instruction, Module
 from tfbridge.compiler.ops import (
     Cholesky,
     Compare,
+    Constant,
     CustomCall,
     Infeed,
     Nonzero,
@@ -121,11 +122,19 @@ def _is_defined(instruction: Instruction) -> bool:
             and root.op.direction in ("LT", "GT")
             and len(set(root.operands)) == 2
             and all(isinstance(o.op, Parameter) and o.op.number < 2 for o in root.operands)
+            and (root.operands[0].shape.element_type.is_integer or _is_moved(instruction.operands[0]))
         )
     combine = getattr(op, "scatter" if isinstance(op, SelectAndScatter) else "to_apply", None)
     if isinstance(op, (Reduce, ReduceWindow, Scatter, SelectAndScatter)):
         return reducer_kind(combine) is not None or combine.name in ("argmax", "gt")
     return not isinstance(op, _UNSPECIFIED)
+
+
+def _is_moved(key: Instruction) -> bool:
+    """Whether elements are a parameter's, which are no NaN: a comparison with one orders nothing."""
+    while key.op.is_index_map and key.operands:
+        key = key.operands[0]
+    return isinstance(key.op, Parameter | Constant)
 
 
 def _largest(array: np.ndarray) -> float:

@@ -94,10 +94,32 @@ def least_squares(node: Node) -> Operand:
         return _regularized(node)
     if rows >= columns:
         q, r = qr(b, matrix, False)
+        _bail_out_if_rank_deficient(node, r)
         return b.triangular_solve(r, product(b, adjoint(b, q), rhs), True, False, False, "NO_TRANSPOSE")
     q, r = qr(b, adjoint(b, matrix), False)
+    _bail_out_if_rank_deficient(node, r)
     inner = b.triangular_solve(adjoint(b, r), rhs, True, True, False, "NO_TRANSPOSE")
     return b.convert_element_type(product(b, q, inner), type_)
+
+
+def _bail_out_if_rank_deficient(node: Node, r: Operand) -> None:
+    """TensorFlow solves matrices of less than full rank by a decomposition that finds their rank."""
+    b, dims, type_ = node.b, node.b.get_shape(r).dims, node.b.get_shape(r).element_type
+    if 0 in dims:
+        return
+    rank = len(dims)
+    on_diagonal = b.eq(axis_numbers(b, dims, rank - 2), axis_numbers(b, dims, rank - 1))
+    sizes = b.abs(r)
+    axes = (rank - 2, rank - 1)
+    largest = reduce(b, b.select(on_diagonal, sizes, b.full_like(sizes, 0)), "max", axes, True)
+    limit = broadcast_to(b, b.mul(largest, b.full_like(largest, _rank_tolerance(type_, dims[-1]))), dims)
+    small = b.and_(on_diagonal, b.not_(b.gt(sizes, limit)))
+    node.bail_out_if(reduce(b, small, "or_", range(rank)), "a matrix is of less than full rank")
+
+
+def _rank_tolerance(type_: ElementType, size: int) -> float:
+    """The part of the largest pivot below which a pivot may be one of the rounding errors of an elimination."""
+    return 32 * size * float(np.finfo(type_.real.dtype).eps)
 
 
 def _regularized(node: Node) -> Operand:
