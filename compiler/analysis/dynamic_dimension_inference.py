@@ -17,7 +17,6 @@ from ..ops import (
     BitcastConvert,
     Broadcast,
     Call,
-    Cholesky,
     Compare,
     Concatenate,
     Conditional,
@@ -28,11 +27,9 @@ from ..ops import (
     DynamicSlice,
     DynamicUpdateSlice,
     Elementwise,
-    Fft,
     Gather,
     GetDimensionSize,
     GetTupleElement,
-    IsotonicRegression,
     Map,
     Op,
     OptimizationBarrier,
@@ -46,9 +43,7 @@ from ..ops import (
     SetDimensionSize,
     Slice,
     Sort,
-    TopK,
     Transpose,
-    TriangularSolve,
     Tuple,
     While,
     Window,
@@ -298,15 +293,11 @@ def _scatter(op: Scatter, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Ar
     return _smallest(sizes[:count], m)
 
 
-_ON_LINES = (IsotonicRegression, TopK)
-
-
 def _batch_only(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
     """Of matrices and transforms: all axes but those that are worked on."""
-    inner = len(op.fft_length) if isinstance(op, Fft) else 1 if isinstance(op, _ON_LINES) else 2
     require(
-        not any(axis >= shape.rank - inner for shape, axes in zip(shapes, sizes) for axis in axes),
-        f"{op.opcode}: the last {inner} axes have sizes known when compiling",
+        not any(axis >= shape.rank - op.inner_rank for shape, axes in zip(shapes, sizes) for axis in axes),
+        f"{op.opcode}: the last {op.inner_rank} axes have sizes known when compiling",
         "dynamic_c2",
     )
     return _smallest(sizes, m)
@@ -319,7 +310,6 @@ def _none(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic
 SIZES: dict[type[Op], Rule] = {
     BitcastConvert: _bitcast_convert,
     Broadcast: _broadcast,
-    Cholesky: _batch_only,
     Compare: _same_axes,
     Concatenate: _concatenate,
     Convert: _same_axes,
@@ -328,10 +318,8 @@ SIZES: dict[type[Op], Rule] = {
     DynamicSlice: _dynamic_slice,
     DynamicUpdateSlice: _first,
     Elementwise: _same_axes,
-    Fft: _batch_only,
     Gather: _gather,
     GetDimensionSize: _none,
-    IsotonicRegression: _batch_only,
     Map: _same_axes,
     Pad: _pad,
     Reduce: _reduce,
@@ -342,11 +330,10 @@ SIZES: dict[type[Op], Rule] = {
     Scatter: _scatter,
     Slice: _slice,
     Sort: _same_axes,
-    TopK: _batch_only,
     Transpose: _transpose,
-    TriangularSolve: _batch_only,
 }
-"""Rules of ops on arrays. All arrays of a tuple result have the same sizes."""
+"""Rules of ops on arrays; those with an `inner_rank` have `_batch_only`. All arrays of a tuple result have the same
+sizes."""
 
 
 def result_sizes(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
@@ -355,7 +342,7 @@ def result_sizes(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Ari
     Raises: ShapeError  dynamic_c1: the op takes no sizes known at run time only. dynamic_c2: not along this axis.
         dynamic_c3: a reshape would have to move elements.
     """
-    rule = SIZES.get(type(op))
+    rule = _batch_only if op.inner_rank else SIZES.get(type(op))
     if rule is None:
         if any(sizes):
             raise ShapeError(

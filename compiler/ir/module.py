@@ -78,6 +78,12 @@ class Op:
         """Arithmetic operations of an instruction with this op, each counted once whatever it costs."""
         return 0
 
+    @property
+    def inner_rank(self) -> int:
+        """How many of the last axes are worked on together, as lines or matrices; those before them are a batch. 0 for
+        ops that have no such axes."""
+        return 0
+
     def in_place_operands(self, instruction: Instruction) -> Sequence[tuple[int, int]]:
         """(number of an array of the result, number of an operand) pairs: the array is the operand, updated."""
         return ()

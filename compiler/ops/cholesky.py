@@ -33,6 +33,11 @@ class Cholesky(Op):
     opcode: ClassVar[str] = "cholesky"
     lower: bool = attribute("bool", "lower", default=False)
 
+    @property
+    def inner_rank(self) -> int:
+        """Matrices."""
+        return 2
+
     def flops(self, instruction: Instruction) -> int:
         """A third of n cubed for each matrix."""
         return instruction.shape.elements * instruction.shape.dims[-1] // 3

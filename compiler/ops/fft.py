@@ -37,6 +37,11 @@ class Fft(Op):
     fft_type: str = attribute("word", "fft_type")
     fft_length: tuple[int, ...] = attribute("dims", "fft_length")
 
+    @property
+    def inner_rank(self) -> int:
+        """The axes that are transformed."""
+        return len(self.fft_length)
+
     def flops(self, instruction: Instruction) -> int:
         """5 n log2(n), the usual count."""
         elements = max(instruction.operands[0].shape.elements, instruction.shape.elements)

@@ -35,6 +35,11 @@ class IsotonicRegression(Op):
 
     opcode: ClassVar[str] = "isotonic-regression"
 
+    @property
+    def inner_rank(self) -> int:
+        """Lines."""
+        return 1
+
     def flops(self, instruction: Instruction) -> int:
         """At most one addition and one division for each element."""
         return 2 * instruction.operands[0].shape.elements

@@ -35,6 +35,11 @@ class TopK(Op):
     largest: bool = attribute("bool", "largest", default=False)
     order: str = attribute("word", "order", default="")
 
+    @property
+    def inner_rank(self) -> int:
+        """Lines."""
+        return 1
+
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The operand's shape with k elements in the last axis, twice, the second of s32."""
         require_arrays("topk", operands, 1, "topk_c1")

@@ -36,6 +36,11 @@ class TriangularSolve(Op):
     unit_diagonal: bool = attribute("bool", "unit_diagonal", default=False)
     transpose_a: str = attribute("word", "transpose_a", default="NO_TRANSPOSE")
 
+    @property
+    def inner_rank(self) -> int:
+        """Matrices."""
+        return 2
+
     def flops(self, instruction: Instruction) -> int:
         """n for each unknown."""
         return instruction.shape.elements * instruction.operands[0].shape.dims[-1]

@@ -20,25 +20,7 @@ from ..evaluator.evaluator import apply_computation
 from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Module
 from ..ir.shape import Shape
-from ..ops import (
-    Broadcast,
-    Cholesky,
-    Constant,
-    Convolution,
-    Dot,
-    Fft,
-    Iota,
-    IsotonicRegression,
-    Op,
-    OptimizationBarrier,
-    ReduceWindow,
-    Scatter,
-    SelectAndScatter,
-    Sort,
-    TriangularSolve,
-    While,
-    Window,
-)
+from ..ops import Broadcast, Constant, Convolution, Iota, Op, OptimizationBarrier, While, Window
 from ..options import Options
 
 MAX_BYTES = 1 << 20
@@ -48,19 +30,6 @@ MAX_BYTES_OF_LOOPS = 1 << 12
 """The same for ops that do more than touch each element once."""
 SMALL_BYTES = 256
 """A value up to this size may be larger than its operands."""
-
-_LOOPS = (
-    Cholesky,
-    Convolution,
-    Dot,
-    Fft,
-    IsotonicRegression,
-    ReduceWindow,
-    Scatter,
-    SelectAndScatter,
-    Sort,
-    TriangularSolve,
-)
 
 
 def fold_constants(module: Module, options: Options) -> Module:
@@ -81,7 +50,7 @@ def _fold(instruction: Instruction) -> Instruction | None:
     ):
         return None
     operand_bytes, result_bytes = sum(o.shape.bytes for o in instruction.operands), instruction.shape.bytes
-    limit = MAX_BYTES_OF_LOOPS if isinstance(op, _LOOPS) or next(op.called(), None) is not None else MAX_BYTES
+    limit = MAX_BYTES_OF_LOOPS if _is_slow(op) else MAX_BYTES
     if max(operand_bytes, result_bytes) > limit or result_bytes > max(operand_bytes, SMALL_BYTES):
         return None
     window = getattr(op, "window", None)
@@ -91,6 +60,11 @@ def _fold(instruction: Instruction) -> Instruction | None:
     return dataclasses.replace(
         instruction, op=Constant(Literal(value, instruction.shape.element_type)), operands=()
     )
+
+
+def _is_slow(op: Op) -> bool:
+    """Whether the reference does more than touch each element once."""
+    return op.is_contraction or op.inner_rank > 0 or next(op.called(), None) is not None
 
 
 def _is_small(window: Window, operand: Shape, op: Op) -> bool:
