@@ -27,7 +27,7 @@ from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, compute_of, l
 from ..gemm.driver import constant_table
 from ..gemm.microkernel import Microkernels, microkernel_table, tile_heights, vector_counts
 from ..gemm.packing import use_panels
-from .blocking import serial_microseconds
+from .blocking import scratch_layout, serial_microseconds
 from .kernel import (
     both,
     buffer,
@@ -36,7 +36,6 @@ from .kernel import (
     delinearize,
     kernel_plan,
     positions_along,
-    scratch_layout,
     scratch_of_thread,
 )
 from .microkernel import (

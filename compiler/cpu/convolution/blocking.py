@@ -33,7 +33,7 @@ from ..gemm.blocking import (
     columns_work,
     packed_vectors,
 )
-from ..gemm.compute_types import COMPUTE_TYPES, SIZES, compute_of, lanes_of, sources
+from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, compute_of, lanes_of, sources
 from ..gemm.microkernel import tile_heights, tile_widths, vector_counts
 from .microkernel import PANELS_AT_ONCE, rows_of
 
@@ -149,7 +149,7 @@ def plan_blocking(problem: ConvolutionProblem, target: Target, b_packed: bool = 
         packed = max(depths) * PANELS_AT_ONCE * nr
     has_tail = task_cols % nr or problem.out_channels % nr
     staged = [_staged_elements(problem, p.axes, split_axis, block_rows) for p in phases] if stages else [0]
-    offsets, scratch_bytes = _layout(
+    offsets, scratch_bytes = scratch_layout(
         {
             "packed B": packed * size,
             "rows of A": max(taps) * block_rows * 8,
@@ -305,12 +305,12 @@ def _staged_elements(problem: ConvolutionProblem, axes: Sequence[Axis], split_ax
     return lines * math.prod(a.extent(a.output) for a in axes[split_axis + 1 :]) * problem.in_channels
 
 
-def _layout(part_bytes: dict[str, int]) -> tuple[dict[str, int], int]:
-    """(offset of each part, bytes of all), with the parts on cache lines of their own."""
+def scratch_layout(part_bytes: dict[str, int]) -> tuple[dict[str, int], int]:
+    """(offset of each part, bytes of all) of a thread's scratch, with a cache line between parts."""
     offsets, end = {}, 0
     for name, bytes_ in part_bytes.items():
         offsets[name] = end
-        end += -(-bytes_ // 64) * 64 + (64 if bytes_ else 0)
+        end += (-(-bytes_ // CACHE_LINE) + 1) * CACHE_LINE if bytes_ else 0
     return offsets, end
 
 

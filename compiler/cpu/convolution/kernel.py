@@ -10,7 +10,6 @@ from ....runtime.llvm.target import Target
 from ...analysis.convolution_problem import Axis, ConvolutionProblem
 from ...ir.element_types import ElementType
 from ..codegen.kernel_info import KernelInfo
-from ..gemm.compute_types import CACHE_LINE
 from ..gemm.packing import use_rows
 from .blocking import PARALLEL_US, TASK_US
 
@@ -23,15 +22,6 @@ def buffer(f: Function, number: int) -> Ptr:
 def scratch_of_thread(f: Function, scratch_bytes: int) -> Ptr:
     """The address of the calling thread's part of the scratch memory."""
     return buffer(f, 3) + f.integer("thread") * scratch_bytes
-
-
-def scratch_layout(part_bytes: dict[str, int]) -> tuple[dict[str, int], int]:
-    """(offset of each part, bytes of all) of a thread's scratch, with a cache line between parts."""
-    offsets, end = {}, 0
-    for name, bytes_ in part_bytes.items():
-        offsets[name] = end
-        end += -(-bytes_ // CACHE_LINE) * CACHE_LINE + CACHE_LINE
-    return offsets, end
 
 
 def positions_along(number: Int, axes: Sequence[Axis]) -> Iterator[tuple[int, Axis, Int]]:
