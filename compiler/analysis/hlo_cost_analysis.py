@@ -1,6 +1,6 @@
 """Arithmetic and memory traffic of a kernel launch, counted from the IR: the terms of a roofline.
 
-Flops: two per term of a dot or convolution, one per element of an arithmetic operation (whatever it costs: an
+Flops: two per term of a contraction, one per element of an arithmetic operation (whatever it costs: an
 exponential counts as one), one per element that a reduction takes in and operation of its computation. Bytes: every
 input once and every output once, cached or not; of an input that is only sliced or gathered
 from, and of an output that is updated in place, the part that is touched. Both are of one launch: a loop launches a

@@ -12,7 +12,7 @@ from .gemm_problem import gemm_problem
 
 
 def output_view(contraction: Instruction) -> tuple[int, int, int]:
-    """The result of a dot or convolution as [batch, rows, columns].
+    """The result of a contraction as [batch, rows, columns].
 
     Raises: UnsupportedError  axes that do not collapse to rows and columns.
     """

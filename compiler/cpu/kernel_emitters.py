@@ -52,27 +52,16 @@ _EMITTERS: dict[type[Op], str] = {
     TriangularSolve: "linalg.triangular_solve:emit_triangular_solve",
 }
 """Emitters of ops with kernels of their own. All other ops are computations: of scalars at an index (`_ELEMENTS`), with
-a dot or a convolution among them (`_CONTRACTION`)."""
+a contraction among them (`_CONTRACTION`)."""
 _ELEMENTS = "loops.emit:emit_fused"
 _CONTRACTION = "output_fusion:emit_output_fusion"
-_COMMON = (
-    "loops.emit",
-    "output_fusion",
-    "convolution.emit",
-    "convolution.blocking",
-    "convolution.small_output_channels",
-    "convolution.implicit_gemm",
-    "convolution.backward_weights",
-    "convolution.naive",
-    "convolution.depthwise",
-    "kernels.scatter",
-)
+_COMMON = ("loops.emit", "output_fusion", "convolution.emit", "kernels.scatter")
 
 
 def emit_kernel(
     text: ModuleText, target: Target, instruction: Instruction, options: Options, b_packed: bool = False
 ) -> KernelInfo:
-    """Writes the kernel of an instruction. With `b_packed` the right operand of its dot or convolution is packed.
+    """Writes the kernel of an instruction. With `b_packed` the right operand of its contraction is packed.
 
     Raises: UnsupportedError  there is no CPU code for the op, or not for these types.
     """

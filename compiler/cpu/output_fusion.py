@@ -29,14 +29,14 @@ _FIRST_EPILOGUE_BUFFER = 4  # A, B, C, scratch come first
 
 
 def contraction_of(computation: Computation) -> Instruction | None:
-    """The dot or convolution of a fused computation; None when it has none."""
+    """The contraction of a fused computation; None when it has none."""
     return next((i for i in computation.instructions if i.op.is_contraction), None)
 
 
 def emit_output_fusion(
     module: ModuleText, target: Target, computation: Computation, options: Options, b_packed: bool = False
 ) -> KernelInfo:
-    """Writes the kernel of a computation that holds one dot or convolution of its parameters. With `b_packed` the
+    """Writes the kernel of a computation that holds one contraction of its parameters. With `b_packed` the
     right operand of that is packed (schedule/prepacking.py).
 
     Raises: UnsupportedError  element types without a kernel, or axes that do not collapse to rows and columns.
@@ -72,7 +72,7 @@ def emit_output_fusion(
 
 
 def raw_type(type_: ElementType) -> ElementType:
-    """The type in which a dot or convolution is summed and stored before it is rounded."""
+    """The type in which a contraction is summed and stored before it is rounded."""
     if type_.is_float and type_.bits < 32:
         return _E.F32
     return _E.S32 if type_.is_integer and type_.bits < 32 else type_

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir.module import Computation
 from ..ir.shape import Shape
-from ..ops import ConvolutionDims, Window
+from ..ops import ConvolutionDims, RngBitGenerator, Window
 from ..ops.op import Op, per_class
 from .scanner import Malformed, inner, integer, parse_shape
 
@@ -304,15 +304,13 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def result_field(kind: str, opcode: str, shape: Shape, operands: list[Shape]) -> Any:
+def result_field(kind: str, cls: type[Op], shape: Shape, operands: list[Shape]) -> Any:
     """The value of a field that follows from the result's shape. A type that is the first operand's own is
     None where None stands for that."""
     if kind == "result_dims":
         return shape.dims
     if kind == "result_shape":
-        return (
-            shape.tuple_shapes[1] if opcode == "rng-bit-generator" and len(shape.tuple_shapes) == 2 else shape
-        )
-    if opcode in ("dot", "convolution") and operands and operands[0].element_type is shape.element_type:
+        return shape.tuple_shapes[1] if cls is RngBitGenerator and len(shape.tuple_shapes) == 2 else shape
+    if cls.is_contraction and operands and operands[0].element_type is shape.element_type:
         return None
     return shape.element_type

@@ -390,7 +390,7 @@ class _Parser(Scanner):
             elif kind == "implied":
                 fields[name] = bool(operands) and operands[0].element_type is not ElementType.PRED
             else:
-                fields[name] = result_field(kind, opcode, shape, operands)
+                fields[name] = result_field(kind, cls, shape, operands)
         for attribute in attributes(cls):
             text = texts.get(attribute.name)
             if text is None:

@@ -28,7 +28,6 @@ from ..ops import (
     Broadcast,
     Concatenate,
     Constant,
-    Convolution,
     CustomCall,
     Dot,
     DynamicSlice,
@@ -58,7 +57,7 @@ _FEW_UNUSED = 1.25  # rows computed, by rows that steps read
 _MIN_FLOPS = 1 << 14  # of a dot in one step
 _MIN_SUM_BYTES = 64 << 10  # of a sum of dots: a smaller one stays in the L1 cache
 _PASSED_ON = (Broadcast, Constant, GetTupleElement, Iota, Parameter, Reshape, Tuple)
-_WORTH_STORING = (Concatenate, Convolution, Dot, Gather, Pad, Reduce, Reverse, Slice, Transpose)
+_WORTH_STORING = (Concatenate, Gather, Pad, Reduce, Reverse, Slice, Transpose)
 
 
 def loop_invariant_code_motion(module: Module, options: Options) -> Module:
@@ -182,7 +181,7 @@ class _LoopHoisting:
             self.rows[i] = parts
         elif (
             not isinstance(i.op, _PASSED_ON)
-            and (i.op.is_elementwise or isinstance(i.op, _WORTH_STORING))
+            and (i.op.is_elementwise or i.op.is_contraction or isinstance(i.op, _WORTH_STORING))
             and (value := self.outside(i)) is not None
             and not i.shape.is_scalar
             and i.shape.bytes <= 2 * sum(o.shape.bytes for o in i.operands)

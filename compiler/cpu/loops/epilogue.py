@@ -1,5 +1,4 @@
-"""Epilogues: a fused computation evaluated on a block of the result of a dot or convolution, right
-after it."""
+"""Epilogues: a fused computation evaluated on a block of the result of a contraction, right after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operands of dots and convolutions that are read packed.
+"""Operands of contractions that are read packed.
 
 A constant is packed when compiling; an invariant argument once, before the entry is called; an operand that a loop does
 not change in the preheader of the outermost such loop.

@@ -24,7 +24,7 @@ from .value_buffers import ValueBuffers
 
 @dataclasses.dataclass
 class Packings:
-    """How the right operands of dots and convolutions are packed; each instruction is analyzed once."""
+    """How the right operands of contractions are packed; each instruction is analyzed once."""
 
     packings: dict[tuple[Instruction, int], Packing | None] = dataclasses.field(default_factory=dict)
 
