@@ -29,7 +29,7 @@ class _Memory:
 
     process: int = dataclasses.field(default_factory=os.getpid)
     bytes: int = dataclasses.field(default_factory=lambda: resident_bytes())
-    next_sample: float = 0.0
+    next_sample: float = dataclasses.field(default_factory=lambda: time.monotonic() + _SAMPLE_SECONDS)
 
 
 @dataclasses.dataclass(frozen=True)

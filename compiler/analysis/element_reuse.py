@@ -17,7 +17,8 @@ MIN_VECTOR_ELEMENTS = 1 << 10  # of an expensive value that is worth storing its
 
 def element_count(instruction: Instruction) -> int:
     """Elements of the (first) result, at least 1."""
-    return max(1, next(iter(instruction.shape.leaves())).elements)
+    shape = instruction.shape
+    return max(1, (next(shape.leaves()) if shape.is_tuple else shape).elements)
 
 
 def elements_read(user: Instruction, operand: Instruction) -> float:

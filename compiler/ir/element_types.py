@@ -54,7 +54,7 @@ class ElementType(enum.Enum):
     @property
     def item_bytes(self) -> int:
         """Bytes of one element in memory."""
-        return self.dtype.itemsize
+        return _DTYPES[self].itemsize
 
     @property
     def is_signed(self) -> bool:

@@ -363,8 +363,12 @@ def topological(roots: Iterable[Instruction]) -> list[Instruction]:
         while stack:
             instruction = stack[-1]
             if instruction not in order:
-                if missing := [o for o in instruction.operands if o not in order]:
-                    stack += missing[::-1]
+                is_ready = True
+                for operand in reversed(instruction.operands):
+                    if operand not in order:
+                        stack.append(operand)
+                        is_ready = False
+                if not is_ready:
                     continue
                 order[instruction] = None
             stack.pop()

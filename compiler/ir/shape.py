@@ -57,7 +57,7 @@ class Shape:
     @property
     def is_scalar(self) -> bool:
         """An array of rank 0."""
-        return self.is_array and not self.dims
+        return not self.dims and self.is_array
 
     @property
     def elements(self) -> int:
@@ -67,9 +67,9 @@ class Shape:
     @property
     def bytes(self) -> int:
         """Bytes of the array in memory (a tuple: of all its leaves; a token: 0)."""
-        if self.is_tuple:
-            return sum(s.bytes for s in self.tuple_shapes)
-        return self.elements * self.element_type.item_bytes if self.is_array else 0
+        if self.is_array:
+            return math.prod(self.dims) * self.element_type.item_bytes
+        return sum(s.bytes for s in self.tuple_shapes)
 
     @property
     def minor_to_major(self) -> Dims:

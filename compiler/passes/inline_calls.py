@@ -23,6 +23,8 @@ def inline_calls(module: Module, options: Options) -> Module:
 
 def _inline(instruction: Instruction) -> Instruction | None:
     op = instruction.op
+    if not op.calling:
+        return None
     if isinstance(op, Call):
         return inlined(op.to_apply, instruction)
     if isinstance(op, Fusion):

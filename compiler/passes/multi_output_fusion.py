@@ -84,9 +84,10 @@ class _Merging:
 
     def run(self) -> list[list[Instruction]]:
         for value, readers in self.readers.items():
-            budget.check("pass fuse")
-            if value.shape.is_array and value.shape.bytes >= _SMALLEST_SHARED_BYTES:
-                self._merge_among([i for i in (value, *readers) if i in self.groups])
+            candidates = [i for i in (value, *readers) if i in self.groups]
+            if len(candidates) > 1 and value.shape.is_array and value.shape.bytes >= _SMALLEST_SHARED_BYTES:
+                budget.check("pass fuse")
+                self._merge_among(candidates)
         merged = {id(n): n for n in self.node.values() if len(n.roots) > 1}
         return [sorted(n.roots, key=self.order.__getitem__) for n in merged.values()]
 

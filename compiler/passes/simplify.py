@@ -35,22 +35,19 @@ def simplify(module: Module, options: Options, rules: Sequence[Rule] = RULES) ->
 
     Rules look at operands only, and those are done first, so that one pass over each computation is enough.
     """
-    table: dict[str, list[Rule]] = {}
-    for rule in rules:
-        if not rule.fast_math or options.numerics == "fast":
-            for opcode in rule.opcodes:
-                table.setdefault(opcode, []).append(rule)
-
+    fast_math = options.numerics == "fast"
+    table = _RULES_BY_OPCODE[fast_math] if rules is RULES else _rules_by_opcode(rules, fast_math)
     size = sum(len(c.instructions) for c in module.computations())
     total = Progress("simplify", _MAX_REWRITES * (size + _MAX_REWRITES))
 
     def simplified(instruction: Instruction, depth: int = 0) -> Instruction:
-        here = Progress("simplify", _MAX_REWRITES - depth)
+        here: Progress | None = None
         while True:
             rules = table.get(instruction.opcode)
             new = _first(rules, instruction) if rules else None
             if new is None or new in seen:
                 return new or instruction
+            here = here or Progress("simplify", _MAX_REWRITES - depth)
             here.step(instruction)
             total.step(instruction)
             metadata = new.metadata if new.metadata is not NO_METADATA else instruction.metadata
@@ -66,6 +63,19 @@ def simplify(module: Module, options: Options, rules: Sequence[Rule] = RULES) ->
 
     seen: set[Instruction] = set()
     return module.map_computations(lambda computation: computation.rewrite(change))
+
+
+def _rules_by_opcode(rules: Sequence[Rule], fast_math: bool) -> dict[str, list[Rule]]:
+    """The rules for each opcode, in order."""
+    table: dict[str, list[Rule]] = {}
+    for rule in rules:
+        if fast_math or not rule.fast_math:
+            for opcode in rule.opcodes:
+                table.setdefault(opcode, []).append(rule)
+    return table
+
+
+_RULES_BY_OPCODE = {fast_math: _rules_by_opcode(RULES, fast_math) for fast_math in (False, True)}
 
 
 def _first(rules: Sequence[Rule], instruction: Instruction) -> Instruction | None:

@@ -26,11 +26,13 @@ class Int(Value):
 
         Raises: TypeError  a value of another type.
         """
+        if type(value) is cls and value.f is f:
+            return value
         if isinstance(value, int):
             return cls("i64", str(value), f)
         if value.type != "i64":
             raise TypeError(f"an index is i64, this is {value}")
-        return super().of(f, value)
+        return cls("i64", value.text, f)
 
     @classmethod
     def zero_extended(cls, value: VectorValue) -> Self:
@@ -203,9 +205,11 @@ class Ptr(Value):
 
         Raises: TypeError  a value of another type.
         """
+        if type(value) is cls and value.f is f:
+            return value
         if value.type != "ptr":
             raise TypeError(f"an address is ptr, this is {value}")
-        return super().of(f, value)
+        return cls("ptr", value.text, f)
 
     # -- other addresses
     def __add__(self, offset: Index) -> Ptr:

@@ -153,17 +153,18 @@ class _Head:
 
     def reserve_phis(self) -> None:
         """Makes room for the phis, which are the carried values from here on."""
-        f = self.f
-        self._at = len(f.lines)
-        first = f.reserve_names(len(self.before[1]))
-        self._phis: list[Value] = [
-            type(v)(v.type, f"%c{number}", f) for number, v in enumerate(self.before[1], first)
-        ]
-        self.set_values(self._phis)
-        f.lines.extend([""] * len(self._phis))
+        f, before = self.f, self.before[1]
+        self._at, self._phis = len(f.lines), list[Value]()
+        if before:
+            first = f.reserve_names(len(before))
+            self._phis = [type(v)(v.type, f"%c{number}", f) for number, v in enumerate(before, first)]
+            self.set_values(self._phis)
+            f.lines.extend([""] * len(before))
 
     def write_phis(self, edges: Sequence[_Edge]) -> None:
         """The jumps to the head are known."""
+        if not self._phis:
+            return
         lines, at = self.f.lines, self._at
         texts = _edge_texts([block for block, _ in edges], [values for _, values in edges])
         for phi, text in zip(self._phis, texts):
@@ -172,6 +173,8 @@ class _Head:
 
     def merge(self, edges: Sequence[_Edge]) -> None:
         """Writes the phis of a block behind the loop, which several edges enter."""
+        if not self._phis:
+            return
         blocks, columns = [block for block, _ in edges], [values for _, values in edges]
         self.set_values(_phis(self.f, blocks, columns))
 
@@ -181,6 +184,8 @@ class _Head:
         Raises: ValueError  a statement around the loop carries a value that was assigned in it.
         """
         f = self.f
+        if len(f.assignments) == self.mark:
+            return
         for carrier, name, _ in f.assignments[self.mark :]:
             if carrier is not self.values and carrier in f.carriers:
                 raise ValueError(f"{name!r} is assigned in an inner loop, which does not carry it")
@@ -200,9 +205,12 @@ class LoopStatement:
     def __init__(
         self, f: BlockWriter, low: Index, high: Index, step: Index, guard: bool, carried: dict[str, Carry]
     ) -> None:
-        self._f, self._low, self._high, self._step = f, low, high, step
-        is_constant = isinstance(low, int) and isinstance(high, int)
-        self._never = isinstance(low, int) and isinstance(high, int) and low >= high
+        self._f = f
+        self._low, self._high, self._step = [
+            str(b) if isinstance(b, int) else b.text for b in (low, high, step)
+        ]
+        is_constant = "%" not in (self._low[0], self._high[0])
+        self._never = is_constant and int(self._low) >= int(self._high)
         self._guard = guard and not is_constant
         self._values = Loop(f, carried)
 
@@ -216,8 +224,8 @@ class LoopStatement:
         self._exit = f.fresh("exit")
         if self._guard:
             first = f.fresh("guard")
-            runs = Int.of(f, self._low) < self._high
-            f.do(f"br {runs}, label %{first}, label %{self._exit}")
+            runs = f.assign(f"icmp slt i64 {self._low}, {self._high}")
+            f.do(f"br i1 {runs}, label %{first}, label %{self._exit}")
             f.start_block(first)
         self._entering = f.block, self._head.before[1]
         self._head.start(f.fresh("loop"))
@@ -238,19 +246,16 @@ class LoopStatement:
             self._head.set_values(self._head.before[1])
 
     def _finish(self) -> None:
-        f, head, index, step = self._f, self._head, self._values.index, self._step
+        f, head, index = self._f, self._head, self._values.index.text
         head.end_assignments()
-        following = Int(
-            "i64", f.assign(f"add nsw {index}, {step if isinstance(step, int) else step.text}"), f
-        )
-        more = following < self._high
+        following = f.assign(f"add nsw i64 {index}, {self._step}")
+        more = f.assign(f"icmp slt i64 {following}, {self._high}")
         last = head.edge()
-        low = self._low if isinstance(self._low, int) else self._low.text
         f.lines[self._index_at] = (
-            f"  {index.text} = phi i64 [{low}, %{self._entering[0]}], [{following.text}, %{last[0]}]"
+            f"  {index} = phi i64 [{self._low}, %{self._entering[0]}], [{following}, %{last[0]}]"
         )
         head.write_phis([self._entering, last])
-        f.do(f"br {more}, label %{head.label}, label %{self._exit}, !llvm.loop !0")
+        f.do(f"br i1 {more}, label %{head.label}, label %{self._exit}, !llvm.loop !0")
         f.start_block(self._exit)
         if self._guard:
             head.merge([head.before, last])

@@ -200,14 +200,8 @@ class Function(BlockWriter):
 
         Without `guard` the body must run at least once. A constant range that never runs writes nothing.
         """
-        return LoopStatement(self, _bound(low), _bound(high), _bound(step), guard, named)
+        return LoopStatement(self, low, high, step, guard, named)
 
     def text(self) -> str:
         """The function."""
         return "\n".join([self._head, self.lines[0], *self._entry_slots, *self.lines[1:], "}"])
-
-
-def _bound(bound: Index) -> Index:
-    """A bound of a loop; a constant as its number."""
-    number = bound if isinstance(bound, int) else bound.number
-    return bound if number is None else number

@@ -7,6 +7,7 @@ plain code.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -337,10 +338,15 @@ class VectorValue(Value):
 
     def shuffle(self, order: Sequence[int], other: Value | None = None) -> VectorValue:
         """Lanes of this vector and another one, numbered through, in this order; -1 is any lane."""
-        index = ", ".join(f"i32 {k}" if k >= 0 else "i32 poison" for k in order)
         second = str(other) if other else f"{self.type} poison"
         type_ = vector_type(self.element, len(order))
-        return self.write(f"shufflevector {self}, {second}, <{len(order)} x i32> <{index}>", type_)
+        return self.write(f"shufflevector {self}, {second}, {_shuffle_mask(tuple(order))}", type_)
+
+
+@functools.lru_cache(1024)
+def _shuffle_mask(order: tuple[int, ...]) -> str:
+    index = ", ".join([f"i32 {k}" if k >= 0 else "i32 poison" for k in order])
+    return f"<{len(order)} x i32> <{index}>"
 
 
 def has_fma(f: InstructionWriter) -> bool:

@@ -8,8 +8,8 @@ Source: XLA operation semantics, element-wise sections.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ....runtime.llvm.ir_builder import Function, Value
 from ....runtime.llvm.lane_control import function_of
@@ -59,8 +59,7 @@ def supports(opcode: str, operand_type: ElementType) -> bool:
     return _rule_of(opcode, operand_type) is not None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Operation:
+class _Operation(NamedTuple):
     """One elementwise operation to write: what `apply` gets; `source` is the first operand's type."""
 
     f: Function
@@ -71,7 +70,8 @@ class _Operation:
 
     def vectors(self) -> list[VectorValue]:
         """The operands, of a type that is not complex."""
-        return [VectorValue.of(self.f, single(x)) for x in self.operands]
+        f = self.f
+        return [VectorValue.of(f, single(x)) for x in self.operands]
 
 
 _Rule = Callable[[_Operation], Element]

@@ -63,6 +63,8 @@ _MEMORY = {t: {"i1": "i8"}.get(r, r) for t, r in _REGISTER.items()} | {
     _E.BF16: "i16",
 }
 
+_PART_BYTES = {t: t.item_bytes // (2 if t.is_complex else 1) for t in _MEMORY}
+
 # (exponent bits, mantissa bits, has infinities) of the types narrower than f32.
 NARROW = {_E.F8E4M3FN: (4, 3, False), _E.F8E5M2: (5, 2, True), _E.F16: (5, 10, True), _E.BF16: (8, 7, True)}
 
@@ -181,16 +183,15 @@ def load(
     Units: align is bytes; by default that of one element (of one part, for complex).
     """
     pointer, memory = Ptr.of(f, pointer), _MEMORY[t]
-    align = align or max(1, t.item_bytes // (2 if t.is_complex else 1))
+    align = align or _PART_BYTES[t]
     note = "!invariant.load !{}" if invariant else ""
     if not t.is_complex:
         return _from_memory(f, t, _load_raw(f, vector_type(memory, lanes), pointer, mask, align, note))
     if lanes == 1:
         second = pointer.at(1, memory)
-        part_align = t.item_bytes // 2
         return (
             _load_raw(f, memory, pointer, mask, align, note),
-            _load_raw(f, memory, second, mask, part_align, note),
+            _load_raw(f, memory, second, mask, _PART_BYTES[t], note),
         )
     if mask is not None:
         mask = _each_twice(mask, lanes)
@@ -214,13 +215,13 @@ def store(
     Units: align is bytes; by default that of one element (of one part, for complex).
     """
     pointer, memory = Ptr.of(f, pointer), _MEMORY[t]
-    align = align or max(1, t.item_bytes // (2 if t.is_complex else 1))
+    align = align or _PART_BYTES[t]
     if not is_pair(value):
         _store_raw(f, _to_memory(f, t, value), pointer, mask, align, nontemporal)
     elif lanes == 1:
         second = pointer.at(1, memory)
         _store_raw(f, value[0], pointer, mask, align, nontemporal)
-        _store_raw(f, value[1], second, mask, t.item_bytes // 2, nontemporal)
+        _store_raw(f, value[1], second, mask, _PART_BYTES[t], nontemporal)
     else:
         order = [k // 2 + lanes * (k % 2) for k in range(2 * lanes)]
         if mask is not None:
@@ -248,8 +249,7 @@ def load_strided(
         return backwards.shuffle(range(lanes - 1, -1, -1))
     if isinstance(stride, int) and stride == 2 and not t.is_complex:
         return _load_every_second(f, t, pointer, lanes)
-    scale = 2 if t.is_complex else 1
-    align = t.item_bytes // scale
+    scale, align = 2 if t.is_complex else 1, _PART_BYTES[t]
     columns = [f.poison(vector_type(memory, lanes))] * scale
     for lane in range(lanes):
         at = pointer.at(stride * (lane * scale), memory)
@@ -275,7 +275,7 @@ def gather(
     base, memory = Ptr.of(f, base), _MEMORY[t]
     if t.is_complex:
         indices = VectorValue.of(f, indices) << 1
-    align = t.item_bytes // (2 if t.is_complex else 1)
+    align = _PART_BYTES[t]
 
     def part(at: Ptr) -> VectorValue:
         if lanes == 1:
@@ -368,12 +368,11 @@ def to_bits(f: Function, t: ElementType, value: Value) -> VectorValue:
     return encoding.cast("trunc", width)
 
 
-def round_to(f: Function, t: ElementType, value: Value) -> VectorValue:
+def round_to(f: Function, t: ElementType, x: VectorValue) -> VectorValue:
     """A float rounded to the nearest value (ties to even) of the type; f32 and f64 as they are.
 
     What is too large becomes infinity, in f8e4m3fn NaN.
     """
-    x = VectorValue.of(f, value)
     if t not in NARROW:
         return x
     if t is _E.F16 and _has_half(f):
@@ -410,9 +409,8 @@ def _finfo_max(t: ElementType) -> float:
     return float(ml_dtypes.finfo(t.dtype).max)
 
 
-def wrap(f: Function, t: ElementType, value: Value) -> VectorValue:
+def wrap(f: Function, t: ElementType, x: VectorValue) -> VectorValue:
     """An i8 with its low four bits extended, for s4 and u4; other integers as they are."""
-    x = VectorValue.of(f, value)
     if t is _E.S4:
         return (x << 4) >> 4
     return x & 15 if t is _E.U4 else x

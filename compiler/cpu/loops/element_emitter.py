@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ....runtime.llvm.ir_builder import Function, Int, Ptr, VectorValue
+from ....runtime.llvm.ir_builder import Function, Int, Ptr, VectorValue, split_vector
 from ...ir.element_types import ElementType
 from ...ir.module import Computation, Instruction
 from ...ops import (
@@ -38,7 +38,6 @@ from ..codegen.memory_types import (
     load_strided,
     map_parts,
     memory_type,
-    parts,
     select_element,
     single,
     splat,
@@ -48,8 +47,6 @@ from ..codegen.scalar_computation import apply_scalars
 from .affine import ZERO, Affine, AffineIndexer, Symbol
 from .indexing import Index, element_rule, is_bitcast, linear_address
 from .loop_nest import LoopNest
-
-_MAX_STAGES = 2  # in which operands are listed: first indices that are data, then the elements at them
 
 
 class Item(NamedTuple):
@@ -75,7 +72,13 @@ ReductionEmitter = Callable[
 
 def lanes_of(element: Element) -> int:
     """Lanes of an element."""
-    return LoopNest.lanes_of(parts(element)[0])
+    part = element[0] if isinstance(element, tuple) else element
+    return split_vector(part.type)[1]
+
+
+def _stages(instruction: Instruction) -> int:
+    """In how many stages its operands are listed: where indices are data, first those, then the elements at them."""
+    return 1 if instruction.op.is_elementwise else 2
 
 
 @dataclasses.dataclass
@@ -127,19 +130,18 @@ class Elements:
         item = self._lookup(instruction, index, condition)
         if item is not None:
             return item
-        stack = [(instruction, index, condition)]
-        opened: dict[_Key, int] = {}
+        # With each key, how often its operands were listed.
+        stack: list[tuple[_Key, int]] = [((instruction, index, condition), 0)]
         while stack:
-            key = stack[-1]
+            key, stage = stack.pop()
             item = self._lookup(*key)
             if item is None:
-                times = opened[key] = opened.get(key, 0) + 1
-                missing = self._missing(*key) if times <= _MAX_STAGES else []
+                missing = self._missing(*key) if stage < _stages(key[0]) else []
                 if missing:
-                    stack.extend(reversed(missing))
-                    continue
-                item = self.nest.memoize(key, *self._evaluate_or_load(*key))
-            stack.pop()
+                    stack.append((key, stage + 1))
+                    stack.extend([(operand, 0) for operand in reversed(missing)])
+                else:
+                    item = self.nest.memoize(key, *self._evaluate_or_load(*key))
         assert item is not None
         return item
 
@@ -254,10 +256,13 @@ class Elements:
 
     def apply(self, instruction: Instruction, operands: Sequence[Item]) -> Item:
         """An elementwise instruction on elements."""
-        lanes = max(lanes_of(o.element) for o in operands)
-        vectors = [self.widen(o, lanes) for o in operands]
-        depth = max(o.depth for o in vectors)
-        elements = [o.element for o in vectors]
+        lanes_of_each = [lanes_of(o.element) for o in operands]
+        lanes = max(lanes_of_each)
+        depth = max([o.depth for o in operands])
+        elements = [
+            o.element if own == lanes else self.widen(o, lanes).element
+            for o, own in zip(operands, lanes_of_each)
+        ]
         is_call = (
             bool(self.outlined)
             and outlined_functions.kind_of(instruction) in self.outlined

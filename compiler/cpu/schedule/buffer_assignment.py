@@ -33,6 +33,8 @@ class LiveRange:
         """Whether two buffers may hold values at the same time."""
         if self.first <= other.last and other.first <= self.last:
             return True
+        if not self.branches or not other.branches:
+            return False
         return any(
             position == other_position and number != other_number
             for position, number in self.branches
@@ -70,9 +72,11 @@ def assign_buffers(sequence: ThunkSequence) -> BufferAssignment:
 def assign_offsets(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:
     """Gives every buffer an offset: largest first, each at the lowest offset where it fits."""
     offsets: dict[Buffer, int] = {}
+    placed: list[tuple[Buffer, LiveRange]] = []
     temp_bytes = 0
     for buffer in sorted(ranges, key=lambda b: (-b.bytes, ranges[b].first, b.index)):
-        interfering = [b for b in offsets if b.bytes and ranges[b].interferes(ranges[buffer])]
+        live = ranges[buffer]
+        interfering = [other for other, other_live in placed if other_live.interferes(live)]
         offset = 0
         for other in sorted(interfering, key=offsets.__getitem__):
             if offset + buffer.bytes <= offsets[other]:
@@ -80,6 +84,8 @@ def assign_offsets(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:
             end = offsets[other] + other.bytes
             offset = max(offset, -(-end // ALIGN_BYTES) * ALIGN_BYTES)
         offsets[buffer] = offset
+        if buffer.bytes:
+            placed.append((buffer, live))
         temp_bytes = max(temp_bytes, offset + buffer.bytes)
     return BufferAssignment(offsets, ranges, temp_bytes)
 

@@ -81,11 +81,12 @@ class Kernels:
         """One kernel for all instructions that compute the same."""
         computation = kernel_key(instruction)
         key = computation, b_packed, target.threads
-        if computation is None or key not in self._by_computation:
-            info = emit_kernel(self.text, target, instruction, self.options, b_packed)
-            self._by_computation[key] = info
-            return info
-        return self._by_computation[key]
+        info = None if computation is None else self._by_computation.get(key)
+        if info is None:
+            info = self._by_computation[key] = emit_kernel(
+                self.text, target, instruction, self.options, b_packed
+            )
+        return info
 
     def written(self, info: KernelInfo) -> KernelInfo:
         """Reports a kernel that was written to `text`."""

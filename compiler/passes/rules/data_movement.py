@@ -368,7 +368,7 @@ _MAY_BE_EMPTY = (
 @rule(*_MAY_BE_EMPTY)
 def empty(i: Instruction) -> Instruction | None:
     """An array without elements -> a constant."""
-    if not i.shape.is_array or i.shape.elements:
+    if 0 not in i.shape.dims:
         return None
     return make(Constant(Literal(np.empty(i.shape.dims, i.shape.element_type.dtype))))
 
