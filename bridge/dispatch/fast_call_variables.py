@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, VectorValue
+from ...runtime.llvm.types import parameters
 from ..launch import prepacked_weights, resource_variables
 from ..launch.native import prepacked
 from ..launch.native.layouts import ENTRY, layout_of
@@ -106,15 +107,8 @@ def write(module: ModuleText) -> None:
 def _write_lock(module: ModuleText, has_variables: bool) -> None:
     """lock_variables(cache entry, variables, count, uses, their count, args) -> whether all fit, and the packed
     arguments are there; stores their data pointers. unlock_variables(variables, count) must follow in any case."""
-    parameters = [
-        ("ptr", "cache_entry"),
-        ("ptr", "variables"),
-        ("i64", "count"),
-        ("ptr", "uses"),
-        ("i64", "use_count"),
-        ("ptr", "args"),
-    ]
-    f = Function(module, "lock_variables", parameters, "i1")
+    listed = parameters("ptr cache_entry, ptr variables, i64 count, ptr uses, i64 use_count, ptr args")
+    f = Function(module, "lock_variables", listed, "i1")
     if not has_variables:
         f.ret(f.constant("i1", False))
         module.add("lock_variables", f.text())

@@ -26,6 +26,11 @@ def split_vector(type_: str) -> tuple[str, int]:
     return (match[2], int(match[1])) if match else (type_, 1)
 
 
+def parameters(listed: str) -> tuple[tuple[str, str], ...]:
+    """(type, name) of each parameter of a function, listed as `ptr x, i64 n`."""
+    return tuple((type_, name) for type_, name in (p.rsplit(" ", 1) for p in listed.split(", ")))
+
+
 @functools.lru_cache(1024)
 def is_float(type_: str) -> bool:
     """Whether a type is float or double, or a vector of them."""

@@ -7,6 +7,7 @@ import dataclasses
 
 from ....runtime.code import support_library
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, VectorValue
+from ....runtime.llvm.types import parameters
 from ....runtime.memory import result_pool
 from ..structs import ALIAS, FORWARD, LATER, SIZED, Output
 from .calls import array, data_of, delete_tensor, set_no_memory, set_output, sign_extended
@@ -76,14 +77,7 @@ def _write_acquire_outputs(module: ModuleText) -> None:
     f = Function(
         module,
         "acquire_outputs",
-        [
-            ("ptr", "context"),
-            ("ptr", "cache_entry"),
-            ("i64", "outputs"),
-            ("ptr", "results"),
-            ("ptr", "pending"),
-            ("ptr", "status"),
-        ],
+        parameters("ptr context, ptr cache_entry, i64 outputs, ptr results, ptr pending, ptr status"),
     )
     context, entry, results, pending, status = f.pointers(
         "context", "cache_entry", "results", "pending", "status"

@@ -6,15 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ....runtime.llvm.ir_builder import Function, Index, ModuleText, Ptr, Value
+from ....runtime.llvm.types import parameters
 from ....runtime.run_context import OFFSETS
 
-KERNEL_PARAMETERS = (
-    ("ptr", "context"),
-    ("ptr", "buffers"),
-    ("i64", "low"),
-    ("i64", "high"),
-    ("i64", "thread"),
-)
+KERNEL_PARAMETERS = parameters("ptr context, ptr buffers, i64 low, i64 high, i64 thread")
 
 _PARALLEL_US = 40.0  # a shorter phase is not worth a second thread
 _TASK_US = 20.0  # nor is a shorter part of a phase

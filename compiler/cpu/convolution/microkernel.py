@@ -16,6 +16,7 @@ from typing import Any
 from ....runtime.llvm.addressing import Index, Int, Ptr
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText, Value
 from ....runtime.llvm.target import Target
+from ....runtime.llvm.types import parameters
 from ....runtime.llvm.vector_value import VectorValue
 from ..gemm.compute_types import Compute, line_vectors
 from ..gemm.microkernel import (
@@ -39,18 +40,8 @@ from ..gemm.tail_copy import write_tail_copy
 MAX_ROWS = 8  # every row takes an address register
 PANELS_AT_ONCE = 8
 
-BLOCK_PARAMETERS = (
-    ("ptr", "A"),
-    ("ptr", "C"),
-    ("ptr", "B"),
-    ("ptr", "packed"),
-    ("ptr", "tail"),
-    ("ptr", "P"),
-    ("ptr", "taps"),
-    ("ptr", "pack_b"),
-    ("i64", "first"),
-    ("i64", "rows"),
-    ("i64", "cols"),
+BLOCK_PARAMETERS = parameters(
+    "ptr A, ptr C, ptr B, ptr packed, ptr tail, ptr P, ptr taps, ptr pack_b, i64 first, i64 rows, i64 cols"
 )
 
 
@@ -86,17 +77,8 @@ def convolution_name(compute: str, vectors: int) -> str:
     return f"tfb_conv_{compute}_{vectors}"
 
 
-_SWEEP = (
-    ("ptr", "A"),
-    ("i64", "table"),
-    ("i64", "shift"),
-    ("ptr", "B"),
-    ("ptr", "C"),
-    ("i64", "column"),
-    ("i64", "taps"),
-    ("i64", "run"),
-    ("i64", "accumulate"),
-    ("i64", "tiles"),
+_SWEEP = parameters(
+    "ptr A, i64 table, i64 shift, ptr B, ptr C, i64 column, i64 taps, i64 run, i64 accumulate, i64 tiles"
 )
 
 
@@ -396,19 +378,9 @@ def declare_convolution(
 
 # -- gradients of kernels: A transposed
 
-GRADIENT_PARAMETERS = (
-    ("ptr", "A"),
-    ("i64", "shift"),
-    ("ptr", "B"),
-    ("i64", "skip"),
-    ("ptr", "C"),
-    ("i64", "ldc"),
-    ("i64", "runs"),
-    ("i64", "run"),
-    ("i64", "step"),
-    ("i64", "accumulate"),
-    ("i64", "rows"),
-    ("ptr", "sweeps"),
+GRADIENT_PARAMETERS = parameters(
+    "ptr A, i64 shift, ptr B, i64 skip, ptr C, i64 ldc, i64 runs, i64 run, "
+    "i64 step, i64 accumulate, i64 rows, ptr sweeps"
 )
 _GRADIENT_SWEEP = (*GRADIENT_PARAMETERS[:-2], ("i64", "tiles"))
 

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from ....runtime.llvm.addressing import Index, Int, Ptr
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText, Value
 from ....runtime.llvm.target import Target
+from ....runtime.llvm.types import parameters
 from .compute_types import Compute, line_vectors
 from .microkernel import (
     Microkernels,
@@ -36,22 +37,9 @@ from .microkernel import (
 from .panel_prefetch import PREFETCHING_TILES, next_panel_after
 from .tail_copy import write_tail_copy
 
-BLOCK_PARAMETERS = (
-    ("ptr", "A"),
-    ("ptr", "B"),
-    ("ptr", "C"),
-    ("ptr", "scratch"),
-    ("ptr", "P"),
-    ("ptr", "pack_a"),
-    ("ptr", "pack_b"),
-    ("ptr", "epilogue"),
-    ("ptr", "ctx"),
-    ("ptr", "buffers"),
-    ("i64", "batch"),
-    ("i64", "row"),
-    ("i64", "rows"),
-    ("i64", "col"),
-    ("i64", "cols"),
+BLOCK_PARAMETERS = parameters(
+    "ptr A, ptr B, ptr C, ptr scratch, ptr P, ptr pack_a, ptr pack_b, ptr epilogue, ptr ctx, "
+    "ptr buffers, i64 batch, i64 row, i64 rows, i64 col, i64 cols"
 )
 
 

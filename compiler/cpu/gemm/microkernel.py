@@ -22,6 +22,7 @@ from ....runtime.llvm.addressing import Index, Int, Ptr
 from ....runtime.llvm.control_flow import Loop
 from ....runtime.llvm.ir_builder import Function, ModuleText, Value
 from ....runtime.llvm.target import Target
+from ....runtime.llvm.types import parameters
 from ....runtime.llvm.vector_value import VectorValue
 from .compute_types import Compute, line_vectors
 from .panel_prefetch import NEXT_PANEL, UNROLLED_STEPS, OutputPrefetch, prefetch_rows, prefetch_stride
@@ -73,17 +74,7 @@ def tile_widths(target: Target, columns: int, vectors: int, lanes: int) -> set[i
 
 # -- the microkernel
 
-_PARAMETERS = (
-    ("ptr", "A"),
-    ("i64", "lda"),
-    ("ptr", "B"),
-    ("i64", "ldb"),
-    ("ptr", "C"),
-    ("i64", "ldc"),
-    ("i64", "kc"),
-    ("i64", "accumulate"),
-    ("i64", "tiles"),
-)
+_PARAMETERS = parameters("ptr A, i64 lda, ptr B, i64 ldb, ptr C, i64 ldc, i64 kc, i64 accumulate, i64 tiles")
 
 
 def _parameters(target: Target) -> tuple[tuple[str, str], ...]:

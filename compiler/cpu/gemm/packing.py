@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ....runtime.llvm.addressing import Index, Int, Ptr
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText
 from ....runtime.llvm.target import Target
-from ....runtime.llvm.types import element_bytes
+from ....runtime.llvm.types import element_bytes, parameters
 from ....runtime.llvm.vector_value import VectorValue
 from ...ir.element_types import ElementType
 from ..codegen.memory_types import memory_type
@@ -19,24 +19,8 @@ from .compute_types import CACHE_LINE, Compute, line_vectors
 PANELS_AT_ONCE = 8  # copied side by side when B is packed
 ROWS_AHEAD = 16
 PART_BYTES = 16  # of a vector, within which processors interleave at once
-_ROWS = (
-    ("ptr", "S"),
-    ("ptr", "D"),
-    ("i64", "rows"),
-    ("i64", "width"),
-    ("i64", "row_stride"),
-    ("i64", "col_stride"),
-    ("i64", "ld"),
-    ("i64", "padded"),
-)
-_PANELS = (
-    ("ptr", "S"),
-    ("ptr", "D"),
-    ("i64", "kc"),
-    ("i64", "nc"),
-    ("i64", "k_stride"),
-    ("i64", "col_stride"),
-)
+_ROWS = parameters("ptr S, ptr D, i64 rows, i64 width, i64 row_stride, i64 col_stride, i64 ld, i64 padded")
+_PANELS = parameters("ptr S, ptr D, i64 kc, i64 nc, i64 k_stride, i64 col_stride")
 
 
 def rows_name(element: ElementType, compute: str) -> str:

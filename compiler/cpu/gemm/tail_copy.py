@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....runtime.llvm.addressing import Int
 from ....runtime.llvm.ir_builder import Function, ModuleText
 from ....runtime.llvm.target import Target
-from ....runtime.llvm.types import vector_type
+from ....runtime.llvm.types import parameters, vector_type
 from .compute_types import Compute
 from .microkernel import vector_counts
 
@@ -24,15 +24,8 @@ def write_tail_copy(module: ModuleText, target: Target, compute: str, linkage: s
     name = tail_copy_name(compute)
     if module.has(name):
         return name
-    parameters = [
-        ("ptr", "S"),
-        ("i64", "lds"),
-        ("ptr", "D"),
-        ("i64", "ldd"),
-        ("i64", "rows"),
-        ("i64", "width"),
-    ]
-    f = Function(module, name, parameters, linkage=linkage)
+    listed = parameters("ptr S, i64 lds, ptr D, i64 ldd, i64 rows, i64 width")
+    f = Function(module, name, listed, linkage=linkage)
     lanes, vectors = Compute(target, compute).lanes, max(vector_counts(compute))
     # (columns of a piece, pieces, width from which on they are taken)
     cases = [(lanes, count, (count - 1) * lanes) for count in range(vectors, 1, -1)]

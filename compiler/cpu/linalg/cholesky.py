@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr
 from ....runtime.llvm.target import Target
+from ....runtime.llvm.types import parameters
 from ...analysis.gemm_problem import GemmProblem
 from ...ir.module import Instruction
 from ...ops import Cholesky
@@ -174,18 +175,8 @@ class _Kernel:
         name = f"cholesky_block_{self.type.value}"
         if self.module.has(name):
             return name
-        f = Function(
-            self.module,
-            name,
-            [
-                ("ptr", "a"),
-                ("i64", "a_row"),
-                ("ptr", "update"),
-                ("i64", "update_row"),
-                ("ptr", "local"),
-                ("i64", "n"),
-            ],
-        )
+        listed = "ptr a, i64 a_row, ptr update, i64 update_row, ptr local, i64 n"
+        f = Function(self.module, name, parameters(listed))
         self._write_factor(f)
         f.ret()
         return self.module.add(name, f.text())

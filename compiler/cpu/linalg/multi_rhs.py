@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.shuffle import transposed
 from ....runtime.llvm.target import Target
+from ....runtime.llvm.types import parameters
 from ...ir.element_types import ElementType
 from .scalar_type import Number, ScalarType
 
@@ -47,21 +48,8 @@ class PanelFunctions:
         )
         if self.module.has(name):
             return name
-        f = Function(
-            self.module,
-            name,
-            [
-                ("ptr", "a"),
-                ("i64", "a_row"),
-                ("i64", "a_column"),
-                ("ptr", "x"),
-                ("i64", "x_row"),
-                ("ptr", "update"),
-                ("i64", "update_row"),
-                ("i64", "rows"),
-                ("i64", "count"),
-            ],
-        )
+        listed = "ptr a, i64 a_row, i64 a_column, ptr x, i64 x_row, ptr update, i64 update_row, i64 rows, i64 count"
+        f = Function(self.module, name, parameters(listed))
         count = f.integer("count")
         whole = count - count % self.width
         vectors = count - count % self.lanes
@@ -120,19 +108,8 @@ class PanelFunctions:
         name = f"gather_panel_{self.type.value}"
         if self.module.has(name):
             return name
-        f = Function(
-            self.module,
-            name,
-            [
-                ("ptr", "x"),
-                ("i64", "x_row"),
-                ("ptr", "update"),
-                ("i64", "update_row"),
-                ("ptr", "panel"),
-                ("i64", "rows"),
-                ("i64", "count"),
-            ],
-        )
+        listed = "ptr x, i64 x_row, ptr update, i64 update_row, ptr panel, i64 rows, i64 count"
+        f = Function(self.module, name, parameters(listed))
         scalar = ScalarType(f, self.type)
 
         def copy(with_update: bool) -> None:
@@ -162,11 +139,7 @@ class PanelFunctions:
         name = f"scatter_panel_{self.type.value}"
         if self.module.has(name):
             return name
-        f = Function(
-            self.module,
-            name,
-            [("ptr", "x"), ("i64", "x_row"), ("ptr", "panel"), ("i64", "rows"), ("i64", "count")],
-        )
+        f = Function(self.module, name, parameters("ptr x, i64 x_row, ptr panel, i64 rows, i64 count"))
         scalar = ScalarType(f, self.type)
 
         def tile(r: Int, j: Int, size: int) -> None:
@@ -186,7 +159,7 @@ class PanelFunctions:
         name = f"adjoint_{self.type.value}"
         if self.module.has(name):
             return name
-        f = Function(self.module, name, [("ptr", "source"), ("ptr", "target"), ("i64", "n")])
+        f = Function(self.module, name, parameters("ptr source, ptr target, i64 n"))
         scalar, n = ScalarType(f, self.type), f.integer("n")
 
         def tile(r: Int, j: Int, size: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ....runtime.llvm.ir_builder import Function, ModuleText
 from ....runtime.llvm.target import Target
+from ....runtime.llvm.types import parameters
 from ...errors import InternalError
 from ...ir.module import Computation
 from ...ops import Tuple
@@ -13,14 +14,8 @@ from .access_analysis import Loops
 from .affine import Affine, Symbol
 from .loop_fusion import FusionKernel
 
-EPILOGUE_PARAMETERS = (
-    ("ptr", "ctx"),
-    ("ptr", "buffers"),
-    ("i64", "batch"),
-    ("i64", "row_low"),
-    ("i64", "row_high"),
-    ("i64", "col_low"),
-    ("i64", "col_high"),
+EPILOGUE_PARAMETERS = parameters(
+    "ptr ctx, ptr buffers, i64 batch, i64 row_low, i64 row_high, i64 col_low, i64 col_high"
 )
 
 
