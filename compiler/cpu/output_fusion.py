@@ -20,11 +20,11 @@ from ..ir.shape import Shape
 from ..ops import Convert, Dot, Parameter
 from ..options import Options
 from .codegen.kernel_info import KernelInfo
+from .codegen.parallel_for import KERNEL_PARAMETERS
 from .gemm.emit import emit_gemm
 from .loops.epilogue import emit_epilogue
 
 _E = ElementType
-_PARAMETERS = (("ptr", "context"), ("ptr", "buffers"), ("i64", "low"), ("i64", "high"), ("i64", "thread"))
 _FIRST_EPILOGUE_BUFFER = 4  # A, B, C, scratch come first
 
 
@@ -46,7 +46,7 @@ def emit_output_fusion(
     if not all(isinstance(o.op, Parameter) for o in contraction.operands):
         raise UnsupportedError(f"{contraction.opcode}: its operands must be computed before it")
     if not any(s.elements for s in computation.root.shape.leaves()):
-        empty = Function(module, "SELF", _PARAMETERS)
+        empty = Function(module, "SELF", KERNEL_PARAMETERS)
         empty.ret()
         return KernelInfo(module.define(contraction.opcode, empty), 0)
     raw = contraction.shape.with_type(raw_type(contraction.shape.element_type))
@@ -138,7 +138,7 @@ def _wrapper(
     threads, raw_output = max(1, target.threads), buffers.raw_output
     inner_scratch = -(-inner.scratch_bytes // 64) * 64
     raw_scratch = -(-buffers.raw.bytes // (64 * threads)) * 64 if raw_output is None else 0
-    f = Function(module, "SELF", _PARAMETERS, attributes=DRIVER_ATTRIBUTES)
+    f = Function(module, "SELF", KERNEL_PARAMETERS, attributes=DRIVER_ATTRIBUTES)
 
     def buffer(number: int) -> Ptr:
         return (f.pointer("buffers") + 8 * number).load_ptr()

@@ -19,6 +19,7 @@ from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText
 from ....runtime.llvm.target import Target
 from ...analysis.gemm_problem import GemmProblem
 from ..codegen.kernel_info import KernelInfo
+from ..codegen.parallel_for import KERNEL_PARAMETERS
 from .blocking import (
     PARALLEL_US,
     TASK_US,
@@ -36,7 +37,7 @@ from .gemv_split_k import emit_split_k
 from .microkernel import max_rows, microkernel_name, microkernel_table, write_microkernel
 from .naive import write_naive
 from .packing import use_panels, use_rows
-from .unrolled import KERNEL_PARAMETERS, emit_unrolled
+from .unrolled import emit_unrolled
 
 __all__ = ["KernelInfo", "PackedLayout", "emit_gemm", "pack_b_reference", "packed_b_layout"]
 
@@ -175,14 +176,14 @@ def _kernel(
     """The kernel of a problem: calls the block function for every task."""
     parameters = parameter_table(module, blocking.parameters, library.microkernels)
     f = Function(module, "SELF", KERNEL_PARAMETERS, attributes=DRIVER_ATTRIBUTES)
-    ctx, table = f.pointers("ctx", "buffers")
+    context, table = f.pointers("context", "buffers")
     a, b, c = (table.at(number, "ptr").load_ptr() for number in buffers[:3])
     scratch = f.null
     if blocking.scratch_bytes:
-        scratch = table.at(buffers[3], "ptr").load_ptr() + f.integer("tid") * blocking.scratch_bytes
+        scratch = table.at(buffers[3], "ptr").load_ptr() + f.integer("thread") * blocking.scratch_bytes
     functions = [Ptr("ptr", text, f) for text in (library.pack_a, library.pack_b)]
     functions.append(f.symbol(epilogue) if epilogue else f.null)
-    with f.loop(f.integer("lo"), f.integer("hi")) as task:
+    with f.loop(f.integer("low"), f.integer("high")) as task:
         t = task.index
         col = t % tasks.cols * blocking.task_cols
         row = t // tasks.cols % tasks.rows * blocking.task_rows
@@ -190,7 +191,7 @@ def _kernel(
         at_a, at_b, at_c = _offsets(problem, blocking, batch, row, col)
         rows = f.i64(blocking.task_rows).minimum(problem.m - row)
         cols = f.i64(blocking.task_cols).minimum(problem.n - col)
-        block = [a + at_a, b + at_b, c + at_c, scratch, f.symbol(parameters), *functions, ctx, table]
+        block = [a + at_a, b + at_b, c + at_c, scratch, f.symbol(parameters), *functions, context, table]
         f.call(blocking.function, "void", [*block, batch, row, rows, col, cols])
     f.ret()
     return f

@@ -11,12 +11,12 @@ from ....runtime.llvm.vector_value import VectorValue
 from ...analysis.gemm_problem import GemmProblem
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.memory_types import memory_type
+from ..codegen.parallel_for import KERNEL_PARAMETERS
 from .blocking import PARALLEL_US, TASK_US
 from .compute_types import Compute, compute_of
 
 MAX_PRODUCTS = 128  # of one batch
 BATCH_NS, PRODUCT_NS = 4.0, 0.15  # estimates
-KERNEL_PARAMETERS = (("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid"))
 
 
 def emit_unrolled(
@@ -33,14 +33,14 @@ def emit_unrolled(
     if compute is None or not 0 < products <= MAX_PRODUCTS or batches == 0:
         return None
     f = Function(module, "SELF", KERNEL_PARAMETERS)
-    ctx, table = f.pointers("ctx", "buffers")
+    context, table = f.pointers("context", "buffers")
     a, b, c = (table.at(number, "ptr").load_ptr() for number in buffers[:3])
     axes = _merged_batch_axes(problem)
-    with f.loop(f.integer("lo"), f.integer("hi")) as task:
+    with f.loop(f.integer("low"), f.integer("high")) as task:
         offsets = _batch_offsets(task.index, axes)
         _Product(f, Compute(target, compute), problem, (a, b, c), offsets).write()
         if epilogue:
-            f.call(epilogue, "void", [ctx, table, task.index, 0, problem.m, 0, problem.n])
+            f.call(epilogue, "void", [context, table, task.index, 0, problem.m, 0, problem.n])
     f.ret()
     microseconds = batches * (BATCH_NS + products * PRODUCT_NS) / 1e3
     grain = max(1, min(batches, math.ceil(TASK_US * batches / microseconds)))

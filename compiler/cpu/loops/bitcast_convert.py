@@ -7,7 +7,7 @@ from ...errors import UnsupportedError
 from ...ir.element_types import ElementType
 from ...ir.module import Computation
 from ..codegen.kernel_info import KernelInfo
-from .loop_fusion import KERNEL_PARAMETERS
+from ..codegen.parallel_for import KERNEL_PARAMETERS
 
 
 def emit_bitcast_convert(module: ModuleText, computation: Computation) -> KernelInfo:

@@ -12,11 +12,12 @@ from ...ir.module import Computation
 from ...ops import BitcastConvert, Tuple
 from ...options import Options
 from ..codegen.kernel_info import KernelInfo
+from ..codegen.parallel_for import KERNEL_PARAMETERS
 from .access_analysis import choose_loops
 from .bitcast_convert import emit_bitcast_convert
 from .column_reduction import ColumnReduction, is_column_reduction
 from .indexing import is_bitcast
-from .loop_fusion import KERNEL_PARAMETERS, FusionKernel
+from .loop_fusion import FusionKernel
 from .scan import Scan
 from .tiled_transpose import TiledTranspose, transposed_loop
 

@@ -21,6 +21,7 @@ from ...ops import Elementwise, Parameter, Reduce
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.memory_types import memory_type
 from ..codegen.memory_types import store as store_element
+from ..codegen.parallel_for import KERNEL_PARAMETERS
 from .access_analysis import AccessAnalysis, Loops, boundaries, split_points
 from .affine import Affine, Symbol
 from .element_emitter import CachedRow, Elements, Item
@@ -29,7 +30,6 @@ from .loop_nest import LoopNest
 from .reduce_emitter import reduce_together
 from .reducer import Reducer
 
-KERNEL_PARAMETERS = (("ptr", "run_context"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid"))
 PARALLEL_NS = 25_000
 _GRAIN_NS = 12_000
 _MAX_TASKS = 128
@@ -227,7 +227,7 @@ class FusionKernel:
         nest = self.start(f, range(len(self.computation.parameters)))
         if self.tasks > 1:
             task = Symbol("task", 0, self.tasks - 1)
-            nest.loop(0, f.integer("lo"), f.integer("hi"), 1, task, lambda *_: self.task(Affine.of(task)))
+            nest.loop(0, f.integer("low"), f.integer("high"), 1, task, lambda *_: self.task(Affine.of(task)))
         else:
             self.task(Affine.number(0))
         nest.finish()
@@ -246,7 +246,7 @@ class FusionKernel:
                 output.pointer = buffers.at(output.buffer, "ptr").load_ptr()
             if self.scratch_bytes:
                 scratch = buffers.at(len(pointers) + len(self.outputs), "ptr").load_ptr()
-                self.scratch = scratch + f.integer("tid") * self.scratch_bytes
+                self.scratch = scratch + f.integer("thread") * self.scratch_bytes
                 for row in self.cached_rows.values():
                     row.pointer = self.scratch + row.offset
         self.elements = Elements(self.nest, self.computation, pointers, reduce_together, self.cached_rows)

@@ -22,6 +22,7 @@ from ...ir.literal import Literal
 from ...ir.module import Instruction
 from ...ops import Dot, Fusion, Parameter
 from ..codegen.kernel_info import KernelInfo
+from ..codegen.parallel_for import KERNEL_PARAMETERS
 from ..gemm.blocking import (
     CLOCK_GHZ,
     PARALLEL_US,
@@ -212,9 +213,7 @@ def emit_packing(module: ModuleText, target: Target, packing: Packing) -> Kernel
     panels = PANELS_AT_ONCE if runs == 1 else 1
     (width, column_stride), columns = matrix.columns, panels * packing.layout.columns
     groups, panel_bytes = parts(width, columns), runs * run * row_bytes
-    f = Function(
-        module, "SELF", [("ptr", "ctx"), ("ptr", "buffers"), ("i64", "lo"), ("i64", "hi"), ("i64", "tid")]
-    )
+    f = Function(module, "SELF", KERNEL_PARAMETERS)
     source, target_at = (f.pointer("buffers").at(j, "ptr").load_ptr() for j in range(2))
 
     def byte_offset(index: Int, axes: Axes) -> Int:
@@ -240,7 +239,7 @@ def emit_packing(module: ModuleText, target: Target, packing: Packing) -> Kernel
             ],
         )
 
-    with f.loop(f.integer("lo"), f.integer("hi")) as task:
+    with f.loop(f.integer("low"), f.integer("high")) as task:
         column, batch = task.index % groups * columns, task.index // groups
         at = byte_offset(batch, matrix.batch) + column * (column_stride * size) + matrix.offset * size
         packed_batch = parts(width, packing.layout.columns) * panel_bytes
