@@ -156,24 +156,6 @@ def integers_between(node: Node, generator: Generator, type_: ElementType) -> Op
     return b.convert_element_type(b.rem(words, high - low) + low, type_)
 
 
-@translates("StatelessRandomUniform", constants=("shape",))
-@translates("StatelessRandomUniformV2", constants=("shape", "alg"))
-def stateless_uniform(node: Node) -> Operand:
-    return uniform(_generator(node), node.integers("shape"), node.attr("dtype"))
-
-
-@translates("StatelessRandomNormal", constants=("shape",))
-@translates("StatelessRandomNormalV2", constants=("shape", "alg"))
-def stateless_normal(node: Node) -> Operand:
-    return normal(_generator(node), node.integers("shape"), node.attr("dtype"))
-
-
-@translates("StatelessRandomUniformFullInt", constants=("shape",))
-@translates("StatelessRandomUniformFullIntV2", constants=("shape", "alg"))
-def stateless_full_integers(node: Node) -> Operand:
-    return full_integers(_generator(node), node.integers("shape"), node.attr("dtype"))
-
-
 @translates("StatelessRandomUniformInt", constants=("shape",))
 @translates("StatelessRandomUniformIntV2", constants=("shape", "alg"))
 def stateless_integers(node: Node) -> Operand:
@@ -292,10 +274,19 @@ def _candidates(
     ]
 
 
-@translates("StatelessTruncatedNormal", constants=("shape",))
-@translates("StatelessTruncatedNormalV2", constants=("shape", "alg"))
-def stateless_truncated_normal(node: Node) -> Operand:
-    return truncated_normal(_generator(node), node.integers("shape"), node.attr("dtype"))
+_GENERATED = {
+    "StatelessRandomNormal": normal,
+    "StatelessRandomUniform": uniform,
+    "StatelessRandomUniformFullInt": full_integers,
+    "StatelessTruncatedNormal": truncated_normal,
+}
+
+
+@translates(*_GENERATED, constants=("shape",))
+@translates(*(f"{op}V2" for op in _GENERATED), constants=("shape", "alg"))
+def stateless_array(node: Node) -> Operand:
+    generate = _GENERATED[node.op.removesuffix("V2")]
+    return generate(_generator(node), node.integers("shape"), node.attr("dtype"))
 
 
 @translates("StochasticCastToInt", constants=("alg",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -130,11 +131,12 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "fixture"),
-    [(n, f) for n in OTHERS for f in read(n)],
-    ids=lambda v: v if isinstance(v, str) else v.name,
-)
+def fixtures_of(names: Iterable[str]) -> pytest.MarkDecorator:
+    pairs = [(n, f) for n in names for f in read(n)]
+    return pytest.mark.parametrize(("name", "fixture"), pairs, ids=lambda v: getattr(v, "name", v))
+
+
+@fixtures_of(OTHERS)
 def test_pass(name: str, fixture: Fixture) -> None:
     before = verify(fixture.module())
     after = verify(OTHERS[name](before, Options()))
@@ -147,11 +149,7 @@ FIRST = {p.__name__: p for p in (normalize_layouts, pad_dynamic_dimensions)}
 """Passes that come before all others, which meet no layouts and no sizes known at run time only."""
 
 
-@pytest.mark.parametrize(
-    ("name", "fixture"),
-    [(n, f) for n in FIRST for f in read(n)],
-    ids=lambda v: v if isinstance(v, str) else v.name,
-)
+@fixtures_of(FIRST)
 def test_first_pass(name: str, fixture: Fixture) -> None:
     before = verify(fixture.module())
     after = verify(FIRST[name](before, Options()))
