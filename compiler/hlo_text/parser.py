@@ -3,6 +3,7 @@ metadata."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from ..ir.shape import Shape, check_size
 from ..ir.verifier import check_attributes, declared_shape
 from ..limits import DEFAULT_LIMITS, Limits
 from ..ops import OPS, Call, CustomCall, Parameter
+from ..ops.custom_call import FORMER_TARGETS
 from ..ops.op import Op
 from .async_ops import Start, ended, started
 from .attributes import KINDS, PREDICATE_BRANCHES, attributes, implied, result_field
@@ -249,6 +251,8 @@ class _Parser(Scanner):
         texts, metadata = self.instruction_attributes({a.name for a in attributes(cls)}, opcode)
         shapes = [o.shape for o in operands]
         op = self.op(cls, opcode, kinds, values, texts, shape, shapes)
+        if isinstance(op, CustomCall) and (target := FORMER_TARGETS.get(op.custom_call_target)) is not None:
+            op = dataclasses.replace(op, custom_call_target=target)
         inferred = infer_shape(op, shapes)
         check_size(inferred, self.limits)
         if start is not None:

@@ -32,6 +32,8 @@ OVERFLOW_IF = "tfbridge.overflow_if"
 """The target of a check of a bound that was chosen when compiling: where it ends the run, a larger one is wanted."""
 CHECKS = {FAIL_IF: INVALID_ARGUMENT, BAIL_OUT_IF: ASSUMPTION_FAILED, OVERFLOW_IF: CAPACITY_OVERFLOW}
 """The targets that are checks, with the status of a run that they end."""
+FORMER_TARGETS = {"tfbridge.leave_if": BAIL_OUT_IF, "tfbridge.grow_if": OVERFLOW_IF}
+"""Checks in HLO text of older versions."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -510,6 +510,16 @@ def test_check_leaves_arguments_as_they_were(in_loop: bool) -> None:
         assert (given, memory.tolist()) == (status, [start if status else start + 3] * 70)
 
 
+def test_former_names_of_checks() -> None:
+    b = ComputationBuilder("main")
+    x = b.parameter(0, array("pred"))
+    b.bail_out_if(x, "other code")
+    b.overflow_if(x, "larger bounds")
+    text = str(ir.Module("main", b.build(b.not_(x))))
+    older = text.replace("bail_out_if", "leave_if").replace("overflow_if", "grow_if")
+    assert older != text and str(parse_hlo(older)) == text
+
+
 @platforms
 def test_check_of_an_assumption(platform: str) -> None:
     """Where an assumption does not hold, the run ends with the status that asks for other code."""
