@@ -13,7 +13,7 @@ from .value import InstructionWriter, Value, same_type
 from .vector_value import VectorValue
 
 Carry: TypeAlias = Value | int | Sequence[Value]
-_Edge: TypeAlias = tuple[str, list[Value]]  # a jump: the block it leaves, and the carried values there
+_Edge: TypeAlias = tuple[str, Sequence[Value]]  # a jump: the block it leaves, and the carried values there
 _RARELY = ', !prof !{!"branch_weights", i32 1, i32 100000}'
 
 
@@ -34,37 +34,32 @@ def set_checkpoint(check: Callable[[str], None]) -> None:
 
 
 class Carried:
-    """Values that change in blocks, as attributes: `loop.total = loop.total + x`, also in a branch within."""
+    """Values that change in blocks, as attributes: `loop.total = loop.total + x`, also in a branch within.
 
-    __slots__ = ("_f", "_values")
+    They are the attributes of the object itself, its `__dict__`: most are read often.
+    """
+
+    __slots__ = ("__dict__", "_f")
     _f: BlockWriter
-    _values: dict[str, Carry]
+    _takes_new_names = False
 
     def __init__(self, f: BlockWriter, values: dict[str, Carry]) -> None:
-        object.__setattr__(self, "_f", f)
-        object.__setattr__(self, "_values", values)
         for name, value in values.items():
             if isinstance(value, int):
                 values[name] = Int("i64", str(value), f)
+        object.__setattr__(self, "_f", f)
+        object.__setattr__(self, "__dict__", values)
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise AttributeError(
-                f"no value {name!r} is carried, these are: {', '.join(self._values)}"
-            ) from None
+        """Raises: AttributeError  no value of that name is carried."""
+        raise AttributeError(f"no value {name!r} is carried, these are: {', '.join(self.__dict__)}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        before = self._value_before(name)
+        values, f = self.__dict__, self._f
+        before = values.get(name) if self._takes_new_names else getattr(self, name)
         _check(name, before, value)
-        self._f.assignments.append((self, name, before))
-        self._values[name] = Int("i64", str(value), self._f) if isinstance(value, int) else value
-
-    def _value_before(self, name: str) -> Carry | None:
-        """Raises: AttributeError  no value of that name is carried."""
-        before: Carry = getattr(self, name)
-        return before
+        f.assignments.append((self, name, before))
+        values[name] = Int("i64", str(value), f) if isinstance(value, int) else value
 
 
 def _check(name: str, before: Carry | None, after: Carry) -> None:
@@ -87,27 +82,28 @@ def _flat(carry: Carry) -> Sequence[Value]:
     return (Value("i64", str(carry)),) if isinstance(carry, int) else carry
 
 
-def _phis(f: BlockWriter, blocks: Sequence[str], columns: Sequence[Sequence[Value]]) -> list[Value]:
-    """Writes a phi for each of several values at the start of a block that is entered from others."""
+def _phis(f: BlockWriter, edges: Sequence[_Edge]) -> list[Value]:
+    """Writes a phi for each of several values at the start of a block that the edges enter."""
     phis: list[Value] = []
-    for first, edges in zip(columns[0], _edge_texts(blocks, columns)):
+    for first, text in zip(edges[0][1], _edge_texts(edges)):
         type_ = first.type
-        phis.append(type(first)(type_, f.assign(f"phi {type_} {edges}"), f))
+        phis.append(type(first)(type_, f.assign(f"phi {type_} {text}"), f))
     return phis
 
 
-def _edge_texts(blocks: Sequence[str], columns: Sequence[Sequence[Value]]) -> list[str]:
-    """What stands after the type of each phi; a column has the values from one block."""
-    if len(blocks) == 2:
-        a, b = blocks
-        return [f"[{x.text}, %{a}], [{y.text}, %{b}]" for x, y in zip(*columns, strict=True)]
-    rows = zip(*columns, strict=True)
+def _edge_texts(edges: Sequence[_Edge]) -> list[str]:
+    """What stands after the type of each phi."""
+    if len(edges) == 2:
+        (a, left), (b, right) = edges
+        return [f"[{x.text}, %{a}], [{y.text}, %{b}]" for x, y in zip(left, right, strict=True)]
+    blocks = [block for block, _ in edges]
+    rows = zip(*(values for _, values in edges), strict=True)
     return [", ".join([f"[{v.text}, %{block}]" for v, block in zip(row, blocks)]) for row in rows]
 
 
 def _merged(f: BlockWriter, blocks: Sequence[str], carries: Sequence[Carry]) -> Carry:
     """The phi of a value, or of each of several."""
-    phis = _phis(f, blocks, [_flat(carry) for carry in carries])
+    phis = _phis(f, [(block, _flat(carry)) for block, carry in zip(blocks, carries)])
     return phis[0] if isinstance(carries[0], Value) else phis
 
 
@@ -126,7 +122,7 @@ class _Head:
     def edge(self) -> _Edge:
         """A jump from here."""
         flat: list[Value] = []
-        for carry in self.values._values.values():
+        for carry in self.values.__dict__.values():
             if isinstance(carry, Value):
                 flat.append(carry)
             else:
@@ -135,7 +131,7 @@ class _Head:
 
     def set_values(self, flat: Sequence[Value]) -> None:
         """The carried values from here on."""
-        values, at = self.values._values, 0
+        values, at = self.values.__dict__, 0
         for name, carry in values.items():
             if isinstance(carry, Value):
                 values[name] = flat[at]
@@ -166,17 +162,14 @@ class _Head:
         if not self._phis:
             return
         lines, at = self.f.lines, self._at
-        texts = _edge_texts([block for block, _ in edges], [values for _, values in edges])
-        for phi, text in zip(self._phis, texts):
+        for phi, text in zip(self._phis, _edge_texts(edges)):
             lines[at] = f"  {phi.text} = phi {phi.type} {text}"
             at += 1
 
     def merge(self, edges: Sequence[_Edge]) -> None:
         """Writes the phis of a block behind the loop, which several edges enter."""
-        if not self._phis:
-            return
-        blocks, columns = [block for block, _ in edges], [values for _, values in edges]
-        self.set_values(_phis(self.f, blocks, columns))
+        if self._phis:
+            self.set_values(_phis(self.f, edges))
 
     def end_assignments(self) -> None:
         """Those in the loop concern nothing outside.
@@ -184,8 +177,6 @@ class _Head:
         Raises: ValueError  a statement around the loop carries a value that was assigned in it.
         """
         f = self.f
-        if len(f.assignments) == self.mark:
-            return
         for carrier, name, _ in f.assignments[self.mark :]:
             if carrier is not self.values and carrier in f.carriers:
                 raise ValueError(f"{name!r} is assigned in an inner loop, which does not carry it")
@@ -345,9 +336,7 @@ class If(Carried):
 
     __slots__ = ("_statement",)
     _statement: IfStatement
-
-    def _value_before(self, name: str) -> Carry | None:
-        return self._values.get(name)
+    _takes_new_names = True
 
     def else_(self) -> ElseStatement:
         """The other branch; directly behind the first one."""
@@ -394,7 +383,7 @@ class IfStatement:
         for carrier, name, before in self._f.assignments[self._mark :]:
             if carrier is self._values or carrier in self._f.carriers:
                 first = changes.get((carrier, name), (before, None))[0]
-                changes[carrier, name] = first, carrier._values.get(name)
+                changes[carrier, name] = first, carrier.__dict__.get(name)
         return changes
 
     def _leave(self) -> str:
@@ -423,9 +412,9 @@ class IfStatement:
             ]
             assigned = [v for v in values if v is not None]
             if len(assigned) < len(edges):
-                carrier._values.pop(name, None)
+                carrier.__dict__.pop(name, None)
             else:
-                carrier._values[name] = _merged(f, edges, assigned) if len(edges) > 1 else assigned[0]
+                carrier.__dict__[name] = _merged(f, edges, assigned) if len(edges) > 1 else assigned[0]
 
     def start_else(self) -> None:
         """Starts the other branch."""
@@ -438,9 +427,9 @@ class IfStatement:
         f.start_block(otherwise)
         for (carrier, name), (before, _) in self._changes.items():
             if before is None:
-                carrier._values.pop(name, None)
+                carrier.__dict__.pop(name, None)
             else:
-                carrier._values[name] = before
+                carrier.__dict__[name] = before
         self._mark = len(f.assignments)
         f.carriers.append(self._values)
 
