@@ -47,9 +47,9 @@ class Budget:
     memory: _Memory = dataclasses.field(default_factory=_Memory, compare=False)
 
     def grown(self, now: float) -> int:
-        """Megabytes by which the process has grown; 0 between two samples, and where the system does not say."""
+        """Megabytes by which the process has grown, a new sample; 0 where the system does not say."""
         memory = self.memory
-        if now < memory.next_sample or not memory.bytes or memory.process != os.getpid():
+        if not memory.bytes or memory.process != os.getpid():
             return 0
         memory.next_sample = now + _SAMPLE_SECONDS
         return resident_bytes() - memory.bytes >> 20
@@ -116,10 +116,12 @@ def check(where: str, instructions: int = 0) -> None:
     now = time.monotonic()
     if budget.seconds and now > budget.deadline:
         raise BudgetError(f"compilation took more than compile_seconds={budget.seconds:g} (in {where})")
-    if budget.megabytes and (grown := budget.grown(now)) > budget.megabytes:
-        raise BudgetError(
-            f"memory grew by more than compile_megabytes={budget.megabytes} (in {where}: by {grown})"
-        )
+    if budget.megabytes and now >= budget.memory.next_sample:
+        grown = budget.grown(now)
+        if grown > budget.megabytes:
+            raise BudgetError(
+                f"memory grew by more than compile_megabytes={budget.megabytes} (in {where}: by {grown})"
+            )
     if budget.instructions and instructions > budget.instructions:
         raise BudgetError(
             f"the module has more than compile_instructions={budget.instructions} (in {where}: "

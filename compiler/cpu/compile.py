@@ -116,7 +116,7 @@ def _refuse_host_callbacks(program: ThunkProgram) -> None:
 
 
 def _spec(shape: Shape) -> BufferSpec:
-    return BufferSpec(shape.element_type.dtype.name, shape.dims, shape.bytes)
+    return BufferSpec(shape.element_type.dtype_name, shape.dims, shape.bytes)
 
 
 def _record(thunk: KernelThunk) -> KernelRecord:

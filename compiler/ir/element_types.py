@@ -47,6 +47,11 @@ class ElementType(enum.Enum):
         return _DTYPES[self]
 
     @property
+    def dtype_name(self) -> str:
+        """The name of the NumPy type, `float32`: NumPy itself makes it anew each time, slowly."""
+        return _DTYPE_NAMES[self]
+
+    @property
     def bits(self) -> int:
         """Value bits of one element (4 for s4 and u4, 1 for pred)."""
         return _BITS.get(self) or self.dtype.itemsize * 8
@@ -118,6 +123,7 @@ _DTYPES: dict[ElementType, np.dtype] = {
     }.items()
 }
 _BITS = {_E.PRED: 1, _E.S4: 4, _E.U4: 4}
+_DTYPE_NAMES = {t: d.name for t, d in _DTYPES.items()}
 _OF_DTYPE = {d: t for t, d in _DTYPES.items()}
 
 SIGNED = frozenset({_E.S4, _E.S8, _E.S16, _E.S32, _E.S64})

@@ -49,7 +49,7 @@ ORDERING_OPS: tuple[type[Op], ...] = (AfterAll, SendDone)
 def spec_of(shape: Shape) -> BufferSpec:
     """An array's; of a token an empty one."""
     return (
-        BufferSpec(shape.element_type.dtype.name, shape.dims, shape.bytes)
+        BufferSpec(shape.element_type.dtype_name, shape.dims, shape.bytes)
         if shape.is_array
         else BufferSpec("uint8", (0,), 0)
     )
