@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ...runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, Value, VectorValue
+from ...runtime.llvm.types import parameters
 from ..launch.native.calls import array, call_i1, call_i32, data_of, delete_tensor, has_failed, sign_extended
 from ..launch.native.layouts import ENTRY, OUTPUT, layout_of, output_row
 from ..launch.structs import ALIAS, ERROR_CAPACITY
@@ -93,8 +94,7 @@ def _all(f: Function, count: Int, test: _Test) -> VectorValue:
 
 def _fastcall(module: ModuleText, name: str) -> tuple[Function, Ptr]:
     """A METH_FASTCALL function, and the Call that its `self` is."""
-    parameters = [("ptr", "self"), ("ptr", "args"), ("i64", "count")]
-    f = Function(module, name, parameters, "ptr", linkage="")
+    f = Function(module, name, parameters("ptr self, ptr args, i64 count"), "ptr", linkage="")
     return f, f.call("PyLong_AsVoidPtr", "ptr", [f["self"]])
 
 

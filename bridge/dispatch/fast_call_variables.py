@@ -107,8 +107,8 @@ def write(module: ModuleText) -> None:
 def _write_lock(module: ModuleText, has_variables: bool) -> None:
     """lock_variables(cache entry, variables, count, uses, their count, args) -> whether all fit, and the packed
     arguments are there; stores their data pointers. unlock_variables(variables, count) must follow in any case."""
-    listed = parameters("ptr cache_entry, ptr variables, i64 count, ptr uses, i64 use_count, ptr args")
-    f = Function(module, "lock_variables", listed, "i1")
+    listed = "ptr cache_entry, ptr variables, i64 count, ptr uses, i64 use_count, ptr args"
+    f = Function(module, "lock_variables", parameters(listed), "i1")
     if not has_variables:
         f.ret(f.constant("i1", False))
         module.add("lock_variables", f.text())
@@ -156,7 +156,7 @@ def _store_data(f: Function, variables: Ptr, uses: Ptr, count: Int, args: Ptr) -
 
 def _write_unlock(module: ModuleText, has_variables: bool) -> None:
     """unlock_variables(variables, count)."""
-    f = Function(module, "unlock_variables", [("ptr", "variables"), ("i64", "count")])
+    f = Function(module, "unlock_variables", parameters("ptr variables, i64 count"))
     if has_variables:
         with f.loop(0, f.integer("count")) as loop:
             _, variable = _row(f.pointer("variables"), loop.index)

@@ -23,7 +23,7 @@ from ...runtime.code import linker
 from ...runtime.llvm.ir_builder import Function
 from ...runtime.llvm.module_text import ModuleText
 from ...runtime.llvm.target import host
-from ...runtime.llvm.types import split_vector, vector_type
+from ...runtime.llvm.types import parameters, split_vector, vector_type
 from ...runtime.llvm.vector_value import VectorValue
 
 _ROUNDS = 1 << 20  # of the multiply-add loop: some milliseconds
@@ -50,8 +50,7 @@ def _functions() -> tuple[Callable[..., float], Callable[..., None], int]:
 
 def _write_multiply_add(module: ModuleText, vector: str, chains: int) -> None:
     """`multiply_add(rounds, one)`: in each round a step of every chain of multiply-adds; returns a lane of the sum."""
-    parameters = [("i64", "rounds"), ("float", "one")]
-    f = Function(module, "multiply_add", parameters, result="float", linkage="")
+    f = Function(module, "multiply_add", parameters("i64 rounds, float one"), result="float", linkage="")
     x = VectorValue.of(f, f["one"]).splat(split_vector(vector)[1])
     y = x * x
     with f.loop(0, f.integer("rounds"), sums=[f.zero(vector)] * chains, guard=False) as loop:
@@ -65,8 +64,8 @@ def _write_multiply_add(module: ModuleText, vector: str, chains: int) -> None:
 
 def _write_copy(module: ModuleText, vector: str) -> None:
     """`copy(source, target, elements, passes)`: copies so many f32, some vectors in a step, again and again."""
-    parameters = [("ptr", "source"), ("ptr", "target"), ("i64", "elements"), ("i64", "passes")]
-    f = Function(module, "copy", parameters, linkage="")
+    listed = "ptr source, ptr target, i64 elements, i64 passes"
+    f = Function(module, "copy", parameters(listed), linkage="")
     source, target = f.pointers("source", "target")
     lanes = split_vector(vector)[1]
     passes, elements = f.integers("passes", "elements")

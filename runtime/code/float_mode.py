@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ..llvm.addressing import Ptr
 from ..llvm.ir_builder import Function
 from ..llvm.module_text import ModuleText
+from ..llvm.types import parameters
 from ..llvm.vector_value import VectorValue
 
 ENTER, LEAVE = "tfb_enter_mode", "tfb_leave_mode"
@@ -84,7 +85,7 @@ def write_functions(module: ModuleText, machine: str | None = None) -> None:
     f = Function(module, ENTER, [("ptr", "saved")], result="i1")
     f.ret(_set_mode(f, register) if register else f.constant("i1", False))
     module.add(ENTER, f.text())
-    f = Function(module, LEAVE, [("ptr", "saved"), ("i1", "differs")])
+    f = Function(module, LEAVE, parameters("ptr saved, i1 differs"))
     if register:
         with f.if_(VectorValue.of(f, f["differs"])):
             register.write(f, f.pointer("saved"))

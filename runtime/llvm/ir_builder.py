@@ -1,6 +1,6 @@
 """Writing LLVM IR as text: functions built from typed values, blocks and loops.
 
-    f = Function(module, "dot", [("ptr", "x"), ("ptr", "y"), ("i64", "n")], result="float")
+    f = Function(module, "dot", parameters("ptr x, ptr y, i64 n"), result="float")
     x, y = f.pointers("x", "y")
     with f.loop(0, f.integer("n"), total=f.constant("float", 0)) as loop:
         a, b = (p.at(loop.index, "float").load("float") for p in (x, y))

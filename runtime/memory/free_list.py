@@ -10,6 +10,7 @@ from ..llvm.addressing import Int, Ptr
 from ..llvm.ir_builder import Function
 from ..llvm.module_text import ModuleText
 from ..llvm.struct_layout import Struct
+from ..llvm.types import parameters
 
 HEADER = Struct({"next": (0, "ptr"), "capacity": (8, "i64"), "allocation": (16, "ptr")})
 HEADER_BYTES = 64
@@ -49,7 +50,7 @@ def _write_new_block(module: ModuleText, linux: bool) -> None:
 
 
 def _write_best_fit(module: ModuleText) -> None:
-    f = Function(module, "best_fit", [("ptr", "list"), ("i64", "bytes"), ("i64", "limit")], result="ptr")
+    f = Function(module, "best_fit", parameters("ptr list, i64 bytes, i64 limit"), result="ptr")
     with f.repeat(link=f.pointer("list"), best=f.null, best_capacity=f.integer("limit")) as search:
         block = search.link.load_ptr()
         search.while_(block.is_not_null())

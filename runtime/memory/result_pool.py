@@ -15,6 +15,7 @@ import os
 from ..llvm.addressing import Ptr
 from ..llvm.ir_builder import Function
 from ..llvm.module_text import ModuleText
+from ..llvm.types import parameters
 from .free_list import HEADER, HEADER_BYTES, FreeList, return_memory_of_new_block
 
 EXPORTS = ("tfb_block_take", "tfb_block_put", "tfb_block_trim", "tfb_block_hold", "tfb_block_release")
@@ -64,8 +65,7 @@ def _write_take(blocks: FreeList) -> None:
 
 
 def _write_put(blocks: FreeList) -> None:
-    parameters = [("ptr", "memory"), ("i64", "size"), ("ptr", "arg")]
-    f = Function(blocks.module, "tfb_block_put", parameters, linkage="")
+    f = Function(blocks.module, "tfb_block_put", parameters("ptr memory, i64 size, ptr arg"), linkage="")
     memory = f.pointer("memory")
     with f.if_(memory.is_not_null()):
         block = memory + -HEADER_BYTES

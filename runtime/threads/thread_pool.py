@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..code import float_mode
 from ..llvm.addressing import Int, Ptr
 from ..llvm.ir_builder import Function
 from ..llvm.module_text import ModuleText
 from ..llvm.struct_layout import Field, Struct
+from ..llvm.types import parameters
 from ..llvm.vector_value import VectorValue
 from ..run_context import OFFSETS
 
@@ -110,7 +111,12 @@ class _PoolFunction(Function):
     """A function of the pool, on a machine: the pool's fields, and what the system does."""
 
     def __init__(
-        self, module: ModuleText, name: str, parameters: list[tuple[str, str]], machine: str = "", **more: str
+        self,
+        module: ModuleText,
+        name: str,
+        parameters: Sequence[tuple[str, str]],
+        machine: str = "",
+        **more: str,
     ) -> None:
         super().__init__(module, name, parameters, **more)
         self._name, self._machine = name, machine
@@ -162,7 +168,7 @@ def _first_task(part: Int, parts: Int, tasks: Int, grain: Int) -> Int:
 
 def _write_work(module: ModuleText) -> None:
     """`work(tid, home)` takes chunks until there are no more, those of part `home` first."""
-    f = _PoolFunction(module, "work", [("i64", "tid"), ("i64", "home")])
+    f = _PoolFunction(module, "work", parameters("i64 tid, i64 home"))
     kernel, context, buffers = (f.field(n).load_ptr() for n in ("kernel", "run_context", "buffers"))
     tasks, grain, helpers = (f.field(n).load_int() for n in ("tasks", "grain", "may_join"))
     parts = (helpers + 1).minimum(MAX_PARTS)

@@ -6,6 +6,7 @@ import dataclasses
 
 from ....runtime import run_context
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, Value, VectorValue
+from ....runtime.llvm.types import parameters
 from ....runtime.memory import temp_arena
 from ..structs import ALIAS, ERROR_CAPACITY
 from . import key
@@ -177,7 +178,7 @@ class _Call:
 def _write_compute_by(module: ModuleText, with_variables: bool) -> None:
     """compute_by(state, kernel context, reason): what TensorFlow calls; with a reason, which is not null, TensorFlow
     runs the original nodes."""
-    f = Function(module, "compute_by", [("ptr", "state"), ("ptr", "context"), ("ptr", "reason")])
+    f = Function(module, "compute_by", parameters("ptr state, ptr context, ptr reason"))
     state, context, reason = f.pointers("state", "context", "reason")
     message = f.stack_slot(f"[{ERROR_CAPACITY} x i8]")
     status = f.call("TF_NewStatus", "ptr", [])
@@ -361,7 +362,7 @@ def _run_without_values(call: _Call) -> None:
 
 def _write_compute(module: ModuleText) -> None:
     """compute(state, kernel context): counts the call as active while it runs, and raises interrupts after it."""
-    f = Function(module, "tfbridge_compute", [("ptr", "state"), ("ptr", "context")], linkage="")
+    f = Function(module, "tfbridge_compute", parameters("ptr state, ptr context"), linkage="")
     state = f.pointer("state")
     epoch = Int.of(f, STATE.field(state, "epoch").atomic_load("monotonic"))
     active_calls = STATE.field(state, "active_calls").address.at(epoch & 1, "i64")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, VectorValue
+from ....runtime.llvm.types import parameters
 from ..structs import BUCKETS
 from .calls import call_i1, call_i32
 from .layouts import ENTRY, STATE
 
-_KEY = [("ptr", "key"), ("i64", "bytes"), ("i64", "hash")]
+_KEY = parameters("ptr key, i64 bytes, i64 hash")
 
 
 def write(module: ModuleText) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....runtime.llvm.ir_builder import Function, ModuleText, Ptr, VectorValue
+from ....runtime.llvm.types import parameters
 from .calls import call_python
 from .layouts import ENTRY, PACKED_SET
 
@@ -18,7 +19,7 @@ def write(module: ModuleText) -> None:
 def _write_take(module: ModuleText) -> None:
     """take_packed(cache entry, args) -> the entry's set, which gets a user more, if it was packed from these `args`,
     else null."""
-    f = Function(module, "tfbridge_take_packed", [("ptr", "cache_entry"), ("ptr", "args")], "ptr", linkage="")
+    f = Function(module, "tfbridge_take_packed", parameters("ptr cache_entry, ptr args"), "ptr", linkage="")
     entry, args = f.pointers("cache_entry", "args")
     _lock(f, entry)
     packed = ENTRY.field(entry, "packed").load_ptr()
@@ -43,7 +44,7 @@ def _has_values(f: Function, entry: Ptr, packed: Ptr, args: Ptr) -> VectorValue:
 
 def _write_exchange(module: ModuleText) -> None:
     """exchange_packed(cache entry, set): makes that set the entry's."""
-    f = Function(module, "tfbridge_exchange_packed", [("ptr", "cache_entry"), ("ptr", "set")], linkage="")
+    f = Function(module, "tfbridge_exchange_packed", parameters("ptr cache_entry, ptr set"), linkage="")
     entry = f.pointer("cache_entry")
     _lock(f, entry)
     ENTRY.field(entry, "packed").store(f.pointer("set"))

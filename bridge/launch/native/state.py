@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....runtime.llvm.ir_builder import Function, ModuleText
+from ....runtime.llvm.types import parameters
 from ..structs import INVALID_STATE
 from .calls import call_python
 from .layouts import STATE
@@ -41,7 +42,7 @@ def _write_delete(module: ModuleText) -> None:
 
 def _write_publish(module: ModuleText) -> None:
     """publish(slot, address): a store that other threads see in order."""
-    f = Function(module, "tfbridge_publish", [("ptr", "slot"), ("ptr", "address")], linkage="")
+    f = Function(module, "tfbridge_publish", parameters("ptr slot, ptr address"), linkage="")
     f.pointer("slot").atomic_store(f["address"], "seq_cst")
     f.ret()
     module.add("tfbridge_publish", f.text())
@@ -49,6 +50,6 @@ def _write_publish(module: ModuleText) -> None:
 
 def _write_count(module: ModuleText) -> None:
     """count(slot, amount) -> the sum."""
-    f = Function(module, "tfbridge_count", [("ptr", "slot"), ("i64", "amount")], "i64", linkage="")
+    f = Function(module, "tfbridge_count", parameters("ptr slot, i64 amount"), "i64", linkage="")
     f.ret(f.pointer("slot").atomic_rmw("add", f["amount"], "seq_cst") + f["amount"])
     module.add("tfbridge_count", f.text())

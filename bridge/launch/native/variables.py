@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, Value, VectorValue
+from ....runtime.llvm.types import parameters
 from ..resource_variables import COPIES_ON_READ, IS_INITIALIZED, MUTEX, TENSOR
 from ..structs import FORWARD, READ
 from .calls import (
@@ -69,7 +70,7 @@ def _call_returning_status(f: Function, name: str, status: Ptr, arguments: list[
 
 def _write_same_dims(module: ModuleText) -> None:
     """same_dims(a, b) -> whether two tensors have the same dims."""
-    f = Function(module, "same_dims", [("ptr", "a"), ("ptr", "b")], "i1")
+    f = Function(module, "same_dims", parameters("ptr a, ptr b"), "i1")
     a, b = f.pointers("a", "b")
     rank = rank_of(f, a)
     with f.if_(rank.differs(rank_of(f, b))):
@@ -120,7 +121,7 @@ def _write_take(module: ModuleText) -> None:
     f = Function(
         module,
         "take_variable",
-        [("ptr", "context"), ("i32", "number"), ("i8", "kind"), ("i32", "type"), ("ptr", "slot")],
+        parameters("ptr context, i32 number, i8 kind, i32 type, ptr slot"),
         "ptr",
     )
     status, slot = f.stack_slot("i64"), f.pointer("slot")
@@ -214,7 +215,7 @@ def _write_sort(module: ModuleText) -> None:
 
 def _write_compare_words(module: ModuleText) -> None:
     """compare_words(a, b): the order of two unsigned words, for qsort."""
-    f = Function(module, "compare_words", [("ptr", "a"), ("ptr", "b")], "i32")
+    f = Function(module, "compare_words", parameters("ptr a, ptr b"), "i32")
     a, b = (f.pointer(name).load_int() for name in "ab")
     above, below = (a.compare(f"icmp {how}", b).cast("zext", "i32") for how in ("ugt", "ult"))
     f.ret(above - below)
@@ -224,7 +225,7 @@ def _write_compare_words(module: ModuleText) -> None:
 def _write_locks(module: ModuleText) -> None:
     """lock_updates(state, order), unlock_updates(state, order): the variables that are updated, in that order."""
     for name in ("lock", "unlock"):
-        f = Function(module, f"{name}_updates", [("ptr", "state"), ("ptr", "order")])
+        f = Function(module, f"{name}_updates", parameters("ptr state, ptr order"))
         state, order = f.pointers("state", "order")
         with f.loop(0, STATE.field(state, "variables").load_int()) as loop:
             word = order.at(loop.index, "i64").load_int()
@@ -344,8 +345,7 @@ def _write_finish(module: ModuleText) -> None:
     """finish_updates(state, variables, fresh, done): gives locked variables their new tensors if all is done.
 
     assign_updates(state, variables, fresh): the same for variables that are not locked, or have no value yet."""
-    parameters = [("ptr", "state"), ("ptr", "variables"), ("ptr", "fresh")]
-    f = Function(module, "finish_updates", [*parameters, ("i1", "done")])
+    f = Function(module, "finish_updates", parameters("ptr state, ptr variables, ptr fresh, i1 done"))
 
     def set_if_done(variable: Ptr, tensor: Ptr, status: Ptr) -> None:
         with f.if_(VectorValue.of(f, f["done"])):
@@ -353,7 +353,7 @@ def _write_finish(module: ModuleText) -> None:
 
     _each_new_tensor(f, set_if_done)
     module.add("finish_updates", f.text())
-    f = Function(module, "assign_updates", parameters)
+    f = Function(module, "assign_updates", parameters("ptr state, ptr variables, ptr fresh"))
 
     def lock_and_set(variable: Ptr, tensor: Ptr, status: Ptr) -> None:
         f.call("tfbridge_lock", "void", [variable + MUTEX])

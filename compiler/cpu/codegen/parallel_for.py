@@ -32,7 +32,7 @@ def define_parallel(text: ModuleText) -> None:
     f = Function(
         text,
         "tfb.parallel",
-        (("ptr", "context"), ("ptr", "kernel"), ("ptr", "buffers"), ("i64", "tasks"), ("i64", "grain")),
+        parameters("ptr context, ptr kernel, ptr buffers, i64 tasks, i64 grain"),
     )
     context, kernel, buffers = f.pointers("context", "kernel", "buffers")
     pool = (context + OFFSETS["parallel_for"]).load_ptr()

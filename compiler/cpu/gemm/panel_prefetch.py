@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ....runtime.llvm.addressing import Index, Int, Ptr
 from ....runtime.llvm.ir_builder import Function, Value
+from ....runtime.llvm.types import parameters
 from ....runtime.llvm.vector_value import VectorValue
 from .compute_types import CACHE_LINE
 
@@ -17,7 +18,7 @@ UNROLLED_STEPS = 4  # of the sums in tiles of whole lines, and of narrow ones
 PREFETCHED_ROWS = 2  # of the next panel, in every unrolled step
 C_DISTANCE = 4  # unrolled steps between fetching the last row of a tile of C and reading it
 # Parameters of a microkernel: the next panel, the bytes between its rows, and how many tiles fetch rows of it.
-NEXT_PANEL = (("ptr", "next_panel"), ("i64", "next_stride"), ("i64", "prefetching_tiles"))
+NEXT_PANEL = parameters("ptr next_panel, i64 next_stride, i64 prefetching_tiles")
 PREFETCHING_TILES = UNROLLED_STEPS // PREFETCHED_ROWS  # fetch all rows of a panel as deep as the one computed
 
 

@@ -24,8 +24,8 @@ def write_tail_copy(module: ModuleText, target: Target, compute: str, linkage: s
     name = tail_copy_name(compute)
     if module.has(name):
         return name
-    listed = parameters("ptr S, i64 lds, ptr D, i64 ldd, i64 rows, i64 width")
-    f = Function(module, name, listed, linkage=linkage)
+    listed = "ptr S, i64 lds, ptr D, i64 ldd, i64 rows, i64 width"
+    f = Function(module, name, parameters(listed), linkage=linkage)
     lanes, vectors = Compute(target, compute).lanes, max(vector_counts(compute))
     # (columns of a piece, pieces, width from which on they are taken)
     cases = [(lanes, count, (count - 1) * lanes) for count in range(vectors, 1, -1)]

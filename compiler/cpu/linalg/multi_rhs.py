@@ -209,7 +209,7 @@ def conjugate_copy(module: ModuleText, panels: PanelFunctions) -> str:
     """(source, target, count): the name of a function that copies conjugates."""
     name = f"conjugate_copy_{panels.type.value}"
     if not module.has(name):
-        f = Function(module, name, [("ptr", "source"), ("ptr", "target"), ("i64", "count")])
+        f = Function(module, name, parameters("ptr source, ptr target, i64 count"))
         scalar = ScalarType(f, panels.type)
 
         def copy(i: Int, lanes: int) -> None:

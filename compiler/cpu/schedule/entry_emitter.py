@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ....runtime.devices.host_callbacks import NO_HOST
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, Int, ModuleText, Ptr, Value, VectorValue
+from ....runtime.llvm.types import parameters
 from ....runtime.run_context import OFFSETS
 from ...errors import InternalError
 from ..codegen.parallel_for import KERNEL_PARAMETERS, run_tasks
@@ -31,7 +32,7 @@ from .thunks import (
     WhileThunk,
 )
 
-ENTRY_PARAMETERS = (("ptr", "context"), ("ptr", "args"), ("ptr", "results"), ("ptr", "temp"))
+ENTRY_PARAMETERS = parameters("ptr context, ptr args, ptr results, ptr temp")
 _MARK_BYTES = 64
 
 
