@@ -108,6 +108,8 @@ def case_of(seed: int) -> str:
         if op.startswith(_WITHOUT_EMPTY_OPERANDS):
             changes = [change for change in changes if change[2].size]
         names = list(inspect.signature(op_function(op)).parameters)
+        if op == "AdjustHue":  # TensorFlow's kernel takes the sector of a hue that is NaN, as an int of C++
+            changes = [change for change in changes if np.isfinite(change[2]).all()]
         if "alg" in names:  # its operands are no lists: each has one leaf
             algorithm = names.index("alg")
             changes = [change for change in changes if change[:2] != (algorithm, _THREE_FRY)]
