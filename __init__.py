@@ -29,6 +29,7 @@ _WHERE = {
     "options": ("bridge.options.jit_options", "options"),
     "explain": ("bridge.api.explain", "explain"),
     "stats": ("runtime.statistics", "stats"),
+    "wait_for_compilation": ("runtime.threads.background", "wait_for_compilation"),
     "reset_stats": ("runtime.statistics", "reset_stats"),
     "aot": ("aot", None),
     "compiler": ("compiler", None),
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .bridge.options.jit_options import options
     from .bridge.public import aot
     from .runtime.statistics import reset_stats, stats
+    from .runtime.threads.background import wait_for_compilation
 
 __all__ = [
     "aot",
@@ -55,6 +57,7 @@ __all__ = [
     "options",
     "reset_stats",
     "stats",
+    "wait_for_compilation",
 ]
 
 

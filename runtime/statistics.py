@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from .threads import forking
@@ -20,6 +21,8 @@ COUNTERS = (
     "recompiles",
     "memory_hits",
     "disk_hits",
+    "background_compiles",
+    "served_by_tensorflow",
 )
 _MAX_RECORDS = 4096
 _MAX_REASONS = 1024
@@ -49,13 +52,15 @@ class Statistics:
 
     def __init__(self) -> None:
         self._lock = forking.lock()
+        self._totals: dict[str, Callable[[], int]] = {}
         self.reset()
 
     def reset(self) -> None:
         """All counters to zero, all records gone."""
         with self._lock:
             self._counts = dict.fromkeys(COUNTERS, 0)
-            self._seconds = 0.0
+            self._seconds = self._background_seconds = 0.0
+            self._before = {name: total() for name, total in self._totals.items()}
             self._unclustered: dict[str, int] = {}
             self._clusters: collections.deque[ClusterRecord] = collections.deque(maxlen=_MAX_RECORDS)
 
@@ -71,6 +76,15 @@ class Statistics:
         """Time spent compiling."""
         with self._lock:
             self._seconds += seconds
+
+    def add_background_seconds(self, seconds: float) -> None:
+        """CPU time that compiling in the background took."""
+        with self._lock:
+            self._background_seconds += seconds
+
+    def add_total(self, name: str, total: Callable[[], int]) -> None:
+        """Adds a counter that others keep: `total` returns it."""
+        self._totals[name], self._before[name] = total, 0
 
     def count_unclustered(self, reason: str, ops: int = 1) -> None:
         """Counts ops outside clusters by reason."""
@@ -90,14 +104,23 @@ class Statistics:
             return tuple(self._clusters)
 
     def snapshot(self) -> dict[str, Any]:
-        """A copy of all counters: COUNTERS, `ops_left_out` by reason, and `compile_seconds`."""
+        """A copy of all counters: COUNTERS, those of `add_total`, `ops_left_out` by reason, and seconds."""
+        totals = {name: total() - self._before[name] for name, total in self._totals.items()}
         with self._lock:
-            return {**self._counts, "ops_left_out": dict(self._unclustered), "compile_seconds": self._seconds}
+            return {
+                **self._counts,
+                **totals,
+                "ops_left_out": dict(self._unclustered),
+                "compile_seconds": self._seconds,
+                "background_cpu_seconds": self._background_seconds,
+            }
 
 
 process = Statistics()
 count = process.count
 add_compile_seconds = process.add_compile_seconds
+add_background_seconds = process.add_background_seconds
+add_total = process.add_total
 count_unclustered = process.count_unclustered
 record = process.record
 clusters = process.clusters

@@ -15,6 +15,7 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "2")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("TFBRIDGE_COST_GUARD", "0")  # what runs must not depend on how busy the machine is
+os.environ.setdefault("TFBRIDGE_COMPILE", "foreground")  # tests of the background choose that themselves
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what it runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)

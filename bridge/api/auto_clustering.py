@@ -14,6 +14,7 @@ from ..launch import kernel as launch_kernel
 from ..options.auto_clustering import process
 from ..options.jit_options import DEFAULT_OPTIONS
 from ..tf_internals import symbols as tfp
+from ..translate.registry import translations
 from .marking import marked
 
 
@@ -30,7 +31,9 @@ def enable_auto_clustering(min_cluster_size: int | None = None, jit_compile: boo
     process.min_cluster_size, process.takes_jit_compile = size, jit_compile
     if jit_compile:
         tfp.on_jit_compile(_in_place_of_xla)
+    # What a first call needs is loaded now: it shall not take longer than TensorFlow's.
     native().load_emitters()
+    translations()
     launch_kernel.prefetch()
     rewrite_graph.ensure_registered()
     tf_function_hook.install(options_of_function, _note_whole_function)

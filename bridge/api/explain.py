@@ -157,6 +157,12 @@ def _compiled(
         runs=sum(c.runs for c in counters),
         fallback_runs=sum(c.fallback_runs for c in counters),
         left=tuple(sum((collections.Counter(c.bailouts) for c in running), collections.Counter()).items()),
+        waiting=tuple(
+            f"{listed(key[0])}: {why}" for c in running for key, why in c.code.waiting.copy().items()
+        ),
+        background=tuple(
+            f"{listed(key[0])}: {what}" for c in running for key, what in c.code.background.copy().items()
+        ),
     )
     full_shapes = [shape for shape in shapes if shape is not None]
     if len(full_shapes) < len(shapes) or constants.keys() != set(cluster.launch_constants):

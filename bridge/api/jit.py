@@ -32,6 +32,7 @@ from ..dispatch.dispatch_cache import MAX_ENTRIES, DispatchCache, has_arrays, wi
 from ..graph import source_location
 from ..launch import kernel as launch_kernel
 from ..launch import op as launch_op
+from ..options.flags import FOREGROUND
 from ..options.jit_options import checked, current
 from ..tf_internals import symbols as tfp
 from ..translate.registry import translations
@@ -65,7 +66,8 @@ class Jit(DispatchCache):
     """A function compiled by tfbridge. Called like the function that it was made from."""
 
     def __init__(self, function: Callable[..., Any], strict: bool = False, **options: Any) -> None:
-        chosen = checked({"cost_guard": False, **options})  # to decorate a function is to ask for its code
+        # To decorate a function is to ask for its code.
+        chosen = checked({"cost_guard": False, "first_compile": FOREGROUND, **options})
         python_function = tfp.python_function(function)
         marked = marking.marked(python_function, chosen, tfp.autograph_features(function), strict)
         self._start(tfp.function_like(function, marked), python_function, strict, chosen)
@@ -82,6 +84,9 @@ class Jit(DispatchCache):
         self._clear_cache()
         self._array_fast_paths: dict[Any, FastPath] = {}
         self._array_fast_path = NO_FAST_PATH  # that of the last call
+        self._array_misses: dict[
+            Any, tuple[CallPlan, int]
+        ] = {}  # without one: the plan, and its publications then
         self._concrete_plans: dict[Any, CallPlan | None] = {}
         self._lock = forking.long_lock()
 
@@ -162,6 +167,9 @@ class Jit(DispatchCache):
             return self._first_native(args)
         result = call(*args)
         if result is NotImplemented:
+            plan, publications = self._array_misses.get(key, (None, 0))
+            if plan is not None and plan.cluster.code.publications != publications:
+                return self._first_native(args)
             if call is not miss:
                 self._array_fast_paths.pop(key, None)  # it may lead to code that was replaced
             return self._through_tensors(args)
@@ -184,10 +192,13 @@ class Jit(DispatchCache):
             tensors = [tf.convert_to_tensor(a) for a in args]
             entry = self._entries.get(tuple([_tensor_key(t) for t in tensors]))
             keeps_types = all(t.dtype.as_numpy_dtype == a.dtype for t, a in zip(tensors, args, strict=True))
-            fast_path = entry.plan.fast_path_of_arrays(args) if entry and keeps_types else NO_FAST_PATH
-            bounded(self._array_fast_paths, MAX_ENTRIES)[tuple([(a.dtype, a.shape) for a in args])] = (
-                fast_path
-            )
+            fast_path, key = NO_FAST_PATH, tuple([(a.dtype, a.shape) for a in args])
+            if entry and keeps_types:
+                publications = entry.plan.cluster.code.publications
+                fast_path = entry.plan.fast_path_of_arrays(args)
+                if fast_path is NO_FAST_PATH:
+                    bounded(self._array_misses, MAX_ENTRIES)[key] = entry.plan, publications
+            bounded(self._array_fast_paths, MAX_ENTRIES)[key] = fast_path
         return result
 
     def _traced_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -57,6 +57,8 @@ def report() -> str:
         f"tfbridge: {stats['clusters_compiled']} clusters of {stats['ops_compiled']} ops compiled, "
         f"{stats['recompiles']} compiled again for other shapes or values, {stats['fallbacks']} not compiled",
         f"{stats['disk_hits']} loaded from the disk cache; {stats['compile_seconds']:.2f} s of compilation",
+        f"{stats['background_compiles']} compiled in the background, {stats['background_cpu_seconds']:.2f} s of CPU "
+        f"time; {stats['served_by_tensorflow']} calls served by TensorFlow before there was code",
         f"{sum(outside.values())} ops not compiled, run by TensorFlow",
     ]
     if clusters := statistics.clusters():

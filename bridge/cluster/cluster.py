@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Callable
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -20,6 +21,7 @@ from ..graph.function_library import Functions
 from ..graph.graph import Graph
 from ..launch import op as launch_op
 from ..launch import resource_variables as launch_variables
+from ..launch.fallback import Original
 from ..options.jit_options import DEFAULT_OPTIONS, JitOptions
 from .code_cache import CodeCache
 from .compute_ops import count_ops
@@ -46,7 +48,7 @@ class Cluster:
     new values follow the results, first those that are no launch arguments. original: runs the nodes in TensorFlow.
     source: file and line of a node, by name. code: what was compiled so far. is_strict: it is an error if it does not
     compile. slower: by shapes, measurements in which TensorFlow was faster. bailouts: number of runs, by the assumption
-    of compiled code that did not hold.
+    of compiled code that did not hold. is_closed: no graph has it any more.
     """
 
     name: str
@@ -56,13 +58,14 @@ class Cluster:
     constants: list[int]
     result_types: list[int]
     written: list[int]
-    original: Callable[[list[tf.Tensor]], list[tf.Tensor]]
+    original: Original
     options: JitOptions = DEFAULT_OPTIONS
     source: Callable[[str], tuple[str, int]] | None = None
     is_strict: bool = False
     code: CodeCache = dataclasses.field(default_factory=CodeCache)
     slower: dict[str, str] = dataclasses.field(default_factory=dict)
     bailouts: dict[str, int] = dataclasses.field(default_factory=dict)
+    is_closed: bool = dataclasses.field(default=False, init=False)
     number: int = dataclasses.field(default_factory=itertools.count().__next__, init=False)
 
     @property
@@ -146,10 +149,12 @@ class Cluster:
     def close(self) -> None:
         """Frees what is large when no graph has the cluster any more; a report still has its size and failures."""
         self.op_count = self.op_count  # counted while the nodes are there
+        self.is_closed = True
         self.code.executables.clear()
+        self.code.waiting.clear()
         self.graph, self.functions, self.source = Graph({}), Functions({}), None
-        self.original = _run_nothing
+        self.original = Original(_no_nodes)
 
 
-def _run_nothing(values: list[tf.Tensor]) -> list[tf.Tensor]:
+def _no_nodes() -> NoReturn:
     raise AssertionError("a cluster that is in no graph was run")

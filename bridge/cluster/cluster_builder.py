@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-import tensorflow as tf
-
 from ...compiler.errors import UnsupportedError
 from ..analysis.compile_time_constants import constant_arguments
 from ..graph.function_library import Functions, called_functions
 from ..graph.graph import Graph, GraphNode, output_types
+from ..launch.fallback import Original
 from ..options.jit_options import DEFAULT_OPTIONS, JitOptions
 from ..options.marks import is_strict
 from ..tf_internals.dtypes import element_type
@@ -22,7 +21,7 @@ def build_cluster(
     name: str,
     graph: Graph,
     functions: Functions,
-    original: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+    original: Original,
     options: JitOptions = DEFAULT_OPTIONS,
     source: Callable[[str], tuple[str, int]] | None = None,
     content_types: Mapping[int, int] | None = None,

@@ -15,6 +15,7 @@ from ...compiler.ir.shape import Shape
 from ...runtime import statistics
 from ...runtime.code.artifact import Artifact
 from ...runtime.code.executable import Executable
+from ...runtime.threads import background, cpu_clock
 from .cluster import Cluster
 from .cluster_module import build_module, invariant_parameters, source_text
 from .code_cache import MAX_KEYS, Key, bounded, code_key, listed
@@ -41,24 +42,60 @@ def compile_cluster(
             return code.executables[key]
         if key in code.failures or key in code.not_specialized:
             return None
-        if limit := code.constants_exceeded(key, bool(constants) and cluster.has_data_constants):
-            names = [cluster.arguments[cluster.launch_arguments[at]].name for at in sorted(constants)]
-            code.is_varying = True
-            bounded(code.not_specialized, MAX_KEYS)[key] = (
-                f"compiled for {limit} values of {', '.join(names)}, which decide shapes or axes; further values run "
-                "in TensorFlow"
-            )
-            _note_fallback(cluster, shapes, code.not_specialized[key])
+        if too_many_constants(cluster, key, shapes, constants):
             return None
-        try:
-            executable = _compile(cluster, key, shapes, constants)
-        except Exception as error:  # whatever it is, TensorFlow can still run the nodes
-            _note_failure(cluster, key, shapes, error)
-            return None
+        if not background.is_here():
+            return _compile_and_note(cluster, key, shapes, constants)
+    # In the background without the lock, which a call may need.
+    return _compile_and_note(cluster, key, shapes, constants)
+
+
+def too_many_constants(
+    cluster: Cluster, key: Key, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]
+) -> bool:
+    """Whether calls with these shapes had too many values of constants for one more to be compiled for: if so, that is
+    kept as the reason, and counted."""
+    code = cluster.code
+    limit = code.constants_exceeded(key, bool(constants) and cluster.has_data_constants)
+    if not limit:
+        return False
+    names = [cluster.arguments[cluster.launch_arguments[at]].name for at in sorted(constants)]
+    code.is_varying = True
+    bounded(code.not_specialized, MAX_KEYS)[key] = (
+        f"compiled for {limit} values of {', '.join(names)}, which decide shapes or axes; further values run "
+        "in TensorFlow"
+    )
+    _note_fallback(cluster, shapes, code.not_specialized[key])
+    return True
+
+
+def _compile_and_note(
+    cluster: Cluster, key: Key, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]
+) -> Executable | None:
+    code, begin = cluster.code, cpu_clock.seconds()
+    try:
+        executable = _compile(cluster, key, shapes, constants)
+    except Exception as error:  # whatever it is, TensorFlow can still run the nodes
+        if not cluster.is_closed:
+            with code.lock:
+                code.waiting.pop(key, None)
+                _note_failure(cluster, key, shapes, error)
+        return None
+    with code.lock:
+        if background.is_here():
+            _note_background(cluster, key, cpu_clock.seconds() - begin)
+        code.waiting.pop(key, None)
         _note_compiled(cluster, key)
         bounded(code.executables, MAX_KEYS)[key] = executable
         _never_compiled.pop(cluster.digest, None) if _never_compiled else None
-        return executable
+    return executable
+
+
+def _note_background(cluster: Cluster, key: Key, cpu_seconds: float) -> None:
+    names = [cluster.arguments[k].name for k in cluster.launch_arguments]
+    cluster.code.note_background(key, names, cpu_seconds)
+    statistics.count("background_compiles")
+    statistics.add_background_seconds(cpu_seconds)
 
 
 def recompile_with_larger_lists(
@@ -91,27 +128,52 @@ def _compile(
     capacity_factor = cluster.code.capacity_factor(key)
     if not capacity_factor:
         raise UnsupportedError("a list grows further than any bound that compiled code has")
-    all_shapes: list[Shape | None] = [None] * len(cluster.arguments)
-    for shape, k in zip(shapes, cluster.launch_arguments, strict=True):
-        all_shapes[k] = shape
-    values = {cluster.launch_arguments[at]: value for at, value in constants.items()}
+    all_shapes, values = _by_argument(cluster, shapes, constants)
     dumps = bool(cluster.options.dump_dir)
 
     def build() -> Module:
         return build_module(cluster, all_shapes, values, capacity_factor, mark_lines=dumps)
 
-    subject = (
-        cluster.digest,
-        invariant_parameters(cluster, {k: n for n, k in enumerate(cluster.launch_arguments)}),
-        all_shapes,
-        capacity_factor,
-        sorted((k, v.dtype.str, v.shape, v.tobytes()) for k, v in values.items()),
-    )
+    subject = _subject(cluster, all_shapes, values, capacity_factor)
     source = source_text(cluster) if dumps else ""
-    artifact = native().load_artifact(repr(subject), build, cluster.options, source)
+    artifact = native().load_artifact(subject, build, cluster.options, source)
     executable = Executable(artifact)
     _record(cluster, shapes, artifact, time.perf_counter() - start)
     return executable
+
+
+def is_cached(cluster: Cluster, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> bool:
+    """Whether the code for these shapes is in the disk cache."""
+    subject = _subject(cluster, *_by_argument(cluster, shapes, constants), 1)
+    return native().has_artifact(subject, cluster.options)
+
+
+def _by_argument(
+    cluster: Cluster, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]
+) -> tuple[list[Shape | None], dict[int, np.ndarray]]:
+    """The shapes and the constants by the numbers of the cluster's arguments."""
+    all_shapes: list[Shape | None] = [None] * len(cluster.arguments)
+    for shape, k in zip(shapes, cluster.launch_arguments, strict=True):
+        all_shapes[k] = shape
+    return all_shapes, {cluster.launch_arguments[at]: value for at, value in constants.items()}
+
+
+def _subject(
+    cluster: Cluster,
+    all_shapes: Sequence[Shape | None],
+    values: Mapping[int, np.ndarray],
+    capacity_factor: int,
+) -> str:
+    """All that the artifact is made from."""
+    return repr(
+        (
+            cluster.digest,
+            invariant_parameters(cluster, {k: n for n, k in enumerate(cluster.launch_arguments)}),
+            all_shapes,
+            capacity_factor,
+            sorted((k, v.dtype.str, v.shape, v.tobytes()) for k, v in values.items()),
+        )
+    )
 
 
 def _record(cluster: Cluster, shapes: Sequence[Shape], artifact: Artifact, seconds: float) -> None:

@@ -17,11 +17,12 @@ from ...runtime.code.executable import Executable
 from ..launch import cluster_registry
 from ..launch import op as launch_op
 from ..launch.compiled_code import CompiledCode, InputSpec
+from ..launch.launch_site import Background
 from ..tf_internals.dtypes import element_type
 from . import cost_guard
 from .cluster import Cluster
-from .cluster_compiler import compile_cluster, recompile_with_larger_lists
-from .code_cache import bounded, code_key, listed
+from .cluster_compiler import compile_cluster, is_cached, recompile_with_larger_lists, too_many_constants
+from .code_cache import MAX_KEYS, bounded, code_key, listed
 from .original_nodes import run_in_tensorflow
 
 _fallbacks = logging.getLogger("tfbridge.fallbacks")
@@ -41,6 +42,14 @@ def register(cluster: Cluster) -> None:
         on_evicted=functools.partial(_forget, cluster),
         on_unused=cluster.close,
         on_bailout=functools.partial(_note_bailout, cluster),
+        background=Background(
+            lambda is_first: cluster.is_strict or cluster.options.in_foreground(is_first),
+            cluster.options.background_share / 100,
+            functools.partial(_is_ready, cluster),
+            functools.partial(_may_specialize, cluster),
+            functools.partial(_note_request, cluster),
+            functools.partial(_note_published, cluster),
+        ),
     )
 
 
@@ -79,6 +88,37 @@ def _compile_for_launch(
         forward=same_dims,
         runs_before_benchmark=_runs_before_benchmark(cluster, executable),
     )
+
+
+def _is_ready(
+    cluster: Cluster, is_first: bool, inputs: list[InputSpec], constants: dict[int, np.ndarray]
+) -> bool:
+    """Whether it is known what becomes of these inputs; for the first ones, also whether the disk cache has code."""
+    shapes = _shapes(inputs)
+    key = code_key(shapes, constants)
+    if len(shapes) < len(inputs) or key in cluster.code.executables or cluster.code.reason(key):
+        return True
+    return is_first and is_cached(cluster, shapes, constants)
+
+
+def _may_specialize(cluster: Cluster, inputs: list[InputSpec], constants: dict[int, np.ndarray]) -> bool:
+    """Whether calls with these shapes had few values of constants so far."""
+    shapes = _shapes(inputs)
+    key = code_key(shapes, constants)
+    if too_many_constants(cluster, key, shapes, constants):
+        return False
+    bounded(cluster.code.seen, MAX_KEYS)[key] = None
+    return True
+
+
+def _note_request(
+    cluster: Cluster, inputs: list[InputSpec], constants: dict[int, np.ndarray], why: str
+) -> None:
+    bounded(cluster.code.waiting, MAX_KEYS)[code_key(_shapes(inputs), constants)] = why
+
+
+def _note_published(cluster: Cluster) -> None:
+    cluster.code.publications += 1
 
 
 def _shapes(inputs: Sequence[InputSpec]) -> list[Shape]:

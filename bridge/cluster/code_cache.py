@@ -17,6 +17,7 @@ Key = tuple[tuple[Shape, ...], tuple[tuple[int, bytes], ...]]
 MAX_KEYS = 512  # of one cluster, for which code or the reason for none is kept
 _MAX_CONSTANTS = 32  # values of constants for one set of shapes: compiling costs more than it saves
 _MAX_DATA_CONSTANTS = 4  # where they depend on the elements of data, which differ in every call
+_MAX_NOTES = 32  # about code that was compiled in the background
 _CAPACITY_STEP, _MAX_CAPACITY_FACTOR = 4, 4**6
 
 
@@ -42,9 +43,15 @@ class CodeCache:
     """Executables by key, and why there is none for other keys.
 
     not_specialized: the reason for keys that are not compiled for because there is code for many constants already.
-    capacity_factors: how much larger than at first the capacities of lists of unknown length are. generation: counts
-    executables that were replaced or dropped. is_varying: whether keys were not specialized. over_budget: the error of
-    the first compilation if it exceeded its budget; then there are no others. lock: held while an entry is added.
+    capacity_factors: how much larger than at first the capacities of lists of unknown length are.
+    generation: counts executables that were replaced or dropped.
+    publications: counts entries of launches that got their code in the background.
+    seen: keys with constants that TensorFlow serves.
+    waiting: why keys are to be compiled in the background. background: the same of those that were, with what differs
+        from other keys, and what it took.
+    is_varying: whether keys were not specialized.
+    over_budget: the error of the first compilation if it exceeded its budget; then there are no others.
+    lock: held while an entry is added.
     """
 
     executables: dict[Key, Executable] = dataclasses.field(default_factory=dict)
@@ -52,6 +59,10 @@ class CodeCache:
     not_specialized: dict[Key, str] = dataclasses.field(default_factory=dict)
     capacity_factors: dict[Key, int] = dataclasses.field(default_factory=dict)
     generation: int = 0
+    publications: int = 0
+    seen: dict[Key, None] = dataclasses.field(default_factory=dict)
+    waiting: dict[Key, str] = dataclasses.field(default_factory=dict)
+    background: dict[Key, str] = dataclasses.field(default_factory=dict)
     is_varying: bool = False
     over_budget: str = ""
     lock: Any = dataclasses.field(default_factory=forking.long_lock)
@@ -65,6 +76,7 @@ class CodeCache:
         self.executables.pop(key, None)
         self.failures.pop(key, None)
         self.not_specialized.pop(key, None)
+        self.seen.pop(key, None)
         self.generation += 1
 
     def enlarge(self, key: Key) -> None:
@@ -80,16 +92,26 @@ class CodeCache:
         return factor if factor <= _MAX_CAPACITY_FACTOR else 0
 
     def constants_exceeded(self, key: Key, has_data_constants: bool) -> int:
-        """The limit of values of constants, if there is code for that many with these shapes; else 0."""
+        """The limit of values of constants, if calls with these shapes had that many others; else 0."""
         limit = _MAX_DATA_CONSTANTS if has_data_constants else _MAX_CONSTANTS
-        return limit if sum(k[0] == key[0] for k in tuple(self.executables)) >= limit else 0
+        others = {*self.executables, *self.seen} - {key}
+        return limit if sum(k[0] == key[0] for k in others) >= limit else 0
+
+    def note_background(self, key: Key, names: Sequence[str], cpu_seconds: float) -> None:
+        """Keeps why a key was compiled in the background, and what that took."""
+        parts = [
+            self.difference(key, names),
+            self.waiting.pop(key, ""),
+            f"compiled in {cpu_seconds:.3f} CPU s",
+        ]
+        bounded(self.background, _MAX_NOTES)[key] = "; ".join(filter(None, parts))
 
     def difference(self, key: Key, names: Sequence[str]) -> str:
         """How a key differs from the most similar one with code. `names` of the launch arguments."""
 
         def changes(other: Key) -> list[str]:
             shapes = [
-                f"{name} was {before}, is {after}"
+                f"{name} was {before}, is {after}{_changed_axes(before, after)}"
                 for name, before, after in zip(names, other[0], key[0])
                 if before != after
             ]
@@ -101,3 +123,13 @@ class CodeCache:
 
         fewest: list[str] = min(map(changes, tuple(self.executables)), key=len, default=[])
         return "; ".join(fewest)
+
+
+def _changed_axes(before: Shape, after: Shape) -> str:
+    """Which axes have other dims, of shapes of the same rank."""
+    axes = [axis for axis, (a, b) in enumerate(zip(before.dims, after.dims)) if a != b]
+    if len(before.dims) != len(after.dims) or not axes:
+        return ""
+    return (
+        f" (axis {', '.join(map(str, axes))})" if len(axes) == 1 else f" (axes {', '.join(map(str, axes))})"
+    )

@@ -27,28 +27,33 @@ def run_in_tensorflow(cluster: Cluster, values: Sequence[tf.Tensor | None]) -> l
     if failure and not failure.startswith(ShapeError.__name__):
         raise strict_error(failure)
     launch_values = iter(values)
-    arguments: list[tf.Tensor | None] = []
+    arguments = [next(launch_values) if argument.is_read else None for argument in cluster.arguments]
+    by_value = _by_value(cluster, arguments)
     variables: list[tf.Tensor] = []
     handles: dict[int, tf.Tensor] = {}  # by id of the value
-    for argument in cluster.arguments:
-        value = next(launch_values) if argument.is_read else None
-        if argument.is_variable and id(value) in handles:
-            value = handles[id(value)]
-        elif argument.is_variable:
-            handle = _new_variable(argument, value)
-            variables.append(handle)
-            if value is not None:
-                handles[id(value)] = handle
-            value = handle
-        arguments.append(value)
+    for k, (argument, value) in enumerate(zip(cluster.arguments, arguments, strict=True)):
+        if not argument.is_variable or k in by_value:
+            continue
+        if value is None or id(value) not in handles:
+            variables.append(_new_variable(argument, value))
+            handles[id(value)] = variables[-1]
+        arguments[k] = handles[id(value)] if value is not None else variables[-1]
     try:
-        results = cluster.original(arguments)
+        results = cluster.original(arguments, by_value)
         if failure:
             raise strict_error(failure)
         return [*results, *(_content(arguments[k], cluster.arguments[k]) for k in cluster.written)]
     finally:
         for handle in variables:
             tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+
+
+def _by_value(cluster: Cluster, arguments: Sequence[tf.Tensor | None]) -> frozenset[int]:
+    """The variables that the nodes get by their values: those that are only read, if all of them have a value, and none
+    of them is also another argument."""
+    read = cluster.original.read_only
+    others = {id(arguments[k]) for k, a in enumerate(cluster.arguments) if a.is_variable and k not in read}
+    return frozenset() if any(arguments[k] is None or id(arguments[k]) in others for k in read) else read
 
 
 def _new_variable(argument: Argument, value: tf.Tensor | None) -> tf.Tensor:

@@ -95,17 +95,21 @@ class CallPlan:
 class DispatchEntry:
     """A call plan with the fast path for arguments of certain types and dims, and the generation of the code it calls.
 
-    retries: how many more calls look for a fast path, should there be code later.
+    retries: how many more calls look for a fast path, should there be code later. publications: how often code had come
+        from the background when that began.
     """
 
     plan: CallPlan
     fast_path: FastPath
     generation: int = 0
     retries: int = _MAX_RETRIES
+    publications: int = 0
 
     def run(self, args: Sequence[tf.Tensor]) -> Any:
         """Takes the slow path; looks for a new fast path when the code of the last one was replaced."""
         result = self.plan.run(args)
+        if self.publications != self.plan.cluster.code.publications:
+            self.publications, self.retries = self.plan.cluster.code.publications, _MAX_RETRIES
         may_retry = self.fast_path is NO_FAST_PATH and self.retries > 0
         self.retries -= may_retry
         if may_retry or self.generation != self.plan.cluster.code.generation:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..cluster.cluster_compiler import earlier_failure
 from ..cluster.code_cache import bounded
 from ..tf_internals import symbols as tfp
 from .call_plan import NO_FAST_PATH, CallPlan, DispatchEntry, FastPath
@@ -151,6 +152,10 @@ class DispatchCache:
         result = entry.run(tensors)
         if generation != entry.generation:
             self._invalidate(entry.plan)
+        if earlier_failure(
+            entry.plan.cluster
+        ):  # in the background: the next call is a first one, which finds out
+            self._clear_cache()
         return result
 
     def _invalidate(self, plan: CallPlan) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...runtime import statistics
 from ...runtime.threads import forking
 from ..tf_internals import symbols as private
 from . import kernel
@@ -36,6 +37,7 @@ _retired: collections.OrderedDict[str, RegisteredCluster] = collections.OrderedD
 _released: collections.deque[str] = collections.deque()  # keys of clusters that no function runs any more
 for _immortal in (_sites, orphans):  # TensorFlow deletes kernels when Python has ended
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_immortal))
+_dropped_runs = [0]  # of compiled code, in launches that were dropped
 _failure_reports: list[Callable[[str, BaseException | None], None]] = []
 
 
@@ -44,6 +46,7 @@ def _forget_calls() -> None:
     """In a forked child: the calls and compilations of the parent's other threads never end here."""
     for site in _sites.values():
         site.compiling.clear()
+        site.has_requested = False
         site.state.active_calls = (ctypes.c_int64 * 2)()
 
 
@@ -118,9 +121,11 @@ def _drop_site(launch: LaunchSite) -> None:
         free.remove(launch)
         return
     with launch.lock:
+        launch.drop_requests()
         owners = launch.table.clear()
     launch.report_evicted(owners)
     launch.table.add_counters(cluster.removed)
+    _dropped_runs[0] += launch.table.removed.runs
     cluster.sites.remove(launch)
     if not cluster.sites and launch.key in _clusters:
         _retired[launch.key] = cluster
@@ -148,6 +153,8 @@ def _release(key: str) -> None:
         if not launch.count_kernels():
             _drop_site(launch)
         elif private.runs_at_once() and launch.table.is_idle:
+            launch.table.add_counters(total := Counters())
+            _dropped_runs[0] += total.runs
             launch.restart()
             cluster.sites.remove(launch)
             launch.cluster = _NO_CLUSTER
@@ -201,6 +208,17 @@ def counters(key: str) -> Counters:
         launch.table.add_counters(total)
         total.fallback_runs += launch.cold.entry.runs
     return total
+
+
+def _compiled_runs() -> int:
+    """Calls that compiled code has served so far in this process."""
+    total = Counters(runs=_dropped_runs[0])
+    for launch in tuple(_sites.values()):
+        launch.table.add_counters(total)
+    return total.runs
+
+
+statistics.add_total("specialized_calls", _compiled_runs)
 
 
 def drop_code(key: str) -> None:

@@ -17,13 +17,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2, op_def_pb2
+from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2, op_def_pb2
+from tensorflow.core.protobuf import rewriter_config_pb2
 
 from ...runtime.threads import forking
 from ...runtime.threads.compile_threads import usable_cpus
 from ..graph.graph import DATAFLOW, GraphNode, input_types, output_types
 from ..tf_internals import symbols as private
 from ..tf_internals.dtypes import make_ndarray
+from . import variable_reads
 
 Run = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 
@@ -86,9 +88,14 @@ class Program:
         arguments: Mapping[str, int],
         results: Sequence[str],
         library: Library,
+        by_value: Collection[int] = (),
+        is_optimized: bool = True,
     ) -> None:
         self._slots = self._arguments = inputs
         slot_of: dict[str, int] = dict(arguments)
+        nodes, same = variable_reads.on_values(nodes, arguments, by_value)
+        for name, number in same.items():
+            slot_of.update(dict.fromkeys((name, f"{name}:0", f"{name}:value:0"), number))
         ordered = _topological(nodes)
         planned: list[_Planned] = []
         for node in ordered:
@@ -106,25 +113,13 @@ class Program:
             planned.append(_Planned(node, read, range(first, first + count), _runner(node, count, library)))
         self._results = tuple(slot_of[name] for name in results)
         self._steps = _with_lifetimes(
-            _join(planned, frozenset(self._results), library), frozenset(self._results)
+            _join(planned, frozenset(self._results), library, is_optimized), frozenset(self._results)
         )
 
     @classmethod
     def of_function(cls, function: function_pb2.FunctionDef, library: Library | None = None) -> Program:
         """The program of a FunctionDef."""
-        arguments = {arg.name: number for number, arg in enumerate(function.signature.input_arg)}
-        results = [function.ret[arg.name] for arg in function.signature.output_arg]
-        return cls(function.node_def, len(arguments), arguments, results, library or Library())
-
-    @classmethod
-    def of_graph(cls, graph: graph_pb2.GraphDef) -> Program:
-        """The program of a GraphDef whose ends are `_Arg` and `_Retval` nodes."""
-        ends = ("_Arg", "_DeviceArg", "_Retval", "_DeviceRetval")
-        arguments = {node.name: node.attr["index"].i for node in graph.node if node.op in ends[:2]}
-        returned = sorted((node.attr["index"].i, node.input[0]) for node in graph.node if node.op in ends[2:])
-        nodes = [node for node in graph.node if node.op not in ends]
-        names = arguments | {f"{name}:0": number for name, number in arguments.items()}
-        return cls(nodes, len(arguments), names, [name for _, name in returned], Library(graph.library))
+        return _Source.of_function(function, library or Library()).program()
 
     def __call__(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
         """Runs it. Raises: tf.errors.OpError  as the op that failed raised it."""
@@ -141,28 +136,87 @@ class Program:
         return [values[slot] for slot in self._results]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """The nodes of a program. arguments: their numbers, by the names that nodes read. is_optimized: by TensorFlow."""
+
+    nodes: Sequence[node_def_pb2.NodeDef]
+    inputs: int
+    arguments: Mapping[str, int]
+    results: Sequence[str]
+    library: Library
+    is_optimized: bool
+
+    @classmethod
+    def of_function(cls, function: function_pb2.FunctionDef, library: Library) -> _Source:
+        arguments = {arg.name: number for number, arg in enumerate(function.signature.input_arg)}
+        results = [function.ret[arg.name] for arg in function.signature.output_arg]
+        return cls(function.node_def, len(arguments), arguments, results, library, False)
+
+    @classmethod
+    def of_graph(cls, graph: graph_pb2.GraphDef) -> _Source:
+        """Of a GraphDef whose ends are `_Arg` and `_Retval` nodes."""
+        ends = ("_Arg", "_DeviceArg", "_Retval", "_DeviceRetval")
+        arguments = {node.name: node.attr["index"].i for node in graph.node if node.op in ends[:2]}
+        returned = sorted((node.attr["index"].i, node.input[0]) for node in graph.node if node.op in ends[2:])
+        nodes = [node for node in graph.node if node.op not in ends]
+        names = arguments | {f"{name}:0": number for name, number in arguments.items()}
+        results = [name for _, name in returned]
+        return cls(nodes, len(arguments), names, results, Library(graph.library), True)
+
+    def program(self, by_value: Collection[int] = ()) -> Program:
+        """The program that takes these arguments, which are variables, by their value."""
+        return Program(
+            self.nodes, self.inputs, self.arguments, self.results, self.library, by_value, self.is_optimized
+        )
+
+
+class Original:
+    """Runs the nodes of a function or graph on tensors. Each form of it is planned at its first call."""
+
+    def __init__(self, make: Callable[[], _Source]) -> None:
+        self._make = make
+        self._source: _Source | None = None
+        self._read_only: frozenset[int] = frozenset()
+        self._programs: dict[frozenset[int], Program] = {}
+        self._lock = forking.long_lock()
+
+    def __call__(self, inputs: list[tf.Tensor], by_value: frozenset[int] = frozenset()) -> list[tf.Tensor]:
+        """by_value: the inputs that are values of variables, of `read_only`; other variables are handles."""
+        with private.plain_eager():
+            program = self._programs.get(by_value)
+            if program is None:
+                with self._lock:
+                    if by_value not in self._programs:
+                        self._programs[by_value] = self._planned().program(by_value)
+                    program = self._programs[by_value]
+            return program(inputs)
+
+    @property
+    def read_only(self) -> frozenset[int]:
+        """The numbers of the arguments that are variables which are only read, in no function that is called."""
+        self._planned()
+        return self._read_only
+
+    def _planned(self) -> _Source:
+        with self._lock:
+            if self._source is None:
+                source = self._make()
+                self._read_only = variable_reads.read_only(source.nodes, source.arguments)
+                self._source = source
+            return self._source
+
+
 def of_function(
     function: function_pb2.FunctionDef, library: function_pb2.FunctionDefLibrary | None = None
-) -> Run:
-    """A function that runs a FunctionDef on tensors, which is planned at the first call."""
-    return _lazily(lambda: Program.of_function(function, Library(library)))
+) -> Original:
+    """What runs a FunctionDef on tensors."""
+    return Original(lambda: _Source.of_function(function, Library(library)))
 
 
-def of_graph(graph: graph_pb2.GraphDef) -> Run:
-    """A function that runs a GraphDef from its `_Arg` to its `_Retval` nodes; it is planned at the first call."""
-    return _lazily(lambda: Program.of_graph(graph))
-
-
-def _lazily(make: Callable[[], Program]) -> Run:
-    program: list[Program] = []
-
-    def run(inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        with private.plain_eager():
-            if not program:
-                program.append(make())
-            return program[0](inputs)
-
-    return run
+def of_graph(graph: graph_pb2.GraphDef) -> Original:
+    """What runs a GraphDef from its `_Arg` to its `_Retval` nodes."""
+    return Original(lambda: _Source.of_graph(graph))
 
 
 def _node_of(name: str) -> str:
@@ -203,7 +257,9 @@ def _with_lifetimes(planned: Sequence[_Planned], results: frozenset[int]) -> lis
     return steps[::-1]
 
 
-def _join(planned: Sequence[_Planned], results: frozenset[int], library: Library) -> list[_Planned]:
+def _join(
+    planned: Sequence[_Planned], results: frozenset[int], library: Library, is_optimized: bool
+) -> list[_Planned]:
     """The steps, with functions in place of the nodes between calls, loops and branches: a call costs as much as a few
     ops."""
     joined: list[_Planned] = []
@@ -214,7 +270,7 @@ def _join(planned: Sequence[_Planned], results: frozenset[int], library: Library
             continue
         inside = {id(one) for one in nodes}
         read = {slot for one in planned if id(one) not in inside for slot in one.inputs} | results
-        joined.append(_function(nodes, read, library))
+        joined.append(_function(nodes, read, library, is_optimized))
     return joined
 
 
@@ -232,8 +288,11 @@ def _is_plain(one: _Planned, library: Library) -> bool:
     )
 
 
-def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library) -> _Planned:
-    """One step that runs several nodes as a function of TensorFlow. read: slots that others read."""
+def _function(
+    nodes: Sequence[_Planned], read: Collection[int], library: Library, is_optimized: bool
+) -> _Planned:
+    """One step that runs several nodes as a function of TensorFlow, which optimizes it unless it has. read: slots that
+    others read."""
     _remove_unused()
     function = function_pb2.FunctionDef()
     function.signature.name = f"tfbridge_original_{next(_function_numbers)}"
@@ -252,14 +311,14 @@ def _function(nodes: Sequence[_Planned], read: Collection[int], library: Library
     private.add_function(function)
     name = function.signature.name
     config = tf.compat.v1.ConfigProto()
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config_value = attr_value_pb2.AttrValue(s=config.SerializeToString())
-    attributes = ((b"config_proto", config_value.SerializeToString()),)
+    config.graph_options.rewrite_options.disable_meta_optimizer = is_optimized
+    config.graph_options.rewrite_options.use_plugin_optimizers = rewriter_config_pb2.RewriterConfig.OFF
+    attributes = ("config_proto", config.SerializeToString())
 
     def run(inputs: list[tf.Tensor]) -> list[tf.Tensor]:
         with _may_wait() as may_wait:
             if may_wait:
-                return private.execute_node(name, attributes, inputs, len(outputs))
+                return private.execute_function(name, attributes, inputs, len(outputs))
         values = dict(zip(arguments, inputs))
         for one in nodes:
             values.update(zip(one.outputs, one.run([values[slot] for slot in one.inputs])))

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import collections
 import ctypes
 import dataclasses
+import functools
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from ...runtime import run_context
+from ...runtime import run_context, statistics
 from ...runtime.code import support_library
+from ...runtime.code.executable import Executable, Frame
 from ...runtime.errors import ExecutionError
-from ...runtime.threads import forking
+from ...runtime.threads import background, cpu_clock, forking
+from ..tf_internals import symbols as private
 from . import entry_table, kernel, prepacked_weights, weight_pages
+from .compile_policy import CallCounts, Costs, KeyCalls, priority
 from .compiled_code import CompiledCode, InputSpec
 from .entry_table import Counters, EntryOwner, EntryTable
 from .structs import ALIAS, FORWARD, LATER, READ, SIZED, UPDATED, CacheEntry, LaunchState, Output
@@ -26,13 +30,43 @@ Compile = Callable[[list[InputSpec], dict[int, np.ndarray]], CompiledCode | None
 Fallback = Callable[[list[tf.Tensor | None]], list[tf.Tensor | None]]
 Guard = Callable[[CompiledCode, list[tf.Tensor]], bool]  # whether to use the code, for inputs of its key
 
-_ALWAYS_COMPILED_KEYS = 256  # of a launch: of further ones only those that come several times
-_COMPILE_THRESHOLD, _COMPILE_THRESHOLD_WHEN_FULL = 2, 8
-_MAX_COUNTED_KEYS = 4096
+_LONG_SECONDS = 0.1  # a run that takes longer is measured once
 
 orphans = ctypes.c_int64(
     0
 )  # launches whose last kernel was deleted, since the registry dropped such launches
+
+
+_has_no_tensorflow = (
+    False  # a forked child, in which TensorFlow's threads are gone: nothing else can serve calls
+)
+
+
+@forking.in_child
+def _note_fork() -> None:
+    global _has_no_tensorflow
+    _has_no_tensorflow |= private.has_begun()
+
+
+@dataclasses.dataclass(frozen=True)
+class Background:
+    """What a launch asks of a cluster whose code may be compiled while TensorFlow serves its calls.
+
+    in_foreground: whether the calls of a key, the first of all or another, wait for their code. share: of one
+        processor's time, that compiling in the background may take; 0: it does not.
+    is_ready: whether the code for the arguments of `compile` is there, or is loaded faster than TensorFlow would run;
+        the first argument says whether they are the first ones.
+    may_specialize: whether there may be code for them, because there is not yet code for too many values.
+    note_request: is told what waits to be compiled, with the arguments of `compile`, and why.
+    on_published: is called after each entry that was compiled in the background.
+    """
+
+    in_foreground: Callable[[bool], bool]
+    share: float
+    is_ready: Callable[[bool, list[InputSpec], dict[int, np.ndarray]], bool]
+    may_specialize: Callable[[list[InputSpec], dict[int, np.ndarray]], bool]
+    note_request: Callable[[list[InputSpec], dict[int, np.ndarray], str], None]
+    on_published: Callable[[], None]
 
 
 @dataclasses.dataclass
@@ -51,6 +85,7 @@ class RegisteredCluster:
     on_evicted: Callable[..., None] | None = None
     on_unused: Callable[[], None] | None = None
     on_bailout: Callable[[str], None] | None = None
+    background: Background | None = None
     sites: list[LaunchSite] = dataclasses.field(default_factory=list)
     removed: Counters = dataclasses.field(default_factory=Counters)  # of sites that were dropped
     is_prepared: bool = False
@@ -82,7 +117,9 @@ class LaunchSite:
         self.benchmarks: dict[bytes, tuple[EntryOwner, CompiledCode]] = {}  # entries whose benchmark is due
         self.lock = forking.lock()
         self.cold = EntryOwner(b"", 0, None)
-        self._hotness: collections.OrderedDict[bytes, int] = collections.OrderedDict()
+        self.calls, self.costs = CallCounts(), Costs()
+        self._generation = 0  # counts the clusters that had the launch
+        self.has_requested = False  # the first code, to be compiled in the background
         self._keyed = (ctypes.c_uint8 * max(len(inputs), 1))()
         for position in constants:
             self._keyed[position] = 1
@@ -110,29 +147,103 @@ class LaunchSite:
     def restart(self) -> None:
         """Forgets all entries and counters, so that another cluster can have the launch."""
         with self.lock:
+            self.drop_requests()
             self.table.clear()
             self.table.removed = Counters()
             self.benchmarks.clear()
-            self._hotness.clear()
+            self.calls, self.costs, self.has_requested = CallCounts(), Costs(), False
             self.cold.entry.runs = 0
+
+    def drop_requests(self) -> None:
+        """Lets the code that is being compiled in the background come to nothing."""
+        with self.lock:
+            self._generation += 1
+            background.process.cancel(self.number)
 
     def count_kernels(self, amount: int = 0) -> int:
         """Adds to the number of TensorFlow's kernels that have this state; returns it."""
         return kernel.native().count(self.address + LaunchState.kernels.offset, amount)
 
-    def is_cold(self, key: bytes) -> bool:
-        """Whether TensorFlow is to run a new key, because it may not come again; counts the key's calls."""
-        entries = len(self.table.entries)
-        if entries < _ALWAYS_COMPILED_KEYS:
+    # -- which keys are compiled, and where
+
+    def waits_for_code(self, key: bytes) -> bool:
+        """Whether the call of a new key is to compile it, or load it; else TensorFlow serves the call."""
+        how = self.cluster.background
+        is_first = not self.costs.compilations and not self.compiling
+        if how is None or _has_no_tensorflow or how.in_foreground(is_first):
+            return True
+        if self.calls.of(key) is not None:
             return False
-        calls = self._hotness.pop(key, 0) + 1
-        is_full = entries >= entry_table.MAX_ENTRIES
-        if calls >= (_COMPILE_THRESHOLD_WHEN_FULL if is_full else _COMPILE_THRESHOLD):
+        return how.is_ready(is_first, *self.parse_key(key))
+
+    def count_call(self, key: bytes, hash_: int) -> bool:
+        """Counts a call that TensorFlow serves, and has the key compiled in the background if that pays.
+
+        Returns whether the key is one that may get code.
+        """
+        how = self.cluster.background
+        assert how is not None
+        is_new = self.calls.of(key) is None
+        if is_new and self.constants and not how.may_specialize(*self.parse_key(key)):
             return False
-        self._hotness[key] = calls
-        if len(self._hotness) > _MAX_COUNTED_KEYS:
-            self._hotness.popitem(last=False)
+        calls = self.calls.count(key)
+        is_first = not (self.costs.compilations or self.compiling or self.has_requested)
+        is_full = len(self.table.entries) >= entry_table.MAX_ENTRIES
+        urgency = math.inf if is_first else priority(calls, self.costs, is_full)
+        if urgency is None or not how.share:
+            return True
+        if not background.process.is_waiting(self.number, key):
+            how.note_request(*self.parse_key(key), self._reason(calls))
+        self.has_requested = True
+        self._request(key, functools.partial(self._compile_in_background, key, hash_), urgency)
         return True
+
+    def add_tensorflow_run(self, key: bytes, seconds: float) -> None:
+        """Adds a measurement of TensorFlow's run of a key that has no code."""
+        statistics.count("served_by_tensorflow")
+        calls = self.calls.of(key)
+        if calls is not None:
+            calls.add_run(seconds)
+
+    def _request(self, key: bytes, work: Callable[[int], None], urgency: float) -> None:
+        how = self.cluster.background
+        assert how is not None
+        work_now = functools.partial(work, self._generation)
+        background.process.request(background.Request(self.number, key, work_now, urgency, how.share))
+
+    def _reason(self, calls: KeyCalls) -> str:
+        """Why a key is compiled, in measured seconds."""
+        if not self.costs.compilations:
+            return "the first call of the cluster"
+        costs = self.costs
+        return (
+            f"{calls.calls} calls, each {calls.seconds * 1e3:.3f} ms in TensorFlow, of which code is expected to save "
+            f"{100 * (1 - costs.ratio):.0f} %, at a cost of {costs.expected * 1e3:.0f} ms"
+        )
+
+    def _compile_in_background(self, key: bytes, hash_: int, generation: int) -> None:
+        """Compiles a key and publishes its entry, unless the launch is another cluster's by then."""
+        cluster = self.cluster
+        if generation != self._generation:
+            return
+        with private.plain_eager():
+            code, failure = self.try_compile(key)
+        calls = self.calls.of(key)
+        is_measured = (
+            code is not None and not self.costs.is_measured and calls is not None and calls.seconds > 0
+        )
+        if self.publish(key, hash_, code, is_measured, generation) and cluster.background is not None:
+            cluster.background.on_published()
+
+    def try_compile(self, key: bytes) -> tuple[CompiledCode | None, Exception | None]:
+        """Code for a key, or None and what was wrong, if there was an error; its cost is noted."""
+        begin, code, failure = cpu_clock.seconds(), None, None
+        try:
+            code = self.compile(key)
+        except Exception as error:
+            failure = error
+        self.costs.add_compilation(cpu_clock.seconds() - begin)
+        return code, failure
 
     def report_evicted(self, owners: Iterable[EntryOwner]) -> None:
         """Tells the cluster about removed entries."""
@@ -141,19 +252,36 @@ class LaunchSite:
             if self.cluster.on_evicted is not None:
                 self.cluster.on_evicted(*self.parse_key(owner.key))
 
-    def publish(self, key: bytes, hash_: int, code: CompiledCode | None) -> int:
-        """Adds an entry for a key (None: run in TensorFlow); returns its address."""
+    def publish(
+        self,
+        key: bytes,
+        hash_: int,
+        code: CompiledCode | None,
+        is_measured: bool = False,
+        generation: int | None = None,
+    ) -> int:
+        """Adds an entry for a key (None: run in TensorFlow); returns its address.
+
+        is_measured: the first run is timed. generation: nothing is added, and 0 returned, if it is not the present one.
+        """
         owner = EntryOwner(key, hash_, code)
         owner.entry.seed = int.from_bytes(os.urandom(8), "little")
         if code is not None:
-            self._fill_entry(owner, code)
+            self._fill_entry(owner, code, is_measured)
         with self.lock:
+            if generation not in (None, self._generation):
+                return 0
+            if owner.entry.benchmark_at_run or code is not None and not owner.entry.code:
+                assert code is not None
+                self.benchmarks[key] = owner, code
+            else:
+                self.calls.take(key)
             evicted = self.table.add(owner)
         self.report_evicted(evicted)
         return owner.address
 
-    def _fill_entry(self, owner: EntryOwner, code: CompiledCode) -> None:
-        """Writes the code, its outputs and its run context to an entry."""
+    def _fill_entry(self, owner: EntryOwner, code: CompiledCode, is_measured: bool) -> None:
+        """Writes the code, its outputs and its run context to an entry. Code whose benchmark is due is not written."""
         entry = owner.entry
         outputs = (Output * max(len(code.results), 1))()
         for number, (dtype, dims) in enumerate(code.results):
@@ -161,10 +289,10 @@ class LaunchSite:
         owner.buffers.append(outputs)
         entry.outputs, entry.sizes = ctypes.addressof(outputs), len(code.sized)
         is_benchmarked = self.cluster.guard is not None and code.runs_before_benchmark is not None
-        if is_benchmarked:
-            self.benchmarks[owner.key] = owner, code
+        if is_benchmarked and not is_measured:
             entry.benchmark_at_run = code.runs_before_benchmark
-        entry.code = 0 if is_benchmarked and not entry.benchmark_at_run else code.address
+        is_due = is_measured or is_benchmarked and not entry.benchmark_at_run
+        entry.code = 0 if is_due else code.address
         entry.temp_bytes = code.temp_bytes
         if code.executable is not None:
             weight_pages.watch(entry, code.executable)
@@ -194,28 +322,46 @@ class LaunchSite:
             if old is None or not old.entry.overflowed or self.cluster.recompile is None:
                 return
             old.entry.overflowed = 0
-        code = self.cluster.recompile(*self.parse_key(key))
+        how = self.cluster.background
+        if how is None or _has_no_tensorflow or how.in_foreground(False):
+            self._recompile(key, self._generation)
+        elif how.share:
+            how.note_request(*self.parse_key(key), "a list exceeded its capacity")
+            self._request(key, functools.partial(self._recompile, key), math.inf)
+
+    def _recompile(self, key: bytes, generation: int) -> None:
+        cluster, old = self.cluster, self.table.entries.get(key)
+        if old is None or generation != self._generation or cluster.recompile is None:
+            return
+        with private.plain_eager():
+            code = cluster.recompile(*self.parse_key(key))
         self.benchmarks.pop(key, None)
         publish = kernel.native().publish
-        address = self.publish(key, old.entry.hash, code)
-        publish(old.address + CacheEntry.code.offset, 0)
-        publish(self.address + LaunchState.last_hit.offset, address)
+        address = self.publish(key, old.entry.hash, code, generation=generation)
+        if address:
+            publish(old.address + CacheEntry.code.offset, 0)
+            publish(self.address + LaunchState.last_hit.offset, address)
 
     def benchmark(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor] | None:
-        """Has the guard compare code whose benchmark is due with TensorFlow, on inputs of its key.
+        """Has the guard compare code whose benchmark is due with TensorFlow, on inputs of its key, and times it.
 
         Returns the results of the code, or None when TensorFlow is to run these inputs.
         """
-        owner, code = self.benchmarks.pop(self._key_of(inputs), (None, None))
-        if owner is None or code is None or self.cluster.guard is None:
+        key = self._key_of(inputs)
+        owner, code = self.benchmarks.pop(key, (None, None))
+        if owner is None or code is None:
             return None
-        if not self.cluster.guard(code, list(inputs)):
+        calls, guard = self.calls.take(key), self.cluster.guard
+        if guard is not None and code.runs_before_benchmark is not None and not guard(code, list(inputs)):
+            self.costs.add_measurement(calls.seconds, calls.seconds)
             return None
         kernel.native().publish(owner.address + CacheEntry.code.offset, code.address)
         try:
-            results = code.owner.execute([tensor.numpy() for tensor in inputs])
+            results, seconds = _timed_run(code, [tensor.numpy() for tensor in inputs], calls.seconds > 0)
         except ExecutionError:  # TensorFlow reports the error
             return None
+        if calls.seconds:
+            self.costs.add_measurement(seconds, calls.seconds)
         for number, size in zip(code.sized, results[len(self.results) :]):
             results[number] = results[number][: int(size)]
         return [tf.constant(array, tf.as_dtype(enum)) for array, enum in zip(results, self.results)]
@@ -259,6 +405,27 @@ class LaunchSite:
                 values[number] = np.frombuffer(key[start : start + size], dtype.as_numpy_dtype).reshape(dims)
                 at += 1 + -(-size // 8)
         return specs, values
+
+
+def _timed_run(
+    code: CompiledCode, arrays: list[np.ndarray], is_repeated: bool
+) -> tuple[list[np.ndarray], float]:
+    """The results of code, and the seconds of a run.
+
+    is_repeated: of a second run, which finds memory and packed weights as later ones do, unless a run takes long or
+        calls the host.
+    """
+    start = time.perf_counter()
+    if not isinstance(code.owner, Executable) or not is_repeated:
+        return code.owner.execute(arrays), time.perf_counter() - start
+    frame, artifact = Frame(code.owner), code.owner.artifact
+    results = code.owner.execute(arrays, frame)
+    seconds = time.perf_counter() - start
+    if seconds < _LONG_SECONDS and not artifact.host_callbacks:
+        start = time.perf_counter()
+        code.owner.execute(arrays, frame, bool(artifact.packed))
+        seconds = time.perf_counter() - start
+    return results, seconds
 
 
 def _fill_output(

@@ -13,6 +13,7 @@ import ctypes
 import dataclasses
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ import tensorflow as tf
 from ...runtime.threads import interrupts
 from ..tf_internals import symbols as private
 from . import cluster_registry, kernel
-from .launch_site import Compile, Fallback, Guard, LaunchSite, RegisteredCluster
+from .launch_site import Background, Compile, Fallback, Guard, LaunchSite, RegisteredCluster
 from .structs import CREATE, FALLBACK, INVALID_STATE, MISS
 
 OP = "TfbridgeLaunch"
@@ -104,6 +105,7 @@ def register_cluster(
     on_evicted: Callable[..., None] | None = None,
     on_unused: Callable[[], None] | None = None,
     on_bailout: Callable[[str], None] | None = None,
+    background: Background | None = None,
 ) -> None:
     """Makes a cluster known to launches that name `key`. The first registration of a key holds. `names` of the
     inputs.
@@ -119,11 +121,14 @@ def register_cluster(
     on_evicted: gets the arguments of `compile` when their code is not used any more.
     on_unused: is called when no graph has a launch of the cluster any more.
     on_bailout: gets the assumption of compiled code that failed, at every such run.
+    background: how code is compiled while TensorFlow serves calls; None: all calls wait for their code.
     """
     ensure_registered()
     cluster_registry.add(
         key,
-        RegisteredCluster(compile, fallback, names, guard, recompile, on_evicted, on_unused, on_bailout),
+        RegisteredCluster(
+            compile, fallback, names, guard, recompile, on_evicted, on_unused, on_bailout, background
+        ),
     )
 
 
@@ -235,27 +240,40 @@ def _create(construction: int) -> int:
         return INVALID_STATE
 
 
+class _Uncompiled(threading.local):
+    """The launch and the key for which this thread's call found no code, until TensorFlow has served it."""
+
+    call: tuple[LaunchSite, bytes] | None = None
+
+
+_uncompiled = _Uncompiled()
+
+
 def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
-    """The entry for a new key. Threads that need the same key at the same time compile it once."""
+    """The entry for a new key. Threads that wait for the same key at the same time compile it once."""
     launch, key = cluster_registry.site(number), ctypes.string_at(key_at, key_bytes)
+    waits: bool | None = None
     while True:
         with launch.lock:
             owner = launch.table.entries.get(key)
             if owner is not None:
                 return owner.address
             other = launch.compiling.get(key)
-            if other is None and launch.is_cold(key):
+            if other is None and waits is False:
+                if not launch.count_call(key, hash_):
+                    return launch.publish(key, hash_, None)
+                _uncompiled.call = launch, key
                 return launch.cold.address
-            if other is None:
+            if other is None and waits:
                 done = launch.compiling[key] = threading.Event()
                 break
-        interrupts.wait(other.wait)
-    code, failure = None, None
+        if other is not None:
+            interrupts.wait(other.wait)
+        else:
+            waits = launch.waits_for_code(key)
     try:
         with private.plain_eager():
-            code = launch.compile(key)
-    except Exception as error:
-        failure = error
+            code, failure = launch.try_compile(key)
     except BaseException as error:  # Ctrl-C: the next call compiles the key
         _end_compiling(launch, key, done)
         interrupts.raise_later(error)
@@ -278,6 +296,7 @@ def _end_compiling(launch: LaunchSite, key: bytes, done: threading.Event) -> Non
 def _fall_back(number: int, tensors: int, variables: int, new: int, reason: int, status: int) -> int:
     """Runs the cluster's original nodes in TensorFlow and hands their results to the kernel; returns 1."""
     launch = cluster_registry.site(number)
+    uncompiled, _uncompiled.call = _uncompiled.call, None
     try:
         _report_bailout(launch, reason)
         handles = _pointers(variables, len(launch.inputs))
@@ -286,7 +305,10 @@ def _fall_back(number: int, tensors: int, variables: int, new: int, reason: int,
             if launch.table.has_retired:
                 with launch.lock:
                     launch.table.reclaim()
+            start = time.perf_counter()
             outputs = _run_original(launch, inputs)
+            if uncompiled is not None and uncompiled[0] is launch:
+                launch.add_tensorflow_run(uncompiled[1], time.perf_counter() - start)
             for target, tensor in zip(launch.updates, outputs[len(launch.outputs) :]):
                 if tensor is not None and not handles[target]:
                     raise _no_variable(launch, target)
@@ -311,20 +333,13 @@ def _input_tensors(
     launch: LaunchSite, tensors: Sequence[int | None], handles: Sequence[int | None]
 ) -> list[tf.Tensor | None]:
     """The inputs as eager tensors: one tensor for inputs that are one variable, None for a variable without a value."""
-    of_variable: dict[int, tf.Tensor] = {}
-    inputs: list[tf.Tensor | None] = []
-    for tensor, handle, kind in zip(tensors, handles, launch.kinds):
-        if not kind:  # no variable: nothing was written to its handle
-            inputs.append(private.tensor_of(tensor or 0))
-        elif not tensor:
-            inputs.append(None)
-        elif not handle:
-            inputs.append(private.tensor_of(tensor))
-        else:
-            if handle not in of_variable:
-                of_variable[handle] = private.tensor_of(tensor)
-            inputs.append(of_variable[handle])
-    return inputs
+    # By position, or by variable; nothing was written to the handle of an input that is none.
+    names = [
+        (k, None) if not kind or not handles[k] else (None, handles[k]) for k, kind in enumerate(launch.kinds)
+    ]
+    unique = {name: tensor for name, tensor in zip(names, tensors) if tensor}
+    tensor_of = dict(zip(unique, private.tensors_of(unique.values())))
+    return [tensor_of[name] if tensor else None for name, tensor in zip(names, tensors)]
 
 
 def _run_original(launch: LaunchSite, inputs: list[tf.Tensor | None]) -> list[tf.Tensor | None]:

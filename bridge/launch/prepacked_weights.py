@@ -170,7 +170,7 @@ def _source_of(value: int, tensor: int) -> _Source:
     with _lock:
         source = _sources.get(value)
         if source is None:
-            source = _sources[value] = _Source(private.tensor_of(tensor))
+            source = _sources[value] = _Source(*private.tensors_of([tensor]))
         return source
 
 

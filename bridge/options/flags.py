@@ -18,6 +18,7 @@ from typing import Any
 from ...runtime import process_defaults
 
 PREFIX = "TFBRIDGE_"
+FOREGROUND, BACKGROUND = "foreground", "background"
 CATEGORIES = ("clusters", "compiles", "recompiles", "fusion", "fallbacks")
 
 
@@ -54,6 +55,13 @@ class Flag:
 def _number(text: str, minimum: int = 0) -> int:
     value = int(text)
     if value < minimum:
+        raise ValueError(text)
+    return value
+
+
+def _percent(text: str) -> int:
+    value = _number(text)
+    if value > 100:
         raise ValueError(text)
     return value
 
@@ -135,6 +143,24 @@ FLAGS: tuple[Flag, ...] = (
         ", ".join(process_defaults.NUMERICS),
         "tf: IEEE arithmetic; fast: rules that change rounding too; reproducible: same bits for any number of threads",
         _one_of(*process_defaults.NUMERICS),
+    ),
+    Flag(
+        "COMPILE",
+        "choice",
+        BACKGROUND,
+        f"{BACKGROUND}, {FOREGROUND}",
+        "background: TensorFlow runs calls whose code is not there, which is compiled meanwhile where that pays; "
+        "foreground: such calls wait for their code",
+        _one_of(BACKGROUND, FOREGROUND),
+    ),
+    Flag(
+        "BACKGROUND_SHARE",
+        "number",
+        50,
+        "0 to 100",
+        "percent of one processor's time that compiling in the background may take on average, at low priority; "
+        "0: nothing is compiled there",
+        _percent,
     ),
     Flag("DISK_CACHE", "switch", True, "0, 1", "0 keeps compiled code in memory only", _switch),
     Flag(

@@ -22,17 +22,33 @@ class JitOptions(compiler_options.Options):
     min_cluster_size: compute ops that a cluster has at least. deny_ops: op types that are not compiled.
     cost_guard: TensorFlow runs a cluster that is slower than its own run of the nodes; functions that
         `jit` was given are left alone unless they ask for it themselves.
-    Raises: ValueError  as Options; min_cluster_size is not positive.
+    compile: "background": TensorFlow runs calls whose code is not there, which is compiled meanwhile where that pays;
+        "foreground": such calls wait for it. first_compile: the same for the first code of a cluster; functions that
+        `jit` was given wait unless they ask for something else.
+    background_share: percent of one processor's time that background compilation may take on average; 0: none.
+    Raises: ValueError  as Options; min_cluster_size is not positive; a value that is not among these.
     """
 
     min_cluster_size: int = 4
     deny_ops: frozenset[str] = frozenset()
     cost_guard: bool = True
+    compile: str = flags.BACKGROUND
+    first_compile: str = flags.BACKGROUND
+    background_share: int = 50
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_cluster_size < 1:
             raise ValueError(f"min_cluster_size: {self.min_cluster_size} is not positive")
+        if not 0 <= self.background_share <= 100:
+            raise ValueError(f"background_share: {self.background_share} is no percentage")
+        for name in ("compile", "first_compile"):
+            if getattr(self, name) not in (flags.BACKGROUND, flags.FOREGROUND):
+                raise ValueError(f"{name}: {getattr(self, name)!r} is neither 'background' nor 'foreground'")
+
+    def in_foreground(self, is_first: bool) -> bool:
+        """Whether calls wait for code that is compiled: the first of a cluster, or further."""
+        return flags.FOREGROUND in (self.compile, self.first_compile if is_first else "")
 
 
 def _process_options() -> JitOptions:
@@ -42,6 +58,8 @@ def _process_options() -> JitOptions:
         min_cluster_size=process["MIN_CLUSTER_SIZE"],
         deny_ops=process["DENY_OPS"],
         cost_guard=process["COST_GUARD"],
+        compile=process["COMPILE"],
+        background_share=process["BACKGROUND_SHARE"],
     )
 
 
@@ -51,6 +69,9 @@ NAMES = (
     "min_cluster_size",
     "deny_ops",
     "cost_guard",
+    "compile",
+    "first_compile",
+    "background_share",
     "numerics",
     "cache_dir",
     "max_cache_bytes",
@@ -58,6 +79,7 @@ NAMES = (
     "compile_instructions",
     "compile_megabytes",
 )
+_TEXTS = ("compile", "first_compile", "numerics")
 _chosen: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("tfbridge_options", default={})  # noqa: B039
 
 
@@ -83,8 +105,8 @@ def checked(chosen: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "cost_guard":
             if not isinstance(value, bool):
                 raise TypeError(f"cost_guard: {value!r} is neither True nor False")
-        elif not isinstance(value, str if name == "numerics" else int) or isinstance(value, bool):
-            raise TypeError(f"{name}: {value!r} is no {'text' if name == 'numerics' else 'whole number'}")
+        elif not isinstance(value, str if name in _TEXTS else int) or isinstance(value, bool):
+            raise TypeError(f"{name}: {value!r} is no {'text' if name in _TEXTS else 'whole number'}")
         result[name] = value
     JitOptions(**result)
     return result
@@ -96,6 +118,9 @@ def options(**chosen: Any) -> Iterator[None]:
 
     threads: highest number of threads of one launch. min_cluster_size: compute ops that a cluster has at least.
     deny_ops: op types that are not compiled. cost_guard: False keeps clusters that are slower than TensorFlow.
+    compile: "background": TensorFlow runs calls whose code is not there, which is compiled meanwhile where that pays;
+        "foreground": such calls wait for it. first_compile: the same for the first code of a cluster, for which
+        functions given to `jit` wait by default. background_share: percent of one processor's time for that; 0: none.
     numerics: "tf", "fast" or "reproducible". cache_dir, max_cache_bytes: the disk cache.
     compile_seconds, compile_instructions, compile_megabytes: what one compilation may take, beyond which TensorFlow
         runs the cluster.
@@ -118,6 +143,7 @@ _STRICTER: dict[str, Callable[[Any, Any], Any]] = {
     "deny_ops": frozenset.union,
     "numerics": lambda a, b: max(a, b, key=("fast", "tf", "reproducible").index),
     "cache_dir": lambda a, b: a,
+    **dict.fromkeys(("compile", "first_compile"), max),  # "foreground" is greater
     **dict.fromkeys(
         ("compile_seconds", "compile_instructions", "compile_megabytes"), lambda a, b: min(a or b, b or a)
     ),  # 0: no limit

@@ -11,7 +11,7 @@ import functools
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -371,6 +371,12 @@ def runs_at_once() -> bool:
     return not context.context().is_async()
 
 
+def has_begun() -> bool:
+    """Whether this process has run something eagerly."""
+    eager = context.context_safe()
+    return eager is not None and getattr(eager, "_initialized", True)
+
+
 # (handle, device, op, inputs, (name, value, ...), number of outputs) -> tensors; `raised` turns its errors.
 eager_execute: Callable[..., list[tf.Tensor]] = pywrap_tfe.TFE_Py_Execute
 ExecuteError: type[Exception] = core._NotOkStatusException
@@ -388,11 +394,12 @@ def plain_eager() -> Iterator[None]:
         yield
 
 
-def tensor_of(tensor: int) -> tf.Tensor:
-    """An eager tensor that shares the memory of a TF_Tensor."""
+def tensors_of(tensors: Iterable[int]) -> list[tf.Tensor]:
+    """Eager tensors that share the memory of TF_Tensors."""
+    new_handle = function("TFE_NewTensorHandle")
     with _status() as status:
-        handle = function("TFE_NewTensorHandle")(tensor, status)
-    return _tensor_of_handle(handle)
+        handles = [new_handle(tensor, status) for tensor in tensors]
+    return [_tensor_of_handle(handle) for handle in handles]
 
 
 def _tensor_of_handle(handle: int) -> tf.Tensor:
@@ -453,6 +460,19 @@ def execute_node(
         if failed(status):
             return []
     return [_tensor_of_handle(handle or 0) for handle in handles[: count.value]]
+
+
+def execute_function(
+    name: str, attributes: tuple[Any, ...], inputs: list[tf.Tensor], outputs: int
+) -> list[tf.Tensor]:
+    """Runs a function of the eager context on this thread. attributes: (name, value, ...).
+
+    Raises: tf.errors.OpError  the error of one of its ops.
+    """
+    try:
+        return eager_execute(eager_handle(), None, name, inputs, attributes, outputs)
+    except ExecuteError as error:
+        raise raised(error) from None
 
 
 def op_definition(op: str) -> op_def_pb2.OpDef | None:

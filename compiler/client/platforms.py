@@ -60,6 +60,9 @@ class NativePlatform(Platform, Protocol):
             takes more than the options allow.
         """
 
+    def has_artifact(self, key: str, options: Options) -> bool:
+        """Whether `load_artifact` finds the artifact in the disk cache."""
+
     def compile_self_contained(
         self, module: Module, options: Options, target: Target, entry: str, embed_constants: bool
     ) -> Artifact:

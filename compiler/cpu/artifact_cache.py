@@ -11,13 +11,14 @@ from ...runtime import statistics
 from ...runtime.code import disk_cache
 from ...runtime.code.artifact import Artifact
 from ...runtime.llvm.target import Target
-from ...runtime.threads import interrupts, python_settings
+from ...runtime.threads import background, interrupts, python_settings
 from .. import budget
 from ..ir.module import Module
 from ..options import DEFAULT_OPTIONS, Options
+from . import background_worker
 from .compile import compile_module, machine
 from .objects.source_fingerprint import code_fingerprint
-from .schedule.host_callbacks import registered
+from .schedule.host_callbacks import calls_here, registered
 
 
 def load_module(module: Module, options: Options = DEFAULT_OPTIONS, source: str = "") -> Artifact:
@@ -39,17 +40,28 @@ def load_artifact(
         statistics.count("disk_hits")
         return artifact
     start = time.perf_counter()
-    with (
-        interrupts.deferred(),
-        python_settings.compiling(),
-        budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes),
-    ):
-        artifact = compile_module(build(), options, target, source=source)
+    artifact = None
+    if background.is_here() and background_worker.is_available() and not options.dump_dir:
+        module = build()
+        artifact = None if calls_here(module) else background_worker.compile(module, options, target)
+    if artifact is None:
+        with (
+            interrupts.deferred(),
+            python_settings.compiling(),
+            budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes),
+        ):
+            artifact = compile_module(build(), options, target, source=source)
     artifact = dataclasses.replace(artifact, fingerprint=name)
     statistics.add_compile_seconds(time.perf_counter() - start)
     statistics.count("compiles")
     cache.store(artifact)
     return artifact
+
+
+def has_artifact(key: str, options: Options = DEFAULT_OPTIONS) -> bool:
+    """Whether the disk cache has the artifact that `load_artifact` looks for."""
+    cache = disk_cache.at(options.cache_dir, options.max_cache_bytes)
+    return not options.dump_dir and cache.has(fingerprint(key, options, machine(options)))
 
 
 def fingerprint(key: str, options: Options, target: Target) -> str:

@@ -40,6 +40,10 @@ class CpuPlatform(NativePlatform):
         """The artifact from the disk cache, or compiled now and stored there."""
         return artifact_cache.load_artifact(key, build, options, source)
 
+    def has_artifact(self, key: str, options: Options) -> bool:
+        """Whether the disk cache has the artifact."""
+        return artifact_cache.has_artifact(key, options)
+
     def compile_self_contained(
         self, module: Module, options: Options, target: Target, entry: str, embed_constants: bool
     ) -> Artifact:

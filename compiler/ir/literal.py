@@ -35,6 +35,9 @@ class Literal:
         self.shape = Shape(element_type_of(array.dtype), array.shape)
         self._hash: int | None = None
 
+    def __reduce__(self) -> Any:
+        return (Literal.tuple, (self.parts,)) if self.shape.is_tuple else (Literal, (self.array,))
+
     @classmethod
     def tuple(cls, parts: Iterable[Literal]) -> Literal:
         """The tuple of these literals."""

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import Future
 from typing import Any
 
@@ -40,11 +41,15 @@ MAX_SECONDS = 3600.0  # of a job that is given no time of its own
 _PACKAGES = ("llvmlite", "numpy", "ml_dtypes")  # that compilation needs
 
 
-class CompileWorkers:
-    """At most `limit` worker processes, started when they are wanted."""
+_all: weakref.WeakSet[CompileWorkers] = weakref.WeakSet()
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+
+class CompileWorkers:
+    """At most `limit` worker processes, started when they are wanted. niceness: of their priority, on Linux."""
+
+    def __init__(self, limit: int, niceness: int = 0) -> None:
+        self.limit, self.niceness = limit, niceness
+        _all.add(self)
         self._jobs: queue.SimpleQueue[tuple[_Job, float | None, Future[Any]]] = queue.SimpleQueue()
         self._lock = forking.lock()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -75,6 +80,11 @@ class CompileWorkers:
                 ).start()
         self._jobs.put(((module, function, args), deadline, future))
         return future
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether there are no workers any more."""
+        return self._closed
 
     def close(self) -> None:
         """Ends the workers; jobs under way fail with CompileCrash."""
@@ -157,6 +167,9 @@ class CompileWorkers:
                     raise CompileCrash(f"a compile worker cannot be started: {error}") from error
                 assert process.stdin is not None
                 os.set_blocking(process.stdin.fileno(), False)  # a worker that hangs does not read
+                if self.niceness and hasattr(os, "setpriority"):
+                    with contextlib.suppress(OSError):  # its threads, which start later, inherit it
+                        os.setpriority(os.PRIO_PROCESS, process.pid, self.niceness)
                 self._processes[slot] = process
             return process
 
@@ -208,8 +221,8 @@ def submit(module: str, function: str, *args: Any, seconds: float | None = None)
 
 
 def _end() -> None:
-    if _workers is not None:
-        _workers.close()
+    for workers in tuple(_all):
+        workers.close()
 
 
 @forking.in_child

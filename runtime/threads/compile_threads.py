@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from . import forking, interrupts
+from . import cpu_clock, forking, interrupts
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -31,6 +31,7 @@ class Job(Future[Result]):
         super().__init__()
         self._function: Callable[[], Result] | None = function
         self._begun = threading.Lock()
+        self._cpu_seconds, self._thread = 0.0, 0  # what it took, and of which thread
 
     def run(self) -> None:
         """Runs the function unless that has begun."""
@@ -38,15 +39,23 @@ class Job(Future[Result]):
             return
         function, self._function = self._function, None
         assert function is not None
+        begin, self._thread = cpu_clock.seconds(), threading.get_ident()
         try:
-            self.set_result(function())
+            value = function()
         except BaseException as error:
+            self._cpu_seconds = cpu_clock.seconds() - begin
             self.set_exception(error)
+        else:
+            self._cpu_seconds = cpu_clock.seconds() - begin
+            self.set_result(value)
 
     def result(self, timeout: float | None = None) -> Result:
         self.run()
         if not self.done():
             interrupts.wait(lambda seconds: not futures.wait([self], seconds).not_done, timeout)
+        if self._thread != threading.get_ident():  # the first one who asks had it done
+            cpu_clock.add(self._cpu_seconds)
+            self._cpu_seconds = 0.0
         return super().result(None if timeout is None else 0)
 
 

@@ -121,15 +121,24 @@ def _custom_call(op: CustomCall) -> dict[str, object]:
 
 def registered(module: Module) -> str:
     """What the code of a module depends on besides its text: which of its custom-call targets are C functions."""
+    return ", ".join(
+        f"{name}: {'C' if (t := custom_calls.find(name)) is not None and t.address else 'Python'}"
+        for name in _targets(module)
+    )
+
+
+def calls_here(module: Module) -> bool:
+    """Whether a module calls functions that are registered in this process."""
+    return any(custom_calls.find(name) is not None for name in _targets(module))
+
+
+def _targets(module: Module) -> list[str]:
+    """The custom-call targets of a module."""
 
     def calls(computation: Computation) -> set[str]:
         return {i.op.custom_call_target for i in computation.instructions if isinstance(i.op, CustomCall)}
 
-    names = sorted(set().union(*map(calls, module.computations())))
-    return ", ".join(
-        f"{name}: {'C' if (t := custom_calls.find(name)) is not None and t.address else 'Python'}"
-        for name in names
-    )
+    return sorted(set().union(*map(calls, module.computations())))
 
 
 def operands_read(instruction: Instruction) -> Sequence[Instruction]:

@@ -307,5 +307,5 @@ def test_recompile_says_what_changed(caplog: pytest.LogCaptureFixture) -> None:
         function(tf.ones((5, 2)), tf.constant(4))
         function(tf.ones((5, 2)), tf.constant(7))
     shape, value = caplog.messages
-    assert shape.endswith(": x was f32[3,2], is f32[5,2]")
+    assert shape.endswith(": x was f32[3,2], is f32[5,2] (axis 0)")
     assert value.endswith(": the value of n changed, which decides shapes or axes")

@@ -14,8 +14,7 @@ import tensorflow as tf
 import tfbridge
 from in_threads import in_threads
 from tfbridge.bridge.api.jit import Jit
-from tfbridge.bridge.clustering.reports import recent_reports
-from tfbridge.bridge.launch import cluster_registry, entry_table, launch_site
+from tfbridge.bridge.launch import cluster_registry, entry_table
 from tfbridge.runtime import statistics
 from tfbridge.runtime.code.executable import Executable
 
@@ -44,9 +43,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[Executable]:
 
 
 def few(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
-    """Lets a launch keep few entries, each of which is compiled when it is met first."""
+    """Lets a launch keep few entries."""
     monkeypatch.setattr(entry_table, "MAX_ENTRIES", entries)
-    monkeypatch.setattr(launch_site, "_ALWAYS_COMPILED_KEYS", 10**6)
 
 
 def wanted(x: np.ndarray) -> np.ndarray:
@@ -106,19 +104,6 @@ def test_what_is_used_stays(made: weakref.WeakSet[Executable], monkeypatch: pyte
         check(f, 100)
     stats = tfbridge.stats()
     assert stats["clusters_compiled"] + stats["recompiles"] == 41
-
-
-def test_shapes_beyond_many_are_compiled_when_met_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_site, "_ALWAYS_COMPILED_KEYS", 3)
-    f = by_flag()
-    for size in range(1, 7):
-        check(f, size)
-    assert tfbridge.stats()["recompiles"] == 2
-    for size in range(1, 7):
-        check(f, size)
-    assert tfbridge.stats()["recompiles"] == 5
-    (cluster,) = recent_reports()[-1].clusters
-    assert cluster_registry.counters(cluster.key).fallback_runs == 3
 
 
 @pytest.mark.parametrize("make", [by_decorator, by_flag])

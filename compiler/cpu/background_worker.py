@@ -1,0 +1,165 @@
+"""Compiles modules in a process of low priority: calls of the program do not wait for the interpreter's lock meanwhile.
+
+The process is started by the first module. Where none can be started, or the first one dies, callers compile
+themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import pickle
+import struct
+import sys
+from typing import Any
+
+from ...runtime import process_defaults
+from ...runtime.code.artifact import Artifact
+from ...runtime.code.worker_pool import CompileWorkers
+from ...runtime.errors import CompileCrash
+from ...runtime.llvm.target import Target
+from ...runtime.threads import cpu_clock, forking
+from ..ir.module import Computation, Instruction, Module
+from ..options import Options
+from .compile import compile_module
+
+_NICENESS = 10  # the share bounds what it takes; with more, a busy machine would never get its code
+_SECONDS = struct.Struct("<d")
+
+_workers: CompileWorkers | None = None
+_has_answered = _is_broken = False
+
+
+def is_available() -> bool:
+    """Whether there is a worker, or one may be started: a program that embeds Python cannot be started as one."""
+    return not _is_broken and "python" in os.path.basename(sys.executable or "").lower()
+
+
+def compile(module: Module, options: Options, target: Target) -> Artifact | None:
+    """The artifact of a module, without fingerprint; None when no worker starts.
+
+    Raises: what `compile_module` raises; CompileCrash  a worker that has served before died. SystemExit  the
+        interpreter ends, and its workers with it.
+    """
+    global _workers, _has_answered, _is_broken
+    if _workers is None:
+        _workers = CompileWorkers(1, _NICENESS)
+    plain = Options(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Options)})
+    job = _workers.submit(__name__, compile_bytes.__name__, module_bytes(module), plain, target)
+    try:
+        answer = job.result()
+    except CompileCrash:
+        if _workers.is_closed:
+            raise SystemExit from None
+        _is_broken = not _has_answered
+        if _is_broken:
+            return None
+        raise
+    _has_answered = True
+    cpu_clock.add(*_SECONDS.unpack_from(answer))
+    return Artifact.from_bytes(answer[_SECONDS.size :])
+
+
+def compile_bytes(data: bytes, options: Options, target: Target) -> bytes:
+    """In the worker: the CPU seconds of a compilation, and the bytes of its artifact."""
+    process_defaults.process.compile_workers = False
+    before = os.times()
+    artifact = compile_module(module_of_bytes(data), options, target)
+    after = os.times()
+    return _SECONDS.pack(after.user + after.system - before.user - before.system) + artifact.to_bytes()
+
+
+@forking.in_child
+def _forget() -> None:
+    global _workers
+    if _workers is not None:
+        _workers.close_pipes()
+    _workers = None
+
+
+# -- a module as bytes: a pickle of lists, for graphs are deeper than pickle's recursion
+
+
+class _Pickler(pickle.Pickler):
+    """Writes one computation after another; those that ops call by number."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.numbers: dict[Computation, int] = {}
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Computation):
+            return _Called, (self.numbers[value],)
+        return NotImplemented
+
+
+class _Called:
+    """In the place of a computation that an op calls."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def module_bytes(module: Module) -> bytes:
+    """A module for `module_of_bytes` of a process of the same sources."""
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    computations = module.computations()
+    pickler.dump(len(computations))
+    for number, computation in enumerate(computations):
+        position = {instruction: k for k, instruction in enumerate(computation.instructions)}
+        rows = [
+            (i.op, [position[o] for o in i.operands], i.shape, i.name, i.metadata)
+            for i in computation.instructions
+        ]
+        ends = [[position[i] for i in group] for group in (computation.parameters, computation.effects())]
+        pickler.dump((computation.name, rows, position[computation.root], *ends))
+        pickler.numbers[computation] = number
+    pickler.dump(
+        (
+            module.name,
+            module.attributes,
+            module.input_output_aliases,
+            module.invariant_parameters,
+            module.sized_results,
+        )
+    )
+    return file.getvalue()
+
+
+def module_of_bytes(data: bytes) -> Module:
+    """The module that `module_bytes` wrote."""
+    unpickler = pickle.Unpickler(io.BytesIO(data))
+    computations: list[Computation] = []
+    for _ in range(unpickler.load()):
+        name, rows, root, parameters, effects = unpickler.load()
+        instructions: list[Instruction] = []
+        for op, operands, *rest in rows:
+            called = {
+                field: [computations[c.number] for c in value] if is_list else computations[value.number]
+                for field, is_list in op.calling.items()
+                if (value := getattr(op, field)) is not None
+            }
+            if called:
+                op = dataclasses.replace(
+                    op, **{k: tuple(v) if isinstance(v, list) else v for k, v in called.items()}
+                )
+            instructions.append(Instruction(op, tuple(instructions[k] for k in operands), *rest))
+        computations.append(
+            Computation(
+                name,
+                instructions[root],
+                [instructions[k] for k in parameters],
+                [instructions[k] for k in effects],
+            )
+        )
+    name, attributes, aliases, invariant, sized = unpickler.load()
+    return Module(
+        name,
+        computations[-1],
+        attributes,
+        input_output_aliases=aliases,
+        invariant_parameters=invariant,
+        sized_results=sized,
+    )

@@ -1,0 +1,150 @@
+"""One thread of the process for work that nobody waits for: the most urgent request first, within a share of CPU time.
+
+The queue knows nothing of what the requests do. The thread is a daemon, started by the first request: the interpreter
+ends without waiting for it. The child of a fork begins with an empty queue.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+
+from . import cpu_clock, forking, interrupts
+
+MAX_REQUESTS = 1024  # that wait; beyond, the least urgent are dropped
+
+_log = logging.getLogger("tfbridge")
+
+
+@dataclasses.dataclass
+class Request:
+    """Work that waits. The owner drops all of its requests at once.
+
+    share: of one processor's time, above 0, that requests like this one may take on average.
+    """
+
+    owner: Hashable
+    key: Hashable
+    work: Callable[[], object]
+    priority: float
+    share: float = 1.0
+
+
+class BackgroundQueue:
+    """Requests by owner and key, and the thread that takes the one of highest priority."""
+
+    def __init__(self) -> None:
+        self._lock = forking.lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting: dict[tuple[Hashable, Hashable], Request] = {}
+        self._running: tuple[Hashable, Hashable] | None = None
+        self._thread: threading.Thread | None = None
+        self._waiters = 0  # threads that want everything done: the thread does not pause
+        self._resume_at = 0.0  # of the monotonic clock: when the share allows the next request
+        self.cpu_seconds = 0.0
+        self.finished = 0
+
+    def request(self, request: Request) -> None:
+        """Adds a request, in the place of one of the same owner and key; not while that is being run."""
+        name = request.owner, request.key
+        with self._changed:
+            if name == self._running:
+                return
+            self._waiting[name] = request
+            if len(self._waiting) > MAX_REQUESTS:
+                del self._waiting[min(self._waiting, key=lambda n: self._waiting[n].priority)]
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tfbridge-background", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def cancel(self, owner: Hashable) -> None:
+        """Drops the requests of an owner. One that is being run goes on."""
+        with self._changed:
+            for name in [name for name in self._waiting if name[0] == owner]:
+                del self._waiting[name]
+            self._changed.notify_all()
+
+    def is_waiting(self, owner: Hashable, key: Hashable) -> bool:
+        """Whether a request waits or is being run."""
+        return (owner, key) in self._waiting or (owner, key) == self._running
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until no request waits or is being run, meanwhile without regard to shares; false when that took
+        longer than `timeout` seconds. Ctrl-C ends it."""
+        with self._changed:
+            self._waiters += 1
+            self._changed.notify_all()
+        try:
+            interrupts.wait(self._is_idle, timeout)
+            return self._is_idle(0)
+        finally:
+            with self._changed:
+                self._waiters -= 1
+
+    def _is_idle(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and self._running is None, seconds)
+
+    def _run(self) -> None:
+        while True:
+            request = self._next()
+            begin, cpu = time.monotonic(), cpu_clock.seconds()
+            try:
+                request.work()
+            except Exception as error:
+                _log.warning("background work failed; this is a bug in tfbridge", exc_info=error)
+            finally:
+                cpu = cpu_clock.seconds() - cpu
+                with self._changed:
+                    self._running = None
+                    self.cpu_seconds += cpu
+                    self.finished += 1
+                    self._resume_at = begin + cpu / request.share
+                    self._changed.notify_all()
+            del request  # and what its work keeps alive
+
+    def _next(self) -> Request:
+        """Takes the most urgent request, when there is one and the share allows it."""
+        with self._changed:
+            while True:
+                pause = 0.0 if self._waiters else self._resume_at - time.monotonic()
+                if not self._waiting:
+                    self._changed.wait()
+                elif pause > 0:
+                    self._changed.wait(pause)
+                else:
+                    name = max(self._waiting, key=lambda n: self._waiting[n].priority)
+                    self._running = name
+                    return self._waiting.pop(name)
+
+    def is_here(self) -> bool:
+        """Whether the caller is in the queue's thread."""
+        return threading.current_thread() is self._thread
+
+
+process = BackgroundQueue()
+
+
+def is_here() -> bool:
+    """Whether the caller does what nobody waits for."""
+    return process.is_here()
+
+
+@forking.in_child
+def _forget() -> None:
+    """In a forked child: the thread is the parent's, which serves its requests."""
+    global process
+    process = BackgroundQueue()
+
+
+def wait_for_compilation(timeout: float | None = None) -> bool:
+    """Waits until no code is being compiled in the background, or waits to be. Ctrl-C ends it.
+
+    Keys that TensorFlow serves because they are not called often enough are not waited for.
+    Units: timeout is in seconds; returns false when it is over.
+    """
+    return process.wait(timeout)

@@ -1,0 +1,143 @@
+"""The background queue: order, replacement, cancelling, shares, waiting, errors, and the child of a fork."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from tfbridge.runtime.threads import background, cpu_clock
+from tfbridge.runtime.threads.background import BackgroundQueue, Request
+from tfbridge.runtime.threads.compile_threads import Job
+
+
+def held(queue: BackgroundQueue) -> threading.Event:
+    """Keeps the queue's thread busy until the event is set."""
+    begun, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        done.wait(30)
+
+    queue.request(Request("holder", 0, work, 1.0))
+    assert begun.wait(30)
+    return done
+
+
+def noted(ran: list[object], what: object) -> Callable[[], None]:
+    return lambda: ran.append(what)
+
+
+def test_the_most_urgent_request_runs_first() -> None:
+    queue, ran = BackgroundQueue(), []
+    done = held(queue)
+    for key, priority in (("a", 1.0), ("b", 3.0), ("c", 2.0)):
+        queue.request(Request("owner", key, noted(ran, key), priority))
+    queue.request(Request("owner", "a", noted(ran, "a, later"), 9.0))
+    assert queue.is_waiting("owner", "b") and not queue.is_waiting("owner", "d")
+    done.set()
+    assert queue.wait(30)
+    assert ran == ["a, later", "b", "c"]
+    assert queue.finished == 4
+
+
+def test_an_owner_that_goes_cancels_its_requests() -> None:
+    queue, ran = BackgroundQueue(), []
+    done = held(queue)
+    queue.request(Request("one", 0, noted(ran, "one"), 1.0))
+    queue.request(Request("other", 0, noted(ran, "other"), 1.0))
+    queue.cancel("one")
+    done.set()
+    assert queue.wait(30)
+    assert ran == ["other"]
+
+
+def test_what_is_being_run_is_not_requested_again() -> None:
+    queue = BackgroundQueue()
+    done = held(queue)
+    queue.request(Request("holder", 0, lambda: pytest.fail("it ran twice"), 1.0))
+    done.set()
+    assert queue.wait(30)
+    assert queue.finished == 1
+
+
+def test_the_least_urgent_of_too_many_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "MAX_REQUESTS", 2)
+    queue, ran = BackgroundQueue(), []
+    done = held(queue)
+    for key, priority in (("a", 2.0), ("b", 1.0), ("c", 3.0)):
+        queue.request(Request("owner", key, noted(ran, key), priority))
+    done.set()
+    assert queue.wait(30)
+    assert ran == ["c", "a"]
+
+
+def test_an_error_is_logged_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    queue, ran = BackgroundQueue(), []
+    with caplog.at_level(logging.WARNING, "tfbridge"):
+        queue.request(Request("owner", 0, lambda: 1 / 0, 2.0))
+        queue.request(Request("owner", 1, noted(ran, "after"), 1.0))
+        assert queue.wait(30)
+    assert ran == ["after"]
+    assert "this is a bug in tfbridge" in caplog.text
+
+
+def test_the_share_delays_the_next_request_unless_someone_waits() -> None:
+    queue, ran = BackgroundQueue(), []
+    queue.request(Request("owner", 0, lambda: cpu_clock.add(3600.0), 1.0, share=0.5))
+    while not queue.finished:
+        time.sleep(0.001)
+    queue.request(Request("owner", 1, noted(ran, "next"), 1.0))
+    assert not queue._is_idle(0.1) and not ran
+    assert queue.wait(30)
+    assert ran == ["next"]
+    assert queue.cpu_seconds >= 3600
+
+
+def test_wait_has_a_timeout() -> None:
+    queue = BackgroundQueue()
+    done = held(queue)
+    assert not queue.wait(0.05)
+    done.set()
+    assert queue.wait(30)
+
+
+def test_the_work_knows_where_it_runs() -> None:
+    here: list[bool] = []
+    background.process.request(Request("owner", 0, lambda: here.append(background.is_here()), 1.0))
+    assert background.wait_for_compilation(30)
+    assert here == [True] and not background.is_here()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_child_begins_with_an_empty_queue() -> None:
+    done = held(background.process)
+    background.process.request(Request("owner", 0, lambda: None, 1.0))
+    child = os.fork()
+    if not child:
+        ran: list[str] = []
+        is_empty = not background.process.is_waiting("owner", 0)
+        background.process.request(Request("child", 0, noted(ran, "child"), 1.0))
+        os._exit(0 if is_empty and background.wait_for_compilation(30) and ran else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    done.set()
+    assert background.wait_for_compilation(30)
+
+
+def test_the_clock_counts_work_of_other_threads() -> None:
+    def busy() -> None:
+        end = time.thread_time() + 0.05
+        while time.thread_time() < end:
+            pass
+
+    job, begin = Job(busy), cpu_clock.seconds()
+    thread = threading.Thread(target=job.run)
+    thread.start()
+    thread.join()
+    assert cpu_clock.seconds() - begin < 0.05
+    job.result()
+    job.result()
+    assert 0.05 <= cpu_clock.seconds() - begin < 0.1
