@@ -81,6 +81,7 @@ def classes(logits: Any) -> np.ndarray:
 
 def show_compiled(console: Console, model: keras.Model, images: np.ndarray) -> None:
     """What the training compiled, and how the network's inference compiles."""
+    tfbridge.wait_for_compilation()
     stats = tfbridge.stats()
     left_out = sum(stats["ops_left_out"].values())
     table = Table(title="What was compiled while training", title_justify="left", show_header=False)

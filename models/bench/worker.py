@@ -3,8 +3,8 @@
     python -m tfbridge.models.bench.worker ENGINE SUITE full|small THREADS
 
 `{"command": "open", "workload": NAME}` takes the place of the workload before.
-`{"command": "first", "reference": FILE}` makes the first call and two more; TensorFlow's own engine tells how
-much of the first call was tracing, and writes its results to FILE; the others compare theirs with it.
+`{"command": "first", "reference": FILE}` makes the first call and, when code is there, two more; TensorFlow's own
+engine tells how much of the first call was tracing, and writes its results to FILE; the others compare theirs with it.
 `{"command": "round", "seconds": S}` measures. `{"command": "profile"}` tells what the compiled code is made of,
 `{"command": "peak"}` the peak of memory. While it waits for a command the process sleeps; it ends with its input.
 """
@@ -65,6 +65,10 @@ class Session:
         self._wait(function(*self._inputs))
         seconds = time.perf_counter() - start
         first_call_bytes = self._memory.peak_bytes()
+        if self._engine.family == "tfbridge":
+            import tfbridge
+
+            tfbridge.wait_for_compilation()
         results = self._program.run(function, STEPS - 1, self._inputs)
         error = self._error(results, Path(reference))
         self._stopwatch = Stopwatch(function, self._inputs, self._wait)

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ... import disable_auto_clustering, enable_auto_clustering, reset_stats, stats
+from ... import disable_auto_clustering, enable_auto_clustering, options, reset_stats, stats
 from ...bridge.clustering.reports import recent_reports
 from ..program import Array, Program, tensors
 
@@ -192,7 +192,8 @@ def compare(name: str, make: Make, dtype: str = "float32") -> Outcome:
     enable_auto_clustering()
     try:
         start = time.perf_counter()
-        found = program.run(tf.function(program.function))
+        with options(compile="foreground"):
+            found = program.run(tf.function(program.function))
         seconds = time.perf_counter() - start
     finally:
         disable_auto_clustering()

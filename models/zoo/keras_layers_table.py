@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ... import disable_auto_clustering, enable_auto_clustering, jit, reset_stats, stats
+from ... import disable_auto_clustering, enable_auto_clustering, jit, options, reset_stats, stats
 from ..program import Array
 from .keras_layers import EXCLUDED, ROWS, Row, Step
 
@@ -53,7 +53,8 @@ def _run(step: Step, way: str, wanted: Sequence[Array]) -> Outcome:
     else:
         enable_auto_clustering(min_cluster_size=1)
         try:
-            found = step.run(tf.function(step.function))
+            with options(compile="foreground"):
+                found = step.run(tf.function(step.function))
         finally:
             disable_auto_clustering()
     return Outcome(

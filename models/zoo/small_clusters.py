@@ -37,7 +37,7 @@ def compare(distance: int) -> tuple[list[int], float, float]:
     plain, clustered = between(distance), between(distance)
     plain(x)
     seen = recent_reports()
-    with tfbridge.options(deny_ops=[_LEFT_OUT]):
+    with tfbridge.options(deny_ops=[_LEFT_OUT], compile="foreground"):
         tfbridge.enable_auto_clustering()
         try:
             clustered(x)

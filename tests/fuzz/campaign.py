@@ -56,6 +56,7 @@ class Worker:
     def _start(self) -> subprocess.Popen[str]:
         environment = {
             **os.environ,
+            "TFBRIDGE_COMPILE": "foreground",  # compiled code is what is compared
             "TFBRIDGE_DISK_CACHE": "0",
             "PYTHONHASHSEED": "0",
             "TF_CPP_MIN_LOG_LEVEL": "3",
