@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 from collections.abc import Sequence
 
@@ -28,32 +29,51 @@ def run_in_tensorflow(cluster: Cluster, values: Sequence[tf.Tensor | None]) -> l
         raise strict_error(failure)
     launch_values = iter(values)
     arguments = [next(launch_values) if argument.is_read else None for argument in cluster.arguments]
-    by_value = _by_value(cluster, arguments)
+    by_value, updated = _by_value(cluster, arguments)
     variables: list[tf.Tensor] = []
     handles: dict[int, tf.Tensor] = {}  # by id of the value
     for k, (argument, value) in enumerate(zip(cluster.arguments, arguments, strict=True)):
-        if not argument.is_variable or k in by_value:
+        if not argument.is_variable or k in by_value or k in updated:
             continue
         if value is None or id(value) not in handles:
             variables.append(_new_variable(argument, value))
             handles[id(value)] = variables[-1]
         arguments[k] = handles[id(value)] if value is not None else variables[-1]
     try:
-        results = cluster.original(arguments, by_value)
+        results = cluster.original(arguments, by_value, updated)
         if failure:
             raise strict_error(failure)
-        return [*results, *(_content(arguments[k], cluster.arguments[k]) for k in cluster.written)]
+        count = len(results) - len(updated)
+        new = dict(zip(updated, results[count:]))
+        for k in cluster.written:
+            if k not in new:
+                new[k] = _content(arguments[k], cluster.arguments[k])
+        return [*results[:count], *(new[k] for k in cluster.written)]
     finally:
         for handle in variables:
             tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 
-def _by_value(cluster: Cluster, arguments: Sequence[tf.Tensor | None]) -> frozenset[int]:
-    """The variables that the nodes get by their values: those that are only read, if all of them have a value, and none
-    of them is also another argument."""
-    read = cluster.original.read_only
-    others = {id(arguments[k]) for k, a in enumerate(cluster.arguments) if a.is_variable and k not in read}
-    return frozenset() if any(arguments[k] is None or id(arguments[k]) in others for k in read) else read
+def _by_value(
+    cluster: Cluster, arguments: Sequence[tf.Tensor | None]
+) -> tuple[frozenset[int], dict[int, int]]:
+    """The variables that the nodes get by their values: those that are only read, and, with their DataTypes, those that
+    are updated.
+
+    There are none if one of them has no value, or if a variable that is not only read is two arguments.
+    """
+    original = cluster.original
+    variables = [k for k, argument in enumerate(cluster.arguments) if argument.is_variable]
+    updated = {
+        k: cluster.arguments[k].data_type
+        for k in cluster.written
+        if k in original.updatable and cluster.arguments[k].is_read
+    }
+    uses = collections.Counter(id(arguments[k]) for k in variables if arguments[k] is not None)
+    is_twice = any(uses[id(arguments[k])] > 1 for k in variables if k not in original.read_only)
+    if is_twice or any(arguments[k] is None for k in (*original.read_only, *updated)):
+        return frozenset(), {}
+    return original.read_only, updated
 
 
 def _new_variable(argument: Argument, value: tf.Tensor | None) -> tf.Tensor:

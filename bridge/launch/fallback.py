@@ -25,7 +25,7 @@ from ...runtime.threads.compile_threads import usable_cpus
 from ..graph.graph import DATAFLOW, GraphNode, input_types, output_types
 from ..tf_internals import symbols as private
 from ..tf_internals.dtypes import make_ndarray
-from . import variable_reads
+from . import variable_values
 
 Run = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 
@@ -93,7 +93,7 @@ class Program:
     ) -> None:
         self._slots = self._arguments = inputs
         slot_of: dict[str, int] = dict(arguments)
-        nodes, same = variable_reads.on_values(nodes, arguments, by_value)
+        nodes, same = variable_values.on_values(nodes, arguments, by_value)
         for name, number in same.items():
             slot_of.update(dict.fromkeys((name, f"{name}:0", f"{name}:value:0"), number))
         ordered = _topological(nodes)
@@ -164,10 +164,24 @@ class _Source:
         results = [name for _, name in returned]
         return cls(nodes, len(arguments), names, results, Library(graph.library), True)
 
-    def program(self, by_value: Collection[int] = ()) -> Program:
-        """The program that takes these arguments, which are variables, by their value."""
-        return Program(
-            self.nodes, self.inputs, self.arguments, self.results, self.library, by_value, self.is_optimized
+    def program(self, by_value: Collection[int] = (), updated: Mapping[int, int] | None = None) -> Program:
+        """The program that takes these arguments, which are variables, by their value; the new values of those
+        `updated` follow its results."""
+        nodes, names = variable_values.with_updates(self.nodes, self.arguments, updated or {})
+        results = [*self.results, *names]
+        return Program(nodes, self.inputs, self.arguments, results, self.library, by_value, self.is_optimized)
+
+    @property
+    def updatable(self) -> frozenset[int]:
+        """The arguments that may be `updated`: if all nodes become one function, those that no node passes on."""
+        if (
+            not all(_is_plain_node(node, self.library) for node in self.nodes)
+            or len(self.nodes) < _MIN_JOINED
+        ):
+            return frozenset()
+        passed_on = variable_values.passed_on(self.nodes, self.arguments)
+        return (
+            frozenset(self.arguments.values()) - passed_on - {self.arguments.get(r, -1) for r in self.results}
         )
 
 
@@ -177,19 +191,29 @@ class Original:
     def __init__(self, make: Callable[[], _Source]) -> None:
         self._make = make
         self._source: _Source | None = None
-        self._read_only: frozenset[int] = frozenset()
-        self._programs: dict[frozenset[int], Program] = {}
+        self._read_only = self._updatable = frozenset[int]()
+        self._programs: dict[tuple[frozenset[int], tuple[int, ...]], Program] = {}
         self._lock = forking.long_lock()
 
-    def __call__(self, inputs: list[tf.Tensor], by_value: frozenset[int] = frozenset()) -> list[tf.Tensor]:
-        """by_value: the inputs that are values of variables, of `read_only`; other variables are handles."""
+    def __call__(
+        self,
+        inputs: list[tf.Tensor],
+        by_value: frozenset[int] = frozenset(),
+        updated: Mapping[int, int] | None = None,
+    ) -> list[tf.Tensor]:
+        """The results, then the new values of the variables `updated`.
+
+        by_value: the inputs that are values of variables, of `read_only`. updated: those of `updatable` that are, with
+        the DataTypes of the values. Other variables are handles.
+        """
+        key = by_value, tuple(updated or ())
         with private.plain_eager():
-            program = self._programs.get(by_value)
+            program = self._programs.get(key)
             if program is None:
                 with self._lock:
-                    if by_value not in self._programs:
-                        self._programs[by_value] = self._planned().program(by_value)
-                    program = self._programs[by_value]
+                    if key not in self._programs:
+                        self._programs[key] = self._planned().program(by_value, updated)
+                    program = self._programs[key]
             return program(inputs)
 
     @property
@@ -198,11 +222,18 @@ class Original:
         self._planned()
         return self._read_only
 
+    @property
+    def updatable(self) -> frozenset[int]:
+        """The numbers of the arguments that, if they are variables, may be `updated`."""
+        self._planned()
+        return self._updatable
+
     def _planned(self) -> _Source:
         with self._lock:
             if self._source is None:
                 source = self._make()
-                self._read_only = variable_reads.read_only(source.nodes, source.arguments)
+                self._read_only = variable_values.read_only(source.nodes, source.arguments)
+                self._updatable = source.updatable
                 self._source = source
             return self._source
 
@@ -279,10 +310,13 @@ _function_numbers = itertools.count()
 
 
 def _is_plain(one: _Planned, library: Library) -> bool:
-    node = one.node
+    return one.node is not None and _is_plain_node(one.node, library)
+
+
+def _is_plain_node(node: node_def_pb2.NodeDef, library: Library) -> bool:
+    """Whether a node calls nothing."""
     return (
-        node is not None
-        and node.op not in _SPECIAL.keys() - {"Const"}
+        node.op not in _SPECIAL.keys() - {"Const"}
         and node.op not in library.definitions
         and not any(value.WhichOneof("value") == "func" for value in node.attr.values())
     )

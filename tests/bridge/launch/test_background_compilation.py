@@ -17,6 +17,7 @@ import tensorflow as tf
 import tfbridge
 from in_threads import in_threads
 from run_python import run_python
+from tfbridge.bridge.cluster import original_nodes
 from tfbridge.bridge.dispatch.call_plan import NO_FAST_PATH
 from tfbridge.bridge.launch import cluster_registry, launch_site
 from tfbridge.compiler.client.platforms import native
@@ -235,6 +236,26 @@ def test_variables_and_random_numbers_are_the_same(eager: None) -> None:
     assert tfbridge.stats()[SERVED] and tfbridge.stats()[IN_BACKGROUND] == 2
     tfbridge.enable_auto_clustering(min_cluster_size=1)
     close(steps(lambda f: tf.function(f, input_signature=ANY)), wanted, tolerance)
+
+
+def test_tensorflow_gets_variables_by_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable is made for a call: neither for one that is read, nor for one that is updated."""
+    monkeypatch.setattr(original_nodes, "_new_variable", lambda *_: pytest.fail("a variable was made"))
+    v, table = tf.Variable(W), tf.Variable(RANDOM.normal(size=(9, 6)).astype("f4"))
+
+    def step(x: tf.Tensor) -> tf.Tensor:
+        before = tf.reduce_sum(v)
+        v.assign_add(tf.matmul(x, tf.gather(table, tf.range(tf.shape(x)[0])), transpose_a=True))
+        v.assign(v * 0.5)
+        return x @ v + before
+
+    x, start = data(3), v.numpy()
+    wanted = [step(x), step(x), v.read_value()]
+    v.assign(start)
+    with tfbridge.options(background_share=0):
+        f = clustered(step)
+        close([f(x), f(x), v], wanted)
+    assert counters(SERVED, IN_BACKGROUND) == (2, 0)
 
 
 def test_errors_are_those_of_tensorflow(eager: None) -> None:
