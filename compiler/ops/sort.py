@@ -131,6 +131,6 @@ def _merge(
         goes_on = np.where(in_left, before(seen, order), ~before(order, seen)) & (low < high)
         low, high = np.where(goes_on, middle + 1, low), np.where(goes_on | (low >= high), high, middle)
     own = number - np.where(in_left, start, start + width)
-    result = np.empty_like(order)
+    result = np.zeros_like(order)  # of a comparator that is no order, several elements have one place
     np.put_along_axis(result, start + own + (low - first), order, 0)
     return result

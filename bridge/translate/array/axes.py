@@ -25,6 +25,6 @@ def axis_of(axis: int, rank: int, op: str) -> int:
 
     Raises: ShapeError  out of range.
     """
-    if not -rank <= axis < max(rank, 1):
+    if not -rank <= axis < rank:
         raise ShapeError(f"{op}: axis {axis} is out of range for rank {rank}")
     return axis + rank if axis < 0 else axis

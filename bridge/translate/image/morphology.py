@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Sequence
 
 from ....compiler.builder.computation_builder import Operand
+from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import FLOATS, INTEGERS, ElementType
 from ..array.axes import spatial_entries
 from ..math.reductions import initial, reduce
@@ -78,6 +79,8 @@ def dilation_grad_input(node: Node) -> Operand:
     b, dims = node.b, node.shape("input")
     padding, strides, rates, sizes = _plan(node)
     total = b.broadcast(b.scalar_like(node["input"], 0), dims)
+    if 0 in node.shape("filter"):  # TensorFlow adds the gradients where windows begin
+        raise UnsupportedError(f"{node.op}: the filter has no elements")
     places = itertools.product(*map(range, node.shape("filter")[:2]))
     for place, gradients in zip(places, _by_tap(node)):
         low = [p * r - pad[0] for p, r, pad in zip(place, rates, padding)]
