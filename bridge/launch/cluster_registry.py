@@ -46,7 +46,6 @@ def _forget_calls() -> None:
     """In a forked child: the calls and compilations of the parent's other threads never end here."""
     for site in _sites.values():
         site.compiling.clear()
-        site.has_requested = False
         site.state.active_calls = (ctypes.c_int64 * 2)()
 
 

@@ -69,11 +69,15 @@ class Costs:
         return self.cpu_seconds / self.compilations if self.compilations else 0.0
 
 
-def priority(key: KeyCalls, costs: Costs, is_full: bool = False) -> float | None:
+def priority(key: KeyCalls, costs: Costs, is_full: bool = False, is_first: bool = False) -> float | None:
     """How urgent code for a key is, as saving per cost; None: TensorFlow goes on to serve it.
 
+    is_first: no key of the cluster is compiled yet, or being compiled: this one is, at once. Others wait until it has
+        told what code costs.
     is_full: another key's code is dropped for this one's, and compiled again some day.
     """
+    if is_first or not costs.compilations:
+        return math.inf if is_first else None
     cost = costs.expected * (2 if is_full else 1)
     saving = key.calls * key.seconds * (1 - costs.ratio)
     if saving <= 0 or saving < cost:

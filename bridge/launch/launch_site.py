@@ -119,7 +119,6 @@ class LaunchSite:
         self.cold = EntryOwner(b"", 0, None)
         self.calls, self.costs = CallCounts(), Costs()
         self._generation = 0  # counts the clusters that had the launch
-        self.has_requested = False  # the first code, to be compiled in the background
         self._keyed = (ctypes.c_uint8 * max(len(inputs), 1))()
         for position in constants:
             self._keyed[position] = 1
@@ -151,7 +150,7 @@ class LaunchSite:
             self.table.clear()
             self.table.removed = Counters()
             self.benchmarks.clear()
-            self.calls, self.costs, self.has_requested = CallCounts(), Costs(), False
+            self.calls, self.costs = CallCounts(), Costs()
             self.cold.entry.runs = 0
 
     def drop_requests(self) -> None:
@@ -187,14 +186,15 @@ class LaunchSite:
         if is_new and self.constants and not how.may_specialize(*self.parse_key(key)):
             return False
         calls = self.calls.count(key)
-        is_first = not (self.costs.compilations or self.compiling or self.has_requested)
+        is_first = not (
+            self.costs.compilations or self.compiling or background.process.has_owner(self.number)
+        )
         is_full = len(self.table.entries) >= entry_table.MAX_ENTRIES
-        urgency = math.inf if is_first else priority(calls, self.costs, is_full)
+        urgency = priority(calls, self.costs, is_full, is_first)
         if urgency is None or not how.share:
             return True
         if not background.process.is_waiting(self.number, key):
             how.note_request(*self.parse_key(key), self._reason(calls))
-        self.has_requested = True
         self._request(key, functools.partial(self._compile_in_background, key, hash_), urgency)
         return True
 

@@ -24,7 +24,7 @@ from ..ir.module import Computation, Instruction, Module
 from ..options import Options
 from .compile import compile_module
 
-_NICENESS = 10  # the share bounds what it takes; with more, a busy machine would never get its code
+_NICENESS = 5  # the share bounds what it takes; with more, a busy machine would get its code late
 _SECONDS = struct.Struct("<d")
 
 _workers: CompileWorkers | None = None

@@ -72,6 +72,12 @@ class BackgroundQueue:
         """Whether a request waits or is being run."""
         return (owner, key) in self._waiting or (owner, key) == self._running
 
+    def has_owner(self, owner: Hashable) -> bool:
+        """Whether a request of an owner waits or is being run."""
+        with self._lock:
+            running = () if self._running is None else (self._running,)
+            return any(name[0] == owner for name in (*self._waiting, *running))
+
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until no request waits or is being run, meanwhile without regard to shares; false when that took
         longer than `timeout` seconds. Ctrl-C ends it."""

@@ -12,6 +12,7 @@ def test_counts_and_reset() -> None:
     counted.count("compiles")
     counted.count("ops_compiled", 7)
     counted.add_compile_seconds(0.5)
+    counted.add_background_seconds(0.25)
     counted.count_unclustered("string type", 2)
     counted.count_unclustered("string type")
     counted.record(ClusterRecord("c0", 7))
@@ -20,12 +21,23 @@ def test_counts_and_reset() -> None:
         "compiles": 1,
         "ops_compiled": 7,
         "compile_seconds": 0.5,
+        "background_cpu_seconds": 0.25,
         "ops_left_out": {"string type": 3},
     }
     assert counted.clusters() == (ClusterRecord("c0", 7),)
     counted.reset()
-    assert counted.snapshot() == {**dict.fromkeys(COUNTERS, 0), "compile_seconds": 0.0, "ops_left_out": {}}
+    seconds = dict.fromkeys(("compile_seconds", "background_cpu_seconds"), 0.0)
+    assert counted.snapshot() == {**dict.fromkeys(COUNTERS, 0), **seconds, "ops_left_out": {}}
     assert counted.clusters() == ()
+
+
+def test_a_total_that_others_keep_counts_from_the_reset() -> None:
+    counted, runs = Statistics(), [3]
+    counted.add_total("runs", lambda: runs[0])
+    assert counted.snapshot()["runs"] == 3
+    counted.reset()
+    runs[0] += 2
+    assert counted.snapshot()["runs"] == 2
 
 
 def test_unknown_counter() -> None:

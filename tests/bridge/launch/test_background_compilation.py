@@ -124,6 +124,16 @@ def test_the_first_call_is_served_at_once(make: Callable[..., Any], held: Callab
     assert (served, in_background) == (1, 1) and compiled >= 1
 
 
+def test_other_keys_wait_for_the_cost_of_the_first(held: Callable[[], None]) -> None:
+    f = clustered()
+    for rows in (3, 4, 5, 4, 5):
+        f(data(rows))
+    assert sum(owner != "holder" for owner, _ in background.process._waiting) == 1
+    held()
+    assert tfbridge.wait_for_compilation(120)
+    assert counters(IN_BACKGROUND) == (1,)
+
+
 def test_a_key_that_does_not_pay_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch_site, "priority", lambda *_: None)
     f = jitted()

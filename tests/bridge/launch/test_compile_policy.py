@@ -51,7 +51,11 @@ def test_slow_code_of_a_key_does_not_rule_out_others() -> None:
 
 def test_a_key_whose_calls_were_not_measured_waits() -> None:
     assert priority(KeyCalls(1000, 0.0), costs()) is None
-    assert priority(KeyCalls(1, 0.01), Costs()) == math.inf, "nothing is known of a cost"
+
+
+def test_the_first_key_is_compiled_at_once_and_others_wait_for_its_cost() -> None:
+    assert priority(KeyCalls(1), Costs(), is_first=True) == math.inf
+    assert priority(KeyCalls(1000, 0.01), Costs()) is None
 
 
 def test_a_full_table_doubles_the_cost() -> None:

@@ -49,7 +49,9 @@ def test_an_owner_that_goes_cancels_its_requests() -> None:
     done = held(queue)
     queue.request(Request("one", 0, noted(ran, "one"), 1.0))
     queue.request(Request("other", 0, noted(ran, "other"), 1.0))
+    assert queue.has_owner("one") and queue.has_owner("holder")
     queue.cancel("one")
+    assert not queue.has_owner("one") and queue.has_owner("other")
     done.set()
     assert queue.wait(30)
     assert ran == ["other"]
