@@ -22,19 +22,29 @@ class Program(tf.Module):
         inputs: Sequence[Array],
         captured: Sequence[tf.Variable] = (),
         updated: Sequence[tf.Variable] = (),
+        signature: Sequence[tf.TypeSpec] | None = None,
     ) -> None:
-        """`captured` are all variables that `function` reads, `updated` those that it writes."""
+        """`captured` are all variables that `function` reads, `updated` those that it writes.
+
+        signature: what the function takes, where it is more than tensors of the shapes of `inputs`.
+        """
         super().__init__(name="program")
         self.function = function
         self.inputs = tuple(tf.constant(value) for value in inputs)
         self.captured = list(captured)
         self.updated = list(updated)
+        self.signature = signature
         self.numpy_function: Callable[..., Any] | None = None  # the same in NumPy, where somebody wrote it
 
     @property
     def arrays(self) -> tuple[Array, ...]:
         """The inputs as NumPy arrays."""
         return tuple(np.asarray(value.numpy()) for value in self.inputs)
+
+    @property
+    def specs(self) -> Sequence[tf.TypeSpec]:
+        """The signature, or the types and shapes of the inputs."""
+        return self.signature or [tf.TensorSpec(value.shape, value.dtype) for value in self.inputs]
 
     def run(
         self, function: Callable[..., Any] | None = None, calls: int = 1, inputs: Sequence[Any] | None = None
@@ -58,8 +68,7 @@ class Program(tf.Module):
     def save(self, folder: str | os.PathLike[str], function: Callable[..., Any] | None = None) -> None:
         """Writes a SavedModel whose `call` runs the function on inputs of the example's shapes."""
         called = self.function if function is None else function
-        signature = [tf.TensorSpec(value.shape, value.dtype) for value in self.inputs]
-        self.call = tf.function(called, input_signature=signature)
+        self.call = tf.function(called, input_signature=self.specs)
         tf.saved_model.save(self, os.fspath(folder))
 
 

@@ -4,6 +4,7 @@
                                     [--rounds N] [--threads N] [--quick] [--json] [--save FILE] [--plot FILE]
     python -m tfbridge.models.bench --suite kernels
     python -m tfbridge.models.bench --suite compile [--quick]
+    python -m tfbridge.models.bench --suite shapes [--workloads a,b] [--engines a,b|all] [--seconds N] [--quick]
 
 Engines take turns, round by round, while the others sleep. Every engine's results are compared with
 TensorFlow's. docs/benchmark.md says what the figures mean.
@@ -39,6 +40,8 @@ COMMAND_SECONDS = 600  # after this a worker counts as hung
 REFERENCE_ENGINE = "tf"
 KERNELS = "kernels"  # the suite that runs without TensorFlow
 COMPILE = "compile"  # the suite of first calls alone
+SHAPES = "shapes"  # the suite of shapes that change
+SERVER_SECONDS, QUICK_SERVER_SECONDS = 60.0, 6.0
 
 
 @dataclass(frozen=True)
@@ -270,7 +273,10 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
         prog="python -m tfbridge.models.bench", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument(
-        "--suite", choices=(*SUITES, KERNELS, COMPILE), default="workloads", help="default: %(default)s"
+        "--suite",
+        choices=(*SUITES, KERNELS, COMPILE, SHAPES),
+        default="workloads",
+        help="default: %(default)s",
     )
     parser.add_argument("--workloads", metavar="A,B", help="rows of the suite; default: all")
     parser.add_argument(
@@ -281,6 +287,7 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
     )
     parser.add_argument("--rounds", type=int, help="turns that each engine gets")
     parser.add_argument("--threads", type=int, help="threads per engine; default: all CPUs of this process")
+    parser.add_argument("--seconds", type=float, help="of the server in the suite shapes; default: 60")
     parser.add_argument("--quick", action="store_true", help="some of the workloads, 3 short rounds")
     parser.add_argument("--small", action="store_true", help="the programs in the sizes that the tests use")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -293,6 +300,8 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
     threads = values.threads or usable_cpus()
     if values.suite in (KERNELS, COMPILE):
         return Settings(values.suite, threads=threads, small=values.quick), output
+    if values.suite == SHAPES:
+        return _shapes(parser, values, threads), output
     suite = SUITES[values.suite]
     quick = [name for name, row in suite.rows.items() if row.quick] if values.quick else []
     engines = values.engines or ",".join(suite.engines)
@@ -307,6 +316,30 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
         threads=threads,
         small=values.small,
     ), output
+
+
+def _shapes(parser: argparse.ArgumentParser, values: argparse.Namespace, threads: int) -> Settings:
+    """The settings of the suite of shapes that change, whose workloads are its cases or tables of them."""
+    from .shapes.case import ANY_SHAPE, TENSORFLOW
+    from .shapes.cases import CASES
+
+    tables = dict.fromkeys(case.table for case in CASES.values())
+    named = _known(parser, "workload", values.workloads or ",".join(tables), (*tables, *CASES))
+    engines = values.engines or ",".join(TENSORFLOW)
+    if engines == "all":
+        engines = ",".join(name for name in ANY_SHAPE if ENGINES[name].is_installed)
+    return Settings(
+        SHAPES,
+        tuple(
+            name
+            for name, case in CASES.items()
+            if name in named or case.table in named and (case.quick or not values.quick)
+        ),
+        _known(parser, "engine", engines, ANY_SHAPE),
+        round_seconds=values.seconds or (QUICK_SERVER_SECONDS if values.quick else SERVER_SECONDS),
+        threads=threads,
+        small=values.quick,
+    )
 
 
 def _known(parser: argparse.ArgumentParser, kind: str, names: str, table: Iterable[str]) -> tuple[str, ...]:
@@ -326,6 +359,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .compile_suite import main as run_compile
 
         return run_compile(settings.threads, output.json, output.save, settings.small)
+    if settings.suite == SHAPES:
+        from .shapes.case import Scale
+        from .shapes.suite import main as run_shapes
+
+        scale = Scale(settings.threads, settings.round_seconds, settings.small)
+        return run_shapes(settings.workloads, settings.engines, scale, output.json, output.save)
     machine = measured(settings.threads)
     results = run(settings)
     report = json.dumps(as_json(results, settings.suite, machine), indent=2)

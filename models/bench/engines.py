@@ -46,20 +46,29 @@ class Engine:
         return True
 
 
-def _wrapper(wrap: Callable[[Function], Function]) -> Callable[[Program, int], Start]:
-    """An engine that wraps the program's function and needs nothing ahead of time."""
-    return lambda program, threads: partial(wrap, program.function)
+def _wrapper(wrap: Callable[..., Function], **options: Any) -> Callable[[Program, int], Start]:
+    """An engine that makes a tf.function of the program's function and needs nothing ahead of time."""
+    return lambda program, threads: partial(
+        wrap, program.function, input_signature=program.signature, **options
+    )
 
 
-def _clustered(function: Function) -> Function:
+def _clustered(function: Function, input_signature: Any) -> Function:
     """tfbridge, through auto-clustering of an ordinary tf.function."""
     tfbridge.enable_auto_clustering()
-    return tf.function(function)
+    return tf.function(function, input_signature=input_signature)
 
 
-def _native(function: Function) -> Function:
+def _jit(function: Function, input_signature: Any) -> Any:
+    """tfbridge, which takes a signature as that of a tf.function."""
+    if input_signature is not None:
+        function = tf.function(function, input_signature=input_signature)
+    return tfbridge.jit(function)
+
+
+def _native(function: Function, input_signature: Any) -> Function:
     """tfbridge, called on NumPy arrays past TensorFlow."""
-    return tfbridge.jit(function).native
+    return _jit(function, input_signature).native
 
 
 def _numpy(program: Program, threads: int) -> Start:
@@ -76,12 +85,12 @@ def _inference(prepare: Callable[[Program, int], Start], distribution: str) -> E
 
 ENGINES: dict[str, Engine] = {
     "tf": Engine(_wrapper(tf.function), "tensorflow"),
-    "xla": Engine(_wrapper(partial(tf.function, jit_compile=True)), "tensorflow"),
+    "xla": Engine(_wrapper(tf.function, jit_compile=True), "tensorflow"),
     "numpy": Engine(_numpy, "numpy", arrays=True, training=False, distribution="numpy"),
     "openvino": _inference(inference_engines.openvino, "openvino"),
     "onnxruntime": _inference(inference_engines.onnxruntime, "tf2onnx"),
     "litert": _inference(inference_engines.litert, "ai-edge-litert"),
-    "tfbridge": Engine(_wrapper(tfbridge.jit), "tfbridge"),
+    "tfbridge": Engine(_wrapper(_jit), "tfbridge"),
     "tfbridge-auto": Engine(_wrapper(_clustered), "tfbridge"),
     "tfbridge-native": Engine(_wrapper(_native), "tfbridge", arrays=True, training=False),
 }

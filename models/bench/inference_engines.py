@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def _exported(program: Program) -> tuple[tf.Module, Any]:
         return {f"result_{k:03}": tf.identity(value) for k, value in enumerate(results)}
 
     signature = [
-        tf.TensorSpec(value.shape, value.dtype, f"argument_{k}") for k, value in enumerate(program.inputs)
+        tf.TensorSpec(spec.shape, spec.dtype, f"argument_{k}") for k, spec in enumerate(program.specs)
     ]
     module = tf.Module()
     module.variables_of_program = program.captured
@@ -72,12 +73,16 @@ def openvino(program: Program, threads: int) -> Start:
 
     def start() -> Function:
         compiled = ov.Core().compile_model(model, "CPU", settings)
-        request = compiled.create_infer_request()
+        requests = threading.local()  # one request serves one call at a time
         taken = [_number(port.get_any_name()) for port in compiled.inputs]
         given = _in_order([port.get_any_name() for port in compiled.outputs])
 
         def call(*arrays: np.ndarray) -> list[np.ndarray]:
-            results = request.infer([arrays[k] for k in taken], share_inputs=True, share_outputs=True)
+            if not hasattr(requests, "request"):
+                requests.request = compiled.create_infer_request()
+            results = requests.request.infer(
+                [arrays[k] for k in taken], share_inputs=True, share_outputs=True
+            )
             return [results[at] for at in given]
 
         return call

@@ -125,6 +125,10 @@ class ResidentMemory:
             if (process / "clear_refs").exists():
                 (process / "clear_refs").write_text("5")
 
+    def growth_bytes(self) -> int:
+        """What this process holds now and did not at the start."""
+        return _status_bytes(PROCESS, "VmRSS") - self._start
+
     def peak_bytes(self) -> int:
         own = max(0, _status_bytes(PROCESS, "VmHWM") - self._start)
         return own + sum(_status_bytes(child, "VmHWM") for child in _children(PROCESS))

@@ -1,0 +1,1 @@
+"""The suite `shapes`: programs whose shapes change from call to call. cases.py is the table."""

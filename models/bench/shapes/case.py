@@ -1,0 +1,123 @@
+"""A case of the suite: what is called, how it is timed, and what is told of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tfbridge
+
+from ...program import Array, Program
+from ..engines import ENGINES
+
+TENSORFLOW = ("tf", "xla", "tfbridge-auto", "tfbridge")  # the engines that run any program
+ANY_SHAPE = (*TENSORFLOW, "onnxruntime", "openvino")  # those that serve an inference program of unknown sizes
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured. seconds: how long the server serves."""
+
+    threads: int
+    seconds: float
+    quick: bool = False
+
+    def count(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+
+@dataclass
+class Outcome:
+    """What an engine did in a case.
+
+    values: numbers by the title of their column; None where the engine does not tell. call_seconds: of calls (or
+    larger steps) that every engine makes in this order. results: numbers made of what the calls returned.
+    """
+
+    values: dict[str, float | None] = field(default_factory=dict)
+    call_seconds: list[float] = field(default_factory=list)
+    results: list[float] = field(default_factory=list)
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of a table of the report, for each of the engines that can run it."""
+
+    table: str
+    name: str
+    measure: Callable[[str, Scale], Outcome]
+    engines: tuple[str, ...] = TENSORFLOW
+    quick: bool = True
+
+
+class Callee:
+    """A program as an engine runs it."""
+
+    def __init__(self, engine: str, program: Program, threads: int) -> None:
+        self._arrays = ENGINES[engine].arrays
+        self._program = program  # its variables live as long as the function
+        self.function = ENGINES[engine].prepare(program, threads)()
+
+    def inputs(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """The values as the engine takes them: arrays, or tensors."""
+        if self._arrays:
+            return tuple(values)
+        return tuple(value if isinstance(value, tf.RaggedTensor) else tf.constant(value) for value in values)
+
+    def timed(self, *inputs: Any) -> tuple[float, list[Any]]:
+        """Seconds until the first result can be read, and the results."""
+        start = time.perf_counter()
+        results = tf.nest.flatten(self.function(*inputs))
+        np.asarray(results[0])
+        return time.perf_counter() - start, results
+
+
+def checksum(results: Sequence[Any]) -> float:
+    """A number near the checksum of the results, to which every element adds by its place."""
+    values = np.concatenate([np.asarray(value, np.float64).ravel() for value in results])
+    return float(
+        np.linalg.norm(values * (1.0 + 0.5 * np.sin(np.arange(values.size)))) / math.sqrt(values.size)
+    )
+
+
+def sequence(engine: str, program: Program, calls: Iterable[Sequence[Array]], scale: Scale) -> Outcome:
+    """The calls, one after another."""
+    callee, outcome = Callee(engine, program, scale.threads), Outcome()
+    for values in calls:
+        inputs = callee.inputs(values)
+        seconds, results = callee.timed(*inputs)
+        outcome.call_seconds.append(seconds)
+        outcome.results.append(checksum(results))
+    outcome.values = (
+        {"first ms": 1e3 * outcome.call_seconds[0]}
+        | percentiles(outcome.call_seconds[1:])
+        | compilations(engine)
+    )
+    if engine.startswith("tfbridge"):
+        outcome.values["clusters"] = len(tfbridge.explain(callee.function, *inputs).clusters)
+    return outcome
+
+
+def percentiles(seconds: Sequence[float], prefix: str = "") -> dict[str, float | None]:
+    """The columns p50, p99 and max, in milliseconds."""
+    values = 1e3 * np.percentile(seconds, (50, 99, 100))
+    return dict(zip((f"{prefix}p50 ms", f"{prefix}p99 ms", f"{prefix}max ms"), map(float, values)))
+
+
+def compilations(engine: str) -> dict[str, float | None]:
+    """What tfbridge has compiled in this process. Of XLA the process that started this one reads it from the log."""
+    if not engine.startswith("tfbridge"):
+        return {"compilations": None}
+    stats = tfbridge.stats()
+    return {
+        "compilations": stats["compiles"],
+        "clusters with code": stats["clusters_compiled"],
+        "served by TF": stats["served_by_tensorflow"],
+        "background s": stats["background_cpu_seconds"],
+    }
