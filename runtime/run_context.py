@@ -16,6 +16,7 @@ import ctypes
 #   profile         two u64 per kernel of the artifact (calls, cycles); null if off
 #   constants       base of the constant blob, 64-byte aligned
 #   packed          an address for each of the artifact's packed arguments
+#   sizes           the values, i64, of the artifact's sizes that are known at run time only
 FIELDS: tuple[tuple[str, int, type], ...] = (
     ("parallel_for", 0, ctypes.c_void_p),
     ("pool", 8, ctypes.c_void_p),
@@ -30,13 +31,14 @@ FIELDS: tuple[tuple[str, int, type], ...] = (
     ("profile", 64, ctypes.c_void_p),
     ("constants", 72, ctypes.c_void_p),
     ("packed", 80, ctypes.c_void_p),
+    ("sizes", 88, ctypes.c_void_p),
 )
 # Status of an entry that ended early, for its arguments are not what was assumed when it was compiled.
 ASSUMPTION_FAILED = 64
 # Status of an entry that ended early, for code with larger bounds has to do the work.
 CAPACITY_OVERFLOW = 65
 OFFSETS: dict[str, int] = {name: offset for name, offset, _ in FIELDS}
-CONTEXT_BYTES = 88
+CONTEXT_BYTES = 96
 
 
 class RunContext(ctypes.Structure):

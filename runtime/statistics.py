@@ -23,6 +23,8 @@ COUNTERS = (
     "disk_hits",
     "background_compiles",
     "served_by_tensorflow",
+    "symbolic_compiles",
+    "specializations",
 )
 _MAX_RECORDS = 4096
 _MAX_REASONS = 1024

@@ -6,14 +6,20 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
+import ml_dtypes  # noqa: F401  gives NumPy the dtypes bfloat16, float8_*, int4 by name
+import numpy as np
+
 from ..errors import ArtifactError
+from ..sizes import AnySize, Valuation
+from .symbolic_sizes import MAX_SIZE, SymbolicSizes
 
 _MAGIC = b"tfbridge"
-_VERSION = 7
+_VERSION = 8
 _HEAD = struct.Struct("<8sI32sQQQ")  # magic, version, SHA-256 of the rest, bytes of header, object, constants
 HEAD_BYTES = _HEAD.size  # at the start; the digest in them covers the rest
 MARK_BYTES = 32  # of a mark that may follow the artifact, made with a key (see disk_cache)
@@ -81,6 +87,8 @@ class Artifact:
     memory.
     The entry of one that `may_bail_out` has the status ASSUMPTION_FAILED for arguments that are not as was assumed. The
     first dim of the results numbered in `sized_results` is a bound: the last results are the s32 sizes in its place.
+    Of code for `symbolic` sizes, dims and bytes are typical ones: `bound` gives those for the dims of a call's
+    arguments, and `sizes`, the table that the code finds through the run context.
     """
 
     object: bytes
@@ -98,6 +106,27 @@ class Artifact:
     packed: tuple[Packed, ...] = ()
     may_bail_out: bool = False
     sized_results: tuple[int, ...] = ()
+    symbolic: SymbolicSizes | None = None
+    sizes: tuple[int, ...] = ()
+
+    def bound(self, dims: Sequence[Sequence[int]]) -> Artifact | str:
+        """The same code for arguments of these dims; the reason why it does not serve them."""
+        if self.symbolic is None:
+            given = tuple(tuple(d) for d in dims)
+            return self if given == tuple(p.dims for p in self.parameters) else "the dims are others"
+        symbolic, values = self.symbolic, self.symbolic.values_for(dims)
+        if isinstance(values, str):
+            return values
+        value_of = Valuation(values)
+        bound = dataclasses.replace(
+            self,
+            parameters=_bound_specs(self.parameters, symbolic.parameters, value_of),
+            results=_bound_specs(self.results, symbolic.results, value_of),
+            temp_bytes=value_of(symbolic.temp_bytes),
+            sizes=tuple(map(value_of, symbolic.table)),
+        )
+        numbers = [bound.temp_bytes, *bound.sizes, *(b.bytes for b in (*bound.parameters, *bound.results))]
+        return bound if max(map(abs, numbers)) < MAX_SIZE else "its sizes do not fit into 64 bits"
 
     @property
     def prepacking_entry(self) -> str:
@@ -124,6 +153,7 @@ class Artifact:
                 "packed": self.packed,
                 "may_bail_out": self.may_bail_out,
                 "sized_results": self.sized_results,
+                "symbolic": self.symbolic.to_json() if self.symbolic else {},
                 "fingerprint": self.fingerprint,
                 "objects": [len(o) for o in (self.object, *self.split_objects)],
             }
@@ -179,6 +209,7 @@ class Artifact:
             packed=tuple(Packed(*packed) for packed in header["packed"]),
             may_bail_out=header["may_bail_out"],
             sized_results=tuple(header["sized_results"]),
+            symbolic=_symbolic_sizes(header["symbolic"]),
         )
 
 
@@ -197,6 +228,7 @@ _HEADER: dict[str, _Form] = {
     "packed": [(int, int, str)],
     "may_bail_out": bool,
     "sized_results": [int],
+    "symbolic": dict,
     "fingerprint": str,
     "objects": [int],
 }
@@ -233,6 +265,25 @@ def _has_form(value: object, form: _Form) -> bool:
 
 def _specs(listed: Iterable[tuple[str, list[int], int]]) -> tuple[BufferSpec, ...]:
     return tuple(BufferSpec(dtype, tuple(dims), size) for dtype, dims, size in listed)
+
+
+def _symbolic_sizes(data: dict[str, Any]) -> SymbolicSizes | None:
+    """Raises: ArtifactError  they are malformed."""
+    try:
+        return SymbolicSizes.of_json(data) if data else None
+    except (ArithmeticError, AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
+        raise ArtifactError("artifact: its symbolic sizes are malformed") from None
+
+
+def _bound_specs(
+    specs: Sequence[BufferSpec], dims: Sequence[Sequence[AnySize]], value_of: Valuation
+) -> tuple[BufferSpec, ...]:
+    """Buffers of other dims, of the same types."""
+    bound: list[BufferSpec] = []
+    for spec, sizes in zip(specs, dims, strict=True):
+        now = tuple(map(value_of, sizes))
+        bound.append(BufferSpec(spec.dtype, now, np.dtype(spec.dtype).itemsize * math.prod(now)))
+    return tuple(bound)
 
 
 def _checksum(*parts: bytes | memoryview) -> bytes:

@@ -72,6 +72,7 @@ class Frame:
             rng_state=ctypes.addressof(self.rng),
             constants=executable.constants_address,
             profile=executable.profile.address if executable.profile else None,
+            sizes=executable.sizes_address,
         )
         self.packed = PackedMemory(executable.artifact) if executable.artifact.packed else None
         self.context.packed = self.packed.address if self.packed else None
@@ -97,24 +98,42 @@ class Executable:
     """An artifact in memory, ready to run. Any number of threads may call it at once.
 
     `threads` bounds the threads of one call further than the artifact does. With `profile`, calls are counted
-    in `self.profile`.
+    in `self.profile`. Code for symbolic sizes runs where it is `bound` to dims, with the `code` of the executable that
+    is bound.
     """
 
-    def __init__(self, artifact: Artifact, threads: int | None = None, profile: bool = False) -> None:
+    def __init__(
+        self,
+        artifact: Artifact,
+        threads: int | None = None,
+        profile: bool = False,
+        code: Executable | None = None,
+    ) -> None:
         self.artifact = artifact
         self.threads = min(threads or artifact.threads, artifact.threads)
         self.profile = Profile(artifact) if profile else None
         entries = (artifact.entry, artifact.prepacking_entry) if artifact.packed else (artifact.entry,)
-        self._loaded = linker.load(artifact.object, entries, artifact.libraries, parts=artifact.split_objects)
+        self._loaded: linker.Loaded = (
+            code._loaded
+            if code
+            else linker.load(artifact.object, entries, artifact.libraries, parts=artifact.split_objects)
+        )
         self.entry_address: int = self._loaded.addresses[artifact.entry]
         self.prepacking_address: int = self._loaded.addresses[entries[-1]] if artifact.packed else 0
-        self._constants = _aligned_copy(artifact.constants)
+        self._constants: np.ndarray = code._constants if code else _aligned_copy(artifact.constants)
+        self._sizes = (ctypes.c_int64 * len(artifact.sizes))(*artifact.sizes)
+        self.sizes_address: int = ctypes.addressof(self._sizes)
         self.constants_address: int = self._constants.ctypes.data
         self._parameters = tuple((np.dtype(dtype), tuple(dims)) for dtype, dims, _ in artifact.parameters)
         self._results = tuple((np.dtype(dtype), tuple(dims), size) for dtype, dims, size in artifact.results)
         self._temp_bytes = artifact.temp_bytes
         self._run = support_library.run_function()
         self._frames: list[Frame] = []
+
+    def bound(self, dims: Sequence[Sequence[int]]) -> Executable | str:
+        """The same code for arguments of these dims; the reason why it does not serve them."""
+        artifact = self.artifact.bound(dims)
+        return artifact if isinstance(artifact, str) else Executable(artifact, self.threads, code=self)
 
     def execute(
         self, arrays: Sequence[np.ndarray], frame: Frame | None = None, is_packed: bool = False

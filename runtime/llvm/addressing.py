@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Self, TypeAlias
 
+from ..sizes import Size
 from .types import element_bytes
 from .value import InstructionWriter, Value
 from .vector_value import VectorValue
@@ -21,15 +22,15 @@ class Int(Value):
     __slots__ = ()
 
     @classmethod
-    def of(cls, f: InstructionWriter, value: Value | int) -> Self:
-        """A Python int, or an i64, as an Int in a function.
+    def of(cls, f: InstructionWriter, value: Value | Size | int) -> Self:
+        """A Python int, a size or an i64, as an Int in a function.
 
         Raises: TypeError  a value of another type.
         """
         if type(value) is cls and value.f is f:
             return value
-        if isinstance(value, int):
-            return cls("i64", str(value), f)
+        if isinstance(value, int | Size):
+            return cls("i64", index_text(f, value), f)
         if value.type != "i64":
             raise TypeError(f"an index is i64, this is {value}")
         return cls("i64", value.text, f)
@@ -49,7 +50,7 @@ class Int(Value):
     # -- arithmetic
     def _operation(self, opcode: str, other: Index) -> Int:
         """`opcode self, other`; known numbers are computed."""
-        left, right = self.text, str(other) if isinstance(other, int) else other.text
+        left, right = self.text, index_text(self.f, other)
         if right[0] != "%" or left[0] != "%":
             result = _folded(opcode, left, right)
             if result:
@@ -60,14 +61,14 @@ class Int(Value):
     def __add__(self, other: Index) -> Int:
         return self._operation("add nsw", other)
 
-    def __radd__(self, other: int) -> Int:
-        return Int("i64", str(other), self.f)._operation("add nsw", self)
+    def __radd__(self, other: int | Size) -> Int:
+        return Int.of(self.f, other)._operation("add nsw", self)
 
     def __sub__(self, other: Index) -> Int:
         return self._operation("sub nsw", other)
 
-    def __rsub__(self, other: int) -> Int:
-        return Int("i64", str(other), self.f)._operation("sub nsw", self)
+    def __rsub__(self, other: int | Size) -> Int:
+        return Int.of(self.f, other)._operation("sub nsw", self)
 
     def __neg__(self) -> Int:
         return 0 - self
@@ -75,8 +76,8 @@ class Int(Value):
     def __mul__(self, other: Index) -> Int:
         return self._operation("mul nsw", other)
 
-    def __rmul__(self, other: int) -> Int:
-        return Int("i64", str(other), self.f)._operation("mul nsw", self)
+    def __rmul__(self, other: int | Size) -> Int:
+        return Int.of(self.f, other)._operation("mul nsw", self)
 
     def __floordiv__(self, other: Index) -> Int:
         return self._operation("udiv", other)
@@ -117,16 +118,17 @@ class Int(Value):
         return self._intrinsic("smax", other, max)
 
     def _intrinsic(self, name: str, other: Index, fold: Callable[[int, int], int]) -> Int:
-        a, b = self.number, other if isinstance(other, int) else other.number
+        right = Int.of(self.f, other)
+        a, b = self.number, right.number
         if a is not None and b is not None:
             return Int("i64", str(fold(a, b)), self.f)
-        text = self.f.intrinsic_text(name, "i64", [self, Int.of(self.f, other)])
+        text = self.f.intrinsic_text(name, "i64", [self, right])
         return Int("i64", self.f.assign(text), self.f)
 
     # -- comparisons
     def compare(self, opcode: str, other: Index) -> VectorValue:
         """`icmp slt`, ...: one i1."""
-        right = str(other) if isinstance(other, int) else other.text
+        right = index_text(self.f, other)
         return VectorValue("i1", self.f.assign(f"{opcode} i64 {self.text}, {right}"), self.f)
 
     def __lt__(self, other: Index) -> VectorValue:
@@ -159,7 +161,14 @@ class Int(Value):
         return Ptr("ptr", self.f.assign(f"inttoptr {self} to ptr"), self.f)
 
 
-Index: TypeAlias = Int | int
+Index: TypeAlias = Int | Size | int
+
+
+def index_text(f: InstructionWriter, index: Index) -> str:
+    """What stands after the type of an index."""
+    if isinstance(index, Value):
+        return index.text
+    return str(index) if isinstance(index, int) else f.size_text(index)
 
 
 _FOLDS: dict[str, Callable[[int, int], int]] = {
@@ -213,7 +222,7 @@ class Ptr(Value):
 
     # -- other addresses
     def __add__(self, offset: Index) -> Ptr:
-        text = str(offset) if isinstance(offset, int) else offset.text
+        text = index_text(self.f, offset)
         if text == "0":
             return self
         f = self.f
@@ -221,7 +230,7 @@ class Ptr(Value):
 
     def at(self, index: Index, type_: str = "i8") -> Ptr:
         """The address of element `index` (of `type_`). Tables of pointers have 8 bytes for each, always."""
-        text = str(index) if isinstance(index, int) else index.text
+        text = index_text(self.f, index)
         if text == "0":
             return self
         if type_ == "ptr":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from .addressing import Index, Int
+from .addressing import Index, Int, index_text
 from .module_text import ModuleText
 from .value import InstructionWriter, Value, same_type
 from .vector_value import VectorValue
@@ -197,9 +197,7 @@ class LoopStatement:
         self, f: BlockWriter, low: Index, high: Index, step: Index, guard: bool, carried: dict[str, Carry]
     ) -> None:
         self._f = f
-        self._low, self._high, self._step = [
-            str(b) if isinstance(b, int) else b.text for b in (low, high, step)
-        ]
+        self._low, self._high, self._step = [index_text(f, b) for b in (low, high, step)]
         is_constant = "%" not in (self._low[0], self._high[0])
         self._never = is_constant and int(self._low) >= int(self._high)
         self._guard = guard and not is_constant

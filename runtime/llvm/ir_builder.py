@@ -22,6 +22,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal, overload
 
+from ..run_context import OFFSETS
+from ..sizes import Size
 from .addressing import Index, Int, Ptr
 from .control_flow import BlockWriter, Carry, LoopStatement
 from .module_text import ModuleText
@@ -85,6 +87,7 @@ class Function(BlockWriter):
         self._head = f"define {linkage} {result} @{name}({listed}) {attributes} {{"
         self.lines.append("entry:")
         self._entry_slots: list[str] = []
+        self._sizes: dict[Size, str] = {}
 
     def __getitem__(self, parameter: str) -> Value:
         return self.parameters[parameter]
@@ -138,13 +141,33 @@ class Function(BlockWriter):
         self._entry_slots.append(f"  {name} = alloca {type_}, align {align}")
         return Ptr("ptr", name, self)
 
+    def size_text(self, size: Size) -> str:
+        """The name of a size's value, which the entry block loads from the run context.
+
+        Raises: TypeError  the function has no run context.
+        """
+        name = self._sizes.get(size)
+        if name is None:
+            if "context" not in self.parameters:
+                return super().size_text(size)
+            table, address, name = (f"%{self.fresh('size')}" for _ in range(3))
+            number = self.module.sizes.setdefault(size, len(self.module.sizes))
+            self._entry_slots += [
+                f"  {table}.at = getelementptr i8, ptr %context, i64 {OFFSETS['sizes']}",
+                f"  {table} = load ptr, ptr {table}.at, align 8",
+                f"  {address} = getelementptr i64, ptr {table}, i64 {number}",
+                f"  {name} = load i64, ptr {address}, align 8",
+            ]
+            self._sizes[size] = name
+        return name
+
     # -- calls
     @overload
     def call(
         self,
         function: str | Ptr,
         result: Literal["i64"],
-        arguments: Sequence[Value | int],
+        arguments: Sequence[Value | Size | int],
         signature: str = "",
     ) -> Int: ...
     @overload
@@ -152,19 +175,19 @@ class Function(BlockWriter):
         self,
         function: str | Ptr,
         result: Literal["ptr"],
-        arguments: Sequence[Value | int],
+        arguments: Sequence[Value | Size | int],
         signature: str = "",
     ) -> Ptr: ...
     @overload
     def call(
-        self, function: str | Ptr, result: str, arguments: Sequence[Value | int], signature: str = ""
+        self, function: str | Ptr, result: str, arguments: Sequence[Value | Size | int], signature: str = ""
     ) -> Value: ...
     def call(
-        self, function: str | Ptr, result: str, arguments: Sequence[Value | int], signature: str = ""
+        self, function: str | Ptr, result: str, arguments: Sequence[Value | Size | int], signature: str = ""
     ) -> Value:
         """Calls a function by its name, declaring it, or by its address; Python ints are i64. Returns its result (of
         type `void`: meaningless). `signature` is `i64 (i64, ...)` of a function with variable arguments."""
-        values = [Int.of(self, a) if isinstance(a, int) else a for a in arguments]
+        values = [a if isinstance(a, Value) else Int.of(self, a) for a in arguments]
         if isinstance(function, Ptr):
             listed = ", ".join([f"{a.type} {a.text}" for a in values])
             text = f"call {signature or result} {function.text}({listed})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ..sizes import Size
+
 if TYPE_CHECKING:
     from .target import Target
 
@@ -20,7 +22,8 @@ class ModuleText:
     `target` is the machine that code is written for; without one, code uses no instruction that a machine may lack.
     `define` returns a name for a function's text; equal text given twice is written once. That is how equal kernels are
     compiled once. With `embed_libraries` the library functions that are called are written into the module. `outlined`
-    are the functions of elements that kernels call.
+    are the functions of elements that kernels call. `sizes` are the sizes that functions read from the run context, by
+    their numbers in its table.
     """
 
     def __init__(self, target: Target | None = None, embed_libraries: bool = False) -> None:
@@ -32,6 +35,7 @@ class ModuleText:
         self._by_text: dict[str, str] = {}
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
+        self.sizes: dict[Size, int] = {}
 
     @property
     def libraries(self) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from ..sizes import Size
 from .module_text import ModuleText
 from .types import intrinsic_name
 
@@ -32,6 +33,10 @@ class InstructionWriter:
         first = self._count + 1
         self._count += count
         return first
+
+    def size_text(self, size: Size) -> str:
+        """The name of a size's value at run time."""
+        raise TypeError(f"{size} is known at run time only, and this function gets no sizes")
 
     def do(self, text: str) -> None:
         """Writes one instruction without a result."""

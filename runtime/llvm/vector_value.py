@@ -11,6 +11,7 @@ import functools
 from collections.abc import Sequence
 from typing import TypeVar
 
+from ..sizes import Size
 from .types import (
     FLOAT_BITS,
     MANTISSA_BITS,
@@ -59,8 +60,16 @@ class VectorValue(Value):
         return FLOAT_BITS.get(self.element) or int(self.element[1:])
 
     def number(self, number: Number) -> VectorValue:
-        """The constant of this type."""
-        return VectorValue(self.type, constant_text(self.type, number), self.f)
+        """The constant of this type; of a size known at run time only its value in every lane."""
+        return VectorValue(self.type, self._text(number), self.f)
+
+    def _text(self, number: Number) -> str:
+        if not isinstance(number, Size):
+            return constant_text(self.type, number)
+        value = VectorValue("i64", self.f.size_text(number), self.f)
+        if self.is_float:
+            return value.cast("sitofp", self.element).splat(self.lanes).text
+        return (value.cast("trunc", self.element) if self.bits < 64 else value).splat(self.lanes).text
 
     def same(self, other: Value | Number) -> VectorValue:
         """A Python number as a constant of this type; a value as it is.
@@ -84,7 +93,7 @@ class VectorValue(Value):
                 same_type(self, other, opcode)
             text = other.text
         else:
-            text = constant_text(self.type, other)
+            text = self._text(other)
         return VectorValue(self.type, self.f.assign(f"{opcode} {self.type} {self.text}, {text}"), self.f)
 
     def __add__(self, other: Value | Number) -> VectorValue:
@@ -144,7 +153,7 @@ class VectorValue(Value):
                 same_type(self, other, opcode)
             text = other.text
         else:
-            text = constant_text(self.type, other)
+            text = self._text(other)
         result = self.f.assign(f"{opcode} {self.type} {self.text}, {text}")
         return VectorValue(mask_type(self.type), result, self.f)
 
@@ -198,7 +207,7 @@ class VectorValue(Value):
         name = intrinsic_name(intrinsic, type_)
         if name not in f.module.declarations:
             f.module.declare(name, type_, [type_] * (1 + len(others)))
-        texts = [o.text if isinstance(o, Value) else constant_text(type_, o) for o in others]
+        texts = [o.text if isinstance(o, Value) else self._text(o) for o in others]
         listed = f", {type_} ".join([self.text, *texts])
         return VectorValue(type_, f.assign(f"call {type_} @{name}({type_} {listed})"), f)
 

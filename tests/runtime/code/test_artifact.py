@@ -61,7 +61,7 @@ def test_every_truncation_is_noticed() -> None:
 def test_other_version() -> None:
     data = bytearray(FULL.to_bytes())
     data[8] += 1
-    with pytest.raises(ArtifactError, match="version 8, wanted b'tfbridge' version 7"):
+    with pytest.raises(ArtifactError, match="version 9, wanted b'tfbridge' version 8"):
         Artifact.from_bytes(bytes(data))
 
 
@@ -110,7 +110,8 @@ def test_odd_header_is_no_artifact(field: str) -> None:
             found = Artifact.from_bytes(with_header(lambda header: header.update({field: value})))
         except ArtifactError:
             return True
-        assert getattr(found, field) == value or getattr(found, field) == tuple(value)  # of the right type
+        kept = getattr(found, field)
+        assert kept == value or kept == tuple(value) or kept is None and not value  # of the right type
         return False
 
     assert sum(map(damages, VALUES)) >= len(VALUES) - 2
