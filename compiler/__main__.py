@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..runtime.sizes import estimate
 from .client.client import LocalClient
 from .client.platforms import native
 from .errors import CompilerError
@@ -132,15 +133,14 @@ def _inputs(module: Module, path: str, seed: int) -> list[np.ndarray]:
 
 
 def random_array(shape: Shape, random: np.random.Generator) -> np.ndarray:
-    """Random elements: floats of a normal distribution, integers below 8, pred of both kinds."""
-    kind = shape.element_type
+    """Random elements: floats of a normal distribution, integers below 8, pred of both kinds. Symbols have typical
+    values."""
+    kind, dims = shape.element_type, tuple(map(estimate, shape.dims))
     if kind.is_complex:
-        return (random.standard_normal(shape.dims) + 1j * random.standard_normal(shape.dims)).astype(
-            kind.dtype
-        )
+        return (random.standard_normal(dims) + 1j * random.standard_normal(dims)).astype(kind.dtype)
     if kind.is_float:
-        return np.asarray(random.standard_normal(shape.dims)).astype(kind.dtype)
-    return np.asarray(random.integers(0, 8 if kind.is_integer else 2, shape.dims)).astype(kind.dtype)
+        return np.asarray(random.standard_normal(dims)).astype(kind.dtype)
+    return np.asarray(random.integers(0, 8 if kind.is_integer else 2, dims)).astype(kind.dtype)
 
 
 if __name__ == "__main__":

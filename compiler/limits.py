@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ..runtime.sizes import estimate
 from .errors import LimitError
 
 
@@ -36,7 +37,7 @@ class Limits:
 
     def check(self, name: str, number: int, what: str) -> None:
         """Raises: LimitError  the number is above the limit of that name."""
-        if number > getattr(self, name):
+        if estimate(number) > getattr(self, name):
             raise LimitError(f"{what}: {number}, at most {getattr(self, name)} wanted (limits.{name})")
 
 

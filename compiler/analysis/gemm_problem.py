@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
+from ...runtime.sizes import estimate, is_symbolic
 from ..errors import UnsupportedError
 from ..ir.element_types import ElementType
 from ..ir.module import Instruction
@@ -44,6 +46,23 @@ class GemmProblem:
             self.element_type.item_bytes * self.k * (self.m + self.n)
             + self.result_type.item_bytes * self.m * self.n
         )
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether a size is known at run time only."""
+        return is_symbolic((*self.batch, self.m, self.n, self.k))
+
+    @functools.cached_property
+    def typical(self) -> GemmProblem:
+        """The product for typical values of sizes that are known at run time only."""
+        if not self.is_symbolic:
+            return self
+        tuples = {
+            name: tuple(map(estimate, getattr(self, name)))
+            for name in ("batch", "a_strides", "b_strides", "c_strides")
+        }
+        sizes = {name: estimate(getattr(self, name)) for name in "mnk"}
+        return dataclasses.replace(self, **tuples, **sizes)  # type: ignore[arg-type]
 
     def transposed(self) -> GemmProblem:
         """The same product as C' = B' A'."""

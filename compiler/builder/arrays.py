@@ -20,6 +20,7 @@ from ..ops import (
     Reshape,
     Reverse,
     Scatter,
+    SizeConstant,
     Slice,
     Transpose,
 )
@@ -177,6 +178,11 @@ class ArrayOperations(ElementwiseOperations):
         return self.apply(Concatenate(dimension), *operands)
 
     concatenate = concat_in_dim
+
+    @operation
+    def size(self, value: int, element_type: TypeName = ElementType.S32) -> Operand:
+        """A number, which may be a size that is known at run time only, as a scalar of an integer type."""
+        return self.apply(SizeConstant(value, ElementType(element_type)))
 
     @operation
     def iota(self, shape: Shape | TypeName, iota_dimension: int) -> Operand:

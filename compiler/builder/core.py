@@ -11,13 +11,15 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
+from ...runtime.sizes import Size, is_symbolic
 from ..analysis.dynamic_dimension_inference import infer_shape
 from ..errors import CompilerError, ShapeError
 from ..ir.element_types import ElementType
 from ..ir.literal import Literal
 from ..ir.module import NO_METADATA, Computation, Instruction, Metadata
 from ..ir.shape import Shape, check_size
-from ..ops import Constant, Elementwise
+from ..ops import Constant, Convert, Elementwise, Reshape, SizeConstant
+from ..ops.concatenate import Concatenate as ConcatenateOp
 from ..ops.op import Op
 
 Dims: TypeAlias = Sequence[int]
@@ -198,7 +200,28 @@ class BuilderCore:
         Without `element_type`, NumPy values keep theirs; Python's float is f32, int s32 (s64 when it does
         not fit), bool pred, complex c64.
         """
+        sizes = np.asarray(value)
+        if sizes.dtype == object and is_symbolic(sizes.flat):
+            return self._sizes(sizes, ElementType(element_type or ElementType.S32))
         return self.apply(Constant(literal_of(value, element_type)))
+
+    def _sizes(self, sizes: np.ndarray, element_type: ElementType) -> Operand:
+        """A scalar or a vector of numbers some of which are known at run time only."""
+        scalars = [
+            self._size(size, element_type)
+            if isinstance(size, Size)
+            else self.apply(Constant(Literal(size, element_type)))
+            for size in sizes.flat
+        ]
+        if not sizes.shape:
+            return scalars[0]
+        return self.apply(ConcatenateOp(0), *(self.apply(Reshape((1,)), scalar) for scalar in scalars))
+
+    def _size(self, size: Size, element_type: ElementType) -> Operand:
+        """A number known at run time only."""
+        if element_type.is_integer:
+            return self.apply(SizeConstant(size, element_type))
+        return self.apply(Convert(element_type), self.apply(SizeConstant(size, ElementType.S64)))
 
     def scalar_like(self, operand: Operand, value: float) -> Operand:
         """A scalar constant of the operand's element type."""

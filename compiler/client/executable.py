@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...runtime.devices.device import Feeds
+from ...runtime.sizes import is_symbolic
 from ..errors import ShapeError
 from ..ir.module import Module
 from ..ir.shape import Shape
@@ -50,6 +51,7 @@ class Executable(ReplicaRuns):
     def execute(self, arguments: Sequence[np.ndarray], *, timeout: float | None = None) -> list[np.ndarray]:
         """Runs on arrays (tuple parameters flattened); returns the result's arrays (a tuple's flattened).
 
+        The dims of the arguments are the values of the symbols in sizes.
         Raises: ShapeError  number, dtype or dims of the arguments differ from the parameters'; the program is for
             several devices. CommunicationError  it waits for another one, or longer than `timeout` seconds.
         """
@@ -67,7 +69,7 @@ class Executable(ReplicaRuns):
         for k, (argument, shape) in enumerate(zip(arguments, self._leaves)):
             array = np.asarray(argument)
             if array.dtype != shape.element_type.dtype or (
-                array.shape != shape.dims and not fits(array, shape)
+                array.shape != shape.dims and not is_symbolic(shape.dims) and not fits(array, shape)
             ):
                 raise ShapeError(
                     f"execute: argument {k} is {array.dtype}{list(array.shape)}, parameter {k} is {shape}"

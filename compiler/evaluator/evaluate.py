@@ -14,6 +14,8 @@ from ...runtime.code import float_mode
 from ..errors import ShapeError
 from ..ir.module import Computation, Module
 from ..ir.shape import TOKEN, Shape
+from ..ir.specialization import is_symbolic, specialized, symbol_values
+from ..ir.verifier import verify
 from ..options import DEFAULT_OPTIONS
 from ..passes.lower_dynamic_boundary import LoweredBoundary, fits, lower_dynamic_boundary
 from ..passes.pad_dynamic_dimensions import pad_dynamic_dimensions
@@ -23,9 +25,12 @@ from .evaluator import evaluate_computation
 def evaluate(program: Module | Computation, arguments: Sequence[Any]) -> Any:
     """The value of a module's entry, or of a computation: an array, or a tuple (nested) of arrays.
 
-    Raises: ShapeError  arguments of other number, element type or dims than the parameters; UnsupportedError
-    an op has no reference.
+    The dims of the arguments are the values of the symbols in sizes.
+
+    Raises: ShapeError  arguments of other number, element type or dims than the parameters; sizes for which the
+    program is ill-formed. UnsupportedError  an op has no reference.
     """
+    program = _bound(program, arguments)
     lowered = lower_dynamic_boundary(
         program if isinstance(program, Module) else Module(program.name, program)
     )
@@ -40,6 +45,21 @@ def evaluate(program: Module | Computation, arguments: Sequence[Any]) -> Any:
     ]
     with float_mode.of_runs():
         return evaluate_computation(computation, *checked)
+
+
+def _bound(program: Module | Computation, arguments: Sequence[Any]) -> Module | Computation:
+    """The program with the sizes that arguments give its symbols."""
+    module = program if isinstance(program, Module) else Module(program.name, program)
+    if not is_symbolic(module):
+        return program
+    arrays = [np.asarray(a) for argument in arguments for a in flattened(argument)]
+    leaves = [leaf for shape in module.entry.parameter_shapes for leaf in shape.leaves() if leaf.is_array]
+    if len(arrays) != len(leaves):
+        raise ShapeError(f"{module.entry.name}: {len(arrays)} arguments given, {len(leaves)} wanted")
+    values = symbol_values(module, [a.shape for a in arrays])
+    if isinstance(values, str):
+        raise ShapeError(f"{module.entry.name}: {values}")
+    return verify(specialized(module, values))
 
 
 def _evaluate_lowered(

@@ -9,15 +9,17 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from ...runtime.sizes import AnySize, Assumptions
 from ..ir.module import Computation
 from ..ir.shape import Shape
 from ..ops import ConvolutionDims, RngBitGenerator, Window
 from ..ops.op import Op, per_class
 from .scanner import Malformed, inner, integer, parse_shape
+from .sizes import size_text, sizes_text, split_outside_parentheses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,13 +34,25 @@ class Attribute:
     always_shown: bool
 
 
+class Scope(Protocol):
+    """The names that stand in attributes."""
+
+    assumptions: Assumptions
+
+    def find(self, name: str) -> Computation:
+        """The computation of this name. Raises: Malformed."""
+
+    def size(self, text: str, what: str = "") -> int:
+        """A number, or a size of symbols. Raises: Malformed."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
     """`show` turns the fields' value (a tuple where there are several; names of computations) into text;
-    `read` parses the text, with a lookup of computations by name, and raises Malformed."""
+    `read` parses the text, with the names of the module, and raises Malformed."""
 
     show: Callable[[Any], str]
-    read: Callable[[str, Callable[[str], Computation]], Any]
+    read: Callable[[str, Scope], Any]
 
 
 IMPLIED = {"opcode", "number", "literal", "result_dims", "result_shape", "result_type", "implied"}
@@ -59,7 +73,7 @@ def attributes(cls: type[Op]) -> tuple[Attribute, ...]:
             continue
         earlier = by_name[name].fields if name in by_name else ()
         needed = field.default is dataclasses.MISSING
-        default = () if kind == "dims" and needed else field.default
+        default = () if kind in ("dims", "sizes") and needed else field.default
         by_name[name] = Attribute(name, kind, (*earlier, field.name), default, always_shown=needed)
     return tuple(by_name.values())
 
@@ -114,6 +128,16 @@ def _read_int(text: str, _: Any) -> int:
     return integer(text)
 
 
+def _read_size(text: str, scope: Scope) -> AnySize:
+    return scope.size(text)
+
+
+def _read_sizes(text: str, scope: Scope) -> tuple[int, ...]:
+    inner = _braced(text)
+    parts = split_outside_parentheses(inner) if inner.strip() else []
+    return tuple(scope.size(part, "sizes in braces") for part in parts)
+
+
 def _read_bool(text: str, _: Any) -> bool:
     if text not in ("true", "false"):
         raise Malformed(f"expected true or false, got {text!r}")
@@ -136,9 +160,9 @@ def _read_string(text: str, _: Any) -> str:
     return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text[1:-1])
 
 
-def _read_shape(text: str, _: Any) -> Shape:
+def _read_shape(text: str, scope: Scope) -> Shape:
     with inner("expected a shape"):
-        return parse_shape(text)
+        return parse_shape(text, scope.assumptions)
 
 
 _MAX_IDS = 1 << 20
@@ -175,25 +199,28 @@ def _show_slices(value: tuple[tuple[int, ...], ...]) -> str:
     return "{" + ", ".join(f"[{a}:{b}]" if s == 1 else f"[{a}:{b}:{s}]" for a, b, s in zip(*value)) + "}"
 
 
-def _read_slices(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
+def _read_slices(text: str, scope: Scope) -> tuple[tuple[int, ...], ...]:
     inner = _braced(text).strip()
-    axes = re.findall(r"\[\s*(\d+)\s*:\s*(\d+)\s*(?::\s*(\d+)\s*)?\]", inner)
+    axes = re.findall(r"\[([^\[\]:]+):([^\[\]:]+)(?::([^\[\]:]+))?\]", inner)
     if len(axes) != inner.count("["):
         raise Malformed(f"expected {{[start:limit:stride], ...}}, got {text!r}")
-    start, limit, stride = ([integer(axis[k] or "1") for axis in axes] for k in range(3))
+    start, limit, stride = ([scope.size(axis[k] or "1") for axis in axes] for k in range(3))
     return tuple(start), tuple(limit), tuple(stride)
 
 
 def _show_padding(value: tuple[tuple[int, ...], ...]) -> str:
-    return "x".join(f"{lo}_{hi}" + (f"_{inside}" if inside else "") for lo, hi, inside in zip(*value))
+    return "x".join("_".join(map(size_text, axis if axis[2] != 0 else axis[:2])) for axis in zip(*value))
 
 
-def _read_padding(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
-    axes = [re.fullmatch(r"(-?\d+)_(-?\d+)(?:_(\d+))?", axis) for axis in text.split("x")] if text else []
-    if any(a is None for a in axes):
+def _read_padding(text: str, scope: Scope) -> tuple[tuple[int, ...], ...]:
+    axes = (
+        [split_outside_parentheses(axis, "_") for axis in split_outside_parentheses(text, "x")]
+        if text
+        else []
+    )
+    if not all(2 <= len(axis) <= 3 for axis in axes):
         raise Malformed(f"expected low_high_interior for each axis, joined by x, got {text!r}")
-    values = [a for a in axes if a is not None]
-    low, high, interior = ([integer(axis[k] or "0") for axis in values] for k in (1, 2, 3))
+    low, high, interior = ([scope.size([*axis, "0"][k]) for axis in axes] for k in range(3))
     return tuple(low), tuple(high), tuple(interior)
 
 
@@ -203,32 +230,36 @@ _WINDOW_FIELDS = {"stride": "stride", "lhs_dilate": "base_dilation", "rhs_dilate
 def _show_window(window: Window) -> str:
     if not window.rank:
         return "{}"
-    parts = ["size=" + "x".join(map(str, window.size))]
+    parts = ["size=" + "x".join(map(size_text, window.size))]
     if any(s != 1 for s in window.stride):
-        parts.append("stride=" + "x".join(map(str, window.stride)))
+        parts.append("stride=" + "x".join(map(size_text, window.stride)))
     if any(window.pad_low) or any(window.pad_high):
-        parts.append("pad=" + "x".join(f"{lo}_{hi}" for lo, hi in zip(window.pad_low, window.pad_high)))
+        pads = zip(map(size_text, window.pad_low), map(size_text, window.pad_high))
+        parts.append("pad=" + "x".join(map("_".join, pads)))
     for name in ("lhs_dilate", "rhs_dilate"):
         values = getattr(window, _WINDOW_FIELDS[name])
         if any(v != 1 for v in values):
-            parts.append(f"{name}=" + "x".join(map(str, values)))
+            parts.append(f"{name}=" + "x".join(map(size_text, values)))
     if any(window.reversal):
         parts.append("rhs_reversal=" + "x".join(str(int(r)) for r in window.reversal))
     return "{" + " ".join(parts) + "}"
 
 
-def _read_window(text: str, _: Any) -> Window:
+def _read_window(text: str, scope: Scope) -> Window:
     fields: dict[str, Any] = {"size": ()}
 
     def number(entry: str) -> int:
-        return integer(entry, "numbers joined by x in window")
+        return scope.size(entry, "numbers joined by x in window")
 
-    for part in _braced(text).split():
+    for part in filter(None, split_outside_parentheses(" ".join(_braced(text).split()), " ")):
         name, _, value = part.partition("=")
-        entries = value.split("x")
+        entries = split_outside_parentheses(value, "x")
         try:
             if name == "pad":
-                pairs = [(number(low), number(high)) for low, high in (e.split("_") for e in entries)]
+                pairs = [
+                    (number(low), number(high))
+                    for low, high in (split_outside_parentheses(e, "_") for e in entries)
+                ]
                 fields["pad_low"], fields["pad_high"] = [p[0] for p in pairs], [p[1] for p in pairs]
             elif name == "rhs_reversal":
                 fields["reversal"] = [bool(number(e)) for e in entries]
@@ -277,22 +308,25 @@ def _read_dim_labels(text: str, _: Any) -> ConvolutionDims:
     return ConvolutionDims(*positions)  # type: ignore[arg-type]
 
 
-def _read_computation(text: str, find: Callable[[str], Computation]) -> Computation:
-    return find(text)
+def _read_computation(text: str, scope: Scope) -> Computation:
+    return scope.find(text)
 
 
-def _read_computations(text: str, find: Callable[[str], Computation]) -> tuple[Computation, ...]:
-    return tuple(find(name.strip()) for name in _braced(text).split(",")) if _braced(text).strip() else ()
+def _read_computations(text: str, scope: Scope) -> tuple[Computation, ...]:
+    names = _braced(text).split(",") if _braced(text).strip() else ()
+    return tuple(scope.find(name.strip()) for name in names)
 
 
 KINDS: dict[str, Kind] = {
     "int": Kind(str, _read_int),
+    "size": Kind(str, _read_size),
     "bool": Kind(lambda value: "true" if value else "false", _read_bool),
     "word": Kind(str, _read_word),
     "string": Kind(_show_string, _read_string),
     "raw": Kind(str, lambda text, _: text),
     "shape": Kind(str, _read_shape),
     "groups": Kind(_show_groups, _read_groups),
+    "sizes": Kind(sizes_text, _read_sizes),
     "dims": Kind(lambda value: "{" + ",".join(map(str, value)) + "}", _read_dims),
     "dim": Kind(lambda value: f"{{{value}}}", _read_dim),
     "slices": Kind(_show_slices, _read_slices),

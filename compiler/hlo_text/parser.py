@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ...runtime.sizes import is_symbolic
 from ..analysis.dynamic_dimension_inference import infer_shape
 from ..errors import CompilerError, ShapeError
 from ..ir.element_types import ElementType
@@ -27,6 +28,7 @@ from .attributes import KINDS, PREDICATE_BRANCHES, attributes, implied, result_f
 from .expansions import EXPANSIONS, expanded
 from .literals import parse_literal
 from .scanner import ARRAY, NAME, Malformed, Scanner, integer
+from .sizes import declare_symbols
 from .xla_custom_calls import library_call
 
 _HEAD = re.compile(r"(ROOT\s+)?%?([\w.\-]+)\s*=\s*", re.ASCII)
@@ -104,6 +106,8 @@ class _Parser(Scanner):
             FORMER_NAMES.get(key, key): (start, self.text[start : self.at])
             for key, start in self.attributes()
         }
+        if symbols := starts.pop("sizes", None):
+            self.checked(lambda: self.declare(symbols[1]), symbols[0])
         self.space()
         tables: dict[str, str] = {}
         while table := _TABLE.match(self.text, self.at):
@@ -122,6 +126,13 @@ class _Parser(Scanner):
         for key, (start, value) in starts.items():
             self.checked(functools.partial(self.module_attribute, module, key, value), start)
         return module
+
+    def declare(self, text: str) -> None:
+        """Makes the symbols that a module's attribute `sizes` names. Raises: Malformed."""
+        try:
+            declare_symbols(text, self.assumptions)
+        except ValueError as error:
+            raise Malformed(f"sizes: {error}") from None
 
     def module_attribute(self, module: Module, key: str, value: str) -> None:
         """Sets the module's field if the attribute has one, and checks the attribute."""
@@ -314,6 +325,8 @@ class _Parser(Scanner):
 
     def literal(self, name: str, shape: Shape) -> Any:
         start = self.at
+        if is_symbolic(d for leaf in shape.leaves() for d in leaf.dims):
+            raise Malformed(f"expected sizes that are numbers in a constant's shape, got {shape}")
         text = self.match(_LITERAL, "a literal")[0]
         self.take(")")
         if self.elided is not None and "..." in text:
@@ -400,7 +413,7 @@ class _Parser(Scanner):
             if text is None:
                 self.absent(attribute, fields)
                 continue
-            value = KINDS[attribute.kind].read(text, self.find)
+            value = KINDS[attribute.kind].read(text, self)
             fields.update(
                 zip(attribute.fields, value) if len(attribute.fields) > 1 else {attribute.fields[0]: value}
             )
@@ -408,7 +421,7 @@ class _Parser(Scanner):
 
     def absent(self, attribute: Any, fields: dict[str, Any]) -> None:
         if attribute.kind == "window":
-            fields[attribute.fields[0]] = KINDS["window"].read("{}", self.find)
+            fields[attribute.fields[0]] = KINDS["window"].read("{}", self)
         elif isinstance(attribute.default, (tuple, str, int, bool, type(None))):
             if len(attribute.fields) == 1:
                 fields[attribute.fields[0]] = attribute.default

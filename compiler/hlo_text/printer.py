@@ -10,6 +10,7 @@ from ..ir.module import NO_METADATA, Computation, Instruction, Metadata, Module
 from ..ir.module_attributes import TYPED_ATTRIBUTES
 from .attributes import implied, show_attributes
 from .literals import print_literal
+from .sizes import declared_symbols
 
 
 class Names:
@@ -41,6 +42,8 @@ def print_module(module: Module) -> str:
     for key, attribute in TYPED_ATTRIBUTES.items():
         if value := getattr(module, attribute.field):
             header += f", {key}={attribute.print(value)}"
+    if symbols := declared_symbols(module):
+        header += f", sizes={symbols}"
     texts = [
         ("ENTRY " if c is module.entry else "") + print_computation(c, of.__getitem__, of[c])
         for c in computations

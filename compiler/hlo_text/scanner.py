@@ -7,16 +7,19 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+from ...runtime.sizes import Assumptions, is_symbolic
 from ..errors import CompilerError, ParseError, ShapeError, UnsupportedError
 from ..ir.element_types import ARRAYS, ElementType
-from ..ir.shape import TOKEN, Shape, check_size
+from ..ir.shape import TOKEN, Shape, assumptions_of, check_size
 from ..limits import DEFAULT_LIMITS, Limits
+from .sizes import is_symbolic_text, parse_size, split_outside_parentheses
 
 SPACE = re.compile(r"(?:\s+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 ARRAY = re.compile(r"([a-z]\w*)\[([^\]\n]*)\](\{[^{}\n]*\})?", re.ASCII)
 NAME = re.compile(r"%?([\w.\-]+)", re.ASCII)
 _ATTRIBUTE = re.compile(r",\s*([\w\-]+)=", re.ASCII)
-_WORD = re.compile(r'[^\s,{}"]*')
+_WORD = re.compile(r'[^\s,{}"()]*')
+_WORD_IN_PARENTHESES = re.compile(r'[^\n{}"()]*')
 _FLAT = re.compile(r"\{[^{}\"]*\}")
 _BRACKETED = re.compile(
     r"\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\w+\[[^\]]*\](?:\{[^{}]*\})?"
@@ -50,13 +53,16 @@ class Scanner:
     Raises: ParseError  malformed. UnsupportedError, ShapeError, LimitError  without a position: `placed` adds it.
     """
 
-    def __init__(self, text: str, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, text: str, limits: Limits = DEFAULT_LIMITS, assumptions: Assumptions | None = None
+    ) -> None:
         self.text = text
         self.limits = limits
         self.at = 0
         self.shapes: dict[str, Shape] = {}
         self.tiled: set[str] = set()
         self.tiles_at: int | None = None
+        self.assumptions = Assumptions() if assumptions is None else assumptions
 
     # -- errors
     def line_and_column(self, at: int) -> tuple[int, int]:
@@ -143,10 +149,22 @@ class Scanner:
                 self.balanced()
         elif self.text.startswith('"', self.at):
             self.match(_STRING, "a string")
-        elif not (match := _BRACKETED.match(self.text, self.at)):
-            self.match(_WORD, "a value")
         else:
-            self.at = match.end()
+            if match := _BRACKETED.match(self.text, self.at):
+                self.at = match.end()
+            self.word()
+
+    def word(self) -> None:
+        """Passes over a word, in which parentheses hold sizes: `0_(n-1)x0_max(n,m)`."""
+        depth = 0
+        while True:
+            self.match(_WORD_IN_PARENTHESES if depth else _WORD, "a value")
+            if not self.text.startswith(("(", ")"), self.at):
+                return
+            depth += 1 if self.text[self.at] == "(" else -1
+            if depth < 0:
+                return
+            self.at += 1
 
     def balanced(self) -> None:
         """Passes over braces in braces."""
@@ -235,18 +253,29 @@ class Scanner:
             return TOKEN
         if element_type not in ARRAYS:
             self.fail(f"expected the type of an array, got {match[0]!r:.60}", start)
-        sizes = [d.strip() for d in sizes_text.split(",")] if sizes_text else []
+        sizes = split_outside_parentheses(sizes_text) if sizes_text else []
         if any(d.startswith("?") or d == "<=" for d in sizes):
             self.unsupported(f"dims without a bound [{sizes_text:.60}]", start)
         try:
-            dims = tuple(integer(d.removeprefix("<="), "dims") for d in sizes)
+            dims = tuple(self.size(d.removeprefix("<="), "dims") for d in sizes)
             shape = Shape(
                 element_type, dims, dynamic=tuple(a for a, d in enumerate(sizes) if d.startswith("<="))
             )
             check_size(shape, self.limits)
         except CompilerError as error:
             raise self.placed(error, start) from None
+        if is_symbolic(dims[axis] for axis in shape.dynamic):
+            self.unsupported(f"bounds that are no numbers [{sizes_text:.60}]", start)
         return shape if layout is None else self.laid_out(shape, match, start)
+
+    def size(self, text: str, what: str = "an integer") -> int:
+        """The number, or the size known at run time only, that a text spells. Raises: Malformed."""
+        if not is_symbolic_text(text):
+            return integer(text, what)
+        try:
+            return parse_size(text, self.assumptions)
+        except ValueError as error:
+            raise Malformed(str(error)) from None
 
     def laid_out(self, shape: Shape, match: re.Match[str], start: int) -> Shape:
         """The array's shape with a layout."""
@@ -280,20 +309,20 @@ def inner(what: str) -> Iterator[None]:
         raise
 
 
-def parse_shape(text: str) -> Shape:
-    """The shape that the text spells.
+def parse_shape(text: str, assumptions: Assumptions | None = None) -> Shape:
+    """The shape that the text spells, its symbols those of assumptions.
 
     Raises: ParseError, UnsupportedError  as `parse_hlo`.
     """
-    return Scanner(text).shape()
+    return Scanner(text, assumptions=assumptions).shape()
 
 
-def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """The shapes in `{shape, ...}`.
+def parse_shapes(text: str, assumptions: Assumptions | None = None) -> tuple[Shape, ...]:
+    """The shapes in `{shape, ...}`, their symbols those of assumptions.
 
     Raises: ParseError, UnsupportedError  as `parse_hlo`.
     """
-    parser = Scanner(text)
+    parser = Scanner(text, assumptions=assumptions)
     shapes: list[Shape] = []
     parser.take("{")
     while not parser.accept("}"):
@@ -311,7 +340,7 @@ def parse_entry_layout(
 
     Raises: ParseError  malformed text. ShapeError  other shapes than these.
     """
-    parser = Scanner(text)
+    parser = Scanner(text, assumptions=assumptions_of([*parameters, result]))
     parser.take("{")
     parser.space()
     declared_parameters = parser.shape()

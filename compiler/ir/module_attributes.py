@@ -12,7 +12,7 @@ from ..hlo_text.scanner import Malformed, inner, integer, parse_entry_layout, pa
 from ..limits import Limits
 from .element_types import ElementType
 from .module import InputOutputAlias, Module
-from .shape import Shape
+from .shape import Shape, assumptions_of
 
 _INDEX = r"\{([\d,\s]*)\}"
 _ALIAS = re.compile(
@@ -101,18 +101,19 @@ def entry_shapes(module: Module) -> tuple[tuple[Shape, ...], Shape]:
     Raises: ParseError, ShapeError  entry_computation_layout is malformed or of other shapes.
     """
     parameters, result = module.entry.parameter_shapes, module.entry.root.shape
-    text = module.attributes.get("entry_computation_layout")
+    text = module.attributes.get(LAYOUT)
     if text is None:
         return parameters, result
     return parse_entry_layout(text, parameters, result)
 
 
-def operand_shapes(text: str) -> tuple[Shape, ...]:
-    """The shapes in `{shape, ...}`, the value of a custom-call's operand_layout_constraints.
+def operand_shapes(text: str, operands: Iterable[Shape] = ()) -> tuple[Shape, ...]:
+    """The shapes in `{shape, ...}`, the value of a custom-call's operand_layout_constraints; symbols are those of the
+    operands.
 
     Raises: ParseError  malformed text.
     """
-    return parse_shapes(text) if text else ()
+    return parse_shapes(text, assumptions_of(operands)) if text else ()
 
 
 def devices(module: Module, name: str) -> int:
@@ -172,8 +173,11 @@ TYPED_ATTRIBUTES = {
 FORMER_NAMES = {"kept_parameters": "invariant_parameters"}
 """Attributes of HLO text of older versions."""
 
+LAYOUT = "entry_computation_layout"
+"""The shapes at the entry, with their layouts."""
+
 CHECKS: dict[str, Callable[[Module, Limits], None]] = {
-    "entry_computation_layout": _check_layout,
+    LAYOUT: _check_layout,
     "replica_count": _check_devices,
     "num_partitions": _check_devices,
 }

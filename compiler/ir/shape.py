@@ -7,11 +7,12 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
+from ...runtime.sizes import AnySize, Assumptions, Size, estimate
 from ..errors import ShapeError
 from ..limits import DEFAULT_LIMITS, Limits
 from .element_types import ElementType
 
-Dims: TypeAlias = tuple[int, ...]  # inside the class `tuple` is a method
+Dims: TypeAlias = tuple[int, ...]  # of sizes; inside the class `tuple` is a method
 Shapes: TypeAlias = "tuple[Shape, ...]"
 
 
@@ -152,6 +153,12 @@ class Shape:
 TOKEN = Shape(ElementType.TOKEN)
 
 
+def assumptions_of(shapes: Iterable[Shape]) -> Assumptions | None:
+    """Those of the symbols in shapes; None: they have no symbols."""
+    sizes: Iterator[AnySize] = (d for shape in shapes for leaf in shape.leaves() for d in leaf.dims)
+    return next((d.assumptions for d in sizes if isinstance(d, Size)), None)
+
+
 def array(element_type: ElementType | str, *dims: int) -> Shape:
     """Short form: `array("f32", 2, 3)` is f32[2,3]."""
     return Shape(ElementType(element_type), dims)
@@ -170,7 +177,7 @@ def check_size(shape: Shape, limits: Limits = DEFAULT_LIMITS) -> None:
         _check_tuple(shape, limits)
         return
     elements = 1
-    for d in shape.dims:  # every instruction that is built comes here
+    for d in map(estimate, shape.dims):  # every instruction that is built comes here
         if d < 0:
             raise ShapeError(f"shape: {shape} has a negative size (shape_c1)")
         elements *= d or 1
@@ -191,7 +198,7 @@ def _check_tuple(shape: Shape, limits: Limits) -> None:
         part, depth = stack.pop()
         if not part.tuple_shapes:
             check_size(part, limits)
-            leaves, size = leaves + 1, size + part.bytes
+            leaves, size = leaves + 1, size + estimate(part.bytes)
             continue
         limits.check("nesting", depth + 1, "tuples in a tuple, one inside the other, or more")
         limits.check(

@@ -92,7 +92,7 @@ def check_attributes(op: Op, operands: Sequence[Shape]) -> None:
         return
     if op.operand_layout_constraints:
         with inner("operand_layout_constraints"):
-            declared = Shape.tuple(operand_shapes(op.operand_layout_constraints))
+            declared = Shape.tuple(operand_shapes(op.operand_layout_constraints, operands))
         if not declared.compatible(Shape.tuple(operands)):
             raise ShapeError(
                 f"custom-call: operand_layout_constraints is {declared}, the operands are "

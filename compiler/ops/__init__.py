@@ -48,6 +48,7 @@ from .reshape import Reshape
 from .reverse import Reverse
 from .rng import Rng, RngBitGenerator
 from .scatter import Scatter
+from .size import SizeConstant
 from .slice import Slice
 from .sort import Sort
 from .top_k import TopK
@@ -120,6 +121,7 @@ __all__ = [
     "Send",
     "SendDone",
     "SetDimensionSize",
+    "SizeConstant",
     "Slice",
     "Sort",
     "TopK",

@@ -51,7 +51,7 @@ class Broadcast(Op):
                     f"{list(result)}",
                     "broadcast_c4",
                 )
-        if min(result, default=0) < 0:
+        if any(d < 0 for d in result):
             require(False, f"broadcast: result dims {list(result)} are negative", "broadcast_c5")
         return operand.with_dims(result)
 

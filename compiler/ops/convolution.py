@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...runtime.sizes import larger
 from ..ir.element_types import ElementType
 from ..ir.module import Instruction
 from ..ir.shape import Shape
@@ -74,8 +75,8 @@ class Convolution(Op):
     is_contraction: ClassVar[bool] = True
     window: Window = attribute("window", "window")
     dims: ConvolutionDims = attribute("dim_labels", "dim_labels")
-    feature_groups: int = attribute("int", "feature_group_count", default=1)
-    batch_groups: int = attribute("int", "batch_group_count", default=1)
+    feature_groups: int = attribute("size", "feature_group_count", default=1)
+    batch_groups: int = attribute("size", "batch_group_count", default=1)
     preferred_type: ElementType | None = attribute("result_type", "", default=None)
 
     def flops(self, instruction: Instruction) -> int:
@@ -104,7 +105,7 @@ class Convolution(Op):
             "convolution_c4",
         )
         # A kernel may have size 0: the window's own check is for sizes of 1 or more.
-        dataclasses.replace(self.window, size=tuple(max(s, 1) for s in kernel)).check(
+        dataclasses.replace(self.window, size=tuple(larger(s, 1) for s in kernel)).check(
             "convolution", spatial, "convolution_c3"
         )
         groups = (self.feature_groups, self.batch_groups)

@@ -86,6 +86,7 @@ TYPES: dict[str, frozenset[ElementType]] = {
     "fft": _WIDE,
     "get-dimension-size": ARRAYS,
     "iota": NUMBERS,
+    "size": INTEGERS,
     "isotonic-regression": frozenset({_E.F16, _E.BF16, _E.F32, _E.F64}),
     "nonzero": frozenset({_E.PRED}),
     "partition-id": _U32,

@@ -45,7 +45,7 @@ class DynamicSlice(Op):
     opcode: ClassVar[str] = "dynamic-slice"
     is_index_map: ClassVar[bool] = True
     reads_part: ClassVar[bool] = True
-    slice_sizes: tuple[int, ...] = attribute("dims", "dynamic_slice_sizes")
+    slice_sizes: tuple[int, ...] = attribute("sizes", "dynamic_slice_sizes")
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The operand's type with slice_sizes."""

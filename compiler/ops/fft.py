@@ -35,7 +35,7 @@ class Fft(Op):
 
     opcode: ClassVar[str] = "fft"
     fft_type: str = attribute("word", "fft_type")
-    fft_length: tuple[int, ...] = attribute("dims", "fft_length")
+    fft_length: tuple[int, ...] = attribute("sizes", "fft_length")
 
     @property
     def inner_rank(self) -> int:
@@ -57,7 +57,7 @@ class Fft(Op):
             "fft_c2",
         )
         require(
-            1 <= len(lengths) <= min(3, operand.rank) and min(lengths) >= 0,
+            1 <= len(lengths) <= min(3, operand.rank) and all(n >= 0 for n in lengths),
             f"fft: fft_length is {lengths}, 1 to 3 lengths for axes of {operand} are wanted",
             "fft_c3",
         )

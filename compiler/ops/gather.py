@@ -46,7 +46,7 @@ class Gather(Op):
     collapsed_slice_dims: tuple[int, ...] = attribute("dims", "collapsed_slice_dims")
     start_index_map: tuple[int, ...] = attribute("dims", "start_index_map")
     index_vector_dim: int = attribute("int", "index_vector_dim")
-    slice_sizes: tuple[int, ...] = attribute("dims", "slice_sizes")
+    slice_sizes: tuple[int, ...] = attribute("sizes", "slice_sizes")
     operand_batching_dims: tuple[int, ...] = attribute("dims", "operand_batching_dims", default=())
     start_indices_batching_dims: tuple[int, ...] = attribute(
         "dims", "start_indices_batching_dims", default=()

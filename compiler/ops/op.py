@@ -38,7 +38,8 @@ def attribute(kind: str, name: str, **keywords: Any) -> Any:
     default.
 
     Kinds: int, bool, word (an unquoted enum), string (in quotes), raw (not parsed), shape, groups
-    ({{0,1},{2}}), dims ({0,1}), slices ({[0:4:1]}), padding (0_0x1_1_0), window ({size=.. stride=..}),
+    ({{0,1},{2}}), dims ({0,1}), size (a number, or 2*n+1 of symbols), sizes ({2,n}),
+    slices ({[0:4:1]}), padding (0_0x1_1_0), window ({size=.. stride=..}),
     dim_labels, dim (one axis in braces), computation, computations, literal, number (in the operand list:
     parameter(0)). Not spelled as attributes: opcode, result_dims, result_type and result_shape (the text has them as
     opcode and shape of the instruction; a result_type whose default is None is None where the shape rule gives that

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...runtime.sizes import estimate, larger
 from ..ir.shape import Shape
 from .op import Indexer, Op, attribute, require, require_arrays
 
@@ -55,9 +56,13 @@ class Pad(Op):
             f"pad: interior is {self.interior}, 0 or more is wanted",
             "pad_c3",
         )
-        reach = (*self.low, *self.high, *(max(d, 1) * (i + 1) for d, i in zip(operand.dims, self.interior)))
+        reach = (
+            *self.low,
+            *self.high,
+            *(larger(d, 1) * (i + 1) for d, i in zip(operand.dims, self.interior)),
+        )
         require(
-            max(map(abs, reach), default=0) <= MAX_POSITIONS,
+            max((abs(estimate(r)) for r in reach), default=0) <= MAX_POSITIONS,
             f"pad: operand {operand} is padded by {self.low}, {self.high} and {self.interior}, at most "
             f"{MAX_POSITIONS} places are wanted",
             "pad_c5",
@@ -79,7 +84,7 @@ class Pad(Op):
             step = gap + 1
             # Counting from `lead` whole steps below element 0 keeps all indices before the division from
             # being negative.
-            lead = -(-max(low, 0) // step)
+            lead = -(-larger(low, 0) // step)
             position = e.add(i, e.index(lead * step - low)) if lead * step != low else i
             source = e.divide(position, step) if gap else i
             if below := lead if gap else low:
@@ -102,7 +107,7 @@ def padded_dims(
     dims: Sequence[int], low: Sequence[int], high: Sequence[int], interior: Sequence[int]
 ) -> tuple[int, ...]:
     """Dims after padding."""
-    return tuple(lo + d + max(d - 1, 0) * gap + hi for d, lo, hi, gap in zip(dims, low, high, interior))
+    return tuple(lo + d + larger(d - 1, 0) * gap + hi for d, lo, hi, gap in zip(dims, low, high, interior))
 
 
 def padded(

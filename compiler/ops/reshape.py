@@ -30,7 +30,7 @@ class Reshape(Op):
         """The operand's type with result_dims."""
         require_arrays("reshape", operands, 1, "reshape_c1")
         result = operands[0].with_dims(self.result_dims)
-        if result.elements != operands[0].elements or min(self.result_dims, default=0) < 0:
+        if result.elements != operands[0].elements or any(d < 0 for d in self.result_dims):
             require(
                 False,
                 f"reshape: operand {operands[0]} has {operands[0].elements} elements, "

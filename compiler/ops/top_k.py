@@ -31,7 +31,7 @@ class TopK(Op):
     """
 
     opcode: ClassVar[str] = "topk"
-    k: int = attribute("int", "k")
+    k: int = attribute("size", "k")
     largest: bool = attribute("bool", "largest", default=False)
     order: str = attribute("word", "order", default="")
 

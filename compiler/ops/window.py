@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...runtime.sizes import estimate
 from .op import require
 from .pad import MAX_POSITIONS, padded
 
@@ -102,7 +103,7 @@ class Window:
             *self.stride,
         )
         require(
-            max(map(abs, reach), default=0) <= MAX_POSITIONS,
+            max((abs(estimate(r)) for r in reach), default=0) <= MAX_POSITIONS,
             f"{opcode}: a window on {list(dims)} reaches over more than {MAX_POSITIONS} places",
             label,
         )

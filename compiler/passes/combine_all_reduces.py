@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ...runtime.sizes import estimate
 from ..ir.module import Computation, Instruction, Module, make
 from ..ops import AllReduce, GetTupleElement
 from ..options import Options
@@ -81,7 +82,7 @@ def _batches(computation: Computation) -> list[_Batch]:
         needs[instruction] = last
         if not instruction.has_side_effect:
             continue
-        op, size = instruction.op, sum(o.shape.bytes for o in instruction.operands)
+        op, size = instruction.op, sum(estimate(o.shape.bytes) for o in instruction.operands)
         if (
             not isinstance(op, AllReduce)
             or op.channel_id

@@ -11,6 +11,7 @@ import dataclasses
 
 import numpy as np
 
+from ...runtime.sizes import is_symbolic
 from ..ir.element_types import ElementType
 from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Module, make
@@ -28,6 +29,7 @@ from ..ops import (
     Opcode,
     Parameter,
     Reshape,
+    SizeConstant,
     Tuple,
     While,
     elementwise,
@@ -74,6 +76,8 @@ def _is_one_by_one(computation: Computation) -> bool:
 
 
 def _number(value: int) -> Instruction:
+    if is_symbolic([value]):
+        return make(SizeConstant(value, ElementType.S64))
     return make(Constant(Literal(value, ElementType.S64)))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...runtime.sizes import heuristic
 from ..ir.module import Computation, Instruction, Module, make
 from ..ops import Fusion, GetTupleElement, Parameter, Tuple
 from ..options import Options
@@ -108,6 +109,7 @@ def _inline_constants(members: list[Instruction]) -> set[Instruction]:
     return {o for m in members for o in m.operands if o not in read and is_scalar_constant(o)}
 
 
+@heuristic()
 def kind_of(members: list[Instruction]) -> str:
     """The kind of a fusion: kOutput (starts with a contraction), kRow (reads values again after reducing them), kInput
     (ends in a reduction), else kLoop."""

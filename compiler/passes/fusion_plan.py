@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
+from ...runtime.sizes import heuristic
 from .. import budget
 from ..analysis.element_reuse import (
     MIN_VECTOR_ELEMENTS,
@@ -112,6 +113,7 @@ Consumers = dict[_Group, float]
 """Groups in which a value is computed, with the number of its evaluations in each."""
 
 
+@heuristic()
 def decide(computation: Computation) -> FusionPlan:
     """The plan of one computation."""
     return _Planner(computation).plan()

@@ -19,6 +19,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from ...runtime.sizes import heuristic
 from ..analysis.instruction_cost import cycles
 from ..analysis.loop_parallel_dims import Axis, ParallelDims
 from ..analysis.trip_count import is_invariant, state_index, trip_count
@@ -220,6 +221,7 @@ def _summed_parts(cut: Cut, state: Instruction) -> frozenset[int] | None:
     return None if partial else frozenset(sums)
 
 
+@heuristic()
 def _microseconds(i: Instruction) -> float:
     """A rough estimate for one thread."""
     if not i.shape.is_array or isinstance(i.op, _FREE):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ...runtime.sizes import Size, estimate, factors_of, is_symbolic
 from ..ir.literal import Literal
 from ..ir.module import Instruction, Module, make
 from ..ops import Constant, Reduce, Reshape, reducer_kind
@@ -37,17 +38,19 @@ def _split(instruction: Instruction) -> Instruction | None:
     operand, init = instruction.operands
     kind = reducer_kind(op.to_apply)
     t = operand.shape.element_type
-    if kind is None or operand.shape.elements < _LARGE or (t.is_float and t.bits < 32):
+    if kind is None or estimate(operand.shape.elements) < _LARGE or (t.is_float and t.bits < 32):
         return None
     is_row = operand.shape.rank - 1 in op.dimensions
-    results = instruction.shape.elements
+    results = estimate(instruction.shape.elements)
     if (results if is_row else results / _COLUMNS_PER_TASK) >= _ENOUGH_TASKS:
         return None
-    axis = max(op.dimensions, key=lambda a: (parts_of(operand.shape.dims[a]) >= _ENOUGH_TASKS, -a))
-    parts = parts_of(operand.shape.dims[axis])
-    if parts < 2 or parts == operand.shape.dims[axis] == operand.shape.elements:
-        return None
     dims = operand.shape.dims
+    axis = max(op.dimensions, key=lambda a: (estimate(parts_of(dims[a])) >= _ENOUGH_TASKS, -a))
+    parts = parts_of(dims[axis])
+    if estimate(parts) < 2 or parts == dims[axis] == operand.shape.elements:
+        return None
+    if is_symbolic([parts]) and estimate(operand.shape.elements) < _ENOUGH_TASKS * results * estimate(parts):
+        return None
     cut = make(Reshape((*dims[:axis], parts, dims[axis] // parts, *dims[axis + 1 :])), operand)
     moved = tuple(sorted(a + 1 if a >= axis else a for a in op.dimensions))
     neutral = make(Constant(Literal(neutral_number(kind, t), t)))
@@ -59,5 +62,7 @@ def _split(instruction: Instruction) -> Instruction | None:
 
 def parts_of(dim: int) -> int:
     """The largest divisor of a dim that is at most 64, and leaves more than one element per part where it
-    can."""
+    can. Of a size known at run time only, one of its symbols that is typically at most 64."""
+    if isinstance(dim, Size):
+        return max((f for f in factors_of(dim) if estimate(f) <= _MAX_PARTS), key=estimate, default=1)
     return next((k for k in range(min(_MAX_PARTS, max(dim // 2, 1)), 0, -1) if dim % k == 0), 1)

@@ -77,6 +77,7 @@ from tfbridge.compiler.ops import (
     Send,
     SendDone,
     SetDimensionSize,
+    SizeConstant,
     Slice,
     Sort,
     TopK,
@@ -293,6 +294,8 @@ def movement_cases() -> Iterator[Case]:
         yield Case(f"slice-{kind.value}", Slice((1, 0), (3, 5), (1, 2)), (a,))
         yield Case(f"pad-{kind.value}", Pad((1, -1), (2, 1), (1, 2)), (a, Input(array(kind))))
         yield Case(f"concatenate-{kind.value}", Concatenate(1), (a, Input(array(kind, 3, 1)), a))
+        if kind in INTEGERS:
+            yield Case(f"size-{kind.value}", SizeConstant(5, kind), ())
         if kind in NUMBERS:
             yield Case(f"iota-{kind.value}", Iota(array(kind, 3, 5), 1), ())
         yield Case(f"dynamic-slice-{kind.value}", DynamicSlice((2, 3)), (a, Input(S32, 1), Input(S32, 1)))

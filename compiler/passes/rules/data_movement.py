@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....runtime.sizes import is_symbolic, smaller
 from ...ir.literal import Literal
 from ...ir.module import Instruction, make
 from ...ops import (
@@ -298,7 +299,7 @@ def dynamic_slice_at_constant(i: Instruction) -> Instruction | None:
     if len(numbers) < len(starts):
         return None
     begin = tuple(
-        min(max(start, 0), size - part) for start, size, part in zip(numbers, x.shape.dims, i.shape.dims)
+        smaller(max(start, 0), size - part) for start, size, part in zip(numbers, x.shape.dims, i.shape.dims)
     )
     return make(Slice(begin, tuple(b + n for b, n in zip(begin, i.shape.dims)), (1,) * len(begin)), x)
 
@@ -370,6 +371,8 @@ def empty(i: Instruction) -> Instruction | None:
     """An array without elements -> a constant."""
     if 0 not in i.shape.dims:
         return None
+    if is_symbolic(i.shape.dims):
+        return full(i.shape, 0) if i.operands and i.operands[0].shape.dims else None
     return make(Constant(Literal(np.empty(i.shape.dims, i.shape.element_type.dtype))))
 
 

@@ -1,0 +1,46 @@
+"""Size: a number that follows from the sizes of the arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...runtime.sizes import AnySize
+from ..ir.element_types import INTEGERS, ElementType
+from ..ir.shape import Shape
+from .op import Indexer, Op, attribute, require, require_arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class SizeConstant(Op):
+    """A polynomial of the symbols that stand in shapes, as a scalar of an integer type.
+
+    size_c1: no operands.
+    size_c2: an integer type.
+    """
+
+    opcode: ClassVar[str] = "size"
+    is_index_map: ClassVar[bool] = True
+    value: AnySize = attribute("size", "value")
+    result_type: ElementType = attribute("result_type", "")
+
+    def infer(self, operands: Sequence[Shape]) -> Shape:
+        """A scalar."""
+        require_arrays("size", operands, 0, "size_c1")
+        require(self.result_type in INTEGERS, f"size: {self.result_type} is no integer type", "size_c2")
+        return Shape(self.result_type)
+
+    def reference(self) -> np.ndarray:
+        """The number; an object where it is not known."""
+        if isinstance(self.value, int):
+            return np.asarray(self.value, self.result_type.dtype)
+        value = np.empty((), object)
+        value[()] = self.value
+        return value
+
+    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+        """The number."""
+        return e.number(e.index(self.value))
