@@ -14,6 +14,7 @@ from ...runtime.llvm.target import Target
 from ...runtime.threads import background, interrupts, python_settings
 from .. import budget
 from ..ir.module import Module
+from ..ir.shape import assumptions_of
 from ..options import DEFAULT_OPTIONS, Options
 from . import background_worker
 from .compile import compile_module, machine
@@ -23,7 +24,8 @@ from .schedule.host_callbacks import calls_here, registered
 
 def load_module(module: Module, options: Options = DEFAULT_OPTIONS, source: str = "") -> Artifact:
     """The artifact of a module. `source` as for `compile_module`."""
-    return load_artifact(f"{module}{registered(module)}", lambda: module, options, source)
+    key = f"{module}{registered(module)}{assumptions_of(module.entry.parameter_shapes) or ''}"
+    return load_artifact(key, lambda: module, options, source)
 
 
 def load_artifact(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from ...runtime.code.artifact import Artifact, BufferSpec, KernelRecord, prepacking_entry
+from ...runtime.code.symbolic_sizes import SymbolicSizes
 from ...runtime.llvm.ir_builder import ModuleText
 from ...runtime.llvm.target import Target, host
+from ...runtime.sizes import AnySize, Size, estimate, heuristic, maximum
 from .. import budget
 from ..analysis import hlo_cost_analysis
 from ..dump import Dump
@@ -58,7 +60,7 @@ def compile_module(
         temp_bytes = emit_entry(text, entry, program, assignment, embed_constants, options.profile)
         if program.packed:
             entries.append(prepacking_entry(entry))
-            temp_bytes = max(temp_bytes, emit_prepacking(text, entries[-1], program))
+            temp_bytes = maximum([temp_bytes, emit_prepacking(text, entries[-1], program)])
         budget.check("LLVM")
         entry_object, *other_objects = objects.emit(entries)
     dump.code(program, assignment, text)
@@ -69,7 +71,7 @@ def compile_module(
         entry=entry,
         parameters=tuple(map(_spec, program.arguments)),
         results=tuple(map(_spec, program.results)),
-        temp_bytes=temp_bytes,
+        temp_bytes=estimate(temp_bytes),
         constants=b"" if is_embedded else program.constants,
         libraries=tuple(text.libraries),
         threads=target.threads,
@@ -79,6 +81,22 @@ def compile_module(
         packed=program.packed,
         may_bail_out=program.may_bail_out,
         sized_results=module.sized_results,
+        symbolic=_symbolic_sizes(program, temp_bytes, text),
+    )
+
+
+def _symbolic_sizes(program: ThunkProgram, temp_bytes: AnySize, text: ModuleText) -> SymbolicSizes | None:
+    """What a call of code for symbolic sizes needs; None: there are none."""
+    dims = [d for shape in program.arguments for d in shape.dims]
+    symbol = next((d for d in dims if isinstance(d, Size)), None)
+    if symbol is None:
+        return None
+    return SymbolicSizes(
+        tuple(shape.dims for shape in program.arguments),
+        tuple(shape.dims for shape in program.results),
+        temp_bytes,
+        tuple(text.sizes),
+        symbol.assumptions,
     )
 
 
@@ -116,18 +134,19 @@ def _refuse_host_callbacks(program: ThunkProgram) -> None:
 
 
 def _spec(shape: Shape) -> BufferSpec:
-    return BufferSpec(shape.element_type.dtype_name, shape.dims, shape.bytes)
+    dims = tuple(map(estimate, shape.dims))
+    return BufferSpec(shape.element_type.dtype_name, dims, estimate(shape.bytes))
 
 
+@heuristic()
 def _record(thunk: KernelThunk) -> KernelRecord:
     instruction, info = thunk.instruction, thunk.kernel
     computation = getattr(instruction.op, "computation", None)
     fused = computation.instructions if computation is not None else (instruction,)
     names = dict.fromkeys(i.metadata.op_name or i.opcode for i in fused if not isinstance(i.op, Parameter))
     moved_bytes = hlo_cost_analysis.moved_bytes(instruction)
-    return KernelRecord(
-        info.symbol, hlo_cost_analysis.flops(instruction), moved_bytes, info.tasks, tuple(names)
-    )
+    flops, size, tasks = map(estimate, (hlo_cost_analysis.flops(instruction), moved_bytes, info.tasks))
+    return KernelRecord(info.symbol, flops, size, tasks, tuple(names))
 
 
 class _Dump:

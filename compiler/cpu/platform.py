@@ -9,7 +9,9 @@ from ...runtime.code.artifact import Artifact
 from ...runtime.code.executable import Executable
 from ...runtime.llvm.target import Target
 from ..client.platforms import Compiled, NativePlatform, row_major
+from ..errors import UnsupportedError
 from ..ir.module import Module
+from ..ir.specialization import is_symbolic
 from ..options import Options
 from ..passes.normalize_layouts import normalize_layouts
 from . import artifact_cache
@@ -19,6 +21,7 @@ from .objects import kernel_libraries
 from .objects.source_fingerprint import code_fingerprint
 from .objects.target_check import check_target
 from .schedule.printer import print_program
+from .symbolic_code import SymbolicCode
 
 
 class CpuPlatform(NativePlatform):
@@ -31,8 +34,17 @@ class CpuPlatform(NativePlatform):
         """Compiles with LLVM."""
         # Before the cache lookup: the layout of a custom call depends on the function registered for it.
         normalized = normalize_layouts(module, options)
-        artifact = artifact_cache.load_module(normalized, options)
-        return row_major(module, Executable(artifact, options.threads or None))
+
+        def compiled(module: Module) -> Executable:
+            return Executable(artifact_cache.load_module(module, options), options.threads or None)
+
+        if not is_symbolic(module):
+            return row_major(module, compiled(normalized))
+        try:
+            code = compiled(normalized)
+        except UnsupportedError:
+            code = None
+        return row_major(module, SymbolicCode(normalized, code, compiled))
 
     def load_artifact(
         self, key: str, build: Callable[[], Module], options: Options, source: str = ""

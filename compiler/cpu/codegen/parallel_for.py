@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ....runtime.llvm.ir_builder import Function, Index, ModuleText, Ptr, Value
 from ....runtime.llvm.types import parameters
 from ....runtime.run_context import OFFSETS
+from ....runtime.sizes import ceiling, larger, smaller
 
 KERNEL_PARAMETERS = parameters("ptr context, ptr buffers, i64 low, i64 high, i64 thread")
 
@@ -18,11 +19,17 @@ _TASK_US = 20.0  # nor is a shorter part of a phase
 def run_tasks(f: Function, symbol: str, buffers: Value, tasks: Index, grain: Index) -> None:
     """Writes the launch of a kernel on all its tasks, ranges of at least `grain` for each thread; `f` has a parameter
     `context`."""
-    if isinstance(tasks, int) and isinstance(grain, int) and tasks <= grain:
+    if tasks is grain or isinstance(tasks, int) and isinstance(grain, int) and tasks <= grain:
         f.call(f.symbol(symbol), "void", [f["context"], buffers, 0, tasks, 0])
         return
     define_parallel(f.module)
     f.call(f.symbol("tfb.parallel"), "void", [f["context"], f.symbol(symbol), buffers, tasks, grain])
+
+
+def grain_of_work(tasks: int, work: int, share: int, least: int) -> int:
+    """The grain of tasks with that much work in all, some of it known at run time only: `share` of the work for each
+    thread, or all of it where it is less than `least`."""
+    return larger(ceiling(tasks * share, work), tasks * smaller(1, least // work))
 
 
 def define_parallel(text: ModuleText) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import estimate
 from ...analysis.convolution_problem import ConvolutionProblem, as_gemm, convolution_problem
 from ...analysis.gemm_problem import GemmProblem
 from ...analysis.output_view import convolution_view
@@ -17,6 +19,7 @@ from ..codegen.kernel_info import KernelInfo
 from ..gemm.emit import emit_gemm
 from .backward_weights import emit_backward_weights
 from .blocking import CLOCK_GHZ, TASK_US
+from .by_image import emit_by_image, is_of_any_batch
 from .depthwise import emit_depthwise
 from .implicit_gemm import emit_convolution_gemm
 from .naive import write_naive_convolution
@@ -45,6 +48,8 @@ def emit_convolution(
     gemm = as_gemm(problem)
     if gemm is not None:
         return emit_gemm(module, target, gemm, epilogue, b_packed)
+    if is_of_any_batch(problem):
+        return _emit_of_any_batch(module, target, convolution, problem, bytes_, epilogue, b_packed)
     if b_packed:
         packed = emit_convolution_gemm(module, target, problem, bytes_, epilogue, True)
         assert packed is not None
@@ -54,6 +59,27 @@ def emit_convolution(
         if plan is not None:
             return plan
     return _emit_naive(module, target, convolution, problem, raw, bytes_, epilogue)
+
+
+def _emit_of_any_batch(
+    module: ModuleText,
+    target: Target,
+    convolution: Instruction,
+    problem: ConvolutionProblem,
+    bytes_: int,
+    epilogue: str | None,
+    b_packed: bool,
+) -> KernelInfo:
+    """Writes the kernel for a number of images that is known at run time only."""
+
+    def of_image(one: ConvolutionProblem, epilogue: str | None) -> KernelInfo | None:
+        if b_packed:
+            return emit_convolution_gemm(module, target, one, estimate(bytes_), epilogue, True)
+        emitters = (emit_depthwise, emit_small_output_channels, emit_convolution_gemm)
+        plans = (emit(module, target, one, estimate(bytes_), epilogue) for emit in emitters)
+        return next((plan for plan in plans if plan is not None), None)
+
+    return emit_by_image(module, target, convolution, problem, epilogue, of_image)
 
 
 def _emit_naive(
@@ -96,6 +122,8 @@ def packable(
     gemm = as_gemm(problem)
     if gemm is not None:
         return gemm
+    if is_of_any_batch(problem):
+        problem = dataclasses.replace(problem, batch=1)
     if (
         problem.groups > 1
         or problem.out_channels <= target.lanes(result_type.bits)

@@ -11,12 +11,13 @@ from functools import lru_cache, partial
 import numpy as np
 
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import ceiling, estimate, is_symbolic
 from ...analysis.gemm_problem import GemmProblem
 from ...ir.element_types import ElementType
 from .compute_types import COMPUTE_TYPES, SIZES, compute_of, lanes_of, line_vectors
 from .driver import DIRECT, PACK, PACKED, P, gemm_name
 from .gemv import STRETCH_BYTES, gemv_name
-from .microkernel import max_rows, tile_heights, tile_widths, vector_counts
+from .microkernel import max_rows, tile_heights, tile_widths, vector_counts, widths
 
 E = ElementType
 PARALLEL_US = 30.0  # a product shorter than this is one task
@@ -72,7 +73,9 @@ def parts(whole: int, part: int) -> int:
 def packed_b_layout(problem: GemmProblem, target: Target) -> PackedLayout | None:
     """The layout for a constant B, or None where packing it beforehand gains nothing (few rows, say)."""
     compute = compute_of(problem.element_type, problem.result_type)
-    if compute is None or problem.c_strides[-1] != 1 or problem.m < 4 or problem.n < 4 or problem.k < 1:
+    if compute is None or problem.c_strides[-1] != 1 or is_symbolic([problem.n, problem.k]):
+        return None
+    if estimate(problem.m) < 4 or problem.n < 4 or problem.k < 1:
         return None
     columns = packed_vectors(target, compute, problem.n) * lanes_of(target, compute)
     element = {"f32": E.F32, "f64": E.F64, "i32": E.S32, "i64": E.S64}[compute]
@@ -97,7 +100,7 @@ def microseconds_of(problem: GemmProblem, target: Target) -> float:
     per_cycle = lanes * (4 if target.has_fma else 2) * 0.7
     if problem.element_type.is_complex:
         per_cycle = 2
-    return max(problem.flops / per_cycle, problem.bytes / 10) / (CLOCK_GHZ * 1e3)
+    return max(estimate(problem.flops) / per_cycle, estimate(problem.bytes) / 10) / (CLOCK_GHZ * 1e3)
 
 
 def columns_work(target: Target, lanes: int, vectors: int, columns: int) -> float:
@@ -143,8 +146,19 @@ def _panels(problem: GemmProblem, compute: str, target: Target, b_packed: bool) 
     return vectors, rows, cols
 
 
-@lru_cache(256)  # a product is planned before its operands are packed, when it is written, in every layer
 def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
+    """How a product is computed."""
+    if problem.is_symbolic:
+        return _plan(problem, target, b_packed)
+    return _known_plan(problem, target, b_packed)
+
+
+@lru_cache(256)  # a product is planned before its operands are packed, when it is written, in every layer
+def _known_plan(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
+    return _plan(problem, target, b_packed)
+
+
+def _plan(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
     compute = compute_of(problem.element_type, problem.result_type)
     if problem.c_strides[-1] != 1 and (problem.m > 1 or problem.n > 1):
         compute = compute if problem.m == 1 and problem.b_strides[-2] == 1 else None
@@ -164,26 +178,31 @@ def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
     )
     if compute is None:
         name = f"simple_gemm_{problem.element_type.value}_{problem.result_type.value}"
-        _, rows, cols = _task_grid(problem, target, 1, 4)
+        _, rows, cols = _task_grid(problem.typical, target, 1, 4)
+        rows, cols = _task_sizes(problem, target, rows, cols, 1)
         return Blocking(name, parameters, None, 0, rows, cols, 0)
     converts = problem.element_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
     if not b_packed:
         by_dots = problem.b_strides[-2] == 1 and (problem.b_strides[-1] != 1 or problem.n == 1)
         if _streams(problem, target, by_dots, ONE_ROW if converts else FEW_ROWS):
-            depth = problem.k if by_dots else _task_depth(problem, target)
+            depth = problem.k if by_dots or problem.is_symbolic else _task_depth(problem, target)
             name = gemv_name(problem.element_type, compute, by_dots)
-            if depth < problem.k:
+            if depth is not problem.k and depth < problem.k:
                 parameters[P.KC] = int(problem.m == 1)
                 beyond = (parts(problem.k, depth) - 1) * sums_bytes(problem, compute)
                 return Blocking(
                     name, parameters, compute, 0, problem.m, problem.n, parts(beyond, target.threads), depth
                 )
-            _, _, cols = _task_grid(problem, target, problem.m, 64)
-            if not by_dots and cols < problem.n:  # long runs of each row
+            _, _, cols = _task_grid(problem.typical, target, estimate(problem.m), 64)
+            _, cols = _task_sizes(problem, target, problem.m, cols, 1)
+            if isinstance(cols, int) and not by_dots and cols < problem.n:  # long runs of each row
                 cols = min(problem.n, max(cols, parts(parts(problem.n, target.threads), 64) * 64))
             scratch = problem.k * c_size + 64 if by_dots and problem.a_strides[-1] != 1 else 0
             parameters[P.KC] = int(
-                problem.m == 1 and _is_one_stream(problem, target, by_dots) and (by_dots or cols >= problem.n)
+                not problem.is_symbolic
+                and problem.m == 1
+                and _is_one_stream(problem, target, by_dots)
+                and (by_dots or cols >= problem.n)
             )
             return Blocking(name, parameters, compute, 0, problem.m, cols, scratch)
     return _blocked(problem, target, compute, parameters, converts, b_packed)
@@ -191,16 +210,18 @@ def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
 
 def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> bool:
     """Whether B is best read once as it lies: one row, or so `few` that packing or panels cost more."""
+    if is_symbolic([problem.m]):
+        return False
     if by_dots:
         return problem.m == 1 or (
             problem.m <= few
-            and problem.k >= SHORTEST_DOT
+            and estimate(problem.k) >= SHORTEST_DOT
             and problem.a_strides[-1] == 1
             and problem.c_strides[-1] == 1
         )
     if problem.b_strides[-1] != 1 or problem.c_strides[-1] != 1:
         return problem.n == 1 and problem.m == 1
-    b_bytes = problem.n * problem.k * problem.element_type.item_bytes
+    b_bytes = estimate(problem.n * problem.k) * problem.element_type.item_bytes
     if line_vectors(target):  # else panels, of which the next one is asked for, are faster
         few = min(few, FEWEST_ROWS)
     return (
@@ -257,32 +278,41 @@ def _blocked(
     b_packed: bool,
 ) -> Blocking:
     size, lanes = SIZES[COMPUTE_TYPES[compute]], lanes_of(target, compute)
-    vectors, rows, cols = _panels(problem, compute, target, b_packed)
+    typical = problem.typical
+    vectors, rows, cols = _panels(typical, compute, target, b_packed)
     nr, mr = vectors * lanes, max_rows(target, compute, vectors)
-    k = max(problem.k, 1)
+    k = max(typical.k, 1)
     # A panel of B is as large as L1, or twice as large: longer sums gain more than the misses to L2, read ahead, cost.
     panel_bytes = target.l1_bytes * (2 if line_vectors(target) else 1)
     blocks = parts(k * nr * size, max(panel_bytes, nr * size * 32))
-    kc = min(k, parts(parts(k, blocks), 8) * 8)
+    kc = parts(parts(k, blocks), 8) * 8
+    if is_symbolic([problem.k]):  # sums of any length: as many steps as fit
+        kc = max(panel_bytes // (nr * size * 8), 4) * 8
+    else:
+        kc = min(k, kc)
     # The block of A stays in L2 while the panels of B pass by; the block of B lies in L3.
-    mc = min(parts(rows, mr) * mr, max(1, target.l2_bytes * 2 // 5 // (kc * size) // mr) * mr)
+    mc = max(1, target.l2_bytes * 2 // 5 // (kc * size) // mr) * mr
+    if not is_symbolic([problem.m]):
+        mc = min(parts(rows, mr) * mr, mc)
     pack_a = converts or problem.a_strides[-1] != 1
     b_bytes = max(target.l2_bytes // 2, min(8 * target.l2_bytes, target.l3_bytes // (2 * target.threads)))
     if rows <= mc and not pack_a:  # B is read once, so it need not stay
         b_bytes = target.l2_bytes // 2
-    nc = min(parts(cols, nr) * nr, max(1, b_bytes // (kc * size) // nr) * nr)
+    nc = max(1, b_bytes // (kc * size) // nr) * nr
+    if not is_symbolic([problem.n]):
+        nc = min(parts(cols, nr) * nr, nc)
     if b_packed:
         mode = PACKED
         parameters.update({P.B_K: nr * size, P.B_COL: problem.k * size, P.B_PANEL: problem.k * nr * size})
     else:
-        row_bytes = problem.b_strides[-2] * size
+        row_bytes = typical.b_strides[-2] * size
         is_required = converts or problem.b_strides[-1] != 1
-        strides_far = row_bytes % 2048 == 0 or problem.n * problem.k * size > target.l2_bytes
+        strides_far = row_bytes % 2048 == 0 or typical.n * typical.k * size > target.l2_bytes
         pays = rows > 2 * mr and strides_far or rows > 32 * mr and row_bytes % 256 == 0
         mode = PACK if is_required or pays else DIRECT
         parameters[P.B_PANEL] = nr * size
     if problem.a_strides[-1] == 1 and not pack_a:
-        pack_a = parameters[P.A_ROW] % 2048 == 0 and rows > mr and cols >= 384
+        pack_a = estimate(parameters[P.A_ROW]) % 2048 == 0 and rows > mr and cols >= 384
     lda = parts(kc * size, 64) * 64 + 64 if pack_a else 0
     sizes = [
         nc * kc * size if mode == PACK else 0,
@@ -306,15 +336,8 @@ def _blocked(
             P.AT_TILE: starts[3],
         }
     )
-    # Rows and columns of tasks, rows of their blocks.
-    counts = {
-        count for some in (min(rows, problem.m), problem.m % rows) for count in (min(some, mc), some % mc)
-    }
-    columns = min(cols, problem.n), problem.n % cols
-    tiles = itertools.product(
-        sorted(set().union(*(tile_widths(target, c, vectors, lanes) for c in columns))),
-        sorted(tile_heights(counts, mr)),
-    )
+    tiles = _tiles(problem, target, (rows, cols, mc), (vectors, lanes), mr)
+    rows, cols = _task_sizes(problem, target, rows, cols, mr)
     return Blocking(
         gemm_name(compute, vectors),
         parameters,
@@ -323,10 +346,50 @@ def _blocked(
         rows,
         cols,
         starts[4],
-        tiles=tuple(tiles),
+        tiles=tiles,
         packs_a=bool(pack_a),
-        packs_b=mode == PACK or mode == DIRECT and problem.n % nr != 0,
+        packs_b=mode == PACK or mode == DIRECT and (is_symbolic([problem.n]) or problem.n % nr != 0),
     )
+
+
+def _tiles(
+    problem: GemmProblem, target: Target, task: tuple[int, int, int], panel: tuple[int, int], mr: int
+) -> tuple[tuple[int, int], ...]:
+    """(vectors, rows) of the tiles that tasks of so many rows and columns, in blocks of `mc` rows, are cut into. Of
+    sizes known at run time only, all that there are."""
+    (rows, cols, mc), (vectors, lanes) = task, panel
+    if is_symbolic([problem.m]):
+        heights = set(range(1, mr + 1))
+    else:  # rows and columns of tasks, rows of their blocks
+        some_rows = min(rows, problem.m), problem.m % rows
+        heights = tile_heights({count for some in some_rows for count in (min(some, mc), some % mc)}, mr)
+    if is_symbolic([problem.n]):
+        all_widths = set(widths(target, vectors))
+    else:
+        some_columns = min(cols, problem.n), problem.n % cols
+        all_widths = set().union(*(tile_widths(target, c, vectors, lanes) for c in some_columns))
+    return tuple(itertools.product(sorted(all_widths), sorted(heights)))
+
+
+def _task_sizes(problem: GemmProblem, target: Target, rows: int, cols: int, row_unit: int) -> tuple[int, int]:
+    """Rows and columns of a task, where it would have so many of a typical product.
+
+    A number of rows known at run time only is divided among the threads, unless matrices of a batch are; such columns
+    are not divided.
+    """
+    task_rows, task_cols = rows, cols
+    if is_symbolic([problem.m]):
+        has_batch = is_symbolic(problem.batch) or math.prod(problem.batch) >= 2 * target.threads
+        share = problem.m if has_batch else ceiling(problem.m, target.threads)
+        task_rows = ceiling(share, row_unit) * row_unit
+    if (
+        is_symbolic([problem.n])
+        or is_symbolic([problem.m])
+        and task_cols < problem.n
+        and problem.typical.m > row_unit * target.threads
+    ):
+        task_cols = problem.n
+    return task_rows, task_cols
 
 
 def _task_grid(

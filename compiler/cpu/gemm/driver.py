@@ -25,6 +25,7 @@ from ....runtime.llvm.addressing import Index, Int, Ptr
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText, Value
 from ....runtime.llvm.target import Target
 from ....runtime.llvm.types import parameters
+from ....runtime.sizes import Size, is_symbolic
 from .compute_types import Compute, line_vectors
 from .microkernel import (
     Microkernels,
@@ -84,10 +85,22 @@ def constant_table(
 
 
 def parameter_table(
-    module: ModuleText, parameters: Mapping[P, int], microkernels: tuple[str, str] | None = None
-) -> str:
-    """The name of a constant parameter array in a module."""
-    return constant_table(module, "gemm_parameters", (parameters[slot] for slot in P), microkernels)
+    f: Function, parameters: Mapping[P, int], microkernels: tuple[str, str] | None = None
+) -> Ptr:
+    """The address of a parameter array, with a microkernel_table behind it: a constant, or, of sizes that are known at
+    run time only, on the stack of a function."""
+    values = [parameters[slot] for slot in P]
+    known = [0 if isinstance(value, Size) else value for value in values]
+    constant = f.symbol(constant_table(f.module, "gemm_parameters", known, microkernels))
+    if not is_symbolic(values):
+        return constant
+    table_bytes = 8 * len(P) + (8 * int(microkernels[0][1:].split(" ", 1)[0]) if microkernels else 0)
+    table = f.stack_slot(f"[{table_bytes} x i8]", 64)
+    f.call("memcpy", "ptr", [table, constant, table_bytes])
+    for slot, value in zip(P, values, strict=True):
+        if isinstance(value, Size):
+            table.at(int(slot), "i64").store(f.i64(value))
+    return table
 
 
 def parameter(f: Function, slot: P) -> Int:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ....runtime.llvm.addressing import Int, Ptr
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import ceiling, estimate, is_symbolic, larger
 from ...analysis.gemm_problem import GemmProblem
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
@@ -63,7 +64,9 @@ def emit_gemm(
         problem = problem.transposed()
         buffers = (buffers[1], buffers[0], *buffers[2:])
         epilogue = epilogue and _transposed_epilogue(module, epilogue)
-    unrolled = None if b_packed else emit_unrolled(module, target, problem, epilogue, buffers)
+    unrolled = (
+        None if b_packed or problem.is_symbolic else emit_unrolled(module, target, problem, epilogue, buffers)
+    )
     if unrolled is not None:
         return unrolled
     blocking = plan_gemm(problem, target, b_packed)
@@ -93,16 +96,29 @@ def _kernel_info(
 ) -> KernelInfo:
     microseconds = microseconds_of(problem, target)
     tasks = math.prod(problem.batch) * blocks.rows * blocks.cols
-    grain = max(1, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))) if tasks else 1
+    if is_symbolic([tasks, problem.flops]):
+        grain = _symbolic_grain(problem, tasks, microseconds)
+        is_parallel = target.threads > 1
+    else:
+        grain = max(1, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))) if tasks else 1
+        grain = min(grain, max(tasks, 1))
+        is_parallel = tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US
     return KernelInfo(
         symbol,
         tasks=tasks,
-        grain=min(grain, max(tasks, 1)),
-        parallel=tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US,
+        grain=grain,
+        parallel=is_parallel,
         scratch_bytes=blocking.scratch_bytes,
         flops=problem.flops,
         bytes=problem.bytes,
     )
+
+
+def _symbolic_grain(problem: GemmProblem, tasks: int, microseconds: float) -> int:
+    """Tasks of TASK_US, or all of a product of less than PARALLEL_US, at the speed of the typical product."""
+    flops_of_task = max(1, int(estimate(problem.flops) * TASK_US / max(microseconds, 1e-3)))
+    by_time = ceiling(tasks * flops_of_task, larger(problem.flops, 1))
+    return larger(1, by_time)
 
 
 # -- the functions that a kernel calls
@@ -155,8 +171,8 @@ def _transposed_epilogue(module: ModuleText, epilogue: str) -> str:
     """An epilogue that gets rows for columns and calls the given one."""
     names = ("batch", "row_low", "row_high", "col_low", "col_high")
     parameters = [("i64", name) for name in ("batch", "col_low", "col_high", "row_low", "row_high")]
-    f = Function(module, "SELF", [("ptr", "ctx"), ("ptr", "buffers"), *parameters])
-    f.call(epilogue, "void", [*f.pointers("ctx", "buffers"), *f.integers(*names)])
+    f = Function(module, "SELF", [("ptr", "context"), ("ptr", "buffers"), *parameters])
+    f.call(epilogue, "void", [*f.pointers("context", "buffers"), *f.integers(*names)])
     f.ret()
     return module.define("swapped_epilogue", f)
 
@@ -174,8 +190,8 @@ def _kernel(
     epilogue: str | None,
 ) -> Function:
     """The kernel of a problem: calls the block function for every task."""
-    parameters = parameter_table(module, blocking.parameters, library.microkernels)
     f = Function(module, "SELF", KERNEL_PARAMETERS, attributes=DRIVER_ATTRIBUTES)
+    table_of_parameters = parameter_table(f, blocking.parameters, library.microkernels)
     context, table = f.pointers("context", "buffers")
     a, b, c = (table.at(number, "ptr").load_ptr() for number in buffers[:3])
     scratch = f.null
@@ -191,7 +207,7 @@ def _kernel(
         at_a, at_b, at_c = _offsets(problem, blocking, batch, row, col)
         rows = f.i64(blocking.task_rows).minimum(problem.m - row)
         cols = f.i64(blocking.task_cols).minimum(problem.n - col)
-        block = [a + at_a, b + at_b, c + at_c, scratch, f.symbol(parameters), *functions, context, table]
+        block = [a + at_a, b + at_b, c + at_c, scratch, table_of_parameters, *functions, context, table]
         f.call(blocking.function, "void", [*block, batch, row, rows, col, cols])
     f.ret()
     return f

@@ -58,10 +58,8 @@ def emit_split_k(
 def _tasks(module: ModuleText, problem: GemmProblem, blocking: Blocking, tasks: int, each: int) -> str:
     """The kernel whose task t multiplies its part of A with its rows of B."""
     last = problem.k - (tasks - 1) * blocking.task_depth
-    tables = [
-        parameter_table(module, blocking.parameters | {P.K: depth}) for depth in (blocking.task_depth, last)
-    ]
     f, buffers = phase(module, _BUFFERS)
+    tables = [parameter_table(f, blocking.parameters | {P.K: depth}) for depth in (blocking.task_depth, last)]
     a, b, c, sums = (Ptr.of(f, p) for p in buffers)
     with f.loop(f.integer("low"), f.integer("high")) as task:
         t = task.index
@@ -71,7 +69,7 @@ def _tasks(module: ModuleText, problem: GemmProblem, blocking: Blocking, tasks: 
             "A": a + low * blocking.parameters[P.A_K],
             "B": b + low * blocking.parameters[P.B_K],
             "C": is_first.choose(c, sums + (t - 1) * each),
-            "P": is_last.choose(f.symbol(tables[1]), f.symbol(tables[0])),
+            "P": is_last.choose(tables[1], tables[0]),
             "rows": f.i64(problem.m),
             "cols": f.i64(problem.n),
         }

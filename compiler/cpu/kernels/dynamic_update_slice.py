@@ -6,6 +6,7 @@ import math
 
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import is_symbolic, larger
 from ...ir.module import Instruction
 from ...options import Options
 from ..codegen.kernel_info import KernelInfo
@@ -52,8 +53,8 @@ def emit_dynamic_update_slice(
     return KernelInfo(
         module.define("update_slice", f),
         tasks,
-        max(1, _PARALLEL_BYTES // max(part_bytes, 1)),
-        moved > 2 * _PARALLEL_BYTES and tasks > 1,
+        larger(1, _PARALLEL_BYTES // larger(part_bytes, 1)),
+        is_symbolic([moved]) or moved > 2 * _PARALLEL_BYTES and tasks > 1,
         bytes=moved,
         must_alias=((0, 0),),
     )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import estimate, is_symbolic
 from ...ir.module import Instruction
 from ...ops import Scatter
 from ...options import Options
@@ -145,7 +146,7 @@ class _Kernel:
 
     def emit(self) -> KernelInfo:
         f = self.f = Function(self.module, "SELF", KERNEL_PARAMETERS)
-        moved = sum(3 * u.bytes for u in self.updates)
+        moved = estimate(sum(3 * u.bytes for u in self.updates))
         outer = math.prod(a.dim for a in self.tasks_along)
         self.block = self.window[-1].dim if self.window else 1
         blocks = self._blocks(outer, moved)
@@ -160,12 +161,12 @@ class _Kernel:
             with f.loop(f.integer("low"), f.integer("high")) as task:
                 self._task(task.index, blocks)
         f.ret()
-        grain = max(1, tasks * _PARALLEL_BYTES // max(1, 2 * moved))
+        grain = max(1, estimate(tasks) * _PARALLEL_BYTES // max(1, 2 * moved))
         return KernelInfo(
             self.module.define("scatter", f),
             tasks,
             grain,
-            tasks > 1 and moved > _PARALLEL_BYTES,
+            (is_symbolic([tasks]) or tasks > 1) and moved > _PARALLEL_BYTES,
             flops=self.update.elements,
             bytes=moved,
             must_alias=tuple((k, k) for k in range(self.count)),
@@ -213,7 +214,10 @@ class _Kernel:
     def _prefetch(self, offsets: Offsets, column: Int) -> None:
         """Prefetches the part of a window's first row that the task will write, which lies anywhere; an address outside
         of the array does no harm."""
-        if any(axis.scattered is not None for axis in self.window) or self.array.bytes <= _PARALLEL_BYTES:
+        if (
+            any(axis.scattered is not None for axis in self.window)
+            or estimate(self.array.bytes) <= _PARALLEL_BYTES
+        ):
             return
         index_offset, _, array_offset = offsets
         for number, axis in enumerate(self.op.scatter_dims_to_operand_dims):
@@ -222,7 +226,8 @@ class _Kernel:
         array_offset += column
         last = self.window[-1] if self.lanes > 1 else None
         for k, (t, base) in enumerate(zip(self.types, self.array_buffers)):
-            row = min(min(last.dim, self.block) * t.item_bytes if last else 1, _PREFETCH_BYTES)
+            columns = min(estimate(last.dim), estimate(self.block)) if last else 0
+            row = min(columns * t.item_bytes or 1, _PREFETCH_BYTES)
             for line in range(0, row, _LINE_BYTES):
                 (self._pointer(k, base, array_offset) + line).prefetch(writes=True)
 
@@ -290,7 +295,7 @@ class _Kernel:
             elif step == 1:
                 end = high
             else:
-                end = start + (high - start & -step)
+                end = start + (self.f.i64(high) - start & -step)
             with self.f.loop(start, end, step) as vectors:
                 for u in range(count):
                     body(vectors.index + u * width, width)

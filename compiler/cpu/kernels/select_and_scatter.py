@@ -25,6 +25,7 @@ from ....runtime.llvm.ir_builder import (
     vector_type,
 )
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import ceiling, estimate, is_symbolic
 from ...ir.module import Instruction
 from ...ops import SelectAndScatter
 from ...options import Options
@@ -41,7 +42,7 @@ from ..codegen.memory_types import (
     splat,
     store,
 )
-from ..codegen.parallel_for import KERNEL_PARAMETERS
+from ..codegen.parallel_for import KERNEL_PARAMETERS, grain_of_work
 from ..codegen.scalar_computation import apply_scalars
 
 _UNROLLED = 16  # windows of at most this many elements that never leave the array are written without loops
@@ -156,21 +157,26 @@ class _Kernel:
                 self._task(task.index, blocks)
         f.ret()
         work = self.array.elements + self.source.elements * self.count
+        if is_symbolic([work]):
+            parallel, grain = True, grain_of_work(tasks, 2 * work, _PARALLEL_ELEMENTS, 2 * _PARALLEL_ELEMENTS)
+        else:
+            parallel = tasks > 1 and work > _PARALLEL_ELEMENTS
+            grain = max(1, tasks * _PARALLEL_ELEMENTS // max(1, 2 * work))
         return KernelInfo(
             self.module.define("select_and_scatter", f),
             tasks,
-            max(1, tasks * _PARALLEL_ELEMENTS // max(1, 2 * work)),
-            tasks > 1 and work > _PARALLEL_ELEMENTS,
-            flops=work,
+            grain,
+            parallel,
+            flops=estimate(work),
             bytes=2 * self.array.bytes + self.source.bytes,
         )
 
     def _divide(self, outer: int) -> int:
         """Blocks of the vectorised axis per position on the free axes; sets the block's size."""
         self.block = self.along.dim if self.along else 1
-        if self.along and 0 < outer < _MIN_TASKS:
-            whole = -(-self.along.dim // self.lanes)
-            self.block = -(-whole * outer // _MIN_TASKS) * self.lanes
+        if self.along and 0 < estimate(outer) < _MIN_TASKS:
+            whole = ceiling(self.along.dim, self.lanes)
+            self.block = ceiling(whole * outer, _MIN_TASKS) * self.lanes
         return -(-self.along.dim // self.block) if self.along and self.along.dim else 1
 
     def _task(self, task: Int, blocks: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import estimate, is_symbolic
 from ...ir.element_types import ElementType
 from ...ir.module import Instruction
 from ...ops.sort import Sort, order_of
@@ -49,12 +50,13 @@ class _Kernel:
         self.stride = math.prod(self.dims[op.dimension + 1 :])
         self.order = order_of(op.to_apply)
         key = self.types[self.order.array] if self.order else ElementType.PRED
-        self.digit_bits = 11 if self.size >= _LONG else 8
+        self.digit_bits = 11 if estimate(self.size) >= _LONG else 8
         self.digits = 1 << self.digit_bits
         self.passes = -(-key.bits // self.digit_bits)
         self.is_keyed = self.order is not None and not key.is_complex
-        min_size = max(_INSERTION + 1, self.passes * _MIN_RADIX_ELEMENTS_PER_PASS)
-        self.is_radix = self.is_keyed and min_size <= self.size < 1 << 31
+        self.min_radix = max(_INSERTION + 1, self.passes * _MIN_RADIX_ELEMENTS_PER_PASS)
+        is_long = is_symbolic([self.size]) or self.min_radix <= self.size
+        self.is_radix = self.is_keyed and is_long and self.size < 1 << 31
         self.scratch_bytes = 0
 
     def emit(self) -> KernelInfo:
@@ -74,14 +76,14 @@ class _Kernel:
                 self._task(task.index)
         f.ret()
         work = lines * self.size
-        grain = max(1, _PARALLEL_ELEMENTS // max(1, self.size))
+        grain = max(1, _PARALLEL_ELEMENTS // max(1, estimate(self.size)))
         return KernelInfo(
             self.module.define("sort", f),
             lines,
             grain,
-            lines > grain,
+            is_symbolic([lines]) or lines > grain,
             self.scratch_bytes,
-            work * max(1, self.size.bit_length()),
+            work * max(1, estimate(self.size).bit_length()),
             2 * self.bytes,
             must_alias=tuple((k, k) for k in range(count)),
         )
@@ -98,7 +100,7 @@ class _Kernel:
 
         line = [self.size * t.item_bytes for t in self.types]
         return [
-            allocate(line if self.size > _INSERTION else []),
+            allocate(line if is_symbolic([self.size]) or self.size > _INSERTION else []),
             allocate(line if self.stride > 1 else []),
             allocate([4 * self.digits * self.passes] if self.is_radix else []),
         ]
@@ -123,14 +125,23 @@ class _Kernel:
 
     def _sort(self, line: list[Ptr]) -> list[Ptr]:
         """Sorts a contiguous line; returns the sorted line: it, or the second line."""
-        return self._radix(line) if self.is_radix else self._merge_sort(line)
+        if not self.is_radix:
+            return self._merge_sort(line)
+        if not is_symbolic([self.size]):
+            return self._radix(line)
+        with self.f.if_(self.f.i64(self.size) >= self.min_radix) as branch:
+            branch.lines = self._radix(line)
+        with branch.else_():
+            branch.lines = self._merge_sort(line)
+        lines: list[Ptr] = branch.lines
+        return lines
 
     # -- merging
     def _merge_sort(self, line: list[Ptr]) -> list[Ptr]:
         f = self.f
         with f.loop(0, self.size, _INSERTION) as stretch:
             self._insert(line, stretch.index, (stretch.index + _INSERTION).minimum(self.size))
-        if self.size <= _INSERTION:
+        if not is_symbolic([self.size]) and self.size <= _INSERTION:
             return line
         with f.repeat(width=f.i64(_INSERTION), source=line, target=self.other) as level:
             level.while_(level.width < self.size)
@@ -201,7 +212,7 @@ class _Kernel:
         for n in range(self.passes):
             source, target = lines[: len(line)], lines[len(line) :]
             first = self._count(n, self._key(source, f.i64(0))).load("i32")
-            is_mixed = first.differs(self.size)
+            is_mixed = first.differs(f.i64(self.size).truncate("i32"))
             counts = self.counts[0] + 4 * self.digits * n
             with f.if_(is_mixed) as branch:
                 self._radix_pass(n, counts, source, target)

@@ -9,6 +9,7 @@ import math
 
 from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue, vector_type
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import is_symbolic, larger
 from ...ir.module import Instruction
 from ...ops import TopK
 from ...options import Options
@@ -56,12 +57,12 @@ class _Kernel:
             with f.loop(f.integer("low"), f.integer("high")) as line:
                 self._line(line.index, source, values, numbers)
         f.ret()
-        grain = max(1, _PARALLEL_ELEMENTS // max(1, self.n))
+        grain = larger(1, _PARALLEL_ELEMENTS // larger(1, self.n))
         return KernelInfo(
             self.module.define("top_k", f),
             tasks,
             grain,
-            tasks > grain,
+            is_symbolic([tasks]) or tasks > grain,
             self.scratch_bytes if tasks else 0,
             flops=self.lines * self.n,
             bytes=self.bytes,

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....runtime.sizes import estimate, surely_less
 from ...analysis.instruction_cost import cycles
 from ...ir.module import Instruction, topological
 from ...ops import (
@@ -103,7 +104,7 @@ class AccessAnalysis:
         dims = reduced_dims(instruction)
         inner = tuple(Affine.of(Symbol("r", 0, max(d - 1, 0))) for d in dims)
         count = len(instruction.operands) // 2
-        repeat = self.repeat * max(1, math.prod(dims))
+        repeat = self.repeat * max(1, estimate(math.prod(dims)))
         at, bounds = operand_index(instruction, index, inner, self.division)
         self.conditions.extend(bounds)
         self.cost += repeat
@@ -156,8 +157,8 @@ class _Rule(AffineIndexer):
 
     def less(self, a: Affine, b: Affine) -> bool | None:
         d = a - b
-        if d.high < 0 or d.low >= 0:
-            return d.high < 0
+        if (is_less := surely_less(d.high, 0)) or surely_less(-1, d.low):
+            return is_less
         self.accesses.conditions.append(d)
         return None
 
@@ -174,7 +175,7 @@ class _Rule(AffineIndexer):
     def index_operand(self, number: int, index: Sequence[Affine], limit: int) -> Affine:
         operand = self.instruction.operands[number]
         self.operands.append((operand, tuple(index), self.accesses.repeat))
-        if limit <= 0:
+        if surely_less(limit, 1):
             return Affine.number(0)
         key = (operand, tuple(index))
         if key not in self.accesses._data:
@@ -203,7 +204,7 @@ class Loops:
             total = Affine.number(0)
             for loop, divisor, trip_count, factor in axis:
                 coordinate = division.divide(variables[loop], divisor)
-                if divisor * trip_count < self.trip_counts[loop]:
+                if divisor * trip_count != self.trip_counts[loop]:
                     coordinate = division.remainder(coordinate, trip_count)
                 total = total + coordinate * factor
             index.append(total)
@@ -242,7 +243,7 @@ def choose_loops(dims: Sequence[int], walk: Callable[[AccessAnalysis, Index], No
         (axis, k, symbol, factors[axis][k])
         for axis, parts in enumerate(symbols)
         for k, symbol in enumerate(parts)
-        if factors[axis][k] > 1
+        if factors[axis][k] != 1
     ]
     groups: list[list[tuple[int, int, Symbol, int]]] = []
     affines = accesses.affines()

@@ -11,7 +11,10 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 
+from ....runtime.sizes import larger, smaller, surely_less
+
 _serial = itertools.count()
+_NO_LOW, _NO_HIGH = -(1 << 62), 1 << 62  # bounds that are none
 
 
 class Symbol:
@@ -141,13 +144,15 @@ def _simplified(constant: int, factors: dict[Symbol, int], low: int, high: int) 
         terms.sort(key=_age)
     own_low = own_high = constant
     for symbol, c in terms:
-        if c > 0:
+        if c >= 0:
             own_low += c * symbol.low
             own_high += c * symbol.high
         else:
             own_low += c * symbol.high
             own_high += c * symbol.low
-    return Affine(constant, tuple(terms), max(low, own_low), min(high, own_high))
+    if low is _NO_LOW and high is _NO_HIGH:
+        return Affine(constant, tuple(terms), own_low, own_high)
+    return Affine(constant, tuple(terms), larger(low, own_low), smaller(high, own_high))
 
 
 ZERO = Affine.number(0)
@@ -168,7 +173,7 @@ class Division:
         if divisor == 1:
             return a
         whole, rest = _split(a, divisor)
-        if rest.low >= 0 and rest.high < divisor:
+        if surely_less(-1, rest.low) and surely_less(rest.high, divisor):
             return whole
         if rest.is_constant:
             return whole + Affine.number(rest.constant // divisor)
@@ -194,11 +199,11 @@ class Division:
         if divisor == 1:
             return ZERO
         _, rest = _split(a, divisor)
-        if rest.low >= 0 and rest.high < divisor:
+        if surely_less(-1, rest.low) and surely_less(rest.high, divisor):
             return rest
         result = rest - self.divide(rest, divisor) * divisor
         return (
-            Affine(result.constant, result.terms, max(result.low, 0), min(result.high, divisor - 1))
+            Affine(result.constant, result.terms, larger(result.low, 0), smaller(result.high, divisor - 1))
             if result.terms
             else result
         )
@@ -232,10 +237,10 @@ def _split(a: Affine, divisor: int) -> tuple[Affine, Affine]:
     if not even:
         shift = a.constant // divisor if a.is_constant else 0
         return Affine.number(shift), a + Affine.number(-shift * divisor)
-    whole = _simplified(0, dict(even), -(1 << 62), 1 << 62)
+    whole = _simplified(0, dict(even), _NO_LOW, _NO_HIGH)
     rest = a - whole * divisor
-    rest = _simplified(rest.constant, dict(rest.terms), -(1 << 62), 1 << 62)
-    if rest.low >= divisor or rest.low < 0:
+    rest = _simplified(rest.constant, dict(rest.terms), _NO_LOW, _NO_HIGH)
+    if surely_less(divisor - 1, rest.low) or surely_less(rest.low, 0):
         shift = rest.low // divisor
         whole, rest = whole + Affine.number(shift), rest + Affine.number(-shift * divisor)
     return whole, rest
@@ -248,19 +253,19 @@ def true_range(a: Affine, symbol: Symbol) -> tuple[int, int, int, int] | None:
     c = a.coefficient(symbol)
     if c == 0 or any(q.quotient and symbol in q.quotient[0].symbols() for q, _ in a.terms):
         return None
-    rest = _simplified(a.constant, {t: k for t, k in a.terms if t is not symbol}, -(1 << 62), 1 << 62)
+    rest = _simplified(a.constant, {t: k for t, k in a.terms if t is not symbol}, _NO_LOW, _NO_HIGH)
     end = symbol.high + 1
     if c > 0:
         return (
             symbol.low,
-            min(end, max(symbol.low, -(rest.high // c))),
-            min(end, max(symbol.low, -(rest.low // c))),
+            smaller(end, larger(symbol.low, -(rest.high // c))),
+            smaller(end, larger(symbol.low, -(rest.low // c))),
             end,
         )
     # c < 0: holds from some value on.
     return (
-        min(end, max(symbol.low, rest.high // -c + 1)),
+        smaller(end, larger(symbol.low, rest.high // -c + 1)),
         end,
         symbol.low,
-        min(end, max(symbol.low, rest.low // -c + 1)),
+        smaller(end, larger(symbol.low, rest.low // -c + 1)),
     )

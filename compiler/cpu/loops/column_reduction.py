@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from ....runtime.llvm.ir_builder import Int
+from ....runtime.sizes import estimate, heuristic, is_symbolic, larger
 from ...ir.module import Instruction
 from ...ops import Reduce
 from ..codegen.memory_types import memory_type
@@ -32,6 +33,7 @@ _ROWS = 4  # at a time, where a panel is a part of them
 _NARROWEST = 512  # columns of a panel: less of a row at a time is read slowly
 
 
+@heuristic()
 def is_column_reduction(kernel: FusionKernel) -> bool:
     """Whether all reductions of a kernel run along its vectorised loop, over the same many rows of large
     arrays."""
@@ -39,6 +41,7 @@ def is_column_reduction(kernel: FusionKernel) -> bool:
     if (
         not (kernel.vectorised and reductions)
         or kernel.split_loops
+        or is_symbolic(kernel.loops.trip_counts[-1:])
         or kernel.loops.trip_counts[-1] < _MIN_COLUMNS
     ):
         return False
@@ -78,12 +81,11 @@ class ColumnReduction(FusionKernel):
 
     def divide(self, nanoseconds: float) -> None:
         """Tasks are the outer loops and panels of columns; too few rows of results make narrower panels."""
-        if nanoseconds >= self.parallel_ns:
+        width = self.columns
+        if nanoseconds >= self.parallel_ns or is_symbolic(self.loops.trip_counts):
             self.task_loops = len(self.loops.trip_counts) - 1
             self.tasks = math.prod(self.loops.trip_counts[:-1])
-        width = self.columns
-        if nanoseconds >= self.parallel_ns:
-            width = max(-(-width * self.tasks // max(self.target.threads, 1)), _NARROWEST)
+            width = max(-(-width * estimate(self.tasks) // max(self.target.threads, 1)), _NARROWEST)
         step = 16 * self.lanes
         width = min(-(-width // step) * step, _MAX_COLUMNS)
         if width < self.columns:
@@ -172,7 +174,7 @@ class ColumnReduction(FusionKernel):
 
         def some(position: list[Affine], start: int, stop: int, count: int) -> None:
             """Rows [start, stop) along the innermost reduced axis, `count` at a time."""
-            symbol = Symbol("row", start, max(stop - 1, start + 1))
+            symbol = Symbol("row", start, larger(stop - 1, start + 1))
             visit = functools.partial(add, [*position, Affine.of(symbol)], count)
             nest.loop(
                 nest.depth, start, stop, count, symbol, lambda *_: self._panel(nest.depth, variables, visit)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....runtime.llvm.ir_builder import Function, Int, Ptr, VectorValue, split_vector
+from ....runtime.sizes import is_symbolic, surely_less
 from ...ir.element_types import ElementType
 from ...ir.module import Computation, Instruction
 from ...ops import (
@@ -440,8 +441,8 @@ class Elements:
     def less(self, a: Affine, b: Affine) -> Condition | bool:
         """a < b, known at once where the bounds say so."""
         d = a - b
-        if d.high < 0 or d.low >= 0:
-            return d.high < 0
+        if (is_less := surely_less(d.high, 0)) or surely_less(-1, d.low):
+            return is_less
         terms = d + Affine.number(-d.constant)
         limit = -d.constant
         key = ("less", terms, limit)
@@ -449,7 +450,7 @@ class Elements:
         if cached is not None:
             return cached
         if self.nest.varies(terms):
-            fits_i32 = abs(limit) < 1 << 30 and max(abs(terms.low), abs(terms.high)) < 1 << 30
+            fits_i32 = all(-1 << 30 < x < 1 << 30 for x in (limit, terms.low, terms.high))
             value: VectorValue | Int
             value, depth = self.nest.vectored(terms, "i32" if fits_i32 else "i64")
         else:
@@ -488,7 +489,7 @@ class Elements:
     # -- indices as elements, elements as indices
     def number(self, index: Affine, t: ElementType) -> Item:
         """An index as an element of type `t`."""
-        fits_s32 = max(abs(index.low), abs(index.high)) < 1 << 30
+        fits_s32 = index.low > -1 << 30 and index.high < 1 << 30
         source = ElementType.S32 if fits_s32 else ElementType.S64
         if self.nest.varies(index):
             value, depth = self.nest.vectored(index, "i32" if fits_s32 else "i64")
@@ -500,7 +501,7 @@ class Elements:
 
     def as_index(self, item: Item, t: ElementType, limit: int) -> Affine:
         """An integer element as an index, clamped to 0..limit."""
-        if limit <= 0:
+        if not is_symbolic([limit]) and limit <= 0:
             return Affine.number(0)
         key = ("index", item.element, limit)
         cached = self.nest.lookup(key)

@@ -15,7 +15,7 @@ from .affine import Affine, Symbol
 from .loop_fusion import FusionKernel
 
 EPILOGUE_PARAMETERS = parameters(
-    "ptr ctx, ptr buffers, i64 batch, i64 row_low, i64 row_high, i64 col_low, i64 col_high"
+    "ptr context, ptr buffers, i64 batch, i64 row_low, i64 row_high, i64 col_low, i64 col_high"
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....runtime.sizes import surely_less
 from ...errors import UnsupportedError
 from ...ir.module import Instruction
 from ...ops import BitcastConvert, Reduce, ReduceWindow
@@ -75,6 +76,6 @@ def operand_index(
         if step > 1:
             outside.append(division.remainder(position, step) - Affine.number(1))
             position = division.divide(position, step)
-        bounds.extend(x for x in outside if x.high >= 0)
+        bounds.extend(x for x in outside if not surely_less(x.high, 0))
         at.append(position)
     return tuple(at), bounds

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, Value
 from ....runtime.llvm.ir_builder import Index as LoopBound
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import ceiling, estimate, is_symbolic, larger
 from ...analysis.instruction_cost import is_expensive
 from ...ir.element_types import ElementType
 from ...ir.module import Computation, Instruction
@@ -21,7 +22,7 @@ from ...ops import Elementwise, Parameter, Reduce
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.memory_types import memory_type
 from ..codegen.memory_types import store as store_element
-from ..codegen.parallel_for import KERNEL_PARAMETERS
+from ..codegen.parallel_for import KERNEL_PARAMETERS, grain_of_work
 from .access_analysis import AccessAnalysis, Loops, boundaries, split_points
 from .affine import Affine, Symbol
 from .element_emitter import CachedRow, Elements, Item
@@ -76,6 +77,7 @@ class FusionKernel:
         self.dims = self.outputs[0].shape.dims
         self.lanes = vector_lanes(computation, target)
         self.task_loops, self.block, self.tasks = 0, 0, 1
+        self.inner_tasks = 1  # those at one position of all loops that tasks are made of but the last
         self.split_loops = 0  # innermost of the loops around the vectorised one
         self.cached_rows: dict[Instruction, CachedRow] = {}
         self.scratch_bytes = 0
@@ -85,17 +87,17 @@ class FusionKernel:
     # -- decisions
     def emit(self) -> KernelInfo:
         """Divides the work into tasks and writes the code; `set_loops` comes first."""
-        elements = math.prod(self.dims)
-        total = sum(o.shape.bytes for o in self.outputs) + sum(
-            min(p.shape.bytes, elements * count * p.shape.element_type.item_bytes)
+        elements = estimate(math.prod(self.dims))
+        total = sum(estimate(o.shape.bytes) for o in self.outputs) + sum(
+            min(estimate(p.shape.bytes), elements * count * p.shape.element_type.item_bytes)
             for p, count in self.accesses.reads.items()
         )
         nanoseconds = max(elements * self.accesses.cost / self.lanes / 3.0, total / 20.0)
         self.divide(nanoseconds)
         self.cache_rows()
         symbol = self._with_nontemporal_stores() if self._outgrows_cache() else self._write()
-        parallel = self.tasks > 1
-        grain = max(1, math.ceil(self.tasks * _GRAIN_NS / max(nanoseconds, 1.0))) if parallel else 1
+        parallel = self.is_parallel
+        grain = self._grain(max(nanoseconds, 1.0)) if parallel else 1
         return KernelInfo(
             symbol,
             self.tasks,
@@ -106,6 +108,21 @@ class FusionKernel:
             total,
             may_alias=self.may_alias(),
         )
+
+    def _grain(self, nanoseconds: float) -> int:
+        """Tasks that are worth a thread; where sizes are known at run time only, it follows the bytes of the arrays."""
+        arrays = [o.shape.bytes for o in self.outputs] + [p.shape.bytes for p in self.accesses.reads]
+        moved: int = sum(b for b in arrays if is_symbolic([b]))
+        if not is_symbolic([moved]):
+            return max(1, math.ceil(self.tasks * _GRAIN_NS / nanoseconds))
+        a_nanosecond = estimate(moved) / nanoseconds
+        share, least = int(_GRAIN_NS * a_nanosecond), int(self.parallel_ns * a_nanosecond)
+        return grain_of_work(self.tasks, moved, max(1, share), least)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether there are several tasks, or so many as is known at run time only."""
+        return is_symbolic([self.tasks]) or self.tasks > 1
 
     def set_loops(self, loops: Loops) -> AccessAnalysis:
         """Takes these loops; returns the accesses in them."""
@@ -144,9 +161,11 @@ class FusionKernel:
         inner = [(i, index) for i, index in self.accesses.reductions if any(x.coefficient(v) for x in index)]
         if not inner or any(Reducer.of(i).start is None for i, _ in inner):
             return True
-        if self.loops.trip_counts[-1] < self.lanes:
+        if estimate(self.loops.trip_counts[-1]) < self.lanes:
             return False
-        if any(not Reducer.of(i).kind and math.prod(reduced_dims(i)) < _SHORT_CHOICE for i, _ in inner):
+        if any(
+            not Reducer.of(i).kind and estimate(math.prod(reduced_dims(i))) < _SHORT_CHOICE for i, _ in inner
+        ):
             return True
         own = set(self.loop_symbols)
         walked = [x.address for x in self.accesses.loads if not own.issuperset(a for a, _ in x.address.terms)]
@@ -160,27 +179,30 @@ class FusionKernel:
         A reduction must not be repeated by every task: tasks are made of loops that all reductions' results
         run over.
         """
-        if nanoseconds < self.parallel_ns or not self.loops.trip_counts:
+        is_short = nanoseconds < self.parallel_ns and not is_symbolic(self.loops.trip_counts)
+        if is_short or not self.loops.trip_counts:
             return
         outer = self.loops.trip_counts[: len(self.loops.trip_counts) - self.vectorised - self.split_loops]
         for k, trip_count in enumerate(outer):
-            if self.tasks >= _MAX_TASKS or not self._all_reduce_over(k):
+            if estimate(self.tasks) >= _MAX_TASKS or not self._all_reduce_over(k):
                 break
             self.tasks *= trip_count
-            self.task_loops += 1
+            self.task_loops, self.inner_tasks = self.task_loops + 1, trip_count
         last = len(self.loops.trip_counts) - 1
         if (
             self.vectorised
             and self.task_loops == len(outer)
-            and self.tasks < _MAX_TASKS // 2
+            and estimate(self.tasks) < _MAX_TASKS // 2
             and self._all_reduce_over(last)
         ):
-            blocks = _MAX_TASKS // self.tasks
-            step = 16 * self.lanes
-            block = max(step, math.ceil(self.loops.trip_counts[last] / blocks / step) * step)
-            if block < self.loops.trip_counts[last]:
-                self.block = block
-                self.tasks *= math.ceil(self.loops.trip_counts[last] / block)
+            trip_count, step = self.loops.trip_counts[last], 16 * self.lanes
+            blocks = _MAX_TASKS // estimate(self.tasks)
+            if is_symbolic([trip_count]):  # as large as other kernels' tasks, whatever the size is
+                blocks = max(1, min(blocks, int(nanoseconds / _GRAIN_NS)))
+            block = max(step, math.ceil(estimate(trip_count) / blocks / step) * step)
+            if is_symbolic([trip_count]) or block < trip_count:
+                self.block, self.inner_tasks = block, ceiling(trip_count, block)
+                self.tasks *= self.inner_tasks
 
     def _all_reduce_over(self, loop: int) -> bool:
         return all(
@@ -189,7 +211,7 @@ class FusionKernel:
                 for x in index
             )
             for i, index in self.accesses.reductions
-            if math.prod(reduced_dims(i)) > _REPEATED_ELEMENTS
+            if is_symbolic(dims := reduced_dims(i)) or math.prod(dims) > _REPEATED_ELEMENTS
         )
 
     def _outgrows_cache(self) -> bool:
@@ -198,7 +220,7 @@ class FusionKernel:
             self.target.architecture == "x86_64"
             and self.vectorised
             and not self.accesses.conditions
-            and sum(o.shape.bytes for o in self.outputs) >= _MIN_NONTEMPORAL_BYTES
+            and sum(estimate(o.shape.bytes) for o in self.outputs) >= _MIN_NONTEMPORAL_BYTES
         )
 
     # -- code
@@ -225,9 +247,8 @@ class FusionKernel:
     def _write(self) -> str:
         f = Function(self.module, "SELF", KERNEL_PARAMETERS)
         nest = self.start(f, range(len(self.computation.parameters)))
-        if self.tasks > 1:
-            task = Symbol("task", 0, self.tasks - 1)
-            nest.loop(0, f.integer("low"), f.integer("high"), 1, task, lambda *_: self.task(Affine.of(task)))
+        if self.is_parallel:
+            self._write_tasks(f, nest)
         else:
             self.task(Affine.number(0))
         nest.finish()
@@ -235,6 +256,31 @@ class FusionKernel:
             f.call("llvm.x86.sse.sfence", "void", [])
         f.ret()
         return self.module.define("fusion", f)
+
+    def _write_tasks(self, f: Function, nest: LoopNest) -> None:
+        """The loop over tasks: two, of which one is the last loop that tasks are made of, where its size is known at
+        run time only, so that no task divides by it."""
+        low, high = f.integers("low", "high")
+        inner = self.inner_tasks
+        if not is_symbolic([inner]) or inner == self.tasks:
+            task = Symbol("task", 0, self.tasks - 1)
+            nest.loop(0, low, high, 1, task, lambda *_: self.task(Affine.of(task)))
+            return
+        outer_symbol, inner_symbol = (
+            Symbol("outer", 0, self.tasks // inner - 1),
+            Symbol("inner", 0, inner - 1),
+        )
+        with nest.at(0):
+            first, last = low // inner, (high + (inner - 1)) // inner
+
+        def body(outer: Int, _: list[Value]) -> None:
+            with nest.at(nest.depth):
+                start = outer * inner
+                begin, end = low.maximum(start) - start, (high - start).minimum(inner)
+            task = Affine.of(outer_symbol) * inner + Affine.of(inner_symbol)
+            nest.loop(nest.depth, begin, end, 1, inner_symbol, lambda *_: self.task(task))
+
+        nest.loop(0, first, last, 1, outer_symbol, body)
 
     def start(self, f: Function, parameter_buffers: Sequence[int]) -> LoopNest:
         """Opens the function's body: loads the addresses of the buffers."""
@@ -258,7 +304,7 @@ class FusionKernel:
         """The code of one task."""
         variables: list[Affine] = []
         division = self.nest.division
-        blocks = math.ceil(self.loops.trip_counts[-1] / self.block) if self.block else 1
+        blocks = ceiling(self.loops.trip_counts[-1], self.block) if self.block else 1
         outer = division.divide(task, blocks)
         step = math.prod(self.loops.trip_counts[: self.task_loops])
         for trip_count in self.loops.trip_counts[: self.task_loops]:
@@ -271,7 +317,7 @@ class FusionKernel:
         """Decides which expensive values that several row loops read are cached in scratch memory."""
         row: Instruction | None = None
         for instruction, index in self.accesses.reductions:
-            if any(x.terms for x in index) or self.tasks == 1:
+            if any(x.terms for x in index) or not self.is_parallel:
                 row = row or instruction
         if (
             row is None
@@ -302,7 +348,7 @@ class FusionKernel:
             ):
                 instruction = users[0]
             size = math.prod(reduced_dims(row)) * instruction.shape.element_type.item_bytes
-            if size <= _ROW_BYTES and instruction not in self.cached_rows:
+            if estimate(size) <= _ROW_BYTES and instruction not in self.cached_rows:
                 self.cached_rows[instruction] = CachedRow(strides, self.scratch_bytes)
                 self.scratch_bytes += (size + 63) // 64 * 64
 
@@ -408,23 +454,27 @@ class FusionKernel:
             visit([*variables, Affine.number(low)], 1, [0])
             return
         registers, unroll = self._interleave_counts()
-        while registers * unroll > 1 and upper - lower < registers * unroll * self.lanes:
+        while registers * unroll > 1 and estimate(upper - lower) < registers * unroll * self.lanes:
             registers, unroll = max(registers // 2, 1), max(unroll // 2, 1)
         main_width = self.lanes * registers
         has_constant_rest = isinstance(low, int) and isinstance(high, int) or bool(block)
-        rest = (upper - lower) % self.lanes if has_constant_rest else 1
-        for width, many in dict.fromkeys([(main_width, unroll), (self.lanes, 1), (max(rest, 1), 1)]):
+        if is_symbolic([upper - lower]):
+            rests = [1 << k for k in reversed(range((self.lanes - 1).bit_length()))]
+        else:
+            rests = [max((upper - lower) % self.lanes if has_constant_rest else 1, 1)]
+        passes = [(main_width, unroll), (self.lanes, 1), *((rest, 1) for rest in rests)]
+        for width, many in dict.fromkeys(passes):
             step = width * many
             if isinstance(low, int) and isinstance(high, int):
                 end: LoopBound = low + (high - low) // step * step
                 if end == low:
                     continue
-            elif width < self.lanes or (block and upper % step == 0):
+            elif width == rests[-1] and width < self.lanes or block and not upper % step:
                 end = high
             else:
                 with self.nest.at(depth) as f:
                     end = low + (f.i64(high) - low).round_down(step)
-            symbol = Symbol("v", lower, max(upper - 1, lower + 1))
+            symbol = Symbol("v", lower, larger(upper - 1, lower + 1))
 
             def body(
                 _: Int, __: list[Value], symbol: Symbol = symbol, width: int = width, many: int = many

@@ -20,6 +20,7 @@ from ....runtime.llvm.ir_builder import (
     split_vector,
     vector_type,
 )
+from ....runtime.sizes import Size, surely_less
 from .affine import Affine, Division, Symbol
 
 
@@ -168,7 +169,7 @@ class LoopNest:
                 return scope.symbols[symbol], scope.depth
         assert symbol.quotient is not None, f"{symbol} belongs to no open loop"
         numerator, divisor = symbol.quotient
-        kind = "udiv" if numerator.low >= 0 else "sdiv"
+        kind = "udiv" if surely_less(-1, numerator.low) else "sdiv"
         quotient: Int | VectorValue
         if self.varies(numerator):
             vector, depth = self.vectored(numerator)
@@ -265,7 +266,10 @@ class LoopNest:
         lanes_type = vector_type(type_, lanes)
         with self.at(depth) as f:
             total = (base.truncate("i32") if type_ == "i32" else VectorValue.of(f, base)).splat(lanes)
-            if stride:
+            if isinstance(stride, Size):
+                listed = ", ".join(f"{type_} {k}" for k in range(lanes))
+                total += VectorValue(lanes_type, f"<{listed}>", f) * stride
+            elif stride:
                 steps = ", ".join(f"{type_} {k * stride}" for k in range(lanes))
                 total += Value(lanes_type, f"<{steps}>")
             for value, _, c in others:

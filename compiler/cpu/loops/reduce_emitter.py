@@ -16,6 +16,7 @@ import numpy as np
 
 from ....runtime.llvm.ir_builder import Function, Value
 from ....runtime.llvm.vector_value import VectorValue
+from ....runtime.sizes import estimate, heuristic, is_symbolic, larger
 from ...ir.module import Instruction
 from ..codegen.memory_types import NARROW, Element, is_pair, map_parts, parts
 from .access_analysis import AccessAnalysis, Loops, choose_loops
@@ -59,7 +60,8 @@ def reduce_together(
         )
         job = Pass(elements, instructions, reducers, list(indices), condition, depth, dims, is_row)
         stored, elements.row_stored = elements.row_stored, set()
-        results = job.rows(start) if is_row and not job.is_short else job.columns(start)
+        has_loops = bool(job.loops.trip_counts)  # none where guards say that the size is 1
+        results = job.rows(start) if is_row and has_loops and not job.is_short else job.columns(start)
         for key in elements.row_stored:
             nest.memoize(("filled", *key), depth, (depth,))
         elements.row_stored = stored
@@ -84,7 +86,8 @@ class Pass:
         self.instructions, self.reducers, self.indices = instructions, reducers, indices
         self.condition, self.depth = condition, depth
         self.dims = dims
-        self.is_short = math.prod(dims) <= _UNROLLED and not (is_row and self._is_expensive())
+        is_few = not is_symbolic(dims) and math.prod(dims) <= _UNROLLED
+        self.is_short = is_few and not (is_row and self._is_expensive())
         self.loops = Loops((), ()) if self.is_short else choose_loops(dims, self._walk)
         self.is_row = is_row and not self.is_short and condition is True and len(indices) == 1
 
@@ -170,18 +173,27 @@ class Pass:
         order, accesses = self._order(symbols)
         trip_counts = [self.loops.trip_counts[k] for k in order]
         lanes = row_lanes(self.elements, self.reducers)
-        count = trip_counts[-1]
+        count, typical = trip_counts[-1], estimate(trip_counts[-1])
         unroll = next(
-            (u for u in ((4, 2, 1) if accesses.cost <= _CHEAP else (2, 1)) if count >= u * lanes), 1
+            (u for u in ((4, 2, 1) if accesses.cost <= _CHEAP else (2, 1)) if typical >= u * lanes), 1
         )
-        if count % (unroll * lanes) and count < 4 * unroll * lanes and count % lanes == 0:
+        if is_symbolic([count]):
+            rests = [1 << k for k in reversed(range((lanes - 1).bit_length()))]
+        else:
+            rests = [max(count % lanes, 1)]
+        if (
+            not is_symbolic([count])
+            and count % (unroll * lanes)
+            and count < 4 * unroll * lanes
+            and count % lanes == 0
+        ):
             unroll = next(u for u in (4, 3, 2, 1) if u <= unroll and count % (u * lanes) == 0)
         bits = elements_bits(self.elements, lanes)
         streams = self._streams(count) if accesses.cost <= _CHEAP else 0
         is_even = unroll in (2, 4) and accesses.is_even(symbols[order[-1]], bits) and not streams
         # Several registers as one long vector, or several accumulators; then the rest of the row.
         first = (lanes * unroll, 1) if is_even else (lanes, streams or unroll)
-        passes = self._passes(count, [first, (lanes, 1), (max(count % lanes, 1), 1)])
+        passes = self._passes(count, [first, (lanes, 1), *((rest, 1) for rest in rests)])
         neutral = [r.neutral(w) for r in self.reducers for _, _, w, many in passes for _ in range(many)]
         variables: list[Affine] = [Affine.number(0)] * len(symbols)
 
@@ -195,17 +207,16 @@ class Pass:
                 )
             return self._row(depth, order[k], variables, passes, carried, neutral, bool(streams))
 
-        totals = _slots(level(0, _values(neutral)), neutral)
-        each = len(neutral) // len(self.reducers)
-        results = []
-        for n, reducer in enumerate(self.reducers):
-            total = _Lanes(self.elements, reducer, self.depth).total(totals[n * each : (n + 1) * each])
-            results.append([Item(e, self.depth) for e in total])
+        if is_symbolic([count]) and len(order) == 1:
+            results = self._narrowing_row(order[0], variables, passes, bool(streams))
+        else:
+            results = self._totals(_slots(level(0, _values(neutral)), neutral), 1)
         return [
-            [reducer.combine(self.elements, per[0], total)]
+            [reducer.combine(self.elements, per[0], [Item(e, self.depth) for e in total])]
             for reducer, per, total in zip(self.reducers, start, results)
         ]
 
+    @heuristic()
     def _streams(self, count: int) -> int:
         """The number of streams in which a long row is read side by side, each with an accumulator; 0: in order."""
         target = self.elements.nest.f.module.target
@@ -226,7 +237,7 @@ class Pass:
         passes, done = [], 0
         for width, many in widths:
             end = done + (count - done) // (width * many) * width * many
-            if end > done:
+            if is_symbolic([end, done]) or end > done:
                 passes.append((done, end, width, many))
             done = end
         return passes
@@ -266,11 +277,37 @@ class Pass:
             if is_split and many > 1:
                 step, moved = (high - low) // many, width
                 end = low + step
-            symbol = Symbol("v", low, max(end - 1, low + 1))
+            symbol = Symbol("v", low, larger(end - 1, low + 1))
             body = functools.partial(stepped, width, many, step, symbol, first)
             carried = nest.loop(depth, low, end, moved, symbol, body, carried, width)
             first += many
         return carried
+
+    def _narrowing_row(
+        self,
+        loop: int,
+        variables: list[Affine],
+        passes: Sequence[tuple[int, int, int, int]],
+        is_split: bool,
+    ) -> list[list[Element]]:
+        """The totals of the reducers: as in `_row`, but the accumulators of a loop go on in the next one with as many
+        lanes as that has, so that a rest of unknown length costs little more than the loops' ends."""
+        _, _, width, many = passes[0]
+        slots = [r.neutral(width) for r in self.reducers for _ in range(many)]
+        for k, one in enumerate(passes):
+            if k:
+                slots = self._totals(slots, one[2])
+            carried = self._row(self.depth, loop, variables, [one], _values(slots), slots, is_split)
+            slots = _slots(carried, slots)
+        return self._totals(slots, 1)
+
+    def _totals(self, slots: list[list[Element]], lanes: int) -> list[list[Element]]:
+        """For each reducer its accumulators combined, to so many lanes."""
+        each = len(slots) // len(self.reducers)
+        return [
+            _Lanes(self.elements, reducer, self.depth).total(slots[n * each : (n + 1) * each], lanes)
+            for n, reducer in enumerate(self.reducers)
+        ]
 
     def _order(self, symbols: list[Symbol]) -> tuple[list[int], AccessAnalysis]:
         """The loops' order: last the one along which most loads are contiguous."""
@@ -308,8 +345,8 @@ class _Lanes:
     def __init__(self, elements: Elements, reducer: Reducer, depth: int) -> None:
         self.elements, self.reducer, self.depth = elements, reducer, depth
 
-    def total(self, accumulators: list[list[Element]]) -> list[Element]:
-        """All lanes of accumulators of several widths, the widest first, combined pairwise."""
+    def total(self, accumulators: list[list[Element]], until: int) -> list[Element]:
+        """All lanes of accumulators of several widths, the widest first, combined pairwise until so many are left."""
         rest = [self._even(a) for a in accumulators]
         while len(rest) > 1:
             following = lanes_of(rest[1][0])
@@ -317,7 +354,7 @@ class _Lanes:
             same = [a for a in rest if lanes_of(a[0]) == lanes_of(rest[0][0])]
             paired = [self._step(a, b) for a, b in zip(same[::2], same[1::2])]
             rest = paired + ([same[-1]] if len(same) % 2 else []) + rest[len(same) :]
-        return self._halved(rest[0], 1)
+        return self._halved(rest[0], until)
 
     def _step(self, a: list[Element], b: list[Element]) -> list[Element]:
         sides = ([Item(e, self.depth) for e in side] for side in (a, b))

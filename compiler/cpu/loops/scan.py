@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from ....runtime.llvm.ir_builder import Value
+from ....runtime.sizes import estimate, is_symbolic, larger
 from .access_analysis import AccessAnalysis, Loops
 from .affine import Affine, Symbol
 from .element_emitter import Item
@@ -38,7 +39,7 @@ class Scan(FusionKernel):
             for a, d in enumerate(dims)
         )
         self.set_loops(Loops(trip_counts, delinearized))
-        self.vectorised = trip_counts[2] >= self.lanes
+        self.vectorised = estimate(trip_counts[2]) >= self.lanes
 
     def walk(self, accesses: AccessAnalysis, index: Index) -> None:
         """What one step reads."""
@@ -46,7 +47,7 @@ class Scan(FusionKernel):
 
     def divide(self, nanoseconds: float) -> None:
         """Tasks are the outer indices."""
-        if nanoseconds >= self.parallel_ns:
+        if nanoseconds >= self.parallel_ns or is_symbolic(self.loops.trip_counts):
             self.tasks = self.loops.trip_counts[0]
 
     def may_alias(self) -> frozenset[tuple[int, int]]:
@@ -55,7 +56,7 @@ class Scan(FusionKernel):
 
     def task(self, task: Affine) -> None:
         """The code of one task, or of all when there is one."""
-        if self.tasks > 1:
+        if self.is_parallel:
             self._inner(task)
             return
         outer = Symbol("outer", 0, self.loops.trip_counts[0] - 1)
@@ -68,7 +69,7 @@ class Scan(FusionKernel):
             end = done + (trip_count - done) // width * width
             if end == done:
                 continue
-            inner = Symbol("inner", done, max(end - 1, done + 1))
+            inner = Symbol("inner", done, larger(end - 1, done + 1))
             self.nest.loop(
                 depth,
                 done,
@@ -85,7 +86,7 @@ class Scan(FusionKernel):
         count, elements, reducer = self.loops.trip_counts[1], self.elements, self.reducer
         init = elements.value(self.roots[0].operands[1], ())
         start = elements.widen(reducer.widened(elements, [init])[0], lanes)
-        step = Symbol("step", 0, max(count - 1, 1))
+        step = Symbol("step", 0, larger(count - 1, 1))
         at = Affine.number(count - 1) - Affine.of(step) if self.backwards else Affine.of(step)
 
         def body(_: Value, carried: list[Value]) -> list[Value]:

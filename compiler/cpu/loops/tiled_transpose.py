@@ -4,8 +4,10 @@ turned in registers, so that both sides walk memory along their lines."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ....runtime.llvm.ir_builder import Int, Value
+from ....runtime.sizes import ceiling, estimate, is_symbolic, larger, minimum
 from .affine import Affine, Symbol
 from .loop_fusion import FusionKernel
 
@@ -24,17 +26,16 @@ def transposed_loop(kernel: FusionKernel) -> int | None:
             continue
         for k, u in enumerate(outer):
             lanes = min(kernel.lanes, 8)
-            if (
-                load.address.coefficient(u) == 1
-                and min(kernel.loops.trip_counts[k], kernel.loops.trip_counts[-1]) >= lanes
-            ):
+            sides = kernel.loops.trip_counts[k], kernel.loops.trip_counts[-1]
+            if load.address.coefficient(u) == 1 and min(map(estimate, sides)) >= lanes:
                 return k
     return None
 
 
 class TiledTranspose(FusionKernel):
     """A fused computation in blocks of rows along loop `across`. The last block overlaps the one before it
-    where the trip_count does not divide evenly."""
+    where the trip_count does not divide evenly. Where sizes are known at run time only, plain loops are for those
+    that are smaller than a block."""
 
     def __init__(self, kernel: FusionKernel, across: int) -> None:
         super().__init__(kernel.module, kernel.target, kernel.computation, kernel.roots)
@@ -43,18 +44,18 @@ class TiledTranspose(FusionKernel):
         self.across = across
         item = max(x.source.shape.element_type.item_bytes for x in self.accesses.loads)
         rows = max(self.lanes, min(_LINE_BYTES // item, _MAX_ROWS))
-        self.rows = rows if self.loops.trip_counts[across] >= rows else self.lanes
-        self.columns = rows if self.loops.trip_counts[-1] >= rows else self.lanes
+        self.rows = rows if estimate(self.loops.trip_counts[across]) >= rows else self.lanes
+        self.columns = rows if estimate(self.loops.trip_counts[-1]) >= rows else self.lanes
         self.order = [k for k in range(len(self.loops.trip_counts) - 1) if k != across]
         self.trips = [
             *(self.loops.trip_counts[k] for k in self.order),
-            math.ceil(self.loops.trip_counts[across] / self.rows),
+            ceiling(self.loops.trip_counts[across], self.rows),
         ]
 
     def divide(self, nanoseconds: float) -> None:
         """Tasks are all combinations of the outer loops and blocks of rows."""
-        if nanoseconds >= self.parallel_ns:
-            self.tasks = math.prod(self.trips)
+        if nanoseconds >= self.parallel_ns or is_symbolic(self.trips):
+            self.tasks, self.inner_tasks = math.prod(self.trips), self.trips[-1]
 
     def _outgrows_cache(self) -> bool:
         return super()._outgrows_cache() and self.loops.trip_counts[-1] % self.columns == 0
@@ -69,19 +70,19 @@ class TiledTranspose(FusionKernel):
 
     def task(self, task: Affine) -> None:
         """The code of one task, or of all when there is one."""
-        if self.tasks > 1:
+        if self.is_parallel:
             step, coordinates = self.tasks, []
             for trip_count in self.trips:
                 step //= trip_count
                 coordinate = self.nest.division.divide(task, step)
                 coordinates.append(self.nest.division.remainder(coordinate, trip_count))
-            self._block(coordinates)
+            self._rows(coordinates)
         else:
             self._outer([])
 
     def _outer(self, coordinates: list[Affine]) -> None:
         if len(coordinates) == len(self.trips):
-            self._block(coordinates)
+            self._rows(coordinates)
             return
         symbol = Symbol("t", 0, self.trips[len(coordinates)] - 1)
         self.nest.loop(
@@ -93,10 +94,39 @@ class TiledTranspose(FusionKernel):
             lambda *_: self._outer([*coordinates, Affine.of(symbol)]),
         )
 
+    def _rows(self, coordinates: list[Affine]) -> None:
+        """One block of rows: in tiles, or by plain loops where a side is smaller than a tile."""
+        across, last = self.loops.trip_counts[self.across], self.loops.trip_counts[-1]
+        has_tiles = minimum([1, across // self.rows, last // self.columns])  # 1 or 0
+        if has_tiles == 1:
+            self._block(coordinates)
+            return
+        kinds: list[tuple[int, Callable[[list[Affine]], None]]]
+        kinds = [(has_tiles, self._block), (1 - has_tiles, self._plain_block)]
+        for count, write in kinds:
+            self.nest.loop(self.nest.depth, 0, count, 1, None, lambda *_, write=write: write(coordinates))
+
+    def _plain_block(self, coordinates: list[Affine]) -> None:
+        trip_count = self.loops.trip_counts[self.across]
+        start, depth = self.nest.scalar(coordinates[-1] * self.rows)
+        with self.nest.at(depth):
+            end = (start + self.rows).minimum(trip_count)
+        row = Symbol("row", 0, larger(trip_count - 1, 1))
+        variables = [Affine.number(0)] * (len(self.loops.trip_counts) - 1)
+        for k, coordinate in zip(self.order, coordinates):
+            variables[k] = coordinate
+        variables[self.across] = Affine.of(row)
+
+        def body(*_: object) -> None:
+            last = self.loops.trip_counts[-1]
+            self.strip_mined_loops(self.nest.depth, variables, 0, last, 0, last)
+
+        self.nest.loop(self.nest.depth, start, end, 1, row, body)
+
     def _block(self, coordinates: list[Affine]) -> None:
         nest, trip_counts = self.nest, self.loops.trip_counts
         last_start = trip_counts[self.across] - self.rows
-        row = Symbol("row", 0, max(last_start, 1))
+        row = Symbol("row", 0, larger(last_start, 1))
         start, depth = nest.scalar(coordinates[-1] * self.rows)
         with nest.at(depth) as f:
             first = start.minimum(last_start)

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
+from ....runtime.sizes import AnySize, ceiling, estimate, is_symbolic, maximum
 from .buffer import ALIGN_BYTES, Buffer
 from .thunks import (
     ConditionalThunk,
@@ -55,7 +56,7 @@ class BufferAssignment:
 
     def __str__(self) -> str:
         lines = [f"temporary memory: {self.temp_bytes:,} bytes"]
-        for b in sorted(self.offsets, key=lambda b: (self.offsets[b], self.ranges[b].first)):
+        for b in sorted(self.offsets, key=lambda b: (estimate(self.offsets[b]), self.ranges[b].first)):
             start, live = self.offsets[b], self.ranges[b]
             lines.append(
                 f"  [{start:>10}, {start + b.bytes:>10})  temporary[{b.index}]  {b.bytes:>12,} bytes  "
@@ -66,7 +67,32 @@ class BufferAssignment:
 
 def assign_buffers(sequence: ThunkSequence) -> BufferAssignment:
     """Gives every temporary buffer that thunks use an offset."""
-    return assign_offsets(live_ranges(sequence))
+    ranges = live_ranges(sequence)
+    if is_symbolic(b.bytes for b in ranges):
+        return assign_slots(ranges)
+    return assign_offsets(ranges)
+
+
+def assign_slots(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:
+    """Gives buffers whose bytes are known at run time only an offset.
+
+    A slot is memory for buffers that never interfere, as large as the largest of them; slots lie one after another. So
+    buffers never overlap, whatever their sizes are. Typical sizes decide who shares a slot, the largest first.
+    """
+    slots: list[list[Buffer]] = []
+    for buffer in sorted(ranges, key=lambda b: (-estimate(b.bytes), ranges[b].first, b.index)):
+        free = (s for s in slots if not any(ranges[b].interferes(ranges[buffer]) for b in s))
+        slot = next(free, None)
+        if slot is None:
+            slots.append([buffer])
+        else:
+            slot.append(buffer)
+    offsets: dict[Buffer, int] = {}
+    at: AnySize = 0
+    for slot in slots:
+        offsets.update(dict.fromkeys(slot, at))
+        at = at + ceiling(maximum(b.bytes for b in slot), ALIGN_BYTES) * ALIGN_BYTES
+    return BufferAssignment(offsets, ranges, at)
 
 
 def assign_offsets(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:

@@ -14,6 +14,7 @@ from ....runtime.devices.host_callbacks import NO_HOST
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, Int, ModuleText, Ptr, Value, VectorValue
 from ....runtime.llvm.types import parameters
 from ....runtime.run_context import OFFSETS
+from ....runtime.sizes import Size, ceiling, larger
 from ...errors import InternalError
 from ..codegen.parallel_for import KERNEL_PARAMETERS, run_tasks
 from .buffer import ALIGN_BYTES, Buffer
@@ -107,7 +108,7 @@ def _emit(
     """Writes a function that runs thunks; returns the bytes of temporary memory that it takes."""
     table = _AddressTable(program, assignment)
     f = Function(text, name, ENTRY_PARAMETERS, "i32", DRIVER_ATTRIBUTES, linkage="")
-    offset = -(-assignment.temp_bytes // ALIGN_BYTES) * ALIGN_BYTES
+    offset = ceiling(assignment.temp_bytes, ALIGN_BYTES) * ALIGN_BYTES
     writer = _Writer(text, name, f, table, offset, profile)
     body: list[str] = []
     with f.redirected(body):
@@ -194,7 +195,7 @@ class _Writer:
         number, self.kernels = self.kernels, self.kernels + 1
         start = f.call("llvm.readcyclecounter", "i64", []) if self.profile else None
         tasks = info.tasks
-        run_tasks(f, info.symbol, buffers, tasks, max(1, info.grain) if info.parallel else tasks)
+        run_tasks(f, info.symbol, buffers, tasks, larger(1, info.grain) if info.parallel else tasks)
         if start is not None:
             self.count(number, start)
 
@@ -349,7 +350,10 @@ def _fill_rows(
     text: ModuleText, f: Function, name: str, table: _AddressTable, bases: Ptr, offset: int
 ) -> None:
     """Writes the code at the entry's head that computes the addresses of all rows."""
-    rows = ", ".join(f"{{i64, i64}} {{i64 {base}, i64 {row_offset}}}" for base, row_offset in table.rows)
+    rows = ", ".join(
+        f"{{i64, i64}} {{i64 {base}, i64 {0 if isinstance(row_offset, Size) else row_offset}}}"
+        for base, row_offset in table.rows
+    )
     count = len(table.rows)
     text.add_global(f"tfb.rows.{name}", f"internal constant [{count} x {{i64, i64}}] [{rows}]")
     target = f.pointer("temp") + offset
@@ -358,6 +362,10 @@ def _fill_rows(
         base = bases.at(row.load_int(), "ptr").load_ptr()
         address = base + (row + 8).load_int()
         target.at(loop.index, "ptr").store(address)
+    for number, (_, row_offset) in enumerate(table.rows):
+        if isinstance(row_offset, Size):
+            row = target.at(number, "ptr")
+            row.store(row.load_ptr() + row_offset)
 
 
 def _bytes_global(data: bytes) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import are_equal, is_symbolic
 from ... import budget
 from ...errors import UnsupportedError
 from ...ir.module import Computation, Instruction, Module
@@ -62,6 +63,18 @@ from .value_buffers import (
 Lowering = Callable[[Scope, Instruction], list[Thunk]]
 
 
+def _assume_elements(module: Module) -> None:
+    """Makes guards that arrays of symbolic sizes have elements: kernels of those that have none are others.
+
+    Raises: UnsupportedError  one has none where symbols have their typical values.
+    """
+    shapes = (i.shape for c in module.computations() for i in c.instructions)
+    dims = (d for shape in shapes for leaf in shape.leaves() for d in leaf.dims)
+    for size in dict.fromkeys(d for d in dims if is_symbolic([d])):
+        if are_equal(size, 0):
+            raise UnsupportedError(f"a size, {size}, is 0 where symbols have their typical values")
+
+
 def lower_module(
     module: Module,
     text: ModuleText,
@@ -74,6 +87,7 @@ def lower_module(
     `on_kernel` gets the symbol of each kernel that is written.
     Raises: UnsupportedError  an op without CPU code.
     """
+    _assume_elements(module)
     entry = module.entry
     context = Context(
         Kernels(text, options, on_kernel), target, Constants(), [], Packings(), PackedArguments()

@@ -14,6 +14,7 @@ import numpy as np
 
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import estimate
 from ...analysis.convolution_problem import ConvolutionProblem, axes_of
 from ...analysis.gemm_problem import GemmProblem, gemm_problem
 from ...errors import UnsupportedError
@@ -134,7 +135,7 @@ def _of_dot(number: int, problem: GemmProblem, target: Target) -> Packing | None
     if (
         layout is None
         or layout.element_type.item_bytes != problem.element_type.item_bytes
-        or problem.m * problem.n * problem.k <= MAX_PRODUCTS
+        or estimate(problem.m * problem.n * problem.k) <= MAX_PRODUCTS
     ):
         return None
     blocking = plan_gemm(problem, target, False)
@@ -149,7 +150,7 @@ def _of_dot(number: int, problem: GemmProblem, target: Target) -> Packing | None
         (problem.n, problem.b_strides[-1]),
     )
     vectors = packed_vectors(target, blocking.compute, problem.n)
-    return Packing(number, problem.m, matrix, layout, blocking.compute, vectors)
+    return Packing(number, estimate(problem.m), matrix, layout, blocking.compute, vectors)
 
 
 def _of_convolution(number: int, problem: ConvolutionProblem, target: Target) -> Packing | None:
