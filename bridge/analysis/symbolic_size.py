@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.sizes import as_size
 from ..graph.graph import Graph, GraphNode, Tensor
 from ..tf_internals.dtypes import proto_array
 
@@ -91,7 +92,7 @@ def value(polynomial: Polynomial, read: Callable[[Tensor], np.ndarray | None]) -
             array = read(tensor)
             if array is None or not array.size:
                 return None
-            factor *= int(array.ravel()[number if array.size > 1 and number < array.size else 0])
+            factor *= as_size(array.ravel()[number if array.size > 1 and number < array.size else 0])
         total += factor
     return total
 

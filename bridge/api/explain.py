@@ -21,6 +21,7 @@ from ...runtime import statistics
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_compiler import compile_cluster
 from ..cluster.code_cache import code_key, listed
+from ..cluster.symbolic_shapes import described_variants
 from ..clustering import reports, rewrite_graph
 from ..dispatch import tf_function_hook
 from ..graph import source_location
@@ -160,6 +161,7 @@ def _compiled(
         waiting=tuple(
             f"{listed(key[0])}: {why}" for c in running for key, why in c.code.waiting.copy().items()
         ),
+        symbolic=tuple(line for c in running for line in described_variants(c)),
         background=tuple(
             f"{listed(key[0])}: {what}" for c in running for key, what in c.code.background.copy().items()
         ),

@@ -16,6 +16,7 @@ class ClusterReport:
     `keyed_by_value`: arguments whose values, not only shapes, pick the code. `problem`: why there is no code.
     `runs` and `fallback_runs`: calls so far of compiled code and in TensorFlow, for all shapes. `left`: assumptions of
     compiled code that did not hold for data (the op, and what was wrong), with the number of runs that TensorFlow did.
+    `symbolic`: the sizes that code for symbolic sizes serves, and why there is none for others.
     `waiting`: what is to be compiled in the background, and why. `background`: what was, and what was new about it.
     Units: temp_bytes and object_bytes are bytes; seconds is what making the code ready took.
     """
@@ -33,6 +34,7 @@ class ClusterReport:
     runs: int = 0
     fallback_runs: int = 0
     left: tuple[tuple[str, int], ...] = ()
+    symbolic: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     background: tuple[str, ...] = ()
 
@@ -137,6 +139,7 @@ def _cluster_lines(cluster: ClusterReport, kernels: bool = True) -> list[str]:
         )
     lines.append(f"  runs so far: {cluster.runs} compiled, {cluster.fallback_runs} in TensorFlow")
     lines += [f"  run by TensorFlow {count} times: {why}" for why, count in cluster.left]
+    lines += [f"  code for symbolic sizes: {what}" for what in cluster.symbolic]
     lines += [f"  waits to be compiled: {what}" for what in cluster.waiting]
     lines += [f"  compiled in the background: {what}" for what in cluster.background]
     if kernels:

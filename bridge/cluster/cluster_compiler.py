@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,16 +15,19 @@ from ...compiler.ir.shape import Shape
 from ...runtime import statistics
 from ...runtime.code.artifact import Artifact
 from ...runtime.code.executable import Executable
+from ...runtime.sizes import AnySize, tracing
 from ...runtime.threads import background, cpu_clock
 from .cluster import Cluster
 from .cluster_module import build_module, invariant_parameters, source_text
-from .code_cache import MAX_KEYS, Key, bounded, code_key, listed
+from .code_cache import MAX_KEYS, MAX_VARIANTS, Key, bounded, code_key, listed
+from .symbolic_shapes import assumptions_of, varying_dims, with_symbols
 
 logger = logging.getLogger("tfbridge")
 _compiles, _recompiles = logger.getChild("compiles"), logger.getChild("recompiles")
 _fallbacks, _fusion = logger.getChild("fallbacks"), logger.getChild("fusion")
 
 _MAX_FAILED = 4096
+_MAX_ATTEMPTS = 4  # modules that are built for one variant, each with fewer symbols than the one before
 # Errors by digest of clusters that never compiled. To run their nodes one by one costs more than TensorFlow's graph.
 _never_compiled: dict[str, str] = {}
 
@@ -42,12 +45,51 @@ def compile_cluster(
             return code.executables[key]
         if key in code.failures or key in code.not_specialized:
             return None
+        if (variant := bound_variant(cluster, key, shapes)) is not None:
+            bounded(code.executables, MAX_KEYS)[key] = variant
+            return variant
         if too_many_constants(cluster, key, shapes, constants):
             return None
         if not background.is_here():
             return _compile_and_note(cluster, key, shapes, constants)
     # In the background without the lock, which a call may need.
     return _compile_and_note(cluster, key, shapes, constants)
+
+
+def specialize_cluster(
+    cluster: Cluster, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]
+) -> Executable | None:
+    """As `compile_cluster`: code for these shapes alone, in the place of code for symbolic sizes."""
+    executable = _compile_and_note(cluster, code_key(shapes, constants), shapes, constants)
+    statistics.count("specializations", int(executable is not None))
+    return executable
+
+
+def bound_variant(cluster: Cluster, key: Key, shapes: Sequence[Shape]) -> Executable | None:
+    """Code for symbolic sizes, bound to these shapes; None where none serves them."""
+    dims = [shape.dims for shape in shapes]
+    for variant in cluster.code.variants.get(key[1], ()):
+        if not isinstance(bound := variant.bound(dims), str):
+            return bound
+    return None
+
+
+def wants_variant(cluster: Cluster, key: Key, shapes: Sequence[Shape]) -> bool:
+    """Whether these are new shapes of a cluster that has code, for which code for symbolic sizes may be made."""
+    return bool(_new_symbols(cluster, key, shapes))
+
+
+def _new_symbols(cluster: Cluster, key: Key, shapes: Sequence[Shape]) -> dict[tuple[int, int], str]:
+    """Names of symbols by launch position and axis, for a variant that is not there; none where there is to be none."""
+    code = cluster.code
+    if (
+        not cluster.options.symbolic_sizes
+        or code.over_budget
+        or len(code.variants.get(key[1], ())) >= MAX_VARIANTS
+    ):
+        return {}
+    names = varying_dims(shapes, [k[0] for k in tuple(code.executables) if k[1] == key[1]])
+    return {} if tuple(sorted(names)) in code.without_variant else names
 
 
 def too_many_constants(
@@ -118,10 +160,79 @@ def _digest_and_budget(cluster: Cluster) -> str:
     return f"{cluster.digest} {options.compile_seconds} {options.compile_instructions} {options.compile_megabytes}"
 
 
+def generalize_cluster(
+    cluster: Cluster, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]
+) -> Executable | None:
+    """New code for symbolic sizes, bound to these shapes; None where there is to be none."""
+    key, code, begin = code_key(shapes, constants), cluster.code, cpu_clock.seconds()
+    with code.lock:
+        if (variant := bound_variant(cluster, key, shapes)) is not None:
+            return variant
+        names = _new_symbols(cluster, key, shapes)
+    if not names:
+        return None
+    executable = _compile_variant(cluster, key, shapes, constants, names)
+    bound = executable.bound([shape.dims for shape in shapes]) if executable is not None else ""
+    with code.lock:
+        if executable is None or isinstance(bound, str):
+            reason = bound if isinstance(bound, str) and bound else "the program fixes all sizes"
+            code.without_variant.setdefault(tuple(sorted(names)), reason)
+            return None
+        code.variants.setdefault(key[1], []).append(executable)
+        _note_background(cluster, key, cpu_clock.seconds() - begin)
+        code.waiting.pop(key, None)
+        statistics.count("symbolic_compiles")
+        bounded(code.executables, MAX_KEYS)[key] = bound
+    return bound
+
+
+def _compile_variant(
+    cluster: Cluster,
+    key: Key,
+    shapes: Sequence[Shape],
+    constants: Mapping[int, np.ndarray],
+    names: Mapping[tuple[int, int], str],
+) -> Executable | None:
+    """Code with symbols in the place of the dims that are named, as many as the program leaves open."""
+    launch_numbers = {(cluster.launch_arguments[k], axis): name for (k, axis), name in names.items()}
+    equal: dict[str, AnySize] = {}
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            executable = _compile(
+                cluster, key, shapes, constants, lambda all: with_symbols(all, launch_numbers, equal)
+            )
+        except _Equated as found:
+            equal.update(found.sizes)
+            continue
+        except Exception as error:  # whatever it is, there is code for known sizes
+            cluster.code.without_variant[tuple(sorted(names))] = f"{type(error).__name__}: {error}"
+            _compiles.info("cluster %s has no code for symbolic sizes: %s", cluster.name, error)
+            return None
+        if executable.artifact.symbolic is None:
+            return None
+        if more := executable.artifact.symbolic.assumptions.equated():
+            equal.update(more)
+            continue
+        return executable
+    return None
+
+
+class _Equated(Exception):
+    """A program wants sizes to be equal, or numbers."""
+
+    def __init__(self, sizes: Mapping[str, AnySize]) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+
 def _compile(
-    cluster: Cluster, key: Key, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]
+    cluster: Cluster,
+    key: Key,
+    shapes: Sequence[Shape],
+    constants: Mapping[int, np.ndarray],
+    symbolic: Callable[[list[Shape | None]], list[Shape | None]] = lambda shapes: shapes,
 ) -> Executable:
-    """A new executable. Raises: any error."""
+    """A new executable, for the shapes of all arguments that `symbolic` makes. Raises: any error."""
     start = time.perf_counter()
     if cluster.code.over_budget and not cluster.code.executables:  # other shapes would take as long
         raise BudgetError(cluster.code.over_budget)
@@ -129,16 +240,22 @@ def _compile(
     if not capacity_factor:
         raise UnsupportedError("a list grows further than any bound that compiled code has")
     all_shapes, values = _by_argument(cluster, shapes, constants)
+    all_shapes = symbolic(all_shapes)
     dumps = bool(cluster.options.dump_dir)
 
     def build() -> Module:
-        return build_module(cluster, all_shapes, values, capacity_factor, mark_lines=dumps)
+        with tracing():
+            module = build_module(cluster, all_shapes, values, capacity_factor, mark_lines=dumps)
+        if equated := assumptions_of(all_shapes).equated():
+            raise _Equated(equated)
+        return module
 
     subject = _subject(cluster, all_shapes, values, capacity_factor)
     source = source_text(cluster) if dumps else ""
     artifact = native().load_artifact(subject, build, cluster.options, source)
     executable = Executable(artifact)
-    _record(cluster, shapes, artifact, time.perf_counter() - start)
+    shown = [shape for k in cluster.launch_arguments if (shape := all_shapes[k]) is not None]
+    _record(cluster, shown, artifact, time.perf_counter() - start)
     return executable
 
 

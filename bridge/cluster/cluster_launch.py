@@ -21,7 +21,16 @@ from ..launch.launch_site import Background
 from ..tf_internals.dtypes import element_type
 from . import cost_guard
 from .cluster import Cluster
-from .cluster_compiler import compile_cluster, is_cached, recompile_with_larger_lists, too_many_constants
+from .cluster_compiler import (
+    bound_variant,
+    compile_cluster,
+    generalize_cluster,
+    is_cached,
+    recompile_with_larger_lists,
+    specialize_cluster,
+    too_many_constants,
+    wants_variant,
+)
 from .code_cache import MAX_KEYS, bounded, code_key, listed
 from .original_nodes import run_in_tensorflow
 
@@ -47,6 +56,9 @@ def register(cluster: Cluster) -> None:
             cluster.options.background_share / 100,
             functools.partial(_is_ready, cluster),
             functools.partial(_may_specialize, cluster),
+            functools.partial(_wants_variant, cluster),
+            functools.partial(_compile_for_launch, cluster, generalize_cluster),
+            functools.partial(_compile_for_launch, cluster, specialize_cluster),
             functools.partial(_note_request, cluster),
             functools.partial(_note_published, cluster),
         ),
@@ -98,6 +110,8 @@ def _is_ready(
     key = code_key(shapes, constants)
     if len(shapes) < len(inputs) or key in cluster.code.executables or cluster.code.reason(key):
         return True
+    if bound_variant(cluster, key, shapes) is not None:
+        return True
     return is_first and is_cached(cluster, shapes, constants)
 
 
@@ -109,6 +123,12 @@ def _may_specialize(cluster: Cluster, inputs: list[InputSpec], constants: dict[i
         return False
     bounded(cluster.code.seen, MAX_KEYS)[key] = None
     return True
+
+
+def _wants_variant(cluster: Cluster, inputs: list[InputSpec], constants: dict[int, np.ndarray]) -> bool:
+    """Whether there is to be code for symbolic sizes, because these are other shapes than those with code."""
+    shapes = _shapes(inputs)
+    return len(shapes) == len(inputs) and wants_variant(cluster, code_key(shapes, constants), shapes)
 
 
 def _note_request(
@@ -134,7 +154,7 @@ def _cache(cluster: Cluster) -> disk_cache.DiskCache:
 def _runs_before_benchmark(cluster: Cluster, executable: Executable) -> int | None:
     """How often code runs before it is measured: 0 if an earlier process measured that TensorFlow is faster; None if
     one measured that it is not."""
-    if not cluster.options.cost_guard:
+    if not cluster.options.cost_guard or executable.artifact.symbolic is not None:
         return None
     measurement = cost_guard.stored_measurement(executable, _cache(cluster))
     if measurement is None:

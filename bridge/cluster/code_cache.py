@@ -17,6 +17,7 @@ Key = tuple[tuple[Shape, ...], tuple[tuple[int, bytes], ...]]
 MAX_KEYS = 512  # of one cluster, for which code or the reason for none is kept
 _MAX_CONSTANTS = 32  # values of constants for one set of shapes: compiling costs more than it saves
 _MAX_DATA_CONSTANTS = 4  # where they depend on the elements of data, which differ in every call
+MAX_VARIANTS = 8  # of code for symbolic sizes, with the same constants
 _MAX_NOTES = 32  # about code that was compiled in the background
 _CAPACITY_STEP, _MAX_CAPACITY_FACTOR = 4, 4**6
 
@@ -51,6 +52,8 @@ class CodeCache:
         from other keys, and what it took.
     is_varying: whether keys were not specialized.
     over_budget: the error of the first compilation if it exceeded its budget; then there are no others.
+    variants: code for symbolic sizes, by the constants of the key. without_variant: why there is none for sets of
+        varying dims.
     lock: held while an entry is added.
     """
 
@@ -65,6 +68,8 @@ class CodeCache:
     background: dict[Key, str] = dataclasses.field(default_factory=dict)
     is_varying: bool = False
     over_budget: str = ""
+    variants: dict[tuple[tuple[int, bytes], ...], list[Executable]] = dataclasses.field(default_factory=dict)
+    without_variant: dict[tuple[tuple[int, int], ...], str] = dataclasses.field(default_factory=dict)
     lock: Any = dataclasses.field(default_factory=forking.long_lock)
 
     def reason(self, key: Key) -> str:

@@ -26,6 +26,7 @@ class CompiledCode:
     owner: an object that lives as long as the code may run.
     runs_before_benchmark: runs before the cluster's guard compares the code with TensorFlow; None: never.
     may_bail_out: the code may return ASSUMPTION_FAILED or CAPACITY_OVERFLOW; TensorFlow then runs the nodes.
+    sizes: address of the values of symbolic sizes.
     sized: outputs whose first dim is a bound. The code has one more result for each, an s32 scalar with the size.
     Units: temp_bytes are bytes of the arena.
     """
@@ -42,6 +43,7 @@ class CompiledCode:
     runs_before_benchmark: int | None = 0
     may_bail_out: bool = False
     sized: tuple[int, ...] = ()
+    sizes: int = 0
 
     @classmethod
     def of(
@@ -61,6 +63,7 @@ class CompiledCode:
             owner=executable,
             may_bail_out=artifact.may_bail_out,
             sized=artifact.sized_results,
+            sizes=executable.sizes_address,
             **options,
         )
 
@@ -68,6 +71,11 @@ class CompiledCode:
     def executable(self) -> Executable | None:
         """The executable that the code belongs to, if any."""
         return self.owner if isinstance(self.owner, Executable) else None
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether it is code for symbolic sizes."""
+        return self.executable is not None and self.executable.artifact.symbolic is not None
 
     @property
     def bytes(self) -> int:

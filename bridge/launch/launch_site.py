@@ -31,6 +31,11 @@ Fallback = Callable[[list[tf.Tensor | None]], list[tf.Tensor | None]]
 Guard = Callable[[CompiledCode, list[tf.Tensor]], bool]  # whether to use the code, for inputs of its key
 
 _LONG_SECONDS = 0.1  # a run that takes longer is measured once
+_VARIANT = b"variant"  # the name of the request for code for symbolic sizes
+_RUNS_BEFORE_REVIEW = 32  # of code for symbolic sizes, before it is known whether its key is hot
+_SPECIALIZED_RATIO = (
+    0.85  # seconds that specialised code is expected to take for one of code for symbolic sizes
+)
 
 orphans = ctypes.c_int64(
     0
@@ -57,6 +62,8 @@ class Background:
     is_ready: whether the code for the arguments of `compile` is there, or is loaded faster than TensorFlow would run;
         the first argument says whether they are the first ones.
     may_specialize: whether there may be code for them, because there is not yet code for too many values.
+    wants_variant: whether code for symbolic sizes is to be made, because these are other shapes than those with code.
+    generalize: as `compile`, code for symbolic sizes. specialize: as `compile`, in the place of such code.
     note_request: is told what waits to be compiled, with the arguments of `compile`, and why.
     on_published: is called after each entry that was compiled in the background.
     """
@@ -65,6 +72,9 @@ class Background:
     share: float
     is_ready: Callable[[bool, list[InputSpec], dict[int, np.ndarray]], bool]
     may_specialize: Callable[[list[InputSpec], dict[int, np.ndarray]], bool]
+    wants_variant: Callable[[list[InputSpec], dict[int, np.ndarray]], bool]
+    generalize: Compile
+    specialize: Compile
     note_request: Callable[[list[InputSpec], dict[int, np.ndarray], str], None]
     on_published: Callable[[], None]
 
@@ -190,6 +200,8 @@ class LaunchSite:
             self.costs.compilations or self.compiling or background.process.has_owner(self.number)
         )
         is_full = len(self.table.entries) >= entry_table.MAX_ENTRIES
+        if is_new and not is_first:
+            self._request_variant(how, key, hash_)
         urgency = priority(calls, self.costs, is_full, is_first)
         if urgency is None or not how.share:
             return True
@@ -197,6 +209,15 @@ class LaunchSite:
             how.note_request(*self.parse_key(key), self._reason(calls))
         self._request(key, functools.partial(self._compile_in_background, key, hash_), urgency)
         return True
+
+    def _request_variant(self, how: Background, key: bytes, hash_: int) -> None:
+        """Has code for symbolic sizes compiled in the background, one at a time, where new shapes have none."""
+        if not how.share or background.process.is_waiting(self.number, _VARIANT):
+            return
+        if how.wants_variant(*self.parse_key(key)):
+            how.note_request(*self.parse_key(key), "other shapes than those with code")
+            work = functools.partial(self._publish_compiled, how.generalize, key, hash_)
+            self._request(_VARIANT, work, math.inf)
 
     def add_tensorflow_run(self, key: bytes, seconds: float) -> None:
         """Adds a measurement of TensorFlow's run of a key that has no code."""
@@ -242,7 +263,8 @@ class LaunchSite:
             code = self.compile(key)
         except Exception as error:
             failure = error
-        self.costs.add_compilation(cpu_clock.seconds() - begin)
+        if code is None or not code.is_symbolic or background.is_here():  # else it was there already
+            self.costs.add_compilation(cpu_clock.seconds() - begin)
         return code, failure
 
     def report_evicted(self, owners: Iterable[EntryOwner]) -> None:
@@ -289,7 +311,9 @@ class LaunchSite:
         owner.buffers.append(outputs)
         entry.outputs, entry.sizes = ctypes.addressof(outputs), len(code.sized)
         is_benchmarked = self.cluster.guard is not None and code.runs_before_benchmark is not None
-        if is_benchmarked and not is_measured:
+        if code.is_symbolic and not is_measured:
+            entry.benchmark_at_run = _RUNS_BEFORE_REVIEW if self._may_specialize else 0
+        elif is_benchmarked and not is_measured:
             entry.benchmark_at_run = code.runs_before_benchmark
         is_due = is_measured or is_benchmarked and not entry.benchmark_at_run
         entry.code = 0 if is_due else code.address
@@ -309,6 +333,7 @@ class LaunchSite:
             threads=code.threads if parallel else 1,
             profile=code.profile or None,
             constants=code.constants or None,
+            sizes=code.sizes or None,
         )
 
     def recompile(self, inputs: Sequence[tf.Tensor]) -> None:
@@ -351,6 +376,8 @@ class LaunchSite:
         owner, code = self.benchmarks.pop(key, (None, None))
         if owner is None or code is None:
             return None
+        if code.is_symbolic and owner.entry.runs:
+            return self._review(key, owner, code, inputs)
         calls, guard = self.calls.take(key), self.cluster.guard
         if guard is not None and code.runs_before_benchmark is not None and not guard(code, list(inputs)):
             self.costs.add_measurement(calls.seconds, calls.seconds)
@@ -362,6 +389,56 @@ class LaunchSite:
             return None
         if calls.seconds:
             self.costs.add_measurement(seconds, calls.seconds)
+        return self._as_tensors(code, results)
+
+    @property
+    def _may_specialize(self) -> bool:
+        """Whether hot keys that code for symbolic sizes serves get code of their own."""
+        how = self.cluster.background
+        return how is not None and bool(how.share) and not _has_no_tensorflow
+
+    def _review(
+        self, key: bytes, owner: EntryOwner, code: CompiledCode, inputs: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor] | None:
+        """Times code for symbolic sizes on inputs of its key, and has the key specialised in the background once that
+        would have paid for the calls so far.
+
+        Returns the results of the code, or None when TensorFlow is to run these inputs.
+        """
+        entry, how = owner.entry, self.cluster.background
+        kernel.native().publish(owner.address + CacheEntry.code.offset, code.address)
+        try:
+            results, seconds = _timed_run(code, [tensor.numpy() for tensor in inputs], True)
+        except ExecutionError:  # TensorFlow reports the error
+            return None
+        calls = KeyCalls(entry.runs, seconds)
+        costs = dataclasses.replace(self.costs, compiled_seconds=_SPECIALIZED_RATIO, tensorflow_seconds=1.0)
+        urgency = priority(calls, costs, len(self.table.entries) >= entry_table.MAX_ENTRIES)
+        if urgency is None or how is None:
+            entry.benchmark_at_run = 2 * entry.runs
+            self.benchmarks[key] = owner, code
+        else:
+            reason = f"{entry.runs} calls, each {seconds * 1e3:.3f} ms in code for symbolic sizes"
+            how.note_request(*self.parse_key(key), reason)
+            work = functools.partial(self._publish_compiled, how.specialize, key, entry.hash)
+            self._request(key, work, urgency)
+        return self._as_tensors(code, results)
+
+    def _publish_compiled(self, compile: Compile, key: bytes, hash_: int, generation: int) -> None:
+        """Compiles a key in another way than the calls do, and publishes its entry, in the place of one that it has."""
+        how = self.cluster.background
+        if generation != self._generation or how is None:
+            return
+        begin = cpu_clock.seconds()
+        with private.plain_eager():
+            code = compile(*self.parse_key(key))
+        self.costs.add_compilation(cpu_clock.seconds() - begin)
+        if code is not None and self.publish(key, hash_, code, generation=generation):
+            kernel.native().publish(self.address + LaunchState.last_hit.offset, 0)
+            how.on_published()
+
+    def _as_tensors(self, code: CompiledCode, results: list[np.ndarray]) -> list[tf.Tensor]:
+        """The results of code, without the sizes at their end."""
         for number, size in zip(code.sized, results[len(self.results) :]):
             results[number] = results[number][: int(size)]
         return [tf.constant(array, tf.as_dtype(enum)) for array, enum in zip(results, self.results)]

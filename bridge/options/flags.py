@@ -162,6 +162,15 @@ FLAGS: tuple[Flag, ...] = (
         "0: nothing is compiled there",
         _percent,
     ),
+    Flag(
+        "SYMBOLIC_SIZES",
+        "switch",
+        True,
+        "0, 1",
+        "1 compiles code for sizes that change from call to call once for all sizes, in the background; sizes that "
+        "come often get code of their own; 0 compiles for every shape by itself",
+        _switch,
+    ),
     Flag("DISK_CACHE", "switch", True, "0, 1", "0 keeps compiled code in memory only", _switch),
     Flag(
         "CACHE_DIR",

@@ -26,6 +26,7 @@ class JitOptions(compiler_options.Options):
         "foreground": such calls wait for it. first_compile: the same for the first code of a cluster; functions that
         `jit` was given wait unless they ask for something else.
     background_share: percent of one processor's time that background compilation may take on average; 0: none.
+    symbolic_sizes: where shapes change, one compilation serves all sizes until hot ones have code of their own.
     Raises: ValueError  as Options; min_cluster_size is not positive; a value that is not among these.
     """
 
@@ -35,6 +36,7 @@ class JitOptions(compiler_options.Options):
     compile: str = flags.BACKGROUND
     first_compile: str = flags.BACKGROUND
     background_share: int = 50
+    symbolic_sizes: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,6 +62,7 @@ def _process_options() -> JitOptions:
         cost_guard=process["COST_GUARD"],
         compile=process["COMPILE"],
         background_share=process["BACKGROUND_SHARE"],
+        symbolic_sizes=process["SYMBOLIC_SIZES"],
     )
 
 
@@ -72,6 +75,7 @@ NAMES = (
     "compile",
     "first_compile",
     "background_share",
+    "symbolic_sizes",
     "numerics",
     "cache_dir",
     "max_cache_bytes",
@@ -102,9 +106,9 @@ def checked(chosen: Mapping[str, Any]) -> dict[str, Any]:
             value = frozenset(value)
         elif name == "cache_dir":
             value = os.fspath(value)
-        elif name == "cost_guard":
+        elif name in ("cost_guard", "symbolic_sizes"):
             if not isinstance(value, bool):
-                raise TypeError(f"cost_guard: {value!r} is neither True nor False")
+                raise TypeError(f"{name}: {value!r} is neither True nor False")
         elif not isinstance(value, str if name in _TEXTS else int) or isinstance(value, bool):
             raise TypeError(f"{name}: {value!r} is no {'text' if name in _TEXTS else 'whole number'}")
         result[name] = value
@@ -121,6 +125,7 @@ def options(**chosen: Any) -> Iterator[None]:
     compile: "background": TensorFlow runs calls whose code is not there, which is compiled meanwhile where that pays;
         "foreground": such calls wait for it. first_compile: the same for the first code of a cluster, for which
         functions given to `jit` wait by default. background_share: percent of one processor's time for that; 0: none.
+    symbolic_sizes: False has every shape compiled by itself.
     numerics: "tf", "fast" or "reproducible". cache_dir, max_cache_bytes: the disk cache.
     compile_seconds, compile_instructions, compile_megabytes: what one compilation may take, beyond which TensorFlow
         runs the cluster.

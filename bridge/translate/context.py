@@ -11,10 +11,21 @@ from ...compiler.builder.computation_builder import ComputationBuilder, Operand
 from ...compiler.evaluator.evaluator import evaluate_instruction
 from ...compiler.ir.module import Instruction
 from ...compiler.ir.shape import Shape
-from ...compiler.ops import Broadcast, Opcode, Parameter, Reshape, Rng, RngBitGenerator, While, is_op
+from ...compiler.ops import (
+    Broadcast,
+    Opcode,
+    Parameter,
+    Reshape,
+    Rng,
+    RngBitGenerator,
+    SizeConstant,
+    While,
+    is_op,
+)
 from ...runtime.code import float_mode
 from ..graph.function_library import Functions
 from ..graph.graph import Graph, Tensor
+from .size_evaluation import evaluate_sizes, holds_sizes
 from .values import Value
 
 _MAX_FOLDED_ELEMENTS = 1 << 16  # larger values are no shapes, axes or paddings
@@ -93,7 +104,11 @@ class TranslationContext:
                     values[current] = None
                 else:
                     with float_mode.of_runs():
-                        values[current] = evaluate_instruction(current, operands)
+                        values[current] = (
+                            evaluate_sizes(current, operands)
+                            if isinstance(current.op, SizeConstant) or any(holds_sizes(o) for o in operands)
+                            else evaluate_instruction(current, operands)
+                        )
             stack.pop()
         return values[instruction]
 

@@ -11,6 +11,7 @@ from ...compiler.builder.computation_builder import ComputationBuilder, Operand
 from ...compiler.errors import UnsupportedError
 from ...compiler.ir.element_types import ElementType
 from ...compiler.ir.shape import Shape
+from ...runtime.sizes import as_size
 from ..graph import graph as graphs
 from ..tf_internals.dtypes import element_type, proto_array
 from .context import TranslationContext
@@ -103,7 +104,7 @@ class Node:
 
     def integers(self, which: int | str) -> tuple[int, ...]:
         """A constant input as a tuple of ints (a scalar: of one)."""
-        return tuple(int(v) for v in self.constant(which).ravel())
+        return tuple(as_size(v) for v in self.constant(which).ravel())
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute as a Python value: number, bool, str, ElementType, dims (None for unknown), list of these;

@@ -307,9 +307,9 @@ def _shape(node: Node, value: Value) -> Shape | None:
 
 def _check_values(node: Node, name: str, number: int, pattern: Pattern) -> None:
     constant, minimum = node.constant_or_none(number), pattern.minimum
-    if (
-        constant is not None
-        and constant.size
-        and not (constant.min() > minimum if pattern.is_open else constant.min() >= minimum)
-    ):
+    if constant is None or not constant.size:
+        return
+    # Of sizes one by one: the smallest of them is not the same for all values.
+    lowest = constant.ravel() if constant.dtype == object else [constant.min()]
+    if not all(value > minimum if pattern.is_open else value >= minimum for value in lowest):
         raise ShapeError(f"{node.op}: {name} {constant.tolist()} should be {pattern.text}")

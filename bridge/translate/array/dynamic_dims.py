@@ -10,6 +10,7 @@ from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.module import Instruction
 from ....compiler.ops import Concatenate, Convert, Copy, GetDimensionSize, Opcode, Reshape, Slice, is_op
+from ....runtime.sizes import as_size
 from ..node import Node
 
 _MAX_STEPS = 16  # from a size back to the array that has it
@@ -57,7 +58,7 @@ def _elements(node: Node, instruction: Instruction, steps: int = _MAX_STEPS) -> 
         return None
     constant = node.context.constant_value(Operand(node.b, instruction))
     if constant is not None:
-        return [int(v) for v in constant.ravel()]
+        return [as_size(v) for v in constant.ravel()]
     op, operands = instruction.op, instruction.operands
     span = node.context.ranges.get(instruction)
     if span is not None and 0 <= span[0] <= span[1] <= _MAX_BOUND and instruction.shape.elements == 1:
@@ -92,7 +93,7 @@ def _with_a_number(node: Node, instruction: Instruction, steps: int) -> list[int
     sizes = _elements(node, left, steps - 1) if number is not None and _holds_sizes(instruction) else None
     if number is None or sizes is None or not isinstance(sizes[0], Extent):
         return None
-    size, factor = sizes[0], int(number)
+    size, factor = sizes[0], as_size(number.item())
     if is_op(instruction, Opcode.MULTIPLY):
         return [Extent(b.mul(size.value, b.constant(factor, ElementType.S32)), size.bound * factor)]
     more = factor if is_op(instruction, Opcode.ADD) else -factor

@@ -15,6 +15,7 @@ from ....compiler.builder.computation_builder import Operand
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
+from ....runtime.sizes import as_size
 from ...analysis import symbolic_size
 from ...graph.graph import Graph, GraphNode, Tensor, input_range
 from ..node import Node
@@ -186,7 +187,7 @@ def _others(node: Node, which: str) -> list[int]:
             raise UnsupportedError(
                 f"{node.op}: {which} of range {k} must be known when compiling, for the number of rows is not"
             )
-        starts.append(int(start))
+        starts.append(as_size(start))
     return starts
 
 

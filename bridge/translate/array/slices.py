@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError
+from ....runtime.sizes import as_size
 from ..node import Node
 from ..registry import translates
 from .dynamic_size_rules import padded_behind
@@ -31,7 +32,7 @@ def slice_(node: Node) -> Operand:
     begin = node.constant_or_none("begin")
     if begin is None:
         return dynamic_slice(node)
-    start = [int(v) for v in begin.ravel()]
+    start = [as_size(v) for v in begin.ravel()]
     sizes = [d - b if s == -1 else s for d, b, s in zip(dims, start, sizes)]
     for axis, (d, b, s) in enumerate(zip(dims, start, sizes)):
         if not 0 <= b <= d or not 0 <= s <= d - b:
@@ -86,10 +87,10 @@ def strided_slice_plan(
             axes.append((index, 1, 1))
             sliced.append(1)
             continue
-        span = slice(
-            None if masks["begin"] >> k & 1 else begin[k], None if masks["end"] >> k & 1 else end[k], step
+        first, last = (
+            None if masks[name] >> k & 1 else ends[k] for name, ends in (("begin", begin), ("end", end))
         )
-        start, stop, _ = span.indices(length)
+        start, stop = _ends_within(first, last, step, length)
         count = max(0, -(-(stop - start) // step) if step > 0 else -(-(start - stop) // -step))
         axes.append((start, step, count))
         sliced.append(count)
@@ -123,6 +124,19 @@ def _slice_known(
 ) -> Operand:
     axes, _, final = strided_slice_plan(node, node.b.get_shape(operand).dims, begin, end, strides)
     return node.b.reshape(take_strided(node, operand, axes), final)
+
+
+def _ends_within(first: int | None, last: int | None, step: int, length: int) -> tuple[int, int]:
+    """Start and stop of a Python slice of so many elements; of sizes that are known at run time only too."""
+    low, high = (0, length) if step > 0 else (-1, length - 1)
+    ends = []
+    for end, default in ((first, low if step > 0 else high), (last, high if step > 0 else low)):
+        if end is None:
+            ends.append(default)
+            continue
+        place = end + length if end < 0 else end
+        ends.append(low if place < low else high if place > high else place)
+    return ends[0], ends[1]
 
 
 def take_strided(node: Node, operand: Operand, axes: Sequence[tuple[int, int, int]]) -> Operand:
@@ -173,7 +187,7 @@ def pad(node: Node) -> Operand:
     if min((side for both in paddings for side in both), default=0) < 0:
         raise ShapeError(f"Paddings must be non-negative: {paddings}")
     value = node["constant_values"] if node.op == "PadV2" else node.b.constant(0, node.element_type(0))
-    return node.b.pad(node[0], value, [(int(low), int(high), 0) for low, high in paddings])
+    return node.b.pad(node[0], value, [(as_size(low), as_size(high), 0) for low, high in paddings])
 
 
 @translates("MirrorPad", more_constants=pad_constants)

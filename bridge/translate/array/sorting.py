@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -192,7 +193,7 @@ def _weights(node: Node, dims: Sequence[int]) -> Operand:
 
 @translates("Bincount", constants=("size",))
 def bincount(node: Node) -> Operand:
-    b, count = node.b, int(np.prod(node.shape("arr")))
+    b, count = node.b, math.prod(node.shape("arr"))
     check_not_negative(node, node["arr"])
     places = b.reshape(node["arr"], (count, 1))
     weights = b.reshape(_weights(node, node.shape("arr")), (count,))

@@ -12,6 +12,7 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
+from ....runtime.sizes import as_size
 from ..node import Node
 from ..registry import translates
 from .axes import axis_of, spatial_entries
@@ -26,7 +27,9 @@ def _space_to_batch(b: ComputationBuilder, x: Operand, block: Sequence[int], pad
     n = len(block)
     rest = len(b.get_shape(x).dims) - n - 1
     x = b.pad(
-        x, b.scalar_like(x, 0), [(0, 0), *((int(low), int(high)) for low, high in paddings), *[(0, 0)] * rest]
+        x,
+        b.scalar_like(x, 0),
+        [(0, 0), *((as_size(low), as_size(high)) for low, high in paddings), *[(0, 0)] * rest],
     )
     batch, *dims = b.get_shape(x).dims
     if any(d % s for d, s in zip(dims, block)):
@@ -51,8 +54,8 @@ def _batch_to_space(b: ComputationBuilder, x: Operand, block: Sequence[int], cro
     order = [n, *itertools.chain(*((n + 1 + k, k) for k in range(n))), *range(2 * n + 1, n + 1 + len(dims))]
     whole = [d * s for d, s in zip(dims, block)]
     joined = b.reshape(b.transpose(split, order), [batch // blocks, *whole, *dims[n:]])
-    low = [0, *(int(c[0]) for c in crops), *[0] * (len(dims) - n)]
-    high = [batch // blocks, *(d - int(c[1]) for d, c in zip(whole, crops)), *dims[n:]]
+    low = [0, *(as_size(c[0]) for c in crops), *[0] * (len(dims) - n)]
+    high = [batch // blocks, *(d - as_size(c[1]) for d, c in zip(whole, crops)), *dims[n:]]
     if any(start > end for start, end in zip(low, high)):
         raise ShapeError(
             f"cropped_shape is negative: {whole} with crops {[list(map(int, c)) for c in crops]}"

@@ -16,10 +16,10 @@ def broadcast_dims(*dims: Sequence[int]) -> tuple[int, ...]:
     rank = max(map(len, dims), default=0)
     result = []
     for axis in range(-rank, 0):
-        sizes = {d[axis] for d in dims if len(d) >= -axis} - {1}
-        if len(sizes) > 1:
+        sizes = [d[axis] for d in dims if len(d) >= -axis and d[axis] != 1]
+        if any(size != sizes[0] for size in sizes):
             raise ShapeError(f"Incompatible shapes: {' vs. '.join(str(list(d)) for d in dims)}")
-        result.append(sizes.pop() if sizes else 1)
+        result.append(sizes[0] if sizes else 1)
     return tuple(result)
 
 

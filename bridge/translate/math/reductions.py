@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -87,7 +88,7 @@ def reduction(node: Node) -> Operand:
     total = reduce(b, operand, "add", axes, keep)
     result_shape = b.get_shape(total)
     count_type = result_shape.element_type
-    static_count = int(np.prod([shape.dims[a] for a in axes if a not in shape.dynamic]))
+    static_count = math.prod(shape.dims[a] for a in axes if a not in shape.dynamic)
     count = b.constant(
         static_count if type_.is_float else max(static_count, 1), count_type
     )  # of nothing it is NaN or 0

@@ -241,7 +241,8 @@ def padded_convolution(node: Node) -> Operand:
                 f"{node.op}: computed output size would be negative: {size[axis]} pixels, window {reach}"
             )
         total = (count - 1) * stride + reach - size[axis]
-        low = int((total + is_valid) / 2)
+        before = total + is_valid
+        low = before // 2 if before >= 0 else -(-before // 2)  # rounded towards zero
         padding.append((low, total - low))
     numbers = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
     return b.conv_general_dilated(x, node["filter"], strides, padding, dimension_numbers=numbers)

@@ -48,7 +48,7 @@ def in_background(tmp_path: Path) -> Iterator[None]:
     """The default of users, with nothing on disk; what another test left is done before."""
     assert tfbridge.wait_for_compilation(120)
     tfbridge.reset_stats()
-    with tfbridge.options(compile="background", cache_dir=str(tmp_path)):
+    with tfbridge.options(compile="background", symbolic_sizes=False, cache_dir=str(tmp_path)):
         yield
     tfbridge.disable_auto_clustering()
     assert tfbridge.wait_for_compilation(120)

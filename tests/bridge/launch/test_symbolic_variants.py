@@ -1,0 +1,157 @@
+"""Where shapes change, one compilation serves all sizes; hot ones get code of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tfbridge
+from tfbridge.bridge.launch import launch_site
+
+RANDOM = np.random.default_rng(7)
+W, V = (tf.Variable(RANDOM.normal(size=(6, 6)).astype("f4") * 0.3) for _ in range(2))
+SIZES = (2, 3, 5, 8, 16, 17, 31, 64, 101)
+
+
+def data(*dims: int) -> tf.Tensor:
+    return tf.constant(RANDOM.normal(size=(*dims, 6)).astype("f4"))
+
+
+def attention(x: tf.Tensor) -> tf.Tensor:
+    batch, length = tf.shape(x)[0], tf.shape(x)[1]
+    heads = tf.transpose(tf.reshape(x @ W, [batch, length, 2, 3]), [0, 2, 1, 3])
+    weights = tf.nn.softmax(tf.matmul(heads, heads, transpose_b=True))
+    mixed = tf.reshape(tf.transpose(tf.matmul(weights, heads), [0, 2, 1, 3]), [batch, length, 6])
+    return tf.nn.gelu(x + mixed) @ V / tf.cast(length, tf.float32)
+
+
+@pytest.fixture(autouse=True)
+def in_background(tmp_path: Path) -> Iterator[None]:
+    assert tfbridge.wait_for_compilation(120)
+    tfbridge.reset_stats()
+    with tfbridge.options(compile="background", cache_dir=str(tmp_path)):
+        yield
+    tfbridge.disable_auto_clustering()
+    assert tfbridge.wait_for_compilation(120)
+
+
+def jitted(function: Callable[..., Any], *dims: int | None, **options: Any) -> Any:
+    return tfbridge.jit(tf.function(function, input_signature=[tf.TensorSpec(dims)]), **options)
+
+
+def check(f: Any, function: Callable[..., Any], *dims: int) -> None:
+    x = data(*dims)
+    np.testing.assert_allclose(f(x).numpy(), function(x).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def counters(*names: str) -> tuple[int, ...]:
+    stats = tfbridge.stats()
+    return tuple(stats[name] for name in names)
+
+
+def test_one_compilation_serves_all_sizes() -> None:
+    f = jitted(attention, None, None, 6)
+    check(f, attention, 3, 7)
+    check(f, attention, 4, 9)
+    assert tfbridge.wait_for_compilation(120)
+    assert counters("compiles", "symbolic_compiles") == (2, 1)
+    served = tfbridge.stats()["served_by_tensorflow"]
+    for batch in SIZES:
+        for length in SIZES[::2]:
+            check(f, attention, batch, length)
+    assert counters("compiles", "served_by_tensorflow") == (2, served)
+
+
+def test_explain_tells_which_sizes_are_symbols() -> None:
+    f = jitted(attention, None, None, 6)
+    check(f, attention, 3, 7)
+    check(f, attention, 4, 9)
+    assert tfbridge.wait_for_compilation(120)
+    report = tfbridge.explain(f, data(3, 7))
+    (line,) = report.clusters[0].symbolic
+    assert line.startswith("x[s0,s1,6] where s0 >= 2 and s1 >= 2")
+    assert "code for symbolic sizes: x[s0,s1,6]" in str(report)
+
+
+def test_a_size_of_one_gets_code_of_its_own() -> None:
+    f = jitted(attention, None, None, 6)
+    for dims in ((3, 7), (4, 9), (1, 5), (1, 11), (2, 1), (6, 6)):
+        for _ in range(2):
+            check(f, attention, *dims)
+        assert tfbridge.wait_for_compilation(120)
+    for dims in ((1, 30), (5, 1), (12, 2)):
+        check(f, attention, *dims)
+
+
+def test_hot_sizes_get_code_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_site, "priority", lambda calls, *_: 1.0 if calls.calls > 20 else None)
+    f = jitted(attention, None, None, 6)
+    check(f, attention, 3, 7)
+    check(f, attention, 4, 9)
+    assert tfbridge.wait_for_compilation(120)
+    for _ in range(3):
+        for _ in range(40):
+            check(f, attention, 5, 8)
+        assert tfbridge.wait_for_compilation(120)
+    check(f, attention, 6, 11)
+    assert counters("symbolic_compiles", "specializations", "compiles") == (1, 1, 3)
+
+
+def test_sizes_that_do_not_fit_are_tensorflows_error() -> None:
+    def function(x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(tf.tanh(x) * 2.0, [-1, 4]) + 1.0
+
+    f = jitted(function, None, 6)
+    check(f, function, 4)
+    check(f, function, 6)
+    assert tfbridge.wait_for_compilation(120)
+    check(f, function, 10)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+        f(data(5))
+    check(f, function, 12)
+
+
+def test_training_steps_of_any_batch() -> None:
+    def steps(make: Callable[..., Any]) -> list[np.ndarray]:
+        v, momentum = tf.Variable(tf.ones([6, 6])), tf.Variable(tf.zeros([6, 6]))
+
+        def step(x: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.nn.softmax(tf.tanh(x @ v)) ** 2)
+            momentum.assign(momentum * 0.9 + tape.gradient(loss, v))
+            v.assign_sub(0.1 * momentum)
+            return loss
+
+        f, results = make(step), []
+        for rows in (4, 5, 7, 3, 16, 33, 2, 1, 9):
+            results.append(f(tf.ones((rows, 6)) * rows / 10).numpy())
+            assert tfbridge.wait_for_compilation(120)
+        return [*results, v.numpy(), momentum.numpy()]
+
+    signature = [tf.TensorSpec([None, 6])]
+    wanted = steps(lambda f: tf.function(f, input_signature=signature))
+    found = steps(lambda f: jitted(f, None, 6))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert tfbridge.stats()["symbolic_compiles"] >= 1 and tfbridge.stats()["compiles"] <= 4
+
+
+def test_code_for_symbolic_sizes_is_found_on_disk() -> None:
+    for _ in range(2):
+        f = jitted(attention, None, None, 6)
+        for dims in ((3, 7), (4, 9), (8, 5)):
+            check(f, attention, *dims)
+            assert tfbridge.wait_for_compilation(120)
+    assert counters("compiles", "disk_hits") == (2, 2)
+
+
+def test_without_symbolic_sizes_every_shape_is_compiled_by_itself() -> None:
+    f = jitted(attention, None, None, 6, symbolic_sizes=False)
+    for dims in ((3, 7), (4, 9), (5, 9)):
+        check(f, attention, *dims)
+    assert tfbridge.wait_for_compilation(120)
+    assert tfbridge.stats()["symbolic_compiles"] == 0
