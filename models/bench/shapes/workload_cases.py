@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 
 import numpy as np
 import tensorflow as tf
 import tfbridge
 
-from ...program import Program
+from ...program import Array, Program
 from ..engines import ENGINES
 from ..workloads import WORKLOADS
 from .case import Callee, Outcome, Scale, checksum, compilations
 
 NEW_CALLS = 20
 WARM_CALLS = 20
+PAIRED_CALLS = 30  # fewer than make a size hot, which is then specialised
 WAIT_SECONDS = 120.0
 
 
@@ -25,36 +25,43 @@ def _built(workload: str, scale: Scale) -> Program:
 
 
 def generic_against_specialised(workload: str, engine: str, scale: Scale) -> Outcome:
-    """The first calls of a new batch size, and calls of code for that size alone.
+    """The first calls of a new batch size, and those of a further one, in turns with code for that size alone.
 
-    The former run what serves any batch size where there is such code: TensorFlow, or code for unknown sizes.
+    The former run what serves a batch size that nobody has seen: TensorFlow. The latter run what serves any batch size,
+    where there is such code.
     """
     program = _built(workload, scale)
-    arrays = program.arrays
-    program.signature = [tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in arrays]
-    callee = Callee(engine, program, scale.threads)
-    inputs = callee.inputs(arrays)
-    for _ in range(WARM_CALLS):
-        callee.timed(*inputs)
+    program.signature = [tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in program.arrays]
+    generic = Callee(engine, program, scale.threads)
+
+    def inputs(more: int) -> list[Array]:
+        return [np.resize(array, (len(array) + more, *array.shape[1:])) for array in program.arrays]
+
+    def calls(more: int, number: int) -> list[float]:
+        values = generic.inputs(inputs(more))
+        return [generic.timed(*values)[0] for _ in range(number)]
+
+    calls(0, WARM_CALLS)
     tfbridge.wait_for_compilation(WAIT_SECONDS)
-    new = [np.resize(array, (len(array) + 1, *array.shape[1:])) for array in arrays]
-    calls, outputs = zip(*(callee.timed(*callee.inputs(new)) for _ in range(NEW_CALLS)))
-    static = Program(program.function, new, program.captured, program.updated)
+    first = calls(1, NEW_CALLS)
+    tfbridge.wait_for_compilation(WAIT_SECONDS)
+    values = generic.inputs(inputs(2))
+    static = Program(program.function, inputs(2), program.captured, program.updated)
     # What is given to jit is compiled in its first call; the flag leaves that to the background.
-    specialist = Callee("tfbridge" if engine == "tfbridge-auto" else engine, static, scale.threads)
-    inputs = specialist.inputs(new)
-    specialised = statistics.median(
-        [specialist.timed(*inputs)[0] for _ in range(2 * WARM_CALLS)][WARM_CALLS:]
-    )
-    generic = statistics.median(calls)
-    values: dict[str, float | None] = {
-        "first ms": 1e3 * calls[0],
-        "first 20 ms": 1e3 * sum(calls),
-        "p50 of 20 ms": 1e3 * generic,
-        "specialised ms": 1e3 * specialised,
-        "p50 / specialised": generic / specialised,
+    specialised = Callee("tfbridge" if engine == "tfbridge-auto" else engine, static, scale.threads)
+    pairs = [
+        (generic.timed(*values), specialised.timed(*specialised.inputs(inputs(2)))) for _ in range(PAIRED_CALLS)
+    ]
+    seconds = [[one[0], other[0]] for one, other in pairs[PAIRED_CALLS // 3 :]]
+    of_generic, of_specialised = np.median(np.array(seconds), 0)
+    figures: dict[str, float | None] = {
+        "first ms": 1e3 * first[0],
+        "first 20 ms": 1e3 * sum(first),
+        "generic ms": 1e3 * of_generic,
+        "specialised ms": 1e3 * of_specialised,
+        "specialised / generic": of_specialised / of_generic,
     }
-    return Outcome(values | compilations(engine), list(calls), [checksum(outputs[-1])])
+    return Outcome(figures | compilations(engine), first, [checksum(pairs[-1][0][1])])
 
 
 def first_call(workload: str, engine: str, scale: Scale) -> Outcome:
