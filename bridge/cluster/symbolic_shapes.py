@@ -22,7 +22,7 @@ def varying_dims(shapes: Shapes, earlier: Sequence[Shapes]) -> dict[tuple[int, i
     for number, shape in enumerate(shapes):
         for axis, dim in enumerate(shape.dims):
             sizes = tuple(call[number].dims[axis] for call in calls)
-            if dim > 1 and any(size not in (0, 1, dim) for size in sizes):
+            if dim > 1 and any(size != dim for size in sizes):
                 found[number, axis] = names.setdefault(sizes, f"s{len(names)}")
     return found
 

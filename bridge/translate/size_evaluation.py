@@ -15,8 +15,12 @@ from ...compiler.ops import (
     Concatenate,
     Convert,
     Copy,
+    DynamicSlice,
+    DynamicUpdateSlice,
     Elementwise,
+    Gather,
     Opcode,
+    Pad,
     Reduce,
     Reshape,
     Reverse,
@@ -28,7 +32,8 @@ from ...compiler.ops import (
 )
 from ...runtime.sizes import AnySize, Size, are_equal, maximum, minimum, tracing
 
-_MOVES = (Broadcast, Concatenate, Copy, Reshape, Reverse, SizeConstant, Slice, Transpose)
+_MOVES = (Broadcast, Concatenate, Copy, Pad, Reshape, Reverse, SizeConstant, Slice, Transpose)
+_INDEXED = {DynamicSlice: 1, DynamicUpdateSlice: 2, Gather: 1}  # the first operand that is an index
 
 
 def evaluate_sizes(instruction: Instruction, operands: Sequence[Any]) -> np.ndarray | None:
@@ -39,6 +44,8 @@ def evaluate_sizes(instruction: Instruction, operands: Sequence[Any]) -> np.ndar
             return operands[0] if op.element_type.is_integer else None
         if isinstance(op, _MOVES):
             return np.asarray(op.reference(*operands))
+        if (first := _INDEXED.get(type(op))) is not None:
+            return None if any(map(holds_sizes, operands[first:])) else np.asarray(op.reference(*operands))
         if isinstance(op, Compare):
             return _each(_COMPARISONS[op.direction], operands, bool)
         if isinstance(op, Reduce) and len(operands) == 2:
