@@ -122,6 +122,7 @@ class _Parser(Scanner):
             self.entry = last
         if self.entry is None:
             self.expected("an ENTRY computation")
+        self.check_symbols(self.entry)
         module = Module(name, self.entry, {k: v for k, (_, v) in starts.items() if k not in TYPED_ATTRIBUTES})
         for key, (start, value) in starts.items():
             self.checked(functools.partial(self.module_attribute, module, key, value), start)
@@ -133,6 +134,14 @@ class _Parser(Scanner):
             declare_symbols(text, self.assumptions)
         except ValueError as error:
             raise Malformed(f"sizes: {error}") from None
+
+    def check_symbols(self, entry: Computation) -> None:
+        """Raises: ParseError  a symbol is no dim of an argument, from which it would get its value."""
+        dims = {d for shape in entry.parameter_shapes for leaf in shape.leaves() for d in leaf.dims}
+        for name, size in self.assumptions.symbols.items():
+            if size not in dims:
+                start = self.first_uses.get(name, 0)
+                self.fail(f"size {name:.60} is no dim of a parameter of the ENTRY computation", start)
 
     def module_attribute(self, module: Module, key: str, value: str) -> None:
         """Sets the module's field if the attribute has one, and checks the attribute."""

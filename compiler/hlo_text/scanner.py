@@ -63,6 +63,7 @@ class Scanner:
         self.tiled: set[str] = set()
         self.tiles_at: int | None = None
         self.assumptions = Assumptions() if assumptions is None else assumptions
+        self.first_uses: dict[str, int] = {}  # where in the text a symbol was met
 
     # -- errors
     def line_and_column(self, at: int) -> tuple[int, int]:
@@ -273,9 +274,12 @@ class Scanner:
         if not is_symbolic_text(text):
             return integer(text, what)
         try:
-            return parse_size(text, self.assumptions)
+            size = parse_size(text, self.assumptions)
         except ValueError as error:
             raise Malformed(str(error)) from None
+        for name in self.assumptions.symbols:
+            self.first_uses.setdefault(name, self.at)
+        return size
 
     def laid_out(self, shape: Shape, match: re.Match[str], start: int) -> Shape:
         """The array's shape with a layout."""

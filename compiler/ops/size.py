@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...runtime.sizes import AnySize
-from ..ir.element_types import INTEGERS, ElementType
+from ..ir.element_types import INTEGERS, ElementType, integer_info
 from ..ir.shape import Shape
 from .op import Indexer, Op, attribute, require, require_arrays
 
@@ -20,6 +20,7 @@ class SizeConstant(Op):
 
     size_c1: no operands.
     size_c2: an integer type.
+    size_c3: a number that is known is one of the type.
     """
 
     opcode: ClassVar[str] = "size"
@@ -31,6 +32,10 @@ class SizeConstant(Op):
         """A scalar."""
         require_arrays("size", operands, 0, "size_c1")
         require(self.result_type in INTEGERS, f"size: {self.result_type} is no integer type", "size_c2")
+        if isinstance(self.value, int):
+            limits = integer_info(self.result_type.dtype)
+            fits = limits.min <= self.value <= limits.max
+            require(fits, f"size: {self.value} is no number of type {self.result_type}", "size_c3")
         return Shape(self.result_type)
 
     def reference(self) -> np.ndarray:

@@ -199,7 +199,7 @@ class RandomGraph:
 
     def convert(self, value: Instruction, t: ElementType) -> Instruction:
         if value.shape.element_type in (t, ElementType.PRED):
-            return value if value.shape.element_type is t else self.apply(Convert(t), value)
+            return value if value.shape.element_type is t else self.apply(Convert(t), value, bound=1)
         if kind_of(value.shape.element_type) == "int" or self.bound(value) > EXACT.get(t.value, 2**60):
             value = self.keep(self.clamped(value, 7), 7)
         return self.apply(Convert(t), value)

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 from agreement import difference, leaves, nested
+from builders import argmax
 from random_graphs import values
 from tfbridge.compiler import LocalClient
 from tfbridge.compiler.errors import CompilerError, InternalError
 from tfbridge.compiler.evaluator.evaluate import evaluate
-from tfbridge.compiler.ir.module import Instruction, Module
+from tfbridge.compiler.ir.module import Computation, Instruction, Module
 from tfbridge.compiler.ops import (
     Cholesky,
     Compare,
@@ -21,6 +22,7 @@ from tfbridge.compiler.ops import (
     CustomCall,
     Infeed,
     Nonzero,
+    Op,
     Outfeed,
     Parameter,
     Recv,
@@ -126,8 +128,15 @@ def _is_defined(instruction: Instruction) -> bool:
         )
     combine = getattr(op, "scatter" if isinstance(op, SelectAndScatter) else "to_apply", None)
     if isinstance(op, (Reduce, ReduceWindow, Scatter, SelectAndScatter)):
-        return reducer_kind(combine) is not None or combine.name in ("argmax", "gt")
+        kinds = {i.shape.element_type.value for i in combine.parameters}
+        return reducer_kind(combine) is not None or _form(combine) in [_form(argmax(kind)) for kind in kinds]
     return not isinstance(op, _UNSPECIFIED)
+
+
+def _form(computation: Computation) -> list[tuple[Op, list[int], str]]:
+    """A computation without names."""
+    position = {i: k for k, i in enumerate(computation.instructions)}
+    return [(i.op, [position[o] for o in i.operands], str(i.shape)) for i in computation.instructions]
 
 
 def _is_moved(key: Instruction) -> bool:

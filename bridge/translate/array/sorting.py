@@ -134,9 +134,9 @@ def bound(node: Node) -> Operand:
     none is than NaN). The steps are those of the C++ library's binary search, so that unsorted rows give the same."""
     b, rows, values = node.b, node["sorted_inputs"], node["values"]
     length, dims = node.shape("sorted_inputs")[1], node.shape("values")
-    number = lambda n: b.constant(np.full(dims, n, np.int32))  # noqa: E731
+    number = lambda n: b.broadcast(b.constant(n, "s32"), dims)  # noqa: E731
     first, remaining = number(0), number(length)
-    for _ in range(length.bit_length()):
+    for _ in range(length.bit_length() if isinstance(length, int) else 31):
         half = b.shift_right_logical(remaining, number(1))
         middle = first + half
         element = gather_axis(node, rows, middle, 1, 1)

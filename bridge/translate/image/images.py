@@ -53,7 +53,7 @@ def image_sizes(node: Node, dims: Sequence[int], sizes: Sequence[int]) -> list[t
         name in node.definition.attr and node.attr(name) for name in ("align_corners", "half_pixel_centers")
     ):
         raise ShapeError(f"{node.op}: half_pixel_centers and align_corners exclude each other")
-    return [(1, dims[1], sizes[0]), (2, dims[2], sizes[1])]
+    return [(1, int(dims[1]), int(sizes[0])), (2, int(dims[2]), int(sizes[1]))]
 
 
 @translates("ResizeBilinear", constants=("size",))

@@ -59,6 +59,7 @@ def _place_in_diagonals(node: Node, rows: int, columns: int, low: int, high: int
 
     Source: TensorFlow, matrix_diag_op.cc (alignment).
     """
+    rows, columns = int(rows), int(columns)
     align = node.attr("align") if node.op.endswith("V3") else "LEFT_LEFT"
     above, below = align.split("_")
     row, column = np.mgrid[:rows, :columns]

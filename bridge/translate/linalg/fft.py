@@ -18,13 +18,15 @@ def fft(node: Node) -> Operand:
     axes, dims = _axes(node.op), node.shape(0)
     if len(dims) < axes:
         raise ShapeError(f"Input must have rank of at least {axes} but got: {len(dims)}")
-    return node.b.fft(node[0], "IFFT" if node.op.startswith("I") else "FFT", dims[len(dims) - axes :])
+    return node.b.fft(
+        node[0], "IFFT" if node.op.startswith("I") else "FFT", [int(d) for d in dims[len(dims) - axes :]]
+    )
 
 
 @translates("RFFT", "RFFT2D", "RFFT3D", "IRFFT", "IRFFT2D", "IRFFT3D", constants=("fft_length",))
 def real_fft(node: Node) -> Operand:
     """The first elements of each axis, as many as the lengths ask for."""
-    axes, dims, lengths = _axes(node.op), node.shape(0), list(node.integers("fft_length"))
+    axes, dims, lengths = _axes(node.op), node.shape(0), [int(n) for n in node.integers("fft_length")]
     if len(dims) < axes:
         raise ShapeError(f"Input must have rank of at least {axes} but got: {len(dims)}")
     if len(lengths) != axes or min(lengths) < 0:

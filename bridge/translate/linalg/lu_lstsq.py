@@ -140,6 +140,7 @@ def _regularized(node: Node) -> Operand:
 def banded_solve(node: Node) -> Operand:
     """The band as a triangular matrix, which is solved."""
     b, (*outer, bands, size), lower = node.b, node.shape("matrix"), bool(node.attr("lower"))
+    bands, size = int(bands), int(size)
     row, column = np.mgrid[:size, :size]
     band = row - column if lower else bands - 1 - (column - row)
     inside = (band >= 0) & (band < bands) & ((row >= column) if lower else (column >= row))

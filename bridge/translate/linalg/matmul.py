@@ -91,7 +91,7 @@ def einsum(node: Node) -> Operand:
     widest = max((n for _, n in named), default=0)
     labels = [_spelled(term, rank, widest) for term, (_, rank) in zip(terms, named)]
     output_labels = _spelled(output, widest, widest)
-    _check_labels(labels, [node.shape(k) for k in range(len(terms))])
+    _check_labels(labels, [node.shape(k) for k in range(len(terms))], output_labels)
     operands = [_diagonal(node.b, node[k], labels[k]) for k in range(len(terms))]
     if len(operands) == 1:
         return _arranged(node.b, *operands[0], output_labels)
@@ -116,17 +116,18 @@ def einsum(node: Node) -> Operand:
     return _arranged(node.b, result, order, output_labels)
 
 
-def _check_labels(labels: Sequence[Sequence[str]], shapes: Sequence[Sequence[int]]) -> None:
-    """Raises: ShapeError  a named label has two sizes. Those of an ellipsis may be 1 in one operand; where an operand
-    has no elements, TensorFlow compares nothing."""
-    if any(0 in dims for dims in shapes):
-        return
+def _check_labels(
+    labels: Sequence[Sequence[str]], shapes: Sequence[Sequence[int]], output_labels: Collection[str]
+) -> None:
+    """Raises: ShapeError  a named label has two sizes; in TensorFlow a result's label may have 0 and then 1. Those of
+    an ellipsis may be 1 in one operand."""
     sizes: dict[str, int] = {}
     for term, dims in zip(labels, shapes):
         for axis, (label, size) in enumerate(zip(term, dims)):
-            if not label.isdigit() and sizes.setdefault(label, size) != size:
+            known = size if label.isdigit() else sizes.setdefault(label, size)
+            if known != size and not (known == 0 and size == 1 and label in output_labels):
                 raise ShapeError(
-                    f"Expected dimension {sizes[label]} at axis {axis} of the input shaped {list(dims)} "
+                    f"Expected dimension {known} at axis {axis} of the input shaped {list(dims)} "
                     f"but got dimension {size}"
                 )
 

@@ -471,10 +471,10 @@ def max_pool_with_argmax(node: Node) -> tuple[Operand, Operand]:
     """Places count through height, width and depth, and through the batch if asked for."""
     b, dims, type_ = node.b, node.shape(0), node.attr("Targmax")
     layout, geometry = _pool_geometry(node, dims)
-    places = np.arange(math.prod(dims)).reshape(dims)
-    if not node.attr("include_batch_in_index"):
-        places = places % max(math.prod(dims[1:]), 1)
-    return _at_largest(b, node[0], b.constant(places, type_), layout, geometry)
+    counted = dims if node.attr("include_batch_in_index") else dims[1:]
+    places = b.reshape(b.iota("s64", math.prod(counted)), counted)
+    places = b.broadcast_in_dim(places, dims, range(len(dims) - len(counted), len(dims)))
+    return _at_largest(b, node[0], b.convert_element_type(places, type_), layout, geometry)
 
 
 @translates("MaxPoolGradWithArgmax")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ....runtime.code.artifact import BufferSpec, HostCallback
 from ....runtime.devices import custom_calls
+from ....runtime.sizes import is_symbolic
 from ...errors import UnsupportedError
 from ...ir.module import Computation, Instruction, Module
 from ...ir.shape import Shape
@@ -47,18 +48,19 @@ ORDERING_OPS: tuple[type[Op], ...] = (AfterAll, SendDone)
 
 
 def spec_of(shape: Shape) -> BufferSpec:
-    """An array's; of a token an empty one."""
-    return (
-        BufferSpec(shape.element_type.dtype_name, shape.dims, shape.bytes)
-        if shape.is_array
-        else BufferSpec("uint8", (0,), 0)
-    )
+    """An array's; of a token an empty one. Raises: UnsupportedError  its sizes are known at run time only."""
+    if not shape.is_array:
+        return BufferSpec("uint8", (0,), 0)
+    if is_symbolic(shape.dims):
+        raise UnsupportedError(f"the host gives and gets arrays of known sizes, not {shape}")
+    return BufferSpec(shape.element_type.dtype_name, shape.dims, shape.bytes)
 
 
 def host_callback_of(instruction: Instruction) -> HostCallback:
     """What the runtime must know about a host callback. Only C functions have buffers for tokens.
 
-    Raises: UnsupportedError  the collective is not one that only moves bytes; no such custom-call target.
+    Raises: UnsupportedError  the collective is not one that only moves bytes; no such custom-call target; sizes are
+        known at run time only.
     """
     op = instruction.op
     inputs = [leaf for operand in instruction.operands for leaf in operand.shape.leaves()]

@@ -50,7 +50,8 @@ def generic_against_specialised(workload: str, engine: str, scale: Scale) -> Out
     # What is given to jit is compiled in its first call; the flag leaves that to the background.
     specialised = Callee("tfbridge" if engine == "tfbridge-auto" else engine, static, scale.threads)
     pairs = [
-        (generic.timed(*values), specialised.timed(*specialised.inputs(inputs(2)))) for _ in range(PAIRED_CALLS)
+        (generic.timed(*values), specialised.timed(*specialised.inputs(inputs(2))))
+        for _ in range(PAIRED_CALLS)
     ]
     seconds = [[one[0], other[0]] for one, other in pairs[PAIRED_CALLS // 3 :]]
     of_generic, of_specialised = np.median(np.array(seconds), 0)

@@ -86,7 +86,7 @@ def test_a_module_of_a_builder() -> None:
     assumptions = Assumptions()
     n, m = assumptions.symbol("n", 8), assumptions.symbol("m", 3, 1)
     b = ComputationBuilder("main")
-    p = b.parameter(0, array("f32", n, maximum([n // 2, m])))  # type: ignore[arg-type]
+    p = b.parameter(0, array("f32", n, m, maximum([n // 2, m])))  # type: ignore[arg-type]
     built = Module("m", b.build(b.add(p, p)))
     assert str(built).startswith("HloModule m, sizes={n=8, m>=1=3}\n")
     assert str(parse_hlo(str(built))) == str(built)
