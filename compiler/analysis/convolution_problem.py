@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
+from ...runtime.sizes import Size, ceiling, estimate, heuristic, larger, smaller, surely_less
 from ..ir.element_types import ElementType
 from ..ir.module import Instruction
 from ..ir.shape import Shape
@@ -56,9 +57,10 @@ class Axis:
 
     @property
     def has_border(self) -> bool:
-        """Some window element sees padding or a hole."""
-        last = (self.output - 1) * self.stride + (self.window - 1) * self.window_dilation - self.pad
-        return self.base_dilation > 1 or self.pad > 0 or last >= self.input
+        """Some window element may see padding or a hole."""
+        end = (self.output - 1) * self.stride + self.dilated_window - self.pad
+        is_inside = surely_less(self.pad, 1) and surely_less(end, self.input + 1)
+        return self.base_dilation > 1 or not is_inside
 
     @property
     def dilated_window(self) -> int:
@@ -67,7 +69,13 @@ class Axis:
 
     def extent(self, outputs: int) -> int:
         """Dilated input positions that this many neighbouring output positions see."""
-        return max(0, (outputs - 1) * self.stride + self.dilated_window) if outputs else 0
+        return larger(0, (outputs - 1) * self.stride + self.dilated_window) if outputs else 0
+
+    def window_inside(self, position: int) -> tuple[int, int]:
+        """The window elements [low, high) of an output position that are inside, for input without holes."""
+        first, step = position * self.stride - self.pad, self.window_dilation
+        low = smaller(self.window, larger(0, -(first // step)))
+        return low, larger(low, smaller(self.window, ceiling(self.input - first, step)))
 
     def phases(self) -> list[tuple[Axis, int, int]]:
         """The axis as axes without holes: (axis, first window element, first output position) for each remainder of the
@@ -77,11 +85,12 @@ class Axis:
         if step == 1 or self.stride != 1 or self.window_dilation != 1:
             return [(self, 0, 0)]
         phases = []
-        for remainder in range(min(step, self.output)):
-            first = (self.pad - remainder) % step
+        for number in range(step if isinstance(self.output, Size) else min(step, self.output)):
+            other = (self.pad - number) % step
+            first, remainder = (number, other) if isinstance(self.pad, Size) else (other, number)
             phase = Axis(
                 self.input,
-                max(0, -(-(self.window - first) // step)),
+                larger(0, -(-(self.window - first) // step)),
                 -(-(self.output - remainder) // step),
                 1,
                 (self.pad - remainder - first) // step,
@@ -245,6 +254,7 @@ def axes_of(problem: ConvolutionProblem) -> tuple[Axis, ...]:
     return _in_output_order((batch, *problem.axes)) or (batch,)
 
 
+@heuristic()
 def _in_output_order(axes: Iterable[Axis]) -> tuple[Axis, ...]:
     return tuple(sorted((a for a in axes if not a.is_trivial), key=lambda a: -a.output_stride))
 
@@ -265,7 +275,7 @@ def features_before_positions(problem: ConvolutionProblem) -> bool:
     """Whether the output is [batch, features, positions], positions in the order of the axes."""
     step = 1
     for a in reversed(problem.axes):
-        if a.output > 1 and a.output_stride != step:
+        if a.output != 1 and a.output_stride != step:
             return False
         step *= a.output
     channels = problem.groups * problem.out_channels
@@ -308,19 +318,20 @@ def _gemm_rows(problem: ConvolutionProblem, axes: Sequence[Axis]) -> tuple[tuple
     """((images, stride of one), rows, stride of a row) of A, with 0 images where all are rows of one GEMM."""
     rows = 1
     batch = 0, 0
-    strides = (a.input_stride * a.stride for a in reversed(axes) if a.output > 1)
+    strides = (a.input_stride * a.stride for a in reversed(axes) if a.output != 1)
     row_stride = next(strides, problem.input_batch)
     for a in reversed(axes):
         stride = a.input_stride * a.stride
-        if a.output > 1 and stride == row_stride * rows and (a.window == 1 or rows == 1):
+        if a.output != 1 and stride == row_stride * rows and (a.window == 1 or rows == 1):
             rows *= a.output
-        elif a.output > 1 and a is axes[0] and a.window == 1 and rows >= MIN_ROWS_OF_IMAGE:
+        elif a.output != 1 and a is axes[0] and a.window == 1 and estimate(rows) >= MIN_ROWS_OF_IMAGE:
             batch = a.output, stride
-        elif a.output > 1:
+        elif a.output != 1:
             return None
     return batch, rows, row_stride
 
 
+@heuristic()
 def _gemm_depth(problem: ConvolutionProblem) -> tuple[int, int, int] | None:
     """(size, stride in the input, stride in the kernel) of the input features and window elements as one axis."""
     features = problem.in_channels, problem.input_feature, problem.kernel_input

@@ -47,7 +47,7 @@ def is_collapse_of(whole: Sequence[int], dims: Sequence[int]) -> bool:
     rest = [d for d in dims if d != 1]
     for extent in (d for d in whole if d != 1):
         size = 1
-        while size < extent and rest:
+        while size != extent and rest:
             size *= rest.pop(0)
         if size != extent:
             return False

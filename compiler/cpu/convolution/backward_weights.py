@@ -20,6 +20,7 @@ from ....runtime.llvm.ir_builder import (
     VectorValue,
 )
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import estimate, is_symbolic, larger, maximum, minimum, smaller, surely_less
 from ...analysis.convolution_problem import Axis, ConvolutionProblem, positions_of, spatial_axes, window_of
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
@@ -109,7 +110,7 @@ class _Blocking:
     col_tasks: int
     inner: int
     outer_tasks: int
-    common: range
+    common: tuple[int, int]
     joins_positions: bool
     tile_heights: tuple[int, ...]
     copies_rows: bool
@@ -152,6 +153,7 @@ def _plan_blocking(problem: ConvolutionProblem, target: Target) -> _Blocking | N
         or problem.output_feature != 1
         or not axes
         or any(a.base_dilation > 1 for a in axes)
+        or is_symbolic([problem.groups, problem.batch, problem.out_channels, problem.positions])
         or axes[-1].output_stride < problem.output_batch
     ):
         return None
@@ -171,12 +173,12 @@ def _plan_blocking(problem: ConvolutionProblem, target: Target) -> _Blocking | N
     inner = positions if other_tasks * -(-problem.out_channels // nr) >= target.threads else 1
     outer_tasks = positions // inner
     cols = _task_columns(problem, nr, other_tasks * outer_tasks, target.threads)
-    insides = [_window_inside(x, o) for o in range(x.output)]
-    common = range(max(i.start for i in insides), min(i.stop for i in insides))
+    insides = [x.window_inside(o) for o in range(x.output)]
+    common = _elements(maximum(low for low, _ in insides), minimum(high for _, high in insides))
     joins_positions = (
         problem.batch < MAX_ROWS_TOGETHER
         and x.output > 1
-        and common.start < common.stop
+        and not surely_less(common[1], common[0] + 1)
         and x.stride * x.input_stride == problem.batch
         and x.output_stride == problem.batch * problem.output_batch
     )
@@ -191,7 +193,7 @@ def _plan_blocking(problem: ConvolutionProblem, target: Target) -> _Blocking | N
         outer,
         x,
         segments,
-        max(1, min(segments, DEPTH // max(x.window, 1))),
+        larger(1, smaller(segments, DEPTH // larger(x.window, 1))),
         rows,
         row_tasks,
         cols,
@@ -202,9 +204,14 @@ def _plan_blocking(problem: ConvolutionProblem, target: Target) -> _Blocking | N
         joins_positions,
         tuple(sorted(tile_heights(row_counts, mr))),
         positions == x.output == 1
-        and x.window_dilation * x.input_stride * problem.input_type.item_bytes >= MIN_CONFLICT_BYTES
+        and estimate(x.window_dilation * x.input_stride) * problem.input_type.item_bytes >= MIN_CONFLICT_BYTES
         and cols >= MIN_COPY_PANELS * nr,
     )
+
+
+def _elements(low: int, high: int) -> tuple[int, int]:
+    """The window elements [low, high), none where `low` is the larger one."""
+    return low, larger(low, high)
 
 
 def _task_columns(problem: ConvolutionProblem, nr: int, other_tasks: int, threads: int) -> int:
@@ -213,13 +220,6 @@ def _task_columns(problem: ConvolutionProblem, nr: int, other_tasks: int, thread
     splits = range(1, min(panels, 4 * threads) + 1) if threads > 1 else (1,)
     widths = {-(-panels // split) for split in splits}
     return nr * min(widths, key=lambda w: (-(-other_tasks * -(-panels // w) // threads) * (w + 0.3), -w))
-
-
-def _window_inside(x: Axis, o: int) -> range:
-    """The window elements that position o has inside."""
-    first = o * x.stride - x.pad
-    low = min(x.window, max(0, -(first // x.window_dilation)))
-    return range(low, max(low, min(x.window, -(-(x.input - first) // x.window_dilation))))
 
 
 # -- writing
@@ -277,7 +277,7 @@ class _BackwardWeights:
         first = self.column + self.row * problem.output_batch
         self.c = self.output.at(first, self.type)
         # A sum over nothing is one block of no segments: zeros.
-        with f.loop(0, max(b.segments, 1), b.block) as block:
+        with f.loop(0, larger(b.segments, 1), b.block) as block:
             self._block(block.index, source, kernel)
         tail = self.cols % b.nr
         if problem.out_channels % b.nr:
@@ -374,17 +374,17 @@ class _BackwardWeights:
     def _copy_segment(self, source: Ptr, number: Int, is_inside: VectorValue | None) -> Ptr:
         """Copies the window elements of a segment that are inside; returns the address of window element 0."""
         f, b, x = self.f, self.blocking, self.x
-        inside, step = _window_inside(x, 0), b.copied_step_bytes
+        (low, high), step = x.window_inside(0), b.copied_step_bytes
         copy = self.copies + number * (x.window * step)
         with f.if_(is_inside or f.constant("i1", True)):
-            first = (inside.start * x.window_dilation - x.pad) * x.input_stride
+            first = (low * x.window_dilation - x.pad) * x.input_stride
             copy_rows(
                 f,
                 self.target,
                 (self.problem.input_type, b.compute),
                 source.at(first, self.type),
-                copy + inside.start * step,
-                (len(inside), self.rows),
+                copy + low * step,
+                (high - low, self.rows),
                 (b.step_bytes, self.size),
                 step,
             )
@@ -418,22 +418,23 @@ class _BackwardWeights:
         step = b.copied_step_bytes if b.copies_rows else b.step_bytes
         adds = Int.zero_extended(~is_first)
 
-        def sweep(o: int, window: range, rows: Index, accumulate: Index) -> None:
-            """Adds these window elements to `rows` rows from position o on."""
-            first = (o * x.stride - x.pad) + window.start * x.window_dilation
-            shift = window.start * step if b.copies_rows else first * x.input_stride * self.size
+        def sweep(o: int, window: tuple[int, int], rows: Index, accumulate: Index) -> None:
+            """Adds window elements [low, high) to `rows` rows from position o on."""
+            low, high = window
+            first = (o * x.stride - x.pad) + low * x.window_dilation
+            shift = low * step if b.copies_rows else first * x.input_stride * self.size
             direct = output.at(column + o * x.output_stride, self.type)
             tile = tiles + o * b.tile_bytes
             arguments: list[Value | int] = [
                 a_table,
-                shift,
+                f.i64(shift),
                 b_table,
-                window.start * b.nr * self.size,
+                f.i64(low * b.nr * self.size),
                 is_whole.choose(direct, tile),
                 ldc,
                 count,
-                len(window),
-                step,
+                f.i64(high - low),
+                f.i64(step),
                 accumulate,
                 rows,
                 f.symbol(self.sweeps),
@@ -443,10 +444,14 @@ class _BackwardWeights:
         if b.joins_positions:
             sweep(0, b.common, x.output * problem.batch, adds)
         for o in range(x.output):
-            inside = _window_inside(x, o)
+            inside = x.window_inside(o)
             if not b.joins_positions:
                 sweep(o, inside, self.rows, adds)
                 continue
-            borders = range(inside.start, b.common.start), range(b.common.stop, inside.stop)
-            for window in filter(len, borders):
-                sweep(o, window, self.rows, 1)
+            borders = (
+                _elements(inside[0], smaller(b.common[0], inside[1])),
+                _elements(larger(b.common[1], inside[0]), inside[1]),
+            )
+            for low, high in borders:
+                if low != high:
+                    sweep(o, (low, high), self.rows, 1)

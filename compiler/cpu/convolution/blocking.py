@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import ceiling, estimate, is_symbolic, larger, maximum, smaller
 from ...analysis.convolution_problem import (
     Axis,
     ConvolutionProblem,
@@ -92,7 +93,7 @@ class Blocking:
 
     def split_height(self, phase: Phase) -> int:
         """Positions along the split axis in a block."""
-        return max(1, self.block_rows // self.split_rows(phase))
+        return larger(1, self.block_rows // self.split_rows(phase))
 
     def staged_strides(self, phase: Phase) -> list[int]:
         """Strides of the staged input, in elements; 0 for the axes with one position in it."""
@@ -111,6 +112,7 @@ def plan_blocking(problem: ConvolutionProblem, target: Target, b_packed: bool = 
         or problem.input_type not in sources(compute)
         or problem.kernel_type is not problem.input_type
         or not (problem.channels_last or features_before_positions(problem))
+        or is_symbolic([problem.groups, problem.in_channels, problem.out_channels, problem.window])
     ):
         return None
     axes = axes_of(problem)
@@ -134,12 +136,14 @@ def plan_blocking(problem: ConvolutionProblem, target: Target, b_packed: bool = 
         mr = rows_of(target, compute, vectors)
         block_rows = block_rows // mr * mr
     elif len(phases) == 1:
-        block_rows = max(row_unit, block_rows // row_unit * row_unit)
+        block_rows = larger(row_unit, block_rows // row_unit * row_unit)
     else:
-        block_rows = max(positions_of(p.axes[split_axis + 1 :]) for p in phases)
-    block_rows = max(1, min(block_rows, max(task_rows, 1)))
+        block_rows = maximum(positions_of(p.axes[split_axis + 1 :]) for p in phases)
+    is_known = not is_symbolic([task_rows])
+    if is_known:
+        block_rows = max(1, min(block_rows, max(task_rows, 1)))
     depth = max(k * max(taps), 1)
-    reuses_b = (stages or block_rows < task_rows) and not b_packed
+    reuses_b = (stages or not is_known or block_rows < task_rows) and not b_packed
     packed = 0
     if reuses_b:
         task_cols = min(task_cols, max(nr, PACKED_BYTES // (depth * size) // nr * nr))
@@ -156,7 +160,7 @@ def plan_blocking(problem: ConvolutionProblem, target: Target, b_packed: bool = 
             "rows of C": block_rows * 8,
             "tail": block_rows * (8 + nr * size) + 64 if has_tail else 0,
             "zeros": 0 if stages else k * size,
-            "staged input": max(staged) * size,
+            "staged input": maximum(staged) * size,
             "tile of C": 0 if problem.channels_last else block_rows * task_cols * size,
         }
     )
@@ -198,7 +202,7 @@ def serial_microseconds(problem: ConvolutionProblem, target: Target) -> float:
     """Estimate of one thread's time at 70 % of peak, without the multiplications with holes."""
     lanes = target.lanes(problem.result_type.bits) if problem.result_type.is_float else 1
     holes = math.prod(a.base_dilation for a in problem.axes)
-    return problem.flops / holes / (lanes * (4 if target.has_fma else 2) * 0.7) / (CLOCK_GHZ * 1e3)
+    return estimate(problem.flops) / holes / (lanes * (4 if target.has_fma else 2) * 0.7) / (CLOCK_GHZ * 1e3)
 
 
 def depth_block(taps: int, k: int, merged: int, panel_row_bytes: int, target: Target) -> tuple[int, int]:
@@ -219,7 +223,9 @@ def tile_sizes(blocking: Blocking, target: Target) -> list[tuple[int, int]]:
     columns = min(blocking.task_cols, problem.out_channels), problem.out_channels % blocking.task_cols
     lanes = lanes_of(target, blocking.compute)
     widths = set().union(*(tile_widths(target, count, blocking.vectors, lanes) for count in columns))
-    heights = tile_heights(_block_heights(blocking), rows_of(target, blocking.compute, blocking.vectors))
+    most = rows_of(target, blocking.compute, blocking.vectors)
+    is_known = not is_symbolic([blocking.task_rows])
+    heights = tile_heights(_block_heights(blocking), most) if is_known else range(1, most + 1)
     return list(itertools.product(sorted(widths), sorted(heights)))
 
 
@@ -300,7 +306,7 @@ def _block_rows(
 def _staged_elements(problem: ConvolutionProblem, axes: Sequence[Axis], split_axis: int, rows: int) -> int:
     """Elements of staged input of a block of so many positions."""
     inner = positions_of(axes[split_axis + 1 :])
-    height = min(axes[split_axis].output, max(1, rows // max(inner, 1)))
+    height = smaller(axes[split_axis].output, larger(1, rows // larger(inner, 1)))
     lines = axes[split_axis].extent(height)
     return lines * math.prod(a.extent(a.output) for a in axes[split_axis + 1 :]) * problem.in_channels
 
@@ -320,9 +326,15 @@ def _task_grid(
     """(rows, columns, vectors of a panel) of a task."""
     counts = (packed_vectors(target, compute, problem.out_channels),) if b_packed else vector_counts(compute)
     lanes = lanes_of(target, compute)
-    grids = ((_grid(problem, target, positions, row_unit, v, lanes, b_packed), v) for v in counts)
+    typical = estimate(positions), estimate(row_unit)
+    grids = ((_grid(problem, target, *typical, v, lanes, b_packed), v) for v in counts)
     (_, rows, columns), vectors = min(grids)
-    return rows, columns, vectors
+    if not is_symbolic([positions]):
+        return rows, columns, vectors
+    # A share of each thread, if it is worth a task.
+    rows_of_task = math.ceil(TASK_US * typical[0] / max(serial_microseconds(problem, target), 1e-3))
+    rows = larger(ceiling(positions, target.threads), rows_of_task)
+    return ceiling(rows, row_unit) * row_unit, problem.out_channels, vectors
 
 
 def _grid(

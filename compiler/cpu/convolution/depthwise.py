@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue, vector_type
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import ceiling, estimate, is_symbolic, larger, maximum, minimum, smaller
 from ...analysis.convolution_problem import (
     Axis,
     ConvolutionProblem,
@@ -57,7 +59,7 @@ def emit_depthwise(
     compute = compute_of(problem.input_type, problem.result_type)
     if compute is None or not _is_depthwise(problem, compute, target):
         return None
-    microseconds = max(3 * serial_microseconds(problem, target), bytes_ / 1e4)
+    microseconds = max(3 * serial_microseconds(problem, target), estimate(bytes_) / 1e4)
     tasks = _plan_tasks(problem, target, compute, microseconds)
     if tasks is None:
         return None
@@ -138,7 +140,12 @@ def _plan_tasks(
 
 def _is_wide(x: Axis) -> bool:
     """A large window and few positions, as for the gradient of a filter: all positions are one tile."""
-    return x.window > MAX_UNROLLED_WINDOW and x.output <= MAX_TILE
+    return not _is_unrolled(x) and isinstance(x.output, int) and x.output <= MAX_TILE
+
+
+def _is_unrolled(x: Axis) -> bool:
+    """Whether the window elements along an axis are written one after the other."""
+    return isinstance(x.window, int) and x.window <= MAX_UNROLLED_WINDOW
 
 
 def _features_task(kernel: _Depthwise, tasks: _Tasks, t: Int, epilogue: str | None) -> None:
@@ -180,7 +187,9 @@ class _Depthwise:
         image = math.prod(a.input for a in problem.axes) * problem.groups * problem.input_type.item_bytes
         self.low, self.high = f.i64(0), f.i64(self.features)
         self.block = (
-            max(CACHE_LINE // SIZES[self.type], self.lanes) if image <= target.l2_bytes else self.features
+            max(CACHE_LINE // SIZES[self.type], self.lanes)
+            if estimate(image) <= target.l2_bytes
+            else self.features
         )
         self.input, self.weights, self.output = (buffer(f, j) for j in range(3))
 
@@ -279,17 +288,20 @@ class _Depthwise:
         """The tiles of a line: positions without border in whole tiles; those before and after them are few, or taken
         one by one."""
         f, x = self.f, line.x
-        low = min(x.output, max(0, -(-x.pad // x.stride)))
-        high = max(low, min(x.output, (x.input + x.pad - x.dilated_window) // x.stride + 1))
+        if not _is_unrolled(x):
+            with f.loop(0, x.output) as position:
+                self._position(line, position.index)
+            return
+        low = smaller(x.output, larger(0, ceiling(x.pad, x.stride)))
+        high = larger(low, smaller(x.output, (x.input + x.pad - x.dilated_window) // x.stride + 1))
         width = max(2, min(MAX_TILE, self.target.registers - x.window - 1))
-        unrolls = x.window <= MAX_UNROLLED_WINDOW and low <= width and x.output - high <= width
+        if is_symbolic([x.output, low, high]):
+            self._tiles_of_any_line(line, low, high, width)
+            return
+        unrolls = low <= width and x.output - high <= width
         if not unrolls:
             with f.loop(0, low) as position:
                 self._position(line, position.index)
-            if x.window > MAX_UNROLLED_WINDOW:
-                with f.loop(low, x.output) as position:
-                    self._position(line, position.index)
-                return
         begin = low if not unrolls else width if low else 0
         whole = begin + max(0, high - begin) // width * width
         if unrolls and begin:
@@ -300,6 +312,19 @@ class _Depthwise:
         for start in range(max(whole, begin), end, width):
             self._tile(line, start, min(width, end - start))
         with f.loop(end, x.output) as position:
+            self._position(line, position.index)
+
+    def _tiles_of_any_line(self, line: _Line, low: int, high: int, width: int) -> None:
+        """The tiles of a line whose length is known at run time only; positions [low, high) are without border. The
+        last tile overlaps the one before it."""
+        f = self.f
+        with f.loop(0, low) as position:
+            self._position(line, position.index)
+        with f.if_((f.i64(high) - low) >= width) as is_wide, f.loop(low, high, width) as tile:
+            self._tile(line, tile.index.minimum(f.i64(high) - width), width)
+        with is_wide.else_(), f.loop(low, high) as position:
+            self._tile(line, position.index, 1)
+        with f.loop(high, line.x.output) as position:
             self._position(line, position.index)
 
     def _position(self, line: _Line, o: Int) -> None:
@@ -438,10 +463,10 @@ class _Depthwise:
     def _add_line(self, x: Axis, source: Int, kernel: Int, sums: list[VectorValue]) -> list[VectorValue]:
         """Adds one line of the window to the sums of all positions; offsets are those of position 0, element 0."""
         f, count = self.f, len(sums)
-        insides = [_window_inside(x, o) for o in range(count)]
+        insides = [x.window_inside(o) for o in range(count)]
         # Elements [low, high) are inside for all positions.
-        low = min(x.window, max(inside.start for inside in insides))
-        high = max(low, min(inside.stop for inside in insides))
+        low = maximum(start for start, _ in insides)
+        high = larger(low, minimum(stop for _, stop in insides))
         sets = 1 if count > 4 else 2  # enough chains of additions to hide their latency
         main = low + (high - low) // 4 * 4
         padded = [*sums, *[f.zero(self.vector)] * (count * (sets - 1))]
@@ -452,15 +477,26 @@ class _Depthwise:
         sums = one.sums
         if sets > 1:
             sums = [sums[o] + sums[o + count] for o in range(count)]
-        for o, inside in enumerate(insides):
-            for k in (
-                *range(inside.start, min(low, inside.stop)),
-                *range(max(high, inside.start), inside.stop),
-            ):
-                value = self._input(source + (o * x.stride + k * x.window_dilation) * x.input_stride)
-                weight = self._weight(kernel + k * x.kernel_stride)
-                sums[o] = self._multiply_add(value, weight, sums[o])
+        for o, (start, stop) in enumerate(insides):
+            for elements in ((start, smaller(low, stop)), (larger(high, start), stop)):
+                sums[o] = self._add_border(x, source, kernel, o, elements, sums[o])
         return sums
+
+    def _add_border(
+        self, x: Axis, source: Int, kernel: Int, o: int, elements: tuple[int, int], total: VectorValue
+    ) -> VectorValue:
+        """Adds window elements [low, high) to the sum of position o, one by one."""
+
+        def plus(k: Index, total: VectorValue) -> VectorValue:
+            value = self._input(source + (k * x.window_dilation + o * x.stride) * x.input_stride)
+            return self._multiply_add(value, self._weight(kernel + k * x.kernel_stride), total)
+
+        if not is_symbolic(elements):
+            return functools.reduce(lambda total, k: plus(k, total), range(*elements), total)
+        with self.f.loop(*elements, total=total) as element:
+            element.total = plus(element.index, element.total)
+        result: VectorValue = element.total
+        return result
 
     def _add_elements(
         self, x: Axis, source: Int, kernel: Int, k: Int, steps: int, count: int, sums: list[VectorValue]
@@ -490,9 +526,3 @@ class _Line:
     source: Int
     kernel: Int
     output: Int
-
-
-def _window_inside(x: Axis, o: int) -> range:
-    """The window elements of a position that are inside."""
-    d, first = x.window_dilation, o * x.stride - x.pad
-    return range(max(0, -(first // d)), min(x.window, -(-(x.input - first) // d)))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
-from ....runtime.sizes import estimate
+from ....runtime.sizes import estimate, is_symbolic
 from ...analysis.convolution_problem import ConvolutionProblem, as_gemm, convolution_problem
 from ...analysis.gemm_problem import GemmProblem
 from ...analysis.output_view import convolution_view
@@ -16,10 +15,10 @@ from ...ir.module import Instruction
 from ...ir.shape import Shape
 from ...ops import Convolution
 from ..codegen.kernel_info import KernelInfo
+from ..gemm.blocking import symbolic_grain
 from ..gemm.emit import emit_gemm
 from .backward_weights import emit_backward_weights
 from .blocking import CLOCK_GHZ, TASK_US
-from .by_image import emit_by_image, is_of_any_batch
 from .depthwise import emit_depthwise
 from .implicit_gemm import emit_convolution_gemm
 from .naive import write_naive_convolution
@@ -48,8 +47,6 @@ def emit_convolution(
     gemm = as_gemm(problem)
     if gemm is not None:
         return emit_gemm(module, target, gemm, epilogue, b_packed)
-    if is_of_any_batch(problem):
-        return _emit_of_any_batch(module, target, convolution, problem, bytes_, epilogue, b_packed)
     if b_packed:
         packed = emit_convolution_gemm(module, target, problem, bytes_, epilogue, True)
         assert packed is not None
@@ -59,27 +56,6 @@ def emit_convolution(
         if plan is not None:
             return plan
     return _emit_naive(module, target, convolution, problem, raw, bytes_, epilogue)
-
-
-def _emit_of_any_batch(
-    module: ModuleText,
-    target: Target,
-    convolution: Instruction,
-    problem: ConvolutionProblem,
-    bytes_: int,
-    epilogue: str | None,
-    b_packed: bool,
-) -> KernelInfo:
-    """Writes the kernel for a number of images that is known at run time only."""
-
-    def of_image(one: ConvolutionProblem, epilogue: str | None) -> KernelInfo | None:
-        if b_packed:
-            return emit_convolution_gemm(module, target, one, estimate(bytes_), epilogue, True)
-        emitters = (emit_depthwise, emit_small_output_channels, emit_convolution_gemm)
-        plans = (emit(module, target, one, estimate(bytes_), epilogue) for emit in emitters)
-        return next((plan for plan in plans if plan is not None), None)
-
-    return emit_by_image(module, target, convolution, problem, epilogue, of_image)
 
 
 def _emit_naive(
@@ -104,11 +80,13 @@ def _emit_naive(
         "convolution", write_naive_convolution(module, target, problem, dims, view, epilogue)
     )
     tasks = view[0] * view[1] if view[2] else 0
-    microseconds = problem.flops / (CLOCK_GHZ * 1e3)
-    grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
-    return KernelInfo(
-        symbol, tasks, grain, tasks > 1 and microseconds > 2 * TASK_US, 0, problem.flops, bytes_
-    )
+    microseconds = estimate(problem.flops) / (CLOCK_GHZ * 1e3)
+    if is_symbolic([tasks, problem.flops]):
+        grain, is_parallel = symbolic_grain(problem.flops, tasks, microseconds), True
+    else:
+        grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
+        is_parallel = tasks > 1 and microseconds > 2 * TASK_US
+    return KernelInfo(symbol, tasks, grain, is_parallel, 0, problem.flops, bytes_)
 
 
 def packable(
@@ -122,8 +100,6 @@ def packable(
     gemm = as_gemm(problem)
     if gemm is not None:
         return gemm
-    if is_of_any_batch(problem):
-        problem = dataclasses.replace(problem, batch=1)
     if (
         problem.groups > 1
         or problem.out_channels <= target.lanes(result_type.bits)

@@ -14,11 +14,12 @@ import itertools
 
 from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import ceiling, is_symbolic, larger, smaller
 from ...analysis.convolution_problem import Axis, ConvolutionProblem, Phase, window_of
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 from ..gemm.compute_types import COMPUTE_TYPES, SIZES, lanes_of
-from ..gemm.driver import constant_table
+from ..gemm.driver import constant_table, parameter_table
 from ..gemm.microkernel import Microkernels, microkernel_table
 from ..gemm.packing import use_panels
 from .blocking import (
@@ -106,7 +107,7 @@ class _ImplicitGemm:
         self.type = COMPUTE_TYPES[compute]
         self.size, self.input_size = SIZES[self.type], self.problem.input_type.item_bytes
         self.positions = self.problem.batch * self.problem.positions
-        self.row_tasks = -(-self.positions // blocking.task_rows)
+        self.row_tasks = ceiling(self.positions, blocking.task_rows)
         self.col_tasks = -(-self.problem.out_channels // blocking.task_cols)
         self.tasks = self.row_tasks * self.col_tasks * self.problem.groups
         self.input, self.weights, self.output = (buffer(f, j) for j in range(3))
@@ -170,7 +171,7 @@ class _ImplicitGemm:
         """Computes positions low to high of a phase, block by block."""
         if not phase.positions:
             return
-        tables = self._constant_tables(phase)
+        tables = self._parameter_tables(phase)
         if self.blocking.stages_input:
             self._staged_blocks(phase, tables, low, high)
             return
@@ -179,7 +180,7 @@ class _ImplicitGemm:
             count = f.i64(rows).minimum(high - block.index)
             self._block(phase, tables, low, block.index, count, self.group_input, f.i64(0))
 
-    def _staged_blocks(self, phase: Phase, tables: tuple[str, str], low: Int, high: Int) -> None:
+    def _staged_blocks(self, phase: Phase, tables: tuple[Ptr, Ptr], low: Int, high: Int) -> None:
         """For some positions along the split axis at a time: stages the input that they see and computes them."""
         f, blocking = self.f, self.blocking
         inner, height = blocking.split_rows(phase), blocking.split_height(phase)
@@ -199,7 +200,7 @@ class _ImplicitGemm:
     def _block(
         self,
         phase: Phase,
-        tables: tuple[str, str],
+        tables: tuple[Ptr, Ptr],
         first_row: Int,
         row: Int,
         rows: Int,
@@ -228,7 +229,7 @@ class _ImplicitGemm:
             self.task_weights,
             self.scratch["packed B"],
             self.scratch["tail"],
-            *(f.symbol(name) for name in tables),
+            *tables,
             pack,
             packs,
             rows,
@@ -255,8 +256,8 @@ class _ImplicitGemm:
             self.problem.output_feature * self.size,
         )
 
-    def _constant_tables(self, phase: Phase) -> tuple[str, str]:
-        """Names of the parameter array and of the table of byte offsets of the kernel's window elements."""
+    def _parameter_tables(self, phase: Phase) -> tuple[Ptr, Ptr]:
+        """The addresses of the parameter array and of the table of byte offsets of the kernel's window elements."""
         blocking, problem = self.blocking, self.problem
         tap_axes = blocking.tap_axes(phase)
         taps, merged = window_of(tap_axes), window_of(phase.axes[len(tap_axes) :])
@@ -281,19 +282,33 @@ class _ImplicitGemm:
             phase.kernel_offset + sum(k * a.kernel_stride for k, a in zip(element, phase.axes))
             for element in elements
         ]
-        parameters = constant_table(self.module, "conv_parameters", [values[slot] for slot in P], self.sweeps)
+        parameters = parameter_table(self.f, "conv_parameters", [values[slot] for slot in P], self.sweeps)
         taps_table = constant_table(self.module, "conv_taps", [o * self.input_size for o in offsets] or [0])
-        return parameters, taps_table
+        return parameters, self.f.symbol(taps_table)
 
     def _positions(self, phase: Phase, row: Int) -> tuple[list[Int], Int]:
         """(position along every axis, offset in the output in elements) of a position's number."""
-        f = self.f
-        output = f.i64(phase.output_offset)
-        positions = [f.i64(0)] * len(phase.axes)
-        for j, axis, position in positions_along(row, phase.axes):
+        positions = [self.f.i64(0)] * len(phase.axes)
+        for j, _, position in positions_along(row, phase.axes):
             positions[j] = position
+        return positions, self._output_offset(phase, positions)
+
+    def _output_offset(self, phase: Phase, positions: list[Int]) -> Int:
+        """The offset in the output, in elements, of a position along every axis."""
+        output = self.f.i64(phase.output_offset)
+        for axis, position in zip(reversed(phase.axes), reversed(positions)):
             output += position * axis.output_stride
-        return positions, output
+        return output
+
+    def _next_position(self, phase: Phase, positions: list[Int]) -> list[Int]:
+        """The position along every axis of the position after this one."""
+        following, carry = list(positions), self.f.i64(1)
+        for j in reversed(range(len(positions))):
+            following[j] = positions[j] + carry
+            if j:
+                wraps = following[j].equals(phase.axes[j].output)
+                following[j], carry = wraps.choose(self.f.i64(0), following[j]), Int.zero_extended(wraps)
+        return following
 
     # -- tables of pointers
 
@@ -302,9 +317,15 @@ class _ImplicitGemm:
         f = self.f
         has_taps = self.problem.in_channels and window_of(self.blocking.tap_axes(phase))
 
-        with f.loop(0, rows) as position:
+        is_known = not is_symbolic(a.output for a in phase.axes)
+        first = [] if is_known else self._positions(phase, row)[0]
+        with f.loop(0, rows, positions=first) as position:
             r = position.index
-            positions, output = self._positions(phase, row + r)
+            if is_known:
+                positions, output = self._positions(phase, row + r)
+            else:  # without divisions by numbers that are known at run time only
+                positions, output = position.positions, self._output_offset(phase, position.positions)
+                position.positions = self._next_position(phase, positions)
             if self.blocking.transposes_output:
                 result = self.scratch["tile of C"].at(r * self.blocking.task_cols, self.type)
             else:
@@ -398,7 +419,7 @@ class _ImplicitGemm:
         """Copies the input features of all positions along the last axis, or of one position if there is no axis."""
         f, problem = self.f, self.problem
         low, high = _staged_range(axis) if axis else (0, 1)
-        rows, width = max(0, high - low), problem.in_channels
+        rows, width = larger(0, high - low), problem.in_channels
         row_stride = axis.input_stride if axis else 0
         staged_row = axis.base_dilation * strides[-1] if axis else width
         first = (low * axis.base_dilation + axis.pad) * strides[-1] if axis else 0
@@ -421,4 +442,4 @@ class _ImplicitGemm:
 def _staged_range(axis: Axis) -> tuple[int, int]:
     """The input positions [low, high) that some output position sees."""
     d = axis.base_dilation
-    return max(0, -(axis.pad // d)), min(axis.input, -(-(axis.extent(axis.output) - axis.pad) // d))
+    return larger(0, -(axis.pad // d)), smaller(axis.input, -(-(axis.extent(axis.output) - axis.pad) // d))

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from ....runtime.llvm.ir_builder import Function, Index, Int, Ptr, VectorValue
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import is_symbolic
 from ...analysis.convolution_problem import Axis, ConvolutionProblem
 from ...ir.element_types import ElementType
 from ..codegen.kernel_info import KernelInfo
+from ..gemm.blocking import symbolic_grain
 from ..gemm.packing import use_rows
 from .blocking import PARALLEL_US, TASK_US
 
@@ -93,7 +95,10 @@ def kernel_plan(
     scratch_bytes: int = 0,
 ) -> KernelInfo:
     """How to launch a finished kernel that takes so long on one thread and moves so many bytes."""
-    grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
-    parallel = tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US
+    if is_symbolic([tasks, problem.flops]):
+        grain, parallel = symbolic_grain(problem.flops, tasks, microseconds), target.threads > 1
+    else:
+        grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
+        parallel = tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US
     symbol = f.module.define(name, f)
     return KernelInfo(symbol, tasks, grain, parallel, scratch_bytes, problem.flops, bytes_)

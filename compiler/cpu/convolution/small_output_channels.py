@@ -19,6 +19,7 @@ from ....runtime.llvm.ir_builder import (
     vector_type,
 )
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import Size, ceiling, is_symbolic, larger, maximum, minimum, smaller, surely_less
 from ...analysis.convolution_problem import Axis, ConvolutionProblem, axes_of, positions_of
 from ...analysis.gemm_problem import GemmProblem
 from ..codegen.kernel_info import KernelInfo
@@ -66,6 +67,7 @@ def _axes(problem: ConvolutionProblem, target: Target) -> tuple[tuple[Axis, ...]
         or (problem.input_feature, problem.output_feature) != (1, 1)
         or problem.in_channels < MIN_INPUT_FEATURES
         or problem.batch * problem.positions == 0
+        or is_symbolic([problem.window, *(a.pad for a in problem.axes if a.base_dilation > 1)])
     ):
         return None
     lanes = lanes_of(target, compute)
@@ -80,7 +82,7 @@ def _axes(problem: ConvolutionProblem, target: Target) -> tuple[tuple[Axis, ...]
         or not 1 <= x.window <= MAX_WINDOW
         or y.window < 1
         or x.base_dilation > MAX_PHASES
-        or min(x.input, y.input) < 1
+        or any(surely_less(a.input, 1) for a in (x, y))
     ):
         return None
     taps = x.window * y.window
@@ -154,9 +156,11 @@ class _SmallOutputChannels:
         images = positions_of(self.planes)
         microseconds = serial_microseconds(self.problem, target)
         tasks = max(1, min(4 * target.threads, int(microseconds / TASK_US))) if target.threads > 1 else 1
-        shares = max(1, min(-(-tasks // images), self.y.output // max(1, 4 * self.ring)))
-        lines = -(-self.y.output // shares)
-        return images, -(-self.y.output // lines), lines
+        if is_symbolic([self.problem.flops]):
+            tasks = 4 * target.threads
+        shares = larger(1, smaller(ceiling(tasks, images), self.y.output // max(1, 4 * self.ring)))
+        lines = ceiling(self.y.output, shares)
+        return images, ceiling(self.y.output, lines), lines
 
     def write(self) -> None:
         """The whole kernel: the weights as a matrix, then the tasks."""
@@ -222,7 +226,7 @@ class _SmallOutputChannels:
         contributions = self._contributions_of(i)
         self.operands.at(2, "ptr").store(contributions)
         f, gemm = self.f, self.gemm
-        f.call(f.symbol(gemm.symbol), "void", [f["context"], self.operands, 0, gemm.tasks, 0])
+        f.call(f.symbol(gemm.symbol), "void", [f["context"], self.operands, 0, f.i64(gemm.tasks), 0])
 
     def _contributions_of(self, i: Int) -> Ptr:
         """The address of the contributions of input line i."""
@@ -249,7 +253,8 @@ class _SmallOutputChannels:
 
     def _sum_line(self, count: Int, output: Int) -> None:
         """One line of output: every position sums its contributions, from the addresses in the line table."""
-        for phase in range(min(self.x.base_dilation, self.x.output)):
+        phases = self.x.base_dilation
+        for phase in range(phases if isinstance(self.x.output, Size) else min(phases, self.x.output)):
             self._sum_phase(phase, count, output)
 
     def _sum_phase(self, phase: int, count: Int, output: Int) -> None:
@@ -263,8 +268,8 @@ class _SmallOutputChannels:
             if (phase + k * x.window_dilation - x.pad) % d == 0
         ]
         positions = -(-(x.output - phase) // d)
-        low = min(positions, max([0, *(-shift for _, shift in seen)]))
-        high = max(low, min([positions, *(x.input - shift for _, shift in seen)]))
+        low = smaller(positions, maximum([0, *(-shift for _, shift in seen)]))
+        high = larger(low, minimum([positions, *(x.input - shift for _, shift in seen)]))
 
         for begin, end, checks in ((0, low, True), (low, high, False), (high, positions, True)):
             with f.loop(begin, end) as position:

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from ....runtime.llvm.target import Target
-from ....runtime.sizes import ceiling, estimate, is_symbolic
+from ....runtime.sizes import ceiling, estimate, is_symbolic, larger
 from ...analysis.gemm_problem import GemmProblem
 from ...ir.element_types import ElementType
 from .compute_types import COMPUTE_TYPES, SIZES, compute_of, lanes_of, line_vectors
@@ -68,6 +68,12 @@ class Blocking:
 def parts(whole: int, part: int) -> int:
     """How many parts of that size cover the whole."""
     return -(-whole // part)
+
+
+def symbolic_grain(flops: int, tasks: int, microseconds: float) -> int:
+    """Tasks of TASK_US, or all of a kernel of less than PARALLEL_US, where the typical one takes so long."""
+    flops_of_task = max(1, int(estimate(flops) * TASK_US / max(microseconds, 1e-3)))
+    return larger(1, ceiling(tasks * flops_of_task, larger(flops, 1)))
 
 
 def packed_b_layout(problem: GemmProblem, target: Target) -> PackedLayout | None:

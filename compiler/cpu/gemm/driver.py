@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 from ....runtime.llvm.addressing import Index, Int, Ptr
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText, Value
@@ -85,21 +85,20 @@ def constant_table(
 
 
 def parameter_table(
-    f: Function, parameters: Mapping[P, int], microkernels: tuple[str, str] | None = None
+    f: Function, prefix: str, values: Sequence[int], microkernels: tuple[str, str] | None = None
 ) -> Ptr:
     """The address of a parameter array, with a microkernel_table behind it: a constant, or, of sizes that are known at
     run time only, on the stack of a function."""
-    values = [parameters[slot] for slot in P]
     known = [0 if isinstance(value, Size) else value for value in values]
-    constant = f.symbol(constant_table(f.module, "gemm_parameters", known, microkernels))
+    constant = f.symbol(constant_table(f.module, prefix, known, microkernels))
     if not is_symbolic(values):
         return constant
-    table_bytes = 8 * len(P) + (8 * int(microkernels[0][1:].split(" ", 1)[0]) if microkernels else 0)
+    table_bytes = 8 * len(values) + (8 * int(microkernels[0][1:].split(" ", 1)[0]) if microkernels else 0)
     table = f.stack_slot(f"[{table_bytes} x i8]", 64)
     f.call("memcpy", "ptr", [table, constant, table_bytes])
-    for slot, value in zip(P, values, strict=True):
+    for slot, value in enumerate(values):
         if isinstance(value, Size):
-            table.at(int(slot), "i64").store(f.i64(value))
+            table.at(slot, "i64").store(f.i64(value))
     return table
 
 

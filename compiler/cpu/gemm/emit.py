@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ....runtime.llvm.addressing import Int, Ptr
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText
 from ....runtime.llvm.target import Target
-from ....runtime.sizes import ceiling, estimate, is_symbolic, larger
+from ....runtime.sizes import is_symbolic
 from ...analysis.gemm_problem import GemmProblem
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
@@ -31,6 +31,7 @@ from .blocking import (
     packed_b_layout,
     parts,
     plan_gemm,
+    symbolic_grain,
 )
 from .driver import PACKED, P, declare_block, parameter_table, write_gemm
 from .gemv import write_gemv
@@ -97,7 +98,7 @@ def _kernel_info(
     microseconds = microseconds_of(problem, target)
     tasks = math.prod(problem.batch) * blocks.rows * blocks.cols
     if is_symbolic([tasks, problem.flops]):
-        grain = _symbolic_grain(problem, tasks, microseconds)
+        grain = symbolic_grain(problem.flops, tasks, microseconds)
         is_parallel = target.threads > 1
     else:
         grain = max(1, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))) if tasks else 1
@@ -112,13 +113,6 @@ def _kernel_info(
         flops=problem.flops,
         bytes=problem.bytes,
     )
-
-
-def _symbolic_grain(problem: GemmProblem, tasks: int, microseconds: float) -> int:
-    """Tasks of TASK_US, or all of a product of less than PARALLEL_US, at the speed of the typical product."""
-    flops_of_task = max(1, int(estimate(problem.flops) * TASK_US / max(microseconds, 1e-3)))
-    by_time = ceiling(tasks * flops_of_task, larger(problem.flops, 1))
-    return larger(1, by_time)
 
 
 # -- the functions that a kernel calls
@@ -191,7 +185,8 @@ def _kernel(
 ) -> Function:
     """The kernel of a problem: calls the block function for every task."""
     f = Function(module, "SELF", KERNEL_PARAMETERS, attributes=DRIVER_ATTRIBUTES)
-    table_of_parameters = parameter_table(f, blocking.parameters, library.microkernels)
+    values = [blocking.parameters[slot] for slot in P]
+    table_of_parameters = parameter_table(f, "gemm_parameters", values, library.microkernels)
     context, table = f.pointers("context", "buffers")
     a, b, c = (table.at(number, "ptr").load_ptr() for number in buffers[:3])
     scratch = f.null

@@ -59,7 +59,10 @@ def _tasks(module: ModuleText, problem: GemmProblem, blocking: Blocking, tasks: 
     """The kernel whose task t multiplies its part of A with its rows of B."""
     last = problem.k - (tasks - 1) * blocking.task_depth
     f, buffers = phase(module, _BUFFERS)
-    tables = [parameter_table(f, blocking.parameters | {P.K: depth}) for depth in (blocking.task_depth, last)]
+    values = [
+        [depth if s == P.K else blocking.parameters[s] for s in P] for depth in (blocking.task_depth, last)
+    ]
+    tables = [parameter_table(f, "gemm_parameters", listed) for listed in values]
     a, b, c, sums = (Ptr.of(f, p) for p in buffers)
     with f.loop(f.integer("low"), f.integer("high")) as task:
         t = task.index

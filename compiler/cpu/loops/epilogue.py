@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ....runtime.llvm.ir_builder import Function, ModuleText
 from ....runtime.llvm.target import Target
 from ....runtime.llvm.types import parameters
+from ....runtime.sizes import surely_less
 from ...errors import InternalError
 from ...ir.module import Computation
 from ...ops import Tuple
@@ -71,9 +72,10 @@ def _view_loops(dims: Sequence[int], view: tuple[int, int, int]) -> Loops:
     delinearized: list[tuple[tuple[int, int, int, int], ...]] = [()] * len(dims)
     loop, step = 2, 1
     for axis in range(len(dims) - 1, -1, -1):
-        while loop and step == view[loop] and dims[axis] > 1:
+        has_loop = not surely_less(dims[axis], 2)
+        while loop and step == view[loop] and has_loop:
             loop, step = loop - 1, 1
-        delinearized[axis] = ((loop, step, dims[axis], 1),) if dims[axis] > 1 else ()
+        delinearized[axis] = ((loop, step, dims[axis], 1),) if has_loop else ()
         step *= dims[axis]
         if step > view[loop]:
             raise InternalError(
