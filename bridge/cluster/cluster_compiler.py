@@ -251,6 +251,8 @@ def _compile(
         return module
 
     subject = _subject(cluster, all_shapes, values, capacity_factor)
+    if assumptions_of(all_shapes).symbols and cluster.code.variants.get(key[1]):
+        subject += f" {[shape.dims for shape in shapes]}"  # other guards than those of the first variant
     source = source_text(cluster) if dumps else ""
     artifact = native().load_artifact(subject, build, cluster.options, source)
     executable = Executable(artifact)

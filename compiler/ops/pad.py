@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...runtime.sizes import estimate, larger
+from ...runtime.sizes import estimate, larger, surely_less
 from ..ir.shape import Shape
 from .op import Indexer, Op, attribute, require, require_arrays
 
@@ -92,9 +92,9 @@ class Pad(Op):
             checks = []
             if gap:
                 checks.append(e.less(e.remainder(position, step), e.index(1)))
-            if low > 0:
+            if not surely_less(low, 1):
                 checks.append(e.less(e.index(-1), source))
-            if high > 0:
+            if not surely_less(high, 1):
                 checks.append(e.less(source, e.index(size)))
             for check in checks:
                 condition = check if condition is None else e.both(condition, check)

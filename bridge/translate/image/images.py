@@ -9,6 +9,8 @@ import numpy as np
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
+from ....compiler.ir.shape import Shape
+from ....runtime.sizes import as_size, is_symbolic
 from ..array.gather import gather_axis
 from ..array.scatter_gather import scatter_rows
 from ..math.reductions import reduce, reducer
@@ -45,15 +47,44 @@ def _linear(
     )
 
 
+def _linear_places(
+    b: ComputationBuilder, size: int, new_size: int, corners: bool, centres: bool
+) -> tuple[Operand, Operand, Operand]:
+    """As `_linear`, as operands."""
+    if not is_symbolic([size, new_size]):
+        known = _linear(size, new_size, corners, centres)
+        return b.constant(known[0]), b.constant(known[1]), b.constant(known[2])
+    at = _places(b, size, new_size, corners)
+    if centres:
+        at = _places(b, size, new_size, corners, 0.5) - b.scalar_like(at, 0.5)
+    lower = b.floor(at)
+    low, high = (b.convert_element_type(x, _S32) for x in (lower, b.ceil(at)))
+    last = b.broadcast(b.constant(size - 1, _S32), (new_size,))
+    return b.max(low, b.full_like(low, 0)), b.min(high, last), at - lower
+
+
+def _places(b: ComputationBuilder, size: int, new_size: int, corners: bool, shift: float = 0.0) -> Operand:
+    """The number of every output pixel of an axis, shifted, as input pixels; sizes are known at run time only."""
+    if corners and new_size > 1:
+        sizes = size - 1, new_size - 1
+    else:
+        sizes = size, new_size
+    pixels, new_pixels = (b.convert_element_type(b.constant(s, _S32), _F32) for s in sizes)
+    at = b.iota(Shape(_F32, (new_size,)), 0)
+    if shift:
+        at = at + b.scalar_like(at, shift)
+    return at * b.broadcast(b.div(pixels, new_pixels), (new_size,))
+
+
 def image_sizes(node: Node, dims: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
     """(axis, input size, output size) of height and width."""
-    if len(dims) != 4 or len(sizes) != 2 or min(sizes) <= 0 or min(dims[1:3]) <= 0:
+    if len(dims) != 4 or len(sizes) != 2 or any(size <= 0 for size in (*sizes, *dims[1:3])):
         raise ShapeError(f"{node.op}: input image must be of non-zero size: {list(dims)} to {list(sizes)}")
     if all(
         name in node.definition.attr and node.attr(name) for name in ("align_corners", "half_pixel_centers")
     ):
         raise ShapeError(f"{node.op}: half_pixel_centers and align_corners exclude each other")
-    return [(1, int(dims[1]), int(sizes[0])), (2, int(dims[2]), int(sizes[1]))]
+    return [(axis, as_size(dims[axis]), as_size(sizes[axis - 1])) for axis in (1, 2)]
 
 
 @translates("ResizeBilinear", constants=("size",))
@@ -75,11 +106,10 @@ def bilinear(
     b, dims = node.b, node.b.get_shape(x).dims
     x = b.convert_element_type(x, type_)
     for axis, size, new_size in reversed(image_sizes(node, dims, sizes)):
-        low, high, weight = _linear(size, new_size, corners, centres)
-        lower, upper = (gather_axis(node, x, b.constant(k), axis, 0) for k in (low, high))
-        x = lower + (upper - lower) * b.broadcast_in_dim(
-            b.constant(weight, type_), b.get_shape(lower).dims, [axis]
-        )
+        low, high, weight = _linear_places(b, size, new_size, corners, centres)
+        lower, upper = (gather_axis(node, x, places, axis, 0) for places in (low, high))
+        weight = b.convert_element_type(weight, type_)
+        x = lower + (upper - lower) * b.broadcast_in_dim(weight, b.get_shape(lower).dims, [axis])
     return x
 
 
@@ -91,17 +121,43 @@ def resize_bilinear_grad(node: Node) -> Operand:
     centering = bool(node.attr("align_corners")), bool(node.attr("half_pixel_centers"))
     x = b.convert_element_type(node["grads"], compute_type)
     for axis, size, new_size in image_sizes(node, dims, node.shape("grads")[1:3]):
-        low, high, weight = _linear(size, new_size, *centering)
-        matrix = np.zeros((new_size, size), np.float32)
-        np.add.at(matrix, (np.arange(new_size), low), 1 - weight)
-        np.add.at(matrix, (np.arange(new_size), high), weight)
-        product = b.dot_general(x, b.constant(matrix, compute_type), ([axis], [0]), ([], []))
+        matrix = b.convert_element_type(_linear_matrix(b, size, new_size, *centering), compute_type)
+        product = b.dot_general(x, matrix, ([axis], [0]), ([], []))
         x = b.transpose(product, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
     return b.convert_element_type(x, type_)
 
 
-def _nearest(node: Node, size: int, new_size: int) -> np.ndarray:
+def _linear_matrix(b: ComputationBuilder, size: int, new_size: int, corners: bool, centres: bool) -> Operand:
+    """The weight of every input pixel (column) in every output pixel (row) of an axis."""
+    if is_symbolic([size, new_size]):
+        low, high, weight = _linear_places(b, size, new_size, corners, centres)
+        dims = new_size, size
+        column = b.iota(Shape(_S32, dims), 1)
+        weight, low, high = (b.broadcast_in_dim(x, dims, [0]) for x in (weight, low, high))
+        one, none = b.full_like(weight, 1), b.full_like(weight, 0)
+        return b.select(b.eq(column, low), one - weight, none) + b.select(b.eq(column, high), weight, none)
+    lower, upper, upper_weight = _linear(size, new_size, corners, centres)
+    matrix = np.zeros((new_size, size), np.float32)
+    np.add.at(matrix, (np.arange(new_size), lower), 1 - upper_weight)
+    np.add.at(matrix, (np.arange(new_size), upper), upper_weight)
+    return b.constant(matrix)
+
+
+def _nearest(node: Node, size: int, new_size: int) -> Operand:
     """The input pixel of every output pixel of an axis."""
+    b = node.b
+    if not is_symbolic([size, new_size]):
+        return b.constant(_nearest_pixels(node, size, new_size))
+    at = _places(b, size, new_size, bool(node.attr("align_corners")), 0.5 * node.attr("half_pixel_centers"))
+    if node.attr("align_corners"):
+        at = at + b.scalar_like(at, 0.5)
+    places = b.convert_element_type(b.floor(at), _S32)
+    last = b.broadcast(b.constant(size - 1, _S32), (new_size,))
+    return b.min(b.max(places, b.full_like(places, 0)), last)
+
+
+def _nearest_pixels(node: Node, size: int, new_size: int) -> np.ndarray:
+    """As `_nearest`, as numbers."""
     at = np.arange(new_size, dtype=np.float32)
     scale = scale_of(node, size, new_size)
     at = (at + np.float32(0.5)) * scale if node.attr("half_pixel_centers") else at * scale
@@ -116,7 +172,7 @@ def _nearest(node: Node, size: int, new_size: int) -> np.ndarray:
 def resize_nearest(node: Node) -> Operand:
     x = node["images"]
     for axis, size, new_size in image_sizes(node, node.shape(0), node.integers("size")):
-        x = gather_axis(node, x, node.b.constant(_nearest(node, size, new_size)), axis, 0)
+        x = gather_axis(node, x, _nearest(node, size, new_size), axis, 0)
     return x
 
 
@@ -129,7 +185,7 @@ def resize_nearest_grad(node: Node) -> Operand:
         order = (axis, *(a for a in range(4) if a != axis))
         rows = b.transpose(x, order)
         base = b.broadcast(b.scalar_like(x, 0), (size, *b.get_shape(rows).dims[1:]))
-        summed = scatter_rows(b, base, b.constant(_nearest(node, size, new_size)), rows, "add")
+        summed = scatter_rows(b, base, _nearest(node, size, new_size), rows, "add")
         x = b.transpose(summed, [order.index(a) for a in range(4)])
     return x
 

@@ -15,6 +15,7 @@ from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ....compiler.ops import ConvolutionDims
+from ....runtime.sizes import larger
 from ..array.axes import spatial_entries
 from ..array.scatter_gather import finite_limits, scatter_rows
 from ..array.slices import mirrored
@@ -106,7 +107,7 @@ def _geometry(
             output = (size + low + high - reach) // stride + 1
         elif padding == "SAME":
             output = -(-size // stride)
-            total = max(0, (output - 1) * stride + reach - size)
+            total = larger(0, (output - 1) * stride + reach - size)
             low, high = total // 2, total - total // 2
         else:
             output, low, high = (size - reach) // stride + 1, 0, 0
@@ -356,7 +357,7 @@ def _windows(
     window, strides, padding = [1] * rank, [1] * rank, [(0, 0)] * rank
     for axis, g in zip(layout.spatial, geometry):
         window[axis], strides[axis] = g.window, g.stride
-        padding[axis] = (g.low, max(0, (g.output - 1) * g.stride + g.window - g.input - g.low))
+        padding[axis] = (g.low, larger(0, (g.output - 1) * g.stride + g.window - g.input - g.low))
     return window, strides, padding
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.target import Target
-from ....runtime.sizes import estimate, is_symbolic
+from ....runtime.sizes import estimate, is_symbolic, larger, smaller, surely_less
 from ...ir.module import Instruction
 from ...ops import Scatter
 from ...options import Options
@@ -184,7 +184,7 @@ class _Kernel:
         ):
             return 1
         lines = last.dim * min(t.item_bytes for t in self.types) // _LINE_BYTES
-        shares = max(1, min(self.target.threads, lines))
+        shares = larger(1, smaller(self.target.threads, lines))
         self.block = -(-last.dim // shares // self.lanes) * self.lanes
         return -(-last.dim // self.block)
 
@@ -272,7 +272,7 @@ class _Kernel:
                 update = update_offset + row.index * axis.update_stride
                 self._rows(inner, ranges, column, update, array_offset + row.index * axis.array_stride)
             return
-        if self.block < axis.dim:
+        if not surely_less(axis.dim, self.block + 1):
             low, high = column, (column + self.block).minimum(axis.dim)
 
         def elements(k: Int, lanes: int) -> None:

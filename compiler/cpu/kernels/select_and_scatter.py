@@ -25,7 +25,7 @@ from ....runtime.llvm.ir_builder import (
     vector_type,
 )
 from ....runtime.llvm.target import Target
-from ....runtime.sizes import ceiling, estimate, is_symbolic
+from ....runtime.sizes import ceiling, estimate, is_symbolic, surely_less
 from ...ir.module import Instruction
 from ...ops import SelectAndScatter
 from ...options import Options
@@ -87,7 +87,7 @@ class _Axis:
     def is_inside(self) -> bool:
         """No position of the window sees padding."""
         last = (self.positions - 1) * self.stride + (self.size - 1) * self.dilation
-        return self.base_dilation == 1 and self.low <= 0 and last - self.low < self.dim
+        return self.base_dilation == 1 and surely_less(self.low, 1) and surely_less(last - self.low, self.dim)
 
     @property
     def is_disjoint(self) -> bool:

@@ -270,7 +270,7 @@ def _split(factors: list[list[int]], symbols: list[list[Symbol]], accesses: Acce
                 continue
             axis, k = where[symbol]
             trip_count, inner = factors[axis][k], divisor // c
-            if 1 < inner < trip_count and trip_count % inner == 0:
+            if 1 < estimate(inner) < estimate(trip_count) and trip_count % inner == 0:
                 factors[axis][k : k + 1] = [trip_count // inner, inner]
                 return True
     return False

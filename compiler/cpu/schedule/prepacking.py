@@ -171,7 +171,12 @@ def _of_convolution(number: int, problem: ConvolutionProblem, target: Target) ->
         (problem.out_channels, problem.kernel_output),
     )
     return Packing(
-        number, problem.batch * problem.positions, matrix, layout, blocking.compute, blocking.vectors
+        number,
+        estimate(problem.batch * problem.positions),
+        matrix,
+        layout,
+        blocking.compute,
+        blocking.vectors,
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from ....runtime.sizes import estimate
 from ...ir.element_types import ElementType, float_info
 from ...ir.module import Instruction, make
+from ...ir.shape import Shape
 from ...ops import Broadcast, Compare, Convert, Opcode, elementwise, is_op
 from .rule import collect, full, is_inexact, is_splat, rule, splat
 
@@ -336,11 +338,15 @@ _ELEMENTWISE = (
 )
 
 
+def _is_smaller(a: Shape, b: Shape) -> bool:
+    return estimate(a.elements) < estimate(b.elements)
+
+
 @rule(*_ELEMENTWISE)
 def elementwise_of_broadcasts(i: Instruction) -> Instruction | None:
     """f(broadcast(x), broadcast(y)) -> broadcast(f(x, y)), where both are broadcast alike."""
     first = i.operands[0]
-    if not isinstance(first.op, Broadcast) or first.operands[0].shape.elements >= i.shape.elements:
+    if not isinstance(first.op, Broadcast) or not _is_smaller(first.operands[0].shape, i.shape):
         return None
     if any(o.op != first.op or o.operands[0].shape.dims != first.operands[0].shape.dims for o in i.operands):
         return None
