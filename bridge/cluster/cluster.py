@@ -111,6 +111,24 @@ class Cluster:
         return launch_op.Variables(contents, updated)
 
     @property
+    def expects_code(self) -> bool:
+        """Whether calls of new shapes will soon have code, as far as is known."""
+        code, has_share = self.code, self.options.background_share > 0
+        is_refused = code.failures or code.not_specialized or code.without_variant
+        return has_share and bool(code.executables) and not is_refused
+
+    @property
+    def has_unknown_dims(self) -> bool:
+        """Whether the graph leaves dims of its arguments open, so that calls of other shapes may come."""
+        shapes = (
+            shape
+            for name in self.graph.arguments
+            if (value := self.graph.nodes[name].attrs.get("_output_shapes")) is not None
+            for shape in value.list.shape
+        )
+        return any(shape.unknown_rank or any(d.size < 0 for d in shape.dim) for shape in shapes)
+
+    @property
     def launch_constants(self) -> list[int]:
         """Positions, among the launch arguments, of those whose value is part of the cache's key."""
         return [at for at, k in enumerate(self.launch_arguments) if k in self.constants]

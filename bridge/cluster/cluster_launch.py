@@ -14,12 +14,13 @@ from ...compiler.ir.shape import Shape
 from ...runtime import statistics
 from ...runtime.code import disk_cache
 from ...runtime.code.executable import Executable
+from ...runtime.threads import background
 from ..launch import cluster_registry
 from ..launch import op as launch_op
 from ..launch.compiled_code import CompiledCode, InputSpec
 from ..launch.launch_site import Background
 from ..tf_internals.dtypes import element_type
-from . import cost_guard
+from . import cost_guard, original_nodes
 from .cluster import Cluster
 from .cluster_compiler import (
     bound_variant,
@@ -32,7 +33,6 @@ from .cluster_compiler import (
     wants_variant,
 )
 from .code_cache import MAX_KEYS, bounded, code_key, listed
-from .original_nodes import run_in_tensorflow
 
 _fallbacks = logging.getLogger("tfbridge.fallbacks")
 _MAX_BAILOUT_REASONS = 64
@@ -44,12 +44,12 @@ def register(cluster: Cluster) -> None:
     launch_op.register_cluster(
         cluster.key,
         functools.partial(_compile_for_launch, cluster, compile_cluster),
-        functools.partial(run_in_tensorflow, cluster),
+        functools.partial(original_nodes.run_in_tensorflow, cluster),
         [cluster.arguments[k].name for k in cluster.launch_arguments],
         guard=functools.partial(_is_faster, cluster) if cluster.options.cost_guard else None,
         recompile=functools.partial(_compile_for_launch, cluster, recompile_with_larger_lists),
         on_evicted=functools.partial(_forget, cluster),
-        on_unused=cluster.close,
+        on_unused=functools.partial(_close, cluster),
         on_bailout=functools.partial(_note_bailout, cluster),
         background=Background(
             lambda is_first: cluster.is_strict or cluster.options.in_foreground(is_first),
@@ -88,6 +88,8 @@ def _compile_for_launch(
     executable = compile(cluster, shapes, constants)
     if executable is None:
         return None
+    if not background.is_here() and len(cluster.code.executables) == 1:
+        _prepare_for_new_shapes(cluster)
     updates = cluster.launch_variables.updates
     first = len(cluster.result_types) - len(updates)
     results = executable.artifact.results
@@ -100,6 +102,21 @@ def _compile_for_launch(
         forward=same_dims,
         runs_before_benchmark=_runs_before_benchmark(cluster, executable),
     )
+
+
+def _prepare_for_new_shapes(cluster: Cluster) -> None:
+    """Has the run in TensorFlow planned in the background, which serves calls of new shapes until they have code."""
+    if cluster.expects_code and cluster.has_unknown_dims:
+        work, share = (
+            functools.partial(original_nodes.prepare, cluster),
+            cluster.options.background_share / 100,
+        )
+        background.process.request(background.Request(cluster.key, b"", work, 0.0, share))
+
+
+def _close(cluster: Cluster) -> None:
+    background.process.cancel(cluster.key)
+    cluster.close()
 
 
 def _is_ready(
@@ -164,7 +181,7 @@ def _runs_before_benchmark(cluster: Cluster, executable: Executable) -> int | No
 
 def _is_faster(cluster: Cluster, code: CompiledCode, inputs: list[tf.Tensor]) -> bool:
     """Whether compiled code is not slower than TensorFlow for these inputs. If it is, that is counted and logged."""
-    run = functools.partial(run_in_tensorflow, cluster)
+    run = functools.partial(original_nodes.run_in_tensorflow, cluster)
     measurement = cost_guard.benchmark(code.owner, run, inputs, _cache(cluster))
     if not measurement.is_slower:
         return True

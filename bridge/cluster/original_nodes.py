@@ -40,7 +40,7 @@ def run_in_tensorflow(cluster: Cluster, values: Sequence[tf.Tensor | None]) -> l
             handles[id(value)] = variables[-1]
         arguments[k] = handles[id(value)] if value is not None else variables[-1]
     try:
-        results = cluster.original(arguments, by_value, updated)
+        results = cluster.original(arguments, by_value, updated, cluster.expects_code)
         if failure:
             raise strict_error(failure)
         count = len(results) - len(updated)
@@ -54,6 +54,20 @@ def run_in_tensorflow(cluster: Cluster, values: Sequence[tf.Tensor | None]) -> l
             tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 
+def prepare(cluster: Cluster) -> None:
+    """Plans the run for the calls of new shapes, whose code is compiled meanwhile."""
+    cluster.original.prepare(cluster.original.read_only, _updated(cluster))
+
+
+def _updated(cluster: Cluster) -> dict[int, int]:
+    """The DataTypes of the variables that the nodes get by their values, and update."""
+    return {
+        k: cluster.arguments[k].data_type
+        for k in cluster.written
+        if k in cluster.original.updatable and cluster.arguments[k].is_read
+    }
+
+
 def _by_value(
     cluster: Cluster, arguments: Sequence[tf.Tensor | None]
 ) -> tuple[frozenset[int], dict[int, int]]:
@@ -64,11 +78,7 @@ def _by_value(
     """
     original = cluster.original
     variables = [k for k, argument in enumerate(cluster.arguments) if argument.is_variable]
-    updated = {
-        k: cluster.arguments[k].data_type
-        for k in cluster.written
-        if k in original.updatable and cluster.arguments[k].is_read
-    }
+    updated = _updated(cluster)
     uses = collections.Counter(id(arguments[k]) for k in variables if arguments[k] is not None)
     is_twice = any(uses[id(arguments[k])] > 1 for k in variables if k not in original.read_only)
     if is_twice or any(arguments[k] is None for k in (*original.read_only, *updated)):

@@ -1,8 +1,8 @@
-"""Runs the original nodes of a cluster in TensorFlow, one after the other on the calling thread.
+"""Runs the original nodes of a cluster in TensorFlow.
 
-Calls are entered, functional While, If and Case are interpreted, and the nodes between them become functions, which
-TensorFlow's executor runs. A kernel that waits for a function holds a thread of the pool that the function needs. If no
-other thread might be free, the nodes are executed eagerly, one after the other.
+They become one function, which TensorFlow's executor runs. A kernel that waits for a function holds a thread of the
+pool that the function needs. If no other thread might be free, the nodes are executed eagerly, one after the other:
+calls are entered, functional While, If and Case interpreted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2, op_def_pb2
+from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2, op_def_pb2
 from tensorflow.core.protobuf import rewriter_config_pb2
 
 from ...runtime.threads import forking
@@ -110,7 +110,7 @@ class Program:
             slot_of[node.name] = first
             read = tuple(slot_of[name] for name in node.input if not name.startswith("^"))
             count = sum(size for _, size in sizes)
-            planned.append(_Planned(node, read, range(first, first + count), _runner(node, count, library)))
+            planned.append(_Planned(node, read, range(first, first + count), _lazily(node, count, library)))
         self._results = tuple(slot_of[name] for name in results)
         self._steps = _with_lifetimes(
             _join(planned, frozenset(self._results), library, is_optimized), frozenset(self._results)
@@ -164,12 +164,15 @@ class _Source:
         results = [name for _, name in returned]
         return cls(nodes, len(arguments), names, results, Library(graph.library), True)
 
-    def program(self, by_value: Collection[int] = (), updated: Mapping[int, int] | None = None) -> Program:
+    def program(
+        self, by_value: Collection[int] = (), updated: Mapping[int, int] | None = None, is_brief: bool = False
+    ) -> Program:
         """The program that takes these arguments, which are variables, by their value; the new values of those
-        `updated` follow its results."""
+        `updated` follow its results. is_brief: it is not worth TensorFlow's optimizations."""
         nodes, names = variable_values.with_updates(self.nodes, self.arguments, updated or {})
         results = [*self.results, *names]
-        return Program(nodes, self.inputs, self.arguments, results, self.library, by_value, self.is_optimized)
+        is_optimized = self.is_optimized or is_brief
+        return Program(nodes, self.inputs, self.arguments, results, self.library, by_value, is_optimized)
 
     @property
     def updatable(self) -> frozenset[int]:
@@ -192,7 +195,7 @@ class Original:
         self._make = make
         self._source: _Source | None = None
         self._read_only = self._updatable = frozenset[int]()
-        self._programs: dict[tuple[frozenset[int], tuple[int, ...]], Program] = {}
+        self._programs: dict[tuple[frozenset[int], tuple[int, ...], bool], Program] = {}
         self._lock = forking.long_lock()
 
     def __call__(
@@ -200,21 +203,31 @@ class Original:
         inputs: list[tf.Tensor],
         by_value: frozenset[int] = frozenset(),
         updated: Mapping[int, int] | None = None,
+        is_brief: bool = False,
     ) -> list[tf.Tensor]:
         """The results, then the new values of the variables `updated`.
 
         by_value: the inputs that are values of variables, of `read_only`. updated: those of `updatable` that are, with
-        the DataTypes of the values. Other variables are handles.
+        the DataTypes of the values. Other variables are handles. is_brief: there will be code soon, so TensorFlow's
+        optimizations, which take longer than some runs, are left out.
         """
-        key = by_value, tuple(updated or ())
         with private.plain_eager():
-            program = self._programs.get(key)
-            if program is None:
-                with self._lock:
-                    if key not in self._programs:
-                        self._programs[key] = self._planned().program(by_value, updated)
-                    program = self._programs[key]
-            return program(inputs)
+            return self._program(by_value, updated or {}, is_brief)(inputs)
+
+    def prepare(self, by_value: frozenset[int], updated: Mapping[int, int]) -> None:
+        """Plans the form for such calls while there will be code soon."""
+        with private.plain_eager():
+            self._program(by_value, updated, True)
+
+    def _program(self, by_value: frozenset[int], updated: Mapping[int, int], is_brief: bool) -> Program:
+        form = by_value, tuple(updated)
+        program = self._programs.get((*form, False)) or is_brief and self._programs.get((*form, True))
+        if program:
+            return program
+        with self._lock:
+            if (*form, is_brief) not in self._programs:
+                self._programs[*form, is_brief] = self._planned().program(by_value, updated, is_brief)
+            return self._programs[*form, is_brief]
 
     @property
     def read_only(self) -> frozenset[int]:
@@ -291,18 +304,11 @@ def _with_lifetimes(planned: Sequence[_Planned], results: frozenset[int]) -> lis
 def _join(
     planned: Sequence[_Planned], results: frozenset[int], library: Library, is_optimized: bool
 ) -> list[_Planned]:
-    """The steps, with functions in place of the nodes between calls, loops and branches: a call costs as much as a few
+    """One function in the place of all steps, with the loops and branches among them: a call costs as much as a few
     ops."""
-    joined: list[_Planned] = []
-    for is_plain, group in itertools.groupby(planned, lambda one: _is_plain(one, library)):
-        nodes = list(group)
-        if not is_plain or len(nodes) < _MIN_JOINED:
-            joined += nodes
-            continue
-        inside = {id(one) for one in nodes}
-        read = {slot for one in planned if id(one) not in inside for slot in one.inputs} | results
-        joined.append(_function(nodes, read, library, is_optimized))
-    return joined
+    if not planned or len(planned) < _MIN_JOINED and all(_is_plain(one, library) for one in planned):
+        return list(planned)
+    return [_function(planned, results, library, is_optimized)]
 
 
 _MIN_JOINED = 3
@@ -322,11 +328,53 @@ def _is_plain_node(node: node_def_pb2.NodeDef, library: Library) -> bool:
     )
 
 
+def _called(node: node_def_pb2.NodeDef) -> Iterator[attr_value_pb2.NameAttrList]:
+    """The functions that a node's attributes name."""
+    for value in node.attr.values():
+        if value.WhichOneof("value") == "func":
+            yield value.func
+        yield from value.list.func
+
+
+def _adopt(function: function_pb2.FunctionDef, library: Library) -> list[str]:
+    """Registers copies of the functions of a library that a function calls, with names of their own: other graphs may
+    have others of the same names. Returns the names."""
+    prefix, own = function.signature.name, dict[str, str]()
+    waiting = [function]
+    while waiting:
+        caller = waiting.pop()
+        for node in caller.node_def:
+            for key in [key for key in node.attr if key.startswith("_")]:
+                del node.attr[key]
+            if node.op in _LOWERED:  # TensorFlow's executor then runs it without threads that wait
+                node.attr["_lower_using_switch_merge"].b = True
+            names = [(called, "name") for called in _called(node)]
+            for holder, field in (*names, (node, "op")):
+                name = getattr(holder, field)
+                if name not in library.definitions:
+                    continue
+                if name not in own:
+                    own[name] = f"{prefix}_{len(own)}"
+                    copy = function_pb2.FunctionDef()
+                    copy.CopyFrom(library.definitions[name])
+                    copy.signature.name = own[name]
+                    for key in [key for key in copy.attr if key.startswith("_")]:
+                        del copy.attr[key]
+                    waiting.append(copy)
+                setattr(holder, field, own[name])
+        if caller is not function:
+            private.add_function(caller)
+    return list(own.values())
+
+
+_LOWERED = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
+
+
 def _function(
     nodes: Sequence[_Planned], read: Collection[int], library: Library, is_optimized: bool
 ) -> _Planned:
-    """One step that runs several nodes as a function of TensorFlow, which optimizes it unless it has. read: slots that
-    others read."""
+    """One step that runs all nodes as a function of TensorFlow, which optimizes it unless it has. read: slots that are
+    read after it."""
     _remove_unused()
     function = function_pb2.FunctionDef()
     function.signature.name = f"tfbridge_original_{next(_function_numbers)}"
@@ -342,6 +390,7 @@ def _function(
         _add_node(function, one, names, types, node_names, library)
     outputs = [slot for one in nodes for slot in one.outputs if slot in read]
     _add_signature(function, arguments, outputs, names, types)
+    called = _adopt(function, library)
     private.add_function(function)
     name = function.signature.name
     config = tf.compat.v1.ConfigProto()
@@ -358,7 +407,7 @@ def _function(
             values.update(zip(one.outputs, one.run([values[slot] for slot in one.inputs])))
         return [values[slot] for slot in outputs]
 
-    weakref.finalize(run, _unused.append, name).atexit = False
+    weakref.finalize(run, _unused.extend, [name, *called]).atexit = False
     return _Planned(None, tuple(arguments), outputs, run)
 
 
@@ -376,8 +425,6 @@ def _add_node(
     node.CopyFrom(one.node)
     node.device = ""
     node.ClearField("experimental_debug_info")
-    for key in [key for key in node.attr if key.startswith("_")]:
-        del node.attr[key]
     control = [c for c in one.node.input if c.startswith("^") and c[1:] in node_names]
     node.input[:] = [*(names[slot] for slot in one.inputs), *control]
     graph_node = GraphNode(node.name, node.op, [], [], node)
@@ -465,6 +512,12 @@ def _length(arg: op_def_pb2.OpDef.ArgDef, node: node_def_pb2.NodeDef) -> int:
     if arg.number_attr:
         return node.attr[arg.number_attr].i
     return len(node.attr[arg.type_list_attr].list.type) if arg.type_list_attr else 1
+
+
+def _lazily(node: node_def_pb2.NodeDef, outputs: int, library: Library) -> Run:
+    """As `_runner`, which is called when the node first runs: most nodes never run on their own."""
+    runner = functools.cache(lambda: _runner(node, outputs, library))
+    return lambda inputs: runner()(inputs)
 
 
 def _runner(node: node_def_pb2.NodeDef, outputs: int, library: Library) -> Run:

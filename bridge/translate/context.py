@@ -23,6 +23,7 @@ from ...compiler.ops import (
     is_op,
 )
 from ...runtime.code import float_mode
+from ...runtime.sizes import is_symbolic
 from ..graph.function_library import Functions
 from ..graph.graph import Graph, Tensor
 from .size_evaluation import evaluate_sizes, holds_sizes
@@ -140,4 +141,9 @@ def _clamped(instruction: Instruction, values: Mapping[Instruction, np.ndarray |
 
 
 def _small(shape: Shape) -> bool:
-    return sum(s.elements for s in shape.leaves()) <= _MAX_FOLDED_ELEMENTS
+    """Whether an array has few elements, whatever the sizes are that are known at run time only."""
+    leaves = list(shape.leaves())
+    return (
+        not is_symbolic(d for leaf in leaves for d in leaf.dims)
+        and sum(leaf.elements for leaf in leaves) <= _MAX_FOLDED_ELEMENTS
+    )

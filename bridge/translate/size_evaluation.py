@@ -30,7 +30,7 @@ from ...compiler.ops import (
     is_op,
     reducer_kind,
 )
-from ...runtime.sizes import AnySize, Size, are_equal, maximum, minimum, tracing
+from ...runtime.sizes import AnySize, Size, are_equal, is_symbolic, maximum, minimum, tracing
 
 _MOVES = (Broadcast, Concatenate, Copy, Pad, Reshape, Reverse, SizeConstant, Slice, Transpose)
 _INDEXED = {DynamicSlice: 1, DynamicUpdateSlice: 2, Gather: 1}  # the first operand that is an index
@@ -38,6 +38,13 @@ _INDEXED = {DynamicSlice: 1, DynamicUpdateSlice: 2, Gather: 1}  # the first oper
 
 def evaluate_sizes(instruction: Instruction, operands: Sequence[Any]) -> np.ndarray | None:
     """The value of an instruction one of whose operands has sizes; None where it is no array of sizes."""
+    value = _evaluated(instruction, operands)
+    if value is not None and holds_sizes(value) and not is_symbolic(value.flat):
+        return value.astype(instruction.shape.element_type.dtype)
+    return value
+
+
+def _evaluated(instruction: Instruction, operands: Sequence[Any]) -> np.ndarray | None:
     op = instruction.op
     with tracing():
         if isinstance(op, Convert):

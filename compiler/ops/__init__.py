@@ -48,7 +48,7 @@ from .reshape import Reshape
 from .reverse import Reverse
 from .rng import Rng, RngBitGenerator
 from .scatter import Scatter
-from .size import SizeConstant
+from .size import SizeConstant, size_constant
 from .slice import Slice
 from .sort import Sort
 from .top_k import TopK
@@ -134,6 +134,7 @@ __all__ = [
     "attribute",
     "elementwise",
     "is_op",
+    "size_constant",
     "reducer_kind",
     "require",
 ]

@@ -10,7 +10,10 @@ import numpy as np
 
 from ...runtime.sizes import AnySize
 from ..ir.element_types import INTEGERS, ElementType, integer_info
+from ..ir.literal import Literal
+from ..ir.module import Instruction, make
 from ..ir.shape import Shape
+from .constant import Constant
 from .op import Indexer, Op, attribute, require, require_arrays
 
 
@@ -49,3 +52,10 @@ class SizeConstant(Op):
     def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
         """The number."""
         return e.number(e.index(self.value))
+
+
+def size_constant(value: AnySize, element_type: ElementType = ElementType.S32) -> Instruction:
+    """A scalar: a constant, unless it is known at run time only."""
+    if isinstance(value, int):
+        return make(Constant(Literal(value, element_type)))
+    return make(SizeConstant(value, element_type))

@@ -30,6 +30,7 @@ from ..ops import (
     Reverse,
     Scatter,
     elementwise,
+    size_constant,
 )
 
 
@@ -56,7 +57,7 @@ class SizeArithmetic:
         return self._apply(Opcode.MAXIMUM, a, b)
 
     def _apply(self, opcode: Opcode, a: Instruction, b: Instruction | int) -> Instruction:
-        return elementwise(opcode, a, constant(b) if isinstance(b, int) else b)
+        return elementwise(opcode, a, b if isinstance(b, Instruction) else size_constant(b))
 
 
 SIZES = SizeArithmetic()

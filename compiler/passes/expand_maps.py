@@ -11,7 +11,6 @@ import dataclasses
 
 import numpy as np
 
-from ...runtime.sizes import is_symbolic
 from ..ir.element_types import ElementType
 from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Module, make
@@ -29,10 +28,10 @@ from ..ops import (
     Opcode,
     Parameter,
     Reshape,
-    SizeConstant,
     Tuple,
     While,
     elementwise,
+    size_constant,
 )
 from ..options import Options
 
@@ -54,7 +53,7 @@ def _expand(instruction: Instruction) -> Instruction | None:
     flat = [make(Reshape((count,)), o) for o in instruction.operands]
     element_type = instruction.shape.element_type
     zero = make(Constant(Literal(np.zeros((), element_type.dtype))))
-    start = make(Tuple(), _number(0), make(Broadcast((count,), ()), zero), *flat)
+    start = make(Tuple(), size_constant(0, ElementType.S64), make(Broadcast((count,), ()), zero), *flat)
     loop = make(
         While(_condition(start.shape, count), _body(start.shape, op.to_apply)),
         start,
@@ -75,15 +74,13 @@ def _is_one_by_one(computation: Computation) -> bool:
     )
 
 
-def _number(value: int) -> Instruction:
-    if is_symbolic([value]):
-        return make(SizeConstant(value, ElementType.S64))
-    return make(Constant(Literal(value, ElementType.S64)))
-
-
 def _condition(shape: Shape, count: int) -> Computation:
     state = make(Parameter(0, shape), name="state")
-    return Computation("more", make(Compare("LT"), make(GetTupleElement(0), state), _number(count)), [state])
+    return Computation(
+        "more",
+        make(Compare("LT"), make(GetTupleElement(0), state), size_constant(count, ElementType.S64)),
+        [state],
+    )
 
 
 def _body(shape: Shape, to_apply: Computation) -> Computation:
@@ -92,6 +89,6 @@ def _body(shape: Shape, to_apply: Computation) -> Computation:
     i, results, *operands = (make(GetTupleElement(k), state) for k in range(len(shape.tuple_shapes)))
     elements = [make(Reshape(()), make(DynamicSlice((1,)), o, i)) for o in operands]
     element = make(Reshape((1,)), make(Call(to_apply), *elements))
-    following = elementwise(Opcode.ADD, i, _number(1))
+    following = elementwise(Opcode.ADD, i, size_constant(1, ElementType.S64))
     root = make(Tuple(), following, make(DynamicUpdateSlice(), results, element, i), *operands)
     return Computation(f"{to_apply.name}_of_element", dataclasses.replace(root, name="next"), [state])

@@ -20,6 +20,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+from ...runtime.sizes import estimate
 from ..analysis.trip_count import induction_variables, is_invariant, state_index, trip_count
 from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Module, make
@@ -47,6 +48,7 @@ from ..ops import (
     While,
     elementwise,
     is_op,
+    size_constant,
 )
 from ..options import Options
 from .rules.rule import full
@@ -251,9 +253,9 @@ class _LoopHoisting:
         )
         flops = 2 * i.shape.elements * left.shape.dims[op.lhs_contracting[0]]
         if (
-            steps > _FEW_UNUSED * (self.trip_count or 0)
-            or rows > _MAX_ROWS
-            or flops < _MIN_FLOPS
+            estimate(steps) > _FEW_UNUSED * estimate(self.trip_count or 0)
+            or estimate(rows) > _MAX_ROWS
+            or estimate(flops) < _MIN_FLOPS
             or steps * i.shape.bytes > _MAX_BYTES
         ):
             return None
@@ -337,7 +339,7 @@ class _LoopHoisting:
             {}
             if self.trip_count is None
             else {
-                n: make(Constant(Literal(start + self.trip_count * step, self.init[n].shape.element_type)))
+                n: size_constant(start + self.trip_count * step, self.init[n].shape.element_type)
                 for n, (start, step) in self.induction_variables.items()
                 if abs(start) + self.trip_count * abs(step) < 1 << 31
                 and self.init[n].shape.element_type.bits >= 32

@@ -24,7 +24,6 @@ from ..analysis.instruction_cost import cycles
 from ..analysis.loop_parallel_dims import Axis, ParallelDims
 from ..analysis.trip_count import is_invariant, state_index, trip_count
 from ..ir.element_types import ElementType
-from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Module, make
 from ..ir.shape import Shape
 from ..ops import (
@@ -46,6 +45,7 @@ from ..ops import (
     While,
     elementwise,
     is_op,
+    size_constant,
 )
 from ..ops.reduce import neutral_number
 from ..options import Options
@@ -108,7 +108,7 @@ def decide(computation: Computation, threads: int, max_shared: int) -> list[list
             parts_each = 1
         elif longest * len(cuts) <= _UNEVEN * total:
             parts_each = -(-threads // len(cuts))
-        parts = [(c, min(c.max_parts, parts_each)) for c in cuts]
+        parts = [(c, min(parts_each, c.max_parts)) for c in cuts]
         if len(parts) > 1 or parts[0][1] > 1:
             groups.append(parts)
     return groups
@@ -326,7 +326,7 @@ def _part(
         else:
             values.append(own[value])
     offset = len(values)
-    values.append(make(Constant(Literal(low, _index_type(op.body)))))
+    values.append(size_constant(low, _index_type(op.body)))
     state = Instruction(Parameter(0, shape := Shape.tuple(v.shape for v in values)), (), shape, "state")
     condition = _on_part(op.condition, state, None, cut, whole, high - low, offset)
     body = _on_part(op.body, state, op.body.root, cut if parts > 1 else None, whole, high - low, offset)

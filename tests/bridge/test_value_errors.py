@@ -230,7 +230,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "gather of an array": (lambda x, k: array(x).gather(k) * 2.0, [(f(4, 3), i(3, 0)), (f(4, 3), i(1, 4))]),
     "element in a loop": (
         lambda x, n: loop(lambda k, s: s + x[k] * 2.0, n, 0.0),
-        [(f(4), i(4)), (f(4), i(6))],
+        [(f(4), i(4)), (f(4), i(5))],  # one that fails: TensorFlow runs several at a time
     ),
     "gather in a loop": (
         gradient(lambda x, n: loop(lambda k, s: s * tf.gather(x, [k, 0]), n, tf.ones(2))),

@@ -162,6 +162,7 @@ DATA_MOVEMENT = (
     ("concatenate_c3", Concatenate(0), (VECTOR, array("s32", 3))),
     ("size_c1", SizeConstant(3, ElementType.S32), (VECTOR,)),
     ("size_c2", SizeConstant(3, ElementType.F32), ()),
+    ("size_c3", SizeConstant(-1, ElementType.U8), ()),
     ("iota_c1", Iota(VECTOR, 0), (VECTOR,)),
     ("iota_c2", Iota(MASK, 0), ()),
     ("iota_c3", Iota(VECTOR, 1), ()),

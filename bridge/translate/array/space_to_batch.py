@@ -162,7 +162,9 @@ def roll(node: Node) -> Operand:
 def reverse_sequence(node: Node) -> Operand:
     """The first seq_lengths[i] elements of every row reversed."""
     b, dims = node.b, node.shape(0)
-    batch, along = (axis_of(node.attr(k), len(dims), node.op) for k in ("batch_dim", "seq_dim"))
+    batch, along = (node.attr(k) for k in ("batch_dim", "seq_dim"))
+    if min(batch, along) < 0 or max(batch, along) >= len(dims):
+        raise ShapeError(f"Invalid batch_dim {batch} or seq_dim {along} of an input of rank {len(dims)}")
     order = [batch, *(a for a in range(len(dims)) if a != batch)]
     rows = (dims[batch], dims[along])
     check_indices(node, node["seq_lengths"], dims[along] + 1)
@@ -255,6 +257,8 @@ def to_bool(node: Node) -> Operand:
 @translates("UnravelIndex", constants=("dims",))
 def unravel_index(node: Node) -> Operand:
     b, dims, type_ = node.b, node.integers("dims"), node.element_type(0)
+    if 0 in node.shape(0):
+        raise ShapeError("UnravelIndex: there are no indices")
     check_indices(node, node[0], math.prod(dims))
     steps = np.cumprod([1, *dims[:0:-1]])[::-1]
     parts = [

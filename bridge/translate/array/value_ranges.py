@@ -217,9 +217,11 @@ def check_indices(node: Node, indices: Operand, size: int | Extent, low: int | N
 def check_points(node: Node, indices: Operand, dims: Sequence[int]) -> None:
     """Leaves the run where a vector of indices along the last axis names no place among arrays of these dims.
 
-    Raises: ShapeError  a constant one does not.
+    Raises: ShapeError  a constant one does not; the vectors are longer than there are dims.
     """
     b, shape, i = node.b, node.b.get_shape(indices), indices.instruction
+    if shape.dims[-1] > len(dims):
+        raise ShapeError(f"index innermost dimension length must be <= params rank; saw: {shape.dims[-1]}")
     if not shape.elements or i is None or (i, tuple(dims)) in node.context.checked_indices:
         return
     if len(set(dims)) == 1:

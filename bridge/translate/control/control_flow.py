@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler.builder.computation_builder import Operand
+from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.module import Computation
@@ -294,6 +294,11 @@ def _with_element_shapes(
     ]
 
 
+def _constant(b: ComputationBuilder, context: TranslationContext, value: Operand) -> Operand:
+    """The constant, of one computation, in another one."""
+    return b.constant(context.constant_value(value), context.builder.get_shape(value).element_type)
+
+
 def _trial_arguments(
     node: Node,
     trial: TranslationContext,
@@ -306,7 +311,7 @@ def _trial_arguments(
     number = 0
     for k, value in enumerate(inputs):
         if k in fixed:
-            arguments.append(trial.builder.constant(node.context.constant_value(fixed[k])))
+            arguments.append(_constant(trial.builder, node.context, fixed[k]))
         elif k in unknown and isinstance(value, TensorArray):
             arguments.append(dataclasses.replace(value, gradients={}))
         elif k in unknown:
@@ -420,7 +425,7 @@ def _unpack(
     at = 0
     for k, value in enumerate(like):
         if k in fixed:
-            values.append(fixed[k] if outer is None else b.constant(outer.constant_value(fixed[k])))
+            values.append(fixed[k] if outer is None else _constant(b, outer, fixed[k]))
             continue
         count = len(flatten(value))
         values.append(rebuild(value, [b.get_tuple_element(packed, at + i) for i in range(count)]))

@@ -12,6 +12,7 @@ from ....compiler.builder.computation_builder import Operand
 from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import FLOATS, INTEGERS, ElementType
 from ..array.axes import spatial_entries
+from ..array.scatter_gather import finite_limits
 from ..math.reductions import initial, reduce
 from ..node import Node
 from ..registry import translates
@@ -44,11 +45,12 @@ def _dilated(node: Node) -> tuple[Operand, Operand]:
     lowest = initial(b, "max", type_)
     padded = b.pad(node["input"], lowest, [(0, 0), *padding, (0, 0)])
     dims = (batch, *sizes, depth)
-    best, first = b.broadcast(lowest, dims), b.broadcast(b.constant(0, _S32), dims)
+    start = lowest if not type_.is_float else b.constant(finite_limits(type_)[0], type_)
+    best, first = b.broadcast(start, dims), b.broadcast(b.constant(0, _S32), dims)
     for number, place in enumerate(itertools.product(*map(range, node.shape("filter")[:2]))):
-        start = [p * r for p, r in zip(place, rates)]
-        end = [s + (c - 1) * t + 1 if c else s for s, c, t in zip(start, sizes, strides)]
-        taken = b.slice(padded, [0, *start, 0], [batch, *end, depth], [1, *strides, 1])
+        begin = [p * r for p, r in zip(place, rates)]
+        end = [s + (c - 1) * t + 1 if c else s for s, c, t in zip(begin, sizes, strides)]
+        taken = b.slice(padded, [0, *begin, 0], [batch, *end, depth], [1, *strides, 1])
         added = b.reshape(b.slice(node["filter"], [*place, 0], [p + 1 for p in place] + [depth]), (depth,))
         value = taken + b.broadcast_in_dim(added, dims, [3])
         if not type_.is_float:  # what lies outside has no sum

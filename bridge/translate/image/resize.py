@@ -120,7 +120,7 @@ def _all_finite(node: Node, x: Operand) -> None:
 
 def _area(node: Node, size: int, new_size: int) -> np.ndarray:
     """The share of every input pixel in every output pixel."""
-    scale = scale_of(node, size, new_size)
+    scale = scale_of(node, size, new_size) or np.float32(size) / np.float32(new_size)
     matrix = np.zeros((new_size, size), np.float32)
     for y in range(new_size):
         start, end = np.float32(y) * scale, np.float32(y + 1) * scale

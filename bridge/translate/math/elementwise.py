@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import COMPLEXES, FLOATS, INTEGERS, ElementType
 from ...graph.graph import Graph, GraphNode
 from ...tf_internals.dtypes import element_type
@@ -376,8 +377,12 @@ def _rows_to_select(node: GraphNode, graph: Graph) -> Collection[int]:
 def select(node: Node) -> Operand:
     condition, x, y = node[0], node[1], node[2]
     if node.op == "Select":  # a vector condition picks rows
-        dims = node.shape(1)
-        if len(node.shape(0)) == 1 and len(dims) > 1:
+        dims, given = node.shape(1), node.shape(0)
+        if len(given) == 1 and given == dims[:1]:
             condition = node.b.broadcast_in_dim(condition, dims, (0,))
+        elif given not in ((), dims):
+            raise ShapeError(
+                f"Select: the condition {list(given)} is neither a vector of rows nor as {list(dims)}"
+            )
         return node.b.select(broadcast_to(node.b, condition, dims), x, y)
     return node.b.select(*broadcast(node.b, condition, x, y))

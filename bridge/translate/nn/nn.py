@@ -141,6 +141,8 @@ def fused_batch_norm(node: Node) -> tuple[Operand, ...]:
     """y, batch mean, batch variance (unbiased), and for the gradient the mean and the (biased) variance."""
     b, shape = node.b, node.array_shape(0)
     axis, epsilon = _feature_axis(node), node.attr("epsilon")
+    if shape.rank != 4 and (shape.rank != 5 or len(node.attr("data_format")) != 5):
+        raise ShapeError(f"{node.op}: input must be 4-dimensional, it is {shape}")
     _check_features(node, axis, "scale", "offset")
     if not node.attr("is_training") or node.attr("exponential_avg_factor") not in (None, 1.0):
         _check_features(node, axis, "mean", "variance")

@@ -260,6 +260,9 @@ def gru_cell(node: Node) -> Sequence[Operand]:
 def gru_cell_grad(node: Node) -> Sequence[Operand]:
     """(gradients of x, of the state before, of the new state before its function, of both gates before theirs)."""
     b, inputs, cells = node.b, node.shape("x")[1], node.shape("h_prev")[1]
+    for weights in ("w_ru", "w_c"):
+        if node.shape(weights)[0] != inputs + cells:
+            raise ShapeError(f"{weights}.dim_size(0) != input_size + cell_size: {node.shape(weights)[0]}")
     r, u, c, h_prev, dh = (node[k] for k in ("r", "u", "c", "h_prev", "d_h"))
     one = b.full_like(u, 1)
     dc = dh * (one - u) * (one - c * c)

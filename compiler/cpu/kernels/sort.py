@@ -101,7 +101,7 @@ class _Kernel:
         line = [self.size * t.item_bytes for t in self.types]
         return [
             allocate(line if is_symbolic([self.size]) or self.size > _INSERTION else []),
-            allocate(line if self.stride > 1 else []),
+            allocate([] if self.stride == 1 else line),
             allocate([4 * self.digits * self.passes] if self.is_radix else []),
         ]
 

@@ -332,11 +332,11 @@ def test_dropped_functions_cancel_their_requests(eager: None, held: Callable[[],
     f = jitted(lambda x: tf.tanh(x @ W) - 1.0)
     f(data(3))
     f(data(4))
-    assert requests() == 1
+    assert requests() == 2  # the run in TensorFlow is planned, the new shape compiled
     del f
     gc.collect()
     jitted(lambda x: tf.tanh(x @ W) - 2.0)(data(3))  # an addition drops what is not used any more
-    assert not requests()
+    assert requests() == 1  # its own plan
 
 
 def test_code_of_a_cluster_that_went_is_not_published(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
