@@ -11,10 +11,12 @@ from ....compiler.builder.computation_builder import Operand
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
+from ....runtime.sizes import AnySize
 from ...graph.graph import Graph, GraphNode
 from ..control.tensor_list import zeros_like_list
 from ..node import Node
 from ..registry import first_input, translates
+from ..size_evaluation import holds_sizes
 from ..values import TensorList, Value
 from .dynamic_dims import Extent, bounds, extents_or_none, size_of, with_first
 from .dynamic_dims import extents as measured_extents
@@ -92,6 +94,8 @@ def range_(node: Node) -> Operand:
         raise ShapeError(
             f"Requires start {'<=' if delta > 0 else '>='} limit when delta is {delta}: {start}/{limit}"
         )
+    if any(map(holds_sizes, (start, limit, delta))):
+        return _numbers_between(node, start.item(), limit.item(), int(delta.item()))
     if node.element_type(0).is_integer:
         numbers = np.arange(start.item(), limit.item(), delta.item())
     else:  # one rounding of the product, one of the sum
@@ -101,6 +105,16 @@ def range_(node: Node) -> Operand:
                 raise ShapeError(f"Requires ((limit - start) / delta) < 2^63: {start}, {limit}, {delta}")
             numbers = start + np.arange(math.ceil(size)).astype(start.dtype) * delta
     return node.b.constant(numbers, node.element_type(0))
+
+
+def _numbers_between(node: Node, start: AnySize, limit: AnySize, delta: int) -> Operand:
+    """Numbers between sizes that are known at run time only."""
+    b, type_ = node.b, node.element_type(0)
+    count = -((start - limit) // delta) if delta > 0 else -((limit - start) // -delta)
+    numbers = b.iota(Shape(type_, (count,)), 0)
+    if delta != 1:
+        numbers = b.mul(numbers, b.full_like(numbers, delta))
+    return b.add(numbers, b.broadcast(b.constant(start, type_), (count,)))
 
 
 def _numbers_below(node: Node, limit: Sequence[int | Extent]) -> Operand:
