@@ -200,7 +200,7 @@ class LaunchSite:
             self.costs.compilations or self.compiling or background.process.has_owner(self.number)
         )
         is_full = len(self.table.entries) >= entry_table.MAX_ENTRIES
-        if is_new and not is_first:
+        if not is_first:
             self._request_variant(how, key, hash_)
         urgency = priority(calls, self.costs, is_full, is_first)
         if urgency is None or not how.share:
@@ -434,6 +434,8 @@ class LaunchSite:
             code = compile(*self.parse_key(key))
         self.costs.add_compilation(cpu_clock.seconds() - begin)
         if code is not None and self.publish(key, hash_, code, generation=generation):
+            if code.is_symbolic:  # it may serve other keys whose calls were counted
+                self.calls.clear()
             kernel.native().publish(self.address + LaunchState.last_hit.offset, 0)
             how.on_published()
 

@@ -240,13 +240,9 @@ def _create(construction: int) -> int:
         return INVALID_STATE
 
 
-class _Uncompiled(threading.local):
-    """The launch and the key for which this thread's call found no code, until TensorFlow has served it."""
-
-    call: tuple[LaunchSite, bytes] | None = None
-
-
-_uncompiled = _Uncompiled()
+# The launch and the key for which a thread's call found no code, until TensorFlow has served it. A thread of
+# TensorFlow's is a new one for Python in every call, so that it has no `threading.local`.
+_uncompiled: dict[int, tuple[LaunchSite, bytes]] = {}
 
 
 def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
@@ -262,7 +258,7 @@ def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
             if other is None and waits is False:
                 if not launch.count_call(key, hash_):
                     return launch.publish(key, hash_, None)
-                _uncompiled.call = launch, key
+                _uncompiled[threading.get_ident()] = launch, key
                 return launch.cold.address
             if other is None and waits:
                 done = launch.compiling[key] = threading.Event()
@@ -296,7 +292,7 @@ def _end_compiling(launch: LaunchSite, key: bytes, done: threading.Event) -> Non
 def _fall_back(number: int, tensors: int, variables: int, new: int, reason: int, status: int) -> int:
     """Runs the cluster's original nodes in TensorFlow and hands their results to the kernel; returns 1."""
     launch = cluster_registry.site(number)
-    uncompiled, _uncompiled.call = _uncompiled.call, None
+    uncompiled = _uncompiled.pop(threading.get_ident(), None)
     try:
         _report_bailout(launch, reason)
         handles = _pointers(variables, len(launch.inputs))

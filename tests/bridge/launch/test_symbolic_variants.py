@@ -155,3 +155,47 @@ def test_without_symbolic_sizes_every_shape_is_compiled_by_itself() -> None:
         check(f, attention, *dims)
     assert tfbridge.wait_for_compilation(120)
     assert tfbridge.stats()["symbolic_compiles"] == 0
+
+
+def test_shapes_that_came_before_the_first_code_are_served_too() -> None:
+    f = jitted(attention, None, None, 6, first_compile="background")
+    shapes = ((3, 7), (4, 9), (5, 11), (2, 6))
+    for dims in shapes:
+        check(f, attention, *dims)
+    assert tfbridge.wait_for_compilation(120)
+    check(f, attention, *shapes[1])
+    assert tfbridge.wait_for_compilation(120)
+    assert counters("compiles", "symbolic_compiles") == (2, 1)
+    served = tfbridge.stats()["served_by_tensorflow"]
+    for dims in shapes[1:]:
+        check(f, attention, *dims)
+    assert counters("compiles", "served_by_tensorflow") == (2, served)
+
+
+def test_calls_on_tensorflows_threads_are_counted_and_timed() -> None:
+    def function(x: tf.Tensor) -> tf.Tensor:
+        y = tf.numpy_function(
+            lambda a: a + np.float32(1), [x], tf.float32
+        )  # TensorFlow runs what follows elsewhere
+        y.set_shape([None, 6])
+        return tf.nn.softmax(tf.tanh(y @ W) @ V) + tf.nn.gelu(y)
+
+    tfbridge.enable_auto_clustering()
+    f = tf.function(function, input_signature=[tf.TensorSpec([None, 6])])
+    rows = (3, 4, 5, 7)
+    for _ in range(2):
+        for count in rows:
+            check_rows(f, function, count)
+    assert tfbridge.stats()["served_by_tensorflow"] >= 2
+    for _ in range(2):
+        assert tfbridge.wait_for_compilation(120)
+        check_rows(f, function, 8)
+    served = tfbridge.stats()["served_by_tensorflow"]
+    for count in rows:
+        check_rows(f, function, count)
+    assert tfbridge.stats()["served_by_tensorflow"] == served
+
+
+def check_rows(f: Any, function: Callable[..., Any], rows: int) -> None:
+    x = data(rows)
+    np.testing.assert_allclose(f(x).numpy(), function(x).numpy(), rtol=1e-4, atol=1e-5)
