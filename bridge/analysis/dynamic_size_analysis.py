@@ -112,7 +112,7 @@ class _Walk:
             return
         sizes, drops = translation.sizes, translation.drops_sizes
         numbers: Collection[int] = sizes(node) if sizes is not None else ()
-        if sized or measured:
+        if (sized or measured) and sizes is None:
             numbers = (
                 () if drops is not None and drops(node, self.graph, sized) else range(len(output_types(node)))
             )

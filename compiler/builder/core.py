@@ -225,7 +225,7 @@ class BuilderCore:
 
     def scalar_like(self, operand: Operand, value: float) -> Operand:
         """A scalar constant of the operand's element type."""
-        return self.apply(Constant(Literal(value, self.shape_of(operand).element_type)))
+        return self.constant(value, self.shape_of(operand).element_type)
 
     def get_shape(self, operand: Operand) -> Shape:
         """The handle's shape.

@@ -17,8 +17,10 @@ from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ...graph.graph import GraphNode
+from ..array.dynamic_size_rules import only
 from ..array.gather import gather_axis
 from ..array.sorting import sorted_with_places
+from ..math.broadcasting import assume_same_size
 from ..math.reductions import reduce
 from ..node import Node
 from ..registry import translates
@@ -137,6 +139,7 @@ def _unpadded(node: GraphNode) -> Collection[int]:
     "NonMaxSuppressionV5",
     constants=("max_output_size",),
     sizes=_unpadded,
+    takes_sizes=only(0, 1),
 )
 def non_max_suppression(node: Node) -> Sequence[Operand]:
     b, max_boxes, type_ = node.b, node.integers("max_output_size")[0], node.element_type("scores")
@@ -145,6 +148,7 @@ def non_max_suppression(node: Node) -> Sequence[Operand]:
         raise ShapeError(
             f"boxes must be [n, 4] and scores [n], got {list(dims)} and {list(node.shape('scores'))}"
         )
+    assume_same_size(b, [(node["boxes"], 0), (node["scores"], 0)])
     if max_boxes < 0:
         raise ShapeError(f"max_output_size must be non-negative, got {max_boxes}")
     is_padded = _is_padded(node.graph_node)

@@ -9,7 +9,7 @@ from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ...graph.graph import Graph, GraphNode
-from ..math.broadcasting import broadcast_dims, broadcast_to
+from ..math.broadcasting import assume_same_size, broadcast_dims, broadcast_to
 from ..math.reductions import reduce
 from ..node import Node
 from ..registry import first_input, translates
@@ -41,15 +41,23 @@ def matrix_product(
 
 
 def _rows_times(node: GraphNode, graph: Graph) -> Collection[int]:
-    """The first factor, if its rows are the result's."""
-    return () if node.attrs["transpose_a"].b else (0,)
+    """The first factor, if its rows are the result's; both, if their rows are summed."""
+    if not node.attrs["transpose_a"].b:
+        return (0,)
+    return () if node.attrs["transpose_b"].b else (0, 1)
 
 
-@translates("MatMul", takes_sizes=_rows_times)
+def _rows_summed(node: GraphNode, graph: Graph, sized: Collection[int]) -> bool:
+    return node.attrs["transpose_a"].b
+
+
+@translates("MatMul", takes_sizes=_rows_times, drops_sizes=_rows_summed)
 def mat_mul(node: Node) -> Operand:
     for k in range(2):
         if len(node.shape(k)) != 2:
             raise ShapeError(f"In[{k}] is not a matrix: {list(node.shape(k))}")
+    if node.attr("transpose_a"):
+        assume_same_size(node.b, [(node[0], 0), (node[1], 1 if node.attr("transpose_b") else 0)])
     return matrix_product(node.b, node[0], node[1], node.attr("transpose_a"), node.attr("transpose_b"))
 
 

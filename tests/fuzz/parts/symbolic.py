@@ -24,6 +24,7 @@ from ..part import Difference, Part
 _HEADER = re.compile(r"// values: ([\w=, ;]*)\n")
 _ATTEMPTS = 20
 _EVALUATOR_SECONDS = 2.0
+_MOST_BYTES = 256 << 20  # of all values of a program
 
 
 class Symbolic(Part):
@@ -78,6 +79,9 @@ class Symbolic(Part):
         values = {name: int(value) for name, value in chosen.items()}
         try:
             concrete = specialized(module, values)
+            instructions = (i for c in concrete.computations() for i in c.instructions)
+            if sum(leaf.bytes for i in instructions for leaf in i.shape.leaves()) > _MOST_BYTES:
+                return "too long"
             shapes = [leaf for p in concrete.entry.parameter_shapes for leaf in p.leaves() if leaf.is_array]
             rng = np.random.default_rng(0)
             arguments = [arguments_of(shape, rng) for shape in shapes]

@@ -148,6 +148,11 @@ def of_two_masks(x: tf.Tensor, m: tf.Tensor) -> Any:
     return tf.boolean_mask(x, m) + tf.boolean_mask(x, tf.logical_not(m))
 
 
+def sums_of_other_rows(x: tf.Tensor, m: tf.Tensor) -> Any:
+    """An error where the numbers of rows differ."""
+    return tf.matmul(tf.boolean_mask(x, m), tf.boolean_mask(x, x[:, 0] > 0.0), transpose_a=True)
+
+
 def of_other_bounds(x: tf.Tensor, m: tf.Tensor) -> Any:
     """As many of twice the rows as there are rows: three sizes that are the same."""
     twice = tf.concat([m, tf.logical_not(m)], 0)
@@ -184,7 +189,31 @@ def gradient_of_losses(x: tf.Tensor, m: tf.Tensor) -> Any:
     return loss, tape.gradient(loss, x)
 
 
+def summed_rows(x: tf.Tensor, m: tf.Tensor) -> Any:
+    rows = tf.boolean_mask(x, m)
+    return tf.matmul(rows, rows, transpose_a=True), tf.matmul(rows, tf.sin(rows), transpose_a=True)
+
+
+def boxes_of_matches(x: tf.Tensor, m: tf.Tensor) -> Any:
+    corners = tf.where(tf.math.is_nan(x), 0.0, x)
+    boxes = tf.boolean_mask(tf.concat([corners[:, :2], corners[:, :2] + 0.7], 1), m)
+    scores = tf.boolean_mask(corners[:, 2], m)
+    numbers = tf.image.non_max_suppression(boxes, scores, 9, 0.3)
+    softly = tf.image.non_max_suppression_with_scores(boxes, scores, 5, 0.4, 0.1, 0.5)
+    padded = tf.raw_ops.NonMaxSuppressionV4(
+        boxes=boxes,
+        scores=scores,
+        max_output_size=8,
+        iou_threshold=0.3,
+        score_threshold=0.0,
+        pad_to_max_output_size=True,
+    )
+    return tf.gather(boxes, numbers), numbers, softly, padded
+
+
 COMPILED = (
+    summed_rows,
+    boxes_of_matches,
     matching_rows,
     reduced,
     elementwise,
@@ -200,7 +229,7 @@ COMPILED = (
     gradients,
     gradient_of_losses,
 )  # as a whole
-FUNCTIONS = (*COMPILED, of_other_bounds, of_two_masks, with_all_rows, in_a_loop)
+FUNCTIONS = (*COMPILED, sums_of_other_rows, of_other_bounds, of_two_masks, with_all_rows, in_a_loop)
 
 
 def inputs(n: int, share: float) -> tuple[tf.Tensor, tf.Tensor]:
