@@ -185,17 +185,24 @@ class LaunchSite:
             return False
         return how.is_ready(is_first, *self.parse_key(key))
 
-    def count_call(self, key: bytes, hash_: int) -> bool:
-        """Counts a call that TensorFlow serves, and has the key compiled in the background if that pays.
-
-        Returns whether the key is one that may get code.
-        """
+    def count_call(self, key: bytes) -> bool:
+        """Counts a call that TensorFlow serves. Returns whether the key is one that may get code."""
         how = self.cluster.background
         assert how is not None
         is_new = self.calls.of(key) is None
         if is_new and self.constants and not how.may_specialize(*self.parse_key(key)):
             return False
-        calls = self.calls.count(key)
+        self.calls.count(key)
+        return True
+
+    def note_tensorflow_run(self, key: bytes, hash_: int, seconds: float) -> None:
+        """Adds a measurement of TensorFlow's run of a key that has no code, and has the key compiled in the background
+        if that pays: not before, for the first call has enough to do."""
+        statistics.count("served_by_tensorflow")
+        how, calls = self.cluster.background, self.calls.of(key)
+        if how is None or calls is None:
+            return
+        calls.add_run(seconds)
         is_first = not (
             self.costs.compilations or self.compiling or background.process.has_owner(self.number)
         )
@@ -204,11 +211,10 @@ class LaunchSite:
             self._request_variant(how, key, hash_)
         urgency = priority(calls, self.costs, is_full, is_first)
         if urgency is None or not how.share:
-            return True
+            return
         if not background.process.is_waiting(self.number, key):
             how.note_request(*self.parse_key(key), self._reason(calls))
         self._request(key, functools.partial(self._compile_in_background, key, hash_), urgency)
-        return True
 
     def _request_variant(self, how: Background, key: bytes, hash_: int) -> None:
         """Has code for symbolic sizes compiled in the background, one at a time, where new shapes have none."""
@@ -218,13 +224,6 @@ class LaunchSite:
             how.note_request(*self.parse_key(key), "other shapes than those with code")
             work = functools.partial(self._publish_compiled, how.generalize, key, hash_)
             self._request(_VARIANT, work, math.inf)
-
-    def add_tensorflow_run(self, key: bytes, seconds: float) -> None:
-        """Adds a measurement of TensorFlow's run of a key that has no code."""
-        statistics.count("served_by_tensorflow")
-        calls = self.calls.of(key)
-        if calls is not None:
-            calls.add_run(seconds)
 
     def _request(self, key: bytes, work: Callable[[int], None], urgency: float) -> None:
         how = self.cluster.background

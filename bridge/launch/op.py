@@ -242,7 +242,7 @@ def _create(construction: int) -> int:
 
 # The launch and the key for which a thread's call found no code, until TensorFlow has served it. A thread of
 # TensorFlow's is a new one for Python in every call, so that it has no `threading.local`.
-_uncompiled: dict[int, tuple[LaunchSite, bytes]] = {}
+_uncompiled: dict[int, tuple[LaunchSite, bytes, int]] = {}
 
 
 def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
@@ -256,9 +256,9 @@ def _miss(number: int, key_at: int, key_bytes: int, hash_: int) -> int:
                 return owner.address
             other = launch.compiling.get(key)
             if other is None and waits is False:
-                if not launch.count_call(key, hash_):
+                if not launch.count_call(key):
                     return launch.publish(key, hash_, None)
-                _uncompiled[threading.get_ident()] = launch, key
+                _uncompiled[threading.get_ident()] = launch, key, hash_
                 return launch.cold.address
             if other is None and waits:
                 done = launch.compiling[key] = threading.Event()
@@ -304,7 +304,8 @@ def _fall_back(number: int, tensors: int, variables: int, new: int, reason: int,
             start = time.perf_counter()
             outputs = _run_original(launch, inputs)
             if uncompiled is not None and uncompiled[0] is launch:
-                launch.add_tensorflow_run(uncompiled[1], time.perf_counter() - start)
+                with launch.lock:
+                    launch.note_tensorflow_run(*uncompiled[1:], time.perf_counter() - start)
             for target, tensor in zip(launch.updates, outputs[len(launch.outputs) :]):
                 if tensor is not None and not handles[target]:
                     raise _no_variable(launch, target)
