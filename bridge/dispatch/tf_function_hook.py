@@ -25,6 +25,7 @@ from ..cluster.cluster_compiler import earlier_failure
 from ..cluster.compute_ops import TRIVIAL, count_ops
 from ..options.jit_options import JitOptions
 from ..tf_internals import symbols as tfp
+from . import unclustered_calls
 from .call_plan import CallPlan, plan_of
 from .dispatch_cache import DispatchCache, has_arrays, with_tensors
 
@@ -137,6 +138,10 @@ def _call_concrete(original: Callable[..., Any], concrete: Any, tensors: Any, ca
     if _first_call_state.reached is not None:
         _first_call_state.reached = _Reached(plan, tensors) if fits else _Reached()
     if plan is None or not fits:
+        if _may_hook_calls() and concrete.__dict__.get(_PLAN, concrete) is None:
+            return unclustered_calls.call(
+                lambda tensors: original(concrete, tensors, captured), concrete, tensors, captured
+            )
         return original(concrete, tensors, captured)
     result = plan.run(tensors)
     if earlier_failure(plan.cluster):
@@ -171,6 +176,8 @@ def _new_plan(concrete: Any) -> CallPlan | None:
     size = count_ops(plan.cluster.graph.nodes.values(), plan.cluster.functions, TRIVIAL | {"_Arg"})
     if size < options.min_cluster_size or plan.cluster.has_data_constants:
         return None
+    run = plan.run
+    plan.run = lambda tensors: unclustered_calls.call(run, concrete, tensors, plan.captured)
     _on_plan(plan)
     return plan
 

@@ -91,10 +91,10 @@ class CallCounts:
     def __init__(self) -> None:
         self._keys: collections.OrderedDict[bytes, KeyCalls] = collections.OrderedDict()
 
-    def count(self, key: bytes) -> KeyCalls:
-        """Counts a call."""
+    def count(self, key: bytes, weight: int = 1) -> KeyCalls:
+        """Counts a call, which stands for so many."""
         counted = self._keys.setdefault(key, KeyCalls())
-        counted.calls += 1
+        counted.calls += weight
         self._keys.move_to_end(key)
         if len(self._keys) > MAX_KEYS:
             self._keys.popitem(last=False)

@@ -20,7 +20,7 @@ from ...runtime.code.executable import Executable, Frame
 from ...runtime.errors import ExecutionError
 from ...runtime.threads import background, cpu_clock, forking
 from ..tf_internals import symbols as private
-from . import entry_table, kernel, prepacked_weights, weight_pages
+from . import coverage, entry_table, kernel, prepacked_weights, weight_pages
 from .compile_policy import CallCounts, Costs, KeyCalls, priority
 from .compiled_code import CompiledCode, InputSpec
 from .entry_table import Counters, EntryOwner, EntryTable
@@ -192,7 +192,7 @@ class LaunchSite:
         is_new = self.calls.of(key) is None
         if is_new and self.constants and not how.may_specialize(*self.parse_key(key)):
             return False
-        self.calls.count(key)
+        self.calls.count(key, coverage.process.weight)
         return True
 
     def note_tensorflow_run(self, key: bytes, hash_: int, seconds: float) -> None:
@@ -253,6 +253,7 @@ class LaunchSite:
             code is not None and not self.costs.is_measured and calls is not None and calls.seconds > 0
         )
         if self.publish(key, hash_, code, is_measured, generation) and cluster.background is not None:
+            coverage.process.publications += 1
             cluster.background.on_published()
 
     def try_compile(self, key: bytes) -> tuple[CompiledCode | None, Exception | None]:
@@ -436,6 +437,7 @@ class LaunchSite:
             if code.is_symbolic:  # it may serve other keys whose calls were counted
                 self.calls.clear()
             kernel.native().publish(self.address + LaunchState.last_hit.offset, 0)
+            coverage.process.publications += 1
             how.on_published()
 
     def _as_tensors(self, code: CompiledCode, results: list[np.ndarray]) -> list[tf.Tensor]:

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from ...runtime.threads import interrupts
 from ..tf_internals import symbols as private
-from . import cluster_registry, kernel
+from . import cluster_registry, coverage, kernel
 from .launch_site import Background, Compile, Fallback, Guard, LaunchSite, RegisteredCluster
 from .structs import CREATE, FALLBACK, INVALID_STATE, MISS
 
@@ -302,6 +302,7 @@ def _fall_back(number: int, tensors: int, variables: int, new: int, reason: int,
                 with launch.lock:
                     launch.table.reclaim()
             start = time.perf_counter()
+            coverage.process.fallbacks += 1
             outputs = _run_original(launch, inputs)
             if uncompiled is not None and uncompiled[0] is launch:
                 with launch.lock:

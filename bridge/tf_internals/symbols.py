@@ -10,16 +10,18 @@ import ctypes
 import functools
 import importlib
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, function_pb2, op_def_pb2
+from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.autograph.core import ag_ctx, converter
 from tensorflow.python.autograph.impl import api, conversion
-from tensorflow.python.eager import context, core, record
+from tensorflow.python.eager import cancellation, context, core, execute, record
 from tensorflow.python.eager.polymorphic_function import (
     concrete_function,
     eager_function_run,
@@ -804,6 +806,50 @@ def may_hook_calls() -> bool:
         and not context.context()._thread_local_data.op_callbacks
         and not ops.get_default_graph()._distribution_strategy_stack
     )
+
+
+def call_concrete(concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:
+    """Calls a concrete function as TensorFlow does, without a hook."""
+    original = inspect.unwrap(concrete_function.ConcreteFunction._call_flat)
+    return original(concrete, list(tensors), list(captured))
+
+
+@contextlib.contextmanager
+def without_graph_passes() -> Iterator[None]:
+    """Within, functions that this thread calls are their own forms, which no graph pass of a plugin has changed."""
+    process = context.context()
+    options = process.function_call_options
+    process.function_call_options = _without_graph_passes(
+        options.config_proto_serialized or b"", options.executor_type
+    )
+    try:
+        yield
+    finally:
+        process.function_call_options = options
+
+
+@functools.lru_cache(8)
+def _without_graph_passes(config: bytes, executor: str | None) -> context.FunctionCallOptions:
+    changed = tf.compat.v1.ConfigProto.FromString(config)
+    changed.graph_options.rewrite_options.use_plugin_optimizers = rewriter_config_pb2.RewriterConfig.OFF
+    return context.FunctionCallOptions(executor, changed)
+
+
+def prepare_without_graph_passes(concrete: Any, inputs: list[tf.Tensor]) -> None:
+    """Makes that form of a concrete function ready, for such inputs: by a call that is cancelled before an op runs."""
+    function, manager = concrete._inference_function, cancellation.CancellationManager()
+    manager.start_cancel()
+    with without_graph_passes():
+        attributes = context.context().function_call_options.as_attrs()
+    with contextlib.suppress(errors_impl.CancelledError):
+        execute.execute_with_cancellation(
+            function.name.decode(),
+            num_outputs=len(function.function_type.flat_outputs),
+            inputs=inputs,
+            attrs=tuple(itertools.chain(*attributes.items())),
+            ctx=context.context(),
+            cancellation_manager=manager,
+        )
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 
-from . import cpu_clock, forking, interrupts
+from . import cpu_clock, forking, interrupts, python_settings
 
 MAX_REQUESTS = 1024  # that wait; beyond, the least urgent are dropped
 
@@ -100,7 +100,8 @@ class BackgroundQueue:
             request = self._next()
             begin, cpu = time.monotonic(), cpu_clock.seconds()
             try:
-                request.work()
+                with python_settings.switching_quickly():
+                    request.work()
             except Exception as error:
                 _log.warning("background work failed; this is a bug in tfbridge", exc_info=error)
             finally:
@@ -133,6 +134,7 @@ class BackgroundQueue:
 
 
 process = BackgroundQueue()
+preparations = BackgroundQueue()  # what is to be ready before code is
 
 
 def is_here() -> bool:
@@ -143,8 +145,8 @@ def is_here() -> bool:
 @forking.in_child
 def _forget() -> None:
     """In a forked child: the thread is the parent's, which serves its requests."""
-    global process
-    process = BackgroundQueue()
+    global process, preparations
+    process, preparations = BackgroundQueue(), BackgroundQueue()
 
 
 def wait_for_compilation(timeout: float | None = None) -> bool:
@@ -153,4 +155,5 @@ def wait_for_compilation(timeout: float | None = None) -> bool:
     Keys that TensorFlow serves because they are not called often enough are not waited for.
     Units: timeout is in seconds; returns false when it is over.
     """
-    return process.wait(timeout)
+    end = None if timeout is None else time.monotonic() + timeout
+    return preparations.wait(timeout) and process.wait(end and max(0.0, end - time.monotonic()))

@@ -1,0 +1,88 @@
+"""Calls of functions whose clusters have no code yet: TensorFlow runs the function as if there were no clusters.
+
+A cluster that TensorFlow runs costs more than its nodes would in the function's own graph. So after a call that met
+clusters without code, some calls go to a second form of the function, which the graph pass leaves alone; then one goes
+through the clusters again, to see what they have, and to have counted what they lack. The second form is made in the
+background, by a call that is cancelled before it runs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ...runtime import statistics
+from ...runtime.threads import background
+from ..launch import coverage
+from ..tf_internals import symbols as tfp
+
+_MAX_CALLS = 64  # of the second form in a row
+_CALLS = "_tfbridge_unclustered"  # attribute of concrete functions
+
+Run = Callable[[Sequence[tf.Tensor]], Any]
+
+_running: list[
+    None
+] = []  # an item for each call that runs: of several, nobody knows whose clusters had no code
+
+
+class _Calls:
+    """What is known of a concrete function: its calls in a row that met clusters without code, how many calls are to go
+    to the second form until how much code is published, and how many have gone since the last one that did not."""
+
+    def __init__(self) -> None:
+        self.misses = self.remaining = self.publications = self.uncounted = 0
+        self.is_ready = False
+
+    def take(self) -> bool:
+        """Whether the next call goes to the second form."""
+        if not self.remaining or self.publications != coverage.process.publications:
+            return False
+        self.remaining -= 1
+        self.uncounted += 1
+        return True
+
+    def note(self, missed: bool, publications: int) -> None:
+        """Notes whether a call met clusters without code, when so much was published."""
+        self.misses = self.misses + 1 if missed and self.is_ready else 0
+        # After a single one, sizes that come often may have code.
+        self.remaining = min(1 << self.misses, _MAX_CALLS) if self.misses > 1 else 0
+        self.publications = publications
+
+
+def call(run: Run, concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:
+    """A call of a concrete function, in the form that is faster as far as is known; `run` goes through its clusters."""
+    calls: _Calls | None = concrete.__dict__.get(_CALLS)
+    if calls is not None and calls.take():
+        statistics.count("served_by_tensorflow")
+        with tfp.without_graph_passes():
+            return tfp.call_concrete(concrete, tensors, captured)
+    now = coverage.process
+    fallbacks, publications = now.fallbacks, now.publications
+    _running.append(None)
+    is_alone = len(_running) == 1
+    try:
+        if calls is not None:
+            now.weight, calls.uncounted = 1 + calls.uncounted, 0
+        result = run(tensors)
+        is_alone = is_alone and len(_running) == 1
+    finally:
+        now.weight = 1
+        _running.pop()
+    missed = now.fallbacks != fallbacks and is_alone
+    if calls is not None:
+        calls.note(missed, publications)
+    elif missed:
+        calls = concrete.__dict__.setdefault(_CALLS, _Calls())
+        work = functools.partial(_make, concrete, tensors, captured, calls)
+        background.preparations.request(background.Request(id(calls), b"", work, 0.0))
+    return result
+
+
+def _make(concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor], calls: _Calls) -> None:
+    """Has TensorFlow make the second form of a function."""
+    tfp.prepare_without_graph_passes(concrete, [*tensors, *captured])
+    calls.is_ready = True
