@@ -24,7 +24,7 @@ from ....runtime.llvm.ir_builder import (
     vector_type,
 )
 from ...errors import InternalError
-from ...ir.element_types import ElementType
+from ...ir.element_types import ElementType, float_info
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -387,7 +387,7 @@ def round_to(f: Function, t: ElementType, x: VectorValue) -> VectorValue:
     magic = 2.0 ** (1 - bias - mantissa_bits + 23)
     tiny = (size + magic) - magic
     size = (size < 2.0 ** (1 - bias)).choose(tiny, abs(rounded))
-    largest = float(_finfo_max(t))
+    largest = float(float_info(t.dtype).max)
     over = float("inf") if has_infinity else float("nan")
     size = (size > largest).choose(size.number(over), size)
     return x.is_nan().choose(x, size.copysign(x))
@@ -401,12 +401,6 @@ def round_mantissa(x: VectorValue, mantissa_bits: int) -> VectorValue:
         return x
     odd = bits.shift_right(drop) & 1
     return ((bits + (odd + ((1 << (drop - 1)) - 1))) & -(1 << drop)).as_float()
-
-
-def _finfo_max(t: ElementType) -> float:
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(t.dtype).max)
 
 
 def wrap(f: Function, t: ElementType, x: VectorValue) -> VectorValue:

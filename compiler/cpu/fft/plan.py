@@ -47,7 +47,8 @@ def roots(numerators: np.ndarray, n: int) -> np.ndarray:
     """exp(-2 pi i j / n) for each integer j, exact to the last place of a double where the machine can."""
     turn = 2 * np.arccos(np.longdouble(-1))
     angle = (np.asarray(numerators) % n).astype(np.longdouble) * -turn / n
-    return (np.cos(angle) + 1j * np.sin(angle)).astype(np.complex128)
+    values: np.ndarray = (np.cos(angle) + 1j * np.sin(angle)).astype(np.complex128)
+    return values
 
 
 @dataclasses.dataclass(frozen=True)

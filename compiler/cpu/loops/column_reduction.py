@@ -211,11 +211,11 @@ class ColumnReduction(FusionKernel):
     def _load_totals(self, variables: list[Affine], done: list[Instruction]) -> None:
         """Makes the results of reductions known at these variables: they are loaded from the totals."""
         for instruction in done:
-            key = ("results", instruction, self._index(variables), True)
-            if self.nest.lookup(key) is None:
+            key = (instruction, self._index(variables), True)
+            if self.nest.lookup(self.elements.reduced, key) is None:
                 reducer = Reducer.of(instruction)
                 items = reducer.narrowed(self.elements, self._total(instruction, reducer, variables))
-                self.nest.memoize(key, max(i.depth for i in items), items)
+                self.nest.memoize(self.elements.reduced, key, max(i.depth for i in items), items)
 
     def _total(self, instruction: Instruction, reducer: Reducer, variables: list[Affine]) -> list[Item]:
         column = variables[-1] - self.first

@@ -47,7 +47,7 @@ from ..codegen.memory_types import (
 from ..codegen.scalar_computation import apply_scalars
 from .affine import ZERO, Affine, AffineIndexer, Symbol
 from .indexing import Index, element_rule, is_bitcast, linear_address
-from .loop_nest import LoopNest
+from .loop_nest import LoopNest, Memo
 
 
 class Item(NamedTuple):
@@ -112,6 +112,13 @@ class Elements:
         cached_rows: Mapping[Instruction, CachedRow] | None = None,
     ) -> None:
         self.nest = nest
+        self.items: Memo[Item] = {}
+        self.reduced: Memo[list[Item]] = {}
+        self.filled: Memo[int] = {}
+        self.splats: Memo[Item] = {}
+        self.tiles: Memo[list[Item]] = {}
+        self.conditions: Memo[Condition] = {}
+        self.indices: Memo[Affine] = {}
         self.computation = computation
         self.pointers = list(pointers)
         self.emit_reductions = emit_reductions
@@ -142,7 +149,7 @@ class Elements:
                     stack.append((key, stage + 1))
                     stack.extend([(operand, 0) for operand in reversed(missing)])
                 else:
-                    item = self.nest.memoize(key, *self._evaluate_or_load(*key))
+                    item = self.nest.memoize(self.items, key, *self._evaluate_or_load(*key))
         assert item is not None
         return item
 
@@ -150,7 +157,7 @@ class Elements:
         """The element, if it was evaluated before."""
         if condition is False:
             return Item(constant_element(instruction.shape.element_type, 0, 1), 0)
-        return self.nest.lookup((instruction, index, condition))
+        return self.nest.lookup(self.items, (instruction, index, condition))
 
     def _evaluate_or_load(
         self, instruction: Instruction, index: Index, condition: Condition | bool
@@ -183,10 +190,10 @@ class Elements:
             keys = rule.indices or rule.operands
         return [key for key in keys if self._lookup(*key) is None]
 
-    def _filled(self, row: CachedRow, instruction: Instruction, index: Index) -> tuple[int] | None:
-        """(the depth from which on it is available,) of a cached row that an earlier loop filled; None for others."""
+    def _filled(self, row: CachedRow, instruction: Instruction, index: Index) -> int | None:
+        """The depth from which on it is available, of a cached row that an earlier loop filled; None for others."""
         outer = tuple(i for i, stride in zip(index, row.strides) if not stride)
-        return self.nest.lookup(("filled", instruction, outer))
+        return self.nest.lookup(self.filled, (instruction, outer))
 
     def _cached_element(self, row: CachedRow, instruction: Instruction, index: Index) -> Item:
         """An element of a cached row: loaded where the row was filled before, else computed, and stored if the current
@@ -195,7 +202,7 @@ class Elements:
         outer = tuple(i for i, stride in zip(index, row.strides) if not stride)
         inner = linear_address(index, row.strides)
         if (filled := self._filled(row, instruction, index)) is not None:
-            return self.load_at(row.pointer, t, inner, min_depth=filled[0])
+            return self.load_at(row.pointer, t, inner, min_depth=filled)
         item = self._evaluate(instruction, index, True)
         vector = nest.vector
         if self.row_index == index and (vector is None or inner.coefficient(vector[0]) == 1):
@@ -228,18 +235,20 @@ class Elements:
         if op.is_reduction:
             return self.results(instruction, index, condition)[0]
         rule = _Rule(self, instruction, condition)
-        return element_rule(instruction)(
+        item: Item = element_rule(instruction)(
             rule, index, [o.shape for o in instruction.operands], instruction.shape
         )
+        return item
 
     def results(self, instruction: Instruction, index: Index, condition: Condition | bool) -> list[Item]:
         """The elements of all results of a reduction at an index."""
-        key = ("results", instruction, index, condition)
-        cached = self.nest.lookup(key)
+        key = (instruction, index, condition)
+        cached = self.nest.lookup(self.reduced, key)
         if cached is None:
             together = self.siblings.get(instruction, [instruction]) if condition is True else [instruction]
             self.reduce(together, [index], condition)
-            cached = self.nest.lookup(key)
+            cached = self.nest.lookup(self.reduced, key)
+            assert cached is not None
         return cached
 
     def reduce(
@@ -252,8 +261,8 @@ class Elements:
         results = self.emit_reductions(self, instructions, indices, condition)
         for instruction, per_index in zip(instructions, results):
             for index, items in zip(indices, per_index):
-                key = ("results", instruction, index, condition)
-                self.nest.memoize(key, max(i.depth for i in items), items)
+                key = (instruction, index, condition)
+                self.nest.memoize(self.reduced, key, max(i.depth for i in items), items)
 
     def apply(self, instruction: Instruction, operands: Sequence[Item]) -> Item:
         """An elementwise instruction on elements."""
@@ -314,12 +323,12 @@ class Elements:
         """An element with that many lanes: broadcast, where it has one."""
         if lanes == 1 or lanes_of(item.element) == lanes:
             return item
-        key = ("splat", item.element, lanes)
-        cached = self.nest.lookup(key)
+        key = (item.element, lanes)
+        cached = self.nest.lookup(self.splats, key)
         if cached is None:
             with self.nest.at(item.depth) as f:
                 widened = splat(f, item.element, lanes)
-            cached = self.nest.memoize(key, item.depth, Item(widened, item.depth))
+            cached = self.nest.memoize(self.splats, key, item.depth, Item(widened, item.depth))
         return cached
 
     # -- memory
@@ -411,8 +420,8 @@ class Elements:
         all."""
         nest, (_, lanes, row) = self.nest, tile
         first = rest - Affine.number(row % lanes)
-        key = ("tile", base.text, first, stride)
-        cached = nest.lookup(key)
+        key = (base.text, first, stride)
+        cached = nest.lookup(self.tiles, key)
         if cached is None:
             columns, depth = [], nest.depth
             for k in range(lanes):
@@ -422,7 +431,9 @@ class Elements:
                 with nest.at(depth) as f:
                     columns.append(load(f, t, pointer, lanes))
             with nest.at(depth) as f:
-                cached = nest.memoize(key, depth, [Item(e, depth) for e in transpose_square(f, columns)])
+                cached = nest.memoize(
+                    self.tiles, key, depth, [Item(e, depth) for e in transpose_square(f, columns)]
+                )
         return cached[row % lanes]
 
     # -- conditions
@@ -446,7 +457,7 @@ class Elements:
         terms = d + Affine.number(-d.constant)
         limit = -d.constant
         key = ("less", terms, limit)
-        cached = self.nest.lookup(key)
+        cached = self.nest.lookup(self.conditions, key)
         if cached is not None:
             return cached
         if self.nest.varies(terms):
@@ -457,7 +468,7 @@ class Elements:
             value, depth = self.nest.scalar(terms)
         with self.nest.at(depth):
             cached = Condition(value < limit, depth)
-        return self.nest.memoize(key, depth, cached)
+        return self.nest.memoize(self.conditions, key, depth, cached)
 
     def both(self, a: Condition | bool, b: Condition | bool | None) -> Condition | bool:
         """a and b."""
@@ -466,13 +477,13 @@ class Elements:
         if a is True or b is False:
             return b
         key = ("both", a, b)
-        cached = self.nest.lookup(key)
+        cached = self.nest.lookup(self.conditions, key)
         if cached is None:
             lanes = max(LoopNest.lanes_of(a.value), LoopNest.lanes_of(b.value))
             (x, dx), (y, dy) = self._lanes_condition(a, lanes), self._lanes_condition(b, lanes)
             depth = max(dx, dy)
             with self.nest.at(depth):
-                cached = self.nest.memoize(key, depth, Condition(x & y, depth))
+                cached = self.nest.memoize(self.conditions, key, depth, Condition(x & y, depth))
         return cached
 
     def choose(self, condition: Condition | bool, then: Item, otherwise: Item) -> Item:
@@ -503,8 +514,8 @@ class Elements:
         """An integer element as an index, clamped to 0..limit."""
         if not is_symbolic([limit]) and limit <= 0:
             return Affine.number(0)
-        key = ("index", item.element, limit)
-        cached = self.nest.lookup(key)
+        key = (item.element, limit)
+        cached = self.nest.lookup(self.indices, key)
         if cached is not None:
             return cached
         lanes = lanes_of(item.element)
@@ -515,7 +526,7 @@ class Elements:
                 value = value.call("smax", 0)
         symbol = Symbol(f"data{item.depth}", 0, limit)
         self.nest.bind(symbol, value if lanes > 1 else Int.of(f, value), item.depth)
-        return self.nest.memoize(key, item.depth, Affine.of(symbol))
+        return self.nest.memoize(self.indices, key, item.depth, Affine.of(symbol))
 
 
 class _Rule(AffineIndexer):

@@ -545,7 +545,7 @@ class FusionKernel:
             if (
                 not all(self.nest.knows(a) for x in index for a, _ in x.terms)
                 or not any(self.nest.varies(x) for x in index)
-                or self.nest.lookup(("results", instruction, index, True))
+                or self.nest.lookup(self.elements.reduced, (instruction, index, True)) is not None
             ):
                 continue
             group = self.elements.siblings.get(instruction, [instruction])

@@ -8,7 +8,7 @@ nothing has to be hoisted, and the memo of a scope makes everything computed the
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 from ....runtime.llvm.ir_builder import (
     Function,
@@ -38,6 +38,11 @@ class Scope:
         self.lanes = 1
 
 
+_V = TypeVar("_V")
+Memo: TypeAlias = dict[Hashable, list[tuple[Scope, _V]]]
+"""By key the values, each with the scope in which it is known."""
+
+
 class _At:
     """Text of a function goes to a scope while this is entered. A class: kernels enter thousands."""
 
@@ -64,7 +69,10 @@ class LoopNest:
     def __init__(self, f: Function) -> None:
         self.f = f
         self.chain = [Scope(0, f.block)]
-        self.memo: dict[Hashable, list[tuple[Scope, Any]]] = {}  # by key the values, each with its scope
+        self.sums: Memo[Int] = {}
+        self.scalars: Memo[tuple[Int, int]] = {}
+        self.vectors: Memo[tuple[VectorValue, int]] = {}
+        self.pointers: Memo[Ptr] = {}
         self.division = Division()
 
     @property
@@ -141,21 +149,22 @@ class LoopNest:
         self.chain[depth].symbols[symbol] = value
 
     # -- memo
-    def lookup(self, key: Hashable) -> Any:
+    def lookup(self, memo: Memo[_V], key: Hashable) -> _V | None:
         """The value that was memoized under the key in an open scope, or None."""
-        entries = self.memo.get(key)
+        entries = memo.get(key)
         if entries is None:
             return None
-        chain, deepest, value = self.chain, -1, None
+        chain, deepest = self.chain, -1
+        value: _V | None = None
         for scope, entry in entries:
             depth = scope.depth
             if deepest <= depth < len(chain) and chain[depth] is scope:
                 deepest, value = depth, entry
         return value
 
-    def memoize(self, key: Hashable, depth: int, value: Any) -> Any:
+    def memoize(self, memo: Memo[_V], key: Hashable, depth: int, value: _V) -> _V:
         """Remembers a value as long as the scope of that depth is open; returns it."""
-        entries = self.memo.setdefault(key, [])
+        entries = memo.setdefault(key, [])
         while entries and entries[-1][0].is_closed:
             entries.pop()
         entries.append((self.chain[depth], value))
@@ -221,13 +230,12 @@ class LoopNest:
         value, depth = self._sum(index)
         if index.constant == 0 and value is not None:
             return value, depth
-        key = ("scalar", index)
-        cached = self.lookup(key)
+        cached = self.lookup(self.scalars, index)
         if cached is None:
             if value is None:
                 return self.f.i64(index.constant), 0
             with self.at(depth):
-                cached = self.memoize(key, depth, (value + index.constant, depth))
+                cached = self.memoize(self.scalars, index, depth, (value + index.constant, depth))
         return cached
 
     def _sum(self, index: Affine) -> tuple[Int | None, int]:
@@ -241,20 +249,20 @@ class LoopNest:
         for depth in sorted(groups):
             for a, c in groups[depth]:
                 done = (*done, (a, c))
-                cached = self.lookup(("sum", done))
+                cached = self.lookup(self.sums, done)
                 if cached is None:
                     value = self.symbol(a)[0]
                     assert isinstance(value, Int)
                     with self.at(depth):
                         term = value if c == 1 else value * c
-                        cached = self.memoize(("sum", done), depth, term if total is None else total + term)
+                        cached = self.memoize(self.sums, done, depth, term if total is None else total + term)
                 total = cached
         return total, depth
 
     def vectored(self, index: Affine, type_: str = "i64") -> tuple[VectorValue, int]:
         """(lanes, depth) of an index that varies between lanes; `type_` i32 only where its bounds fit."""
-        key = ("vectored", index, type_)
-        cached = self.lookup(key)
+        key = (index, type_)
+        cached = self.lookup(self.vectors, key)
         if cached is not None:
             return cached
         vector = self.vector
@@ -275,7 +283,7 @@ class LoopNest:
             for value, _, c in others:
                 part = value.cast("trunc", "i32") if type_ == "i32" else value
                 total += part * c
-        return self.memoize(key, depth, (total, depth))
+        return self.memoize(self.vectors, key, depth, (total, depth))
 
     def pointer(self, base: Ptr, type_: str, index: Affine) -> tuple[Ptr, int]:
         """(address, depth) of element `index` of `type_` after `base`: the address is advanced in each loop
@@ -290,27 +298,27 @@ class LoopNest:
             part = tuple(groups[depth])
             done = (*done, *part)
             key = ("pointer", base.text, type_, done)
-            cached = self.lookup(key)
+            cached = self.lookup(self.pointers, key)
             if cached is None:
                 total, _ = self._sum(Affine(0, part, 0, 0))
                 assert total is not None
                 with self.at(depth):
-                    cached = self.memoize(key, depth, pointer.at(total, type_))
+                    cached = self.memoize(self.pointers, key, depth, pointer.at(total, type_))
             pointer = cached
         if index.constant:
             moved = ("pointer", base.text, type_, done, index.constant)
-            cached = self.lookup(moved)
+            cached = self.lookup(self.pointers, moved)
             if cached is None:
                 with self.at(depth):
-                    cached = self.memoize(moved, depth, pointer.at(index.constant, type_))
+                    cached = self.memoize(self.pointers, moved, depth, pointer.at(index.constant, type_))
             pointer = cached
         return pointer, depth
 
     def moved(self, base: Ptr, offset: int) -> Ptr:
         """The address so many bytes after one that is known at depth 0."""
         key = ("moved", base.text, offset)
-        cached = self.lookup(key)
+        cached = self.lookup(self.pointers, key)
         if cached is None:
             with self.at(0):
-                cached = self.memoize(key, 0, base + offset)
+                cached = self.memoize(self.pointers, key, 0, base + offset)
         return cached

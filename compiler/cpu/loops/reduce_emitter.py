@@ -63,7 +63,7 @@ def reduce_together(
         has_loops = bool(job.loops.trip_counts)  # none where guards say that the size is 1
         results = job.rows(start) if is_row and has_loops and not job.is_short else job.columns(start)
         for key in elements.row_stored:
-            nest.memoize(("filled", *key), depth, (depth,))
+            nest.memoize(elements.filled, key, depth, depth)
         elements.row_stored = stored
     return [[r.narrowed(elements, items) for items in per] for r, per in zip(reducers, results)]
 
