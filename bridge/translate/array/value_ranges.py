@@ -200,8 +200,11 @@ def check_indices(node: Node, indices: Operand, size: int | Extent, low: int | N
         return
     constant = node.context.constant_value(indices)
     if constant is not None and not is_sized and not node.context.is_inner:
-        place = np.argwhere((constant >= bound) | (constant < (smallest if low is None else 0)))[0].tolist()
-        raise ShapeError(f"indices{place or ''} = {constant[tuple(place)]} is not in [0, {bound})")
+        bad = np.argwhere((constant >= bound) | (constant < (smallest if low is None else 0))).tolist()
+        if bad:
+            place = bad[0]
+            raise ShapeError(f"indices{place or ''} = {constant[tuple(place)]} is not in [0, {bound})")
+        return  # a size of the arguments, which is compared with the bound before each call
     top = _extreme(b, Opcode.MAXIMUM, indices if low is None else _unsigned(b, indices))
     type_ = b.get_shape(top).element_type
     limit = (
