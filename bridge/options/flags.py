@@ -45,7 +45,7 @@ class Flag:
         """Name of the environment variable."""
         return PREFIX + self.name
 
-    def shown(self, value: Any) -> str:
+    def shown(self, value: object) -> str:
         """A value as it is written in the environment."""
         if isinstance(value, bool):
             return str(int(value))

@@ -117,7 +117,7 @@ def checked(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def options(**chosen: Any) -> Iterator[None]:
+def options(**chosen: object) -> Iterator[None]:
     """Within, what is compiled for the first time is compiled with these options; inner blocks rule over outer ones.
 
     threads: highest number of threads of one launch. min_cluster_size: compute ops that a cluster has at least.

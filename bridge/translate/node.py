@@ -106,7 +106,7 @@ class Node:
         """A constant input as a tuple of ints (a scalar: of one)."""
         return tuple(as_size(v) for v in self.constant(which).ravel())
 
-    def attr(self, name: str, default: Any = None) -> Any:
+    def attr(self, name: str, default: object = None) -> Any:
         """An attribute as a Python value: number, bool, str, ElementType, dims (None for unknown), list of these;
         a tensor as a NumPy array, a function as its name."""
         if name not in self.definition.attr:

@@ -51,12 +51,12 @@ def every_input(node: Any, graph: Any) -> Collection[int]:
     return range(len(node.inputs))
 
 
-def first_output(node: Any) -> Collection[int]:
+def first_output(node: object) -> Collection[int]:
     """The number of the first output."""
     return (0,)
 
 
-def first_input(node: Any, graph: Any) -> Collection[int]:
+def first_input(node: object, graph: object) -> Collection[int]:
     """The number of the first input."""
     return (0,)
 

@@ -67,28 +67,28 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
         self._parameters[number] = instruction
         return self._append(instruction)
 
-    def constant_r0(self, value: Any, element_type: TypeName | None = None) -> Operand:
+    def constant_r0(self, value: object, element_type: TypeName | None = None) -> Operand:
         """A scalar constant. Raises: ShapeError (from build)  constant_c1: the value's rank is not 0."""
         return self._constant_of_rank(0, value, element_type)
 
     @operation
     def constant_r1(
-        self, value: Any, element_type: TypeName | None = None, *, length: int | None = None
+        self, value: object, element_type: TypeName | None = None, *, length: int | None = None
     ) -> Operand:
         """A vector constant; with `length`, that many times one value."""
         if length is not None:
             return self.apply(Broadcast((length,), ()), self.constant(value, element_type))
         return self._constant_of_rank(1, value, element_type)
 
-    def constant_r2(self, value: Any, element_type: TypeName | None = None) -> Operand:
+    def constant_r2(self, value: object, element_type: TypeName | None = None) -> Operand:
         """A constant of rank 2. Raises: ShapeError (from build)  constant_c1: another rank."""
         return self._constant_of_rank(2, value, element_type)
 
-    def constant_r3(self, value: Any, element_type: TypeName | None = None) -> Operand:
+    def constant_r3(self, value: object, element_type: TypeName | None = None) -> Operand:
         """A constant of rank 3. Raises: ShapeError (from build)  constant_c1: another rank."""
         return self._constant_of_rank(3, value, element_type)
 
-    def constant_r4(self, value: Any, element_type: TypeName | None = None) -> Operand:
+    def constant_r4(self, value: object, element_type: TypeName | None = None) -> Operand:
         """A constant of rank 4. Raises: ShapeError (from build)  constant_c1: another rank."""
         return self._constant_of_rank(4, value, element_type)
 
@@ -96,7 +96,7 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
     constant_r4_from_array4d = constant_r4
 
     @operation
-    def _constant_of_rank(self, rank: int, value: Any, element_type: TypeName | None) -> Operand:
+    def _constant_of_rank(self, rank: int, value: object, element_type: TypeName | None) -> Operand:
         constant = self.constant(value, element_type)
         if self.shape_of(constant).rank != rank:
             raise ShapeError(
@@ -212,5 +212,5 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
             return None
 
 
-def _literal(value: Any) -> Literal:
+def _literal(value: object) -> Literal:
     return Literal.tuple(map(_literal, value)) if isinstance(value, (tuple, list)) else Literal(value)

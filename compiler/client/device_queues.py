@@ -6,7 +6,6 @@ import collections
 import functools
 import queue
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ class DeviceQueues:
             self._channels += 1
             return self._channels
 
-    def transfer_to_infeed(self, data: Any, device: int = 0) -> None:
+    def transfer_to_infeed(self, data: object, device: int = 0) -> None:
         """Puts an item into a device's infeed queue: an array, a sequence of arrays for a tuple, or a literal."""
         self._feeds[device].infeed.put(_arrays(data))
 
@@ -70,7 +69,7 @@ class DeviceQueues:
         return run_devices(programs, 1, len(runs), self._feeds, timeout)
 
 
-def _arrays(data: Any) -> list[np.ndarray]:
+def _arrays(data: object) -> list[np.ndarray]:
     if isinstance(data, Literal):
         return [part for p in data.parts for part in _arrays(p)] if data.shape.is_tuple else [data.array]
     if isinstance(data, (list, tuple)):

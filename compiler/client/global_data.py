@@ -211,7 +211,7 @@ def _real(shape: Shape, arrays: Iterator[np.ndarray]) -> Shape:
     return shape.with_dims(next(arrays).shape) if shape.is_array else shape
 
 
-def _literal(value: Any) -> Literal:
+def _literal(value: object) -> Literal:
     if isinstance(value, Literal):
         return value
     return Literal.tuple(map(_literal, value)) if isinstance(value, (tuple, list)) else Literal(value)

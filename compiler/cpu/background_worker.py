@@ -88,7 +88,7 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.numbers: dict[Computation, int] = {}
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> Any:
         if isinstance(value, Computation):
             return _Called, (self.numbers[value],)
         return NotImplemented

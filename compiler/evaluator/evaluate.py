@@ -87,7 +87,7 @@ def nested(shape: Shape, leaves: Iterator[Any]) -> Any:
     return tuple(nested(s, leaves) for s in shape.tuple_shapes) if shape.is_tuple else next(leaves)
 
 
-def flattened(value: Any) -> Iterator[Any]:
+def flattened(value: object) -> Iterator[Any]:
     """The leaves of a value."""
     if isinstance(value, (tuple, list)):
         for part in value:
@@ -96,7 +96,7 @@ def flattened(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _checked(name: str, number: int, argument: Any, shape: Shape) -> Any:
+def _checked(name: str, number: int, argument: object, shape: Shape) -> Any:
     if shape == TOKEN:
         return ()
     if shape.is_tuple:

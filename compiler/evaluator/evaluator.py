@@ -13,7 +13,7 @@ from ..limits import DEFAULT_LIMITS
 from ..ops import Call, Constant, Copy, Fusion, GetTupleElement, Parameter, Tuple
 
 
-def evaluate_computation(computation: Computation, *arguments: Any) -> Any:
+def evaluate_computation(computation: Computation, *arguments: object) -> Any:
     """The value of a computation on arguments that fit its parameters."""
     values: dict[Any, Any] = {}
     for instruction in computation.instructions:

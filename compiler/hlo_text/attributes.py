@@ -113,18 +113,18 @@ def _braced(text: str) -> str:
     return text[1:-1]
 
 
-def _read_dims(text: str, _: Any) -> tuple[int, ...]:
+def _read_dims(text: str, _: object) -> tuple[int, ...]:
     return _numbers(_braced(text), "axis numbers in braces")
 
 
-def _read_dim(text: str, _: Any) -> int:
+def _read_dim(text: str, _: object) -> int:
     numbers = _read_dims(text, _)
     if len(numbers) != 1:
         raise Malformed(f"expected one axis number in braces, got {text!r}")
     return numbers[0]
 
 
-def _read_int(text: str, _: Any) -> int:
+def _read_int(text: str, _: object) -> int:
     return integer(text)
 
 
@@ -138,13 +138,13 @@ def _read_sizes(text: str, scope: Scope) -> tuple[int, ...]:
     return tuple(scope.size(part, "sizes in braces") for part in parts)
 
 
-def _read_bool(text: str, _: Any) -> bool:
+def _read_bool(text: str, _: object) -> bool:
     if text not in ("true", "false"):
         raise Malformed(f"expected true or false, got {text!r}")
     return text == "true"
 
 
-def _read_word(text: str, _: Any) -> str:
+def _read_word(text: str, _: object) -> str:
     if not re.fullmatch(r"\w+", text, re.ASCII):
         raise Malformed(f"expected a word, got {text!r}")
     return text
@@ -154,7 +154,7 @@ def _show_string(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-def _read_string(text: str, _: Any) -> str:
+def _read_string(text: str, _: object) -> str:
     if text[:1] != '"':
         raise Malformed(f"expected a string in quotes, got {text!r}")
     return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text[1:-1])
@@ -172,7 +172,7 @@ def _show_groups(value: tuple[tuple[int, ...], ...]) -> str:
     return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in value) + "}"
 
 
-def _read_groups(text: str, _: Any) -> tuple[tuple[int, ...], ...]:
+def _read_groups(text: str, _: object) -> tuple[tuple[int, ...], ...]:
     """`{{0,1},{2,3}}`, or `[2,2]<=[4]`: 0 to 3 as [2,2], and `[2,2]<=[2,2]T(1,0)`: as [2,2], transposed, as [2,2]."""
     match = re.fullmatch(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
     if match:
@@ -291,7 +291,7 @@ def _show_dim_labels(dims: ConvolutionDims) -> str:
     )
 
 
-def _read_dim_labels(text: str, _: Any) -> ConvolutionDims:
+def _read_dim_labels(text: str, _: object) -> ConvolutionDims:
     parts = re.fullmatch(r"([bf\d]+)_([io\d]+)->([bf\d]+)", text)
     positions: list[int | tuple[int, ...]] = []
     for labels, first, second in zip(parts.groups() if parts else (), "bib", "fof"):

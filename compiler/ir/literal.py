@@ -21,7 +21,7 @@ class Literal:
 
     __slots__ = ("_hash", "array", "parts", "shape")
 
-    def __init__(self, value: Any, element_type: ElementType | None = None) -> None:
+    def __init__(self, value: object, element_type: ElementType | None = None) -> None:
         """Raises: ShapeError  a Python integer that the element type does not hold."""
         try:
             array = np.asarray(value, None if element_type is None else element_type.dtype)

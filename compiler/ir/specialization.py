@@ -61,7 +61,7 @@ def _specialized(
     return computation.mapped(new)
 
 
-def _replaced(value: Any, values: Mapping[str, AnySize], done: Mapping[Computation, Computation]) -> Any:
+def _replaced(value: object, values: Mapping[str, AnySize], done: Mapping[Computation, Computation]) -> Any:
     """A value with the sizes and computations in it replaced."""
     if isinstance(value, Size):
         return evaluate(value, values)

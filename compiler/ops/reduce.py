@@ -103,7 +103,7 @@ def reduce_simply(kind: Opcode, array: np.ndarray, init: np.ndarray, dimensions:
         return narrow(function(start, reduced), dtype)
 
 
-def together(value: Any) -> tuple[np.ndarray, ...]:
+def together(value: object) -> tuple[np.ndarray, ...]:
     """A tuple unchanged, an array as a tuple of one."""
     return value if isinstance(value, tuple) else (value,)
 

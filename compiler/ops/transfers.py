@@ -300,7 +300,7 @@ def described(arrays: Sequence[np.ndarray]) -> str:
     return ", ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in arrays)
 
 
-def _arrays(value: Any) -> Any:
+def _arrays(value: object) -> Any:
     if isinstance(value, tuple):
         for part in value:
             yield from _arrays(part)

@@ -34,7 +34,7 @@ from ..ops import (
 )
 
 
-def constant(value: Any, element_type: ElementType = ElementType.S32) -> Instruction:
+def constant(value: object, element_type: ElementType = ElementType.S32) -> Instruction:
     return make(Constant(Literal(value, element_type)))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 
@@ -73,7 +72,7 @@ def _broadcast(x: Instruction, dims: tuple[int, ...]) -> Instruction:
     return make(Broadcast(dims, ()), x) if dims else x
 
 
-def _number(value: Any, kind: ElementType, dims: tuple[int, ...]) -> Instruction:
+def _number(value: object, kind: ElementType, dims: tuple[int, ...]) -> Instruction:
     return _broadcast(make(Constant(Literal(np.asarray(value).astype(kind.dtype)))), dims)
 
 

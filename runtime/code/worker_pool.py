@@ -57,7 +57,7 @@ class CompileWorkers:
         self._unfinished = 0
         self._closed = False
 
-    def submit(self, module: str, function: str, *args: Any, seconds: float | None = None) -> Future[Any]:
+    def submit(self, module: str, function: str, *args: object, seconds: float | None = None) -> Future[Any]:
         """Runs `function(*args)` of `module` in a worker; the value is bytes, or what JSON has.
 
         Raises (from the future): what the function raised, a RuntimeError where this process does not have its class;
@@ -211,7 +211,7 @@ _workers: CompileWorkers | None = None
 _workers_lock = forking.lock()
 
 
-def submit(module: str, function: str, *args: Any, seconds: float | None = None) -> Future[Any]:
+def submit(module: str, function: str, *args: object, seconds: float | None = None) -> Future[Any]:
     """Runs a job in this process's workers, at most one per processor, as `CompileWorkers.submit`."""
     global _workers
     with _workers_lock:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -83,7 +82,7 @@ def _unsupported(node: GraphNode) -> str | None:
 
 
 def _apply(
-    node: Node, op: str, inputs: Sequence[Value], attributes: Sequence[str] = (), **more: Any
+    node: Node, op: str, inputs: Sequence[Value], attributes: Sequence[str] = (), **more: object
 ) -> Sequence[Value]:
     """The outputs of another op, which has these attributes of the node and `more`."""
     definition = tf.compat.v1.NodeDef(name=node.name, op=op)

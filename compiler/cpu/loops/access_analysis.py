@@ -165,10 +165,10 @@ class _Rule(AffineIndexer):
     def both(self, a: bool | None, b: bool | None) -> bool | None:
         return False if a is False or b is False else (True if a and b else None)
 
-    def choose(self, condition: Any, then: Any, otherwise: Any) -> Any:
+    def choose(self, condition: object, then: object, otherwise: object) -> Any:
         return None
 
-    def operand(self, number: int, index: Sequence[Affine], condition: Any = None) -> Any:
+    def operand(self, number: int, index: Sequence[Affine], condition: object = None) -> Any:
         if condition is not False:
             self.operands.append((self.instruction.operands[number], tuple(index), self.accesses.repeat))
 
@@ -185,7 +185,7 @@ class _Rule(AffineIndexer):
     def number(self, index: Affine) -> Any:
         self.accesses.numbers.append(index)
 
-    def constant(self, value: Any) -> Any:
+    def constant(self, value: object) -> Any:
         return None
 
 

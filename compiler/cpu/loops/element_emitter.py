@@ -559,7 +559,7 @@ class _Rule(AffineIndexer):
     def number(self, index: Affine) -> Item:
         return self.elements.number(index, self.instruction.shape.element_type)
 
-    def constant(self, value: Any) -> Item:
+    def constant(self, value: object) -> Item:
         return Item(constant_element(self.instruction.shape.element_type, value, 1), 0)
 
 
@@ -575,7 +575,7 @@ class _Needs(_Rule):
     def less(self, a: Affine, b: Affine) -> Condition | bool:
         return True if self.indices else super().less(a, b)
 
-    def choose(self, condition: Condition | bool, then: Any, otherwise: Any) -> Any:
+    def choose(self, condition: Condition | bool, then: object, otherwise: object) -> Any:
         return None
 
     def operand(self, number: int, index: Sequence[Affine], condition: Condition | bool | None = None) -> Any:
@@ -594,7 +594,7 @@ class _Needs(_Rule):
     def number(self, index: Affine) -> Any:
         return None
 
-    def constant(self, value: Any) -> Any:
+    def constant(self, value: object) -> Any:
         return None
 
 

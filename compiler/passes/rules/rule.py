@@ -58,7 +58,7 @@ def is_splat(instruction: Instruction, value: float) -> bool:
     return number == value and np.signbit(number) == np.signbit(value)
 
 
-def full(shape: Shape, value: Any) -> Instruction:
+def full(shape: Shape, value: object) -> Instruction:
     """An array of one value: a scalar constant, broadcast."""
     scalar = make(Constant(Literal(value, shape.element_type)))
     return make(Broadcast(shape.dims, ()), scalar) if shape.dims else scalar
