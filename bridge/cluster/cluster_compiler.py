@@ -75,7 +75,7 @@ def bound_variant(cluster: Cluster, key: Key, shapes: Sequence[Shape]) -> Execut
 
 
 def wants_variant(cluster: Cluster, key: Key, shapes: Sequence[Shape]) -> bool:
-    """Whether these are new shapes of a cluster that has code, for which code for symbolic sizes may be made."""
+    """Whether these are other shapes than came before, for which code for symbolic sizes may be made."""
     return bool(_new_symbols(cluster, key, shapes))
 
 
@@ -88,7 +88,8 @@ def _new_symbols(cluster: Cluster, key: Key, shapes: Sequence[Shape]) -> dict[tu
         or len(code.variants.get(key[1], ())) >= MAX_VARIANTS
     ):
         return {}
-    names = varying_dims(shapes, [k[0] for k in tuple(code.executables) if k[1] == key[1]])
+    others = (*tuple(code.executables), *tuple(code.seen))
+    names = varying_dims(shapes, [k[0] for k in others if k[1] == key[1]])
     return {} if tuple(sorted(names)) in code.without_variant else names
 
 
@@ -182,6 +183,8 @@ def generalize_cluster(
         _note_background(cluster, key, cpu_clock.seconds() - begin)
         code.waiting.pop(key, None)
         statistics.count("symbolic_compiles")
+        if not code.executables:
+            _note_compiled(cluster, key)
         bounded(code.executables, MAX_KEYS)[key] = bound
     return bound
 

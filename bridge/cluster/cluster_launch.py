@@ -55,6 +55,7 @@ def register(cluster: Cluster) -> None:
             lambda is_first: cluster.is_strict or cluster.options.in_foreground(is_first),
             cluster.options.background_share / 100,
             functools.partial(_is_ready, cluster),
+            lambda: cluster.options.symbolic_sizes and cluster.has_unknown_dims,
             functools.partial(_may_specialize, cluster),
             functools.partial(_wants_variant, cluster),
             functools.partial(_compile_for_launch, cluster, generalize_cluster),
@@ -143,7 +144,7 @@ def _may_specialize(cluster: Cluster, inputs: list[InputSpec], constants: dict[i
 
 
 def _wants_variant(cluster: Cluster, inputs: list[InputSpec], constants: dict[int, np.ndarray]) -> bool:
-    """Whether there is to be code for symbolic sizes, because these are other shapes than those with code."""
+    """Whether there is to be code for symbolic sizes, because these are other shapes than came before."""
     shapes = _shapes(inputs)
     return len(shapes) == len(inputs) and wants_variant(cluster, code_key(shapes, constants), shapes)
 

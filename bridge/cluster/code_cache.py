@@ -47,7 +47,7 @@ class CodeCache:
     capacity_factors: how much larger than at first the capacities of lists of unknown length are.
     generation: counts executables that were replaced or dropped.
     publications: counts entries of launches that got their code in the background.
-    seen: keys with constants that TensorFlow serves.
+    seen: keys that TensorFlow serves.
     waiting: why keys are to be compiled in the background. background: the same of those that were, with what differs
         from other keys, and what it took.
     is_varying: whether keys were not specialized.

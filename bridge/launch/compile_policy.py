@@ -91,6 +91,10 @@ class CallCounts:
     def __init__(self) -> None:
         self._keys: collections.OrderedDict[bytes, KeyCalls] = collections.OrderedDict()
 
+    def __len__(self) -> int:
+        """How many keys are counted."""
+        return len(self._keys)
+
     def count(self, key: bytes, weight: int = 1) -> KeyCalls:
         """Counts a call, which stands for so many."""
         counted = self._keys.setdefault(key, KeyCalls())

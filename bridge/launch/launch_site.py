@@ -61,8 +61,9 @@ class Background:
         processor's time, that compiling in the background may take; 0: it does not.
     is_ready: whether the code for the arguments of `compile` is there, or is loaded faster than TensorFlow would run;
         the first argument says whether they are the first ones.
+    may_vary: whether other calls may have other shapes, and the same code.
     may_specialize: whether there may be code for them, because there is not yet code for too many values.
-    wants_variant: whether code for symbolic sizes is to be made, because these are other shapes than those with code.
+    wants_variant: whether code for symbolic sizes is to be made, because these are other shapes than came before.
     generalize: as `compile`, code for symbolic sizes. specialize: as `compile`, in the place of such code.
     note_request: is told what waits to be compiled, with the arguments of `compile`, and why.
     on_published: is called after each entry that was compiled in the background.
@@ -71,6 +72,7 @@ class Background:
     in_foreground: Callable[[bool], bool]
     share: float
     is_ready: Callable[[bool, list[InputSpec], dict[int, np.ndarray]], bool]
+    may_vary: Callable[[], bool]
     may_specialize: Callable[[list[InputSpec], dict[int, np.ndarray]], bool]
     wants_variant: Callable[[list[InputSpec], dict[int, np.ndarray]], bool]
     generalize: Compile
@@ -190,7 +192,7 @@ class LaunchSite:
         how = self.cluster.background
         assert how is not None
         is_new = self.calls.of(key) is None
-        if is_new and self.constants and not how.may_specialize(*self.parse_key(key)):
+        if is_new and not how.may_specialize(*self.parse_key(key)):
             return False
         self.calls.count(key, coverage.process.weight)
         return True
@@ -207,7 +209,10 @@ class LaunchSite:
             self.costs.compilations or self.compiling or background.process.has_owner(self.number)
         )
         is_full = len(self.table.entries) >= entry_table.MAX_ENTRIES
-        if not is_first:
+        if is_first and how.may_vary():  # the second call tells what the first code is to be for
+            if calls.calls == len(self.calls) == 1 or self._request_variant(how, key, hash_):
+                return
+        elif not is_first:
             self._request_variant(how, key, hash_)
         urgency = priority(calls, self.costs, is_full, is_first)
         if urgency is None or not how.share:
@@ -216,14 +221,17 @@ class LaunchSite:
             how.note_request(*self.parse_key(key), self._reason(calls))
         self._request(key, functools.partial(self._compile_in_background, key, hash_), urgency)
 
-    def _request_variant(self, how: Background, key: bytes, hash_: int) -> None:
-        """Has code for symbolic sizes compiled in the background, one at a time, where new shapes have none."""
+    def _request_variant(self, how: Background, key: bytes, hash_: int) -> bool:
+        """Has code for symbolic sizes compiled in the background, one at a time, where new shapes have none; whether it
+        will be."""
         if not how.share or background.process.is_waiting(self.number, _VARIANT):
-            return
-        if how.wants_variant(*self.parse_key(key)):
-            how.note_request(*self.parse_key(key), "other shapes than those with code")
-            work = functools.partial(self._publish_compiled, how.generalize, key, hash_)
-            self._request(_VARIANT, work, math.inf)
+            return bool(how.share)
+        if not how.wants_variant(*self.parse_key(key)):
+            return False
+        how.note_request(*self.parse_key(key), "other shapes than before")
+        work = functools.partial(self._publish_compiled, how.generalize, key, hash_)
+        self._request(_VARIANT, work, math.inf)
+        return True
 
     def _request(self, key: bytes, work: Callable[[int], None], urgency: float) -> None:
         how = self.cluster.background
