@@ -161,7 +161,7 @@ def _bail_out_unless(node: Node, tests: Sequence[Operand], what: str) -> None:
 
 
 def _within(b: ComputationBuilder, start: Operand, room: int) -> Operand:
-    return b.and_(b.ge(start, b.constant(np.int64(0))), b.le(start, b.constant(np.int64(room))))
+    return b.and_(b.ge(start, b.constant(0, _S64)), b.le(start, b.constant(room, _S64)))
 
 
 def dynamic_slice(node: Node) -> Operand:
@@ -197,9 +197,9 @@ def dynamic_strided_slice(node: Node) -> Operand:
         if k is None or not (node.attr("shrink_axis_mask") or 0) >> k & 1:
             final.append(span.count)
     _bail_out_unless(node, tests, "the slice reaches over an end")
-    starts = [b.constant(np.int64(s.start)) if isinstance(s.start, int) else s.start for s in spans]
+    starts = [b.constant(s.start, _S64) if not isinstance(s.start, Operand) else s.start for s in spans]
     low = [
-        b.add(start, b.constant(np.int64((s.count - 1) * s.step))) if s.step < 0 and s.count else start
+        b.add(start, b.constant((s.count - 1) * s.step, _S64)) if s.step < 0 and s.count else start
         for start, s in zip(starts, spans)
     ]
     taken = b.dynamic_slice(node[0], low, [_reach(s) for s in spans])
@@ -286,16 +286,16 @@ def _dynamic_size(
     """A range whose ends are read at run time, with `size` elements; `count` of them are taken."""
     b = node.b
     start, stop = (_clamped(b, _from_end(b, _at(node, name, k), dim), dim) for name in ("begin", "end"))
-    length = b.max(b.sub(stop, start), b.constant(np.int64(0)))
-    return _Span(start, step, count), [b.eq(length, b.constant(np.int64(size)))]
+    length = b.max(b.sub(stop, start), b.constant(0, _S64))
+    return _Span(start, step, count), [b.eq(length, b.constant(size, _S64))]
 
 
 def _from_end(b: ComputationBuilder, index: Operand, dim: int) -> Operand:
-    return b.select(b.lt(index, b.constant(np.int64(0))), b.add(index, b.constant(np.int64(dim))), index)
+    return b.select(b.lt(index, b.constant(0, _S64)), b.add(index, b.constant(dim, _S64)), index)
 
 
 def _clamped(b: ComputationBuilder, index: Operand, dim: int) -> Operand:
-    return b.clamp(b.constant(np.int64(0)), index, b.constant(np.int64(dim)))
+    return b.clamp(b.constant(0, _S64), index, b.constant(dim, _S64))
 
 
 def dynamic_pad(node: Node) -> Operand:
@@ -320,7 +320,7 @@ def _dynamic_paddings(node: Node, larger: Callable[[int, int], int]) -> tuple[li
         starts.append(low)
         added.append(total)
         tests += [_within(b, side, larger(dim, total)) for side in (low, high)]
-        tests.append(b.eq(b.add(low, high), b.constant(np.int64(total))))
+        tests.append(b.eq(b.add(low, high), b.constant(total, _S64)))
     _bail_out_unless(node, tests, "the paddings are not as was assumed")
     return starts, added
 
@@ -376,7 +376,7 @@ def dynamic_range(node: Node) -> Operand:
     start = node["start"]
     distance = b.sub(_at(node, "limit", 0), _at(node, "start", 0))
     _bail_out_unless(
-        node, [b.eq(distance, b.constant(np.int64(length)))], "start and limit are not as was assumed"
+        node, [b.eq(distance, b.constant(length, _S64))], "start and limit are not as was assumed"
     )
     steps = b.constant(np.arange(0, length, delta), type_)
     return b.add(steps, b.broadcast(start, b.get_shape(steps).dims))
@@ -402,7 +402,7 @@ def dynamic_slice_gradient(node: Node) -> Operand:
     gradient = b.pad(
         b.reshape(node["dy"], [s.count for s in spans]), zero, [(0, 0, s.step - 1) for s in spans]
     )
-    starts = [b.constant(np.int64(s.start)) if isinstance(s.start, int) else s.start for s in spans]
+    starts = [b.constant(s.start, _S64) if not isinstance(s.start, Operand) else s.start for s in spans]
     return b.dynamic_update_slice(b.broadcast(zero, dims), gradient, starts)
 
 
@@ -413,13 +413,11 @@ def _given_span(
     if k is None or is_single:
         return _span(node, k, dim)
     step = node.integers("strides")[k]
-    zero, last = b.constant(np.int64(0)), b.constant(np.int64(dim))
+    zero, last = b.constant(0, _S64), b.constant(dim, _S64)
     is_open = [bool((node.attr(f"{name}_mask") or 0) >> k & 1) for name in ("begin", "end")]
     start = zero if is_open[0] else _clamped(b, _from_end(b, _at(node, "begin", k), dim), dim)
     stop = last if is_open[1] else _clamped(b, _from_end(b, _at(node, "end", k), dim), dim)
-    room = b.add(b.max(b.sub(stop, start), zero), b.constant(np.int64(step - 1)))
+    room = b.add(b.max(b.sub(stop, start), zero), b.constant(step - 1, _S64))
     if (count - 1) * step + 1 > dim:
         raise ShapeError(f"StridedSliceGrad: {count} elements {step} apart of an axis of {dim}")
-    return _Span(start, step, count), [
-        b.eq(b.div(room, b.constant(np.int64(step))), b.constant(np.int64(count)))
-    ]
+    return _Span(start, step, count), [b.eq(b.div(room, b.constant(step, _S64)), b.constant(count, _S64))]

@@ -108,13 +108,13 @@ def _numbers(node: Node, rows: _Rows, bound: int) -> Operand:
     b = node.b
     steps = b.constant(np.arange(rows.room, dtype=np.int64) * rows.step)
     numbers = b.add(b.broadcast(rows.start, (rows.room,)), steps)
-    return b.clamp(b.constant(np.int64(0)), numbers, b.constant(np.int64(bound - 1)))
+    return b.clamp(b.constant(0, _S64), numbers, b.constant(bound - 1, _S64))
 
 
 def _rows(node: Node, size: int | Extent, bound: int) -> _Rows:
     """The rows that the first range takes of as many."""
-    b, zero, one = node.b, node.b.constant(np.int64(0)), node.b.constant(np.int64(1))
-    n = b.convert_element_type(size.value, _S64) if isinstance(size, Extent) else b.constant(np.int64(bound))
+    b, zero, one = node.b, node.b.constant(0, _S64), node.b.constant(1, _S64)
+    n = b.convert_element_type(size.value, _S64) if isinstance(size, Extent) else b.constant(bound, _S64)
     if _mask(node, "shrink_axis"):
         index = _from_end(node, _at(node, "begin"), n)
         node.bail_out_if(b.or_(b.lt(index, zero), b.ge(index, n)), "a row is taken that is not there")
@@ -124,14 +124,14 @@ def _rows(node: Node, size: int | Extent, bound: int) -> _Rows:
     step = node.integers("strides")[0]
     if not step:
         raise ShapeError("strides[0] must be non-zero")
-    low, high = (zero, n) if step > 0 else (b.constant(np.int64(-1)), b.sub(n, one))
+    low, high = (zero, n) if step > 0 else (b.constant(-1, _S64), b.sub(n, one))
     start, stop = (low, high) if step > 0 else (high, low)
     if not _mask(node, "begin"):
         start = b.clamp(low, _from_end(node, _at(node, "begin"), n), high)
     if not _mask(node, "end"):
         stop = b.clamp(low, _from_end(node, _at(node, "end"), n), high)
     span, width = b.sub(stop, start) if step > 0 else b.sub(start, stop), abs(step)
-    count = b.div(b.add(b.max(span, zero), b.constant(np.int64(width - 1))), b.constant(np.int64(width)))
+    count = b.div(b.add(b.max(span, zero), b.constant(width - 1, _S64)), b.constant(width, _S64))
     return _Rows(start, step, count, -(-_longest(node, bound, step) // width))
 
 
@@ -149,7 +149,7 @@ def _longest(node: Node, bound: int, step: int) -> int:
 
 
 def _from_end(node: Node, index: Operand, n: Operand) -> Operand:
-    return node.b.select(node.b.lt(index, node.b.constant(np.int64(0))), node.b.add(index, n), index)
+    return node.b.select(node.b.lt(index, node.b.constant(0, _S64)), node.b.add(index, n), index)
 
 
 def _mask(node: Node, name: str) -> int:
@@ -201,7 +201,7 @@ def gradient_of_rows(node: Node, gather: Gather) -> Operand:
     first, dims = sizes[0], bounds(sizes)
     rows = _rows(node, first, dims[0])
     dy = b.reshape(node["dy"], (1, *dims[1:])) if rows.single else node["dy"]
-    rows_given, zero = b.get_shape(dy).dims[0], b.constant(np.int64(0))
+    rows_given, zero = b.get_shape(dy).dims[0], b.constant(0, _S64)
     if not rows_given:
         return with_first(b, b.broadcast(b.scalar_like(dy, 0), dims), [first])
     ahead = b.sub(b.iota(Shape(_S64, (dims[0],)), 0), b.broadcast(rows.start, (dims[0],)))
@@ -210,6 +210,6 @@ def gradient_of_rows(node: Node, gather: Gather) -> Operand:
     place, is_taken = b.div(ahead, width), b.eq(b.rem(ahead, width), b.full_like(ahead, 0))
     for test in (b.ge(ahead, b.full_like(ahead, 0)), b.lt(place, b.broadcast(rows.count, (dims[0],)))):
         is_taken = b.and_(is_taken, test)
-    taken_rows = gather(node, dy, b.clamp(zero, place, b.constant(np.int64(rows_given - 1))), 0, 0)
+    taken_rows = gather(node, dy, b.clamp(zero, place, b.constant(rows_given - 1, _S64)), 0, 0)
     is_taken = b.broadcast_in_dim(is_taken, dims, [0])
     return with_first(b, b.select(is_taken, taken_rows, b.full_like(taken_rows, 0)), [first])

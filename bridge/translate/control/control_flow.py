@@ -13,6 +13,7 @@ from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.module import Computation
 from ....compiler.ir.shape import Shape
+from ....runtime.sizes import as_size
 from ...analysis.compile_time_constants import forwarded_inputs
 from ...analysis.list_lengths import is_extended
 from ...analysis.trip_count import (
@@ -131,7 +132,7 @@ def _list_after_loop(node: Node, before: Value, output: Value, end: Value, lengt
 def _is_full_size(node: Node, values: TensorList) -> bool:
     """Whether the size of a list is its capacity; it then is after a loop that does not make the size vary."""
     size = node.context.constant_value(values.size)
-    return not values.varies and size is not None and int(size) == values.capacity
+    return not values.varies and size is not None and as_size(size[()]) == values.capacity
 
 
 def _note_pushed(node: Node, before: Value, output: Value, end: Stack | TensorList) -> Value:
@@ -175,7 +176,7 @@ def _trips_of(node: Node, bounds: Sequence[Bound], is_limit: bool = False) -> li
             largest = range_of(node.context, node[bound.limit.value])[1]
             limit = largest if largest <= _MAX_TRIPS else None
         if start is not None and step is not None and limit is not None:
-            count = bound.trips(int(start), int(step), int(limit))
+            count = bound.trips(start, step, limit)
             trips += [count] if count is not None else []
     return trips
 
@@ -198,7 +199,7 @@ def _extend(node: Node, condition: Graph, body: Graph, inputs: list[Value]) -> d
                 _constant_number(node, counted.step.value) if counted.step.is_variable else counted.step.value
             )
             if start is not None and step is not None and start >= 0 and step >= 0:
-                lengths[k] = max(int(size), start + (min(trips) - 1) * step + 1 if min(trips) else 0)
+                lengths[k] = max(as_size(size[()]), start + (min(trips) - 1) * step + 1 if min(trips) else 0)
                 inputs[k] = dataclasses.replace(longer(node.b, value, lengths[k]), beyond="")
                 continue
         more = (
@@ -234,7 +235,7 @@ def _counted(node: Node, condition: Graph, body: Graph, inputs: Sequence[Value])
 
 def _constant_number(node: Node, number: int) -> int | None:
     value = node.constant_or_none(number)
-    return None if value is None else int(value)
+    return None if value is None else as_size(value[()])
 
 
 def _capacity(node: Node, elements: Sequence[Shape]) -> int:

@@ -11,6 +11,7 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
+from ....runtime.sizes import as_size
 from ...graph.graph import GraphNode
 from ...tf_internals.dtypes import element_type
 from ..array.dynamic_dims import Extent, extents_or_none
@@ -145,7 +146,9 @@ def _extended(node: Node, values: TensorList) -> TensorList:
     if index is not None:
         values = longer(b, values, max(int(index) + 1, values.capacity))
         if size is not None:
-            return dataclasses.replace(values, size=b.constant(max(int(index) + 1, int(size)), _S32))
+            return dataclasses.replace(
+                values, size=b.constant(max(as_size(index[()]) + 1, as_size(size[()])), _S32)
+            )
     elif values.beyond:
         if not node.context.capacity_factor:
             raise UnsupportedError(
@@ -279,9 +282,9 @@ def stack(node: Node) -> Operand:
     length = node.context.constant_value(values.size)
     if length is None and values.varies:
         return node.b.set_dimension_size(values.buffer, values.size, 0)
-    if length is None or int(length) == values.capacity:
+    if length is None or as_size(length[()]) == values.capacity:
         return values.buffer
-    return node.b.slice_in_dim(values.buffer, 0, int(length), 1, 0)
+    return node.b.slice_in_dim(values.buffer, 0, as_size(length[()]), 1, 0)
 
 
 @translates("TensorListLength")

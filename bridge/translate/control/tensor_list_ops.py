@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ....compiler.builder.computation_builder import Operand
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
+from ....runtime.sizes import as_size
 from ..array.gather import gather_axis
 from ..array.scatter_gather import scatter_rows
 from ..node import Node
@@ -25,7 +26,7 @@ def _filled(node: Node, values: TensorList) -> Operand:
     length = node.context.constant_value(values.size)
     if length is None:
         raise UnsupportedError(f"{node.op}: the length of the list is known only at run time")
-    return node.b.slice_in_dim(values.buffer, 0, int(length), 1, 0)
+    return node.b.slice_in_dim(values.buffer, 0, as_size(length[()]), 1, 0)
 
 
 @translates("TensorListGather")
