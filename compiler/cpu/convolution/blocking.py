@@ -93,7 +93,7 @@ class Blocking:
 
     def split_height(self, phase: Phase) -> int:
         """Positions along the split axis in a block."""
-        return larger(1, self.block_rows // self.split_rows(phase))
+        return larger(1, self.block_rows // larger(self.split_rows(phase), 1))
 
     def staged_strides(self, phase: Phase) -> list[int]:
         """Strides of the staged input, in elements; 0 for the axes with one position in it."""

@@ -183,8 +183,8 @@ class _ImplicitGemm:
     def _staged_blocks(self, phase: Phase, tables: tuple[Ptr, Ptr], low: Int, high: Int) -> None:
         """For some positions along the split axis at a time: stages the input that they see and computes them."""
         f, blocking = self.f, self.blocking
-        inner, height = blocking.split_rows(phase), blocking.split_height(phase)
-        size = phase.axes[blocking.split_axis].output
+        inner, height = larger(blocking.split_rows(phase), 1), blocking.split_height(phase)
+        size = larger(phase.axes[blocking.split_axis].output, 1)
         first, end = low // inner, high // inner
         with f.loop(first // size, (end + (size - 1)) // size) as outer:
             before = outer.index * size

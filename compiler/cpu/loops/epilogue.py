@@ -77,7 +77,7 @@ def _view_loops(dims: Sequence[int], view: tuple[int, int, int]) -> Loops:
             loop, step = loop - 1, 1
         delinearized[axis] = ((loop, step, dims[axis], 1),) if has_loop else ()
         step *= dims[axis]
-        if step > view[loop]:
+        if surely_less(view[loop], step):
             raise InternalError(
                 f"epilogue: axes {list(dims)} are not whole parts of batch, rows, columns {view}"
             )

@@ -55,6 +55,13 @@ CONVOLUTIONS = {
         "size=9 pad=4_4}, feature_group_count=48",
         "dim_labels=b0f_0io->b0f",
     ),
+    "fewer_positions_than_phases": (
+        "b,h,w,8",
+        "4,4,8,11",
+        "b,3*h-4,3*w-4,11",
+        "size=4x4 pad=1_0x1_0 lhs_dilate=3x3",
+        LAST,
+    ),
     "images_alone": ("b,28,28,16", "3,3,16,24", "b,28,28,24", SAME, LAST),
     "input_gradient": (f"b,{HALF},20", "3,3,33,20", "b,h,w,33", HOLES, OF_INPUT),
     "kernel_gradient": ("b,h,w,40", "b,h,w,24", "3,3,40,24", "size=hxw pad=1_1x1_1", OF_KERNEL),
