@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...runtime.sizes import estimate, larger
+from ...runtime.sizes import estimate
 from .op import require
 from .pad import MAX_POSITIONS, padded
 
@@ -72,7 +72,8 @@ class Window:
     def output(self, dims: Sequence[int]) -> tuple[int, ...]:
         """Number of positions of the window along each axis of a base with these dims."""
         return tuple(
-            larger(0, (p - w) // t + 1) for p, w, t in zip(self.padded(dims), self.dilated_size, self.stride)
+            (p - w) // t + 1 if p >= w else 0
+            for p, w, t in zip(self.padded(dims), self.dilated_size, self.stride)
         )
 
     def check(self, opcode: str, dims: Sequence[int], label: str) -> None:
@@ -131,4 +132,6 @@ class Window:
 
 def dilated(size: int, dilation: int) -> int:
     """Extent of `size` elements that lie `dilation` apart."""
-    return size if dilation == 1 else larger(0, (size - 1) * dilation + 1)
+    if dilation == 1:
+        return size
+    return (size - 1) * dilation + 1 if size > 0 else 0

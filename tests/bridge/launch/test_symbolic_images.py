@@ -51,6 +51,13 @@ def depthwise_gradients(x: tf.Tensor) -> list[tf.Tensor]:
     return tape.gradient(loss, (x, KERNEL))
 
 
+def without_padding(x: tf.Tensor) -> list[tf.Tensor]:
+    with tf.GradientTape() as tape:
+        tape.watch((x, WEIGHTS[0]))
+        loss = tf.reduce_mean(tf.nn.conv2d(x, WEIGHTS[0], 1, "VALID") ** 2)
+    return tape.gradient(loss, (x, WEIGHTS[0]))
+
+
 def pools(x: tf.Tensor) -> tf.Tensor:
     y = tf.nn.avg_pool2d(tf.nn.max_pool2d(x, 3, 2, "SAME"), 3, 1, "SAME")
     return tf.nn.max_pool2d(y, 2, 2, "SAME")
@@ -91,8 +98,8 @@ def resize_gradients(x: tf.Tensor) -> tf.Tensor:
 @pytest.mark.parametrize(
     "function",
     [
-        *[network, gradients, depthwise, depthwise_gradients, pools, pool_gradients, upsampled],
-        *[resized, resized_to_a_number, resize_gradients],
+        *[network, gradients, without_padding, depthwise, depthwise_gradients, pools, pool_gradients],
+        *[upsampled, resized, resized_to_a_number, resize_gradients],
     ],
     ids=lambda f: f.__name__,
 )
@@ -100,6 +107,8 @@ def test_one_compilation_serves_all_sizes(function: Callable[[tf.Tensor], tf.Ten
     f = tfbridge.jit(tf.function(function, input_signature=[tf.TensorSpec([None, None, None, 3])]))
     served = -1
     for dims in ((4, 40, 56), (3, 49, 33), *SIZES):
+        if function is without_padding and min(dims) < 3:
+            continue
         x = tf.constant(RNG.standard_normal((*dims, 3), np.float32))
         for result, expected in zip(tf.nest.flatten(f(x)), tf.nest.flatten(function(x)), strict=True):
             scale = float(np.abs(expected).max())
