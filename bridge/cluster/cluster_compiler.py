@@ -27,6 +27,7 @@ _compiles, _recompiles = logger.getChild("compiles"), logger.getChild("recompile
 _fallbacks, _fusion = logger.getChild("fallbacks"), logger.getChild("fusion")
 
 _MAX_FAILED = 4096
+_MAX_FAILED_VARIANTS = 3  # for the same varying dims
 _MAX_ATTEMPTS = 4  # modules that are built for one variant, each with fewer symbols than the one before
 # Errors by digest of clusters that never compiled. To run their nodes one by one costs more than TensorFlow's graph.
 _never_compiled: dict[str, str] = {}
@@ -90,7 +91,8 @@ def _new_symbols(cluster: Cluster, key: Key, shapes: Sequence[Shape]) -> dict[tu
         return {}
     others = (*tuple(code.executables), *tuple(code.seen))
     names = varying_dims(shapes, [k[0] for k in others if k[1] == key[1]])
-    return {} if tuple(sorted(names)) in code.without_variant else names
+    failures = code.without_variant.get(tuple(sorted(names)), ())
+    return {} if len(failures) >= _MAX_FAILED_VARIANTS else names
 
 
 def too_many_constants(
@@ -173,11 +175,11 @@ def generalize_cluster(
     if not names:
         return None
     executable = _compile_variant(cluster, key, shapes, constants, names)
-    bound = executable.bound([shape.dims for shape in shapes]) if executable is not None else ""
+    bound = executable if isinstance(executable, str) else executable.bound([shape.dims for shape in shapes])
     with code.lock:
-        if executable is None or isinstance(bound, str):
-            reason = bound if isinstance(bound, str) and bound else "the program fixes all sizes"
-            code.without_variant.setdefault(tuple(sorted(names)), reason)
+        if isinstance(executable, str) or isinstance(bound, str):
+            code.without_variant.setdefault(tuple(sorted(names)), []).append(str(bound))
+            _compiles.info("cluster %s has no code for symbolic sizes: %s", cluster.name, bound)
             return None
         code.variants.setdefault(key[1], []).append(executable)
         _note_background(cluster, key, cpu_clock.seconds() - begin)
@@ -195,8 +197,9 @@ def _compile_variant(
     shapes: Sequence[Shape],
     constants: Mapping[int, np.ndarray],
     names: Mapping[tuple[int, int], str],
-) -> Executable | None:
-    """Code with symbols in the place of the dims that are named, as many as the program leaves open."""
+) -> Executable | str:
+    """Code with symbols in the place of the dims that are named, as many as the program leaves open; why there is
+    none."""
     launch_numbers = {(cluster.launch_arguments[k], axis): name for (k, axis), name in names.items()}
     equal: dict[str, AnySize] = {}
     for _ in range(_MAX_ATTEMPTS):
@@ -208,16 +211,14 @@ def _compile_variant(
             equal.update(found.sizes)
             continue
         except Exception as error:  # whatever it is, there is code for known sizes
-            cluster.code.without_variant[tuple(sorted(names))] = f"{type(error).__name__}: {error}"
-            _compiles.info("cluster %s has no code for symbolic sizes: %s", cluster.name, error)
-            return None
+            return f"{type(error).__name__}: {error}"
         if executable.artifact.symbolic is None:
-            return None
+            return "the program fixes all sizes"
         if more := executable.artifact.symbolic.assumptions.equated():
             equal.update(more)
             continue
         return executable
-    return None
+    return "the program fixes ever more sizes"
 
 
 class _Equated(Exception):

@@ -52,8 +52,8 @@ class CodeCache:
         from other keys, and what it took.
     is_varying: whether keys were not specialized.
     over_budget: the error of the first compilation if it exceeded its budget; then there are no others.
-    variants: code for symbolic sizes, by the constants of the key. without_variant: why there is none for sets of
-        varying dims.
+    variants: code for symbolic sizes, by the constants of the key. without_variant: why there was none for sets of
+        varying dims, at each attempt: other sizes may be more typical.
     lock: held while an entry is added.
     """
 
@@ -69,7 +69,7 @@ class CodeCache:
     is_varying: bool = False
     over_budget: str = ""
     variants: dict[tuple[tuple[int, bytes], ...], list[Executable]] = dataclasses.field(default_factory=dict)
-    without_variant: dict[tuple[tuple[int, int], ...], str] = dataclasses.field(default_factory=dict)
+    without_variant: dict[tuple[tuple[int, int], ...], list[str]] = dataclasses.field(default_factory=dict)
     lock: Any = dataclasses.field(default_factory=forking.long_lock)
 
     def reason(self, key: Key) -> str:

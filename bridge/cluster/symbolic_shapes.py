@@ -83,7 +83,7 @@ def described_variants(cluster: Cluster) -> list[str]:
             if is_symbolic(dims)
         ]
         lines.append(f"{', '.join(shown)} where {' and '.join(symbolic.assumptions.conditions())}")
-    for dims, reason in tuple(cluster.code.without_variant.items()):
+    for dims, reasons in tuple(cluster.code.without_variant.items()):
         axes = ", ".join(f"axis {axis} of {names[number]}" for number, axis in dims)
-        lines.append(f"none for {axes}: {reason}")
+        lines.append(f"none for {axes}: {reasons[-1]}")
     return lines

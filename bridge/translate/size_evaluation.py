@@ -101,12 +101,17 @@ def _reduced(
 
 
 def _quotient(a: AnySize, b: AnySize) -> AnySize | None:
-    """a / b of integers that are not negative."""
-    return a // b if a >= 0 and b > 0 else None
+    """a / b, rounded towards zero; None where b is not positive."""
+    if b <= 0:
+        return None
+    return a // b if a >= 0 else -(-a // b)
 
 
 def _remainder(a: AnySize, b: AnySize) -> AnySize | None:
-    return a % b if a >= 0 and b > 0 else None
+    """What `_quotient` leaves, with the sign of a."""
+    if b <= 0:
+        return None
+    return a % b if a >= 0 else -(-a % b)
 
 
 _COMPARISONS: dict[str, Callable[[AnySize, AnySize], bool]] = {
