@@ -94,8 +94,10 @@ class TranslationContext:
                 or not _small(current.shape)
             ):
                 values[current] = None
+            elif is_op(current, Opcode.AND) and _is_false(values.get(current.operands[0])):
+                values[current] = values[current.operands[0]]  # nothing is asked of the sizes in the other
             elif missing := [o for o in current.operands if o not in values]:
-                stack.extend(missing)
+                stack.append(missing[0])
                 continue
             else:
                 operands = [values[o] for o in current.operands]
@@ -112,6 +114,11 @@ class TranslationContext:
                         )
             stack.pop()
         return values[instruction]
+
+
+def _is_false(value: np.ndarray | None) -> bool:
+    """Whether all elements of a value are known and false."""
+    return value is not None and value.dtype == bool and not value.any()
 
 
 def _is_cut(instruction: Instruction, operands: Sequence[Any]) -> bool:

@@ -218,7 +218,7 @@ def _floor_div(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
     quotient, zero = b.div(x, y), _like(b, x, 0)
     inexact = b.ne(b.rem(x, y), zero)
     negative = b.ne(b.lt(x, zero), b.lt(y, zero))
-    return b.select(b.and_(inexact, negative), b.sub(quotient, _like(b, x, 1)), quotient)
+    return b.select(b.and_(negative, inexact), b.sub(quotient, _like(b, x, 1)), quotient)
 
 
 def _shift(b: ComputationBuilder, places: Operand) -> Operand:
@@ -239,7 +239,7 @@ def _floor_mod(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
     if b.get_shape(x).element_type.is_unsigned:
         return remainder
     zero = _like(b, x, 0)
-    wrong = b.and_(b.ne(remainder, zero), b.ne(b.lt(remainder, zero), b.lt(y, zero)))
+    wrong = b.and_(b.ne(b.lt(remainder, zero), b.lt(y, zero)), b.ne(remainder, zero))
     return b.select(wrong, b.add(remainder, y), remainder)
 
 

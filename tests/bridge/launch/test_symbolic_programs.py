@@ -42,6 +42,11 @@ def windows(x: tf.Tensor) -> Any:
     return tf.reduce_max(tf.reshape(padded, [rows(padded) // 4, 4, 6]), 1), tf.range(0, rows(x), 3)
 
 
+def whole_windows(x: tf.Tensor) -> Any:
+    count = (rows(x) + 3) // 4
+    return tf.range(count), tf.zeros([count, 4]), tf.fill([4 * count + rows(x) // 3], x[0, 0])
+
+
 def downwards(x: tf.Tensor) -> Any:
     return tf.range(rows(x), 0, -2), tf.gather(x, tf.range(rows(x) - 1, -1, -1))
 
@@ -143,6 +148,7 @@ ONE_FOR_ALL = (
     dense_of_four_axes,
     positions,
     grown,
+    whole_windows,
     downwards,
     filled,
     recurrent,
