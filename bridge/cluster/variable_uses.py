@@ -9,7 +9,7 @@ import tensorflow as tf
 from ..graph.function_library import Functions, called_functions
 from ..graph.graph import Graph, GraphNode
 
-_READS = frozenset(
+READS = frozenset(
     {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"}
 )
 _BRANCHING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})  # their first input is no argument
@@ -114,7 +114,7 @@ def node_use(node: GraphNode, position: int, functions: Functions) -> tuple[bool
         # A branch that is not taken leaves the variable as it was, so its value is needed.
         partial = len(called) > 1 and any(w for _, w in uses)
         return any(r for r, _ in uses) or partial, any(w for _, w in uses)
-    if node.op in _READS:
+    if node.op in READS:
         return True, False
     if node.op == "AssignVariableOp":
         return False, True

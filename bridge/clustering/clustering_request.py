@@ -74,7 +74,8 @@ def clustering_request(graph_def: Any, item: grappler_pass.Item) -> ClusteringRe
 def options_of_function(concrete: Any) -> JitOptions | None:
     """The options of a concrete function that is compiled as a whole; None: TensorFlow or XLA runs it."""
     definition = concrete.function_def
-    if not process.is_on or definition.attr["_XlaMustCompile"].b:
+    # To ask a definition for an attribute that it lacks would add it.
+    if not process.is_on or "_XlaMustCompile" in definition.attr and definition.attr["_XlaMustCompile"].b:
         return None
     of_functions = function_options(marks_of(definition.node_def))
     minimum = 1 if of_functions else process.min_cluster_size

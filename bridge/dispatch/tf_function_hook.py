@@ -23,13 +23,18 @@ from ...runtime.threads import forking, python_settings
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_compiler import earlier_failure
 from ..cluster.compute_ops import TRIVIAL, count_ops
+from ..cluster.variable_uses import READS
+from ..graph.graph import op_definition, takes_functions
+from ..launch.launch_site import has_no_tensorflow
 from ..options.jit_options import JitOptions
+from ..options.marks import is_marked
 from ..tf_internals import symbols as tfp
-from . import unclustered_calls
+from . import earlier_functions, unclustered_calls
 from .call_plan import CallPlan, plan_of
 from .dispatch_cache import DispatchCache, has_arrays, with_tensors
 
-_CALLS, _PLAN = "_tfbridge_calls", "_tfbridge_plan"  # attributes of TensorFlow's functions
+# attributes of TensorFlow's functions
+_CALLS, _PLAN, _IN_BACKGROUND = "_tfbridge_calls", "_tfbridge_plan", "_tfbridge_in_background"
 _MAX_MISSES = 16  # calls in a row without an entry, after which the hook ignores a function
 
 OptionsOf = Callable[[Any], JitOptions | None]  # for a concrete function; None: TensorFlow runs it
@@ -42,10 +47,14 @@ _on_plan: Callable[[CallPlan], object]
 
 @dataclasses.dataclass
 class _Reached:
-    """The last concrete function that a call of a tf.function came to: its plan, and its arguments as tensors."""
+    """The last concrete function that a call of a tf.function came to: its plan, and its arguments as tensors.
+
+    is_prepared: false while the background finds out whether there is a plan.
+    """
 
     plan: CallPlan | None = None
     tensors: Sequence[tf.Tensor] = ()
+    is_prepared: bool = True
 
 
 class _FirstCall(threading.local):
@@ -86,6 +95,8 @@ class _FunctionCalls(DispatchCache):
             reached = _first_call_state.reached
         finally:
             _first_call_state.reached = outer
+        if not reached.is_prepared:
+            return result
         self.misses += 1
         if reached.plan is None:
             self._add_traced(args, kwargs)
@@ -131,6 +142,10 @@ def _call(original: Callable[..., Any], function: Any, args: tuple[Any, ...], kw
 
 def _call_concrete(original: Callable[..., Any], concrete: Any, tensors: Any, captured: Any) -> Any:
     """A call that comes to a concrete function."""
+    if _PLAN not in concrete.__dict__ and _may_be_prepared(concrete, tensors):
+        if _first_call_state.reached is not None:
+            _first_call_state.reached = _Reached(is_prepared=False)
+        return unclustered_calls.first_call(_prepare, concrete, tensors, captured)
     plan = (
         _plan_of(concrete) if _may_hook_calls() and all(type(t) is _eager_tensor for t in tensors) else None
     )
@@ -149,6 +164,53 @@ def _call_concrete(original: Callable[..., Any], concrete: Any, tensors: Any, ca
         if _first_call_state.reached is not None:
             _first_call_state.reached.plan = None
     return result
+
+
+def _may_be_prepared(concrete: Any, tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether TensorFlow serves the calls of a concrete function until it is known what of it compiles: not where the
+    disk cache may have its code."""
+    if not _may_hook_calls() or has_no_tensorflow() or any(type(t) is not _eager_tensor for t in tensors):
+        return False
+    known: bool | None = concrete.__dict__.get(_IN_BACKGROUND)
+    if known is None:
+        options = _options_of(concrete)
+        known = concrete.__dict__[_IN_BACKGROUND] = (
+            options is not None
+            and not earlier_functions.note(concrete, options)
+            and not options.in_foreground(True)
+            and options.background_share > 0
+            and not is_marked(concrete)
+        )
+    return known
+
+
+def _prepare(concrete: Any, calls: list[Sequence[tf.Tensor]], captured: Sequence[tf.Tensor]) -> None:
+    """Makes the plan of a function and asks for the code of calls; where there is no plan, its graph is clustered."""
+    plan = _new_plan(concrete)
+    if plan is None:
+        tfp.prepare(concrete, [*calls[0], *captured])
+    concrete.__dict__.setdefault(_PLAN, plan)
+    # Where another function has brought code for the call, that runs: it must have no effects.
+    if (
+        plan is not None
+        and not _has_effects(plan.cluster)
+        and all(map(operator.is_, captured, plan.captured))
+    ):
+        for tensors in {str([t.shape for t in tensors]): tensors for tensors in calls}.values():
+            with contextlib.suppress(tf.errors.CancelledError):
+                plan.run(tensors)  # only notes what is called for: see `_fall_back` of the launch op
+    calls.clear()
+
+
+def _has_effects(cluster: Cluster) -> bool:
+    """Whether a run changes anything: variables, or the state of random numbers."""
+    functions = cluster.functions
+    graphs = [cluster.graph, *(functions[name] for name in functions.definitions)]
+    ops = {node.op for graph in graphs for node in graph.nodes.values()} - READS - {"_Arg"}
+    return bool(cluster.written) or any(
+        (definition := op_definition(op)) is not None and definition.is_stateful and not takes_functions(op)
+        for op in ops
+    )
 
 
 def _plan_of(concrete: Any) -> CallPlan | None:

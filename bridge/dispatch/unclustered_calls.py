@@ -8,6 +8,7 @@ background, by a call that is cancelled before it runs.
 
 from __future__ import annotations
 
+import contextvars
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,9 +21,11 @@ from ..launch import coverage
 from ..tf_internals import symbols as tfp
 
 _MAX_CALLS = 64  # of the second form in a row
+_MAX_EARLY_CALLS = 8  # whose arguments are kept until their code is asked for
 _CALLS = "_tfbridge_unclustered"  # attribute of concrete functions
 
 Run = Callable[[Sequence[tf.Tensor]], Any]
+Prepare = Callable[[Any, list[Sequence[tf.Tensor]], Sequence[tf.Tensor]], None]
 
 _running: list[
     None
@@ -33,9 +36,10 @@ class _Calls:
     """What is known of a concrete function: its calls in a row that met clusters without code, how many calls are to go
     to the second form until how much code is published, and how many have gone since the last one that did not."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_ready: bool = False) -> None:
         self.misses = self.remaining = self.publications = self.uncounted = 0
-        self.is_ready = False
+        self.is_ready = is_ready
+        self.early: list[Sequence[tf.Tensor]] = []  # arguments of calls before the function was made ready
 
     def take(self) -> bool:
         """Whether the next call goes to the second form."""
@@ -51,6 +55,25 @@ class _Calls:
         # After a single one, sizes that come often may have code.
         self.remaining = min(1 << self.misses, _MAX_CALLS) if self.misses > 1 else 0
         self.publications = publications
+
+
+def first_call(
+    prepare: Prepare, concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]
+) -> Any:
+    """A call of a concrete function of which nothing is ready: in its second form. The first such call has `prepare`
+    make the function ready in the background."""
+    statistics.count("served_by_tensorflow")
+    calls = concrete.__dict__.get(_CALLS)
+    if calls is not None and len(calls.early) < _MAX_EARLY_CALLS:
+        calls.early.append(tensors)
+    with tfp.without_graph_passes():
+        result = tfp.call_concrete(concrete, tensors, captured)
+    if calls is None:
+        calls = concrete.__dict__[_CALLS] = _Calls(is_ready=True)
+        calls.early.append(tensors)
+        work = functools.partial(contextvars.copy_context().run, prepare, concrete, calls.early, captured)
+        background.preparations.request(background.Request(id(concrete), b"", work, 0.0))
+    return result
 
 
 def call(run: Run, concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:

@@ -53,6 +53,11 @@ def _note_fork() -> None:
     _has_no_tensorflow |= private.has_begun()
 
 
+def has_no_tensorflow() -> bool:
+    """Whether TensorFlow cannot serve calls in this process."""
+    return _has_no_tensorflow
+
+
 @dataclasses.dataclass(frozen=True)
 class Background:
     """What a launch asks of a cluster whose code may be compiled while TensorFlow serves its calls.
@@ -183,6 +188,8 @@ class LaunchSite:
         is_first = not self.costs.compilations and not self.compiling
         if how is None or _has_no_tensorflow or how.in_foreground(is_first):
             return True
+        if background.preparations.is_here():
+            return False
         if self.calls.of(key) is not None:
             return False
         return how.is_ready(is_first, *self.parse_key(key))
@@ -201,10 +208,16 @@ class LaunchSite:
         """Adds a measurement of TensorFlow's run of a key that has no code, and has the key compiled in the background
         if that pays: not before, for the first call has enough to do."""
         statistics.count("served_by_tensorflow")
+        calls = self.calls.of(key)
+        if calls is not None:
+            calls.add_run(seconds)
+            self.request_code(key, hash_)
+
+    def request_code(self, key: bytes, hash_: int) -> None:
+        """Has a key whose calls were counted compiled in the background, if that pays."""
         how, calls = self.cluster.background, self.calls.of(key)
         if how is None or calls is None:
             return
-        calls.add_run(seconds)
         is_first = not (
             self.costs.compilations or self.compiling or background.process.has_owner(self.number)
         )

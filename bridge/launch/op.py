@@ -19,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...runtime.threads import background as background_work
 from ...runtime.threads import interrupts
 from ..tf_internals import symbols as private
 from . import cluster_registry, coverage, kernel
@@ -294,6 +295,11 @@ def _fall_back(number: int, tensors: int, variables: int, new: int, reason: int,
     launch = cluster_registry.site(number)
     uncompiled = _uncompiled.pop(threading.get_ident(), None)
     try:
+        if background_work.preparations.is_here():  # the call was made to ask for its code alone
+            if uncompiled is not None:
+                with launch.lock:
+                    launch.request_code(*uncompiled[1:])
+            raise private.error_of(tf.errors.CANCELLED, "the call was made to ask for code")
         _report_bailout(launch, reason)
         handles = _pointers(variables, len(launch.inputs))
         with private.plain_eager():

@@ -26,6 +26,14 @@ def marks_of(nodes: Iterable[Any]) -> set[bytes]:
     return {node.attr[MARK].s for node in nodes if MARK in node.attr}
 
 
+def is_marked(concrete: Any) -> bool:
+    """Whether a node of a concrete function, or of a function in its library, has a mark."""
+    graph = concrete.graph.as_graph_def()
+    return any(
+        MARK in n.attr for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for n in nodes
+    )
+
+
 def function_options(marks: Iterable[bytes]) -> list[dict[str, Any]]:
     """The options of the functions whose marks are among these, in a fixed order."""
     parts = (mark.decode().partition(" ") for mark in sorted(marks))

@@ -836,11 +836,16 @@ def _without_graph_passes(config: bytes, executor: str | None) -> context.Functi
 
 
 def prepare_without_graph_passes(concrete: Any, inputs: list[tf.Tensor]) -> None:
-    """Makes that form of a concrete function ready, for such inputs: by a call that is cancelled before an op runs."""
+    """Makes that form of a concrete function ready, for such inputs."""
+    with without_graph_passes():
+        prepare(concrete, inputs)
+
+
+def prepare(concrete: Any, inputs: list[tf.Tensor]) -> None:
+    """Makes a concrete function ready, for such inputs: by a call that is cancelled before an op runs."""
     function, manager = concrete._inference_function, cancellation.CancellationManager()
     manager.start_cancel()
-    with without_graph_passes():
-        attributes = context.context().function_call_options.as_attrs()
+    attributes = context.context().function_call_options.as_attrs()
     with contextlib.suppress(errors_impl.CancelledError):
         execute.execute_with_cancellation(
             function.name.decode(),

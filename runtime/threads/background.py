@@ -6,6 +6,7 @@ ends without waiting for it. The child of a fork begins with an empty queue.
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import logging
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Hashable
 
 from . import cpu_clock, forking, interrupts, python_settings
 
+_SECONDS_AT_EXIT = 60.0
 MAX_REQUESTS = 1024  # that wait; beyond, the least urgent are dropped
 
 _log = logging.getLogger("tfbridge")
@@ -66,6 +68,12 @@ class BackgroundQueue:
         with self._changed:
             for name in [name for name in self._waiting if name[0] == owner]:
                 del self._waiting[name]
+            self._changed.notify_all()
+
+    def drop(self) -> None:
+        """Drops all requests. One that is being run goes on."""
+        with self._changed:
+            self._waiting.clear()
             self._changed.notify_all()
 
     def is_waiting(self, owner: Hashable, key: Hashable) -> bool:
@@ -140,6 +148,13 @@ preparations = BackgroundQueue()  # what is to be ready before code is
 def is_here() -> bool:
     """Whether the caller does what nobody waits for."""
     return process.is_here()
+
+
+@atexit.register
+def _finish_preparation() -> None:
+    """Before the interpreter ends: a preparation runs Python within native code, which cannot be left halfway."""
+    preparations.drop()
+    preparations.wait(_SECONDS_AT_EXIT)
 
 
 @forking.in_child

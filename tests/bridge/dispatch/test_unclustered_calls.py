@@ -80,3 +80,33 @@ def test_a_form_is_made_without_running_it() -> None:
     with tfp.without_graph_passes():
         np.testing.assert_allclose(f(x), in_parts(x), rtol=1e-5)
     assert COUNT.numpy() == 2
+
+
+@pytest.mark.parametrize("function", [layer, in_parts])
+def test_the_first_call_is_tensorflows_and_has_the_function_made_ready(
+    function: Callable[..., tf.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[background.Request] = []
+    with monkeypatch.context() as held:
+        held.setattr(background.preparations, "request", requests.append)
+        f = tf.function(function, input_signature=[tf.TensorSpec([None, 6])])
+        before = coverage.process.fallbacks
+        calls(f, function, 30)
+        assert coverage.process.fallbacks == before and len(requests) == 1
+    count = COUNT.numpy()
+    background.preparations.request(requests[0])
+    assert tfbridge.wait_for_compilation(120)
+    assert COUNT.numpy() == count
+    served = tfbridge.stats()["served_by_tensorflow"]
+    calls(f, function, 1)
+    # A function that compiles as a whole has code for its first call; in parts, each of its clusters was found.
+    fallbacks = 0 if function is layer else 2
+    assert coverage.process.fallbacks == before + fallbacks
+    assert tfbridge.stats()["served_by_tensorflow"] == served + fallbacks
+
+
+def test_a_function_that_an_earlier_process_met_is_not_prepared() -> None:
+    for is_prepared in (True, False):
+        concrete = tf.function(in_parts).get_concrete_function(tf.TensorSpec([None, 6]))
+        concrete(tf.ones([2, 6]))
+        assert concrete.__dict__["_tfbridge_in_background"] == is_prepared

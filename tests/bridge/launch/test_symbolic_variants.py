@@ -182,6 +182,8 @@ def test_calls_on_tensorflows_threads_are_counted_and_timed() -> None:
 
     tfbridge.enable_auto_clustering()
     f = tf.function(function, input_signature=[tf.TensorSpec([None, 6])])
+    check_rows(f, function, 3)  # the graph is clustered after the first call
+    assert tfbridge.wait_for_compilation(120)
     rows = (3, 4, 5, 7)
     for _ in range(2):
         for count in rows:
