@@ -142,11 +142,12 @@ def _builtin(
         len(uses),
     )
     self_ = _Self(ctypes.addressof(call))
-    self_.owned = (call, tables, variables, uses, target, sources, type_, makers, owned)
+    method = _method(symbol)  # Python keeps its address alone
+    self_.owned = (call, tables, variables, uses, target, sources, type_, makers, owned, method)
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
         ("PyCFunction_NewEx", ctypes.pythonapi)
     )
-    return new(ctypes.addressof(_method(symbol)), self_, None)
+    return new(ctypes.addressof(method), self_, None)
 
 
 class _Self(int):

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 import tfbridge
 from in_threads import in_threads
+from tfbridge.bridge.dispatch import fast_call
 from tfbridge.bridge.launch import cluster_registry
 
 RNG = np.random.default_rng(7)
@@ -244,3 +245,12 @@ def test_other_devices_and_async_execution() -> None:
         np.testing.assert_allclose(y, [606.0, 849.0])
     finally:
         tf.config.experimental.set_synchronous_execution(True)
+
+
+def test_threads_that_make_the_first_builtins_at_once_keep_them() -> None:
+    """Python has the address of a builtin's method alone: each builtin owns one, not only the last that was made."""
+    f = tfbridge.jit(lambda x: tf.tanh(x) * 2.0)
+    x = tf.ones([3])
+    f(x), f(x)
+    call, _ = f._fast_path
+    assert any(isinstance(o, fast_call._MethodDef) for o in call.__self__.owned)
