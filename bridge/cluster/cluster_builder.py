@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from ...compiler.errors import UnsupportedError
 from ..analysis.compile_time_constants import constant_arguments
-from ..graph.function_library import Functions, called_functions
-from ..graph.graph import Graph, GraphNode, output_types
+from ..graph.function_library import Functions, nodes_of_functions
+from ..graph.graph import Graph, output_types
 from ..launch.fallback import Original
 from ..options.jit_options import DEFAULT_OPTIONS, JitOptions
 from ..options.marks import is_strict
@@ -50,7 +50,7 @@ def build_cluster(
         source,
         is_strict=any(
             is_strict(node.definition.attr)
-            for node in (*graph.nodes.values(), *_nodes_of_functions(graph, functions))
+            for node in (*graph.nodes.values(), *nodes_of_functions(graph, functions))
         ),
     )
 
@@ -86,14 +86,3 @@ def _result_types(graph: Graph) -> list[int]:
         node = graph.nodes[tensor.node]
         types.append(node.attrs["T"].type if node.op == "_Arg" else output_types(node)[tensor.index])
     return types
-
-
-def _nodes_of_functions(graph: Graph, functions: Functions) -> Iterator[GraphNode]:
-    """The nodes of all functions that a graph calls."""
-    names = [name for node in graph.nodes.values() for name in called_functions(node)]
-    for name in names:
-        if name in functions.definitions:
-            names += [
-                n for node in functions[name].nodes.values() for n in called_functions(node) if n not in names
-            ]
-            yield from functions[name].nodes.values()

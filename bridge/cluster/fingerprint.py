@@ -61,7 +61,7 @@ def graph_digest(graph: Graph, functions: Functions, function_digests: dict[str,
         values = []
         attrs = node.attrs
         for key in sorted(attrs):
-            names = [n for n in named_functions(attrs[key]) if n in functions.definitions]
+            names = [f.name for f in named_functions(attrs[key]) if f.name in functions.definitions]
             called += [(key, name) for name in names]
             if not names and key[0] != "_":
                 values.append(attrs[key].SerializeToString(deterministic=True))

@@ -24,6 +24,7 @@ from ..cluster.cluster import Cluster
 from ..cluster.cluster_compiler import earlier_failure
 from ..cluster.compute_ops import TRIVIAL, count_ops
 from ..cluster.variable_uses import READS
+from ..graph.function_library import nodes_of_functions
 from ..graph.graph import op_definition, takes_functions
 from ..launch.launch_site import has_no_tensorflow
 from ..options.jit_options import JitOptions
@@ -204,9 +205,8 @@ def _prepare(concrete: Any, calls: list[Sequence[tf.Tensor]], captured: Sequence
 
 def _has_effects(cluster: Cluster) -> bool:
     """Whether a run changes anything: variables, or the state of random numbers."""
-    functions = cluster.functions
-    graphs = [cluster.graph, *(functions[name] for name in functions.definitions)]
-    ops = {node.op for graph in graphs for node in graph.nodes.values()} - READS - {"_Arg"}
+    nodes = [*cluster.graph.nodes.values(), *nodes_of_functions(cluster.graph, cluster.functions)]
+    ops = {node.op for node in nodes} - READS - {"_Arg"}
     return bool(cluster.written) or any(
         (definition := op_definition(op)) is not None and definition.is_stateful and not takes_functions(op)
         for op in ops

@@ -6,7 +6,7 @@ TensorFlow 1's `Defun` writes such calls, and so do the loops of `tf.nn.ctc_loss
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
@@ -80,9 +80,19 @@ def _called_names(function: Any) -> list[str]:
     names: list[str] = []
     for node in function.node_def:
         names += [node.op] if op_definition(node.op) is None else []
-        for value in node.attr.values():
-            names += [f.name for f in (value.func, *value.list.func) if f.name]
+        names += [f.name for value in node.attr.values() for f in named_functions(value)]
     return names
+
+
+def nodes_of_functions(graph: Graph, functions: Functions) -> Iterator[GraphNode]:
+    """The nodes of all functions that a graph calls."""
+    names = [name for node in graph.nodes.values() for name in called_functions(node)]
+    for name in names:
+        if name in functions.definitions:
+            names += [
+                n for node in functions[name].nodes.values() for n in called_functions(node) if n not in names
+            ]
+            yield from functions[name].nodes.values()
 
 
 def calls_as_ops(library: Any) -> Any:
@@ -177,15 +187,15 @@ def called_functions(node: GraphNode) -> list[str]:
     """Names of the functions that a node calls."""
     if not takes_functions(node.op):
         return []
-    return [name for value in node.attrs.values() for name in named_functions(value)]
+    return [f.name for value in node.attrs.values() for f in named_functions(value)]
 
 
-def named_functions(value: Any) -> Sequence[str]:
-    """Names of the functions that are in an attribute's value."""
+def named_functions(value: Any) -> Sequence[Any]:
+    """The functions that are in an attribute's value, each a NameAttrList."""
     kind = value.WhichOneof("value")
     if kind == "func":
-        return [value.func.name]
-    return [f.name for f in value.list.func] if kind == "list" else ()
+        return [value.func]
+    return value.list.func if kind == "list" else ()
 
 
 def functions_of_inputs(node: GraphNode, functions: Functions) -> list[tuple[str, int]]:

@@ -17,11 +17,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2, function_pb2, graph_pb2, node_def_pb2, op_def_pb2
+from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2, op_def_pb2
 from tensorflow.core.protobuf import rewriter_config_pb2
 
 from ...runtime.threads import forking
 from ...runtime.threads.compile_threads import usable_cpus
+from ..graph.function_library import named_functions
 from ..graph.graph import DATAFLOW, GraphNode, input_types, output_types
 from ..tf_internals import symbols as private
 from ..tf_internals.dtypes import make_ndarray
@@ -70,16 +71,16 @@ class _Step:
 
 @dataclasses.dataclass(frozen=True)
 class _Planned:
-    """A node (None for several that became one), the slots of its inputs and outputs, and how it is run."""
+    """A node, the slots of its inputs and outputs, and how it is run."""
 
-    node: node_def_pb2.NodeDef | None
+    node: node_def_pb2.NodeDef
     inputs: tuple[int, ...]
     outputs: Sequence[int]
     run: Run
 
 
 class Program:
-    """A function or graph as a list of steps. Call it with the arguments; any number of threads may."""
+    """A function or graph as a list of steps, and as one. Call it with the arguments; any number of threads may."""
 
     def __init__(
         self,
@@ -112,8 +113,10 @@ class Program:
             count = sum(size for _, size in sizes)
             planned.append(_Planned(node, read, range(first, first + count), _lazily(node, count, library)))
         self._results = tuple(slot_of[name] for name in results)
-        self._steps = _with_lifetimes(
-            _join(planned, frozenset(self._results), library, is_optimized), frozenset(self._results)
+        self._steps = _with_lifetimes(planned, frozenset(self._results))
+        is_short = len(nodes) < _MIN_JOINED and all(_is_plain(node, library) for node in nodes)
+        self._whole = (
+            [] if is_short else [_function(planned, frozenset(self._results), library, is_optimized)]
         )
 
     @classmethod
@@ -128,11 +131,12 @@ class Program:
                 tf.errors.INVALID_ARGUMENT, f"{len(inputs)} arguments for a function of {self._arguments}"
             )
         values: list[tf.Tensor | None] = [*inputs, *[None] * (self._slots - len(inputs))]
-        for step in self._steps:
-            for slot, output in zip(step.outputs, step.run([values[slot] for slot in step.inputs])):
-                values[slot] = output
-            for slot in step.dead:
-                values[slot] = None
+        with _may_wait() if self._whole else contextlib.nullcontext(False) as may_wait:
+            for step in self._whole if may_wait else self._steps:
+                for slot, output in zip(step.outputs, step.run([values[slot] for slot in step.inputs])):
+                    values[slot] = output
+                for slot in step.dead:
+                    values[slot] = None
         return [values[slot] for slot in self._results]
 
 
@@ -177,10 +181,7 @@ class _Source:
     @property
     def updatable(self) -> frozenset[int]:
         """The arguments that may be `updated`: if all nodes become one function, those that no node passes on."""
-        if (
-            not all(_is_plain_node(node, self.library) for node in self.nodes)
-            or len(self.nodes) < _MIN_JOINED
-        ):
+        if not all(_is_plain(node, self.library) for node in self.nodes) or len(self.nodes) < _MIN_JOINED:
             return frozenset()
         passed_on = variable_values.passed_on(self.nodes, self.arguments)
         return (
@@ -301,39 +302,17 @@ def _with_lifetimes(planned: Sequence[_Planned], results: frozenset[int]) -> lis
     return steps[::-1]
 
 
-def _join(
-    planned: Sequence[_Planned], results: frozenset[int], library: Library, is_optimized: bool
-) -> list[_Planned]:
-    """One function in the place of all steps, with the loops and branches among them: a call costs as much as a few
-    ops."""
-    if not planned or len(planned) < _MIN_JOINED and all(_is_plain(one, library) for one in planned):
-        return list(planned)
-    return [_function(planned, results, library, is_optimized)]
-
-
-_MIN_JOINED = 3
+_MIN_JOINED = 3  # a call of a function costs as much as a few ops
 _function_numbers = itertools.count()
 
 
-def _is_plain(one: _Planned, library: Library) -> bool:
-    return one.node is not None and _is_plain_node(one.node, library)
-
-
-def _is_plain_node(node: node_def_pb2.NodeDef, library: Library) -> bool:
+def _is_plain(node: node_def_pb2.NodeDef, library: Library) -> bool:
     """Whether a node calls nothing."""
     return (
         node.op not in _SPECIAL.keys() - {"Const"}
         and node.op not in library.definitions
         and not any(value.WhichOneof("value") == "func" for value in node.attr.values())
     )
-
-
-def _called(node: node_def_pb2.NodeDef) -> Iterator[attr_value_pb2.NameAttrList]:
-    """The functions that a node's attributes name."""
-    for value in node.attr.values():
-        if value.WhichOneof("value") == "func":
-            yield value.func
-        yield from value.list.func
 
 
 def _adopt(function: function_pb2.FunctionDef, library: Library) -> list[str]:
@@ -348,7 +327,7 @@ def _adopt(function: function_pb2.FunctionDef, library: Library) -> list[str]:
                 del node.attr[key]
             if node.op in _LOWERED:  # TensorFlow's executor then runs it without threads that wait
                 node.attr["_lower_using_switch_merge"].b = True
-            names = [(called, "name") for called in _called(node)]
+            names = [(called, "name") for value in node.attr.values() for called in named_functions(value)]
             for holder, field in (*names, (node, "op")):
                 name = getattr(holder, field)
                 if name not in library.definitions:
@@ -371,24 +350,24 @@ _LOWERED = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "S
 
 
 def _function(
-    nodes: Sequence[_Planned], read: Collection[int], library: Library, is_optimized: bool
-) -> _Planned:
-    """One step that runs all nodes as a function of TensorFlow, which optimizes it unless it has. read: slots that are
-    read after it."""
+    nodes: Sequence[_Planned], results: Collection[int], library: Library, is_optimized: bool
+) -> _Step:
+    """One step that runs all nodes, with the loops and branches among them, as a function of TensorFlow. TensorFlow
+    optimizes it unless it has done so."""
     _remove_unused()
     function = function_pb2.FunctionDef()
     function.signature.name = f"tfbridge_original_{next(_function_numbers)}"
     names: dict[int, str] = {}  # of slots, within the function
     types: dict[int, int] = {}
     arguments: list[int] = []
-    node_names = {one.node.name for one in nodes if one.node is not None}
+    node_names = {one.node.name for one in nodes}
     for one in nodes:
         for slot in one.inputs:
             if slot not in names:
                 names[slot] = f"argument_{slot}"
                 arguments.append(slot)
         _add_node(function, one, names, types, node_names, library)
-    outputs = [slot for one in nodes for slot in one.outputs if slot in read]
+    outputs = [slot for one in nodes for slot in one.outputs if slot in results]
     _add_signature(function, arguments, outputs, names, types)
     called = _adopt(function, library)
     private.add_function(function)
@@ -399,16 +378,10 @@ def _function(
     attributes = ("config_proto", config.SerializeToString())
 
     def run(inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        with _may_wait() as may_wait:
-            if may_wait:
-                return private.execute_function(name, attributes, inputs, len(outputs))
-        values = dict(zip(arguments, inputs))
-        for one in nodes:
-            values.update(zip(one.outputs, one.run([values[slot] for slot in one.inputs])))
-        return [values[slot] for slot in outputs]
+        return private.execute_function(name, attributes, inputs, len(outputs))
 
     weakref.finalize(run, _unused.extend, [name, *called]).atexit = False
-    return _Planned(None, tuple(arguments), outputs, run)
+    return _Step(run, tuple(arguments), outputs, ())
 
 
 def _add_node(
@@ -420,7 +393,6 @@ def _add_node(
     library: Library,
 ) -> None:
     """Adds a node to a function; `names` and `types` get those of its outputs. node_names: all of the function's."""
-    assert one.node is not None
     node = function.node_def.add()
     node.CopyFrom(one.node)
     node.device = ""

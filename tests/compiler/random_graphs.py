@@ -611,3 +611,9 @@ def random_module(choose: Choose, largest: int = 4000, sizes: Sequence[int] = SI
     if choose(6) == 0:
         root = make(Tuple(), root, results[-1])
     return ir.Module("random", ir.Computation("main", root, parameters))
+
+
+def drawn_module(rng: np.random.Generator) -> ir.Module:
+    """A random module, three times in ten one of large arrays."""
+    large = {"largest": 30_000, "sizes": (*SIZES, 64, 257, 100)} if rng.random() < 0.3 else {}
+    return random_module(lambda n: int(rng.integers(n)), **large)

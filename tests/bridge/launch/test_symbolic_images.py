@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,13 +16,7 @@ WEIGHTS = [tf.constant(RNG.standard_normal(dims, np.float32) / 5) for dims in WI
 KERNEL = tf.constant(RNG.standard_normal((3, 3, 16, 1), np.float32))
 
 
-@pytest.fixture(autouse=True)
-def in_background(tmp_path: Path) -> Iterator[None]:
-    assert tfbridge.wait_for_compilation(120)
-    tfbridge.reset_stats()
-    with tfbridge.options(compile="background", cache_dir=str(tmp_path)):
-        yield
-    assert tfbridge.wait_for_compilation(120)
+pytestmark = pytest.mark.usefixtures("in_background")
 
 
 def network(x: tf.Tensor) -> tf.Tensor:

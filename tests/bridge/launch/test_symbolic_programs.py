@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -164,13 +163,7 @@ ONE_FOR_ALL = (
 )
 
 
-@pytest.fixture(autouse=True)
-def in_background(tmp_path: Path) -> Iterator[None]:
-    assert tfbridge.wait_for_compilation(120)
-    tfbridge.reset_stats()
-    with tfbridge.options(compile="background", cache_dir=str(tmp_path)):
-        yield
-    assert tfbridge.wait_for_compilation(120)
+pytestmark = pytest.mark.usefixtures("in_background")
 
 
 def traced(program: Program) -> Program:

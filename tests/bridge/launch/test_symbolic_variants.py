@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,14 +28,7 @@ def attention(x: tf.Tensor) -> tf.Tensor:
     return tf.nn.gelu(x + mixed) @ V / tf.cast(length, tf.float32)
 
 
-@pytest.fixture(autouse=True)
-def in_background(tmp_path: Path) -> Iterator[None]:
-    assert tfbridge.wait_for_compilation(120)
-    tfbridge.reset_stats()
-    with tfbridge.options(compile="background", cache_dir=str(tmp_path)):
-        yield
-    tfbridge.disable_auto_clustering()
-    assert tfbridge.wait_for_compilation(120)
+pytestmark = pytest.mark.usefixtures("in_background")
 
 
 def jitted(function: Callable[..., Any], *dims: int | None, **options: Any) -> Any:

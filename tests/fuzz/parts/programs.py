@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from random_graphs import SIZES, random_module
+from random_graphs import drawn_module
 from tfbridge.compiler import parse_hlo
 from tfbridge.compiler.errors import CompilerError
 from tfbridge.compiler.options import Options
@@ -30,8 +30,7 @@ class Programs(Part):
     def make(self, seed: int) -> str:
         """A graph of exact ops, small or large."""
         rng = np.random.default_rng(seed)
-        large = {"largest": 30_000, "sizes": (*SIZES, 64, 257, 100)} if rng.random() < 0.3 else {}
-        module = random_module(lambda n: int(rng.integers(n)), **large)
+        module = drawn_module(rng)
         without = list(rng.choice(_LEFT_OUT, rng.integers(1, 3), replace=False)) if rng.random() < 0.5 else []
         return f"// without: {' '.join(without)}, threads: {rng.integers(1, 3)}\n{module}"
 

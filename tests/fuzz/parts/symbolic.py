@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 from agreement import difference, leaves, nested
-from random_graphs import SIZES, random_module
+from random_graphs import drawn_module
 from random_graphs import values as arguments_of
 from symbolic_programs import dims_of, symbolic
 from tfbridge.compiler import LocalClient, parse_hlo
@@ -37,9 +37,8 @@ class Symbolic(Part):
     def make(self, seed: int) -> str:
         """A graph of exact ops, one or two sizes of its arguments symbols."""
         rng = np.random.default_rng(seed)
-        large = {"largest": 30_000, "sizes": (*SIZES, 64, 257, 100)} if rng.random() < 0.3 else {}
         for _ in range(_ATTEMPTS):
-            module = random_module(lambda n: int(rng.integers(n)), **large)
+            module = drawn_module(rng)
             sizes = dims_of(module)
             if not sizes:
                 continue
