@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -141,9 +141,12 @@ def _is_like_a_list(graph: Graph, node: GraphNode, number: int) -> bool:
 
 
 def constant_sources(
-    graph: Graph, functions: Functions, users: Iterable[GraphNode] | None = None
+    graph: Graph,
+    functions: Functions,
+    users: Iterable[GraphNode] | None = None,
+    known: Container[str] = (),
 ) -> set[str]:
-    """The nodes from which constant inputs of the users (default: all nodes) are computed."""
+    """The nodes from which constant inputs of the users (default: all nodes) are computed, up to those `known`."""
     names: set[str] = set()
     stack: list[Tensor] = [
         node.inputs[k]
@@ -161,6 +164,8 @@ def constant_sources(
             stack.append(node.inputs[number])
             continue
         names.add(tensor.node)
+        if tensor.node in known:
+            continue
         if node.op in SWITCHES:  # what decides between branches is no part of the value
             stack.append(node.inputs[0])
         elif node.op not in SHAPE_OPS and not _is_clamped(graph, node) and not _popped_argument(graph, node):
@@ -168,40 +173,45 @@ def constant_sources(
     return names
 
 
-def reduced_data_source(graph: Graph, functions: Functions, node: GraphNode) -> str:
-    """The argument with a reduction from which a constant input of the node is computed; empty for none.
+def deciding_reductions(
+    graph: Graph, functions: Functions, node: GraphNode, is_source: Callable[[GraphNode], bool]
+) -> dict[str, str]:
+    """The reductions of data from which constant inputs of the node are computed, each with the source of its data.
 
-    Such an argument is data and seldom has the same value twice: the lengths of sentences, whose maximum is the size of
-    a mask.
+    Such a value is seldom the same twice: the maximum of the lengths of sentences, which is the size of a mask.
     """
     stack = [
-        (node.inputs[k], False)
+        (node.inputs[k], "")
         for k in constant_inputs(graph, node, functions)
         if k < len(node.inputs) and not _is_like_a_list(graph, node, k)
     ]
-    visited: set[tuple[str, bool]] = set()
+    found: dict[str, str] = {}
+    visited: set[tuple[str, str]] = set()
     while stack:
-        tensor, is_reduced = stack.pop()
+        tensor, reduction = stack.pop()
         source = graph.nodes.get(tensor.node)
-        if source is None or (tensor.node, is_reduced) in visited:
+        if source is None or (tensor.node, reduction) in visited:
             continue
-        visited.add((tensor.node, is_reduced))
+        visited.add((tensor.node, reduction))
         number = forwarded_inputs(source, functions).get(tensor.index)
         if number is not None:
-            stack.append((source.inputs[number], is_reduced))
+            stack.append((source.inputs[number], reduction))
             continue
-        if source.op in ("_Arg", "Placeholder") and is_reduced:
-            return source.name
+        if is_source(source):
+            if reduction:
+                found.setdefault(reduction, source.name)
+            continue
         if (
             source.op not in SHAPE_OPS
             and not _is_clamped(graph, source)
             and not _popped_argument(graph, source)
         ):
-            stack += [(t, is_reduced or source.op in _REDUCTIONS) for t in source.inputs]
-    return ""
+            first = reduction or (source.name if source.op in _REDUCTIONS else "")
+            stack += [(t, first) for t in source.inputs]
+    return found
 
 
-_REDUCTIONS = frozenset({"Max", "Min", "Sum", "Mean"})
+_REDUCTIONS = frozenset({"Max", "Min", "Sum", "Mean", "Prod"})
 
 
 def _is_clamped(graph: Graph, node: GraphNode) -> bool:

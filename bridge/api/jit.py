@@ -272,7 +272,8 @@ class Jit(DispatchCache):
         try:
             plan = plan_of(concrete, current(self._options))
             plan.cluster.is_strict |= self.strict
-            return plan
+            # What reduces data to sizes runs in TensorFlow, so that code serves all sizes.
+            return plan if plan.cluster.is_strict or not plan.cluster.has_data_constants else None
         except UnsupportedError as error:
             if self.strict:
                 name = tfp.python_function(self._traced).__name__

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from ..analysis.compile_time_constants import reduced_data_source
+from ..analysis.compile_time_constants import deciding_reductions
 from ..graph.function_library import Functions
 from ..graph.graph import Graph
 from ..launch import op as launch_op
@@ -118,15 +118,17 @@ class Cluster:
         return has_share and bool(code.executables) and not is_refused
 
     @property
-    def has_unknown_dims(self) -> bool:
-        """Whether the graph leaves dims of its arguments open, so that calls of other shapes may come."""
+    def may_vary(self) -> bool:
+        """Whether calls of other sizes may come: the graph leaves dims open, or arguments' values decide shapes."""
         shapes = (
             shape
             for name in self.graph.arguments
             if (value := self.graph.nodes[name].attrs.get("_output_shapes")) is not None
             for shape in value.list.shape
         )
-        return any(shape.unknown_rank or any(d.size < 0 for d in shape.dim) for shape in shapes)
+        return bool(self.constants) or any(
+            shape.unknown_rank or any(d.size < 0 for d in shape.dim) for shape in shapes
+        )
 
     @property
     def launch_constants(self) -> list[int]:
@@ -146,8 +148,10 @@ class Cluster:
     @functools.cached_property
     def has_data_constants(self) -> bool:
         """Whether there is code for every value of some data."""
+        arguments = set(self.graph.arguments)
         return any(
-            reduced_data_source(self.graph, self.functions, node) for node in self.graph.nodes.values()
+            deciding_reductions(self.graph, self.functions, node, lambda n: n.name in arguments)
+            for node in self.graph.nodes.values()
         )
 
     @functools.cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from ...runtime.sizes import AnySize, tracing
 from ...runtime.threads import background, cpu_clock
 from .cluster import Cluster
 from .cluster_module import build_module, invariant_parameters, source_text
-from .code_cache import MAX_KEYS, MAX_VARIANTS, Key, bounded, code_key, listed
-from .symbolic_shapes import assumptions_of, varying_dims, with_symbols
+from .code_cache import MAX_KEYS, MAX_VARIANTS, Key, Place, Variant, bounded, code_key, listed
+from .symbolic_shapes import assumptions_of, varying_sizes, with_symbols
 
 logger = logging.getLogger("tfbridge")
 _compiles, _recompiles = logger.getChild("compiles"), logger.getChild("recompiles")
@@ -46,7 +46,7 @@ def compile_cluster(
             return code.executables[key]
         if key in code.failures or key in code.not_specialized:
             return None
-        if (variant := bound_variant(cluster, key, shapes)) is not None:
+        if (variant := bound_variant(cluster, key)) is not None:
             bounded(code.executables, MAX_KEYS)[key] = variant
             return variant
         if too_many_constants(cluster, key, shapes, constants):
@@ -66,31 +66,29 @@ def specialize_cluster(
     return executable
 
 
-def bound_variant(cluster: Cluster, key: Key, shapes: Sequence[Shape]) -> Executable | None:
-    """Code for symbolic sizes, bound to these shapes; None where none serves them."""
-    dims = [shape.dims for shape in shapes]
-    for variant in cluster.code.variants.get(key[1], ()):
-        if not isinstance(bound := variant.bound(dims), str):
+def bound_variant(cluster: Cluster, key: Key) -> Executable | None:
+    """Code for symbolic sizes, bound to a key; None where none serves it."""
+    for variant in tuple(cluster.code.variants):
+        if not isinstance(bound := variant.bound(key), str):
             return bound
     return None
 
 
-def wants_variant(cluster: Cluster, key: Key, shapes: Sequence[Shape]) -> bool:
-    """Whether these are other shapes than came before, for which code for symbolic sizes may be made."""
-    return bool(_new_symbols(cluster, key, shapes))
+def wants_variant(cluster: Cluster, key: Key) -> bool:
+    """Whether these are other sizes than came before, for which code for symbolic sizes may be made."""
+    return bool(_new_symbols(cluster, key))
 
 
-def _new_symbols(cluster: Cluster, key: Key, shapes: Sequence[Shape]) -> dict[tuple[int, int], str]:
-    """Names of symbols by launch position and axis, for a variant that is not there; none where there is to be none."""
+def _new_symbols(cluster: Cluster, key: Key) -> dict[Place, str]:
+    """Names of symbols by place in the key, for a variant that is not there; none where there is to be none."""
     code = cluster.code
     if (
         not cluster.options.symbolic_sizes
         or code.over_budget
-        or len(code.variants.get(key[1], ())) >= MAX_VARIANTS
+        or sum(variant.accepts(key) for variant in tuple(code.variants)) >= MAX_VARIANTS
     ):
         return {}
-    others = (*tuple(code.executables), *tuple(code.seen))
-    names = varying_dims(shapes, [k[0] for k in others if k[1] == key[1]])
+    names = varying_sizes(key, (*tuple(code.executables), *tuple(code.seen)))
     failures = code.without_variant.get(tuple(sorted(names)), ())
     return {} if len(failures) >= _MAX_FAILED_VARIANTS else names
 
@@ -119,7 +117,7 @@ def _compile_and_note(
 ) -> Executable | None:
     code, begin = cluster.code, cpu_clock.seconds()
     try:
-        executable = _compile(cluster, key, shapes, constants)
+        executable = _compile(cluster, key, *_by_argument(cluster, shapes, constants))
     except Exception as error:  # whatever it is, TensorFlow can still run the nodes
         if not cluster.is_closed:
             with code.lock:
@@ -169,19 +167,19 @@ def generalize_cluster(
     """New code for symbolic sizes, bound to these shapes; None where there is to be none."""
     key, code, begin = code_key(shapes, constants), cluster.code, cpu_clock.seconds()
     with code.lock:
-        if (variant := bound_variant(cluster, key, shapes)) is not None:
-            return variant
-        names = _new_symbols(cluster, key, shapes)
+        if (ready := bound_variant(cluster, key)) is not None:
+            return ready
+        names = _new_symbols(cluster, key)
     if not names:
         return None
-    executable = _compile_variant(cluster, key, shapes, constants, names)
-    bound = executable if isinstance(executable, str) else executable.bound([shape.dims for shape in shapes])
+    variant = _compile_variant(cluster, key, shapes, constants, names)
+    bound = variant if isinstance(variant, str) else variant.bound(key)
     with code.lock:
-        if isinstance(executable, str) or isinstance(bound, str):
+        if isinstance(variant, str) or isinstance(bound, str):
             code.without_variant.setdefault(tuple(sorted(names)), []).append(str(bound))
             _compiles.info("cluster %s has no code for symbolic sizes: %s", cluster.name, bound)
             return None
-        code.variants.setdefault(key[1], []).append(executable)
+        code.add_variant(variant)
         _note_background(cluster, key, cpu_clock.seconds() - begin)
         code.waiting.pop(key, None)
         statistics.count("symbolic_compiles")
@@ -196,17 +194,15 @@ def _compile_variant(
     key: Key,
     shapes: Sequence[Shape],
     constants: Mapping[int, np.ndarray],
-    names: Mapping[tuple[int, int], str],
-) -> Executable | str:
-    """Code with symbols in the place of the dims that are named, as many as the program leaves open; why there is
-    none."""
-    launch_numbers = {(cluster.launch_arguments[k], axis): name for (k, axis), name in names.items()}
+    names: Mapping[Place, str],
+) -> Variant | str:
+    """Code with symbols in the places that are named, as many as the program leaves open; why there is none."""
+    by_argument = {(cluster.launch_arguments[k], axis): name for (k, axis), name in names.items()}
     equal: dict[str, AnySize] = {}
     for _ in range(_MAX_ATTEMPTS):
+        all_shapes, values = with_symbols(*_by_argument(cluster, shapes, constants), by_argument, equal)
         try:
-            executable = _compile(
-                cluster, key, shapes, constants, lambda all: with_symbols(all, launch_numbers, equal)
-            )
+            executable = _compile(cluster, key, all_shapes, values)
         except _Equated as found:
             equal.update(found.sizes)
             continue
@@ -217,7 +213,10 @@ def _compile_variant(
         if more := executable.artifact.symbolic.assumptions.equated():
             equal.update(more)
             continue
-        return executable
+        sizes = {at: values[cluster.launch_arguments[at]] for at in constants}
+        return Variant(
+            executable, {at: tuple(v.flat) if v.dtype == object else v.tobytes() for at, v in sizes.items()}
+        )
     return "the program fixes ever more sizes"
 
 
@@ -232,31 +231,29 @@ class _Equated(Exception):
 def _compile(
     cluster: Cluster,
     key: Key,
-    shapes: Sequence[Shape],
-    constants: Mapping[int, np.ndarray],
-    symbolic: Callable[[list[Shape | None]], list[Shape | None]] = lambda shapes: shapes,
+    all_shapes: Sequence[Shape | None],
+    values: Mapping[int, np.ndarray],
 ) -> Executable:
-    """A new executable, for the shapes of all arguments that `symbolic` makes. Raises: any error."""
+    """A new executable, for shapes and constants by argument, which may have symbols. Raises: any error."""
     start = time.perf_counter()
     if cluster.code.over_budget and not cluster.code.executables:  # other shapes would take as long
         raise BudgetError(cluster.code.over_budget)
     capacity_factor = cluster.code.capacity_factor(key)
     if not capacity_factor:
         raise UnsupportedError("a list grows further than any bound that compiled code has")
-    all_shapes, values = _by_argument(cluster, shapes, constants)
-    all_shapes = symbolic(all_shapes)
+    assumptions = assumptions_of(all_shapes, values)
     dumps = bool(cluster.options.dump_dir)
 
     def build() -> Module:
         with tracing():
             module = build_module(cluster, all_shapes, values, capacity_factor, mark_lines=dumps)
-        if equated := assumptions_of(all_shapes).equated():
+        if equated := assumptions.equated():
             raise _Equated(equated)
         return module
 
     subject = _subject(cluster, all_shapes, values, capacity_factor)
-    if assumptions_of(all_shapes).symbols and cluster.code.variants.get(key[1]):
-        subject += f" {[shape.dims for shape in shapes]}"  # other guards than those of the first variant
+    if assumptions.symbols and cluster.code.variants:
+        subject += f" {key}"  # other guards than those of the first variant
     source = source_text(cluster) if dumps else ""
     artifact = native().load_artifact(subject, build, cluster.options, source)
     executable = Executable(artifact)
@@ -294,9 +291,13 @@ def _subject(
             invariant_parameters(cluster, {k: n for n, k in enumerate(cluster.launch_arguments)}),
             all_shapes,
             capacity_factor,
-            sorted((k, v.dtype.str, v.shape, v.tobytes()) for k, v in values.items()),
+            sorted((k, v.dtype.str, v.shape, _content(v)) for k, v in values.items()),
         )
     )
+
+
+def _content(value: np.ndarray) -> bytes | list[str]:
+    return value.tobytes() if value.dtype != object else [str(v) for v in value.flat]
 
 
 def _record(cluster: Cluster, shapes: Sequence[Shape], artifact: Artifact, seconds: float) -> None:

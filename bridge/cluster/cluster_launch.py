@@ -55,7 +55,7 @@ def register(cluster: Cluster) -> None:
             lambda is_first: cluster.is_strict or cluster.options.in_foreground(is_first),
             cluster.options.background_share / 100,
             functools.partial(_is_ready, cluster),
-            lambda: cluster.options.symbolic_sizes and cluster.has_unknown_dims,
+            lambda: cluster.options.symbolic_sizes and cluster.may_vary,
             functools.partial(_may_specialize, cluster),
             functools.partial(_wants_variant, cluster),
             functools.partial(_compile_for_launch, cluster, generalize_cluster),
@@ -107,7 +107,7 @@ def _compile_for_launch(
 
 def _prepare_for_new_shapes(cluster: Cluster) -> None:
     """Has the run in TensorFlow planned in the background, which serves calls of new shapes until they have code."""
-    if cluster.expects_code and cluster.has_unknown_dims:
+    if cluster.expects_code and cluster.may_vary:
         work, share = (
             functools.partial(original_nodes.prepare, cluster),
             cluster.options.background_share / 100,
@@ -128,16 +128,16 @@ def _is_ready(
     key = code_key(shapes, constants)
     if len(shapes) < len(inputs) or key in cluster.code.executables or cluster.code.reason(key):
         return True
-    if bound_variant(cluster, key, shapes) is not None:
+    if bound_variant(cluster, key) is not None:
         return True
     return is_first and is_cached(cluster, shapes, constants)
 
 
 def _may_specialize(cluster: Cluster, inputs: list[InputSpec], constants: dict[int, np.ndarray]) -> bool:
-    """Whether calls with these shapes had few values of constants so far."""
+    """Whether calls with these shapes had few values of constants so far, or code for symbolic sizes may serve more."""
     shapes = _shapes(inputs)
     key = code_key(shapes, constants)
-    if too_many_constants(cluster, key, shapes, constants):
+    if not wants_variant(cluster, key) and too_many_constants(cluster, key, shapes, constants):
         return False
     bounded(cluster.code.seen, MAX_KEYS)[key] = None
     return True
@@ -146,7 +146,7 @@ def _may_specialize(cluster: Cluster, inputs: list[InputSpec], constants: dict[i
 def _wants_variant(cluster: Cluster, inputs: list[InputSpec], constants: dict[int, np.ndarray]) -> bool:
     """Whether there is to be code for symbolic sizes, because these are other shapes than came before."""
     shapes = _shapes(inputs)
-    return len(shapes) == len(inputs) and wants_variant(cluster, code_key(shapes, constants), shapes)
+    return len(shapes) == len(inputs) and wants_variant(cluster, code_key(shapes, constants))
 
 
 def _note_request(

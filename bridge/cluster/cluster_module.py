@@ -25,8 +25,8 @@ def build_module(
     """The module of a cluster. Its parameters are the arguments with a shape; new values of variables follow results.
 
     shapes: of every argument; None: it has no parameter, as a variable without a value, or a constant. constants:
-    values by argument number. capacity_factor: how much larger than at first the capacities of lists of unknown length
-    are; 0: such lists are not compiled. mark_lines: instructions name lines of the program.
+    values by argument number, also with symbols. capacity_factor: how much larger than at first the capacities of lists
+    of unknown length are; 0: such lists are not compiled. mark_lines: instructions name lines of the program.
     Raises: UnsupportedError  a node that cannot be translated, or a result of which another dim than the first is known
         at run time only.
     """

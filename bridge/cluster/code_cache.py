@@ -10,6 +10,7 @@ import numpy as np
 
 from ...compiler.ir.shape import Shape
 from ...runtime.code.executable import Executable
+from ...runtime.sizes import AnySize
 from ...runtime.threads import forking
 
 Key = tuple[tuple[Shape, ...], tuple[tuple[int, bytes], ...]]
@@ -18,13 +19,23 @@ MAX_KEYS = 512  # of one cluster, for which code or the reason for none is kept
 _MAX_CONSTANTS = 32  # values of constants for one set of shapes: compiling costs more than it saves
 _MAX_DATA_CONSTANTS = 4  # where they depend on the elements of data, which differ in every call
 MAX_VARIANTS = 8  # of code for symbolic sizes, with the same constants
+_MAX_ALL_VARIANTS = 64
 _MAX_NOTES = 32  # about code that was compiled in the background
 _CAPACITY_STEP, _MAX_CAPACITY_FACTOR = 4, 4**6
+
+
+Place = tuple[int, int]
+"""Where a size stands in a key: a launch argument and its axis; below 0, -1 - the number of an element of its value."""
 
 
 def code_key(shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Key:
     """The key of code. `constants`: values by launch position."""
     return tuple(shapes), tuple((k, v.tobytes()) for k, v in sorted(constants.items()))
+
+
+def integers(shape: Shape, value: bytes) -> tuple[int, ...]:
+    """The elements of a constant of a key."""
+    return tuple(np.frombuffer(value, shape.element_type.dtype).tolist())
 
 
 def listed(shapes: Sequence[Shape]) -> str:
@@ -37,6 +48,31 @@ def bounded(table: dict[Any, Any], max_entries: int) -> dict[Any, Any]:
     while len(table) >= max_entries:
         table.pop(next(iter(table)), None)
     return table
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """Code for symbolic sizes. constants: those of keys that it serves, bytes or numbers of which some are symbols."""
+
+    code: Executable
+    constants: Mapping[int, bytes | tuple[AnySize, ...]]
+
+    def accepts(self, key: Key) -> bool:
+        """Whether a key has the constants in which no symbols stand."""
+        return all(
+            self.constants[at] == value for at, value in key[1] if isinstance(self.constants[at], bytes)
+        )
+
+    def bound(self, key: Key) -> Executable | str:
+        """The code for a key; the reason why it does not serve it."""
+        if not self.accepts(key):
+            return "constants are others"
+        numbers = [
+            (sizes, integers(key[0][at], value))
+            for at, value in key[1]
+            if not isinstance(sizes := self.constants[at], bytes)
+        ]
+        return self.code.bound([shape.dims for shape in key[0]], numbers)
 
 
 @dataclasses.dataclass
@@ -52,8 +88,8 @@ class CodeCache:
         from other keys, and what it took.
     is_varying: whether keys were not specialized.
     over_budget: the error of the first compilation if it exceeded its budget; then there are no others.
-    variants: code for symbolic sizes, by the constants of the key. without_variant: why there was none for sets of
-        varying dims, at each attempt: other sizes may be more typical.
+    variants: code for symbolic sizes. without_variant: why there was none for sets of varying sizes, at each attempt:
+        other values may be more typical.
     lock: held while an entry is added.
     """
 
@@ -68,9 +104,14 @@ class CodeCache:
     background: dict[Key, str] = dataclasses.field(default_factory=dict)
     is_varying: bool = False
     over_budget: str = ""
-    variants: dict[tuple[tuple[int, bytes], ...], list[Executable]] = dataclasses.field(default_factory=dict)
-    without_variant: dict[tuple[tuple[int, int], ...], list[str]] = dataclasses.field(default_factory=dict)
+    variants: list[Variant] = dataclasses.field(default_factory=list)
+    without_variant: dict[tuple[Place, ...], list[str]] = dataclasses.field(default_factory=dict)
     lock: Any = dataclasses.field(default_factory=forking.long_lock)
+
+    def add_variant(self, variant: Variant) -> None:
+        """Keeps code for symbolic sizes."""
+        del self.variants[: len(self.variants) + 1 - _MAX_ALL_VARIANTS]
+        self.variants.append(variant)
 
     def reason(self, key: Key) -> str:
         """Why there is no code for a key; empty when there is, or none was requested."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from ..analysis.compile_time_constants import constant_inputs, constant_sources, reduced_data_source
+from ..analysis.compile_time_constants import constant_inputs, constant_sources, deciding_reductions
 from ..cluster.compute_ops import COPIED
 from ..cluster.refusal import refusal, unsupported
 from ..cluster.variable_uses import attribute_content_type, node_use
@@ -55,24 +55,31 @@ def unclusterable_nodes(
 def without_compile_time_constants(
     graph: Graph, functions: Functions, unclusterable: Mapping[str, str]
 ) -> dict[str, str]:
-    """Why further nodes are not clusterable: an input that must be a compile-time constant is none.
+    """Why further nodes are not clusterable: an input that must be a compile-time constant is none, or they reduce data
+    to one.
 
     A source in `unclusterable` is no obstacle: its value is an argument of the cluster, known when a run compiles it.
+    So is a reduction of data: one number, which may be a size, is the argument in the place of the data.
     """
     reasons: dict[str, str] = {}
-    for node in graph.nodes.values():
-        if node.name in unclusterable or not constant_inputs(graph, node, functions):
-            continue
-        for source in constant_sources(graph, functions, [node]):
+    users = [
+        n
+        for n in graph.nodes.values()
+        if n.name not in unclusterable and constant_inputs(graph, n, functions)
+    ]
+    for node in users:
+        found = deciding_reductions(
+            graph, functions, node, lambda n: n.op in SOURCES or n.name in unclusterable
+        )
+        for name, data in found.items():
+            reasons.setdefault(name, f"it reduces {data} to a size of {node.name} ({node.op})")
+    known = unclusterable.keys() | reasons.keys()
+    for node in users:
+        for source in constant_sources(graph, functions, [node], known):
             op = graph.nodes[source].op
-            if op in _NOT_CONSTANT and source not in unclusterable and source not in reasons:
+            if op in _NOT_CONSTANT and source not in known and source not in reasons:
                 reasons[node.name] = f"an input that must be known when compiling comes from {source} ({op})"
                 break
-        else:
-            if data := reduced_data_source(graph, functions, node):
-                reasons[node.name] = (
-                    f"an input that must be known when compiling depends on the elements of {data}"
-                )
     return reasons
 
 

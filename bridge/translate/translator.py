@@ -108,10 +108,10 @@ def translate(
 ) -> tuple[Module, list[int]]:
     """The module of a graph for these argument shapes.
 
-    constants: values of arguments by number; their parameters are not read. variables: names of the arguments that are
-    variables; their parameter is the value that they have at the start (none where the shape is None: the graph writes
-    the variable before it reads it). The module's results are the graph's, then the new values of the variables that it
-    writes, first those without a shape; returned with it are the numbers of those arguments.
+    constants: values of arguments by number, also with symbols; their parameters are not read. variables: names of the
+    arguments that are variables; their parameter is the value that they have at the start (none where the shape is
+    None: the graph writes the variable before it reads it). The module's results are the graph's, then the new values
+    of the variables that it writes, first those without a shape; returned with it are the numbers of those arguments.
     `source`, `mark_lines` and `capacity_factor` as for TranslationContext.
     Raises: UnsupportedError  a node that cannot be translated, by name.
     """
@@ -126,7 +126,7 @@ def translate(
             value = builder.parameter(number, shape, f"arg{k}")
             number += 1
         if k in constants:
-            value = builder.constant(constants[k])
+            value = builder.constant(constants[k], None if shape is None else shape.element_type)
         if k in variables:
             arguments.append(Variable(variables[k], value))
         elif value is None:

@@ -206,7 +206,7 @@ class BuilderCore:
         return self.apply(Constant(literal_of(value, element_type)))
 
     def _sizes(self, sizes: np.ndarray, element_type: ElementType) -> Operand:
-        """A scalar or a vector of numbers some of which are known at run time only."""
+        """An array of numbers some of which are known at run time only."""
         scalars = [
             self._size(size, element_type)
             if isinstance(size, Size)
@@ -215,7 +215,8 @@ class BuilderCore:
         ]
         if not sizes.shape:
             return scalars[0]
-        return self.apply(ConcatenateOp(0), *(self.apply(Reshape((1,)), scalar) for scalar in scalars))
+        vector = self.apply(ConcatenateOp(0), *(self.apply(Reshape((1,)), scalar) for scalar in scalars))
+        return vector if sizes.ndim == 1 else self.apply(Reshape(sizes.shape), vector)
 
     def _size(self, size: Size, element_type: ElementType) -> Operand:
         """A number known at run time only."""

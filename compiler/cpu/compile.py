@@ -87,8 +87,8 @@ def compile_module(
 
 def _symbolic_sizes(program: ThunkProgram, temp_bytes: AnySize, text: ModuleText) -> SymbolicSizes | None:
     """What a call of code for symbolic sizes needs; None: there are none."""
-    dims = [d for shape in program.arguments for d in shape.dims]
-    symbol = next((d for d in dims if isinstance(d, Size)), None)
+    dims = [d for shape in (*program.arguments, *program.results) for d in shape.dims]
+    symbol = next((d for d in (*dims, temp_bytes, *text.sizes) if isinstance(d, Size)), None)
     if symbol is None:
         return None
     return SymbolicSizes(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.module import Computation, Instruction
+from ..ir.shape import Shape
 from ..limits import DEFAULT_LIMITS
 from ..ops import Call, Constant, Copy, Fusion, GetTupleElement, Parameter, Tuple
 
@@ -35,11 +36,26 @@ def evaluate_instruction(instruction: Instruction, operands: Sequence[Any]) -> A
             DEFAULT_LIMITS.check(
                 "evaluated_bytes", positions, f"places that the window of {op.opcode} covers"
             )
+    if (
+        _is_empty(shape) and not instruction.has_side_effect
+    ):  # NumPy may take memory for a large dim beside a 0
+        return _zeros(shape)
     if next(op.called(), None) is not None:
         value = op.reference(*operands, call=apply_computation)
     else:
         value = op.reference(*operands)
     return value if isinstance(value, tuple) else np.asarray(value)
+
+
+def _is_empty(shape: Shape) -> bool:
+    """Whether there are no elements in a value."""
+    return all(leaf.is_array and not leaf.elements for leaf in shape.leaves())
+
+
+def _zeros(shape: Shape) -> Any:
+    if shape.is_tuple:
+        return tuple(map(_zeros, shape.tuple_shapes))
+    return np.zeros(shape.dims, shape.element_type.dtype)
 
 
 def apply_computation(computation: Computation, *arguments: Any) -> Any:

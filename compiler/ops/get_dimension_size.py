@@ -36,8 +36,8 @@ class GetDimensionSize(Op):
         return np.int32(operand.shape[self.dimension])
 
     def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
-        """A constant."""
-        return e.constant(np.asarray(operands[0].dims[self.dimension], np.int32))
+        """The size."""
+        return e.number(e.index(operands[0].dims[self.dimension]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import ArtifactError
 from ..sizes import AnySize, Valuation
-from .symbolic_sizes import MAX_SIZE, SymbolicSizes
+from .symbolic_sizes import MAX_SIZE, Known, SymbolicSizes
 
 _MAGIC = b"tfbridge"
 _VERSION = 8
@@ -109,12 +109,12 @@ class Artifact:
     symbolic: SymbolicSizes | None = None
     sizes: tuple[int, ...] = ()
 
-    def bound(self, dims: Sequence[Sequence[int]]) -> Artifact | str:
-        """The same code for arguments of these dims; the reason why it does not serve them."""
+    def bound(self, dims: Sequence[Sequence[int]], more: Sequence[Known] = ()) -> Artifact | str:
+        """The same code for arguments of these dims; the reason why it does not serve them. more: other sizes."""
         if self.symbolic is None:
             given = tuple(tuple(d) for d in dims)
             return self if given == tuple(p.dims for p in self.parameters) else "the dims are others"
-        symbolic, values = self.symbolic, self.symbolic.values_for(dims)
+        symbolic, values = self.symbolic, self.symbolic.values_for(dims, more)
         if isinstance(values, str):
             return values
         value_of = Valuation(values)

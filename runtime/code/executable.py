@@ -21,6 +21,7 @@ from ..profiler import Profile
 from ..run_context import RunContext
 from . import linker, support_library
 from .artifact import Artifact
+from .symbolic_sizes import Known
 
 _ERROR_CAPACITY = 512
 _ALIGNMENT, _HUGE_PAGE = 64, 2 << 20
@@ -130,9 +131,9 @@ class Executable:
         self._run = support_library.run_function()
         self._frames: list[Frame] = []
 
-    def bound(self, dims: Sequence[Sequence[int]]) -> Executable | str:
-        """The same code for arguments of these dims; the reason why it does not serve them."""
-        artifact = self.artifact.bound(dims)
+    def bound(self, dims: Sequence[Sequence[int]], more: Sequence[Known] = ()) -> Executable | str:
+        """The same code for arguments of these dims; the reason why it does not serve them. more: other sizes."""
+        artifact = self.artifact.bound(dims, more)
         return artifact if isinstance(artifact, str) else Executable(artifact, self.threads, code=self)
 
     def execute(

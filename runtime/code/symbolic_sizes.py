@@ -9,6 +9,8 @@ from typing import Any
 from ..sizes import AnySize, Assumptions, Size, decoded, encoded, evaluate, symbols_of
 
 Dims = tuple[AnySize, ...]
+Known = tuple[Sequence[AnySize], Sequence[int]]
+"""Sizes that are no dims of arguments, and what they are in a call."""
 MAX_SIZE = 1 << 62
 """What sizes in code are below."""
 
@@ -24,9 +26,10 @@ class SymbolicSizes:
     table: Dims
     assumptions: Assumptions
 
-    def values_for(self, dims: Sequence[Sequence[int]]) -> dict[str, int] | str:
+    def values_for(self, dims: Sequence[Sequence[int]], more: Sequence[Known] = ()) -> dict[str, int] | str:
         """The values of the symbols for arguments of these dims; the reason why the code does not serve them."""
-        values = values_for(self.parameters, dims, self.assumptions)
+        sizes, numbers = zip(*more) if more else ((), ())
+        values = values_for((*self.parameters, *sizes), (*dims, *numbers), self.assumptions)
         if isinstance(values, str):
             return values
         return self.assumptions.first_failure(values) or values
@@ -79,8 +82,11 @@ def values_for(
                     return f"axis {axis} of argument {number} is {dim}, {name} is at least {low}"
             else:
                 rest.append((number, axis, size))
-    symbols = symbols_of(size for wanted in parameters for size in wanted)
-    if missing := sorted({a.key for a in symbols} - values.keys()):
+    symbols = {
+        *assumptions.symbols,
+        *(a.key for a in symbols_of(size for sizes in parameters for size in sizes)),
+    }
+    if missing := sorted(symbols - values.keys()):
         return f"no argument has an axis of size {', '.join(missing)}"
     for number, axis, size in rest:
         if (value := evaluate(size, values)) != (dim := dims[number][axis]):

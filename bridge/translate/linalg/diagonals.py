@@ -46,6 +46,29 @@ def _picked(
     return b.reshape(taken, (*dims, *places.shape))
 
 
+def _on_diagonal(node: Node, diagonal: Operand, number: int, others: Operand) -> Operand:
+    """The matrices `others` with one diagonal replaced; `diagonal` is [..., its length]."""
+    b, dims = node.b, node.b.get_shape(others).dims
+    axis, start = len(dims) - 2, max(number, 0)
+    length = b.get_shape(diagonal).dims[-1]
+    line = b.pad_in_dim(diagonal, b.scalar_like(diagonal, 0), axis, start, dims[-1] - start - length)
+    line = b.broadcast_in_dim(line, dims, (*range(axis), axis + 1))
+    row, column = (b.iota(Shape(_S64, dims), k) for k in (axis, axis + 1))
+    return b.select(b.eq(column - row, b.constant(number, _S64)), line, others)
+
+
+def _diagonal(node: Node, matrices: Operand, number: int) -> Operand:
+    """One diagonal, [..., its length]: the first column where a row has one element more than the matrix's."""
+    b, (*outer, rows, columns) = node.b, node.b.get_shape(matrices).dims
+    length = _longest(rows, columns, number, number)
+    begin = number if number >= 0 else -number * columns
+    flat = b.reshape(matrices, (*outer, rows * columns))
+    end = length * (columns + 1) - (rows * columns - begin)
+    flat = b.pad_in_dim(flat, b.scalar_like(matrices, 0), len(outer), -begin, end)
+    column = b.slice_in_dim(b.reshape(flat, (*outer, length, columns + 1)), 0, 1, 1, len(outer) + 1)
+    return b.reshape(column, (*outer, length))
+
+
 def _diagonals(node: Node) -> tuple[int, int]:
     """(lowest, highest) diagonal: those of the input k, of a V1 op the main one."""
     if node.op.endswith(("V2", "V3")):
@@ -74,9 +97,8 @@ def _place_in_diagonals(node: Node, rows: int, columns: int, low: int, high: int
 
 @translates("MatrixDiag")
 def matrix_diag(node: Node) -> Operand:
-    dims = node.shape(0)
-    places = _place_in_diagonals(node, dims[-1], dims[-1], 0, 0)
-    return _picked(node, node[0], dims[:-1], places, node.b.scalar_like(node[0], 0))
+    b, dims = node.b, node.shape(0)
+    return _on_diagonal(node, node[0], 0, b.broadcast(b.scalar_like(node[0], 0), (*dims, dims[-1])))
 
 
 @translates("MatrixDiagV2", "MatrixDiagV3", constants=("k", "num_rows", "num_cols"))
@@ -94,9 +116,11 @@ def matrix_diag_of(node: Node) -> Operand:
         raise ShapeError("The number of rows or columns is too small for the specified diagonals")
     if rows != min_rows and columns != min_columns:
         raise ShapeError("The number of rows or columns is not consistent with the specified diagonals")
-    outer = dims[:-1] if low == high else dims[:-2]
+    if low == high:
+        others = node.b.broadcast(node["padding_value"], (*dims[:-1], rows, columns))
+        return _on_diagonal(node, node[0], low, others)
     places = _place_in_diagonals(node, rows, columns, low, high)
-    return _picked(node, node[0], outer, places, node["padding_value"])
+    return _picked(node, node[0], dims[:-2], places, node["padding_value"])
 
 
 @translates("MatrixDiagPart")
@@ -125,12 +149,13 @@ def _longest(rows: int, columns: int, low: int, high: int) -> int:
 def _diagonals_of(node: Node, padding: Operand) -> Operand:
     (low, high), (*outer, rows, columns) = _diagonals(node), node.shape(0)
     longest = _longest(rows, columns, low, high)
+    if low == high:
+        return _diagonal(node, node[0], low)
     places = np.full((high - low + 1) * longest, -1)
     of_element = _place_in_diagonals(node, rows, columns, low, high).ravel()
     inside = np.flatnonzero(of_element >= 0)
     places[of_element[inside]] = inside
-    places = places.reshape((longest,) if low == high else (high - low + 1, longest))
-    return _picked(node, node[0], outer, places, padding)
+    return _picked(node, node[0], outer, places.reshape(high - low + 1, longest), padding)
 
 
 @translates("MatrixSetDiag")
@@ -152,6 +177,8 @@ def _with_diagonals(node: Node) -> Operand:
             f"diagonals {low} to {high} of {list(dims)} are {list(expected)}, "
             f"got {list(node.shape('diagonal'))}"
         )
+    if low == high:
+        return _on_diagonal(node, node["diagonal"], low, node[0])
     places = _place_in_diagonals(node, dims[-2], dims[-1], low, high)
     new = _picked(node, node["diagonal"], dims[:-2], places, b.scalar_like(node[0], 0))
     axes = (len(dims) - 2, len(dims) - 1)
@@ -160,10 +187,10 @@ def _with_diagonals(node: Node) -> Operand:
 
 @translates("Diag")
 def diag(node: Node) -> Operand:
-    dims = node.shape(0)
+    b, dims = node.b, node.shape(0)
     size = math.prod(dims)
-    places = np.where(np.eye(size, dtype=bool), np.arange(size), -1).reshape(*dims, *dims)
-    return _picked(node, node[0], (), places, node.b.scalar_like(node[0], 0))
+    others = b.broadcast(b.scalar_like(node[0], 0), (size, size))
+    return b.reshape(_on_diagonal(node, b.reshape(node[0], (size,)), 0, others), (*dims, *dims))
 
 
 @translates("DiagPart")
@@ -176,9 +203,7 @@ def diag_part(node: Node) -> Operand:
             "do not match."
         )
     size = math.prod(half)
-    return _picked(
-        node, node[0], (), (np.arange(size) * (size + 1)).reshape(half), node.b.scalar_like(node[0], 0)
-    )
+    return node.b.reshape(_diagonal(node, node.b.reshape(node[0], (size, size)), 0), half)
 
 
 @translates("Cross")

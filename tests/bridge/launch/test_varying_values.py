@@ -39,17 +39,22 @@ def _close(found: object, wanted: object) -> None:
 
 
 @pytest.mark.parametrize("function", [masked_mean, counted])
-def test_data_is_no_key_for_long(function) -> None:
-    """A function compiled whole for each of four values is compiled in parts from then on, which read the value."""
+def test_data_is_no_key(function) -> None:
+    """The reduction of the data runs in TensorFlow; its value, a size, is the key of the rest."""
     tfbridge.reset_stats()
     jitted = tfbridge.jit(function)
     for lengths in _data():
         _close(jitted(X, lengths), function(X, lengths))
-    assert any("compiled for 4 values" in reason for reason in tfbridge.stats()["ops_left_out"])
     report = tfbridge.explain(jitted, X, _data()[0])
-    assert not any(c.keyed_by_value for c in report.clusters)
-    assert [left.reason for left in report.left_out if "depends on the elements of" in left.reason]
+    assert [left.op for left in report.left_out if "to a size of" in left.reason] == ["Max"]
     assert sum(c.ops for c in report.clusters) > 2
+
+
+def test_a_strict_function_has_code_for_few_values_of_data() -> None:
+    strict = tfbridge.jit(masked_mean, strict=True)
+    for lengths in _data():
+        _close(strict(X, lengths), masked_mean(X, lengths))
+    assert "compiled for 4 values of lengths" in str(tfbridge.explain(strict, X, _data()[0]))
 
 
 @pytest.mark.parametrize("function", [masked_mean, counted])
@@ -59,7 +64,7 @@ def test_data_is_no_key_of_clusters(function, clustering: None) -> None:
         _close(graph(X, lengths), function(X, lengths))
     stats = tfbridge.stats()
     assert stats["fallbacks"] == 0
-    assert any("depends on the elements of" in reason for reason in stats["ops_left_out"])
+    assert any("to a size of" in reason for reason in stats["ops_left_out"])
 
 
 def test_sizes_are_keys_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
