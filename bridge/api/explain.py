@@ -21,7 +21,7 @@ from ...runtime import statistics
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_compiler import compile_cluster
 from ..cluster.code_cache import code_key, listed
-from ..cluster.symbolic_shapes import described_variants
+from ..cluster.symbolic_sizes import described_variants
 from ..clustering import reports, rewrite_graph
 from ..dispatch import tf_function_hook
 from ..graph import source_location

@@ -128,7 +128,7 @@ def _cluster_lines(cluster: ClusterReport, kernels: bool = True) -> list[str]:
         f"  {cluster.ops} ops, {cluster.variables} variables; takes {', '.join(cluster.arguments) or 'nothing'}",
     ]
     if cluster.keyed_by_value:
-        lines.append(f"  compiled anew for every value of {', '.join(cluster.keyed_by_value)}")
+        lines.append(f"  sizes or axes follow from the value of {', '.join(cluster.keyed_by_value)}")
     if cluster.problem:
         lines.append(f"  {cluster.problem}")
     else:

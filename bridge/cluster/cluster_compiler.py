@@ -20,7 +20,7 @@ from ...runtime.threads import background, cpu_clock
 from .cluster import Cluster
 from .cluster_module import build_module, invariant_parameters, source_text
 from .code_cache import MAX_KEYS, MAX_VARIANTS, Key, Place, Variant, bounded, code_key, listed
-from .symbolic_shapes import assumptions_of, varying_sizes, with_symbols
+from .symbolic_sizes import assumptions_of, varying_sizes, with_symbols
 
 logger = logging.getLogger("tfbridge")
 _compiles, _recompiles = logger.getChild("compiles"), logger.getChild("recompiles")
@@ -47,7 +47,6 @@ def compile_cluster(
         if key in code.failures or key in code.not_specialized:
             return None
         if (variant := bound_variant(cluster, key)) is not None:
-            bounded(code.executables, MAX_KEYS)[key] = variant
             return variant
         if too_many_constants(cluster, key, shapes, constants):
             return None
@@ -67,9 +66,10 @@ def specialize_cluster(
 
 
 def bound_variant(cluster: Cluster, key: Key) -> Executable | None:
-    """Code for symbolic sizes, bound to a key; None where none serves it."""
+    """Code for symbolic sizes, bound to a key, which is kept; None where none serves it."""
     for variant in tuple(cluster.code.variants):
         if not isinstance(bound := variant.bound(key), str):
+            bounded(cluster.code.executables, MAX_KEYS)[key] = bound
             return bound
     return None
 

@@ -51,7 +51,10 @@ class _Calls:
 
     def note(self, missed: bool, publications: int) -> None:
         """Notes whether a call met clusters without code, when so much was published."""
-        self.misses = self.misses + 1 if missed and self.is_ready else 0
+        earlier = (
+            self.misses if publications == self.publications else 0
+        )  # code that has come may serve others
+        self.misses = earlier + 1 if missed and self.is_ready else 0
         # After a single one, sizes that come often may have code.
         self.remaining = min(1 << self.misses, _MAX_CALLS) if self.misses > 1 else 0
         self.publications = publications

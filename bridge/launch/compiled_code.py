@@ -78,8 +78,8 @@ class CompiledCode:
         return self.executable is not None and self.executable.artifact.symbolic is not None
 
     @property
-    def bytes(self) -> int:
-        """Bytes of the code and of its constants."""
-        if self.executable is None:
+    def own_bytes(self) -> int:
+        """Bytes of the code and of its constants; 0 for code for symbolic sizes, which many keys have."""
+        if self.executable is None or self.is_symbolic:
             return 0
         return self.executable.artifact.object_bytes + len(self.executable.artifact.constants)

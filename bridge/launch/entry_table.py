@@ -49,11 +49,12 @@ class Counters:
 
 
 class EntryOwner:
-    """An entry and all that its words point to. `code` is None where TensorFlow runs the key."""
+    """An entry and all that its words point to. code: None where TensorFlow runs the key. bytes: of its own code."""
 
     def __init__(self, key: bytes, hash_: int, code: CompiledCode | None) -> None:
         self.key, self.code = key, code
         self.buffers: list[Any] = []
+        self.bytes = code.own_bytes if code is not None else 0
         self._key = ctypes.create_string_buffer(key, len(key))
         self.entry = CacheEntry(hash=hash_, key_bytes=len(key), key=ctypes.addressof(self._key))
         self.address: int = ctypes.addressof(self.entry)
@@ -62,11 +63,6 @@ class EntryOwner:
     def __del__(self) -> None:
         prepacked_weights.forget(self.address)
         weight_pages.forget(self.address)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the code and of its constants."""
-        return self.code.bytes if self.code is not None else 0
 
     def has_bailed_out(self) -> bool:
         """Whether the code was removed because most of its runs bailed out."""
@@ -94,6 +90,8 @@ class EntryTable:
         self._address = ctypes.addressof(state)
         self.entries: collections.OrderedDict[bytes, EntryOwner] = collections.OrderedDict()
         self.removed = Counters()  # of entries that were removed
+        self._bytes = 0  # of all entries
+        self._unsure: set[EntryOwner] = set()  # whose code may bail out
         self._retired: list[_Retired] = []
 
     def add(self, new: EntryOwner) -> list[EntryOwner]:
@@ -104,15 +102,17 @@ class EntryTable:
         new.entry.next = ctypes.c_void_p.from_address(bucket).value
         self._native.publish(bucket, new.address)
         self.entries[new.key] = new
+        self._bytes += new.bytes
+        if new.code is not None and new.code.may_bail_out:
+            self._unsure.add(new)
         evicted = []
-        total = sum(owner.bytes for owner in self.entries.values())
-        while len(self.entries) > 1 and (len(self.entries) > MAX_ENTRIES or total > MAX_BYTES):
+        while len(self.entries) > 1 and (len(self.entries) > MAX_ENTRIES or self._bytes > MAX_BYTES):
             evicted.append(self._least_recently_used(new))
-            total -= evicted[-1].bytes
             self.remove(evicted[-1])
-        bailed_out = [owner for owner in self.entries.values() if owner.has_bailed_out()]
+        bailed_out = [owner for owner in self._unsure if owner.has_bailed_out()]
         for owner in bailed_out:
             self._retired.append(_Retired(owner.code, 0))
+            self._forget_code(owner)
             owner.code = None
         self.reclaim()
         return evicted + bailed_out
@@ -130,6 +130,7 @@ class EntryTable:
     def remove(self, owner: EntryOwner) -> None:
         """Removes an entry; it is freed later."""
         del self.entries[owner.key]
+        self._forget_code(owner)
         slot = self._bucket(owner.entry)
         while (address := ctypes.c_void_p.from_address(slot).value) != owner.address:
             assert address is not None
@@ -137,6 +138,11 @@ class EntryTable:
         self._native.publish(slot, owner.entry.next or 0)
         self.removed.add(owner.entry)
         self._retired.append(_Retired(owner, owner.address))
+
+    def _forget_code(self, owner: EntryOwner) -> None:
+        self._unsure.discard(owner)
+        self._bytes -= owner.bytes
+        owner.bytes = 0
 
     def clear(self) -> list[EntryOwner]:
         """Removes all entries; returns them."""
