@@ -217,8 +217,8 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     ("[_]>=0 [1] [2] [] ?", "StatelessRandomGammaV3"),
     ("[_ ...] [1] [1]|[2] []", "StatelessShuffle"),
     ("? [1] [1]|[2] []", "StochasticCastToInt"),
-    ("[_ _] []>=0", "Multinomial"),
-    ("[_ _] []>=0 [2]", "StatelessMultinomial"),
+    ("[_ +] []>=0", "Multinomial"),
+    ("[_ +] []>=0 [2]", "StatelessMultinomial"),
     ("[2]", "StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg"),
     ("[_] [] []", "RngReadAndSkip RngSkip"),
     (

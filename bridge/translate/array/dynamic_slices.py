@@ -213,10 +213,18 @@ def _reach(span: _Span) -> int:
     return (span.count - 1) * abs(span.step) + 1 if span.count else 0
 
 
+def ellipsis_of(mask: int, specs: int) -> int | None:
+    """The number of the range, of as many, that stands for axes taken whole. Raises: ShapeError  there are several."""
+    found = [k for k in range(specs) if mask >> k & 1]
+    if len(found) > 1:
+        raise ShapeError("Multiple ellipses in slice spec not allowed")
+    return found[0] if found else None
+
+
 def _axes(node: Node, rank: int, specs: int) -> Iterator[tuple[int | None, int | None]]:
     """(number of the range, axis) of all ranges: no number for axes that are taken whole, no axis for new ones."""
     masks = {name: node.attr(f"{name}_mask") or 0 for name in _MASKS}
-    ellipsis = next((k for k in range(specs) if masks["ellipsis"] >> k & 1), None)
+    ellipsis = ellipsis_of(masks["ellipsis"], specs)
     used = sum(1 for k in range(specs) if k != ellipsis and not masks["new_axis"] >> k & 1)
     if used > rank:
         raise ShapeError(f"Index out of range using input dim {rank}; input has only {rank} dims")

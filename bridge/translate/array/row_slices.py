@@ -106,7 +106,7 @@ def slice_of_rows(node: Node, plan: Callable[..., Operand], gather: Gather) -> O
 def _numbers(node: Node, rows: _Rows, bound: int) -> Operand:
     """The numbers of the rows; of those that do not count, of some row."""
     b = node.b
-    steps = b.constant(np.arange(rows.room, dtype=np.int64) * rows.step)
+    steps = b.iota(Shape(_S64, (rows.room,)), 0) * b.broadcast(b.constant(rows.step, _S64), (rows.room,))
     numbers = b.add(b.broadcast(rows.start, (rows.room,)), steps)
     return b.clamp(b.constant(0, _S64), numbers, b.constant(bound - 1, _S64))
 

@@ -16,6 +16,7 @@ from .dynamic_slices import (
     dynamic_slice,
     dynamic_slice_gradient,
     dynamic_strided_slice,
+    ellipsis_of,
     gradient_constants,
     pad_constants,
     slice_constants,
@@ -51,7 +52,7 @@ def strided_slice_plan(
         for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     }
     specs = len(begin)
-    ellipsis = next((k for k in range(specs) if masks["ellipsis"] >> k & 1), None)
+    ellipsis = ellipsis_of(masks["ellipsis"], specs)
     used = sum(
         1
         for k in range(specs)

@@ -309,6 +309,8 @@ def crop_and_resize(node: Node) -> Operand:
 @translates("CropAndResizeGradImage", constants=("image_size",))
 def crop_and_resize_grad_image(node: Node) -> Operand:
     b, dims, type_ = node.b, node.integers("image_size"), node.attr("T")
+    if dims[3] != node.shape("grads")[3]:
+        raise ShapeError(f"image_size {list(dims)} and grads {list(node.shape('grads'))} are incompatible")
     places, inside, image = _crop(node, dims, node.shape("grads")[1:3])
     summed = _F64 if type_ is _F64 else _F32
     result = b.broadcast(b.constant(0, summed), dims)

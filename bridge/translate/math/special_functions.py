@@ -211,9 +211,11 @@ def cumulative_logsumexp(node: Node) -> Operand:
     """Sums of 1, 2, 4, ... neighbours, each from two of the sums before."""
     b, shape = node.b, node.array_shape(0)
     x = widened(b, node[0])
-    if not shape.elements or not shape.rank:
+    if not shape.rank:
         return node[0]
     axis = axis_of(node.integers("axis")[0], shape.rank, node.op)
+    if not shape.elements:
+        return node[0]
     nothing = b.scalar_like(x, -math.inf)
     # What NaN becomes depends on the order of the sums.
     node.bail_out_if(any_of(b, b.ne(x, x), range(shape.rank)), "a value is NaN")

@@ -61,10 +61,12 @@ def _check_product_axes(node: Node, right: int, result: int) -> None:
         _check_axis(node, f"{side}_scales", axis)
 
 
-def _limited(node: Node, x: Operand, name: str = "") -> Operand:
-    """Clamped to the range of quantized values that attributes give."""
+def _quantized(node: Node, x: Operand, result: ElementType, name: str = "") -> Operand:
+    """Clamped to the range of quantized values that attributes give; what the result's type does not hold wraps."""
+    b = node.b
     low, high = (node.attr(f"{name}quantization_{end}_val") for end in ("min", "max"))
-    return node.b.clamp(node.b.scalar_like(x, low), x, node.b.scalar_like(x, high))
+    x = b.convert_element_type(b.clamp(b.scalar_like(x, low), x, b.scalar_like(x, high)), _S32)
+    return b.convert_element_type(x, result)
 
 
 @translates("UniformQuantize", constants=("scales", "zero_points"))
@@ -76,7 +78,7 @@ def uniform_quantize(node: Node) -> Operand:
     scale = _along(b, inverse, _F32, dims, axis)
     zero = _along(b, node.constant("zero_points"), _F32, dims, axis)
     x = b.floor(node[0] * scale + zero + b.full_like(zero, 0.5))
-    return b.convert_element_type(_limited(node, x), node.attr("Tout"))
+    return _quantized(node, x, node.attr("Tout"))
 
 
 @translates("UniformDequantize", constants=("scales", "zero_points"))
@@ -136,7 +138,7 @@ def uniform_requantize(node: Node) -> Operand:
     if min(axes) not in (-1, axis):
         raise ShapeError(f"{node.op}: the quantization axes {axes} should be the same")
     moved = _requantized(node, node[0], "input", "output", axis)
-    return node.b.convert_element_type(_limited(node, moved, "output_"), node.attr("Tout"))
+    return _quantized(node, moved, node.attr("Tout"), "output_")
 
 
 @translates("UniformQuantizedAdd", constants=_BINARY)
@@ -156,7 +158,7 @@ def uniform_add(node: Node) -> Operand:
     left, right = broadcast(b, *parts)
     dims = b.get_shape(left).dims
     total = left + right - _along(b, node.constant("output_zero_points"), _S32, dims, target)
-    return b.convert_element_type(_limited(node, total, "output_"), node.attr("T"))
+    return _quantized(node, total, node.attr("T"), "output_")
 
 
 @translates("UniformQuantizedClipByValue", constants=("scales", "zero_points"))
@@ -184,7 +186,7 @@ def _product_result(node: Node, total: Operand, axis: int) -> Operand:
     )
     zero = _along(b, node.constant("output_zero_points"), _S32, b.get_shape(total).dims, axis)
     moved = b.convert_element_type(_rescaled(b, total, left * right / target, axis), _S32) + zero
-    return b.convert_element_type(_limited(node, moved, "output_"), node.attr("Tout"))
+    return _quantized(node, moved, node.attr("Tout"), "output_")
 
 
 @translates("UniformQuantizedDot", constants=_BINARY)

@@ -179,7 +179,7 @@ def multinomial(node: Node, generator: Generator) -> Operand:
     uniform number."""
     b, (batch, classes), samples = node.b, node.shape("logits"), node.integers("num_samples")[0]
     type_ = node.attr("output_dtype") or _S64
-    if not batch or not samples or not classes:
+    if not batch or not samples:
         return b.broadcast(b.constant(0, type_), (batch, samples))
     logits = b.convert_element_type(node["logits"], _F64)
     finite = b.is_finite(logits)
