@@ -199,10 +199,11 @@ def _compile_variant(
     """Code with symbols in the places that are named, as many as the program leaves open; why there is none."""
     by_argument = {(cluster.launch_arguments[k], axis): name for (k, axis), name in names.items()}
     equal: dict[str, AnySize] = {}
+    is_first = not cluster.code.variants
     for _ in range(_MAX_ATTEMPTS):
         all_shapes, values = with_symbols(*_by_argument(cluster, shapes, constants), by_argument, equal)
         try:
-            executable = _compile(cluster, key, all_shapes, values)
+            executable = _compile(cluster, key, all_shapes, values, is_first)
         except _Equated as found:
             equal.update(found.sizes)
             continue
@@ -214,9 +215,12 @@ def _compile_variant(
             equal.update(more)
             continue
         sizes = {at: values[cluster.launch_arguments[at]] for at in constants}
-        return Variant(
+        variant = Variant(
             executable, {at: tuple(v.flat) if v.dtype == object else v.tobytes() for at, v in sizes.items()}
         )
+        if not is_first or not isinstance(variant.bound(key), str):
+            return variant
+        is_first = False  # an earlier process made it for other sizes
     return "the program fixes ever more sizes"
 
 
@@ -233,8 +237,12 @@ def _compile(
     key: Key,
     all_shapes: Sequence[Shape | None],
     values: Mapping[int, np.ndarray],
+    is_first: bool = True,
 ) -> Executable:
-    """A new executable, for shapes and constants by argument, which may have symbols. Raises: any error."""
+    """A new executable, for shapes and constants by argument, which may have symbols. Raises: any error.
+
+    is_first: code for symbols may be what an earlier process made for other sizes; else it is for those of the key.
+    """
     start = time.perf_counter()
     if cluster.code.over_budget and not cluster.code.executables:  # other shapes would take as long
         raise BudgetError(cluster.code.over_budget)
@@ -252,8 +260,8 @@ def _compile(
         return module
 
     subject = _subject(cluster, all_shapes, values, capacity_factor)
-    if assumptions.symbols and cluster.code.variants:
-        subject += f" {key}"  # other guards than those of the first variant
+    if assumptions.symbols and not is_first:
+        subject += f" {key}"  # which has other guards
     source = source_text(cluster) if dumps else ""
     artifact = native().load_artifact(subject, build, cluster.options, source)
     executable = Executable(artifact)

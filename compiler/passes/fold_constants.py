@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.code import float_mode
+from ...runtime.sizes import Size
 from ..evaluator.evaluator import apply_computation
 from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Module
@@ -46,6 +47,7 @@ def _fold(instruction: Instruction) -> Instruction | None:
         or isinstance(op, (Broadcast, Iota, OptimizationBarrier, While))
         or instruction.has_side_effect
         or not instruction.shape.is_array
+        or _has_size(op)
         or any(map(_has_loop, op.called()))
     ):
         return None
@@ -60,6 +62,15 @@ def _fold(instruction: Instruction) -> Instruction | None:
     return dataclasses.replace(
         instruction, op=Constant(Literal(value, instruction.shape.element_type)), operands=()
     )
+
+
+def _has_size(value: object) -> bool:
+    """Whether a size that is known at run time only is among an op's attributes."""
+    if isinstance(value, tuple):
+        return any(map(_has_size, value))
+    if isinstance(value, Op | Window):
+        return any(map(_has_size, vars(value).values()))
+    return isinstance(value, Size)
 
 
 def _is_slow(op: Op) -> bool:

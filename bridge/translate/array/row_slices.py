@@ -72,6 +72,8 @@ def is_of_rows(node: Node, operand: Operand | None) -> bool:
     if _mask(node, "shrink_axis") or _mask(node, "ellipsis") or _mask(node, "new_axis"):
         return False
     ends = [name for name in ("begin", "end") if not _mask(node, name)]
+    if all(node.constant_or_none(name) is not None for name in ends):
+        return False
     polynomials = {name: _element(node, name, 0) for name in ends}
     if all(_constant_value(node, p) is not None for p in polynomials.values()):
         return False

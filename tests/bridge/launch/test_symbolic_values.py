@@ -183,6 +183,18 @@ def test_wrong_values_are_errors() -> None:
     np.testing.assert_array_equal(function(x, tf.constant(10)).numpy(), x[10:].numpy() * 2.0)
 
 
+def test_code_of_an_earlier_process_for_other_values() -> None:
+    """The disk cache has code that does not serve the values of these calls: more than there are rows."""
+    signature = [tf.TensorSpec([None, 6]), SCALAR]
+    x = [tf.constant(RANDOM.normal(size=(rows, 6)).astype("f4")) for rows in (20, 21, 33, 20)]
+    for values in ((5, 7, 12, 9), (25, 27, 40, 29)):
+        tfbridge.reset_stats()
+        function = tfbridge.jit(tf.function(last, input_signature=signature))
+        compared(function, last, x, [tf.constant(n) for n in values])
+        stats = tfbridge.stats()
+        assert stats["symbolic_compiles"] == 1 and stats["served_by_tensorflow"] <= 2
+
+
 @pytest.mark.parametrize("size", [0, 1])
 def test_none_and_one(size: int) -> None:
     function = tfbridge.jit(tf.function(first, input_signature=[tf.TensorSpec([None, 6]), SCALAR]))
