@@ -55,8 +55,8 @@ def run_in_tensorflow(cluster: Cluster, values: Sequence[tf.Tensor | None]) -> l
 
 
 def prepare(cluster: Cluster) -> None:
-    """Plans the run for the calls of new shapes, whose code is compiled meanwhile."""
-    cluster.original.prepare(cluster.original.read_only, _updated(cluster))
+    """Makes the run ready for calls whose code is compiled meanwhile."""
+    cluster.original.prepare(cluster.original.read_only, _updated(cluster), cluster.expects_code)
 
 
 def _updated(cluster: Cluster) -> dict[int, int]:

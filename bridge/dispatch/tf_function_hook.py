@@ -20,10 +20,12 @@ import tensorflow as tf
 
 from ...compiler.errors import UnsupportedError
 from ...runtime.threads import forking, python_settings
+from ..cluster import original_nodes
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_compiler import earlier_failure
 from ..cluster.compute_ops import TRIVIAL, count_ops
 from ..cluster.variable_uses import READS
+from ..clustering.reports import recent_reports
 from ..graph.function_library import nodes_of_functions
 from ..graph.graph import op_definition, takes_functions
 from ..launch.launch_site import has_no_tensorflow
@@ -186,10 +188,16 @@ def _may_be_prepared(concrete: Any, tensors: Sequence[tf.Tensor]) -> bool:
 
 
 def _prepare(concrete: Any, calls: list[Sequence[tf.Tensor]], captured: Sequence[tf.Tensor]) -> None:
-    """Makes the plan of a function and asks for the code of calls; where there is no plan, its graph is clustered."""
-    plan = _new_plan(concrete)
+    """Makes the plan of a function and asks for the code of calls; where there is no plan, its graph is clustered. What
+    runs the clusters in TensorFlow until there is code is made ready."""
+    plan, earlier = _new_plan(concrete), recent_reports()
     if plan is None:
         tfp.prepare(concrete, [*calls[0], *captured])
+        clusters = [cluster for report in recent_reports(earlier) for cluster in report.clusters]
+    else:
+        clusters = [plan.cluster]
+    for cluster in clusters:
+        original_nodes.prepare(cluster)
     concrete.__dict__.setdefault(_PLAN, plan)
     # Where another function has brought code for the call, that runs: it must have no effects.
     if (

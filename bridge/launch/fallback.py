@@ -79,6 +79,25 @@ class _Planned:
     run: Run
 
 
+@dataclasses.dataclass(frozen=True)
+class _Function:
+    """A function of TensorFlow's eager context. types: DataTypes of its arguments. outputs: how many it has."""
+
+    name: str
+    attributes: tuple[str, bytes]
+    types: tuple[int, ...]
+    outputs: int
+
+    def run(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+        return private.execute_function(self.name, self.attributes, inputs, self.outputs)
+
+    def prepare(self) -> None:
+        """Has TensorFlow make what runs it, unless an argument is no array."""
+        if not {tf.resource.as_datatype_enum, tf.variant.as_datatype_enum} & set(self.types):
+            inputs = [tf.zeros([], tf.as_dtype(type_)) for type_ in self.types]
+            private.prepare_function(self.name, self.attributes, inputs, self.outputs)
+
+
 class Program:
     """A function or graph as a list of steps, and as one. Call it with the arguments; any number of threads may."""
 
@@ -115,14 +134,20 @@ class Program:
         self._results = tuple(slot_of[name] for name in results)
         self._steps = _with_lifetimes(planned, frozenset(self._results))
         is_short = len(nodes) < _MIN_JOINED and all(_is_plain(node, library) for node in nodes)
-        self._whole = (
-            [] if is_short else [_function(planned, frozenset(self._results), library, is_optimized)]
-        )
+        self._function, self._whole = None, list[_Step]()
+        if not is_short:
+            self._function, step = _function(planned, frozenset(self._results), library, is_optimized)
+            self._whole.append(step)
 
     @classmethod
     def of_function(cls, function: function_pb2.FunctionDef, library: Library | None = None) -> Program:
         """The program of a FunctionDef."""
         return _Source.of_function(function, library or Library()).program()
+
+    def prepare(self) -> None:
+        """Has TensorFlow make what runs it, so that no call waits for that."""
+        if self._function is not None:
+            self._function.prepare()
 
     def __call__(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
         """Runs it. Raises: tf.errors.OpError  as the op that failed raised it."""
@@ -215,10 +240,10 @@ class Original:
         with private.plain_eager():
             return self._program(by_value, updated or {}, is_brief)(inputs)
 
-    def prepare(self, by_value: frozenset[int], updated: Mapping[int, int]) -> None:
-        """Plans the form for such calls while there will be code soon."""
+    def prepare(self, by_value: frozenset[int], updated: Mapping[int, int], is_brief: bool) -> None:
+        """Makes the form for such calls ready."""
         with private.plain_eager():
-            self._program(by_value, updated, True)
+            self._program(by_value, updated, is_brief).prepare()
 
     def _program(self, by_value: frozenset[int], updated: Mapping[int, int], is_brief: bool) -> Program:
         form = by_value, tuple(updated)
@@ -351,9 +376,9 @@ _LOWERED = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "S
 
 def _function(
     nodes: Sequence[_Planned], results: Collection[int], library: Library, is_optimized: bool
-) -> _Step:
-    """One step that runs all nodes, with the loops and branches among them, as a function of TensorFlow. TensorFlow
-    optimizes it unless it has done so."""
+) -> tuple[_Function, _Step]:
+    """One step that runs all nodes, with the loops and branches among them, as a function of TensorFlow, and that
+    function. TensorFlow optimizes it unless it has done so."""
     _remove_unused()
     function = function_pb2.FunctionDef()
     function.signature.name = f"tfbridge_original_{next(_function_numbers)}"
@@ -377,11 +402,9 @@ def _function(
     config.graph_options.rewrite_options.use_plugin_optimizers = rewriter_config_pb2.RewriterConfig.OFF
     attributes = ("config_proto", config.SerializeToString())
 
-    def run(inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        return private.execute_function(name, attributes, inputs, len(outputs))
-
-    weakref.finalize(run, _unused.extend, [name, *called]).atexit = False
-    return _Step(run, tuple(arguments), outputs, ())
+    made = _Function(name, attributes, tuple(types[slot] for slot in arguments), len(outputs))
+    weakref.finalize(made, _unused.extend, [name, *called]).atexit = False
+    return made, _Step(made.run, tuple(arguments), outputs, ())
 
 
 def _add_node(

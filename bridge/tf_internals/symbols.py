@@ -843,15 +843,22 @@ def prepare_without_graph_passes(concrete: Any, inputs: list[tf.Tensor]) -> None
 
 def prepare(concrete: Any, inputs: list[tf.Tensor]) -> None:
     """Makes a concrete function ready, for such inputs: by a call that is cancelled before an op runs."""
-    function, manager = concrete._inference_function, cancellation.CancellationManager()
+    function = concrete._inference_function
+    attributes = itertools.chain(*context.context().function_call_options.as_attrs().items())
+    outputs = len(function.function_type.flat_outputs)
+    prepare_function(function.name.decode(), tuple(attributes), inputs, outputs)
+
+
+def prepare_function(name: str, attributes: tuple[Any, ...], inputs: list[tf.Tensor], outputs: int) -> None:
+    """Makes a function of the eager context ready, for such inputs: by a call that is cancelled before an op runs."""
+    manager = cancellation.CancellationManager()
     manager.start_cancel()
-    attributes = context.context().function_call_options.as_attrs()
     with contextlib.suppress(errors_impl.CancelledError):
         execute.execute_with_cancellation(
-            function.name.decode(),
-            num_outputs=len(function.function_type.flat_outputs),
+            name,
+            num_outputs=outputs,
             inputs=inputs,
-            attrs=tuple(itertools.chain(*attributes.items())),
+            attrs=attributes,
             ctx=context.context(),
             cancellation_manager=manager,
         )

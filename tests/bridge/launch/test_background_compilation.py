@@ -128,6 +128,7 @@ def test_other_keys_wait_for_the_cost_of_the_first(held: Callable[[], None]) -> 
     f = clustered()
     for rows in (3, 4, 5, 4, 5):
         f(data(rows))
+    assert background.preparations.wait(60)
     assert sum(owner != "holder" for owner, _ in background.process._waiting) == 1
     held()
     assert tfbridge.wait_for_compilation(120)

@@ -96,6 +96,24 @@ def test_control_inputs_order_side_effects():
     assert interpret(function, tf.constant(5.0)) == [5.0, 6.0]
 
 
+def test_preparing_runs_nothing():
+    seen: list[float] = []
+
+    def note(v: tf.Tensor) -> tf.Tensor:
+        seen.append(float(v))
+        return v
+
+    def function(x: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        return while_loop(tf.py_function(note, [x], F32), count)
+
+    concrete = tf.function(function).get_concrete_function(tf.constant(1.0), tf.constant(3))
+    original = fallback.of_function(concrete.function_def, concrete.graph.as_graph_def().library)
+    original.prepare(frozenset(), {}, is_brief=False)
+    assert seen == []
+    assert original([tf.constant(4.0), tf.constant(3)])[0].numpy() == 2.25
+    assert seen == [4.0]
+
+
 def test_graph_between_args_and_retvals():
     graph = tf.compat.v1.GraphDef()
     enum = F32.as_datatype_enum

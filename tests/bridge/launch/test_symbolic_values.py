@@ -91,6 +91,26 @@ def slope(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
     return tape.gradient(loss, x)
 
 
+def generated(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+    steps, state = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[6]), x[0]
+    for i in tf.range(n):
+        state = tf.tanh(state + x[i % tf.shape(x)[0]])
+        steps = steps.write(i, state)
+    return steps.stack()
+
+
+def spectrum(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+    return tf.abs(tf.signal.stft(tf.reshape(tf.tile(x, [12, 4]), [-1])[: n * 60 + 100], 64, 32))
+
+
+def in_heads(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+    return tf.transpose(tf.reshape(tf.tile(x, [1, n]), [-1, n, 6]), [1, 0, 2]) * 2.0
+
+
+def scattered(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+    return tf.scatter_nd(tf.range(tf.shape(x)[0])[:, None] % n, x, [n + 2, 6]) * 2.0
+
+
 PROGRAMS = (
     first,
     last,
@@ -109,6 +129,10 @@ PROGRAMS = (
     mesh,
     states,
     slope,
+    generated,
+    spectrum,
+    in_heads,
+    scattered,
 )
 SCALAR = tf.TensorSpec([], tf.int32)
 pytestmark = pytest.mark.usefixtures("in_background")
