@@ -6,9 +6,10 @@ axis has one"), the pass `pad_dynamic_dimensions` with the sizes as values of th
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ..errors import ShapeError
 from ..ir.module import Module
@@ -51,56 +52,66 @@ from ..ops import (
 from ..ops.op import require
 from ..ops.reshape import axis_groups
 
-Sizes: TypeAlias = Mapping[int, Any]
+S = TypeVar("S")
+"""A size that is known at run time only."""
+Sizes: TypeAlias = Mapping[int, S]
 """By axis of an array, its size, where that is known at run time only."""
 
 
-class Arithmetic(Protocol):
+class Arithmetic(Protocol[S]):
     """Arithmetic on sizes, which are opaque to the rules."""
 
-    def add(self, a: Any, b: Any) -> Any:
+    def add(self, a: S, b: S | int) -> S:
         """a + b; b may be an int."""
 
-    def multiply(self, a: Any, b: int) -> Any:
+    def multiply(self, a: S, b: int) -> S:
         """a * b."""
 
-    def divide(self, a: Any, b: int) -> Any:
+    def divide(self, a: S, b: int) -> S:
         """a / b, rounded down; a not negative."""
 
-    def smaller(self, a: Any, b: Any) -> Any:
+    def smaller(self, a: S, b: S | int) -> S:
         """The smaller of the two; b may be an int."""
 
-    def larger(self, a: Any, b: int) -> Any:
+    def larger(self, a: S, b: int) -> S:
         """The larger of the two."""
 
 
 class Marks:
     """The arithmetic of shape inference: a size is only known to be there."""
 
-    def add(self, a: Any, b: Any) -> Any:
+    def add(self, a: bool, b: bool | int) -> bool:
         """A mark."""
         return True
 
     multiply = divide = smaller = larger = add
 
 
-Rule: TypeAlias = Callable[[Any, Sequence[Shape], Sequence[Sizes], Arithmetic], Sizes]
+class Rule(Protocol):
+    """The sizes of an op's result."""
+
+    def __call__(
+        self, op: Any, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S], /
+    ) -> Sizes[S]:
+        """Given the op, the shapes of its operands, and their sizes."""
 
 
-def _same_axes(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _same_axes(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     return _smallest(sizes, m)
 
 
-def _smallest(sizes: Sequence[Sizes], m: Arithmetic) -> dict[int, Any]:
+def _smallest(sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> dict[int, S]:
     """Axis for axis the smallest of the operands' sizes."""
-    smallest: dict[int, Any] = {}
+    smallest: dict[int, S] = {}
     for operand_sizes in sizes:
         for axis, size in operand_sizes.items():
             smallest[axis] = m.smaller(smallest[axis], size) if axis in smallest else size
     return smallest
 
 
-def _broadcast(op: Broadcast, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _broadcast(
+    op: Broadcast, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]
+) -> Sizes[S]:
     return {
         op.dimensions[axis]: size
         for axis, size in sizes[0].items()
@@ -108,17 +119,19 @@ def _broadcast(op: Broadcast, shapes: Sequence[Shape], sizes: Sequence[Sizes], m
     }
 
 
-def _transpose(op: Transpose, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _transpose(
+    op: Transpose, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]
+) -> Sizes[S]:
     return {op.dimensions.index(axis): size for axis, size in sizes[0].items()}
 
 
-def _reduce(op: Reduce, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _reduce(op: Reduce, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     result_axes = [axis for axis in range(shapes[0].rank) if axis not in op.dimensions]
     merged = _smallest(sizes[: len(sizes) // 2], m)
     return {number: merged[axis] for number, axis in enumerate(result_axes) if axis in merged}
 
 
-def window_positions(window: Window, axis: int, size: Any, m: Arithmetic) -> Any:
+def window_positions(window: Window, axis: int, size: S, m: Arithmetic[S]) -> S:
     """Positions of a window along an axis of this size."""
     holes = window.base_dilation[axis]
     dilated = m.larger(m.add(m.multiply(size, holes), 1 - holes), 0) if holes > 1 else size
@@ -129,14 +142,16 @@ def window_positions(window: Window, axis: int, size: Any, m: Arithmetic) -> Any
     return m.divide(m.larger(room, 0), window.stride[axis])
 
 
-def _reduce_window(op: ReduceWindow, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _reduce_window(
+    op: ReduceWindow, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]
+) -> Sizes[S]:
     merged = _smallest(sizes[: len(sizes) // 2], m)
     return {axis: window_positions(op.window, axis, size, m) for axis, size in merged.items()}
 
 
-def _dot(op: Dot, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _dot(op: Dot, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     lhs, rhs = sizes
-    result: dict[int, Any] = {}
+    result: dict[int, S] = {}
     for number, (left, right) in enumerate(zip(op.lhs_batch, op.rhs_batch)):
         result.update(_smallest([{number: s[a]} for s, a in ((lhs, left), (rhs, right)) if a in s], m))
     free = [lhs.get(a) for a in op.lhs_free(shapes[0].rank)] + [
@@ -146,7 +161,9 @@ def _dot(op: Dot, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic
     return result
 
 
-def _convolution(op: Convolution, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _convolution(
+    op: Convolution, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]
+) -> Sizes[S]:
     d, (lhs, rhs) = op.dims, sizes
     grouped = op.feature_groups * op.batch_groups > 1
     require(
@@ -169,7 +186,7 @@ def _convolution(op: Convolution, shapes: Sequence[Shape], sizes: Sequence[Sizes
     return result
 
 
-def _pad(op: Pad, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _pad(op: Pad, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     result = {}
     for axis, size in sizes[0].items():
         inside = op.interior[axis]
@@ -178,7 +195,7 @@ def _pad(op: Pad, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic
     return result
 
 
-def _slice(op: Slice, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _slice(op: Slice, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     result = {}
     for axis, size in sizes[0].items():
         inside = m.larger(m.add(m.smaller(size, op.limit[axis]), -op.start[axis]), 0)
@@ -186,35 +203,30 @@ def _slice(op: Slice, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithm
     return result
 
 
-def _dynamic_slice(op: DynamicSlice, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _dynamic_slice(
+    op: DynamicSlice, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]
+) -> Sizes[S]:
     return {axis: size for axis, size in sizes[0].items() if op.slice_sizes[axis] == shapes[0].dims[axis]}
 
 
-def _first(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _first(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     return sizes[0]
 
 
-def _concatenate(op: Concatenate, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _concatenate(
+    op: Concatenate, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]
+) -> Sizes[S]:
     result = _smallest(
         [{a: s for a, s in operand_sizes.items() if a != op.dimension} for operand_sizes in sizes], m
     )
     if any(op.dimension in operand_sizes for operand_sizes in sizes):
-        total: Any = None
-        fixed = 0
-        for shape, operand_sizes in zip(shapes, sizes):
-            if op.dimension in operand_sizes:
-                total = (
-                    operand_sizes[op.dimension]
-                    if total is None
-                    else m.add(total, operand_sizes[op.dimension])
-                )
-            else:
-                fixed += shape.dims[op.dimension]
+        total = functools.reduce(m.add, (s[op.dimension] for s in sizes if op.dimension in s))
+        fixed = sum(o.dims[op.dimension] for o, s in zip(shapes, sizes) if op.dimension not in s)
         result[op.dimension] = m.add(total, fixed)
     return result
 
 
-def _reshape(op: Reshape, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _reshape(op: Reshape, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     old, new, result = shapes[0].dims, op.result_dims, {}
     grouped = set()
     for left, right in axis_groups(old, new):
@@ -251,8 +263,8 @@ def _product(dims: Sequence[int], axes: Sequence[int]) -> int:
 
 
 def _bitcast_convert(
-    op: BitcastConvert, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic
-) -> Sizes:
+    op: BitcastConvert, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]
+) -> Sizes[S]:
     last = shapes[0].rank - 1
     require(
         last not in sizes[0] or shapes[0].element_type.item_bytes >= op.element_type.item_bytes,
@@ -262,7 +274,7 @@ def _bitcast_convert(
     return sizes[0]
 
 
-def _gather(op: Gather, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _gather(op: Gather, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     operand, indices = sizes
     require(
         op.index_vector_dim not in indices and not any(a in operand for a in op.operand_batching_dims),
@@ -281,7 +293,7 @@ def _gather(op: Gather, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arit
     return result
 
 
-def _scatter(op: Scatter, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _scatter(op: Scatter, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     count = len(shapes) // 2
     require(
         op.index_vector_dim not in sizes[count]
@@ -293,7 +305,7 @@ def _scatter(op: Scatter, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Ar
     return _smallest(sizes[:count], m)
 
 
-def _batch_only(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _batch_only(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     """Of matrices and transforms: all axes but those that are worked on."""
     require(
         not any(axis >= shape.rank - op.inner_rank for shape, axes in zip(shapes, sizes) for axis in axes),
@@ -303,7 +315,7 @@ def _batch_only(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arit
     return _smallest(sizes, m)
 
 
-def _none(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def _none(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     return {}
 
 
@@ -336,7 +348,7 @@ SIZES: dict[type[Op], Rule] = {
 sizes."""
 
 
-def result_sizes(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes], m: Arithmetic) -> Sizes:
+def result_sizes(op: Op, shapes: Sequence[Shape], sizes: Sequence[Sizes[S]], m: Arithmetic[S]) -> Sizes[S]:
     """The sizes of an op's result.
 
     Raises: ShapeError  dynamic_c1: the op takes no sizes known at run time only. dynamic_c2: not along this axis.
@@ -388,7 +400,7 @@ def _infer_marked(op: Op, shapes: Sequence[Shape]) -> Shape:
     return _marked(result, marks)
 
 
-def _marked(shape: Shape, marks: Sizes) -> Shape:
+def _marked(shape: Shape, marks: Sizes[bool]) -> Shape:
     if shape.is_tuple:
         return Shape.tuple(_marked(s, marks) for s in shape.tuple_shapes)
     return shape.with_dynamic(marks) if marks else shape

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.shape import Shape
-from .op import Indexer, Op, attribute, require, require_arrays, require_axes
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays, require_axes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Broadcast(Op):
             dims[axis] = size
         return np.broadcast_to(operand.transpose(order).reshape(dims), self.result_dims)
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The operand's element at the mapped axes, at 0 along its axes of size 1."""
         return e.operand(
             0,

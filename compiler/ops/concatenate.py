@@ -6,12 +6,12 @@ import bisect
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.shape import Shape
-from .op import Indexer, Op, attribute, require, require_arrays
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,20 +56,20 @@ class Concatenate(Op):
         """NumPy's concatenate."""
         return np.concatenate(operands, self.dimension)
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The element of the operand whose span holds the index."""
         axis = self.dimension
         starts = list(itertools.accumulate((o.dims[axis] for o in operands), initial=0))
         filled = [n for n in range(len(operands)) if starts[n] < starts[n + 1]] or [0]
-        is_below: dict[int, Any] = {}  # whether the index is below the end of an operand that is not the last
-        is_above: dict[int, Any] = {}  # whether it is above the start of an operand that is not the first
+        is_below: dict[int, C] = {}  # whether the index is below the end of an operand that is not the last
+        is_above: dict[int, C] = {}  # whether it is above the start of an operand that is not the first
 
-        def below(at: int) -> Any:
+        def below(at: int) -> C:
             if at not in is_below:
                 is_below[at] = e.less(index[axis], e.index(starts[filled[at] + 1]))
             return is_below[at]
 
-        def above(at: int) -> Any:
+        def above(at: int) -> C:
             if at not in is_above:
                 is_above[at] = e.less(e.index(starts[filled[at]] - 1), index[axis])
             return is_above[at]
@@ -82,13 +82,17 @@ class Concatenate(Op):
             + first
             + 1
         )
-        result = None
-        for at in reversed(range(first, end)):
+
+        def part(at: int) -> E:
             start = starts[filled[at]]
             position = e.add(index[axis], e.index(-start)) if start else index[axis]
             inside = None if at == last else below(at)
             if at:
                 inside = above(at) if inside is None else e.both(above(at), inside)
-            own = e.operand(filled[at], [*index[:axis], position, *index[axis + 1 :]], inside)
-            result = own if result is None else e.choose(below(at), own, result)
+            return e.operand(filled[at], [*index[:axis], position, *index[axis + 1 :]], inside)
+
+        result = part(end - 1)
+        for at in reversed(range(first, end - 1)):
+            own = part(at)
+            result = e.choose(below(at), own, result)
         return result

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.module import Instruction
 from ..ir.shape import Shape
-from .op import Indexer, Op, attribute, require, require_arrays
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
 
 def _require_starts(opcode: str, operand: Shape, starts: Sequence[Shape], label: str) -> None:
@@ -64,7 +64,7 @@ class DynamicSlice(Op):
         """The box."""
         return operand[_box(operand, self.slice_sizes, starts)]
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The operand's element at start + index."""
         return e.operand(
             0,
@@ -120,7 +120,7 @@ class DynamicUpdateSlice(Op):
         result[_box(operand, update.shape, starts)] = update
         return result
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The update's element where the index is inside the box, else the array's."""
         operand, update = operands[:2]
         if 0 in update.dims:

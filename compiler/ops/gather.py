@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.shape import Shape
-from .op import Indexer, Op, attribute, require, require_arrays, require_axes
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays, require_axes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Gather(Op):
             result = np.broadcast_to(operand[tuple(positions)], dims)
         return np.moveaxis(result, range(batch_rank, batch_rank + len(slice_axes)), self.offset_dims)
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The operand's element at the clamped start plus the offset."""
         operand, indices = operands
         batch = [i for axis, i in enumerate(index) if axis not in self.offset_dims]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir.element_types import ElementType
 from ..ir.shape import Shape
-from .op import Indexer, Op, attribute, require, require_arrays
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class GetDimensionSize(Op):
         """The size."""
         return np.int32(operand.shape[self.dimension])
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The size."""
         return e.number(e.index(operands[0].dims[self.dimension]))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.element_types import NUMBERS
 from ..ir.shape import Shape
 from .numeric import convert
-from .op import Indexer, Op, attribute, require, require_arrays
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +50,6 @@ class Iota(Op):
         counted = convert(np.arange(dims[axis], dtype=np.int64), self.shape.element_type.dtype)
         return np.broadcast_to(counted.reshape([-1 if i == axis else 1 for i in range(len(dims))]), dims)
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The index itself."""
         return e.number(index[self.iota_dimension])

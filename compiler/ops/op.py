@@ -19,6 +19,10 @@ from ..ir.shape import Shape
 
 __all__ = [
     "OPS",
+    "C",
+    "ElementRule",
+    "E",
+    "N",
     "Indexer",
     "Op",
     "attribute",
@@ -31,6 +35,12 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+N = TypeVar("N")
+"""An index, to an element rule."""
+C = TypeVar("C")
+"""A condition on indices."""
+E = TypeVar("E")
+"""An element."""
 
 
 def attribute(kind: str, name: str, **keywords: Any) -> Any:
@@ -48,7 +58,7 @@ def attribute(kind: str, name: str, **keywords: Any) -> Any:
     return dataclasses.field(metadata={"kind": kind, "name": name}, **keywords)
 
 
-class Indexer(Protocol):
+class Indexer(Protocol[N, C, E]):
     """The interface of `element` rules: index arithmetic, choice, and elements of operands at an index.
 
     An index is opaque to the rule (a number, an affine expression of loop variables, or a vector of either);
@@ -56,41 +66,50 @@ class Indexer(Protocol):
     the element read is unspecified but the access is safe.
     """
 
-    def index(self, value: int) -> Any:
+    def index(self, value: int) -> N:
         """A constant index."""
 
-    def add(self, a: Any, b: Any) -> Any:
+    def add(self, a: N, b: N) -> N:
         """a + b."""
 
-    def multiply(self, a: Any, factor: int) -> Any:
+    def multiply(self, a: N, factor: int) -> N:
         """a * factor."""
 
-    def divide(self, a: Any, divisor: int) -> Any:
+    def divide(self, a: N, divisor: int) -> N:
         """a // divisor, a not negative."""
 
-    def remainder(self, a: Any, divisor: int) -> Any:
+    def remainder(self, a: N, divisor: int) -> N:
         """a % divisor, a not negative."""
 
-    def less(self, a: Any, b: Any) -> Any:
+    def less(self, a: N, b: N) -> C:
         """Condition a < b."""
 
-    def both(self, a: Any, b: Any) -> Any:
+    def both(self, a: C, b: C) -> C:
         """Condition a and b."""
 
-    def choose(self, condition: Any, then: Any, otherwise: Any) -> Any:
+    def choose(self, condition: C, then: E, otherwise: E) -> E:
         """The element `then` where the condition holds, else `otherwise` (elements, not callables)."""
 
-    def operand(self, number: int, index: Sequence[Any], condition: Any = None) -> Any:
+    def operand(self, number: int, index: Sequence[N], condition: C | None = None) -> E:
         """Element of operand `number` at `index`, read only where the condition holds."""
 
-    def index_operand(self, number: int, index: Sequence[Any], limit: int) -> Any:
+    def index_operand(self, number: int, index: Sequence[N], limit: int) -> N:
         """Element of an integer operand, as an index clamped to 0..limit."""
 
-    def number(self, index: Any) -> Any:
+    def number(self, index: N) -> E:
         """An index as an element of the op's result type (iota)."""
 
-    def constant(self, value: np.ndarray) -> Any:
+    def constant(self, value: np.ndarray) -> E:
         """A scalar as an element."""
+
+
+class ElementRule(Protocol):
+    """The `element` method of an op that has one."""
+
+    def __call__(
+        self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape, /
+    ) -> E:
+        """The element of the result, of that shape, at an index."""
 
 
 def per_class(function: Callable[[type[Op]], T]) -> Callable[[type[Op]], T]:

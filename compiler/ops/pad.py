@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ...runtime.sizes import estimate, larger, surely_less
 from ..ir.shape import Shape
-from .op import Indexer, Op, attribute, require, require_arrays
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
 MAX_POSITIONS = 1 << 44
 """Positions along an axis of a padded array: code has 64 bits for them."""
@@ -75,7 +75,7 @@ class Pad(Op):
         """The operand placed into an array full of the value."""
         return padded(operand, value, self.low, self.high, self.interior)
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The operand's element where the index is the position of one, else the padding value."""
         if 0 in operands[0].dims:
             return e.operand(1, [])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.shape import Shape
-from .op import Indexer, Op, attribute, require, require_arrays
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Reshape(Op):
         """NumPy's reshape."""
         return operand.reshape(self.result_dims)
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The operand's element with the same row-major number, worked out within the smallest groups of
         axes."""
         source = [e.index(0)] * operands[0].rank

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.shape import Shape
-from .op import Indexer, Op, attribute, require_arrays, require_axes
+from .op import C, E, Indexer, N, Op, attribute, require_arrays, require_axes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Reverse(Op):
         """NumPy's flip."""
         return np.flip(operand, self.dimensions)
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The operand's element counted from the other end."""
         source = list(index)
         for axis in self.dimensions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ..ir.literal import Literal
 from ..ir.module import Instruction, make
 from ..ir.shape import Shape
 from .constant import Constant
-from .op import Indexer, Op, attribute, require, require_arrays
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SizeConstant(Op):
         value[()] = self.value
         return value
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The number."""
         return e.number(e.index(self.value))
 

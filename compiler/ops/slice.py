@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.shape import Shape
-from .op import Indexer, Op, attribute, require, require_arrays
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Slice(Op):
         """NumPy's slices."""
         return operand[tuple(map(slice, self.start, self.limit, self.strides))]
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The operand's element at start + index * stride."""
         return e.operand(
             0,

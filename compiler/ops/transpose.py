@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..ir.shape import Shape
-from .op import Indexer, Op, attribute, require, require_arrays
+from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Transpose(Op):
         """NumPy's transpose."""
         return operand.transpose(self.dimensions)
 
-    def element(self, e: Indexer, index: Sequence[Any], operands: Sequence[Shape], shape: Shape) -> Any:
+    def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The operand's element at the index with its axes in the operand's order."""
         operand_index: list[Any] = [None] * len(index)
         for axis, source in enumerate(self.dimensions):

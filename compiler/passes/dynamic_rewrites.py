@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..analysis.dynamic_dimension_inference import Sizes
+from ..analysis import dynamic_dimension_inference
 from ..ir.element_types import ElementType
 from ..ir.literal import Literal
 from ..ir.module import Instruction, make
@@ -32,6 +32,9 @@ from ..ops import (
     elementwise,
     size_constant,
 )
+
+Sizes: TypeAlias = dynamic_dimension_inference.Sizes[Instruction]
+"""By axis of an array, its size, an s32 scalar, where that is known at run time only."""
 
 
 def constant(value: object, element_type: ElementType = ElementType.S32) -> Instruction:
@@ -113,7 +116,7 @@ def _reduced(op: Reduce | ReduceWindow, sizes: Sizes) -> Sizes:
 
 def _dot(op: Dot, operands: list[Instruction], sizes: list[Sizes]) -> Instruction:
     """Zeros beyond the sizes of contracted axes, in both factors: zero times NaN is NaN."""
-    masks: list[dict[int, Any]] = [{}, {}]
+    masks: list[dict[int, Instruction]] = [{}, {}]
     for left, right in zip(op.lhs_contracting, op.rhs_contracting):
         lengths = [s[a] for s, a in zip(sizes, (left, right)) if a in s]
         for size in lengths:
@@ -126,7 +129,7 @@ def _convolution(op: Convolution, operands: list[Instruction], sizes: list[Sizes
     d = op.dims
     lengths = [s[a] for s, a in zip(sizes, (d.input_feature, d.kernel_input_feature)) if a in s]
     spatial = {axis: size for axis, size in sizes[0].items() if axis in d.input_spatial}
-    masks: list[dict[int, Any]] = [spatial, {}]
+    masks: list[dict[int, Instruction]] = [spatial, {}]
     if lengths:
         size = lengths[0] if len(lengths) == 1 else SIZES.smaller(*lengths)
         masks[0][d.input_feature] = masks[1][d.kernel_input_feature] = size

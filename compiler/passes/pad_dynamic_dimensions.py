@@ -11,10 +11,10 @@ Elements beyond a size hold anything: every op that would let them into a result
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from ..analysis.dynamic_dimension_inference import Sizes, is_dynamic, result_sizes
+from ..analysis.dynamic_dimension_inference import is_dynamic, result_sizes
 from ..ir.element_types import ElementType
 from ..ir.module import Computation, Instruction, Module, make
 from ..ir.shape import Shape
@@ -37,7 +37,7 @@ from ..ops import (
 )
 from ..options import Options
 from ..progress import Progress
-from .dynamic_rewrites import REWRITES, SIZES, Rewrite, constant, inside
+from .dynamic_rewrites import REWRITES, SIZES, Rewrite, Sizes, constant, inside
 
 Nested: TypeAlias = Any
 """The sizes of a value: of an array a mapping by axis, of a tuple a tuple of its parts'."""
@@ -216,13 +216,13 @@ def _unpacked(state: Instruction, shape: Shape, marks: Sequence[tuple[int, ...]]
     return make(GetTupleElement(0), state), sizes
 
 
-def _map_leaves(shape: Shape, function: Callable[[Shape], Any]) -> Nested:
+def _map_leaves(shape: Shape, function: Callable[[Shape], Sizes]) -> Nested:
     if shape.is_tuple:
         return tuple(_map_leaves(s, function) for s in shape.tuple_shapes)
     return function(shape)
 
 
-def _leaves(shape: Shape, sizes: Nested) -> list[Mapping[int, Any]]:
+def _leaves(shape: Shape, sizes: Nested) -> list[Sizes]:
     if shape.is_tuple:
         return [leaf for part, size in zip(shape.tuple_shapes, sizes) for leaf in _leaves(part, size)]
     return [sizes]

@@ -11,7 +11,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ....runtime.sizes import estimate, surely_less
 from ...analysis.instruction_cost import cycles
@@ -165,10 +164,10 @@ class _Rule(AffineIndexer):
     def both(self, a: bool | None, b: bool | None) -> bool | None:
         return False if a is False or b is False else (True if a and b else None)
 
-    def choose(self, condition: object, then: object, otherwise: object) -> Any:
-        return None
+    def choose(self, condition: bool | None, then: None, otherwise: None) -> None:
+        pass
 
-    def operand(self, number: int, index: Sequence[Affine], condition: object = None) -> Any:
+    def operand(self, number: int, index: Sequence[Affine], condition: bool | None = None) -> None:
         if condition is not False:
             self.operands.append((self.instruction.operands[number], tuple(index), self.accesses.repeat))
 
@@ -182,11 +181,11 @@ class _Rule(AffineIndexer):
             self.accesses._data[key] = Affine.of(Symbol("data", 0, limit))
         return self.accesses._data[key]
 
-    def number(self, index: Affine) -> Any:
+    def number(self, index: Affine) -> None:
         self.accesses.numbers.append(index)
 
-    def constant(self, value: object) -> Any:
-        return None
+    def constant(self, value: object) -> None:
+        pass
 
 
 @dataclasses.dataclass(frozen=True)

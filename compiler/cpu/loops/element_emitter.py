@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ....runtime.llvm.ir_builder import Function, Int, Ptr, VectorValue, split_vector
 from ....runtime.sizes import is_symbolic, surely_less
@@ -235,10 +235,9 @@ class Elements:
         if op.is_reduction:
             return self.results(instruction, index, condition)[0]
         rule = _Rule(self, instruction, condition)
-        item: Item = element_rule(instruction)(
+        return element_rule(instruction)(
             rule, index, [o.shape for o in instruction.operands], instruction.shape
         )
-        return item
 
     def results(self, instruction: Instruction, index: Index, condition: Condition | bool) -> list[Item]:
         """The elements of all results of a reduction at an index."""
@@ -529,8 +528,8 @@ class Elements:
         return self.nest.memoize(self.indices, key, item.depth, Affine.of(symbol))
 
 
-class _Rule(AffineIndexer):
-    """The Indexer that an instruction's `element` rule is given."""
+class _Conditional(AffineIndexer):
+    """The indices and conditions of an Indexer for an instruction's `element` rule, where a condition holds."""
 
     def __init__(self, elements: Elements, instruction: Instruction, condition: Condition | bool) -> None:
         super().__init__(elements.nest.division)
@@ -541,6 +540,10 @@ class _Rule(AffineIndexer):
 
     def both(self, a: Condition | bool, b: Condition | bool) -> Condition | bool:
         return self.elements.both(a, b)
+
+
+class _Rule(_Conditional):
+    """The Indexer that an instruction's `element` rule is given."""
 
     def choose(self, condition: Condition | bool, then: Item, otherwise: Item) -> Item:
         return self.elements.choose(condition, then, otherwise)
@@ -563,7 +566,7 @@ class _Rule(AffineIndexer):
         return Item(constant_element(self.instruction.shape.element_type, value, 1), 0)
 
 
-class _Needs(_Rule):
+class _Needs(_Conditional):
     """The Indexer that lists what an instruction's `element` rule asks for and that is not known: the indices that are
     data, and the operands at known indices. Elements are nothing."""
 
@@ -575,10 +578,12 @@ class _Needs(_Rule):
     def less(self, a: Affine, b: Affine) -> Condition | bool:
         return True if self.indices else super().less(a, b)
 
-    def choose(self, condition: Condition | bool, then: object, otherwise: object) -> Any:
-        return None
+    def choose(self, condition: Condition | bool, then: None, otherwise: None) -> None:
+        pass
 
-    def operand(self, number: int, index: Sequence[Affine], condition: Condition | bool | None = None) -> Any:
+    def operand(
+        self, number: int, index: Sequence[Affine], condition: Condition | bool | None = None
+    ) -> None:
         combined = self.elements.both(self.condition, condition)
         self.operands.append((self.instruction.operands[number], tuple(index), combined))
 
@@ -591,11 +596,11 @@ class _Needs(_Rule):
         self.indices.append(key)
         return ZERO
 
-    def number(self, index: Affine) -> Any:
-        return None
+    def number(self, index: Affine) -> None:
+        pass
 
-    def constant(self, value: object) -> Any:
-        return None
+    def constant(self, value: object) -> None:
+        pass
 
 
 def sibling_reductions(computation: Computation) -> dict[Instruction, list[Instruction]]:

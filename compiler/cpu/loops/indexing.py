@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ....runtime.sizes import surely_less
 from ...errors import UnsupportedError
 from ...ir.module import Instruction
 from ...ops import BitcastConvert, Reduce, ReduceWindow
+from ...ops.op import ElementRule
 from .affine import ZERO, Affine, Division
 
 Index = tuple[Affine, ...]
@@ -31,12 +31,12 @@ def linear_address(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
     return total
 
 
-def element_rule(instruction: Instruction) -> Callable[..., Any]:
+def element_rule(instruction: Instruction) -> ElementRule:
     """The rule of an instruction's op for one element.
 
     Raises: UnsupportedError  it has none.
     """
-    rule: Callable[..., Any] | None = getattr(instruction.op, "element", None)
+    rule: ElementRule | None = getattr(instruction.op, "element", None)
     if rule is None:
         raise UnsupportedError(f"{instruction.opcode}: has no rule for one element")
     return rule
