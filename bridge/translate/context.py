@@ -9,6 +9,7 @@ import numpy as np
 
 from ...compiler.builder.computation_builder import ComputationBuilder, Operand
 from ...compiler.evaluator.evaluator import evaluate_instruction
+from ...compiler.ir import module as ir
 from ...compiler.ir.module import Instruction
 from ...compiler.ir.shape import Shape
 from ...compiler.ops import (
@@ -63,7 +64,7 @@ class TranslationContext:
         self.checked_indices: set[tuple[Instruction, tuple[int, ...]]] = set()
         self.graph = Graph({})
         self.values: dict[Tensor, Value] = {}
-        self._constants: dict[Instruction, np.ndarray | None] = {}
+        self._constants: dict[Instruction, ir.Value | None] = {}
 
     def child(self, name: str) -> TranslationContext:
         """A context for a function that becomes a computation of its own (a loop's body, a branch)."""
@@ -78,9 +79,10 @@ class TranslationContext:
 
     def constant_value(self, operand: Operand) -> np.ndarray | None:
         """The value of an operand if it depends on constants alone and is small."""
-        return self._value(operand.instruction) if operand.instruction is not None else None
+        value = self._value(operand.instruction) if operand.instruction is not None else None
+        return None if isinstance(value, tuple) else value
 
-    def _value(self, instruction: Instruction) -> np.ndarray | None:
+    def _value(self, instruction: Instruction) -> ir.Value | None:
         values = self._constants
         stack = [instruction]
         while stack:
@@ -100,8 +102,8 @@ class TranslationContext:
                 stack.append(missing[0])
                 continue
             else:
-                operands = [values[o] for o in current.operands]
-                if any(o is None for o in operands):
+                operands = [o for o in map(values.get, current.operands) if o is not None]
+                if len(operands) < len(current.operands):
                     values[current] = _clamped(current, values)
                 elif _is_cut(current, operands):
                     values[current] = None
@@ -116,9 +118,9 @@ class TranslationContext:
         return values[instruction]
 
 
-def _is_false(value: np.ndarray | None) -> bool:
+def _is_false(value: ir.Value | None) -> bool:
     """Whether all elements of a value are known and false."""
-    return value is not None and value.dtype == bool and not value.any()
+    return isinstance(value, np.ndarray) and value.dtype == bool and not value.any()
 
 
 def _is_cut(instruction: Instruction, operands: Sequence[Any]) -> bool:
@@ -129,7 +131,7 @@ def _is_cut(instruction: Instruction, operands: Sequence[Any]) -> bool:
     )
 
 
-def _clamped(instruction: Instruction, values: Mapping[Instruction, np.ndarray | None]) -> np.ndarray | None:
+def _clamped(instruction: Instruction, values: Mapping[Instruction, ir.Value | None]) -> ir.Value | None:
     """The value of an integer that two limits leave no room: min(limit, max(no less, anything)), or the reverse."""
     if (
         not is_op(instruction, Opcode.MINIMUM, Opcode.MAXIMUM)

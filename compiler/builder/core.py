@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -194,7 +194,7 @@ class BuilderCore:
         return self.apply(Constant(literal))
 
     @operation
-    def constant(self, value: Any, element_type: TypeName | None = None) -> Operand:
+    def constant(self, value: object, element_type: TypeName | None = None) -> Operand:
         """A constant array.
 
         Without `element_type`, NumPy values keep theirs; Python's float is f32, int s32 (s64 when it does
@@ -249,7 +249,7 @@ class BuilderCore:
 _PYTHON_TYPES = {np.dtype(np.float64): ElementType.F32, np.dtype(np.complex128): ElementType.C64}
 
 
-def literal_of(value: Any, element_type: TypeName | None) -> Literal:
+def literal_of(value: object, element_type: TypeName | None) -> Literal:
     """The literal of a Python or NumPy value."""
     if element_type is not None:
         return Literal(value, ElementType(element_type))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 from ...runtime.devices.device import Feeds
 from .. import budget
@@ -26,7 +25,7 @@ class LocalClient(Transfers, DeviceQueues):
     def __init__(self, platform: str = "cpu") -> None:
         self._platform = _platform(platform)
         self._feeds = defaultdict(Feeds)
-        self._executables: dict[Any, Executable] = {}
+        self._executables: dict[object, Executable] = {}
 
     @property
     def platform_name(self) -> str:

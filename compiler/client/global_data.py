@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class GlobalData:
 class Transfers:
     """The part of a client that moves data and runs computations on handles."""
 
-    _executables: dict[Any, Executable]
+    _executables: dict[object, Executable]
 
     @property
     def platform_name(self) -> str:
@@ -97,7 +97,7 @@ class Transfers:
 
     def transfer_to_server(
         self,
-        value: Any,
+        value: object,
         device: DeviceHandle | None = None,
         *,
         shape: Shape | None = None,
@@ -111,7 +111,7 @@ class Transfers:
         if layout is not None:
             if shape is None:
                 raise TypeError("transfer_to_server: linear memory needs the shape of the array in it")
-            value = layout.unpack(value, shape)
+            value = layout.unpack(np.asarray(value), shape)
         literal = _literal(value)
         return GlobalData(literal.shape, list(_leaves(literal)), self._device(device))
 

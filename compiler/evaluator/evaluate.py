@@ -6,13 +6,12 @@ It is computed in the floating-point mode of compiled code: denormals are zero.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from ...runtime.code import float_mode
 from ..errors import ShapeError
-from ..ir.module import Computation, Module
+from ..ir.module import Computation, Module, Value
 from ..ir.shape import TOKEN, Shape
 from ..ir.specialization import is_symbolic, specialized, symbol_values
 from ..ir.verifier import verify
@@ -22,7 +21,7 @@ from ..passes.pad_dynamic_dimensions import pad_dynamic_dimensions
 from .evaluator import evaluate_computation
 
 
-def evaluate(program: Module | Computation, arguments: Sequence[Any]) -> Any:
+def evaluate(program: Module | Computation, arguments: Sequence[object]) -> Value:
     """The value of a module's entry, or of a computation: an array, or a tuple (nested) of arrays.
 
     The dims of the arguments are the values of the symbols in sizes.
@@ -47,7 +46,7 @@ def evaluate(program: Module | Computation, arguments: Sequence[Any]) -> Any:
         return evaluate_computation(computation, *checked)
 
 
-def _bound(program: Module | Computation, arguments: Sequence[Any]) -> Module | Computation:
+def _bound(program: Module | Computation, arguments: Sequence[object]) -> Module | Computation:
     """The program with the sizes that arguments give its symbols."""
     module = program if isinstance(program, Module) else Module(program.name, program)
     if not is_symbolic(module):
@@ -63,8 +62,8 @@ def _bound(program: Module | Computation, arguments: Sequence[Any]) -> Module | 
 
 
 def _evaluate_lowered(
-    lowered: LoweredBoundary, program: Module | Computation, arguments: Sequence[Any]
-) -> Any:
+    lowered: LoweredBoundary, program: Module | Computation, arguments: Sequence[object]
+) -> Value:
     """The value of a program with sizes known at run time only: arrays of their real sizes."""
     computation = program.entry if isinstance(program, Module) else program
     leaves = [leaf for shape in computation.parameter_shapes for leaf in shape.leaves()]
@@ -77,17 +76,19 @@ def _evaluate_lowered(
     rest = iter(lowered.arguments(arrays, leaves))
     module = pad_dynamic_dimensions(lowered.module, DEFAULT_OPTIONS)
     value = evaluate(module, [nested(shape, rest) for shape in module.entry.parameter_shapes])
-    return nested(computation.root.shape, iter(lowered.results(list(flattened(value)))))
+    return nested(
+        computation.root.shape, iter(lowered.results([np.asarray(leaf) for leaf in flattened(value)]))
+    )
 
 
-def nested(shape: Shape, leaves: Iterator[Any]) -> Any:
+def nested(shape: Shape, leaves: Iterator[np.ndarray]) -> Value:
     """The next leaves as a value of this shape."""
     if shape == TOKEN:
         return ()
     return tuple(nested(s, leaves) for s in shape.tuple_shapes) if shape.is_tuple else next(leaves)
 
 
-def flattened(value: object) -> Iterator[Any]:
+def flattened(value: object) -> Iterator[object]:
     """The leaves of a value."""
     if isinstance(value, (tuple, list)):
         for part in value:
@@ -96,7 +97,7 @@ def flattened(value: object) -> Iterator[Any]:
         yield value
 
 
-def _checked(name: str, number: int, argument: object, shape: Shape) -> Any:
+def _checked(name: str, number: int, argument: object, shape: Shape) -> Value:
     if shape == TOKEN:
         return ()
     if shape.is_tuple:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from ..ir.module import Computation, Instruction
+from ..ir.module import Computation, Instruction, Value, array_of
 from ..ir.shape import Shape
 from ..limits import DEFAULT_LIMITS
 from ..ops import Call, Constant, Copy, Fusion, GetTupleElement, Parameter, Tuple
 
 
-def evaluate_computation(computation: Computation, *arguments: object) -> Any:
+def evaluate_computation(computation: Computation, *arguments: Value) -> Value:
     """The value of a computation on arguments that fit its parameters."""
-    values: dict[Any, Any] = {}
+    values: dict[Instruction, Value] = {}
     for instruction in computation.instructions:
         op = instruction.op
         if isinstance(op, Parameter):
@@ -26,7 +25,7 @@ def evaluate_computation(computation: Computation, *arguments: object) -> Any:
     return values[computation.root]
 
 
-def evaluate_instruction(instruction: Instruction, operands: Sequence[Any]) -> Any:
+def evaluate_instruction(instruction: Instruction, operands: Sequence[Value]) -> Value:
     """The value of an instruction (no parameter) for these values of its operands."""
     op, shape = instruction.op, instruction.shape
     if not shape.tuple_shapes:
@@ -52,13 +51,13 @@ def _is_empty(shape: Shape) -> bool:
     return all(leaf.is_array and not leaf.elements for leaf in shape.leaves())
 
 
-def _zeros(shape: Shape) -> Any:
+def _zeros(shape: Shape) -> Value:
     if shape.is_tuple:
         return tuple(map(_zeros, shape.tuple_shapes))
     return np.zeros(shape.dims, shape.element_type.dtype)
 
 
-def apply_computation(computation: Computation, *arguments: Any) -> Any:
+def apply_computation(computation: Computation, *arguments: Value) -> Value:
     """The value of a computation; where its parameters are scalars and the arguments arrays, of it on their
     elements."""
     dims = next(
@@ -77,7 +76,7 @@ def apply_computation(computation: Computation, *arguments: Any) -> Any:
     leaves = list(root.leaves())
     results = [np.empty(dims, leaf.element_type.dtype) for leaf in leaves]
     for index in np.ndindex(*dims):
-        value = evaluate_computation(computation, *(a[index] for a in arguments))
+        value = evaluate_computation(computation, *(array_of(a)[index] for a in arguments))
         for result, part in zip(results, value if root.is_tuple else (value,)):
             result[index] = part
     return tuple(results) if root.is_tuple else results[0]
@@ -97,7 +96,7 @@ def _is_elementwise(computation: Computation) -> bool:
     return True
 
 
-def _broadcast(value: Any, dims: tuple[int, ...]) -> Any:
+def _broadcast(value: Value, dims: tuple[int, ...]) -> Value:
     if isinstance(value, tuple):
         return tuple(_broadcast(v, dims) for v in value)
     return np.broadcast_to(value, dims)

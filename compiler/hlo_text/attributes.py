@@ -30,7 +30,7 @@ class Attribute:
     name: str
     kind: str
     fields: tuple[str, ...]
-    default: Any
+    default: object
     always_shown: bool
 
 
@@ -338,7 +338,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def result_field(kind: str, cls: type[Op], shape: Shape, operands: list[Shape]) -> Any:
+def result_field(kind: str, cls: type[Op], shape: Shape, operands: list[Shape]) -> object:
     """The value of a field that follows from the result's shape. A type that is the first operand's own is
     None where None stands for that."""
     if kind == "result_dims":

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...runtime.sizes import is_symbolic
@@ -24,7 +24,7 @@ from ..ops import OPS, Call, CustomCall, Parameter
 from ..ops.custom_call import FORMER_TARGETS
 from ..ops.op import Op
 from .async_ops import Start, ended, started
-from .attributes import KINDS, PREDICATE_BRANCHES, attributes, implied, result_field
+from .attributes import KINDS, PREDICATE_BRANCHES, Attribute, attributes, implied, result_field
 from .expansions import EXPANSIONS, expanded
 from .literals import parse_literal
 from .scanner import ARRAY, NAME, Malformed, Scanner, integer
@@ -258,7 +258,7 @@ class _Parser(Scanner):
         if cls is None:
             self.unsupported(f"opcode {opcode} is not compiled", before)
         kinds = implied(cls)
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         operands: list[Instruction] = []
         if "number" in kinds.values():
             values["number"] = integer(
@@ -332,7 +332,7 @@ class _Parser(Scanner):
             start is not None and start.declared.compatible(declared)
         )
 
-    def literal(self, name: str, shape: Shape) -> Any:
+    def literal(self, name: str, shape: Shape) -> object:
         start = self.at
         if is_symbolic(d for leaf in shape.leaves() for d in leaf.dims):
             raise Malformed(f"expected sizes that are numbers in a constant's shape, got {shape}")
@@ -398,8 +398,8 @@ class _Parser(Scanner):
         self,
         cls: type[Op],
         opcode: str,
-        kinds: Any,
-        values: dict[str, Any],
+        kinds: Mapping[str, str],
+        values: dict[str, object],
         texts: dict[str, str],
         shape: Shape,
         operands: list[Shape],
@@ -407,7 +407,7 @@ class _Parser(Scanner):
         if PREDICATE_BRANCHES[0] in texts:
             branches = [texts.pop(name, "") for name in PREDICATE_BRANCHES]
             texts["branch_computations"] = "{" + ", ".join(branches) + "}"
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         for name, kind in kinds.items():
             if kind in values:
                 fields[name] = values[kind]
@@ -428,7 +428,7 @@ class _Parser(Scanner):
             )
         return cls(**fields)
 
-    def absent(self, attribute: Any, fields: dict[str, Any]) -> None:
+    def absent(self, attribute: Attribute, fields: dict[str, object]) -> None:
         if attribute.kind == "window":
             fields[attribute.fields[0]] = KINDS["window"].read("{}", self)
         elif isinstance(attribute.default, (tuple, str, int, bool, type(None))):

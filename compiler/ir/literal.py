@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ class Literal:
         self.shape = Shape(element_type_of(array.dtype), array.shape)
         self._hash: int | None = None
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return (Literal.tuple, (self.parts,)) if self.shape.is_tuple else (Literal, (self.array,))
 
     @classmethod

@@ -10,11 +10,31 @@ import copy
 import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
 
 from .. import budget
 from ..errors import UnsupportedError
 from .shape import Shape
+
+Value: TypeAlias = "np.ndarray | tuple[Value, ...]"
+"""What an instruction gives: an array, or a tuple of values; a token is an empty one."""
+
+
+def array_of(value: Value) -> np.ndarray:
+    """A value that is no tuple, as what it is."""
+    assert not isinstance(value, tuple)
+    return value
+
+
+class Evaluate(Protocol):
+    """Evaluates a computation that an op calls; on every element where its parameters are scalars and the arguments
+    arrays."""
+
+    def __call__(self, computation: Computation, /, *arguments: Value) -> Value:
+        """The computation's value on these arguments."""
+
 
 OPS: dict[str, type[Op]] = {}
 """Every op class by opcode (elementwise opcodes that are rows of one class map to that class)."""
@@ -68,7 +88,7 @@ class Op:
         """
         raise NotImplementedError(f"{self.opcode}: no shape rule")
 
-    def reference(self, *operands: Any, **call: Any) -> Any:
+    def reference(self, *operands: Any, **call: Any) -> Value:
         """The meaning, in NumPy: arrays (tuples: Python tuples) in, array or tuple out. Called with valid
         operands; of an op with computations also with `call(computation, *arguments)`, which evaluates one,
         on every element where its parameters are scalars and the arguments arrays."""
@@ -112,7 +132,7 @@ class Op:
         """The op with its computations replaced through the mapping; itself where nothing changes."""
         if not self.calling:
             return self
-        changes: dict[str, Any] = {}
+        changes: dict[str, object] = {}
         for name, is_list in self.calling.items():
             value = getattr(self, name)
             if is_list:

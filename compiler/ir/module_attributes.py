@@ -161,7 +161,7 @@ class TypedAttribute(NamedTuple):
     printer."""
 
     field: str
-    parse: Callable[[str], tuple[Any, ...]]
+    parse: Callable[[str], tuple[object, ...]]
     print: Callable[[Iterable[Any]], str]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class Cholesky(Op):
         return np.ascontiguousarray(result.astype(operand.dtype))
 
 
-def _factor(matrix: np.ndarray) -> Any:
+def _factor(matrix: np.ndarray) -> np.ndarray:
     try:
         return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:

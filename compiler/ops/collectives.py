@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from ...runtime.devices.device import Device, ReplicaGroups, current
 from ..ir.element_types import ElementType, element_type_of
-from ..ir.module import Computation
+from ..ir.module import Computation, Evaluate, Value
 from ..ir.shape import Shape
 from .op import Op, attribute, collated, require, require_signature
 from .reduce import reducer_kind
@@ -166,7 +166,7 @@ class AllGather(Collective):
         _shards(self, operands, self.shape, self.all_gather_dimension, True, "all_gather_c3")
         return self.shape.without_layout()
 
-    def reference(self, *operands: np.ndarray) -> Any:
+    def reference(self, *operands: np.ndarray) -> Value:
         """The arrays of all participants, at every participant."""
         results = [np.concatenate(self.everybodys(o), self.all_gather_dimension) for o in operands]
         return tuple(results) if self.shape.is_tuple else results[0]
@@ -197,7 +197,7 @@ class AllReduce(Collective):
             require_signature(self.opcode, "to_apply", self.to_apply, [scalar] * 2, scalar, "all_reduce_c3")
         return collated([o.without_layout() for o in operands])
 
-    def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> Any:
+    def reference(self, *operands: np.ndarray, call: Evaluate) -> Value:
         """One after the other."""
         results = [_folded(self.to_apply, self.everybodys(o), call) for o in operands]
         return tuple(results) if len(results) > 1 else results[0]
@@ -235,7 +235,7 @@ class ReduceScatter(Collective):
             )
         return self.shape.without_layout()
 
-    def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> Any:
+    def reference(self, *operands: np.ndarray, call: Evaluate) -> Value:
         """All-reduce, then one part."""
         group, position = current().group(self.participants)
         results = []
@@ -245,7 +245,7 @@ class ReduceScatter(Collective):
         return tuple(results) if self.shape.is_tuple else results[0]
 
 
-def _folded(to_apply: Computation, arrays: Sequence[np.ndarray], call: Callable[..., Any]) -> np.ndarray:
+def _folded(to_apply: Computation, arrays: Sequence[np.ndarray], call: Evaluate) -> np.ndarray:
     result = arrays[0]
     for other in arrays[1:]:
         result = np.asarray(call(to_apply, result, other))
@@ -307,7 +307,7 @@ class AllToAll(Collective):
         )
         return operands[0].without_layout()
 
-    def reference(self, *operands: np.ndarray) -> Any:
+    def reference(self, *operands: np.ndarray) -> Value:
         """Blocks out, blocks in."""
         size = len(current().group(self.participants)[0])
         is_tuple = self.split_dimension == -1
@@ -346,7 +346,7 @@ class CollectivePermute(Collective):
         )
         return collated([o.without_layout() for o in operands])
 
-    def reference(self, *operands: np.ndarray) -> Any:
+    def reference(self, *operands: np.ndarray) -> Value:
         """To one, from one."""
         results = []
         for operand in operands:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..ir.literal import Literal
+from ..ir.module import Value
 from ..ir.shape import Shape
 from .op import Op, attribute, require
 
@@ -26,10 +27,10 @@ class Constant(Op):
         require(not operands, f"constant: {len(operands)} operands given, none is wanted", "constant_c1")
         return self.literal.shape
 
-    def reference(self) -> Any:
+    def reference(self) -> Value:
         """The literal's array, or a tuple of its parts' values."""
 
-        def value(literal: Literal) -> Any:
+        def value(literal: Literal) -> Value:
             return tuple(map(value, literal.parts)) if literal.shape.is_tuple else literal.array
 
         return value(self.literal)
@@ -69,7 +70,7 @@ class Tuple(Op):
         """The tuple of the operands' shapes."""
         return Shape.tuple(operands)
 
-    def reference(self, *operands: Any) -> Any:
+    def reference(self, *operands: Value) -> Value:
         """A Python tuple."""
         return operands
 
@@ -104,7 +105,7 @@ class GetTupleElement(Op):
             )
         return parts[self.index]
 
-    def reference(self, operand: Any) -> Any:
+    def reference(self, operand: Value) -> Value:
         """The part."""
         return operand[self.index]
 
@@ -124,6 +125,6 @@ class Copy(Op):
         require(len(operands) == 1, f"copy: {len(operands)} operands given, 1 wanted", "copy_c1")
         return operands[0]
 
-    def reference(self, operand: Any) -> Any:
+    def reference(self, operand: Value) -> Value:
         """The operand."""
         return operand

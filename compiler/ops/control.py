@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.element_types import ElementType
-from ..ir.module import Computation
+from ..ir.module import Computation, Evaluate, Value, array_of
 from ..ir.shape import Shape
 from .op import Op, attribute, require, require_signature
 
@@ -37,7 +37,7 @@ class While(Op):
         require_signature("while", "body", self.body, [value], value, "while_c3")
         return value
 
-    def reference(self, value: Any, call: Callable[..., Any]) -> Any:
+    def reference(self, value: Value, call: Evaluate) -> Value:
         """The loop."""
         while call(self.condition, value):
             value = call(self.body, value)
@@ -80,7 +80,7 @@ class Conditional(Op):
             require_signature("conditional", f"branch {number}", branch, [operand], result, "conditional_c3")
         return result
 
-    def reference(self, chooser: np.ndarray, *operands: Any, call: Callable[..., Any]) -> Any:
+    def reference(self, chooser: np.ndarray, *operands: Value, call: Evaluate) -> Value:
         """Only the chosen branch runs."""
         last = len(self.branches) - 1
         number = int(chooser) if self.by_index else 1 - int(chooser)
@@ -113,7 +113,7 @@ class Concurrent(Op):
             )
         return Shape.tuple([branch.root.shape for branch in self.branches])
 
-    def reference(self, *operands: Any, call: Callable[..., Any]) -> Any:
+    def reference(self, *operands: Value, call: Evaluate) -> Value:
         """The branches one after another."""
         return tuple(call(branch, operand) for branch, operand in zip(self.branches, operands))
 
@@ -136,7 +136,7 @@ class Call(Op):
         require_signature("call", "to_apply", self.to_apply, operands, result, "call_c1")
         return result
 
-    def reference(self, *operands: Any, call: Callable[..., Any]) -> Any:
+    def reference(self, *operands: Value, call: Evaluate) -> Value:
         """The computation's value."""
         return call(self.to_apply, *operands)
 
@@ -174,7 +174,6 @@ class Map(Op):
         )
         return Shape(result.element_type, operands[0].dims)
 
-    def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> np.ndarray:
+    def reference(self, *operands: np.ndarray, call: Evaluate) -> np.ndarray:
         """The computation over all elements."""
-        result: np.ndarray = call(self.to_apply, *operands)
-        return result
+        return array_of(call(self.to_apply, *operands))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ...runtime.devices import custom_calls
 from ...runtime.errors import ExecutionError
 from ...runtime.run_context import ASSUMPTION_FAILED, CAPACITY_OVERFLOW
 from ..ir.element_types import ElementType
-from ..ir.module import Computation
+from ..ir.module import Computation, Evaluate, Value
 from ..ir.shape import Shape
 from .op import Op, attribute, require
 
@@ -99,7 +99,7 @@ class CustomCall(Op):
             )
         return self.shape.without_layout()
 
-    def reference(self, *operands: Any, call: Any = None) -> Any:
+    def reference(self, *operands: Value, call: Evaluate | None = None) -> Value:
         """The registered function, or the check."""
         if self.is_check:
             if operands[0]:

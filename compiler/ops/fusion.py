@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
-from ..ir.module import Computation, Instruction
+from ..ir.module import Computation, Evaluate, Instruction, Value
 from ..ir.shape import Shape
 from .constant import Parameter
 from .op import Op, attribute, require_signature
@@ -33,7 +33,7 @@ class Fusion(Op):
         require_signature("fusion", "computation", self.computation, operands, result, "fusion_c1")
         return result
 
-    def reference(self, *operands: Any, call: Callable[..., Any]) -> Any:
+    def reference(self, *operands: Value, call: Evaluate) -> Value:
         """The computation's value."""
         return call(self.computation, *operands)
 

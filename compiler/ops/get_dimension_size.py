@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.element_types import ElementType
+from ..ir.module import Value
 from ..ir.shape import Shape
 from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
@@ -31,9 +32,9 @@ class GetDimensionSize(Op):
         _require_axis(self.opcode, self.dimension, operands[0], "get_dimension_size_c2")
         return Shape(ElementType.S32)
 
-    def reference(self, operand: np.ndarray) -> Any:
+    def reference(self, operand: np.ndarray) -> Value:
         """The size."""
-        return np.int32(operand.shape[self.dimension])
+        return np.asarray(operand.shape[self.dimension], np.int32)
 
     def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The size."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from ..ir.module import Value
 from ..ir.shape import Shape
 from .op import Op, require
 
@@ -28,6 +29,6 @@ class OptimizationBarrier(Op):
         )
         return operands[0]
 
-    def reference(self, operand: Any) -> Any:
+    def reference(self, operand: Value) -> Value:
         """The operand."""
         return operand

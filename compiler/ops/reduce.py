@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.element_types import ElementType, element_type_of
-from ..ir.module import Computation, Instruction
+from ..ir.module import Computation, Evaluate, Instruction, Value
 from ..ir.shape import Shape
 from .elementwise import Opcode, is_op
 from .numeric import narrow
@@ -55,7 +55,7 @@ class Reduce(Op):
         dims = tuple(d for axis, d in enumerate(arrays[0].dims) if axis not in self.dimensions)
         return collated([a.with_dims(dims) for a in arrays])
 
-    def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> Any:
+    def reference(self, *operands: np.ndarray, call: Evaluate) -> Value:
         """Pairs of neighbours combined until one remains, then combined with the initial value. Sums, products and
         extremes of floats are computed in f64 and rounded once."""
         count = len(operands) // 2

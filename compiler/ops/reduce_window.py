@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.element_types import ElementType, element_type_of
-from ..ir.module import Computation, Instruction
+from ..ir.module import Computation, Evaluate, Instruction, Value, array_of
 from ..ir.shape import Shape
 from .numeric import narrow, wide
 from .op import Op, attribute, collated, require, require_arrays, require_signature
@@ -50,7 +50,7 @@ class ReduceWindow(Op):
         self.window.check("reduce-window", arrays[0].dims, "reduce_window_c3")
         return collated([a.with_dims(self.window.output(a.dims)) for a in arrays])
 
-    def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> Any:
+    def reference(self, *operands: np.ndarray, call: Evaluate) -> Value:
         """One step per element of the window, over all positions at once. Sums of floats are kept in f64."""
         count = len(operands) // 2
         arrays, inits = operands[:count], operands[count:]
@@ -126,7 +126,7 @@ class SelectAndScatter(Op):
         return operand.without_layout()
 
     def reference(
-        self, operand: np.ndarray, source: np.ndarray, init: np.ndarray, call: Callable[..., Any]
+        self, operand: np.ndarray, source: np.ndarray, init: np.ndarray, call: Evaluate
     ) -> np.ndarray:
         """The number of the selected element for every window, then one update after the other in rounds of
         windows that selected different elements."""
@@ -140,7 +140,7 @@ class SelectAndScatter(Op):
             self.window.views(base, output),
             self.window.views(numbers, output),
         ):
-            take = covered & ((selected < 0) | ~call(self.select, best, seen))
+            take = covered & ((selected < 0) | ~array_of(call(self.select, best, seen)))
             best, selected = np.where(take, seen, best), np.where(take, number, selected)
         result = np.full(operand.size, init, operand.dtype)
         scatter_in_rounds((result,), selected.reshape(-1), (source.reshape(-1),), self.scatter, call)
@@ -152,7 +152,7 @@ def scatter_in_rounds(
     targets: np.ndarray,
     updates: Sequence[np.ndarray],
     combine: Computation,
-    call: Callable[..., Any],
+    call: Evaluate,
 ) -> None:
     """Combines flat updates into flat results, in place, at `targets` (negative: skipped), those for one
     target in order."""

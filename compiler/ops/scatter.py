@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
-from ..ir.module import Computation, Instruction
+from ..ir.module import Computation, Evaluate, Instruction, Value
 from ..ir.shape import Shape
 from .gather import index_slots, require_batching, require_index_vectors
 from .op import Op, attribute, collated, require, require_axes, require_signature
@@ -143,7 +143,7 @@ class Scatter(Op):
         )
         return collated([a.without_layout() for a in arrays])
 
-    def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> Any:
+    def reference(self, *operands: np.ndarray, call: Evaluate) -> Value:
         """Every update's position in the flat array; then the updates, in order, in rounds of different
         positions."""
         count = len(operands) // 2

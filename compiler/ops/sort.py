@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.element_types import ElementType, element_type_of
-from ..ir.module import Computation, Instruction
+from ..ir.module import Computation, Evaluate, Instruction, Value, array_of
 from ..ir.shape import Shape
 from .constant import Parameter
 from .elementwise import Compare
@@ -57,13 +57,12 @@ class Sort(Op):
         require_signature("sort", "to_apply", self.to_apply, scalars, Shape(ElementType.PRED), "sort_c3")
         return collated([o.without_layout() for o in operands])
 
-    def reference(self, *operands: np.ndarray, call: Callable[..., Any]) -> Any:
+    def reference(self, *operands: np.ndarray, call: Evaluate) -> Value:
         """A merge sort of all rows at once, stable always."""
 
         def before(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             pairs = (np.take_along_axis(row, number, 0) for row in rows for number in (a, b))
-            result: np.ndarray = call(self.to_apply, *pairs)
-            return result
+            return array_of(call(self.to_apply, *pairs))
 
         rows = [np.moveaxis(o, self.dimension, 0) for o in operands]
         by = order_of(self.to_apply)
@@ -103,7 +102,7 @@ def order_of(comparator: Computation) -> Order | None:
     return Order(numbers[0] // 2, descending, op.type == "TOTALORDER")
 
 
-def _reordered(rows: Sequence[np.ndarray], order: np.ndarray, axis: int) -> Any:
+def _reordered(rows: Sequence[np.ndarray], order: np.ndarray, axis: int) -> Value:
     result = tuple(np.moveaxis(np.take_along_axis(row, order, 0), 0, axis) for row in rows)
     return result[0] if len(result) == 1 else result
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from ...runtime.devices.device import current
 from ..ir.element_types import ElementType
+from ..ir.module import Value
 from ..ir.shape import TOKEN, Shape
 from .op import Op, attribute, require
 
@@ -50,7 +51,7 @@ class AfterAll(Op):
         )
         return TOKEN
 
-    def reference(self, *operands: Any) -> Any:
+    def reference(self, *operands: Value) -> Value:
         """A token has no value."""
         return ()
 
@@ -73,7 +74,7 @@ class AddDependency(Op):
         )
         return operands[0]
 
-    def reference(self, operand: Any, token: Any) -> Any:
+    def reference(self, operand: Value, token: Value) -> Value:
         """The operand."""
         return operand
 
@@ -105,7 +106,7 @@ class Infeed(Op):
         )
         return self.shape.without_layout()
 
-    def reference(self, token: Any) -> Any:
+    def reference(self, token: Value) -> Value:
         """From this thread's device."""
         data = self.shape.tuple_shapes[0]
         leaves = list(data.leaves())
@@ -139,7 +140,7 @@ class Outfeed(Op):
         )
         return TOKEN
 
-    def reference(self, data: Any, token: Any) -> Any:
+    def reference(self, data: Value, token: Value) -> Value:
         """To this thread's device."""
         current().outfeed(list(_arrays(data)))
         return ()
@@ -165,11 +166,11 @@ class Send(Op):
         _require_channel(self.opcode, self.channel_id, "send_c2")
         return Shape.tuple([operands[0], _REQUEST, TOKEN])
 
-    def reference(self, data: Any, token: Any) -> Any:
+    def reference(self, data: Value, token: Value) -> Value:
         """To the channel."""
         arrays = list(_arrays(data))
         current().send(self.channel_id, b"".join(a.tobytes() for a in arrays), described(arrays))
-        return data, np.uint32(0), ()
+        return data, np.asarray(0, np.uint32), ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +191,7 @@ class SendDone(Op):
         _require_context(self.opcode, operands, "send_done_c1")
         return TOKEN
 
-    def reference(self, context: Any) -> Any:
+    def reference(self, context: Value) -> Value:
         """Nothing is left to do."""
         return ()
 
@@ -218,7 +219,7 @@ class Recv(Op):
         _require_channel(self.opcode, self.channel_id, "recv_c3")
         return self.shape.without_layout()
 
-    def reference(self, token: Any) -> Any:
+    def reference(self, token: Value) -> Value:
         """Zeros."""
         return _zeros(self.shape)
 
@@ -243,7 +244,7 @@ class RecvDone(Op):
         _require_channel(self.opcode, self.channel_id, "recv_done_c2")
         return Shape.tuple([operands[0].tuple_shapes[0], TOKEN])
 
-    def reference(self, context: Any) -> Any:
+    def reference(self, context: Value) -> Value:
         """From the channel."""
         arrays = list(_arrays(context[0]))
         data = current().receive(self.channel_id, described(arrays))
@@ -276,7 +277,7 @@ class Trace(Op):
         )
         return Shape.tuple([])
 
-    def reference(self, operand: np.ndarray) -> Any:
+    def reference(self, operand: np.ndarray) -> Value:
         """To the logger."""
         current().trace(self.tag, operand)
         return ()
@@ -300,7 +301,7 @@ def described(arrays: Sequence[np.ndarray]) -> str:
     return ", ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in arrays)
 
 
-def _arrays(value: object) -> Any:
+def _arrays(value: Value) -> Iterator[np.ndarray]:
     if isinstance(value, tuple):
         for part in value:
             yield from _arrays(part)
@@ -308,11 +309,11 @@ def _arrays(value: object) -> Any:
         yield value
 
 
-def _zeros(shape: Shape) -> Any:
+def _zeros(shape: Shape) -> Value:
     if shape.is_tuple:
         return tuple(map(_zeros, shape.tuple_shapes))
     return np.zeros(shape.dims, shape.element_type.dtype) if shape.is_array else ()
 
 
-def _like(value: Any, rest: Any) -> Any:
+def _like(value: Value, rest: Iterator[np.ndarray]) -> Value:
     return tuple(_like(part, rest) for part in value) if isinstance(value, tuple) else next(rest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class Transpose(Op):
 
     def element(self, e: Indexer[N, C, E], index: Sequence[N], operands: Sequence[Shape], shape: Shape) -> E:
         """The operand's element at the index with its axes in the operand's order."""
-        operand_index: list[Any] = [None] * len(index)
+        operand_index = list(index)
         for axis, source in enumerate(self.dimensions):
             operand_index[source] = index[axis]
         return e.operand(0, operand_index)

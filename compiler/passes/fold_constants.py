@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from ...runtime.code import float_mode
 from ...runtime.sizes import Size
 from ..evaluator.evaluator import apply_computation
 from ..ir.literal import Literal
-from ..ir.module import Computation, Instruction, Module
+from ..ir.module import Computation, Instruction, Module, Value
 from ..ir.shape import Shape
 from ..ops import Broadcast, Constant, Convolution, Iota, Op, OptimizationBarrier, While, Window
 from ..options import Options
@@ -96,7 +95,7 @@ def _has_loop(computation: Computation) -> bool:
     )
 
 
-def evaluate_op(instruction: Instruction) -> Any:
+def evaluate_op(instruction: Instruction) -> Value:
     """The value of an instruction whose operands are constants, as compiled code computes it."""
     operands = [o.op.reference() for o in instruction.operands]
     with np.errstate(all="ignore"), float_mode.of_runs():

@@ -13,7 +13,7 @@ import numpy as np
 from ....runtime.llvm.ir_builder import Function
 from ...evaluator.evaluator import apply_computation
 from ...ir.element_types import ElementType
-from ...ir.module import Computation, Instruction
+from ...ir.module import Computation, Instruction, array_of
 from ...ops import Constant, Parameter, Reduce, ReduceWindow, Tuple, reducer_kind
 from ...ops.reduce import neutral_number
 from ..codegen.elementwise import apply
@@ -106,7 +106,7 @@ def has_any_order(computation: Computation, types: tuple[ElementType, ...], init
         total = sides[0]
         for side in sides[1:]:
             value = apply_computation(computation, *total, *side)
-            total = list(value) if isinstance(value, tuple) else [value]
+            total = list(map(array_of, value)) if isinstance(value, tuple) else [value]
         return total
 
     with np.errstate(all="ignore"):

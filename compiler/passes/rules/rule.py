@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ def rule(*ops: Opcode | type[Op], fast_math: bool = False) -> Callable[[Rewrite]
     return lambda apply: Rule(apply.__name__, opcodes, apply, fast_math)
 
 
-def collect(values: Iterable[Any]) -> tuple[Rule, ...]:
+def collect(values: Iterable[object]) -> tuple[Rule, ...]:
     """The rules among a module's values, in the order of their definition."""
     return tuple(v for v in values if isinstance(v, Rule))
 
