@@ -79,6 +79,12 @@ class TranslationContext:
 
     def constant_value(self, operand: Operand) -> np.ndarray | None:
         """The value of an operand if it depends on constants alone and is small."""
+        value = self.size_value(operand)
+        is_float = operand.instruction is not None and operand.instruction.shape.element_type.is_float
+        return None if is_float and holds_sizes(value) else value
+
+    def size_value(self, operand: Operand) -> np.ndarray | None:
+        """As `constant_value`; of floats that are made of sizes the exact quotients."""
         value = self._value(operand.instruction) if operand.instruction is not None else None
         return None if isinstance(value, tuple) else value
 

@@ -1,4 +1,5 @@
-"""Integers of a graph that are made of sizes known at run time only: arrays of objects, some of them `Size`s."""
+"""Numbers of a graph that are made of sizes known at run time only: arrays of objects, some of them `Size`s, or
+`Quotient`s where the numbers are floats."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ from ...compiler.ops import (
     is_op,
     reducer_kind,
 )
-from ...runtime.sizes import AnySize, Size, are_equal, is_symbolic, maximum, minimum, tracing
+from ...runtime.sizes import AnySize, Size, are_equal, maximum, minimum, tracing
+from .float_sizes import Quotient, combined, compared, converted
 
 _MOVES = (Broadcast, Concatenate, Copy, Pad, Reshape, Reverse, SizeConstant, Slice, Transpose)
 _INDEXED = {DynamicSlice: 1, DynamicUpdateSlice: 2, Gather: 1}  # the first operand that is an index
@@ -39,31 +41,48 @@ _INDEXED = {DynamicSlice: 1, DynamicUpdateSlice: 2, Gather: 1}  # the first oper
 def evaluate_sizes(instruction: Instruction, operands: Sequence[Any]) -> np.ndarray | None:
     """The value of an instruction one of whose operands has sizes; None where it is no array of sizes."""
     value = _evaluated(instruction, operands)
-    if value is not None and holds_sizes(value) and not is_symbolic(value.flat):
+    if value is not None and holds_sizes(value) and not any(map(_is_symbolic, value.flat)):
         return value.astype(instruction.shape.element_type.dtype)
     return value
+
+
+def _is_symbolic(element: object) -> bool:
+    return isinstance(element.size if isinstance(element, Quotient) else element, Size)
 
 
 def _evaluated(instruction: Instruction, operands: Sequence[Any]) -> np.ndarray | None:
     op = instruction.op
     with tracing():
         if isinstance(op, Convert):
-            return operands[0] if op.element_type.is_integer else None
+            if op.element_type.is_integer and instruction.operands[0].shape.element_type.is_integer:
+                return operands[0]
+            return _each(lambda value: converted(value, op.element_type), operands)
         if isinstance(op, _MOVES):
             return np.asarray(op.reference(*operands))
         if (first := _INDEXED.get(type(op))) is not None:
             return None if any(map(holds_sizes, operands[first:])) else np.asarray(op.reference(*operands))
+        if is_op(instruction, Opcode.SELECT):
+            return np.where(*operands) if operands[0].dtype != object else None
+        if any(o.shape.element_type.is_float for o in instruction.operands):
+            return _of_floats(instruction, operands)
         if isinstance(op, Compare):
             return _each(_COMPARISONS[op.direction], operands, bool)
         if isinstance(op, Reduce) and len(operands) == 2:
             combine = _REDUCERS.get(reducer_kind(op.to_apply) or "")
             return None if combine is None else _reduced(op, combine, *operands)
         if isinstance(op, Elementwise):
-            if is_op(instruction, Opcode.SELECT):
-                return np.where(*operands) if operands[0].dtype != object else None
             for opcode, function in _FUNCTIONS.items():
                 if is_op(instruction, opcode):
                     return _each(function, operands)
+    return None
+
+
+def _of_floats(instruction: Instruction, operands: Sequence[np.ndarray]) -> np.ndarray | None:
+    op = instruction.op
+    if isinstance(op, Compare):
+        return _each(lambda a, b: compared(_COMPARISONS[op.direction], a, b), operands, bool)
+    if isinstance(op, Elementwise):
+        return _each(lambda *values: combined(instruction, values), operands)
     return None
 
 
@@ -85,8 +104,9 @@ def _each(
     return result
 
 
-def _plain(value: Any) -> AnySize:
-    return value if isinstance(value, Size) else int(value)
+def _plain(value: Any) -> Any:
+    """An element: a size, a quotient, or a number of Python."""
+    return value if isinstance(value, Size | Quotient | float | np.floating) else int(value)
 
 
 def _reduced(

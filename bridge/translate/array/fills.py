@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +13,9 @@ from ....compiler.builder.computation_builder import Operand
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
-from ....runtime.sizes import AnySize
 from ...graph.graph import Graph, GraphNode
 from ..control.tensor_list import zeros_like_list
+from ..float_sizes import Quotient, compared, steps_between
 from ..node import Node
 from ..registry import first_input, translates
 from ..size_evaluation import holds_sizes
@@ -79,23 +81,18 @@ def list_diff(node: Node) -> Sequence[Operand]:
 
 @translates("Range", constants=("delta",), more_constants=range_constants, sized_by=("limit",))
 def range_(node: Node) -> Operand:
-    if (
-        node.constant_or_none("start") is not None
-        and node.constant_or_none("limit") is None
-        and (sizes := extents_or_none(node, "limit")) is not None
-    ):
+    start, limit = (node.context.size_value(node[k]) for k in ("start", "limit"))
+    if start is not None and limit is None and (sizes := extents_or_none(node, "limit")) is not None:
         return _numbers_below(node, sizes)
-    if node.constant_or_none("start") is None or node.constant_or_none("limit") is None:
+    if start is None or limit is None:
         return dynamic_range(node)
-    start, limit, delta = (node.constant(k) for k in range(3))
+    delta = node.constant("delta")
     if delta == 0:
         raise ShapeError("Requires delta != 0: 0")
-    if not (start <= limit if delta > 0 else start >= limit):  # also where one is NaN
-        raise ShapeError(
-            f"Requires start {'<=' if delta > 0 else '>='} limit when delta is {delta}: {start}/{limit}"
-        )
     if any(map(holds_sizes, (start, limit, delta))):
-        return _numbers_between(node, start.item(), limit.item(), int(delta.item()))
+        return _numbers_between(node, start.item(), limit.item(), delta.item())
+    if not (start <= limit if delta > 0 else start >= limit):  # also where one is NaN
+        raise _wrong_direction(start, limit, delta)
     if node.element_type(0).is_integer:
         numbers = np.arange(start.item(), limit.item(), delta.item())
     else:  # one rounding of the product, one of the sum
@@ -107,14 +104,27 @@ def range_(node: Node) -> Operand:
     return node.b.constant(numbers, node.element_type(0))
 
 
-def _numbers_between(node: Node, start: AnySize, limit: AnySize, delta: int) -> Operand:
+def _wrong_direction(start: Any, limit: Any, delta: Any) -> ShapeError:
+    return ShapeError(
+        f"Requires start {'<=' if delta > 0 else '>='} limit when delta is {delta}: {start}/{limit}"
+    )
+
+
+def _numbers_between(node: Node, start: Any, limit: Any, delta: Any) -> Operand:
     """Numbers between sizes that are known at run time only."""
     b, type_ = node.b, node.element_type(0)
-    count = -((start - limit) // delta) if delta > 0 else -((limit - start) // -delta)
-    numbers = b.iota(Shape(type_, (count,)), 0)
+    ends = [Quotient.of(number) for number in (start, limit, delta)]
+    steps = steps_between(ends, type_)
+    if steps is None:
+        raise UnsupportedError(
+            f"Range: from {start} to {limit} by {delta} there may be fewer {type_} numbers"
+        )
+    if not compared(operator.le if delta > 0 else operator.ge, start, limit):
+        raise _wrong_direction(start, limit, delta)
+    numbers = b.iota(Shape(type_, (steps,)), 0)
     if delta != 1:
         numbers = b.mul(numbers, b.full_like(numbers, delta))
-    return b.add(numbers, b.broadcast(b.constant(start, type_), (count,)))
+    return b.add(numbers, b.broadcast(node["start"], (steps,)))
 
 
 def _numbers_below(node: Node, limit: Sequence[int | Extent]) -> Operand:

@@ -143,6 +143,18 @@ def normalized(x: tf.Tensor) -> Any:
     return scaled, tf.einsum("ni,ij,mj->nm", x, WEIGHTS, x), tf.math.reduce_logsumexp(x, 0)
 
 
+def causal(x: tf.Tensor) -> Any:
+    places = tf.range(rows(x), dtype=tf.float32)
+    scores = tf.where(places[:, None] >= places[None, :], tf.matmul(x, x, transpose_b=True), -1e9)
+    return tf.nn.softmax(scores) @ x, tf.range(0.0, tf.cast(rows(x), tf.float32), 0.5)
+
+
+def of_halves(x: tf.Tensor) -> Any:
+    half, third = rows(x) / 2, tf.floor(tf.cast(rows(x), tf.float32) / 3.0) + 1.0
+    smaller = tf.image.resize(x[None, :, :, None], [tf.cast(tf.math.ceil(half + 1.0), tf.int32), 3])
+    return smaller, tf.zeros([tf.cast(third, tf.int32)]), tf.reshape(x, [tf.cast(half * 4.0, tf.int32), 3])
+
+
 ONE_FOR_ALL = (
     dense_of_four_axes,
     positions,
@@ -160,6 +172,8 @@ ONE_FOR_ALL = (
     sizes_as_images,
     learned,
     normalized,
+    causal,
+    of_halves,
 )
 
 
