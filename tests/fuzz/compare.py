@@ -128,7 +128,7 @@ def _is_defined(instruction: Instruction) -> bool:
         )
     combine = getattr(op, "scatter" if isinstance(op, SelectAndScatter) else "to_apply", None)
     if isinstance(op, (Reduce, ReduceWindow, Scatter, SelectAndScatter)):
-        kinds = {i.shape.element_type.value for i in combine.parameters}
+        kinds = {t.value for i in combine.parameters if not (t := i.shape.element_type).is_complex}
         return reducer_kind(combine) is not None or _form(combine) in [_form(argmax(kind)) for kind in kinds]
     return not isinstance(op, _UNSPECIFIED)
 

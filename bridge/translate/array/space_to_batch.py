@@ -165,6 +165,8 @@ def reverse_sequence(node: Node) -> Operand:
     batch, along = (node.attr(k) for k in ("batch_dim", "seq_dim"))
     if min(batch, along) < 0 or max(batch, along) >= len(dims):
         raise ShapeError(f"Invalid batch_dim {batch} or seq_dim {along} of an input of rank {len(dims)}")
+    if (count := node.shape("seq_lengths")[0]) != dims[batch]:
+        raise ShapeError(f"Length of seq_lengths != input.dims({batch}), ({count} vs. {dims[batch]})")
     order = [batch, *(a for a in range(len(dims)) if a != batch)]
     rows = (dims[batch], dims[along])
     check_indices(node, node["seq_lengths"], dims[along] + 1)

@@ -67,7 +67,9 @@ def _axes(problem: ConvolutionProblem, target: Target) -> tuple[tuple[Axis, ...]
         or (problem.input_feature, problem.output_feature) != (1, 1)
         or problem.in_channels < MIN_INPUT_FEATURES
         or problem.batch * problem.positions == 0
-        or is_symbolic([problem.window, *(a.pad for a in problem.axes if a.base_dilation > 1)])
+        or is_symbolic(
+            [problem.out_channels, problem.window, *(a.pad for a in problem.axes if a.base_dilation > 1)]
+        )
     ):
         return None
     lanes = lanes_of(target, compute)
