@@ -59,10 +59,11 @@ class Statistics:
 
     def reset(self) -> None:
         """All counters to zero, all records gone."""
+        totals = {name: total() for name, total in self._totals.items()}  # under their locks alone
         with self._lock:
             self._counts = dict.fromkeys(COUNTERS, 0)
             self._seconds = self._background_seconds = 0.0
-            self._before = {name: total() for name, total in self._totals.items()}
+            self._before = totals
             self._unclustered: dict[str, int] = {}
             self._clusters: collections.deque[ClusterRecord] = collections.deque(maxlen=_MAX_RECORDS)
 

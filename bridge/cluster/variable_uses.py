@@ -111,9 +111,10 @@ def node_use(node: GraphNode, position: int, functions: Functions) -> tuple[bool
             for f in called
             if position >= shift
         ]
-        # A branch that is not taken leaves the variable as it was, so its value is needed.
-        partial = len(called) > 1 and any(w for _, w in uses)
-        return any(r for r, _ in uses) or partial, any(w for _, w in uses)
+        # A branch that is not taken leaves the variable as it was, so its value is needed; and functions get the
+        # value of a variable that none of them uses.
+        written = any(w for _, w in uses)
+        return any(r for r, _ in uses) or len(called) > 1 or not written, written
     if node.op in READS:
         return True, False
     if node.op == "AssignVariableOp":

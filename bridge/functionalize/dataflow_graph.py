@@ -168,6 +168,10 @@ class Dataflow:
             definition.CopyFrom(node.definition)
             outside.update(c for c in node.control if c not in body)
             definition.input[:] = [*map(text, node.inputs), *(f"^{c}" for c in node.control if c in body)]
+            if is_stateful(node):  # the next iteration, and what comes after a branch, wait for it
+                function.signature.control_output.append(node.name)
+                function.control_ret[node.name] = node.name
+        function.signature.is_stateful = bool(function.control_ret)
         for k, (tensor, type_) in enumerate(zip(results, result_types, strict=True)):
             function.signature.output_arg.add(name=f"result_{k}", type=type_)
             function.ret[f"result_{k}"] = text(tensor)
@@ -219,10 +223,15 @@ def type_of(node: GraphNode, index: int) -> int:
     return int(node.attrs["T"].type) if node.op == "_Arg" else output_types(node)[index]
 
 
+def is_stateful(node: GraphNode) -> bool:
+    """Whether it matters when a node runs."""
+    definition = op_definition(node.op)
+    return definition is None or definition.is_stateful
+
+
 def has_effect(node: GraphNode) -> bool:
     """Whether it matters how often a node runs."""
-    definition = op_definition(node.op)
-    return node.op != "ReadVariableOp" and (definition is None or definition.is_stateful)
+    return node.op != "ReadVariableOp" and is_stateful(node)
 
 
 def types_attribute(types: Sequence[int]) -> Any:

@@ -205,15 +205,16 @@ def counters(key: str) -> Counters:
     total = dataclasses.replace(cluster.removed)
     for launch in tuple(cluster.sites):
         launch.table.add_counters(total)
-        total.fallback_runs += launch.cold.entry.runs
+        total.fallback_runs += launch.cold.entry.fallback_runs
     return total
 
 
 def _compiled_runs() -> int:
     """Calls that compiled code has served so far in this process."""
-    total = Counters(runs=_dropped_runs[0])
-    for launch in tuple(_sites.values()):
-        launch.table.add_counters(total)
+    with lock:  # no site is between these two
+        total = Counters(runs=_dropped_runs[0])
+        for launch in _sites.values():
+            launch.table.add_counters(total)
     return total.runs
 
 

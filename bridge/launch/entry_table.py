@@ -39,13 +39,13 @@ class Counters:
 
     def add(self, entry: CacheEntry) -> None:
         """Adds what happened to one entry."""
+        self.runs += entry.runs
+        self.fallback_runs += entry.fallback_runs
         self.bailouts += entry.bailouts
         if entry.code:
             self.compiles += 1
-            self.runs += entry.runs
         else:
             self.uncompiled += 1
-            self.fallback_runs += entry.runs
 
 
 class EntryOwner:
@@ -58,7 +58,7 @@ class EntryOwner:
         self._key = ctypes.create_string_buffer(key, len(key))
         self.entry = CacheEntry(hash=hash_, key_bytes=len(key), key=ctypes.addressof(self._key))
         self.address: int = ctypes.addressof(self.entry)
-        self.runs_at_last_scan = 0
+        self.calls_at_last_scan = 0
 
     def __del__(self) -> None:
         prepacked_weights.forget(self.address)
@@ -121,9 +121,10 @@ class EntryTable:
         """The entry that comes first and has not run since the last scan; the clock algorithm."""
         for _ in range(2 * len(self.entries)):
             owner = next(iter(self.entries.values()))
-            if owner is not newest and owner.entry.runs == owner.runs_at_last_scan:
+            calls = owner.entry.runs + owner.entry.fallback_runs
+            if owner is not newest and calls == owner.calls_at_last_scan:
                 return owner
-            owner.runs_at_last_scan = owner.entry.runs
+            owner.calls_at_last_scan = calls
             self.entries.move_to_end(owner.key)
         return next(owner for owner in self.entries.values() if owner is not newest)
 

@@ -168,7 +168,7 @@ class LaunchSite:
             self.table.removed = Counters()
             self.benchmarks.clear()
             self.calls, self.costs = CallCounts(), Costs()
-            self.cold.entry.runs = 0
+            self.cold.entry.fallback_runs = 0
 
     def drop_requests(self) -> None:
         """Lets the code that is being compiled in the background come to nothing."""

@@ -36,6 +36,7 @@ class Output(ctypes.Structure):
 class CacheEntry(ctypes.Structure):
     """The code for one key. `code` null: TensorFlow runs the original nodes. Every call copies `context`.
 
+    runs, fallback_runs: of the code, and in TensorFlow. A run that bails out is one of both.
     benchmark_at_run: after that run (0: never) the code is removed until it has been compared with TensorFlow's.
     promote_at_run: at that run (0: never) weight_pages.py moves large inputs to huge pages.
     bailouts: runs in which an assumption of the code failed. The code is removed after MIN_BAILOUTS of them, if they
@@ -54,6 +55,7 @@ class CacheEntry(ctypes.Structure):
         ("temp_bytes", ctypes.c_int64),
         ("outputs", ctypes.c_void_p),
         ("runs", ctypes.c_int64),
+        ("fallback_runs", ctypes.c_int64),
         ("seed", ctypes.c_uint64),
         ("benchmark_at_run", ctypes.c_int64),
         ("promote_at_run", ctypes.c_int64),

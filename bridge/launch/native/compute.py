@@ -270,7 +270,7 @@ def _fall_back(
 ) -> VectorValue:
     """Has TensorFlow run the original nodes; whether a variable changed meanwhile, so that nothing was set."""
     f = call.f
-    ENTRY.field(entry, "runs").atomic_rmw("add", 1, "monotonic")
+    ENTRY.field(entry, "fallback_runs").atomic_rmw("add", 1, "monotonic")
     new = _run_original(call, reason)
     good = ~has_failed(f, call.status)
     same = f.constant("i1", True)

@@ -411,6 +411,37 @@ def test_the_child_of_a_fork_waits_for_its_code(eager: None, held: Callable[[], 
     assert os.waitpid(child, 0)[1] == 0
 
 
+def test_iterations_keep_their_order_in_tensorflow() -> None:
+    """A forward function on a tape has its loops lowered; what runs in TensorFlow has them rebuilt, with the order."""
+    start = np.ones((64, 64), "f4")
+    v = tf.Variable(start)
+
+    def f(x: tf.Tensor) -> tf.Tensor:
+        def body(i: tf.Tensor) -> tf.Tensor:
+            v.assign(tf.tanh(v) * 0.5 + tf.cast(i, tf.float32))
+            return i + 1
+
+        tf.while_loop(lambda i: i < 30, body, [0])
+        return x * 2.0
+
+    def run(function: Callable[..., Any]) -> list[float]:
+        v.assign(start)
+        values = []
+        for _ in range(4):
+            x = tf.ones([3])
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                function(x)
+            values.append(v.numpy()[0, 0])
+        return values
+
+    wanted = run(tf.function(f))
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    with tfbridge.options(background_share=0):
+        assert run(tf.function(f)) == wanted
+    assert tfbridge.stats()[SERVED] and not tfbridge.stats()[COMPILED]
+
+
 LEAVING = """
 import time, tensorflow as tf
 f = tf.function(lambda x: tf.tanh(x @ x) * 2.0 + tf.sin(x) - tf.cos(x))

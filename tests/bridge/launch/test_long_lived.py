@@ -4,6 +4,7 @@ results stay right, and code that goes is not running."""
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -140,6 +141,39 @@ def test_functions_that_are_dropped_leave_nothing(make: Any, made: weakref.WeakS
     # Launches are used again: there are as many as had not been collected yet when one was needed.
     assert sizes[-1][0] < sizes[0][0] + 20 and sizes[-1][1] <= 2, sizes
     assert len(cluster_registry._retired) <= cluster_registry._MAX_RETIRED
+
+
+def test_counters_of_runs_only_grow() -> None:
+    """While functions are dropped and their sites are given away, and when code loses its entry."""
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    done = threading.Event()
+    found = []
+
+    def watch() -> None:
+        while not done.is_set():
+            found.append(tfbridge.stats()["specialized_calls"])
+
+    def work() -> None:
+        for k in range(60):
+            f = tf.function(lambda x, scale=float(k): tf.tanh(x) * scale + x)
+            for _ in range(5):
+                f(tf.ones(3))
+            if k % 3 == 0:
+                cluster_registry.drop_code(next(reversed(cluster_registry._clusters)))
+                f(tf.ones(3))
+            if k % 10 == 0:
+                del f
+                gc.collect()
+                cluster_registry.drop_unused()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        work()
+    finally:
+        done.set()
+        watcher.join()
+    assert found == sorted(found) and found[-1] >= 200
 
 
 def test_sessions_and_data_leave_no_launches() -> None:

@@ -444,3 +444,27 @@ def test_reads_of_a_function_are_no_results(clustering):
         b = a * 0.5 + b
     np.testing.assert_allclose(totals, wanted, rtol=1e-6)
     np.testing.assert_allclose(w, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_variable_that_no_function_uses(is_taken: bool) -> None:
+    """It is an argument of a loop or a branch, and no node reads its value."""
+    unused, v = tf.Variable(tf.ones(4)), tf.Variable(tf.ones(4))
+
+    def body(i: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        tf.identity(unused.handle)
+        v.assign_add(x)
+        return i + 1, x * 2.0
+
+    def branch() -> tf.Tensor:
+        tf.identity(unused.handle)
+        return tf.ones(4)
+
+    @tfbridge.jit(strict=True)
+    def f(x: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
+        x = tf.cond(p, branch, lambda: x * 3.0)
+        return tf.while_loop(lambda i, x: i < 5, body, [0, x])[1]
+
+    start = 1.0 if is_taken else 3.0
+    np.testing.assert_array_equal(f(tf.ones(4), tf.constant(is_taken)), np.full(4, 32 * start, "f4"))
+    np.testing.assert_array_equal(v, np.full(4, 1 + 31 * start, "f4"))
