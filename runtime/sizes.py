@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, SupportsInt, TypeAlias, cast
 
 if TYPE_CHECKING:
     _Number = int
@@ -105,7 +105,7 @@ class Assumptions:
     def specialize(self, size: Size) -> int:
         """The hint of a size, under the guard that it is the size."""
         if not _mode.is_heuristic:
-            self.guard("==", _positive(size - size.hint), True)
+            self.guard("==", _positive(cast(Size, size - size.hint)), True)
         return size.hint
 
     def conditions(self) -> list[str]:
@@ -134,7 +134,7 @@ class Assumptions:
             assumptions.guards[relation, cast(Size, decoded(size, assumptions))] = outcome
         return assumptions
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return Assumptions.of_json, (self.to_json(),)
 
     def hold(self, values: Mapping[str, int]) -> bool:
@@ -262,11 +262,11 @@ class Size(_Number):
         return list(dict.fromkeys(atom for monomial, _ in self.terms for atom in monomial))
 
     # -- arithmetic
-    def __add__(self, other: object) -> Any:
+    def __add__(self, other: object) -> AnySize:
         if isinstance(other, int):
             return self._plus(other)
         if not isinstance(other, Size):
-            return self.hint + other if isinstance(other, float) else NotImplemented
+            return _estimate(self.hint + other) if isinstance(other, float) else NotImplemented
         return _make((*self.terms, *other.terms))
 
     __radd__ = __add__
@@ -283,21 +283,19 @@ class Size(_Number):
     def __pos__(self) -> Size:
         return self
 
-    def __sub__(self, other: object) -> Any:
+    def __sub__(self, other: object) -> AnySize:
         if not isinstance(other, Size | int):
-            return self.hint - other if isinstance(other, float) else NotImplemented
+            return _estimate(self.hint - other) if isinstance(other, float) else NotImplemented
         return self + -other
 
-    def __rsub__(self, other: object) -> Any:
+    def __rsub__(self, other: object) -> AnySize:
         if not isinstance(other, int):
-            return other - self.hint if isinstance(other, float) else NotImplemented
+            return _estimate(other - self.hint) if isinstance(other, float) else NotImplemented
         return -self + other
 
-    def __mul__(self, other: object) -> Any:
-        if isinstance(other, float):  # an estimate of time or memory
-            return self.hint * other
+    def __mul__(self, other: object) -> AnySize:
         if not isinstance(other, Size | int):
-            return NotImplemented
+            return _estimate(self.hint * other) if isinstance(other, float) else NotImplemented
         if isinstance(other, int):
             return Size(tuple((m, c * other) for m, c in self.terms)) if other else 0
         return _make([(tuple(sorted((*m, *n))), c * d) for m, c in self.terms for n, d in other.terms])
@@ -307,27 +305,27 @@ class Size(_Number):
     def __pow__(self, exponent: int) -> AnySize:  # type: ignore[override]  # numbers of factors only
         return math.prod([self] * exponent)
 
-    def __floordiv__(self, other: object) -> Any:
+    def __floordiv__(self, other: object) -> AnySize:
         if not isinstance(other, Size | int):
             return NotImplemented
         return divide(self, other)
 
-    def __rfloordiv__(self, other: object) -> Any:
+    def __rfloordiv__(self, other: object) -> AnySize:
         if not isinstance(other, int):
             return NotImplemented
         return divide(other, self)
 
-    def __mod__(self, other: object) -> Any:
+    def __mod__(self, other: object) -> AnySize:
         if not isinstance(other, Size | int):
             return NotImplemented
         return remainder(self, other)
 
-    def __rmod__(self, other: object) -> Any:
+    def __rmod__(self, other: object) -> AnySize:
         if not isinstance(other, int):
             return NotImplemented
         return remainder(other, self)
 
-    def __divmod__(self, other: object) -> Any:
+    def __divmod__(self, other: object) -> tuple[AnySize, AnySize]:
         return self // other, self % other
 
     def __abs__(self) -> Size:
@@ -417,13 +415,13 @@ class Size(_Number):
     def __bool__(self) -> bool:
         return self != 0
 
-    def __truediv__(self, other: Any) -> float:
+    def __truediv__(self, other: AnySize | float) -> float:
         return float(self) / float(other)
 
-    def __rtruediv__(self, other: Any) -> float:
+    def __rtruediv__(self, other: AnySize | float) -> float:
         return float(other) / float(self)
 
-    def __round__(self, digits: Any = None) -> int:
+    def __round__(self, digits: SupportsIndex = 0) -> int:
         return int(self)
 
     def __str__(self) -> str:
@@ -436,7 +434,7 @@ class Size(_Number):
 
     __repr__ = __str__
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return decoded, (encoded(self), self.assumptions)
 
     def __format__(self, spec: str) -> str:
@@ -493,7 +491,12 @@ def _order(term: tuple[_Monomial, int]) -> tuple[int, list[str]]:
     return -len(term[0]), [atom.key for atom in term[0]]
 
 
-def _make(terms: Iterable[tuple[_Monomial, int]]) -> Any:
+def _estimate(value: float) -> AnySize:
+    """The result of arithmetic with a float, an estimate of time or memory: a float."""
+    return cast("int", value)
+
+
+def _make(terms: Iterable[tuple[_Monomial, int]]) -> AnySize:
     """The sum; an int where no symbol is left."""
     total: dict[_Monomial, int] = {}
     for monomial, c in terms:
@@ -558,7 +561,7 @@ def _without(monomial: _Monomial, factors: _Monomial) -> _Monomial | None:
     return tuple(left)
 
 
-def divide(a: Any, b: Any) -> Any:
+def divide(a: AnySize, b: AnySize) -> AnySize:
     """a // b, rounded down."""
     if isinstance(b, int):
         return a // b if isinstance(a, int) else _divide_by_number(a, b)
@@ -573,7 +576,7 @@ def divide(a: Any, b: Any) -> Any:
     return whole + _operation("//", rest, b)
 
 
-def _divide_by_number(a: Size, b: int) -> Any:
+def _divide_by_number(a: Size, b: int) -> AnySize:
     """a // b in the one form that equal quotients have: (n+3)//4 for (2*n+6)//8 and for ((n+1)//2+1)//2."""
     if b == 0:
         raise ZeroDivisionError(f"({a}) // 0")
@@ -605,7 +608,7 @@ def _constant(size: AnySize) -> int:
     return 0 if monomial else c
 
 
-def remainder(a: Any, b: Any) -> Any:
+def remainder(a: AnySize, b: AnySize) -> AnySize:
     """a % b, of the sign of b."""
     return a - divide(a, b) * b
 
@@ -757,7 +760,7 @@ def surely_less(a: AnySize, b: AnySize) -> bool:
     return a < b if isinstance(a, int) and isinstance(b, int) else _never_negative(b - a - 1)
 
 
-def as_size(number: Any) -> AnySize:
+def as_size(number: SupportsInt) -> AnySize:
     """A number of NumPy or Python as an int; a size as it is."""
     return number if isinstance(number, Size) else int(number)
 

@@ -68,7 +68,7 @@ class Op:
     calling: ClassVar[dict[str, bool]] = {}
     """The fields that hold a computation, and of each whether it holds several."""
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         super().__init_subclass__(**keywords)
         kinds = {
             name: f.metadata.get("kind") for name, f in vars(cls).items() if isinstance(f, dataclasses.Field)

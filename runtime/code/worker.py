@@ -15,7 +15,6 @@ import select
 import struct
 import time
 import traceback
-from typing import Any
 
 LENGTH = struct.Struct("<Q")
 BYTES, VALUE, ERROR = (
@@ -65,7 +64,7 @@ def _read(descriptor: int, size: int, deadline: float | None) -> bytes:
     return b"".join(parts)
 
 
-def _answer(job: tuple[str, str, tuple[Any, ...]]) -> bytes:
+def _answer(job: tuple[str, str, tuple[object, ...]]) -> bytes:
     module, function, args = job
     try:
         value = getattr(importlib.import_module(module), function)(*args)

@@ -25,7 +25,7 @@ from ..errors import CompileCrash
 from ..threads import forking
 from .worker import BYTES, VALUE, read_message, write_message
 
-_Job = tuple[str, str, tuple[Any, ...]]
+_Job = tuple[str, str, tuple[object, ...]]
 
 # Starts a worker: the package from its folder, whatever that is called, and the folders of other packages last.
 _START = """

@@ -35,7 +35,7 @@ C_VERSIONS = ("API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING", "API_VERSI
 class Target(NamedTuple):
     """A registered function: of Python, or of C with its address."""
 
-    function: Callable[..., Any] | None
+    function: Callable[..., object] | None
     address: int
 
 
@@ -44,7 +44,7 @@ _targets: dict[str, Target] = {}
 _lock = forking.lock()
 
 
-def register_custom_call(name: str, function: Any) -> None:
+def register_custom_call(name: str, function: object) -> None:
     """Makes a function known as a custom-call target: a Python function, the address of a C function, or a ctypes
     function. One of the same name is replaced.
 

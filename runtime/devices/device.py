@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from ..errors import CommunicationError
 from .rendezvous import Rendezvous
 
+Item = TypeVar("Item")
 _POLL_SECONDS = 0.05
 _here = threading.local()
 _log = logging.getLogger("tfbridge.trace")
@@ -184,7 +185,7 @@ class Device:
         """Logs a value."""
         _log.info("%s: %s", tag, array)
 
-    def _wait_for(self, get: Callable[[], Any], what: str) -> Any:
+    def _wait_for(self, get: Callable[[], Item], what: str) -> Item:
         end = None if self.timeout is None else time.monotonic() + self.timeout
         while True:
             try:

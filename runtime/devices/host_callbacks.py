@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -139,7 +138,9 @@ class _Call:
 
 def _prepared(
     site: HostCallback,
-) -> tuple[Callable[[_Call], Any] | None, HostCallback, ReplicaGroups, Any, int]:
+) -> tuple[
+    Callable[[_Call], object] | None, HostCallback, ReplicaGroups, type[ctypes.Array[ctypes.c_uint64]], int
+]:
     """(handler, site, participants, type of the table of addresses, number of inputs); a C function has no handler."""
     of, groups = site.attributes.get("who", ("replicas", ()))
     handler = None if site.attributes.get("is_c") else _HANDLERS[site.kind]
@@ -245,7 +246,7 @@ def _trace(call: _Call) -> None:
     call.device.trace(call.site.attributes["tag"], call.input_arrays()[0])
 
 
-_HANDLERS: dict[str, Callable[[_Call], Any]] = {
+_HANDLERS: dict[str, Callable[[_Call], object]] = {
     "all-gather": _all_gather,
     "all-to-all": _all_to_all,
     "collective-permute": _permute,

@@ -29,7 +29,12 @@ class Runnable(Protocol):
     """What can be run over a transport: an executable."""
 
     def execute_over(
-        self, transport: Any, device: int, arguments: Sequence[np.ndarray], *, timeout: float | None = None
+        self,
+        transport: MpiTransport,
+        device: int,
+        arguments: Sequence[np.ndarray],
+        *,
+        timeout: float | None = None,
     ) -> list[np.ndarray]:
         """Runs as one device."""
 
@@ -148,10 +153,10 @@ class MpiTransport:
         self._raise_failure(lambda: "its queue")
 
     # -- messages
-    def _send_to(self, rank: int, message: tuple[Any, ...]) -> None:
+    def _send_to(self, rank: int, message: tuple[object, ...]) -> None:
         self._sending.append(self._comm.isend((self._run, *message), rank, _TAG))
 
-    def _send_all(self, message: tuple[Any, ...]) -> None:
+    def _send_all(self, message: tuple[object, ...]) -> None:
         for rank in range(self.size):
             if rank != self.rank:
                 self._send_to(rank, message)

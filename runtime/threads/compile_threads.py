@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from . import cpu_clock, forking, interrupts
 
@@ -87,7 +87,7 @@ def start(*jobs: Job[Result]) -> None:
             _threads().submit(job.run)
 
 
-def run(jobs: Iterable[Future[Any]]) -> None:
+def run(jobs: Iterable[object]) -> None:
     """Runs those of the jobs that no thread has begun."""
     for job in jobs:
         interrupts.check()

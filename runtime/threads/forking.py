@@ -15,13 +15,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import FrameType
+from typing import Any, TypeAlias
 
+Lock: TypeAlias = "threading.RLock"
 _PATIENCE_SECONDS = 10.0
 _RETRY_SECONDS = 5e-4
 
-_short: weakref.WeakSet[Any] = weakref.WeakSet()
-_long: weakref.WeakSet[Any] = weakref.WeakSet()
+_short: weakref.WeakSet[Lock] = weakref.WeakSet()
+_long: weakref.WeakSet[Lock] = weakref.WeakSet()
 _native: list[tuple[Callable[[], object], Callable[[], object]]] = []
 _in_child: list[Callable[[], object]] = []
 _entering = threading.RLock()
@@ -29,22 +31,22 @@ _inside: set[object] = set()  # one for each thread in `uninterrupted`
 _releases: list[Callable[[], object]] = []  # of the locks that the fork under way holds, the last one first
 
 
-def lock() -> Any:
+def lock() -> Lock:
     """A reentrant lock for a few steps without waiting: a fork holds it."""
     return _added(_short, threading.RLock())
 
 
-def long_lock() -> Any:
+def long_lock() -> Lock:
     """A reentrant lock for work that takes long: free in the child, unless the thread that forks has it."""
     return _added(_long, threading.RLock())
 
 
-def adopt(one: Any) -> None:
+def adopt(one: Lock) -> None:
     """Adds a reentrant lock of another library, as `lock`."""
     _added(_short, one)
 
 
-def _added(locks: weakref.WeakSet[Any], one: Any) -> Any:
+def _added(locks: weakref.WeakSet[Lock], one: Lock) -> Lock:
     with _entering:  # a fork that goes through the locks has it
         locks.add(one)
     return one
@@ -95,8 +97,8 @@ def _hold(end: float) -> bool:
     return all(taken) and not _others_import()
 
 
-def _take(one: Any) -> bool:
-    is_mine: bool = one.acquire(timeout=10 * _RETRY_SECONDS)
+def _take(one: Lock) -> bool:
+    is_mine = one.acquire(timeout=10 * _RETRY_SECONDS)
     if is_mine:
         _releases.append(one.release)
     return is_mine
@@ -106,7 +108,7 @@ def _others_import() -> bool:
     """Whether another thread is in an import: the child would wait for its end, for ever."""
     me = threading.get_ident()
     for ident, frame in sys._current_frames().items():
-        at: Any = frame if ident != me else None
+        at: FrameType | None = frame if ident != me else None
         while at is not None:
             if at.f_code.co_filename == "<frozen importlib._bootstrap>":
                 return True
@@ -128,6 +130,7 @@ def _release() -> None:
 def _child() -> None:
     _release()
     _inside.clear()
+    one: Any  # of CPython's RLock
     for one in (_entering, *_short, *_long):
         if not one._is_owned():
             one._at_fork_reinit()

@@ -21,12 +21,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Any
 
 _POLL_SECONDS = 1e-3
 _WAIT_SECONDS = 0.05
 
-_Handler = Callable[[int, FrameType | None], Any]
+_Handler = Callable[[int, FrameType | None], object]
 _handler: _Handler | None = None  # of Ctrl-C, while it is deferred
 _is_whole = False  # it is deferred to the end
 _pending: list[FrameType | None] = []  # where Ctrl-C came
@@ -106,7 +105,7 @@ def callback(
     interrupted as it began. Ctrl-C does not end one that `is_whole`.
     """
 
-    def call(*args: Any) -> None:
+    def call(*args: int) -> None:
         handler = _defer(is_whole)
         try:
             if not gives:
@@ -165,7 +164,7 @@ def _watch_unraisable() -> None:
     that was raised again in a place where it is lost, as in `__del__`."""
     before = sys.unraisablehook
 
-    def hook(unraisable: Any) -> None:
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
         error = unraisable.exc_value
         is_ours = id(unraisable.object) in _callbacks or hasattr(error, "is_raised_again")
         if is_ours and error is not None and not isinstance(error, Exception):
