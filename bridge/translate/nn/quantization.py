@@ -115,6 +115,10 @@ def quantize_and_dequantize(node: Node) -> Operand:
 
 @translates("QuantizeAndDequantizeV3", constants=("num_bits",))
 def quantize_and_dequantize_input(node: Node) -> Operand:
+    if node.b.get_shape(node["num_bits"]).rank:
+        raise ShapeError("Invalid shape. The `num_bits` tensor should be a scalar")
+    if not node.array_shape(0).rank:
+        raise ShapeError(f"Axis requested is larger than input dimensions. Axis: {node.attr('axis')}")
     return _rounded_to_grid(node, node.integers("num_bits")[0])
 
 
@@ -135,10 +139,10 @@ def _rounded_to_grid(node: Node, bits: int) -> Operand:
     else:
         others = [a for a in range(shape.rank) if a != axis]
         low, high = reduce(b, x, "min", others), reduce(b, x, "max", others)
-    if axis != -1 and b.get_shape(low).dims != (shape.dims[axis],):
-        raise ShapeError(
-            f"input_min has shape {list(b.get_shape(low).dims)}, {shape.dims[axis]} values are wanted"
-        )
+    wanted = () if axis == -1 else (shape.dims[axis],)
+    for name, limit in (("input_min", low), ("input_max", high)):
+        if b.get_shape(limit).dims != wanted:
+            raise ShapeError(f"{name} has shape {list(b.get_shape(limit).dims)}, {list(wanted)} is wanted")
     smallest = (-(1 << bits - 1) + bool(node.attr("narrow_range"))) if signed else 0
     greatest = (1 << bits - 1) - 1 if signed else (1 << bits) - 1
 

@@ -18,6 +18,8 @@ from ..op_cases import Outcome, broken, case_of, is_same, outcome, words
 from ..part import Difference, Part
 
 _TESTS = Path(__file__).parents[2]
+# Ops of which one operand is a function of another one: with another value, kernels differ from each other.
+_RELATED_OPERANDS = frozenset({"MaxPool3DGrad"})
 
 
 class _Plain:
@@ -72,6 +74,9 @@ class _Errors(Part):
         expected = self._plain.outcomes(text)
         if expected is None:
             return "rejected"
+        op = text.removeprefix("# ").partition(",")[0]
+        if op in _RELATED_OPERANDS and not any(isinstance(one, str) for one in expected):
+            return "undefined"
         for engine in ("jit", "flag") if zlib.crc32(text.encode()) % 4 == 0 else ("jit",):
             tfbridge.reset_stats()
             if engine == "flag":
