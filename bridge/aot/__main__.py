@@ -36,6 +36,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--target-cpu", default="", metavar="C", help="such as cortex-a72, x86-64-v3")
     parser.add_argument("--target-features", default="", metavar="F", help="such as +avx2,+fma")
     parser.add_argument(
+        "--with",
+        dest="extras",
+        default="",
+        metavar="EXTRAS",
+        help="further files, with commas between them; test: NAME_test.c, which checks the object",
+    )
+    parser.add_argument("--l1-bytes", type=int, metavar="N", help="size of the target's first data cache")
+    parser.add_argument("--l2-bytes", type=int, metavar="N", help="size of its second cache")
+    parser.add_argument(
         "--cpp-class", default="Model", metavar="NS::CLASS", help="the C++ class; default: Model"
     )
     parser.add_argument("--name", help="of the files and in the C API; default: that of the directory")
@@ -75,6 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             out_dir=chosen.out,
             large_constants=chosen.large_constants,
             threads=chosen.threads,
+            l1_bytes=chosen.l1_bytes,
+            l2_bytes=chosen.l2_bytes,
+            extras=[extra for extra in chosen.extras.split(",") if extra],
         )
     except (CompilerError, OSError) as error:
         print(f"tfbridge-aot: {error}", file=sys.stderr)
@@ -82,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"tfbridge-aot: {error}", file=sys.stderr)
         return 2
-    for file in (compiled.object_file, compiled.header, compiled.description, compiled.constants_file):
+    files = (compiled.object_file, compiled.header, compiled.description, compiled.constants_file)
+    for file in (*files, *compiled.extra_files):
         if file is not None:
             print(f"{file}  {file.stat().st_size:,} bytes")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,19 @@ from ...compiler.client.platforms import native
 from ...compiler.options import DEFAULT_OPTIONS
 from ...runtime.code import private_files
 from ...runtime.code.artifact import Artifact, BufferSpec
-from ...runtime.llvm.target import Target, host, target_for
+from ...runtime.llvm.target import Target, host
 from .freeze import Feeds, Frozen, freeze
 from .header import Model, write_header
 from .names import check, file_name
+from .test_program import example_arguments, write_test
+
+EXTRAS = frozenset({"test"})
 
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """The files of a compiled function. `constants_file` is None when the constants lie in the object.
+    """The files of a compiled function. `constants_file` is None when the constants lie in the object; `extra_files`
+    are those that were asked for.
 
     Units: bytes.
     """
@@ -35,6 +39,7 @@ class Compiled:
     header_bytes: int
     temp_bytes: int
     constants_bytes: int
+    extra_files: tuple[Path, ...] = ()
 
 
 def compile(
@@ -50,6 +55,9 @@ def compile(
     out_dir: str | os.PathLike[str] = ".",
     large_constants: str = "object",
     threads: int = 1,
+    l1_bytes: int | None = None,
+    l2_bytes: int | None = None,
+    extras: Collection[str] = (),
 ) -> Compiled:
     """Compiles a function into NAME.o, NAME.h and NAME.json in `out_dir`.
 
@@ -58,9 +66,11 @@ def compile(
     Variables become constants. `feeds` gives the whole shape of arguments, by name or as `arg0`, `arg1`, ...
 
     The target is this machine unless `target_triple` (with `target_cpu` and `target_features` as LLVM spells them) says
-    otherwise: then nothing is assumed of the processor but what they promise. `large_constants="file"` writes the
+    otherwise: then nothing is assumed of the processor but what they promise or, where both are empty, what clang
+    assumes for the triple. `l1_bytes` and `l2_bytes` are the sizes of its caches. `large_constants="file"` writes the
     constants to NAME.bin, to be mapped, instead of into the object. Code for more than one of `threads` runs parallel
-    loops on a pool that the program hands over. `cpp_class` may have namespaces: `vision::Digits`.
+    loops on a pool that the program hands over. `cpp_class` may have namespaces: `vision::Digits`. `extras` are further
+    files (see EXTRAS): `test`, a C program NAME_test.c that checks the object against TensorFlow's results.
 
     Raises: ShapeError  an unknown signature or feed, or unknown dimensions; UnsupportedError  ops that cannot be
     compiled, a written variable, or a target that LLVM does not know; ValueError  a name that C does not allow (see
@@ -70,8 +80,10 @@ def compile(
         raise ValueError(f"large_constants: {large_constants!r} is neither 'object' nor 'file'")
     if threads < 1:
         raise ValueError(f"threads: {threads} is not positive")
+    if unknown := set(extras) - EXTRAS:
+        raise ValueError(f"extras: {min(unknown)!r} is none of {', '.join(sorted(EXTRAS))}")
     check(name, cpp_class)
-    target = _target(target_triple, target_cpu, target_features, threads)
+    target = _target(target_triple, target_cpu, target_features, threads, l1_bytes, l2_bytes)
     frozen = freeze(function, args, signature, feeds or {})
     if name is None:
         name = file_name(frozen.name)
@@ -99,16 +111,30 @@ def compile(
         threads,
         target.pointer_bytes,
     )
-    return _write(Path(out_dir), model, artifact, frozen, target)
+    made = _write(Path(out_dir), model, artifact, frozen, target)
+    return dataclasses.replace(
+        made,
+        extra_files=tuple(_write_extra(made.header.parent, name, model, frozen) for name in sorted(extras)),
+    )
 
 
-def _target(triple: str | None, cpu: str, features: str, threads: int) -> Target:
+def _write_extra(folder: Path, extra: str, model: Model, frozen: Frozen) -> Path:
+    arguments = example_arguments(model.arguments)
+    file = folder / f"{model.name}_{extra}.c"
+    text = write_test(model, arguments, frozen.in_tensorflow(arguments))
+    private_files.write_file(None, str(file), [text.encode("ascii")], 0o666)
+    return file
+
+
+def _target(
+    triple: str | None, cpu: str, features: str, threads: int, l1_bytes: int | None, l2_bytes: int | None
+) -> Target:
     here = host(threads)
     if triple is None and not cpu and not features:
-        return here
-    target = target_for(triple or here.triple, cpu, features, threads)
-    native().check_target(target)
-    return target
+        return dataclasses.replace(
+            here, l1_bytes=l1_bytes or here.l1_bytes, l2_bytes=l2_bytes or here.l2_bytes
+        )
+    return native().named_target(triple or here.triple, cpu, features, threads, l1_bytes, l2_bytes)
 
 
 def _write(folder: Path, model: Model, artifact: Artifact, frozen: Frozen, target: Target) -> Compiled:

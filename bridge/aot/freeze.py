@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -29,12 +29,16 @@ Feeds = Mapping[str, Sequence[int]]
 
 @dataclasses.dataclass(frozen=True)
 class Frozen:
-    """A module without variables, and the names of its parameters and results (empty: it has none)."""
+    """A module without variables, and the names of its parameters and results (empty: it has none).
+
+    in_tensorflow: the results of TensorFlow for arguments.
+    """
 
     module: Module
     name: str
     arguments: tuple[str, ...]
     results: tuple[str, ...]
+    in_tensorflow: Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 
 def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> Frozen:
@@ -78,18 +82,25 @@ def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> 
         if cluster.arguments[own + k].is_read
     }
     module = build_module(cluster, [*shapes, *[None] * len(captured)], constants)
-    del keep
     if module.sized_results:
         raise UnsupportedError(
             f"{name}: the values of its arguments decide the shape of a result; its memory is laid "
             "out when compiling"
         )
     results = _result_names(concrete.structured_outputs)
+
+    def in_tensorflow(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        assert keep is not None  # its variables live as long
+        tensors = [tf.constant(a, t.dtype) for a, t in zip(arrays, concrete.inputs)]
+        found = tfp.call_concrete(concrete, tensors, captured)
+        return [tensor.numpy() for tensor in tf.nest.flatten(found)]
+
     return Frozen(
         module,
         name,
         tuple(names),
         tuple(results) if len(results) == len(concrete.outputs) else ("",) * len(concrete.outputs),
+        in_tensorflow,
     )
 
 

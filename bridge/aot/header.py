@@ -19,7 +19,7 @@ from .names import MAX_LENGTH, check, identifier, in_comment
 _ALIGN = 64
 
 # NumPy dtype name: C type of one element in memory.
-_TYPES = {
+C_TYPES = {
     "bool": "bool",
     "float32": "float",
     "float64": "double",
@@ -163,11 +163,11 @@ def _buffers(model: Model) -> Iterator[dict[str, str]]:
                 "which": which,
                 "WHICH": which.upper(),
                 "called": f"{word}_{name}" if name and called.count(name) == 1 else "",
-                "type": _TYPES[spec.dtype],
-                "pointer": f"{'const ' if word == 'arg' else ''}{_TYPES[spec.dtype]} *",
+                "type": C_TYPES[spec.dtype],
+                "pointer": f"{'const ' if word == 'arg' else ''}{C_TYPES[spec.dtype]} *",
                 "elements": str(math.prod(spec.dims)),
                 "bytes": str(spec.bytes),
-                "indices": ", ".join(f"std::size_t {i}" for i in indices),
+                "indices": ", ".join(f"size_t {i}" for i in indices),
                 "index_names": ", ".join(indices),
                 "position": position,
                 "description": f"{which}: {shape}"

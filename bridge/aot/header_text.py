@@ -70,11 +70,18 @@ $result_list
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#if __STDC_HOSTED__
 #include <stdlib.h>
 #include <string.h>
+#else  /* what every C compiler wants of a program without a library */
 #ifdef __cplusplus
-#include <cstdlib>
-#include <cstring>
+extern "C" {
+#endif
+void *memcpy(void *to, const void *from, size_t bytes);
+void *memset(void *to, int value, size_t bytes);
+#ifdef __cplusplus
+}
+#endif
 #endif
 $runtime
 #define ${NAME}_ARGS $args
@@ -118,6 +125,7 @@ $placing
     self->temp = at + $temp_at;
 }
 
+#if __STDC_HOSTED__
 /* A model with memory of its own; NULL when there is none left. Give it back with ${name}_free. */
 static inline $model *${name}_new(void) {
     $model *self = ($model *)malloc(sizeof($model) + ${NAME}_MEMORY_BYTES);
@@ -126,6 +134,7 @@ static inline $model *${name}_new(void) {
 }
 
 static inline void ${name}_free($model *self) { free(self); }
+#endif
 
 /* Lets parallel loops run on a pool; NULL: on the calling thread. Of use when ${NAME}_THREADS is above 1. */
 static inline void ${name}_set_thread_pool($model *self, tfbridge_parallel_for parallel_for, void *pool) {
@@ -134,7 +143,9 @@ static inline void ${name}_set_thread_pool($model *self, tfbridge_parallel_for p
 }
 $set_constants
 static inline int ${name}_fail($model *self, const char *reason) {
-    strncpy(self->error, reason, sizeof self->error - 1);
+    size_t i;
+    for (i = 0; reason[i] && i + 1 < sizeof self->error; i++) self->error[i] = reason[i];
+    self->error[i] = 0;
     return -1;
 }
 
@@ -166,18 +177,20 @@ $namespace_open
 /* The same as a class. Arrays are typed; their sizes are compile-time constants. */
 class $class_name {
 public:
-    /* With memory of its own. When there is none left, run() fails. */
-    $class_name() : own_(std::malloc(${NAME}_MEMORY_BYTES)) { ${name}_init(&model_, own_); }
-
     /* In memory of ${NAME}_MEMORY_BYTES that outlives the object. */
     explicit $class_name(void *memory) : own_(nullptr) { ${name}_init(&model_, memory); }
 
-    ~$class_name() { std::free(own_); }
+#if __STDC_HOSTED__
+    /* With memory of its own. When there is none left, run() fails. */
+    $class_name() : own_(malloc(${NAME}_MEMORY_BYTES)) { ${name}_init(&model_, own_); }
+
+    ~$class_name() { free(own_); }
+#endif
     $class_name(const $class_name &) = delete;
     $class_name &operator=(const $class_name &) = delete;
 
-    static constexpr std::size_t memory_bytes() { return ${NAME}_MEMORY_BYTES; }
-    static constexpr std::size_t temp_bytes() { return ${NAME}_TEMP_BYTES; }
+    static constexpr size_t memory_bytes() { return ${NAME}_MEMORY_BYTES; }
+    static constexpr size_t temp_bytes() { return ${NAME}_TEMP_BYTES; }
     static constexpr int threads() { return ${NAME}_THREADS; }
 
     /* Computes the results from the arguments. false: error_message() tells why. */
@@ -226,14 +239,14 @@ static inline $type *${name}_$called(const $model *self) { return ${name}_$which
 METHODS = Template("""\
     /* $description */
     $type *$which() { return ${name}_$which(&model_); }
-    static constexpr std::size_t ${which}_elements() { return ${NAME}_${WHICH}_ELEMENTS; }
-    static constexpr std::size_t ${which}_bytes() { return ${NAME}_${WHICH}_BYTES; }
+    static constexpr size_t ${which}_elements() { return ${NAME}_${WHICH}_ELEMENTS; }
+    static constexpr size_t ${which}_bytes() { return ${NAME}_${WHICH}_BYTES; }
     void set_${which}_data($pointer data) { model_.$kind[$number] = data; }  /* memory of your own */
 """)
 COPY_METHOD = Template("""\
-    template <std::size_t N> void set_$which(const $type (&values)[N]) {
+    template <size_t N> void set_$which(const $type (&values)[N]) {
         static_assert(N == $elements, "$which has $elements elements");
-        std::memcpy($which(), values, sizeof values);
+        memcpy($which(), values, sizeof values);
     }
 """)
 ELEMENT_METHOD = Template("""\

@@ -81,8 +81,20 @@ class NativePlatform(Platform, Protocol):
     def target(self, options: Options) -> Target:
         """The machine that code is generated for."""
 
-    def check_target(self, target: Target) -> None:
-        """Raises: UnsupportedError  there is no code generator for the target."""
+    def named_target(
+        self,
+        triple: str,
+        cpu: str = "",
+        features: str = "",
+        threads: int = 1,
+        l1_bytes: int | None = None,
+        l2_bytes: int | None = None,
+    ) -> Target:
+        """Another machine by name, with usual caches unless their bytes are given.
+
+        Raises: ValueError  a text that is no triple, CPU or list of features, or bytes that are none;
+        UnsupportedError  there is no code generator for the target.
+        """
 
     def code_fingerprint(self, folder: Path | None = None) -> str:
         """A digest of the sources in `folder` (default: the compiler) and of the versions of all that generates

@@ -19,9 +19,9 @@ from . import compile as pipeline
 from .kernel_emitters import load_emitters
 from .objects import kernel_libraries
 from .objects.source_fingerprint import code_fingerprint
-from .objects.target_check import check_target
 from .schedule.printer import print_program
 from .symbolic_code import SymbolicCode
+from .targets.named_target import target_for
 
 
 class CpuPlatform(NativePlatform):
@@ -70,9 +70,17 @@ class CpuPlatform(NativePlatform):
         """The machine that code is generated for."""
         return pipeline.machine(options)
 
-    def check_target(self, target: Target) -> None:
-        """Verifies that LLVM generates code for the target."""
-        check_target(target)
+    def named_target(
+        self,
+        triple: str,
+        cpu: str = "",
+        features: str = "",
+        threads: int = 1,
+        l1_bytes: int | None = None,
+        l2_bytes: int | None = None,
+    ) -> Target:
+        """Another machine by name."""
+        return target_for(triple, cpu, features, threads, l1_bytes, l2_bytes)
 
     def code_fingerprint(self, folder: Path | None = None) -> str:
         """A digest of the sources in a folder and of what generates code."""

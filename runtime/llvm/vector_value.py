@@ -1,7 +1,7 @@
 """Data under construction: numbers, conditions and bits, in one lane or several, with Python's operators.
 
 Nothing here becomes a library call on any target: only generic LLVM instructions, and intrinsics that a
-target has as instructions (`Target.has_fma`, `Target.has_rounding`, `Target.has_scaling`); where it has not, longer
+target has as instructions (`Target.fuses`, `Target.rounds`, `Target.has_scaling`); where it has not, longer
 plain code.
 """
 
@@ -213,7 +213,7 @@ class VectorValue(Value):
 
     def fma(self, a: Value | Number, b: Value | Number) -> VectorValue:
         """self * a + b, fused where the target fuses."""
-        return self.call("fma" if has_fma(self.f) else "fmuladd", a, b)
+        return self.call("fma" if has_fma(self) else "fmuladd", a, b)
 
     def __abs__(self) -> VectorValue:
         if self.is_float:
@@ -287,7 +287,7 @@ class VectorValue(Value):
     # -- rounding to integral values; the sign of zero is kept
     def rint(self) -> VectorValue:
         """To nearest, ties to even."""
-        if _has_rounding(self.f):
+        if _has_rounding(self):
             return self.call("rint")
         magic = 2.0 ** MANTISSA_BITS[self.element]
         size = abs(self)
@@ -295,21 +295,21 @@ class VectorValue(Value):
 
     def floor(self) -> VectorValue:
         """Towards minus infinity."""
-        if _has_rounding(self.f):
+        if _has_rounding(self):
             return self.call("floor")
         nearest = self.rint()
         return (nearest > self).choose(nearest - 1.0, nearest).copysign(self)
 
     def ceil(self) -> VectorValue:
         """Towards plus infinity."""
-        if _has_rounding(self.f):
+        if _has_rounding(self):
             return self.call("ceil")
         nearest = self.rint()
         return (nearest < self).choose(nearest + 1.0, nearest).copysign(self)
 
     def trunc(self) -> VectorValue:
         """Towards zero."""
-        if _has_rounding(self.f):
+        if _has_rounding(self):
             return self.call("trunc")
         size = abs(self)
         nearest = size.rint()
@@ -358,13 +358,13 @@ def _shuffle_mask(order: tuple[int, ...]) -> str:
     return f"<{len(order)} x i32> <{index}>"
 
 
-def has_fma(f: InstructionWriter) -> bool:
-    """Whether the function's target has fused multiply-add instructions."""
-    return f.module.target is not None and f.module.target.has_fma
+def has_fma(x: VectorValue) -> bool:
+    """Whether the function's target has a fused multiply-add instruction for such values."""
+    return x.f.module.target is not None and x.f.module.target.fuses(x.bits)
 
 
-def _has_rounding(f: InstructionWriter) -> bool:
-    return f.module.target is not None and f.module.target.has_rounding
+def _has_rounding(x: VectorValue) -> bool:
+    return x.f.module.target is not None and x.f.module.target.rounds(x.bits)
 
 
 def has_scaling(f: InstructionWriter) -> bool:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from tfbridge.compiler.cpu.codegen import elementwise, memory_types
 from tfbridge.compiler.cpu.objects.object_emitter import emit_object
+from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.ir.element_types import ElementType, element_type_of
 from tfbridge.runtime.code import linker
 from tfbridge.runtime.llvm.ir_builder import Function, ModuleText, Ptr
-from tfbridge.runtime.llvm.target import Target, host, target_for
+from tfbridge.runtime.llvm.target import Target, host
 
 # This machine, and the least that every machine of its kind has: no fused multiply-add, no rounding, no f16.
 HOST = host()

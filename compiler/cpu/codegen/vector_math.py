@@ -197,7 +197,7 @@ def erfc(x: VectorValue) -> VectorValue:
     scale = x.number(1.0).quotient(further * slope)
     factor = horner((size - 2.0) * slope * scale, _ERFC) * (further * scale)
     square = size * size
-    if has_fma(x.f):
+    if has_fma(x):
         lost = size.fma(size, -square)  # by rounding; e^-lost is 1 - lost
     else:
         high = (size.as_bits() & ~0xFFF).as_float()
@@ -388,7 +388,7 @@ _TWO_OVER_PI = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0
 
 def _reduce(x: VectorValue) -> tuple[VectorValue, VectorValue]:
     """(n, r) with x = n pi/2 + r, |r| <= pi/4, for |x| up to `_HUGE`; n is an integer as wide as x."""
-    if x.bits == 32 and not has_fma(x.f):
+    if x.bits == 32 and not has_fma(x):
         n, r = _reduce(x.widen())
         return n.cast("trunc", "i32"), r.narrow()
     magic = 1.5 * 2.0 ** (23 if x.bits == 32 else 52)

@@ -63,7 +63,7 @@ class Compute:
         self.type = COMPUTE_TYPES[name]
         self.bytes, self.lanes = SIZES[self.type], lanes_of(target, name)
         self.vector, self.vector_bytes = vector_type(self.type, self.lanes), self.lanes * self.bytes
-        self._is_fused = target.has_fma and name.startswith("f")
+        self._is_fused = name.startswith("f") and target.fuses(8 * self.bytes)
 
     def multiply_add(self, a: VectorValue, b: VectorValue, c: VectorValue) -> VectorValue:
         """a * b + c, fused where the target can."""
@@ -107,7 +107,7 @@ def load_as(
 def multiply_add(f: Function, a: Value, b: Value, c: Value, target: Target) -> VectorValue:
     """a * b + c of floats or integers, fused where the target can."""
     x, y, z = (VectorValue.of(f, v) for v in (a, b, c))
-    return x.call("fma", y, z) if x.is_float and target.has_fma else z + x * y
+    return x.call("fma", y, z) if x.is_float and target.fuses(x.bits) else z + x * y
 
 
 def lane_mask(f: InstructionWriter, count: Value, first: int, lanes: int) -> VectorValue:

@@ -24,7 +24,7 @@ from ....runtime.llvm.ir_builder import Function, ModuleText, Value
 from ....runtime.llvm.target import Target
 from ....runtime.llvm.types import parameters
 from ....runtime.llvm.vector_value import VectorValue
-from .compute_types import Compute, line_vectors
+from .compute_types import COMPUTE_TYPES, SIZES, Compute, line_vectors
 from .panel_prefetch import NEXT_PANEL, UNROLLED_STEPS, OutputPrefetch, prefetch_rows, prefetch_stride
 from .register_tile import RegisterTile, add
 
@@ -40,7 +40,7 @@ def vector_counts(compute: str) -> tuple[int, ...]:
 
 def max_rows(target: Target, compute: str, vectors: int) -> int:
     """Rows of the largest tile whose accumulators, B vectors and temporaries stay in registers."""
-    temporaries = 1 if target.has_fma and compute.startswith("f") else 2
+    temporaries = 1 if compute.startswith("f") and target.fuses(8 * SIZES[COMPUTE_TYPES[compute]]) else 2
     rows = (target.registers - vectors - temporaries) // vectors
     return max(1, min(rows, {1: 12, 2: 12 if line_vectors(target) else 14, 3: 8}[vectors]))
 

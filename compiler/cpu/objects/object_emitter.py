@@ -37,7 +37,7 @@ _SIGNATURES = {
 # The others take less time than it takes to get the interpreter's lock again.
 _LONG = frozenset({"LLVMPY_ParseAssembly", "LLVMPY_TargetMachineEmitToMemory"})
 _lock = forking.lock()
-_free: dict[tuple[str, str, str, int], list[llvm.TargetMachine]] = {}
+_free: dict[tuple[str, str, str, str, int], list[llvm.TargetMachine]] = {}
 _ready = False
 
 
@@ -83,14 +83,18 @@ def _library() -> types.SimpleNamespace:
 @contextlib.contextmanager
 def _machine(target: Target, optimization: int) -> Iterator[int]:
     """A target machine that no other thread uses: making one costs as much as compiling a small kernel."""
-    free = _free.setdefault((target.triple, target.cpu, target.features, optimization), [])
+    free = _free.setdefault((target.triple, target.cpu, target.features, target.abi, optimization), [])
     try:
         machine = free.pop()
     except IndexError:
-        # Position-independent WebAssembly is for dynamic linking alone.
-        relocation = "static" if target.architecture.startswith("wasm") else "pic"
         machine = llvm.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, opt=optimization, reloc=relocation, codemodel="small"
+            cpu=target.cpu,
+            features=target.features,
+            opt=optimization,
+            reloc="static" if target.is_static else "pic",
+            # Without an operating system, RISC-V's memory begins past what its small model reaches.
+            codemodel="medium" if target.is_static and target.architecture == "riscv64" else "small",
+            abiname=target.abi,
         )
     try:
         yield ctypes.cast(machine._ptr, ctypes.c_void_p).value or 0

@@ -15,10 +15,12 @@ from concurrent.futures import Future
 
 from ....runtime import process_defaults
 from ....runtime.code import worker_pool
+from ....runtime.errors import CompileCrash
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, ModuleText
-from ....runtime.llvm.target import Target
+from ....runtime.llvm.target import Target, host
 from ....runtime.threads import compile_threads
 from ... import budget
+from ...errors import UnsupportedError
 from . import kernel_libraries
 from .object_emitter import emit_object
 from .split_module import split_module
@@ -44,8 +46,19 @@ class WholeObject:
         """Nothing is done before all is written."""
 
     def emit(self, entries: Sequence[str]) -> list[bytes]:
-        """The object."""
-        return [emit_object(self.text.text(), self.target)]
+        """The object. For another machine a worker makes it: what LLVM cannot compile for it may end the process.
+
+        Raises: UnsupportedError  LLVM ended. BudgetError  the compilation's time is over.
+        """
+        here = host()
+        if (self.target.triple, self.target.cpu) == (here.triple, here.cpu):
+            return [emit_object(self.text.text(), self.target)]
+        try:
+            return [budget.result(_start_in_worker(self.text.text(), self.target), _LLVM)]
+        except CompileCrash as crash:
+            raise UnsupportedError(
+                f"LLVM cannot compile this for {self.target.triple}, CPU {self.target.cpu or 'generic'}: {crash}"
+            ) from crash
 
 
 class ParallelCodegen:
@@ -117,13 +130,17 @@ def _start(text: str, target: Target) -> Future[bytes]:
     Raises (from the future): InternalError  LLVM refuses the text. CompileCrash  a compile worker died. BudgetError
         the compilation's time was over before it began.
     """
-    limits = budget.current()
     if process_defaults.process.compile_workers:
-        remaining = None if limits is None else limits.remaining_seconds()
-        return worker_pool.submit(
-            budget.__name__, "run", limits, _LLVM, emit_object, text, target, seconds=remaining
-        )
-    return compile_threads.submit(budget.run, limits, _LLVM, emit_object, text, target)
+        return _start_in_worker(text, target)
+    return compile_threads.submit(budget.run, budget.current(), _LLVM, emit_object, text, target)
+
+
+def _start_in_worker(text: str, target: Target) -> Future[bytes]:
+    limits = budget.current()
+    remaining = None if limits is None else limits.remaining_seconds()
+    return worker_pool.submit(
+        budget.__name__, "run", limits, _LLVM, emit_object, text, target, seconds=remaining
+    )
 
 
 _LLVM = "LLVM"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -392,26 +391,6 @@ def test_object_has_one_global_name(here: Machine, tmp_path: Path) -> None:
         check=True,
     ).stdout
     assert [line.split()[-1] for line in listing.splitlines()] == ["square_entry"]
-
-
-@pytest.mark.parametrize(
-    "triple",
-    [
-        "riscv64-linux-gnu",
-        "arm64-apple-ios",
-        "x86_64-pc-windows-msvc",
-        "i686-linux-gnu",
-        "armv7-linux-gnueabihf",
-        "wasm32-unknown-unknown",
-    ],
-)
-def test_other_targets(triple: str, perceptron: keras.Model, tmp_path: Path) -> None:
-    made = tfbridge.aot.compile(
-        perceptron, tf.TensorSpec((1, 20)), name="model", out_dir=tmp_path, target_triple=triple
-    )
-    weights = perceptron.layers[0].kernel.numpy().tobytes()
-    opened = llvm.ObjectFileRef.from_data(made.object_file.read_bytes())
-    assert any(weights in section.data() for section in opened.sections())
 
 
 def test_command(classifier: keras.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfbridge import aot
 from tfbridge.bridge.aot import build, names
 from tfbridge.bridge.aot.__main__ import main
-from tfbridge.compiler.client.platforms import native
+from tfbridge.compiler.cpu.targets import named_target
 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only")
 EVIL = "*/\n#error INJECTED\nint injected(void) { return 1; }\n/*"
@@ -65,7 +65,7 @@ HOSTILE = [
 @pytest.fixture
 def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "freeze", None)
-    monkeypatch.setattr(native(), "check_target", None)
+    monkeypatch.setattr(named_target, "probe", None)
 
 
 def compiles_as_c_and_cpp(header: Path, program: str = "int main(void) { return 0; }") -> None:
@@ -230,8 +230,5 @@ def test_links_are_replaced(tmp_path: Path) -> None:
 def test_current_folder_is_no_place_for_modules(tmp_path: Path) -> None:
     """LLVM is asked about a target in a process of its own, which takes no code from where it starts."""
     (tmp_path / "llvmlite.py").write_text("raise SystemExit('planted')")
-    program = (
-        "from tfbridge.runtime.llvm import target; from tfbridge.compiler.cpu.objects import target_check as c; "
-        "c.check_target(target.target_for('x86_64'))"
-    )
+    program = "from tfbridge.compiler.cpu.targets.named_target import target_for; target_for('x86_64')"
     subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, check=True)

@@ -24,6 +24,7 @@ from tfbridge.compiler.cpu.objects.library_functions import (
 from tfbridge.compiler.cpu.objects.object_emitter import emit_assembly, emit_object
 from tfbridge.compiler.cpu.objects.parallel_codegen import ParallelCodegen
 from tfbridge.compiler.cpu.objects.split_module import references, split_module
+from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.dump import Dump
 from tfbridge.compiler.errors import InternalError
 from tfbridge.compiler.ir.module import Module
@@ -34,7 +35,7 @@ from tfbridge.runtime.code import disk_cache, worker_pool
 from tfbridge.runtime.code.executable import Executable
 from tfbridge.runtime.errors import CompileCrash
 from tfbridge.runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, ModuleText
-from tfbridge.runtime.llvm.target import Target, host, target_for
+from tfbridge.runtime.llvm.target import Target, host
 from tfbridge.runtime.threads import compile_threads
 
 X = np.linspace(-2, 2, 24 * 24, dtype=np.float32).reshape(24, 24)

@@ -12,6 +12,7 @@ from tfbridge.compiler.cpu.schedule.buffer import Buffer
 from tfbridge.compiler.cpu.schedule.buffer_assignment import assign_buffers
 from tfbridge.compiler.cpu.schedule.lowering import lower_module
 from tfbridge.compiler.cpu.schedule.thunks import ParallelThunk
+from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.evaluator.evaluate import evaluate
 from tfbridge.compiler.hlo_text.parser import parse_hlo
 from tfbridge.compiler.ir.module import Instruction, Module
@@ -25,7 +26,6 @@ from tfbridge.compiler.passes.parallelize_loops import parallelize_loops
 from tfbridge.compiler.passes.pipeline import CPU_PASSES, run_pipeline
 from tfbridge.compiler.passes.simplify import simplify
 from tfbridge.runtime.llvm.ir_builder import ModuleText
-from tfbridge.runtime.llvm.target import target_for
 
 TWO = Options(threads=2)
 HEAD = (

@@ -12,8 +12,8 @@ from element_loop import HOST, PLAIN, Kernels, run
 from tfbridge.compiler.cpu.codegen.elementwise import EXACT_FLOAT, ROUNDED_FLOAT
 from tfbridge.compiler.cpu.codegen.memory_types import NARROW
 from tfbridge.compiler.cpu.codegen.vector_math import ULP
+from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.ir.element_types import ElementType
-from tfbridge.runtime.llvm.target import target_for
 
 LONG = np.longdouble
 TARGETS = {"host": HOST, "plain": PLAIN}

@@ -10,6 +10,7 @@ from tfbridge.compiler.analysis.output_view import convolution_view
 from tfbridge.compiler.cpu.codegen.kernel_info import KernelInfo
 from tfbridge.compiler.cpu.convolution.emit import emit_convolution
 from tfbridge.compiler.cpu.objects.library_functions import build_library
+from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.errors import UnsupportedError
 from tfbridge.compiler.ir.element_types import ElementType, element_type_of
 from tfbridge.compiler.ir.module import Instruction, make
@@ -18,7 +19,7 @@ from tfbridge.compiler.ops import Parameter
 from tfbridge.compiler.ops.convolution import Convolution, ConvolutionDims
 from tfbridge.compiler.ops.window import Window
 from tfbridge.runtime.llvm.ir_builder import ModuleText
-from tfbridge.runtime.llvm.target import Target, target_for
+from tfbridge.runtime.llvm.target import Target
 
 E = ElementType
 

@@ -21,11 +21,12 @@ from tfbridge.compiler.cpu.gemm.emit import (
 )
 from tfbridge.compiler.cpu.gemm.microkernel import tile_heights
 from tfbridge.compiler.cpu.objects.library_functions import build_library, emit_library
+from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.errors import UnsupportedError
 from tfbridge.compiler.ir.element_types import ElementType, element_type_of
 from tfbridge.runtime.llvm.addressing import Int, Ptr
 from tfbridge.runtime.llvm.ir_builder import ModuleText
-from tfbridge.runtime.llvm.target import Target, target_for
+from tfbridge.runtime.llvm.target import Target
 
 E = ElementType
 

@@ -10,6 +10,7 @@ from fusion_cases import Kernel, launch, load_function, sample
 from test_loop_fusion import check
 from tfbridge.compiler.cpu.loops import column_reduction, loop_fusion
 from tfbridge.compiler.cpu.loops.emit import emit_fused
+from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.evaluator.evaluate import evaluate
 from tfbridge.compiler.hlo_text.parser import parse_hlo
 from tfbridge.compiler.ir.module import Computation, Instruction, make
@@ -18,7 +19,7 @@ from tfbridge.compiler.ops import Concatenate, Gather, Iota, Reshape, Slice, Tra
 from tfbridge.compiler.options import DEFAULT_OPTIONS
 from tfbridge.compiler.passes.fusion_plan import decide
 from tfbridge.runtime.llvm.ir_builder import ModuleText
-from tfbridge.runtime.llvm.target import host, target_for
+from tfbridge.runtime.llvm.target import host
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from tfbridge.compiler.client.client import LocalClient
 from tfbridge.compiler.cpu.loops.emit import emit_fused
 from tfbridge.compiler.cpu.loops.epilogue import emit_epilogue
 from tfbridge.compiler.cpu.objects.object_emitter import emit_object
+from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.evaluator.evaluate import evaluate
 from tfbridge.compiler.ir.element_types import ElementType
 from tfbridge.compiler.ir.module import Computation, Instruction, Module, make
@@ -41,7 +42,7 @@ from tfbridge.compiler.ops import (
 )
 from tfbridge.compiler.options import DEFAULT_OPTIONS
 from tfbridge.runtime.llvm.ir_builder import ModuleText
-from tfbridge.runtime.llvm.target import Target, host, target_for
+from tfbridge.runtime.llvm.target import Target, host
 
 
 def check(

@@ -1,0 +1,161 @@
+"""Writes a C program that checks a compiled object against TensorFlow's results for one set of arguments.
+
+The program needs the header and the object alone; without an operating system it prints nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import Template
+
+import numpy as np
+
+from ...runtime.code.artifact import BufferSpec
+from .header import C_TYPES, Model
+
+_SEED = 20
+_PER_LINE = 8
+# Floats that C has no type for: (bits of the exponent, bits of the fraction).
+_SMALL_FLOATS = {"float16": (5, 10), "bfloat16": (8, 7), "float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
+# Differences that other orders of arithmetic make, as parts of a number of 1 or more.
+_TOLERANCES = {
+    "float64": 1e-9,
+    "complex128": 1e-9,
+    "float16": 1e-2,
+    "bfloat16": 5e-2,
+    "float8_e4m3fn": 0.25,
+    "float8_e5m2": 0.5,
+}
+_F32_TOLERANCE = 1e-4
+
+_PROGRAM = Template("""\
+/* ${name}_test.c: checks $name.o on one set of arguments against TensorFlow's results. Exit status: how many results
+   differ; 100: the run failed. */
+#include "$name.h"
+#if __STDC_HOSTED__
+#include <stdio.h>
+#endif
+
+$data
+$decoding
+static ${name}_model model;
+static char memory[${NAME}_MEMORY_BYTES];
+
+/* Whether a number is that of TensorFlow, but for rounding: the arithmetic has another order. */
+static int is_close(double found, double wanted, double tolerance) {
+    double distance = found > wanted ? found - wanted : wanted - found;
+    double size = wanted < 0 ? -wanted : wanted;
+    if (found != found || wanted != wanted) return found != found && wanted != wanted;
+    return found == wanted || distance <= tolerance * (size < 1 ? 1 : size);
+}
+
+static int report(const char *result, size_t elements, size_t differ) {
+#if __STDC_HOSTED__
+    printf("$name: %s: %lu elements, %lu differ\\n", result, (unsigned long)elements, (unsigned long)differ);
+#else
+    (void)result;
+    (void)elements;
+#endif
+    return differ > 0;
+}
+
+int main(void) {
+    size_t i, differ;
+    int failures = 0;
+    ${name}_init(&model, memory);
+$arguments
+    if (${name}_run(&model) != 0) {
+        report(${name}_error_message(&model), 0, 1);
+        return 100;
+    }
+$results
+    return failures;
+}
+""")
+_DECODING = """
+/* The value of a small float's bits. */
+static double decoded(unsigned bits, int exponent_bits, int fraction_bits) {
+    int bias = (1 << (exponent_bits - 1)) - 1, exponent = (int)(bits >> fraction_bits) & (2 * bias + 1);
+    double value = (double)(bits & ((1u << fraction_bits) - 1)), infinity = 1e300;
+    if (exponent == 2 * bias + 1 && exponent_bits != 4) {
+        infinity *= infinity;
+        value = value > 0 ? infinity - infinity : infinity;
+    } else if (exponent_bits == 4 && (bits & 127) == 127) {
+        infinity *= infinity;
+        value = infinity - infinity;
+    } else {
+        value += exponent ? (double)(1 << fraction_bits) : 0.0;
+        for (exponent = (exponent ? exponent : 1) - bias - fraction_bits; exponent > 0; exponent--) value *= 2;
+        for (; exponent < 0; exponent++) value /= 2;
+    }
+    return bits >> (exponent_bits + fraction_bits) ? -value : value;
+}
+"""
+_ARRAY = Template("static const union { $bits bits[$count]; $type values[$elements]; } $name = {{\n$rows}};")
+_ARGUMENT = Template("    memcpy(${name}_arg$number(&model), arg$number.values, sizeof arg$number);")
+_RESULT = Template("""\
+    for (i = 0, differ = 0; i < $elements; i++)
+        differ += !($close);
+    failures += report("result$number", $elements, differ);""")
+
+
+def example_arguments(arguments: Sequence[BufferSpec]) -> list[np.ndarray]:
+    """Random values: normal floats, integers of 0 and 1."""
+    random = np.random.default_rng(_SEED)
+    return [
+        random.standard_normal(spec.dims).astype(spec.dtype)
+        if np.dtype(spec.dtype).kind in "fcV"
+        else random.integers(0, 2, spec.dims).astype(spec.dtype)
+        for spec in arguments
+    ]
+
+
+def write_test(model: Model, arguments: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> str:
+    """The program's text. `results`: TensorFlow's for the arguments."""
+    common = {"name": model.name, "NAME": model.name.upper()}
+    given = [(k, s, a) for k, (s, a) in enumerate(zip(model.arguments, arguments, strict=True)) if a.size]
+    wanted = [(k, s, a) for k, (s, a) in enumerate(zip(model.results, results, strict=True)) if a.size]
+    return _PROGRAM.substitute(
+        common,
+        data="\n".join(
+            _array(C_TYPES[spec.dtype], f"{name}{k}", array)
+            for name, arrays in (("arg", given), ("wanted", wanted))
+            for k, spec, array in arrays
+        ),
+        decoding=_DECODING if any(spec.dtype in _SMALL_FLOATS for _, spec, _ in wanted) else "",
+        arguments="\n".join(_ARGUMENT.substitute(common, number=k) for k, _, _ in given),
+        results="\n".join(
+            _RESULT.substitute(number=k, elements=array.size, close=_close(model.name, k, spec.dtype))
+            for k, spec, array in wanted
+        ),
+    )
+
+
+def _array(type_: str, name: str, values: np.ndarray) -> str:
+    """The definition of an array, by its bits."""
+    part = 8 * values.itemsize // (2 if values.dtype.kind == "c" else 1)
+    bits = np.ascontiguousarray(values).reshape(-1).view(f"u{part // 8}")
+    numbers = [f"{int(b):#x}{'ull' if part == 64 else 'u'}" for b in bits]
+    rows = (", ".join(numbers[k : k + _PER_LINE]) for k in range(0, len(numbers), _PER_LINE))
+    return _ARRAY.substitute(
+        bits=f"uint{part}_t",
+        count=len(numbers),
+        type=type_,
+        elements=values.size,
+        name=name,
+        rows=",\n".join(f"    {row}" for row in rows),
+    )
+
+
+def _close(name: str, number: int, dtype: str) -> str:
+    """The C expression of whether element `i` of a result is TensorFlow's."""
+    found, wanted = f"{name}_result{number}(&model)[i]", f"wanted{number}.values[i]"
+    if dtype in _SMALL_FLOATS:
+        exponent, fraction = _SMALL_FLOATS[dtype]
+        found, wanted = (f"decoded({value}, {exponent}, {fraction})" for value in (found, wanted))
+    elif "float" not in dtype and "complex" not in dtype:
+        return f"{found} == {wanted}"
+    tolerance = _TOLERANCES.get(dtype, _F32_TOLERANCE)
+    if "complex" in dtype:
+        return " && ".join(f"is_close({found}.{part}, {wanted}.{part}, {tolerance})" for part in ("re", "im"))
+    return f"is_close({found}, {wanted}, {tolerance})"
