@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Collection, Sequence
@@ -10,17 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...compiler.builder.computation_builder import ComputationBuilder
 from ...compiler.client.platforms import native
+from ...compiler.ir.module import Module
 from ...compiler.options import DEFAULT_OPTIONS
 from ...runtime.code import private_files
 from ...runtime.code.artifact import Artifact, BufferSpec
 from ...runtime.llvm.target import Target, host
 from .freeze import Feeds, Frozen, freeze
-from .header import Model, write_header
+from .header import Model, StateArray, write_header
 from .names import check, file_name
 from .test_program import example_arguments, write_test
 
 EXTRAS = frozenset({"test"})
+_NO_DIGEST = "tfbridgetfbridge"  # in names of functions, until their digest is known
+_ALIGN = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +68,8 @@ def compile(
 
     `function` is a Python function, tf.function or concrete function, with examples or TensorSpecs of its arguments in
     `args`; a Keras model (`args` may be left out); or the directory of a SavedModel, of which `signature` is compiled.
-    Variables become constants. `feeds` gives the whole shape of arguments, by name or as `arg0`, `arg1`, ...
+    Variables become constants; those that the function writes become a state in the model's memory, which a run reads
+    and changes. `feeds` gives the whole shape of arguments, by name or as `arg0`, `arg1`, ...
 
     The target is this machine unless `target_triple` (with `target_cpu` and `target_features` as LLVM spells them) says
     otherwise: then nothing is assumed of the processor but what they promise or, where both are empty, what clang
@@ -73,8 +79,8 @@ def compile(
     files (see EXTRAS): `test`, a C program NAME_test.c that checks the object against TensorFlow's results.
 
     Raises: ShapeError  an unknown signature or feed, or unknown dimensions; UnsupportedError  ops that cannot be
-    compiled, a written variable, or a target that LLVM does not know; ValueError  a name that C does not allow (see
-    `names`; one that is not given is made from the function's), or a target that is none.
+    compiled, a variable whose shape changes, or a target that LLVM does not know; ValueError  a name that C does not
+    allow (see `names`; one that is not given is made from the function's), or a target that is none.
     """
     if large_constants not in ("object", "file"):
         raise ValueError(f"large_constants: {large_constants!r} is neither 'object' nor 'file'")
@@ -88,28 +94,35 @@ def compile(
     if name is None:
         name = file_name(frozen.name)
         check(name, cpp_class)
-    entry = f"{name}_entry"
-    artifact = native().compile_self_contained(
-        frozen.module,
-        DEFAULT_OPTIONS,
-        target,
-        entry=entry,
-        embed_constants=large_constants == "object",
+    entry, reset_entry = f"{name}_entry_{_NO_DIGEST}", f"{name}_reset_entry_{_NO_DIGEST}"
+    modules = {entry: frozen.module}
+    if frozen.states:
+        modules[reset_entry] = _reset_module(frozen)
+    artifacts = native().compile_self_contained(
+        modules, DEFAULT_OPTIONS, target, embed_constants=large_constants == "object"
     )
+    artifact, digest = _with_digest(artifacts)
+    outputs = len(artifact.results) - len(frozen.states)
     model = Model(
         name,
         cpp_class,
-        entry,
+        entry.replace(_NO_DIGEST, digest),
         f"{target.triple} {target.cpu}".strip(),
         __version__,
-        artifact.parameters,
+        artifact.parameters[: len(frozen.arguments)],
         frozen.arguments,
-        artifact.results,
+        artifact.results[:outputs],
         frozen.results,
-        artifact.temp_bytes,
+        max(each.temp_bytes for each in artifacts),
         len(artifact.constants),
         threads,
         target.pointer_bytes,
+        digest,
+        [
+            StateArray(state.name, artifact.results[outputs + k], state.parameter, outputs + k)
+            for k, state in enumerate(frozen.states)
+        ],
+        reset_entry.replace(_NO_DIGEST, digest) if frozen.states else "",
     )
     made = _write(Path(out_dir), model, artifact, frozen, target)
     return dataclasses.replace(
@@ -121,9 +134,32 @@ def compile(
 def _write_extra(folder: Path, extra: str, model: Model, frozen: Frozen) -> Path:
     arguments = example_arguments(model.arguments)
     file = folder / f"{model.name}_{extra}.c"
-    text = write_test(model, arguments, frozen.in_tensorflow(arguments))
+    runs = 3 if model.states else 1
+    text = write_test(model, arguments, frozen.in_tensorflow(arguments, runs), runs)
     private_files.write_file(None, str(file), [text.encode("ascii")], 0o666)
     return file
+
+
+def _with_digest(artifacts: Sequence[Artifact]) -> tuple[Artifact, str]:
+    """The first artifact, with the digest of all that was compiled in the names of its functions and behind its
+    constants; and the digest."""
+    first = artifacts[0]
+    described = repr([(a.parameters, a.results, a.temp_bytes, a.threads) for a in artifacts])
+    hash_ = hashlib.blake2b(first.object, digest_size=len(_NO_DIGEST) // 2)
+    for part in (first.constants, described.encode()):
+        hash_.update(part)
+    digest = hash_.hexdigest()
+    constants = first.constants
+    if constants:
+        constants += bytes(-len(constants) % _ALIGN) + digest.encode().ljust(_ALIGN, b"\0")
+    made = first.object.replace(_NO_DIGEST.encode(), digest.encode())
+    return dataclasses.replace(first, object=made, constants=constants), digest
+
+
+def _reset_module(frozen: Frozen) -> Module:
+    """Returns the first values of the state."""
+    b = ComputationBuilder("reset")
+    return Module("reset", b.build(b.tuple([b.constant(state.value) for state in frozen.states])))
 
 
 def _target(
@@ -156,6 +192,8 @@ def _write(folder: Path, model: Model, artifact: Artifact, frozen: Frozen, targe
                 },
                 "arguments": _described(frozen.arguments, model.arguments),
                 "results": _described(frozen.results, model.results),
+                "state": _described([s.name for s in model.states], [s.spec for s in model.states]),
+                "state_bytes": model.state_bytes,
                 "temp_bytes": model.temp_bytes,
                 "memory_bytes": model.memory_bytes,
                 "object_bytes": len(artifact.object),

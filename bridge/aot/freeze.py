@@ -1,4 +1,5 @@
-"""Turns a TensorFlow function into a module of arrays: variables become constants, shapes become known."""
+"""Turns a TensorFlow function into a module of arrays: shapes become known, variables that it reads become constants,
+and those that it writes a state, which the module takes and returns."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.ir.module import Module
 from ...compiler.ir.shape import Shape
 from ..api.jit import Jit
-from ..cluster.cluster import Argument
+from ..cluster.cluster import Argument, Cluster
 from ..cluster.cluster_module import build_module
 from ..dispatch.call_plan import cluster_of
 from ..graph import source_location
@@ -28,24 +29,36 @@ Feeds = Mapping[str, Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)
+class State:
+    """A variable that the function writes: its name, its value now, and the number of the parameter with its value
+    (None: it is written before it is read). Its new value is one of the module's last results."""
+
+    name: str
+    value: np.ndarray
+    parameter: int | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Frozen:
     """A module without variables, and the names of its parameters and results (empty: it has none).
 
-    in_tensorflow: the results of TensorFlow for arguments.
+    states: of the variables that it writes, in the order of its last results. in_tensorflow: TensorFlow's results for
+    arguments, of the last of a number of runs that begin with the present state.
     """
 
     module: Module
     name: str
     arguments: tuple[str, ...]
     results: tuple[str, ...]
-    in_tensorflow: Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+    states: tuple[State, ...]
+    in_tensorflow: Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
 
 
 def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> Frozen:
     """The module of a function, tf.function, concrete function, Keras model or SavedModel directory.
 
     Raises: ShapeError  an unknown signature or feed, or a dimension that nothing tells; UnsupportedError  an op that
-    cannot be compiled (all of them are listed), or a variable that the function writes.
+    cannot be compiled (all of them are listed), or a variable whose shape changes.
     """
     keep, concrete, name = _concrete(function, args, signature)
     try:
@@ -57,12 +70,6 @@ def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> 
     captured = list(concrete.captured_inputs)
     own = len(concrete.inputs) - len(captured)
     names = [_name_of(tensor) for tensor in concrete.inputs[:own]]
-    if cluster.written:
-        written = ", ".join(_variable_name(concrete, k) for k in cluster.written)
-        raise UnsupportedError(
-            f"{name}: writes the variables {written}; compiled code has no variables, they are "
-            "frozen into constants. Compile a function that returns the new values instead"
-        )
     all_dims = _shapes(names, [t.shape for t in concrete.inputs[:own]], feeds)
     shapes: list[Shape | None] = []
     for k, (dims, argument) in enumerate(zip(all_dims, cluster.arguments)):
@@ -76,12 +83,18 @@ def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> 
                 "compiling; compile a function in which it is a Python value"
             )
         shapes.append(Shape(type_, dims))
-    constants = {
+    values = {
         own + k: _value(tensor, cluster.arguments[own + k])
         for k, tensor in enumerate(captured)
-        if cluster.arguments[own + k].is_read
+        if cluster.arguments[own + k].is_read or own + k in cluster.written
     }
-    module = build_module(cluster, [*shapes, *[None] * len(captured)], constants)
+    shapes += [
+        _shape(values[k]) if k in cluster.written and cluster.arguments[k].is_read else None
+        for k in range(own, len(concrete.inputs))
+    ]
+    constants = {k: value for k, value in values.items() if k not in cluster.written}
+    module = build_module(cluster, shapes, constants)
+    states = _states(name, module, cluster, values, lambda k: _variable_name(concrete, k), shapes)
     if module.sized_results:
         raise UnsupportedError(
             f"{name}: the values of its arguments decide the shape of a result; its memory is laid "
@@ -89,19 +102,57 @@ def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> 
         )
     results = _result_names(concrete.structured_outputs)
 
-    def in_tensorflow(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def in_tensorflow(arrays: Sequence[np.ndarray], runs: int) -> list[np.ndarray]:
         assert keep is not None  # its variables live as long
         tensors = [tf.constant(a, t.dtype) for a, t in zip(arrays, concrete.inputs)]
-        found = tfp.call_concrete(concrete, tensors, captured)
-        return [tensor.numpy() for tensor in tf.nest.flatten(found)]
+        try:
+            for _ in range(runs):
+                found = tf.nest.flatten(tfp.call_concrete(concrete, tensors, captured))
+        finally:
+            for k in cluster.written:
+                tfp.assign_variable(captured[k - own], tf.constant(values[k]))
+        return [tensor.numpy() for tensor in found]
 
     return Frozen(
         module,
         name,
         tuple(names),
         tuple(results) if len(results) == len(concrete.outputs) else ("",) * len(concrete.outputs),
+        states,
         in_tensorflow,
     )
+
+
+def _shape(value: np.ndarray) -> Shape:
+    type_ = element_type(tf.as_dtype(value.dtype).as_datatype_enum)
+    assert type_ is not None  # it is a variable of a cluster
+    return Shape(type_, value.shape)
+
+
+def _states(
+    name: str,
+    module: Module,
+    cluster: Cluster,
+    values: Mapping[int, np.ndarray],
+    name_of: Callable[[int], str],
+    shapes: Sequence[Shape | None],
+) -> tuple[State, ...]:
+    """The state of each variable that is written. Raises: UnsupportedError  its shape changes, or nobody holds it."""
+    leaves = list(module.entry.root.shape.leaves())[-len(cluster.written) :] if cluster.written else []
+    states = []
+    for k, leaf in zip(cluster.written, leaves, strict=True):
+        if k not in values:
+            raise UnsupportedError(
+                f"{name}: a variable that it writes is an argument; let it be one of the function"
+            )
+        if leaf != _shape(values[k]):
+            raise UnsupportedError(
+                f"{name}: the variable {name_of(k)} changes from {_shape(values[k])} to {leaf}; the memory of a "
+                "state is laid out when compiling"
+            )
+        parameter = None if shapes[k] is None else sum(shape is not None for shape in shapes[:k])
+        states.append(State(name_of(k), values[k], parameter))
+    return tuple(states)
 
 
 # -- what is given, to a concrete function

@@ -9,6 +9,17 @@ RUNTIME = Template("""\
 #ifndef TFBRIDGE_RUNTIME
 #define TFBRIDGE_RUNTIME
 
+/* Casts that neither language warns of. */
+#ifdef __cplusplus
+#define TFBRIDGE_CAST(type_, value_) static_cast<type_>(value_)
+#define TFBRIDGE_ADDRESS(pointer_) reinterpret_cast<uintptr_t>(pointer_)
+#define TFBRIDGE_ARRAY(type_, pointer_) static_cast<type_ *>(const_cast<void *>(pointer_))
+#else
+#define TFBRIDGE_CAST(type_, value_) ((type_)(value_))
+#define TFBRIDGE_ADDRESS(pointer_) ((uintptr_t)(pointer_))
+#define TFBRIDGE_ARRAY(type_, pointer_) ((type_ *)(uintptr_t)(pointer_))
+#endif
+
 /* Elements that C has no type for. */
 typedef struct { float re, im; } tfbridge_complex64;
 typedef struct { double re, im; } tfbridge_complex128;
@@ -36,14 +47,14 @@ typedef struct { tfbridge_parallel_for parallel_for; void *pool; } tfbridge_pool
 typedef struct { tfbridge_context *context; tfbridge_kernel kernel; void *buffers; } tfbridge_launch;
 
 static inline void tfbridge_run_launch(void *state, int64_t low, int64_t high, int64_t thread) {
-    tfbridge_launch *launch = (tfbridge_launch *)state;
+    tfbridge_launch *launch = TFBRIDGE_CAST(tfbridge_launch *, state);
     launch->kernel(launch->context, launch->buffers, low, high, thread);
 }
 
 static inline void tfbridge_launch_on_pool(tfbridge_context *context, tfbridge_kernel kernel, void *buffers,
                                            int64_t tasks, int64_t grain) {
     tfbridge_launch launch;
-    tfbridge_pool *pool = (tfbridge_pool *)context->pool;
+    tfbridge_pool *pool = TFBRIDGE_CAST(tfbridge_pool *, context->pool);
     launch.context = context;
     launch.kernel = kernel;
     launch.buffers = buffers;
@@ -60,7 +71,7 @@ HEADER = Template("""\
  * Arguments:
 $argument_list
  * Results:
-$result_list
+$result_list$state_list
  *
  * Arrays are row-major. A $model may be used by one thread at a time; any number of them may run at once.
  */
@@ -77,8 +88,9 @@ $result_list
 #ifdef __cplusplus
 extern "C" {
 #endif
-void *memcpy(void *to, const void *from, size_t bytes);
-void *memset(void *to, int value, size_t bytes);
+void *memcpy(void *, const void *, size_t);
+void *memset(void *, int, size_t);
+int memcmp(const void *, const void *, size_t);
 #ifdef __cplusplus
 }
 #endif
@@ -86,20 +98,23 @@ void *memset(void *to, int value, size_t bytes);
 $runtime
 #define ${NAME}_ARGS $args
 #define ${NAME}_RESULTS $results
+#define ${NAME}_STATES $states
+#define ${NAME}_STATE_BYTES TFBRIDGE_CAST(size_t, $state_bytes)
 #define ${NAME}_THREADS $threads
-#define ${NAME}_TEMP_BYTES ((size_t)$temp_bytes)
-#define ${NAME}_CONSTANTS_BYTES ((size_t)$constants_bytes)
+#define ${NAME}_TEMP_BYTES TFBRIDGE_CAST(size_t, $temp_bytes)
+#define ${NAME}_CONSTANTS_BYTES TFBRIDGE_CAST(size_t, $constants_bytes)
 /* Memory that ${name}_init wants: the arrays, the temporary memory, and what aligning them takes. */
-#define ${NAME}_MEMORY_BYTES ((size_t)$memory_bytes)
+#define ${NAME}_MEMORY_BYTES TFBRIDGE_CAST(size_t, $memory_bytes)
 
 $buffer_constants
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* The compiled code. Arrays lie at multiples of their elements' size, temp at one of 64. 0: done. */
+/* The compiled code. Its name ends in a number of its own, which the object of another compilation does not have.
+   Arrays lie at multiples of their elements' size, temp at one of 64. 0: done. */
 int32_t $entry(tfbridge_context *context, const void *const *args, void *const *results, void *temp);
-#ifdef __cplusplus
+$declare_reset#ifdef __cplusplus
 }
 #endif
 
@@ -112,11 +127,11 @@ typedef struct {
     tfbridge_pool pool;
     uint64_t rng_state[2];  /* the seed of random numbers that have none of their own */
     char error[256];
-} $model;
+$state_fields} $model;
 
 /* Puts the arrays into `memory` of ${NAME}_MEMORY_BYTES, which must outlive the model. */
 static inline void ${name}_init($model *self, void *memory) {
-    char *at = (char *)memory + (64 - (uintptr_t)memory % 64) % 64;
+    char *at = TFBRIDGE_CAST(char *, memory) + (64 - TFBRIDGE_ADDRESS(memory) % 64) % 64;
     memset(self, 0, sizeof *self);
     self->rng_state[0] = 1;
     self->rng_state[1] = 2;
@@ -128,7 +143,7 @@ $placing
 #if __STDC_HOSTED__
 /* A model with memory of its own; NULL when there is none left. Give it back with ${name}_free. */
 static inline $model *${name}_new(void) {
-    $model *self = ($model *)malloc(sizeof($model) + ${NAME}_MEMORY_BYTES);
+    $model *self = TFBRIDGE_CAST($model *, malloc(sizeof($model) + ${NAME}_MEMORY_BYTES));
     if (self) ${name}_init(self, self + 1);
     return self;
 }
@@ -149,23 +164,29 @@ static inline int ${name}_fail($model *self, const char *reason) {
     return -1;
 }
 
+/* What compiled code is told of a run; 0, or why there can be none. */
+static inline int ${name}_begin($model *self, tfbridge_context *context) {
+    self->error[0] = 0;
+    if (!self->temp) return ${name}_fail(self, "the model has no memory");
+$check_constants    memset(context, 0, sizeof *context);
+    if (self->pool.parallel_for) {
+        context->parallel_for = tfbridge_launch_on_pool;
+        context->pool = &self->pool;
+    }
+    context->threads = ${NAME}_THREADS;
+    context->num_replicas = 1;
+    context->error_message = self->error;
+    context->error_capacity = sizeof self->error;
+    context->rng_state = self->rng_state;
+    context->constants = self->constants;
+    return 0;
+}
+$state_functions
 /* Computes the results from the arguments. 0: done, else ${name}_error_message tells. */
 static inline int ${name}_run($model *self) {
     tfbridge_context context;
-    self->error[0] = 0;
-    if (!self->temp) return ${name}_fail(self, "the model has no memory");
-$check_constants    memset(&context, 0, sizeof context);
-    if (self->pool.parallel_for) {
-        context.parallel_for = tfbridge_launch_on_pool;
-        context.pool = &self->pool;
-    }
-    context.threads = ${NAME}_THREADS;
-    context.num_replicas = 1;
-    context.error_message = self->error;
-    context.error_capacity = sizeof self->error;
-    context.rng_state = self->rng_state;
-    context.constants = self->constants;
-    return (int)$entry(&context, self->args, self->results, self->temp);
+$ensure_state    if (${name}_begin(self, &context)) return -1;
+    return $entry(&context, self->args, self->results, self->temp);
 }
 
 /* Why the last run failed; empty when it did not. */
@@ -199,7 +220,7 @@ public:
     void set_thread_pool(tfbridge_parallel_for parallel_for, void *pool) {
         ${name}_set_thread_pool(&model_, parallel_for, pool);
     }
-$set_constants_method    $model *c_model() { return &model_; }
+$set_constants_method$reset_method    $model *c_model() { return &model_; }
 
 $buffer_methods
 private:
@@ -221,17 +242,62 @@ SET_CONSTANTS_METHOD = Template("""\
     void set_constants(const void *constants) { ${name}_set_constants(&model_, constants); }
 """)
 CHECK_CONSTANTS = Template("""\
-    if (!self->constants || (uintptr_t)self->constants % 64)
+    if (!self->constants || TFBRIDGE_ADDRESS(self->constants) % 64)
         return ${name}_fail(self, "the constants of $name.bin are not set, or not at a multiple of 64");
+    if (memcmp(TFBRIDGE_CAST(const char *, self->constants) + ${NAME}_CONSTANTS_BYTES - 64, "$digest", $digest_bytes))
+        return ${name}_fail(self, "$name.bin is not the one that was written with $name.h");
 """)
 
-# One argument or result: `which` is arg0 or result0, `kind` args or results, `called` its name if it has one.
+# For models with a state.
+STATE_FIELDS = """\
+    void *state;            /* all its arrays, one behind the other */
+    bool has_state;         /* it has been reset, or set */
+"""
+DECLARE_RESET = Template("""\
+int32_t $reset_entry(tfbridge_context *context, const void *const *args, void *const *results, void *temp);
+""")
+STATE = Template("""
+/* Gives the state its first values. 0: done. The first run does so by itself. */
+static inline int ${name}_reset($model *self) {
+    tfbridge_context context;
+    const void *no_args[1] = {NULL};
+    if (${name}_begin(self, &context)) return -1;
+    if ($reset_entry(&context, no_args, self->results + ${NAME}_RESULTS, self->temp)) return -1;
+    self->has_state = true;
+    return 0;
+}
+
+/* Copies the state, ${NAME}_STATE_BYTES, to memory of yours or from there: to save it, or to go back to it. */
+static inline int ${name}_get_state($model *self, void *memory) {
+    if (!self->has_state && ${name}_reset(self)) return -1;
+    memcpy(memory, self->state, ${NAME}_STATE_BYTES);
+    return 0;
+}
+
+static inline int ${name}_set_state($model *self, const void *memory) {
+    if (!self->temp) return ${name}_fail(self, "the model has no memory");
+    memcpy(self->state, memory, ${NAME}_STATE_BYTES);
+    self->has_state = true;
+    return 0;
+}
+""")
+ENSURE_STATE = Template("""\
+    if (!self->has_state && ${name}_reset(self)) return -1;
+""")
+RESET_METHOD = Template("""\
+    bool reset() { return ${name}_reset(&model_) == 0; }
+    bool get_state(void *memory) { return ${name}_get_state(&model_, memory) == 0; }
+    bool set_state(const void *memory) { return ${name}_set_state(&model_, memory) == 0; }
+""")
+
+# An argument, a result or an array of the state: `which` is arg0, result0 or state0, `at` its member, `called` its name
+# if it has one.
 SIZES = Template("""\
-#define ${NAME}_${WHICH}_ELEMENTS ((size_t)$elements)
-#define ${NAME}_${WHICH}_BYTES ((size_t)$bytes)""")
+#define ${NAME}_${WHICH}_ELEMENTS TFBRIDGE_CAST(size_t, $elements)
+#define ${NAME}_${WHICH}_BYTES TFBRIDGE_CAST(size_t, $bytes)""")
 FUNCTION = Template("""\
 /* $description */
-static inline $type *${name}_$which(const $model *self) { return ($type *)self->$kind[$number]; }
+static inline $type *${name}_$which(const $model *self) { return TFBRIDGE_ARRAY($type, self->$at); }
 """)
 NAMED_FUNCTION = Template("""\
 static inline $type *${name}_$called(const $model *self) { return ${name}_$which(self); }
@@ -241,7 +307,9 @@ METHODS = Template("""\
     $type *$which() { return ${name}_$which(&model_); }
     static constexpr size_t ${which}_elements() { return ${NAME}_${WHICH}_ELEMENTS; }
     static constexpr size_t ${which}_bytes() { return ${NAME}_${WHICH}_BYTES; }
-    void set_${which}_data($pointer data) { model_.$kind[$number] = data; }  /* memory of your own */
+""")
+SET_DATA_METHOD = Template("""\
+    void set_${which}_data($pointer data) { model_.$at = data; }  /* memory of your own */
 """)
 COPY_METHOD = Template("""\
     template <size_t N> void set_$which(const $type (&values)[N]) {

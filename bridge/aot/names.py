@@ -46,7 +46,7 @@ y1 yn
 """  # and with f and l at the end
 _RESERVED_PREFIX = "tfbridge"
 # Types, limits and constants of integers, and the accessors of a header.
-_NO_CLASS = re.compile(r".*_t|[A-Z][A-Z0-9_]*_(MAX|MIN|WIDTH|C)|(set_)?(arg|result)[\d_].*")
+_NO_CLASS = re.compile(r".*_t|[A-Z][A-Z0-9_]*_(MAX|MIN|WIDTH|C)|(set_)?(arg|result|state)[\d_].*")
 
 
 def check(name: str | None, cpp_class: str) -> None:

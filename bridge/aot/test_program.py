@@ -40,7 +40,7 @@ $data
 $decoding
 static ${name}_model model;
 static char memory[${NAME}_MEMORY_BYTES];
-
+$constants
 /* Whether a number is that of TensorFlow, but for rounding: the arithmetic has another order. */
 static int is_close(double found, double wanted, double tolerance) {
     double distance = found > wanted ? found - wanted : wanted - found;
@@ -63,11 +63,12 @@ int main(void) {
     size_t i, differ;
     int failures = 0;
     ${name}_init(&model, memory);
-$arguments
-    if (${name}_run(&model) != 0) {
-        report(${name}_error_message(&model), 0, 1);
-        return 100;
-    }
+$set_constants$arguments
+    for (i = 0; i < $runs; i++)
+        if (${name}_run(&model) != 0) {
+            report(${name}_error_message(&model), 0, 1);
+            return 100;
+        }
 $results
     return failures;
 }
@@ -92,6 +93,19 @@ static double decoded(unsigned bits, int exponent_bits, int fraction_bits) {
 }
 """
 _ARRAY = Template("static const union { $bits bits[$count]; $type values[$elements]; } $name = {{\n$rows}};")
+_CONSTANTS = Template("""
+/* The contents of $name.bin, at a multiple of 64. */
+static char file[${NAME}_CONSTANTS_BYTES + 64];
+
+static const void *constants(void) {
+    char *at = file + (64 - (uintptr_t)file % 64) % 64;
+    FILE *in = fopen("$name.bin", "rb");
+    size_t bytes = in ? fread(at, 1, ${NAME}_CONSTANTS_BYTES, in) : 0;
+    if (in) fclose(in);
+    return bytes == ${NAME}_CONSTANTS_BYTES ? at : NULL;
+}
+""")
+_SET_CONSTANTS = Template("    ${name}_set_constants(&model, constants());\n")
 _ARGUMENT = Template("    memcpy(${name}_arg$number(&model), arg$number.values, sizeof arg$number);")
 _RESULT = Template("""\
     for (i = 0, differ = 0; i < $elements; i++)
@@ -110,13 +124,18 @@ def example_arguments(arguments: Sequence[BufferSpec]) -> list[np.ndarray]:
     ]
 
 
-def write_test(model: Model, arguments: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> str:
-    """The program's text. `results`: TensorFlow's for the arguments."""
+def write_test(
+    model: Model, arguments: Sequence[np.ndarray], results: Sequence[np.ndarray], runs: int = 1
+) -> str:
+    """The program's text. `results`: TensorFlow's for the last of so many runs with the arguments."""
     common = {"name": model.name, "NAME": model.name.upper()}
     given = [(k, s, a) for k, (s, a) in enumerate(zip(model.arguments, arguments, strict=True)) if a.size]
     wanted = [(k, s, a) for k, (s, a) in enumerate(zip(model.results, results, strict=True)) if a.size]
     return _PROGRAM.substitute(
         common,
+        runs=runs,
+        constants=_CONSTANTS.substitute(common) if model.constants_bytes else "",
+        set_constants=_SET_CONSTANTS.substitute(common) if model.constants_bytes else "",
         data="\n".join(
             _array(C_TYPES[spec.dtype], f"{name}{k}", array)
             for name, arrays in (("arg", given), ("wanted", wanted))

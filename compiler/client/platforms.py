@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -64,9 +64,9 @@ class NativePlatform(Platform, Protocol):
         """Whether `load_artifact` finds the artifact in the disk cache."""
 
     def compile_self_contained(
-        self, module: Module, options: Options, target: Target, entry: str, embed_constants: bool
-    ) -> Artifact:
-        """An artifact whose object needs the C library alone. Its entry point is `entry`.
+        self, modules: Mapping[str, Module], options: Options, target: Target, embed_constants: bool
+    ) -> tuple[Artifact, ...]:
+        """Artifacts of modules, by the names of their entries, of one object that needs the C library alone.
 
         With `embed_constants` the object has the constants too.
         Raises: as `load_artifact`.

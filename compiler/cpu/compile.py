@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from ...runtime.code.artifact import Artifact, BufferSpec, KernelRecord, prepacking_entry
 from ...runtime.code.symbolic_sizes import SymbolicSizes
@@ -20,8 +21,9 @@ from ..options import DEFAULT_OPTIONS, Options
 from ..passes.pipeline import CPU_PASSES, Observer, Step, run_pipeline
 from .objects.object_emitter import emit_assembly
 from .objects.parallel_codegen import ParallelCodegen, WholeObject
+from .schedule.buffer import Constants
 from .schedule.buffer_assignment import BufferAssignment, assign_buffers
-from .schedule.entry_emitter import emit_entry, emit_prepacking, place_constants
+from .schedule.entry_emitter import add_constants, emit_entry, emit_prepacking, place_constants
 from .schedule.lowering import lower_module
 from .schedule.printer import print_program
 from .schedule.thunks import KernelThunk, ThunkProgram, kernel_thunks
@@ -34,15 +36,10 @@ def compile_module(
     module: Module,
     options: Options = DEFAULT_OPTIONS,
     target: Target | None = None,
-    self_contained: bool = False,
-    entry: str = ENTRY,
-    embed_constants: bool = False,
     source: str = "",
 ) -> Artifact:
     """Compiles a module. `source` is the text that it was translated from, for the dump.
 
-    A `self_contained` object holds the library kernels that it calls and needs the C library alone; with
-    `embed_constants` it holds its constants too, and the artifact has none.
     Raises: UnsupportedError  an op without CPU code; ShapeError  the module is ill-formed; BudgetError  it takes more
         than the options allow.
     """
@@ -50,38 +47,79 @@ def compile_module(
     dump = _Dump(module, options, target, source)
     with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
         optimized = run_pipeline(module, _pass_options(options, target), dump.observer, CPU_PASSES)
-        text = ModuleText(target, embed_libraries=self_contained)
-        objects = WholeObject(text, target) if self_contained else ParallelCodegen(text, target)
+        text = ModuleText(target)
+        objects = ParallelCodegen(text, target)
         program = lower_module(optimized, text, target, options, objects.kernel_written)
-        if self_contained:
-            _refuse_host_callbacks(program)
         assignment = assign_buffers(program.entry)
-        entries = [entry]
-        temp_bytes = emit_entry(text, entry, program, assignment, embed_constants, options.profile)
+        entries = [ENTRY]
+        temp_bytes = emit_entry(text, ENTRY, program, assignment, profile=options.profile)
         if program.packed:
-            entries.append(prepacking_entry(entry))
+            entries.append(prepacking_entry(ENTRY))
             temp_bytes = maximum([temp_bytes, emit_prepacking(text, entries[-1], program)])
         budget.check("LLVM")
         entry_object, *other_objects = objects.emit(entries)
     dump.code(program, assignment, text)
-    if is_embedded := embed_constants and bool(program.constants):
-        entry_object = place_constants(entry_object, program.constants)
+    return dataclasses.replace(
+        _artifact(program, text, ENTRY, temp_bytes, entry_object),
+        libraries=tuple(text.libraries),
+        split_objects=tuple(other_objects),
+        sized_results=module.sized_results,
+        symbolic=_symbolic_sizes(program, temp_bytes, text),
+    )
+
+
+def compile_self_contained(
+    modules: Mapping[str, Module], options: Options, target: Target, embed_constants: bool
+) -> tuple[Artifact, ...]:
+    """Compiles modules, by the names of their entries, into one object that needs the C library alone.
+
+    It has what kernels and constants they share once, and the library kernels that they call. With `embed_constants` it
+    holds the constants, and the artifacts have none; else each has those of all. Raises: as `compile_module`.
+    """
+    text, pool = ModuleText(target, embed_libraries=True), Constants()
+    objects = WholeObject(text, target)
+    programs: dict[str, tuple[ThunkProgram, BufferAssignment, AnySize]] = {}
+    with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
+        for entry, module in modules.items():
+            dump = _Dump(module, options, target, "")
+            optimized = run_pipeline(module, _pass_options(options, target), dump.observer, CPU_PASSES)
+            program = lower_module(optimized, text, target, options, constants=pool)
+            _refuse_host_callbacks(program)
+            assignment = assign_buffers(program.entry)
+            temp_bytes = emit_entry(text, entry, program, assignment, embed_constants, options.profile)
+            programs[entry] = program, assignment, temp_bytes
+            dump.code(program, assignment, text)
+        constants = pool.data()
+        if is_embedded := embed_constants and bool(constants):
+            add_constants(text, constants)
+        budget.check("LLVM")
+        (made,) = objects.emit(list(modules))
+    if is_embedded:
+        made = place_constants(made, constants)
+    return tuple(
+        dataclasses.replace(
+            _artifact(program, text, entry, temp_bytes, made), constants=b"" if is_embedded else constants
+        )
+        for entry, (program, _, temp_bytes) in programs.items()
+    )
+
+
+def _artifact(
+    program: ThunkProgram, text: ModuleText, entry: str, temp_bytes: AnySize, made: bytes
+) -> Artifact:
+    assert text.target is not None
     return Artifact(
-        object=entry_object,
+        object=made,
         entry=entry,
         parameters=tuple(map(_spec, program.arguments)),
         results=tuple(map(_spec, program.results)),
         temp_bytes=estimate(temp_bytes),
-        constants=b"" if is_embedded else program.constants,
-        libraries=tuple(text.libraries),
-        threads=target.threads,
+        constants=program.constants,
+        threads=text.target.threads,
         kernels=tuple(map(_record, kernel_thunks(program.entry.thunks))),
-        split_objects=tuple(other_objects),
         host_callbacks=program.host_callbacks,
         packed=program.packed,
         may_bail_out=program.may_bail_out,
-        sized_results=module.sized_results,
-        symbolic=_symbolic_sizes(program, temp_bytes, text),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ...runtime.code.artifact import Artifact
@@ -57,10 +57,10 @@ class CpuPlatform(NativePlatform):
         return artifact_cache.has_artifact(key, options)
 
     def compile_self_contained(
-        self, module: Module, options: Options, target: Target, entry: str, embed_constants: bool
-    ) -> Artifact:
-        """An artifact whose object needs the C library alone."""
-        return pipeline.compile_module(module, options, target, True, entry, embed_constants)
+        self, modules: Mapping[str, Module], options: Options, target: Target, embed_constants: bool
+    ) -> tuple[Artifact, ...]:
+        """The artifacts of one object that needs the C library alone."""
+        return pipeline.compile_self_contained(modules, options, target, embed_constants)
 
     def print_thunks(self, module: Module, options: Options) -> str:
         """The thunks and where their buffers lie."""

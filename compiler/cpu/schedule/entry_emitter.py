@@ -81,19 +81,19 @@ def emit_entry(
     """Writes the entry function `name` of a program; returns the bytes of temporary memory that it takes: those of the
     assignment, then the address table.
 
-    With `embed_constants` there is room for the constants in the object, which `place_constants` fills; else the run
-    context has their address. With `profile` each kernel adds its calls and cycles to the run context's counters,
+    With `embed_constants` the object is to have the constants (`add_constants`); else the run context has their
+    address. With `profile` each kernel adds its calls and cycles to the run context's counters,
     numbered in the order of `kernel_thunks`.
     """
-    constants = program.constants if embed_constants else b""
-    return _emit(text, name, program, program.entry.thunks, assignment, constants, profile)
+    is_embedded = embed_constants and bool(program.constants)
+    return _emit(text, name, program, program.entry.thunks, assignment, is_embedded, profile)
 
 
 def emit_prepacking(text: ModuleText, name: str, program: ThunkProgram) -> int:
     """Writes the function `name` that fills the packed arguments, those that there is memory for; returns the bytes of
     temporary memory that it takes."""
     without_results = dataclasses.replace(program, results=())
-    return _emit(text, name, without_results, program.prepacking, BufferAssignment({}, {}, 0), b"", False)
+    return _emit(text, name, without_results, program.prepacking, BufferAssignment({}, {}, 0), False, False)
 
 
 def _emit(
@@ -102,7 +102,7 @@ def _emit(
     program: ThunkProgram,
     thunks: Sequence[Thunk],
     assignment: BufferAssignment,
-    embedded_constants: bytes,
+    is_embedded: bool,
     profile: bool,
 ) -> int:
     """Writes a function that runs thunks; returns the bytes of temporary memory that it takes."""
@@ -116,12 +116,8 @@ def _emit(
         writer.thunks(thunks)
         f.ret(f.constant("i32", 0))
     f.block = "entry"
-    if embedded_constants:
-        text.add_global("tfb.constants", _room_for(embedded_constants))
     if table.rows:
-        bases = _fill_bases(
-            f, program, bool(embedded_constants), text.target.pointer_bytes if text.target else 8
-        )
+        bases = _fill_bases(f, program, is_embedded, text.target.pointer_bytes if text.target else 8)
         _fill_rows(text, f, name, table, bases, offset)
     f.do("br label %steps")
     f.lines.extend(body)
@@ -388,6 +384,11 @@ def _room_for(constants: bytes) -> str:
         f"internal externally_initialized constant {{[{_MARK_BYTES} x i8], [{rest} x i8]}} "
         f'{{[{_MARK_BYTES} x i8] c"{mark}", [{rest} x i8] zeroinitializer}}, align {ALIGN_BYTES}'
     )
+
+
+def add_constants(text: ModuleText, constants: bytes) -> None:
+    """Writes room for the constants of all entries of an object, which `place_constants` fills."""
+    text.add_global("tfb.constants", _room_for(constants))
 
 
 def place_constants(object_bytes: bytes, constants: bytes) -> bytes:

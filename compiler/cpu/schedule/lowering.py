@@ -81,16 +81,22 @@ def lower_module(
     target: Target,
     options: Options,
     on_kernel: Callable[[str], None] = lambda symbol: None,
+    constants: Constants | None = None,
 ) -> ThunkProgram:
     """The thunks of a module whose loop-like instructions are all in fusions; kernels are written to `text`.
 
-    `on_kernel` gets the symbol of each kernel that is written.
+    `on_kernel` gets the symbol of each kernel that is written. The module's constants are added to `constants`.
     Raises: UnsupportedError  an op without CPU code.
     """
     _assume_elements(module)
     entry = module.entry
     context = Context(
-        Kernels(text, options, on_kernel), target, Constants(), [], Packings(), PackedArguments()
+        Kernels(text, options, on_kernel),
+        target,
+        Constants() if constants is None else constants,
+        [],
+        Packings(),
+        PackedArguments(),
     )
     parameters = [leaf for p in entry.parameters for leaf in p.shape.leaves()]
     roots = list(entry.root.shape.leaves())

@@ -18,7 +18,7 @@ from tfbridge.bridge.aot import build, names
 from tfbridge.bridge.aot.__main__ import main
 from tfbridge.compiler.cpu.targets import named_target
 
-STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only")
+STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-fsyntax-only")
 EVIL = "*/\n#error INJECTED\nint injected(void) { return 1; }\n/*"
 HOSTILE = [
     EVIL,
@@ -74,7 +74,8 @@ def compiles_as_c_and_cpp(header: Path, program: str = "int main(void) { return 
             pytest.skip(f"{compiler} is not installed")
         source = header.with_suffix(f".main.{suffix}")
         source.write_text(f'#include "{header.name}"\n{program}\n')
-        subprocess.run([compiler, f"-std={standard}", *STRICT, source], check=True)
+        more = ("-Wold-style-cast",) if suffix == "cc" else ("-Wcast-qual",)
+        subprocess.run([compiler, f"-std={standard}", *STRICT, *more, source], check=True)
 
 
 @pytest.mark.parametrize(

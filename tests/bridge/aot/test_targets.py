@@ -227,7 +227,30 @@ def elements(x: tf.Tensor, d: tf.Tensor, n: tf.Tensor, m: tf.Tensor, h: tf.Tenso
     )
 
 
+class Streaming(tf.Module):
+    """A recurrent cell, a cache of its last results, a counter, and a variable that is written before it is read."""
+
+    def __init__(self) -> None:
+        self.hidden = tf.Variable(weights(1, 7), name="hidden")
+        self.cache = tf.Variable(tf.zeros((5, 7)), name="cache")
+        self.last = tf.Variable(tf.zeros((1, 3)), name="last")
+        self.steps = tf.Variable(0, dtype=tf.int64, name="steps")
+        self.weights = tf.Variable(weights(10, 7))
+
+    def __call__(self, x: tf.Tensor) -> Any:
+        self.last.assign(x * 2.0)
+        hidden = tf.tanh(tf.concat([x, self.hidden], 1) @ self.weights)
+        self.hidden.assign(hidden)
+        self.cache.assign(tf.concat([self.cache[1:], hidden], 0))
+        self.steps.assign_add(1)
+        if self.steps % 2 == 0:
+            self.last.assign(self.last * 0.5)
+        attended = tf.nn.softmax(self.cache @ tf.transpose(hidden), 0) * self.cache
+        return hidden, self.steps.read_value(), tf.reduce_sum(attended, 0), self.last + 1.0
+
+
 PROGRAMS = {
+    "streaming": (tf.function(Streaming().__call__), (tf.TensorSpec((1, 3)),)),
     "network": (network, (tf.TensorSpec((1, 8, 8, 2)), tf.TensorSpec((1, 3), tf.int32))),
     "elements": (
         elements,

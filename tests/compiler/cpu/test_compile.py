@@ -81,7 +81,8 @@ def test_workers_make_the_same_objects_and_their_death_is_an_error(monkeypatch: 
 
 
 def test_self_contained_is_one_object() -> None:
-    assert not compiling.compile_module(layers(2), self_contained=True).split_objects
+    (made,) = compiling.compile_self_contained({"m": layers(2)}, Options(), host(), False)
+    assert not made.split_objects
 
 
 def test_references_and_split_module() -> None:

@@ -23,14 +23,16 @@ from tfbridge.compiler import (
     unregister_custom_call,
 )
 from tfbridge.compiler.builder.derived import binary_computation
-from tfbridge.compiler.cpu.compile import compile_module
+from tfbridge.compiler.cpu.compile import compile_module, compile_self_contained
 from tfbridge.compiler.ir import module as ir
 from tfbridge.compiler.ir.element_types import ElementType
 from tfbridge.compiler.ops import Elementwise
+from tfbridge.compiler.options import Options
 from tfbridge.compiler.passes.pipeline import run_pipeline
 from tfbridge.runtime.code.executable import Executable
 from tfbridge.runtime.devices import custom_calls
 from tfbridge.runtime.errors import ExecutionError
+from tfbridge.runtime.llvm.target import host
 from tfbridge.runtime.run_context import ASSUMPTION_FAILED, RunContext
 
 platforms = pytest.mark.parametrize("platform", ["interpreter", "cpu"])
@@ -450,7 +452,7 @@ def test_composite_call_of_other_operands() -> None:
 def test_object_that_stands_alone() -> None:
     register_custom_call("f", lambda x: x)
     with pytest.raises(UnsupportedError, match="custom-call .*stands alone"):
-        compile_module(ir.Module("m", program(array("f32", 2))), self_contained=True)
+        compile_self_contained({"m": ir.Module("m", program(array("f32", 2)))}, Options(), host(), True)
 
 
 def checked(in_loop: bool) -> ir.Module:
