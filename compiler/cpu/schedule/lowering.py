@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
-from ....runtime.sizes import are_equal, is_symbolic
+from ....runtime.sizes import Size, are_equal
 from ... import budget
 from ...errors import UnsupportedError
 from ...ir.module import Computation, Instruction, Module
@@ -70,7 +70,7 @@ def _assume_elements(module: Module) -> None:
     """
     shapes = (i.shape for c in module.computations() for i in c.instructions)
     dims = (d for shape in shapes for leaf in shape.leaves() for d in leaf.dims)
-    for size in dict.fromkeys(d for d in dims if is_symbolic([d])):
+    for size in dict.fromkeys(d for d in dims if isinstance(d, Size)):
         if are_equal(size, 0):
             raise UnsupportedError(f"a size, {size}, is 0 where symbols have their typical values")
 
