@@ -20,7 +20,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--saved-model", required=True, metavar="DIR")
     parser.add_argument(
-        "--signature", default="serving_default", metavar="KEY", help="default: serving_default"
+        "--signature",
+        action="append",
+        metavar="KEY",
+        help="default: serving_default; several, or '*' for all, become one object",
     )
     parser.add_argument(
         "--feed",
@@ -74,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         compiled = compile(
             chosen.saved_model,
-            signature=chosen.signature,
+            signature=_signature(chosen.signature),
             feeds=dict(chosen.feed),
             target_triple=chosen.target_triple,
             target_cpu=chosen.target_cpu,
@@ -99,6 +102,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if file is not None:
             print(f"{file}  {file.stat().st_size:,} bytes")
     return 0
+
+
+def _signature(keys: list[str] | None) -> str | list[str]:
+    if not keys:
+        return "serving_default"
+    return keys[0] if len(keys) == 1 else keys
 
 
 def _feed(text: str) -> tuple[str, tuple[int, ...]]:

@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ... import __version__
 from ...compiler.builder.computation_builder import ComputationBuilder
 from ...compiler.client.platforms import native
@@ -18,8 +20,8 @@ from ...compiler.options import DEFAULT_OPTIONS
 from ...runtime.code import private_files
 from ...runtime.code.artifact import Artifact, BufferSpec
 from ...runtime.llvm.target import Target, host
-from .freeze import Feeds, Frozen, freeze
-from .header import Model, StateArray, write_header
+from .freeze import Feeds, Frozen, Function, freeze
+from .header import Entry, Model, StateArray, write_header
 from .names import check, file_name
 from .test_program import example_arguments, write_test
 
@@ -50,7 +52,7 @@ class Compiled:
 def compile(
     function: Any,
     *args: Any,
-    signature: str = "serving_default",
+    signature: str | Sequence[str] = "serving_default",
     feeds: Feeds | None = None,
     target_triple: str | None = None,
     target_cpu: str = "",
@@ -68,6 +70,8 @@ def compile(
 
     `function` is a Python function, tf.function or concrete function, with examples or TensorSpecs of its arguments in
     `args`; a Keras model (`args` may be left out); or the directory of a SavedModel, of which `signature` is compiled.
+    Several functions that share weights and state, `{name: function}` or `{name: (function, *specs)}`, or several
+    signatures (`"*"`: all), become one object.
     Variables become constants; those that the function writes become a state in the model's memory, which a run reads
     and changes. `feeds` gives the whole shape of arguments, by name or as `arg0`, `arg1`, ...
 
@@ -94,66 +98,89 @@ def compile(
     if name is None:
         name = file_name(frozen.name)
         check(name, cpp_class)
-    entry, reset_entry = f"{name}_entry_{_NO_DIGEST}", f"{name}_reset_entry_{_NO_DIGEST}"
-    modules = {entry: frozen.module}
+    symbols = {
+        function: f"{_symbol(name, function.name)}_entry_{_NO_DIGEST}" for function in frozen.functions
+    }
+    modules = {symbol: function.module for function, symbol in symbols.items()}
+    reset_symbol = f"{name}_initial_state_{_NO_DIGEST}" if frozen.states else ""
     if frozen.states:
-        modules[reset_entry] = _reset_module(frozen)
+        modules[reset_symbol] = _reset_module(frozen)
     artifacts = native().compile_self_contained(
         modules, DEFAULT_OPTIONS, target, embed_constants=large_constants == "object"
     )
-    artifact, digest = _with_digest(artifacts)
-    outputs = len(artifact.results) - len(frozen.states)
+    digest = _digest_of(artifacts)
     model = Model(
         name,
         cpp_class,
-        entry.replace(_NO_DIGEST, digest),
         f"{target.triple} {target.cpu}".strip(),
         __version__,
-        artifact.parameters[: len(frozen.arguments)],
-        frozen.arguments,
-        artifact.results[:outputs],
-        frozen.results,
+        [
+            _entry(function, symbols[function].replace(_NO_DIGEST, digest), artifact)
+            for function, artifact in zip(frozen.functions, artifacts)
+        ],
         max(each.temp_bytes for each in artifacts),
-        len(artifact.constants),
+        len(constants := _with_digest(artifacts[0].constants, digest)),
         threads,
         target.pointer_bytes,
         digest,
-        [
-            StateArray(state.name, artifact.results[outputs + k], state.parameter, outputs + k)
-            for k, state in enumerate(frozen.states)
-        ],
-        reset_entry.replace(_NO_DIGEST, digest) if frozen.states else "",
+        [StateArray(state.name, _spec(state.value)) for state in frozen.states],
+        reset_symbol.replace(_NO_DIGEST, digest),
     )
-    made = _write(Path(out_dir), model, artifact, frozen, target)
+    data = artifacts[0].object.replace(_NO_DIGEST.encode(), digest.encode())
+    made = _write(Path(out_dir), model, data, constants, target)
     return dataclasses.replace(
         made,
         extra_files=tuple(_write_extra(made.header.parent, name, model, frozen) for name in sorted(extras)),
     )
 
 
+def _symbol(model: str, function: str) -> str:
+    return f"{model}_{function}" if function else model
+
+
+def _entry(function: Function, symbol: str, artifact: Artifact) -> Entry:
+    return Entry(
+        function.name,
+        symbol,
+        artifact.parameters[: len(function.arguments)],
+        function.arguments,
+        artifact.results[: len(function.results)],
+        function.results,
+        function.state_arguments,
+        function.state_results,
+    )
+
+
+def _spec(value: np.ndarray) -> BufferSpec:
+    return BufferSpec(value.dtype.name, value.shape, value.nbytes)
+
+
 def _write_extra(folder: Path, extra: str, model: Model, frozen: Frozen) -> Path:
-    arguments = example_arguments(model.arguments)
-    file = folder / f"{model.name}_{extra}.c"
     runs = 3 if model.states else 1
-    text = write_test(model, arguments, frozen.in_tensorflow(arguments, runs), runs)
+    examples = [example_arguments(entry.arguments) for entry in model.entries]
+    results = [
+        function.in_tensorflow(arguments, runs) for function, arguments in zip(frozen.functions, examples)
+    ]
+    file = folder / f"{model.name}_{extra}.c"
+    text = write_test(model, examples, results, runs)
     private_files.write_file(None, str(file), [text.encode("ascii")], 0o666)
     return file
 
 
-def _with_digest(artifacts: Sequence[Artifact]) -> tuple[Artifact, str]:
-    """The first artifact, with the digest of all that was compiled in the names of its functions and behind its
-    constants; and the digest."""
-    first = artifacts[0]
+def _digest_of(artifacts: Sequence[Artifact]) -> str:
+    """Of all that was compiled."""
     described = repr([(a.parameters, a.results, a.temp_bytes, a.threads) for a in artifacts])
-    hash_ = hashlib.blake2b(first.object, digest_size=len(_NO_DIGEST) // 2)
-    for part in (first.constants, described.encode()):
+    hash_ = hashlib.blake2b(artifacts[0].object, digest_size=len(_NO_DIGEST) // 2)
+    for part in (artifacts[0].constants, described.encode()):
         hash_.update(part)
-    digest = hash_.hexdigest()
-    constants = first.constants
-    if constants:
-        constants += bytes(-len(constants) % _ALIGN) + digest.encode().ljust(_ALIGN, b"\0")
-    made = first.object.replace(_NO_DIGEST.encode(), digest.encode())
-    return dataclasses.replace(first, object=made, constants=constants), digest
+    return hash_.hexdigest()
+
+
+def _with_digest(constants: bytes, digest: str) -> bytes:
+    """Constants for a file: the digest at their end."""
+    if not constants:
+        return b""
+    return constants + bytes(-len(constants) % _ALIGN) + digest.encode().ljust(_ALIGN, b"\0")
 
 
 def _reset_module(frozen: Frozen) -> Module:
@@ -173,42 +200,16 @@ def _target(
     return native().named_target(triple or here.triple, cpu, features, threads, l1_bytes, l2_bytes)
 
 
-def _write(folder: Path, model: Model, artifact: Artifact, frozen: Frozen, target: Target) -> Compiled:
+def _write(folder: Path, model: Model, data: bytes, constants: bytes, target: Target) -> Compiled:
     object_file, header, description = (folder / f"{model.name}.{suffix}" for suffix in ("o", "h", "json"))
-    constants_file = folder / f"{model.name}.bin" if artifact.constants else None
+    constants_file = folder / f"{model.name}.bin" if constants else None
     header_bytes = write_header(model).encode("ascii")
-    described = (
-        json.dumps(
-            {
-                "name": model.name,
-                "cpp_class": model.cpp_class,
-                "entry": model.entry,
-                "tfbridge": model.version,
-                "target": {
-                    "triple": target.triple,
-                    "cpu": target.cpu,
-                    "features": target.features,
-                    "threads": model.threads,
-                },
-                "arguments": _described(frozen.arguments, model.arguments),
-                "results": _described(frozen.results, model.results),
-                "state": _described([s.name for s in model.states], [s.spec for s in model.states]),
-                "state_bytes": model.state_bytes,
-                "temp_bytes": model.temp_bytes,
-                "memory_bytes": model.memory_bytes,
-                "object_bytes": len(artifact.object),
-                "constants_file": constants_file.name if constants_file else None,
-                "constants_bytes": model.constants_bytes,
-            },
-            indent=2,
-        )
-        + "\n"
-    )
+    described = json.dumps(_description(model, len(data), constants_file, target), indent=2) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     for file, contents in (
-        (object_file, artifact.object),
+        (object_file, data),
         (header, header_bytes),
-        (constants_file, artifact.constants),
+        (constants_file, constants),
         (description, described.encode("ascii")),
     ):
         if file is not None:
@@ -218,11 +219,44 @@ def _write(folder: Path, model: Model, artifact: Artifact, frozen: Frozen, targe
         header,
         description,
         constants_file,
-        len(artifact.object),
+        len(data),
         len(header_bytes),
-        artifact.temp_bytes,
-        len(artifact.constants),
+        model.temp_bytes,
+        len(constants),
     )
+
+
+def _description(
+    model: Model, object_bytes: int, constants_file: Path | None, target: Target
+) -> dict[str, Any]:
+    """What NAME.json has: that of the only function beside that of the model, or of several by name."""
+    functions = {
+        entry.name: {
+            "entry": entry.symbol,
+            "arguments": _described(entry.argument_names, entry.arguments),
+            "results": _described(entry.result_names, entry.results),
+        }
+        for entry in model.entries
+    }
+    return {
+        "name": model.name,
+        "cpp_class": model.cpp_class,
+        "tfbridge": model.version,
+        "target": {
+            "triple": target.triple,
+            "cpu": target.cpu,
+            "features": target.features,
+            "threads": model.threads,
+        },
+        **functions.get("", {"functions": functions}),
+        "state": _described([s.name for s in model.states], [s.spec for s in model.states]),
+        "state_bytes": model.state_offsets[-1],
+        "temp_bytes": model.temp_bytes,
+        "memory_bytes": model.memory_bytes,
+        "object_bytes": object_bytes,
+        "constants_file": constants_file.name if constants_file else None,
+        "constants_bytes": model.constants_bytes,
+    }
 
 
 def _described(names: Sequence[str], specs: Sequence[BufferSpec]) -> list[dict[str, Any]]:

@@ -24,103 +24,203 @@ from ..dispatch.call_plan import cluster_of
 from ..graph import source_location
 from ..tf_internals import symbols as tfp
 from ..tf_internals.dtypes import element_type
+from .names import identifier
 
 Feeds = Mapping[str, Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A variable that the function writes: its name, its value now, and the number of the parameter with its value
-    (None: it is written before it is read). Its new value is one of the module's last results."""
+    """A variable that a function writes: its name and its value now."""
 
     name: str
     value: np.ndarray
-    parameter: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function without variables, and the names of its parameters and results (empty: it has none).
+
+    name: what it is called among several functions, empty for the only one. state_arguments, state_results: the numbers
+    of parameters and results, behind the others, that are values of the state, with its numbers there. in_tensorflow:
+    TensorFlow's results for arguments, of the last of a number of runs that begin with the present state.
+    """
+
+    name: str
+    module: Module
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    state_arguments: tuple[tuple[int, int], ...]
+    state_results: tuple[tuple[int, int], ...]
+    in_tensorflow: Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Frozen:
-    """A module without variables, and the names of its parameters and results (empty: it has none).
+    """Functions of one model. `name`: what it may be called. `states`: of the variables that one of them writes."""
 
-    states: of the variables that it writes, in the order of its last results. in_tensorflow: TensorFlow's results for
-    arguments, of the last of a number of runs that begin with the present state.
+    name: str
+    functions: tuple[Function, ...]
+    states: tuple[State, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Traced:
+    """A function in TensorFlow.
+
+    title: for messages. own: how many inputs are not captured. keep: what must live.
     """
 
-    module: Module
     name: str
-    arguments: tuple[str, ...]
-    results: tuple[str, ...]
-    states: tuple[State, ...]
-    in_tensorflow: Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
+    title: str
+    concrete: Any
+    cluster: Cluster
+    captured: list[tf.Tensor]
+    own: int
+    keep: Any
 
 
-def freeze(function: Any, args: Sequence[Any], signature: str, feeds: Feeds) -> Frozen:
-    """The module of a function, tf.function, concrete function, Keras model or SavedModel directory.
+def freeze(function: Any, args: Sequence[Any], signature: str | Sequence[str], feeds: Feeds) -> Frozen:
+    """The modules of a function, tf.function, concrete function, Keras model or SavedModel directory, or of several of
+    them by name.
 
     Raises: ShapeError  an unknown signature or feed, or a dimension that nothing tells; UnsupportedError  an op that
     cannot be compiled (all of them are listed), or a variable whose shape changes.
     """
-    keep, concrete, name = _concrete(function, args, signature)
+    name, given = _given(function, args, signature)
+    traced = [_trace(*each) for each in given]
+    numbers, states = _shared_states(traced)
+    chosen = _feeds_of_each(traced, feeds)
+    return Frozen(
+        name,
+        tuple(_freeze(t, f, numbers, states) for t, f in zip(traced, chosen, strict=True)),
+        tuple(states),
+    )
+
+
+def _trace(name: str, keep: Any, concrete: Any, title: str) -> _Traced:
     try:
         cluster = cluster_of(concrete)
     except UnsupportedError as error:
         raise UnsupportedError(
-            "\n".join([f"{name}: these ops cannot be compiled:", *source_location.located(concrete, error)])
+            "\n".join([f"{title}: these ops cannot be compiled:", *source_location.located(concrete, error)])
         ) from None
     captured = list(concrete.captured_inputs)
-    own = len(concrete.inputs) - len(captured)
-    names = [_name_of(tensor) for tensor in concrete.inputs[:own]]
+    return _Traced(name, title, concrete, cluster, captured, len(concrete.inputs) - len(captured), keep)
+
+
+def _shared_states(traced: Sequence[_Traced]) -> tuple[dict[int, int], list[State]]:
+    """(number of a state by the identity of its variable, the states) of the variables that a function writes."""
+    numbers: dict[int, int] = {}
+    states: list[State] = []
+    for t in traced:
+        for k in t.cluster.written:
+            if numbers.setdefault(id(t.captured[k - t.own]), len(states)) == len(states):
+                value = _value(t.captured[k - t.own], t.cluster.arguments[k])
+                states.append(State(_variable_name(t.concrete, k), value))
+    return numbers, states
+
+
+def _feeds_of_each(traced: Sequence[_Traced], feeds: Feeds) -> list[Feeds]:
+    """The feeds of each function: those under its name, `decode/tokens`, and, among several, those under the name of an
+    argument that it has. Raises: ShapeError  one is of no function."""
+    if len(traced) == 1 and not traced[0].name:
+        return [feeds]
+    chosen: list[dict[str, Sequence[int]]] = [{} for _ in traced]
+    for feed, dims in feeds.items():
+        function, slash, argument = feed.partition("/")
+        users = [
+            number
+            for number, t in enumerate(traced)
+            if (function == t.name if slash else feed in _argument_names(t))
+        ]
+        if not users:
+            functions = _listed([t.name for t in traced])
+            raise ShapeError(f"feed {feed!r}: no function has such an argument; there are {functions}")
+        for number in users:
+            chosen[number][argument if slash else feed] = dims
+    return list(chosen)
+
+
+def _argument_names(traced: _Traced) -> list[str]:
+    return [_name_of(tensor) for tensor in traced.concrete.inputs[: traced.own]]
+
+
+def _freeze(traced: _Traced, feeds: Feeds, numbers: Mapping[int, int], states: Sequence[State]) -> Function:
+    """The module of a function; `numbers`: those of the states, by the identity of the variable."""
+    title, concrete, cluster, captured, own = (
+        traced.title,
+        traced.concrete,
+        traced.cluster,
+        traced.captured,
+        traced.own,
+    )
+    names = _argument_names(traced)
     all_dims = _shapes(names, [t.shape for t in concrete.inputs[:own]], feeds)
-    shapes: list[Shape | None] = []
-    for k, (dims, argument) in enumerate(zip(all_dims, cluster.arguments)):
-        type_ = element_type(argument.data_type)
-        if type_ is None:
-            dtype = tf.as_dtype(argument.data_type).name
-            raise UnsupportedError(f"{name}: argument {names[k]} is {dtype}, not an array of numbers")
-        if k in cluster.constants:
-            raise UnsupportedError(
-                f"{name}: argument {names[k]} decides shapes or axes, so it must be known when "
-                "compiling; compile a function in which it is a Python value"
-            )
-        shapes.append(Shape(type_, dims))
-    values = {
-        own + k: _value(tensor, cluster.arguments[own + k])
-        for k, tensor in enumerate(captured)
-        if cluster.arguments[own + k].is_read or own + k in cluster.written
-    }
-    shapes += [
-        _shape(values[k]) if k in cluster.written and cluster.arguments[k].is_read else None
-        for k in range(own, len(concrete.inputs))
+    shapes: list[Shape | None] = [
+        _argument_shape(title, names[k], cluster, k, dims) for k, dims in enumerate(all_dims)
     ]
-    constants = {k: value for k, value in values.items() if k not in cluster.written}
+    constants: dict[int, np.ndarray] = {}
+    state_arguments: list[tuple[int, int]] = []
+    for k, tensor in enumerate(captured, own):
+        is_read, number = cluster.arguments[k].is_read, numbers.get(id(tensor))
+        if is_read and number is not None:
+            state_arguments.append((sum(shape is not None for shape in shapes), number))
+            shapes.append(_shape(states[number].value))
+        else:
+            shapes.append(None)
+            if is_read:
+                constants[k] = _value(tensor, cluster.arguments[k])
     module = build_module(cluster, shapes, constants)
-    states = _states(name, module, cluster, values, lambda k: _variable_name(concrete, k), shapes)
     if module.sized_results:
         raise UnsupportedError(
-            f"{name}: the values of its arguments decide the shape of a result; its memory is laid "
+            f"{title}: the values of its arguments decide the shape of a result; its memory is laid "
             "out when compiling"
         )
     results = _result_names(concrete.structured_outputs)
+    outputs = len(concrete.outputs)
+    written = [numbers[id(captured[k - own])] for k in cluster.written]
+    for number, leaf in zip(written, list(module.entry.root.shape.leaves())[outputs:], strict=True):
+        if leaf != _shape(states[number].value):
+            raise UnsupportedError(
+                f"{title}: the variable {states[number].name} changes from {_shape(states[number].value)} to {leaf}; "
+                "the memory of a state is laid out when compiling"
+            )
 
     def in_tensorflow(arrays: Sequence[np.ndarray], runs: int) -> list[np.ndarray]:
-        assert keep is not None  # its variables live as long
+        assert traced.keep is not None  # its variables live as long
         tensors = [tf.constant(a, t.dtype) for a, t in zip(arrays, concrete.inputs)]
         try:
             for _ in range(runs):
                 found = tf.nest.flatten(tfp.call_concrete(concrete, tensors, captured))
         finally:
-            for k in cluster.written:
-                tfp.assign_variable(captured[k - own], tf.constant(values[k]))
+            for k, number in zip(cluster.written, written):
+                tfp.assign_variable(captured[k - own], tf.constant(states[number].value))
         return [tensor.numpy() for tensor in found]
 
-    return Frozen(
+    return Function(
+        traced.name,
         module,
-        name,
         tuple(names),
-        tuple(results) if len(results) == len(concrete.outputs) else ("",) * len(concrete.outputs),
-        states,
+        tuple(results) if len(results) == outputs else ("",) * outputs,
+        tuple(state_arguments),
+        tuple(enumerate(written, outputs)),
         in_tensorflow,
     )
+
+
+def _argument_shape(title: str, name: str, cluster: Cluster, number: int, dims: tuple[int, ...]) -> Shape:
+    data_type = cluster.arguments[number].data_type
+    type_ = element_type(data_type)
+    if type_ is None:
+        dtype = tf.as_dtype(data_type).name
+        raise UnsupportedError(f"{title}: argument {name} is {dtype}, not an array of numbers")
+    if number in cluster.constants:
+        raise UnsupportedError(
+            f"{title}: argument {name} decides shapes or axes, so it must be known when "
+            "compiling; compile a function in which it is a Python value"
+        )
+    return Shape(type_, dims)
 
 
 def _shape(value: np.ndarray) -> Shape:
@@ -129,63 +229,82 @@ def _shape(value: np.ndarray) -> Shape:
     return Shape(type_, value.shape)
 
 
-def _states(
-    name: str,
-    module: Module,
-    cluster: Cluster,
-    values: Mapping[int, np.ndarray],
-    name_of: Callable[[int], str],
-    shapes: Sequence[Shape | None],
-) -> tuple[State, ...]:
-    """The state of each variable that is written. Raises: UnsupportedError  its shape changes, or nobody holds it."""
-    leaves = list(module.entry.root.shape.leaves())[-len(cluster.written) :] if cluster.written else []
-    states = []
-    for k, leaf in zip(cluster.written, leaves, strict=True):
-        if k not in values:
-            raise UnsupportedError(
-                f"{name}: a variable that it writes is an argument; let it be one of the function"
-            )
-        if leaf != _shape(values[k]):
-            raise UnsupportedError(
-                f"{name}: the variable {name_of(k)} changes from {_shape(values[k])} to {leaf}; the memory of a "
-                "state is laid out when compiling"
-            )
-        parameter = None if shapes[k] is None else sum(shape is not None for shape in shapes[:k])
-        states.append(State(name_of(k), values[k], parameter))
-    return tuple(states)
-
-
 # -- what is given, to a concrete function
 
 
-def _concrete(function: Any, args: Sequence[Any], signature: str) -> tuple[Any, Any, str]:
-    """(what must stay alive, concrete function, name)."""
+def _given(
+    function: Any, args: Sequence[Any], signature: str | Sequence[str]
+) -> tuple[str, list[tuple[str, Any, Any, str]]]:
+    """(what the model may be called, for every function: its name, what must stay alive, concrete function, title)."""
     if isinstance(function, str | os.PathLike):
         return _of_saved_model(os.fspath(function), signature)
+    if not isinstance(function, Mapping):
+        found = _concrete(function, args)
+        return found[2], [("", *found)]
+    if not function or args:
+        raise TypeError(
+            "several functions are given as {name: function} or {name: (function, *specs)}, and no more"
+        )
+    each = {name: one if isinstance(one, tuple) else (one,) for name, one in function.items()}
+    return "model", [(_function_name(name), *_concrete(one, specs)) for name, (one, *specs) in each.items()]
+
+
+def _function_name(name: str) -> str:
+    """A name in a model of several functions. Raises: ValueError  it cannot be a part of one in C."""
+    if not name or identifier(name) != name or name == "state":
+        raise ValueError(
+            f"function {name!r}: a name of letters, digits and single underscores is wanted, not 'state'"
+        )
+    return name
+
+
+def _concrete(function: Any, args: Sequence[Any]) -> tuple[Any, Any, str]:
+    """(what must stay alive, concrete function, name)."""
     if isinstance(function, tf.types.experimental.ConcreteFunction):
         return function, function, re.sub(r"^__inference_|_\d+$", "", tf.compat.as_str(function.name))
     if isinstance(function, keras.Model):
         specs = args or _model_specs(function)
         traced = tfp.new_function(lambda *inputs: function(*inputs, training=False))
-        return traced, traced.get_concrete_function(*specs), function.name
+        return (function, traced), traced.get_concrete_function(*specs), function.name
     if isinstance(function, Jit | tf.types.experimental.PolymorphicFunction):
         return function, function.get_concrete_function(*args), getattr(function, "__name__", "function")
     if callable(function):
         traced = tfp.new_function(function)
-        return traced, traced.get_concrete_function(*args), getattr(function, "__name__", "function")
+        return (
+            (function, traced),
+            traced.get_concrete_function(*args),
+            getattr(function, "__name__", "function"),
+        )
     raise TypeError(
         f"cannot compile a {type(function).__name__}; give a function, a Keras model or the directory of a "
         "SavedModel"
     )
 
 
-def _of_saved_model(directory: str, signature: str) -> tuple[Any, Any, str]:
+def _of_saved_model(
+    directory: str, signature: str | Sequence[str]
+) -> tuple[str, list[tuple[str, Any, Any, str]]]:
+    """As `_given`. Several signatures, or `*` for all, are called by their names."""
     if not tf.saved_model.contains_saved_model(directory):
         raise ShapeError(f"{directory} holds no SavedModel")
     loaded = tf.saved_model.load(directory)
-    if signature not in loaded.signatures:
-        raise ShapeError(f"{directory} has no signature {signature!r}; it has {_listed(loaded.signatures)}")
-    return loaded, loaded.signatures[signature], os.path.basename(os.path.abspath(directory))
+    name = os.path.basename(os.path.abspath(directory))
+    is_one = isinstance(signature, str) and signature != "*"
+    keys = [signature] if isinstance(signature, str) else list(signature)
+    if keys == ["*"]:
+        keys = [key for key in loaded.signatures if not key.startswith("__")]
+    for key in keys:
+        if key not in loaded.signatures:
+            raise ShapeError(f"{directory} has no signature {key!r}; it has {_listed(loaded.signatures)}")
+    return name, [
+        (
+            "" if is_one else _function_name(key),
+            loaded,
+            loaded.signatures[key],
+            name if is_one else f"{name}/{key}",
+        )
+        for key in keys
+    ]
 
 
 def _model_specs(model: keras.Model) -> tuple[Any, ...]:

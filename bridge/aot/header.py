@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -42,13 +43,32 @@ _FIELD_TYPES: dict[type, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class StateArray:
-    """One array of a model's state: the variable's name, and the numbers of the entry's argument with its old value
-    (None: there is none) and of the result with its new one."""
+    """An array of a model's state: the variable's name, and what it is."""
 
     name: str
     spec: BufferSpec
-    argument: int | None
-    result: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A function of a model; `name` is empty for the only one.
+
+    The state's arrays are further arguments and results: `state_arguments` and `state_results` are their numbers there,
+    behind the others, and in the state.
+    """
+
+    name: str
+    symbol: str
+    arguments: Sequence[BufferSpec]
+    argument_names: Sequence[str]
+    results: Sequence[BufferSpec]
+    result_names: Sequence[str]
+    state_arguments: Sequence[tuple[int, int]] = ()
+    state_results: Sequence[tuple[int, int]] = ()
+
+    def member(self, kind: str) -> str:
+        """The model's member with the addresses of its `args` or `results`."""
+        return f"{self.name}_{kind}" if self.name else kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,39 +76,40 @@ class Model:
     """What a header tells. `constants_bytes` is that of a file; 0 when the constants lie in the object.
 
     `digest`: of all that is compiled; names of functions end in it, and the file of constants has it at its end.
-    `states`: the arrays that outlive a run; `reset_entry`: the function that gives them their first values.
-
+    `states`: the arrays that outlive a run; `reset_symbol`: the function that gives them their first values.
     Raises: ValueError  the name or the class cannot be chosen (see `names`).
     """
 
     name: str
     cpp_class: str
-    entry: str
     target: str
     version: str
-    arguments: Sequence[BufferSpec]
-    argument_names: Sequence[str]
-    results: Sequence[BufferSpec]
-    result_names: Sequence[str]
+    entries: Sequence[Entry]
     temp_bytes: int
     constants_bytes: int
     threads: int
     pointer_bytes: int
     digest: str
     states: Sequence[StateArray] = ()
-    reset_entry: str = ""
+    reset_symbol: str = ""
 
     def __post_init__(self) -> None:
         check(self.name, self.cpp_class)
 
+    def call(self, entry: Entry) -> str:
+        """What the names of a function begin with in C."""
+        return f"{self.name}_{entry.name}" if entry.name else self.name
+
+    @property
+    def _arrays(self) -> list[BufferSpec]:
+        specs = [spec for entry in self.entries for spec in (*entry.arguments, *entry.results)]
+        return [*specs, *(state.spec for state in self.states)]
+
     @property
     def offsets(self) -> list[int]:
-        """Where each argument, each result, each array of the state and then the temporary memory lie in a model's
-        memory."""
-        offsets = [0]
-        for spec in (*self.arguments, *self.results, *(state.spec for state in self.states)):
-            offsets.append(offsets[-1] + _aligned(spec.bytes))
-        return offsets
+        """Where arguments and results, function by function, the arrays of the state and then the temporary memory lie
+        in a model's memory."""
+        return [0, *itertools.accumulate(_aligned(spec.bytes) for spec in self._arrays)]
 
     @property
     def memory_bytes(self) -> int:
@@ -96,54 +117,44 @@ class Model:
         return self.offsets[-1] + _aligned(self.temp_bytes) + _ALIGN
 
     @property
-    def state_bytes(self) -> int:
-        """Bytes of the whole state, whose arrays lie one behind the other."""
-        return self.offsets[-1] - self.offsets[len(self.arguments) + len(self.results)]
+    def state_offsets(self) -> list[int]:
+        """Where the arrays of the state lie in its memory, and its bytes."""
+        first = len(self._arrays) - len(self.states)
+        return [offset - self.offsets[first] for offset in self.offsets[first:]]
 
 
 def write_header(model: Model) -> str:
     """The header's text."""
     *namespaces, class_name = model.cpp_class.split("::")
-    offsets = model.offsets
     common = {"name": model.name, "NAME": model.name.upper(), "model": f"{model.name}_model"}
     buffers = list(_buffers(model))
-    shared = [b | common for b in buffers]
-    state = text.STATE.substitute(common, reset_entry=model.reset_entry) if model.states else ""
-    read = sum(s.argument is not None for s in model.states)
     in_file = model.constants_bytes > 0
-    lists = {
-        kind: "\n".join(f" *   {b['description']}" for b in buffers if b["kind"] == kind) or " *   none"
-        for kind in ("args", "results", "state")
-    }
+    entries = [_entry_values(model, entry) | common for entry in model.entries]
+    state = {"reset_entry": model.reset_symbol, "state_places": _state_places(model)} | common
     return text.HEADER.substitute(
         common,
         version=model.version,
         target=in_comment(model.target),
-        entry=model.entry,
         libraries=f", and have {model.name}.bin at hand" if in_file else "",
-        argument_list=lists["args"],
-        result_list=lists["results"],
-        state_list=f"\n * State, which a run reads and changes:\n{lists['state']}" if model.states else "",
-        states=len(model.states),
-        state_bytes=model.state_bytes,
-        declare_reset=text.DECLARE_RESET.substitute(reset_entry=model.reset_entry) if model.states else "",
-        state_fields=text.STATE_FIELDS if model.states else "",
-        state_functions=state,
-        ensure_state=text.ENSURE_STATE.substitute(common) if model.states else "",
-        reset_method=text.RESET_METHOD.substitute(common) if model.states else "",
+        array_lists="\n".join(_array_lists(model, buffers)),
         GUARD=f"{model.name.upper()}_H",
         runtime=text.RUNTIME.substitute(fields=_fields(model.pointer_bytes)),
-        args=len(model.arguments),
-        results=len(model.results),
+        states=len(model.states),
+        state_bytes=model.state_offsets[-1],
         threads=model.threads,
         temp_bytes=model.temp_bytes,
         constants_bytes=model.constants_bytes,
         memory_bytes=model.memory_bytes,
-        arg_slots=max(1, len(model.arguments) + read),
-        result_slots=max(1, len(model.results) + len(model.states)),
-        buffer_constants="\n".join(text.SIZES.substitute(b) for b in shared),
+        buffer_constants="\n".join(
+            [text.COUNTS.substitute(e) for e in entries] + [text.SIZES.substitute(b) for b in buffers]
+        ),
+        entries="\n".join(
+            text.ENTRY.substitute(entry=symbol)
+            for symbol in (*(e.symbol for e in model.entries), *filter(None, [model.reset_symbol]))
+        ),
+        array_fields="\n".join(text.ARRAY_FIELDS.substitute(e) for e in entries),
         placing="\n".join(_placing(model)),
-        temp_at=offsets[-1],
+        temp_at=model.offsets[-1],
         set_constants=text.SET_CONSTANTS.substitute(common) if in_file else "",
         set_constants_method=text.SET_CONSTANTS_METHOD.substitute(common) if in_file else "",
         check_constants=text.CHECK_CONSTANTS.substitute(
@@ -151,24 +162,73 @@ def write_header(model: Model) -> str:
         )
         if in_file
         else "",
-        buffer_functions="\n".join(map(_functions, shared)),
-        buffer_methods="\n".join(map(_methods, shared)),
+        state_fields=text.STATE_FIELDS if model.states else "",
+        state_functions=text.STATE.substitute(state) if model.states else "",
+        reset_method=text.RESET_METHOD.substitute(common) if model.states else "",
+        run_functions="\n".join(text.RUN.substitute(e) for e in entries),
+        run_methods="\n".join(text.RUN_METHOD.substitute(e) for e in entries),
+        buffer_functions="\n".join(_functions(b | common) for b in buffers),
+        buffer_methods="\n".join(_methods(b | common) for b in buffers),
         class_name=class_name,
         namespace_open="\n".join(f"namespace {n} {{" for n in namespaces),
         namespace_close="}" * len(namespaces),
     )
 
 
+def _entry_values(model: Model, entry: Entry) -> dict[str, str]:
+    """What the templates say of a function."""
+    call, common = model.call(entry), {"name": model.name}
+    return {
+        "call": call,
+        "CALL": call.upper(),
+        "entry": entry.symbol,
+        "run": f"run_{entry.name}" if entry.name else "run",
+        "args": entry.member("args"),
+        "results": entry.member("results"),
+        "arg_count": str(len(entry.arguments)),
+        "result_count": str(len(entry.results)),
+        "arg_slots": str(max(1, len(entry.arguments) + len(entry.state_arguments))),
+        "result_slots": str(max(1, len(entry.results) + len(entry.state_results))),
+        "ensure_state": text.ENSURE_STATE.substitute(common) if model.states else "",
+    }
+
+
+def _array_lists(model: Model, buffers: Sequence[dict[str, str]]) -> Iterator[str]:
+    """The lines of the header's first comment that list the arrays."""
+    for entry in model.entries:
+        if entry.name:
+            yield f" * Function {entry.name}"
+        for title, kind in (("Arguments", "args"), ("Results", "results")):
+            yield f" * {title}:"
+            listed = [b["description"] for b in buffers if b["list"] == entry.member(kind)]
+            yield from (f" *   {line}" for line in listed or ["none"])
+    if model.states:
+        yield " * State, which runs read and change:"
+        yield from (f" *   {b['description']}" for b in buffers if b["list"] == "state")
+
+
 def _placing(model: Model) -> Iterator[str]:
     """The statements that give arrays their places."""
-    places = [f"self->args[{k}]" for k in range(len(model.arguments))]
-    places += [f"self->results[{k}]" for k in range(len(model.results))]
-    for state in model.states:
-        old = "" if state.argument is None else f"self->args[{state.argument}] = "
-        first = "self->state = " if state is model.states[0] else ""
-        places.append(f"{old}{first}self->results[{state.result}]")
-    for place, offset in zip(places, model.offsets):
-        yield f"    {place} = at + {offset};"
+    offsets = iter(model.offsets)
+    for entry in model.entries:
+        for kind, specs in (("args", entry.arguments), ("results", entry.results)):
+            for k in range(len(specs)):
+                yield f"    self->{entry.member(kind)}[{k}] = at + {next(offsets)};"
+    for state, offset in zip(range(len(model.states)), offsets):
+        if not state:
+            yield f"    self->state = at + {offset};"
+        for entry in model.entries:
+            for kind, slots in (("args", entry.state_arguments), ("results", entry.state_results)):
+                for slot, number in slots:
+                    if number == state:
+                        yield f"    self->{entry.member(kind)}[{slot}] = at + {offset};"
+
+
+def _state_places(model: Model) -> str:
+    return "\n".join(
+        f"    state_arrays[{k}] = TFBRIDGE_CAST(char *, self->state) + {offset};"
+        for k, offset in enumerate(model.state_offsets[:-1])
+    )
 
 
 def _aligned(size: int) -> int:
@@ -191,37 +251,62 @@ def _fields(pointer_bytes: int) -> str:
 
 
 def _buffers(model: Model) -> Iterator[dict[str, str]]:
-    """What the templates say of each argument and result."""
+    """What the templates say of each argument, result and array of the state."""
+    for entry in model.entries:
+        for word, kind, specs, names in (
+            ("arg", "args", entry.arguments, entry.argument_names),
+            ("result", "results", entry.results, entry.result_names),
+        ):
+            member = entry.member(kind)
+            places = [f"{member}[{k}]" for k in range(len(specs))]
+            prefix = f"{entry.name}_" if entry.name else ""
+            yield from _of_kind(model, member, prefix, word, specs, names, places)
     states = model.states
-    for kind, word, specs, names in (
-        ("args", "arg", model.arguments, model.argument_names),
-        ("results", "result", model.results, model.result_names),
-        ("state", "state", [s.spec for s in states], [s.name for s in states]),
-    ):
-        called = [identifier(name) if len(name) <= MAX_LENGTH else "" for name in names]
-        for number, (spec, name) in enumerate(zip(specs, called, strict=True)):
-            which = f"{word}{number}"
-            indices = [f"i{axis}" for axis in range(len(spec.dims))]
-            position = ""
-            for index, dim in zip(indices, spec.dims):
-                position = f"({position}) * {dim} + {index}" if position else index
-            shape = f"{spec.dtype}[{', '.join(map(str, spec.dims))}]"
-            yield {
-                "kind": kind,
-                "at": f"results[{states[number].result}]" if kind == "state" else f"{kind}[{number}]",
-                "which": which,
-                "WHICH": which.upper(),
-                "called": f"{word}_{name}" if name and called.count(name) == 1 else "",
-                "type": C_TYPES[spec.dtype],
-                "pointer": f"{'const ' if word == 'arg' else ''}{C_TYPES[spec.dtype]} *",
-                "elements": str(math.prod(spec.dims)),
-                "bytes": str(spec.bytes),
-                "indices": ", ".join(f"size_t {i}" for i in indices),
-                "index_names": ", ".join(indices),
-                "position": position,
-                "description": f"{which}: {shape}"
-                + (f', "{in_comment(names[number])}"' if names[number] else ""),
-            }
+    specs, names = [state.spec for state in states], [state.name for state in states]
+    yield from _of_kind(model, "state", "", "state", specs, names, [""] * len(states))
+
+
+def _of_kind(
+    model: Model,
+    list_: str,
+    prefix: str,
+    word: str,
+    specs: Sequence[BufferSpec],
+    names: Sequence[str],
+    places: Sequence[str],
+) -> Iterator[dict[str, str]]:
+    """The arrays of one list. `places`: the members that have their addresses; empty for those of the state."""
+    called = [identifier(name) if len(name) <= MAX_LENGTH else "" for name in names]
+    for number, (spec, name, member) in enumerate(zip(specs, called, places, strict=True)):
+        which, own = f"{prefix}{word}{number}", f"{prefix}{word}_{name}"
+        is_called = bool(name) and called.count(name) == 1
+        indices = [f"i{axis}" for axis in range(len(spec.dims))]
+        position = ""
+        for index, dim in zip(indices, spec.dims):
+            position = f"({position}) * {dim} + {index}" if position else index
+        shape = f"{spec.dtype}[{', '.join(map(str, spec.dims))}]"
+        offset = 0 if member else model.state_offsets[number]
+        in_state = f"TFBRIDGE_CAST(void *, TFBRIDGE_CAST(char *, self->state) + {offset})"
+        yield {
+            "list": list_,
+            "member": member,
+            "at": f"self->{member}" if member else in_state,
+            "which": which,
+            "c_which": f"{model.name}_{which}",
+            "C_WHICH": f"{model.name}_{which}".upper(),
+            "called": own if is_called else "",
+            "c_called": f"{model.name}_{own}" if is_called else "",
+            "type": C_TYPES[spec.dtype],
+            "pointer": f"{'const ' if word == 'arg' else ''}{C_TYPES[spec.dtype]} *",
+            "elements": str(math.prod(spec.dims)),
+            "bytes": str(spec.bytes),
+            "indices": ", ".join(f"size_t {i}" for i in indices),
+            "index_names": ", ".join(indices),
+            "position": position,
+            "is_argument": "yes" if word == "arg" else "",
+            "description": f"{which}: {shape}"
+            + (f', "{in_comment(names[number])}"' if names[number] else ""),
+        }
 
 
 def _functions(buffer: dict[str, str]) -> str:
@@ -231,8 +316,8 @@ def _functions(buffer: dict[str, str]) -> str:
 
 
 def _methods(buffer: dict[str, str]) -> str:
-    templates = [text.METHODS, *([text.SET_DATA_METHOD] if buffer["kind"] != "state" else [])]
-    if buffer["kind"] == "args" and buffer["elements"] != "0":
+    templates = [text.METHODS, *([text.SET_DATA_METHOD] if buffer["member"] else [])]
+    if buffer["is_argument"] and buffer["elements"] != "0":
         templates.append(text.COPY_METHOD)
     if buffer["indices"]:
         templates.append(text.ELEMENT_METHOD)

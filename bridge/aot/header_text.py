@@ -68,10 +68,7 @@ HEADER = Template("""\
 /* $name.h: a model compiled by tfbridge $version; link $name.o$libraries.
  *
  * Target: $target
- * Arguments:
-$argument_list
- * Results:
-$result_list$state_list
+$array_lists
  *
  * Arrays are row-major. A $model may be used by one thread at a time; any number of them may run at once.
  */
@@ -96,8 +93,6 @@ int memcmp(const void *, const void *, size_t);
 #endif
 #endif
 $runtime
-#define ${NAME}_ARGS $args
-#define ${NAME}_RESULTS $results
 #define ${NAME}_STATES $states
 #define ${NAME}_STATE_BYTES TFBRIDGE_CAST(size_t, $state_bytes)
 #define ${NAME}_THREADS $threads
@@ -111,17 +106,16 @@ $buffer_constants
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* The compiled code. Its name ends in a number of its own, which the object of another compilation does not have.
+/* The compiled code. Names end in a number of their own, which the object of another compilation does not have.
    Arrays lie at multiples of their elements' size, temp at one of 64. 0: done. */
-int32_t $entry(tfbridge_context *context, const void *const *args, void *const *results, void *temp);
-$declare_reset#ifdef __cplusplus
+$entries
+#ifdef __cplusplus
 }
 #endif
 
 /* A model and where its arrays lie. Pointers may be turned to memory of your own between runs: no copies then. */
 typedef struct {
-    const void *args[$arg_slots];
-    void *results[$result_slots];
+$array_fields
     void *temp;
     const void *constants;  /* those of a file, at a multiple of 64; unused when they lie in the object */
     tfbridge_pool pool;
@@ -182,13 +176,7 @@ $check_constants    memset(context, 0, sizeof *context);
     return 0;
 }
 $state_functions
-/* Computes the results from the arguments. 0: done, else ${name}_error_message tells. */
-static inline int ${name}_run($model *self) {
-    tfbridge_context context;
-$ensure_state    if (${name}_begin(self, &context)) return -1;
-    return $entry(&context, self->args, self->results, self->temp);
-}
-
+$run_functions
 /* Why the last run failed; empty when it did not. */
 static inline const char *${name}_error_message(const $model *self) { return self->error; }
 
@@ -214,8 +202,8 @@ public:
     static constexpr size_t temp_bytes() { return ${NAME}_TEMP_BYTES; }
     static constexpr int threads() { return ${NAME}_THREADS; }
 
-    /* Computes the results from the arguments. false: error_message() tells why. */
-    bool run() { return ${name}_run(&model_) == 0; }
+    /* Computes results from arguments. false: error_message() tells why. */
+$run_methods
     const char *error_message() const { return ${name}_error_message(&model_); }
     void set_thread_pool(tfbridge_parallel_for parallel_for, void *pool) {
         ${name}_set_thread_pool(&model_, parallel_for, pool);
@@ -232,6 +220,26 @@ $namespace_close
 
 #endif
 """)
+
+# One function of a model: `call` begins its names in C, `args` and `results` are the members with its arrays.
+ENTRY = Template(
+    "int32_t $entry(tfbridge_context *context, const void *const *args, void *const *results, void *temp);"
+)
+COUNTS = Template("""\
+#define ${CALL}_ARGS $arg_count
+#define ${CALL}_RESULTS $result_count""")
+ARRAY_FIELDS = Template("""\
+    const void *$args[$arg_slots];
+    void *$results[$result_slots];""")
+RUN = Template("""\
+/* Computes the results from the arguments. 0: done, else ${name}_error_message tells. */
+static inline int ${call}_run($model *self) {
+    tfbridge_context context;
+$ensure_state    if (${name}_begin(self, &context)) return -1;
+    return $entry(&context, self->$args, self->$results, self->temp);
+}
+""")
+RUN_METHOD = Template("    bool $run() { return ${call}_run(&model_) == 0; }")
 
 # For models whose constants lie in a file.
 SET_CONSTANTS = Template("""
@@ -253,16 +261,15 @@ STATE_FIELDS = """\
     void *state;            /* all its arrays, one behind the other */
     bool has_state;         /* it has been reset, or set */
 """
-DECLARE_RESET = Template("""\
-int32_t $reset_entry(tfbridge_context *context, const void *const *args, void *const *results, void *temp);
-""")
 STATE = Template("""
 /* Gives the state its first values. 0: done. The first run does so by itself. */
 static inline int ${name}_reset($model *self) {
     tfbridge_context context;
     const void *no_args[1] = {NULL};
+    void *state_arrays[${NAME}_STATES];
     if (${name}_begin(self, &context)) return -1;
-    if ($reset_entry(&context, no_args, self->results + ${NAME}_RESULTS, self->temp)) return -1;
+$state_places
+    if ($reset_entry(&context, no_args, state_arrays, self->temp)) return -1;
     self->has_state = true;
     return 0;
 }
@@ -290,26 +297,26 @@ RESET_METHOD = Template("""\
     bool set_state(const void *memory) { return ${name}_set_state(&model_, memory) == 0; }
 """)
 
-# An argument, a result or an array of the state: `which` is arg0, result0 or state0, `at` its member, `called` its name
-# if it has one.
+# An argument, a result or an array of the state: `which` is its name in C++, arg0, result0 or state0 behind that of its
+# function, `c_which` that in C, `at` where its address is, `called` and `c_called` those made of its own name.
 SIZES = Template("""\
-#define ${NAME}_${WHICH}_ELEMENTS TFBRIDGE_CAST(size_t, $elements)
-#define ${NAME}_${WHICH}_BYTES TFBRIDGE_CAST(size_t, $bytes)""")
+#define ${C_WHICH}_ELEMENTS TFBRIDGE_CAST(size_t, $elements)
+#define ${C_WHICH}_BYTES TFBRIDGE_CAST(size_t, $bytes)""")
 FUNCTION = Template("""\
 /* $description */
-static inline $type *${name}_$which(const $model *self) { return TFBRIDGE_ARRAY($type, self->$at); }
+static inline $type *$c_which(const $model *self) { return TFBRIDGE_ARRAY($type, $at); }
 """)
 NAMED_FUNCTION = Template("""\
-static inline $type *${name}_$called(const $model *self) { return ${name}_$which(self); }
+static inline $type *$c_called(const $model *self) { return $c_which(self); }
 """)
 METHODS = Template("""\
     /* $description */
-    $type *$which() { return ${name}_$which(&model_); }
-    static constexpr size_t ${which}_elements() { return ${NAME}_${WHICH}_ELEMENTS; }
-    static constexpr size_t ${which}_bytes() { return ${NAME}_${WHICH}_BYTES; }
+    $type *$which() { return $c_which(&model_); }
+    static constexpr size_t ${which}_elements() { return ${C_WHICH}_ELEMENTS; }
+    static constexpr size_t ${which}_bytes() { return ${C_WHICH}_BYTES; }
 """)
 SET_DATA_METHOD = Template("""\
-    void set_${which}_data($pointer data) { model_.$at = data; }  /* memory of your own */
+    void set_${which}_data($pointer data) { model_.$member = data; }  /* memory of your own */
 """)
 COPY_METHOD = Template("""\
     template <size_t N> void set_$which(const $type (&values)[N]) {

@@ -97,6 +97,11 @@ def header_identifiers(name: str) -> frozenset[str]:
         "model": f"{name}_model",
         "entry": f"{name}_entry",
         "GUARD": f"{name.upper()}_H",
+        "call": name,
+        "CALL": name.upper(),
+        "run": "run",
+        "args": "args",
+        "results": "results",
     }
     templates = (value for value in vars(header_text).values() if isinstance(value, Template))
     code = "\n".join(

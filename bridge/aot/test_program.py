@@ -63,13 +63,7 @@ int main(void) {
     size_t i, differ;
     int failures = 0;
     ${name}_init(&model, memory);
-$set_constants$arguments
-    for (i = 0; i < $runs; i++)
-        if (${name}_run(&model) != 0) {
-            report(${name}_error_message(&model), 0, 1);
-            return 100;
-        }
-$results
+$set_constants$runs
     return failures;
 }
 """)
@@ -106,11 +100,20 @@ static const void *constants(void) {
 }
 """)
 _SET_CONSTANTS = Template("    ${name}_set_constants(&model, constants());\n")
-_ARGUMENT = Template("    memcpy(${name}_arg$number(&model), arg$number.values, sizeof arg$number);")
+_RUN = Template("""\
+$reset$arguments
+    for (i = 0; i < $count; i++)
+        if (${call}_run(&model) != 0) {
+            report(${name}_error_message(&model), 0, 1);
+            return 100;
+        }
+$results""")
+_RESET = Template("    if (${name}_reset(&model) != 0) return 100;\n")
+_ARGUMENT = Template("    memcpy(${array}(&model), in_$array.values, sizeof in_$array);")
 _RESULT = Template("""\
     for (i = 0, differ = 0; i < $elements; i++)
         differ += !($close);
-    failures += report("result$number", $elements, differ);""")
+    failures += report("$title", $elements, differ);""")
 
 
 def example_arguments(arguments: Sequence[BufferSpec]) -> list[np.ndarray]:
@@ -125,28 +128,45 @@ def example_arguments(arguments: Sequence[BufferSpec]) -> list[np.ndarray]:
 
 
 def write_test(
-    model: Model, arguments: Sequence[np.ndarray], results: Sequence[np.ndarray], runs: int = 1
+    model: Model,
+    arguments: Sequence[Sequence[np.ndarray]],
+    results: Sequence[Sequence[np.ndarray]],
+    runs: int = 1,
 ) -> str:
-    """The program's text. `results`: TensorFlow's for the last of so many runs with the arguments."""
+    """The program's text. `results`: for each function TensorFlow's for the last of so many runs with its arguments."""
     common = {"name": model.name, "NAME": model.name.upper()}
-    given = [(k, s, a) for k, (s, a) in enumerate(zip(model.arguments, arguments, strict=True)) if a.size]
-    wanted = [(k, s, a) for k, (s, a) in enumerate(zip(model.results, results, strict=True)) if a.size]
+    data, steps = [], []
+    is_decoding = False
+    for entry, own_arguments, own_results in zip(model.entries, arguments, results, strict=True):
+        call, filled, compared = model.call(entry), [], []
+        for k, (spec, array) in enumerate(zip(entry.arguments, own_arguments, strict=True)):
+            if array.size:
+                data.append(_array(C_TYPES[spec.dtype], f"in_{call}_arg{k}", array))
+                filled.append(_ARGUMENT.substitute(array=f"{call}_arg{k}"))
+        for k, (spec, array) in enumerate(zip(entry.results, own_results, strict=True)):
+            if array.size:
+                name, title = f"{call}_result{k}", f"{entry.name}_result{k}".lstrip("_")
+                is_decoding |= spec.dtype in _SMALL_FLOATS
+                data.append(_array(C_TYPES[spec.dtype], f"wanted_{name}", array))
+                close = _close(name, spec.dtype)
+                compared.append(_RESULT.substitute(title=title, elements=array.size, close=close))
+        steps.append(
+            _RUN.substitute(
+                common,
+                call=call,
+                reset=_RESET.substitute(common) if model.states else "",
+                arguments="\n".join(filled),
+                count=runs,
+                results="\n".join(compared),
+            )
+        )
     return _PROGRAM.substitute(
         common,
-        runs=runs,
+        data="\n".join(data),
+        decoding=_DECODING if is_decoding else "",
         constants=_CONSTANTS.substitute(common) if model.constants_bytes else "",
         set_constants=_SET_CONSTANTS.substitute(common) if model.constants_bytes else "",
-        data="\n".join(
-            _array(C_TYPES[spec.dtype], f"{name}{k}", array)
-            for name, arrays in (("arg", given), ("wanted", wanted))
-            for k, spec, array in arrays
-        ),
-        decoding=_DECODING if any(spec.dtype in _SMALL_FLOATS for _, spec, _ in wanted) else "",
-        arguments="\n".join(_ARGUMENT.substitute(common, number=k) for k, _, _ in given),
-        results="\n".join(
-            _RESULT.substitute(number=k, elements=array.size, close=_close(model.name, k, spec.dtype))
-            for k, spec, array in wanted
-        ),
+        runs="\n".join(steps),
     )
 
 
@@ -166,9 +186,9 @@ def _array(type_: str, name: str, values: np.ndarray) -> str:
     )
 
 
-def _close(name: str, number: int, dtype: str) -> str:
+def _close(name: str, dtype: str) -> str:
     """The C expression of whether element `i` of a result is TensorFlow's."""
-    found, wanted = f"{name}_result{number}(&model)[i]", f"wanted{number}.values[i]"
+    found, wanted = f"{name}(&model)[i]", f"wanted_{name}.values[i]"
     if dtype in _SMALL_FLOATS:
         exponent, fraction = _SMALL_FLOATS[dtype]
         found, wanted = (f"decoded({value}, {exponent}, {fraction})" for value in (found, wanted))

@@ -353,7 +353,8 @@ def test_known_indices_are_not_checked() -> None:
 
 def checks_of(function: Callable[..., Any], *given: np.ndarray) -> int:
     """Checks in the module of a function."""
-    module = freeze(tf.function(function), [tf.TensorSpec(g.shape, g.dtype) for g in given], "", {}).module
+    specs = [tf.TensorSpec(g.shape, g.dtype) for g in given]
+    module = freeze(tf.function(function), specs, "", {}).functions[0].module
     return sum(n.opcode == "custom-call" for c in module.computations() for n in c.instructions)
 
 

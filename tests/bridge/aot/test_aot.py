@@ -494,6 +494,92 @@ def test_state(here: Machine, tmp_path: Path) -> None:
     assert counter.count.numpy() == 5.0
 
 
+class Shared(tf.Module):
+    """Two functions with weights and a state in common."""
+
+    def __init__(self) -> None:
+        self.weights = tf.Variable(np.arange(4096, dtype=np.float32).reshape(64, 64) / 4096)
+        self.sum = tf.Variable(tf.zeros(64), name="sum")
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 64), name="rows")])
+    def add(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
+        self.sum.assign_add(tf.reduce_sum(rows @ self.weights, 0))
+        return {"total": tf.reduce_sum(self.sum)}
+
+    @tf.function(input_signature=[tf.TensorSpec((), name="scale")])
+    def scaled(self, scale: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"values": self.sum * scale, "row": self.weights[0] * scale}
+
+
+SHARED_PROGRAM = """
+#include <stdio.h>
+#include "model.h"
+
+int main(void) {
+    model_model *model = model_new();
+    size_t i;
+    if (!model) return 2;
+    for (i = 0; i < MODEL_ADD_ARG0_ELEMENTS; i++) model_add_arg_rows(model)[i] = 1;
+    *model_scaled_arg_scale(model) = 2;
+    if (model_add_run(model) || model_add_run(model) || model_scaled_run(model)) return 1;
+    for (i = 0; i < MODEL_SCALED_RESULT0_ELEMENTS; i++) printf("%.9g\\n", (double)model_scaled_result1(model)[i]);
+    model_free(model);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_functions_of_one_object(is_saved: bool, here: Machine, tmp_path: Path) -> None:
+    """They have their weights once, and one state."""
+    shared = Shared()
+    functions: Any = {"add": shared.add, "scaled": shared.scaled}
+    if is_saved:
+        tf.saved_model.save(shared, tmp_path / "saved", signatures=functions)
+        functions = tmp_path / "saved"
+    made = tfbridge.aot.compile(
+        functions, signature="*", feeds={"rows": (3, 64)}, name="model", out_dir=tmp_path, extras=["test"]
+    )
+    assert made.object_file.read_bytes().count(shared.weights.numpy().tobytes()) == 1
+    (tmp_path / "main.c").write_text(SHARED_PROGRAM)
+    for source in ("model_test.c", "main.c"):
+        command = [
+            here.compiler,
+            "-std=c99",
+            *STRICT,
+            tmp_path / source,
+            made.object_file,
+            "-o",
+            tmp_path / "program",
+        ]
+        subprocess.run(command, check=True)
+        shown = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=False)
+        assert shown.returncode == 0, shown.stdout
+    wanted = shared.weights.numpy().sum(0) * 3 * 2 * 2
+    np.testing.assert_allclose(np.array(shown.stdout.split(), float), wanted, rtol=1e-5)
+    described = json.loads(made.description.read_text())
+    assert list(described["functions"]) == ["add", "scaled"] and described["state_bytes"] == 256
+
+
+def test_errors_of_functions_of_one_object(tmp_path: Path) -> None:
+    shared = Shared()
+    both = {"add": shared.add, "scaled": shared.scaled}
+    with pytest.raises(ShapeError, match="rows has the shape"):
+        tfbridge.aot.compile(both, out_dir=tmp_path)
+    with pytest.raises(ShapeError, match="'scaled/rows'.*'rows'|no such argument"):
+        tfbridge.aot.compile(both, out_dir=tmp_path, feeds={"add/rows": (3, 64), "scaled/rows": (3, 64)})
+    with pytest.raises(ShapeError, match="no function has such an argument; there are 'add', 'scaled'"):
+        tfbridge.aot.compile(both, out_dir=tmp_path, feeds={"other/rows": (3, 64)})
+    for name in ("a b", "state", ""):
+        with pytest.raises(ValueError, match="a name of letters"):
+            tfbridge.aot.compile({name: shared.scaled}, out_dir=tmp_path)
+    with pytest.raises(TypeError, match="several functions"):
+        tfbridge.aot.compile(both, tf.TensorSpec((3, 64)), out_dir=tmp_path)
+    with pytest.raises(UnsupportedError, match="argument 0 is a variable"):
+        variable = tf.Variable(1.0)
+        tfbridge.aot.compile(lambda v: v.assign_add(1.0), variable, out_dir=tmp_path)
+
+
 STATE_PROGRAM = """
 #include <cstdio>
 #include "model.h"

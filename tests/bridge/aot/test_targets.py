@@ -237,7 +237,7 @@ class Streaming(tf.Module):
         self.steps = tf.Variable(0, dtype=tf.int64, name="steps")
         self.weights = tf.Variable(weights(10, 7))
 
-    def __call__(self, x: tf.Tensor) -> Any:
+    def step(self, x: tf.Tensor) -> Any:
         self.last.assign(x * 2.0)
         hidden = tf.tanh(tf.concat([x, self.hidden], 1) @ self.weights)
         self.hidden.assign(hidden)
@@ -248,9 +248,16 @@ class Streaming(tf.Module):
         attended = tf.nn.softmax(self.cache @ tf.transpose(hidden), 0) * self.cache
         return hidden, self.steps.read_value(), tf.reduce_sum(attended, 0), self.last + 1.0
 
+    @tf.function(input_signature=[])
+    def newest(self) -> Any:
+        return self.cache[-1] + self.hidden, self.steps + 1
+
+
+STREAMING = Streaming()
+
 
 PROGRAMS = {
-    "streaming": (tf.function(Streaming().__call__), (tf.TensorSpec((1, 3)),)),
+    "streaming": ({"step": (STREAMING.step, tf.TensorSpec((1, 3))), "newest": STREAMING.newest}, ()),
     "network": (network, (tf.TensorSpec((1, 8, 8, 2)), tf.TensorSpec((1, 3), tf.int32))),
     "elements": (
         elements,
