@@ -18,7 +18,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="tfbridge-aot",
         description="Compiles a signature of a SavedModel into an object file and a C/C++ header.",
     )
-    parser.add_argument("--saved-model", required=True, metavar="DIR")
+    parser.add_argument(
+        "--saved-model", required=True, metavar="PATH", help="directory of a SavedModel, or a .keras file"
+    )
     parser.add_argument(
         "--signature",
         action="append",
@@ -43,13 +45,11 @@ def _parser() -> argparse.ArgumentParser:
         dest="extras",
         default="",
         metavar="EXTRAS",
-        help="further files, with commas between them; test: NAME_test.c, which checks the object",
+        help="further files, with commas between them: test, which checks the object; benchmark, which times it; cmake",
     )
     parser.add_argument("--l1-bytes", type=int, metavar="N", help="size of the target's first data cache")
     parser.add_argument("--l2-bytes", type=int, metavar="N", help="size of its second cache")
-    parser.add_argument(
-        "--cpp-class", default="Model", metavar="NS::CLASS", help="the C++ class; default: Model"
-    )
+    parser.add_argument("--cpp-class", metavar="NS::CLASS", help="the C++ class; default: made from the name")
     parser.add_argument("--name", help="of the files and in the C API; default: that of the directory")
     parser.add_argument("--out", default=".", metavar="DIR", help="where the files go; default: here")
     parser.add_argument(

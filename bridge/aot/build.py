@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,13 @@ from ...compiler.options import DEFAULT_OPTIONS
 from ...runtime.code import private_files
 from ...runtime.code.artifact import Artifact, BufferSpec
 from ...runtime.llvm.target import Target, host
+from .benchmark_program import write_benchmark
+from .build_files import write_cmake_package, write_pkg_config
 from .freeze import Feeds, Frozen, Function, freeze
 from .header import Entry, Model, StateArray, write_header
-from .names import check, file_name
+from .names import check, class_name, file_name
 from .test_program import example_arguments, write_test
 
-EXTRAS = frozenset({"test"})
 _NO_DIGEST = "tfbridgetfbridge"  # in names of functions, until their digest is known
 _ALIGN = 64
 
@@ -57,7 +58,7 @@ def compile(
     target_triple: str | None = None,
     target_cpu: str = "",
     target_features: str = "",
-    cpp_class: str = "Model",
+    cpp_class: str | None = None,
     name: str | None = None,
     out_dir: str | os.PathLike[str] = ".",
     large_constants: str = "object",
@@ -69,18 +70,21 @@ def compile(
     """Compiles a function into NAME.o, NAME.h and NAME.json in `out_dir`.
 
     `function` is a Python function, tf.function or concrete function, with examples or TensorSpecs of its arguments in
-    `args`; a Keras model (`args` may be left out); or the directory of a SavedModel, of which `signature` is compiled.
-    Several functions that share weights and state, `{name: function}` or `{name: (function, *specs)}`, or several
-    signatures (`"*"`: all), become one object.
-    Variables become constants; those that the function writes become a state in the model's memory, which a run reads
-    and changes. `feeds` gives the whole shape of arguments, by name or as `arg0`, `arg1`, ...
+    `args`; a Keras model or the path of its `.keras` file (`args` may be left out); or the directory of a SavedModel,
+    of which `signature` is compiled. Several functions that share weights and state, `{name: function}` or `{name:
+    (function, *specs)}`, or several signatures (`"*"`: all), become one object. Variables become constants; those that
+    a function writes become a state in the model's memory, which a run reads and changes. `feeds` gives the whole shape
+    of arguments, by name or as `arg0`, `arg1`, ...
 
     The target is this machine unless `target_triple` (with `target_cpu` and `target_features` as LLVM spells them) says
     otherwise: then nothing is assumed of the processor but what they promise or, where both are empty, what clang
-    assumes for the triple. `l1_bytes` and `l2_bytes` are the sizes of its caches. `large_constants="file"` writes the
-    constants to NAME.bin, to be mapped, instead of into the object. Code for more than one of `threads` runs parallel
-    loops on a pool that the program hands over. `cpp_class` may have namespaces: `vision::Digits`. `extras` are further
-    files (see EXTRAS): `test`, a C program NAME_test.c that checks the object against TensorFlow's results.
+    assumes for the triple. `l1_bytes` and `l2_bytes` are the sizes of its caches. Code for more than one of `threads`
+    runs parallel loops on a pool that the program hands over.
+
+    `cpp_class` may have namespaces, `vision::Digits`; it is made from the name if it is not given.
+    `large_constants="file"` writes the constants to NAME.bin, to be mapped, instead of into the object. `extras` are
+    further files: `test`, a C program NAME_test.c that checks the object against TensorFlow's results; `benchmark`, one
+    that times it, NAME_benchmark.c; `cmake`, a CMake package and a file for pkg-config.
 
     Raises: ShapeError  an unknown signature or feed, or unknown dimensions; UnsupportedError  ops that cannot be
     compiled, a variable whose shape changes, or a target that LLVM does not know; ValueError  a name that C does not
@@ -90,14 +94,26 @@ def compile(
         raise ValueError(f"large_constants: {large_constants!r} is neither 'object' nor 'file'")
     if threads < 1:
         raise ValueError(f"threads: {threads} is not positive")
-    if unknown := set(extras) - EXTRAS:
+    if unknown := set(extras) - EXTRAS.keys():
         raise ValueError(f"extras: {min(unknown)!r} is none of {', '.join(sorted(EXTRAS))}")
-    check(name, cpp_class)
+    check(name, "Model" if cpp_class is None else cpp_class)
     target = _target(target_triple, target_cpu, target_features, threads, l1_bytes, l2_bytes)
     frozen = freeze(function, args, signature, feeds or {})
     if name is None:
         name = file_name(frozen.name)
-        check(name, cpp_class)
+    cpp_class = cpp_class if cpp_class is not None else class_name(name)
+    check(name, cpp_class)
+    model, data, constants = _build(frozen, name, cpp_class, target, threads, large_constants == "object")
+    made = _write(Path(out_dir), model, data, constants, target)
+    folder = made.header.parent
+    extra_files = [f for extra in sorted(extras) for f in _write_extra(folder, extra, model, frozen)]
+    return dataclasses.replace(made, extra_files=tuple(extra_files))
+
+
+def _build(
+    frozen: Frozen, name: str, cpp_class: str, target: Target, threads: int, embed_constants: bool
+) -> tuple[Model, bytes, bytes]:
+    """(what the header tells, the object, the constants for a file)."""
     symbols = {
         function: f"{_symbol(name, function.name)}_entry_{_NO_DIGEST}" for function in frozen.functions
     }
@@ -105,10 +121,9 @@ def compile(
     reset_symbol = f"{name}_initial_state_{_NO_DIGEST}" if frozen.states else ""
     if frozen.states:
         modules[reset_symbol] = _reset_module(frozen)
-    artifacts = native().compile_self_contained(
-        modules, DEFAULT_OPTIONS, target, embed_constants=large_constants == "object"
-    )
+    artifacts = native().compile_self_contained(modules, DEFAULT_OPTIONS, target, embed_constants)
     digest = _digest_of(artifacts)
+    constants = _with_digest(artifacts[0].constants, digest)
     model = Model(
         name,
         cpp_class,
@@ -119,19 +134,14 @@ def compile(
             for function, artifact in zip(frozen.functions, artifacts)
         ],
         max(each.temp_bytes for each in artifacts),
-        len(constants := _with_digest(artifacts[0].constants, digest)),
+        len(constants),
         threads,
         target.pointer_bytes,
         digest,
         [StateArray(state.name, _spec(state.value)) for state in frozen.states],
         reset_symbol.replace(_NO_DIGEST, digest),
     )
-    data = artifacts[0].object.replace(_NO_DIGEST.encode(), digest.encode())
-    made = _write(Path(out_dir), model, data, constants, target)
-    return dataclasses.replace(
-        made,
-        extra_files=tuple(_write_extra(made.header.parent, name, model, frozen) for name in sorted(extras)),
-    )
+    return model, artifacts[0].object.replace(_NO_DIGEST.encode(), digest.encode()), constants
 
 
 def _symbol(model: str, function: str) -> str:
@@ -155,16 +165,32 @@ def _spec(value: np.ndarray) -> BufferSpec:
     return BufferSpec(value.dtype.name, value.shape, value.nbytes)
 
 
-def _write_extra(folder: Path, extra: str, model: Model, frozen: Frozen) -> Path:
+def _write_extra(folder: Path, extra: str, model: Model, frozen: Frozen) -> list[Path]:
+    files = []
+    for name, write in EXTRAS[extra].items():
+        files.append(folder / name.format(model.name))
+        private_files.write_file(None, str(files[-1]), [write(model, frozen).encode("ascii")], 0o666)
+    return files
+
+
+def _test(model: Model, frozen: Frozen) -> str:
     runs = 3 if model.states else 1
     examples = [example_arguments(entry.arguments) for entry in model.entries]
     results = [
         function.in_tensorflow(arguments, runs) for function, arguments in zip(frozen.functions, examples)
     ]
-    file = folder / f"{model.name}_{extra}.c"
-    text = write_test(model, examples, results, runs)
-    private_files.write_file(None, str(file), [text.encode("ascii")], 0o666)
-    return file
+    return write_test(model, examples, results, runs)
+
+
+EXTRAS: dict[str, dict[str, Callable[[Model, Frozen], str]]] = {
+    "test": {"{}_test.c": _test},
+    "benchmark": {"{}_benchmark.c": lambda model, _: write_benchmark(model)},
+    "cmake": {
+        "{}-config.cmake": lambda model, _: write_cmake_package(model),
+        "{}.pc": lambda model, _: write_pkg_config(model),
+    },
+}
+"""Files that may be written beside the object, by name: how each is called, and its text."""
 
 
 def _digest_of(artifacts: Sequence[Artifact]) -> str:

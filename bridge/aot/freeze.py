@@ -237,7 +237,10 @@ def _given(
 ) -> tuple[str, list[tuple[str, Any, Any, str]]]:
     """(what the model may be called, for every function: its name, what must stay alive, concrete function, title)."""
     if isinstance(function, str | os.PathLike):
-        return _of_saved_model(os.fspath(function), signature)
+        path = os.fspath(function)
+        if not path.endswith(".keras"):
+            return _of_saved_model(path, signature)
+        function = keras.saving.load_model(path, compile=False)
     if not isinstance(function, Mapping):
         found = _concrete(function, args)
         return found[2], [("", *found)]

@@ -126,6 +126,16 @@ def file_name(name: str) -> str:
     return word
 
 
+def class_name(name: str) -> str:
+    """The class of a model of this name, that may be chosen: `MobilenetV2` of `mobilenet_v2`."""
+    word = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    try:
+        check(name, word)
+    except ValueError:
+        return "Model"
+    return word
+
+
 def in_comment(text: str) -> str:
     """A text of a model for a comment: letters and digits of ASCII, a few signs, the rest as their numbers."""
     shown = text if len(text) <= MAX_LENGTH else text[:MAX_LENGTH] + "..."

@@ -11,6 +11,7 @@ from string import Template
 import numpy as np
 
 from ...runtime.code.artifact import BufferSpec
+from .benchmark_program import CONSTANTS, SET_CONSTANTS
 from .header import C_TYPES, Model
 
 _SEED = 20
@@ -87,19 +88,6 @@ static double decoded(unsigned bits, int exponent_bits, int fraction_bits) {
 }
 """
 _ARRAY = Template("static const union { $bits bits[$count]; $type values[$elements]; } $name = {{\n$rows}};")
-_CONSTANTS = Template("""
-/* The contents of $name.bin, at a multiple of 64. */
-static char file[${NAME}_CONSTANTS_BYTES + 64];
-
-static const void *constants(void) {
-    char *at = file + (64 - (uintptr_t)file % 64) % 64;
-    FILE *in = fopen("$name.bin", "rb");
-    size_t bytes = in ? fread(at, 1, ${NAME}_CONSTANTS_BYTES, in) : 0;
-    if (in) fclose(in);
-    return bytes == ${NAME}_CONSTANTS_BYTES ? at : NULL;
-}
-""")
-_SET_CONSTANTS = Template("    ${name}_set_constants(&model, constants());\n")
 _RUN = Template("""\
 $reset$arguments
     for (i = 0; i < $count; i++)
@@ -164,8 +152,8 @@ def write_test(
         common,
         data="\n".join(data),
         decoding=_DECODING if is_decoding else "",
-        constants=_CONSTANTS.substitute(common) if model.constants_bytes else "",
-        set_constants=_SET_CONSTANTS.substitute(common) if model.constants_bytes else "",
+        constants=CONSTANTS.substitute(common) if model.constants_bytes else "",
+        set_constants=SET_CONSTANTS.substitute(common) if model.constants_bytes else "",
         runs="\n".join(steps),
     )
 

@@ -494,6 +494,51 @@ def test_state(here: Machine, tmp_path: Path) -> None:
     assert counter.count.numpy() == 5.0
 
 
+CMAKE = """
+cmake_minimum_required(VERSION 3.13)
+project(app CXX C)
+find_package(two_rows CONFIG REQUIRED PATHS ${CMAKE_SOURCE_DIR}/made NO_DEFAULT_PATH)
+foreach(kind test benchmark)
+  add_executable(${kind} made/two_rows_${kind}.c)
+  target_link_libraries(${kind} two_rows)
+endforeach()
+add_executable(app main.cc)
+target_link_libraries(app two_rows)
+"""
+
+
+def test_a_cmake_project_builds_the_test_and_the_benchmark(here: Machine, tmp_path: Path) -> None:
+    """A Keras file, exported with all that may be beside it; the class is called after the model."""
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed")
+    model = keras.Sequential([keras.Input((4,), batch_size=2), keras.layers.Dense(3, "tanh")])
+    model.save(tmp_path / "two rows.keras")
+    made = tfbridge.aot.compile(
+        tmp_path / "two rows.keras",
+        name="two_rows",
+        out_dir=tmp_path / "made",
+        extras=["test", "benchmark", "cmake"],
+        large_constants="file",
+    )
+    assert len(made.extra_files) == 4 and all(file.is_file() for file in made.extra_files)
+    (tmp_path / "main.cc").write_text(
+        '#include "two_rows.h"\nint main() { TwoRows model; return model.run() || !*model.error_message(); }\n'
+    )
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE)
+    for command in (["cmake", "-S", tmp_path, "-B", tmp_path / "b"], ["cmake", "--build", tmp_path / "b"]):
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stdout + built.stderr
+    for program, shown in (
+        ("test", "result0: 6 elements, 0 differ"),
+        ("benchmark", "us: least"),
+        ("app", ""),
+    ):
+        ran = subprocess.run(
+            [tmp_path / "b" / program], cwd=tmp_path / "made", capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0 and shown in ran.stdout, ran.stdout
+
+
 class Shared(tf.Module):
     """Two functions with weights and a state in common."""
 
