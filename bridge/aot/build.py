@@ -103,14 +103,16 @@ def compile(
         name = file_name(frozen.name)
     cpp_class = cpp_class if cpp_class is not None else class_name(name)
     check(name, cpp_class)
-    model, data, constants = _build(frozen, name, cpp_class, target, threads, large_constants == "object")
-    made = _write(Path(out_dir), model, data, constants, target)
+    model, data, constants = build_model(
+        frozen, name, cpp_class, target, threads, large_constants == "object"
+    )
+    made = write_files(Path(out_dir), model, data, constants, target)
     folder = made.header.parent
     extra_files = [f for extra in sorted(extras) for f in _write_extra(folder, extra, model, frozen)]
     return dataclasses.replace(made, extra_files=tuple(extra_files))
 
 
-def _build(
+def build_model(
     frozen: Frozen, name: str, cpp_class: str, target: Target, threads: int, embed_constants: bool
 ) -> tuple[Model, bytes, bytes]:
     """(what the header tells, the object, the constants for a file)."""
@@ -226,7 +228,7 @@ def _target(
     return native().named_target(triple or here.triple, cpu, features, threads, l1_bytes, l2_bytes)
 
 
-def _write(folder: Path, model: Model, data: bytes, constants: bytes, target: Target) -> Compiled:
+def write_files(folder: Path, model: Model, data: bytes, constants: bytes, target: Target) -> Compiled:
     object_file, header, description = (folder / f"{model.name}.{suffix}" for suffix in ("o", "h", "json"))
     constants_file = folder / f"{model.name}.bin" if constants else None
     header_bytes = write_header(model).encode("ascii")

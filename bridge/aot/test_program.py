@@ -129,13 +129,13 @@ def write_test(
         call, filled, compared = model.call(entry), [], []
         for k, (spec, array) in enumerate(zip(entry.arguments, own_arguments, strict=True)):
             if array.size:
-                data.append(_array(C_TYPES[spec.dtype], f"in_{call}_arg{k}", array))
+                data.append(array_definition(C_TYPES[spec.dtype], f"in_{call}_arg{k}", array))
                 filled.append(_ARGUMENT.substitute(array=f"{call}_arg{k}"))
         for k, (spec, array) in enumerate(zip(entry.results, own_results, strict=True)):
             if array.size:
                 name, title = f"{call}_result{k}", f"{entry.name}_result{k}".lstrip("_")
                 is_decoding |= spec.dtype in _SMALL_FLOATS
-                data.append(_array(C_TYPES[spec.dtype], f"wanted_{name}", array))
+                data.append(array_definition(C_TYPES[spec.dtype], f"wanted_{name}", array))
                 close = _close(name, spec.dtype)
                 compared.append(_RESULT.substitute(title=title, elements=array.size, close=close))
         steps.append(
@@ -158,7 +158,7 @@ def write_test(
     )
 
 
-def _array(type_: str, name: str, values: np.ndarray) -> str:
+def array_definition(type_: str, name: str, values: np.ndarray) -> str:
     """The definition of an array, by its bits."""
     part = 8 * values.itemsize // (2 if values.dtype.kind == "c" else 1)
     bits = np.ascontiguousarray(values).reshape(-1).view(f"u{part // 8}")
