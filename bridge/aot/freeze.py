@@ -3,6 +3,7 @@ and those that it writes a state, which the module takes and returns."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import difflib
 import os
@@ -113,11 +114,14 @@ def _shared_states(traced: Sequence[_Traced]) -> tuple[dict[int, int], list[Stat
     """(number of a state by the identity of its variable, the states) of the variables that a function writes."""
     numbers: dict[int, int] = {}
     states: list[State] = []
+    seen = collections.Counter[str]()  # as the two states of an LSTM, which have one name
     for t in traced:
         for k in t.cluster.written:
             if numbers.setdefault(id(t.captured[k - t.own]), len(states)) == len(states):
                 value = _value(t.captured[k - t.own], t.cluster.arguments[k])
-                states.append(State(_variable_name(t.concrete, k), value))
+                name = _variable_name(t.concrete, k)
+                seen[name] += 1
+                states.append(State(name if seen[name] == 1 else f"{name}_{seen[name] - 1}", value))
     return numbers, states
 
 

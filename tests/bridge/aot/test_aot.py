@@ -539,6 +539,21 @@ def test_a_cmake_project_builds_the_test_and_the_benchmark(here: Machine, tmp_pa
         assert ran.returncode == 0 and shown in ran.stdout, ran.stdout
 
 
+def test_stateful_layers_of_keras(here: Machine, tmp_path: Path) -> None:
+    layers = [
+        keras.layers.LSTM(5, stateful=True, return_sequences=True),
+        keras.layers.GRU(4, stateful=True),
+        keras.layers.BatchNormalization(),
+    ]
+    model = keras.Sequential([keras.Input((3, 4), batch_size=1), *layers])
+    made = tfbridge.aot.compile(model, name="model", out_dir=tmp_path, extras=["test"])
+    command = [here.compiler, "-std=c99", *STRICT, tmp_path / "model_test.c", made.object_file, "-lm"]
+    subprocess.run([*command, "-o", tmp_path / "test"], check=True)
+    subprocess.run([tmp_path / "test"], check=True, stdout=subprocess.DEVNULL)
+    names = [state["name"] for state in json.loads(made.description.read_text())["state"]]
+    assert len(names) == len(set(names)) == 3 and all("rnn_state" in name for name in names)
+
+
 class Shared(tf.Module):
     """Two functions with weights and a state in common."""
 
