@@ -62,7 +62,7 @@ static int measure(const char *function, int (*run)(${name}_model *), double sec
 
 int main(int count, char **arguments) {
     double seconds = count > 1 ? atof(arguments[1]) : 1.0;
-    size_t i;
+    size_t i = 0;
     ${name}_init(&model, memory);
 $set_constants$filling
     (void)i;
@@ -104,6 +104,8 @@ def _filling(model: Model, entry: Entry) -> list[str]:
     lines = []
     for k, spec in enumerate(entry.arguments):
         array = f"{model.call(entry)}_arg{k}"
+        if not spec.bytes:
+            continue
         if spec.dtype in ("float32", "float64"):
             value = "(float)(i % 7) * 0.25f - 0.75f"
         elif spec.dtype == "float16":

@@ -43,14 +43,14 @@ static ${name}_model model;
 static char memory[${NAME}_MEMORY_BYTES];
 $constants
 /* Whether a number is that of TensorFlow, but for rounding: the arithmetic has another order. */
-static int is_close(double found, double wanted, double tolerance) {
+static inline int is_close(double found, double wanted, double tolerance) {
     double distance = found > wanted ? found - wanted : wanted - found;
     double size = wanted < 0 ? -wanted : wanted;
     if (found != found || wanted != wanted) return found != found && wanted != wanted;
     return found == wanted || distance <= tolerance * (size < 1 ? 1 : size);
 }
 
-static int report(const char *result, size_t elements, size_t differ) {
+static inline int report(const char *result, size_t elements, size_t differ) {
 #if __STDC_HOSTED__
     printf("$name: %s: %lu elements, %lu differ\\n", result, (unsigned long)elements, (unsigned long)differ);
 #else
@@ -61,16 +61,17 @@ static int report(const char *result, size_t elements, size_t differ) {
 }
 
 int main(void) {
-    size_t i, differ;
+    size_t i = 0, differ = 0;
     int failures = 0;
     ${name}_init(&model, memory);
 $set_constants$runs
+    (void)differ;
     return failures;
 }
 """)
 _DECODING = """
 /* The value of a small float's bits. */
-static double decoded(unsigned bits, int exponent_bits, int fraction_bits) {
+static inline double decoded(unsigned bits, int exponent_bits, int fraction_bits) {
     int bias = (1 << (exponent_bits - 1)) - 1, exponent = (int)(bits >> fraction_bits) & (2 * bias + 1);
     double value = (double)(bits & ((1u << fraction_bits) - 1)), infinity = 1e300;
     if (exponent == 2 * bias + 1 && exponent_bits != 4) {

@@ -554,6 +554,45 @@ def test_stateful_layers_of_keras(here: Machine, tmp_path: Path) -> None:
     assert len(names) == len(set(names)) == 3 and all("rnn_state" in name for name in names)
 
 
+def trained() -> Callable[..., tf.Tensor]:
+    """A training step, whose weights and optimizer are the state."""
+    optimizer = keras.optimizers.Adam(0.1)
+    model = keras.Sequential([keras.Input((4,), batch_size=2), keras.layers.Dense(3)])
+    optimizer.build(model.trainable_variables)
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x) - y) ** 2)
+        variables = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        return loss
+
+    return step
+
+
+GENERATOR = tf.random.Generator.from_seed(3)
+ODD: dict[str, tuple[Any, tuple[tf.TensorSpec, ...]]] = {
+    "no arguments": (lambda: tf.constant([1.0, 2.0]), ()),
+    "an argument twice": (lambda x: (x, x), (tf.TensorSpec((3,)),)),
+    "no elements": (lambda x: (x, tf.concat([x, x], 0)), (tf.TensorSpec((0, 3)),)),
+    "booleans": (tf.math.logical_xor, (tf.TensorSpec((), tf.bool), tf.TensorSpec((5,), tf.bool))),
+    "half": (lambda x: x * x, (tf.TensorSpec((3,), tf.bfloat16),)),
+    "random numbers": (lambda x: x + GENERATOR.normal((3,)), (tf.TensorSpec((3,)),)),
+    "training": (trained(), (tf.TensorSpec((2, 4)), tf.TensorSpec((2, 3)))),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_test_of_odd_functions(name: str, here: Machine, tmp_path: Path) -> None:
+    function, specs = ODD[name]
+    made = tfbridge.aot.compile(function, *specs, name="odd", out_dir=tmp_path, extras=["test", "benchmark"])
+    for source in made.extra_files:
+        command = [here.compiler, "-std=c99", *STRICT, source, made.object_file, "-lm", "-o", tmp_path / "p"]
+        subprocess.run(command, check=True)
+        ran = subprocess.run([tmp_path / "p", "0.01"], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout
+
+
 class Shared(tf.Module):
     """Two functions with weights and a state in common."""
 
