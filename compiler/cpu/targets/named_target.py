@@ -17,7 +17,7 @@ _SPELLINGS = {
 }
 _MAX_SPELLING = 4096
 # Architectures that the tests link and run: see docs/aot.md.
-_TESTED = re.compile(r"x86_64|i[3-6]86|aarch64|arm64|(arm|thumb)(v[678][\w.]*)?$|riscv(32|64)|wasm32")
+_TESTED = re.compile(r"x86_64|i[3-6]86|aarch64|arm64|(arm|thumb)(v[678][\w.]*)?|riscv(32|64)|wasm32")
 # (L1, L2, L3) bytes of processors with little memory, of WebAssembly, where they are not known, and of others.
 _SMALL_CACHES = 16 << 10, 16 << 10, 16 << 10
 _UNKNOWN_CACHES = 32 << 10, 256 << 10, 4 << 20
@@ -107,7 +107,7 @@ def _check(triple: Triple, cpu: str, found: Probe) -> None:
             f"target {triple}, CPU {cpu or 'generic'}: its floats have more digits than f32 and f64, so that results "
             "would differ; a CPU with SSE2 is wanted, such as pentium4"
         )
-    if not _TESTED.match(triple.architecture):
+    if not _TESTED.fullmatch(triple.architecture):
         warnings.warn(
             f"{triple.architecture} is an architecture that no test of tfbridge runs",
             UntestedTarget,
