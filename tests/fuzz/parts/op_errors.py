@@ -19,7 +19,12 @@ from ..part import Difference, Part
 
 _TESTS = Path(__file__).parents[2]
 # Ops of which one operand is a function of another one: with another value, kernels differ from each other.
-_RELATED_OPERANDS = frozenset({"MaxPool3DGrad"})
+_RELATED_OPERANDS = frozenset(
+    f"MaxPool{d}{grad}{version}"
+    for d in ("", "3D")
+    for grad in ("Grad", "GradGrad")
+    for version in ("", "V2")
+)
 
 
 class _Plain:
