@@ -57,6 +57,11 @@ class Target:
         return self.triple.split("-", 1)[0]
 
     @property
+    def is_x86(self) -> bool:
+        """Whether the processor is of the x86 family, of 64 or 32 bits."""
+        return self.triple.startswith(("x86", "i3", "i4", "i5", "i6"))
+
+    @property
     def has_scaling(self) -> bool:
         return self.architecture == "x86_64" and self.vector_bytes == 64
 

@@ -23,8 +23,9 @@ from ....runtime.llvm.ir_builder import (
     split_vector,
     vector_type,
 )
+from ....runtime.llvm.types import MANTISSA_BITS
 from ...errors import InternalError
-from ...ir.element_types import ElementType, float_info
+from ...ir.element_types import ElementType, float_info, integer_info
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -473,12 +474,28 @@ def _narrow_to_odd(x: VectorValue) -> VectorValue:
 
 def _float_to_integer(f: Function, x: VectorValue, target: ElementType) -> VectorValue:
     register = vector_type(_REGISTER[target], x.lanes)
+    if x.lanes > 1 and f.module.target is not None and f.module.target.is_x86:
+        return _clamped_to_integer(x, target)
     name = "fptosi.sat" if target.is_signed else "fptoui.sat"
     if target.bits != 4:
         return VectorValue.of(f, f.intrinsic(name, register, [x], (register, x.type)))
     whole = VectorValue.of(f, f.intrinsic("fptosi.sat", register, [x], (register, x.type)))
     low, high = (-8, 7) if target is _E.S4 else (0, 15)
     return whole.call("smax", low).call("smin", high)
+
+
+def _clamped_to_integer(x: VectorValue, target: ElementType) -> VectorValue:
+    """As the saturating conversion, which LLVM makes of vectors lane by lane on x86: NaN is 0, and what does not fit is
+    the nearest that does."""
+    bounds, digits = integer_info(target.dtype), target.bits - target.is_signed
+    largest = 2**digits - 2 ** max(0, digits - MANTISSA_BITS[x.element] - 1)  # that is a float
+    number = x.is_nan().choose(x.number(0.0), x).at_least(float(bounds.min))
+    is_wide = target.bits >= 32
+    opcode = "fptoui" if is_wide and not target.is_signed else "fptosi"
+    whole = number.at_most(float(largest)).cast(opcode, _REGISTER[target] if is_wide else "i32")
+    if largest < bounds.max:
+        whole = (number > float(largest)).choose(whole.number(int(bounds.max)), whole)
+    return whole.cast("trunc", _REGISTER[target])
 
 
 def bitcast(f: Function, value: Element, source: ElementType, target: ElementType) -> Element:
