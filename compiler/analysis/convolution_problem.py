@@ -16,6 +16,7 @@ from ..ir.module import Instruction
 from ..ir.shape import Shape
 from ..ops import Convolution
 from .gemm_problem import GemmProblem
+from .quads import QUAD, are_whole_quads, quad_type
 
 MIN_ROWS_OF_IMAGE = 128  # where each image is a GEMM of its own
 
@@ -127,6 +128,7 @@ class ConvolutionProblem:
 
     Groups stand for feature groups and for batch groups alike; `in_channels` and `out_channels` count the features of
     one group.
+    `quads`: where elements are quads of bytes, the name of their type (quads.py); else "".
     Units: strides in elements; kernel_offset is that of window element 0 of every axis (reversal moves it).
     """
 
@@ -148,6 +150,7 @@ class ConvolutionProblem:
     output_batch: int
     output_group: int
     output_feature: int
+    quads: str = ""
 
     @property
     def window(self) -> int:
@@ -175,12 +178,56 @@ class ConvolutionProblem:
             * self.out_channels
             * self.window
             * self.positions
-            * (4 if self.input_type.is_complex else 1)
+            * (4 if self.input_type.is_complex else QUAD if self.quads else 1)
+        )
+
+    @property
+    def is_of_bytes(self) -> bool:
+        """One number of 8 bits in the input for each of the output: signs may differ (convolution/depthwise.py)."""
+        types = {self.input_type, self.kernel_type}
+        return self.in_channels == 1 and types <= {ElementType.S8, ElementType.U8} and self.groups > 1
+
+    def in_quads(self) -> ConvolutionProblem:
+        """The convolution with quads of input features for elements, where it is one of bytes that lie so; else the
+        same."""
+        quads = quad_type(self.input_type, self.kernel_type, self.result_type)
+        counts = {
+            "in_channels": 2,
+            "kernel_offset": 2,
+            "input_batch": self.batch,
+            "input_group": self.groups,
+            "kernel_group": self.groups,
+            "kernel_output": self.out_channels,
+        }
+        strides = {name: getattr(self, name) for name in counts}
+        steps = [(count, strides[name]) for name, count in counts.items()]
+        steps += [(a.input, a.input_stride) for a in self.axes] + [
+            (a.window, a.kernel_stride) for a in self.axes
+        ]
+        is_run = self.input_feature == 1 and self.kernel_input == 1
+        if not quads or not is_run or not are_whole_quads(s for count, s in steps if count != 1):
+            return self
+        axes = tuple(
+            dataclasses.replace(a, input_stride=a.input_stride // QUAD, kernel_stride=a.kernel_stride // QUAD)
+            for a in self.axes
+        )
+        return dataclasses.replace(
+            self,
+            input_type=ElementType.S32,
+            kernel_type=ElementType.S32,
+            axes=axes,
+            quads=quads,
+            **{name: stride // QUAD for name, stride in strides.items()},
         )
 
 
 def convolution_problem(convolution: Instruction, result: ElementType) -> ConvolutionProblem:
-    """The sizes and strides of a convolution whose result has this element type."""
+    """The sizes and strides of a convolution whose result has this element type, in quads where it can be."""
+    return plain_problem(convolution, result).in_quads()
+
+
+def plain_problem(convolution: Instruction, result: ElementType) -> ConvolutionProblem:
+    """The sizes and strides of a convolution, whose result has this element type, in its own elements."""
     op, (lhs, rhs) = convolution.op, (o.shape for o in convolution.operands)
     assert isinstance(op, Convolution)
     out, d, window = Shape(result, convolution.shape.dims), op.dims, op.window
@@ -311,6 +358,7 @@ def as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
         (*(batch and (image_stride,)), row_stride, a_stride),
         (*(batch and (0,)), b_stride, problem.kernel_output),
         (*(batch and (m * problem.out_channels,)), problem.out_channels, 1),
+        problem.quads,
     )
 
 

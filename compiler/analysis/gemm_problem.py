@@ -13,12 +13,14 @@ from ..ir.element_types import ElementType
 from ..ir.module import Instruction
 from ..ir.shape import Shape
 from ..ops import Dot
+from .quads import QUAD, are_whole_quads, quad_type, swapped
 
 
 @dataclasses.dataclass(frozen=True)
 class GemmProblem:
     """C[b, m, n] = sum_k A[b, m, k] * B[b, k, n] with the element types of A and B, and of C.
 
+    `quads`: where elements of A and B are quads of bytes, the name of their type (quads.py); else "".
     Units: strides in elements, any, 0 and negative included: batch strides, then (m, k), (k, n) and (m, n).
     """
 
@@ -31,13 +33,13 @@ class GemmProblem:
     a_strides: tuple[int, ...]
     b_strides: tuple[int, ...]
     c_strides: tuple[int, ...]
+    quads: str = ""
 
     @property
     def flops(self) -> int:
         """Multiplications and additions."""
-        return (
-            2 * math.prod(self.batch) * self.m * self.n * self.k * (4 if self.element_type.is_complex else 1)
-        )
+        of_each = 4 if self.element_type.is_complex else QUAD if self.quads else 1
+        return 2 * math.prod(self.batch) * self.m * self.n * self.k * of_each
 
     @property
     def bytes(self) -> int:
@@ -77,6 +79,24 @@ class GemmProblem:
             a_strides=swap(self.b_strides),
             b_strides=swap(self.a_strides),
             c_strides=swap(self.c_strides),
+            quads=swapped(self.quads),
+        )
+
+    def in_quads(self, rhs_type: ElementType) -> GemmProblem:
+        """The product with quads for elements, where it is one of bytes that lie so; else the same."""
+        quads = quad_type(self.element_type, rhs_type, self.result_type)
+        a, b = self.a_strides, self.b_strides
+        is_run = a[-1] == 1 and b[-2] == 1
+        steps = zip((*self.batch, *self.batch, self.m, self.n), (*a[:-2], *b[:-2], a[-2], b[-1]))
+        if not quads or not is_run or not are_whole_quads((self.k, *(s for size, s in steps if size != 1))):
+            return self
+        return dataclasses.replace(
+            self,
+            element_type=ElementType.S32,
+            k=self.k // QUAD,
+            a_strides=(*(s // QUAD for s in a[:-1]), 1),
+            b_strides=(*(s // QUAD for s in b[:-2]), 1, b[-1] // QUAD),
+            quads=quads,
         )
 
 
@@ -85,7 +105,8 @@ def gemm_problem(contraction: Instruction, result_type: ElementType) -> GemmProb
 
     Free axes of the left operand that are not one run in memory become batch axes, which the right operand does
     not have.
-    Raises: UnsupportedError  contracting axes, or free axes of the right operand, that are no single run.
+    Raises: UnsupportedError  contracting axes, or free axes of the right operand, that are no single run; operands of
+    different types that are no quads.
     """
     op, (lhs, rhs) = contraction.op, (o.shape for o in contraction.operands)
     assert isinstance(op, Dot)
@@ -107,7 +128,7 @@ def gemm_problem(contraction: Instruction, result_type: ElementType) -> GemmProb
         batch.append((n, s, 0, o))
     out_rows = _run([(n, o) for n, _, o in free_rows])
     assert out_rows is not None
-    return GemmProblem(
+    problem = GemmProblem(
         lhs.element_type,
         result_type,
         tuple(b[0] for b in batch),
@@ -117,7 +138,12 @@ def gemm_problem(contraction: Instruction, result_type: ElementType) -> GemmProb
         (*(b[1] for b in batch), run[1], k[1]),
         (*(b[2] for b in batch), k[2], columns[1]),
         (*(b[3] for b in batch), out_rows[1], 1),
-    )
+    ).in_quads(rhs.element_type)
+    if rhs.element_type is not lhs.element_type and not problem.quads:
+        raise UnsupportedError(
+            f"dot: {lhs} and {rhs} have different types; canonicalize_dots must come first"
+        )
+    return problem
 
 
 def contracting_run(op: Dot, lhs: Shape, rhs: Shape) -> tuple[int, int, int] | None:

@@ -2,7 +2,8 @@
 
     dot(x[b,i,j], y[j,k,i])  over i, j     becomes     dot(x, transpose(y) [i,j,k])
 
-Operands of different types, of dots and convolutions, are converted to one that holds both. The sum of a batch of dots
+Operands of different types, of dots and convolutions, are converted to one that holds both, but for bytes that kernels
+multiply as they are. The sum of a batch of dots
 (as in gradients of weights) becomes one dot:
 
     reduce(dot(x[b,i,k], y[b,i,n]), add) over b     becomes     dot(x, y)  over b, i
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..analysis.gemm_problem import columns_run, contracting_run
+from ..analysis.convolution_problem import convolution_problem
+from ..analysis.gemm_problem import columns_run, contracting_run, gemm_problem
+from ..errors import UnsupportedError
 from ..ir.element_types import ElementType
 from ..ir.module import Computation, Instruction, Module, make
 from ..ops import Constant, Convert, Convolution, Dot, Opcode, Reduce, Transpose, reducer_kind
@@ -24,8 +27,7 @@ def canonicalize_dots(module: Module, options: Options) -> Module:
     whose contracting axes, or free axes on the right, are no single run in memory."""
 
     def change(instruction: Instruction) -> Instruction:
-        same = _one_type(instruction)
-        return _change(same) or same
+        return _one_type(_change(instruction) or instruction)
 
     return module.map_computations(lambda computation: _summed(computation).rewrite(change))
 
@@ -83,15 +85,27 @@ def _one_type(instruction: Instruction) -> Instruction:
     if not isinstance(op, (Dot, Convolution)):
         return instruction
     types = {o.shape.element_type for o in instruction.operands}
-    if len(types) == 1:
+    if len(types) == 1 or _is_product_of_bytes(instruction):
         return instruction
     result = instruction.shape.element_type
-    wide = result if result.bits > 32 else ElementType.F32
+    wide = result if result.bits > 32 else ElementType.S32 if result.is_integer else ElementType.F32
     return dataclasses.replace(
         instruction,
         op=dataclasses.replace(op, preferred_type=result),
         operands=tuple(make(Convert(wide), o, metadata=instruction.metadata) for o in instruction.operands),
     )
+
+
+def _is_product_of_bytes(contraction: Instruction) -> bool:
+    """Whether kernels multiply the operands, bytes of which only one has signs, as they are."""
+    result = contraction.shape.element_type
+    if isinstance(contraction.op, Convolution):
+        problem = convolution_problem(contraction, result)
+        return bool(problem.quads) or problem.is_of_bytes
+    try:
+        return bool(gemm_problem(contraction, result).quads)
+    except UnsupportedError:
+        return False
 
 
 def _change(instruction: Instruction) -> Instruction | None:

@@ -18,6 +18,7 @@ class Target:
     `has_f64` arithmetic; `has_half`: conversions between f16 and f32 are;
     `has_scaling`: products with powers of two, and reciprocals to 14 bits (AVX-512). `abi`: LLVM's name of the calling
     convention, where the triple does not tell it. `is_static`: code lies where the linker puts it, and is not moved.
+    `byte_products`: the instructions that sum products of bytes: `vnni`, `dotprod`, `i8mm`, `dsp` (SMLAD), or "".
     Units: vector_bytes and the cache sizes are bytes; registers counts vector registers; threads is the
     highest number of threads that one launch may use (thread ids given to kernels are below it).
     """
@@ -38,6 +39,7 @@ class Target:
     pointer_bytes: int = 8
     is_static: bool = False
     has_f64: bool = True
+    byte_products: str = ""
 
     def lanes(self, bits: int) -> int:
         """Lanes of a full vector register for elements of this many bits (at least 1)."""
@@ -88,6 +90,14 @@ def _instructions(architecture: str, features: frozenset[str]) -> tuple[bool, bo
     return (architecture in ("aarch64", "arm64"),) * 2
 
 
+def _byte_products(architecture: str, features: frozenset[str]) -> str:
+    """The instructions that sum products of bytes."""
+    if architecture == "x86_64":
+        wide = "avx512f" in features
+        return "vnni" if ("avx512vnni" if wide else "avxvnni") in features else ""
+    return next((name for name in ("i8mm", "dotprod") if name in features), "")
+
+
 def _cache_bytes(index: int, default: int) -> int:
     try:
         with open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size") as file:
@@ -116,4 +126,5 @@ def host(threads: int | None = None) -> Target:
         _cache_bytes(3, 8 << 20),
         threads or usable_cpus(),
         *_instructions(architecture, names),
+        byte_products=_byte_products(architecture, names),
     )

@@ -142,10 +142,11 @@ class _Blocking:
 
 
 def _plan_blocking(problem: ConvolutionProblem, target: Target) -> _Blocking | None:
-    compute = compute_of(problem.input_type, problem.result_type)
+    compute = compute_of(problem.input_type, problem.result_type, problem.quads)
     axes = spatial_axes(problem)
     if (
         compute is None
+        or problem.quads
         or problem.input_type is not problem.kernel_type
         or problem.input_batch != 1
         or problem.input_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]

@@ -24,7 +24,7 @@ from ...analysis.convolution_problem import (
     positions_of,
     window_of,
 )
-from ...ir.element_types import ElementType
+from ...analysis.quads import QUAD
 from ..gemm.blocking import (
     PACK_COST,
     READ_COST,
@@ -34,7 +34,7 @@ from ..gemm.blocking import (
     columns_work,
     packed_vectors,
 )
-from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, compute_of, lanes_of, sources
+from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, sources
 from ..gemm.microkernel import tile_heights, tile_widths, vector_counts
 from .microkernel import PANELS_AT_ONCE, rows_of
 
@@ -46,7 +46,6 @@ MIN_FEATURES_IN_PLACE = (
 MAX_MERGED_K = 1024
 PACKED_BYTES = 8 << 20  # of B at a time
 TABLE_BYTES = 64 << 10  # of the pointers to the rows of A of a block
-STORED = {"f32": ElementType.F32, "f64": ElementType.F64, "i32": ElementType.S32, "i64": ElementType.S64}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +105,7 @@ class Blocking:
 
 def plan_blocking(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -> Blocking | None:
     """The blocking of a convolution; None for an order of the output's axes or for types that no kernel computes."""
-    compute = compute_of(problem.input_type, problem.result_type)
+    compute = compute_of(problem.input_type, problem.result_type, problem.quads)
     if (
         compute is None
         or problem.input_type not in sources(compute)
@@ -200,7 +199,8 @@ def packed_kernel(problem: ConvolutionProblem, target: Target) -> tuple[PackedLa
 
 def serial_microseconds(problem: ConvolutionProblem, target: Target) -> float:
     """Estimate of one thread's time at 70 % of peak, without the multiplications with holes."""
-    lanes = target.lanes(problem.result_type.bits) if problem.result_type.is_float else 1
+    lanes = target.lanes(problem.result_type.bits) if problem.result_type.is_float or problem.quads else 1
+    lanes *= QUAD if problem.quads else 1
     holes = math.prod(a.base_dilation for a in problem.axes)
     return estimate(problem.flops) / holes / (lanes * (4 if target.has_fma else 2) * 0.7) / (CLOCK_GHZ * 1e3)
 

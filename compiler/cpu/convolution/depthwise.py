@@ -25,6 +25,7 @@ from ...analysis.convolution_problem import (
     positions_of,
     window_of,
 )
+from ...ir.element_types import ElementType
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.memory_types import memory_type
 from ..codegen.parallel_for import KERNEL_PARAMETERS
@@ -56,7 +57,7 @@ def emit_depthwise(
 
     The view of the epilogue is [1, positions, features].
     """
-    compute = compute_of(problem.input_type, problem.result_type)
+    compute = _compute_type(problem)
     if compute is None or not _is_depthwise(problem, compute, target):
         return None
     microseconds = max(3 * serial_microseconds(problem, target), estimate(bytes_) / 1e4)
@@ -74,6 +75,13 @@ def emit_depthwise(
             _positions_task(kernel, tasks, t, epilogue)
     f.ret()
     return kernel_plan(f, "depthwise", target, problem, tasks.count, microseconds, bytes_)
+
+
+def _compute_type(problem: ConvolutionProblem) -> str | None:
+    """Sums of bytes that f32 holds exactly are computed so: its multiply-add is the fastest there is for them."""
+    if problem.is_of_bytes and problem.result_type is ElementType.S32 and not is_symbolic([problem.window]):
+        return "f32" if problem.window * 255 * 128 < 2**24 else None
+    return compute_of(problem.input_type, problem.result_type, problem.quads)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +109,9 @@ def _is_depthwise(problem: ConvolutionProblem, compute: str, target: Target) -> 
     """Whether the features of input, kernel and output are contiguous, one group of `out_channels` after the other."""
     if (
         problem.groups == 1
-        or problem.kernel_type is not problem.input_type
-        or problem.input_type not in sources(compute)
+        or problem.quads
+        or not problem.is_of_bytes
+        and (problem.kernel_type is not problem.input_type or problem.input_type not in sources(compute))
         or problem.input_group != 1
         or (problem.kernel_group, problem.output_group) != (problem.out_channels, problem.out_channels)
         or (problem.out_channels > 1 and problem.kernel_output != 1)
@@ -127,7 +136,7 @@ def _plan_tasks(
     if problem.in_channels == 0 or not positions:
         return None
     lanes = lanes_of(target, compute)
-    if len(phases) == 1 and _is_wide(axes[-1]) and features % lanes == 0:
+    if len(phases) == 1 and _is_wide(axes[-1]) and features % lanes == 0 and not problem.is_of_bytes:
         line = max(CACHE_LINE // SIZES[COMPUTE_TYPES[compute]], lanes)
         shares = max(1, min(2 * target.threads, int(microseconds / TASK_US))) if target.threads > 1 else 1
         share = -(-features // (line * shares)) * line
@@ -177,7 +186,7 @@ class _Depthwise:
     def __init__(self, module: ModuleText, target: Target, problem: ConvolutionProblem, compute: str) -> None:
         self.f = f = Function(module, "SELF", KERNEL_PARAMETERS)
         self.target, self.problem = target, problem
-        self.type, self.storage = COMPUTE_TYPES[compute], memory_type(problem.input_type)
+        self.type, self.stored = COMPUTE_TYPES[compute], memory_type(problem.result_type)
         self.lanes = lanes_of(target, compute)
         self.features = problem.groups * problem.out_channels
         self.is_masked = self.features < self.lanes
@@ -195,21 +204,23 @@ class _Depthwise:
 
     # -- vectors of features
 
-    def _load(self, base: Ptr, offset: Int, lanes: int, count: int) -> VectorValue:
-        address = base.at(offset, self.storage)
+    def _load(self, element: ElementType, address: Ptr, lanes: int, count: int) -> VectorValue:
         if self.is_masked:
             value = load_masked(self.f, self.type, lanes, address, self.f.i64(count))
         else:
-            value = load_as(self.f, self.problem.input_type, self.type, address, lanes)
+            value = load_as(self.f, element, self.type, address, lanes)
         return VectorValue.of(self.f, value)
 
     def _weight(self, offset: Int) -> VectorValue:
-        return self._load(self.weights, offset, self.lanes, self.features)
+        element = self.problem.kernel_type
+        return self._load(element, self.weights.at(offset, memory_type(element)), self.lanes, self.features)
 
     def _input(self, offset: Int) -> VectorValue:
         """The input of a vector of output features; `out_channels` neighbours have one input feature."""
         lanes, times = self.lanes, self.problem.out_channels
-        value = self._load(self.input, offset, max(1, lanes // times), self.problem.groups)
+        element = self.problem.input_type
+        address = self.input.at(offset, memory_type(element))
+        value = self._load(element, address, max(1, lanes // times), self.problem.groups)
         if times == 1 or lanes <= times:
             return value if times == 1 else value.splat(lanes)
         return value.shuffle([lane // times for lane in range(lanes)])
@@ -222,7 +233,9 @@ class _Depthwise:
         return VectorValue.of(self.f, multiply_add(self.f, a, b, c, self.target))
 
     def _store(self, value: VectorValue, offset: Int) -> None:
-        address = self.output.at(offset, self.type)
+        address = self.output.at(offset, self.stored)
+        if self.stored != self.type:
+            value = value.cast("fptosi", self.stored)
         if self.is_masked:
             store_masked(self.f, value, self.type, self.lanes, address, self.f.i64(self.features))
         else:

@@ -7,7 +7,12 @@ import math
 from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import estimate, is_symbolic
-from ...analysis.convolution_problem import ConvolutionProblem, as_gemm, convolution_problem
+from ...analysis.convolution_problem import (
+    ConvolutionProblem,
+    as_gemm,
+    convolution_problem,
+    plain_problem,
+)
 from ...analysis.gemm_problem import GemmProblem
 from ...analysis.output_view import convolution_view
 from ...ir.element_types import ElementType
@@ -43,7 +48,7 @@ def emit_convolution(
     problem = convolution_problem(convolution, raw.element_type)
     bytes_ = sum(o.shape.bytes for o in convolution.operands) + raw.bytes
     if not raw.elements:
-        return _emit_naive(module, target, convolution, problem, raw, bytes_, epilogue)
+        return _emit_naive(module, target, convolution, raw, bytes_, epilogue)
     gemm = as_gemm(problem)
     if gemm is not None:
         return emit_gemm(module, target, gemm, epilogue, b_packed)
@@ -55,20 +60,19 @@ def emit_convolution(
         plan = emit(module, target, problem, bytes_, epilogue)
         if plan is not None:
             return plan
-    return _emit_naive(module, target, convolution, problem, raw, bytes_, epilogue)
+    return _emit_naive(module, target, convolution, raw, bytes_, epilogue)
 
 
 def _emit_naive(
     module: ModuleText,
     target: Target,
     convolution: Instruction,
-    problem: ConvolutionProblem,
     raw: Shape,
     bytes_: int,
     epilogue: str | None,
 ) -> KernelInfo:
     """Writes the kernel for any order of axes, and for results without elements."""
-    op = convolution.op
+    op, problem = convolution.op, plain_problem(convolution, raw.element_type)
     assert isinstance(op, Convolution)
     meanings: list[int | str] = [0] * raw.rank
     meanings[op.dims.output_batch], meanings[op.dims.output_feature] = "batch", "feature"

@@ -18,12 +18,11 @@ from ....runtime.sizes import ceiling, is_symbolic, larger, smaller
 from ...analysis.convolution_problem import Axis, ConvolutionProblem, Phase, window_of
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
-from ..gemm.compute_types import COMPUTE_TYPES, SIZES, lanes_of
+from ..gemm.compute_types import COMPUTE_TYPES, SIZES, STORED, lanes_of
 from ..gemm.driver import constant_table, parameter_table
 from ..gemm.microkernel import Microkernels, microkernel_table
 from ..gemm.packing import use_panels
 from .blocking import (
-    STORED,
     Blocking,
     depth_block,
     plan_blocking,

@@ -58,7 +58,7 @@ def emit_small_output_channels(
 
 def _axes(problem: ConvolutionProblem, target: Target) -> tuple[tuple[Axis, ...], Axis, Axis] | None:
     """(plain axes, line axis, axis along a line), where this form computes the convolution and is the better one."""
-    compute = compute_of(problem.input_type, problem.result_type)
+    compute = compute_of(problem.input_type, problem.result_type, problem.quads)
     if (
         compute not in ("f32", "f64")
         or problem.input_type is not problem.result_type
@@ -109,7 +109,7 @@ class _SmallOutputChannels:
     ) -> None:
         self.f = f = Function(module, "SELF", KERNEL_PARAMETERS)
         self.problem, self.planes, self.y, self.x, self.epilogue = problem, planes, y, x, epilogue
-        compute = compute_of(problem.input_type, problem.result_type) or ""
+        compute = compute_of(problem.input_type, problem.result_type, problem.quads) or ""
         self.type = COMPUTE_TYPES[compute]
         self.size = SIZES[self.type]
         self.lanes = 1 << (problem.out_channels - 1).bit_length()

@@ -13,8 +13,9 @@ import numpy as np
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import ceiling, estimate, is_symbolic, larger
 from ...analysis.gemm_problem import GemmProblem
+from ...analysis.quads import QUAD
 from ...ir.element_types import ElementType
-from .compute_types import COMPUTE_TYPES, SIZES, compute_of, lanes_of, line_vectors
+from .compute_types import COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, line_vectors
 from .driver import DIRECT, PACK, PACKED, P, gemm_name
 from .gemv import STRETCH_BYTES, gemv_name
 from .microkernel import max_rows, tile_heights, tile_widths, vector_counts, widths
@@ -78,15 +79,14 @@ def symbolic_grain(flops: int, tasks: int, microseconds: float) -> int:
 
 def packed_b_layout(problem: GemmProblem, target: Target) -> PackedLayout | None:
     """The layout for a constant B, or None where packing it beforehand gains nothing (few rows, say)."""
-    compute = compute_of(problem.element_type, problem.result_type)
+    compute = compute_of(problem.element_type, problem.result_type, problem.quads)
     if compute is None or problem.c_strides[-1] != 1 or is_symbolic([problem.n, problem.k]):
         return None
     if estimate(problem.m) < 4 or problem.n < 4 or problem.k < 1:
         return None
     columns = packed_vectors(target, compute, problem.n) * lanes_of(target, compute)
-    element = {"f32": E.F32, "f64": E.F64, "i32": E.S32, "i64": E.S64}[compute]
     batch = tuple(d if s else 1 for d, s in zip(problem.batch, problem.b_strides[:-2], strict=True))
-    return PackedLayout((*batch, parts(problem.n, columns), problem.k, columns), columns, element)
+    return PackedLayout((*batch, parts(problem.n, columns), problem.k, columns), columns, STORED[compute])
 
 
 def pack_b_reference(b: np.ndarray, layout: PackedLayout) -> np.ndarray:
@@ -102,8 +102,9 @@ def pack_b_reference(b: np.ndarray, layout: PackedLayout) -> np.ndarray:
 
 def microseconds_of(problem: GemmProblem, target: Target) -> float:
     """Estimate of one thread's time: arithmetic at 70 % of peak, or the operands at 10 bytes a cycle."""
-    lanes = target.lanes(problem.result_type.real.bits) if problem.result_type.real.is_float else 1
-    per_cycle = lanes * (4 if target.has_fma else 2) * 0.7
+    is_vector = problem.result_type.real.is_float or problem.quads
+    lanes = target.lanes(problem.result_type.real.bits) if is_vector else 1
+    per_cycle = lanes * (4 if target.has_fma else 2) * 0.7 * (QUAD if problem.quads else 1)
     if problem.element_type.is_complex:
         per_cycle = 2
     return max(estimate(problem.flops) / per_cycle, estimate(problem.bytes) / 10) / (CLOCK_GHZ * 1e3)
@@ -165,7 +166,7 @@ def _known_plan(problem: GemmProblem, target: Target, b_packed: bool) -> Blockin
 
 
 def _plan(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
-    compute = compute_of(problem.element_type, problem.result_type)
+    compute = compute_of(problem.element_type, problem.result_type, problem.quads)
     if problem.c_strides[-1] != 1 and (problem.m > 1 or problem.n > 1):
         compute = compute if problem.m == 1 and problem.b_strides[-2] == 1 else None
     a_size = b_size = problem.element_type.item_bytes

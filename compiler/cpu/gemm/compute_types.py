@@ -1,6 +1,7 @@
 """The types that matrix products are computed in, and how elements of other types get there.
 
-A compute type is `f32`, `f64`, `i32` or `i64`: that of the accumulators, and of A and B when they are packed.
+A compute type is `f32`, `f64`, `i32` or `i64`: that of the accumulators, and of A and B when they are packed; or one of
+QUADS, where elements of A and B are quads of bytes (byte_products.py), and sums are i32.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from ....runtime.llvm.value import InstructionWriter
 from ....runtime.llvm.vector_value import VectorValue
 from ...ir.element_types import ElementType
 from ..codegen.memory_types import load, memory_type, single, store
+from .byte_products import add_products
 
 E = ElementType
-COMPUTE_TYPES = {"f32": "float", "f64": "double", "i32": "i32", "i64": "i64"}
+QUADS = ("u8s8", "s8s8", "u8u8", "s8u8")
+COMPUTE_TYPES = {"f32": "float", "f64": "double", "i32": "i32", "i64": "i64", **dict.fromkeys(QUADS, "i32")}
 CACHE_LINE = 64  # bytes
 SIZES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
+# Of C, and of A and B when they are packed.
+STORED = {"f32": E.F32, "f64": E.F64, "i32": E.S32, "i64": E.S64, **dict.fromkeys(QUADS, E.S32)}
 _STORED = {"float": E.F32, "double": E.F64, "i32": E.S32, "i64": E.S64, "i16": E.S16, "i8": E.S8}
 
 
@@ -28,7 +33,9 @@ def line_vectors(target: Target) -> bool:
 
 
 def sources(compute: str) -> tuple[ElementType, ...]:
-    """Element types that the packing functions of a compute type (`f32`, `f64`, `i32`, `i64`) read."""
+    """Element types that the packing functions of a compute type read."""
+    if compute in QUADS:
+        return (E.S32,)
     if compute == "f64":
         return (E.F64,)
     if compute == "f32":
@@ -37,8 +44,10 @@ def sources(compute: str) -> tuple[ElementType, ...]:
     return up_to_32_bits if compute == "i32" else (*up_to_32_bits, E.S64, E.U64)
 
 
-def compute_of(element: ElementType, result: ElementType) -> str | None:
-    """The compute type of the blocked driver for these element types; None where it has none."""
+def compute_of(element: ElementType, result: ElementType, quads: str = "") -> str | None:
+    """The compute type of the blocked driver for these element types, or for quads; None where it has none."""
+    if quads:
+        return quads
     if result in (E.S32, E.U32) and element in sources("i32"):
         return "i32"
     if result in (E.S64, E.U64) and element in sources("i64"):
@@ -66,7 +75,9 @@ class Compute:
         self._is_fused = name.startswith("f") and target.fuses(8 * self.bytes)
 
     def multiply_add(self, a: VectorValue, b: VectorValue, c: VectorValue) -> VectorValue:
-        """a * b + c, fused where the target can."""
+        """a * b + c, fused where the target can; of quads, c and the products of all their bytes."""
+        if self.name in QUADS:
+            return add_products(self.target, self.name, a, b, c)
         return a.call("fma", b, c) if self._is_fused else c + a * b
 
     def broadcast(self, scalar: VectorValue) -> VectorValue:
@@ -99,6 +110,8 @@ def load_as(
     value = single(load(function_of(f), element, pointer, lanes))
     if element.is_float:
         return value.cast("fpext" if type_ == "double" else "fptrunc", type_)
+    if type_ == "float":  # of integers that it holds
+        return value.cast("sext" if element.is_signed else "zext", "i32").cast("sitofp", type_)
     if value.bits > int(type_[1:]):
         return value.cast("trunc", type_)
     return value.cast("sext" if element.is_signed else "zext", type_)

@@ -24,7 +24,8 @@ from ....runtime.llvm.ir_builder import Function, ModuleText, Value
 from ....runtime.llvm.target import Target
 from ....runtime.llvm.types import parameters
 from ....runtime.llvm.vector_value import VectorValue
-from .compute_types import COMPUTE_TYPES, SIZES, Compute, line_vectors
+from .byte_products import extra_registers
+from .compute_types import COMPUTE_TYPES, QUADS, SIZES, Compute, line_vectors
 from .panel_prefetch import NEXT_PANEL, UNROLLED_STEPS, OutputPrefetch, prefetch_rows, prefetch_stride
 from .register_tile import RegisterTile, add
 
@@ -35,12 +36,15 @@ _SHARED_ROWS = 3  # of A to a base register: base, base + lda, base + 2 lda
 
 def vector_counts(compute: str) -> tuple[int, ...]:
     """Panel widths, in vectors, that the library has for a compute type."""
-    return VECTORS if compute.startswith("f") else (2,)
+    return VECTORS if compute.startswith("f") or compute in QUADS else (2,)
 
 
 def max_rows(target: Target, compute: str, vectors: int) -> int:
     """Rows of the largest tile whose accumulators, B vectors and temporaries stay in registers."""
-    temporaries = 1 if compute.startswith("f") and target.fuses(8 * SIZES[COMPUTE_TYPES[compute]]) else 2
+    if compute in QUADS:
+        temporaries = 1 + extra_registers(target, compute)
+    else:
+        temporaries = 1 if compute.startswith("f") and target.fuses(8 * SIZES[COMPUTE_TYPES[compute]]) else 2
     rows = (target.registers - vectors - temporaries) // vectors
     return max(1, min(rows, {1: 12, 2: 12 if line_vectors(target) else 14, 3: 8}[vectors]))
 

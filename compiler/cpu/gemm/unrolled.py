@@ -27,7 +27,7 @@ def emit_unrolled(
     buffers: tuple[int, int, int, int],
 ) -> KernelInfo | None:
     """Writes the kernel of a problem as emit_gemm does; None where the problem is not so small. A task is one batch."""
-    compute = compute_of(problem.element_type, problem.result_type)
+    compute = compute_of(problem.element_type, problem.result_type, problem.quads)
     products = problem.m * problem.n * problem.k
     batches = math.prod(problem.batch)
     if compute is None or not 0 < products <= MAX_PRODUCTS or batches == 0:

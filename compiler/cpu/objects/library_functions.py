@@ -22,7 +22,7 @@ from ..convolution.microkernel import (
     write_gradient,
     write_gradient_sweep,
 )
-from ..gemm.compute_types import sources
+from ..gemm.compute_types import COMPUTE_TYPES, STORED, sources
 from ..gemm.driver import gemm_name, write_gemm
 from ..gemm.gemv import gemv_name, write_gemv
 from ..gemm.microkernel import max_rows, microkernel_name, vector_counts, widths, write_microkernel
@@ -31,11 +31,10 @@ from ..gemm.tail_copy import tail_copy_name, write_tail_copy
 from .object_emitter import emit_object
 from .split_module import references, split_module
 
-LIBRARIES = ("gemm_f32", "gemm_f64", "gemm_i32", "gemm_i64", "conv_f32", "conv_f64", "conv_i32", "conv_i64")
-
+LIBRARIES = tuple(f"{kind}_{compute}" for kind in ("gemm", "conv") for compute in COMPUTE_TYPES)
 
 _FUNCTION = re.compile(
-    r"tfb_(gemm|copy|rows|panels|columns|gemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64))(?:_(\d|n|t))?"
+    r"tfb_(gemm|copy|rows|panels|columns|gemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64)|[su]8[su]8)(?:_(\d|n|t))?"
     r"(?:_(\d)x(\d+))?"
 )
 
@@ -142,7 +141,7 @@ def _source(part: str | None, compute: str) -> ElementType:
 
     Raises: KeyError  the compute type has no such source.
     """
-    suffix = f"_{compute.replace('i', 's')}" if part is None else part
+    suffix = f"_{STORED[compute].value}" if part is None else part
     for element in sources(compute):
         if f"_{element.value}" == suffix:
             return element

@@ -192,11 +192,14 @@ def _joined(axes: Iterable[tuple[int, int]]) -> Axes:
 
 
 def packed_literal(literal: Literal, packing: Packing) -> Literal:
-    """A constant operand, packed."""
-    matrix, layout, size = packing.matrix, packing.layout, literal.array.itemsize
+    """A constant operand, packed; elements of the matrix may be several of the operand."""
+    matrix, layout, size = packing.matrix, packing.layout, packing.matrix.element_type.item_bytes
+    elements = literal.array.reshape(-1)
+    if elements.itemsize != size:
+        elements = elements.view(matrix.element_type.dtype)
     axes = (*matrix.batch, *matrix.depth, matrix.columns)
     b = np.lib.stride_tricks.as_strided(
-        literal.array.reshape(-1)[matrix.offset :],
+        elements[matrix.offset :],
         [size for size, _ in axes],
         [stride * size for _, stride in axes],
         writeable=False,

@@ -81,6 +81,7 @@ def target_for(
         found.pointer_bytes,
         parsed.is_bare_metal or parsed.architecture.startswith("wasm"),
         found.has_f64,
+        found.byte_products,
     )
 
 

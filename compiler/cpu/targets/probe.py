@@ -15,6 +15,12 @@ from collections.abc import Mapping
 
 from ...errors import UnsupportedError
 
+_DOT = (
+    "declare i32 @llvm.vector.reduce.add.v16i32(<16 x i32>)  define i32 @f(ptr %p, ptr %q) { "
+    "%a = load <16 x i8>, ptr %p  %b = load <16 x i8>, ptr %q  "
+    "%x = SIGN <16 x i8> %a to <16 x i32>  %y = sext <16 x i8> %b to <16 x i32>  %m = mul <16 x i32> %x, %y  "
+    "%r = call i32 @llvm.vector.reduce.add.v16i32(<16 x i32> %m)  ret i32 %r }"
+)
 # Each takes and returns what its name says; `add_vector` adds 64 bytes of f32.
 _FUNCTIONS = {
     "f32_add": "define float @f(float %a, float %b) { %r = fadd float %a, %b  ret float %r }",
@@ -25,6 +31,10 @@ _FUNCTIONS = {
     "{ %r = call float @llvm.fma.f32(float %a, float %b, float %c)  ret float %r }",
     "floor": "declare float @llvm.floor.f32(float)  define float @f(float %a) "
     "{ %r = call float @llvm.floor.f32(float %a)  ret float %r }",
+    "u8_s8": _DOT.replace("SIGN", "zext"),
+    "s8_s8": _DOT.replace("SIGN", "sext"),
+    "s16_s16": "define i32 @f(i16 %a, i16 %b, i32 %c) { %x = sext i16 %a to i32  %y = sext i16 %b to i32  "
+    "%m = mul i32 %x, %y  %r = add i32 %m, %c  ret i32 %r }",
     "from_half": "define void @f(ptr %p, ptr %q) { %a = load half, ptr %p  %r = fpext half %a to float  "
     "store float %r, ptr %q  ret void }",
 }
@@ -38,6 +48,13 @@ _CALLS = {
 }
 # How registers, or instructions on them, are written, and their bytes.
 _VECTORS = ((r"\bzmm\d", 64), (r"\bymm\d", 32), (r"addps|\.4s\b|\bq\d+\b|\bvfadd\.v|\bf32x4\.add\b", 16))
+# Instructions that sum products of bytes, where a function has them, the best first.
+_BYTE_PRODUCTS = (
+    ("vnni", "u8_s8", r"\bvpdpbusd\b"),
+    ("i8mm", "u8_s8", r"\busdot\b"),
+    ("dotprod", "s8_s8", r"\bsdot\b"),
+    ("dsp", "s16_s16", r"\bsmlabb\b"),
+)
 _PROGRAM = """
 import json, sys
 import llvmlite.binding as llvm
@@ -62,7 +79,7 @@ class Probe:
 
     layout: LLVM's data layout. vector_bytes: of the widest registers with f32 arithmetic, 4 without any. has_f32,
     has_f64: arithmetic of these types is instructions. has_fma, has_rounding, has_half: so are the fused f32
-    multiply-add, floor, and conversions between f16 and f32.
+    multiply-add, floor, and conversions between f16 and f32. byte_products: as Target's.
     """
 
     layout: str
@@ -72,6 +89,7 @@ class Probe:
     has_fma: bool
     has_rounding: bool
     has_half: bool
+    byte_products: str
 
     @property
     def pointer_bytes(self) -> int:
@@ -120,4 +138,5 @@ def _read(answer: Mapping[str, str]) -> Probe:
         has["fma"],
         has["floor"],
         has["from_half"],
+        next((name for name, function, code in _BYTE_PRODUCTS if re.search(code, answer[function])), ""),
     )
