@@ -47,6 +47,7 @@ MAY_IMPORT = {
     "compiler/builder/": ("compiler/ir/", "compiler/ops/", "compiler/analysis/", "compiler/evaluator/"),
     "compiler/hlo_text/": ("compiler/ir/", "compiler/ops/", "compiler/analysis/", "compiler/builder/"),
     "compiler/client/": ("compiler/ir/", "compiler/ops/", "compiler/evaluator/", "compiler/passes/"),
+    "compiler/quantization/": (*BELOW_CPU, "compiler/evaluator/evaluator.py", "compiler/client/platforms.py"),
     "compiler/cpu/": BELOW_CPU,
     "compiler/cpu/platform.py": (*BELOW_CPU, "compiler/cpu/", "compiler/client/platforms.py"),
     "compiler/cpu/codegen/": BELOW_CPU,

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .build import Compiled, compile
+    from .quantization import quantize_function as quantize
 
-__all__ = ["Compiled", "compile"]
+__all__ = ["Compiled", "compile", "quantize"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "quantize":
+        from .quantization import quantize_function
+
+        return quantize_function
     from . import build
 
     return getattr(build, name)

@@ -47,6 +47,26 @@ def _parser() -> argparse.ArgumentParser:
         metavar="EXTRAS",
         help="further files, with commas between them: test, which checks the object; benchmark, which times it; cmake",
     )
+    parser.add_argument(
+        "--quantize",
+        choices=("int8",),
+        help="compute dense layers and convolutions in integers of 8 bits; needs --calibration",
+    )
+    parser.add_argument(
+        "--calibration", metavar="FILE", help="a .npz file: samples of each input, by name, a sample to a row"
+    )
+    parser.add_argument(
+        "--calibration-method",
+        default="mse",
+        choices=("min-max", "percentile", "mse"),
+        help="how the ranges of values follow from the samples; default: mse, the least squared error",
+    )
+    parser.add_argument(
+        "--keep-float",
+        default="",
+        metavar="LAYERS",
+        help="layers that stay in f32, with commas between them: first, last, or names with *",
+    )
     parser.add_argument("--l1-bytes", type=int, metavar="N", help="size of the target's first data cache")
     parser.add_argument("--l2-bytes", type=int, metavar="N", help="size of its second cache")
     parser.add_argument("--cpp-class", metavar="NS::CLASS", help="the C++ class; default: made from the name")
@@ -90,6 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             l1_bytes=chosen.l1_bytes,
             l2_bytes=chosen.l2_bytes,
             extras=[extra for extra in chosen.extras.split(",") if extra],
+            quantize=chosen.quantize,
+            calibration=chosen.calibration,
+            calibration_method=chosen.calibration_method,
+            keep_float=[layer for layer in chosen.keep_float.split(",") if layer],
         )
     except (CompilerError, OSError) as error:
         print(f"tfbridge-aot: {error}", file=sys.stderr)
@@ -101,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for file in (*files, *compiled.extra_files):
         if file is not None:
             print(f"{file}  {file.stat().st_size:,} bytes")
+    for report in compiled.quantization:
+        print(report)
     return 0
 
 

@@ -17,6 +17,7 @@ from ...compiler.builder.computation_builder import ComputationBuilder
 from ...compiler.client.platforms import native
 from ...compiler.ir.module import Module
 from ...compiler.options import DEFAULT_OPTIONS
+from ...compiler.quantization.report import QuantizationReport
 from ...runtime.code import private_files
 from ...runtime.code.artifact import Artifact, BufferSpec
 from ...runtime.llvm.target import Target, host
@@ -25,6 +26,7 @@ from .build_files import write_cmake_package, write_pkg_config
 from .freeze import Feeds, Frozen, Function, freeze
 from .header import Entry, Model, StateArray, write_header
 from .names import check, class_name, file_name
+from .quantization import Calibration, options_for, quantize_frozen
 from .test_program import example_arguments, write_test
 
 _NO_DIGEST = "tfbridgetfbridge"  # in names of functions, until their digest is known
@@ -34,7 +36,7 @@ _ALIGN = 64
 @dataclasses.dataclass(frozen=True)
 class Compiled:
     """The files of a compiled function. `constants_file` is None when the constants lie in the object; `extra_files`
-    are those that were asked for.
+    are those that were asked for; `quantization` says of every function what its quantisation changed.
 
     Units: bytes.
     """
@@ -48,6 +50,7 @@ class Compiled:
     temp_bytes: int
     constants_bytes: int
     extra_files: tuple[Path, ...] = ()
+    quantization: tuple[QuantizationReport, ...] = ()
 
 
 def compile(
@@ -66,6 +69,10 @@ def compile(
     l1_bytes: int | None = None,
     l2_bytes: int | None = None,
     extras: Collection[str] = (),
+    quantize: str | None = None,
+    calibration: Calibration | None = None,
+    calibration_method: str = "mse",
+    keep_float: Sequence[str] = (),
 ) -> Compiled:
     """Compiles a function into NAME.o, NAME.h and NAME.json in `out_dir`.
 
@@ -86,6 +93,11 @@ def compile(
     further files: `test`, a C program NAME_test.c that checks the object against TensorFlow's results; `benchmark`, one
     that times it, NAME_benchmark.c; `cmake`, a CMake package and a file for pkg-config.
 
+    With `quantize="int8"` dense layers and convolutions are computed in 8-bit integers. `calibration` has samples of
+    the arguments: the path of a .npz file or a mapping of arrays by name, a sample to a row, or an iterable of samples.
+    `calibration_method`: how ranges follow from the values seen, `min-max`, `percentile` or `mse`. `keep_float`: layers
+    that stay in f32: `first`, `last`, or names of TensorFlow nodes with `*`.
+
     Raises: ShapeError  an unknown signature or feed, or unknown dimensions; UnsupportedError  ops that cannot be
     compiled, a variable whose shape changes, or a target that LLVM does not know; ValueError  a name that C does not
     allow (see `names`; one that is not given is made from the function's), or a target that is none.
@@ -99,6 +111,12 @@ def compile(
     check(name, "Model" if cpp_class is None else cpp_class)
     target = _target(target_triple, target_cpu, target_features, threads, l1_bytes, l2_bytes)
     frozen = freeze(function, args, signature, feeds or {})
+    reports: list[QuantizationReport] = []
+    if quantize is not None:
+        if calibration is None:
+            raise ValueError(f"quantize: {quantize!r} needs a calibration set")
+        chosen = options_for(target, quantize, calibration_method, keep_float)
+        frozen, reports = quantize_frozen(frozen, calibration, chosen)
     if name is None:
         name = file_name(frozen.name)
     cpp_class = cpp_class if cpp_class is not None else class_name(name)
@@ -106,10 +124,10 @@ def compile(
     model, data, constants = build_model(
         frozen, name, cpp_class, target, threads, large_constants == "object"
     )
-    made = write_files(Path(out_dir), model, data, constants, target)
+    made = write_files(Path(out_dir), model, data, constants, target, reports)
     folder = made.header.parent
     extra_files = [f for extra in sorted(extras) for f in _write_extra(folder, extra, model, frozen)]
-    return dataclasses.replace(made, extra_files=tuple(extra_files))
+    return dataclasses.replace(made, extra_files=tuple(extra_files), quantization=tuple(reports))
 
 
 def build_model(
@@ -178,10 +196,8 @@ def _write_extra(folder: Path, extra: str, model: Model, frozen: Frozen) -> list
 def _test(model: Model, frozen: Frozen) -> str:
     runs = 3 if model.states else 1
     examples = [example_arguments(entry.arguments) for entry in model.entries]
-    results = [
-        function.in_tensorflow(arguments, runs) for function, arguments in zip(frozen.functions, examples)
-    ]
-    return write_test(model, examples, results, runs)
+    results = [function.expected(arguments, runs) for function, arguments in zip(frozen.functions, examples)]
+    return write_test(model, examples, results, runs, frozen.tolerance)
 
 
 EXTRAS: dict[str, dict[str, Callable[[Model, Frozen], str]]] = {
@@ -228,11 +244,21 @@ def _target(
     return native().named_target(triple or here.triple, cpu, features, threads, l1_bytes, l2_bytes)
 
 
-def write_files(folder: Path, model: Model, data: bytes, constants: bytes, target: Target) -> Compiled:
+def write_files(
+    folder: Path,
+    model: Model,
+    data: bytes,
+    constants: bytes,
+    target: Target,
+    reports: Sequence[QuantizationReport] = (),
+) -> Compiled:
     object_file, header, description = (folder / f"{model.name}.{suffix}" for suffix in ("o", "h", "json"))
     constants_file = folder / f"{model.name}.bin" if constants else None
     header_bytes = write_header(model).encode("ascii")
-    described = json.dumps(_description(model, len(data), constants_file, target), indent=2) + "\n"
+    description_data = _description(model, len(data), constants_file, target)
+    if reports:
+        description_data["quantization"] = [report.to_json() for report in reports]
+    described = json.dumps(description_data, indent=2) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     for file, contents in (
         (object_file, data),

@@ -43,8 +43,8 @@ class Function:
     """A function without variables, and the names of its parameters and results (empty: it has none).
 
     name: what it is called among several functions, empty for the only one. state_arguments, state_results: the numbers
-    of parameters and results, behind the others, that are values of the state, with its numbers there. in_tensorflow:
-    TensorFlow's results for arguments, of the last of a number of runs that begin with the present state.
+    of parameters and results, behind the others, that are values of the state, with its numbers there. expected: the
+    results for arguments, of the last of a number of runs that begin with the present state: TensorFlow's.
     """
 
     name: str
@@ -53,16 +53,19 @@ class Function:
     results: tuple[str, ...]
     state_arguments: tuple[tuple[int, int], ...]
     state_results: tuple[tuple[int, int], ...]
-    in_tensorflow: Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
+    expected: Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Frozen:
-    """Functions of one model. `name`: what it may be called. `states`: of the variables that one of them writes."""
+    """Functions of one model. `name`: what it may be called. `states`: of the variables that one of them writes.
+    `tolerance`: how far results may be from the expected ones, in parts of a number of 1 or more; None: rounding alone.
+    """
 
     name: str
     functions: tuple[Function, ...]
     states: tuple[State, ...]
+    tolerance: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ _TOLERANCES = {
 _F32_TOLERANCE = 1e-4
 
 _PROGRAM = Template("""\
-/* ${name}_test.c: checks $name.o on one set of arguments against TensorFlow's results. Exit status: how many results
+/* ${name}_test.c: checks $name.o on one set of arguments against the results expected. Exit status: how many results
    differ; 100: the run failed. */
 #include "$name.h"
 #if __STDC_HOSTED__
@@ -42,7 +42,7 @@ $decoding
 static ${name}_model model;
 static char memory[${NAME}_MEMORY_BYTES];
 $constants
-/* Whether a number is that of TensorFlow, but for rounding: the arithmetic has another order. */
+/* Whether a number is the one expected, but for rounding: the arithmetic has another order. */
 static inline int is_close(double found, double wanted, double tolerance) {
     double distance = found > wanted ? found - wanted : wanted - found;
     double size = wanted < 0 ? -wanted : wanted;
@@ -121,8 +121,10 @@ def write_test(
     arguments: Sequence[Sequence[np.ndarray]],
     results: Sequence[Sequence[np.ndarray]],
     runs: int = 1,
+    tolerance: float | None = None,
 ) -> str:
-    """The program's text. `results`: for each function TensorFlow's for the last of so many runs with its arguments."""
+    """The program's text. `results`: for each function those expected of the last of so many runs with its arguments.
+    `tolerance`: how far they may be, in parts of a number of 1 or more; None: as rounding makes them differ."""
     common = {"name": model.name, "NAME": model.name.upper()}
     data, steps = [], []
     is_decoding = False
@@ -137,7 +139,7 @@ def write_test(
                 name, title = f"{call}_result{k}", f"{entry.name}_result{k}".lstrip("_")
                 is_decoding |= spec.dtype in _SMALL_FLOATS
                 data.append(array_definition(C_TYPES[spec.dtype], f"wanted_{name}", array))
-                close = _close(name, spec.dtype)
+                close = _close(name, spec.dtype, tolerance)
                 compared.append(_RESULT.substitute(title=title, elements=array.size, close=close))
         steps.append(
             _RUN.substitute(
@@ -175,15 +177,15 @@ def array_definition(type_: str, name: str, values: np.ndarray) -> str:
     )
 
 
-def _close(name: str, dtype: str) -> str:
-    """The C expression of whether element `i` of a result is TensorFlow's."""
+def _close(name: str, dtype: str, tolerance: float | None) -> str:
+    """The C expression of whether element `i` of a result is the one expected."""
     found, wanted = f"{name}(&model)[i]", f"wanted_{name}.values[i]"
     if dtype in _SMALL_FLOATS:
         exponent, fraction = _SMALL_FLOATS[dtype]
         found, wanted = (f"decoded({value}, {exponent}, {fraction})" for value in (found, wanted))
     elif "float" not in dtype and "complex" not in dtype:
         return f"{found} == {wanted}"
-    tolerance = _TOLERANCES.get(dtype, _F32_TOLERANCE)
+    tolerance = max(tolerance or 0.0, _TOLERANCES.get(dtype, _F32_TOLERANCE))
     if "complex" in dtype:
         return " && ".join(f"is_close({found}.{part}, {wanted}.{part}, {tolerance})" for part in ("re", "im"))
     return f"is_close({found}, {wanted}, {tolerance})"

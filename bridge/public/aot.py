@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tfbridge.bridge import aot as _aot
 
 if TYPE_CHECKING:
-    from tfbridge.bridge.aot import Compiled, compile
+    from tfbridge.bridge.aot import Compiled, compile, quantize
 
-__all__ = ["Compiled", "compile"]
+__all__ = ["Compiled", "compile", "quantize"]
 
 
 def __getattr__(name: str) -> Any:

@@ -489,7 +489,10 @@ def _clamped_to_integer(x: VectorValue, target: ElementType) -> VectorValue:
     the nearest that does."""
     bounds, digits = integer_info(target.dtype), target.bits - target.is_signed
     largest = 2**digits - 2 ** max(0, digits - MANTISSA_BITS[x.element] - 1)  # that is a float
-    number = x.is_nan().choose(x.number(0.0), x).at_least(float(bounds.min))
+    if bounds.min:
+        number = x.is_nan().choose(x.number(0.0), x).at_least(float(bounds.min))
+    else:  # NaN, which is not above it, is zero too
+        number = (x > 0.0).choose(x, x.number(0.0))
     is_wide = target.bits >= 32
     opcode = "fptoui" if is_wide and not target.is_signed else "fptosi"
     whole = number.at_most(float(largest)).cast(opcode, _REGISTER[target] if is_wide else "i32")

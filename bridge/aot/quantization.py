@@ -1,0 +1,218 @@
+"""Post-training quantisation of TensorFlow functions: calibration sets, and functions that run in integers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...compiler.client.platforms import Compiled, native
+from ...compiler.errors import ShapeError
+from ...compiler.ir.element_types import ElementType
+from ...compiler.ir.shape import Shape
+from ...compiler.options import DEFAULT_OPTIONS
+from ...compiler.quantization.calibration import State
+from ...compiler.quantization.quantize import QuantizationOptions, quantize
+from ...compiler.quantization.report import QuantizationReport
+from ...runtime.llvm.target import Target
+from .freeze import Feeds, Frozen, Function, freeze
+
+SCHEMES = ("int8",)
+FEWEST_SAMPLES = 4
+_TOLERANCE = 0.05  # where rounding differs between machines, an integer differs by one
+Calibration = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Any]
+
+
+def quantize_function(
+    function: Any,
+    *args: Any,
+    calibration: Calibration,
+    quantize: str = "int8",
+    calibration_method: str = "mse",
+    keep_float: Sequence[str] = (),
+    signature: str | Sequence[str] = "serving_default",
+    feeds: Feeds | None = None,
+) -> QuantizedFunction:
+    """A function whose dense layers and convolutions are computed in 8-bit integers, to be called here.
+
+    Arguments as `compile` takes them. The function is frozen: it reads the variables as they are now.
+    Raises: as `compile`; UnsupportedError  a function that writes variables.
+    """
+    frozen = freeze(function, args, signature, feeds or {})
+    if len(frozen.functions) != 1 or frozen.states:
+        raise ShapeError(
+            f"{frozen.name}: one function without state is wanted here; `compile` exports others"
+        )
+    options = _options(quantize, calibration_method, keep_float, None)
+    quantized, (report,) = quantize_frozen(frozen, calibration, options)
+    return QuantizedFunction(quantized.functions[0], report)
+
+
+class QuantizedFunction:
+    """A function in integers. `report` says what that changes on the calibration set."""
+
+    def __init__(self, function: Function, report: QuantizationReport) -> None:
+        self.report = report
+        self._results = function.results
+        self._shapes = function.module.entry.parameter_shapes
+        self._result_shapes = list(function.module.entry.root.shape.leaves())
+        self._compiled: Compiled = native().compile(function.module, DEFAULT_OPTIONS)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Tensors of results, by name where they have names, for tensors or arrays; inside a tf.function too."""
+        tensors = [
+            tf.ensure_shape(tf.convert_to_tensor(a, s.element_type.dtype), s.dims)
+            for a, s in zip(tf.nest.flatten(arguments), self._shapes, strict=True)
+        ]
+        types = [shape.element_type.dtype for shape in self._result_shapes]
+        found = tf.nest.flatten(tf.numpy_function(self._run, tensors, types, stateful=False))
+        for tensor, shape in zip(found, self._result_shapes, strict=True):
+            tensor.set_shape(shape.dims)
+        if all(self._results):
+            return dict(zip(self._results, found, strict=True))
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _run(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        return [np.array(result) for result in self._compiled.execute(arrays)]
+
+
+def quantize_frozen(
+    frozen: Frozen, calibration: Calibration, options: QuantizationOptions
+) -> tuple[Frozen, list[QuantizationReport]]:
+    """The functions of a model in integers, and of each what that changes."""
+    functions, reports = [], []
+    sets = _calibration_sets(frozen, calibration)
+    for function, samples in zip(frozen.functions, sets, strict=True):
+        states: list[State] = [
+            (parameter, result, frozen.states[number].value)
+            for parameter, number in function.state_arguments
+            for result, written in function.state_results
+            if written == number
+        ]
+        unwritten = {p for p, _ in function.state_arguments} - {p for p, _, _ in states}
+        states += [
+            (p, None, frozen.states[number].value) for p, number in function.state_arguments if p in unwritten
+        ]
+        module, report = quantize(function.module, samples, native(), options, states)
+        reports.append(report)
+        runs = _Runs(native().compile(module, DEFAULT_OPTIONS), len(function.results), states)
+        functions.append(dataclasses.replace(function, module=module, expected=runs))
+    return dataclasses.replace(frozen, functions=tuple(functions), tolerance=_TOLERANCE), reports
+
+
+def options_for(target: Target, scheme: str, method: str, keep_float: Sequence[str]) -> QuantizationOptions:
+    """The options of a target. Raises: ValueError  a scheme or a method that there is not."""
+    return _options(scheme, method, keep_float, target)
+
+
+def _options(
+    scheme: str, method: str, keep_float: Sequence[str], target: Target | None
+) -> QuantizationOptions:
+    if scheme not in SCHEMES:
+        raise ValueError(f"quantize: {scheme!r} is none of {', '.join(SCHEMES)}")
+    target = target or native().target(DEFAULT_OPTIONS)
+    activations = ElementType.U8 if target.is_x86 else ElementType.S8
+    return QuantizationOptions(method, tuple(keep_float), activations)
+
+
+class _Runs:
+    """Results of a quantised function, of the last of several runs that begin with the first state."""
+
+    def __init__(self, compiled: Compiled, results: int, states: Sequence[State]) -> None:
+        self.compiled, self.results, self.states = compiled, results, states
+
+    def __call__(self, arrays: Sequence[np.ndarray], runs: int) -> list[np.ndarray]:
+        now = {parameter: value for parameter, _, value in self.states}
+        for _ in range(runs):
+            given = iter(arrays)
+            count = len(arrays) + len(now)
+            arguments = [now[k] if k in now else next(given) for k in range(count)]
+            found = [np.array(result) for result in self.compiled.execute(arguments)]
+            now.update(
+                {parameter: found[result] for parameter, result, _ in self.states if result is not None}
+            )
+        return found[: self.results]
+
+
+# -- calibration sets
+
+
+def _calibration_sets(frozen: Frozen, calibration: Calibration) -> list[list[list[np.ndarray]]]:
+    """Samples for each function: lists of arguments."""
+    if isinstance(calibration, str | os.PathLike):
+        with np.load(calibration, allow_pickle=False) as file:
+            calibration = {name: file[name] for name in file.files}
+    if not isinstance(calibration, Mapping):
+        if len(frozen.functions) != 1:
+            raise ShapeError(
+                "calibration: of several functions arrays are given by name, such as decode/tokens"
+            )
+        (function,) = frozen.functions
+        return [_checked(function, [_sample(function, one) for one in calibration])]
+    if len(frozen.functions) == 1:
+        return [_checked(frozen.functions[0], _rows(frozen.functions[0], calibration))]
+    sets = []
+    for function in frozen.functions:
+        prefix = f"{function.name}/"
+        own = {n.removeprefix(prefix): a for n, a in calibration.items() if n.startswith(prefix)}
+        sets.append(_checked(function, _rows(function, own)))
+    return sets
+
+
+def _shapes(function: Function) -> list[Shape]:
+    states = {parameter for parameter, _ in function.state_arguments}
+    shapes = function.module.entry.parameter_shapes
+    return [shape for k, shape in enumerate(shapes) if k not in states]
+
+
+def _sample(function: Function, given: Any) -> list[np.ndarray]:
+    """The arguments of one sample: a mapping by name, or arrays in order."""
+    if isinstance(given, Mapping):
+        _check_names(function, given)
+        given = [given[name] for name in function.arguments]
+    return [np.asarray(array) for array in tf.nest.flatten(given)]
+
+
+def _rows(function: Function, arrays: Mapping[str, Any]) -> list[list[np.ndarray]]:
+    """Samples from one array for each argument: a sample to a row, or as many rows as the argument's first dim."""
+    _check_names(function, arrays)
+    columns = []
+    for name, shape in zip(function.arguments, _shapes(function), strict=True):
+        array, dims = np.asarray(arrays[name]), shape.dims
+        if array.shape[1:] == dims:
+            columns.append(list(array))
+        elif dims and array.ndim == len(dims) and array.shape[1:] == dims[1:] and dims[0]:
+            count = len(array) // dims[0]
+            columns.append(list(array[: count * dims[0]].reshape(count, *dims)))
+        else:
+            raise ShapeError(
+                f"calibration: {name} is {list(array.shape)}; samples of {list(dims)} one after the other are wanted, "
+                f"such as {[100, *dims]}"
+            )
+    counts = {len(column) for column in columns}
+    if len(counts) > 1:
+        listed = ", ".join(f"{len(c)} of {n}" for n, c in zip(function.arguments, columns))
+        raise ShapeError(f"calibration: the numbers of samples differ: {listed}")
+    return [list(row) for row in zip(*columns)]
+
+
+def _check_names(function: Function, arrays: Mapping[str, Any]) -> None:
+    if set(arrays) != set(function.arguments):
+        wanted, given = (", ".join(map(repr, sorted(names))) for names in (function.arguments, arrays))
+        raise ShapeError(f"calibration: arrays are named {given or 'nothing'}; {wanted} are wanted")
+
+
+def _checked(function: Function, samples: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
+    if len(samples) < FEWEST_SAMPLES:
+        raise ShapeError(
+            f"calibration: {len(samples)} samples; ranges need {FEWEST_SAMPLES} or more, better a hundred"
+        )
+    for number, sample in enumerate(samples):
+        for name, array in zip(function.arguments, sample):
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ShapeError(f"calibration: {name} of sample {number} has NaN or infinity")
+    return samples

@@ -1,0 +1,218 @@
+"""Finds the contractions that can be computed in integers, and the weights and factors that belong to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...runtime.sizes import is_symbolic
+from ..evaluator.evaluator import evaluate_computation
+from ..ir.element_types import ElementType
+from ..ir.literal import Literal
+from ..ir.module import Computation, Instruction, make, topological
+from ..ops import (
+    Broadcast,
+    Constant,
+    Convolution,
+    Dot,
+    GetTupleElement,
+    Iota,
+    Opcode,
+    Pad,
+    Parameter,
+    Reshape,
+    Slice,
+    Transpose,
+    While,
+)
+from ..passes.rules.rule import is_splat
+
+_LONGEST_SUM = 60_000  # products of u8 and s8 whose sum s32 holds
+_Users = Mapping[Instruction, Sequence[Instruction]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A contraction with constant weights in f32.
+
+    name: of its TensorFlow node. source: what is quantised; `moves`, the last one first, bring it to the contraction.
+    weights: in the operand's order, multiplied by the factors that follow; bias: what is added then, a number for each
+    output feature. The result is that of `result`, the last of these instructions. channel_axis, feature_axis: of the
+    output features in the weights and in the result.
+    """
+
+    name: str
+    contraction: Instruction
+    source: Instruction
+    moves: tuple[Instruction, ...]
+    weights: np.ndarray
+    bias: np.ndarray
+    channel_axis: int
+    feature_axis: int
+    result: Instruction
+
+    @property
+    def kind(self) -> str:
+        """For reports."""
+        op = self.contraction.op
+        if isinstance(op, Dot):
+            return "dense"
+        assert isinstance(op, Convolution)
+        return "depthwise" if op.feature_groups > 1 else "convolution"
+
+
+def find_layers(computation: Computation) -> list[Layer]:
+    """The contractions that can be computed in integers, in order."""
+    values: dict[Instruction, np.ndarray | None] = {}
+    layers = (_layer(i, computation, values) for i in computation.instructions if i.op.is_contraction)
+    return [layer for layer in layers if layer is not None]
+
+
+def _layer(
+    contraction: Instruction, computation: Computation, values: dict[Instruction, np.ndarray | None]
+) -> Layer | None:
+    types = {contraction.shape.element_type, *(o.shape.element_type for o in contraction.operands)}
+    if types != {ElementType.F32} or not contraction.shape.elements:
+        return None
+    op = contraction.op
+    if isinstance(op, Dot):
+        axes = _axes_of_dot(op, contraction)
+    else:
+        assert isinstance(op, Convolution)
+        axes = _axes_of_convolution(op, contraction)
+    left, right = contraction.operands
+    if axes is None or is_symbolic(left.shape.dims) or _constant(left, values) is not None:
+        return None
+    weights = _constant(right, values)
+    if weights is None or not np.isfinite(weights).all():
+        return None
+    channel_axis, feature_axis = axes
+    source, moves = _source(left)
+    after = _Following(computation, feature_axis, values)
+    result = after.fold(contraction)
+    shape = [1] * weights.ndim
+    shape[channel_axis] = -1
+    features = weights.shape[channel_axis]
+    factor, bias = (np.broadcast_to(n, [features]) for n in (after.factor, after.bias))
+    return Layer(
+        contraction.metadata.op_name or contraction.name,
+        contraction,
+        source,
+        moves,
+        weights * factor.reshape(shape),
+        bias,
+        channel_axis,
+        feature_axis,
+        result,
+    )
+
+
+def _axes_of_dot(op: Dot, dot: Instruction) -> tuple[int, int] | None:
+    """(axis of the output features in the weights, in the result); None where no integer kernel computes the dot."""
+    lhs, rhs = (o.shape for o in dot.operands)
+    free = op.rhs_free(rhs.rank)
+    if op.rhs_batch or len(free) != 1 or op.lhs_contracting != (lhs.rank - 1,):
+        return None
+    return (free[0], dot.shape.rank - 1) if 0 < lhs.dims[-1] <= _LONGEST_SUM else None
+
+
+def _axes_of_convolution(op: Convolution, convolution: Instruction) -> tuple[int, int] | None:
+    d, last = op.dims, convolution.shape.rank - 1
+    kernel = convolution.operands[1].shape.dims
+    features = kernel[d.kernel_input_feature]
+    if (d.input_feature, d.output_feature) != (last, last) or op.batch_groups > 1 or any(op.window.reversal):
+        return None
+    if op.feature_groups > 1 and features != 1 and features % 4:
+        return None
+    if op.feature_groups > 1 and features == 1 and kernel[-2:] != (1, kernel[d.kernel_output_feature]):
+        return None
+    if not 0 < features * math.prod(op.window.size) <= _LONGEST_SUM:
+        return None
+    return d.kernel_output_feature, last
+
+
+def _source(value: Instruction) -> tuple[Instruction, tuple[Instruction, ...]]:
+    """What a value consists of, and the instructions that only move it, the last one first."""
+    moves = []
+    while isinstance(value.op, Reshape | Transpose | Slice) or (
+        isinstance(value.op, Pad) and is_splat(value.operands[1], 0.0)
+    ):
+        moves.append(value)
+        value = value.operands[0]
+    return value, tuple(moves)
+
+
+class _Following:
+    """The products with constants that follow a result, and sums, a number for each feature, as one product and one
+    sum."""
+
+    def __init__(
+        self, computation: Computation, axis: int, values: dict[Instruction, np.ndarray | None]
+    ) -> None:
+        self.computation, self.axis, self.values = computation, axis, values
+        self.factor, self.bias = np.ones((), np.float32), np.zeros((), np.float32)
+
+    def fold(self, value: Instruction) -> Instruction:
+        """The last instruction that is a part of them."""
+        while value is not self.computation.root and len(users := self.computation.users[value]) == 1:
+            (user,) = users
+            if user.opcode not in (Opcode.MULTIPLY, Opcode.ADD, Opcode.SUBTRACT) or not self._take(
+                user, value
+            ):
+                break
+            value = user
+        return value
+
+    def _take(self, user: Instruction, value: Instruction) -> bool:
+        left, right = user.operands
+        if left is right or (user.opcode == Opcode.SUBTRACT and right is value):
+            return False
+        number = _per_feature(right if left is value else left, self.axis, self.values)
+        if number is None or not np.isfinite(number).all():
+            return False
+        if user.opcode == Opcode.MULTIPLY:
+            self.factor, self.bias = self.factor * number, self.bias * number
+        else:
+            self.bias = self.bias + (-number if user.opcode == Opcode.SUBTRACT else number)
+        return True
+
+
+def _per_feature(
+    value: Instruction, axis: int, values: dict[Instruction, np.ndarray | None]
+) -> np.ndarray | None:
+    """A constant that is one number for each feature, or one for all."""
+    if not isinstance(value.op, Broadcast):
+        return None
+    operand = value.operands[0]
+    if any(a != axis and d != 1 for d, a in zip(operand.shape.dims, value.op.dimensions)):
+        return None
+    found = _constant(operand, values)
+    return None if found is None else found.reshape(-1 if found.size > 1 else ())
+
+
+def _constant(value: Instruction, values: dict[Instruction, np.ndarray | None]) -> np.ndarray | None:
+    """The value of an instruction that needs no argument; None for others."""
+    for each in topological([value]):
+        if each in values:
+            continue
+        values[each] = None
+        if isinstance(each.op, Constant) and each.shape.is_array:
+            values[each] = each.op.literal.array
+        elif (
+            each.operands
+            and each.shape.is_array
+            and not isinstance(each.op, Parameter | While | Iota | GetTupleElement)
+            and not each.has_side_effect
+            and all(values[o] is not None for o in each.operands)
+        ):
+            values[each] = _evaluated(each, values)
+    return values[value]
+
+
+def _evaluated(value: Instruction, values: Mapping[Instruction, np.ndarray | None]) -> np.ndarray | None:
+    operands = [make(Constant(Literal(values[o], o.shape.element_type))) for o in value.operands]
+    result = evaluate_computation(Computation("constant", value.with_operands(operands), []))
+    return np.asarray(result)

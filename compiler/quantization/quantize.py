@@ -1,0 +1,105 @@
+"""Quantisation of a module: finds its layers, observes their inputs on samples, rewrites it, and compares both."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..client.platforms import Platform
+from ..errors import ShapeError
+from ..ir.element_types import ElementType
+from ..ir.module import Instruction, Module
+from ..options import DEFAULT_OPTIONS
+from ..passes.pipeline import PASSES, run_pipeline
+from .calibration import METHODS, Observed, State, observe
+from .layers import Layer, find_layers
+from .report import Comparison, QuantizationReport, describe
+from .rewrite import Quantized, Rewriting
+
+Sample = Sequence[np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizationOptions:
+    """How a module is quantised.
+
+    calibration: how ranges follow from the values observed, `min-max`, `percentile` (99.99 % of the values) or `mse`
+    (the least squared error). keep_float: layers that stay in f32: `first`, `last`, or names of TensorFlow nodes with
+    `*` and `?`. activations: 8 bits with or without a sign, as the target multiplies them best.
+    """
+
+    calibration: str = "mse"
+    keep_float: tuple[str, ...] = ()
+    activations: ElementType = ElementType.U8
+
+    def __post_init__(self) -> None:
+        """Raises: ValueError  a method that there is not."""
+        if self.calibration not in METHODS:
+            raise ValueError(f"calibration: {self.calibration!r} is none of {', '.join(METHODS)}")
+
+    def quantizes(self, layers: Sequence[Layer], number: int) -> bool:
+        """Whether a layer is computed in integers."""
+        ends = {"first": 0, "last": len(layers) - 1}
+        return not any(
+            ends.get(pattern) == number or fnmatch.fnmatchcase(layers[number].name, pattern)
+            for pattern in self.keep_float
+        )
+
+
+def quantize(
+    module: Module,
+    samples: Iterable[Sample],
+    platform: Platform,
+    options: QuantizationOptions,
+    states: Sequence[State] = (),
+) -> tuple[Module, QuantizationReport]:
+    """(the module in integers, what that changes). Samples are lists of arguments, without those that are states.
+
+    Raises: ShapeError  samples that do not fit, that are not finite, or none; no layer that can be quantised.
+    """
+    module = run_pipeline(module, DEFAULT_OPTIONS, passes=PASSES)
+    samples = list(samples)
+    found = find_layers(module.entry)
+    layers = [layer for number, layer in enumerate(found) if options.quantizes(found, number)]
+    if not layers:
+        raise ShapeError(f"quantisation: none of {len(found)} layers with constant weights in f32 is chosen")
+    ranges = _observed(platform, module, layers, samples, states)
+    types = {
+        source: Quantized.of(seen.range(options.calibration), options.activations)
+        for source, seen in ranges.items()
+    }
+    rewriting = Rewriting(module.entry, layers, types)
+    quantized = module.with_entry(rewriting.run())
+    before = [layer.result for layer in layers]
+    comparison = Comparison([layer.name for layer in layers])
+    pairs = zip(
+        observe(platform, module, before, samples, states),
+        observe(platform, quantized, [rewriting.done[result] for result in before], samples, states),
+        strict=True,
+    )
+    for (results, values), (new_results, new_values) in pairs:
+        comparison.add(results, new_results, values, new_values)
+    kept = [layer.name for layer in found if layer not in layers]
+    return quantized, describe(layers, types, comparison, kept, options.calibration)
+
+
+def _observed(
+    platform: Platform,
+    module: Module,
+    layers: Sequence[Layer],
+    samples: Sequence[Sample],
+    states: Sequence[State],
+) -> dict[Instruction, Observed]:
+    """What the sources of layers are on the samples."""
+    ranges = {layer.source: Observed() for layer in layers}
+    for number, (_, values) in enumerate(observe(platform, module, list(ranges), samples, states)):
+        for (source, seen), value in zip(ranges.items(), values, strict=True):
+            if not np.isfinite(value).all():
+                raise ShapeError(
+                    f"calibration: sample {number} gives NaN or infinity in {source.metadata.op_name or source.name}"
+                )
+            seen.add(value)
+    return ranges

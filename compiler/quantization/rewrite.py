@@ -1,0 +1,246 @@
+"""Makes the module of integers: quantised values, weights and contractions in the place of those in f32."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..analysis.quads import QUAD
+from ..ir.element_types import ElementType
+from ..ir.literal import Literal
+from ..ir.module import Computation, Instruction, Metadata, make
+from ..ir.shape import Shape
+from ..ops import (
+    Broadcast,
+    Constant,
+    Convert,
+    Convolution,
+    Dot,
+    Elementwise,
+    Opcode,
+    Pad,
+    Tuple,
+)
+from ..ops.convolution import ConvolutionDims
+from ..passes.rules.rule import splat
+from .layers import Layer
+
+_LARGEST_WEIGHT = 127
+_SMALLEST_SCALE = 1e-12
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantized:
+    """How a value is stored in 8 bits: the integer q stands for (q - zero_point) * scale."""
+
+    element_type: ElementType
+    scale: float
+    zero_point: int
+
+    @staticmethod
+    def of(bounds: tuple[float, float], element_type: ElementType) -> Quantized:
+        """The integers of 8 bits spread over the bounds, among which is zero."""
+        low, high = bounds
+        scale = max((high - low) / 255, _SMALLEST_SCALE)
+        lowest = 0 if element_type is ElementType.U8 else -128
+        zero_point = int(np.clip(round(lowest - low / scale), lowest, lowest + 255))
+        return Quantized(element_type, float(np.float32(scale)), zero_point)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest number that it stands for."""
+        lowest = 0 if self.element_type is ElementType.U8 else -128
+        return (lowest - self.zero_point) * self.scale, (lowest + 255 - self.zero_point) * self.scale
+
+
+def quantize_weights(weights: np.ndarray, channel_axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """(weights as s8, the scale of each output feature), symmetric around zero."""
+    others = tuple(a for a in range(weights.ndim) if a != channel_axis)
+    largest = np.abs(weights).max(axis=others)
+    scales = np.maximum(largest / _LARGEST_WEIGHT, _SMALLEST_SCALE).astype(np.float32)
+    shape = [1] * weights.ndim
+    shape[channel_axis] = -1
+    return np.rint(weights / scales.reshape(shape)).astype(np.int8), scales
+
+
+class Rewriting:
+    """The new computation under construction: layers are computed in integers. `types`: how each of their sources is
+    stored. `done`: new instructions by the old ones."""
+
+    def __init__(
+        self, computation: Computation, layers: Sequence[Layer], types: Mapping[Instruction, Quantized]
+    ) -> None:
+        self.computation, self.types = computation, types
+        self.layers = {layer.result: layer for layer in layers}
+        self.done: dict[Instruction, Instruction] = {}
+        self.quantized: dict[Instruction, Instruction] = {}
+        self.restored: dict[Instruction, Instruction] = {}
+
+    def run(self) -> Computation:
+        """The computation."""
+        for old in self.computation.instructions:
+            layer = self.layers.get(old)
+            if layer is not None:
+                self.done[old] = self._layer(layer)
+                continue
+            keeps = old is self.computation.root or isinstance(old.op, Tuple) or old.has_side_effect
+            operands = [self.done[o] if keeps else self._read(o) for o in old.operands]
+            self.done[old] = old.with_operands(operands) if operands else old
+        return self.computation.mapped(self.done)
+
+    def _read(self, old: Instruction) -> Instruction:
+        """A value as others than layers read it: what is stored in 8 bits for these is not stored twice."""
+        kind = self.types.get(old)
+        if kind is None:
+            return self.done[old]
+        if old not in self.restored:
+            number = make(Convert(ElementType.F32), self._quantize(old), metadata=old.metadata)
+            if kind.zero_point:
+                number = _with(Opcode.SUBTRACT, number, float(kind.zero_point))
+            self.restored[old] = _with(Opcode.MULTIPLY, number, kind.scale)
+        return self.restored[old]
+
+    def _quantize(self, old: Instruction) -> Instruction:
+        """A value in 8 bits: conversion saturates."""
+        if old not in self.quantized:
+            kind = self.types[old]
+            value = self.done[_without_clamp(old, kind)]
+            value = _with(Opcode.MULTIPLY, value, float(np.float32(1 / kind.scale)))
+            value = make(Elementwise(Opcode.ROUND_NEAREST_EVEN.value), value, metadata=old.metadata)
+            if kind.zero_point:
+                value = _with(Opcode.ADD, value, float(kind.zero_point))
+            self.quantized[old] = make(Convert(kind.element_type), value, metadata=old.metadata)
+        return self.quantized[old]
+
+    def _layer(self, layer: Layer) -> Instruction:
+        kind, metadata = self.types[layer.source], layer.contraction.metadata
+        value = self._quantize(layer.source)
+        zero = _constant(np.array(kind.zero_point, kind.element_type.dtype))
+        for move in reversed(layer.moves):
+            others = [zero] if isinstance(move.op, Pad) else move.operands[1:]
+            value = move.with_operands([value, *others])
+            value = dataclasses.replace(value, shape=value.shape.with_type(kind.element_type))
+        weights, scales = quantize_weights(layer.weights, layer.channel_axis)
+        op = layer.contraction.op
+        if isinstance(op, Dot):
+            product = _dot(op, value, weights, layer.channel_axis, zero, metadata)
+        else:
+            assert isinstance(op, Convolution)
+            product = _convolution(op, value, weights, kind.zero_point, zero, metadata)
+        result = make(Convert(ElementType.F32), product, metadata=metadata)
+        factors = (scales * np.float32(kind.scale)).astype(np.float32)
+        result = _by_feature(Opcode.MULTIPLY, result, factors, layer.feature_axis)
+        summed = tuple(a for a in range(weights.ndim) if a != layer.channel_axis)
+        sums = weights.astype(np.int64).sum(axis=summed) * kind.zero_point
+        shift = layer.bias.astype(np.float64) - sums * factors.astype(np.float64)
+        if shift.any():
+            result = _by_feature(Opcode.ADD, result, shift.astype(np.float32), layer.feature_axis)
+        return result
+
+
+def _without_clamp(value: Instruction, kind: Quantized) -> Instruction:
+    """What is clamped, where conversion to 8 bits saturates at the bounds or inside them."""
+    low, high = kind.bounds
+    if value.opcode == Opcode.CLAMP:
+        (least, largest), inner = (splat(value.operands[k]) for k in (0, 2)), value.operands[1]
+        slack = kind.scale / 2  # rounded away
+        if least is not None and largest is not None and least <= low and largest >= high - slack:
+            return inner
+    if value.opcode == Opcode.MAXIMUM:
+        for number, inner in (value.operands, value.operands[::-1]):
+            least = splat(number)
+            if least is not None and least <= low:
+                return inner
+    return value
+
+
+def _dot(
+    op: Dot,
+    value: Instruction,
+    weights: np.ndarray,
+    channel_axis: int,
+    zero: Instruction,
+    metadata: Metadata,
+) -> Instruction:
+    """The product with the weights' sums side by side in memory, whole quads of them."""
+    by_feature = np.moveaxis(weights, channel_axis, 0)
+    missing = -by_feature.shape[1] % QUAD
+    if missing:
+        by_feature = np.pad(by_feature, ((0, 0), (0, missing)))
+        last = value.shape.rank - 1
+        value = _pad(value, zero, [0] * last + [0], [0] * last + [missing])
+    integers = Dot((value.shape.rank - 1,), (1,), (), (), ElementType.S32)
+    return make(integers, value, _constant(by_feature), metadata=metadata)
+
+
+def _convolution(
+    op: Convolution,
+    value: Instruction,
+    weights: np.ndarray,
+    zero_point: int,
+    zero: Instruction,
+    metadata: Metadata,
+) -> Instruction:
+    """The convolution with padding of the zero point, and input features in whole quads."""
+    d, window, rank = op.dims, op.window, value.shape.rank
+    low, high, interior = [0] * rank, [0] * rank, [0] * rank
+    if zero_point and (any(window.pad_low) or any(window.pad_high) or max(window.base_dilation) > 1):
+        for k, axis in enumerate(d.input_spatial):
+            low[axis], high[axis] = window.pad_low[k], window.pad_high[k]
+            interior[axis] = window.base_dilation[k] - 1
+        ones, none = (1,) * window.rank, (0,) * window.rank
+        window = dataclasses.replace(window, pad_low=none, pad_high=none, base_dilation=ones)
+    is_depthwise = op.feature_groups > 1 and weights.shape[d.kernel_input_feature] == 1
+    kernel = weights.transpose(*d.kernel_spatial, d.kernel_output_feature, d.kernel_input_feature)
+    spatial = tuple(range(rank - 2))
+    dims = ConvolutionDims(
+        d.input_batch, d.input_feature, d.input_spatial, rank - 1, rank - 2, spatial, *_output(d)
+    )
+    if is_depthwise:
+        kernel = np.swapaxes(kernel, -1, -2)
+        dims = dataclasses.replace(dims, kernel_input_feature=rank - 2, kernel_output_feature=rank - 1)
+    elif missing := -kernel.shape[-1] % QUAD:
+        high[d.input_feature] = missing
+        kernel = np.pad(kernel, [(0, 0)] * (rank - 1) + [(0, missing)])
+    if any((*low, *high, *interior)):
+        value = _pad(value, zero, low, high, interior)
+    integers = Convolution(window, dims, op.feature_groups, 1, ElementType.S32)
+    return make(integers, value, _constant(kernel), metadata=metadata)
+
+
+def _output(dims: ConvolutionDims) -> tuple[int, int, tuple[int, ...]]:
+    return dims.output_batch, dims.output_feature, dims.output_spatial
+
+
+def _pad(
+    value: Instruction,
+    zero: Instruction,
+    low: Sequence[int],
+    high: Sequence[int],
+    interior: Sequence[int] = (),
+) -> Instruction:
+    holes = tuple(interior) or (0,) * value.shape.rank
+    return make(Pad(tuple(low), tuple(high), holes), value, zero, metadata=value.metadata)
+
+
+def _constant(value: np.ndarray) -> Instruction:
+    return make(Constant(Literal(value)))
+
+
+def _full(shape: Shape, value: Instruction, axes: tuple[int, ...], metadata: Metadata) -> Instruction:
+    return make(Broadcast(shape.dims, axes), value, metadata=metadata)
+
+
+def _with(opcode: Opcode, value: Instruction, number: float) -> Instruction:
+    """An elementwise op with one number."""
+    constant = _constant(np.array(number, np.float32))
+    other = _full(value.shape, constant, (), value.metadata)
+    return make(Elementwise(opcode.value), value, other, metadata=value.metadata)
+
+
+def _by_feature(opcode: Opcode, value: Instruction, numbers: np.ndarray, axis: int) -> Instruction:
+    """An elementwise op with a number for each feature."""
+    other = _full(value.shape, _constant(numbers), (axis,), value.metadata)
+    return make(Elementwise(opcode.value), value, other, metadata=value.metadata)
