@@ -24,7 +24,7 @@ from .schedule.host_callbacks import calls_here, registered
 
 def load_module(module: Module, options: Options = DEFAULT_OPTIONS, source: str = "") -> Artifact:
     """The artifact of a module. `source` as for `compile_module`."""
-    key = f"{module}{registered(module)}{assumptions_of(module.entry.parameter_shapes) or ''}"
+    key = f"{module.key()}{registered(module)}{assumptions_of(module.entry.parameter_shapes) or ''}"
     return load_artifact(key, lambda: module, options, source)
 
 

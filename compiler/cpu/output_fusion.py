@@ -59,15 +59,16 @@ def emit_output_fusion(
         list(computation.root.shape.leaves()),
         raw,
     )
-    symbol = None
+    symbol, keeps_result = None, buffers.raw_output is not None
     if epilogue is not None:
         symbol = emit_epilogue(module, target, epilogue, output_view(contraction), *buffers.of_epilogue())
     if isinstance(contraction.op, Dot):
-        inner = emit_gemm(module, target, gemm_problem(contraction, raw.element_type), symbol, b_packed)
+        problem = gemm_problem(contraction, raw.element_type)
+        inner = emit_gemm(module, target, problem, symbol, b_packed, keeps_result=keeps_result)
     else:
         from .convolution.emit import emit_convolution
 
-        inner = emit_convolution(module, target, contraction, raw, symbol, b_packed)
+        inner = emit_convolution(module, target, contraction, raw, symbol, b_packed, keeps_result)
     return _wrapper(module, target, contraction.opcode, inner, buffers)
 
 
@@ -137,7 +138,8 @@ def _wrapper(
     scratch, the epilogue's parameters, the outputs."""
     threads, raw_output = max(1, target.threads), buffers.raw_output
     inner_scratch = -(-inner.scratch_bytes // 64) * 64
-    raw_scratch = -(-buffers.raw.bytes // (64 * threads)) * 64 if raw_output is None else 0
+    in_scratch = raw_output is None and not inner.has_window
+    raw_scratch = -(-buffers.raw.bytes // (64 * threads)) * 64 if in_scratch else 0
     f = Function(module, "SELF", KERNEL_PARAMETERS, attributes=DRIVER_ATTRIBUTES)
 
     def buffer(number: int) -> Ptr:
@@ -147,6 +149,7 @@ def _wrapper(
     outputs = range(first_output, first_output + len(buffers.outputs))
     scratch = buffer(outputs.stop) if inner_scratch + raw_scratch else f.null
     raw = scratch + threads * inner_scratch if raw_output is None else buffer(outputs[raw_output])
+    # Of a kernel with a window this is no address: it puts its own there.
     a, b = buffers.operands
     addresses = [buffer(a), buffer(b), raw, scratch, *map(buffer, buffers.read), *map(buffer, outputs)]
     table = f.stack_slot(f"[{len(addresses)} x i64]")

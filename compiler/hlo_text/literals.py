@@ -13,6 +13,8 @@ from ..ir.literal import Literal
 from ..ir.shape import Shape
 from .scanner import Malformed, integer
 
+_SHORT_BYTES = 256
+
 
 def print_literal(literal: Literal) -> str:
     """`1`, `{1, 2}`, `{ {1, 2}, {3, 4} }`, `{}` of no elements, `(1, {2, 3})` for a tuple."""
@@ -28,6 +30,11 @@ def print_literal(literal: Literal) -> str:
             for i in range(math.prod(dims[:axis]))
         ]
     return items[0]
+
+
+def digest_of_large(literal: Literal) -> str:
+    """The literal's text where it is short, else one that only equal literals have."""
+    return print_literal(literal) if literal.shape.bytes <= _SHORT_BYTES else literal.digest().hex()
 
 
 def _items(flat: np.ndarray, shape: Shape) -> list[str]:

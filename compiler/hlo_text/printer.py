@@ -6,10 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from ..ir.literal import Literal
 from ..ir.module import NO_METADATA, Computation, Instruction, Metadata, Module
 from ..ir.module_attributes import TYPED_ATTRIBUTES
 from .attributes import implied, show_attributes
-from .literals import print_literal
+from .literals import digest_of_large, print_literal
 from .sizes import declared_symbols
 
 
@@ -32,8 +33,9 @@ class Names:
         return name
 
 
-def print_module(module: Module) -> str:
-    """The module's text; `parse_hlo` of it prints the same."""
+def print_module(module: Module, is_brief: bool = False) -> str:
+    """The module's text; `parse_hlo` of it prints the same. `is_brief`: a digest stands for each large literal, so that
+    the text is only good to tell modules apart."""
     names = Names()
     computations = module.computations()
     of = {c: names.take(c.name or "computation") for c in computations}
@@ -45,7 +47,7 @@ def print_module(module: Module) -> str:
     if symbols := declared_symbols(module):
         header += f", sizes={symbols}"
     texts = [
-        ("ENTRY " if c is module.entry else "") + print_computation(c, of.__getitem__, of[c])
+        ("ENTRY " if c is module.entry else "") + print_computation(c, of.__getitem__, of[c], is_brief)
         for c in computations
     ]
     return "\n\n".join([header, *texts]) + "\n"
@@ -55,27 +57,33 @@ Module.printer = print_module
 
 
 def print_computation(
-    computation: Computation, name_of: Callable[[Computation], str] | None = None, name: str | None = None
+    computation: Computation,
+    name_of: Callable[[Computation], str] | None = None,
+    name: str | None = None,
+    is_brief: bool = False,
 ) -> str:
     """The text of one computation; `name_of` names those that it calls."""
     return (
         f"{name or computation.name or 'computation'} {{\n"
         + "\n".join(
             f"  {'ROOT ' if instruction is computation.root else ''}{line}"
-            for instruction, line in print_instructions(computation, name_of)
+            for instruction, line in print_instructions(computation, name_of, is_brief)
         )
         + "\n}"
     )
 
 
 def print_instructions(
-    computation: Computation, name_of: Callable[[Computation], str] | None = None
+    computation: Computation,
+    name_of: Callable[[Computation], str] | None = None,
+    is_brief: bool = False,
 ) -> list[tuple[Instruction, str]]:
     """Every instruction with its line of text."""
     names, of = Names(), {}
     for index, instruction in enumerate(computation.instructions):
         of[instruction] = names.take(instruction.name or f"{instruction.opcode}.{index}")
-    return [(i, _print_instruction(i, of, name_of or _own_name)) for i in computation.instructions]
+    show = digest_of_large if is_brief else print_literal
+    return [(i, _print_instruction(i, of, name_of or _own_name, show)) for i in computation.instructions]
 
 
 def _own_name(computation: Computation) -> str:
@@ -83,7 +91,10 @@ def _own_name(computation: Computation) -> str:
 
 
 def _print_instruction(
-    instruction: Instruction, of: dict[Instruction, str], name_of: Callable[[Computation], str]
+    instruction: Instruction,
+    of: dict[Instruction, str],
+    name_of: Callable[[Computation], str],
+    show_literal: Callable[[Literal], str],
 ) -> str:
     op = instruction.op
     operands = ", ".join([of.get(o, f"{o.name}?") for o in instruction.operands])
@@ -91,7 +102,7 @@ def _print_instruction(
         if kind == "number":
             operands = str(getattr(op, field))
         elif kind == "literal":
-            operands = print_literal(getattr(op, field))
+            operands = show_literal(getattr(op, field))
     metadata = "" if instruction.metadata is NO_METADATA else _print_metadata(instruction.metadata)
     return (
         f"{of[instruction]} = {instruction.shape} {op.opcode}({operands})"

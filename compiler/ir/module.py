@@ -308,8 +308,8 @@ class Module:
         "sized_results",
     )
 
-    printer: ClassVar[Callable[[Module], str]] = object.__repr__
-    """What `str` of a module returns; `hlo_text.printer` puts HLO text here when it is imported."""
+    printer: ClassVar[Callable[[Module, bool], str]] = lambda module, _: object.__repr__(module)
+    """What `str` of a module returns, and `key`; `hlo_text.printer` puts HLO text here when it is imported."""
 
     def __init__(
         self,
@@ -372,7 +372,11 @@ class Module:
         return self.with_entry(done[self.entry])
 
     def __str__(self) -> str:
-        return type(self).printer(self)
+        return type(self).printer(self, False)
+
+    def key(self) -> str:
+        """A text that only equal modules have, short even where their constants are large."""
+        return type(self).printer(self, True)
 
 
 def topological(roots: Iterable[Instruction]) -> list[Instruction]:

@@ -77,6 +77,7 @@ class Rewriting:
         self.done: dict[Instruction, Instruction] = {}
         self.quantized: dict[Instruction, Instruction] = {}
         self.restored: dict[Instruction, Instruction] = {}
+        self.sums: dict[Instruction, _Sums] = {}
 
     def run(self) -> Computation:
         """The computation."""
@@ -105,12 +106,18 @@ class Rewriting:
     def _quantize(self, old: Instruction) -> Instruction:
         """A value in 8 bits: conversion saturates."""
         if old not in self.quantized:
-            kind = self.types[old]
-            value = self.done[_without_clamp(old, kind)]
-            value = _with(Opcode.MULTIPLY, value, float(np.float32(1 / kind.scale)))
-            value = make(Elementwise(Opcode.ROUND_NEAREST_EVEN.value), value, metadata=old.metadata)
-            if kind.zero_point:
-                value = _with(Opcode.ADD, value, float(kind.zero_point))
+            kind, inner = self.types[old], _without_clamp(old, self.types[old])
+            is_unsigned = kind.element_type is ElementType.U8
+            # Where nothing is negative, truncation after adding a half rounds.
+            offset = kind.zero_point + (0.5 if is_unsigned else 0.0)
+            if inner in self.sums:
+                sums = self.sums[inner]
+                value = sums.scaled(1 / kind.scale, offset)
+            else:
+                value = _with(Opcode.MULTIPLY, self.done[inner], float(np.float32(1 / kind.scale)))
+                value = _with(Opcode.ADD, value, offset) if offset else value
+            if not is_unsigned:
+                value = make(Elementwise(Opcode.ROUND_NEAREST_EVEN.value), value, metadata=old.metadata)
             self.quantized[old] = make(Convert(kind.element_type), value, metadata=old.metadata)
         return self.quantized[old]
 
@@ -129,15 +136,12 @@ class Rewriting:
         else:
             assert isinstance(op, Convolution)
             product = _convolution(op, value, weights, kind.zero_point, zero, metadata)
-        result = make(Convert(ElementType.F32), product, metadata=metadata)
-        factors = (scales * np.float32(kind.scale)).astype(np.float32)
-        result = _by_feature(Opcode.MULTIPLY, result, factors, layer.feature_axis)
+        factors = scales.astype(np.float64) * kind.scale
         summed = tuple(a for a in range(weights.ndim) if a != layer.channel_axis)
-        sums = weights.astype(np.int64).sum(axis=summed) * kind.zero_point
-        shift = layer.bias.astype(np.float64) - sums * factors.astype(np.float64)
-        if shift.any():
-            result = _by_feature(Opcode.ADD, result, shift.astype(np.float32), layer.feature_axis)
-        return result
+        shift = layer.bias - weights.astype(np.int64).sum(axis=summed) * kind.zero_point * factors
+        value = make(Convert(ElementType.F32), product, metadata=metadata)
+        self.sums[layer.result] = _Sums(value, factors, shift, layer.feature_axis)
+        return self.sums[layer.result].scaled(1.0, 0.0)
 
 
 def _without_clamp(value: Instruction, kind: Quantized) -> Instruction:
@@ -154,6 +158,24 @@ def _without_clamp(value: Instruction, kind: Quantized) -> Instruction:
             if least is not None and least <= low:
                 return inner
     return value
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sums:
+    """A layer's sums of integers as f32, and the factor and shift of each output feature that make its result."""
+
+    value: Instruction
+    factors: np.ndarray
+    shift: np.ndarray
+    axis: int
+
+    def scaled(self, factor: float, offset: float) -> Instruction:
+        """The result times a factor, plus an offset."""
+        factors, shift = (
+            (n * factor + o).astype(np.float32) for n, o in ((self.factors, 0), (self.shift, offset))
+        )
+        result = _by_feature(Opcode.MULTIPLY, self.value, factors, self.axis)
+        return _by_feature(Opcode.ADD, result, shift, self.axis) if shift.any() else result
 
 
 def _dot(

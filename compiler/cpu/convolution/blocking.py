@@ -103,8 +103,11 @@ class Blocking:
         return strides
 
 
-def plan_blocking(problem: ConvolutionProblem, target: Target, b_packed: bool = False) -> Blocking | None:
-    """The blocking of a convolution; None for an order of the output's axes or for types that no kernel computes."""
+def plan_blocking(
+    problem: ConvolutionProblem, target: Target, b_packed: bool = False, most_rows: int = 0
+) -> Blocking | None:
+    """The blocking of a convolution; None for an order of the output's axes or for types that no kernel computes.
+    Blocks have at most `most_rows` rows, where it is not 0 and staging does not need more."""
     compute = compute_of(problem.input_type, problem.result_type, problem.quads)
     if (
         compute is None
@@ -130,9 +133,11 @@ def plan_blocking(problem: ConvolutionProblem, target: Target, b_packed: bool = 
     )
     nr = vectors * lanes_of(target, compute)
     size = SIZES[COMPUTE_TYPES[compute]]
-    block_rows = _block_rows(problem, target, size, stages, max(taps), rows_of(target, compute, vectors))
+    mr = rows_of(target, compute, vectors)
+    block_rows = _block_rows(problem, target, size, stages, max(taps), mr)
+    if most_rows:
+        block_rows = max(mr, min(block_rows, most_rows))
     if not stages:
-        mr = rows_of(target, compute, vectors)
         block_rows = block_rows // mr * mr
     elif len(phases) == 1:
         block_rows = larger(row_unit, block_rows // row_unit * row_unit)

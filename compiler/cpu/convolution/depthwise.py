@@ -29,6 +29,7 @@ from ...ir.element_types import ElementType
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.memory_types import memory_type
 from ..codegen.parallel_for import KERNEL_PARAMETERS
+from ..codegen.result_window import move_window
 from ..gemm.compute_types import (
     CACHE_LINE,
     COMPUTE_TYPES,
@@ -42,7 +43,16 @@ from ..gemm.compute_types import (
     store_masked,
 )
 from .blocking import TASK_US, serial_microseconds
-from .kernel import both, buffer, call_epilogue, delinearize, kernel_plan, positions_along
+from .kernel import (
+    both,
+    buffer,
+    call_epilogue,
+    delinearize,
+    has_dense_rows,
+    kernel_plan,
+    positions_along,
+    scratch_of_thread,
+)
 
 MAX_UNROLLED_WINDOW = 8  # window elements along the last axis
 MAX_TILE = 8  # positions
@@ -51,11 +61,16 @@ Range = tuple[Axis, Int, Int]  # of window elements
 
 
 def emit_depthwise(
-    module: ModuleText, target: Target, problem: ConvolutionProblem, bytes_: int, epilogue: str | None
+    module: ModuleText,
+    target: Target,
+    problem: ConvolutionProblem,
+    bytes_: int,
+    epilogue: str | None,
+    keeps_result: bool = True,
 ) -> KernelInfo | None:
     """Writes the kernel; None where the convolution is not depthwise with contiguous features.
 
-    The view of the epilogue is [1, positions, features].
+    The view of the epilogue is [1, positions, features]. A result that is not kept is in a window of the scratch.
     """
     compute = _compute_type(problem)
     if compute is None or not _is_depthwise(problem, compute, target):
@@ -66,15 +81,21 @@ def emit_depthwise(
         return None
     kernel = _Depthwise(module, target, problem, compute)
     f = kernel.f
+    has_window = not keeps_result and not tasks.sums_in_memory and has_dense_rows(problem)
+    window_bytes = tasks.positions * kernel.row_bytes if has_window else 0
 
     with f.loop(f.integer("low"), f.integer("high")) as task:
         t = task.index
         if tasks.sums_in_memory:
             _features_task(kernel, tasks, t, epilogue)
         else:
+            if window_bytes:
+                window = scratch_of_thread(f, window_bytes)
+                kernel.output = move_window(f, window, t * (tasks.positions * kernel.row_bytes))
             _positions_task(kernel, tasks, t, epilogue)
     f.ret()
-    return kernel_plan(f, "depthwise", target, problem, tasks.count, microseconds, bytes_)
+    plan = kernel_plan(f, "depthwise", target, problem, tasks.count, microseconds, bytes_, window_bytes)
+    return dataclasses.replace(plan, has_window=has_window)
 
 
 def _compute_type(problem: ConvolutionProblem) -> str | None:
@@ -189,6 +210,7 @@ class _Depthwise:
         self.type, self.stored = COMPUTE_TYPES[compute], memory_type(problem.result_type)
         self.lanes = lanes_of(target, compute)
         self.features = problem.groups * problem.out_channels
+        self.row_bytes = self.features * problem.result_type.item_bytes
         self.is_masked = self.features < self.lanes
         self.vector = vector_type(self.type, self.lanes)
         # Cache lines of features one after the other, each along the whole line; all at once where the image must be

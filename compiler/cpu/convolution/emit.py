@@ -37,8 +37,9 @@ def emit_convolution(
     raw: Shape,
     epilogue: str | None,
     b_packed: bool = False,
+    keeps_result: bool = True,
 ) -> KernelInfo:
-    """Writes the kernel of a convolution whose sums are stored as `raw`.
+    """Writes the kernel of a convolution whose sums are stored as `raw`, or kept for the epilogue alone.
 
     Its buffers are input, kernel, result, scratch and those of the epilogue. With `b_packed` the kernel comes as
     `packable` says.
@@ -51,11 +52,14 @@ def emit_convolution(
         return _emit_naive(module, target, convolution, raw, bytes_, epilogue)
     gemm = as_gemm(problem)
     if gemm is not None:
-        return emit_gemm(module, target, gemm, epilogue, b_packed)
+        return emit_gemm(module, target, gemm, epilogue, b_packed, keeps_result=keeps_result)
     if b_packed:
-        packed = emit_convolution_gemm(module, target, problem, bytes_, epilogue, True)
+        packed = emit_convolution_gemm(module, target, problem, bytes_, epilogue, True, keeps_result)
         assert packed is not None
         return packed
+    depthwise = emit_depthwise(module, target, problem, bytes_, epilogue, keeps_result)
+    if depthwise is not None:
+        return depthwise
     for emit in _EMITTERS:
         plan = emit(module, target, problem, bytes_, epilogue)
         if plan is not None:
@@ -113,7 +117,7 @@ def packable(
     return problem
 
 
-_EMITTERS = (emit_depthwise, emit_backward_weights, emit_small_output_channels, emit_convolution_gemm)
+_EMITTERS = (emit_backward_weights, emit_small_output_channels, emit_convolution_gemm)
 
 
 __all__ = ["emit_convolution", "packable"]

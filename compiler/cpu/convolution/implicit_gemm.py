@@ -10,6 +10,7 @@ split into phases, convolutions without holes.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 
 from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue
@@ -18,6 +19,7 @@ from ....runtime.sizes import ceiling, is_symbolic, larger, smaller
 from ...analysis.convolution_problem import Axis, ConvolutionProblem, Phase, window_of
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
+from ..codegen.result_window import move_window, window_rows
 from ..gemm.compute_types import COMPUTE_TYPES, SIZES, STORED, lanes_of
 from ..gemm.driver import constant_table, parameter_table
 from ..gemm.microkernel import Microkernels, microkernel_table
@@ -34,6 +36,7 @@ from .kernel import (
     buffer,
     call_epilogue,
     copy_rows,
+    has_dense_rows,
     input_position,
     kernel_plan,
     positions_along,
@@ -57,15 +60,20 @@ def emit_convolution_gemm(
     bytes_: int,
     epilogue: str | None,
     b_packed: bool = False,
+    keeps_result: bool = True,
 ) -> KernelInfo | None:
-    """Writes the kernel; None for an order of the output's axes or for types that no kernel computes.
+    """Writes the kernel; None for an order of the output's axes or for types that no kernel computes. A result that is
+    not kept is in a window of the scratch.
 
     With `b_packed` the buffer of the weights has the layout of packed_kernel.
     The view of the epilogue is [1, positions, features], or [batch, features, positions] where the output lies so.
     """
-    blocking = plan_blocking(problem, target, b_packed)
+    row_bytes = problem.groups * problem.out_channels * problem.result_type.item_bytes
+    has_window = not keeps_result and has_dense_rows(problem)
+    blocking = plan_blocking(problem, target, b_packed, window_rows(target, row_bytes) if has_window else 0)
     if blocking is None:
         return None
+    window_bytes = blocking.block_rows * row_bytes if has_window else 0
     compute, vectors = blocking.compute, blocking.vectors
     sweeps = {
         (width, mr): convolution_sweep_name(compute, vectors, width, mr)
@@ -77,14 +85,16 @@ def emit_convolution_gemm(
             write_convolution_sweep(module, target, compute, vectors, width, mr, "internal")
     else:
         declare_convolution(module, target, compute, vectors, sweeps)
-    kernel = _ImplicitGemm(module, target, blocking, epilogue, sweeps)
+    kernel = _ImplicitGemm(module, target, blocking, epilogue, sweeps, window_bytes)
     with kernel.f.loop(kernel.f.integer("low"), kernel.f.integer("high")) as task:
         kernel.task(task.index)
     kernel.f.ret()
     microseconds = serial_microseconds(problem, target)
-    return kernel_plan(
-        kernel.f, "convolution", target, problem, kernel.tasks, microseconds, bytes_, blocking.scratch_bytes
+    scratch_bytes = blocking.scratch_bytes + window_bytes
+    plan = kernel_plan(
+        kernel.f, "convolution", target, problem, kernel.tasks, microseconds, bytes_, scratch_bytes
     )
+    return dataclasses.replace(plan, has_window=has_window)
 
 
 class _ImplicitGemm:
@@ -97,6 +107,7 @@ class _ImplicitGemm:
         blocking: Blocking,
         epilogue: str | None,
         sweeps: Microkernels,
+        window_bytes: int,
     ) -> None:
         self.f = f = Function(module, "SELF", KERNEL_PARAMETERS)
         self.module, self.target, self.epilogue = module, target, epilogue
@@ -110,7 +121,8 @@ class _ImplicitGemm:
         self.col_tasks = -(-self.problem.out_channels // blocking.task_cols)
         self.tasks = self.row_tasks * self.col_tasks * self.problem.groups
         self.input, self.weights, self.output = (buffer(f, j) for j in range(3))
-        scratch = scratch_of_thread(f, blocking.scratch_bytes)
+        scratch = scratch_of_thread(f, blocking.scratch_bytes + window_bytes)
+        self.window = scratch + blocking.scratch_bytes if window_bytes else None
         self.scratch = {name: scratch + start for name, start in blocking.scratch_offsets.items()}
         if not blocking.stages_input:
             self._clear(self.scratch["zeros"], blocking.k * self.size)
@@ -208,6 +220,10 @@ class _ImplicitGemm:
     ) -> None:
         """Computes `rows` positions from `row`. `base` is the input of position `start` along the split axis."""
         f, blocking, problem = self.f, self.blocking, self.problem
+        if self.window is not None:
+            features = problem.groups * problem.out_channels
+            output = move_window(f, self.window, row * (features * self.size))
+            self.task_output = output.at(self.column * problem.output_feature, self.type)
         self._pointer_tables(phase, row, rows, base, start)
         packs, pack = f.i64(0), f.null
         if not blocking.panel_bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ....runtime.llvm.ir_builder import Function, Index, Int, Ptr, VectorValue
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import is_symbolic
-from ...analysis.convolution_problem import Axis, ConvolutionProblem
+from ...analysis.convolution_problem import Axis, ConvolutionProblem, axes_of, phases_of
 from ...ir.element_types import ElementType
 from ..codegen.kernel_info import KernelInfo
 from ..gemm.blocking import symbolic_grain
@@ -54,6 +54,19 @@ def input_position(axis: Axis, dilated: Int) -> tuple[Int, VectorValue | None]:
 def both(a: VectorValue | None, b: VectorValue | None) -> VectorValue | None:
     """Whether both conditions hold; None is a condition that always holds."""
     return a & b if a and b else a or b
+
+
+def has_dense_rows(problem: ConvolutionProblem) -> bool:
+    """Whether the output is [positions, features], row-major and without gaps, of sizes that are known."""
+    sizes = [problem.groups, problem.out_channels, problem.batch, *(a.output for a in problem.axes)]
+    if is_symbolic(sizes) or not problem.channels_last or len(phases_of(axes_of(problem), 0)) > 1:
+        return False
+    step = problem.groups * problem.out_channels
+    for a in reversed(axes_of(problem)):
+        if a.output != 1 and a.output_stride != step:
+            return False
+        step *= a.output
+    return problem.groups == 1 or problem.output_group == problem.out_channels
 
 
 def copy_rows(

@@ -153,19 +153,19 @@ def _panels(problem: GemmProblem, compute: str, target: Target, b_packed: bool) 
     return vectors, rows, cols
 
 
-def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
-    """How a product is computed."""
+def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int = 0) -> Blocking:
+    """How a product is computed, with tasks of at most `most_rows` rows where it is not 0."""
     if problem.is_symbolic:
-        return _plan(problem, target, b_packed)
-    return _known_plan(problem, target, b_packed)
+        return _plan(problem, target, b_packed, most_rows)
+    return _known_plan(problem, target, b_packed, most_rows)
 
 
 @lru_cache(256)  # a product is planned before its operands are packed, when it is written, in every layer
-def _known_plan(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
-    return _plan(problem, target, b_packed)
+def _known_plan(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int) -> Blocking:
+    return _plan(problem, target, b_packed, most_rows)
 
 
-def _plan(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
+def _plan(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int) -> Blocking:
     compute = compute_of(problem.element_type, problem.result_type, problem.quads)
     if problem.c_strides[-1] != 1 and (problem.m > 1 or problem.n > 1):
         compute = compute if problem.m == 1 and problem.b_strides[-2] == 1 else None
@@ -212,7 +212,7 @@ def _plan(problem: GemmProblem, target: Target, b_packed: bool) -> Blocking:
                 and (by_dots or cols >= problem.n)
             )
             return Blocking(name, parameters, compute, 0, problem.m, cols, scratch)
-    return _blocked(problem, target, compute, parameters, converts, b_packed)
+    return _blocked(problem, target, compute, parameters, converts, b_packed, most_rows)
 
 
 def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> bool:
@@ -283,11 +283,14 @@ def _blocked(
     parameters: dict[P, int],
     converts: bool,
     b_packed: bool,
+    most_rows: int,
 ) -> Blocking:
     size, lanes = SIZES[COMPUTE_TYPES[compute]], lanes_of(target, compute)
     typical = problem.typical
     vectors, rows, cols = _panels(typical, compute, target, b_packed)
     nr, mr = vectors * lanes, max_rows(target, compute, vectors)
+    if most_rows:
+        rows = min(rows, max(1, most_rows // mr) * mr)
     k = max(typical.k, 1)
     # A panel of B is as large as L1, or twice as large: longer sums gain more than the misses to L2, read ahead, cost.
     panel_bytes = target.l1_bytes * (2 if line_vectors(target) else 1)

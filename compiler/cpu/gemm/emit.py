@@ -11,6 +11,7 @@ is computed transposed: C' = B' A'.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from ....runtime.sizes import is_symbolic
 from ...analysis.gemm_problem import GemmProblem
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
+from ..codegen.result_window import move_window, window_rows
 from .blocking import (
     PARALLEL_US,
     TASK_US,
@@ -51,8 +53,10 @@ def emit_gemm(
     epilogue: str | None = None,
     b_packed: bool = False,
     buffers: tuple[int, int, int, int] = (0, 1, 2, 3),
+    keeps_result: bool = True,
 ) -> KernelInfo:
-    """Writes the kernel of a problem. `buffers`: where A, B, C and scratch stand among the kernel's buffers.
+    """Writes the kernel of a problem. `buffers`: where A, B, C and scratch stand among the kernel's buffers. A C that
+    is not kept, because the epilogue alone reads it, may be in a window of the scratch (codegen/result_window.py).
 
     `epilogue` names a function of the module, `void (ptr context, ptr buffers, i64 batch, i64 row_low,
     i64 row_high, i64 col_low, i64 col_high)`, called once for every finished block of C. With `b_packed` the
@@ -70,13 +74,19 @@ def emit_gemm(
     )
     if unrolled is not None:
         return unrolled
-    blocking = plan_gemm(problem, target, b_packed)
+    row_bytes = problem.c_strides[-2] * problem.result_type.item_bytes
+    has_window = b_packed and not (keeps_result or problem.is_symbolic)
+    blocking = plan_gemm(problem, target, b_packed, window_rows(target, row_bytes) if has_window else 0)
     library = _use_library(module, target, problem, blocking)
     if blocking.task_depth:
         return emit_split_k(module, target, problem, blocking, buffers, epilogue)
     tasks = _Tasks(parts(problem.m, blocking.task_rows), parts(problem.n, blocking.task_cols))
-    kernel = _kernel(module, problem, blocking, library, tasks, buffers, epilogue)
-    return _kernel_info(module.define("gemm", kernel), target, problem, blocking, tasks)
+    window_bytes = blocking.task_rows * row_bytes if has_window and blocking.vectors else 0
+    kernel = _kernel(module, problem, blocking, library, tasks, buffers, epilogue, window_bytes)
+    info = _kernel_info(module.define("gemm", kernel), target, problem, blocking, tasks)
+    return dataclasses.replace(
+        info, scratch_bytes=info.scratch_bytes + window_bytes, has_window=window_bytes > 0
+    )
 
 
 def _is_computed_transposed(problem: GemmProblem) -> bool:
@@ -182,6 +192,7 @@ def _kernel(
     tasks: _Tasks,
     buffers: tuple[int, int, int, int],
     epilogue: str | None,
+    window_bytes: int,
 ) -> Function:
     """The kernel of a problem: calls the block function for every task."""
     f = Function(module, "SELF", KERNEL_PARAMETERS, attributes=DRIVER_ATTRIBUTES)
@@ -189,9 +200,9 @@ def _kernel(
     table_of_parameters = parameter_table(f, "gemm_parameters", values, library.microkernels)
     context, table = f.pointers("context", "buffers")
     a, b, c = (table.at(number, "ptr").load_ptr() for number in buffers[:3])
-    scratch = f.null
-    if blocking.scratch_bytes:
-        scratch = table.at(buffers[3], "ptr").load_ptr() + f.integer("thread") * blocking.scratch_bytes
+    scratch, scratch_bytes = f.null, blocking.scratch_bytes + window_bytes
+    if scratch_bytes:
+        scratch = table.at(buffers[3], "ptr").load_ptr() + f.integer("thread") * scratch_bytes
     functions = [Ptr("ptr", text, f) for text in (library.pack_a, library.pack_b)]
     functions.append(f.symbol(epilogue) if epilogue else f.null)
     with f.loop(f.integer("low"), f.integer("high")) as task:
@@ -202,6 +213,8 @@ def _kernel(
         at_a, at_b, at_c = _offsets(problem, blocking, batch, row, col)
         rows = f.i64(blocking.task_rows).minimum(problem.m - row)
         cols = f.i64(blocking.task_cols).minimum(problem.n - col)
+        if window_bytes:
+            c = move_window(f, scratch + blocking.scratch_bytes, at_c)
         block = [a + at_a, b + at_b, c + at_c, scratch, table_of_parameters, *functions, context, table]
         f.call(blocking.function, "void", [*block, batch, row, rows, col, cols])
     f.ret()
