@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, make, topological
 from ..ops import (
     Broadcast,
+    Compare,
     Constant,
     Convolution,
     Dot,
@@ -23,15 +24,16 @@ from ..ops import (
     Opcode,
     Pad,
     Parameter,
+    ReduceWindow,
     Reshape,
     Slice,
     Transpose,
     While,
+    reducer_kind,
 )
-from ..passes.rules.rule import is_splat
+from ..passes.rules.rule import is_splat, splat
 
 _LONGEST_SUM = 60_000  # products of u8 and s8 whose sum s32 holds
-_Users = Mapping[Instruction, Sequence[Instruction]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +71,18 @@ def find_layers(computation: Computation) -> list[Layer]:
     values: dict[Instruction, np.ndarray | None] = {}
     layers = (_layer(i, computation, values) for i in computation.instructions if i.op.is_contraction)
     return [layer for layer in layers if layer is not None]
+
+
+def stored_results(computation: Computation, layers: list[Layer]) -> list[Instruction]:
+    """Results of layers that meet the result of another one in an elementwise op: the kernel of one of the two ends
+    with it, and the other result is stored for it."""
+    results = {layer.result for layer in layers}
+    meetings = (
+        [o for o in instruction.operands if o in results]
+        for instruction in computation.instructions
+        if instruction.op.is_elementwise and len(set(instruction.operands)) > 1
+    )
+    return [earlier for met in meetings if len(set(met)) > 1 for earlier in met[:-1]]
 
 
 def _layer(
@@ -135,14 +149,41 @@ def _axes_of_convolution(op: Convolution, convolution: Instruction) -> tuple[int
 
 
 def _source(value: Instruction) -> tuple[Instruction, tuple[Instruction, ...]]:
-    """What a value consists of, and the instructions that only move it, the last one first."""
+    """What a value consists of, and the instructions that only move it or take the largest of some elements, the last
+    one first: rounding may come before them."""
     moves = []
-    while isinstance(value.op, Reshape | Transpose | Slice) or (
-        isinstance(value.op, Pad) and is_splat(value.operands[1], 0.0)
+    while (
+        isinstance(value.op, Reshape | Transpose | Slice)
+        or (isinstance(value.op, Pad) and is_splat(value.operands[1], 0.0))
+        or _is_max_pool(value)
     ):
         moves.append(value)
         value = value.operands[0]
     return value, tuple(moves)
+
+
+def _is_max_pool(value: Instruction) -> bool:
+    if not isinstance(value.op, ReduceWindow) or len(value.operands) != 2:
+        return False
+    return _takes_larger(value.op.to_apply) and splat(value.operands[1]) is not None
+
+
+def _takes_larger(computation: Computation) -> bool:
+    """Whether a computation returns the larger one of two numbers, whatever it does with NaN."""
+    if reducer_kind(computation) is Opcode.MAXIMUM:
+        return True
+    root = computation.root
+    if root.opcode != Opcode.SELECT:
+        return False
+    chooser, yes, no = root.operands
+    compare, compared = chooser.op, chooser.operands
+    if (
+        not isinstance(compare, Compare)
+        or {yes, no} != set(computation.parameters)
+        or set(compared) != {yes, no}
+    ):
+        return False
+    return compare.direction in (("GT", "GE") if compared == (yes, no) else ("LT", "LE"))
 
 
 class _Following:

@@ -15,7 +15,7 @@ from ..ir.module import Instruction, Module
 from ..options import DEFAULT_OPTIONS
 from ..passes.pipeline import PASSES, run_pipeline
 from .calibration import METHODS, Observed, State, observe
-from .layers import Layer, find_layers
+from .layers import Layer, find_layers, stored_results
 from .report import Comparison, QuantizationReport, describe
 from .rewrite import Quantized, Rewriting
 
@@ -66,7 +66,8 @@ def quantize(
     layers = [layer for number, layer in enumerate(found) if options.quantizes(found, number)]
     if not layers:
         raise ShapeError(f"quantisation: none of {len(found)} layers with constant weights in f32 is chosen")
-    ranges = _observed(platform, module, layers, samples, states)
+    stored = [*(layer.source for layer in layers), *stored_results(module.entry, layers)]
+    ranges = _observed(platform, module, stored, samples, states)
     types = {
         source: Quantized.of(seen.range(options.calibration), options.activations)
         for source, seen in ranges.items()
@@ -89,14 +90,14 @@ def quantize(
 def _observed(
     platform: Platform,
     module: Module,
-    layers: Sequence[Layer],
+    values: Sequence[Instruction],
     samples: Sequence[Sample],
     states: Sequence[State],
 ) -> dict[Instruction, Observed]:
-    """What the sources of layers are on the samples."""
-    ranges = {layer.source: Observed() for layer in layers}
-    for number, (_, values) in enumerate(observe(platform, module, list(ranges), samples, states)):
-        for (source, seen), value in zip(ranges.items(), values, strict=True):
+    """What values are on the samples."""
+    ranges = {value: Observed() for value in values}
+    for number, (_, found) in enumerate(observe(platform, module, list(ranges), samples, states)):
+        for (source, seen), value in zip(ranges.items(), found, strict=True):
             if not np.isfinite(value).all():
                 raise ShapeError(
                     f"calibration: sample {number} gives NaN or infinity in {source.metadata.op_name or source.name}"

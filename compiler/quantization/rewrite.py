@@ -20,7 +20,10 @@ from ..ops import (
     Dot,
     Elementwise,
     Opcode,
+    OptimizationBarrier,
     Pad,
+    Parameter,
+    ReduceWindow,
     Tuple,
 )
 from ..ops.convolution import ConvolutionDims
@@ -47,6 +50,11 @@ class Quantized:
         lowest = 0 if element_type is ElementType.U8 else -128
         zero_point = int(np.clip(round(lowest - low / scale), lowest, lowest + 255))
         return Quantized(element_type, float(np.float32(scale)), zero_point)
+
+    def integer(self, number: float) -> int:
+        """The integer that stands for a number, or for the nearest one that there is."""
+        low, high = self.bounds
+        return round(min(max(number, low), high) / self.scale) + self.zero_point
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -97,7 +105,10 @@ class Rewriting:
         if kind is None:
             return self.done[old]
         if old not in self.restored:
-            number = make(Convert(ElementType.F32), self._quantize(old), metadata=old.metadata)
+            value = self._quantize(old)
+            if old in self.sums:  # the layer's kernel ends here: its sums of integers are not stored
+                value = make(OptimizationBarrier(), value, metadata=old.metadata)
+            number = make(Convert(ElementType.F32), value, metadata=old.metadata)
             if kind.zero_point:
                 number = _with(Opcode.SUBTRACT, number, float(kind.zero_point))
             self.restored[old] = _with(Opcode.MULTIPLY, number, kind.scale)
@@ -126,9 +137,7 @@ class Rewriting:
         value = self._quantize(layer.source)
         zero = _constant(np.array(kind.zero_point, kind.element_type.dtype))
         for move in reversed(layer.moves):
-            others = [zero] if isinstance(move.op, Pad) else move.operands[1:]
-            value = move.with_operands([value, *others])
-            value = dataclasses.replace(value, shape=value.shape.with_type(kind.element_type))
+            value = _moved(move, value, kind)
         weights, scales = quantize_weights(layer.weights, layer.channel_axis)
         op = layer.contraction.op
         if isinstance(op, Dot):
@@ -158,6 +167,22 @@ def _without_clamp(value: Instruction, kind: Quantized) -> Instruction:
             if least is not None and least <= low:
                 return inner
     return value
+
+
+def _moved(move: Instruction, value: Instruction, kind: Quantized) -> Instruction:
+    """A move of a value in 8 bits. The number for padding, or with which a maximum begins, is rounded as values are."""
+    op, type_ = move.op, kind.element_type
+    others = []
+    for operand in move.operands[1:]:
+        number = splat(operand)
+        assert number is not None
+        others.append(_constant(np.array(kind.integer(float(number)), type_.dtype)))
+    if isinstance(op, ReduceWindow):
+        scalar = Shape(type_, ())
+        a, b = (Instruction(Parameter(k, scalar), (), scalar, f"p{k}") for k in range(2))
+        largest = Computation(f"max_{type_.value}", make(Elementwise(Opcode.MAXIMUM.value), a, b), [a, b])
+        op = ReduceWindow(op.window, largest)
+    return make(op, value, *others, metadata=move.metadata)
 
 
 @dataclasses.dataclass(frozen=True)
