@@ -6,8 +6,9 @@ import dataclasses
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -202,6 +203,18 @@ def network(images: tf.Tensor, words: tf.Tensor) -> Any:
     return classes, tf.argmax(classes, 1), h, attended
 
 
+MIXING, SEPARATE, LAST = weights(1, 1, 5, 12), weights(3, 3, 12, 1), weights(192, 6)
+
+
+def classifier(images: tf.Tensor) -> tf.Tensor:
+    """Convolutions of all kinds, a residual sum, pooling and a dense layer, to be quantised."""
+    x = tf.nn.relu(tf.nn.conv2d(images, KERNEL, 1, "SAME") + 0.1)
+    x = tf.nn.relu6(tf.nn.conv2d(x, MIXING, 1, "SAME") - 0.2)
+    x = tf.nn.depthwise_conv2d(x, SEPARATE, [1, 1, 1, 1], "SAME") + x
+    x = tf.nn.max_pool2d(tf.nn.tanh(x), 2, 2, "VALID")
+    return tf.reshape(x, [2, -1]) @ LAST
+
+
 def elements(x: tf.Tensor, d: tf.Tensor, n: tf.Tensor, m: tf.Tensor, h: tf.Tensor) -> Any:
     """Functions of one element, types, sorting, integers with and without a sign."""
     return (
@@ -258,6 +271,11 @@ STREAMING = Streaming()
 
 PROGRAMS = {
     "streaming": ({"step": (STREAMING.step, tf.TensorSpec((1, 3))), "newest": STREAMING.newest}, ()),
+    "classifier": (
+        classifier,
+        (tf.TensorSpec((2, 8, 8, 2)),),
+        {"quantize": "int8", "calibration": {"images": RANDOM.normal(size=(64, 8, 8, 2)).astype(np.float32)}},
+    ),
     "network": (network, (tf.TensorSpec((1, 8, 8, 2)), tf.TensorSpec((1, 3), tf.int32))),
     "elements": (
         elements,
@@ -272,7 +290,13 @@ PROGRAMS = {
 }
 
 
-def run_test(machine: Machine, folder: Path, function: Any, specs: Sequence[tf.TensorSpec]) -> None:
+def run_test(
+    machine: Machine,
+    folder: Path,
+    function: Any,
+    specs: Sequence[tf.TensorSpec],
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Compiles a function for a machine, links it with its test, and runs that."""
     made = tfbridge.aot.compile(
         function,
@@ -283,6 +307,7 @@ def run_test(machine: Machine, folder: Path, function: Any, specs: Sequence[tf.T
         target_cpu=machine.cpu,
         target_features=machine.features,
         extras=["test"],
+        **options,
     )
     program = folder / "program.exe"
     command = [*machine.link, *STRICT, *made.extra_files, made.object_file, *machine.libraries, "-o", program]
