@@ -15,7 +15,7 @@ from ..ir.element_types import ElementType
 from ..ir.module import Instruction
 from ..ir.shape import Shape
 from ..ops import Convolution
-from .gemm_problem import GemmProblem
+from .gemm_problem import GemmProblem, are_converted
 from .quads import QUAD, are_whole_quads, quad_type
 
 MIN_ROWS_OF_IMAGE = 128  # where each image is a GEMM of its own
@@ -182,6 +182,11 @@ class ConvolutionProblem:
         )
 
     @property
+    def converts_kernel(self) -> bool:
+        """The kernel has a narrower type than the input; what is read of it is converted."""
+        return are_converted(self.input_type, self.kernel_type, self.result_type)
+
+    @property
     def is_of_bytes(self) -> bool:
         """One number of 8 bits in the input for each of the output: signs may differ (convolution/depthwise.py)."""
         types = {self.input_type, self.kernel_type}
@@ -337,7 +342,7 @@ def as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
         problem.groups > 1
         or problem.kernel_offset
         or not problem.channels_last
-        or problem.kernel_type is not problem.input_type
+        or (problem.kernel_type is not problem.input_type and not problem.converts_kernel)
         or any(a.has_border or a.pad for a in axes)
     ):
         return None
@@ -359,6 +364,7 @@ def as_gemm(problem: ConvolutionProblem) -> GemmProblem | None:
         (*(batch and (0,)), b_stride, problem.kernel_output),
         (*(batch and (m * problem.out_channels,)), problem.out_channels, 1),
         problem.quads,
+        problem.kernel_type if problem.converts_kernel else None,
     )
 
 

@@ -20,6 +20,7 @@ from .quads import QUAD, are_whole_quads, quad_type, swapped
 class GemmProblem:
     """C[b, m, n] = sum_k A[b, m, k] * B[b, k, n] with the element types of A and B, and of C.
 
+    `weights_type`: the elements of B where they are narrower than those of A, and are converted to these.
     `quads`: where elements of A and B are quads of bytes, the name of their type (quads.py); else "".
     Units: strides in elements, any, 0 and negative included: batch strides, then (m, k), (k, n) and (m, n).
     """
@@ -34,6 +35,12 @@ class GemmProblem:
     b_strides: tuple[int, ...]
     c_strides: tuple[int, ...]
     quads: str = ""
+    weights_type: ElementType | None = None
+
+    @property
+    def b_type(self) -> ElementType:
+        """The element type of B."""
+        return self.weights_type or self.element_type
 
     @property
     def flops(self) -> int:
@@ -45,7 +52,7 @@ class GemmProblem:
     def bytes(self) -> int:
         """Bytes of A, B and C, each counted once."""
         return math.prod(self.batch) * (
-            self.element_type.item_bytes * self.k * (self.m + self.n)
+            self.k * (self.element_type.item_bytes * self.m + self.b_type.item_bytes * self.n)
             + self.result_type.item_bytes * self.m * self.n
         )
 
@@ -139,11 +146,19 @@ def gemm_problem(contraction: Instruction, result_type: ElementType) -> GemmProb
         (*(b[2] for b in batch), k[2], columns[1]),
         (*(b[3] for b in batch), out_rows[1], 1),
     ).in_quads(rhs.element_type)
+    if are_converted(lhs.element_type, rhs.element_type, result_type):
+        return dataclasses.replace(problem, weights_type=rhs.element_type)
     if rhs.element_type is not lhs.element_type and not problem.quads:
         raise UnsupportedError(
             f"dot: {lhs} and {rhs} have different types; canonicalize_dots must come first"
         )
     return problem
+
+
+def are_converted(values: ElementType, weights: ElementType, result: ElementType) -> bool:
+    """Whether kernels read a right operand in a narrower type than the left one, and convert what they read."""
+    narrow = (ElementType.F16, ElementType.BF16, ElementType.S8, ElementType.U8)
+    return values is result is ElementType.F32 and weights in narrow
 
 
 def contracting_run(op: Dot, lhs: Shape, rhs: Shape) -> tuple[int, int, int] | None:

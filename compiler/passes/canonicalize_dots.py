@@ -3,7 +3,7 @@
     dot(x[b,i,j], y[j,k,i])  over i, j     becomes     dot(x, transpose(y) [i,j,k])
 
 Operands of different types, of dots and convolutions, are converted to one that holds both, but for bytes that kernels
-multiply as they are. The sum of a batch of dots
+multiply as they are, and for weights in a narrower type, which they convert in registers. The sum of a batch of dots
 (as in gradients of weights) becomes one dot:
 
     reduce(dot(x[b,i,k], y[b,i,n]), add) over b     becomes     dot(x, y)  over b, i
@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..analysis.convolution_problem import convolution_problem
-from ..analysis.gemm_problem import columns_run, contracting_run, gemm_problem
+from ..analysis.gemm_problem import are_converted, columns_run, contracting_run, gemm_problem
 from ..errors import UnsupportedError
 from ..ir.element_types import ElementType
 from ..ir.module import Computation, Instruction, Module, make
@@ -84,16 +84,30 @@ def _one_type(instruction: Instruction) -> Instruction:
     op = instruction.op
     if not isinstance(op, (Dot, Convolution)):
         return instruction
-    types = {o.shape.element_type for o in instruction.operands}
-    if len(types) == 1 or _is_product_of_bytes(instruction):
-        return instruction
+    instruction = _with_stored_weights(instruction)
+    left, right = (o.shape.element_type for o in instruction.operands)
     result = instruction.shape.element_type
+    if left is right or are_converted(left, right, result) or _is_product_of_bytes(instruction):
+        return instruction
     wide = result if result.bits > 32 else ElementType.S32 if result.is_integer else ElementType.F32
     return dataclasses.replace(
         instruction,
         op=dataclasses.replace(op, preferred_type=result),
         operands=tuple(make(Convert(wide), o, metadata=instruction.metadata) for o in instruction.operands),
     )
+
+
+def _with_stored_weights(contraction: Instruction) -> Instruction:
+    """A contraction that reads its right operand as it is stored, where kernels convert what they read."""
+    left, right = contraction.operands
+    result = contraction.shape.element_type
+    if not isinstance(right.op, Convert) or right.shape.element_type is not left.shape.element_type:
+        return contraction
+    (stored,) = right.operands
+    if not are_converted(left.shape.element_type, stored.shape.element_type, result):
+        return contraction
+    op = dataclasses.replace(contraction.op, preferred_type=result)  # type: ignore[call-arg]
+    return dataclasses.replace(contraction, op=op, operands=(left, stored))
 
 
 def _is_product_of_bytes(contraction: Instruction) -> bool:

@@ -112,7 +112,7 @@ def plan_blocking(
     if (
         compute is None
         or problem.input_type not in sources(compute)
-        or problem.kernel_type is not problem.input_type
+        or (problem.kernel_type is not problem.input_type and not problem.converts_kernel)
         or not (problem.channels_last or features_before_positions(problem))
         or is_symbolic([problem.groups, problem.in_channels, problem.out_channels, problem.window])
     ):

@@ -34,6 +34,7 @@ from ..gemm.compute_types import (
     CACHE_LINE,
     COMPUTE_TYPES,
     SIZES,
+    STORED,
     compute_of,
     lanes_of,
     load_as,
@@ -132,7 +133,10 @@ def _is_depthwise(problem: ConvolutionProblem, compute: str, target: Target) -> 
         problem.groups == 1
         or problem.quads
         or not problem.is_of_bytes
-        and (problem.kernel_type is not problem.input_type or problem.input_type not in sources(compute))
+        and (
+            (problem.kernel_type is not problem.input_type and not problem.converts_kernel)
+            or problem.input_type not in sources(compute)
+        )
         or problem.input_group != 1
         or (problem.kernel_group, problem.output_group) != (problem.out_channels, problem.out_channels)
         or (problem.out_channels > 1 and problem.kernel_output != 1)
@@ -143,7 +147,7 @@ def _is_depthwise(problem: ConvolutionProblem, compute: str, target: Target) -> 
     if lanes % problem.out_channels and problem.out_channels % lanes:
         return False
     is_masked = problem.groups * problem.out_channels < lanes
-    return not is_masked or problem.input_type.item_bytes == SIZES[COMPUTE_TYPES[compute]]
+    return not is_masked or problem.kernel_type is problem.input_type in (STORED[compute],)
 
 
 def _plan_tasks(

@@ -116,6 +116,7 @@ class _ImplicitGemm:
         self.sweeps = microkernel_table(target, vectors, rows_of(target, compute, vectors), sweeps)
         self.type = COMPUTE_TYPES[compute]
         self.size, self.input_size = SIZES[self.type], self.problem.input_type.item_bytes
+        self.kernel_size = self.problem.kernel_type.item_bytes
         self.positions = self.problem.batch * self.problem.positions
         self.row_tasks = ceiling(self.positions, blocking.task_rows)
         self.col_tasks = -(-self.problem.out_channels // blocking.task_cols)
@@ -163,7 +164,7 @@ class _ImplicitGemm:
             self.scratch["packed B"] = self.weights + panel * blocking.panel_bytes
             return self.scratch["packed B"]
         first = group * problem.kernel_group + col * problem.kernel_output
-        return self.weights + first * self.input_size
+        return self.weights + first * self.kernel_size
 
     def _finish(self, low: Int, high: Int) -> None:
         """Calls the epilogue for positions low to high."""
@@ -232,7 +233,7 @@ class _ImplicitGemm:
                 use_panels(
                     self.module,
                     self.target,
-                    problem.input_type,
+                    problem.kernel_type,
                     blocking.compute,
                     blocking.vectors,
                     problem.kernel_output,
@@ -285,8 +286,8 @@ class _ImplicitGemm:
             P.TAP_BLOCK: tap_block,
             P.K_BLOCK: k_block,
             P.MERGED: max(merged, 1),
-            P.B_K: problem.kernel_input * self.input_size,
-            P.B_COL: problem.kernel_output * self.input_size,
+            P.B_K: problem.kernel_input * self.kernel_size,
+            P.B_COL: problem.kernel_output * self.kernel_size,
             P.TABLE: blocking.block_rows * 8,
             P.TAIL_TILE: -(-blocking.block_rows * 8 // 64) * 64,
             P.REUSES_B: int(blocking.reuses_b),
@@ -298,7 +299,7 @@ class _ImplicitGemm:
             for element in elements
         ]
         parameters = parameter_table(self.f, "conv_parameters", [values[slot] for slot in P], self.sweeps)
-        taps_table = constant_table(self.module, "conv_taps", [o * self.input_size for o in offsets] or [0])
+        taps_table = constant_table(self.module, "conv_taps", [o * self.kernel_size for o in offsets] or [0])
         return parameters, self.f.symbol(taps_table)
 
     def _positions(self, phase: Phase, row: Int) -> tuple[list[Int], Int]:

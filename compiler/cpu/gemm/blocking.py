@@ -169,7 +169,7 @@ def _plan(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int) 
     compute = compute_of(problem.element_type, problem.result_type, problem.quads)
     if problem.c_strides[-1] != 1 and (problem.m > 1 or problem.n > 1):
         compute = compute if problem.m == 1 and problem.b_strides[-2] == 1 else None
-    a_size = b_size = problem.element_type.item_bytes
+    a_size, b_size = problem.element_type.item_bytes, problem.b_type.item_bytes
     c_size = problem.result_type.item_bytes
     parameters = dict.fromkeys(P, 0)
     parameters.update(
@@ -188,12 +188,12 @@ def _plan(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int) 
         _, rows, cols = _task_grid(problem.typical, target, 1, 4)
         rows, cols = _task_sizes(problem, target, rows, cols, 1)
         return Blocking(name, parameters, None, 0, rows, cols, 0)
-    converts = problem.element_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
+    converts = problem.b_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
     if not b_packed:
         by_dots = problem.b_strides[-2] == 1 and (problem.b_strides[-1] != 1 or problem.n == 1)
         if _streams(problem, target, by_dots, ONE_ROW if converts else FEW_ROWS):
             depth = problem.k if by_dots or problem.is_symbolic else _task_depth(problem, target)
-            name = gemv_name(problem.element_type, compute, by_dots)
+            name = gemv_name(problem.element_type, problem.b_type, compute, by_dots)
             if depth is not problem.k and depth < problem.k:
                 parameters[P.KC] = int(problem.m == 1)
                 beyond = (parts(problem.k, depth) - 1) * sums_bytes(problem, compute)
@@ -228,7 +228,7 @@ def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> b
         )
     if problem.b_strides[-1] != 1 or problem.c_strides[-1] != 1:
         return problem.n == 1 and problem.m == 1
-    b_bytes = estimate(problem.n * problem.k) * problem.element_type.item_bytes
+    b_bytes = estimate(problem.n * problem.k) * problem.b_type.item_bytes
     if line_vectors(target):  # else panels, of which the next one is asked for, are faster
         few = min(few, FEWEST_ROWS)
     return (
@@ -243,12 +243,12 @@ def _is_one_stream(problem: GemmProblem, target: Target, by_dots: bool) -> bool:
     its rows (columns for dot products) are neither so short that each costs more than its reading, nor longer than
     the stretch of y that stays in L1."""
     length, step = (problem.k, problem.b_strides[-1]) if by_dots else (problem.n, problem.b_strides[-2])
-    row_bytes = length * problem.element_type.item_bytes
+    row_bytes = length * problem.b_type.item_bytes
     longest = math.inf if by_dots else STRETCH_BYTES // problem.result_type.item_bytes
     return (
         step == length <= longest
         and row_bytes >= SHORTEST_STREAM_BYTES
-        and problem.n * problem.k * problem.element_type.item_bytes > target.l2_bytes // 2
+        and problem.n * problem.k * problem.b_type.item_bytes > target.l2_bytes // 2
     )
 
 
@@ -264,7 +264,7 @@ def _task_depth(problem: GemmProblem, target: Target) -> int:
         or problem.m > 1
         and problem.c_strides[-2] != problem.n
         or target.streams == 1
-        and problem.n * problem.element_type.item_bytes >= LONG_RUN_BYTES * target.threads
+        and problem.n * problem.b_type.item_bytes >= LONG_RUN_BYTES * target.threads
     ):
         return problem.k
     # One for each thread at most: the sums of all are added up.
@@ -304,7 +304,7 @@ def _blocked(
     mc = max(1, target.l2_bytes * 2 // 5 // (kc * size) // mr) * mr
     if not is_symbolic([problem.m]):
         mc = min(parts(rows, mr) * mr, mc)
-    pack_a = converts or problem.a_strides[-1] != 1
+    pack_a = problem.element_type.item_bytes != size or problem.a_strides[-1] != 1
     b_bytes = max(target.l2_bytes // 2, min(8 * target.l2_bytes, target.l3_bytes // (2 * target.threads)))
     if rows <= mc and not pack_a:  # B is read once, so it need not stay
         b_bytes = target.l2_bytes // 2

@@ -44,6 +44,11 @@ def sources(compute: str) -> tuple[ElementType, ...]:
     return up_to_32_bits if compute == "i32" else (*up_to_32_bits, E.S64, E.U64)
 
 
+def packed_sources(compute: str) -> tuple[ElementType, ...]:
+    """Element types of B that the packing functions of a compute type read: bytes beside those of A, for f32."""
+    return (*sources(compute), E.S8, E.U8) if compute == "f32" else sources(compute)
+
+
 def compute_of(element: ElementType, result: ElementType, quads: str = "") -> str | None:
     """The compute type of the blocked driver for these element types, or for quads; None where it has none."""
     if quads:

@@ -92,6 +92,8 @@ def emit_gemm(
 def _is_computed_transposed(problem: GemmProblem) -> bool:
     """C is one column of several rows, or contiguous along its columns."""
     strides = problem.c_strides
+    if problem.weights_type is not None:
+        return False
     return problem.m > 1 and (problem.n == 1 or (strides[-1] != 1 and strides[-2] == 1))
 
 
@@ -144,7 +146,7 @@ def _use_library(module: ModuleText, target: Target, problem: GemmProblem, block
         return _Library("null", "null", None)
     if blocking.vectors == 0:
         if module.embed_libraries:
-            write_gemv(module, target, problem.element_type, compute, "internal")
+            write_gemv(module, target, problem.element_type, problem.b_type, compute, "internal")
         else:
             declare_block(module, target, blocking.function)
         return _Library("null", "null", None)
@@ -154,12 +156,12 @@ def _use_library(module: ModuleText, target: Target, problem: GemmProblem, block
 def _use_driver(
     module: ModuleText, target: Target, problem: GemmProblem, blocking: Blocking, compute: str
 ) -> _Library:
-    element, vectors = problem.element_type, blocking.vectors
+    element, b_element, vectors = problem.element_type, problem.b_type, blocking.vectors
     pack_a = pack_b = "null"
     if blocking.packs_a:
         pack_a = "@" + use_rows(module, target, element, compute)
     if blocking.packs_b:
-        pack_b = "@" + use_panels(module, target, element, compute, vectors, problem.b_strides[-1])
+        pack_b = "@" + use_panels(module, target, b_element, compute, vectors, problem.b_strides[-1])
     names = {(width, mr): microkernel_name(compute, width, mr) for width, mr in blocking.tiles}
     if module.embed_libraries:
         write_gemm(module, target, compute, vectors, "internal")
@@ -225,12 +227,11 @@ def _offsets(
     problem: GemmProblem, blocking: Blocking, batch: Int, row: Int, col: Int
 ) -> tuple[Int, Int, Int]:
     """Bytes from the starts of A, B and C to a block of C and its rows and columns."""
-    p, a_bytes, c_bytes = (
-        blocking.parameters,
-        problem.element_type.item_bytes,
-        problem.result_type.item_bytes,
+    p = blocking.parameters
+    a_bytes, b_bytes, c_bytes = (
+        t.item_bytes for t in (problem.element_type, problem.b_type, problem.result_type)
     )
-    b_strides = [s * a_bytes for s in problem.b_strides[:-2]]
+    b_strides = [s * b_bytes for s in problem.b_strides[:-2]]
     if p[P.B_MODE] == PACKED and blocking.vectors > 0:
         b_strides = _packed_batch_strides(problem, p[P.B_PANEL], blocking)
     at_a, at_b, at_c = row * p[P.A_ROW], col * p[P.B_COL], row * p[P.C_ROW] + col * p[P.C_COL]

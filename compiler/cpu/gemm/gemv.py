@@ -3,7 +3,7 @@
 `tfb_gemv_<type>_n` wants the rows of B contiguous and updates a stretch of y from several of them at a time;
 `tfb_gemv_<type>_t` wants the columns contiguous and takes the dot products of several at a time. Both have
 the parameters of a block function (driver.BLOCK_PARAMETERS). Elements of another type than that of the sums
-(`tfb_gemv_<element>_<type>_n`) are converted when they are read.
+(`tfb_gemv_<element>_<type>_n`) are converted when they are read, those of B alone by `tfb_wgemv_<element>_<type>_n`.
 
 For one row of A, a matrix without gaps that comes from memory is read in one go, a row (column) at a time (parameter KC
 is 1): one long stream is read ahead farther than several short ones; or as many streams as the target wants, each a
@@ -32,33 +32,45 @@ SHORT_BYTES = 2 << 10  # of y where it has several rows: ROWS_AT_ONCE stretches 
 _UPDATE_VECTORS = 4  # of y that a pass updates at a time
 
 
-def gemv_name(element: ElementType, compute: str, transposed: bool) -> str:
-    """The function for a matrix whose rows (`transposed`: whose columns) are contiguous."""
-    source = "" if memory_type(element) == COMPUTE_TYPES[compute] else f"{element.value}_"
-    return f"tfb_gemv_{source}{compute}_{'t' if transposed else 'n'}"
+def gemv_name(element: ElementType, weights: ElementType, compute: str, transposed: bool) -> str:
+    """The function for elements of A and of B, of a matrix whose rows (`transposed`: whose columns) are contiguous."""
+    source = "" if memory_type(weights) == COMPUTE_TYPES[compute] else f"{weights.value}_"
+    return f"tfb_{'gemv' if element is weights else 'wgemv'}_{source}{compute}_{'t' if transposed else 'n'}"
 
 
-def write_gemv(module: ModuleText, target: Target, element: ElementType, compute: str, linkage: str) -> None:
+def write_gemv(
+    module: ModuleText,
+    target: Target,
+    element: ElementType,
+    weights: ElementType,
+    compute: str,
+    linkage: str,
+) -> None:
     """Writes both functions into a module."""
     for transposed, kernel in ((False, _RowUpdates), (True, _DotProducts)):
-        name = gemv_name(element, compute, transposed)
+        name = gemv_name(element, weights, compute, transposed)
         if not module.has(name):
             f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
-            kernel(f, Compute(target, compute), element).write()
+            kernel(f, Compute(target, compute), element, weights).write()
             module.add(name, f.text())
 
 
 class _Kernel:
-    """A function under construction: elements of A and B lie in memory as `storage`, and are computed as they are
-    (`is_direct`) or converted."""
+    """A function under construction: elements of A and of B lie in memory as `a_storage` and `storage`, and are
+    computed as they are (`is_direct`) or converted."""
 
-    def __init__(self, f: Function, compute: Compute, element: ElementType) -> None:
-        self.f, self.compute, self.element = f, compute, element
-        self.storage, self.is_direct = memory_type(element), compute.is_stored_as(element)
+    def __init__(self, f: Function, compute: Compute, element: ElementType, weights: ElementType) -> None:
+        self.f, self.compute, self.a_element, self.element = f, compute, element, weights
+        self.a_storage, self.storage = memory_type(element), memory_type(weights)
+        self.is_direct = compute.is_stored_as(weights) and compute.is_stored_as(element)
         self.streams = compute.target.streams
 
+    def load_a(self, p: Ptr, lanes: int) -> VectorValue:
+        """Elements of A."""
+        return self.compute.load(p, self.a_element, lanes)
+
     def load(self, p: Ptr, lanes: int) -> VectorValue:
-        """Elements of A or B."""
+        """Elements of B."""
         return self.compute.load(p, self.element, lanes)
 
 
@@ -116,7 +128,7 @@ class _RowUpdates(_Kernel):
                 self._fetch(source + self.b_step * at_once, row.index, count)
             xs, x = [], row.a
             for _ in range(at_once):
-                xs.append(self.compute.broadcast(self.load(x, 1)))
+                xs.append(self.compute.broadcast(self.load_a(x, 1)))
                 x = x + self.a_step * distance
             self._update(row.y, count, source, self.b_step * distance, xs)
             row.a, row.y = row.a + self.a_row, row.y + self.c_row
@@ -210,11 +222,11 @@ class _DotProducts(_Kernel):
 
     def _contiguous_a(self) -> Ptr:
         """A, copied together where its one row is strided; several rows are contiguous each."""
-        f, size = self.f, self.element.item_bytes
+        f, size = self.f, self.a_element.item_bytes
         with f.if_(self.a_step.differs(size)) as strided:
             with f.loop(0, self.k_total) as k:
-                value = (f.pointer("A") + k.index * self.a_step).load(self.storage)
-                f.pointer("scratch").at(k.index, self.storage).store(value)
+                value = (f.pointer("A") + k.index * self.a_step).load(self.a_storage)
+                f.pointer("scratch").at(k.index, self.a_storage).store(value)
             strided.a = f.pointer("scratch")
         with strided.else_():
             strided.a = f.pointer("A")
@@ -253,7 +265,7 @@ class _DotProducts(_Kernel):
         sums = [sum_of_lanes(value) for value in sums]
         if not self.is_direct:
             with f.loop(whole, self.k_total, sums=sums) as k:
-                a = self.load(x.at(k.index, self.storage), 1)
+                a = self.load_a(x.at(k.index, self.a_storage), 1)
                 values = (self.load(b.at(k.index, self.storage), 1) for b in bs)
                 k.sums = [compute.multiply_add(a, b, s) for b, s in zip(values, k.sums)]
             sums = k.sums
@@ -262,14 +274,14 @@ class _DotProducts(_Kernel):
     def _add_vectors(self, k: Loop, x: Ptr, bs: list[Ptr], width: int) -> None:
         compute = self.compute
 
-        def part(source: Ptr, j: int) -> VectorValue:
-            return self.load(
-                source.at(k.index, self.storage).at(j * compute.lanes, self.storage), compute.lanes
-            )
+        def part(source: Ptr, j: int, storage: str) -> Ptr:
+            return source.at(k.index, storage).at(j * compute.lanes, storage)
 
-        xs = [part(x, j) for j in range(width)]
+        xs = [self.load_a(part(x, j, self.a_storage), compute.lanes) for j in range(width)]
         k.sums = [
-            compute.multiply_add(xs[j], part(p, j), k.sums[i * width + j])
+            compute.multiply_add(
+                xs[j], self.load(part(p, j, self.storage), compute.lanes), k.sums[i * width + j]
+            )
             for i, p in enumerate(bs)
             for j in range(width)
         ]

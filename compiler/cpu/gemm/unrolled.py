@@ -83,8 +83,8 @@ class _Product:
         offsets: list[Int],
     ) -> None:
         self.f, self.compute, self.problem = f, compute, problem
-        self.storage = memory_type(problem.element_type)
-        types = (self.storage, self.storage, compute.type)
+        self.storage = memory_type(problem.element_type), memory_type(problem.b_type)
+        types = (*self.storage, compute.type)
         self.a, self.b, self.c = (base.at(n, type_) for base, n, type_ in zip(bases, offsets, types))
         self.a_row, self.a_k = problem.a_strides[-2:]
         self.b_k, self.b_col = problem.b_strides[-2:]
@@ -104,20 +104,19 @@ class _Product:
         for m in range(problem.m):
             total = self.f.zero(vector_type(compute.type, lanes))
             for k, row in enumerate(rows_of_b):
-                x = self._element(self.a, m * self.a_row + k * self.a_k)
+                offset = m * self.a_row + k * self.a_k
+                x = compute.load(self.a.at(offset, self.storage[0]), problem.element_type, 1)
                 total = compute.multiply_add(x.splat(lanes), row, total)
             self._store(total, m * self.c_row + column * self.c_col)
 
-    def _element(self, base: Ptr, offset: int) -> VectorValue:
-        return self.compute.load(base.at(offset, self.storage), self.problem.element_type, 1)
-
     def _row_of_b(self, k: int, column: int, lanes: int) -> VectorValue:
-        first = k * self.b_k + column * self.b_col
+        first, (_, storage), element = k * self.b_k + column * self.b_col, self.storage, self.problem.b_type
         if self.b_col == 1 or lanes == 1:
-            return self.compute.load(self.b.at(first, self.storage), self.problem.element_type, lanes)
+            return self.compute.load(self.b.at(first, storage), element, lanes)
         vector = self.f.poison(vector_type(self.compute.type, lanes))
         for j in range(lanes):
-            vector = vector.insert(self._element(self.b, first + j * self.b_col), j)
+            one = self.compute.load(self.b.at(first + j * self.b_col, storage), element, 1)
+            vector = vector.insert(one, j)
         return vector
 
     def _store(self, total: VectorValue, offset: int) -> None:

@@ -22,7 +22,7 @@ from ..convolution.microkernel import (
     write_gradient,
     write_gradient_sweep,
 )
-from ..gemm.compute_types import COMPUTE_TYPES, STORED, sources
+from ..gemm.compute_types import COMPUTE_TYPES, STORED, packed_sources, sources
 from ..gemm.driver import gemm_name, write_gemm
 from ..gemm.gemv import gemv_name, write_gemv
 from ..gemm.microkernel import max_rows, microkernel_name, vector_counts, widths, write_microkernel
@@ -34,7 +34,7 @@ from .split_module import references, split_module
 LIBRARIES = tuple(f"{kind}_{compute}" for kind in ("gemm", "conv") for compute in COMPUTE_TYPES)
 
 _FUNCTION = re.compile(
-    r"tfb_(gemm|copy|rows|panels|columns|gemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64)|[su]8[su]8)(?:_(\d|n|t))?"
+    r"tfb_(gemm|copy|rows|panels|columns|gemv|wgemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64)|[su]8[su]8)(?:_(\d|n|t))?"
     r"(?:_(\d)x(\d+))?"
 )
 
@@ -64,7 +64,7 @@ def common_functions(target: Target) -> Iterator[str]:
             yield from (
                 microkernel_name(compute, width, height) for width in reversed(widths(target, vectors))
             )
-    yield from (gemv_name(element, compute, transposed) for transposed in (False, True))
+    yield from (gemv_name(element, element, compute, transposed) for transposed in (False, True))
     yield rows_name(element, compute)
     for vectors in counts[:2]:
         yield convolution_name(compute, vectors)
@@ -89,8 +89,10 @@ def emit_function(target: Target, function: str) -> tuple[str, tuple[str, ...]]:
                     write(module, "internal")
     elif kind == "gemm":
         write_gemm(module, target, compute, vectors, "internal")
-    elif kind == "gemv":
-        write_gemv(module, target, _source(source, compute), compute, "internal")
+    elif kind in ("gemv", "wgemv"):
+        weights = _source(source, compute)
+        element = weights if kind == "gemv" else STORED[compute]
+        write_gemv(module, target, element, weights, compute, "internal")
     elif kind == "conv":
         write_convolution(module, target, compute, vectors, "internal")
     elif kind == "convt":
@@ -142,7 +144,7 @@ def _source(part: str | None, compute: str) -> ElementType:
     Raises: KeyError  the compute type has no such source.
     """
     suffix = f"_{STORED[compute].value}" if part is None else part
-    for element in sources(compute):
+    for element in packed_sources(compute):
         if f"_{element.value}" == suffix:
             return element
     raise KeyError(suffix)
@@ -171,10 +173,13 @@ def emit_library(target: Target, name: str) -> ModuleText:
         write_gemm(module, target, compute, vectors, "")
         for _, write in _microkernels(target, kind, compute, vectors):
             write(module, "")
-        for element in sources(compute):
+        for element in packed_sources(compute):
             write_packing(module, target, element, compute, vectors, "")
     for element in sources(compute):
-        write_gemv(module, target, element, compute, "")
+        write_gemv(module, target, element, element, compute, "")
+    for element in packed_sources(compute) if compute == "f32" else ():
+        if element is not STORED[compute]:
+            write_gemv(module, target, STORED[compute], element, compute, "")
     return module
 
 

@@ -134,7 +134,7 @@ def _of_dot(number: int, problem: GemmProblem, target: Target) -> Packing | None
     layout = packed_b_layout(problem, target)
     if (
         layout is None
-        or layout.element_type.item_bytes != problem.element_type.item_bytes
+        or layout.element_type.item_bytes != problem.b_type.item_bytes
         or estimate(problem.m * problem.n * problem.k) <= MAX_PRODUCTS
     ):
         return None
