@@ -49,8 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--quantize",
-        choices=("int8",),
-        help="compute dense layers and convolutions in integers of 8 bits; needs --calibration",
+        choices=("int8", "int8-weights", "float16", "bfloat16"),
+        help="int8: compute dense layers and convolutions in integers of 8 bits, with --calibration; others: store "
+        "their weights so",
     )
     parser.add_argument(
         "--calibration", metavar="FILE", help="a .npz file: samples of each input, by name, a sample to a row"

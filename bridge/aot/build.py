@@ -93,8 +93,9 @@ def compile(
     further files: `test`, a C program NAME_test.c that checks the object against TensorFlow's results; `benchmark`, one
     that times it, NAME_benchmark.c; `cmake`, a CMake package and a file for pkg-config.
 
-    With `quantize="int8"` dense layers and convolutions are computed in 8-bit integers. `calibration` has samples of
-    the arguments: the path of a .npz file or a mapping of arrays by name, a sample to a row, or an iterable of samples.
+    With `quantize="int8"` dense layers and convolutions are computed in 8-bit integers; with `int8-weights`, `float16`
+    and `bfloat16` weights are stored so, and computed with in f32. `calibration` has samples of the arguments, which
+    `int8` needs: the path of a .npz file or a mapping of arrays by name, a sample to a row, or an iterable of samples.
     `calibration_method`: how ranges follow from the values seen, `min-max`, `percentile` or `mse`. `keep_float`: layers
     that stay in f32: `first`, `last`, or names of TensorFlow nodes with `*`.
 
@@ -113,8 +114,6 @@ def compile(
     frozen = freeze(function, args, signature, feeds or {})
     reports: list[QuantizationReport] = []
     if quantize is not None:
-        if calibration is None:
-            raise ValueError(f"quantize: {quantize!r} needs a calibration set")
         chosen = options_for(target, quantize, calibration_method, keep_float)
         frozen, reports = quantize_frozen(frozen, calibration, chosen)
     if name is None:

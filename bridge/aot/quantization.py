@@ -16,12 +16,11 @@ from ...compiler.ir.element_types import ElementType
 from ...compiler.ir.shape import Shape
 from ...compiler.options import DEFAULT_OPTIONS
 from ...compiler.quantization.calibration import State
-from ...compiler.quantization.quantize import QuantizationOptions, quantize
+from ...compiler.quantization.quantize import WEIGHTS, QuantizationOptions, quantize
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target
 from .freeze import Feeds, Frozen, Function, freeze
 
-SCHEMES = ("int8",)
 FEWEST_SAMPLES = 4
 _TOLERANCE = 0.05  # where rounding differs between machines, an integer differs by one
 Calibration = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Any]
@@ -30,14 +29,14 @@ Calibration = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Any]
 def quantize_function(
     function: Any,
     *args: Any,
-    calibration: Calibration,
+    calibration: Calibration | None = None,
     quantize: str = "int8",
     calibration_method: str = "mse",
     keep_float: Sequence[str] = (),
     signature: str | Sequence[str] = "serving_default",
     feeds: Feeds | None = None,
 ) -> QuantizedFunction:
-    """A function whose dense layers and convolutions are computed in 8-bit integers, to be called here.
+    """A function whose dense layers and convolutions are quantised, to be called here.
 
     Arguments as `compile` takes them. The function is frozen: it reads the variables as they are now.
     Raises: as `compile`; UnsupportedError  a function that writes variables.
@@ -81,11 +80,17 @@ class QuantizedFunction:
 
 
 def quantize_frozen(
-    frozen: Frozen, calibration: Calibration, options: QuantizationOptions
+    frozen: Frozen, calibration: Calibration | None, options: QuantizationOptions
 ) -> tuple[Frozen, list[QuantizationReport]]:
-    """The functions of a model in integers, and of each what that changes."""
+    """The quantised functions of a model, and of each what that changes.
+
+    Raises: ValueError  no calibration set, and the scheme needs one.
+    """
     functions, reports = [], []
-    sets = _calibration_sets(frozen, calibration)
+    if calibration is None and options.scheme not in WEIGHTS:
+        raise ValueError(f"quantize: {options.scheme!r} needs a calibration set")
+    no_samples: list[list[list[np.ndarray]]] = [[] for _ in frozen.functions]
+    sets = no_samples if calibration is None else _calibration_sets(frozen, calibration)
     for function, samples in zip(frozen.functions, sets, strict=True):
         states: list[State] = [
             (parameter, result, frozen.states[number].value)
@@ -112,11 +117,9 @@ def options_for(target: Target, scheme: str, method: str, keep_float: Sequence[s
 def _options(
     scheme: str, method: str, keep_float: Sequence[str], target: Target | None
 ) -> QuantizationOptions:
-    if scheme not in SCHEMES:
-        raise ValueError(f"quantize: {scheme!r} is none of {', '.join(SCHEMES)}")
     target = target or native().target(DEFAULT_OPTIONS)
     activations = ElementType.U8 if target.is_x86 else ElementType.S8
-    return QuantizationOptions(method, tuple(keep_float), activations)
+    return QuantizationOptions(scheme, method, tuple(keep_float), activations)
 
 
 class _Runs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,26 +18,33 @@ from ..passes.pipeline import PASSES, run_pipeline
 from .calibration import METHODS, Observed, State, observe
 from .layers import Layer, find_layers, stored_results
 from .report import Comparison, QuantizationReport, describe
-from .rewrite import Quantized, Rewriting
+from .rewrite import IntegerLayers, Quantized, Rewriting, StoredWeights
 
 Sample = Sequence[np.ndarray]
+WEIGHTS = {"int8-weights": ElementType.S8, "float16": ElementType.F16, "bfloat16": ElementType.BF16}
+SCHEMES = ("int8", *WEIGHTS)
 
 
 @dataclasses.dataclass(frozen=True)
 class QuantizationOptions:
     """How a module is quantised.
 
+    scheme: one of SCHEMES: `int8` has weights and values in 8 bits; the others store weights in a narrower type, which
+    the products read, and compute in f32.
     calibration: how ranges follow from the values observed, `min-max`, `percentile` (99.99 % of the values) or `mse`
     (the least squared error). keep_float: layers that stay in f32: `first`, `last`, or names of TensorFlow nodes with
     `*` and `?`. activations: 8 bits with or without a sign, as the target multiplies them best.
     """
 
+    scheme: str = "int8"
     calibration: str = "mse"
     keep_float: tuple[str, ...] = ()
     activations: ElementType = ElementType.U8
 
     def __post_init__(self) -> None:
-        """Raises: ValueError  a method that there is not."""
+        """Raises: ValueError  a scheme or a method that there is not."""
+        if self.scheme not in SCHEMES:
+            raise ValueError(f"quantize: {self.scheme!r} is none of {', '.join(SCHEMES)}")
         if self.calibration not in METHODS:
             raise ValueError(f"calibration: {self.calibration!r} is none of {', '.join(METHODS)}")
 
@@ -56,9 +64,10 @@ def quantize(
     options: QuantizationOptions,
     states: Sequence[State] = (),
 ) -> tuple[Module, QuantizationReport]:
-    """(the module in integers, what that changes). Samples are lists of arguments, without those that are states.
+    """(the quantised module, what that changes). Samples are lists of arguments, without those that are states; schemes
+    that store weights need none.
 
-    Raises: ShapeError  samples that do not fit, that are not finite, or none; no layer that can be quantised.
+    Raises: ShapeError  samples that do not fit or are not finite; no layer that can be quantised.
     """
     module = run_pipeline(module, DEFAULT_OPTIONS, passes=PASSES)
     samples = list(samples)
@@ -66,25 +75,32 @@ def quantize(
     layers = [layer for number, layer in enumerate(found) if options.quantizes(found, number)]
     if not layers:
         raise ShapeError(f"quantisation: none of {len(found)} layers with constant weights in f32 is chosen")
-    stored = [*(layer.source for layer in layers), *stored_results(module.entry, layers)]
-    ranges = _observed(platform, module, stored, samples, states)
-    types = {
-        source: Quantized.of(seen.range(options.calibration), options.activations)
-        for source, seen in ranges.items()
-    }
-    rewriting = Rewriting(module.entry, layers, types)
+    types: dict[Instruction, Quantized] = {}
+    if options.scheme in WEIGHTS:
+        rewriting: Rewriting = StoredWeights(module.entry, layers, WEIGHTS[options.scheme])
+    else:
+        stored = [*(layer.source for layer in layers), *stored_results(module.entry, layers)]
+        types = {
+            source: Quantized.of(seen.range(options.calibration), options.activations)
+            for source, seen in _observed(platform, module, stored, samples, states).items()
+        }
+        rewriting = IntegerLayers(module.entry, layers, types)
     quantized = module.with_entry(rewriting.run())
     before = [layer.result for layer in layers]
     comparison = Comparison([layer.name for layer in layers])
-    pairs = zip(
-        observe(platform, module, before, samples, states),
-        observe(platform, quantized, [rewriting.done[result] for result in before], samples, states),
-        strict=True,
+    pairs: Iterable[Any] = (
+        ()
+        if not samples
+        else zip(
+            observe(platform, module, before, samples, states),
+            observe(platform, quantized, [rewriting.done[result] for result in before], samples, states),
+            strict=True,
+        )
     )
     for (results, values), (new_results, new_values) in pairs:
         comparison.add(results, new_results, values, new_values)
     kept = [layer.name for layer in found if layer not in layers]
-    return quantized, describe(layers, types, comparison, kept, options.calibration)
+    return quantized, describe(layers, types, comparison, kept, options.scheme)
 
 
 def _observed(

@@ -16,7 +16,8 @@ from .rewrite import Quantized
 
 @dataclasses.dataclass(frozen=True)
 class LayerError:
-    """A layer in integers. low, high: the range of what it reads. signal_to_noise: of its result on the samples.
+    """A quantised layer. low, high: the range of what it reads, where that is in 8 bits. signal_to_noise: of its result
+    on the samples; None where there are none.
 
     Units: signal_to_noise in dB, infinite where nothing differs.
     """
@@ -24,9 +25,9 @@ class LayerError:
     name: str
     kind: str
     weights: tuple[int, ...]
-    low: float
-    high: float
-    signal_to_noise: float
+    low: float | None
+    high: float | None
+    signal_to_noise: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,6 @@ class QuantizationReport:
     """What quantisation changed, on the samples of the calibration. `kept`: layers that stay in f32."""
 
     scheme: str
-    calibration: str
     samples: int
     layers: tuple[LayerError, ...]
     kept: tuple[str, ...]
@@ -56,7 +56,10 @@ class QuantizationReport:
     @property
     def worst(self) -> list[LayerError]:
         """The layers, those with the largest error first."""
-        return sorted(self.layers, key=lambda layer: layer.signal_to_noise)
+        return sorted(
+            self.layers,
+            key=lambda layer: math.inf if layer.signal_to_noise is None else layer.signal_to_noise,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As NAME.json has it."""
@@ -79,7 +82,9 @@ class QuantizationReport:
                 f"{result.largest_difference:.3g}{same}"
             )
         lines += [
-            f"  {layer.signal_to_noise:6.1f} dB  {layer.kind:11}  {layer.name}" for layer in self.worst[:5]
+            f"  {layer.signal_to_noise:6.1f} dB  {layer.kind:11}  {layer.name}"
+            for layer in self.worst[:5]
+            if layer.signal_to_noise is not None
         ]
         return "\n".join(lines)
 
@@ -136,19 +141,19 @@ def describe(
     types: Mapping[Instruction, Quantized],
     comparison: Comparison,
     kept: Sequence[str],
-    calibration: str,
+    scheme: str,
 ) -> QuantizationReport:
     """The report of a quantised module."""
+
+    def of(layer: Layer, error: _Error) -> LayerError:
+        low, high = types[layer.source].bounds if types else (None, None)
+        decibels = error.decibels if comparison.samples else None
+        return LayerError(layer.name, layer.kind, layer.weights.shape, low, high, decibels)
+
     return QuantizationReport(
-        "int8",
-        calibration,
+        scheme,
         comparison.samples,
-        tuple(
-            LayerError(
-                layer.name, layer.kind, layer.weights.shape, *types[layer.source].bounds, error.decibels
-            )
-            for layer, error in zip(layers, comparison.layers, strict=True)
-        ),
+        tuple(of(layer, error) for layer, error in zip(layers, comparison.layers, strict=True)),
         tuple(kept),
         tuple(
             ResultError(e.decibels, e.largest, e.same / e.rows if e.rows else None)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..analysis.quads import QUAD
-from ..ir.element_types import ElementType
+from ..ir.element_types import ElementType, float_info
 from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Metadata, make
 from ..ir.shape import Shape
@@ -74,32 +74,72 @@ def quantize_weights(weights: np.ndarray, channel_axis: int) -> tuple[np.ndarray
 
 
 class Rewriting:
-    """The new computation under construction: layers are computed in integers. `types`: how each of their sources is
-    stored. `done`: new instructions by the old ones."""
+    """A new computation under construction: a subclass says what becomes of layers. `done`: new instructions by the old
+    ones."""
 
-    def __init__(
-        self, computation: Computation, layers: Sequence[Layer], types: Mapping[Instruction, Quantized]
-    ) -> None:
-        self.computation, self.types = computation, types
+    def __init__(self, computation: Computation, layers: Sequence[Layer]) -> None:
+        self.computation = computation
         self.layers = {layer.result: layer for layer in layers}
         self.done: dict[Instruction, Instruction] = {}
-        self.quantized: dict[Instruction, Instruction] = {}
-        self.restored: dict[Instruction, Instruction] = {}
-        self.sums: dict[Instruction, _Sums] = {}
 
     def run(self) -> Computation:
         """The computation."""
         for old in self.computation.instructions:
             layer = self.layers.get(old)
             if layer is not None:
-                self.done[old] = self._layer(layer)
+                self.done[old] = self.layer(layer)
                 continue
             keeps = old is self.computation.root or isinstance(old.op, Tuple) or old.has_side_effect
-            operands = [self.done[o] if keeps else self._read(o) for o in old.operands]
+            operands = [self.done[o] if keeps else self.read(o) for o in old.operands]
             self.done[old] = old.with_operands(operands) if operands else old
         return self.computation.mapped(self.done)
 
-    def _read(self, old: Instruction) -> Instruction:
+    def read(self, old: Instruction) -> Instruction:
+        """A value as others than layers read it."""
+        return self.done[old]
+
+    def layer(self, layer: Layer) -> Instruction:
+        """The result of a layer."""
+        raise NotImplementedError
+
+
+class StoredWeights(Rewriting):
+    """Layers whose weights are stored in a narrower type: the products read them so, and convert in registers."""
+
+    def __init__(self, computation: Computation, layers: Sequence[Layer], kind: ElementType) -> None:
+        super().__init__(computation, layers)
+        self.kind = kind
+
+    def layer(self, layer: Layer) -> Instruction:
+        """The product, and the scales of integers after it."""
+        scales = np.ones((), np.float32)
+        if self.kind.is_integer:
+            weights, scales = quantize_weights(layer.weights, layer.channel_axis)
+        else:
+            largest = float(float_info(self.kind.dtype).max)
+            weights = np.clip(layer.weights, -largest, largest).astype(self.kind.dtype)
+        contraction = layer.contraction
+        stored = make(Convert(ElementType.F32), _constant(weights), metadata=contraction.metadata)
+        result = contraction.with_operands([self.done[contraction.operands[0]], stored])
+        if scales.ndim:
+            result = _by_feature(Opcode.MULTIPLY, result, scales, layer.feature_axis)
+        bias = layer.bias.astype(np.float32)
+        return _by_feature(Opcode.ADD, result, bias, layer.feature_axis) if bias.any() else result
+
+
+class IntegerLayers(Rewriting):
+    """Layers in integers. `types`: how each of their sources is stored."""
+
+    def __init__(
+        self, computation: Computation, layers: Sequence[Layer], types: Mapping[Instruction, Quantized]
+    ) -> None:
+        super().__init__(computation, layers)
+        self.types = types
+        self.quantized: dict[Instruction, Instruction] = {}
+        self.restored: dict[Instruction, Instruction] = {}
+        self.sums: dict[Instruction, _Sums] = {}
+
+    def read(self, old: Instruction) -> Instruction:
         """A value as others than layers read it: what is stored in 8 bits for these is not stored twice."""
         kind = self.types.get(old)
         if kind is None:
@@ -132,7 +172,8 @@ class Rewriting:
             self.quantized[old] = make(Convert(kind.element_type), value, metadata=old.metadata)
         return self.quantized[old]
 
-    def _layer(self, layer: Layer) -> Instruction:
+    def layer(self, layer: Layer) -> Instruction:
+        """The product of integers, scaled."""
         kind, metadata = self.types[layer.source], layer.contraction.metadata
         value = self._quantize(layer.source)
         zero = _constant(np.array(kind.zero_point, kind.element_type.dtype))

@@ -144,6 +144,28 @@ def test_sums_of_every_length(k: int, low: float) -> None:
         np.testing.assert_allclose(function(sample), wanted, atol=0.02 * np.abs(wanted).max() + 0.01)
 
 
+@pytest.mark.parametrize(
+    "scheme, part, error", [("int8-weights", 0.3, 0.05), ("float16", 0.52, 0.005), ("bfloat16", 0.52, 0.03)]
+)
+def test_stored_weights(
+    trained: tuple[keras.Model, np.ndarray, np.ndarray],
+    tmp_path: Path,
+    scheme: str,
+    part: float,
+    error: float,
+) -> None:
+    model, images, _ = trained
+    made = tfbridge.aot.compile(model, *SPEC, out_dir=tmp_path, large_constants="file", quantize=scheme)
+    whole = tfbridge.aot.compile(model, *SPEC, out_dir=tmp_path / "f32", large_constants="file")
+    assert made.constants_bytes < whole.constants_bytes * part
+    assert made.temp_bytes < whole.temp_bytes * 1.1
+    assert made.quantization[0].samples == 0 and made.quantization[0].layers[0].signal_to_noise is None
+    function = tfbridge.aot.quantize(model, *SPEC, quantize=scheme, calibration={"images": images})
+    found, wanted = np.asarray(function(images[:64])), model(images[:64]).numpy()
+    assert 0 < np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < error
+    assert function.report.worst[0].signal_to_noise > 20
+
+
 def test_refusals(trained: tuple[keras.Model, np.ndarray, np.ndarray], tmp_path: Path) -> None:
     model, images, _ = trained
 
@@ -160,7 +182,7 @@ def test_refusals(trained: tuple[keras.Model, np.ndarray, np.ndarray], tmp_path:
         "images of sample 2 has NaN",
         {"images": np.where(np.arange(512)[:, None, None, None] == 130, np.nan, images)},
     )
-    refused("'int3' is none of int8", {"images": images}, ValueError, quantize="int3")
+    refused("'int3' is none of int8, int8-weights", {"images": images}, ValueError, quantize="int3")
     refused("'median' is none of", {"images": images}, ValueError, calibration_method="median")
     refused("none of 6 layers", {"images": images}, keep_float=("*",))
     with pytest.raises(ValueError, match="needs a calibration set"):
