@@ -6,7 +6,7 @@ from string import Template
 
 import numpy as np
 
-from .header import Entry, Model
+from .model import Entry, Model
 
 _PROGRAM = Template("""\
 /* ${name}_benchmark.c: times $name.o; the argument is the seconds for each function, 1 without one. */

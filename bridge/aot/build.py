@@ -16,6 +16,7 @@ from ... import __version__
 from ...compiler.builder.computation_builder import ComputationBuilder
 from ...compiler.client.platforms import native
 from ...compiler.ir.module import Module
+from ...compiler.ir.sized_module import SizedModule
 from ...compiler.options import DEFAULT_OPTIONS
 from ...runtime.code import private_files
 from ...runtime.code.artifact import Artifact, BufferSpec
@@ -23,8 +24,17 @@ from ...runtime.llvm.target import Target, host
 from .benchmark_program import write_benchmark
 from .build_files import write_cmake_package, write_pkg_config
 from .freeze import Feeds, Frozen, Function, freeze
-from .header import Entry, Model, StateArray, write_header
+from .header import write_header
+from .model import Entry, Model, StateArray
 from .names import check, class_name, file_name
+from .sized_build import (
+    compiled_modules,
+    described_array,
+    described_arrays,
+    described_sizes,
+    largest,
+    sizes_of,
+)
 from .test_program import example_arguments, write_test
 
 _NO_DIGEST = "tfbridgetfbridge"  # in names of functions, until their digest is known
@@ -119,12 +129,13 @@ def build_model(
     symbols = {
         function: f"{_symbol(name, function.name)}_entry_{_NO_DIGEST}" for function in frozen.functions
     }
-    modules = {symbol: function.module for function, symbol in symbols.items()}
+    modules = compiled_modules(frozen, symbols, target)
     reset_symbol = f"{name}_initial_state_{_NO_DIGEST}" if frozen.states else ""
     if frozen.states:
         modules[reset_symbol] = _reset_module(frozen)
     artifacts = native().compile_self_contained(modules, DEFAULT_OPTIONS, target, embed_constants)
     digest = _digest_of(artifacts)
+    temp_bytes, sizes = sizes_of(frozen, list(modules.values()), artifacts)
     constants = _with_digest(artifacts[0].constants, digest)
     model = Model(
         name,
@@ -132,16 +143,19 @@ def build_model(
         f"{target.triple} {target.cpu}".strip(),
         __version__,
         [
-            _entry(function, symbols[function].replace(_NO_DIGEST, digest), artifact)
+            _entry(
+                function, symbols[function].replace(_NO_DIGEST, digest), artifact, modules[symbols[function]]
+            )
             for function, artifact in zip(frozen.functions, artifacts)
         ],
-        max(each.temp_bytes for each in artifacts),
+        temp_bytes,
         len(constants),
         threads,
         target.pointer_bytes,
         digest,
         [StateArray(state.name, _spec(state.value)) for state in frozen.states],
         reset_symbol.replace(_NO_DIGEST, digest),
+        sizes,
     )
     return model, artifacts[0].object.replace(_NO_DIGEST.encode(), digest.encode()), constants
 
@@ -150,8 +164,8 @@ def _symbol(model: str, function: str) -> str:
     return f"{model}_{function}" if function else model
 
 
-def _entry(function: Function, symbol: str, artifact: Artifact) -> Entry:
-    return Entry(
+def _entry(function: Function, symbol: str, artifact: Artifact, module: Module | SizedModule) -> Entry:
+    entry = Entry(
         function.name,
         symbol,
         artifact.parameters[: len(function.arguments)],
@@ -161,6 +175,7 @@ def _entry(function: Function, symbol: str, artifact: Artifact) -> Entry:
         function.state_arguments,
         function.state_results,
     )
+    return largest(entry, module) if isinstance(module, SizedModule) else entry
 
 
 def _spec(value: np.ndarray) -> BufferSpec:
@@ -261,8 +276,8 @@ def _description(
     functions = {
         entry.name: {
             "entry": entry.symbol,
-            "arguments": _described(entry.argument_names, entry.arguments),
-            "results": _described(entry.result_names, entry.results),
+            "arguments": described_arrays(model, entry, "args"),
+            "results": described_arrays(model, entry, "results"),
         }
         for entry in model.entries
     }
@@ -277,18 +292,12 @@ def _description(
             "threads": model.threads,
         },
         **functions.get("", {"functions": functions}),
-        "state": _described([s.name for s in model.states], [s.spec for s in model.states]),
+        **described_sizes(model),
+        "state": [described_array(s.name, s.spec, s.spec.dims, s.spec.bytes) for s in model.states],
         "state_bytes": model.state_offsets[-1],
-        "temp_bytes": model.temp_bytes,
-        "memory_bytes": model.memory_bytes,
+        "temp_bytes": model.temp_bytes if model.sizes.are_bounded else None,
+        "memory_bytes": model.memory_bytes if model.sizes.are_bounded else None,
         "object_bytes": object_bytes,
         "constants_file": constants_file.name if constants_file else None,
         "constants_bytes": model.constants_bytes,
     }
-
-
-def _described(names: Sequence[str], specs: Sequence[BufferSpec]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "dtype": spec.dtype, "dims": list(spec.dims), "bytes": spec.bytes}
-        for name, spec in zip(names, specs, strict=True)
-    ]

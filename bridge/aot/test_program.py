@@ -12,7 +12,8 @@ import numpy as np
 
 from ...runtime.code.artifact import BufferSpec
 from .benchmark_program import CONSTANTS, SET_CONSTANTS
-from .header import C_TYPES, Model
+from .header import C_TYPES
+from .model import Model
 
 _SEED = 20
 _PER_LINE = 8
