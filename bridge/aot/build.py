@@ -35,7 +35,7 @@ from .sized_build import (
     largest,
     sizes_of,
 )
-from .test_program import example_arguments, write_test
+from .test_program import example_runs, write_test
 
 _NO_DIGEST = "tfbridgetfbridge"  # in names of functions, until their digest is known
 _ALIGN = 64
@@ -191,12 +191,9 @@ def _write_extra(folder: Path, extra: str, model: Model, frozen: Frozen) -> list
 
 
 def _test(model: Model, frozen: Frozen) -> str:
-    runs = 3 if model.states else 1
-    examples = [example_arguments(entry.arguments) for entry in model.entries]
-    results = [
-        function.in_tensorflow(arguments, runs) for function, arguments in zip(frozen.functions, examples)
-    ]
-    return write_test(model, examples, results, runs)
+    times = 3 if model.states else 1
+    runs = example_runs(model, [function.in_tensorflow for function in frozen.functions], times)
+    return write_test(model, runs, times)
 
 
 EXTRAS: dict[str, dict[str, Callable[[Model, Frozen], str]]] = {

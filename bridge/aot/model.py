@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from ...runtime.code.artifact import BufferSpec
-from ...runtime.sizes import AnySize
+from ...runtime.sizes import AnySize, Valuation
 from .feeds import ChangingSize
 from .names import check
 
@@ -24,13 +27,14 @@ class Sizes:
     """The sizes of a model that change, none by default, and what runs with them take.
 
     most: what they are at most, also those for which nothing is said. temp_bytes: the temporary memory of all code for
-    them. conditions: what the program wants of them, for people.
+    them. conditions: what the program wants of them, for people. examples: values that a function takes, by its name.
     """
 
     listed: Sequence[ChangingSize] = ()
     most: Mapping[str, int] = dataclasses.field(default_factory=dict)
     temp_bytes: Sequence[AnySize] = ()
     conditions: Sequence[str] = ()
+    examples: Mapping[str, Sequence[Mapping[str, int]]] = dataclasses.field(default_factory=dict)
 
     @property
     def are_bounded(self) -> bool:
@@ -124,6 +128,29 @@ class Model:
     def memory_bytes(self) -> int:
         """Bytes of a model's memory at any alignment."""
         return self.offsets[-1] + aligned(self.temp_bytes) + ALIGN
+
+    @property
+    def example_most(self) -> dict[str, int]:
+        """The bounds of sizes, as large as in the examples where there are none."""
+        values = [example for examples in self.sizes.examples.values() for example in examples]
+        return {
+            s.name: max((v.get(s.name, 0) for v in values), default=0) if s.most is None else s.most
+            for s in self.sizes.listed
+        }
+
+    @property
+    def example_bytes(self) -> int:
+        """Bytes of a model's memory for runs with the examples' sizes."""
+        if self.sizes.are_bounded:
+            return self.memory_bytes
+        value_of = Valuation(self.example_most)
+        arrays = [aligned(s.spec.bytes) for s in self.states]
+        for entry in self.entries:
+            for kind, specs in (("args", entry.arguments), ("results", entry.results)):
+                for k, spec in enumerate(specs):
+                    elements = math.prod(map(value_of, entry.sizes(kind, k)))
+                    arrays.append(aligned(elements * np.dtype(spec.dtype).itemsize))
+        return sum(arrays) + aligned(max(self.temp_bytes, *map(value_of, self.sizes.temp_bytes))) + ALIGN
 
     @property
     def state_offsets(self) -> list[int]:

@@ -20,6 +20,8 @@ from .changing_sizes import SizedFunction
 from .freeze import Frozen, Function
 from .model import Entry, Model, Sizes
 
+_PRIMES = (3, 5, 7, 11, 13)
+
 
 def compiled_modules(
     frozen: Frozen, symbols: Mapping[Function, str], target: Target
@@ -58,10 +60,36 @@ def sizes_of(
             for module in sized
             if (condition := [c for c in module.variants[0].conditions() if not _is_lowest(c)])
         ),
+        {
+            function.name: _examples(frozen, module)
+            for function, module in zip(frozen.functions, modules)
+            if isinstance(module, SizedModule)
+        },
     )
     if sizes.are_bounded:
         known += [bounds(size, intervals)[1] for size, intervals in temps]
     return max(known, default=0), sizes
+
+
+def _examples(frozen: Frozen, module: SizedModule) -> list[dict[str, int]]:
+    """Sizes for a test: of 1, small ones, the bounds, and those that the code was planned for where it takes no
+    others."""
+    symbols = module.variants[0].symbolic.assumptions.symbols
+    most = {s.name: s.most for s in frozen.sizes}
+    names = list(module.places)
+    tried = [
+        dict.fromkeys(names, 1),
+        {name: _PRIMES[k % len(_PRIMES)] for k, name in enumerate(names)},
+        {name: 8 if (bound := most[name]) is None else bound for name in names},
+        {name: size.hint for name, size in symbols.items()},
+    ]
+    served: list[dict[str, int]] = []
+    for values in tried:
+        fits = all((bound := most[name]) is None or value <= bound for name, value in values.items())
+        is_wanted = values not in served and (len(served) < 2 or values != tried[-1])
+        if fits and is_wanted and any(variant.serves(values) for variant in module.variants):
+            served.append(values)
+    return served
 
 
 def _is_lowest(condition: str) -> bool:

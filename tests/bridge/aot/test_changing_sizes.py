@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -142,3 +144,132 @@ def test_a_dense_layer_of_any_batch(tmp_path: Path) -> None:
     model = linked(tmp_path, dense, tf.TensorSpec((None, 20), name="x"), feeds={"x": "?nx20"})
     for n in (*SIZES, 100, 1000):
         check(model, dense, {"n": n}, (n, 20))
+
+
+def images(x: tf.Tensor) -> tf.Tensor:
+    h = tf.nn.relu(tf.nn.conv2d(x, KERNEL, 2, "SAME"))
+    return tf.nn.max_pool2d(tf.nn.conv2d(h, KERNEL2, 1, "VALID"), 2, 2, "SAME")
+
+
+def classify(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.softmax(tf.reduce_mean(images(x), [1, 2]) @ HEAD)
+
+
+def attention(x: tf.Tensor) -> tf.Tensor:
+    batch, length = tf.shape(x)[0], tf.shape(x)[1]
+    heads = tf.transpose(tf.reshape(x @ W, [batch, length, 2, 3]), [0, 2, 1, 3])
+    mixing = tf.nn.softmax(tf.matmul(heads, heads, transpose_b=True))
+    mixed = tf.reshape(tf.transpose(tf.matmul(mixing, heads), [0, 2, 1, 3]), [batch, length, 6])
+    return tf.nn.gelu(x + mixed) @ W / tf.cast(length, tf.float32)
+
+
+def sums(x: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {"sum": tf.reduce_sum(x, 0), "count": tf.cast(tf.shape(x)[0], tf.float32), "scan": tf.cumsum(x, 0)}
+
+
+def windows(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.conv1d(x, WINDOW, 1, "VALID")
+
+
+def pairs(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    return tf.concat([x, y], 0) @ tf.transpose(y)
+
+
+def halves(x: tf.Tensor) -> tf.Tensor:
+    small = tf.nn.avg_pool2d(x, 2, 2, "SAME")
+    return x + tf.repeat(tf.repeat(small, 2, 1), 2, 2)
+
+
+def order(x: tf.Tensor) -> tf.Tensor:
+    return tf.sort(x, 0)
+
+
+KERNEL, KERNEL2, HEAD = weights(3, 3, 3, 8), weights(3, 3, 8, 4), weights(4, 5)
+W, WINDOW = weights(6, 6), weights(5, 3, 4)
+
+Case = tuple[Callable[..., Any], Sequence[str], Iterable[Mapping[str, int]]]
+BOTH = [{"b": b, "n": n} for b in (0, 1, 2, 5) for n in (1, 2, 3, 8, 17, 40)]
+CASES: dict[str, Case] = {
+    "batch of images": (classify, ["?nx16x16x3"], [{"n": n} for n in SIZES[1:]]),
+    # TensorFlow itself fails for no images.
+    "bounded batch of images": (classify, ["?n<=5x16x16x3"], [{"n": n} for n in range(1, 6)]),
+    "images of any size": (
+        images,
+        ["1x?hx?wx3"],
+        [{"h": h, "w": w} for h in (6, 7, 16, 33) for w in (8, 21)],
+    ),
+    "attention": (attention, ["?bx?nx6"], BOTH),
+    "bounded attention": (attention, ["?b<=5x?n<=40x6"], BOTH),
+    "sums": (sums, ["?nx4"], [{"n": n} for n in SIZES]),
+    "windows": (windows, ["2x?nx3"], [{"n": n} for n in (5, 6, 8, 30)]),
+    "two sizes": (pairs, ["?nx4", "?mx4"], [{"n": n, "m": m} for n in (0, 1, 3, 16) for m in (0, 1, 2, 9)]),
+    "even sizes": (halves, ["?n<=3x?hx?hx2"], [{"n": n, "h": h} for n in (0, 1, 2, 3) for h in (2, 4, 18)]),
+    "sort": (order, ["?nx3"], [{"n": n} for n in SIZES]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_of_all_sizes(name: str, tmp_path: Path) -> None:
+    function, feeds, runs = CASES[name]
+    dims = [[int(d) if d.isdigit() else d for d in feed.split("x")] for feed in feeds]
+    specs = [tf.TensorSpec([d if isinstance(d, int) else None for d in each]) for each in dims]
+    fed = {f"arg{k}": feed for k, feed in enumerate(feeds)}
+    model = linked(tmp_path, tf.function(function), *specs, feeds=fed)
+    for sizes in runs:
+        named = [[d if isinstance(d, int) else sizes[d[1:].split("<")[0]] for d in each] for each in dims]
+        check(model, function, sizes, *named)
+
+
+def test_a_recurrent_layer_over_any_time(tmp_path: Path) -> None:
+    layer = keras.Sequential([keras.Input((None, 4)), keras.layers.LSTM(8), keras.layers.Dense(3)])
+    name = layer.inputs[0].name
+    model = linked(tmp_path, layer, feeds={name: ("?b", "?t<=20", 4)})
+    for batch in (1, 2, 7):
+        for time in (1, 2, 5, 20):
+            check(model, layer, {"b": batch, "t": time}, (batch, time, 4))
+
+
+PROGRAMS = {
+    "unbounded": (attention, "?bx?nx6"),
+    "bounded": (attention, "?b<=4x?n<=9x6"),
+    "even": (halves, "2x?hx?hx2"),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_written_programs_run_several_sizes(name: str, tmp_path: Path) -> None:
+    function, feed = PROGRAMS[name]
+    spec = tf.TensorSpec([int(d) if d.isdigit() else None for d in feed.split("x")])
+    extras = ("test", "benchmark")
+    made = tfbridge.aot.compile(
+        tf.function(function), spec, feeds={"arg0": feed}, name="model", out_dir=tmp_path, extras=extras
+    )
+    benchmark, test = sorted(made.extra_files)
+    for program, arguments in ((test, []), (benchmark, ["0.01"])):
+        subprocess.run(
+            ["gcc", "-std=c99", *STRICT, program, made.object_file, "-lm", "-o", tmp_path / "program"],
+            check=True,
+        )
+        shown = subprocess.run(
+            [tmp_path / "program", *arguments], capture_output=True, text=True, check=False
+        )
+        assert shown.returncode == 0, shown.stdout
+    text = test.read_text()
+    assert text.count("model_run(&model)") >= 2
+    changed, count = re.subn(r"(wanted_model_result0_0 = \{\{\s+)\w+", r"\g<1>0x7f800000u", text)
+    assert count == 1
+    (tmp_path / "wrong.c").write_text(changed)
+    subprocess.run(
+        [
+            "gcc",
+            "-std=c99",
+            *STRICT,
+            tmp_path / "wrong.c",
+            made.object_file,
+            "-lm",
+            "-o",
+            tmp_path / "program",
+        ],
+        check=True,
+    )
+    assert subprocess.run([tmp_path / "program"], capture_output=True, check=False).returncode == 1
