@@ -44,7 +44,7 @@ _ALIGN = 64
 @dataclasses.dataclass(frozen=True)
 class Compiled:
     """The files of a compiled function. `constants_file` is None when the constants lie in the object; `extra_files`
-    are those that were asked for.
+    are those that were asked for. `temp_bytes` is without that of code for sizes that have no bound.
 
     Units: bytes.
     """
@@ -84,7 +84,8 @@ def compile(
     of which `signature` is compiled. Several functions that share weights and state, `{name: function}` or `{name:
     (function, *specs)}`, or several signatures (`"*"`: all), become one object. Variables become constants; those that
     a function writes become a state in the model's memory, which a run reads and changes. `feeds` gives the whole shape
-    of arguments, by name or as `arg0`, `arg1`, ...
+    of arguments, by name or as `arg0`, `arg1`, ...: dims are numbers or sizes that change from run to run: `"?"` or
+    None, with a bound `"?<=8"`, with a name `"?n"` or `"?n<=8"`; a shape may be a text, `"?nx28x28x1"`.
 
     The target is this machine unless `target_triple` (with `target_cpu` and `target_features` as LLVM spells them) says
     otherwise: then nothing is assumed of the processor but what they promise or, where both are empty, what clang
@@ -97,8 +98,9 @@ def compile(
     that times it, NAME_benchmark.c; `cmake`, a CMake package and a file for pkg-config.
 
     Raises: ShapeError  an unknown signature or feed, or unknown dimensions; UnsupportedError  ops that cannot be
-    compiled, a variable whose shape changes, or a target that LLVM does not know; ValueError  a name that C does not
-    allow (see `names`; one that is not given is made from the function's), or a target that is none.
+    compiled, or not for sizes that change, a variable whose shape changes, or a target that LLVM does not know;
+    ValueError  a name that C does not allow (see `names`; one that is not given is made from the function's), or a
+    target or a dim that is none.
     """
     if large_constants not in ("object", "file"):
         raise ValueError(f"large_constants: {large_constants!r} is neither 'object' nor 'file'")
@@ -165,15 +167,19 @@ def _symbol(model: str, function: str) -> str:
 
 
 def _entry(function: Function, symbol: str, artifact: Artifact, module: Module | SizedModule) -> Entry:
+    general = module.variants[0].module if isinstance(module, SizedModule) else module
+    sized_results = general.sized_results if general else ()
+    names = (*function.results, *(f"{function.results[k] or f'result{k}'}_rows" for k in sized_results))
     entry = Entry(
         function.name,
         symbol,
         artifact.parameters[: len(function.arguments)],
         function.arguments,
-        artifact.results[: len(function.results)],
-        function.results,
+        artifact.results[: len(names)],
+        names,
         function.state_arguments,
         function.state_results,
+        sized_results=sized_results,
     )
     return largest(entry, module) if isinstance(module, SizedModule) else entry
 

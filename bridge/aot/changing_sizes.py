@@ -21,7 +21,7 @@ from ...compiler.options import DEFAULT_OPTIONS
 from ...runtime.code.symbolic_sizes import MAX_SIZE, SymbolicSizes
 from ...runtime.llvm.target import Target
 from ...runtime.size_bounds import bounds
-from ...runtime.sizes import AnySize, Assumptions, Valuation, tracing
+from ...runtime.sizes import AnySize, Assumptions, Valuation, guard_text, tracing
 from .feeds import ChangingSize
 
 Values = Mapping[str, int]
@@ -62,6 +62,7 @@ _TRIED = (
     257,
     1000,
 )
+_LARGE = (70_000, 10_000_000)
 _MOST_POINTS = 600
 _MOST_VARIANTS = 16
 _ATTEMPTS = 2  # for values of which the same are 0 or 1
@@ -82,10 +83,13 @@ class SizedFunction:
         """
         general = self._general(target)
         variants, refused = [general], dict[str, int]()
+        not_served: Values = {}
         for values in _points(self.sizes, _typical_of(general)):
             if len(variants) < _MOST_VARIANTS and not any(v.serves(values) for v in variants):
                 self._add(variants, refused, values, target)
-        return SizedModule(dict(places), _most(self.sizes, variants, target), variants)
+            if not not_served and not any(v.serves(values) for v in variants):
+                not_served = values
+        return SizedModule(dict(places), _most(self.sizes, variants, target), variants, not_served)
 
     def _general(self, target: Target) -> SizeVariant:
         errors: list[Exception] = []
@@ -102,7 +106,7 @@ class SizedFunction:
                 continue
             if not (fixed := _fixed(variant.symbolic.assumptions)):
                 return variant
-            errors.append(UnsupportedError(f"it is compiled for {' and '.join(fixed)} alone"))
+            errors.append(UnsupportedError(f"an op's code is for {' and '.join(fixed)} alone"))
         names = ", ".join(f"{s.name} ({s.place})" for s in self.sizes)
         kind = ShapeError if isinstance(errors[0], ShapeError) else UnsupportedError
         hint = ""
@@ -142,15 +146,25 @@ class SizedFunction:
         except CompilerError:
             refused[pattern] = refused.get(pattern, 0) + 1
             return
-        results = variants[0].symbolic.results
-        if variant.serves(values) and _dims(variant.symbolic.results, values) == _dims(results, values):
+        if variant.serves(values) and _has_results_of(variants[0], variant, values):
             variants.append(variant)
         refused[pattern] = refused.get(pattern, 0) + 1
 
 
-def _dims(results: Sequence[Sequence[AnySize]], values: Values) -> list[list[int]]:
+def _has_results_of(general: SizeVariant, variant: SizeVariant, values: Values) -> bool:
+    """Whether two variants' results have the same dims for these sizes. Of results of which values decide how many rows
+    there are, the general variant may have room for more."""
     value_of = Valuation(values)
-    return [[value_of(dim) for dim in dims] for dims in results]
+    sized = general.module.sized_results if general.module else ()
+    if len(general.symbolic.results) != len(variant.symbolic.results):
+        return False
+    for number, dims in enumerate(zip(general.symbolic.results, variant.symbolic.results)):
+        wanted, found = ([value_of(size) for size in each] for each in dims)
+        if number in sized and wanted[0] >= found[0]:
+            wanted[0] = found[0]
+        if wanted != found:
+            return False
+    return True
 
 
 def _hint(size: ChangingSize, typical: int, below: int) -> int:
@@ -167,12 +181,11 @@ def _typical_of(variant: SizeVariant) -> dict[str, int]:
 
 def _fixed(assumptions: Assumptions) -> list[str]:
     """The guards, for people, that leave a size one value. Those of quotients leave it more."""
-    found = []
-    for (relation, size), outcome in assumptions.guards.items():
-        if relation == "==" and outcome and not any(atom.operator for atom in size.atoms()):
-            reason = assumptions.reasons.get((relation, size), "")
-            found.append(f"{size} == 0" + (f" ({reason})" if reason else ""))
-    return found
+    return [
+        f"{guard_text(relation, size, outcome)} ({assumptions.reasons.get((relation, size), 'the program')})"
+        for (relation, size), outcome in assumptions.guards.items()
+        if relation == "==" and outcome and not any(atom.operator for atom in size.atoms())
+    ]
 
 
 def _points(sizes: Sequence[ChangingSize], typical: Values) -> list[dict[str, int]]:
@@ -197,7 +210,7 @@ def _points(sizes: Sequence[ChangingSize], typical: Values) -> list[dict[str, in
 
 
 def _of_size(size: ChangingSize, typical: int) -> list[int]:
-    ends = [] if size.most is None else [size.most, max(size.most - 1, 0)]
+    ends = list(_LARGE) if size.most is None else [size.most, max(size.most - 1, 0)]
     return [*_TRIED, typical, *ends]
 
 
@@ -216,6 +229,6 @@ def _largest(variant: SizeVariant, most: Values) -> int:
     """The largest number that code for sizes computes, or its memory takes."""
     symbolic, intervals = variant.symbolic, {name: (0, number) for name, number in most.items()}
     arrays = [16 * math.prod(dims) for dims in (*symbolic.parameters, *symbolic.results)]
-    guards = [size for _, size in symbolic.assumptions.guards]
+    guards = [size for _, size, _ in variant.guards(most)]
     numbers = (*symbolic.table, *guards, *arrays, variant.temp_bytes)
     return max((abs(end) for size in numbers for end in bounds(size, intervals)), default=0)

@@ -43,16 +43,15 @@ class State:
 class Function:
     """A function without variables, and the names of its parameters and results (empty: it has none).
 
-    module: what it computes. dims: those of the arguments; those that change are names of sizes.
-    name: what it is called among several functions, empty for the only one. state_arguments, state_results: the numbers
-    of parameters and results, behind the others, that are values of the state, with its numbers there. in_tensorflow:
-    TensorFlow's results for arguments, of the last of a number of runs that begin with the present state.
+    module: what it computes, or what makes it where sizes change. name: what the function is called among several
+    ones, empty for the only one. state_arguments, state_results: the numbers of parameters and results, behind the
+    others, that are values of the state, with its numbers there. in_tensorflow: TensorFlow's results for arguments,
+    of the last of a number of runs that begin with the present state.
     """
 
     name: str
     module: Module | SizedFunction
     arguments: tuple[str, ...]
-    dims: tuple[tuple[int | str, ...], ...]
     results: tuple[str, ...]
     state_arguments: tuple[tuple[int, int], ...]
     state_results: tuple[tuple[int, int], ...]
@@ -186,12 +185,12 @@ def _freeze(traced: _Traced, feeds: Feeds, numbers: Mapping[int, int], states: S
         dims = [tuple(values[d] if isinstance(d, str) else d for d in each) for each in all_dims]
         shapes: list[Shape | None] = [*map(Shape, types, dims), *captured_shapes]
         module = build_module(cluster, shapes, constants)
-        if module.sized_results:
+        if module.sized_results and written:
             raise UnsupportedError(
-                f"{title}: the values of its arguments decide the shape of a result; its memory is laid "
-                "out when compiling"
+                f"{title}: the values of its arguments decide the shape of a result, and it writes variables; only "
+                "one of the two is compiled"
             )
-        leaves = list(module.entry.root.shape.leaves())[outputs:]
+        leaves = list(module.entry.root.shape.leaves())[outputs : outputs + len(written)]
         _check_states(title, [states[number] for number in written], leaves)
         return module
 
@@ -210,7 +209,6 @@ def _freeze(traced: _Traced, feeds: Feeds, numbers: Mapping[int, int], states: S
         traced.name,
         SizedFunction(title, sizes, build) if sizes else build({}),
         tuple(names),
-        tuple(all_dims),
         tuple(results) if len(results) == outputs else ("",) * outputs,
         tuple(state_arguments),
         tuple(enumerate(written, outputs)),

@@ -206,7 +206,16 @@ def _buffers(model: Model) -> Iterator[dict[str, str]]:
             places = [f"{member}[{k}]" for k in range(len(specs))]
             prefix = f"{entry.name}_" if entry.name else ""
             sizes = [entry.sizes(kind, k) for k in range(len(specs))]
-            yield from _of_kind(model, member, prefix, word, specs, sizes, names, places)
+            rows = [entry.rows_of(k) if word == "result" else None for k in range(len(specs))]
+            for buffer, at in zip(
+                _of_kind(model, member, prefix, word, specs, sizes, names, places), rows, strict=True
+            ):
+                known = (
+                    ""
+                    if at is None
+                    else f"; {prefix}result{at} is how many rows it has, the others are unset"
+                )
+                yield buffer | {"description": buffer["description"] + known}
     states = model.states
     specs, names = [state.spec for state in states], [state.name for state in states]
     sizes = [spec.dims for spec in specs]

@@ -27,13 +27,14 @@ class Sizes:
     """The sizes of a model that change, none by default, and what runs with them take.
 
     most: what they are at most, also those for which nothing is said. temp_bytes: the temporary memory of all code for
-    them. conditions: what the program wants of them, for people. examples: values that a function takes, by its name.
+    them. refused: what is known of those that runs are refused with, for people. examples: values that a function
+    takes, by its name.
     """
 
     listed: Sequence[ChangingSize] = ()
     most: Mapping[str, int] = dataclasses.field(default_factory=dict)
     temp_bytes: Sequence[AnySize] = ()
-    conditions: Sequence[str] = ()
+    refused: Sequence[str] = ()
     examples: Mapping[str, Sequence[Mapping[str, int]]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -56,7 +57,8 @@ class Entry:
 
     The state's arrays are further arguments and results: `state_arguments` and `state_results` are their numbers there,
     behind the others, and in the state. Where sizes change, the arrays are the largest there are, and `argument_sizes`
-    and `result_sizes` their dims.
+    and `result_sizes` their dims. `sized_results`: those of which values of arguments decide how many rows
+    there are, up to the first dim; the last results are these numbers.
     """
 
     name: str
@@ -69,6 +71,13 @@ class Entry:
     state_results: Sequence[tuple[int, int]] = ()
     argument_sizes: Sequence[Sequence[AnySize]] = ()
     result_sizes: Sequence[Sequence[AnySize]] = ()
+    sized_results: Sequence[int] = ()
+
+    def rows_of(self, result: int) -> int | None:
+        """The number of the result that has how many rows of a result there are; None: it always has all."""
+        if result not in self.sized_results:
+            return None
+        return len(self.results) - len(self.sized_results) + list(self.sized_results).index(result)
 
     def sizes(self, kind: str, number: int) -> Sequence[AnySize]:
         """The dims of an array of `args` or `results`."""

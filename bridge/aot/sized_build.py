@@ -56,9 +56,10 @@ def sizes_of(
         most,
         tuple(size for size, _ in temps),
         tuple(
-            " and ".join(condition)
+            f"Runs with {_listed(module.not_served)} are refused; surely not those where sizes are 2 or more"
+            + "".join(f" and {each}" for each in module.variants[0].conditions(module.most))
             for module in sized
-            if (condition := [c for c in module.variants[0].conditions() if not _is_lowest(c)])
+            if module.not_served
         ),
         {
             function.name: _examples(frozen, module)
@@ -69,6 +70,10 @@ def sizes_of(
     if sizes.are_bounded:
         known += [bounds(size, intervals)[1] for size, intervals in temps]
     return max(known, default=0), sizes
+
+
+def _listed(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
 def _examples(frozen: Frozen, module: SizedModule) -> list[dict[str, int]]:
@@ -90,10 +95,6 @@ def _examples(frozen: Frozen, module: SizedModule) -> list[dict[str, int]]:
         if fits and is_wanted and any(variant.serves(values) for variant in module.variants):
             served.append(values)
     return served
-
-
-def _is_lowest(condition: str) -> bool:
-    return condition.endswith(" >= 2")
 
 
 def _intervals(module: SizedModule) -> dict[str, Interval]:
@@ -123,14 +124,14 @@ def _largest(spec: BufferSpec, dims: Sequence[AnySize], intervals: Mapping[str, 
 def described_sizes(model: Model) -> dict[str, Any]:
     """What NAME.json has of the sizes that change."""
     listed = [{"name": s.name, "most": s.most, "place": s.place} for s in model.sizes.listed]
-    return {"sizes": listed, "sizes_where": list(model.sizes.conditions)} if listed else {}
+    return {"sizes": listed, "refused": list(model.sizes.refused)} if listed else {}
 
 
 def described_arrays(model: Model, entry: Entry, kind: str) -> list[dict[str, Any]]:
     """What NAME.json has of arguments or results: dims that change are expressions, bytes those of the largest."""
     is_args = kind == "args"
     names, specs = (entry.argument_names, entry.arguments) if is_args else (entry.result_names, entry.results)
-    return [
+    described = [
         described_array(
             name,
             spec,
@@ -139,6 +140,10 @@ def described_arrays(model: Model, entry: Entry, kind: str) -> list[dict[str, An
         )
         for k, (name, spec) in enumerate(zip(names, specs, strict=True))
     ]
+    for k, array in enumerate(described):
+        if not is_args and (rows := entry.rows_of(k)) is not None:
+            array["rows_in_result"] = rows
+    return described
 
 
 def described_array(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from ...runtime.sizes import AnySize, is_symbolic, symbols_of
@@ -10,6 +11,8 @@ from .feeds import ChangingSize
 from .model import ALIGN, Entry, Model, aligned
 from .names import in_comment
 from .size_text import c_expression
+
+_WIDTH = 114
 
 
 def parts(model: Model, buffers: Sequence[dict[str, str]]) -> dict[str, str]:
@@ -55,14 +58,12 @@ def expressions(model: Model, sizes: Sequence[AnySize], list_: str) -> list[str]
 def _functions(model: Model, buffers: Sequence[dict[str, str]]) -> Iterator[str]:
     """What the sizes are, and the functions that compute dims and memory from them."""
     common = _common(model)
-    conditions = [f"   {each}" for each in model.sizes.conditions]
+    refused = [f" *   {line}" for each in model.sizes.refused for line in textwrap.wrap(each, _WIDTH)]
     yield text.ARITHMETIC
     yield text.SIZES.substitute(
         common,
         count=len(model.sizes.listed),
-        listed="\n".join(
-            [f" *   {_described(size)}" for size in model.sizes.listed] + [f" * {c}" for c in conditions]
-        ),
+        listed="\n".join([f" *   {_described(size)}" for size in model.sizes.listed] + refused),
         places="\n".join(
             text.PLACE.substitute(common, SIZE=size.name.upper(), place=k) for k, size in _numbered(model)
         ),

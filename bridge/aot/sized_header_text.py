@@ -24,8 +24,8 @@ static inline size_t tfbridge_aligned(size_t bytes) { return (bytes + 63) / 64 *
 #endif
 """
 SIZES = Template("""\
-/* Sizes that change. A model has those of its next run in `sizes`, at these places; `const int64_t *sizes` is a list of
-   all of them. What is told of them beside `where` is wanted of those of 2 or more; others are refused by a run.
+/* Sizes that change. A model has those of its next run in `sizes`, at the places that are told here; functions want a
+ * list of all of them.
 $listed
  */
 #define ${NAME}_SIZES $count

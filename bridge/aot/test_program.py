@@ -131,7 +131,9 @@ def example_runs(
         for values in model.sizes.examples.get(entry.name, [{}]):
             arguments = _example_arguments(entry, values)
             sizes = {places[name]: value for name, value in values.items()}
-            runs[-1].append(Run(arguments, function(arguments, times), sizes))
+            results = function(arguments, times)
+            rows = [np.array(len(results[k]), np.int32) for k in entry.sized_results]
+            runs[-1].append(Run(arguments, [*results, *rows], sizes))
     return runs
 
 

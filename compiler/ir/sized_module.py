@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from ...runtime.code.symbolic_sizes import SymbolicSizes
-from ...runtime.sizes import AnySize
+from ...runtime.size_bounds import bounds
+from ...runtime.sizes import AnySize, Size, guard_text
 from .module import Module
 
 _ALIGN = 64
@@ -29,10 +30,23 @@ class SizeVariant:
             values[name] == number for name, number in self.numbers.items()
         ) and self.symbolic.assumptions.hold(values)
 
-    def conditions(self) -> list[str]:
-        """What the sizes must be, for people."""
+    def guards(self, most: Mapping[str, int]) -> list[tuple[str, Size, bool]]:
+        """The guards that sizes up to these may break: relation, size and outcome."""
+        intervals = {
+            name: (atom.low or 0, most[name])
+            for name, size in self.symbolic.assumptions.symbols.items()
+            for atom in size.atoms()
+        }
+        return [
+            (relation, size, outcome)
+            for (relation, size), outcome in self.symbolic.assumptions.guards.items()
+            if not _holds(relation, outcome, *bounds(size, intervals))
+        ]
+
+    def conditions(self, most: Mapping[str, int]) -> list[str]:
+        """What sizes up to these must be besides, for people."""
         fixed = [f"{name} == {number}" for name, number in self.numbers.items()]
-        return fixed + self.symbolic.assumptions.conditions()
+        return fixed + [guard_text(*guard) for guard in self.guards(most)]
 
     @property
     def table_bytes(self) -> int:
@@ -50,9 +64,18 @@ class SizedModule:
     """Variants of a program, the first that serves a run's sizes does it.
 
     places: which numbers of the caller's list the sizes are, by name. most: what they are at most. The first variant
-    is the general one: its sizes are those of the results.
+    is the general one: its sizes are those of the results. not_served: an example of sizes that none serves; empty
+    where none is known.
     """
 
     places: Mapping[str, int]
     most: Mapping[str, int]
     variants: Sequence[SizeVariant]
+    not_served: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+def _holds(relation: str, outcome: bool, low: int, high: int) -> bool:
+    """Whether all sizes in an interval have this outcome."""
+    if relation == "<":
+        return high < 0 if outcome else low >= 0
+    return low == high == 0 if outcome else low > 0 or high < 0

@@ -28,50 +28,52 @@ def emit_sizes_entry(text: ModuleText, name: str, module: SizedModule, entries: 
         with f.if_((value < 0) | (value > module.most[size])):
             return_with_message(f, f"{size} is not between 0 and {module.most[size]}".encode(), SIZES_REFUSED)
     for variant, entry in zip(module.variants, entries, strict=True):
-        _try(f, variant, entry, values, address, told)
+        with f.if_(_is_served(f, variant, values, module.most)):
+            _call(f, variant, entry, values, address, told)
     return_with_message(f, refusal(module).encode(), SIZES_REFUSED)
     text.add(name, f.text())
 
 
 def refusal(module: SizedModule) -> str:
     """The message of a run with sizes that no variant serves."""
-    return f"the program takes no such sizes: wanted are {' and '.join(module.variants[0].conditions())}"
+    lowest = [f"{name} >= 2" for name in module.places]
+    conditions = (*lowest, *module.variants[0].conditions(module.most))
+    return f"the program takes no such sizes; it takes {' and '.join(conditions)}"
 
 
-def _try(
-    f: Function, variant: SizeVariant, entry: str, values: Mapping[str, Int], address: Ptr, told: Ptr
-) -> None:
-    """Calls a variant, and returns its status, if it serves the sizes."""
-    value_of, assumptions = _Values(f, values), variant.symbolic.assumptions
-    numbers = [values[name].equals(number) for name, number in variant.numbers.items()]
-    assumed: list[VectorValue] = []
-    for symbol in assumptions.symbols.values():
+def _is_served(
+    f: Function, variant: SizeVariant, values: Mapping[str, Int], most: Mapping[str, int]
+) -> VectorValue:
+    """Whether a variant serves the sizes."""
+    value_of = _Values(f, values)
+    conditions = [values[name].equals(number) for name, number in variant.numbers.items()]
+    for symbol in variant.symbolic.assumptions.symbols.values():
         (atom,) = symbol.atoms()
-        assumed.append(values[atom.key] >= (atom.low or 0))
-    for (relation, size), outcome in assumptions.guards.items():
+        conditions.append(values[atom.key] >= (atom.low or 0))
+    for relation, size, outcome in variant.guards(most):
         value = value_of(size)
         if relation == "<":
-            assumed.append(value < 0 if outcome else value >= 0)
+            conditions.append(value < 0 if outcome else value >= 0)
         else:
-            assumed.append(value.equals(0) if outcome else value.differs(0))
-    with f.if_(functools.reduce(lambda a, b: a & b, [*numbers, *assumed])):
-        if not entry:
-            f.ret(f.constant("i32", 0))
-            return
-        temp = f.pointer("temp")
-        inside = _Values(f, values)
-        for number, entry_size in enumerate(variant.symbolic.table):
-            (temp + 8 * number).store(inside(entry_size))
-        address.store(temp)
-        arguments = [
-            f.pointer("context"),
-            f.pointer("args"),
-            f.pointer("results"),
-            temp + variant.table_bytes,
-        ]
-        status = f.call(entry, "i32", arguments)
-        address.store(told)
-        f.ret(status)
+            conditions.append(value.equals(0) if outcome else value.differs(0))
+    return functools.reduce(lambda a, b: a & b, conditions)
+
+
+def _call(
+    f: Function, variant: SizeVariant, entry: str, values: Mapping[str, Int], address: Ptr, told: Ptr
+) -> None:
+    """Calls a variant with the sizes that its code reads, and returns its status."""
+    if not entry:
+        f.ret(f.constant("i32", 0))
+        return
+    temp, value_of = f.pointer("temp"), _Values(f, values)
+    for number, size in enumerate(variant.symbolic.table):
+        (temp + 8 * number).store(value_of(size))
+    address.store(temp)
+    arguments = [f.pointer("context"), f.pointer("args"), f.pointer("results"), temp + variant.table_bytes]
+    status = f.call(entry, "i32", arguments)
+    address.store(told)
+    f.ret(status)
 
 
 class _Values:

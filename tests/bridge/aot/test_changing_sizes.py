@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
+from tfbridge.compiler.errors import ShapeError, UnsupportedError
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -29,10 +30,13 @@ LIBRARY = """
 #include "model.h"
 int run(const int64_t *sizes, const void *const *args, void *const *results, int64_t *dims, char *message);
 int run(const int64_t *sizes, const void *const *args, void *const *results, int64_t *dims, char *message) {{
-    int status, k;
+    int status, k = 0;
     model_model *model = model_new({most});
     if (!model) return -2;
+#ifdef MODEL_SIZES
     for (k = 0; k < MODEL_SIZES; k++) model->sizes[k] = sizes[k];
+#endif
+    (void)k, (void)sizes;
 {read}
     status = model_run(model);
     memcpy(message, model->error, sizeof model->error);
@@ -97,7 +101,7 @@ def linked(folder: Path, function: Any, *specs: Any, feeds: Mapping[str, Any], *
             value = f"model_result{k}_dim(sizes, {axis})" if _changes(result) else str(dim)
             write.append(f"        dims[{at}] = {value};")
             at += 1
-    is_open = any(size["most"] is None for size in described["sizes"])
+    is_open = any(size["most"] is None for size in described.get("sizes", []))
     text = LIBRARY.format(most="sizes" if is_open else "", read="\n".join(read), write="\n".join(write))
     (folder / "library.c").write_text(text)
     library = folder / "library.so"
@@ -108,7 +112,7 @@ def linked(folder: Path, function: Any, *specs: Any, feeds: Mapping[str, Any], *
     )
     return Linked(
         ctypes.CDLL(str(library)).run,
-        [size["name"] for size in described["sizes"]],
+        [size["name"] for size in described.get("sizes", [])],
         [result["dtype"] for result in results],
         [len(result["dims"]) for result in results],
     )
@@ -273,3 +277,216 @@ def test_written_programs_run_several_sizes(name: str, tmp_path: Path) -> None:
         check=True,
     )
     assert subprocess.run([tmp_path / "program"], capture_output=True, check=False).returncode == 1
+
+
+def test_sizes_that_are_refused_write_nothing(tmp_path: Path) -> None:
+    model = linked(tmp_path, windows, tf.TensorSpec((2, None, 3)), feeds={"arg0": (2, "?n<=12", 3)})
+    x = np.zeros((2, 13, 3), np.float32)
+    assert model({"n": 13}, x) == model({"n": -1}, x) == "n is not between 0 and 12"
+    for n in (0, 1, 4):  # a window has 5 elements
+        assert (
+            model({"n": n}, x)
+            == "the program takes no such sizes; it takes n >= 2 and n >= 4 and 4 < n and n != 4"
+        )
+    check(model, windows, {"n": 12}, (2, 12, 3))
+
+
+CPP_PROGRAM = """
+#include <cstdio>
+#include "model.h"
+
+template <class Any> static int use(Any &model, float scale) {
+    int64_t n;
+    for (n = 0; n <= 3; n++) {
+        model.set_size_n(n);
+        if (model.arg0_elements() != size_t(4 * n) || model.result0_elements() != 4) return 1;
+        const float row[12] = {scale, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+        model.set_arg0(row);
+        if (n) model.arg_x(n - 1, 3) = 40;
+        if (!model.run()) return 2;
+        std::printf("%g %g %d;", double(model.result_sum(0)), double(model.result_sum(3)), int(model.result1_dim(0)));
+    }
+    model.sizes()[0] = 4;
+    return model.run() || !model.error_message()[0];
+}
+
+int main() {
+    MODEL
+    return use(model, 1);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "feed, model",
+    [
+        ("?n<=3x4", "static char memory[Model::memory_bytes()]; Model model(memory);"),
+        (
+            "?nx4",
+            "const int64_t most[] = {3}; Model model(most); if (Model::temp_bytes(most) > 4096) return 3;",
+        ),
+    ],
+)
+def test_the_class(feed: str, model: str, tmp_path: Path) -> None:
+    def function(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"sum": tf.reduce_sum(x, 0), "twice": x * 2.0}
+
+    spec = tf.TensorSpec((None, 4), name="x")
+    tfbridge.aot.compile(function, spec, feeds={"x": feed}, name="model", out_dir=tmp_path)
+    text = CPP_PROGRAM.replace("MODEL", model)
+    (tmp_path / "main.cpp").write_text(text)
+    command = ["g++", "-std=c++11", *STRICT, tmp_path / "main.cpp", tmp_path / "model.o", "-lm"]
+    subprocess.run([*command, "-o", tmp_path / "program"], check=True)
+    shown = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, (shown.returncode, shown.stdout)
+    assert shown.stdout == "0 0 0;1 40 1;6 44 2;15 52 3;"
+
+
+class Counting(tf.Module):
+    """Functions that share weights, a state, and a size."""
+
+    def __init__(self) -> None:
+        self.weights = tf.Variable(weights(6, 6), name="weights")
+        self.total = tf.Variable(tf.zeros(6), name="total")
+
+    def add(self, rows: tf.Tensor) -> tf.Tensor:
+        self.total.assign_add(tf.reduce_sum(rows @ self.weights, 0))
+        return self.total * 2.0
+
+    def compare(self, rows: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+        return rows @ tf.transpose(others @ self.weights) + tf.reduce_sum(self.total)
+
+    def fixed(self, row: tf.Tensor) -> tf.Tensor:
+        return row + self.total
+
+
+def test_functions_share_sizes_weights_and_a_state(tmp_path: Path) -> None:
+    model = Counting()
+    rows = tf.TensorSpec((None, 6), name="rows")
+    functions = {
+        "add": (model.add, rows),
+        "compare": (model.compare, rows, tf.TensorSpec((None, 6), name="others")),
+        "fixed": (model.fixed, tf.TensorSpec((6,))),
+    }
+    feeds = {"rows": "?nx6", "compare/others": "?m<=5x6"}
+    for threads, constants in ((1, "object"), (3, "file")):
+        made = tfbridge.aot.compile(
+            functions,
+            feeds=feeds,
+            name="model",
+            out_dir=tmp_path,
+            extras=["test"],
+            threads=threads,
+            large_constants=constants,
+        )
+        described = json.loads(made.description.read_text())
+        assert [(s["name"], s["most"]) for s in described["sizes"]] == [("n", None), ("m", 5)]
+        assert described["functions"]["compare"]["results"][0]["dims"] == ["n", "m"]
+        command = ["gcc", "-std=c99", *STRICT, tmp_path / "model_test.c", made.object_file, "-lm"]
+        subprocess.run([*command, "-o", tmp_path / "program"], check=True)
+        shown = subprocess.run(
+            [tmp_path / "program"], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
+        assert shown.returncode == 0, shown.stdout
+        assert shown.stdout.count("add_result0") > 1
+
+
+def kept(x: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {"rows": tf.boolean_mask(x, x[:, 0] > 0), "where": tf.where(x > 0.5)}
+
+
+def boxes(corners: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    ordered = tf.concat([corners, corners + 0.3], 1)
+    return tf.image.non_max_suppression(ordered, scores, 5, 0.3)
+
+
+@pytest.mark.parametrize(
+    "function, feeds, runs",
+    [
+        (kept, ["12x2"], [{}]),
+        (kept, ["?nx2"], [{"n": n} for n in (1, 2, 7, 40)]),
+        (boxes, ["?n<=30x2", "?n"], [{"n": n} for n in (1, 3, 5, 17, 30)]),
+    ],
+)
+def test_results_of_which_values_decide_the_rows(
+    function: Callable[..., Any], feeds: list[str], runs: list[dict[str, int]], tmp_path: Path
+) -> None:
+    dims = [feed.split("x") for feed in feeds]
+    specs = [tf.TensorSpec([int(d) if d.isdigit() else None for d in each]) for each in dims]
+    fed = {f"arg{k}": feed for k, feed in enumerate(feeds) if "?" in feed}
+    model = linked(tmp_path, tf.function(function), *specs, feeds=fed)
+    for sizes in runs:
+        args = [
+            RANDOM.normal(size=[int(d) if d.isdigit() else sizes["n"] for d in each]).astype("f4")
+            for each in dims
+        ]
+        results = model(sizes, *args)
+        assert not isinstance(results, str), results
+        wanted = tf.nest.flatten(function(*map(tf.constant, args)))
+        counts = results[len(wanted) :]
+        assert [int(count) for count in counts] == [len(each) for each in wanted]
+        for result, expected in zip(results, wanted):
+            np.testing.assert_array_equal(result[: len(expected)], expected.numpy())
+
+
+class Growing(tf.Module):
+    def __init__(self) -> None:
+        self.rows = tf.Variable(tf.zeros(3), shape=tf.TensorShape(None), name="rows")
+
+    def append(self, row: tf.Tensor) -> tf.Tensor:
+        self.rows.assign(row)
+        return row * 2.0
+
+
+GROWING = Growing()
+ERRORS: dict[
+    str, tuple[Any, Sequence[Any], Mapping[str, Any], type[Exception] | tuple[type[Exception], ...], str]
+] = {
+    "no feed": (sums, [tf.TensorSpec((None, 4), name="rows")], {}, ShapeError, "--feed 'rows:[?]x4'"),
+    "known axis": (sums, [tf.TensorSpec((3, 4))], {"arg0": "?x4"}, ShapeError, "axis 0 is [?], .* 3 there"),
+    "other rank": (sums, [tf.TensorSpec((None, 4))], {"arg0": "?x?x4"}, ShapeError, "does not fit"),
+    "no dim": (sums, [tf.TensorSpec((None, 4))], {"arg0": ("?<8", 4)}, ValueError, "'[?]<8' is no dim"),
+    "keyword": (sums, [tf.TensorSpec((None, 4))], {"arg0": "?intx4"}, ValueError, "'int': the header"),
+    "two bounds": (
+        pairs,
+        [tf.TensorSpec((None, 4))] * 2,
+        {"arg0": "?n<=3x4", "arg1": "?n<=4x4"},
+        ShapeError,
+        "size n has the bounds 3 and 4",
+    ),
+    "names that differ in case": (
+        pairs,
+        [tf.TensorSpec((None, 4))] * 2,
+        {"arg0": "?nx4", "arg1": "?Nx4"},
+        ShapeError,
+        "differ in case alone",
+    ),
+    "sizes that must be equal": (
+        lambda x, y: x + y,
+        [tf.TensorSpec((None,), name="x"), tf.TensorSpec((None,), name="y")],
+        {"x": "?", "y": "?"},
+        ShapeError,
+        "If two of the sizes are always the same.*axis 0 of x, axis 0 of y",
+    ),
+    "a size that the program fixes": (
+        lambda x: x + tf.constant([1.0, 2.0, 3.0]),
+        [tf.TensorSpec((None,))],
+        {"arg0": "?n"},
+        (ShapeError, UnsupportedError),
+        "no code for changing sizes n",
+    ),
+    "a state that grows": (
+        GROWING.append,
+        [tf.TensorSpec((None,))],
+        {"arg0": "?n"},
+        UnsupportedError,
+        "the variable rows changes",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(case: str, tmp_path: Path) -> None:
+    function, specs, feeds, error, message = ERRORS[case]
+    with pytest.raises(error, match=message):
+        tfbridge.aot.compile(function, *specs, feeds=feeds, name="model", out_dir=tmp_path)

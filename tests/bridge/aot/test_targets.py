@@ -256,9 +256,19 @@ class Streaming(tf.Module):
 STREAMING = Streaming()
 
 
+def varying(images: tf.Tensor, words: tf.Tensor) -> Any:
+    """Images of a batch that changes, and attention over a number of words that does."""
+    x = tf.nn.relu(tf.nn.conv2d(images, KERNEL, 1, "SAME") + 0.1)
+    classes = tf.nn.softmax(tf.reshape(tf.nn.max_pool2d(x, 2, 2, "VALID"), [-1, 80]) @ DENSE)
+    rows = tf.gather(TABLE, words)
+    attended = tf.nn.softmax(tf.matmul(rows, rows, transpose_b=True) * 0.37) @ rows
+    return classes, attended, tf.cumsum(rows), tf.sort(rows, 0)
+
+
 PROGRAMS = {
     "streaming": ({"step": (STREAMING.step, tf.TensorSpec((1, 3))), "newest": STREAMING.newest}, ()),
     "network": (network, (tf.TensorSpec((1, 8, 8, 2)), tf.TensorSpec((1, 3), tf.int32))),
+    "varying": (varying, (tf.TensorSpec((None, 8, 8, 2)), tf.TensorSpec((None,), tf.int32))),
     "elements": (
         elements,
         (
@@ -272,7 +282,12 @@ PROGRAMS = {
 }
 
 
-def run_test(machine: Machine, folder: Path, function: Any, specs: Sequence[tf.TensorSpec]) -> None:
+FEEDS = {"varying": {"arg0": "?<=2x8x8x2", "arg1": "?<=5"}}
+
+
+def run_test(
+    machine: Machine, folder: Path, function: Any, specs: Sequence[tf.TensorSpec], **options: Any
+) -> None:
     """Compiles a function for a machine, links it with its test, and runs that."""
     made = tfbridge.aot.compile(
         function,
@@ -283,6 +298,7 @@ def run_test(machine: Machine, folder: Path, function: Any, specs: Sequence[tf.T
         target_cpu=machine.cpu,
         target_features=machine.features,
         extras=["test"],
+        **options,
     )
     program = folder / "program.exe"
     command = [*machine.link, *STRICT, *made.extra_files, made.object_file, *machine.libraries, "-o", program]
@@ -304,7 +320,7 @@ def run_test(machine: Machine, folder: Path, function: Any, specs: Sequence[tf.T
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_numbers(machine: Machine, name: str, tmp_path: Path) -> None:
-    run_test(machine, tmp_path, *PROGRAMS[name])
+    run_test(machine, tmp_path, *PROGRAMS[name], feeds=FEEDS.get(name))
 
 
 @pytest.mark.parametrize(
