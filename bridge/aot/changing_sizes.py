@@ -64,6 +64,7 @@ _TRIED = (
 )
 _LARGE = (70_000, 10_000_000)
 _MOST_POINTS = 600
+_SERVED_POINTS = 3  # by code that is general
 _MOST_VARIANTS = 16
 _ATTEMPTS = 2  # for values of which the same are 0 or 1
 
@@ -104,8 +105,10 @@ class SizedFunction:
             except CompilerError as error:
                 errors.append(error)
                 continue
-            if not (fixed := _fixed(variant.symbolic.assumptions)):
+            points = [p for p in _points(self.sizes, values) if min(p.values()) >= 2]
+            if sum(map(variant.serves, points)) >= min(_SERVED_POINTS, len(points)):
                 return variant
+            fixed = _fixed(variant.symbolic.assumptions)
             errors.append(UnsupportedError(f"an op's code is for {' and '.join(fixed)} alone"))
         names = ", ".join(f"{s.name} ({s.place})" for s in self.sizes)
         kind = ShapeError if isinstance(errors[0], ShapeError) else UnsupportedError
@@ -146,7 +149,8 @@ class SizedFunction:
         except CompilerError:
             refused[pattern] = refused.get(pattern, 0) + 1
             return
-        if variant.serves(values) and _has_results_of(variants[0], variant, values):
+        is_wanted = variant.serves(values) and not _is_for_one_value(variant)
+        if is_wanted and _has_results_of(variants[0], variant, values):
             variants.append(variant)
         refused[pattern] = refused.get(pattern, 0) + 1
 
@@ -179,12 +183,20 @@ def _typical_of(variant: SizeVariant) -> dict[str, int]:
     return {name: size.hint for name, size in symbols.items()}
 
 
+def _is_for_one_value(variant: SizeVariant) -> bool:
+    """Whether a guard leaves a size one value."""
+    return any(
+        relation == "==" and outcome and not any(atom.operator for atom in size.atoms())
+        for (relation, size), outcome in variant.symbolic.assumptions.guards.items()
+    )
+
+
 def _fixed(assumptions: Assumptions) -> list[str]:
-    """The guards, for people, that leave a size one value. Those of quotients leave it more."""
+    """The guards, for people, that leave sizes few values."""
     return [
         f"{guard_text(relation, size, outcome)} ({assumptions.reasons.get((relation, size), 'the program')})"
         for (relation, size), outcome in assumptions.guards.items()
-        if relation == "==" and outcome and not any(atom.operator for atom in size.atoms())
+        if relation == "==" and outcome
     ]
 
 

@@ -188,6 +188,15 @@ def order(x: tf.Tensor) -> tf.Tensor:
     return tf.sort(x, 0)
 
 
+def systems(x: tf.Tensor) -> tf.Tensor:
+    factor = tf.linalg.cholesky(tf.matmul(x, x, transpose_b=True) + 9.0 * tf.eye(tf.shape(x)[1]))
+    return tf.linalg.triangular_solve(factor, x)
+
+
+def signals(x: tf.Tensor) -> tf.Tensor:
+    return tf.abs(tf.signal.rfft(x))
+
+
 KERNEL, KERNEL2, HEAD = weights(3, 3, 3, 8), weights(3, 3, 8, 4), weights(4, 5)
 W, WINDOW = weights(6, 6), weights(5, 3, 4)
 
@@ -208,6 +217,8 @@ CASES: dict[str, Case] = {
     "windows": (windows, ["2x?nx3"], [{"n": n} for n in (5, 6, 8, 30)]),
     "two sizes": (pairs, ["?nx4", "?mx4"], [{"n": n, "m": m} for n in (0, 1, 3, 16) for m in (0, 1, 2, 9)]),
     "even sizes": (halves, ["?n<=3x?hx?hx2"], [{"n": n, "h": h} for n in (0, 1, 2, 3) for h in (2, 4, 18)]),
+    "batch of systems": (systems, ["?nx4x6"], [{"n": n} for n in SIZES]),
+    "batch of signals": (signals, ["?nx48"], [{"n": n} for n in SIZES]),
     "sort": (order, ["?nx3"], [{"n": n} for n in SIZES]),
 }
 
@@ -474,6 +485,13 @@ ERRORS: dict[
         {"arg0": "?n"},
         (ShapeError, UnsupportedError),
         "no code for changing sizes n",
+    ),
+    "a transform of any length": (
+        signals,
+        [tf.TensorSpec((2, None))],
+        {"arg0": "2x?n"},
+        UnsupportedError,
+        "an op's code is for n == 37 .* alone",
     ),
     "a state that grows": (
         GROWING.append,
