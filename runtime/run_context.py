@@ -37,6 +37,8 @@ FIELDS: tuple[tuple[str, int, type], ...] = (
 ASSUMPTION_FAILED = 64
 # Status of an entry that ended early, for code with larger bounds has to do the work.
 CAPACITY_OVERFLOW = 65
+# Status of an entry whose caller told sizes that it has no code for.
+SIZES_REFUSED = 66
 OFFSETS: dict[str, int] = {name: offset for name, offset, _ in FIELDS}
 CONTEXT_BYTES = 96
 

@@ -111,7 +111,7 @@ class Assumptions:
     def conditions(self) -> list[str]:
         """What values of the symbols must be, for people."""
         lowest = [f"{name} >= {a.low}" for name, size in self.symbols.items() for a in size.atoms()]
-        return lowest + [_guard_text(*guard, outcome) for guard, outcome in self.guards.items()]
+        return lowest + [guard_text(*guard, outcome) for guard, outcome in self.guards.items()]
 
     def to_json(self) -> Any:
         """As lists and numbers."""
@@ -154,12 +154,12 @@ class Assumptions:
             except ZeroDivisionError:
                 value = None
             if value is None or (value < 0 if relation == "<" else value == 0) != outcome:
-                return _guard_text(relation, size, outcome)
+                return guard_text(relation, size, outcome)
         return None
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{_guard_text(relation, size, outcome)}  ({self.reasons.get((relation, size), '')})"
+            f"{guard_text(relation, size, outcome)}  ({self.reasons.get((relation, size), '')})"
             for (relation, size), outcome in self.guards.items()
         )
 
@@ -177,7 +177,8 @@ def _solved(size: Size, known: Mapping[str, AnySize]) -> dict[str, AnySize]:
     return {atom.key: atom.hint for atom in symbols}
 
 
-def _guard_text(relation: str, size: Size, outcome: bool) -> str:
+def guard_text(relation: str, size: Size, outcome: bool) -> str:
+    """A guard, for people: `2*n < m`."""
     names = {("<", True): "<", ("<", False): ">=", ("==", True): "==", ("==", False): "!="}
     positive = [(m, c) for m, c in size.terms if c > 0]
     negative = [(m, -c) for m, c in size.terms if c < 0]

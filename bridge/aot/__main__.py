@@ -6,11 +6,11 @@ tfbridge-aot --saved-model DIR --feed images:1,8,8,1 --target-triple aarch64-lin
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 
 from ...compiler.errors import CompilerError
+from .feeds import parse_dims
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,7 +33,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME:SHAPE",
-        help="whole shape of an input, such as images:1,28,28,1; once for each that has unknown dimensions",
+        help="whole shape of an input, such as images:1,28,28,1; once for each that has unknown dimensions; sizes that "
+        "change: images:?x28x28x1, of at most 8 ?<=8, the same ones ?n",
     )
     parser.add_argument(
         "--target-triple", metavar="T", help="such as aarch64-linux-gnu; default: this machine"
@@ -137,11 +138,14 @@ def _signature(keys: list[str] | None) -> str | list[str]:
     return keys[0] if len(keys) == 1 else keys
 
 
-def _feed(text: str) -> tuple[str, tuple[int, ...]]:
-    match = re.fullmatch(r"(.+):((?:\d+(?:,\d+)*)?)", text)
-    if match is None:
+def _feed(text: str) -> tuple[str, tuple[str, ...]]:
+    name, _, dims = text.rpartition(":")
+    if not name:
         raise argparse.ArgumentTypeError(f"{text!r} is no name and shape, such as images:1,28,28,1")
-    return match[1], tuple(int(dim) for dim in match[2].split(",") if dim)
+    try:
+        return name, parse_dims(dims)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from string import Template
 
 import numpy as np
 
-from .header import Entry, Model
+from ...runtime.sizes import is_symbolic
+from .model import Entry, Model
 
 _PROGRAM = Template("""\
 /* ${name}_benchmark.c: times $name.o; the argument is the seconds for each function, 1 without one. */
@@ -19,7 +20,7 @@ _PROGRAM = Template("""\
 
 enum { MOST_RUNS = 1000000 };
 static ${name}_model model;
-static char memory[${NAME}_MEMORY_BYTES];
+$memory
 static double microseconds[MOST_RUNS];
 $constants
 static double now(void) {
@@ -63,14 +64,14 @@ static int measure(const char *function, int (*run)(${name}_model *), double sec
 int main(int count, char **arguments) {
     double seconds = count > 1 ? atof(arguments[1]) : 1.0;
     size_t i = 0;
-    ${name}_init(&model, memory);
+    ${name}_init(&model, memory$pass_most);
 $set_constants$filling
     (void)i;
     return $measuring;
 }
 """)
 _FILL = Template("""\
-    for (i = 0; i < ${ARRAY}_ELEMENTS; i++) ${array}(&model)[i] = $value;""")
+    for (i = 0; i < $elements; i++) ${array}(&model)[i] = $value;""")
 CONSTANTS = Template("""
 /* The contents of $name.bin, at a multiple of 64. */
 static char file[${NAME}_CONSTANTS_BYTES + 64];
@@ -86,11 +87,27 @@ static const void *constants(void) {
 SET_CONSTANTS = Template("    ${name}_set_constants(&model, constants());\n")
 
 
+_OPEN_MEMORY = Template("""\
+/* The sizes of the program's runs are at most these. */
+static const int64_t most[${NAME}_SIZES] = {$most};
+static char memory[$bytes];""")
+
+
+def memory_definition(model: Model) -> str:
+    """The definition of a model's memory."""
+    if model.sizes.are_bounded:
+        return f"static char memory[{model.name.upper()}_MEMORY_BYTES];"
+    most = ", ".join(str(model.example_most[size.name]) for size in model.sizes.listed)
+    return _OPEN_MEMORY.substitute(NAME=model.name.upper(), most=most, bytes=model.example_bytes)
+
+
 def write_benchmark(model: Model) -> str:
     """The program's text. Arguments are small numbers."""
     common = {"name": model.name, "NAME": model.name.upper()}
     return _PROGRAM.substitute(
         common,
+        memory=memory_definition(model),
+        pass_most="" if model.sizes.are_bounded else ", most",
         constants=CONSTANTS.substitute(common) if model.constants_bytes else "",
         set_constants=SET_CONSTANTS.substitute(common) if model.constants_bytes else "",
         filling="\n".join(line for entry in model.entries for line in _filling(model, entry)),
@@ -104,7 +121,8 @@ def _filling(model: Model, entry: Entry) -> list[str]:
     lines = []
     for k, spec in enumerate(entry.arguments):
         array = f"{model.call(entry)}_arg{k}"
-        if not spec.bytes:
+        is_changing = is_symbolic(entry.sizes("args", k))
+        if not is_changing and not spec.bytes:
             continue
         if spec.dtype in ("float32", "float64"):
             value = "(float)(i % 7) * 0.25f - 0.75f"
@@ -114,5 +132,6 @@ def _filling(model: Model, entry: Entry) -> list[str]:
             value = "i % 2"
         else:
             continue  # zeros
-        lines.append(_FILL.substitute(ARRAY=array.upper(), array=array, value=value))
+        elements = f"{array}_elements(model.sizes)" if is_changing else f"{array.upper()}_ELEMENTS"
+        lines.append(_FILL.substitute(elements=elements, array=array, value=value))
     return lines

@@ -16,6 +16,7 @@ from ... import __version__
 from ...compiler.builder.computation_builder import ComputationBuilder
 from ...compiler.client.platforms import native
 from ...compiler.ir.module import Module
+from ...compiler.ir.sized_module import SizedModule
 from ...compiler.options import DEFAULT_OPTIONS
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.code import private_files
@@ -24,10 +25,19 @@ from ...runtime.llvm.target import Target, host
 from .benchmark_program import write_benchmark
 from .build_files import write_cmake_package, write_pkg_config
 from .freeze import Feeds, Frozen, Function, freeze
-from .header import Entry, Model, StateArray, write_header
+from .header import write_header
+from .model import Entry, Model, StateArray
 from .names import check, class_name, file_name
 from .quantization import Calibration, options_for, quantize_frozen
-from .test_program import example_arguments, write_test
+from .sized_build import (
+    compiled_modules,
+    described_array,
+    described_arrays,
+    described_sizes,
+    largest,
+    sizes_of,
+)
+from .test_program import example_runs, write_test
 
 _NO_DIGEST = "tfbridgetfbridge"  # in names of functions, until their digest is known
 _ALIGN = 64
@@ -36,7 +46,8 @@ _ALIGN = 64
 @dataclasses.dataclass(frozen=True)
 class Compiled:
     """The files of a compiled function. `constants_file` is None when the constants lie in the object; `extra_files`
-    are those that were asked for; `quantization` says of every function what its quantisation changed.
+    are those that were asked for; `quantization` says of every function what its quantisation changed. `temp_bytes` is
+    without that of code for sizes that have no bound.
 
     Units: bytes.
     """
@@ -81,7 +92,8 @@ def compile(
     of which `signature` is compiled. Several functions that share weights and state, `{name: function}` or `{name:
     (function, *specs)}`, or several signatures (`"*"`: all), become one object. Variables become constants; those that
     a function writes become a state in the model's memory, which a run reads and changes. `feeds` gives the whole shape
-    of arguments, by name or as `arg0`, `arg1`, ...
+    of arguments, by name or as `arg0`, `arg1`, ...: dims are numbers or sizes that change from run to run: `"?"` or
+    None, with a bound `"?<=8"`, with a name `"?n"` or `"?n<=8"`; a shape may be a text, `"?nx28x28x1"`.
 
     The target is this machine unless `target_triple` (with `target_cpu` and `target_features` as LLVM spells them) says
     otherwise: then nothing is assumed of the processor but what they promise or, where both are empty, what clang
@@ -100,8 +112,9 @@ def compile(
     that stay in f32: `first`, `last`, or names of TensorFlow nodes with `*`.
 
     Raises: ShapeError  an unknown signature or feed, or unknown dimensions; UnsupportedError  ops that cannot be
-    compiled, a variable whose shape changes, or a target that LLVM does not know; ValueError  a name that C does not
-    allow (see `names`; one that is not given is made from the function's), or a target that is none.
+    compiled, or not for sizes that change, a variable whose shape changes, or a target that LLVM does not know;
+    ValueError  a name that C does not allow (see `names`; one that is not given is made from the function's), or a
+    target or a dim that is none.
     """
     if large_constants not in ("object", "file"):
         raise ValueError(f"large_constants: {large_constants!r} is neither 'object' nor 'file'")
@@ -136,12 +149,13 @@ def build_model(
     symbols = {
         function: f"{_symbol(name, function.name)}_entry_{_NO_DIGEST}" for function in frozen.functions
     }
-    modules = {symbol: function.module for function, symbol in symbols.items()}
+    modules = compiled_modules(frozen, symbols, target)
     reset_symbol = f"{name}_initial_state_{_NO_DIGEST}" if frozen.states else ""
     if frozen.states:
         modules[reset_symbol] = _reset_module(frozen)
     artifacts = native().compile_self_contained(modules, DEFAULT_OPTIONS, target, embed_constants)
     digest = _digest_of(artifacts)
+    temp_bytes, sizes = sizes_of(frozen, list(modules.values()), artifacts)
     constants = _with_digest(artifacts[0].constants, digest)
     model = Model(
         name,
@@ -149,16 +163,19 @@ def build_model(
         f"{target.triple} {target.cpu}".strip(),
         __version__,
         [
-            _entry(function, symbols[function].replace(_NO_DIGEST, digest), artifact)
+            _entry(
+                function, symbols[function].replace(_NO_DIGEST, digest), artifact, modules[symbols[function]]
+            )
             for function, artifact in zip(frozen.functions, artifacts)
         ],
-        max(each.temp_bytes for each in artifacts),
+        temp_bytes,
         len(constants),
         threads,
         target.pointer_bytes,
         digest,
         [StateArray(state.name, _spec(state.value)) for state in frozen.states],
         reset_symbol.replace(_NO_DIGEST, digest),
+        sizes,
     )
     return model, artifacts[0].object.replace(_NO_DIGEST.encode(), digest.encode()), constants
 
@@ -167,17 +184,22 @@ def _symbol(model: str, function: str) -> str:
     return f"{model}_{function}" if function else model
 
 
-def _entry(function: Function, symbol: str, artifact: Artifact) -> Entry:
-    return Entry(
+def _entry(function: Function, symbol: str, artifact: Artifact, module: Module | SizedModule) -> Entry:
+    general = module.variants[0].module if isinstance(module, SizedModule) else module
+    sized_results = general.sized_results if general else ()
+    names = (*function.results, *(f"{function.results[k] or f'result{k}'}_rows" for k in sized_results))
+    entry = Entry(
         function.name,
         symbol,
         artifact.parameters[: len(function.arguments)],
         function.arguments,
-        artifact.results[: len(function.results)],
-        function.results,
+        artifact.results[: len(names)],
+        names,
         function.state_arguments,
         function.state_results,
+        sized_results=sized_results,
     )
+    return largest(entry, module) if isinstance(module, SizedModule) else entry
 
 
 def _spec(value: np.ndarray) -> BufferSpec:
@@ -193,10 +215,9 @@ def _write_extra(folder: Path, extra: str, model: Model, frozen: Frozen) -> list
 
 
 def _test(model: Model, frozen: Frozen) -> str:
-    runs = 3 if model.states else 1
-    examples = [example_arguments(entry.arguments) for entry in model.entries]
-    results = [function.expected(arguments, runs) for function, arguments in zip(frozen.functions, examples)]
-    return write_test(model, examples, results, runs, frozen.tolerance)
+    times = 3 if model.states else 1
+    runs = example_runs(model, [function.expected for function in frozen.functions], times)
+    return write_test(model, runs, times, frozen.tolerance)
 
 
 EXTRAS: dict[str, dict[str, Callable[[Model, Frozen], str]]] = {
@@ -286,8 +307,8 @@ def _description(
     functions = {
         entry.name: {
             "entry": entry.symbol,
-            "arguments": _described(entry.argument_names, entry.arguments),
-            "results": _described(entry.result_names, entry.results),
+            "arguments": described_arrays(model, entry, "args"),
+            "results": described_arrays(model, entry, "results"),
         }
         for entry in model.entries
     }
@@ -302,18 +323,12 @@ def _description(
             "threads": model.threads,
         },
         **functions.get("", {"functions": functions}),
-        "state": _described([s.name for s in model.states], [s.spec for s in model.states]),
+        **described_sizes(model),
+        "state": [described_array(s.name, s.spec, s.spec.dims, s.spec.bytes) for s in model.states],
         "state_bytes": model.state_offsets[-1],
-        "temp_bytes": model.temp_bytes,
-        "memory_bytes": model.memory_bytes,
+        "temp_bytes": model.temp_bytes if model.sizes.are_bounded else None,
+        "memory_bytes": model.memory_bytes if model.sizes.are_bounded else None,
         "object_bytes": object_bytes,
         "constants_file": constants_file.name if constants_file else None,
         "constants_bytes": model.constants_bytes,
     }
-
-
-def _described(names: Sequence[str], specs: Sequence[BufferSpec]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "dtype": spec.dtype, "dims": list(spec.dims), "bytes": spec.bytes}
-        for name, spec in zip(names, specs, strict=True)
-    ]

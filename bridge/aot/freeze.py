@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from ...compiler.errors import ShapeError, UnsupportedError
+from ...compiler.ir.element_types import ElementType
 from ...compiler.ir.module import Module
 from ...compiler.ir.shape import Shape
+from ...runtime.sizes import AnySize
 from ..api.jit import Jit
 from ..cluster.cluster import Argument, Cluster
 from ..cluster.cluster_module import build_module
@@ -25,9 +26,9 @@ from ..dispatch.call_plan import cluster_of
 from ..graph import source_location
 from ..tf_internals import symbols as tfp
 from ..tf_internals.dtypes import element_type
+from .changing_sizes import SizedFunction
+from .feeds import ChangingSize, FedDim, Feeds, listed, merged_sizes, shapes_of, with_names
 from .names import identifier
-
-Feeds = Mapping[str, Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +43,14 @@ class State:
 class Function:
     """A function without variables, and the names of its parameters and results (empty: it has none).
 
-    name: what it is called among several functions, empty for the only one. state_arguments, state_results: the numbers
-    of parameters and results, behind the others, that are values of the state, with its numbers there. expected: the
-    results for arguments, of the last of a number of runs that begin with the present state: TensorFlow's.
+    module: what it computes, or what makes it where sizes change. name: what the function is called among several
+    ones, empty for the only one. state_arguments, state_results: the numbers of parameters and results, behind the
+    others, that are values of the state, with its numbers there. expected: the results for arguments, of the last of a
+    number of runs that begin with the present state: TensorFlow's.
     """
 
     name: str
-    module: Module
+    module: Module | SizedFunction
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     state_arguments: tuple[tuple[int, int], ...]
@@ -59,12 +61,14 @@ class Function:
 @dataclasses.dataclass(frozen=True)
 class Frozen:
     """Functions of one model. `name`: what it may be called. `states`: of the variables that one of them writes.
-    `tolerance`: how far results may be from the expected ones, in parts of a number of 1 or more; None: rounding alone.
+    `sizes`: those that change. `tolerance`: how far results may be from the expected ones, in parts of a number of 1 or
+    more; None: rounding alone.
     """
 
     name: str
     functions: tuple[Function, ...]
     states: tuple[State, ...]
+    sizes: tuple[ChangingSize, ...] = ()
     tolerance: float | None = None
 
 
@@ -95,11 +99,9 @@ def freeze(function: Any, args: Sequence[Any], signature: str | Sequence[str], f
     traced = [_trace(*each) for each in given]
     numbers, states = _shared_states(traced)
     chosen = _feeds_of_each(traced, feeds)
-    return Frozen(
-        name,
-        tuple(_freeze(t, f, numbers, states) for t, f in zip(traced, chosen, strict=True)),
-        tuple(states),
-    )
+    functions = tuple(_freeze(t, f, numbers, states) for t, f in zip(traced, chosen, strict=True))
+    sizes = merged_sizes([f.module.sizes for f in functions if isinstance(f.module, SizedFunction)])
+    return Frozen(name, functions, tuple(states), tuple(sizes))
 
 
 def _trace(name: str, keep: Any, concrete: Any, title: str) -> _Traced:
@@ -133,7 +135,7 @@ def _feeds_of_each(traced: Sequence[_Traced], feeds: Feeds) -> list[Feeds]:
     argument that it has. Raises: ShapeError  one is of no function."""
     if len(traced) == 1 and not traced[0].name:
         return [feeds]
-    chosen: list[dict[str, Sequence[int]]] = [{} for _ in traced]
+    chosen: list[dict[str, Sequence[FedDim] | str]] = [{} for _ in traced]
     for feed, dims in feeds.items():
         function, slash, argument = feed.partition("/")
         users = [
@@ -142,7 +144,7 @@ def _feeds_of_each(traced: Sequence[_Traced], feeds: Feeds) -> list[Feeds]:
             if (function == t.name if slash else feed in _argument_names(t))
         ]
         if not users:
-            functions = _listed([t.name for t in traced])
+            functions = listed([t.name for t in traced])
             raise ShapeError(f"feed {feed!r}: no function has such an argument; there are {functions}")
         for number in users:
             chosen[number][argument if slash else feed] = dims
@@ -163,38 +165,39 @@ def _freeze(traced: _Traced, feeds: Feeds, numbers: Mapping[int, int], states: S
         traced.own,
     )
     names = _argument_names(traced)
-    all_dims = _shapes(names, [t.shape for t in concrete.inputs[:own]], feeds)
-    shapes: list[Shape | None] = [
-        _argument_shape(title, names[k], cluster, k, dims) for k, dims in enumerate(all_dims)
-    ]
+    fed = shapes_of(names, [t.shape for t in concrete.inputs[:own]], feeds)
+    all_dims, sizes = with_names(traced.name, names, fed)
+    types = [_element_type(title, names[k], cluster, k) for k in range(own)]
     constants: dict[int, np.ndarray] = {}
     state_arguments: list[tuple[int, int]] = []
+    captured_shapes: list[Shape | None] = []
     for k, tensor in enumerate(captured, own):
         is_read, number = cluster.arguments[k].is_read, numbers.get(id(tensor))
         if is_read and number is not None:
-            state_arguments.append((sum(shape is not None for shape in shapes), number))
-            shapes.append(_shape(states[number].value))
+            state_arguments.append((own + len(state_arguments), number))
+            captured_shapes.append(_shape(states[number].value))
         else:
-            shapes.append(None)
+            captured_shapes.append(None)
             if is_read:
                 constants[k] = _value(tensor, cluster.arguments[k])
-    module = build_module(cluster, shapes, constants)
-    if module.sized_results:
-        raise UnsupportedError(
-            f"{title}: the values of its arguments decide the shape of a result; its memory is laid "
-            "out when compiling"
-        )
     results = _result_names(concrete.structured_outputs)
     outputs = len(concrete.outputs)
     written = [numbers[id(captured[k - own])] for k in cluster.written]
-    for number, leaf in zip(written, list(module.entry.root.shape.leaves())[outputs:], strict=True):
-        if leaf != _shape(states[number].value):
-            raise UnsupportedError(
-                f"{title}: the variable {states[number].name} changes from {_shape(states[number].value)} to {leaf}; "
-                "the memory of a state is laid out when compiling"
-            )
 
-    def in_tensorflow(arrays: Sequence[np.ndarray], runs: int) -> list[np.ndarray]:
+    def build(values: Mapping[str, AnySize]) -> Module:
+        dims = [tuple(values[d] if isinstance(d, str) else d for d in each) for each in all_dims]
+        shapes: list[Shape | None] = [*map(Shape, types, dims), *captured_shapes]
+        module = build_module(cluster, shapes, constants)
+        if module.sized_results and written:
+            raise UnsupportedError(
+                f"{title}: the values of its arguments decide the shape of a result, and it writes variables; only "
+                "one of the two is compiled"
+            )
+        leaves = list(module.entry.root.shape.leaves())[outputs : outputs + len(written)]
+        _check_states(title, [states[number] for number in written], leaves)
+        return module
+
+    def expected(arrays: Sequence[np.ndarray], runs: int) -> list[np.ndarray]:
         assert traced.keep is not None  # its variables live as long
         tensors = [tf.constant(a, t.dtype) for a, t in zip(arrays, concrete.inputs)]
         try:
@@ -207,16 +210,16 @@ def _freeze(traced: _Traced, feeds: Feeds, numbers: Mapping[int, int], states: S
 
     return Function(
         traced.name,
-        module,
+        SizedFunction(title, sizes, build) if sizes else build({}),
         tuple(names),
         tuple(results) if len(results) == outputs else ("",) * outputs,
         tuple(state_arguments),
         tuple(enumerate(written, outputs)),
-        in_tensorflow,
+        expected,
     )
 
 
-def _argument_shape(title: str, name: str, cluster: Cluster, number: int, dims: tuple[int, ...]) -> Shape:
+def _element_type(title: str, name: str, cluster: Cluster, number: int) -> ElementType:
     data_type = cluster.arguments[number].data_type
     type_ = element_type(data_type)
     if type_ is None:
@@ -227,7 +230,17 @@ def _argument_shape(title: str, name: str, cluster: Cluster, number: int, dims: 
             f"{title}: argument {name} decides shapes or axes, so it must be known when "
             "compiling; compile a function in which it is a Python value"
         )
-    return Shape(type_, dims)
+    return type_
+
+
+def _check_states(title: str, states: Sequence[State], leaves: Sequence[Shape]) -> None:
+    """Raises: UnsupportedError  a variable gets another shape."""
+    for state, leaf in zip(states, leaves, strict=True):
+        if leaf != _shape(state.value):
+            raise UnsupportedError(
+                f"{title}: the variable {state.name} changes from {_shape(state.value)} to {leaf}; "
+                "the memory of a state is laid out when compiling"
+            )
 
 
 def _shape(value: np.ndarray) -> Shape:
@@ -305,7 +318,7 @@ def _of_saved_model(
         keys = [key for key in loaded.signatures if not key.startswith("__")]
     for key in keys:
         if key not in loaded.signatures:
-            raise ShapeError(f"{directory} has no signature {key!r}; it has {_listed(loaded.signatures)}")
+            raise ShapeError(f"{directory} has no signature {key!r}; it has {listed(loaded.signatures)}")
     return name, [
         (
             "" if is_one else _function_name(key),
@@ -326,48 +339,6 @@ def _model_specs(model: keras.Model) -> tuple[Any, ...]:
         ) from None
     specs = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype, t.name), inputs)
     return (specs,)
-
-
-# -- shapes
-
-
-def _shapes(names: Sequence[str], traced: Sequence[tf.TensorShape], feeds: Feeds) -> list[tuple[int, ...]]:
-    """The dims of every argument, from what the trace knows and the feeds."""
-    fed: dict[int, tuple[int, ...]] = {}
-    by_name = {f"arg{k}": k for k in range(len(names))} | {name: k for k, name in enumerate(names)}
-    for feed, dims_of_feed in feeds.items():
-        if feed not in by_name:
-            similar = difflib.get_close_matches(feed, names, 1)
-            raise ShapeError(
-                f"feed {feed!r}: there is no such argument; there are {_listed(names)}"
-                + (f". Did you mean {similar[0]!r}?" if similar else "")
-            )
-        fed[by_name[feed]] = tuple(map(int, dims_of_feed))
-    shapes: list[tuple[int, ...]] = []
-    for k, (name, shape) in enumerate(zip(names, traced)):
-        dims = fed.get(k)
-        if dims is None and not shape.is_fully_defined():
-            example = "1" if shape.rank is None else ",".join(str(d or 1) for d in shape.as_list())
-            raise ShapeError(
-                f"argument {name} has the shape {_dims_text(shape)}, but compiled code has fixed shapes; "
-                f"tell it with feeds={{{name!r}: ({example},)}} or --feed {name}:{example}"
-            )
-        if dims is not None and (any(d < 0 for d in dims) or not shape.is_compatible_with(dims)):
-            raise ShapeError(
-                f"feed {name}: {list(dims)} does not fit the argument's shape {_dims_text(shape)}"
-            )
-        shapes.append(tuple(shape.as_list()) if dims is None else dims)
-    return shapes
-
-
-def _dims_text(shape: tf.TensorShape) -> str:
-    return (
-        "unknown" if shape.rank is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
-    )
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(map(repr, names)) or "none"
 
 
 # -- values and names

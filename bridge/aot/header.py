@@ -7,17 +7,19 @@ the thread pool's signature) are written once per program, whichever header come
 from __future__ import annotations
 
 import ctypes
-import dataclasses
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from ...runtime.code.artifact import BufferSpec
 from ...runtime.run_context import FIELDS
+from ...runtime.sizes import AnySize, is_symbolic
 from . import header_text as text
-from .names import MAX_LENGTH, check, identifier, in_comment
-
-_ALIGN = 64
+from . import sized_header
+from . import sized_header_text as sized_text
+from .model import Entry, Model, aligned
+from .names import MAX_LENGTH, identifier, in_comment
 
 # NumPy dtype name: C type of one element in memory.
 C_TYPES = {
@@ -41,88 +43,6 @@ _FIELD_TYPES: dict[type, str] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class StateArray:
-    """An array of a model's state: the variable's name, and what it is."""
-
-    name: str
-    spec: BufferSpec
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A function of a model; `name` is empty for the only one.
-
-    The state's arrays are further arguments and results: `state_arguments` and `state_results` are their numbers there,
-    behind the others, and in the state.
-    """
-
-    name: str
-    symbol: str
-    arguments: Sequence[BufferSpec]
-    argument_names: Sequence[str]
-    results: Sequence[BufferSpec]
-    result_names: Sequence[str]
-    state_arguments: Sequence[tuple[int, int]] = ()
-    state_results: Sequence[tuple[int, int]] = ()
-
-    def member(self, kind: str) -> str:
-        """The model's member with the addresses of its `args` or `results`."""
-        return f"{self.name}_{kind}" if self.name else kind
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """What a header tells. `constants_bytes` is that of a file; 0 when the constants lie in the object.
-
-    `digest`: of all that is compiled; names of functions end in it, and the file of constants has it at its end.
-    `states`: the arrays that outlive a run; `reset_symbol`: the function that gives them their first values.
-    Raises: ValueError  the name or the class cannot be chosen (see `names`).
-    """
-
-    name: str
-    cpp_class: str
-    target: str
-    version: str
-    entries: Sequence[Entry]
-    temp_bytes: int
-    constants_bytes: int
-    threads: int
-    pointer_bytes: int
-    digest: str
-    states: Sequence[StateArray] = ()
-    reset_symbol: str = ""
-
-    def __post_init__(self) -> None:
-        check(self.name, self.cpp_class)
-
-    def call(self, entry: Entry) -> str:
-        """What the names of a function begin with in C."""
-        return f"{self.name}_{entry.name}" if entry.name else self.name
-
-    @property
-    def _arrays(self) -> list[BufferSpec]:
-        specs = [spec for entry in self.entries for spec in (*entry.arguments, *entry.results)]
-        return [*specs, *(state.spec for state in self.states)]
-
-    @property
-    def offsets(self) -> list[int]:
-        """Where arguments and results, function by function, the arrays of the state and then the temporary memory lie
-        in a model's memory."""
-        return [0, *itertools.accumulate(_aligned(spec.bytes) for spec in self._arrays)]
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of a model's memory at any alignment."""
-        return self.offsets[-1] + _aligned(self.temp_bytes) + _ALIGN
-
-    @property
-    def state_offsets(self) -> list[int]:
-        """Where the arrays of the state lie in its memory, and its bytes."""
-        first = len(self._arrays) - len(self.states)
-        return [offset - self.offsets[first] for offset in self.offsets[first:]]
-
-
 def write_header(model: Model) -> str:
     """The header's text."""
     *namespaces, class_name = model.cpp_class.split("::")
@@ -142,19 +62,23 @@ def write_header(model: Model) -> str:
         states=len(model.states),
         state_bytes=model.state_offsets[-1],
         threads=model.threads,
-        temp_bytes=model.temp_bytes,
         constants_bytes=model.constants_bytes,
-        memory_bytes=model.memory_bytes,
+        memory_constants=text.MEMORY_CONSTANTS.substitute(
+            common, temp_bytes=model.temp_bytes, memory_bytes=model.memory_bytes
+        )
+        if model.sizes.are_bounded
+        else "",
         buffer_constants="\n".join(
-            [text.COUNTS.substitute(e) for e in entries] + [text.SIZES.substitute(b) for b in buffers]
+            [text.COUNTS.substitute(e) for e in entries]
+            + [text.SIZES.substitute(b) for b in buffers if not b["dims"] or model.sizes.are_bounded]
         ),
+        **sized_header.parts(model, buffers),
         entries="\n".join(
             text.ENTRY.substitute(entry=symbol)
             for symbol in (*(e.symbol for e in model.entries), *filter(None, [model.reset_symbol]))
         ),
         array_fields="\n".join(text.ARRAY_FIELDS.substitute(e) for e in entries),
         placing="\n".join(_placing(model)),
-        temp_at=model.offsets[-1],
         set_constants=text.SET_CONSTANTS.substitute(common) if in_file else "",
         set_constants_method=text.SET_CONSTANTS_METHOD.substitute(common) if in_file else "",
         check_constants=text.CHECK_CONSTANTS.substitute(
@@ -190,6 +114,7 @@ def _entry_values(model: Model, entry: Entry) -> dict[str, str]:
         "arg_slots": str(max(1, len(entry.arguments) + len(entry.state_arguments))),
         "result_slots": str(max(1, len(entry.results) + len(entry.state_results))),
         "ensure_state": text.ENSURE_STATE.substitute(common) if model.states else "",
+        "check_sizes": sized_header.checks(model, entry),
     }
 
 
@@ -208,20 +133,44 @@ def _array_lists(model: Model, buffers: Sequence[dict[str, str]]) -> Iterator[st
 
 
 def _placing(model: Model) -> Iterator[str]:
-    """The statements that give arrays their places."""
-    offsets = iter(model.offsets)
+    """The statements that give arrays their places, the temporary memory the last."""
+    place = _Places(model)
     for entry in model.entries:
         for kind, specs in (("args", entry.arguments), ("results", entry.results)):
-            for k in range(len(specs)):
-                yield f"    self->{entry.member(kind)}[{k}] = at + {next(offsets)};"
-    for state, offset in zip(range(len(model.states)), offsets):
+            for k, spec in enumerate(specs):
+                is_changing = is_symbolic(entry.sizes(kind, k))
+                yield f"    self->{entry.member(kind)}[{k}] = {place.address};"
+                word = kind.removesuffix("s")
+                yield from place.behind(spec.bytes, f"{model.call(entry)}_{word}{k}" if is_changing else "")
+    for state, array in enumerate(model.states):
         if not state:
-            yield f"    self->state = at + {offset};"
+            yield f"    self->state = {place.address};"
         for entry in model.entries:
             for kind, slots in (("args", entry.state_arguments), ("results", entry.state_results)):
                 for slot, number in slots:
                     if number == state:
-                        yield f"    self->{entry.member(kind)}[{slot}] = at + {offset};"
+                        yield f"    self->{entry.member(kind)}[{slot}] = {place.address};"
+        yield from place.behind(array.spec.bytes, "")
+    yield f"    self->temp = {place.address};"
+
+
+class _Places:
+    """Where the next array lies: at a number of bytes; where sizes have no bound, `at` moves past each array."""
+
+    def __init__(self, model: Model) -> None:
+        self._offset, self._is_bounded = 0, model.sizes.are_bounded
+
+    @property
+    def address(self) -> str:
+        return f"at + {self._offset}"
+
+    def behind(self, size: int, changing: str) -> Iterator[str]:
+        """Goes past an array; `changing`: its name, where its size is known at run time only."""
+        if changing and not self._is_bounded:
+            yield f"    at += {self._offset} + tfbridge_aligned({changing}_bytes(self->most));"
+            self._offset = 0
+        else:
+            self._offset += aligned(size)
 
 
 def _state_places(model: Model) -> str:
@@ -229,10 +178,6 @@ def _state_places(model: Model) -> str:
         f"    state_arrays[{k}] = TFBRIDGE_CAST(char *, self->state) + {offset};"
         for k, offset in enumerate(model.state_offsets[:-1])
     )
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGN) * _ALIGN
 
 
 def _fields(pointer_bytes: int) -> str:
@@ -260,10 +205,21 @@ def _buffers(model: Model) -> Iterator[dict[str, str]]:
             member = entry.member(kind)
             places = [f"{member}[{k}]" for k in range(len(specs))]
             prefix = f"{entry.name}_" if entry.name else ""
-            yield from _of_kind(model, member, prefix, word, specs, names, places)
+            sizes = [entry.sizes(kind, k) for k in range(len(specs))]
+            rows = [entry.rows_of(k) if word == "result" else None for k in range(len(specs))]
+            for buffer, at in zip(
+                _of_kind(model, member, prefix, word, specs, sizes, names, places), rows, strict=True
+            ):
+                known = (
+                    ""
+                    if at is None
+                    else f"; {prefix}result{at} is how many rows it has, the others are unset"
+                )
+                yield buffer | {"description": buffer["description"] + known}
     states = model.states
     specs, names = [state.spec for state in states], [state.name for state in states]
-    yield from _of_kind(model, "state", "", "state", specs, names, [""] * len(states))
+    sizes = [spec.dims for spec in specs]
+    yield from _of_kind(model, "state", "", "state", specs, sizes, names, [""] * len(states))
 
 
 def _of_kind(
@@ -272,19 +228,21 @@ def _of_kind(
     prefix: str,
     word: str,
     specs: Sequence[BufferSpec],
+    sizes: Sequence[Sequence[AnySize]],
     names: Sequence[str],
     places: Sequence[str],
 ) -> Iterator[dict[str, str]]:
     """The arrays of one list. `places`: the members that have their addresses; empty for those of the state."""
     called = [identifier(name) if len(name) <= MAX_LENGTH else "" for name in names]
-    for number, (spec, name, member) in enumerate(zip(specs, called, places, strict=True)):
+    for number, (spec, dims, name, member) in enumerate(zip(specs, sizes, called, places, strict=True)):
         which, own = f"{prefix}{word}{number}", f"{prefix}{word}_{name}"
         is_called = bool(name) and called.count(name) == 1
         indices = [f"i{axis}" for axis in range(len(spec.dims))]
+        expressions = sized_header.expressions(model, dims, "model_.sizes")
         position = ""
-        for index, dim in zip(indices, spec.dims):
+        for index, dim in zip(indices, expressions):
             position = f"({position}) * {dim} + {index}" if position else index
-        shape = f"{spec.dtype}[{', '.join(map(str, spec.dims))}]"
+        shape = f"{spec.dtype}[{', '.join(map(str, dims))}]"
         offset = 0 if member else model.state_offsets[number]
         in_state = f"TFBRIDGE_CAST(void *, TFBRIDGE_CAST(char *, self->state) + {offset})"
         yield {
@@ -300,7 +258,9 @@ def _of_kind(
             "pointer": f"{'const ' if word == 'arg' else ''}{C_TYPES[spec.dtype]} *",
             "elements": str(math.prod(spec.dims)),
             "bytes": str(spec.bytes),
-            "indices": ", ".join(f"size_t {i}" for i in indices),
+            "dims": "\n".join(sized_header.expressions(model, dims, "sizes")) if is_symbolic(dims) else "",
+            "item_bytes": str(np.dtype(spec.dtype).itemsize),
+            "indices": ", ".join(f"{'int64_t' if is_symbolic(dims) else 'size_t'} {i}" for i in indices),
             "index_names": ", ".join(indices),
             "position": position,
             "is_argument": "yes" if word == "arg" else "",
@@ -316,11 +276,12 @@ def _functions(buffer: dict[str, str]) -> str:
 
 
 def _methods(buffer: dict[str, str]) -> str:
-    templates = [text.METHODS, *([text.SET_DATA_METHOD] if buffer["member"] else [])]
+    of_kind = sized_text if buffer["dims"] else text
+    templates = [of_kind.METHODS, *([text.SET_DATA_METHOD] if buffer["member"] else [])]
     if buffer["is_argument"] and buffer["elements"] != "0":
-        templates.append(text.COPY_METHOD)
+        templates.append(of_kind.COPY_METHOD)
     if buffer["indices"]:
-        templates.append(text.ELEMENT_METHOD)
+        templates.append(of_kind.ELEMENT_METHOD)
     if buffer["called"]:
         templates += [text.NAMED_METHOD, *([text.NAMED_ELEMENT_METHOD] if buffer["indices"] else [])]
     return "".join(template.substitute(buffer) for template in templates)

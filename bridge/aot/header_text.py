@@ -96,13 +96,10 @@ $runtime
 #define ${NAME}_STATES $states
 #define ${NAME}_STATE_BYTES TFBRIDGE_CAST(size_t, $state_bytes)
 #define ${NAME}_THREADS $threads
-#define ${NAME}_TEMP_BYTES TFBRIDGE_CAST(size_t, $temp_bytes)
 #define ${NAME}_CONSTANTS_BYTES TFBRIDGE_CAST(size_t, $constants_bytes)
-/* Memory that ${name}_init wants: the arrays, the temporary memory, and what aligning them takes. */
-#define ${NAME}_MEMORY_BYTES TFBRIDGE_CAST(size_t, $memory_bytes)
-
+$memory_constants
 $buffer_constants
-
+$size_functions
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -121,24 +118,23 @@ $array_fields
     tfbridge_pool pool;
     uint64_t rng_state[2];  /* the seed of random numbers that have none of their own */
     char error[256];
-$state_fields} $model;
+$state_fields$size_fields} $model;
 
-/* Puts the arrays into `memory` of ${NAME}_MEMORY_BYTES, which must outlive the model. */
-static inline void ${name}_init($model *self, void *memory) {
+/* Puts the arrays into `memory` of $memory_of_most, which must outlive the model. */
+static inline void ${name}_init($model *self, void *memory$and_most) {
     char *at = TFBRIDGE_CAST(char *, memory) + (64 - TFBRIDGE_ADDRESS(memory) % 64) % 64;
     memset(self, 0, sizeof *self);
     self->rng_state[0] = 1;
     self->rng_state[1] = 2;
-    if (!memory) return;
+$set_sizes    if (!memory) return;
 $placing
-    self->temp = at + $temp_at;
 }
 
 #if __STDC_HOSTED__
 /* A model with memory of its own; NULL when there is none left. Give it back with ${name}_free. */
-static inline $model *${name}_new(void) {
-    $model *self = TFBRIDGE_CAST($model *, malloc(sizeof($model) + ${NAME}_MEMORY_BYTES));
-    if (self) ${name}_init(self, self + 1);
+static inline $model *${name}_new($most_or_void) {
+    $model *self = TFBRIDGE_CAST($model *, malloc(sizeof($model) + $memory_of_most));
+    if (self) ${name}_init(self, self + 1$pass_most);
     return self;
 }
 
@@ -173,7 +169,7 @@ $check_constants    memset(context, 0, sizeof *context);
     context->error_capacity = sizeof self->error;
     context->rng_state = self->rng_state;
     context->constants = self->constants;
-    return 0;
+$give_sizes    return 0;
 }
 $state_functions
 $run_functions
@@ -183,23 +179,23 @@ static inline const char *${name}_error_message(const $model *self) { return sel
 $buffer_functions
 #ifdef __cplusplus
 $namespace_open
-/* The same as a class. Arrays are typed; their sizes are compile-time constants. */
+/* The same as a class. Arrays are typed; sizes that do not change are compile-time constants. */
 class $class_name {
 public:
-    /* In memory of ${NAME}_MEMORY_BYTES that outlives the object. */
-    explicit $class_name(void *memory) : own_(nullptr) { ${name}_init(&model_, memory); }
+    /* In memory of $memory_of_most that outlives the object. */
+    explicit $class_name(void *memory$and_most) : own_(nullptr) { ${name}_init(&model_, memory$pass_most); }
 
 #if __STDC_HOSTED__
     /* With memory of its own. When there is none left, run() fails. */
-    $class_name() : own_(malloc(${NAME}_MEMORY_BYTES)) { ${name}_init(&model_, own_); }
+    $explicit$class_name($most) : own_(malloc($memory_of_most)) { ${name}_init(&model_, own_$pass_most); }
 
     ~$class_name() { free(own_); }
 #endif
     $class_name(const $class_name &) = delete;
     $class_name &operator=(const $class_name &) = delete;
 
-    static constexpr size_t memory_bytes() { return ${NAME}_MEMORY_BYTES; }
-    static constexpr size_t temp_bytes() { return ${NAME}_TEMP_BYTES; }
+    static ${constexpr}size_t memory_bytes($most) { return $memory_of_most; }
+    static ${constexpr}size_t temp_bytes($most) { return $temp_of_most; }
     static constexpr int threads() { return ${NAME}_THREADS; }
 
     /* Computes results from arguments. false: error_message() tells why. */
@@ -208,7 +204,7 @@ $run_methods
     void set_thread_pool(tfbridge_parallel_for parallel_for, void *pool) {
         ${name}_set_thread_pool(&model_, parallel_for, pool);
     }
-$set_constants_method$reset_method    $model *c_model() { return &model_; }
+$set_constants_method$reset_method$size_methods    $model *c_model() { return &model_; }
 
 $buffer_methods
 private:
@@ -219,6 +215,12 @@ $namespace_close
 #endif
 
 #endif
+""")
+
+MEMORY_CONSTANTS = Template("""\
+#define ${NAME}_TEMP_BYTES TFBRIDGE_CAST(size_t, $temp_bytes)
+/* Memory that ${name}_init wants: the arrays, the temporary memory, and what aligning them takes. */
+#define ${NAME}_MEMORY_BYTES TFBRIDGE_CAST(size_t, $memory_bytes)
 """)
 
 # One function of a model: `call` begins its names in C, `args` and `results` are the members with its arrays.
@@ -236,7 +238,7 @@ RUN = Template("""\
 static inline int ${call}_run($model *self) {
     tfbridge_context context;
 $ensure_state    if (${name}_begin(self, &context)) return -1;
-    return $entry(&context, self->$args, self->$results, self->temp);
+$check_sizes    return $entry(&context, self->$args, self->$results, self->temp);
 }
 """)
 RUN_METHOD = Template("    bool $run() { return ${call}_run(&model_) == 0; }")

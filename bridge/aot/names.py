@@ -6,7 +6,7 @@ import functools
 import re
 from string import Template
 
-from . import header_text
+from . import header_text, sized_header_text
 
 MAX_LENGTH = 100
 _ALLOWED = (
@@ -76,6 +76,11 @@ def _check_word(what: str, word: str) -> None:
         raise ValueError(f"{what}: {shown} is a name of C's library or of what all headers share")
 
 
+def is_reserved(word: str) -> bool:
+    """Whether C, C++ or what programs include has the name."""
+    return word in _keywords() or word in _library() or word.lower().startswith(_RESERVED_PREFIX)
+
+
 @functools.cache
 def _keywords() -> frozenset[str]:
     return frozenset(_KEYWORDS.split())
@@ -103,7 +108,8 @@ def header_identifiers(name: str) -> frozenset[str]:
         "args": "args",
         "results": "results",
     }
-    templates = (value for value in vars(header_text).values() if isinstance(value, Template))
+    texts = (*vars(header_text).values(), *vars(sized_header_text).values())
+    templates = (value for value in texts if isinstance(value, Template))
     code = "\n".join(
         re.sub(r"/\*.*?\*/|\"[^\"\n]*\"", " ", template.template, flags=re.DOTALL) for template in templates
     )

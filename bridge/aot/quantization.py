@@ -11,14 +11,16 @@ import numpy as np
 import tensorflow as tf
 
 from ...compiler.client.platforms import Compiled, native
-from ...compiler.errors import ShapeError
+from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.ir.element_types import ElementType
+from ...compiler.ir.module import Module
 from ...compiler.ir.shape import Shape
 from ...compiler.options import DEFAULT_OPTIONS
 from ...compiler.quantization.calibration import State
 from ...compiler.quantization.quantize import WEIGHTS, QuantizationOptions, quantize
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target
+from .changing_sizes import SizedFunction
 from .freeze import Feeds, Frozen, Function, freeze
 
 FEWEST_SAMPLES = 4
@@ -57,9 +59,9 @@ class QuantizedFunction:
     def __init__(self, function: Function, report: QuantizationReport) -> None:
         self.report = report
         self._results = function.results
-        self._shapes = function.module.entry.parameter_shapes
-        self._result_shapes = list(function.module.entry.root.shape.leaves())
-        self._compiled: Compiled = native().compile(function.module, DEFAULT_OPTIONS)
+        self._shapes = _module(function).entry.parameter_shapes
+        self._result_shapes = list(_module(function).entry.root.shape.leaves())
+        self._compiled: Compiled = native().compile(_module(function), DEFAULT_OPTIONS)
 
     def __call__(self, *arguments: Any) -> Any:
         """Tensors of results, by name where they have names, for tensors or arrays; inside a tf.function too."""
@@ -84,7 +86,7 @@ def quantize_frozen(
 ) -> tuple[Frozen, list[QuantizationReport]]:
     """The quantised functions of a model, and of each what that changes.
 
-    Raises: ValueError  no calibration set, and the scheme needs one.
+    Raises: ValueError  no calibration set, and the scheme needs one; UnsupportedError  sizes that change.
     """
     functions, reports = [], []
     if calibration is None and options.scheme not in WEIGHTS:
@@ -102,7 +104,7 @@ def quantize_frozen(
         states += [
             (p, None, frozen.states[number].value) for p, number in function.state_arguments if p in unwritten
         ]
-        module, report = quantize(function.module, samples, native(), options, states)
+        module, report = quantize(_module(function), samples, native(), options, states)
         reports.append(report)
         runs = _Runs(native().compile(module, DEFAULT_OPTIONS), len(function.results), states)
         functions.append(dataclasses.replace(function, module=module, expected=runs))
@@ -141,6 +143,15 @@ class _Runs:
         return found[: self.results]
 
 
+def _module(function: Function) -> Module:
+    """Raises: UnsupportedError  a function of sizes that change."""
+    if isinstance(function.module, SizedFunction):
+        raise UnsupportedError(
+            f"quantize: {function.name or 'the function'} has sizes that change; give whole shapes"
+        )
+    return function.module
+
+
 # -- calibration sets
 
 
@@ -168,7 +179,7 @@ def _calibration_sets(frozen: Frozen, calibration: Calibration) -> list[list[lis
 
 def _shapes(function: Function) -> list[Shape]:
     states = {parameter for parameter, _ in function.state_arguments}
-    shapes = function.module.entry.parameter_shapes
+    shapes = _module(function).entry.parameter_shapes
     return [shape for k, shape in enumerate(shapes) if k not in states]
 
 

@@ -1,18 +1,21 @@
-"""Writes a C program that checks a compiled object against TensorFlow's results for one set of arguments.
+"""Writes a C program that checks a compiled object against TensorFlow's results for one set of arguments, or one for
+each of some sizes.
 
 The program needs the header and the object alone; without an operating system it prints nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from string import Template
 
 import numpy as np
 
-from ...runtime.code.artifact import BufferSpec
-from .benchmark_program import CONSTANTS, SET_CONSTANTS
-from .header import C_TYPES, Model
+from ...runtime.sizes import Valuation
+from .benchmark_program import CONSTANTS, SET_CONSTANTS, memory_definition
+from .header import C_TYPES
+from .model import Entry, Model
 
 _SEED = 20
 _PER_LINE = 8
@@ -30,7 +33,7 @@ _TOLERANCES = {
 _F32_TOLERANCE = 1e-4
 
 _PROGRAM = Template("""\
-/* ${name}_test.c: checks $name.o on one set of arguments against the results expected. Exit status: how many results
+/* ${name}_test.c: checks $name.o on sets of arguments against the results expected. Exit status: how many results
    differ; 100: the run failed. */
 #include "$name.h"
 #if __STDC_HOSTED__
@@ -40,13 +43,14 @@ _PROGRAM = Template("""\
 $data
 $decoding
 static ${name}_model model;
-static char memory[${NAME}_MEMORY_BYTES];
+$memory
 $constants
 /* Whether a number is the one expected, but for rounding: the arithmetic has another order. */
 static inline int is_close(double found, double wanted, double tolerance) {
     double distance = found > wanted ? found - wanted : wanted - found;
     double size = wanted < 0 ? -wanted : wanted;
     if (found != found || wanted != wanted) return found != found && wanted != wanted;
+    if (size - size != 0) return found == wanted;  /* infinite */
     return found == wanted || distance <= tolerance * (size < 1 ? 1 : size);
 }
 
@@ -63,7 +67,7 @@ static inline int report(const char *result, size_t elements, size_t differ) {
 int main(void) {
     size_t i = 0, differ = 0;
     int failures = 0;
-    ${name}_init(&model, memory);
+    ${name}_init(&model, memory$pass_most);
 $set_constants$runs
     (void)differ;
     return failures;
@@ -90,7 +94,7 @@ static inline double decoded(unsigned bits, int exponent_bits, int fraction_bits
 """
 _ARRAY = Template("static const union { $bits bits[$count]; $type values[$elements]; } $name = {{\n$rows}};")
 _RUN = Template("""\
-$reset$arguments
+$reset$sizes$arguments
     for (i = 0; i < $count; i++)
         if (${call}_run(&model) != 0) {
             report(${name}_error_message(&model), 0, 1);
@@ -98,66 +102,109 @@ $reset$arguments
         }
 $results""")
 _RESET = Template("    if (${name}_reset(&model) != 0) return 100;\n")
-_ARGUMENT = Template("    memcpy(${array}(&model), in_$array.values, sizeof in_$array);")
+_SIZE = Template("    model.sizes[$place] = $value;\n")
+_ARGUMENT = Template("    memcpy(${array}(&model), in_$values.values, sizeof in_$values);")
 _RESULT = Template("""\
     for (i = 0, differ = 0; i < $elements; i++)
         differ += !($close);
     failures += report("$title", $elements, differ);""")
 
 
-def example_arguments(arguments: Sequence[BufferSpec]) -> list[np.ndarray]:
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Arguments of a function and the results expected. `sizes`: those that change, by their places."""
+
+    arguments: Sequence[np.ndarray]
+    results: Sequence[np.ndarray]
+    sizes: Mapping[int, int] = dataclasses.field(default_factory=dict)
+
+
+def example_runs(
+    model: Model, functions: Sequence[Callable[[Sequence[np.ndarray], int], list[np.ndarray]]], times: int
+) -> list[list[Run]]:
+    """Runs of each function, with the results expected: one, or one for each example of its sizes. The results are
+    those of the last of so many `times`."""
+    places = {size.name: place for place, size in enumerate(model.sizes.listed)}
+    runs: list[list[Run]] = []
+    for entry, function in zip(model.entries, functions, strict=True):
+        runs.append([])
+        for values in model.sizes.examples.get(entry.name, [{}]):
+            arguments = _example_arguments(entry, values)
+            sizes = {places[name]: value for name, value in values.items()}
+            results = function(arguments, times)
+            rows = [np.array(len(results[k]), np.int32) for k in entry.sized_results]
+            runs[-1].append(Run(arguments, [*results, *rows], sizes))
+    return runs
+
+
+def _example_arguments(entry: Entry, sizes: Mapping[str, int]) -> list[np.ndarray]:
     """Random values: normal floats, integers of 0 and 1."""
     random = np.random.default_rng(_SEED)
-    return [
-        random.standard_normal(spec.dims).astype(spec.dtype)
-        if np.dtype(spec.dtype).kind in "fcV"
-        else random.integers(0, 2, spec.dims).astype(spec.dtype)
-        for spec in arguments
-    ]
+    arrays = []
+    for k, spec in enumerate(entry.arguments):
+        dims = tuple(map(Valuation(sizes), entry.sizes("args", k)))
+        is_float = np.dtype(spec.dtype).kind in "fcV"
+        values = random.standard_normal(dims) if is_float else random.integers(0, 2, dims)
+        arrays.append(values.astype(spec.dtype))
+    return arrays
 
 
 def write_test(
-    model: Model,
-    arguments: Sequence[Sequence[np.ndarray]],
-    results: Sequence[Sequence[np.ndarray]],
-    runs: int = 1,
-    tolerance: float | None = None,
+    model: Model, runs: Sequence[Sequence[Run]], times: int = 1, tolerance: float | None = None
 ) -> str:
-    """The program's text. `results`: for each function those expected of the last of so many runs with its arguments.
+    """The program's text. `runs`: of each function; the results are those of the last of so many `times`.
     `tolerance`: how far they may be, in parts of a number of 1 or more; None: as rounding makes them differ."""
     common = {"name": model.name, "NAME": model.name.upper()}
-    data, steps = [], []
-    is_decoding = False
-    for entry, own_arguments, own_results in zip(model.entries, arguments, results, strict=True):
-        call, filled, compared = model.call(entry), [], []
-        for k, (spec, array) in enumerate(zip(entry.arguments, own_arguments, strict=True)):
-            if array.size:
-                data.append(array_definition(C_TYPES[spec.dtype], f"in_{call}_arg{k}", array))
-                filled.append(_ARGUMENT.substitute(array=f"{call}_arg{k}"))
-        for k, (spec, array) in enumerate(zip(entry.results, own_results, strict=True)):
-            if array.size:
-                name, title = f"{call}_result{k}", f"{entry.name}_result{k}".lstrip("_")
-                is_decoding |= spec.dtype in _SMALL_FLOATS
-                data.append(array_definition(C_TYPES[spec.dtype], f"wanted_{name}", array))
-                close = _close(name, spec.dtype, tolerance)
-                compared.append(_RESULT.substitute(title=title, elements=array.size, close=close))
-        steps.append(
-            _RUN.substitute(
-                common,
-                call=call,
-                reset=_RESET.substitute(common) if model.states else "",
-                arguments="\n".join(filled),
-                count=runs,
-                results="\n".join(compared),
-            )
-        )
+    data: list[str] = []
+    steps: list[str] = []
+    for entry, own in zip(model.entries, runs, strict=True):
+        for number, run in enumerate(own):
+            suffix = f"_{number}" if len(own) > 1 else ""
+            steps.append(_step(model, entry, run, suffix, times, tolerance, data))
+    is_decoding = any(spec.dtype in _SMALL_FLOATS for entry in model.entries for spec in entry.results)
     return _PROGRAM.substitute(
         common,
         data="\n".join(data),
+        memory=memory_definition(model),
+        pass_most="" if model.sizes.are_bounded else ", most",
         decoding=_DECODING if is_decoding else "",
         constants=CONSTANTS.substitute(common) if model.constants_bytes else "",
         set_constants=SET_CONSTANTS.substitute(common) if model.constants_bytes else "",
         runs="\n".join(steps),
+    )
+
+
+def _step(
+    model: Model,
+    entry: Entry,
+    run: Run,
+    suffix: str,
+    times: int,
+    tolerance: float | None,
+    data: list[str],
+) -> str:
+    """The statements of a run; its arrays' definitions are added to `data`."""
+    common = {"name": model.name, "NAME": model.name.upper()}
+    call, filled, compared = model.call(entry), [], []
+    for k, (spec, array) in enumerate(zip(entry.arguments, run.arguments, strict=True)):
+        if array.size:
+            values = f"{call}_arg{k}{suffix}"
+            data.append(array_definition(C_TYPES[spec.dtype], f"in_{values}", array))
+            filled.append(_ARGUMENT.substitute(array=f"{call}_arg{k}", values=values))
+    for k, (spec, array) in enumerate(zip(entry.results, run.results, strict=True)):
+        if array.size:
+            name, title = f"{call}_result{k}", f"{entry.name}_result{k}".lstrip("_")
+            data.append(array_definition(C_TYPES[spec.dtype], f"wanted_{name}{suffix}", array))
+            close = _close(name, f"{name}{suffix}", spec.dtype, tolerance)
+            compared.append(_RESULT.substitute(title=title, elements=array.size, close=close))
+    return _RUN.substitute(
+        common,
+        call=call,
+        reset=_RESET.substitute(common) if model.states else "",
+        sizes="".join(_SIZE.substitute(place=p, value=v) for p, v in run.sizes.items()),
+        arguments="\n".join(filled),
+        count=times,
+        results="\n".join(compared),
     )
 
 
@@ -177,9 +224,9 @@ def array_definition(type_: str, name: str, values: np.ndarray) -> str:
     )
 
 
-def _close(name: str, dtype: str, tolerance: float | None) -> str:
+def _close(name: str, values: str, dtype: str, tolerance: float | None) -> str:
     """The C expression of whether element `i` of a result is the one expected."""
-    found, wanted = f"{name}(&model)[i]", f"wanted_{name}.values[i]"
+    found, wanted = f"{name}(&model)[i]", f"wanted_{values}.values[i]"
     if dtype in _SMALL_FLOATS:
         exponent, fraction = _SMALL_FLOATS[dtype]
         found, wanted = (f"decoded({value}, {exponent}, {fraction})" for value in (found, wanted))

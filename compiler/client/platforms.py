@@ -13,12 +13,14 @@ from typing import Protocol, cast
 import numpy as np
 
 from ...runtime.code.artifact import Artifact
+from ...runtime.code.symbolic_sizes import SymbolicSizes
 from ...runtime.llvm.target import Target
 from ..errors import ShapeError
 from ..evaluator.evaluate import evaluate, flattened, nested
 from ..ir.layout import inverse_permutation, leaf_orders
 from ..ir.module import Module
 from ..ir.module_attributes import entry_shapes
+from ..ir.sized_module import SizedModule
 from ..options import Options
 from ..passes.normalize_layouts import normalize_layouts
 
@@ -64,11 +66,21 @@ class NativePlatform(Platform, Protocol):
         """Whether `load_artifact` finds the artifact in the disk cache."""
 
     def compile_self_contained(
-        self, modules: Mapping[str, Module], options: Options, target: Target, embed_constants: bool
+        self,
+        modules: Mapping[str, Module | SizedModule],
+        options: Options,
+        target: Target,
+        embed_constants: bool,
     ) -> tuple[Artifact, ...]:
         """Artifacts of modules, by the names of their entries, of one object that needs the C library alone.
 
         With `embed_constants` the object has the constants too.
+        Raises: as `load_artifact`.
+        """
+
+    def symbolic_sizes_of(self, module: Module, options: Options, target: Target) -> SymbolicSizes:
+        """What a module's code needs and assumes of symbolic sizes, without compiling it.
+
         Raises: as `load_artifact`.
         """
 

@@ -9,13 +9,14 @@ from ...runtime.code.artifact import Artifact, BufferSpec, KernelRecord, prepack
 from ...runtime.code.symbolic_sizes import SymbolicSizes
 from ...runtime.llvm.ir_builder import ModuleText
 from ...runtime.llvm.target import Target, host
-from ...runtime.sizes import AnySize, Size, estimate, heuristic, maximum
+from ...runtime.sizes import AnySize, Assumptions, Size, estimate, heuristic, maximum
 from .. import budget
 from ..analysis import hlo_cost_analysis
 from ..dump import Dump
-from ..errors import UnsupportedError
+from ..errors import InternalError, UnsupportedError
 from ..ir.module import Module
 from ..ir.shape import Shape
+from ..ir.sized_module import SizedModule
 from ..ops import Parameter
 from ..options import DEFAULT_OPTIONS, Options
 from ..passes.pipeline import CPU_PASSES, Observer, Step, run_pipeline
@@ -26,6 +27,7 @@ from .schedule.buffer_assignment import BufferAssignment, assign_buffers
 from .schedule.entry_emitter import add_constants, emit_entry, emit_prepacking, place_constants
 from .schedule.lowering import lower_module
 from .schedule.printer import print_program
+from .schedule.sizes_entry import emit_sizes_entry
 from .schedule.thunks import KernelThunk, ThunkProgram, kernel_thunks
 
 ENTRY = "tfb_entry"
@@ -69,26 +71,23 @@ def compile_module(
 
 
 def compile_self_contained(
-    modules: Mapping[str, Module], options: Options, target: Target, embed_constants: bool
+    modules: Mapping[str, Module | SizedModule], options: Options, target: Target, embed_constants: bool
 ) -> tuple[Artifact, ...]:
     """Compiles modules, by the names of their entries, into one object that needs the C library alone.
 
     It has what kernels and constants they share once, and the library kernels that they call. With `embed_constants` it
-    holds the constants, and the artifacts have none; else each has those of all. Raises: as `compile_module`.
+    holds the constants, and the artifacts have none; else each has those of all. The entry of a module for changing
+    sizes reads them from the run context. Raises: as `compile_module`.
     """
     text, pool = ModuleText(target, embed_libraries=True), Constants()
     objects = WholeObject(text, target)
-    programs: dict[str, tuple[ThunkProgram, BufferAssignment, AnySize]] = {}
+    written: dict[str, _Written] = {}
     with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
         for entry, module in modules.items():
-            dump = _Dump(module, options, target, "")
-            optimized = run_pipeline(module, _pass_options(options, target), dump.observer, CPU_PASSES)
-            program = lower_module(optimized, text, target, options, constants=pool)
-            _refuse_host_callbacks(program)
-            assignment = assign_buffers(program.entry)
-            temp_bytes = emit_entry(text, entry, program, assignment, embed_constants, options.profile)
-            programs[entry] = program, assignment, temp_bytes
-            dump.code(program, assignment, text)
+            if isinstance(module, SizedModule):
+                written[entry] = _write_sized(text, pool, entry, module, options, embed_constants)
+            else:
+                written[entry] = _write(text, pool, entry, module, options, embed_constants)
         constants = pool.data()
         if is_embedded := embed_constants and bool(constants):
             add_constants(text, constants)
@@ -98,10 +97,83 @@ def compile_self_contained(
         made = place_constants(made, constants)
     return tuple(
         dataclasses.replace(
-            _artifact(program, text, entry, temp_bytes, made), constants=b"" if is_embedded else constants
+            _artifact(each.program, text, entry, each.temp_bytes, made),
+            constants=b"" if is_embedded else constants,
         )
-        for entry, (program, _, temp_bytes) in programs.items()
+        for entry, each in written.items()
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Written:
+    """A module whose entry and kernels are written."""
+
+    program: ThunkProgram
+    temp_bytes: AnySize
+    sizes: SymbolicSizes
+
+
+def _write(
+    text: ModuleText,
+    pool: Constants,
+    entry: str,
+    module: Module,
+    options: Options,
+    embed_constants: bool,
+    linkage: str = "",
+) -> _Written:
+    """Writes the code of a module for an object that stands alone."""
+    target = text.target or machine(options)
+    dump = _Dump(module, options, target, "")
+    text.sizes = {}
+    optimized = run_pipeline(module, _pass_options(options, target), dump.observer, CPU_PASSES)
+    program = lower_module(optimized, text, target, options, constants=pool)
+    _refuse_host_callbacks(program)
+    assignment = assign_buffers(program.entry)
+    temp_bytes = emit_entry(text, entry, program, assignment, embed_constants, options.profile, linkage)
+    dump.code(program, assignment, text)
+    sizes = _symbolic_sizes(program, temp_bytes, text) or _known_sizes(program, temp_bytes)
+    return _Written(program, temp_bytes, sizes)
+
+
+def _known_sizes(program: ThunkProgram, temp_bytes: AnySize) -> SymbolicSizes:
+    shapes = program.arguments, program.results
+    parameters, results = (tuple(shape.dims for shape in each) for each in shapes)
+    return SymbolicSizes(parameters, results, temp_bytes, (), Assumptions())
+
+
+def _write_sized(
+    text: ModuleText,
+    pool: Constants,
+    entry: str,
+    module: SizedModule,
+    options: Options,
+    embed_constants: bool,
+) -> _Written:
+    """Writes the code of all variants of a module, and the entry that calls them."""
+    entries: list[str] = []
+    written: list[_Written] = []
+    for number, variant in enumerate(module.variants):
+        if variant.module is None:
+            entries.append("")
+            continue
+        entries.append(f"{entry}.{number}")
+        written.append(_write(text, pool, entries[-1], variant.module, options, embed_constants, "internal"))
+        made, planned = written[-1].sizes, variant.symbolic
+        if (made.table, made.temp_bytes) != (planned.table, planned.temp_bytes):
+            raise InternalError(f"{entry}: code that is written twice reads other sizes")
+    emit_sizes_entry(text, entry, module, entries)
+    return written[0]
+
+
+def symbolic_sizes_of(module: Module, options: Options, target: Target) -> SymbolicSizes:
+    """What a call of a module's code needs and assumes, without compiling it.
+
+    Raises: as `compile_module`.
+    """
+    text = ModuleText(target, embed_libraries=True)
+    with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
+        return _write(text, Constants(), ENTRY, module, options, True).sizes
 
 
 def _artifact(

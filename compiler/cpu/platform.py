@@ -7,10 +7,12 @@ from pathlib import Path
 
 from ...runtime.code.artifact import Artifact
 from ...runtime.code.executable import Executable
+from ...runtime.code.symbolic_sizes import SymbolicSizes
 from ...runtime.llvm.target import Target
 from ..client.platforms import Compiled, NativePlatform, row_major
 from ..errors import UnsupportedError
 from ..ir.module import Module
+from ..ir.sized_module import SizedModule
 from ..ir.specialization import is_symbolic
 from ..options import Options
 from ..passes.normalize_layouts import normalize_layouts
@@ -57,10 +59,18 @@ class CpuPlatform(NativePlatform):
         return artifact_cache.has_artifact(key, options)
 
     def compile_self_contained(
-        self, modules: Mapping[str, Module], options: Options, target: Target, embed_constants: bool
+        self,
+        modules: Mapping[str, Module | SizedModule],
+        options: Options,
+        target: Target,
+        embed_constants: bool,
     ) -> tuple[Artifact, ...]:
         """The artifacts of one object that needs the C library alone."""
         return pipeline.compile_self_contained(modules, options, target, embed_constants)
+
+    def symbolic_sizes_of(self, module: Module, options: Options, target: Target) -> SymbolicSizes:
+        """What code needs and assumes of symbolic sizes."""
+        return pipeline.symbolic_sizes_of(module, options, target)
 
     def print_thunks(self, module: Module, options: Options) -> str:
         """The thunks and where their buffers lie."""

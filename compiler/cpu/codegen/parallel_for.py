@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ....runtime.llvm.ir_builder import Function, Index, ModuleText, Ptr, Value
 from ....runtime.llvm.types import parameters
 from ....runtime.run_context import OFFSETS
-from ....runtime.sizes import ceiling, larger, smaller
+from ....runtime.sizes import ceiling, estimate, larger, smaller
 
 KERNEL_PARAMETERS = parameters("ptr context, ptr buffers, i64 low, i64 high, i64 thread")
 
@@ -62,7 +62,11 @@ def run_phase(f: Function, symbol: str, pointers: Sequence[Value], tasks: int, m
     threads = f.module.target.threads if f.module.target else 1
     is_parallel = microseconds > _PARALLEL_US and threads > 1
     run_tasks(
-        f, symbol, buffers, tasks, max(1, int(_TASK_US * tasks / microseconds)) if is_parallel else tasks
+        f,
+        symbol,
+        buffers,
+        tasks,
+        max(1, int(_TASK_US * estimate(tasks) / microseconds)) if is_parallel else tasks,
     )
 
 

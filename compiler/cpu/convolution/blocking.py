@@ -146,6 +146,8 @@ def plan_blocking(
     is_known = not is_symbolic([task_rows])
     if is_known:
         block_rows = max(1, min(block_rows, max(task_rows, 1)))
+    elif len(phases) == 1:
+        block_rows = smaller(block_rows, positions_of(axes))
     depth = max(k * max(taps), 1)
     reuses_b = (stages or not is_known or block_rows < task_rows) and not b_packed
     packed = 0

@@ -18,6 +18,7 @@ import numpy as np
 
 from ....runtime.llvm.ir_builder import Function, Index, ModuleText, Ptr
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import estimate
 from ...ir.literal import Literal
 from ...ir.module import Instruction
 from ...ops import Fft
@@ -152,7 +153,7 @@ class _Kernel:
         f = self.f
         symbol = self.module.define("fft_phase", kernel)
         pointers = (source, target, buffer_address(self.f, "scratch"), buffer_address(self.f, "tables"))
-        run_phase(f, symbol, pointers, tasks, 5 * n * lines * math.log2(n + 1) / _FLOPS_PER_US)
+        run_phase(f, symbol, pointers, tasks, 5 * n * estimate(lines) * math.log2(n + 1) / _FLOPS_PER_US)
 
     def _line(self, n: int, lanes: int) -> _Line:
         radices = radices_of(n)

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from ....runtime.llvm.target import Target
-from ....runtime.sizes import ceiling, estimate, is_symbolic, larger
+from ....runtime.sizes import ceiling, estimate, is_symbolic, larger, smaller
 from ...analysis.gemm_problem import GemmProblem
 from ...analysis.quads import QUAD
 from ...ir.element_types import ElementType
@@ -324,11 +324,14 @@ def _blocked(
     if problem.a_strides[-1] == 1 and not pack_a:
         pack_a = estimate(parameters[P.A_ROW]) % 2048 == 0 and rows > mr and cols >= 384
     lda = parts(kc * size, 64) * 64 + 64 if pack_a else 0
+    # Of a product smaller than a block, which one of sizes known at run time only may be, as much as it needs.
+    depth = smaller(kc, larger(problem.k, 1))
+    block_rows, block_cols = smaller(mc, parts(problem.m, mr) * mr), smaller(nc, parts(problem.n, nr) * nr)
     sizes = [
-        nc * kc * size if mode == PACK else 0,
-        mc * lda,
-        kc * nr * size if mode == DIRECT else 0,
-        mc * nr * size,
+        block_cols * depth * size if mode == PACK else 0,
+        block_rows * lda,
+        depth * nr * size if mode == DIRECT else 0,
+        block_rows * nr * size,
     ]
     starts = [0]
     for part in sizes:

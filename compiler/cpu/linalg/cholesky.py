@@ -13,6 +13,7 @@ from collections.abc import Callable
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr
 from ....runtime.llvm.target import Target
 from ....runtime.llvm.types import parameters
+from ....runtime.sizes import estimate
 from ...analysis.gemm_problem import GemmProblem
 from ...ir.module import Instruction
 from ...ops import Cholesky
@@ -77,7 +78,7 @@ class _Kernel:
         adjoint."""
         x, scratch = buffer_address(f, "x"), buffer_address(f, "scratch")
         if self.n <= BLOCK:
-            run_phase(f, self._small_kernel(), (x, scratch), self.batch, self.flops / _FLOPS_PER_US)
+            run_phase(f, self._small_kernel(), (x, scratch), self.batch, estimate(self.flops) / _FLOPS_PER_US)
             return 0
         panel_bytes = -(-BLOCK * self.n * self.item // _ALIGN) * _ALIGN
         update, conjugates, adjoint = (buffer_address(f, "shared") + k * panel_bytes for k in range(3))

@@ -10,6 +10,7 @@ import math
 
 from ....runtime.llvm.ir_builder import Function, ModuleText, Ptr
 from ....runtime.llvm.target import Target
+from ....runtime.sizes import estimate
 from ...analysis.gemm_problem import GemmProblem
 from ...ir.module import Instruction
 from ...ops import TriangularSolve
@@ -151,7 +152,8 @@ class _Kernel:
         """Writes the phase that solves a block's own system. A task is a panel of right sides."""
         symbol = self._panel_kernel(size, batch, update_columns)
         panels = -(-self.count // self.panels.width)
-        microseconds = batch * size * size * self.count * (4 if self.type.is_complex else 1) / _FLOPS_PER_US
+        flops = batch * size * size * self.count * (4 if self.type.is_complex else 1)
+        microseconds = estimate(flops) / _FLOPS_PER_US
         scratch = f.null if self.op.left_side else buffer_address(f, "scratch")
         run_phase(f, symbol, (a, x, update, scratch), batch * panels, microseconds)
 

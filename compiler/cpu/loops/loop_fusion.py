@@ -459,7 +459,7 @@ class FusionKernel:
         main_width = self.lanes * registers
         has_constant_rest = isinstance(low, int) and isinstance(high, int) or bool(block)
         if is_symbolic([upper - lower]):
-            rests = [1 << k for k in reversed(range((self.lanes - 1).bit_length()))]
+            rests = [1 << k for k in reversed(range((self.lanes - 1).bit_length()))] or [1]
         else:
             rests = [max((upper - lower) % self.lanes if has_constant_rest else 1, 1)]
         passes = [(main_width, unroll), (self.lanes, 1), *((rest, 1) for rest in rests)]

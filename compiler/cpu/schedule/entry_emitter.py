@@ -77,6 +77,7 @@ def emit_entry(
     assignment: BufferAssignment,
     embed_constants: bool = False,
     profile: bool = False,
+    linkage: str = "",
 ) -> int:
     """Writes the entry function `name` of a program; returns the bytes of temporary memory that it takes: those of the
     assignment, then the address table.
@@ -86,7 +87,7 @@ def emit_entry(
     numbered in the order of `kernel_thunks`.
     """
     is_embedded = embed_constants and bool(program.constants)
-    return _emit(text, name, program, program.entry.thunks, assignment, is_embedded, profile)
+    return _emit(text, name, program, program.entry.thunks, assignment, is_embedded, profile, linkage)
 
 
 def emit_prepacking(text: ModuleText, name: str, program: ThunkProgram) -> int:
@@ -104,10 +105,11 @@ def _emit(
     assignment: BufferAssignment,
     is_embedded: bool,
     profile: bool,
+    linkage: str = "",
 ) -> int:
     """Writes a function that runs thunks; returns the bytes of temporary memory that it takes."""
     table = _AddressTable(program, assignment)
-    f = Function(text, name, ENTRY_PARAMETERS, "i32", DRIVER_ATTRIBUTES, linkage="")
+    f = Function(text, name, ENTRY_PARAMETERS, "i32", DRIVER_ATTRIBUTES, linkage=linkage)
     offset = ceiling(assignment.temp_bytes, ALIGN_BYTES) * ALIGN_BYTES
     writer = _Writer(text, name, f, table, offset, profile)
     body: list[str] = []
@@ -137,7 +139,7 @@ class _Writer:
     ) -> None:
         self.text, self.name, self.f, self.table, self.profile = text, name, f, table, profile
         self.table_offset = table_offset
-        self.kernels = self.parallel_thunks = self.messages = 0  # written so far
+        self.kernels = self.parallel_thunks = 0  # written so far
 
     def rows(self, first: int) -> Ptr:
         """Address of a row of the address table."""
@@ -221,20 +223,8 @@ class _Writer:
 
     def check(self, thunk: CheckThunk) -> None:
         """Returns from the entry with a message, as much of it as there is room for, if the pred holds."""
-        f = self.f
-        with f.if_(self.holds(thunk.failed)):
-            message = f.symbol(
-                self.text.add_global(f"tfb.message.{self.messages}", _bytes_global(thunk.message))
-            )
-            self.messages += 1
-            room = self.context("error_message").load_ptr()
-            last = self.context("error_capacity").load("i64") - 1
-            with f.if_(room.is_not_null() & (last >= 0)):
-                length = len(thunk.message)
-                size = Int.of(f, (last < length).choose(last, length))
-                f.call("memcpy", "ptr", [room, message, size])
-                (room + size).store(f.constant("i8", 0))
-            f.ret(f.constant("i32", thunk.status))
+        with self.f.if_(self.holds(thunk.failed)):
+            return_with_message(self.f, thunk.message, thunk.status)
 
     def return_if(self, condition: VectorValue, status: Value) -> None:
         with self.f.if_(condition):
@@ -362,6 +352,19 @@ def _fill_rows(
         if isinstance(row_offset, Size):
             row = target.at(number, "ptr")
             row.store(row.load_ptr() + row_offset)
+
+
+def return_with_message(f: Function, message: bytes, status: int) -> None:
+    """Writes code that returns from an entry with a message, as much of it as there is room for."""
+    text = f.symbol(f.module.add_global(f"tfb.message.{len(f.module.globals)}", _bytes_global(message)))
+    context = f.pointer("context")
+    room = (context + OFFSETS["error_message"]).load_ptr()
+    last = (context + OFFSETS["error_capacity"]).load("i64") - 1
+    with f.if_(room.is_not_null() & (last >= 0)):
+        size = Int.of(f, (last < len(message)).choose(last, len(message)))
+        f.call("memcpy", "ptr", [room, text, size])
+        (room + size).store(f.constant("i8", 0))
+    f.ret(f.constant("i32", status))
 
 
 def _bytes_global(data: bytes) -> str:

@@ -718,7 +718,7 @@ ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
     "unknown dims": (
         lambda out: tfbridge.aot.compile(tf.nn.relu, tf.TensorSpec((None, 3), name="rows"), out_dir=out),
         ShapeError,
-        r"rows has the shape \[\?,3\].*--feed rows:1,3",
+        r"rows has the shape \[\?,3\].*--feed rows:1,3 or feeds.*--feed .rows:\?x3",
     ),
     "unknown feed": (
         lambda out: tfbridge.aot.compile(

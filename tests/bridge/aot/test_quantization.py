@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
-from tfbridge.compiler.errors import ShapeError
+from tfbridge.compiler.errors import ShapeError, UnsupportedError
 
 RNG = np.random.default_rng(3)
 
@@ -187,3 +187,15 @@ def test_refusals(trained: tuple[keras.Model, np.ndarray, np.ndarray], tmp_path:
     refused("none of 6 layers", {"images": images}, keep_float=("*",))
     with pytest.raises(ValueError, match="needs a calibration set"):
         tfbridge.aot.compile(model, *SPEC, out_dir=tmp_path, quantize="int8")
+
+
+def test_sizes_that_change_are_refused(tmp_path: Path) -> None:
+    weights = tf.constant(RNG.normal(size=(8, 3)).astype(np.float32))
+    with pytest.raises(UnsupportedError, match="has sizes that change"):
+        tfbridge.aot.compile(
+            lambda x: x @ weights,
+            tf.TensorSpec((None, 8)),
+            feeds={"x": "?x8"},
+            out_dir=tmp_path,
+            quantize="float16",
+        )

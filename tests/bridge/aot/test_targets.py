@@ -6,9 +6,8 @@ import dataclasses
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -269,14 +268,23 @@ class Streaming(tf.Module):
 STREAMING = Streaming()
 
 
+def varying(images: tf.Tensor, words: tf.Tensor) -> Any:
+    """Images of a batch that changes, and attention over a number of words that does."""
+    x = tf.nn.relu(tf.nn.conv2d(images, KERNEL, 1, "SAME") + 0.1)
+    classes = tf.nn.softmax(tf.reshape(tf.nn.max_pool2d(x, 2, 2, "VALID"), [-1, 80]) @ DENSE)
+    rows = tf.gather(TABLE, words)
+    attended = tf.nn.softmax(tf.matmul(rows, rows, transpose_b=True) * 0.37) @ rows
+    return classes, attended, tf.cumsum(rows), tf.sort(rows, 0)
+
+
 PROGRAMS = {
     "streaming": ({"step": (STREAMING.step, tf.TensorSpec((1, 3))), "newest": STREAMING.newest}, ()),
     "classifier": (
         classifier,
         (tf.TensorSpec((2, 8, 8, 2)),),
-        {"quantize": "int8", "calibration": {"images": RANDOM.normal(size=(64, 8, 8, 2)).astype(np.float32)}},
     ),
     "network": (network, (tf.TensorSpec((1, 8, 8, 2)), tf.TensorSpec((1, 3), tf.int32))),
+    "varying": (varying, (tf.TensorSpec((None, 8, 8, 2)), tf.TensorSpec((None,), tf.int32))),
     "elements": (
         elements,
         (
@@ -290,12 +298,17 @@ PROGRAMS = {
 }
 
 
+OPTIONS = {
+    "varying": {"feeds": {"arg0": "?<=2x8x8x2", "arg1": "?<=5"}},
+    "classifier": {
+        "quantize": "int8",
+        "calibration": {"images": RANDOM.normal(size=(64, 8, 8, 2)).astype(np.float32)},
+    },
+}
+
+
 def run_test(
-    machine: Machine,
-    folder: Path,
-    function: Any,
-    specs: Sequence[tf.TensorSpec],
-    options: Mapping[str, Any] = MappingProxyType({}),
+    machine: Machine, folder: Path, function: Any, specs: Sequence[tf.TensorSpec], **options: Any
 ) -> None:
     """Compiles a function for a machine, links it with its test, and runs that."""
     made = tfbridge.aot.compile(
@@ -329,7 +342,7 @@ def run_test(
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_numbers(machine: Machine, name: str, tmp_path: Path) -> None:
-    run_test(machine, tmp_path, *PROGRAMS[name])
+    run_test(machine, tmp_path, *PROGRAMS[name], **OPTIONS.get(name, {}))
 
 
 @pytest.mark.parametrize(

@@ -455,6 +455,17 @@ def test_object_that_stands_alone() -> None:
         compile_self_contained({"m": ir.Module("m", program(array("f32", 2)))}, Options(), host(), True)
 
 
+def test_messages_of_several_functions_of_one_object() -> None:
+    modules = {}
+    for name in ("first", "second"):
+        b = ComputationBuilder(name)
+        b.fail_if(b.gt(b.parameter(0, array("f32")), b.constant(9.0)), f"the {name} message")
+        b.constant(1.0)
+        modules[name] = ir.Module(name, b.build())
+    made = compile_self_contained(modules, Options(), host(), True)[0].object
+    assert b"the first message" in made and b"the second message" in made
+
+
 def checked(in_loop: bool) -> ir.Module:
     """Adds one to x three times, unless an element is above the limit on the way; the result may lie in x's memory."""
     state = Shape.tuple([array("s32"), array("f32", 70)])

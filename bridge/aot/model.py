@@ -1,0 +1,168 @@
+"""What is told of a compiled model: its functions, their arrays, its memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...runtime.code.artifact import BufferSpec
+from ...runtime.sizes import AnySize, Valuation
+from .feeds import ChangingSize
+from .names import check
+
+ALIGN = 64
+
+
+def aligned(size: int) -> int:
+    """Bytes of an array in a model's memory, with those behind it."""
+    return -(-size // ALIGN) * ALIGN
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """The sizes of a model that change, none by default, and what runs with them take.
+
+    most: what they are at most, also those for which nothing is said. temp_bytes: the temporary memory of all code for
+    them. refused: what is known of those that runs are refused with, for people. examples: values that a function
+    takes, by its name.
+    """
+
+    listed: Sequence[ChangingSize] = ()
+    most: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    temp_bytes: Sequence[AnySize] = ()
+    refused: Sequence[str] = ()
+    examples: Mapping[str, Sequence[Mapping[str, int]]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def are_bounded(self) -> bool:
+        """Whether the memory of a model is known now."""
+        return all(size.most is not None for size in self.listed)
+
+
+@dataclasses.dataclass(frozen=True)
+class StateArray:
+    """An array of a model's state: the variable's name, and what it is."""
+
+    name: str
+    spec: BufferSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A function of a model; `name` is empty for the only one.
+
+    The state's arrays are further arguments and results: `state_arguments` and `state_results` are their numbers there,
+    behind the others, and in the state. Where sizes change, the arrays are the largest there are, and `argument_sizes`
+    and `result_sizes` their dims. `sized_results`: those of which values of arguments decide how many rows
+    there are, up to the first dim; the last results are these numbers.
+    """
+
+    name: str
+    symbol: str
+    arguments: Sequence[BufferSpec]
+    argument_names: Sequence[str]
+    results: Sequence[BufferSpec]
+    result_names: Sequence[str]
+    state_arguments: Sequence[tuple[int, int]] = ()
+    state_results: Sequence[tuple[int, int]] = ()
+    argument_sizes: Sequence[Sequence[AnySize]] = ()
+    result_sizes: Sequence[Sequence[AnySize]] = ()
+    sized_results: Sequence[int] = ()
+
+    def rows_of(self, result: int) -> int | None:
+        """The number of the result that has how many rows of a result there are; None: it always has all."""
+        if result not in self.sized_results:
+            return None
+        return len(self.results) - len(self.sized_results) + list(self.sized_results).index(result)
+
+    def sizes(self, kind: str, number: int) -> Sequence[AnySize]:
+        """The dims of an array of `args` or `results`."""
+        specs, sizes = (
+            (self.arguments, self.argument_sizes) if kind == "args" else (self.results, self.result_sizes)
+        )
+        return sizes[number] if sizes else specs[number].dims
+
+    def member(self, kind: str) -> str:
+        """The model's member with the addresses of its `args` or `results`."""
+        return f"{self.name}_{kind}" if self.name else kind
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What a header tells. `constants_bytes` is that of a file; 0 when the constants lie in the object.
+
+    `digest`: of all that is compiled; names of functions end in it, and the file of constants has it at its end.
+    `states`: the arrays that outlive a run; `reset_symbol`: the function that gives them their first values. `sizes`:
+    those that change; where some have no bound, `temp_bytes` is that of functions of which no size changes.
+    Raises: ValueError  the name or the class cannot be chosen (see `names`).
+    """
+
+    name: str
+    cpp_class: str
+    target: str
+    version: str
+    entries: Sequence[Entry]
+    temp_bytes: int
+    constants_bytes: int
+    threads: int
+    pointer_bytes: int
+    digest: str
+    states: Sequence[StateArray] = ()
+    reset_symbol: str = ""
+    sizes: Sizes = dataclasses.field(default_factory=Sizes)
+
+    def __post_init__(self) -> None:
+        check(self.name, self.cpp_class)
+
+    def call(self, entry: Entry) -> str:
+        """What the names of a function begin with in C."""
+        return f"{self.name}_{entry.name}" if entry.name else self.name
+
+    @property
+    def _arrays(self) -> list[BufferSpec]:
+        specs = [spec for entry in self.entries for spec in (*entry.arguments, *entry.results)]
+        return [*specs, *(state.spec for state in self.states)]
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where arguments and results, function by function, the arrays of the state and then the temporary memory lie
+        in a model's memory."""
+        return [0, *itertools.accumulate(aligned(spec.bytes) for spec in self._arrays)]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of a model's memory at any alignment."""
+        return self.offsets[-1] + aligned(self.temp_bytes) + ALIGN
+
+    @property
+    def example_most(self) -> dict[str, int]:
+        """The bounds of sizes, as large as in the examples where there are none."""
+        values = [example for examples in self.sizes.examples.values() for example in examples]
+        return {
+            s.name: max((v.get(s.name, 0) for v in values), default=0) if s.most is None else s.most
+            for s in self.sizes.listed
+        }
+
+    @property
+    def example_bytes(self) -> int:
+        """Bytes of a model's memory for runs with the examples' sizes."""
+        if self.sizes.are_bounded:
+            return self.memory_bytes
+        value_of = Valuation(self.example_most)
+        arrays = [aligned(s.spec.bytes) for s in self.states]
+        for entry in self.entries:
+            for kind, specs in (("args", entry.arguments), ("results", entry.results)):
+                for k, spec in enumerate(specs):
+                    elements = math.prod(map(value_of, entry.sizes(kind, k)))
+                    arrays.append(aligned(elements * np.dtype(spec.dtype).itemsize))
+        return sum(arrays) + aligned(max(self.temp_bytes, *map(value_of, self.sizes.temp_bytes))) + ALIGN
+
+    @property
+    def state_offsets(self) -> list[int]:
+        """Where the arrays of the state lie in its memory, and its bytes."""
+        first = len(self._arrays) - len(self.states)
+        return [offset - self.offsets[first] for offset in self.offsets[first:]]
