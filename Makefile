@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 3600
 BENCH ?=
 BENCH_FOLDER ?= build/bench
 
-.PHONY: help demo test fuzz bench bench-all lint clean
+.PHONY: help demo keywords test fuzz bench bench-all lint clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -29,6 +29,9 @@ $(INSTALLED): pyproject.toml
 
 demo: $(INSTALLED)  ## train a small network, see what was compiled, run it from a C program
 	$(BIN)/python -m tfbridge.models.demo
+
+keywords: $(INSTALLED)  ## train a streaming keyword spotter, run it in integers on an emulated microcontroller
+	$(BIN)/python -m tfbridge.models.keywords
 
 test: $(INSTALLED)  ## run every test
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile

@@ -104,7 +104,9 @@ def quantize_frozen(
         states += [
             (p, None, frozen.states[number].value) for p, number in function.state_arguments if p in unwritten
         ]
-        module, report = quantize(_module(function), samples, native(), options, states)
+        module, report = quantize(
+            _module(function), samples, native(), options, states, len(function.results)
+        )
         reports.append(report)
         runs = _Runs(native().compile(module, DEFAULT_OPTIONS), len(function.results), states)
         functions.append(dataclasses.replace(function, module=module, expected=runs))

@@ -63,18 +63,21 @@ def quantize(
     platform: Platform,
     options: QuantizationOptions,
     states: Sequence[State] = (),
+    results: int | None = None,
 ) -> tuple[Module, QuantizationReport]:
     """(the quantised module, what that changes). Samples are lists of arguments, without those that are states; schemes
-    that store weights need none.
+    that store weights need none. The first `results` of the module's results (None: all) are reported.
 
     Raises: ShapeError  samples that do not fit or are not finite; no layer that can be quantised.
     """
     module = run_pipeline(module, DEFAULT_OPTIONS, passes=PASSES)
     samples = list(samples)
-    found = find_layers(module.entry)
-    layers = [layer for number, layer in enumerate(found) if options.quantizes(found, number)]
+    all_layers = find_layers(module.entry)
+    layers = [each for number, each in enumerate(all_layers) if options.quantizes(all_layers, number)]
     if not layers:
-        raise ShapeError(f"quantisation: none of {len(found)} layers with constant weights in f32 is chosen")
+        raise ShapeError(
+            f"quantisation: none of {len(all_layers)} layers with constant weights in f32 is chosen"
+        )
     types: dict[Instruction, Quantized] = {}
     if options.scheme in WEIGHTS:
         rewriting: Rewriting = StoredWeights(module.entry, layers, WEIGHTS[options.scheme])
@@ -97,9 +100,9 @@ def quantize(
             strict=True,
         )
     )
-    for (results, values), (new_results, new_values) in pairs:
-        comparison.add(results, new_results, values, new_values)
-    kept = [layer.name for layer in found if layer not in layers]
+    for (found, values), (new_found, new_values) in pairs:
+        comparison.add(found[:results], new_found[:results], values, new_values)
+    kept = [layer.name for layer in all_layers if layer not in layers]
     return quantized, describe(layers, types, comparison, kept, options.scheme)
 
 

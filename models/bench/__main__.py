@@ -4,6 +4,7 @@
                                     [--rounds N] [--threads N] [--quick] [--json] [--save FILE] [--plot FILE]
     python -m tfbridge.models.bench --suite kernels
     python -m tfbridge.models.bench --suite compile [--quick]
+    python -m tfbridge.models.bench --suite aot [--workloads a,b] [--kinds f32,int8] [--target-cpu C] [--quick]
     python -m tfbridge.models.bench --suite shapes [--workloads a,b] [--engines a,b|all] [--seconds N] [--quick]
 
 Engines take turns, round by round, while the others sleep. Every engine's results are compared with
@@ -41,6 +42,7 @@ REFERENCE_ENGINE = "tf"
 KERNELS = "kernels"  # the suite that runs without TensorFlow
 COMPILE = "compile"  # the suite of first calls alone
 SHAPES = "shapes"  # the suite of shapes that change
+AOT = "aot"  # the suite of exported models
 SERVER_SECONDS, QUICK_SERVER_SECONDS = 60.0, 6.0
 
 
@@ -55,6 +57,7 @@ class Settings:
     round_seconds: float = 0.4
     threads: int = 1
     small: bool = False
+    target_cpu: str = ""
 
 
 class WorkerFailed(Exception):
@@ -274,7 +277,7 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
     )
     parser.add_argument(
         "--suite",
-        choices=(*SUITES, KERNELS, COMPILE, SHAPES),
+        choices=(*SUITES, KERNELS, COMPILE, SHAPES, AOT),
         default="workloads",
         help="default: %(default)s",
     )
@@ -288,6 +291,13 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
     parser.add_argument("--rounds", type=int, help="turns that each engine gets")
     parser.add_argument("--threads", type=int, help="threads per engine; default: all CPUs of this process")
     parser.add_argument("--seconds", type=float, help="of the server in the suite shapes; default: 60")
+    parser.add_argument("--kinds", metavar="A,B", help="of the suite aot: f32, int8; default: both")
+    parser.add_argument(
+        "--target-cpu",
+        default="",
+        metavar="C",
+        help="of the suite aot, such as x86-64-v3; default: this machine",
+    )
     parser.add_argument("--quick", action="store_true", help="some of the workloads, 3 short rounds")
     parser.add_argument("--small", action="store_true", help="the programs in the sizes that the tests use")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -302,6 +312,16 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
         return Settings(values.suite, threads=threads, small=values.quick), output
     if values.suite == SHAPES:
         return _shapes(parser, values, threads), output
+    if values.suite == AOT:
+        from .aot_suite import KINDS, MODELS
+
+        return Settings(
+            AOT,
+            _known(parser, "workload", values.workloads or "", MODELS),
+            _known(parser, "kind", values.kinds or ",".join(KINDS), KINDS),
+            target_cpu=values.target_cpu,
+            small=values.quick,
+        ), output
     suite = SUITES[values.suite]
     quick = [name for name, row in suite.rows.items() if row.quick] if values.quick else []
     engines = values.engines or ",".join(suite.engines)
@@ -359,6 +379,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .compile_suite import main as run_compile
 
         return run_compile(settings.threads, output.json, output.save, settings.small)
+    if settings.suite == AOT:
+        from .aot_suite import main as run_aot
+
+        return run_aot(
+            settings.workloads,
+            settings.engines,
+            settings.target_cpu,
+            output.json,
+            output.save,
+            settings.small,
+        )
     if settings.suite == SHAPES:
         from .shapes.case import Scale
         from .shapes.suite import main as run_shapes

@@ -1,0 +1,1 @@
+"""A streaming keyword spotter: trained, quantised, exported, and run on a microcontroller."""

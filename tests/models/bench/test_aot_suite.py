@@ -1,0 +1,27 @@
+"""The benchmark of exported models, on its smallest one."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from tfbridge.models.bench.__main__ import AOT, parse
+from tfbridge.models.bench.aot_suite import MODELS, measure
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_integers_beside_litert() -> None:
+    row = measure("keyword_spotter", "int8", "", 0.1)
+    assert set(row.microseconds) == {"tfbridge", "litert"} and row.ratio > 0
+    assert row.decibels["tfbridge"] > 30
+    assert 0 < row.code_bytes < row.object_bytes and row.temp_bytes < 200_000
+
+
+def test_command_line() -> None:
+    settings, _ = parse(
+        ["--suite", "aot", "--workloads", "lstm", "--kinds", "f32", "--target-cpu", "x86-64-v3"]
+    )
+    assert (settings.suite, settings.workloads, settings.engines) == (AOT, ("lstm",), ("f32",))
+    assert settings.target_cpu == "x86-64-v3" and set(MODELS) >= {"resnet50", "transformer"}
+    with pytest.raises(SystemExit):
+        parse(["--suite", "aot", "--kinds", "int3"])
