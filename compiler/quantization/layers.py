@@ -29,6 +29,7 @@ from ..ops import (
     Slice,
     Transpose,
     While,
+    is_op,
     reducer_kind,
 )
 from ..passes.rules.rule import is_splat, splat
@@ -173,7 +174,7 @@ def _takes_larger(computation: Computation) -> bool:
     if reducer_kind(computation) is Opcode.MAXIMUM:
         return True
     root = computation.root
-    if root.opcode != Opcode.SELECT:
+    if not is_op(root, Opcode.SELECT):
         return False
     chooser, yes, no = root.operands
     compare, compared = chooser.op, chooser.operands
@@ -200,24 +201,22 @@ class _Following:
         """The last instruction that is a part of them."""
         while value is not self.computation.root and len(users := self.computation.users[value]) == 1:
             (user,) = users
-            if user.opcode not in (Opcode.MULTIPLY, Opcode.ADD, Opcode.SUBTRACT) or not self._take(
-                user, value
-            ):
+            if not is_op(user, Opcode.MULTIPLY, Opcode.ADD, Opcode.SUBTRACT) or not self._take(user, value):
                 break
             value = user
         return value
 
     def _take(self, user: Instruction, value: Instruction) -> bool:
         left, right = user.operands
-        if left is right or (user.opcode == Opcode.SUBTRACT and right is value):
+        if left is right or (is_op(user, Opcode.SUBTRACT) and right is value):
             return False
         number = _per_feature(right if left is value else left, self.axis, self.values)
         if number is None or not np.isfinite(number).all():
             return False
-        if user.opcode == Opcode.MULTIPLY:
+        if is_op(user, Opcode.MULTIPLY):
             self.factor, self.bias = self.factor * number, self.bias * number
         else:
-            self.bias = self.bias + (-number if user.opcode == Opcode.SUBTRACT else number)
+            self.bias = self.bias + (-number if is_op(user, Opcode.SUBTRACT) else number)
         return True
 
 

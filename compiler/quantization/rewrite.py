@@ -25,6 +25,7 @@ from ..ops import (
     Parameter,
     ReduceWindow,
     Tuple,
+    is_op,
 )
 from ..ops.convolution import ConvolutionDims
 from ..passes.rules.rule import splat
@@ -197,12 +198,12 @@ class IntegerLayers(Rewriting):
 def _without_clamp(value: Instruction, kind: Quantized) -> Instruction:
     """What is clamped, where conversion to 8 bits saturates at the bounds or inside them."""
     low, high = kind.bounds
-    if value.opcode == Opcode.CLAMP:
+    if is_op(value, Opcode.CLAMP):
         (least, largest), inner = (splat(value.operands[k]) for k in (0, 2)), value.operands[1]
         slack = kind.scale / 2  # rounded away
         if least is not None and largest is not None and least <= low and largest >= high - slack:
             return inner
-    if value.opcode == Opcode.MAXIMUM:
+    if is_op(value, Opcode.MAXIMUM):
         for number, inner in (value.operands, value.operands[::-1]):
             least = splat(number)
             if least is not None and least <= low:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -361,12 +360,6 @@ def test_sizes_made_of_sizes(size: Callable[[tf.Tensor], tf.Tensor]) -> None:
     for share in (1.0, 0.5, 0.0):
         given = inputs(7, share)
         compare(outcome(compiled, *given), outcome(function, *given))
-
-
-def test_not_for_objects(tmp_path: Path) -> None:
-    function = tf.function(lambda m: tf.where(m), input_signature=[tf.TensorSpec((5,), tf.bool)])
-    with pytest.raises(UnsupportedError, match="decide the shape of a result"):
-        tfbridge.aot.compile(function.get_concrete_function(), name="model", out_dir=tmp_path)
 
 
 def test_a_number_of_no_partition() -> None:
