@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from ...bridge.tf_internals.symbols import with_constant_variables
 from .worker import limit_threads
 
 KINDS = ("f32", "int8")
@@ -119,9 +120,10 @@ class Row:
     peak_megabytes: float
 
     @property
-    def ratio(self) -> float:
-        """tfbridge's time in that of LiteRT."""
-        return self.microseconds["tfbridge"][0] / self.microseconds["litert"][0]
+    def ratio(self) -> float | None:
+        """tfbridge's time in that of LiteRT; None where LiteRT does not run the model."""
+        theirs = self.microseconds.get("litert")
+        return self.microseconds["tfbridge"][0] / theirs[0] if theirs else None
 
 
 @dataclasses.dataclass
@@ -145,8 +147,8 @@ def build_model(name: str) -> tuple[keras.Model, np.ndarray]:
     return model, random.normal(size=(SAMPLES, 1, *model.input_shape[1:])).astype(np.float32)
 
 
-def measure(name: str, kind: str, cpu: str, seconds: float) -> Row:
-    """One row; the engines take turns."""
+def measure(name: str, kind: str, cpu: str, seconds: float, is_alone: bool = False) -> Row:
+    """One row; the engines take turns. `is_alone`: without LiteRT."""
     model, samples = build_model(name)
     wanted = np.asarray(model(samples[0]))
     with tempfile.TemporaryDirectory() as folder:
@@ -161,8 +163,9 @@ def measure(name: str, kind: str, cpu: str, seconds: float) -> Row:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         engines = {"tfbridge": _linked(Path(folder), samples[0], wanted.shape)}
         code_bytes = _code_bytes(made.object_file)
-    content = _converted(model, samples, kind)
-    engines["litert"] = _interpreter(content, samples[0])
+    content = b"" if is_alone else _converted(model, samples, kind)
+    if not is_alone:
+        engines["litert"] = _interpreter(content, samples[0])
     times = {engine: list[float]() for engine in engines}
     for each in engines.values():
         each.run()
@@ -219,16 +222,12 @@ def _converted(model: keras.Model, samples: np.ndarray, kind: str) -> bytes:
     function = tf.function(lambda x: model(x, training=False)).get_concrete_function(
         tf.TensorSpec(samples.shape[1:], tf.float32)
     )
-    with tempfile.TemporaryDirectory() as folder:
-        module = tf.Module()
-        module.model = model
-        tf.saved_model.save(module, folder, signatures=function)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        if kind == "int8":
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            converter.representative_dataset = lambda: ([sample] for sample in samples)
-        content: bytes = converter.convert()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([with_constant_variables(function)])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    if kind == "int8":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = lambda: ([sample] for sample in samples)
+    content: bytes = converter.convert()
     return content
 
 
@@ -245,10 +244,14 @@ def _decibels(wanted: np.ndarray, found: np.ndarray) -> float:
     return 10 * float(np.log10((wanted**2).mean() / noise)) if noise else 300.0
 
 
-def _in_process(name: str, kind: str, cpu: str, seconds: float) -> Row:
+def _in_process(name: str, kind: str, cpu: str, seconds: float, is_alone: bool = False) -> Row:
+    """A row from a process of its own; without LiteRT where its converter or interpreter ends the process."""
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-m", "tfbridge.models.bench.aot_suite", name, kind, cpu, str(seconds)]
+    command += ["alone"] if is_alone else []
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode and not is_alone:
+        return _in_process(name, kind, cpu, seconds, True)
     if done.returncode:
         raise RuntimeError(f"{name}, {kind}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
     return Row(**json.loads(done.stdout.splitlines()[-1]))
@@ -305,21 +308,22 @@ def _print_table(rows: list[Row]) -> None:
     for kind in dict.fromkeys(row.kind for row in rows):
         own = [row for row in rows if row.kind == kind]
         for row in own:
-            ours, theirs = row.microseconds["tfbridge"][0], row.microseconds["litert"][0]
+            theirs = row.microseconds.get("litert")
             sizes = (row.object_bytes, row.code_bytes, row.file_bytes, row.temp_bytes)
             table.add_row(
                 kind,
                 row.model,
-                f"{ours:,.0f}",
-                f"{theirs:,.0f}",
-                f"{row.ratio:.2f}",
-                *(f"{row.decibels[engine]:.0f}" for engine in ("tfbridge", "litert")),
+                f"{row.microseconds['tfbridge'][0]:,.0f}",
+                f"{theirs[0]:,.0f}" if theirs else "-",
+                f"{row.ratio:.2f}" if row.ratio else "-",
+                *(f"{row.decibels[e]:.0f}" if e in row.decibels else "-" for e in ("tfbridge", "litert")),
                 *(f"{size / 1000:,.0f}" for size in sizes),
                 f"{row.export_seconds:.1f}",
                 f"{row.peak_megabytes:,.0f}",
             )
-        mean = statistics.geometric_mean(row.ratio for row in own)
-        table.add_row("", "geometric mean", "", "", f"{mean:.2f}", *[""] * 8)
+        if ratios := [row.ratio for row in own if row.ratio is not None]:
+            mean = f"{statistics.geometric_mean(ratios):.2f}"
+            table.add_row("", "geometric mean", "", "", mean, *[""] * 8)
         table.add_section()
     console = Console()
     console.width = max(console.width, 150)
@@ -328,5 +332,6 @@ def _print_table(rows: list[Row]) -> None:
 
 if __name__ == "__main__":
     limit_threads(1)
-    _, asked_name, asked_kind, asked_cpu, asked_seconds = sys.argv
-    print(json.dumps(dataclasses.asdict(measure(asked_name, asked_kind, asked_cpu, float(asked_seconds)))))
+    asked_name, asked_kind, asked_cpu, asked_seconds, *rest = sys.argv[1:]
+    row_here = measure(asked_name, asked_kind, asked_cpu, float(asked_seconds), bool(rest))
+    print(json.dumps(dataclasses.asdict(row_here)))
