@@ -46,7 +46,15 @@ def _parser() -> argparse.ArgumentParser:
         dest="extras",
         default="",
         metavar="EXTRAS",
-        help="further files, with commas between them: test, which checks the object; benchmark, which times it; cmake",
+        help="further files, with commas between them: test, which checks the object; benchmark, which times it; "
+        "cmake; python, a module that runs the shared library",
+    )
+    parser.add_argument(
+        "--format",
+        default="object",
+        choices=("object", "static", "shared"),
+        help="what is written: NAME.o, a static library, or a shared one that a compiler for the target links; "
+        "default: object",
     )
     parser.add_argument(
         "--quantize",
@@ -112,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             l1_bytes=chosen.l1_bytes,
             l2_bytes=chosen.l2_bytes,
             extras=[extra for extra in chosen.extras.split(",") if extra],
+            format=chosen.format,
             quantize=chosen.quantize,
             calibration=chosen.calibration,
             calibration_method=chosen.calibration_method,

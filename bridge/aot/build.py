@@ -26,8 +26,11 @@ from .benchmark_program import write_benchmark
 from .build_files import write_cmake_package, write_pkg_config
 from .freeze import Feeds, Frozen, Function, freeze
 from .header import write_header
+from .libraries import FORMATS, archive, link_shared
+from .libraries import file_name as file_name_of
 from .model import Entry, Model, StateArray
 from .names import check, class_name, file_name
+from .python_module import write_python
 from .quantization import Calibration, options_for, quantize_frozen
 from .sized_build import (
     compiled_modules,
@@ -80,6 +83,7 @@ def compile(
     l1_bytes: int | None = None,
     l2_bytes: int | None = None,
     extras: Collection[str] = (),
+    format: str = "object",
     quantize: str | None = None,
     calibration: Calibration | None = None,
     calibration_method: str = "mse",
@@ -103,7 +107,9 @@ def compile(
     `cpp_class` may have namespaces, `vision::Digits`; it is made from the name if it is not given.
     `large_constants="file"` writes the constants to NAME.bin, to be mapped, instead of into the object. `extras` are
     further files: `test`, a C program NAME_test.c that checks the object against TensorFlow's results; `benchmark`, one
-    that times it, NAME_benchmark.c; `cmake`, a CMake package and a file for pkg-config.
+    that times it, NAME_benchmark.c; `cmake`, a CMake package and a file for pkg-config; `python`, a module NAME.py that
+    runs the shared library. `format`: `object`, NAME.o; `static`, a library libNAME.a; `shared`, libNAME.so, which a
+    compiler for the target links.
 
     With `quantize="int8"` dense layers and convolutions are computed in 8-bit integers; with `int8-weights`, `float16`
     and `bfloat16` weights are stored so, and computed with in f32. `calibration` has samples of the arguments, which
@@ -122,6 +128,10 @@ def compile(
         raise ValueError(f"threads: {threads} is not positive")
     if unknown := set(extras) - EXTRAS.keys():
         raise ValueError(f"extras: {min(unknown)!r} is none of {', '.join(sorted(EXTRAS))}")
+    if format not in FORMATS:
+        raise ValueError(f"format: {format!r} is none of {', '.join(FORMATS)}")
+    if "python" in extras and format != "shared":
+        raise ValueError("extras: 'python' runs a shared library, so format='shared' is wanted with it")
     check(name, "Model" if cpp_class is None else cpp_class)
     target = _target(target_triple, target_cpu, target_features, threads, l1_bytes, l2_bytes)
     frozen = freeze(function, args, signature, feeds or {})
@@ -136,6 +146,7 @@ def compile(
     model, data, constants = build_model(
         frozen, name, cpp_class, target, threads, large_constants == "object"
     )
+    model = dataclasses.replace(model, library=file_name_of(name, format, target.triple))
     made = write_files(Path(out_dir), model, data, constants, target, reports)
     folder = made.header.parent
     extra_files = [f for extra in sorted(extras) for f in _write_extra(folder, extra, model, frozen)]
@@ -223,6 +234,7 @@ def _test(model: Model, frozen: Frozen) -> str:
 EXTRAS: dict[str, dict[str, Callable[[Model, Frozen], str]]] = {
     "test": {"{}_test.c": _test},
     "benchmark": {"{}_benchmark.c": lambda model, _: write_benchmark(model)},
+    "python": {"{}.py": lambda model, _: write_python(model)},
     "cmake": {
         "{}-config.cmake": lambda model, _: write_cmake_package(model),
         "{}.pc": lambda model, _: write_pkg_config(model),
@@ -272,9 +284,15 @@ def write_files(
     target: Target,
     reports: Sequence[QuantizationReport] = (),
 ) -> Compiled:
-    object_file, header, description = (folder / f"{model.name}.{suffix}" for suffix in ("o", "h", "json"))
+    object_file = folder / model.file
+    header, description = (folder / f"{model.name}.{suffix}" for suffix in ("h", "json"))
     constants_file = folder / f"{model.name}.bin" if constants else None
     header_bytes = write_header(model).encode("ascii")
+    if object_file.suffix in (".a", ".lib"):
+        symbols = [*(entry.symbol for entry in model.entries), *filter(None, [model.reset_symbol])]
+        data = archive(f"{model.name}.o", data, symbols, target.triple)
+    elif object_file.suffix != ".o":
+        data = link_shared(model, data, header_bytes, target)
     description_data = _description(model, len(data), constants_file, target)
     if reports:
         description_data["quantization"] = [report.to_json() for report in reports]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from string import Template
 
 from .header import Model
@@ -9,9 +10,9 @@ from .header import Model
 _CMAKE = Template("""\
 # $name-config.cmake: find_package($name CONFIG), then target_link_libraries(program $name).
 if(NOT TARGET $name)
-  add_library($name OBJECT IMPORTED)
+  add_library($name $kind IMPORTED)
   set_target_properties($name PROPERTIES
-    IMPORTED_OBJECTS "$${CMAKE_CURRENT_LIST_DIR}/$name.o"
+    $property "$${CMAKE_CURRENT_LIST_DIR}/$file"
     INTERFACE_INCLUDE_DIRECTORIES "$${CMAKE_CURRENT_LIST_DIR}")
   if(UNIX)
     set_property(TARGET $name PROPERTY INTERFACE_LINK_LIBRARIES m)
@@ -23,15 +24,17 @@ Name: $name
 Description: a model compiled by tfbridge
 Version: $version
 Cflags: -I$${pcfiledir}
-Libs: $${pcfiledir}/$name.o -lm
+Libs: $${pcfiledir}/$file -lm
 """)
 
 
 def write_cmake_package(model: Model) -> str:
     """The text of NAME-config.cmake."""
-    return _CMAKE.substitute(name=model.name)
+    kind = {".o": "OBJECT", ".a": "STATIC", ".lib": "STATIC"}.get(Path(model.file).suffix, "SHARED")
+    where = "IMPORTED_OBJECTS" if kind == "OBJECT" else "IMPORTED_LOCATION"
+    return _CMAKE.substitute(name=model.name, file=model.file, kind=kind, property=where)
 
 
 def write_pkg_config(model: Model) -> str:
     """The text of NAME.pc."""
-    return _PKG_CONFIG.substitute(name=model.name, version=model.version)
+    return _PKG_CONFIG.substitute(name=model.name, file=model.file, version=model.version)

@@ -98,6 +98,7 @@ class Model:
     `digest`: of all that is compiled; names of functions end in it, and the file of constants has it at its end.
     `states`: the arrays that outlive a run; `reset_symbol`: the function that gives them their first values. `sizes`:
     those that change; where some have no bound, `temp_bytes` is that of functions of which no size changes.
+    `library`: the file of a library, empty for an object.
     Raises: ValueError  the name or the class cannot be chosen (see `names`).
     """
 
@@ -114,9 +115,15 @@ class Model:
     states: Sequence[StateArray] = ()
     reset_symbol: str = ""
     sizes: Sizes = dataclasses.field(default_factory=Sizes)
+    library: str = ""
 
     def __post_init__(self) -> None:
         check(self.name, self.cpp_class)
+
+    @property
+    def file(self) -> str:
+        """The name of the object's or the library's file."""
+        return self.library or f"{self.name}.o"
 
     def call(self, entry: Entry) -> str:
         """What the names of a function begin with in C."""
