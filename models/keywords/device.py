@@ -85,15 +85,20 @@ _CORTEX_M = r"""
 #include <stdint.h>
 int program(void);
 extern char stack_top[];
+typedef uint32_t __attribute__((may_alias)) word;
 
 void *memcpy(void *to, const void *from, size_t bytes) {
     char *t = to;
     const char *f = from;
+    if (((uintptr_t)t | (uintptr_t)f) % 4 == 0)
+        for (; bytes >= 4; bytes -= 4, t += 4, f += 4) *(word *)t = *(const word *)f;
     while (bytes--) *t++ = *f++;
     return to;
 }
 void *memset(void *to, int value, size_t bytes) {
     char *t = to;
+    if ((uintptr_t)t % 4 == 0)
+        for (; bytes >= 4; bytes -= 4, t += 4) *(word *)t = 0x01010101u * (unsigned char)value;
     while (bytes--) *t++ = (char)value;
     return to;
 }

@@ -88,9 +88,9 @@ def _dsp(signs: tuple[bool, bool], a: VectorValue, b: VectorValue, c: VectorValu
         name = f"llvm.arm.{'s' if is_signed else 'u'}xtb16"
         return quad.write(quad.f.call_text(name, "i32", [quad]))
 
-    for shift in (0, 8):
+    for rotates in (False, True):
         x, y = (
-            extended(value.shift_right(shift) if shift else value, is_signed)
+            extended(value.call("fshr", value, 8) if rotates else value, is_signed)
             for value, is_signed in zip((a, b), signs)
         )
         c = c.write(c.f.call_text("llvm.arm.smlad", "i32", [x, y, c]))
