@@ -18,7 +18,8 @@ class Target:
     `has_f64` arithmetic; `has_half`: conversions between f16 and f32 are;
     `has_scaling`: products with powers of two, and reciprocals to 14 bits (AVX-512). `abi`: LLVM's name of the calling
     convention, where the triple does not tell it. `is_static`: code lies where the linker puts it, and is not moved.
-    `byte_products`: the instructions that sum products of bytes: `vnni`, `dotprod`, `i8mm`, `dsp` (SMLAD), or "".
+    `byte_products`: the instructions that sum products of bytes: `vnni`, `dotprod`, `i8mm`, `dsp` (SMLAD), `pairs` (of
+    16 bits, AVX2), or "".
     Units: vector_bytes and the cache sizes are bytes; registers counts vector registers; threads is the
     highest number of threads that one launch may use (thread ids given to kernels are below it).
     """
@@ -94,7 +95,9 @@ def _byte_products(architecture: str, features: frozenset[str]) -> str:
     """The instructions that sum products of bytes."""
     if architecture == "x86_64":
         wide = "avx512f" in features
-        return "vnni" if ("avx512vnni" if wide else "avxvnni") in features else ""
+        if ("avx512vnni" if wide else "avxvnni") in features:
+            return "vnni"
+        return "pairs" if "avx2" in features else ""
     return next((name for name in ("i8mm", "dotprod") if name in features), "")
 
 

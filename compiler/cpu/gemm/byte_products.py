@@ -20,6 +20,9 @@ _NATIVE = {
 }
 _NATIVE["i8mm"] = {**_NATIVE["dotprod"], (False, True): "aarch64.neon.usdot.{c}.{a}"}
 
+# LLVM's functions for the sums of two products of 16 bits, by the lanes of the sums.
+_PAIRS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd"}
+
 
 def is_native(target: Target, compute: str) -> bool:
     """Whether one instruction adds the sums of four products."""
@@ -43,8 +46,9 @@ def add_products(target: Target, compute: str, a: VectorValue, b: VectorValue, c
     if target.architecture.startswith("thumb") and target.byte_products == "dsp" and c.lanes == 1:
         return _dsp(signs, a, b, c)
     if c.lanes > 1 and target.is_x86:
+        name = _PAIRS.get(c.lanes, "") if c.lanes == 4 or target.byte_products in ("pairs", "vnni") else ""
         for x, y in zip(_pairs(a, signs[0]), _pairs(b, signs[1])):
-            c = c + _sum_of_pairs(x, y)
+            c = c + (c.write(c.f.call_text(name, c.type, [x, y])) if name else _sum_of_pairs(x, y))
         return c
     for number in range(QUAD):
         c = c + _byte(a, signs[0], number) * _byte(b, signs[1], number)
@@ -73,7 +77,7 @@ def _pairs(quads: VectorValue, is_signed: bool) -> tuple[VectorValue, VectorValu
 
 
 def _sum_of_pairs(a: VectorValue, b: VectorValue) -> VectorValue:
-    """The sums of the products of neighbours, one instruction of machines that have it (pmaddwd)."""
+    """The sums of the products of neighbours, of which LLVM makes one instruction where it sees that (pmaddwd)."""
     orders = [range(start, a.lanes, 2) for start in (0, 1)]
     even, odd = (
         a.shuffle(order).cast("sext", "i32") * b.shuffle(order).cast("sext", "i32") for order in orders

@@ -51,6 +51,7 @@ _VECTORS = ((r"\bzmm\d", 64), (r"\bymm\d", 32), (r"addps|\.4s\b|\bq\d+\b|\bvfadd
 # Instructions that sum products of bytes, where a function has them, the best first.
 _BYTE_PRODUCTS = (
     ("vnni", "u8_s8", r"\bvpdpbusd\b"),
+    ("pairs", "u8_s8", r"\bvpmaddwd\b.*%ymm"),
     ("i8mm", "u8_s8", r"\busdot\b"),
     ("dotprod", "s8_s8", r"\bsdot\b"),
     ("dsp", "s16_s16", r"\bsmlabb\b"),
