@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...compiler.analysis.quads import SMALL
 from ...compiler.client.platforms import Compiled, native
 from ...compiler.errors import ShapeError, UnsupportedError
 from ...compiler.ir.element_types import ElementType
@@ -123,7 +124,9 @@ def _options(
 ) -> QuantizationOptions:
     target = target or native().target(DEFAULT_OPTIONS)
     activations = ElementType.U8 if target.is_x86 else ElementType.S8
-    return QuantizationOptions(scheme, method, tuple(keep_float), activations)
+    # Sums of two products of 8 bits are made in 16 where an instruction does only that.
+    largest_weight = SMALL if target.byte_products == "pairs" else 127
+    return QuantizationOptions(scheme, method, tuple(keep_float), activations, largest_weight)
 
 
 class _Runs:

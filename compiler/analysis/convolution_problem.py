@@ -192,10 +192,10 @@ class ConvolutionProblem:
         types = {self.input_type, self.kernel_type}
         return self.in_channels == 1 and types <= {ElementType.S8, ElementType.U8} and self.groups > 1
 
-    def in_quads(self) -> ConvolutionProblem:
+    def in_quads(self, has_small_kernel: bool = False) -> ConvolutionProblem:
         """The convolution with quads of input features for elements, where it is one of bytes that lie so; else the
         same."""
-        quads = quad_type(self.input_type, self.kernel_type, self.result_type)
+        quads = quad_type(self.input_type, self.kernel_type, self.result_type, has_small_kernel)
         counts = {
             "in_channels": 2,
             "kernel_offset": 2,
@@ -228,7 +228,9 @@ class ConvolutionProblem:
 
 def convolution_problem(convolution: Instruction, result: ElementType) -> ConvolutionProblem:
     """The sizes and strides of a convolution whose result has this element type, in quads where it can be."""
-    return plain_problem(convolution, result).in_quads()
+    op = convolution.op
+    assert isinstance(op, Convolution)
+    return plain_problem(convolution, result).in_quads(op.has_small_rhs)
 
 
 def plain_problem(convolution: Instruction, result: ElementType) -> ConvolutionProblem:

@@ -89,9 +89,9 @@ class GemmProblem:
             quads=swapped(self.quads),
         )
 
-    def in_quads(self, rhs_type: ElementType) -> GemmProblem:
+    def in_quads(self, rhs_type: ElementType, has_small_rhs: bool = False) -> GemmProblem:
         """The product with quads for elements, where it is one of bytes that lie so; else the same."""
-        quads = quad_type(self.element_type, rhs_type, self.result_type)
+        quads = quad_type(self.element_type, rhs_type, self.result_type, has_small_rhs)
         a, b = self.a_strides, self.b_strides
         is_run = a[-1] == 1 and b[-2] == 1
         steps = zip((*self.batch, *self.batch, self.m, self.n), (*a[:-2], *b[:-2], a[-2], b[-1]))
@@ -145,7 +145,7 @@ def gemm_problem(contraction: Instruction, result_type: ElementType) -> GemmProb
         (*(b[1] for b in batch), run[1], k[1]),
         (*(b[2] for b in batch), k[2], columns[1]),
         (*(b[3] for b in batch), out_rows[1], 1),
-    ).in_quads(rhs.element_type)
+    ).in_quads(rhs.element_type, op.has_small_rhs)
     if are_converted(lhs.element_type, rhs.element_type, result_type):
         return dataclasses.replace(problem, weights_type=rhs.element_type)
     if rhs.element_type is not lhs.element_type and not problem.quads:

@@ -11,14 +11,22 @@ QUAD = 4  # elements
 _BYTES = (ElementType.S8, ElementType.U8)
 
 
-def quad_type(a: ElementType, b: ElementType, result: ElementType) -> str:
-    """The name of the type in which quads of two operands are multiplied, such as `u8s8`; "" where they are not."""
-    return a.value + b.value if {a, b} <= set(_BYTES) and result is ElementType.S32 else ""
+SMALL = 64
+"""Bytes of B up to this size are small: 16 bits hold the sum of two products with unsigned bytes."""
+
+
+def quad_type(a: ElementType, b: ElementType, result: ElementType, has_small_rhs: bool = False) -> str:
+    """The name of the type in which quads of two operands are multiplied, such as `u8s8`, and `u8s7` where the bytes of
+    B are small; "" where they are not multiplied so."""
+    if not {a, b} <= set(_BYTES) or result is not ElementType.S32:
+        return ""
+    is_small = has_small_rhs and (a, b) == (ElementType.U8, ElementType.S8)
+    return a.value + ("s7" if is_small else b.value)
 
 
 def signs_of(quads: str) -> tuple[bool, bool]:
     """Whether the bytes of A are signed, and those of B."""
-    return quads.startswith("s"), quads.endswith("s8")
+    return quads[0] == "s", quads[2] == "s"
 
 
 def swapped(quads: str) -> str:

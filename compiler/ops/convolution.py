@@ -69,6 +69,7 @@ class Convolution(Op):
     convolution_c7: the kernel's output features are a multiple of feature_groups and of batch_groups.
     convolution_c8: the input's batch is a multiple of batch_groups.
     convolution_c9: preferred_type is as the operands' type: integer, float or complex.
+    has_small_rhs: as dot's.
     Source: operation semantics, Conv (convolution).
     """
 
@@ -79,6 +80,7 @@ class Convolution(Op):
     feature_groups: int = attribute("size", "feature_group_count", default=1)
     batch_groups: int = attribute("size", "batch_group_count", default=1)
     preferred_type: ElementType | None = attribute("result_type", "", default=None)
+    has_small_rhs: bool = attribute("bool", "has_small_rhs", default=False)
 
     def flops(self, instruction: Instruction) -> int:
         """A multiplication and an addition for each term."""

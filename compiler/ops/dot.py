@@ -31,6 +31,7 @@ class Dot(Op):
     dot_c4: as many contracting axes on the left as on the right, of the same sizes.
     dot_c5: as many batch axes on the left as on the right, of the same sizes.
     dot_c6: preferred_type is as the operands' type: integer, float or complex.
+    has_small_rhs: no byte of the right operand is larger than 64, which the compiler finds out where it is constant.
     Source: operation semantics, DotGeneral.
     """
 
@@ -41,6 +42,7 @@ class Dot(Op):
     lhs_batch: tuple[int, ...] = attribute("dims", "lhs_batch_dims", default=())
     rhs_batch: tuple[int, ...] = attribute("dims", "rhs_batch_dims", default=())
     preferred_type: ElementType | None = attribute("result_type", "", default=None)
+    has_small_rhs: bool = attribute("bool", "has_small_rhs", default=False)
 
     def flops(self, instruction: Instruction) -> int:
         """A multiplication and an addition for each term."""

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from ..analysis.convolution_problem import convolution_problem
 from ..analysis.gemm_problem import are_converted, columns_run, contracting_run, gemm_problem
+from ..analysis.quads import SMALL
 from ..errors import UnsupportedError
 from ..ir.element_types import ElementType
 from ..ir.module import Computation, Instruction, Module, make
@@ -84,7 +87,7 @@ def _one_type(instruction: Instruction) -> Instruction:
     op = instruction.op
     if not isinstance(op, (Dot, Convolution)):
         return instruction
-    instruction = _with_stored_weights(instruction)
+    instruction = _with_small_weights(_with_stored_weights(instruction))
     left, right = (o.shape.element_type for o in instruction.operands)
     result = instruction.shape.element_type
     if left is right or are_converted(left, right, result) or _is_product_of_bytes(instruction):
@@ -108,6 +111,21 @@ def _with_stored_weights(contraction: Instruction) -> Instruction:
         return contraction
     op = dataclasses.replace(contraction.op, preferred_type=result)  # type: ignore[call-arg]
     return dataclasses.replace(contraction, op=op, operands=(left, stored))
+
+
+def _with_small_weights(contraction: Instruction) -> Instruction:
+    """Says of a contraction of unsigned bytes with constant ones whether these are small; of no other one."""
+    (left, right), op = contraction.operands, contraction.op
+    assert isinstance(op, Dot | Convolution)
+    is_small = (
+        left.shape.element_type is ElementType.U8
+        and right.shape.element_type is ElementType.S8
+        and isinstance(right.op, Constant)
+        and bool((np.abs(right.op.literal.array.astype(np.int16)) <= SMALL).all())
+    )
+    if is_small == op.has_small_rhs:
+        return contraction
+    return dataclasses.replace(contraction, op=dataclasses.replace(op, has_small_rhs=is_small))
 
 
 def _is_product_of_bytes(contraction: Instruction) -> bool:

@@ -33,13 +33,15 @@ class QuantizationOptions:
     the products read, and compute in f32.
     calibration: how ranges follow from the values observed, `min-max`, `percentile` (99.99 % of the values) or `mse`
     (the least squared error). keep_float: layers that stay in f32: `first`, `last`, or names of TensorFlow nodes with
-    `*` and `?`. activations: 8 bits with or without a sign, as the target multiplies them best.
+    `*` and `?`. activations, largest_weight: 8 bits with or without a sign, and integers for weights, as the target
+    multiplies them best.
     """
 
     scheme: str = "int8"
     calibration: str = "mse"
     keep_float: tuple[str, ...] = ()
     activations: ElementType = ElementType.U8
+    largest_weight: int = 127
 
     def __post_init__(self) -> None:
         """Raises: ValueError  a scheme or a method that there is not."""
@@ -87,7 +89,7 @@ def quantize(
             source: Quantized.of(seen.range(options.calibration), options.activations)
             for source, seen in _observed(platform, module, stored, samples, states).items()
         }
-        rewriting = IntegerLayers(module.entry, layers, types)
+        rewriting = IntegerLayers(module.entry, layers, types, options.largest_weight)
     quantized = module.with_entry(rewriting.run())
     before = [layer.result for layer in layers]
     comparison = Comparison([layer.name for layer in layers])

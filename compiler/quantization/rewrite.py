@@ -64,11 +64,13 @@ class Quantized:
         return (lowest - self.zero_point) * self.scale, (lowest + 255 - self.zero_point) * self.scale
 
 
-def quantize_weights(weights: np.ndarray, channel_axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """(weights as s8, the scale of each output feature), symmetric around zero."""
+def quantize_weights(
+    weights: np.ndarray, channel_axis: int, most: int = _LARGEST_WEIGHT
+) -> tuple[np.ndarray, np.ndarray]:
+    """(weights as s8 of at most this size, the scale of each output feature), symmetric around zero."""
     others = tuple(a for a in range(weights.ndim) if a != channel_axis)
     largest = np.abs(weights).max(axis=others)
-    scales = np.maximum(largest / _LARGEST_WEIGHT, _SMALLEST_SCALE).astype(np.float32)
+    scales = np.maximum(largest / most, _SMALLEST_SCALE).astype(np.float32)
     shape = [1] * weights.ndim
     shape[channel_axis] = -1
     return np.rint(weights / scales.reshape(shape)).astype(np.int8), scales
@@ -129,13 +131,17 @@ class StoredWeights(Rewriting):
 
 
 class IntegerLayers(Rewriting):
-    """Layers in integers. `types`: how each of their sources is stored."""
+    """Layers in integers. `types`: how each of their sources is stored. `largest_weight`: of sums of products."""
 
     def __init__(
-        self, computation: Computation, layers: Sequence[Layer], types: Mapping[Instruction, Quantized]
+        self,
+        computation: Computation,
+        layers: Sequence[Layer],
+        types: Mapping[Instruction, Quantized],
+        largest_weight: int = _LARGEST_WEIGHT,
     ) -> None:
         super().__init__(computation, layers)
-        self.types = types
+        self.types, self.largest_weight = types, largest_weight
         self.quantized: dict[Instruction, Instruction] = {}
         self.restored: dict[Instruction, Instruction] = {}
         self.sums: dict[Instruction, _Sums] = {}
@@ -180,7 +186,8 @@ class IntegerLayers(Rewriting):
         zero = _constant(np.array(kind.zero_point, kind.element_type.dtype))
         for move in reversed(layer.moves):
             value = _moved(move, value, kind)
-        weights, scales = quantize_weights(layer.weights, layer.channel_axis)
+        most = _LARGEST_WEIGHT if layer.kind == "depthwise" else self.largest_weight
+        weights, scales = quantize_weights(layer.weights, layer.channel_axis, most)
         op = layer.contraction.op
         if isinstance(op, Dot):
             product = _dot(op, value, weights, layer.channel_axis, zero, metadata)

@@ -2,7 +2,7 @@
 
 The compute types `u8s8`, `s8s8`, `u8u8` and `s8u8` have quads for elements: four neighbouring steps of the sum over k,
 in the bits of an i32. A product of two quads is the sum of the four products of their bytes; the name says which
-operand, A or B, has signed ones.
+operand, A or B, has signed ones, and with `s7` which has small ones.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _NATIVE = {
 _NATIVE["i8mm"] = {**_NATIVE["dotprod"], (False, True): "aarch64.neon.usdot.{c}.{a}"}
 
 # LLVM's functions for the sums of two products of 16 bits, by the lanes of the sums.
+_AVX2_LANES = 8
 _PAIRS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd"}
 
 
@@ -32,7 +33,9 @@ def is_native(target: Target, compute: str) -> bool:
 
 def extra_registers(target: Target, compute: str) -> int:
     """Registers that a product takes besides the sums, B and an element of A."""
-    return 0 if is_native(target, compute) else 4
+    if is_native(target, compute):
+        return 0
+    return 2 if _is_small(target, compute) else 4
 
 
 def add_products(target: Target, compute: str, a: VectorValue, b: VectorValue, c: VectorValue) -> VectorValue:
@@ -43,6 +46,8 @@ def add_products(target: Target, compute: str, a: VectorValue, b: VectorValue, c
         if signs not in natives:
             a, b, signs = b, a, signs[::-1]
         return _native(natives[signs], target.byte_products == "vnni", a, b, c)
+    if _is_small(target, compute) and c.lanes == _AVX2_LANES:
+        return _with_small(*((a, b) if signs[1] else (b, a)), c)
     if target.architecture.startswith("thumb") and target.byte_products == "dsp" and c.lanes == 1:
         return _dsp(signs, a, b, c)
     if c.lanes > 1 and target.is_x86:
@@ -61,6 +66,19 @@ def _native(name: str, takes_quads: bool, a: VectorValue, b: VectorValue, c: Vec
         a, b = (_as(value, "i8", QUAD) for value in (a, b))
     full = name.format(bits=lanes * 32, c=f"v{lanes}i32", a=f"v{lanes * QUAD}i8")
     return c.write(c.f.call_text(f"llvm.{full}", c.type, [c, a, b]))
+
+
+def _is_small(target: Target, compute: str) -> bool:
+    """Whether sums of two products are made in 16 bits, which hold those with small bytes."""
+    return "7" in compute and target.byte_products == "pairs"
+
+
+def _with_small(unsigned: VectorValue, small: VectorValue, c: VectorValue) -> VectorValue:
+    """Sums of two products in 16 bits, and of two such sums in 32."""
+    a, b = (_as(value, "i8", QUAD) for value in (unsigned, small))
+    halves = vector_type("i16", c.lanes * 2)
+    sums = c.write(c.f.call_text("llvm.x86.avx2.pmadd.ub.sw", halves, [a, b]), halves)
+    return c + c.write(c.f.call_text(_PAIRS[c.lanes], c.type, [sums, sums.number(1)]))
 
 
 def _as(quads: VectorValue, element: str, parts: int) -> VectorValue:

@@ -17,7 +17,7 @@ from ..codegen.memory_types import load, memory_type, single, store
 from .byte_products import add_products
 
 E = ElementType
-QUADS = ("u8s8", "s8s8", "u8u8", "s8u8")
+QUADS = ("u8s8", "s8s8", "u8u8", "s8u8", "u8s7", "s7u8")
 COMPUTE_TYPES = {"f32": "float", "f64": "double", "i32": "i32", "i64": "i64", **dict.fromkeys(QUADS, "i32")}
 CACHE_LINE = 64  # bytes
 SIZES = {"float": 4, "double": 8, "i32": 4, "i64": 8}

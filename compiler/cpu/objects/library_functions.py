@@ -34,7 +34,7 @@ from .split_module import references, split_module
 LIBRARIES = tuple(f"{kind}_{compute}" for kind in ("gemm", "conv") for compute in COMPUTE_TYPES)
 
 _FUNCTION = re.compile(
-    r"tfb_(gemm|copy|rows|panels|columns|gemv|wgemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64)|[su]8[su]8)(?:_(\d|n|t))?"
+    r"tfb_(gemm|copy|rows|panels|columns|gemv|wgemv|conv|convt)(_[a-z0-9]+)?_([fi](?:32|64)|[su][78][su][78])(?:_(\d|n|t))?"
     r"(?:_(\d)x(\d+))?"
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -14,12 +15,15 @@ from tfbridge.compiler.analysis.output_view import output_view
 from tfbridge.compiler.cpu.convolution.emit import emit_convolution
 from tfbridge.compiler.cpu.gemm.emit import emit_gemm
 from tfbridge.compiler.cpu.targets.named_target import target_for
+from tfbridge.compiler.hlo_text.parser import parse_hlo
 from tfbridge.compiler.ir.element_types import ElementType, element_type_of
 from tfbridge.compiler.ir.module import Instruction, make
 from tfbridge.compiler.ir.shape import Shape
 from tfbridge.compiler.ops import Convolution, Dot, Parameter
 from tfbridge.compiler.ops.convolution import ConvolutionDims
 from tfbridge.compiler.ops.window import Window
+from tfbridge.compiler.options import DEFAULT_OPTIONS
+from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
 from tfbridge.runtime.llvm.ir_builder import ModuleText
 from tfbridge.runtime.llvm.target import Target
 
@@ -94,6 +98,40 @@ def test_every_level(level: str, a: str, b: str) -> None:
         _run(_by_columns(), _bytes(a, m, k), _bytes(b, n, k), target)
     _run(_convolution(3, 1, 1), _bytes(a, 1, 7, 7, 8), _bytes(b, 3, 3, 20, 8), target)
     _run(_depthwise(3, 2, 1, 24), _bytes(a, 1, 9, 9, 24), _bytes(b, 3, 3, 1, 24), target)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("m, n, k", [(1, 67, 128), (13, 70, 52), (64, 33, 1028), (5, 1, 40), (3, 3, 4)])
+def test_small_weights(level: str, m: int, n: int, k: int) -> None:
+    """With bytes of 64 at most, of which the largest are often there, 16 bits hold the sums of two products."""
+    target = target_for(TARGET.triple, level)
+    op = dataclasses.replace(_by_columns(), has_small_rhs=True)
+    lhs, rhs = _bytes("uint8", m, k), np.clip(_bytes("int8", n, k), -64, 64)
+    assert gemm_problem(_instruction(op, lhs, rhs), E.S32).quads == "u8s7"
+    _run(op, lhs, rhs, target)
+    window = dataclasses.replace(_convolution(3, 1, 1), has_small_rhs=True)
+    kernel = np.clip(_bytes("int8", 3, 3, 20, 8), -64, 64)
+    _run(window, _bytes("uint8", 1, 7, 7, 8), kernel, target)
+
+
+def test_weights_are_small_where_their_values_say_so() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = u8[2,4] parameter(0)
+  w = s8[1,4] constant({ {1, -64, 3, LAST} })
+  ROOT d = s32[2,1] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={1}FLAG
+}"""
+
+    def is_small(text: str) -> bool:
+        changed = canonicalize_dots(parse_hlo(text), DEFAULT_OPTIONS)
+        assert str(parse_hlo(str(changed))) == str(changed)
+        return changed.entry.root.op.has_small_rhs
+
+    for flag in ("", ", has_small_rhs=true"):
+        for last, wanted in ((64, True), (65, False), (-128, False)):
+            assert is_small(text.replace("LAST", str(last)).replace("FLAG", flag)) is wanted
+        of_argument = text.replace("constant({ {1, -64, 3, LAST} })", "parameter(1)").replace("FLAG", flag)
+        assert not is_small(of_argument)
 
 
 def _convolution(
