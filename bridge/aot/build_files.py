@@ -13,7 +13,7 @@ if(NOT TARGET $name)
   add_library($name $kind IMPORTED)
   set_target_properties($name PROPERTIES
     $property "$${CMAKE_CURRENT_LIST_DIR}/$file"
-    INTERFACE_INCLUDE_DIRECTORIES "$${CMAKE_CURRENT_LIST_DIR}")
+$import_library    INTERFACE_INCLUDE_DIRECTORIES "$${CMAKE_CURRENT_LIST_DIR}")
   if(UNIX)
     set_property(TARGET $name PROPERTY INTERFACE_LINK_LIBRARIES m)
   endif()
@@ -24,7 +24,7 @@ Name: $name
 Description: a model compiled by tfbridge
 Version: $version
 Cflags: -I$${pcfiledir}
-Libs: $${pcfiledir}/$file -lm
+Libs: $${pcfiledir}/$file$run_path -lm
 """)
 
 
@@ -32,9 +32,17 @@ def write_cmake_package(model: Model) -> str:
     """The text of NAME-config.cmake."""
     kind = {".o": "OBJECT", ".a": "STATIC", ".lib": "STATIC"}.get(Path(model.file).suffix, "SHARED")
     where = "IMPORTED_OBJECTS" if kind == "OBJECT" else "IMPORTED_LOCATION"
-    return _CMAKE.substitute(name=model.name, file=model.file, kind=kind, property=where)
+    import_library = f'    IMPORTED_IMPLIB "${{CMAKE_CURRENT_LIST_DIR}}/{model.file}"\n'
+    return _CMAKE.substitute(
+        name=model.name,
+        file=model.file,
+        kind=kind,
+        property=where,
+        import_library=import_library if model.file.endswith(".dll") else "",
+    )
 
 
 def write_pkg_config(model: Model) -> str:
     """The text of NAME.pc."""
-    return _PKG_CONFIG.substitute(name=model.name, file=model.file, version=model.version)
+    run_path = " -Wl,-rpath,${pcfiledir}" if model.file.endswith((".so", ".dylib")) else ""
+    return _PKG_CONFIG.substitute(name=model.name, file=model.file, version=model.version, run_path=run_path)

@@ -55,6 +55,7 @@ def write_header(model: Model) -> str:
         common,
         version=model.version,
         target=in_comment(model.target),
+        file=model.file,
         libraries=f", and have {model.name}.bin at hand" if in_file else "",
         array_lists="\n".join(_array_lists(model, buffers)),
         GUARD=f"{model.name.upper()}_H",

@@ -65,7 +65,7 @@ static inline void tfbridge_launch_on_pool(tfbridge_context *context, tfbridge_k
 """)
 
 HEADER = Template("""\
-/* $name.h: a model compiled by tfbridge $version; link $name.o$libraries.
+/* $name.h: a model compiled by tfbridge $version; link $file$libraries.
  *
  * Target: $target
 $array_lists

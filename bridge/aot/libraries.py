@@ -20,6 +20,7 @@ _OTHER_SUFFIXES = {
     "static": {"windows-msvc": ".lib"},
     "shared": {"windows": ".dll", "w64": ".dll", "mingw": ".dll", "apple": ".dylib"},
 }
+_BSD_INDEX_BYTES = 16  # of the index's name
 _MEMBER = "{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n"
 
 # The functions of the header, for programs that read none.
@@ -74,11 +75,15 @@ def archive(member: str, data: bytes, symbols: Sequence[str], triple: str) -> by
             at += len(symbol) + 2
         index_bytes = 4 + 8 * len(symbols) + 4 + len(names)
         where = 8 + 60 + index_bytes
+        # A name of fewer than 16 signs is read by its number of bytes alone; they come first in the contents.
+        where += _BSD_INDEX_BYTES
         entries = b"".join(start.to_bytes(4, "little") + where.to_bytes(4, "little") for start in starts)
         index = (8 * len(symbols)).to_bytes(4, "little") + entries + len(names).to_bytes(4, "little") + names
-        parts = [("__.SYMDEF", index), (member, data)]
+        title = b"__.SYMDEF".ljust(_BSD_INDEX_BYTES, b"\0")
+        parts = [(f"#1/{_BSD_INDEX_BYTES}", title + index), (member, data)]
     else:
-        names = b"".join(symbol.encode() + b"\0" for symbol in symbols)
+        prefix = b"_" if _is_windows(triple) and triple.startswith(("i3", "i4", "i5", "i6")) else b""
+        names = b"".join(prefix + symbol.encode() + b"\0" for symbol in symbols)
         index_bytes = 4 + 4 * len(symbols) + len(names)
         where = 8 + 60 + index_bytes + index_bytes % 2
         offsets = where.to_bytes(4, "big") * len(symbols)
@@ -105,6 +110,9 @@ def link_shared(model: Model, data: bytes, header: bytes, target: Target) -> byt
         (path / f"{model.name}.o").write_bytes(data)
         (path / f"{model.name}.h").write_bytes(header)
         (path / "exports.c").write_text(_exports(model))
+        symbols = [*(entry.symbol for entry in model.entries), *filter(None, [model.reset_symbol])]
+        (path / "exports.def").write_text("\n".join(["EXPORTS", *symbols, ""]))
+        is_windows = _is_windows(target.triple)
         arguments = [
             "-O2",
             "-shared",
@@ -116,7 +124,7 @@ def link_shared(model: Model, data: bytes, header: bytes, target: Target) -> byt
             library,
         ]
         linked = subprocess.run(
-            [*command, *arguments, *([] if "windows" in target.triple else ["-lm"])],
+            [*command, *arguments, *(["exports.def"] if is_windows else [f"-Wl,-soname,{library}", "-lm"])],
             cwd=folder,
             capture_output=True,
             text=True,
@@ -129,16 +137,19 @@ def link_shared(model: Model, data: bytes, header: bytes, target: Target) -> byt
         return (path / library).read_bytes()
 
 
+def _is_windows(triple: str) -> bool:
+    return any(part in triple for part in ("windows", "w64", "mingw"))
+
+
 def _compiler(target: Target) -> list[str]:
     """A compiler for the target that is installed here."""
     arch, system = target.triple.split("-", 1)
-    same = (
-        target.triple.split("-")[0] == host().triple.split("-")[0]
-        and "linux" in system
-        and "android" not in system
-    )
-    gnu = f"{'arm' if arch.startswith(('arm', 'thumb')) else arch}-linux-gnu{'eabihf' if 'eabihf' in system else ''}"
-    candidates = [["cc"]] if same else [[f"{target.triple}-gcc"], [f"{gnu}-gcc"] if "linux" in system else []]
+    system = system.removeprefix("unknown-").removeprefix("pc-")
+    candidates = [[f"{arch}-{system}-gcc"], [f"{arch}-{system}-clang"]]
+    if system.startswith("linux-gnu"):  # other C libraries of Linux are not that of this machine
+        family = "arm" if arch.startswith(("arm", "thumb")) else arch
+        is_here = host().triple.split("-")[0] == arch and "linux-gnu" in host().triple
+        candidates = [["cc"]] if is_here else [*candidates, [f"{family}-{system}-gcc"]]
     if "w64" in system or "windows-gnu" in system:
         candidates.append([f"{arch}-w64-mingw32-gcc"])
     found = next((c for c in candidates if c and shutil.which(c[0])), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from string import Template
 
 import numpy as np
@@ -98,6 +99,7 @@ _STATE = Template('''
         memory = ctypes.create_string_buffer(bytes(state), $bytes)
         self._check(_function("set_state", ctypes.c_int, _POINTER, _POINTER)(self._model, memory))
 ''')
+_METHODS = ("reset", "get_state", "set_state")
 _RUN = Template('''
     def $method(self$parameters):
         """$documentation"""
@@ -126,6 +128,12 @@ def write_python(model: Model) -> str:
     )
 
 
+def _method_name(entry: Entry) -> str:
+    """The function's name, with an underscore behind it where Python or the class has that name."""
+    name = entry.name or "run"
+    return f"{name}_" if keyword.iskeyword(name) or name in _METHODS else name
+
+
 def _method(model: Model, entry: Entry) -> str:
     names = [f"arg{k}" for k in range(len(entry.arguments))]
     call = model.call(entry)
@@ -146,7 +154,7 @@ def _method(model: Model, entry: Entry) -> str:
     )
     results = ", ".join(f"{spec.dtype}{list(spec.dims)}" for spec in entry.results)
     return _RUN.substitute(
-        method=entry.name or "run",
+        method=_method_name(entry),
         parameters="".join(f", {name}" for name in names),
         documentation=f"Arguments: {described or 'none'}. Results: {results or 'none'}.",
         run=run_name(entry),

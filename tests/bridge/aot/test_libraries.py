@@ -72,9 +72,61 @@ def test_form_of_archives() -> None:
     offset = int.from_bytes(gnu[72:76], "big")
     assert gnu[offset:].startswith(b"m.o/") and gnu[offset + 60 :].startswith(b"12345")
     bsd = archive("m.o", b"12345678", ["first"], "arm64-apple-ios")
-    assert bsd[8:].startswith(b"__.SYMDEF") and b"_first\0" in bsd
-    where = int.from_bytes(bsd[76:80], "little")
-    assert bsd[where:].startswith(b"m.o")
+    assert bsd[8:].startswith(b"#1/16 ") and bsd[68:].startswith(b"__.SYMDEF\0") and b"_first\0" in bsd
+    where = int.from_bytes(bsd[92:96], "little")
+    assert bsd[where:].startswith(b"m.o") and where % 8 == 4 and bsd[where + 60 :].startswith(b"12345678")
+
+
+@pytest.mark.skipif(shutil.which("llvm-nm") is None, reason="no llvm-nm")
+@pytest.mark.parametrize(
+    "triple, prefix",
+    [("x86_64-linux-gnu", ""), ("arm64-apple-macosx13", "_"), ("i686-w64-mingw32", "_")],
+)
+def test_index_names_the_symbols(triple: str, prefix: str, tmp_path: Path) -> None:
+    """Linkers take an object out of a library for the names in the index, which are those in the object."""
+    made = tfbridge.aot.compile(
+        layer, tf.TensorSpec((2, 5)), name="layer", out_dir=tmp_path, format="static", target_triple=triple
+    )
+    command = ["llvm-nm", "--print-armap", "--defined-only", "--extern-only", made.object_file]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    index, members = listed.removeprefix("Archive map\n").split("\n\n", 1)
+    (symbol,) = [line.split()[0] for line in index.splitlines()]
+    assert symbol.startswith(f"{prefix}layer_entry_")
+    assert f" T {symbol}\n" in members
+
+
+@pytest.mark.skipif(shutil.which("x86_64-w64-mingw32-gcc") is None, reason="no compiler for Windows")
+def test_programs_link_with_a_dll(tmp_path: Path) -> None:
+    made = tfbridge.aot.compile(
+        layer,
+        tf.TensorSpec((2, 5)),
+        name="layer",
+        out_dir=tmp_path,
+        format="shared",
+        extras=["test", "cmake"],
+        target_triple="x86_64-w64-mingw32",
+    )
+    command = ["x86_64-w64-mingw32-gcc", "layer_test.c", made.object_file.name, "-o", "program.exe"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    assert "IMPORTED_IMPLIB" in (tmp_path / "layer-config.cmake").read_text()
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["lambda", "reset"])
+def test_names_of_methods(name: str, tmp_path: Path) -> None:
+    """Python's own words and the class's methods are not taken by functions of the model."""
+    counter = Counter()
+    functions = {name: (counter.add, tf.TensorSpec((2, 5)))}
+    tfbridge.aot.compile(functions, name="counter", out_dir=tmp_path, format="shared", extras=["python"])
+    printed = _python(
+        tmp_path,
+        f"""import numpy as np, counter
+model, x = counter.Counter(), np.ones((2, 5), np.float32)
+first = model.{name}_(x)
+model.reset()
+print((model.{name}_(x) == first).all())""",
+    )
+    assert printed == "True"
 
 
 @needs_compiler
@@ -153,6 +205,11 @@ def test_refusals(tmp_path: Path) -> None:
         tfbridge.aot.compile(
             layer, spec, name="layer", out_dir=tmp_path, format="shared", target_triple="riscv32-unknown-elf"
         )
+    for triple in ("riscv64-linux-android35", "riscv64-linux-musl"):  # not with another C library
+        with pytest.raises(UnsupportedError, match=f"with {triple}-gcc or {triple}-clang"):
+            tfbridge.aot.compile(
+                layer, spec, name="layer", out_dir=tmp_path, format="shared", target_triple=triple
+            )
     half = tf.TensorSpec((2,), tf.bfloat16)
     if shutil.which("cc"):
         with pytest.raises(UnsupportedError, match="NumPy has no type bfloat16"):
