@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from string import Template
 
-from .header import Model
+from .model import Model
 
 _CMAKE = Template("""\
 # $name-config.cmake: find_package($name CONFIG), then target_link_libraries(program $name).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -113,11 +114,18 @@ def test_errors_of_the_worker_are_those_of_the_compiler() -> None:
     assert isinstance(error, BudgetError) and "compile_instructions=2" in str(error)
 
 
-def test_a_worker_that_dies_costs_one_compilation() -> None:
+def test_a_worker_that_dies_costs_one_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled_in_background()
-    (process,) = background_worker._workers._processes.values()
-    process.kill()
-    assert isinstance(compiled_in_background(), CompileCrash)
+    workers = background_worker._workers
+
+    def dying(slot: int, worker: Callable[[int], Any] = workers._worker) -> Any:
+        process = worker(slot)
+        process.kill()  # found alive, it ends before it reads the module
+        return process
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "_worker", dying)
+        assert isinstance(compiled_in_background(), CompileCrash)
     np.testing.assert_allclose(Executable(compiled_in_background()).execute([X])[0], expected(), rtol=1e-5)
 
 
