@@ -39,6 +39,8 @@ ASSUMPTION_FAILED = 64
 CAPACITY_OVERFLOW = 65
 # Status of an entry whose caller told sizes that it has no code for.
 SIZES_REFUSED = 66
+# Status of an entry whose code is for processors that have more than this one.
+PROCESSOR_REFUSED = 67
 OFFSETS: dict[str, int] = {name: offset for name, offset, _ in FIELDS}
 CONTEXT_BYTES = 96
 

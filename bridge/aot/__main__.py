@@ -42,6 +42,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--target-cpu", default="", metavar="C", help="such as cortex-a72, x86-64-v3")
     parser.add_argument("--target-features", default="", metavar="F", help="such as +avx2,+fma")
     parser.add_argument(
+        "--cpu-levels",
+        default="",
+        metavar="LEVELS",
+        help="code for several levels of processors in one object, such as v2,v3,v4 (AArch64: v8.0,v8.2,v8.6); runs "
+        "take the highest that there is",
+    )
+    parser.add_argument(
         "--with",
         dest="extras",
         default="",
@@ -112,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             target_triple=chosen.target_triple,
             target_cpu=chosen.target_cpu,
             target_features=chosen.target_features,
+            cpu_levels=[level for level in chosen.cpu_levels.split(",") if level],
             cpp_class=chosen.cpp_class,
             name=chosen.name,
             out_dir=chosen.out,

@@ -15,6 +15,7 @@ import numpy as np
 from ... import __version__
 from ...compiler.builder.computation_builder import ComputationBuilder
 from ...compiler.client.platforms import native
+from ...compiler.ir.code_version import CodeVersion, Level
 from ...compiler.ir.module import Module
 from ...compiler.ir.sized_module import SizedModule
 from ...compiler.options import DEFAULT_OPTIONS
@@ -75,6 +76,7 @@ def compile(
     target_triple: str | None = None,
     target_cpu: str = "",
     target_features: str = "",
+    cpu_levels: Sequence[str] = (),
     cpp_class: str | None = None,
     name: str | None = None,
     out_dir: str | os.PathLike[str] = ".",
@@ -101,7 +103,9 @@ def compile(
 
     The target is this machine unless `target_triple` (with `target_cpu` and `target_features` as LLVM spells them) says
     otherwise: then nothing is assumed of the processor but what they promise or, where both are empty, what clang
-    assumes for the triple. `l1_bytes` and `l2_bytes` are the sizes of its caches. Code for more than one of `threads`
+    assumes for the triple. `cpu_levels` names levels of its architecture, `["v2", "v3", "v4"]`: the object has code for
+    each, and runs take that of the highest which the processor has. `l1_bytes` and `l2_bytes` are the sizes of its
+    caches. Code for more than one of `threads`
     runs parallel loops on a pool that the program hands over.
 
     `cpp_class` may have namespaces, `vision::Digits`; it is made from the name if it is not given.
@@ -133,18 +137,19 @@ def compile(
     if "python" in extras and format != "shared":
         raise ValueError("extras: 'python' runs a shared library, so format='shared' is wanted with it")
     check(name, "Model" if cpp_class is None else cpp_class)
-    target = _target(target_triple, target_cpu, target_features, threads, l1_bytes, l2_bytes)
+    targets = _targets(target_triple, target_cpu, target_features, cpu_levels, threads, l1_bytes, l2_bytes)
+    target = targets[0][0]
     frozen = freeze(function, args, signature, feeds or {})
     reports: list[QuantizationReport] = []
     if quantize is not None:
-        chosen = options_for(target, quantize, calibration_method, keep_float)
+        chosen = options_for([each for each, _ in targets], quantize, calibration_method, keep_float)
         frozen, reports = quantize_frozen(frozen, calibration, chosen)
     if name is None:
         name = file_name(frozen.name)
     cpp_class = cpp_class if cpp_class is not None else class_name(name)
     check(name, cpp_class)
     model, data, constants = build_model(
-        frozen, name, cpp_class, target, threads, large_constants == "object"
+        frozen, name, cpp_class, targets, threads, large_constants == "object"
     )
     model = dataclasses.replace(model, library=file_name_of(name, format, target.triple))
     made = write_files(Path(out_dir), model, data, constants, target, reports)
@@ -154,24 +159,35 @@ def compile(
 
 
 def build_model(
-    frozen: Frozen, name: str, cpp_class: str, target: Target, threads: int, embed_constants: bool
+    frozen: Frozen,
+    name: str,
+    cpp_class: str,
+    targets: Sequence[tuple[Target, Level | None]],
+    threads: int,
+    embed_constants: bool,
 ) -> tuple[Model, bytes, bytes]:
-    """(what the header tells, the object, the constants for a file)."""
+    """(what the header tells, the object, the constants for a file). `targets`: several for levels of processors."""
     symbols = {
         function: f"{_symbol(name, function.name)}_entry_{_NO_DIGEST}" for function in frozen.functions
     }
-    modules = compiled_modules(frozen, symbols, target)
     reset_symbol = f"{name}_initial_state_{_NO_DIGEST}" if frozen.states else ""
-    if frozen.states:
-        modules[reset_symbol] = _reset_module(frozen)
-    artifacts = native().compile_self_contained(modules, DEFAULT_OPTIONS, target, embed_constants)
+    reset = {reset_symbol: _reset_module(frozen)} if frozen.states else {}
+    versions = [
+        CodeVersion(compiled_modules(frozen, symbols, target) | reset, target, level)
+        for target, level in targets
+    ]
+    artifacts = native().compile_self_contained(versions, DEFAULT_OPTIONS, embed_constants)
     digest = _digest_of(artifacts)
-    temp_bytes, sizes = sizes_of(frozen, list(modules.values()), artifacts)
+    temp_bytes, sizes = sizes_of(frozen, [m for v in versions for m in v.modules.values()], artifacts)
+    modules, target = versions[0].modules, versions[0].target
     constants = _with_digest(artifacts[0].constants, digest)
+    levels = [level.name for _, level in targets if level is not None]
     model = Model(
         name,
         cpp_class,
-        f"{target.triple} {target.cpu}".strip(),
+        f"{target.triple} {target.cpu}".strip()
+        if not levels
+        else f"{target.triple} levels {' '.join(levels)}",
         __version__,
         [
             _entry(
@@ -187,6 +203,7 @@ def build_model(
         [StateArray(state.name, _spec(state.value)) for state in frozen.states],
         reset_symbol.replace(_NO_DIGEST, digest),
         sizes,
+        levels=levels,
     )
     return model, artifacts[0].object.replace(_NO_DIGEST.encode(), digest.encode()), constants
 
@@ -265,15 +282,27 @@ def _reset_module(frozen: Frozen) -> Module:
     return Module("reset", b.build(b.tuple([b.constant(state.value) for state in frozen.states])))
 
 
-def _target(
-    triple: str | None, cpu: str, features: str, threads: int, l1_bytes: int | None, l2_bytes: int | None
-) -> Target:
+def _targets(
+    triple: str | None,
+    cpu: str,
+    features: str,
+    levels: Sequence[str],
+    threads: int,
+    l1_bytes: int | None,
+    l2_bytes: int | None,
+) -> list[tuple[Target, Level | None]]:
+    """One target, or those of several levels."""
     here = host(threads)
+    named = triple or here.triple, cpu, features
+    if levels and (cpu or features):
+        raise ValueError("cpu_levels: each is a CPU with its features; none may be given besides")
+    if levels:
+        found = native().named_levels(named[0], levels, threads, l1_bytes, l2_bytes)
+        return [(level.target, level) for level in found]
     if triple is None and not cpu and not features:
-        return dataclasses.replace(
-            here, l1_bytes=l1_bytes or here.l1_bytes, l2_bytes=l2_bytes or here.l2_bytes
-        )
-    return native().named_target(triple or here.triple, cpu, features, threads, l1_bytes, l2_bytes)
+        l1_bytes, l2_bytes = l1_bytes or here.l1_bytes, l2_bytes or here.l2_bytes
+        return [(dataclasses.replace(here, l1_bytes=l1_bytes, l2_bytes=l2_bytes), None)]
+    return [(native().named_target(*named, threads, l1_bytes, l2_bytes), None)]
 
 
 def write_files(
@@ -338,6 +367,7 @@ def _description(
             "triple": target.triple,
             "cpu": target.cpu,
             "features": target.features,
+            **({"levels": list(model.levels)} if model.levels else {}),
             "threads": model.threads,
         },
         **functions.get("", {"functions": functions}),

@@ -98,7 +98,8 @@ class Model:
     `digest`: of all that is compiled; names of functions end in it, and the file of constants has it at its end.
     `states`: the arrays that outlive a run; `reset_symbol`: the function that gives them their first values. `sizes`:
     those that change; where some have no bound, `temp_bytes` is that of functions of which no size changes.
-    `library`: the file of a library, empty for an object.
+    `library`: the file of a library, empty for an object. `levels`: those of processors that there is code for, where
+    there are several.
     Raises: ValueError  the name or the class cannot be chosen (see `names`).
     """
 
@@ -116,6 +117,7 @@ class Model:
     reset_symbol: str = ""
     sizes: Sizes = dataclasses.field(default_factory=Sizes)
     library: str = ""
+    levels: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check(self.name, self.cpp_class)

@@ -49,7 +49,7 @@ def quantize_function(
         raise ShapeError(
             f"{frozen.name}: one function without state is wanted here; `compile` exports others"
         )
-    options = _options(quantize, calibration_method, keep_float, None)
+    options = options_for([native().target(DEFAULT_OPTIONS)], quantize, calibration_method, keep_float)
     quantized, (report,) = quantize_frozen(frozen, calibration, options)
     return QuantizedFunction(quantized.functions[0], report)
 
@@ -114,18 +114,16 @@ def quantize_frozen(
     return dataclasses.replace(frozen, functions=tuple(functions), tolerance=_TOLERANCE), reports
 
 
-def options_for(target: Target, scheme: str, method: str, keep_float: Sequence[str]) -> QuantizationOptions:
-    """The options of a target. Raises: ValueError  a scheme or a method that there is not."""
-    return _options(scheme, method, keep_float, target)
-
-
-def _options(
-    scheme: str, method: str, keep_float: Sequence[str], target: Target | None
+def options_for(
+    targets: Sequence[Target], scheme: str, method: str, keep_float: Sequence[str]
 ) -> QuantizationOptions:
-    target = target or native().target(DEFAULT_OPTIONS)
-    activations = ElementType.U8 if target.is_x86 else ElementType.S8
+    """The options of a model for some targets of one architecture.
+
+    Raises: ValueError  a scheme or a method that there is not.
+    """
+    activations = ElementType.U8 if targets[0].is_x86 else ElementType.S8
     # Sums of two products of 8 bits are made in 16 where an instruction does only that.
-    largest_weight = SMALL if target.byte_products == "pairs" else 127
+    largest_weight = SMALL if any(target.byte_products == "pairs" for target in targets) else 127
     return QuantizationOptions(scheme, method, tuple(keep_float), activations, largest_weight)
 
 

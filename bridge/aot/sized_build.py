@@ -56,10 +56,12 @@ def sizes_of(
         most,
         tuple(size for size, _ in temps),
         tuple(
-            f"Runs with {_listed(module.not_served)} are refused; surely not those where sizes are 2 or more"
-            + "".join(f" and {each}" for each in module.variants[0].conditions(module.most))
-            for module in sized
-            if module.not_served
+            dict.fromkeys(
+                f"Runs with {_listed(module.not_served)} are refused; surely not those where sizes are 2 or more"
+                + "".join(f" and {each}" for each in module.variants[0].conditions(module.most))
+                for module in sized
+                if module.not_served
+            )
         ),
         {
             function.name: _examples(frozen, module)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -17,10 +17,10 @@ from ...runtime.code.symbolic_sizes import SymbolicSizes
 from ...runtime.llvm.target import Target
 from ..errors import ShapeError
 from ..evaluator.evaluate import evaluate, flattened, nested
+from ..ir.code_version import CodeVersion, Level
 from ..ir.layout import inverse_permutation, leaf_orders
 from ..ir.module import Module
 from ..ir.module_attributes import entry_shapes
-from ..ir.sized_module import SizedModule
 from ..options import Options
 from ..passes.normalize_layouts import normalize_layouts
 
@@ -66,13 +66,10 @@ class NativePlatform(Platform, Protocol):
         """Whether `load_artifact` finds the artifact in the disk cache."""
 
     def compile_self_contained(
-        self,
-        modules: Mapping[str, Module | SizedModule],
-        options: Options,
-        target: Target,
-        embed_constants: bool,
+        self, versions: Sequence[CodeVersion], options: Options, embed_constants: bool
     ) -> tuple[Artifact, ...]:
-        """Artifacts of modules, by the names of their entries, of one object that needs the C library alone.
+        """Artifacts of modules, by the names of their entries, of one object that needs the C library alone; of
+        several versions, for levels of processors with the lowest first, a run takes the highest that there is.
 
         With `embed_constants` the object has the constants too.
         Raises: as `load_artifact`.
@@ -106,6 +103,19 @@ class NativePlatform(Platform, Protocol):
 
         Raises: ValueError  a text that is no triple, CPU or list of features, or bytes that are none;
         UnsupportedError  there is no code generator for the target.
+        """
+
+    def named_levels(
+        self,
+        triple: str,
+        names: Sequence[str],
+        threads: int = 1,
+        l1_bytes: int | None = None,
+        l2_bytes: int | None = None,
+    ) -> list[Level]:
+        """The levels of an architecture by their names, the lowest first.
+
+        Raises: ValueError  an architecture or a name without levels; else as `named_target`.
         """
 
     def code_fingerprint(self, folder: Path | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 
 from ...runtime.code.artifact import Artifact, BufferSpec, KernelRecord, prepacking_entry
 from ...runtime.code.symbolic_sizes import SymbolicSizes
@@ -14,6 +14,7 @@ from .. import budget
 from ..analysis import hlo_cost_analysis
 from ..dump import Dump
 from ..errors import InternalError, UnsupportedError
+from ..ir.code_version import CodeVersion
 from ..ir.module import Module
 from ..ir.shape import Shape
 from ..ir.sized_module import SizedModule
@@ -25,6 +26,7 @@ from .objects.parallel_codegen import ParallelCodegen, WholeObject
 from .schedule.buffer import Constants
 from .schedule.buffer_assignment import BufferAssignment, assign_buffers
 from .schedule.entry_emitter import add_constants, emit_entry, emit_prepacking, place_constants
+from .schedule.level_entry import emit_level_entry
 from .schedule.lowering import lower_module
 from .schedule.printer import print_program
 from .schedule.sizes_entry import emit_sizes_entry
@@ -71,28 +73,36 @@ def compile_module(
 
 
 def compile_self_contained(
-    modules: Mapping[str, Module | SizedModule], options: Options, target: Target, embed_constants: bool
+    versions: Sequence[CodeVersion], options: Options, embed_constants: bool
 ) -> tuple[Artifact, ...]:
-    """Compiles modules, by the names of their entries, into one object that needs the C library alone.
+    """Compiles modules, by the names of their entries, into one object that needs the C library alone; its artifacts,
+    version by version.
 
-    It has what kernels and constants they share once, and the library kernels that they call. With `embed_constants` it
-    holds the constants, and the artifacts have none; else each has those of all. The entry of a module for changing
-    sizes reads them from the run context. Raises: as `compile_module`.
+    The object has what kernels and constants they share once, and the library kernels that they call. Of several
+    versions for levels of processors, the lowest first, a run takes the highest that the processor has. With
+    `embed_constants` the object holds the constants, and the artifacts have none; else each has those of all. The entry
+    of a module for changing sizes reads them from the run context. Raises: as `compile_module`.
     """
+    target = versions[0].target
     text, pool = ModuleText(target, embed_libraries=True), Constants()
-    objects = WholeObject(text, target)
-    written: dict[str, _Written] = {}
+    written: list[tuple[str, _Written]] = []
     with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
-        for entry, module in modules.items():
-            if isinstance(module, SizedModule):
-                written[entry] = _write_sized(text, pool, entry, module, options, embed_constants)
+        for version in versions:
+            if version.level is None:
+                written += _write_version(text, pool, version, options, embed_constants)
             else:
-                written[entry] = _write(text, pool, entry, module, options, embed_constants)
+                part = ModuleText(version.target, embed_libraries=True)
+                written += _write_version(part, pool, version, options, embed_constants)
+                text.include(part, f".{version.level.name}")
+        entries = list(versions[0].modules)
+        levels = [version.level for version in versions if version.level is not None]
+        for entry in entries if levels else ():
+            emit_level_entry(text, entry, levels, [f"{entry}.{level.name}" for level in levels])
         constants = pool.data()
         if is_embedded := embed_constants and bool(constants):
             add_constants(text, constants)
         budget.check("LLVM")
-        (made,) = objects.emit(list(modules))
+        (made,) = WholeObject(text, target).emit(entries)
     if is_embedded:
         made = place_constants(made, constants)
     return tuple(
@@ -100,8 +110,20 @@ def compile_self_contained(
             _artifact(each.program, text, entry, each.temp_bytes, made),
             constants=b"" if is_embedded else constants,
         )
-        for entry, each in written.items()
+        for entry, each in written
     )
+
+
+def _write_version(
+    text: ModuleText, pool: Constants, version: CodeVersion, options: Options, embed_constants: bool
+) -> Iterator[tuple[str, _Written]]:
+    """Writes the entries of a version; those of a level are called in its object alone."""
+    linkage = "" if version.level is None else "internal"
+    for entry, module in version.modules.items():
+        if isinstance(module, SizedModule):
+            yield entry, _write_sized(text, pool, entry, module, options, embed_constants, linkage)
+        else:
+            yield entry, _write(text, pool, entry, module, options, embed_constants, linkage)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +171,7 @@ def _write_sized(
     module: SizedModule,
     options: Options,
     embed_constants: bool,
+    linkage: str = "",
 ) -> _Written:
     """Writes the code of all variants of a module, and the entry that calls them."""
     entries: list[str] = []
@@ -162,7 +185,7 @@ def _write_sized(
         made, planned = written[-1].sizes, variant.symbolic
         if (made.table, made.temp_bytes) != (planned.table, planned.temp_bytes):
             raise InternalError(f"{entry}: code that is written twice reads other sizes")
-    emit_sizes_entry(text, entry, module, entries)
+    emit_sizes_entry(text, entry, module, entries, linkage)
     return written[0]
 
 

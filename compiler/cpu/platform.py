@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...runtime.code.artifact import Artifact
@@ -11,8 +11,8 @@ from ...runtime.code.symbolic_sizes import SymbolicSizes
 from ...runtime.llvm.target import Target
 from ..client.platforms import Compiled, NativePlatform, row_major
 from ..errors import UnsupportedError
+from ..ir.code_version import CodeVersion, Level
 from ..ir.module import Module
-from ..ir.sized_module import SizedModule
 from ..ir.specialization import is_symbolic
 from ..options import Options
 from ..passes.normalize_layouts import normalize_layouts
@@ -23,6 +23,7 @@ from .objects import kernel_libraries
 from .objects.source_fingerprint import code_fingerprint
 from .schedule.printer import print_program
 from .symbolic_code import SymbolicCode
+from .targets.levels import levels_for
 from .targets.named_target import target_for
 
 
@@ -59,14 +60,10 @@ class CpuPlatform(NativePlatform):
         return artifact_cache.has_artifact(key, options)
 
     def compile_self_contained(
-        self,
-        modules: Mapping[str, Module | SizedModule],
-        options: Options,
-        target: Target,
-        embed_constants: bool,
+        self, versions: Sequence[CodeVersion], options: Options, embed_constants: bool
     ) -> tuple[Artifact, ...]:
         """The artifacts of one object that needs the C library alone."""
-        return pipeline.compile_self_contained(modules, options, target, embed_constants)
+        return pipeline.compile_self_contained(versions, options, embed_constants)
 
     def symbolic_sizes_of(self, module: Module, options: Options, target: Target) -> SymbolicSizes:
         """What code needs and assumes of symbolic sizes."""
@@ -91,6 +88,17 @@ class CpuPlatform(NativePlatform):
     ) -> Target:
         """Another machine by name."""
         return target_for(triple, cpu, features, threads, l1_bytes, l2_bytes)
+
+    def named_levels(
+        self,
+        triple: str,
+        names: Sequence[str],
+        threads: int = 1,
+        l1_bytes: int | None = None,
+        l2_bytes: int | None = None,
+    ) -> list[Level]:
+        """Levels of an architecture by name."""
+        return levels_for(triple, names, threads, l1_bytes, l2_bytes)
 
     def code_fingerprint(self, folder: Path | None = None) -> str:
         """A digest of the sources in a folder and of what generates code."""

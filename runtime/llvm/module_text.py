@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,6 +10,9 @@ from ..sizes import Size
 
 if TYPE_CHECKING:
     from .target import Target
+
+
+_NAME = re.compile(r"@([\w.$]+)")
 
 
 class _FunctionText(Protocol):
@@ -70,6 +74,23 @@ class ModuleText:
             self._by_text[text] = name
             self.functions[name] = text.replace("@SELF(", f"@{name}(", 1)
         return name
+
+    def include(self, other: ModuleText, suffix: str) -> None:
+        """Adds all of a module for another processor: its functions are compiled for that one, and their names and
+        those of its globals get a suffix."""
+        own = other.functions.keys() | other.globals.keys()
+        target = other.target
+        attributes = f'"target-cpu"="{target.cpu}" "target-features"="{target.features}"' if target else ""
+
+        def renamed(text: str) -> str:
+            return _NAME.sub(lambda m: f"{m[0]}{suffix}" if m[1] in own else m[0], text)
+
+        for name, text in other.functions.items():
+            head, rest = renamed(text).split("\n", 1)
+            self.functions[f"{name}{suffix}"] = f"{head.removesuffix('{')}{attributes} {{\n{rest}"
+        for name, text in other.globals.items():
+            self.globals[f"{name}{suffix}"] = renamed(text)
+        self.declarations |= {n: d for n, d in other.declarations.items() if n not in other.functions}
 
     def text(self) -> str:
         """The module."""

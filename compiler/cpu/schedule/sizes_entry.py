@@ -17,10 +17,12 @@ from ...ir.sized_module import SizedModule, SizeVariant
 from .entry_emitter import ENTRY_PARAMETERS, return_with_message
 
 
-def emit_sizes_entry(text: ModuleText, name: str, module: SizedModule, entries: Sequence[str]) -> None:
+def emit_sizes_entry(
+    text: ModuleText, name: str, module: SizedModule, entries: Sequence[str], linkage: str = ""
+) -> None:
     """Writes the function `name`, an entry like any other. `entries`: those of the variants; empty where nothing is to
     be done."""
-    f = Function(text, name, ENTRY_PARAMETERS, "i32", DRIVER_ATTRIBUTES, linkage="")
+    f = Function(text, name, ENTRY_PARAMETERS, "i32", DRIVER_ATTRIBUTES, linkage=linkage)
     address = f.pointer("context") + OFFSETS["sizes"]
     told = address.load_ptr()
     values = {size: (told + 8 * place).load_int() for size, place in module.places.items()}

@@ -85,7 +85,9 @@ def check(machine: Machine, given: Sequence[_Row], folder: Path) -> None:
         for k, (_, module, _) in enumerate(given)
     )
     target = native().named_target(machine.triple, machine.cpu, machine.features)
-    model, data, constants = build_model(Frozen("ops", functions, ()), "ops", "Ops", target, 1, True)
+    model, data, constants = build_model(
+        Frozen("ops", functions, ()), "ops", "Ops", [(target, None)], 1, True
+    )
     made = write_files(folder, model, data, constants, target)
     (folder / "main.c").write_text(program(model, given))
     sse = ["-msse2"] if machine.triple.startswith("i686") else []

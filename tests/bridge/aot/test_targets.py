@@ -42,6 +42,7 @@ class Machine:
     run: Sequence[str | Path] = ()
     needs: str = ""
     libraries: Sequence[str] = ("-lm",)
+    levels: Sequence[str] = ()
 
     def skip_if_missing(self) -> None:
         for tool in (self.link[0], *self.run[:1]):
@@ -159,6 +160,20 @@ MACHINES = {
     "wasm32": wasm(""),
     "wasm32-simd": wasm("+simd128"),
     "windows": Machine("x86_64-w64-mingw32", link=("x86_64-w64-mingw32-gcc",), run=("/usr/lib/wine/wine64",)),
+    "x86-64-levels": Machine("x86_64-linux-gnu", levels=("v4-vnni", "v4", "v3", "v1")),
+    "x86-64-levels-old": Machine(
+        "x86_64-linux-gnu", run=("qemu-x86_64", "-cpu", "Nehalem"), levels=("v2", "v3")
+    ),
+    "aarch64-levels": dataclasses.replace(
+        linux("aarch64-linux-gnu", "aarch64-linux-gnu", "aarch64", model="max"),
+        levels=("v8.0", "v8.2", "v8.6"),
+    ),
+    "windows-levels": Machine(
+        "x86_64-w64-mingw32",
+        link=("x86_64-w64-mingw32-gcc",),
+        run=("/usr/lib/wine/wine64",),
+        levels=("v1", "v2", "v3", "v4"),
+    ),
 }
 
 
@@ -319,6 +334,7 @@ def run_test(
         target_triple=machine.triple,
         target_cpu=machine.cpu,
         target_features=machine.features,
+        cpu_levels=machine.levels,
         extras=["test"],
         **options,
     )
@@ -338,6 +354,52 @@ def run_test(
     if "decode_save_opc" in finished.stderr:
         pytest.skip("this emulator ends at an instruction of RISC-V's vectors: vfcvt.rtz")
     assert finished.returncode == 0, (finished.returncode, finished.stdout, finished.stderr)
+
+
+@pytest.mark.parametrize(
+    "triple, compiler, emulator, old, levels",
+    [
+        ("x86_64-linux-gnu", "gcc", "x86_64", "Nehalem", ["v3", "v4"]),
+        ("aarch64-linux-gnu", "aarch64-linux-gnu-gcc", "aarch64", "cortex-a53", ["v8.2"]),
+    ],
+)
+def test_processors_below_all_levels(
+    triple: str, compiler: str, emulator: str, old: str, levels: list[str], tmp_path: Path
+) -> None:
+    """Runs are refused with a message, before an instruction that the processor lacks."""
+    Machine(triple, link=(compiler,), run=(f"qemu-{emulator}",)).skip_if_missing()
+    made = tfbridge.aot.compile(
+        lambda x: x @ DENSE,
+        tf.TensorSpec((3, 80)),
+        name="model",
+        out_dir=tmp_path,
+        target_triple=triple,
+        cpu_levels=levels,
+        extras=["test"],
+    )
+    program = tmp_path / "program"
+    command = [compiler, "-static", *made.extra_files, made.object_file, "-lm", "-o", program]
+    subprocess.run(command, check=True)
+    emulated = [f"qemu-{emulator}", "-cpu", old, program]
+    finished = subprocess.run(emulated, capture_output=True, text=True, check=False)
+    assert f"less than the lowest level of the code, {levels[0]}" in finished.stdout
+    assert finished.returncode > 0  # not a signal
+
+
+def test_levels_that_cannot_be(tmp_path: Path) -> None:
+    for expected, options in {
+        "armv7a has none; x86_64, ": {"target_triple": "armv7a-linux-gnueabihf", "cpu_levels": ["v2"]},
+        "'v9' is none of v1, v2, v3, v4, v4-vnni": {
+            "target_triple": "x86_64-linux-gnu",
+            "cpu_levels": ["v9"],
+        },
+        "one or several different ones": {"target_triple": "x86_64-linux-gnu", "cpu_levels": ["v2", "v2"]},
+        "cannot ask the processor": {"target_triple": "arm64-apple-ios17", "cpu_levels": ["v8.0"]},
+        "each is a CPU with its features": {"target_cpu": "haswell", "cpu_levels": ["v2"]},
+    }.items():
+        with pytest.raises(ValueError, match=expected):
+            tfbridge.aot.compile(lambda x: x * 2, tf.TensorSpec((3,)), name="m", out_dir=tmp_path, **options)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

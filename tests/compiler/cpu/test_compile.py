@@ -27,6 +27,7 @@ from tfbridge.compiler.cpu.objects.split_module import references, split_module
 from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.dump import Dump
 from tfbridge.compiler.errors import InternalError
+from tfbridge.compiler.ir.code_version import CodeVersion
 from tfbridge.compiler.ir.module import Module
 from tfbridge.compiler.ir.shape import array
 from tfbridge.compiler.options import Options
@@ -81,7 +82,7 @@ def test_workers_make_the_same_objects_and_their_death_is_an_error(monkeypatch: 
 
 
 def test_self_contained_is_one_object() -> None:
-    (made,) = compiling.compile_self_contained({"m": layers(2)}, Options(), host(), False)
+    (made,) = compiling.compile_self_contained([CodeVersion({"m": layers(2)}, host())], Options(), False)
     assert not made.split_objects
 
 

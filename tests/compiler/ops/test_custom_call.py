@@ -25,6 +25,7 @@ from tfbridge.compiler import (
 from tfbridge.compiler.builder.derived import binary_computation
 from tfbridge.compiler.cpu.compile import compile_module, compile_self_contained
 from tfbridge.compiler.ir import module as ir
+from tfbridge.compiler.ir.code_version import CodeVersion
 from tfbridge.compiler.ir.element_types import ElementType
 from tfbridge.compiler.ops import Elementwise
 from tfbridge.compiler.options import Options
@@ -452,7 +453,9 @@ def test_composite_call_of_other_operands() -> None:
 def test_object_that_stands_alone() -> None:
     register_custom_call("f", lambda x: x)
     with pytest.raises(UnsupportedError, match="custom-call .*stands alone"):
-        compile_self_contained({"m": ir.Module("m", program(array("f32", 2)))}, Options(), host(), True)
+        compile_self_contained(
+            [CodeVersion({"m": ir.Module("m", program(array("f32", 2)))}, host())], Options(), True
+        )
 
 
 def test_messages_of_several_functions_of_one_object() -> None:
@@ -462,7 +465,7 @@ def test_messages_of_several_functions_of_one_object() -> None:
         b.fail_if(b.gt(b.parameter(0, array("f32")), b.constant(9.0)), f"the {name} message")
         b.constant(1.0)
         modules[name] = ir.Module(name, b.build())
-    made = compile_self_contained(modules, Options(), host(), True)[0].object
+    made = compile_self_contained([CodeVersion(modules, host())], Options(), True)[0].object
     assert b"the first message" in made and b"the second message" in made
 
 
