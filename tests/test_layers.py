@@ -97,7 +97,9 @@ MAY_IMPORT = {
         "bridge/clustering/",
         "bridge/launch/",
     ),
+    "bridge/report_page/": (),
     "bridge/api/": (
+        "bridge/report_page/",
         "bridge/tf_internals/",
         "bridge/options/",
         "bridge/graph/",
@@ -114,6 +116,7 @@ MAY_IMPORT = {
         "bridge/clustering/",
         "bridge/dispatch/",
         "bridge/api/",
+        "bridge/report_page/",
     ),
     "bridge/public/": ("bridge/options/", "bridge/aot/"),
 }

@@ -140,7 +140,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"tfbridge-aot: {error}", file=sys.stderr)
         return 2
-    files = (compiled.object_file, compiled.header, compiled.description, compiled.constants_file)
+    files = (
+        compiled.object_file,
+        compiled.header,
+        compiled.description,
+        compiled.page,
+        compiled.constants_file,
+    )
     for file in (*files, *compiled.extra_files):
         if file is not None:
             print(f"{file}  {file.stat().st_size:,} bytes")

@@ -22,6 +22,7 @@ from ...compiler.options import DEFAULT_OPTIONS
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.code import private_files
 from ...runtime.code.artifact import Artifact, BufferSpec
+from ...runtime.code.linker import section_bytes
 from ...runtime.llvm.target import Target, host
 from .benchmark_program import write_benchmark
 from .build_files import write_cmake_package, write_pkg_config
@@ -30,6 +31,7 @@ from .header import write_header
 from .libraries import FORMATS, archive, link_shared
 from .libraries import file_name as file_name_of
 from .model import Entry, Model, StateArray
+from .model_page import write_page
 from .names import check, class_name, file_name
 from .python_module import write_python
 from .quantization import Calibration, options_for, quantize_frozen
@@ -59,6 +61,7 @@ class Compiled:
     object_file: Path
     header: Path
     description: Path
+    page: Path
     constants_file: Path | None
     object_bytes: int
     header_bytes: int
@@ -91,7 +94,7 @@ def compile(
     calibration_method: str = "mse",
     keep_float: Sequence[str] = (),
 ) -> Compiled:
-    """Compiles a function into NAME.o, NAME.h and NAME.json in `out_dir`.
+    """Compiles a function into NAME.o, NAME.h, NAME.json and NAME.html in `out_dir`.
 
     `function` is a Python function, tf.function or concrete function, with examples or TensorSpecs of its arguments in
     `args`; a Keras model or the path of its `.keras` file (`args` may be left out); or the directory of a SavedModel,
@@ -226,6 +229,8 @@ def _entry(function: Function, symbol: str, artifact: Artifact, module: Module |
         function.state_arguments,
         function.state_results,
         sized_results=sized_results,
+        kernels=artifact.kernels,
+        temporaries=artifact.temporaries,
     )
     return largest(entry, module) if isinstance(module, SizedModule) else entry
 
@@ -314,15 +319,18 @@ def write_files(
     reports: Sequence[QuantizationReport] = (),
 ) -> Compiled:
     object_file = folder / model.file
-    header, description = (folder / f"{model.name}.{suffix}" for suffix in ("h", "json"))
+    header, description, page = (folder / f"{model.name}.{suffix}" for suffix in ("h", "json", "html"))
     constants_file = folder / f"{model.name}.bin" if constants else None
     header_bytes = write_header(model).encode("ascii")
+    page_bytes = write_page(model, data, target, reports).encode(errors="replace")
+    sections = dict(section_bytes(data))
     if object_file.suffix in (".a", ".lib"):
         symbols = [*(entry.symbol for entry in model.entries), *filter(None, [model.reset_symbol])]
         data = archive(f"{model.name}.o", data, symbols, target.triple)
     elif object_file.suffix != ".o":
         data = link_shared(model, data, header_bytes, target)
     description_data = _description(model, len(data), constants_file, target)
+    description_data["sections"] = sections
     if reports:
         description_data["quantization"] = [report.to_json() for report in reports]
     described = json.dumps(description_data, indent=2) + "\n"
@@ -332,6 +340,7 @@ def write_files(
         (header, header_bytes),
         (constants_file, constants),
         (description, described.encode("ascii")),
+        (page, page_bytes),
     ):
         if file is not None:
             private_files.write_file(None, str(file), [contents], 0o666)
@@ -339,6 +348,7 @@ def write_files(
         object_file,
         header,
         description,
+        page,
         constants_file,
         len(data),
         len(header_bytes),
@@ -356,6 +366,8 @@ def _description(
             "entry": entry.symbol,
             "arguments": described_arrays(model, entry, "args"),
             "results": described_arrays(model, entry, "results"),
+            "kernels": [kernel._asdict() for kernel in entry.kernels],
+            "temporaries": [temporary._asdict() for temporary in entry.temporaries],
         }
         for entry in model.entries
     }

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...runtime.code.artifact import BufferSpec
+from ...runtime.code.artifact import BufferSpec, KernelRecord, Temporary
 from ...runtime.sizes import AnySize, Valuation
 from .feeds import ChangingSize
 from .names import check
@@ -58,7 +58,8 @@ class Entry:
     The state's arrays are further arguments and results: `state_arguments` and `state_results` are their numbers there,
     behind the others, and in the state. Where sizes change, the arrays are the largest there are, and `argument_sizes`
     and `result_sizes` their dims. `sized_results`: those of which values of arguments decide how many rows
-    there are, up to the first dim; the last results are these numbers.
+    there are, up to the first dim; the last results are these numbers. `kernels`, `temporaries`: as of Artifact, of the
+    first level and of typical sizes.
     """
 
     name: str
@@ -72,6 +73,8 @@ class Entry:
     argument_sizes: Sequence[Sequence[AnySize]] = ()
     result_sizes: Sequence[Sequence[AnySize]] = ()
     sized_results: Sequence[int] = ()
+    kernels: Sequence[KernelRecord] = ()
+    temporaries: Sequence[Temporary] = ()
 
     def rows_of(self, result: int) -> int | None:
         """The number of the result that has how many rows of a result there are; None: it always has all."""

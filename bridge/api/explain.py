@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ import tensorflow as tf
 from ...compiler.errors import UnsupportedError
 from ...compiler.ir.shape import Shape
 from ...runtime import statistics
+from ...runtime.profiler import Event
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_compiler import compile_cluster
 from ..cluster.code_cache import code_key, listed
@@ -27,10 +29,14 @@ from ..dispatch import tf_function_hook
 from ..graph import source_location
 from ..launch import cluster_registry
 from ..options import auto_clustering
+from ..report_page.groups import nodes_of_graph_def, op_groups
 from ..tf_internals import symbols as tfp
 from .cluster_inputs import ClusterInputs, input_names, shape_of
 from .explanation import ClusterReport, LeftOut, Report
 from .jit import Jit
+from .profile import profile_cluster
+
+_MEASURED_RUNS = 10
 
 
 def explain(function: Any, *args: Any, **kwargs: Any) -> Report:
@@ -63,8 +69,24 @@ def explain(function: Any, *args: Any, **kwargs: Any) -> Report:
     except UnsupportedError:  # strict: the report shows what is in the way
         whole = None
     if whole is not None:
-        return Report(name, (_guarded(whole, lambda: _whole(whole, concrete, arguments)),), ())
+        cluster = _guarded(whole, lambda: _whole(whole, concrete, arguments))
+        nodes = {n.name: (n.op, [t.node for t in n.inputs]) for n in whole.graph.nodes.values()}
+        graph = op_groups(nodes, dict.fromkeys(nodes, whole.name))
+        return Report(name, (cluster,), (), graph=graph, measurement=_measurement(whole, arguments))
     return _parts(name, concrete, arguments)
+
+
+def _measurement(cluster: Cluster, arguments: Sequence[Any]) -> Callable[[], Sequence[Event]] | None:
+    """Runs code with counters; None where some arguments are no arrays."""
+    values = [arguments[k] for k in cluster.launch_arguments]
+    if not all(isinstance(value, tf.Tensor) and hasattr(value, "numpy") for value in values):
+        return None
+
+    def measure() -> Sequence[Event]:
+        measured = profile_cluster(cluster, arguments, _MEASURED_RUNS)
+        return [e._replace(ns=e.ns / measured.runs) for e in measured.events]
+
+    return measure
 
 
 def _traced(function: Any) -> Any:
@@ -127,6 +149,7 @@ def _plain(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _whole(cluster: Cluster, concrete: Any, arguments: Sequence[Any]) -> ClusterReport:
     names = list(input_names(concrete, arguments).values())
+    find = _finder(concrete.graph)
     shapes = [shape_of(arguments[k], cluster.arguments[k].data_type) for k in cluster.launch_arguments]
     values = {at: arguments[cluster.launch_arguments[at]] for at in cluster.launch_constants}
     return _compiled(
@@ -135,6 +158,7 @@ def _whole(cluster: Cluster, concrete: Any, arguments: Sequence[Any]) -> Cluster
         shapes,
         {at: v.numpy() for at, v in values.items() if hasattr(v, "numpy")},
         [cluster],
+        find,
     )
 
 
@@ -144,6 +168,7 @@ def _compiled(
     shapes: Sequence[Shape | None],
     constants: dict[int, np.ndarray],
     running: Sequence[Cluster],
+    find: Callable[[str], tuple[str, int]],
 ) -> ClusterReport:
     """The report of a cluster, compiled for these shapes of its launch arguments. `running`: what calls of it run."""
     counters = [cluster_registry.counters(c.key) for c in running if cluster_registry.is_registered(c.key)]
@@ -183,6 +208,12 @@ def _compiled(
     return dataclasses.replace(
         report,
         kernels=artifact.kernels,
+        temporaries=artifact.temporaries,
+        sources=tuple(
+            (op, f"{os.path.basename(place[0])}:{place[1]}")
+            for op in dict.fromkeys(kernel.ops[0] for kernel in artifact.kernels if kernel.ops)
+            if (place := find(op))[0]
+        ),
         temp_bytes=artifact.temp_bytes,
         object_bytes=artifact.object_bytes,
         seconds=seconds[-1] if seconds else 0.0,
@@ -206,17 +237,20 @@ def _parts(name: str, concrete: Any, arguments: Sequence[Any]) -> Report:
         if _ops(r.clusters) == _ops(report.clusters) and r.unclustered == report.unclustered
     ]
 
+    find = _finder(concrete.graph)
+
     def explained(cluster: Cluster) -> ClusterReport:
         running = [c for r in same for c in r.clusters if _ops([c]) == _ops([cluster])]
         names, shapes, constants = inputs.arguments(cluster)
-        explanation = _compiled(cluster, names, shapes, constants, running)
+        explanation = _compiled(cluster, names, shapes, constants, running, find)
         inputs.add_results(cluster, shapes, constants)
         return explanation
 
     clusters = tuple(_guarded(c, functools.partial(explained, c)) for c in report.clusters)
-    find = _finder(concrete.graph)
     left_out = (LeftOut(n, op, reason, *find(n)) for n, (op, reason) in report.unclustered.items())
-    return Report(name, clusters, tuple(left_out))
+    cluster_of = {node: c.name for c in report.clusters for node in c.graph.nodes}
+    groups = op_groups(nodes_of_graph_def(previewed.original.node), cluster_of)
+    return Report(name, clusters, tuple(left_out), graph=groups)
 
 
 def _ops(clusters: Iterable[Cluster]) -> set[str]:

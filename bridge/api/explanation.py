@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import html
-from collections.abc import Sequence
+import tempfile
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from ...runtime.code.artifact import KernelRecord
+from ...compiler.client.platforms import native
+from ...runtime.code.artifact import KernelRecord, Temporary
+from ...runtime.profiler import Event
+from ..report_page.groups import OpGroup
+from ..report_page.page import (
+    KernelSection,
+    amount,
+    cluster_colours,
+    graph_drawing,
+    kernel_section,
+    remedy,
+    render,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +31,7 @@ class ClusterReport:
     `runs` and `fallback_runs`: calls so far of compiled code and in TensorFlow, for all shapes. `left`: assumptions of
     compiled code that did not hold for data (the op, and what was wrong), with the number of runs that TensorFlow did.
     `symbolic`: the sizes that code for symbolic sizes serves, and why there is none for others.
+    `temporaries`: where buffers lie in the arena, and between which kernels. `sources`: places in the program by op.
     `waiting`: what is to be compiled in the background, and why. `background`: what was, and what was new about it.
     Units: temp_bytes and object_bytes are bytes; seconds is what making the code ready took.
     """
@@ -37,6 +52,8 @@ class ClusterReport:
     symbolic: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     background: tuple[str, ...] = ()
+    temporaries: tuple[Temporary, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
 
     @property
     def flops(self) -> int:
@@ -64,13 +81,19 @@ class LeftOut:
 class Report:
     """What becomes of a function; `str()` of it is for people, `html()` is a page.
 
-    `problem`: why nothing is known of it, or of some of it; empty when all is.
+    `problem`: why nothing is known of it, or of some of it; empty when all is. `graph`: its ops in groups, for the
+    page. `measurement`: runs the only cluster's code with counters, and gives what a call took by kernel; None where
+    that cannot be done.
     """
 
     function: str
     clusters: tuple[ClusterReport, ...]
     left_out: tuple[LeftOut, ...]
     problem: str = ""
+    graph: tuple[OpGroup, ...] = ()
+    measurement: Callable[[], Sequence[Event]] | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
 
     @property
     def is_whole(self) -> bool:
@@ -95,34 +118,79 @@ class Report:
                 lines.append(f"    at {op.file}:{op.line}")
         return "\n".join(lines)
 
-    def html(self) -> str:
-        """The report as one page without references to other files."""
-        kernels = "".join(
-            f"<h2>{html.escape(c.name)}</h2><p>{html.escape('; '.join(_cluster_lines(c, kernels=False)[1:]))}</p>"
-            + _table(
-                ("kernel", "tasks", "flops", "bytes", "ops"),
-                [
-                    (k.name, f"{k.tasks:,}", f"{k.flops:,}", f"{k.bytes:,}", ", ".join(k.ops))
-                    for k in c.kernels
-                ],
-            )
-            for c in self.clusters
+    def html(self, measure: bool = False) -> str:
+        """The report as one page without references to other files.
+
+        Times are the least that the machine allows or, with `measure`, those of a few runs of code with counters, where
+        the function is one cluster and was explained for arrays; variables keep their values.
+        """
+        compiled = [c for c in self.clusters if not c.problem]
+        every = sum(c.ops for c in self.clusters) + len(self.left_out)
+        facts = [
+            ("ops compiled", f"{sum(c.ops for c in compiled):,} of {every:,}"),
+            ("clusters", f"{len(compiled):,}"),
+        ]
+        events = self.measurement() if measure and self.measurement else None
+        return render(
+            self.function,
+            facts,
+            problem=self.problem,
+            drawing=graph_drawing(self.graph),
+            colours=cluster_colours(c.name for c in self.clusters),
+            sections=[_section(c, events) for c in self.clusters],
+            left_out=[_left_out_row(op) for op in self.left_out],
         )
-        left_out = _table(
-            ("op", "node", "reason", "source"),
-            [(o.op, o.name, o.reason, f"{o.file}:{o.line}" if o.file else "") for o in self.left_out],
-        )
-        return (
-            "<!DOCTYPE html><meta charset=utf-8><style>body{font:14px sans-serif;margin:2em}table{border-collapse:"
-            "collapse}td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left}</style>"
-            f"<title>{html.escape(self.function)}</title><h1>{html.escape(str(self).splitlines()[0])}</h1>{kernels}"
-            + (f"<h2>not compiled, run by TensorFlow</h2>{left_out}" if self.left_out else "")
-        )
+
+    def show(self, measure: bool = True) -> str:
+        """Opens the page in the browser; returns the path of its file. `measure`: as in `html`."""
+        text = self.html(measure)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="replace", prefix="tfbridge-report-", suffix=".html", delete=False
+        ) as file:
+            file.write(text)
+        webbrowser.open(Path(file.name).as_uri())
+        return file.name
 
     _repr_html_ = html
 
 
-def _cluster_lines(cluster: ClusterReport, kernels: bool = True) -> list[str]:
+def _section(cluster: ClusterReport, events: Sequence[Event] | None) -> KernelSection:
+    facts = [("ops", f"{cluster.ops:,}"), ("variables", f"{cluster.variables:,}")]
+    if not cluster.problem:
+        facts += [
+            ("kernels", f"{len(cluster.kernels):,}"),
+            ("operations of a call", amount(cluster.flops, "flop")),
+            ("memory traffic", amount(cluster.bytes, "B")),
+            ("temporary memory", amount(cluster.temp_bytes, "B")),
+            ("code", amount(cluster.object_bytes, "B")),
+            ("compiled in", amount(cluster.seconds, "s")),
+        ]
+    facts.append(("runs compiled, in TensorFlow", f"{cluster.runs:,}, {cluster.fallback_runs:,}"))
+    is_same = events is not None and [e.kernel for e in events] == list(cluster.kernels)
+    times = [e.ns / 1e9 for e in events] if events is not None and is_same else None
+    notes = [line.strip() for line in _note_lines(cluster)]
+    if cluster.keyed_by_value:
+        notes.insert(0, f"sizes or axes follow from the value of {', '.join(cluster.keyed_by_value)}")
+    return kernel_section(
+        f"Cluster {cluster.name}",
+        cluster.kernels,
+        cluster.temporaries,
+        cluster.temp_bytes,
+        native().peak_rates(),
+        times,
+        facts,
+        [cluster.problem, *notes] if cluster.problem else notes,
+        cluster.arguments,
+        dict(cluster.sources),
+    )
+
+
+def _left_out_row(op: LeftOut) -> dict[str, str]:
+    source = f"{op.file}:{op.line}" if op.file else ""
+    return {"op": op.op, "name": op.name, "reason": op.reason, "remedy": remedy(op.reason), "source": source}
+
+
+def _cluster_lines(cluster: ClusterReport) -> list[str]:
     lines = [
         f"cluster {cluster.name}",
         f"  {cluster.ops} ops, {cluster.variables} variables; takes {', '.join(cluster.arguments) or 'nothing'}",
@@ -138,20 +206,19 @@ def _cluster_lines(cluster: ClusterReport, kernels: bool = True) -> list[str]:
             f"compiled in {cluster.seconds:.3f} s"
         )
     lines.append(f"  runs so far: {cluster.runs} compiled, {cluster.fallback_runs} in TensorFlow")
-    lines += [f"  run by TensorFlow {count} times: {why}" for why, count in cluster.left]
-    lines += [f"  code for symbolic sizes: {what}" for what in cluster.symbolic]
-    lines += [f"  waits to be compiled: {what}" for what in cluster.waiting]
-    lines += [f"  compiled in the background: {what}" for what in cluster.background]
-    if kernels:
-        lines += [
-            f"    {k.name}: {k.tasks:,} tasks, {k.flops:,} flops, {k.bytes:,} bytes: {', '.join(k.ops)}"
-            for k in cluster.kernels
-        ]
+    lines += _note_lines(cluster)
+    lines += [
+        f"    {k.name}: {k.tasks:,} tasks, {k.flops:,} flops, {k.bytes:,} bytes: {', '.join(k.ops)}"
+        for k in cluster.kernels
+    ]
     return lines
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    return f"<table>{row(head, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>" if rows else ""
+def _note_lines(cluster: ClusterReport) -> list[str]:
+    """What runs in TensorFlow and why, and what is there or waits for other shapes."""
+    return [
+        *(f"  run by TensorFlow {count} times: {why}" for why, count in cluster.left),
+        *(f"  code for symbolic sizes: {what}" for what in cluster.symbolic),
+        *(f"  waits to be compiled: {what}" for what in cluster.waiting),
+        *(f"  compiled in the background: {what}" for what in cluster.background),
+    ]

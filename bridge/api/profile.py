@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ...compiler.ir.shape import Shape
 from ...runtime.code.artifact import Artifact
 from ...runtime.code.executable import Executable
 from ...runtime.profiler import Event
+from ..cluster.cluster import Cluster
 from ..cluster.cluster_compiler import compile_cluster
 from ..cluster.code_cache import CodeCache
 from ..tf_internals import symbols as tfp
@@ -54,11 +56,16 @@ def profile(function: Jit, *args: Any, runs: int = 5) -> KernelProfile:
     cluster = function.direct_cluster(concrete)
     if cluster is None:
         raise UnsupportedError("profile: part of the function runs in TensorFlow")
-    flat_arguments = [*tfp.flat_arguments(function.traced, concrete, args, {}), *concrete.captured_inputs]
+    arguments = [*tfp.flat_arguments(function.traced, concrete, args, {}), *concrete.captured_inputs]
+    return profile_cluster(cluster, arguments, runs)
+
+
+def profile_cluster(cluster: Cluster, arguments: Sequence[Any], runs: int) -> KernelProfile:
+    """As `profile`, of a cluster with the arguments of its function: tensors, and handles of variables."""
     arrays, shapes = [], []
     for k in cluster.launch_arguments:
         data_type = cluster.arguments[k].data_type
-        value = flat_arguments[k]
+        value = arguments[k]
         if value.dtype == tf.resource:
             value = tfp.read_variable(value, tf.as_dtype(data_type))
         type_ = element_type(data_type)

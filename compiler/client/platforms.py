@@ -13,6 +13,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from ...runtime.code.artifact import Artifact
+from ...runtime.code.peak_rates import PeakRates
 from ...runtime.code.symbolic_sizes import SymbolicSizes
 from ...runtime.llvm.target import Target
 from ..errors import ShapeError
@@ -117,6 +118,9 @@ class NativePlatform(Platform, Protocol):
 
         Raises: ValueError  an architecture or a name without levels; else as `named_target`.
         """
+
+    def peak_rates(self) -> PeakRates:
+        """What a thread of this machine does at most, measured once."""
 
     def code_fingerprint(self, folder: Path | None = None) -> str:
         """A digest of the sources in `folder` (default: the compiler) and of the versions of all that generates

@@ -24,7 +24,7 @@ from ..passes.pipeline import CPU_PASSES, Observer, Step, run_pipeline
 from .objects.object_emitter import emit_assembly
 from .objects.parallel_codegen import ParallelCodegen, WholeObject
 from .schedule.buffer import Constants
-from .schedule.buffer_assignment import BufferAssignment, assign_buffers
+from .schedule.buffer_assignment import BufferAssignment, assign_buffers, temporaries
 from .schedule.entry_emitter import add_constants, emit_entry, emit_prepacking, place_constants
 from .schedule.level_entry import emit_level_entry
 from .schedule.lowering import lower_module
@@ -64,7 +64,7 @@ def compile_module(
         entry_object, *other_objects = objects.emit(entries)
     dump.code(program, assignment, text)
     return dataclasses.replace(
-        _artifact(program, text, ENTRY, temp_bytes, entry_object),
+        _artifact(program, assignment, text, ENTRY, temp_bytes, entry_object),
         libraries=tuple(text.libraries),
         split_objects=tuple(other_objects),
         sized_results=module.sized_results,
@@ -107,7 +107,7 @@ def compile_self_contained(
         made = place_constants(made, constants)
     return tuple(
         dataclasses.replace(
-            _artifact(each.program, text, entry, each.temp_bytes, made),
+            _artifact(each.program, each.assignment, text, entry, each.temp_bytes, made),
             constants=b"" if is_embedded else constants,
         )
         for entry, each in written
@@ -131,6 +131,7 @@ class _Written:
     """A module whose entry and kernels are written."""
 
     program: ThunkProgram
+    assignment: BufferAssignment
     temp_bytes: AnySize
     sizes: SymbolicSizes
 
@@ -155,7 +156,7 @@ def _write(
     temp_bytes = emit_entry(text, entry, program, assignment, embed_constants, options.profile, linkage)
     dump.code(program, assignment, text)
     sizes = _symbolic_sizes(program, temp_bytes, text) or _known_sizes(program, temp_bytes)
-    return _Written(program, temp_bytes, sizes)
+    return _Written(program, assignment, temp_bytes, sizes)
 
 
 def _known_sizes(program: ThunkProgram, temp_bytes: AnySize) -> SymbolicSizes:
@@ -200,7 +201,12 @@ def symbolic_sizes_of(module: Module, options: Options, target: Target) -> Symbo
 
 
 def _artifact(
-    program: ThunkProgram, text: ModuleText, entry: str, temp_bytes: AnySize, made: bytes
+    program: ThunkProgram,
+    assignment: BufferAssignment,
+    text: ModuleText,
+    entry: str,
+    temp_bytes: AnySize,
+    made: bytes,
 ) -> Artifact:
     assert text.target is not None
     return Artifact(
@@ -212,6 +218,7 @@ def _artifact(
         constants=program.constants,
         threads=text.target.threads,
         kernels=tuple(map(_record, kernel_thunks(program.entry.thunks))),
+        temporaries=temporaries(program.entry, assignment),
         host_callbacks=program.host_callbacks,
         packed=program.packed,
         may_bail_out=program.may_bail_out,
@@ -276,7 +283,9 @@ def _record(thunk: KernelThunk) -> KernelRecord:
     instruction, info = thunk.instruction, thunk.kernel
     computation = getattr(instruction.op, "computation", None)
     fused = computation.instructions if computation is not None else (instruction,)
-    names = dict.fromkeys(i.metadata.op_name or i.opcode for i in fused if not isinstance(i.op, Parameter))
+    listed = [i for i in fused if not isinstance(i.op, Parameter)]
+    listed = [max(reversed(listed), key=lambda i: i.op.flops(i)), *listed] if listed else []
+    names = dict.fromkeys(i.metadata.op_name or i.opcode for i in listed)
     moved_bytes = hlo_cost_analysis.moved_bytes(instruction)
     flops, size, tasks = map(estimate, (hlo_cost_analysis.flops(instruction), moved_bytes, info.tasks))
     return KernelRecord(info.symbol, flops, size, tasks, tuple(names))

@@ -20,6 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...runtime.code import linker
+from ...runtime.code.peak_rates import PeakRates
 from ...runtime.llvm.ir_builder import Function
 from ...runtime.llvm.module_text import ModuleText
 from ...runtime.llvm.target import host
@@ -28,6 +29,7 @@ from ...runtime.llvm.vector_value import VectorValue
 
 _ROUNDS = 1 << 20  # of the multiply-add loop: some milliseconds
 _COPY_BYTES = 1 << 28  # copied per sample, in as many passes as that takes
+_BEYOND_BYTES = 1 << 26  # more than the caches of a core
 _COPY_LANES = 4  # vectors per step
 
 
@@ -106,6 +108,16 @@ def copied_bytes_per_second(size: int, threads: int, samples: int = 6) -> float:
     ways = [ours, theirs] if size > 1 << 20 else [ours]
     seconds = min(_together(threads, way) for way in ways for _ in range(samples))
     return 2 * part * threads * passes / seconds
+
+
+@functools.cache
+def peak_rates() -> PeakRates:
+    """The rates of one thread, measured in a quarter of a second."""
+    target = host()
+    cached, beyond = (
+        copied_bytes_per_second(size, 1, samples=2) for size in (target.l2_bytes // 2, _BEYOND_BYTES)
+    )
+    return PeakRates(flops_per_second(1, samples=4), max(cached, beyond), beyond, target.l2_bytes)
 
 
 def _aligned(size: int) -> np.ndarray:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...runtime.code.artifact import Artifact
 from ...runtime.code.executable import Executable
+from ...runtime.code.peak_rates import PeakRates
 from ...runtime.code.symbolic_sizes import SymbolicSizes
 from ...runtime.llvm.target import Target
 from ..client.platforms import Compiled, NativePlatform, row_major
@@ -16,7 +17,7 @@ from ..ir.module import Module
 from ..ir.specialization import is_symbolic
 from ..options import Options
 from ..passes.normalize_layouts import normalize_layouts
-from . import artifact_cache
+from . import artifact_cache, machine_peak
 from . import compile as pipeline
 from .kernel_emitters import load_emitters
 from .objects import kernel_libraries
@@ -99,6 +100,10 @@ class CpuPlatform(NativePlatform):
     ) -> list[Level]:
         """Levels of an architecture by name."""
         return levels_for(triple, names, threads, l1_bytes, l2_bytes)
+
+    def peak_rates(self) -> PeakRates:
+        """What a thread of this machine does at most, measured once."""
+        return machine_peak.peak_rates()
 
     def code_fingerprint(self, folder: Path | None = None) -> str:
         """A digest of the sources in a folder and of what generates code."""

@@ -19,7 +19,7 @@ from ..sizes import AnySize, Valuation
 from .symbolic_sizes import MAX_SIZE, Known, SymbolicSizes
 
 _MAGIC = b"tfbridge"
-_VERSION = 8
+_VERSION = 9
 _HEAD = struct.Struct("<8sI32sQQQ")  # magic, version, SHA-256 of the rest, bytes of header, object, constants
 HEAD_BYTES = _HEAD.size  # at the start; the digest in them covers the rest
 MARK_BYTES = 32  # of a mark that may follow the artifact, made with a key (see disk_cache)
@@ -34,7 +34,7 @@ class BufferSpec(NamedTuple):
 
 
 class KernelRecord(NamedTuple):
-    """One kernel launch of the schedule, for reports.
+    """One kernel launch of the schedule, for reports. `ops`: the names of the ops in it, first that of most arithmetic.
 
     Units: flops and bytes of memory traffic per call of the entry; tasks is the length of its parallel
     dimension.
@@ -45,6 +45,18 @@ class KernelRecord(NamedTuple):
     bytes: int
     tasks: int
     ops: tuple[str, ...] = ()
+
+
+class Temporary(NamedTuple):
+    """A buffer in the arena, for reports: it holds values from the kernel `first` to the kernel `last` of the schedule.
+
+    Units: offset and bytes are bytes.
+    """
+
+    offset: int
+    bytes: int
+    first: int
+    last: int
 
 
 class HostCallback(NamedTuple):
@@ -100,6 +112,7 @@ class Artifact:
     libraries: tuple[str, ...] = ()
     threads: int = 1
     kernels: tuple[KernelRecord, ...] = ()
+    temporaries: tuple[Temporary, ...] = ()
     fingerprint: str = ""
     split_objects: tuple[bytes, ...] = ()
     host_callbacks: tuple[HostCallback, ...] = ()
@@ -149,6 +162,7 @@ class Artifact:
                 "libraries": self.libraries,
                 "threads": self.threads,
                 "kernels": self.kernels,
+                "temporaries": self.temporaries,
                 "host_callbacks": self.host_callbacks,
                 "packed": self.packed,
                 "may_bail_out": self.may_bail_out,
@@ -202,6 +216,7 @@ class Artifact:
                 KernelRecord(name, flops, size, tasks, tuple(ops))
                 for name, flops, size, tasks, ops in header["kernels"]
             ),
+            temporaries=tuple(Temporary(*row) for row in header["temporaries"]),
             host_callbacks=tuple(
                 HostCallback(kind, name, _specs(inputs), _specs(outputs), attributes)
                 for kind, name, inputs, outputs, attributes in header["host_callbacks"]
@@ -224,6 +239,7 @@ _HEADER: dict[str, _Form] = {
     "libraries": [str],
     "threads": int,
     "kernels": [(str, int, int, int, [str])],
+    "temporaries": [(int, int, int, int)],
     "host_callbacks": [(str, str, [_BUFFER], [_BUFFER], dict)],
     "packed": [(int, int, str)],
     "may_bail_out": bool,

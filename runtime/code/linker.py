@@ -23,6 +23,8 @@ _serial = itertools.count()
 _libraries: dict[str, Loaded] = {}
 _provider: Callable[[str], tuple[bytes, Iterable[str], Iterable[str]]] | None = None
 _prepared: dict[str, compile_threads.Job[bytes]] = {}
+# What linkers and debuggers read, by the beginnings of names.
+_NO_CONTENTS = (".sym", ".str", ".shstr", ".rel", ".note", ".comment", ".llvm", ".group", "reloc", "linking")
 
 
 class Loaded:
@@ -50,6 +52,16 @@ def _jit() -> llvm.orcjit.LLJIT:
     jit = llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
     jit._owned = True  # never disposed: code may still run in other threads when the interpreter ends
     return jit
+
+
+def section_bytes(object_bytes: bytes) -> list[tuple[str, int]]:
+    """The sections of an object with code or data, the largest first, and their bytes."""
+    found: dict[str, int] = {}
+    for section in llvm.ObjectFileRef.from_data(object_bytes).sections():
+        name = (section.name() or b"").decode(errors="replace")
+        if section.size() and name and not name.lower().startswith(_NO_CONTENTS):
+            found[name] = found.get(name, 0) + section.size()
+    return sorted(found.items(), key=lambda item: -item[1])
 
 
 def load(

@@ -5,14 +5,17 @@ Buffers that live at the same time never overlap. How long they live is read off
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
+from ....runtime.code.artifact import Temporary
 from ....runtime.sizes import AnySize, ceiling, estimate, is_symbolic, maximum
 from .buffer import ALIGN_BYTES, Buffer
 from .thunks import (
     ConditionalThunk,
+    KernelThunk,
     ParallelThunk,
     PrepackThunk,
     Thunk,
@@ -116,6 +119,20 @@ def assign_offsets(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:
     return BufferAssignment(offsets, ranges, temp_bytes)
 
 
+def temporaries(sequence: ThunkSequence, assignment: BufferAssignment) -> tuple[Temporary, ...]:
+    """Where the arena's buffers lie, by offset, and between which kernels they live; without those of no kernel."""
+    walk = _LiveRanges()
+    walk.sequence(sequence)
+    found = []
+    for buffer, offset in assignment.offsets.items():
+        live = assignment.ranges[buffer]
+        first = bisect.bisect_left(walk.kernels, live.first)
+        last = bisect.bisect_right(walk.kernels, live.last) - 1
+        if first <= last and (size := estimate(buffer.bytes)):
+            found.append(Temporary(estimate(offset), size, first, last))
+    return tuple(sorted(found))
+
+
 def live_ranges(sequence: ThunkSequence) -> dict[Buffer, LiveRange]:
     """How long every temporary buffer lives.
 
@@ -130,6 +147,7 @@ def live_ranges(sequence: ThunkSequence) -> dict[Buffer, LiveRange]:
 class _LiveRanges:
     def __init__(self) -> None:
         self.ranges: dict[Buffer, LiveRange] = {}
+        self.kernels: list[int] = []  # their positions
         self._position = 0
         self._branches: tuple[tuple[int, int], ...] = ()
         self._loops: list[tuple[int, set[Buffer]]] = []  # first position, buffers from outside that are used
@@ -155,6 +173,8 @@ class _LiveRanges:
             case PrepackThunk():
                 self._thunk(thunk.kernel)
             case _:
+                if isinstance(thunk, KernelThunk):
+                    self.kernels.append(self._position)
                 self._use(thunk.buffers)
         self._position += 1
 

@@ -206,7 +206,12 @@ def test_hostile_names_of_a_model(tmp_path: Path) -> None:
     )
     function.__name__ = EVIL
     made = aot.compile(function, out_dir=tmp_path)
-    assert made.header.parent == tmp_path and {p.suffix for p in tmp_path.iterdir()} == {".o", ".h", ".json"}
+    assert made.header.parent == tmp_path and {p.suffix for p in tmp_path.iterdir()} == {
+        ".o",
+        ".h",
+        ".json",
+        ".html",
+    }
     assert not any(line.startswith("#error") for line in made.header.read_text().splitlines())
     described = json.loads(made.description.read_text())
     assert {result["name"] for result in described["results"]} >= {EVIL, "日本", "a\\"}
@@ -214,15 +219,15 @@ def test_hostile_names_of_a_model(tmp_path: Path) -> None:
 
 
 def test_links_are_replaced(tmp_path: Path) -> None:
-    for suffix in ("h", "o", "json", "bin"):
+    for suffix in ("h", "o", "json", "html", "bin"):
         os.symlink(tmp_path / "victim", tmp_path / f"m.{suffix}")
     weights = tf.constant([1.0, 2.0])
     made = aot.compile(
         lambda x: x * weights, tf.TensorSpec((2,)), name="m", out_dir=tmp_path, large_constants="file"
     )
-    files = (made.object_file, made.header, made.description, made.constants_file)
+    files = (made.object_file, made.header, made.description, made.page, made.constants_file)
     assert not (tmp_path / "victim").exists() and not any(file is None or file.is_symlink() for file in files)
-    assert len(os.listdir(tmp_path)) == 4
+    assert len(os.listdir(tmp_path)) == 5
     umask = os.umask(0)
     os.umask(umask)
     assert made.header.stat().st_mode & 0o777 == 0o666 & ~umask

@@ -134,7 +134,7 @@ def test_html_escapes_and_shows_kernels() -> None:
     f = tfbridge.jit(lambda x: tf.exp(x) + 1)
     page = tfbridge.explain(f, tf.ones(3)).html()
     assert "&lt;lambda&gt;" in page
-    assert "<table>" in page
+    assert "<table" in page
     assert Report("<f>", (), ()).html().count("<f>") == 0
 
 

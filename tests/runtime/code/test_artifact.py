@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tfbridge.runtime.code import artifact as artifact_module
-from tfbridge.runtime.code.artifact import Artifact, BufferSpec, HostCallback, KernelRecord, Packed
+from tfbridge.runtime.code.artifact import Artifact, BufferSpec, HostCallback, KernelRecord, Packed, Temporary
 from tfbridge.runtime.errors import ArtifactError
 
 FULL = Artifact(
@@ -27,6 +27,7 @@ FULL = Artifact(
     may_bail_out=True,
     split_objects=(b"one", b"", b"three" * 9),
     kernels=(KernelRecord("fusion.0", 12, 48, 3, ("model/add", "model/mul")), KernelRecord("copy", 0, 8, 1)),
+    temporaries=(Temporary(0, 64, 0, 1), Temporary(64, 1 << 40, 1, 1)),
     host_callbacks=(
         HostCallback(
             "outfeed", "out.1", (BufferSpec("int8", (3,), 3),), (), {"signature": "s8[3]", "pairs": [[0, 1]]}
@@ -61,7 +62,7 @@ def test_every_truncation_is_noticed() -> None:
 def test_other_version() -> None:
     data = bytearray(FULL.to_bytes())
     data[8] += 1
-    with pytest.raises(ArtifactError, match="version 9, wanted b'tfbridge' version 8"):
+    with pytest.raises(ArtifactError, match="version 10, wanted b'tfbridge' version 9"):
         Artifact.from_bytes(bytes(data))
 
 

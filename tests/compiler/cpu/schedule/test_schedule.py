@@ -3,6 +3,8 @@ overwritten."""
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from lowering import lowered
 from random_graphs import random_module, values
 from tfbridge.compiler.client.client import LocalClient
+from tfbridge.compiler.cpu.compile import compile_module
 from tfbridge.compiler.cpu.schedule.aliasing import alias_analysis
 from tfbridge.compiler.cpu.schedule.buffer import Buffer
 from tfbridge.compiler.cpu.schedule.buffer_assignment import (
@@ -349,3 +352,15 @@ def test_parts_of_a_wide_tuple_are_looked_at_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Shape, "leaves", leaves_of)
     assert alias_analysis(computation).root == [(state, k) for k in range(500)]
     assert asked < 5000
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_temporaries_that_live_at_one_kernel_lie_apart(seed: int) -> None:
+    module = random_module(random.Random(seed).randrange)
+    artifact = compile_module(module)
+    live = [t for t in artifact.temporaries if t.bytes]
+    assert all(0 <= t.first <= t.last < len(artifact.kernels) for t in live)
+    assert all(t.offset + t.bytes <= artifact.temp_bytes for t in live)
+    for a, b in itertools.combinations(live, 2):
+        if a.first <= b.last and b.first <= a.last:
+            assert a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
