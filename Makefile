@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 3600
 BENCH ?=
 BENCH_FOLDER ?= build/bench
 
-.PHONY: help demo keywords test fuzz bench bench-all lint clean
+.PHONY: help demo keywords test fuzz bench bench-all lint release clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -54,6 +54,9 @@ lint: $(INSTALLED)  ## style and types
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check --quiet .
 	$(BIN)/python -m mypy
+
+release: $(INSTALLED)  ## build wheel and sdist into dist, and try each in a new environment
+	$(BIN)/python packaging/release.py
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

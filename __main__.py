@@ -10,6 +10,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from . import __version__
+
 # name: (module with a function `main` of the arguments, what it does)
 COMMANDS = {
     "aot": ("bridge.aot.__main__", "compiles a SavedModel into an object file and a header"),
@@ -27,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(f"  {name:6} {what}" for name, (_, what) in COMMANDS.items()),
     )
+    parser.add_argument("--version", action="version", version=f"tfbridge {__version__}")
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the command; try --help")
     chosen = parser.parse_args(arguments)

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import tfbridge
 from run_python import run_python
 
 
@@ -80,6 +81,10 @@ def test_report(tmp_path: Path) -> None:
 def test_the_commands_that_are_installed() -> None:
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
     assert project["scripts"].keys() == {"tfbridge", "tfbridge-aot"}
+
+
+def test_version() -> None:
+    assert run("tfbridge", "--version").stdout == f"tfbridge {tfbridge.__version__}\n"
 
 
 def test_unknown_command() -> None:
