@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...compiler.ir.element_types import ElementType, element_type_of
+from ...compiler.ir.element_types import FORMATS, SMALL_INTEGERS, ElementType, element_type_of
+
+# Types for which TensorFlow has hardly a kernel.
+_OF_HLO_TEXT = (FORMATS.keys() | SMALL_INTEGERS) - {
+    ElementType.BF16,
+    ElementType.F16,
+    ElementType.F8E4M3FN,
+    ElementType.F8E5M2,
+    ElementType.S4,
+    ElementType.U4,
+}
 
 
 @functools.cache
@@ -21,9 +31,8 @@ def element_type(data_type: int) -> ElementType | None:
         dtype = tf.as_dtype(data_type)
         if dtype in (tf.string, tf.resource, tf.variant):
             return None
-        if dtype.is_quantized:
-            return element_type_of(dtype.as_numpy_dtype[0])
-        return element_type_of(dtype.as_numpy_dtype)
+        type_ = element_type_of(dtype.as_numpy_dtype[0] if dtype.is_quantized else dtype.as_numpy_dtype)
+        return None if type_ in _OF_HLO_TEXT else type_
     except (TypeError, KeyError):
         return None
 

@@ -49,7 +49,7 @@ def _items(flat: np.ndarray, shape: Shape) -> list[str]:
         parts = Shape(kind.real, shape.dims)
         return [f"({re}, {im})" for re, im in zip(_items(flat.real, parts), _items(flat.imag, parts))]
     if kind.is_integer:
-        return list(map(str, flat.astype(np.int8 if kind.bits == 4 else flat.dtype).tolist()))
+        return list(map(str, flat.astype(np.int8 if kind.is_small_integer else flat.dtype).tolist()))
     wide = flat if kind is ElementType.F64 else flat.astype(np.float32)
     items = [s.removesuffix(".0") for s in wide.astype(str).tolist()]
     for i in np.flatnonzero(np.isnan(wide)):
@@ -60,9 +60,10 @@ def _items(flat: np.ndarray, shape: Shape) -> list[str]:
 def _print_nan(value: np.ndarray) -> str:
     bits, mantissa, sign = _nan_bits(value.dtype)
     pattern = int(np.ascontiguousarray(value).view(bits)[0])
-    name = "-nan" if pattern & sign else "nan"
-    canonical = int(np.array([float(name)]).astype(value.dtype).view(bits)[0])
-    return name if pattern == canonical else f"{name}({pattern & mantissa:#x})"
+    for name in ("nan", "-nan"):
+        if pattern == int(np.array([float(name)]).astype(value.dtype).view(bits)[0]):
+            return name
+    return f"{'-nan' if pattern & sign else 'nan'}({pattern & mantissa:#x})"
 
 
 def _nan_bits(dtype: np.dtype) -> tuple[str, int, int]:
@@ -159,8 +160,8 @@ def _values(tokens: list[str], kind: ElementType) -> np.ndarray:
             raise Malformed(f"expected true or false, got {bad.args[0][:60]!r}") from None
     try:
         if kind.is_integer:
-            wide = np.array(list(map(int, tokens)), kind.dtype if kind.bits > 4 else np.int8)
-            if kind.bits == 4 and (wide.astype(kind.dtype).astype(np.int8) != wide).any():
+            wide = np.array(list(map(int, tokens)), np.int8 if kind.is_small_integer else kind.dtype)
+            if kind.is_small_integer and (wide.astype(kind.dtype).astype(np.int8) != wide).any():
                 raise OverflowError
             return wide.astype(kind.dtype)
         return _floats(tokens, kind)

@@ -252,6 +252,8 @@ class Scanner:
             self.unsupported(f"element type {type_name}", start)
         if element_type is ElementType.TOKEN and not sizes_text:
             return TOKEN
+        if element_type not in ARRAYS and element_type not in (ElementType.TUPLE, ElementType.TOKEN):
+            self.unsupported(f"element type {type_name}, which the installed ml_dtypes lacks,", start)
         if element_type not in ARRAYS:
             self.fail(f"expected the type of an array, got {match[0]!r:.60}", start)
         sizes = split_outside_parentheses(sizes_text) if sizes_text else []

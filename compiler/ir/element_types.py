@@ -1,32 +1,62 @@
-"""Element types: their names in HLO text, widths, and the NumPy types that hold them."""
+"""Element types: their names in HLO text, widths, formats of floats, and the NumPy types that hold them."""
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 
 import ml_dtypes
 import numpy as np
 
 
+class Specials(enum.Enum):
+    """What the encodings of a format stand for that are no finite numbers."""
+
+    IEEE = "infinities and NaNs where all bits of the exponent are set"
+    FN = "no infinities; NaN where all bits but the sign are set"
+    FNUZ = "no infinities, no negative zero, whose encoding is the one NaN"
+    FINITE = "none: what is too large becomes the largest number, NaN a zero"
+    POWERS = "no sign and no zero: powers of two alone; NaN where all bits are set"
+
+
+@dataclasses.dataclass(frozen=True)
+class FloatFormat:
+    """How a type of floats encodes its numbers: bits of exponent and mantissa, bias, and the special encodings."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    bias: int
+    specials: Specials = Specials.IEEE
+
+
 class ElementType(enum.Enum):
     """Type of one element of an array; `value` is the name in HLO text.
 
-    s4 and u4 occupy one byte each in memory, as ml_dtypes holds them; pred is one byte, 0 or 1.
+    Types of two and four bits occupy one byte each in memory, as ml_dtypes holds them; pred is one byte, 0 or 1.
     """
 
     PRED = "pred"
+    S2 = "s2"
     S4 = "s4"
     S8 = "s8"
     S16 = "s16"
     S32 = "s32"
     S64 = "s64"
+    U2 = "u2"
     U4 = "u4"
     U8 = "u8"
     U16 = "u16"
     U32 = "u32"
     U64 = "u64"
+    F4E2M1FN = "f4e2m1fn"
+    F8E3M4 = "f8e3m4"
+    F8E4M3 = "f8e4m3"
     F8E4M3FN = "f8e4m3fn"
+    F8E4M3B11FNUZ = "f8e4m3b11fnuz"
+    F8E4M3FNUZ = "f8e4m3fnuz"
     F8E5M2 = "f8e5m2"
+    F8E5M2FNUZ = "f8e5m2fnuz"
+    F8E8M0FNU = "f8e8m0fnu"
     F16 = "f16"
     BF16 = "bf16"
     F32 = "f32"
@@ -43,7 +73,7 @@ class ElementType(enum.Enum):
 
     @property
     def dtype(self) -> np.dtype:
-        """The NumPy type of one element. Raises: KeyError for tuple and token."""
+        """The NumPy type of one element. Raises: KeyError for tuple, token and what `ARRAYS` lacks."""
         return _DTYPES[self]
 
     @property
@@ -53,7 +83,7 @@ class ElementType(enum.Enum):
 
     @property
     def bits(self) -> int:
-        """Value bits of one element (4 for s4 and u4, 1 for pred)."""
+        """Value bits of one element (2 and 4 for s2, u2, s4, u4 and f4e2m1fn, 1 for pred)."""
         return _BITS.get(self) or self.dtype.itemsize * 8
 
     @property
@@ -77,9 +107,24 @@ class ElementType(enum.Enum):
         return self in INTEGERS
 
     @property
+    def is_small_integer(self) -> bool:
+        """An integer narrower than the byte that holds it."""
+        return self in SMALL_INTEGERS
+
+    @property
     def is_float(self) -> bool:
         """A real floating-point type."""
         return self in FLOATS
+
+    @property
+    def has_infinity(self) -> bool:
+        """Whether floats of this type have infinities: what overflows becomes one."""
+        return self not in FORMATS or FORMATS[self].specials is Specials.IEEE
+
+    @property
+    def lacks_signs(self) -> bool:
+        """Floats of which zero, NaN or all have no sign: negation is not exact."""
+        return self in FORMATS and FORMATS[self].specials not in (Specials.IEEE, Specials.FN)
 
     @property
     def is_complex(self) -> bool:
@@ -98,40 +143,74 @@ class ElementType(enum.Enum):
 
 
 _E = ElementType
+_OF_ML_DTYPES = {
+    _E.S2: "int2",
+    _E.S4: "int4",
+    _E.U2: "uint2",
+    _E.U4: "uint4",
+    _E.F4E2M1FN: "float4_e2m1fn",
+    _E.F8E3M4: "float8_e3m4",
+    _E.F8E4M3: "float8_e4m3",
+    _E.F8E4M3FN: "float8_e4m3fn",
+    _E.F8E4M3B11FNUZ: "float8_e4m3b11fnuz",
+    _E.F8E4M3FNUZ: "float8_e4m3fnuz",
+    _E.F8E5M2: "float8_e5m2",
+    _E.F8E5M2FNUZ: "float8_e5m2fnuz",
+    _E.F8E8M0FNU: "float8_e8m0fnu",
+    _E.BF16: "bfloat16",
+}
+# The types that the installed ml_dtypes does not have are not among them.
 _DTYPES: dict[ElementType, np.dtype] = {
     t: np.dtype(d)
     for t, d in {
+        **{t: getattr(ml_dtypes, name) for t, name in _OF_ML_DTYPES.items() if hasattr(ml_dtypes, name)},
         _E.PRED: np.bool_,
-        _E.S4: ml_dtypes.int4,
         _E.S8: np.int8,
         _E.S16: np.int16,
         _E.S32: np.int32,
         _E.S64: np.int64,
-        _E.U4: ml_dtypes.uint4,
         _E.U8: np.uint8,
         _E.U16: np.uint16,
         _E.U32: np.uint32,
         _E.U64: np.uint64,
-        _E.F8E4M3FN: ml_dtypes.float8_e4m3fn,
-        _E.F8E5M2: ml_dtypes.float8_e5m2,
         _E.F16: np.float16,
-        _E.BF16: ml_dtypes.bfloat16,
         _E.F32: np.float32,
         _E.F64: np.float64,
         _E.C64: np.complex64,
         _E.C128: np.complex128,
     }.items()
 }
-_BITS = {_E.PRED: 1, _E.S4: 4, _E.U4: 4}
+_BITS = {_E.PRED: 1, _E.S2: 2, _E.U2: 2, _E.S4: 4, _E.U4: 4, _E.F4E2M1FN: 4}
 _DTYPE_NAMES = {t: d.name for t, d in _DTYPES.items()}
 _OF_DTYPE = {d: t for t, d in _DTYPES.items()}
 
-SIGNED = frozenset({_E.S4, _E.S8, _E.S16, _E.S32, _E.S64})
-UNSIGNED = frozenset({_E.U4, _E.U8, _E.U16, _E.U32, _E.U64})
-INTEGERS = SIGNED | UNSIGNED
-FLOATS = frozenset({_E.F8E4M3FN, _E.F8E5M2, _E.F16, _E.BF16, _E.F32, _E.F64})
-COMPLEXES = frozenset({_E.C64, _E.C128})
+# The formats of the floats narrower than f32. Source: the OCP specifications of 8-bit floats and of microscaling
+# formats, and ml_dtypes.
+FORMATS = {
+    t: f
+    for t, f in {
+        _E.F4E2M1FN: FloatFormat(2, 1, 1, Specials.FINITE),
+        _E.F8E3M4: FloatFormat(3, 4, 3),
+        _E.F8E4M3: FloatFormat(4, 3, 7),
+        _E.F8E4M3FN: FloatFormat(4, 3, 7, Specials.FN),
+        _E.F8E4M3B11FNUZ: FloatFormat(4, 3, 11, Specials.FNUZ),
+        _E.F8E4M3FNUZ: FloatFormat(4, 3, 8, Specials.FNUZ),
+        _E.F8E5M2: FloatFormat(5, 2, 15),
+        _E.F8E5M2FNUZ: FloatFormat(5, 2, 16, Specials.FNUZ),
+        _E.F8E8M0FNU: FloatFormat(8, 0, 127, Specials.POWERS),
+        _E.F16: FloatFormat(5, 10, 15),
+        _E.BF16: FloatFormat(8, 7, 127),
+    }.items()
+    if t in _DTYPES
+}
+
 ARRAYS = frozenset(_DTYPES)
+SIGNED = ARRAYS & {_E.S2, _E.S4, _E.S8, _E.S16, _E.S32, _E.S64}
+UNSIGNED = ARRAYS & {_E.U2, _E.U4, _E.U8, _E.U16, _E.U32, _E.U64}
+INTEGERS = SIGNED | UNSIGNED
+SMALL_INTEGERS = INTEGERS & {_E.S2, _E.S4, _E.U2, _E.U4}
+FLOATS = frozenset(FORMATS) | {_E.F32, _E.F64}
+COMPLEXES = frozenset({_E.C64, _E.C128})
 NUMBERS = INTEGERS | FLOATS | COMPLEXES
 
 

@@ -35,10 +35,10 @@ class PaddingValue(enum.Enum):
         if element_type is ElementType.PRED:
             return np.asarray(self is PaddingValue.HIGHEST)
         if element_type.is_float:
-            limit = float_info(element_type.dtype).max
-            return np.asarray(limit if self is PaddingValue.HIGHEST else -limit, element_type.dtype)
-        limits = integer_info(element_type.dtype)
-        return np.asarray(limits.max if self is PaddingValue.HIGHEST else limits.min).astype(
+            limits = float_info(element_type.dtype)
+            return np.asarray(limits.max if self is PaddingValue.HIGHEST else limits.min, element_type.dtype)
+        bounds = integer_info(element_type.dtype)
+        return np.asarray(bounds.max if self is PaddingValue.HIGHEST else bounds.min).astype(
             element_type.dtype
         )
 

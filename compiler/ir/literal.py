@@ -15,7 +15,8 @@ from .shape import Shape
 class Literal:
     """A constant array, or a tuple of literals. Immutable; equal when shape and bytes are equal.
 
-    `array` is C-contiguous and read-only, with the element type's own NumPy dtype.
+    `array` is C-contiguous and read-only, with the element type's own NumPy dtype; bits of a byte that the type does
+    not use are zero.
     """
 
     __slots__ = ("_hash", "array", "parts", "shape")
@@ -28,6 +29,8 @@ class Literal:
             raise ShapeError(f"constant: {error}") from None
         if array.flags.writeable or not array.flags.c_contiguous:
             array = np.array(array, order="C", copy=True)
+            if 1 < (bits := element_type_of(array.dtype).bits) < 8:
+                array.view(np.uint8)[...] &= (1 << bits) - 1
             array.flags.writeable = False
         self.array: np.ndarray = array
         self.parts: tuple[Literal, ...] = ()

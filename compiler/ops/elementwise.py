@@ -449,7 +449,7 @@ class BitcastConvert(Op):
         operand = operands[0]
         old, new = operand.element_type, self.element_type
         plain = {t for t in _REAL_NUMBERS if t.bits >= 8}
-        fits = old is new or any(old in group and new in group for group in (plain, INTEGERS - plain))
+        fits = old is new or (old in plain and new in plain) or 1 < old.bits == new.bits < 8
         require(
             fits,
             f"bitcast-convert: {operand} cannot have its bits taken as {new.value}",
@@ -470,7 +470,7 @@ class BitcastConvert(Op):
     def reference(self, operand: np.ndarray) -> np.ndarray:
         """The bytes, seen as the other type."""
         old, dtype = operand.dtype, self.element_type.dtype
-        if self.element_type.bits == 4:
+        if 1 < self.element_type.bits < 8:
             return numeric.from_bit_pattern(numeric.bit_pattern(operand), dtype)
         dims = operand.shape
         if old.itemsize > dtype.itemsize:

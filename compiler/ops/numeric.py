@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..ir.element_types import ElementType, element_type_of
+from ..ir.element_types import FORMATS, ElementType, element_type_of
 from . import complex_numbers
 
 
@@ -22,7 +22,7 @@ def wide(array: np.ndarray) -> np.ndarray:
         return array.astype(np.float64)
     if kind.is_complex:
         return array.astype(np.complex128)
-    if kind.bits == 4:
+    if kind.is_small_integer:
         return array.astype(np.int8 if kind.is_signed else np.uint8)
     return array
 
@@ -36,10 +36,11 @@ def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if array.dtype == dtype:
         return array
     kind = element_type_of(dtype)
-    if kind.bits == 4:
-        bits = array.astype(np.int8) & 15
-        return np.where(kind.is_signed & (bits > 7), bits - 16, bits).astype(np.int8).astype(dtype)
-    if kind in (ElementType.BF16, ElementType.F8E4M3FN, ElementType.F8E5M2) and array.dtype == np.float64:
+    if kind.is_small_integer:
+        size = 1 << kind.bits
+        bits = array.astype(np.int8) & (size - 1)
+        return np.where(kind.is_signed & (bits >= size // 2), bits - size, bits).astype(np.int8).astype(dtype)
+    if kind in FORMATS and kind is not ElementType.F16 and array.dtype == np.float64:
         array = array.astype(np.float32)
     return array.astype(dtype)
 
@@ -77,21 +78,21 @@ def _saturate(array: np.ndarray, kind: ElementType) -> np.ndarray:
     inside = np.where((array >= low) & (array < float(high)), array, 0).astype(holder)
     inside = np.where(array >= float(high), holder(high), inside)
     inside = np.where(array < low, holder(low), inside)
-    return np.asarray(inside).astype(np.int8 if kind.bits == 4 else kind.dtype).astype(kind.dtype)
+    return np.asarray(inside).astype(np.int8 if kind.is_small_integer else kind.dtype).astype(kind.dtype)
 
 
 def bit_pattern(array: np.ndarray) -> np.ndarray:
-    """The bits of integers or real floats as unsigned integers (four-bit types: in the low bits of a
-    byte)."""
+    """The bits of integers or real floats as unsigned integers (those of types narrower than a byte in its low
+    bits)."""
     kind = element_type_of(array.dtype)
-    if kind.bits == 4:
-        return array.astype(np.int8).view(np.uint8) & 15
+    if kind.is_small_integer:
+        return array.astype(np.int8).view(np.uint8) & ((1 << kind.bits) - 1)
     return np.ascontiguousarray(array).view(f"u{kind.item_bytes}").reshape(array.shape)
 
 
 def from_bit_pattern(bits: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The inverse of `bit_pattern`."""
-    if element_type_of(dtype).bits == 4:
+    if element_type_of(dtype).is_small_integer:
         return narrow(bits, dtype)
     return np.ascontiguousarray(bits).view(dtype).reshape(bits.shape)
 
@@ -99,6 +100,9 @@ def from_bit_pattern(bits: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def total_order(array: np.ndarray) -> np.ndarray:
     """Signed integers that are ordered as floats are in their total order: -NaN < -inf < ... < -0 < +0 < ...
     < +NaN."""
+    if element_type_of(array.dtype).lacks_signs:  # the bits alone are in another order
+        with np.errstate(all="ignore"):
+            array = np.where(np.isnan(array), np.float32("nan"), array.astype(np.float32))
     width = array.dtype.itemsize * 8
     signed = bit_pattern(array).view(f"i{array.dtype.itemsize}")
     result: np.ndarray = signed ^ ((signed >> (width - 1)) & ((1 << width - 1) - 1))

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.element_types import ElementType, element_type_of
+from ..ir.element_types import ElementType, element_type_of, float_info
 from ..ir.module import Computation, Evaluate, Instruction, Value
 from ..ir.shape import Shape
 from .elementwise import Opcode, is_op
@@ -88,7 +88,7 @@ def reduce_simply(kind: Opcode, array: np.ndarray, init: np.ndarray, dimensions:
         else np.complex128
         if element.is_complex
         else np.int8
-        if element.bits == 4
+        if element.is_small_integer
         else dtype
     )
     if element.bits == 1 and kind in (Opcode.ADD, Opcode.MULTIPLY):
@@ -161,8 +161,10 @@ def neutral_number(kind: Opcode, t: ElementType) -> float | int | bool:
         return ones if kind is Opcode.AND else 0
     low = kind is Opcode.MAXIMUM
     if t.is_float:
-        largest = 448.0 if t is ElementType.F8E4M3FN else math.inf
-        return -largest if low else largest
+        if t.has_infinity:
+            return -math.inf if low else math.inf
+        limits = float_info(t.dtype)
+        return float(limits.min if low else limits.max)
     high_value = (1 << (t.bits - (1 if t.is_signed else 0))) - 1
     low_value = -high_value - 1 if t.is_signed else 0
     return low_value if low else high_value

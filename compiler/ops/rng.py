@@ -9,8 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.element_types import ElementType, element_type_of, float_info
+from ..ir.element_types import element_type_of, float_info
 from ..ir.shape import Shape, array
+from .numeric import narrow
 from .op import Op, attribute, require
 
 _U32 = np.uint64(0xFFFFFFFF)
@@ -72,10 +73,8 @@ class RngBitGenerator(Op):
         with np.errstate(over="ignore"):
             new_state, bits = generate(state, self.shape.dims, self.shape.element_type.bits == 64)
         kind = self.shape.element_type
-        if kind.bits == 4:
-            bits = bits & np.uint64(15)
-            signed = bits.astype(np.int8)
-            bits = np.where(signed > 7, signed - 16, signed) if kind is ElementType.S4 else signed
+        if kind.is_small_integer:
+            return new_state, narrow(bits & np.uint64((1 << kind.bits) - 1), kind.dtype)
         return new_state, bits.astype(kind.dtype)
 
 

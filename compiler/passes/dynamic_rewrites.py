@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from ..analysis import dynamic_dimension_inference
-from ..ir.element_types import ElementType
+from ..ir.element_types import ElementType, integer_info
 from ..ir.literal import Literal
 from ..ir.module import Instruction, make
 from ..ir.shape import Shape
@@ -186,7 +184,7 @@ def _scatter(op: Scatter, operands: list[Instruction], sizes: list[Sizes]) -> In
             index_sizes[index_axis] = (
                 SIZES.smaller(index_sizes[index_axis], size) if index_axis in index_sizes else size
             )
-    largest = np.iinfo(indices.shape.element_type.dtype).max if indices.shape.element_type.bits > 4 else 7
+    largest = int(integer_info(indices.shape.element_type.dtype).max)
     outside = constant(largest, indices.shape.element_type)
     return make(op, *operands[:count], masked(indices, index_sizes, outside), *operands[count + 1 :])
 

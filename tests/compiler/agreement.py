@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from tfbridge.compiler.evaluator.evaluate import nested as nested_value
+from tfbridge.compiler.ir.element_types import ElementType, element_type_of
 from tfbridge.compiler.ir.shape import Shape
 
 
@@ -65,13 +66,16 @@ def _are_denormal(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _same(found: np.ndarray, wanted: np.ndarray, ulps: float, scale: float) -> np.ndarray:
-    if found.dtype.kind in "biu" or found.dtype in (ml_dtypes.int4, ml_dtypes.uint4):
+    if found.dtype.kind in "biu" or element_type_of(found.dtype).is_small_integer:
         return found == wanted
     with np.errstate(all="ignore"):
         same = (
             (_bits(found) == _bits(wanted))
             | ((found != found) & (wanted != wanted))
             | _are_denormal(found, wanted)
+            | (
+                (found == 0) & (wanted == 0) & (found.dtype == ElementType.F4E2M1FN.dtype)
+            )  # either may have been NaN
         )
         if not ulps:
             return same

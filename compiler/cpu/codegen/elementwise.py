@@ -18,11 +18,12 @@ from ...errors import UnsupportedError
 from ...ir.element_types import ElementType
 from . import complex_math, vector_math
 from .memory_types import (
-    NARROW,
     Element,
     bitcast,
     convert,
     is_pair,
+    low_bits,
+    own_bits,
     parts,
     round_mantissa,
     round_to,
@@ -103,7 +104,12 @@ def _unsupported(opcode: str, t: ElementType) -> UnsupportedError:
 
 def _exact(function: Callable[..., VectorValue]) -> _Rule:
     """A rule whose results need no rounding: the type holds them as they are."""
-    return lambda o: function(*o.vectors())
+
+    def rule(o: _Operation) -> Element:
+        result = function(*o.vectors())
+        return round_to(o.f, o.result_type, result) if o.result_type.lacks_signs else result
+
+    return rule
 
 
 def _rounded(function: Callable[..., VectorValue]) -> _Rule:
@@ -286,8 +292,8 @@ def _shift(instruction: str, t: ElementType, x: VectorValue, y: VectorValue) -> 
 
 
 def _shift_right_arithmetic(t: ElementType, x: VectorValue, y: VectorValue) -> VectorValue:
-    if t is _E.U4:
-        x = (x << 4) >> 4
+    if t.is_small_integer and t.is_unsigned:
+        x = (x << 8 - t.bits) >> 8 - t.bits
     return x.operation("ashr", y.below(t.bits).choose(y, y.number(t.bits - 1)))
 
 
@@ -313,12 +319,12 @@ def _sign_of_integer(t: ElementType, x: VectorValue) -> VectorValue:
 
 
 def _count_ones(t: ElementType, x: VectorValue) -> VectorValue:
-    return (x & 15 if t.bits == 4 else x).call("ctpop")
+    return low_bits(t, x).call("ctpop")
 
 
 def _leading_zeros(t: ElementType, x: VectorValue) -> VectorValue:
-    if t.bits == 4:
-        return _leading_zeros(_E.U8, x & 15) - 4
+    if t.is_small_integer:
+        return _leading_zeros(_E.U8, low_bits(t, x)) - (8 - t.bits)
     return x.write(x.f.intrinsic_text("ctlz", x.type, [x, Value("i1", "false")]))
 
 
@@ -337,7 +343,7 @@ INTEGER: dict[str, Callable[..., VectorValue]] = {
     "xor": lambda t, x, y: x ^ y,
     "shift-left": lambda t, x, y: _shift("shl", t, x, y),
     "shift-right-arithmetic": _shift_right_arithmetic,
-    "shift-right-logical": lambda t, x, y: _shift("lshr", t, x & 15 if t is _E.S4 else x, y),
+    "shift-right-logical": lambda t, x, y: _shift("lshr", t, low_bits(t, x), y),
 }
 SIGNED: dict[str, Callable[..., VectorValue]] = {
     "abs": lambda t, x: abs(x),
@@ -399,7 +405,7 @@ def _reduce_precision(o: _Operation) -> Value:
     exponent_bits, mantissa_bits = (
         int(str(o.attributes[name])) for name in ("exponent_bits", "mantissa_bits")
     )
-    own_exponent, own_mantissa = NARROW[t][:2] if t in NARROW else {_E.F32: (8, 23), _E.F64: (11, 52)}[t]
+    own_exponent, own_mantissa = own_bits(t)
     result = x
     if mantissa_bits < own_mantissa:
         result = round_mantissa(x, mantissa_bits)

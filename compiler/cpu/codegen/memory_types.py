@@ -1,7 +1,7 @@
 """Elements in registers and in memory: register forms, loads, stores, conversions.
 
-The register form of pred is i1, of an integer iN (s4 and u4: i8 holding the value), of f32 and f64 float and
-double, of f16, bf16 and the f8 types a float whose value the type can represent. A complex element is a pair
+The register form of pred is i1, of an integer iN (narrower than a byte: i8 holding the value), of f32 and f64
+float and double, of narrower floats a float whose value the type can represent. A complex element is a pair
 (real, imaginary) of float or double values. A value has `lanes` lanes; one lane is an LLVM scalar.
 """
 
@@ -25,7 +25,7 @@ from ....runtime.llvm.ir_builder import (
 )
 from ....runtime.llvm.types import MANTISSA_BITS
 from ...errors import InternalError
-from ...ir.element_types import ElementType, float_info, integer_info
+from ...ir.element_types import FORMATS, SMALL_INTEGERS, ElementType, Specials, float_info, integer_info
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -36,10 +36,9 @@ Loaded = VectorValue | tuple[VectorValue, VectorValue]
 V = TypeVar("V", bound=Value)
 
 _E = ElementType
+NARROW = FORMATS  # the types narrower than f32
 _REGISTER = {
     _E.PRED: "i1",
-    _E.S4: "i8",
-    _E.U4: "i8",
     _E.S8: "i8",
     _E.U8: "i8",
     _E.S16: "i16",
@@ -48,26 +47,17 @@ _REGISTER = {
     _E.U32: "i32",
     _E.S64: "i64",
     _E.U64: "i64",
-    _E.F8E4M3FN: "float",
-    _E.F8E5M2: "float",
-    _E.F16: "float",
-    _E.BF16: "float",
     _E.F32: "float",
     _E.F64: "double",
     _E.C64: "float",
     _E.C128: "double",
+    **dict.fromkeys(SMALL_INTEGERS, "i8"),
+    **dict.fromkeys(NARROW, "float"),
 }
-_MEMORY = {t: {"i1": "i8"}.get(r, r) for t, r in _REGISTER.items()} | {
-    _E.F8E4M3FN: "i8",
-    _E.F8E5M2: "i8",
-    _E.F16: "i16",
-    _E.BF16: "i16",
-}
+_MEMORY = {t: {"i1": "i8"}.get(r, r) for t, r in _REGISTER.items()}
+_MEMORY |= {t: f"i{8 * t.item_bytes}" for t in NARROW}
 
 _PART_BYTES = {t: t.item_bytes // (2 if t.is_complex else 1) for t in _MEMORY}
-
-# (exponent bits, mantissa bits, has infinities) of the types narrower than f32.
-NARROW = {_E.F8E4M3FN: (4, 3, False), _E.F8E5M2: (5, 2, True), _E.F16: (5, 10, True), _E.BF16: (8, 7, True)}
 
 
 def register_type(t: ElementType, lanes: int) -> str:
@@ -298,7 +288,7 @@ def gather(
 def _from_memory(f: Function, t: ElementType, raw: VectorValue) -> VectorValue:
     if t is _E.PRED:
         return raw.compare("icmp ne", f.zero(raw.type))
-    # The high half of a byte that holds four bits is not defined: ml_dtypes leaves what its conversion made.
+    # The high bits of a byte that holds fewer are not defined: ml_dtypes leaves what its conversion made.
     return from_bits(f, t, raw) if t in NARROW else wrap(f, t, raw)
 
 
@@ -309,6 +299,8 @@ def _to_memory(f: Function, t: ElementType, value: Value) -> Value:
 
 
 # -- narrow floats
+
+_NAN = 0x7FC00000  # the bits of a NaN in f32
 
 
 def _has_half(f: Function) -> bool:
@@ -325,17 +317,25 @@ def from_bits(f: Function, t: ElementType, raw: Value) -> VectorValue:
     bits = raw.cast("zext", "i32")
     if t is _E.BF16:
         return (bits << 16).as_float()
-    exponent_bits, mantissa_bits, has_infinity = NARROW[t]
-    bias, shift = (1 << (exponent_bits - 1)) - 1, 23 - mantissa_bits
-    sign_bit = 1 << (exponent_bits + mantissa_bits)
+    kind = NARROW[t]
+    if kind.specials is Specials.POWERS:  # the lowest is below the normal numbers of f32
+        power = bits.equals(0).choose(bits.number(0x00400000), bits << 23)
+        return bits.equals(255).choose(bits.number(_NAN), power).as_float()
+    shift, sign_bit = 23 - kind.mantissa_bits, 1 << (kind.exponent_bits + kind.mantissa_bits)
     size = bits & (sign_bit - 1)
-    sign = (bits & sign_bit) << (31 - exponent_bits - mantissa_bits)
-    normal = ((size << shift) + ((127 - bias) << 23)).as_float()
-    tiny = size.cast("sitofp", "float") * 2.0 ** (1 - bias - mantissa_bits)
-    magnitude = (size < (1 << mantissa_bits)).choose(tiny, normal).as_bits()
+    sign = (bits & sign_bit) << (31 - kind.exponent_bits - kind.mantissa_bits)
+    normal = ((size << shift) + ((127 - kind.bias) << 23)).as_float()
+    tiny = size.cast("sitofp", "float") * 2.0 ** (1 - kind.bias - kind.mantissa_bits)
+    magnitude = (size < (1 << kind.mantissa_bits)).choose(tiny, normal).as_bits()
     special = (size << shift) | 0x7F800000
-    top = ((1 << exponent_bits) - 1) << mantissa_bits if has_infinity else sign_bit - 1
-    return ((size >= top).choose(special, magnitude) | sign).as_float()
+    if kind.specials is Specials.IEEE:
+        magnitude = (size >= ((1 << kind.exponent_bits) - 1) << kind.mantissa_bits).choose(special, magnitude)
+    elif kind.specials is Specials.FN:
+        magnitude = size.equals(sign_bit - 1).choose(special, magnitude)
+    number = magnitude | sign
+    if kind.specials is Specials.FNUZ:
+        number = (bits & (2 * sign_bit - 1)).equals(sign_bit).choose(bits.number(_NAN), number)
+    return number.as_float()
 
 
 def to_bits(f: Function, t: ElementType, value: Value) -> VectorValue:
@@ -345,53 +345,74 @@ def to_bits(f: Function, t: ElementType, value: Value) -> VectorValue:
         return x.as_bits() if t.is_float else x
     if t is _E.F16 and _has_half(f):
         return x.cast("fptrunc", "half").cast("bitcast", "i16")
-    bits, width = x.as_bits(), f"i{t.bits}"
+    bits, width = x.as_bits(), _MEMORY[t]
     if t is _E.BF16:
         return bits.shift_right(16).cast("trunc", width)
-    exponent_bits, mantissa_bits, has_infinity = NARROW[t]
-    bias, shift = (1 << (exponent_bits - 1)) - 1, 23 - mantissa_bits
-    size = bits & 0x7FFFFFFF
+    kind, size = NARROW[t], bits & 0x7FFFFFFF
+    if kind.specials is Specials.POWERS:
+        return (size > 0x7F800000).choose(size.number(255), size.shift_right(23)).cast("trunc", width)
+    exponent_bits, mantissa_bits, bias = kind.exponent_bits, kind.mantissa_bits, kind.bias
+    shift = 23 - mantissa_bits
     sign = bits.shift_right(31 - exponent_bits - mantissa_bits) & (1 << (exponent_bits + mantissa_bits))
     normal = size.shift_right(shift) - ((127 - bias) << mantissa_bits)
     # Products of larger numbers would not fit an i32, which is undefined: those lanes get 0 first.
     is_tiny = size < ((128 - bias) << 23)
     tiny = is_tiny.choose(size, size.number(0)).as_float() * 2.0 ** (bias - 1 + mantissa_bits)
     tiny = tiny.cast("fptosi", "i32")
-    infinity = ((1 << exponent_bits) - 1) << mantissa_bits
-    quiet = 1 << (mantissa_bits - 1)
-    nan = (size.shift_right(shift) & ((1 << mantissa_bits) - 1)) | (infinity | quiet)
-    special = (
-        (size > 0x7F800000).choose(nan, size.number(infinity))
-        if has_infinity
-        else size.number((1 << (exponent_bits + mantissa_bits)) - 1)
-    )
-    encoding = (size >= 0x7F800000).choose(special, is_tiny.choose(tiny, normal)) | sign
-    return encoding.cast("trunc", width)
+    finite, is_special = is_tiny.choose(tiny, normal), size >= 0x7F800000
+    sign_bit = 1 << (exponent_bits + mantissa_bits)
+    if kind.specials is Specials.FNUZ:  # sign alone would be NaN
+        sign = finite.equals(0).choose(finite, sign)
+        return is_special.choose(size.number(sign_bit), finite | sign).cast("trunc", width)
+    if kind.specials is Specials.FN:
+        finite = is_special.choose(size.number(sign_bit - 1), finite)
+    elif kind.specials is Specials.IEEE:
+        infinity = ((1 << exponent_bits) - 1) << mantissa_bits
+        quiet = 1 << (mantissa_bits - 1)
+        nan = (size.shift_right(shift) & ((1 << mantissa_bits) - 1)) | (infinity | quiet)
+        special = (size > 0x7F800000).choose(nan, size.number(infinity))
+        finite = is_special.choose(special, finite)
+    return (finite | sign).cast("trunc", width)
 
 
 def round_to(f: Function, t: ElementType, x: VectorValue) -> VectorValue:
     """A float rounded to the nearest value (ties to even) of the type; f32 and f64 as they are.
 
-    What is too large becomes infinity, in f8e4m3fn NaN.
+    What is too large becomes infinity; in types without it NaN, or the largest number in those without NaN.
     """
     if t not in NARROW:
         return x
     if t is _E.F16 and _has_half(f):
         return x.cast("fptrunc", "half").cast("fpext", "float")
-    exponent_bits, mantissa_bits, has_infinity = NARROW[t]
-    rounded = round_mantissa(x, mantissa_bits)
+    kind = NARROW[t]
+    if kind.specials is Specials.POWERS:
+        return _round_to_power(x)
+    rounded = round_mantissa(x, kind.mantissa_bits)
     if t is _E.BF16:
         return x.is_nan().choose(x, rounded)
-    bias = (1 << (exponent_bits - 1)) - 1
     size = abs(x)
     # Below the smallest normal number the steps are even: adding a power of two rounds to them.
-    magic = 2.0 ** (1 - bias - mantissa_bits + 23)
+    magic = 2.0 ** (1 - kind.bias - kind.mantissa_bits + 23)
     tiny = (size + magic) - magic
-    size = (size < 2.0 ** (1 - bias)).choose(tiny, abs(rounded))
+    size = (size < 2.0 ** (1 - kind.bias)).choose(tiny, abs(rounded))
     largest = float(float_info(t.dtype).max)
-    over = float("inf") if has_infinity else float("nan")
+    if kind.specials is Specials.FINITE:
+        return x.is_nan().choose(x.number(0.0).copysign(-x), size.at_most(largest).copysign(x))
+    over = float("inf") if kind.specials is Specials.IEEE else float("nan")
     size = (size > largest).choose(size.number(over), size)
-    return x.is_nan().choose(x, size.copysign(x))
+    number = size.copysign(x)
+    if kind.specials is Specials.FNUZ:
+        number = size.equals(0.0).choose(size, number)
+    return x.is_nan().choose(x, number)
+
+
+def _round_to_power(x: VectorValue) -> VectorValue:
+    """The nearest power of two of f8e8m0fnu, of two the higher (also where f32 has no normal number), as ml_dtypes
+    rounds; NaN where there is none. In integers, since the lowest is no normal number."""
+    bits = x.as_bits()
+    power = (bits + 0x00400000) & 0x7F800000
+    power = (bits <= 0x00400000).choose(bits.number(0x00400000), power)
+    return ((bits < 1) | (bits >= 0x7F400000)).choose(bits.number(_NAN), power).as_float()
 
 
 def round_mantissa(x: VectorValue, mantissa_bits: int) -> VectorValue:
@@ -405,10 +426,22 @@ def round_mantissa(x: VectorValue, mantissa_bits: int) -> VectorValue:
 
 
 def wrap(f: Function, t: ElementType, x: VectorValue) -> VectorValue:
-    """An i8 with its low four bits extended, for s4 and u4; other integers as they are."""
-    if t is _E.S4:
-        return (x << 4) >> 4
-    return x & 15 if t is _E.U4 else x
+    """An i8 with its low bits extended, for integers narrower than that; others as they are."""
+    if t.is_small_integer and t.is_signed:
+        return (x << 8 - t.bits) >> 8 - t.bits
+    return low_bits(t, x)
+
+
+def low_bits(t: ElementType, x: VectorValue) -> VectorValue:
+    """The register form of an integer with the bits that the type lacks cleared."""
+    return x & (1 << t.bits) - 1 if t.is_small_integer else x
+
+
+def own_bits(t: ElementType) -> tuple[int, int]:
+    """Bits of the exponent and of the mantissa of a type of floats."""
+    if t in NARROW:
+        return NARROW[t].exponent_bits, NARROW[t].mantissa_bits
+    return {_E.F32: (8, 23), _E.F64: (11, 52)}[t]
 
 
 # -- conversions
@@ -477,11 +510,11 @@ def _float_to_integer(f: Function, x: VectorValue, target: ElementType) -> Vecto
     if x.lanes > 1 and f.module.target is not None and f.module.target.is_x86:
         return _clamped_to_integer(x, target)
     name = "fptosi.sat" if target.is_signed else "fptoui.sat"
-    if target.bits != 4:
+    if not target.is_small_integer:
         return VectorValue.of(f, f.intrinsic(name, register, [x], (register, x.type)))
     whole = VectorValue.of(f, f.intrinsic("fptosi.sat", register, [x], (register, x.type)))
-    low, high = (-8, 7) if target is _E.S4 else (0, 15)
-    return whole.call("smax", low).call("smin", high)
+    bounds = integer_info(target.dtype)
+    return whole.call("smax", int(bounds.min)).call("smin", int(bounds.max))
 
 
 def _clamped_to_integer(x: VectorValue, target: ElementType) -> VectorValue:
@@ -508,7 +541,7 @@ def bitcast(f: Function, value: Element, source: ElementType, target: ElementTyp
     """
     if source is target:
         return value
-    if source.item_bytes != target.item_bytes or (source.bits == 4) != (target.bits == 4):
+    if source.item_bytes != target.item_bytes or (source.bits != target.bits and source is not _E.PRED):
         raise InternalError(f"bitcast: {source!r} and {target!r} have different widths")
     if is_pair(value):
         low, high = (VectorValue.of(f, part).as_bits().cast("zext", f"i{source.bits}") for part in value)

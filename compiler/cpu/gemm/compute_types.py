@@ -40,7 +40,7 @@ def sources(compute: str) -> tuple[ElementType, ...]:
         return (E.F64,)
     if compute == "f32":
         return (E.F32, E.BF16, E.F16)
-    up_to_32_bits = (E.PRED, E.S4, E.S8, E.S16, E.S32, E.U4, E.U8, E.U16, E.U32)
+    up_to_32_bits = (E.PRED, *(t for t in E if t.is_small_integer), E.S8, E.S16, E.S32, E.U8, E.U16, E.U32)
     return up_to_32_bits if compute == "i32" else (*up_to_32_bits, E.S64, E.U64)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
+import numpy as np
+
 from ...ir.element_types import ElementType, float_info
 from ...ir.module import Instruction, make
-from ...ops import BitcastConvert, Convert, Opcode, ReducePrecision, is_op
+from ...ops import BitcastConvert, Convert, Opcode, ReducePrecision, is_op, numeric
 from .rule import collect, rule
 
 
@@ -46,6 +50,8 @@ def holds(wide: ElementType, narrow: ElementType) -> bool:
         return True
     if wide is ElementType.PRED:
         return False
+    if wide.is_float and narrow.bits <= 8:
+        return _holds_each(wide, narrow)
     if wide.is_complex:
         return holds(wide.real, narrow.real)
     if narrow.is_complex:
@@ -60,13 +66,21 @@ def holds(wide: ElementType, narrow: ElementType) -> bool:
         digits = narrow.bits - narrow.is_signed
         return digits <= limits.nmant + 1 and digits < limits.maxexp
     inside = float_info(narrow.dtype)
-    infinite = narrow is ElementType.F8E4M3FN or wide is not ElementType.F8E4M3FN
     return (
-        infinite
+        wide.has_infinity
         and inside.nmant <= limits.nmant
         and inside.maxexp <= limits.maxexp
         and inside.minexp - inside.nmant >= limits.minexp - limits.nmant
     )
+
+
+@functools.cache
+def _holds_each(wide: ElementType, narrow: ElementType) -> bool:
+    """As `holds`, by trying each of the at most 256 values; the sign of zero counts, NaNs are alike."""
+    values = numeric.from_bit_pattern(np.arange(1 << narrow.bits, dtype=np.uint8), narrow.dtype)
+    back = numeric.convert(numeric.convert(values, wide.dtype), narrow.dtype)
+    same = numeric.bit_pattern(back) == numeric.bit_pattern(values)
+    return bool(np.all(same | (np.isnan(numeric.wide(back)) & np.isnan(numeric.wide(values)))))
 
 
 @rule(Opcode.REAL, Opcode.IMAG)

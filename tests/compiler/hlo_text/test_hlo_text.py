@@ -227,7 +227,7 @@ def test_malformed_text(entry, line, column, expected) -> None:
     ("entry", "expected"),
     [
         ("ROOT x = f32[2] domain()", "line 4, column 17: opcode domain"),
-        ("ROOT x = f8e3m4[2] parameter(0)", "line 4, column 10: element type f8e3m4"),
+        ("ROOT x = f6e2m3fn[2] parameter(0)", "line 4, column 10: element type f6e2m3fn"),
         (
             "ROOT x = f32[2,8]{1,0:T(8,128)} parameter(0)",
             "line 4, column 10: layout of f32[2,8]{1,0:T(8,128)}",

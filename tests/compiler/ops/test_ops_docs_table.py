@@ -118,8 +118,8 @@ def everything(kind: ElementType) -> Module:
         )
     )
     ordered = b.sort(x, first.build(), 0, True)
-    operation = binary_computation("add", kind)
-    windows = b.reduce_window(x, b.constant(0, kind), operation, (1,), (1,), "valid")
+    operation = binary_computation("multiply", kind)
+    windows = b.reduce_window(x, b.constant(1, kind), operation, (1,), (1,), "valid")
     root = b.tuple(
         [
             loop,
