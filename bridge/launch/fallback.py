@@ -252,8 +252,8 @@ class Original:
             return program
         with self._lock:
             if (*form, is_brief) not in self._programs:
-                self._programs[*form, is_brief] = self._planned().program(by_value, updated, is_brief)
-            return self._programs[*form, is_brief]
+                self._programs[(*form, is_brief)] = self._planned().program(by_value, updated, is_brief)
+            return self._programs[(*form, is_brief)]
 
     @property
     def read_only(self) -> frozenset[int]:

@@ -24,7 +24,8 @@ _FUNCTIONS = {
     "lock_shared": private.LOCK_SHARED,
     "unlock_shared": private.UNLOCK_SHARED,
 }
-IS_INITIALIZED, COPIES_ON_READ, MUTEX, TENSOR = 0x18, 0x19, 0x20, 0x28  # offsets in tensorflow::Var
+IS_INITIALIZED, COPIES_ON_READ, MUTEX = 0x18, 0x19, 0x20  # offsets in tensorflow::Var
+TENSOR = MUTEX + private.mutex_bytes()
 BUFFER_IN_TENSOR = 0x18
 DATA_IN_BUFFER, RESOURCE_IN_HANDLE = 0x10, 0xC0
 

@@ -11,7 +11,9 @@ import functools
 import importlib
 import inspect
 import itertools
+import mmap
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -40,7 +42,29 @@ _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 _TEXT, _I64 = ctypes.c_char_p, ctypes.c_int64
 _FOLDER = os.path.dirname(tf.__file__)
 _FRAMEWORK, _CC = "libtensorflow_framework.so.2", "libtensorflow_cc.so.2"
-_PYWRAP = "python/lib_pywrap_tensorflow_common.so"
+_PYWRAP = next(
+    (
+        library
+        for library in ("python/lib_pywrap_tensorflow_common.so", "python/_pywrap_tensorflow_internal.so")
+        if os.path.exists(os.path.join(_FOLDER, library))
+    ),
+    "python",
+)
+
+
+def _abseil_namespace() -> str:
+    """The mangled namespace of TensorFlow's Abseil, such as `4absl12lts_20250814`, which is another in each version."""
+    with (
+        contextlib.suppress(OSError, ValueError),
+        open(os.path.join(_FOLDER, _FRAMEWORK), "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as library,
+    ):
+        if found := re.search(rb"_ZN(4absl(?:12lts_\d{8})?)5Mutex4[Ll]ockEv", library):
+            return found[1].decode()
+    return "4absl"
+
+
+_ABSEIL = _abseil_namespace()
 
 OP, EAGER, DIRECT, PLUGIN, FALLBACK = "op", "eager", "direct", "plugin", "fallback"
 VARIABLES, AUTOGRAPH, FUNCTIONS = "variables", "autograph", "functions"
@@ -70,20 +94,28 @@ ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the shared name of variabl
 # On variables (tensorflow::Var), for native code. An absl::Status comes back through a hidden first argument.
 HANDLE_FROM_INPUT = "_ZN10tensorflow15HandleFromInputEPNS_15OpKernelContextEi"
 LOOK_UP_VARIABLE = (
-    "_ZN10tensorflow14LookupResourceINS_3VarELb0EEEN4absl12lts_202508146StatusE"
+    f"_ZN10tensorflow14LookupResourceINS_3VarELb0EEEN{_ABSEIL}6StatusE"
     "PNS_15OpKernelContextERKNS_14ResourceHandleEPPT_"
 )
 RELEASE_VARIABLE = "_ZNSt10unique_ptrIN10tensorflow3VarEN3tsl4core15RefCountDeleterEED2Ev"
 VARIABLE_TABLE = "_ZTVN10tensorflow3VarE"
 _TENSOR_OF_HANDLE = "_ZNK10tensorflow12TensorHandle6TensorEPPKNS_6TensorE"
-FREE_STATUS = "_ZNK4absl12lts_2025081415status_internal9StatusRep5UnrefEv"
-TENSOR_FROM_TENSOR = "_ZN10tensorflow19TF_TensorFromTensorERKNS_6TensorEPN4absl12lts_202508146StatusE"
+FREE_STATUS = f"_ZNK{_ABSEIL}15status_internal9StatusRep5UnrefEv"
+TENSOR_FROM_TENSOR = f"_ZN10tensorflow19TF_TensorFromTensorERKNS_6TensorEPN{_ABSEIL}6StatusE"
 TENSOR_TO_TENSOR = "_ZN10tensorflow17TF_TensorToTensorEPK9TF_TensorPNS_6TensorE"
 TENSOR_IS_UNSHARED = "_ZNK10tensorflow6Tensor13RefCountIsOneEv"
 LOCK, UNLOCK, LOCK_SHARED, UNLOCK_SHARED = (
-    f"_ZN4absl12lts_202508145Mutex{name}Ev"
-    for name in ("4lock", "6unlock", "11lock_shared", "13unlock_shared")
+    f"_ZN3tsl5mutex{name}Ev" for name in ("4lock", "6unlock", "11lock_shared", "13unlock_shared")
 )
+
+# What other versions of TensorFlow call a symbol. A mutex is Abseil's where TensorFlow has none of its own.
+_OTHER_NAMES = {
+    FREE_STATUS: (f"_ZN{_ABSEIL}6Status15UnrefNonInlinedEm",),
+    LOCK: (f"_ZN{_ABSEIL}5Mutex4lockEv", f"_ZN{_ABSEIL}5Mutex4LockEv"),
+    UNLOCK: (f"_ZN{_ABSEIL}5Mutex6unlockEv", f"_ZN{_ABSEIL}5Mutex6UnlockEv"),
+    LOCK_SHARED: (f"_ZN{_ABSEIL}5Mutex11lock_sharedEv", f"_ZN{_ABSEIL}5Mutex10ReaderLockEv"),
+    UNLOCK_SHARED: (f"_ZN{_ABSEIL}5Mutex13unlock_sharedEv", f"_ZN{_ABSEIL}5Mutex12ReaderUnlockEv"),
+}
 
 _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     (OP, _FRAMEWORK, "TF_NewStatus", _POINTER, ()),
@@ -212,15 +244,22 @@ def _library(name: str) -> ctypes.CDLL:
     return ctypes.PyDLL(path) if name == _PYWRAP else ctypes.CDLL(path)
 
 
+def _bound(library: str, symbol: str) -> Any:
+    try:
+        return getattr(_library(library), symbol)
+    except (OSError, AttributeError):
+        return None
+
+
 @functools.cache
 def _functions() -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     """(functions by symbol, names missing by feature)."""
     functions: dict[str, Any] = {}
     missing: dict[str, list[str]] = {}
     for feature, library, symbol, result, parameters in _SYMBOLS:
-        try:
-            function = getattr(_library(library), symbol)
-        except (OSError, AttributeError):
+        names = (symbol, *_OTHER_NAMES.get(symbol, ()))
+        function = next(filter(None, (_bound(library, name) for name in names)), None)
+        if function is None:
             missing.setdefault(feature, []).append(f"{symbol} in {library}")
             continue
         function.restype, function.argtypes = result, parameters
@@ -249,7 +288,7 @@ def check(*features: str) -> None:
     if lines:
         raise TensorFlowMismatch(
             f"TensorFlow {tf.__version__} at {_FOLDER} lacks names that tfbridge needs "
-            "(it is made for 2.21):\n" + "\n".join(lines)
+            "(it is made for 2.18 to 2.21):\n" + "\n".join(lines)
         )
 
 
@@ -269,6 +308,11 @@ def address(symbol: str) -> int:
     return ctypes.cast(function(symbol), _POINTER).value or 0
 
 
+def mutex_bytes() -> int:
+    """Bytes of a mutex in TensorFlow's objects: one of its own is two words, Abseil's is one."""
+    return 16 if _bound(_FRAMEWORK, LOCK) else 8
+
+
 # -- statuses
 
 
@@ -286,6 +330,16 @@ def _status() -> Iterator[int]:
         code = function("TF_GetCode")(status)
         if code:
             raise error_of(code, function("TF_Message")(status).decode(errors="replace"))
+    finally:
+        function("TF_DeleteStatus")(status)
+
+
+@functools.cache
+def ok_status() -> int:
+    """The word that is an absl::Status without an error: 1, or 0 in TensorFlow's versions until 2.19."""
+    status = function("TF_NewStatus")()
+    try:
+        return ctypes.c_uint64.from_address(status).value  # what a TF_Status begins with
     finally:
         function("TF_DeleteStatus")(status)
 
@@ -427,9 +481,9 @@ def data_of(tensor: tf.Tensor) -> int:
 
 def tensor_object(tensor: tf.Tensor) -> int:
     """Address of the tensorflow::Tensor of an eager tensor on the CPU; 0 when there is none."""
-    status, address = ctypes.c_uint64(1), ctypes.c_void_p()
+    status, address = ctypes.c_uint64(ok_status()), ctypes.c_void_p()
     function(_TENSOR_OF_HANDLE)(ctypes.addressof(status), tensor_handle(tensor), ctypes.addressof(address))
-    return (address.value or 0) if status.value == 1 else 0
+    return (address.value or 0) if status.value == ok_status() else 0
 
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -598,10 +652,9 @@ def register_graph_optimizer(
     entry = gate(ctypes.cast(run_callback, _POINTER).value or 0)
     fill_callback = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Registration), _POINTER)(fill)
     _keep.extend((run_callback, fill_callback, device_type))
-    # absl::Status is returned through a hidden first argument: one word, 1 is OK.
-    result = ctypes.c_uint64(0)
+    result = ctypes.c_uint64()  # an absl::Status, which is returned through a hidden first argument
     function(_PLUGIN_SYMBOL)(ctypes.addressof(result), ctypes.cast(fill_callback, _POINTER))
-    if result.value != 1:
+    if result.value != ok_status():
         raise RuntimeError(
             f"TensorFlow {tf.__version__} refused the optimizer for {device}; only one can "
             "be registered for a device type"

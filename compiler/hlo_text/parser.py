@@ -31,11 +31,21 @@ from .scanner import ARRAY, NAME, Malformed, Scanner, integer
 from .sizes import declare_symbols
 from .xla_custom_calls import library_call
 
+
+def _nested_parentheses(depth: int) -> str:
+    """The pattern of a text with parentheses, up to that deep. Each part begins with another character than what is
+    before it can go on with, so that there is one way to match."""
+    inner = "[^()]*"
+    for _ in range(depth):
+        inner = rf"[^()]*(?:\({inner}\)[^()]*)*"
+    return inner
+
+
 _HEAD = re.compile(r"(ROOT\s+)?%?([\w.\-]+)\s*=\s*", re.ASCII)
 _OPCODE = re.compile(r"\s*([\w\-]+)\(", re.ASCII)
 _OPERAND = re.compile(r"\s*(?:/\*[^*]*\*/\s*)?%?([\w.\-]+)\s*([,)])", re.ASCII)
 _SIGNATURE = re.compile(r"%?([\w.\-]+)\s*:\s*", re.ASCII)
-_LITERAL = re.compile(r"(?:[^()]++|\((?:[^()]++|\((?:[^()]++|\([^()]*\))*\))*\))*")
+_LITERAL = re.compile(_nested_parentheses(3))
 _NUMBER = re.compile(r"\s*(\d+)\s*\)", re.ASCII)
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\n((?:\d+ [^\n]*\n?)*)", re.ASCII)
 _FIELD = re.compile(r'([\w\-]+)=("(?:[^"\\]|\\.)*"|\{[^{}]*\}|[^\s}]+)')

@@ -87,7 +87,7 @@ def _clamp(low: np.ndarray, a: np.ndarray, high: np.ndarray) -> np.ndarray:
     return numeric.apply(np.minimum, numeric.apply(np.maximum, low, a), high)
 
 
-class Opcode(enum.StrEnum):
+class Opcode(str, enum.Enum):
     """The elementwise ops without attributes, by the names that they have in HLO text."""
 
     row: Row
@@ -97,6 +97,9 @@ class Opcode(enum.StrEnum):
         opcode._value_ = name
         opcode.row = row
         return opcode
+
+    __str__ = str.__str__
+    __format__ = str.__format__
 
     ABS = (
         "abs",

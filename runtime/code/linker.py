@@ -109,7 +109,8 @@ def _object_of(text: str) -> bytes:
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
         )
-        context = llvm.create_context()
+        # Not by create_context: LLVM 15 has pointers without a type only where they are asked for.
+        context = llvm.context.ContextRef(llvm.ffi.lib.LLVMPY_ContextCreate(True))
         try:
             with llvm.parse_assembly(text, context) as module:  # closed before its context
                 cached = Artifact(machine.emit_object(module), "", (), (), fingerprint=fingerprint)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..sizes import Size
 from .types import element_bytes
 from .value import InstructionWriter, Value
 from .vector_value import VectorValue
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class Int(Value):

@@ -9,6 +9,8 @@ import llvmlite.binding as llvm
 
 from ..threads.compile_threads import usable_cpus
 
+LLVM_VERSION: int = llvm.llvm_version_info[0]
+
 
 @dataclasses.dataclass(frozen=True)
 class Target:

@@ -7,6 +7,8 @@ import functools
 import re
 import struct
 
+from .target import LLVM_VERSION
+
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
 _INTRINSIC_SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
 FLOAT_BITS = {"float": 32, "double": 64}
@@ -78,7 +80,12 @@ def constant_text(type_: str, number: float | int | bool) -> str:
         text = "true" if number else "false"
     else:
         text = str(int(number))
-    return text if lanes == 1 else f"splat ({element} {text})"
+    return text if lanes == 1 else splat_text(f"{element} {text}", lanes)
+
+
+def splat_text(scalar: str, lanes: int) -> str:
+    """A constant with a scalar constant, given with its type, in every lane."""
+    return f"splat ({scalar})" if LLVM_VERSION >= 20 else f"<{', '.join([scalar] * lanes)}>"
 
 
 def _hexadecimal(number: float) -> str:

@@ -6,11 +6,14 @@ data: numbers, conditions and bits, in one lane or several. Their operators writ
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING
 
 from ..sizes import Size
 from .module_text import ModuleText
 from .types import intrinsic_name
+
+if TYPE_CHECKING:
+    from typing import Self
 
 _MEMORY_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
 

@@ -19,6 +19,7 @@ from .types import (
     intrinsic_name,
     is_float,
     mask_type,
+    splat_text,
     split_vector,
     vector_type,
 )
@@ -339,7 +340,7 @@ class VectorValue(Value):
             return self
         vector = vector_type(self.type, lanes)
         if not self.text.startswith("%"):
-            return VectorValue(vector, f"splat ({self})", self.f)
+            return VectorValue(vector, splat_text(str(self), lanes), self.f)
         one = self.f.assign(f"insertelement {vector} poison, {self}, i64 0")
         return self.write(
             f"shufflevector {vector} {one}, {vector} poison, <{lanes} x i32> zeroinitializer", vector

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, Value, VectorValue
 from ....runtime.llvm.types import parameters
+from ...tf_internals.symbols import ok_status
 from ..resource_variables import COPIES_ON_READ, IS_INITIALIZED, MUTEX, TENSOR
 from ..structs import FORWARD, READ
 from .calls import (
@@ -54,10 +55,10 @@ def write(module: ModuleText) -> None:
 def _write_drop_status(module: ModuleText) -> None:
     """drop_status(slot) -> whether the absl::Status there was OK; frees it."""
     f = Function(module, "drop_status", [("ptr", "slot")], "i1")
-    word = f.pointer("slot").load_int()
-    with f.if_((word & 1).equals(0)):  # it is no inline status
+    word, ok = f.pointer("slot").load_int(), ok_status()
+    with f.if_((word & 1).differs(ok & 1)):  # it is no inline status
         f.call("tfbridge_free_status", "void", [word])
-    f.ret(word.equals(1))
+    f.ret(word.equals(ok))
     module.add("drop_status", f.text())
 
 
@@ -102,7 +103,7 @@ def _write_current_tensor(module: ModuleText) -> None:
     """current_tensor(variable) -> its tensor, or null; the caller has its lock, and deletes the tensor."""
     f = Function(module, "current_tensor", [("ptr", "variable")], "ptr")
     status = f.stack_slot("i64")
-    status.store(1)
+    status.store(ok_status())
     tensor = f.call("tfbridge_tensor_of", "ptr", [f.pointer("variable") + TENSOR, status])
     f.call("drop_status", "i1", [status])
     f.ret(tensor)

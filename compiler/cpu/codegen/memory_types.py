@@ -7,7 +7,7 @@ float and double, of narrower floats a float whose value the type can represent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from ....runtime.llvm.ir_builder import (
     split_vector,
     vector_type,
 )
+from ....runtime.llvm.target import LLVM_VERSION
 from ....runtime.llvm.types import MANTISSA_BITS
 from ...errors import InternalError
 from ...ir.element_types import FORMATS, SMALL_INTEGERS, ElementType, Specials, float_info, integer_info
@@ -130,8 +131,7 @@ def _load_raw(
         loaded: VectorValue = branch.loaded
         return loaded
     name = f"llvm.masked.load.{_suffix(type_)}.p0"
-    f.module.declare(name, type_, ["ptr", mask.type, type_])
-    return zero.write(f"call {type_} @{name}(ptr align {align} {pointer.text}, {mask}, {zero})")
+    return zero.write(_masked_access(f, name, type_, [], pointer, align, [mask, zero]))
 
 
 def _store_raw(
@@ -144,8 +144,25 @@ def _store_raw(
             pointer.store(value, align, nontemporal)
     else:
         name = f"llvm.masked.store.{_suffix(value.type)}.p0"
-        f.module.declare(name, "void", [value.type, "ptr", mask.type])
-        f.do(f"call void @{name}({value}, ptr align {align} {pointer.text}, {mask})")
+        f.do(_masked_access(f, name, "void", [value], pointer, align, [mask]))
+
+
+def _masked_access(
+    f: Function,
+    name: str,
+    result: str,
+    before: Sequence[Value],
+    address: Value,
+    align: int,
+    behind: Sequence[Value],
+) -> str:
+    """A call of LLVM's function of that name; the alignment of its address is an attribute from LLVM 22 on."""
+    if LLVM_VERSION >= 22:
+        types, written = [address.type], f"{address.type} align {align} {address.text}"
+    else:
+        types, written = [address.type, "i32"], f"{address}, i32 {align}"
+    f.module.declare(name, result, [*(v.type for v in before), *types, *(v.type for v in behind)])
+    return f"call {result} @{name}({', '.join([*map(str, before), written, *map(str, behind)])})"
 
 
 def _each_twice(mask: VectorValue, lanes: int) -> VectorValue:
@@ -271,14 +288,12 @@ def gather(
     def part(at: Ptr) -> VectorValue:
         if lanes == 1:
             return _load_raw(f, memory, at.at(Int.of(f, indices), memory), mask, align, "")
-        pointers = f"<{lanes} x ptr>"
-        addresses = f.assign(f"getelementptr inbounds {memory}, {at}, {indices}")
+        addresses = f.op(f"<{lanes} x ptr>", f"getelementptr inbounds {memory}, {at}, {indices}")
         type_ = vector_type(memory, lanes)
         name = f"llvm.masked.gather.{_suffix(type_)}.v{lanes}p0"
         chosen = mask or f.constant(f"<{lanes} x i1>", True)
-        f.module.declare(name, type_, [pointers, chosen.type, type_])
         other = f.zero(type_) if mask else f.poison(type_)
-        return other.write(f"call {type_} @{name}({pointers} align {align} {addresses}, {chosen}, {other})")
+        return other.write(_masked_access(f, name, type_, [], addresses, align, [chosen, other]))
 
     if t.is_complex:
         return part(base), part(base.at(1, memory))

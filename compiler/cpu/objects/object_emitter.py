@@ -24,7 +24,7 @@ from ...errors import InternalError
 _LLVM_OPTIONS = ("-disable-lsr",)
 _POINTER, _MESSAGE = ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p)
 _SIGNATURES = {
-    "LLVMPY_ContextCreate": (_POINTER, ()),
+    "LLVMPY_ContextCreate": (_POINTER, (ctypes.c_bool,)),  # LLVM 15 asks whether pointers have no type
     "LLVMPY_ContextDispose": (None, (_POINTER,)),
     "LLVMPY_ParseAssembly": (_POINTER, (_POINTER, ctypes.c_char_p, _MESSAGE)),
     "LLVMPY_DisposeModule": (None, (_POINTER,)),
@@ -122,7 +122,7 @@ def _generate(text: str, target: Target, optimization: int, as_object: bool) -> 
 def _generate_in(
     library: types.SimpleNamespace, text: str, target: Target, optimization: int, as_object: bool
 ) -> bytes:
-    context = library.LLVMPY_ContextCreate()
+    context = library.LLVMPY_ContextCreate(True)
     module = buffer = None
     try:
         with _message(library) as message:
