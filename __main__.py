@@ -15,7 +15,7 @@ from . import __version__
 # name: (module with a function `main` of the arguments, what it does)
 COMMANDS = {
     "aot": ("bridge.aot.__main__", "compiles a SavedModel into an object file and a header"),
-    "doctor": ("bridge.api.doctor", "says whether this installation works on this machine"),
+    "doctor": ("bridge.public.doctor", "says whether this installation works on this machine"),
     "flags": ("bridge.options.flags", "prints the environment variables with the values in force"),
     "report": ("bridge.api.report", "runs a Python program and prints what of it was compiled"),
     "run": ("compiler.__main__", "runs HLO text"),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tfbridge
 from run_python import run_python
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True)
+def run(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    variables = os.environ | (environment or {})
+    return subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, env=variables)
 
 
 @pytest.mark.parametrize("command", [("tfbridge", "flags"), ("tfbridge.flags",)])
@@ -45,18 +48,61 @@ def test_doctor() -> None:
 
 
 def test_doctor_names_what_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from tfbridge.bridge.api import doctor
+    from tfbridge.bridge.public import doctor
 
     monkeypatch.setitem(
         doctor.CHECKS, "TensorFlow", lambda: (_ for _ in ()).throw(RuntimeError("lacks a name"))
     )
     assert doctor.main() == 1
-    assert "FAILED TensorFlow         RuntimeError: lacks a name" in capsys.readouterr().out
+    assert "FAILED  TensorFlow         RuntimeError: lacks a name" in capsys.readouterr().out
+
+
+def doctor_of(**environment: str) -> tuple[int, dict[str, dict[str, str]]]:
+    """The exit code and the findings of the command in a process of its own."""
+    done = run("tfbridge", "doctor", "--json", environment=environment)
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("raise ModuleNotFoundError('no', name='tensorflow')", "not installed; get it by `pip install"),
+        ("raise ImportError('libfoo.so: no such file')", "cannot be loaded: libfoo.so: no such file"),
+        ("__version__ = '2.10.1'", "2.10.1 is older than 2.18; get a newer one"),
+    ],
+    ids=["absent", "broken", "old"],
+)
+def test_doctor_without_tensorflow(tmp_path: Path, source: str, wanted: str) -> None:
+    (tmp_path / "tensorflow.py").write_text(source + "\n")
+    code, found = doctor_of(PYTHONPATH=str(tmp_path))
+    assert code == 1 and wanted in found["TensorFlow"]["text"]
+    assert found["compiled function"]["status"] == "skipped" and found["compiler"]["status"] == "ok"
+
+
+def test_doctor_without_a_home() -> None:
+    code, found = doctor_of(HOME="/proc/nowhere", XDG_CACHE_HOME="")
+    assert code == 0 and found["disk cache"]["status"] == "lacks"
+    assert "compiled anew in each process" in found["disk cache"]["text"]
+    assert found["exported object"]["status"] == "ok"
+
+
+def test_doctor_without_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfbridge.bridge.public import doctor
+
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
+    found = doctor.CHECKS["disk cache"]()
+    assert found.status == "lacks" and "1 MB are free" in found.text
+
+
+def test_doctor_of_two_installations(tmp_path: Path) -> None:
+    (tmp_path / "tfbridge-0.0.1.dist-info").mkdir()
+    (tmp_path / "tfbridge-0.0.1.dist-info/METADATA").write_text("Name: tfbridge\nVersion: 0.0.1\n")
+    code, found = doctor_of(PYTHONPATH=str(tmp_path))
+    assert code == 1 and "metadata of version 0.0.1" in found["installation"]["text"]
 
 
 PROGRAM = """
 import sys
-import tomllib
 from pathlib import Path
 import tensorflow as tf
 @tf.function
@@ -79,6 +125,7 @@ def test_report(tmp_path: Path) -> None:
 
 
 def test_the_commands_that_are_installed() -> None:
+    tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
     assert project["scripts"].keys() == {"tfbridge", "tfbridge-aot"}
 

@@ -16,7 +16,6 @@ import functools
 import inspect
 import linecache
 import re
-import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -278,7 +277,7 @@ def _lambdas(
 
 
 def _positions(code: types.CodeType) -> Iterator[tuple[int | None, int | None, int | None, int | None]]:
-    yield from code.co_positions() if sys.version_info >= (3, 11) else ()  # without: all is left to AutoGraph
+    yield from code.co_positions()
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _positions(constant)

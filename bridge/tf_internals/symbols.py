@@ -14,6 +14,7 @@ import itertools
 import mmap
 import os
 import re
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -222,6 +223,7 @@ _PYTHON_NAMES: tuple[tuple[str, Any, str], ...] = (
     (FUNCTIONS, polymorphic_function, "_frequent_tracing_detector_manager"),
     (FUNCTIONS, concrete_function.ConcreteFunction, "_call_flat"),
     (FUNCTIONS, ops.Graph, "_distribution_strategy_stack"),
+    (AUTOGRAPH, types.CodeType, "co_positions"),  # Python 3.11
     (AUTOGRAPH, api, "converted_call"),
     (AUTOGRAPH, api, "autograph_artifact"),
     (AUTOGRAPH, api, "is_autograph_artifact"),

@@ -192,10 +192,10 @@ def _bounded(free: VectorValue, bound: VectorValue, outside: VectorValue) -> Vec
 
 
 def _constant_is_nan(x: VectorValue) -> bool:
-    text = x.text
-    if "0x" not in text:
+    _, _, number = x.text.partition("0x")
+    if not number:
         return False
-    bits = int(text[text.index("0x") :].rstrip(")"), 16)
+    bits = int(number[:16], 16)  # of a vector's first lane
     return bits & 0x7FFFFFFFFFFFFFFF > 0x7FF0000000000000
 
 
