@@ -1,4 +1,4 @@
-# Every target works from a bare checkout with Python 3.11 or newer; the first that needs it makes .venv.
+# Every target works from a bare checkout with Python 3.10 or newer; the first that needs it makes .venv.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,11 +10,12 @@ TYPING := $(VENV)/typing/tfbridge
 
 WORKERS ?= 2
 FUZZ ?=
+MATRIX ?=
 FUZZ_SECONDS ?= 3600
 BENCH ?=
 BENCH_FOLDER ?= build/bench
 
-.PHONY: help demo keywords test fuzz bench bench-all lint release clean
+.PHONY: help demo keywords test test-matrix fuzz bench bench-all lint release clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -35,6 +36,9 @@ keywords: $(INSTALLED)  ## train a streaming keyword spotter, run it in integers
 
 test: $(INSTALLED)  ## run every test
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+
+test-matrix:  ## run the bridge's tests with other versions of Python, TensorFlow and llvmlite (MATRIX="--only 2.18")
+	$(PYTHON) packaging/matrix.py $(MATRIX)
 
 fuzz: $(INSTALLED)  ## look for defects with random programs (FUZZ_SECONDS=600 FUZZ="--part hlo_text --seed 7")
 	cd tests && ../$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
