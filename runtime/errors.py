@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class RuntimeLayerError(Exception):
     """Base of every error that the runtime raises on purpose."""
@@ -25,3 +27,11 @@ class CompileCrash(RuntimeLayerError, RuntimeError):
 
 class CommunicationError(ExecutionError):
     """Devices of a run did not come together: one failed or ended, they did different things, or waited too long."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """`BaseException.add_note`, which Python 3.10 lacks: there the note is kept, and not printed."""
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    else:
+        error.__notes__ = [*getattr(error, "__notes__", ()), note]

@@ -251,9 +251,10 @@ class Original:
         if program:
             return program
         with self._lock:
-            if (*form, is_brief) not in self._programs:
-                self._programs[(*form, is_brief)] = self._planned().program(by_value, updated, is_brief)
-            return self._programs[(*form, is_brief)]
+            key = (*form, is_brief)
+            if key not in self._programs:
+                self._programs[key] = self._planned().program(by_value, updated, is_brief)
+            return self._programs[key]
 
     @property
     def read_only(self) -> frozenset[int]:

@@ -99,7 +99,7 @@ class Opcode(str, enum.Enum):
         return opcode
 
     __str__ = str.__str__
-    __format__ = str.__format__
+    __format__ = str.__format__  # type: ignore[assignment]  # typeshed: of instances only
 
     ABS = (
         "abs",

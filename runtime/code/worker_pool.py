@@ -21,7 +21,7 @@ import weakref
 from concurrent.futures import Future
 from typing import Any
 
-from ..errors import CompileCrash
+from ..errors import CompileCrash, add_note
 from ..threads import forking
 from .worker import BYTES, VALUE, read_message, write_message
 
@@ -203,7 +203,7 @@ def _parse(answer: bytes) -> tuple[bool, Any]:
     # No code of the class runs.
     raised: Exception = class_.__new__(class_) if class_ is not None and is_exception else RuntimeError()
     raised.args = tuple(args) if is_exception else (f"{name}: {', '.join(args)}",)
-    raised.add_note(note)
+    add_note(raised, note)
     return False, raised
 
 

@@ -14,7 +14,7 @@ import functools
 import threading
 from collections.abc import Iterator, Sequence
 
-from ..errors import CommunicationError
+from ..errors import CommunicationError, add_note
 
 _RUNNING, _ENDED, _OUTSIDE, _WAITING = "is running", "has ended", "waits outside", "waits"
 
@@ -166,7 +166,7 @@ class Rendezvous:
             if error is not None:
                 if self._error is None:
                     waiting = self._waiting()
-                    error.add_note(f"raised in {self.names[device]}" + (f"; {waiting}" if waiting else ""))
+                    add_note(error, f"raised in {self.names[device]}" + (f"; {waiting}" if waiting else ""))
                 self._fail(error)
             else:
                 self._check_stuck()

@@ -12,7 +12,7 @@ from .value import InstructionWriter, Value
 from .vector_value import VectorValue
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing_extensions import Self
 
 
 class Int(Value):

@@ -13,7 +13,7 @@ from .module_text import ModuleText
 from .types import intrinsic_name
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing_extensions import Self
 
 _MEMORY_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
 
