@@ -63,6 +63,7 @@ MAY_IMPORT = {
     "compiler/cpu/linalg/": (*BELOW_KERNELS, "compiler/cpu/gemm/"),
     "compiler/cpu/fft/": BELOW_KERNELS,
     "compiler/cpu/kernels/": BELOW_KERNELS,
+    "compiler/cpu/entry/": (*BELOW_CPU, "compiler/cpu/codegen/", "compiler/cpu/schedule/"),
     "compiler/cpu/objects/": (*BELOW_CPU, "compiler/cpu/gemm/", "compiler/cpu/convolution/"),
     "bridge/tf_internals/": (),
     "bridge/options/": (),
@@ -118,6 +119,7 @@ MAY_IMPORT = {
         "bridge/api/",
         "bridge/report_page/",
     ),
+    "bridge/aot/writers/": ("bridge/report_page/",),
     "bridge/public/": ("bridge/options/", "bridge/api/", "bridge/aot/"),
 }
 # Nobody else imports code generation for CPUs: compiler/client/platforms.py names its platform, which is loaded late.
@@ -284,6 +286,7 @@ def test_folders_import_what_they_may() -> None:
         ("bridge/dispatch/call_plan.py", "from ..api.jit import Jit"),
         ("bridge/api/jit.py", "from ..aot.build import compile"),
         ("bridge/aot/build.py", "from ..launch.op import OP"),
+        ("bridge/aot/writers/extras.py", "from ..freeze import Frozen"),
         ("bridge/public/aot.py", "from tfbridge.bridge.launch.op import register"),
     ],
 )

@@ -10,7 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from ...compiler.errors import CompilerError
+from ...compiler.quantization.options import METHODS, SCHEMES
 from .feeds import parse_dims
+from .writers.extras import EXTRAS
+from .writers.libraries import FORMATS
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -18,16 +21,25 @@ def _parser() -> argparse.ArgumentParser:
         prog="tfbridge-aot",
         description="Compiles a signature of a SavedModel into an object file and a C/C++ header.",
     )
-    parser.add_argument(
+    _add_model_options(parser)
+    _add_target_options(parser)
+    _add_file_options(parser)
+    _add_quantization_options(parser)
+    return parser
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument(
         "--saved-model", required=True, metavar="PATH", help="directory of a SavedModel, or a .keras file"
     )
-    parser.add_argument(
+    group.add_argument(
         "--signature",
         action="append",
         metavar="KEY",
         help="default: serving_default; several, or '*' for all, become one object",
     )
-    parser.add_argument(
+    group.add_argument(
         "--feed",
         type=_feed,
         action="append",
@@ -36,80 +48,94 @@ def _parser() -> argparse.ArgumentParser:
         help="whole shape of an input, such as images:1,28,28,1; once for each that has unknown dimensions; sizes that "
         "change: images:?x28x28x1, of at most 8 ?<=8, the same ones ?n",
     )
-    parser.add_argument(
+
+
+def _add_target_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("target")
+    group.add_argument(
         "--target-triple", metavar="T", help="such as aarch64-linux-gnu; default: this machine"
     )
-    parser.add_argument("--target-cpu", default="", metavar="C", help="such as cortex-a72, x86-64-v3")
-    parser.add_argument("--target-features", default="", metavar="F", help="such as +avx2,+fma")
-    parser.add_argument(
+    group.add_argument("--target-cpu", default="", metavar="C", help="such as cortex-a72, x86-64-v3")
+    group.add_argument("--target-features", default="", metavar="F", help="such as +avx2,+fma")
+    group.add_argument(
         "--cpu-levels",
-        default="",
+        type=_names,
+        default=(),
         metavar="LEVELS",
         help="code for several levels of processors in one object, such as v2,v3,v4 (AArch64: v8.0,v8.2,v8.6); runs "
         "take the highest that there is",
     )
-    parser.add_argument(
-        "--with",
-        dest="extras",
-        default="",
-        metavar="EXTRAS",
-        help="further files, with commas between them: test, which checks the object; benchmark, which times it; "
-        "cmake; python, a module that runs the shared library",
-    )
-    parser.add_argument(
-        "--format",
-        default="object",
-        choices=("object", "static", "shared"),
-        help="what is written: NAME.o, a static library, or a shared one that a compiler for the target links; "
-        "default: object",
-    )
-    parser.add_argument(
-        "--quantize",
-        choices=("int8", "int8-weights", "float16", "bfloat16"),
-        help="int8: compute dense layers and convolutions in integers of 8 bits, with --calibration; others: store "
-        "their weights so",
-    )
-    parser.add_argument(
-        "--calibration", metavar="FILE", help="a .npz file: samples of each input, by name, a sample to a row"
-    )
-    parser.add_argument(
-        "--calibration-method",
-        default="mse",
-        choices=("min-max", "percentile", "mse"),
-        help="how the ranges of values follow from the samples; default: mse, the least squared error",
-    )
-    parser.add_argument(
-        "--keep-float",
-        default="",
-        metavar="LAYERS",
-        help="layers that stay in f32, with commas between them: first, last, or names with *",
-    )
-    parser.add_argument("--l1-bytes", type=int, metavar="N", help="size of the target's first data cache")
-    parser.add_argument("--l2-bytes", type=int, metavar="N", help="size of its second cache")
-    parser.add_argument("--cpp-class", metavar="NS::CLASS", help="the C++ class; default: made from the name")
-    parser.add_argument("--name", help="of the files and in the C API; default: that of the directory")
-    parser.add_argument("--out", default=".", metavar="DIR", help="where the files go; default: here")
-    parser.add_argument(
-        "--large-constants",
-        default="object",
-        choices=("object", "file"),
-        help="where the weights go; file: NAME.bin, to be mapped",
-    )
-    parser.add_argument(
+    group.add_argument("--l1-bytes", type=int, metavar="N", help="size of the target's first data cache")
+    group.add_argument("--l2-bytes", type=int, metavar="N", help="size of its second cache")
+    group.add_argument(
         "--threads",
         type=int,
         default=1,
         metavar="N",
         help="most threads of a run, on the program's own pool; default: 1",
     )
-    return parser
+
+
+def _add_file_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("files")
+    group.add_argument(
+        "--format",
+        default="object",
+        choices=FORMATS,
+        help="what is written: NAME.o, a static library, or a shared one that a compiler for the target links; "
+        "default: object",
+    )
+    group.add_argument(
+        "--with",
+        dest="extras",
+        type=_names,
+        default=(),
+        metavar="EXTRAS",
+        help="further files, with commas between them: "
+        + "; ".join(f"{name}, {extra.meaning}" for name, extra in EXTRAS.items()),
+    )
+    group.add_argument("--cpp-class", metavar="NS::CLASS", help="the C++ class; default: made from the name")
+    group.add_argument("--name", help="of the files and in the C API; default: that of the directory")
+    group.add_argument("--out", default=".", metavar="DIR", help="where the files go; default: here")
+    group.add_argument(
+        "--large-constants",
+        default="object",
+        choices=("object", "file"),
+        help="where the weights go; file: NAME.bin, to be mapped",
+    )
+
+
+def _add_quantization_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("quantisation")
+    group.add_argument(
+        "--quantize",
+        choices=SCHEMES,
+        help="int8: compute dense layers and convolutions in integers of 8 bits, with --calibration; others: store "
+        "their weights so",
+    )
+    group.add_argument(
+        "--calibration", metavar="FILE", help="a .npz file: samples of each input, by name, a sample to a row"
+    )
+    group.add_argument(
+        "--calibration-method",
+        default="mse",
+        choices=METHODS,
+        help="how the ranges of values follow from the samples; default: mse, the least squared error",
+    )
+    group.add_argument(
+        "--keep-float",
+        type=_names,
+        default=(),
+        metavar="LAYERS",
+        help="layers that stay in f32, with commas between them: first, last, or names with *",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 0; with a message 1 when the model does not compile, 2 for a
     name or a target that cannot be chosen."""
     chosen = _parser().parse_args(arguments)
-    from .build import compile
+    from .build import compile  # late: it loads TensorFlow
 
     try:
         compiled = compile(
@@ -119,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             target_triple=chosen.target_triple,
             target_cpu=chosen.target_cpu,
             target_features=chosen.target_features,
-            cpu_levels=[level for level in chosen.cpu_levels.split(",") if level],
+            cpu_levels=chosen.cpu_levels,
             cpp_class=chosen.cpp_class,
             name=chosen.name,
             out_dir=chosen.out,
@@ -127,12 +153,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             threads=chosen.threads,
             l1_bytes=chosen.l1_bytes,
             l2_bytes=chosen.l2_bytes,
-            extras=[extra for extra in chosen.extras.split(",") if extra],
+            extras=chosen.extras,
             format=chosen.format,
             quantize=chosen.quantize,
             calibration=chosen.calibration,
             calibration_method=chosen.calibration_method,
-            keep_float=[layer for layer in chosen.keep_float.split(",") if layer],
+            keep_float=chosen.keep_float,
         )
     except (CompilerError, OSError) as error:
         print(f"tfbridge-aot: {error}", file=sys.stderr)
@@ -159,6 +185,10 @@ def _signature(keys: list[str] | None) -> str | list[str]:
     if not keys:
         return "serving_default"
     return keys[0] if len(keys) == 1 else keys
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
 
 
 def _feed(text: str) -> tuple[str, tuple[str, ...]]:

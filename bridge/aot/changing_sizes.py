@@ -22,7 +22,7 @@ from ...runtime.code.symbolic_sizes import MAX_SIZE, SymbolicSizes
 from ...runtime.llvm.target import Target
 from ...runtime.size_bounds import bounds
 from ...runtime.sizes import AnySize, Assumptions, Valuation, guard_text, tracing
-from .feeds import ChangingSize
+from .writers.model import ChangingSize
 
 Values = Mapping[str, int]
 Build = Callable[[Mapping[str, AnySize]], Module]

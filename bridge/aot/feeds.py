@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...compiler.errors import ShapeError
-from .names import identifier, is_reserved
+from .writers.model import ChangingSize
+from .writers.names import identifier, is_reserved
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -19,15 +20,6 @@ Feeds: TypeAlias = "Mapping[str, Sequence[FedDim] | str]"
 _DIM = re.compile(r"(?P<number>\d+)|\?(?P<name>[A-Za-z](?:_?[A-Za-z0-9])*)?(?:<=(?P<most>\d+))?", re.ASCII)
 _MAX_NAME = 40
 _OF_HEADER = ("self", "memory", "sizes", "context", "most", "axis", "max", "min")
-
-
-@dataclasses.dataclass(frozen=True)
-class ChangingSize:
-    """A size that is known at run time only. `most`: its bound; None: it has none. `place`: where it stands first."""
-
-    name: str
-    most: int | None
-    place: str
 
 
 @dataclasses.dataclass(frozen=True)

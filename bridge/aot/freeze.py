@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -27,8 +27,9 @@ from ..graph import source_location
 from ..tf_internals import symbols as tfp
 from ..tf_internals.dtypes import element_type
 from .changing_sizes import SizedFunction
-from .feeds import ChangingSize, FedDim, Feeds, listed, merged_sizes, shapes_of, with_names
-from .names import identifier
+from .feeds import FedDim, Feeds, listed, merged_sizes, shapes_of, with_names
+from .writers.model import ChangingSize, Reference, Results
+from .writers.names import identifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Function:
     results: tuple[str, ...]
     state_arguments: tuple[tuple[int, int], ...]
     state_results: tuple[tuple[int, int], ...]
-    expected: Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
+    expected: Results
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +71,11 @@ class Frozen:
     states: tuple[State, ...]
     sizes: tuple[ChangingSize, ...] = ()
     tolerance: float | None = None
+
+    @property
+    def reference(self) -> Reference:
+        """What the functions give in TensorFlow."""
+        return Reference([function.expected for function in self.functions], self.tolerance)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,8 @@ from ...compiler.ir.module import Module
 from ...compiler.ir.shape import Shape
 from ...compiler.options import DEFAULT_OPTIONS
 from ...compiler.quantization.calibration import State
-from ...compiler.quantization.quantize import WEIGHTS, QuantizationOptions, quantize
+from ...compiler.quantization.options import WEIGHTS, QuantizationOptions
+from ...compiler.quantization.quantize import quantize
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target
 from .changing_sizes import SizedFunction

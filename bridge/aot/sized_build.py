@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,10 +14,10 @@ from ...compiler.ir.sized_module import SizedModule
 from ...runtime.code.artifact import Artifact, BufferSpec
 from ...runtime.llvm.target import Target
 from ...runtime.size_bounds import Interval, bounds
-from ...runtime.sizes import AnySize, Size, is_symbolic
+from ...runtime.sizes import AnySize
 from .changing_sizes import SizedFunction
 from .freeze import Frozen, Function
-from .model import Entry, Model, Sizes
+from .writers.model import Entry, Sizes
 
 _PRIMES = (3, 5, 7, 11, 13)
 
@@ -121,36 +120,3 @@ def largest(entry: Entry, module: SizedModule) -> Entry:
 def _largest(spec: BufferSpec, dims: Sequence[AnySize], intervals: Mapping[str, Interval]) -> BufferSpec:
     most = tuple(max(0, bounds(dim, intervals)[1]) for dim in dims)
     return BufferSpec(spec.dtype, most, math.prod(most) * np.dtype(spec.dtype).itemsize)
-
-
-def described_sizes(model: Model) -> dict[str, Any]:
-    """What NAME.json has of the sizes that change."""
-    listed = [{"name": s.name, "most": s.most, "place": s.place} for s in model.sizes.listed]
-    return {"sizes": listed, "refused": list(model.sizes.refused)} if listed else {}
-
-
-def described_arrays(model: Model, entry: Entry, kind: str) -> list[dict[str, Any]]:
-    """What NAME.json has of arguments or results: dims that change are expressions, bytes those of the largest."""
-    is_args = kind == "args"
-    names, specs = (entry.argument_names, entry.arguments) if is_args else (entry.result_names, entry.results)
-    described = [
-        described_array(
-            name,
-            spec,
-            sizes := entry.sizes(kind, k),
-            None if is_symbolic(sizes) and not model.sizes.are_bounded else spec.bytes,
-        )
-        for k, (name, spec) in enumerate(zip(names, specs, strict=True))
-    ]
-    for k, array in enumerate(described):
-        if not is_args and (rows := entry.rows_of(k)) is not None:
-            array["rows_in_result"] = rows
-    return described
-
-
-def described_array(
-    name: str, spec: BufferSpec, sizes: Sequence[AnySize], bytes_: int | None
-) -> dict[str, Any]:
-    """What NAME.json has of an array."""
-    dims = [str(size) if isinstance(size, Size) else size for size in sizes]
-    return {"name": name, "dtype": spec.dtype, "dims": dims, "bytes": bytes_}

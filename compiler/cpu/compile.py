@@ -21,15 +21,15 @@ from ..ir.sized_module import SizedModule
 from ..ops import Parameter
 from ..options import DEFAULT_OPTIONS, Options
 from ..passes.pipeline import CPU_PASSES, Observer, Step, run_pipeline
+from .entry.entry_emitter import add_constants, emit_entry, emit_prepacking, place_constants
+from .entry.level_entry import emit_level_entry
+from .entry.sizes_entry import emit_sizes_entry
 from .objects.object_emitter import emit_assembly
 from .objects.parallel_codegen import ParallelCodegen, WholeObject
 from .schedule.buffer import Constants
 from .schedule.buffer_assignment import BufferAssignment, assign_buffers, temporaries
-from .schedule.entry_emitter import add_constants, emit_entry, emit_prepacking, place_constants
-from .schedule.level_entry import emit_level_entry
 from .schedule.lowering import lower_module
 from .schedule.printer import print_program
-from .schedule.sizes_entry import emit_sizes_entry
 from .schedule.thunks import KernelThunk, ThunkProgram, kernel_thunks
 
 ENTRY = "tfb_entry"

@@ -13,7 +13,6 @@ from ..ir.module import Computation, Instruction, Module, make
 from ..ops import GetTupleElement, Tuple
 from ..options import DEFAULT_OPTIONS
 
-METHODS = ("min-max", "percentile", "mse")
 PERCENTILE = 99.99
 State = tuple[int, int | None, np.ndarray]
 """Numbers of a parameter and of the result that is its next value, if there is one; the first value."""

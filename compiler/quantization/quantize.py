@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import fnmatch
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,52 +9,16 @@ import numpy as np
 
 from ..client.platforms import Platform
 from ..errors import ShapeError
-from ..ir.element_types import ElementType
 from ..ir.module import Instruction, Module
 from ..options import DEFAULT_OPTIONS
 from ..passes.pipeline import PASSES, run_pipeline
-from .calibration import METHODS, Observed, State, observe
-from .layers import Layer, find_layers, stored_results
+from .calibration import Observed, State, observe
+from .layers import find_layers, stored_results
+from .options import WEIGHTS, QuantizationOptions
 from .report import Comparison, QuantizationReport, describe
 from .rewrite import IntegerLayers, Quantized, Rewriting, StoredWeights
 
 Sample = Sequence[np.ndarray]
-WEIGHTS = {"int8-weights": ElementType.S8, "float16": ElementType.F16, "bfloat16": ElementType.BF16}
-SCHEMES = ("int8", *WEIGHTS)
-
-
-@dataclasses.dataclass(frozen=True)
-class QuantizationOptions:
-    """How a module is quantised.
-
-    scheme: one of SCHEMES: `int8` has weights and values in 8 bits; the others store weights in a narrower type, which
-    the products read, and compute in f32.
-    calibration: how ranges follow from the values observed, `min-max`, `percentile` (99.99 % of the values) or `mse`
-    (the least squared error). keep_float: layers that stay in f32: `first`, `last`, or names of TensorFlow nodes with
-    `*` and `?`. activations, largest_weight: 8 bits with or without a sign, and integers for weights, as the target
-    multiplies them best.
-    """
-
-    scheme: str = "int8"
-    calibration: str = "mse"
-    keep_float: tuple[str, ...] = ()
-    activations: ElementType = ElementType.U8
-    largest_weight: int = 127
-
-    def __post_init__(self) -> None:
-        """Raises: ValueError  a scheme or a method that there is not."""
-        if self.scheme not in SCHEMES:
-            raise ValueError(f"quantize: {self.scheme!r} is none of {', '.join(SCHEMES)}")
-        if self.calibration not in METHODS:
-            raise ValueError(f"calibration: {self.calibration!r} is none of {', '.join(METHODS)}")
-
-    def quantizes(self, layers: Sequence[Layer], number: int) -> bool:
-        """Whether a layer is computed in integers."""
-        ends = {"first": 0, "last": len(layers) - 1}
-        return not any(
-            ends.get(pattern) == number or fnmatch.fnmatchcase(layers[number].name, pattern)
-            for pattern in self.keep_float
-        )
 
 
 def quantize(
@@ -75,7 +37,8 @@ def quantize(
     module = run_pipeline(module, DEFAULT_OPTIONS, passes=PASSES)
     samples = list(samples)
     all_layers = find_layers(module.entry)
-    layers = [each for number, each in enumerate(all_layers) if options.quantizes(all_layers, number)]
+    names = [layer.name for layer in all_layers]
+    layers = [layer for number, layer in enumerate(all_layers) if options.quantizes(names, number)]
     if not layers:
         raise ShapeError(
             f"quantisation: none of {len(all_layers)} layers with constant weights in f32 is chosen"

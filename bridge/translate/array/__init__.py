@@ -1,1 +1,1 @@
-"""Translations: shapes, slices, gather, scatter, sorting, sizes that depend on data."""
+"""Translations: shapes, slices, gather, scatter, sorting, results whose sizes depend on data, checks."""

@@ -12,9 +12,9 @@ from ...analysis import symbolic_size
 from ...graph.graph import Graph, GraphNode
 from ..math.broadcasting import with_same_size
 from ..node import Node
+from ..operands.axes import axis_of
+from ..operands.dynamic_size_rules import along_others, keep_first
 from ..registry import every_input, translates
-from .axes import axis_of
-from .dynamic_size_rules import along_others, keep_first
 
 
 def _joined_rows(node: GraphNode, graph: Graph) -> Collection[int]:

@@ -14,11 +14,11 @@ from ....compiler.ir.shape import Shape
 from ...graph.graph import Graph, GraphNode
 from ..math.reductions import initial, reduce, reducer
 from ..node import Node
+from ..operands.value_ranges import check_indices, note, note_points
 from ..registry import first_output, translates
 from .gather import gather_axis
 from .scatter_gather import scatter_rows
 from .sorting import sorted_with_places
-from .value_ranges import check_indices, note, note_points
 
 _TYPES = frozenset(ElementType) - {
     ElementType.F16

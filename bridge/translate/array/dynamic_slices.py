@@ -20,8 +20,8 @@ from ....compiler.ir.shape import Shape
 from ...analysis import symbolic_size
 from ...graph.graph import Graph, GraphNode, Tensor, input_range
 from ..node import Node
+from ..operands.value_ranges import range_of
 from ..values import Value
-from .value_ranges import range_of
 
 _S64 = ElementType.S64
 _MASKS = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")

@@ -17,11 +17,11 @@ from ...graph.graph import Graph, GraphNode
 from ..control.tensor_list import zeros_like_list
 from ..float_sizes import Quotient, compared, steps_between
 from ..node import Node
+from ..operands.dynamic_dims import Extent, bounds, extents_or_none, size_of, with_first
+from ..operands.dynamic_dims import extents as measured_extents
 from ..registry import first_input, translates
 from ..size_evaluation import holds_sizes
 from ..values import TensorList, Value
-from .dynamic_dims import Extent, bounds, extents_or_none, size_of, with_first
-from .dynamic_dims import extents as measured_extents
 from .dynamic_slices import (
     dynamic_range,
     range_constants,

@@ -13,10 +13,10 @@ from ....compiler.ir.shape import Shape
 from ...analysis import symbolic_size
 from ...graph.graph import Graph, GraphNode
 from ..node import Node
+from ..operands.axes import axis_of
+from ..operands.dynamic_dims import size_of
+from ..operands.value_ranges import any_of, check_indices, check_points, out_of_range
 from ..registry import translates
-from .axes import axis_of
-from .dynamic_dims import size_of
-from .value_ranges import any_of, check_indices, check_points, out_of_range
 
 
 def _gathered_with_size(node: GraphNode, graph: Graph) -> Collection[int]:

@@ -19,10 +19,10 @@ from ....runtime.sizes import as_size
 from ...analysis import symbolic_size
 from ...graph.graph import Graph, GraphNode, Tensor, input_range
 from ..node import Node
-from .dynamic_dims import Extent, bounds, size_of, with_first
-from .dynamic_dims import extents as measured_extents
-from .dynamic_size_rules import sliced_behind
-from .value_ranges import range_of
+from ..operands.dynamic_dims import Extent, bounds, size_of, with_first
+from ..operands.dynamic_dims import extents as measured_extents
+from ..operands.dynamic_size_rules import sliced_behind
+from ..operands.value_ranges import range_of
 
 _S32, _S64 = ElementType.S32, ElementType.S64
 Gather = Callable[[Node, Operand, Operand, int, int], Operand]

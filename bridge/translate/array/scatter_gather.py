@@ -18,12 +18,12 @@ from ..control.variables import assign, value_of
 from ..math.broadcasting import broadcast_to, with_same_size
 from ..math.reductions import initial, reduce, reducer
 from ..node import Node
+from ..operands.dynamic_dims import bounds, extents, with_first
+from ..operands.dynamic_size_rules import only
+from ..operands.value_ranges import check_indices, check_points
 from ..registry import translates
-from .dynamic_dims import bounds, extents, with_first
-from .dynamic_size_rules import only
 from .gather import gather_axis, gather_points
 from .slices import strided_slice_plan
-from .value_ranges import check_indices, check_points
 
 
 def combiner(b: ComputationBuilder, op: str, element_type: ElementType) -> Computation:

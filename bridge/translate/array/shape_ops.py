@@ -15,11 +15,11 @@ from ...analysis import symbolic_size
 from ...graph.graph import Graph, GraphNode
 from ..math.broadcasting import broadcast_dims, broadcast_to
 from ..node import Node
+from ..operands.axes import axis_of
+from ..operands.dynamic_dims import Extent, bounds, with_first
+from ..operands.dynamic_dims import extents as measured_extents
 from ..registry import first_input, translates
 from ..values import Text
-from .axes import axis_of
-from .dynamic_dims import Extent, bounds, with_first
-from .dynamic_dims import extents as measured_extents
 from .gather import gather_axis
 
 

@@ -8,8 +8,8 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError
 from ....runtime.sizes import as_size
 from ..node import Node
+from ..operands.dynamic_size_rules import padded_behind
 from ..registry import translates
-from .dynamic_size_rules import padded_behind
 from .dynamic_slices import (
     dynamic_mirror_pad,
     dynamic_pad,

@@ -16,11 +16,11 @@ from ...graph.graph import GraphNode
 from ...tf_internals.dtypes import element_type
 from ..math.reductions import reduce
 from ..node import Node
+from ..operands.axes import axis_of
+from ..operands.value_ranges import any_of, check_indices, check_not_negative
 from ..registry import translates
-from .axes import axis_of
 from .gather import gather_axis
 from .scatter_gather import scatter_points
-from .value_ranges import any_of, check_indices, check_not_negative
 
 _S32, _F32 = ElementType.S32, ElementType.F32
 

@@ -14,10 +14,10 @@ from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ....runtime.sizes import as_size
 from ..node import Node
+from ..operands.axes import axis_of, spatial_entries
+from ..operands.value_ranges import check_indices
 from ..registry import translates
-from .axes import axis_of, spatial_entries
 from .gather import gather_axis
-from .value_ranges import check_indices
 
 _S64 = ElementType.S64
 Pairs = Sequence[Sequence[int]]

@@ -27,9 +27,9 @@ from ...analysis.trip_count import (
     sufficient_bounds,
 )
 from ...graph.graph import Graph, Tensor
-from ..array.value_ranges import Range, is_integer, note, range_of
 from ..context import TranslationContext
 from ..node import Node
+from ..operands.value_ranges import Range, is_integer, note, range_of
 from ..registry import every_input, translates
 from ..translator import translate_call, translate_graph
 from ..values import Stack, TensorArray, TensorList, Value, Variable, flatten, rebuild

@@ -12,8 +12,8 @@ from ...graph.graph import Graph, GraphNode
 from ...tf_internals.dtypes import element_type
 from ..array.gather import gather_axis
 from ..array.scatter_gather import scatter_rows
-from ..array.value_ranges import TRUSTED, check_indices, note
 from ..node import Node
+from ..operands.value_ranges import TRUSTED, check_indices, note
 from ..registry import translates
 from ..values import Stack, TensorArray, Value
 

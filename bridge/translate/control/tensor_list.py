@@ -14,9 +14,9 @@ from ....compiler.ir.shape import Shape
 from ....runtime.sizes import as_size
 from ...graph.graph import GraphNode
 from ...tf_internals.dtypes import element_type
-from ..array.dynamic_dims import Extent, extents_or_none
-from ..array.value_ranges import TRUSTED, check_indices, note
 from ..node import Node
+from ..operands.dynamic_dims import Extent, extents_or_none
+from ..operands.value_ranges import TRUSTED, check_indices, note
 from ..registry import first_input, translates
 from ..values import Optional, TensorList, Value, flatten, rebuild
 

@@ -17,12 +17,12 @@ from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ...graph.graph import GraphNode
-from ..array.dynamic_size_rules import only
 from ..array.gather import gather_axis
 from ..array.sorting import sorted_with_places
 from ..math.broadcasting import assume_same_size
 from ..math.reductions import reduce
 from ..node import Node
+from ..operands.dynamic_size_rules import only
 from ..registry import translates
 
 _S32, _F32 = ElementType.S32, ElementType.F32

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from ....compiler.builder.computation_builder import Operand
 from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import FLOATS, INTEGERS, ElementType
-from ..array.axes import spatial_entries
 from ..array.scatter_gather import finite_limits
 from ..math.reductions import initial, reduce
 from ..node import Node
+from ..operands.axes import spatial_entries
 from ..registry import translates
 
 _S32 = ElementType.S32

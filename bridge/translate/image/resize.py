@@ -14,9 +14,9 @@ from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ..array.gather import gather_axis, gather_points
 from ..array.scatter_gather import scatter_points
-from ..array.value_ranges import any_of, check_indices
 from ..math.reductions import reduce
 from ..node import Node
+from ..operands.value_ranges import any_of, check_indices
 from ..registry import translates
 from .images import image_sizes, scale_of
 

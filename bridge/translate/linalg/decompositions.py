@@ -11,9 +11,9 @@ from ....compiler.builder.lib.self_adjoint_eig import eigh
 from ....compiler.builder.lib.svd import svd
 from ....compiler.builder.lib.tridiagonal import tridiagonal
 from ....compiler.errors import ShapeError
-from ..array.value_ranges import any_of
 from ..nn.nn import narrowed, widened
 from ..node import Node
+from ..operands.value_ranges import any_of
 from ..registry import translates
 
 

@@ -12,8 +12,8 @@ from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ..array.gather import gather_axis
-from ..array.value_ranges import check_indices
 from ..node import Node
+from ..operands.value_ranges import check_indices
 from ..registry import translates
 
 _S64 = ElementType.S64

@@ -14,10 +14,10 @@ from ....compiler.builder.lib.qr import qr
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
-from ..array.value_ranges import any_of
 from ..math.broadcasting import broadcast_dims, broadcast_to
 from ..math.reductions import reduce
 from ..node import Node
+from ..operands.value_ranges import any_of
 from ..registry import translates
 from .solve import eliminated, fail_if_singular
 

@@ -12,9 +12,9 @@ from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import COMPLEXES, FLOATS, INTEGERS, ElementType
 from ...graph.graph import Graph, GraphNode
 from ...tf_internals.dtypes import element_type
-from ..array.value_ranges import check_divisor, check_not_negative, note_floored
 from ..control.tensor_list import add_lists
 from ..node import Node
+from ..operands.value_ranges import check_divisor, check_not_negative, note_floored
 from ..registry import every_input, first_input, translates
 from ..values import TensorList, Value
 from . import complex_functions

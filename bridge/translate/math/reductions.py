@@ -14,10 +14,10 @@ from ....compiler.ir.module import Computation
 from ....compiler.ir.shape import Shape
 from ...analysis import symbolic_size
 from ...graph.graph import Graph, GraphNode
-from ..array.axes import axis_of
-from ..array.dynamic_size_rules import along_others, keep_first, only
-from ..array.value_ranges import note
 from ..node import Node
+from ..operands.axes import axis_of
+from ..operands.dynamic_size_rules import along_others, keep_first, only
+from ..operands.value_ranges import note
 from ..registry import first_input, translates
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.ir.element_types import COMPLEXES, ElementType
-from ..array.axes import axis_of
-from ..array.value_ranges import any_of
 from ..nn.nn import narrowed, widened
 from ..node import Node
+from ..operands.axes import axis_of
+from ..operands.value_ranges import any_of
 from ..registry import translates
 from . import complex_functions
 from .broadcasting import broadcast

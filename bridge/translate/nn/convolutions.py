@@ -16,12 +16,12 @@ from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ....compiler.ops import ConvolutionDims
 from ....runtime.sizes import larger
-from ..array.axes import spatial_entries
 from ..array.scatter_gather import finite_limits, scatter_rows
 from ..array.slices import mirrored
 from ..image.images import bilinear
 from ..math.reductions import initial, reducer
 from ..node import Node
+from ..operands.axes import spatial_entries
 from ..registry import translates
 from .nn import narrowed, widened
 

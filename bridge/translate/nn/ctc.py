@@ -22,9 +22,9 @@ from ....compiler.ir.shape import Shape
 from ...graph.graph import GraphNode
 from ..array.gather import gather_axis
 from ..array.scatter_gather import scatter_points, scatter_rows
-from ..array.value_ranges import any_of, check_indices
 from ..math.reductions import reduce
 from ..node import Node
+from ..operands.value_ranges import any_of, check_indices
 from ..registry import translates
 from .nn import per_row
 

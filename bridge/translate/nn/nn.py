@@ -9,10 +9,10 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
-from ..array.value_ranges import check_indices
 from ..math.broadcasting import assume_same_size, broadcast_dims, broadcast_to
 from ..math.reductions import reduce
 from ..node import Node
+from ..operands.value_ranges import check_indices
 from ..registry import every_input, translates
 
 _F32 = ElementType.F32

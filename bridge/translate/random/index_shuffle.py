@@ -12,8 +12,8 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.builder.lib.loops import until
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
-from ..array.value_ranges import any_of
 from ..node import Node
+from ..operands.value_ranges import any_of
 from ..registry import translates
 
 _U64 = ElementType.U64

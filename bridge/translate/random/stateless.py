@@ -17,10 +17,10 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
-from ..array.value_ranges import check_limits
 from ..math.reductions import reduce
 from ..math.special_functions import ndtri
 from ..node import Node
+from ..operands.value_ranges import check_limits
 from ..registry import translates
 
 _U32, _U64, _F32, _F64 = ElementType.U32, ElementType.U64, ElementType.F32, ElementType.F64

@@ -1,1 +1,1 @@
-"""A module as thunks with buffers, and the entry function that runs them."""
+"""A module as thunks with buffers."""

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from tfbridge import aot
-from tfbridge.bridge.aot import build, names
+from tfbridge.bridge.aot import build
 from tfbridge.bridge.aot.__main__ import main
+from tfbridge.bridge.aot.writers import names
 from tfbridge.compiler.cpu.targets import named_target
 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-fsyntax-only")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
-from tfbridge.bridge.aot.libraries import archive
+from tfbridge.bridge.aot.writers.libraries import archive
 from tfbridge.compiler.errors import UnsupportedError
 
 RNG = np.random.default_rng(4)

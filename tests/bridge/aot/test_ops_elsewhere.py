@@ -11,10 +11,11 @@ import pytest
 from agreement import difference, leaves
 from cases import CASES, Case, arguments, build
 from test_targets import MACHINES, Machine
-from tfbridge.bridge.aot.build import build_model, write_files
 from tfbridge.bridge.aot.freeze import Frozen, Function
-from tfbridge.bridge.aot.header import C_TYPES, Model
-from tfbridge.bridge.aot.test_program import array_definition
+from tfbridge.bridge.aot.model_code import build_model
+from tfbridge.bridge.aot.writers.files import write_files
+from tfbridge.bridge.aot.writers.header.header import C_TYPES, Model
+from tfbridge.bridge.aot.writers.test_program import array_definition
 from tfbridge.compiler.client.platforms import native
 from tfbridge.compiler.evaluator.evaluate import evaluate
 from tfbridge.compiler.ir.module import Module

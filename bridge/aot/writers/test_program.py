@@ -7,17 +7,18 @@ The program needs the header and the object alone; without an operating system i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from string import Template
 
 import numpy as np
 
-from ...runtime.sizes import Valuation
+from ....runtime.sizes import Valuation
 from .benchmark_program import CONSTANTS, SET_CONSTANTS, memory_definition
-from .header import C_TYPES
-from .model import Entry, Model
+from .header.header import C_TYPES
+from .model import Entry, Model, Reference, Results
 
 _SEED = 20
+_RUNS_OF_STATE = 3
 _PER_LINE = 8
 # Floats that C has no type for: (bits of the exponent, bits of the fraction).
 _SMALL_FLOATS = {"float16": (5, 10), "bfloat16": (8, 7), "float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
@@ -119,9 +120,32 @@ class Run:
     sizes: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
 
-def example_runs(
-    model: Model, functions: Sequence[Callable[[Sequence[np.ndarray], int], list[np.ndarray]]], times: int
-) -> list[list[Run]]:
+def write_test(model: Model, reference: Reference) -> str:
+    """The program's text: an example of each function, or one for each of some sizes. Of a model with a state, the
+    results of the last of several runs are compared."""
+    times = _RUNS_OF_STATE if model.states else 1
+    runs = _example_runs(model, reference.functions, times)
+    common = {"name": model.name, "NAME": model.name.upper()}
+    data: list[str] = []
+    steps: list[str] = []
+    for entry, own in zip(model.entries, runs, strict=True):
+        for number, run in enumerate(own):
+            suffix = f"_{number}" if len(own) > 1 else ""
+            steps.append(_step(model, entry, run, suffix, times, reference.tolerance, data))
+    is_decoding = any(spec.dtype in _SMALL_FLOATS for entry in model.entries for spec in entry.results)
+    return _PROGRAM.substitute(
+        common,
+        data="\n".join(data),
+        memory=memory_definition(model),
+        pass_most="" if model.sizes.are_bounded else ", most",
+        decoding=_DECODING if is_decoding else "",
+        constants=CONSTANTS.substitute(common) if model.constants_bytes else "",
+        set_constants=SET_CONSTANTS.substitute(common) if model.constants_bytes else "",
+        runs="\n".join(steps),
+    )
+
+
+def _example_runs(model: Model, functions: Sequence[Results], times: int) -> list[list[Run]]:
     """Runs of each function, with the results expected: one, or one for each example of its sizes. The results are
     those of the last of so many `times`."""
     places = {size.name: place for place, size in enumerate(model.sizes.listed)}
@@ -147,31 +171,6 @@ def _example_arguments(entry: Entry, sizes: Mapping[str, int]) -> list[np.ndarra
         values = random.standard_normal(dims) if is_float else random.integers(0, 2, dims)
         arrays.append(values.astype(spec.dtype))
     return arrays
-
-
-def write_test(
-    model: Model, runs: Sequence[Sequence[Run]], times: int = 1, tolerance: float | None = None
-) -> str:
-    """The program's text. `runs`: of each function; the results are those of the last of so many `times`.
-    `tolerance`: how far they may be, in parts of a number of 1 or more; None: as rounding makes them differ."""
-    common = {"name": model.name, "NAME": model.name.upper()}
-    data: list[str] = []
-    steps: list[str] = []
-    for entry, own in zip(model.entries, runs, strict=True):
-        for number, run in enumerate(own):
-            suffix = f"_{number}" if len(own) > 1 else ""
-            steps.append(_step(model, entry, run, suffix, times, tolerance, data))
-    is_decoding = any(spec.dtype in _SMALL_FLOATS for entry in model.entries for spec in entry.results)
-    return _PROGRAM.substitute(
-        common,
-        data="\n".join(data),
-        memory=memory_definition(model),
-        pass_most="" if model.sizes.are_bounded else ", most",
-        decoding=_DECODING if is_decoding else "",
-        constants=CONSTANTS.substitute(common) if model.constants_bytes else "",
-        set_constants=SET_CONSTANTS.substitute(common) if model.constants_bytes else "",
-        runs="\n".join(steps),
-    )
 
 
 def _step(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-from ...compiler.errors import UnsupportedError
-from ...runtime.llvm.target import Target, host
+from ....compiler.errors import UnsupportedError
+from ....runtime.llvm.target import Target, host
 from .model import Entry, Model
 
 FORMATS = ("object", "static", "shared")
@@ -64,6 +64,19 @@ def file_name(name: str, kind: str, triple: str) -> str:
     return f"{'' if suffix in ('.o', '.dll', '.lib') else 'lib'}{name}{suffix}"
 
 
+def pack(model: Model, data: bytes, header: bytes, target: Target) -> bytes:
+    """The object, or the library of it that the model's file is.
+
+    Raises: as `link_shared`.
+    """
+    suffix = Path(model.file).suffix
+    if suffix == ".o":
+        return data
+    if suffix in (".a", ".lib"):
+        return archive(f"{model.name}.o", data, model.symbols, target.triple)
+    return link_shared(model, data, header, target)
+
+
 def archive(member: str, data: bytes, symbols: Sequence[str], triple: str) -> bytes:
     """A static library of one object that defines these symbols: an index, then the object."""
     if "apple" in triple:  # BSD's: the index is little endian, names are prefixed, members are 8-byte aligned
@@ -110,8 +123,7 @@ def link_shared(model: Model, data: bytes, header: bytes, target: Target) -> byt
         (path / f"{model.name}.o").write_bytes(data)
         (path / f"{model.name}.h").write_bytes(header)
         (path / "exports.c").write_text(_exports(model))
-        symbols = [*(entry.symbol for entry in model.entries), *filter(None, [model.reset_symbol])]
-        (path / "exports.def").write_text("\n".join(["EXPORTS", *symbols, ""]))
+        (path / "exports.def").write_text("\n".join(["EXPORTS", *model.symbols, ""]))
         is_windows = _is_windows(target.triple)
         arguments = [
             "-O2",

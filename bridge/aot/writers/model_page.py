@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...compiler.quantization.report import QuantizationReport
-from ...runtime.code.linker import section_bytes
-from ...runtime.code.peak_rates import rates_per_cycle
-from ...runtime.llvm.target import Target
-from ..report_page.page import KernelSection, amount, kernel_section, render
+from ....compiler.quantization.report import QuantizationReport
+from ....runtime.code.linker import section_bytes
+from ....runtime.code.peak_rates import rates_per_cycle
+from ....runtime.llvm.target import Target
+from ...report_page.page import KernelSection, amount, kernel_section, render
 from .model import Entry, Model
 
 

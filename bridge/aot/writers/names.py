@@ -6,7 +6,8 @@ import functools
 import re
 from string import Template
 
-from . import header_text, sized_header_text
+from .header import size_templates as sized_header_text
+from .header import templates as header_text
 
 MAX_LENGTH = 100
 _ALLOWED = (

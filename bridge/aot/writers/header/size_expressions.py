@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...runtime.sizes import AnySize, Atom, Size
+from .....runtime.sizes import AnySize, Atom, Size
 
 _FUNCTIONS = {"//": "tfbridge_quotient", "max": "tfbridge_larger"}
 _PLAIN = 1 << 31

@@ -5,12 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from ...runtime.sizes import AnySize, is_symbolic, symbols_of
-from . import sized_header_text as text
-from .feeds import ChangingSize
-from .model import ALIGN, Entry, Model, aligned
-from .names import in_comment
-from .size_text import c_expression
+from .....runtime.sizes import AnySize, is_symbolic, symbols_of
+from ..model import ALIGN, ChangingSize, Entry, Model, aligned
+from ..names import in_comment
+from . import size_templates as text
+from .size_expressions import c_expression
 
 _WIDTH = 114
 

@@ -5,21 +5,31 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...runtime.code.artifact import BufferSpec, KernelRecord, Temporary
-from ...runtime.sizes import AnySize, Valuation
-from .feeds import ChangingSize
+from ....runtime.code.artifact import BufferSpec, KernelRecord, Temporary
+from ....runtime.sizes import AnySize, Valuation
 from .names import check
 
 ALIGN = 64
+Results = Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
+"""The results for arguments, of the last of a number of runs that begin with the present state."""
 
 
 def aligned(size: int) -> int:
     """Bytes of an array in a model's memory, with those behind it."""
     return -(-size // ALIGN) * ALIGN
+
+
+@dataclasses.dataclass(frozen=True)
+class ChangingSize:
+    """A size that is known at run time only. `most`: its bound; None: it has none. `place`: where it stands first."""
+
+    name: str
+    most: int | None
+    place: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +105,15 @@ class Entry:
 
 
 @dataclasses.dataclass(frozen=True)
+class Reference:
+    """TensorFlow's results of each function, and how far those of code may be from them, in parts of a number of 1 or
+    more; None: rounding alone."""
+
+    functions: Sequence[Results]
+    tolerance: float | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Model:
     """What a header tells. `constants_bytes` is that of a file; 0 when the constants lie in the object.
 
@@ -129,6 +148,16 @@ class Model:
     def file(self) -> str:
         """The name of the object's or the library's file."""
         return self.library or f"{self.name}.o"
+
+    @property
+    def constants_file(self) -> str:
+        """The name of the file of constants; empty: they lie in the object."""
+        return f"{self.name}.bin" if self.constants_bytes else ""
+
+    @property
+    def symbols(self) -> list[str]:
+        """What the object exports."""
+        return [*(entry.symbol for entry in self.entries), *filter(None, [self.reset_symbol])]
 
     def call(self, entry: Entry) -> str:
         """What the names of a function begin with in C."""

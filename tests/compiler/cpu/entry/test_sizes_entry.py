@@ -7,8 +7,8 @@ import functools
 
 import pytest
 from tfbridge.compiler import parse_hlo
+from tfbridge.compiler.cpu.entry.sizes_entry import emit_sizes_entry
 from tfbridge.compiler.cpu.objects.object_emitter import emit_object
-from tfbridge.compiler.cpu.schedule.sizes_entry import emit_sizes_entry
 from tfbridge.compiler.ir.sized_module import SizedModule, SizeVariant
 from tfbridge.runtime.code.artifact import Artifact, BufferSpec
 from tfbridge.runtime.code.executable import Executable

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...runtime.code.artifact import BufferSpec
-from ...runtime.run_context import FIELDS
-from ...runtime.sizes import AnySize, is_symbolic
-from . import header_text as text
-from . import sized_header
-from . import sized_header_text as sized_text
-from .model import Entry, Model, aligned
-from .names import MAX_LENGTH, identifier, in_comment
+from .....runtime.code.artifact import BufferSpec
+from .....runtime.run_context import FIELDS
+from .....runtime.sizes import AnySize, is_symbolic
+from ..model import Entry, Model, aligned
+from ..names import MAX_LENGTH, identifier, in_comment
+from . import changing_sizes
+from . import size_templates as sized_text
+from . import templates as text
 
 # NumPy dtype name: C type of one element in memory.
 C_TYPES = {
@@ -73,11 +73,8 @@ def write_header(model: Model) -> str:
             [text.COUNTS.substitute(e) for e in entries]
             + [text.SIZES.substitute(b) for b in buffers if not b["dims"] or model.sizes.are_bounded]
         ),
-        **sized_header.parts(model, buffers),
-        entries="\n".join(
-            text.ENTRY.substitute(entry=symbol)
-            for symbol in (*(e.symbol for e in model.entries), *filter(None, [model.reset_symbol]))
-        ),
+        **changing_sizes.parts(model, buffers),
+        entries="\n".join(text.ENTRY.substitute(entry=symbol) for symbol in model.symbols),
         array_fields="\n".join(text.ARRAY_FIELDS.substitute(e) for e in entries),
         placing="\n".join(_placing(model)),
         set_constants=text.SET_CONSTANTS.substitute(common) if in_file else "",
@@ -115,7 +112,7 @@ def _entry_values(model: Model, entry: Entry) -> dict[str, str]:
         "arg_slots": str(max(1, len(entry.arguments) + len(entry.state_arguments))),
         "result_slots": str(max(1, len(entry.results) + len(entry.state_results))),
         "ensure_state": text.ENSURE_STATE.substitute(common) if model.states else "",
-        "check_sizes": sized_header.checks(model, entry),
+        "check_sizes": changing_sizes.checks(model, entry),
     }
 
 
@@ -239,7 +236,7 @@ def _of_kind(
         which, own = f"{prefix}{word}{number}", f"{prefix}{word}_{name}"
         is_called = bool(name) and called.count(name) == 1
         indices = [f"i{axis}" for axis in range(len(spec.dims))]
-        expressions = sized_header.expressions(model, dims, "model_.sizes")
+        expressions = changing_sizes.expressions(model, dims, "model_.sizes")
         position = ""
         for index, dim in zip(indices, expressions):
             position = f"({position}) * {dim} + {index}" if position else index
@@ -259,7 +256,7 @@ def _of_kind(
             "pointer": f"{'const ' if word == 'arg' else ''}{C_TYPES[spec.dtype]} *",
             "elements": str(math.prod(spec.dims)),
             "bytes": str(spec.bytes),
-            "dims": "\n".join(sized_header.expressions(model, dims, "sizes")) if is_symbolic(dims) else "",
+            "dims": "\n".join(changing_sizes.expressions(model, dims, "sizes")) if is_symbolic(dims) else "",
             "item_bytes": str(np.dtype(spec.dtype).itemsize),
             "indices": ", ".join(f"{'int64_t' if is_symbolic(dims) else 'size_t'} {i}" for i in indices),
             "index_names": ", ".join(indices),

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import llvmlite.binding as llvm
 import pytest
+from tfbridge.compiler.cpu.entry.level_entry import emit_level_entry
 from tfbridge.compiler.cpu.objects.object_emitter import emit_object
-from tfbridge.compiler.cpu.schedule.level_entry import emit_level_entry
 from tfbridge.compiler.cpu.targets.levels import LEVELS, levels_for
 from tfbridge.compiler.ir.code_version import Level
 from tfbridge.runtime.code.artifact import Artifact, BufferSpec

@@ -6,7 +6,7 @@ from string import Template
 
 import numpy as np
 
-from ...runtime.sizes import is_symbolic
+from ....runtime.sizes import is_symbolic
 from .model import Entry, Model
 
 _PROGRAM = Template("""\

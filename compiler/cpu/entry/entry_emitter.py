@@ -17,9 +17,9 @@ from ....runtime.run_context import OFFSETS
 from ....runtime.sizes import Size, ceiling, larger
 from ...errors import InternalError
 from ..codegen.parallel_for import KERNEL_PARAMETERS, run_tasks
-from .buffer import ALIGN_BYTES, Buffer
-from .buffer_assignment import BufferAssignment
-from .thunks import (
+from ..schedule.buffer import ALIGN_BYTES, Buffer
+from ..schedule.buffer_assignment import BufferAssignment
+from ..schedule.thunks import (
     CheckThunk,
     ConditionalThunk,
     CopyThunk,

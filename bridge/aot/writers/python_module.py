@@ -7,7 +7,7 @@ from string import Template
 
 import numpy as np
 
-from ...compiler.errors import UnsupportedError
+from ....compiler.errors import UnsupportedError
 from .libraries import file_name, run_name
 from .model import Entry, Model
 

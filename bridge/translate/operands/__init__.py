@@ -1,0 +1,1 @@
+"""What translations of all families ask of operands: axes, ranges of values, dims of sizes that depend on data."""

@@ -1,0 +1,1 @@
+"""Entry functions: they run the thunks of a program, after picking the code for a processor or for sizes."""

@@ -1,0 +1,47 @@
+"""How a module is quantised: the schemes and the methods that there are, and those that are chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Sequence
+
+from ..ir.element_types import ElementType
+
+METHODS = ("min-max", "percentile", "mse")
+WEIGHTS = {"int8-weights": ElementType.S8, "float16": ElementType.F16, "bfloat16": ElementType.BF16}
+SCHEMES = ("int8", *WEIGHTS)
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizationOptions:
+    """How a module is quantised.
+
+    scheme: one of SCHEMES: `int8` has weights and values in 8 bits; the others store weights in a narrower type, which
+    the products read, and compute in f32.
+    calibration: how ranges follow from the values observed, `min-max`, `percentile` (99.99 % of the values) or `mse`
+    (the least squared error). keep_float: layers that stay in f32: `first`, `last`, or names of TensorFlow nodes with
+    `*` and `?`. activations, largest_weight: 8 bits with or without a sign, and integers for weights, as the target
+    multiplies them best.
+    """
+
+    scheme: str = "int8"
+    calibration: str = "mse"
+    keep_float: tuple[str, ...] = ()
+    activations: ElementType = ElementType.U8
+    largest_weight: int = 127
+
+    def __post_init__(self) -> None:
+        """Raises: ValueError  a scheme or a method that there is not."""
+        if self.scheme not in SCHEMES:
+            raise ValueError(f"quantize: {self.scheme!r} is none of {', '.join(SCHEMES)}")
+        if self.calibration not in METHODS:
+            raise ValueError(f"calibration: {self.calibration!r} is none of {', '.join(METHODS)}")
+
+    def quantizes(self, layers: Sequence[str], number: int) -> bool:
+        """Whether the layer of this number is computed in integers. `layers`: the names of all."""
+        ends = {"first": 0, "last": len(layers) - 1}
+        return not any(
+            ends.get(pattern) == number or fnmatch.fnmatchcase(layers[number], pattern)
+            for pattern in self.keep_float
+        )
