@@ -86,9 +86,11 @@ def test_doctor_without_a_home() -> None:
     assert found["exported object"]["status"] == "ok"
 
 
-def test_doctor_without_space(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_without_space(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from tfbridge.bridge.public import doctor
 
+    cache = doctor.disk_cache.DiskCache(tmp_path)
+    monkeypatch.setattr(doctor.disk_cache, "default", lambda: cache)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     found = doctor.CHECKS["disk cache"]()
     assert found.status == "lacks" and "1 MB are free" in found.text

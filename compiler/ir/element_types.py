@@ -122,6 +122,13 @@ class ElementType(enum.Enum):
         return self not in FORMATS or FORMATS[self].specials is Specials.IEEE
 
     @property
+    def accumulator(self) -> ElementType:
+        """The type that sums and products of this one are computed in: wider for floats narrower than f32."""
+        if self not in FORMATS:
+            return self
+        return ElementType.F64 if FORMATS[self].specials is Specials.POWERS else ElementType.F32
+
+    @property
     def lacks_signs(self) -> bool:
         """Floats of which zero, NaN or all have no sign: negation is not exact."""
         return self in FORMATS and FORMATS[self].specials not in (Specials.IEEE, Specials.FN)

@@ -63,7 +63,7 @@ def _real(a: np.ndarray) -> np.ndarray:
 
 
 def _imaginary(a: np.ndarray) -> np.ndarray:
-    return a.imag if a.dtype.kind == "c" else np.zeros_like(a)
+    return a.imag if a.dtype.kind == "c" else numeric.narrow(np.zeros(a.shape), a.dtype)
 
 
 def _complex(real: np.ndarray, imaginary: np.ndarray) -> np.ndarray:

@@ -11,13 +11,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..ir.element_types import FORMATS, ElementType, element_type_of
+from ..ir.element_types import FORMATS, ElementType, Specials, element_type_of
 from . import complex_numbers
 
 
 def wide(array: np.ndarray) -> np.ndarray:
     """The array in the type that arithmetic on it uses."""
     kind = element_type_of(array.dtype)
+    if _is_power(kind):
+        return _powers(array)
     if kind.is_float:
         return array.astype(np.float64)
     if kind.is_complex:
@@ -40,9 +42,32 @@ def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         size = 1 << kind.bits
         bits = array.astype(np.int8) & (size - 1)
         return np.where(kind.is_signed & (bits >= size // 2), bits - size, bits).astype(np.int8).astype(dtype)
+    if _is_power(kind):
+        return _to_powers(array.astype(np.float64), dtype)
     if kind in FORMATS and kind is not ElementType.F16 and array.dtype == np.float64:
         array = array.astype(np.float32)
     return array.astype(dtype)
+
+
+# f8e8m0fnu: ml_dtypes converts it through f32, which has no normal number for the lowest of its powers.
+
+
+def _is_power(kind: ElementType) -> bool:
+    return kind in FORMATS and FORMATS[kind].specials is Specials.POWERS
+
+
+def _powers(array: np.ndarray) -> np.ndarray:
+    exponents = bit_pattern(array).astype(np.int32)
+    return np.where(exponents == 255, np.nan, np.ldexp(1.0, exponents - 127))
+
+
+def _to_powers(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The nearest power of two, of two the higher. The lowest stands for smaller numbers; NaN for larger ones, also for
+    those not above zero."""
+    has_power = (array > 0) & (array < 1.5 * 2.0**127)
+    fraction, exponent = np.frexp(np.where(has_power, array, 1.0))
+    codes = np.maximum(exponent - 1 + (fraction >= 0.75) + 127, 0)
+    return from_bit_pattern(np.where(has_power, codes, 255).astype(np.uint8), dtype)
 
 
 def apply(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
@@ -64,9 +89,9 @@ def convert(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
             return _saturate(np.trunc(wide(array)), new)
         if old.is_integer or old is ElementType.PRED:
             wider = wide(array)
-            narrow_float = new.is_float and new.bits < 32
+            narrow_float = new.is_float and new.bits < 32 and not _is_power(new)
             return narrow(wider.astype(np.float32) if narrow_float else wider, dtype)
-        return narrow(wide(array) if old.is_float and new.is_float else array, dtype)
+        return narrow(wide(array) if old.is_float and (new.is_float or new.is_complex) else array, dtype)
 
 
 def _saturate(array: np.ndarray, kind: ElementType) -> np.ndarray:
@@ -97,12 +122,14 @@ def from_bit_pattern(bits: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.ascontiguousarray(bits).view(dtype).reshape(bits.shape)
 
 
-def total_order(array: np.ndarray) -> np.ndarray:
+def total_order(array: np.ndarray, are_zeros_equal: bool = False) -> np.ndarray:
     """Signed integers that are ordered as floats are in their total order: -NaN < -inf < ... < -0 < +0 < ...
     < +NaN."""
     if element_type_of(array.dtype).lacks_signs:  # the bits alone are in another order
-        with np.errstate(all="ignore"):
-            array = np.where(np.isnan(array), np.float32("nan"), array.astype(np.float32))
+        values = wide(array)
+        array = np.where(np.isnan(values), np.nan, values)
+    if are_zeros_equal:
+        array = np.where(array == 0, np.abs(array), array)
     width = array.dtype.itemsize * 8
     signed = bit_pattern(array).view(f"i{array.dtype.itemsize}")
     result: np.ndarray = signed ^ ((signed >> (width - 1)) & ((1 << width - 1) - 1))

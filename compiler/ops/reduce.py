@@ -13,7 +13,7 @@ from ..ir.element_types import ElementType, element_type_of, float_info
 from ..ir.module import Computation, Evaluate, Instruction, Value
 from ..ir.shape import Shape
 from .elementwise import Opcode, is_op
-from .numeric import narrow
+from .numeric import narrow, wide
 from .op import Op, attribute, collated, require, require_axes, require_signature
 
 _KINDS: dict[Opcode, np.ufunc] = {
@@ -82,19 +82,10 @@ def reduce_simply(kind: Opcode, array: np.ndarray, init: np.ndarray, dimensions:
     """A reduction by one of the ops that `reducer_kind` returns."""
     function, dtype = _KINDS[kind], array.dtype
     element = element_type_of(dtype)
-    holder = (
-        np.float64
-        if element.is_float
-        else np.complex128
-        if element.is_complex
-        else np.int8
-        if element.is_small_integer
-        else dtype
-    )
     if element.bits == 1 and kind in (Opcode.ADD, Opcode.MULTIPLY):
         function = np.bitwise_or if kind is Opcode.ADD else np.bitwise_and
     with np.errstate(all="ignore"):
-        values, start = array.astype(holder), init.astype(holder)
+        values, start = wide(array), wide(init)
         if array.size == 0:
             dims = [d for axis, d in enumerate(array.shape) if axis not in dimensions]
             return np.broadcast_to(init, dims)

@@ -97,7 +97,7 @@ class Rng(Op):
     numbers a seed gives is not defined, and not the same on all platforms.
     rng_c1: two operands, scalars of the element type of the shape.
     rng_c2: distribution is rng_uniform or rng_normal.
-    rng_c3: the shape is an array of floats, or for rng_uniform of floats or integers.
+    rng_c3: the shape is an array of floats that have signs and both zeros, or for rng_uniform of integers.
     Source: operation semantics, RngUniform, RngNormal.
     """
 
@@ -115,8 +115,10 @@ class Rng(Op):
             "rng_c2",
         )
         require(
-            kind.is_float or (kind.is_integer and self.distribution == "rng_uniform"),
-            f"rng: {self.distribution} of {self.shape}, floats are wanted, or integers for rng_uniform",
+            (kind.is_float and not kind.lacks_signs)
+            or (kind.is_integer and self.distribution == "rng_uniform"),
+            f"rng: {self.distribution} of {self.shape}, floats with signs and both zeros are wanted, or integers for "
+            "rng_uniform",
             "rng_c3",
         )
         require(

@@ -86,7 +86,7 @@ class Order:
 
     def permutation(self, rows: np.ndarray) -> np.ndarray:
         """Where the elements of floats in this order, along axis 0, come from."""
-        key = total_order(rows if self.is_total else np.where(rows == 0, np.abs(rows), rows))
+        key = total_order(rows, are_zeros_equal=not self.is_total)
         return np.argsort(~key if self.descending else key, 0, kind="stable")
 
 

@@ -66,7 +66,7 @@ class TopK(Op):
         """A stable sort of the elements as integers of the same order; or the heap, element by element."""
         kind = element_type_of(operand.dtype)
         if self.order.startswith("HEAP"):
-            key = operand.astype(np.float64 if kind.is_float else object)
+            key = numeric.wide(operand) if kind.is_float else operand.astype(object)
             lines = (key if self.largest else -key).reshape(-1, operand.shape[-1]).tolist()
             order = np.array(
                 [heap_order(line, self.k, self.order == "HEAP_SORTED") for line in lines], np.int64
@@ -74,9 +74,7 @@ class TopK(Op):
             order = order.reshape(*operand.shape[:-1], self.k)
             return np.take_along_axis(operand, order, -1), order.astype(np.int32)
         if kind.is_float:
-            key = numeric.total_order(
-                np.where(operand == 0, np.abs(operand), operand) if self.order else operand
-            )
+            key = numeric.total_order(operand, are_zeros_equal=bool(self.order))
         else:
             key = operand.astype(np.uint64 if kind.is_unsigned else np.int64)
         key = ~key if self.largest else key

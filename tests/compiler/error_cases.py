@@ -333,6 +333,7 @@ RANDOM_NUMBERS = (
     ("rng_c1", Rng("rng_uniform", VECTOR), (S32, S32)),
     ("rng_c2", Rng("rng_other", VECTOR), (F32, F32)),
     ("rng_c3", Rng("rng_normal", array("s32", 3)), (S32, S32)),
+    ("rng_c3", Rng("rng_uniform", array("f8e4m3fnuz", 3)), (array("f8e4m3fnuz"),) * 2),
 )
 
 DYNAMIC_DIMENSIONS = (

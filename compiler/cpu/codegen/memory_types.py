@@ -1,8 +1,8 @@
 """Elements in registers and in memory: register forms, loads, stores, conversions.
 
 The register form of pred is i1, of an integer iN (narrower than a byte: i8 holding the value), of f32 and f64
-float and double, of narrower floats a float whose value the type can represent. A complex element is a pair
-(real, imaginary) of float or double values. A value has `lanes` lanes; one lane is an LLVM scalar.
+float and double, of narrower floats a float (of f8e8m0fnu a double) whose value the type can represent. A complex
+element is a pair (real, imaginary) of float or double values. A value has `lanes` lanes; one lane is an LLVM scalar.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ....runtime.llvm.ir_builder import (
     vector_type,
 )
 from ....runtime.llvm.target import LLVM_VERSION
-from ....runtime.llvm.types import MANTISSA_BITS
+from ....runtime.llvm.types import MANTISSA_BITS, element_bytes
 from ...errors import InternalError
 from ...ir.element_types import FORMATS, SMALL_INTEGERS, ElementType, Specials, float_info, integer_info
 
@@ -54,6 +54,7 @@ _REGISTER = {
     _E.C128: "double",
     **dict.fromkeys(SMALL_INTEGERS, "i8"),
     **dict.fromkeys(NARROW, "float"),
+    _E.F8E8M0FNU: "double",  # its lowest number is below the normal numbers of f32
 }
 _MEMORY = {t: {"i1": "i8"}.get(r, r) for t, r in _REGISTER.items()}
 _MEMORY |= {t: f"i{8 * t.item_bytes}" for t in NARROW}
@@ -316,6 +317,19 @@ def _to_memory(f: Function, t: ElementType, value: Value) -> Value:
 # -- narrow floats
 
 _NAN = 0x7FC00000  # the bits of a NaN in f32
+_F64_NAN, _F64_BIAS = 0x7FF8 << 48, 1023
+
+
+def order_bits(t: ElementType) -> int:
+    """Bits of what `load_order` returns."""
+    return 8 * (element_bytes(_REGISTER[t]) if t.lacks_signs else t.item_bytes)
+
+
+def load_order(f: Function, t: ElementType, pointer: Ptr, lanes: int) -> VectorValue:
+    """Elements of floats as a sign and a size, as integers: in memory, where the type has its sign in front."""
+    if t.lacks_signs:
+        return single(load(f, t, pointer, lanes)).as_bits()
+    return pointer.load(vector_type(f"i{order_bits(t)}", lanes), t.item_bytes)
 
 
 def _has_half(f: Function) -> bool:
@@ -329,13 +343,14 @@ def from_bits(f: Function, t: ElementType, raw: Value) -> VectorValue:
         return raw.cast("bitcast", _REGISTER[t]) if t.is_float else raw
     if t is _E.F16 and _has_half(f):
         return raw.cast("bitcast", "half").cast("fpext", "float")
+    kind = NARROW[t]
+    if kind.specials is Specials.POWERS:
+        exponent = raw.cast("zext", "i64")
+        power = (exponent + (_F64_BIAS - kind.bias)) << 52
+        return exponent.equals(255).choose(power.number(_F64_NAN), power).as_float()
     bits = raw.cast("zext", "i32")
     if t is _E.BF16:
         return (bits << 16).as_float()
-    kind = NARROW[t]
-    if kind.specials is Specials.POWERS:  # the lowest is below the normal numbers of f32
-        power = bits.equals(0).choose(bits.number(0x00400000), bits << 23)
-        return bits.equals(255).choose(bits.number(_NAN), power).as_float()
     shift, sign_bit = 23 - kind.mantissa_bits, 1 << (kind.exponent_bits + kind.mantissa_bits)
     size = bits & (sign_bit - 1)
     sign = (bits & sign_bit) << (31 - kind.exponent_bits - kind.mantissa_bits)
@@ -363,9 +378,12 @@ def to_bits(f: Function, t: ElementType, value: Value) -> VectorValue:
     bits, width = x.as_bits(), _MEMORY[t]
     if t is _E.BF16:
         return bits.shift_right(16).cast("trunc", width)
-    kind, size = NARROW[t], bits & 0x7FFFFFFF
+    kind = NARROW[t]
     if kind.specials is Specials.POWERS:
-        return (size > 0x7F800000).choose(size.number(255), size.shift_right(23)).cast("trunc", width)
+        return (
+            (bits.shift_right(52) - (_F64_BIAS - kind.bias)).at_most(255).cast("trunc", width)
+        )  # 255: of NaN
+    size = bits & 0x7FFFFFFF
     exponent_bits, mantissa_bits, bias = kind.exponent_bits, kind.mantissa_bits, kind.bias
     shift = 23 - mantissa_bits
     sign = bits.shift_right(31 - exponent_bits - mantissa_bits) & (1 << (exponent_bits + mantissa_bits))
@@ -422,12 +440,11 @@ def round_to(f: Function, t: ElementType, x: VectorValue) -> VectorValue:
 
 
 def _round_to_power(x: VectorValue) -> VectorValue:
-    """The nearest power of two of f8e8m0fnu, of two the higher (also where f32 has no normal number), as ml_dtypes
-    rounds; NaN where there is none. In integers, since the lowest is no normal number."""
+    """The nearest power of two of f8e8m0fnu, of two the higher, of doubles: the lowest one for smaller numbers; NaN for
+    larger ones, and those not above zero."""
     bits = x.as_bits()
-    power = (bits + 0x00400000) & 0x7F800000
-    power = (bits <= 0x00400000).choose(bits.number(0x00400000), power)
-    return ((bits < 1) | (bits >= 0x7F400000)).choose(bits.number(_NAN), power).as_float()
+    power = ((bits + (1 << 51)) & -(1 << 52)).at_least((_F64_BIAS - 127) << 52)
+    return ((x > 0.0) & (x < 1.5 * 2.0**127)).choose(power, power.number(_F64_NAN)).as_float()
 
 
 def round_mantissa(x: VectorValue, mantissa_bits: int) -> VectorValue:
@@ -500,12 +517,12 @@ def _convert_to_complex(f: Function, value: Element, source: ElementType, target
 
 
 def _convert_to_float(f: Function, x: VectorValue, source: ElementType, target: ElementType) -> VectorValue:
+    register = _REGISTER[target]
     if not source.is_float:
-        number = x.cast("sitofp" if source.is_signed else "uitofp", _REGISTER[target])
-        return round_to(f, target, number)
-    if target is _E.F64:
-        return x.widen()
-    if source is not _E.F64:
+        return round_to(f, target, x.cast("sitofp" if source.is_signed else "uitofp", register))
+    if register == "double":
+        return round_to(f, target, x.widen() if x.bits == 32 else x)
+    if x.bits == 32:
         return round_to(f, target, x)
     # As NumPy and ml_dtypes do: f64 becomes f16 at once, bf16 and the f8 types by way of f32.
     return round_to(f, target, (_narrow_to_odd(x) if target is _E.F16 else x.narrow()))

@@ -18,7 +18,7 @@ from ...ir.module import Instruction
 from ...ops.sort import Sort, order_of
 from ...options import Options
 from ..codegen.kernel_info import KernelInfo
-from ..codegen.memory_types import load, memory_type, single
+from ..codegen.memory_types import load, load_order, memory_type, order_bits, single
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 from ..codegen.scalar_computation import apply_scalars
 
@@ -52,7 +52,7 @@ class _Kernel:
         key = self.types[self.order.array] if self.order else ElementType.PRED
         self.digit_bits = 11 if estimate(self.size) >= _LONG else 8
         self.digits = 1 << self.digit_bits
-        self.passes = -(-key.bits // self.digit_bits)
+        self.passes = -(-(order_bits(key) if key.lacks_signs else key.bits) // self.digit_bits)
         self.is_keyed = self.order is not None and not key.is_complex
         self.min_radix = max(_INSERTION + 1, self.passes * _MIN_RADIX_ELEMENTS_PER_PASS)
         is_long = is_symbolic([self.size]) or self.min_radix <= self.size
@@ -248,13 +248,13 @@ class _Kernel:
         assert self.order is not None
         f, t = self.f, self.types[self.order.array]
         pointer = self._at(self.order.array, line[self.order.array], i)
-        width = 8 * t.item_bytes
+        width = order_bits(t)
         if not t.is_float:
             key = single(load(f, t, pointer, 1)).cast("zext", f"i{width}")
             if t.is_signed:
                 key = key ^ -(1 << (width - 1))
         else:
-            bits = pointer.load(f"i{width}", t.item_bytes)
+            bits = load_order(f, t, pointer, 1)
             if not self.order.is_total:
                 bits = bits.equals(-(1 << (width - 1))).choose(bits.number(0), bits)
             key = bits ^ ((bits >> (width - 1)) | -(1 << (width - 1)))

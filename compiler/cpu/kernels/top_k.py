@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 
-from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue, vector_type
+from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.target import Target
+from ....runtime.llvm.types import element_bytes
 from ....runtime.sizes import is_symbolic, larger
 from ...ir.module import Instruction
 from ...ops import TopK
 from ...options import Options
 from ..codegen.kernel_info import KernelInfo
-from ..codegen.memory_types import load, memory_type, register_type, single
+from ..codegen.memory_types import load, load_order, memory_type, order_bits, register_type, single
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 
 _ALIGN = 64
@@ -41,8 +42,8 @@ class _Kernel:
         self.lines, self.bytes = math.prod(shape.dims[:-1]), shape.bytes
         self.order = op.order if self.type.is_float else ""
         is_number = self.order.startswith("HEAP")
-        self.key_type = register_type(self.type, 1) if is_number else f"i{8 * self.type.item_bytes}"
-        self.key_bytes = max(4, self.type.item_bytes) if is_number else self.type.item_bytes
+        self.key_type = register_type(self.type, 1) if is_number else f"i{order_bits(self.type)}"
+        self.key_bytes = element_bytes(self.key_type)
         self.lanes = target.lanes(8 * self.key_bytes)
         self.numbers_offset = -(-(self.k + 1) * self.key_bytes // _ALIGN) * _ALIGN
         self.scratch_bytes = self.numbers_offset + -(-4 * (self.k + 1) // _ALIGN) * _ALIGN
@@ -187,9 +188,9 @@ class _Kernel:
             if t.is_unsigned:
                 key = key ^ -(1 << 8 * t.item_bytes - 1)
             return key if self.largest else -key if t.is_float else ~key
-        width = 8 * t.item_bytes
+        width = order_bits(t)
         low = -(1 << (width - 1))
-        bits = pointer.load(vector_type(f"i{width}", lanes), t.item_bytes)
+        bits = load_order(f, t, pointer, lanes)
         value = bits.equals(low).choose(bits.number(0), bits) if self.order else bits
         key = value ^ ((value >> (width - 1)) & ~low)
         key = key if self.largest else ~key

@@ -18,7 +18,7 @@ from ....runtime.llvm.ir_builder import Function, Value
 from ....runtime.llvm.vector_value import VectorValue
 from ....runtime.sizes import estimate, heuristic, is_symbolic, larger
 from ...ir.module import Instruction
-from ..codegen.memory_types import NARROW, Element, is_pair, map_parts, parts
+from ..codegen.memory_types import Element, is_pair, map_parts, parts
 from .access_analysis import AccessAnalysis, Loops, choose_loops
 from .affine import Affine, Symbol
 from .element_emitter import Condition, Elements, Item, lanes_of
@@ -328,8 +328,7 @@ class Pass:
 def row_lanes(elements: Elements, reducers: Sequence[Reducer]) -> int:
     """Lanes of the accumulators of a row reduction."""
     target = elements.nest.f.module.target
-    bits = max(max(t.real.bits, 8) for r in reducers for t in r.types)
-    bits = 32 if bits < 32 and any(t in NARROW for r in reducers for t in r.types) else bits
+    bits = max(max(t.real.bits, t.accumulator.real.bits, 8) for r in reducers for t in r.types)
     return target.lanes(bits) if target else 4
 
 

@@ -17,7 +17,7 @@ from ...ir.module import Computation, Instruction, array_of
 from ...ops import Constant, Parameter, Reduce, ReduceWindow, Tuple, reducer_kind
 from ...ops.reduce import neutral_number
 from ..codegen.elementwise import apply
-from ..codegen.memory_types import NARROW, Element, constant_element, convert
+from ..codegen.memory_types import Element, constant_element, convert
 from .element_emitter import Elements, Item, lanes_of
 
 _TRIED_FLOATS, _TRIED_INTEGERS = (-1.0, 2.0, float("nan")), (0, 1, 3)
@@ -44,7 +44,7 @@ class Reducer:
         kind = reducer_kind(computation) if count == 1 else None
         results = tuple(o.shape.element_type for o in instruction.operands[:count])
         is_sum_or_product = kind in ("add", "multiply")
-        types = tuple(ElementType.F32 if is_sum_or_product and t in NARROW else t for t in results)
+        types = tuple(t.accumulator if is_sum_or_product else t for t in results)
         start: tuple[object, ...] | None = None
         if kind is not None:
             start = (neutral_number(kind, types[0]),)

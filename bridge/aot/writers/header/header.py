@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from .....compiler.ir.element_types import FORMATS, SMALL_INTEGERS
 from .....runtime.code.artifact import BufferSpec
 from .....runtime.run_context import FIELDS
 from .....runtime.sizes import AnySize, is_symbolic
@@ -27,12 +28,10 @@ C_TYPES = {
     "float32": "float",
     "float64": "double",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    "int4": "int8_t",
-    "uint4": "uint8_t",
+    **{t.dtype_name: "int8_t" if t.is_signed else "uint8_t" for t in SMALL_INTEGERS},
+    **{t.dtype_name: "tfbridge_float8" for t in FORMATS if t.item_bytes == 1},
     "float16": "tfbridge_float16",
     "bfloat16": "tfbridge_bfloat16",
-    "float8_e4m3fn": "tfbridge_float8",
-    "float8_e5m2": "tfbridge_float8",
     "complex64": "tfbridge_complex64",
     "complex128": "tfbridge_complex128",
 }

@@ -25,7 +25,7 @@ typedef struct { float re, im; } tfbridge_complex64;
 typedef struct { double re, im; } tfbridge_complex128;
 typedef uint16_t tfbridge_float16;   /* IEEE binary16, as bits */
 typedef uint16_t tfbridge_bfloat16;  /* the upper half of a float, as bits */
-typedef uint8_t tfbridge_float8;     /* as bits */
+typedef uint8_t tfbridge_float8;     /* 8 bits or fewer, as bits */
 
 /* Works on [low, high) of a parallel loop; `thread` is below the model's THREADS, and no two calls that run at the
    same time have the same one. */

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tfbridge.compiler.cpu.compile import compile_self_contained
 from tfbridge.compiler.cpu.targets.named_target import UntestedTarget, target_for
 from tfbridge.compiler.cpu.targets.triple import defaults, parse_triple
 from tfbridge.compiler.errors import UnsupportedError
+from tfbridge.compiler.hlo_text.parser import parse_hlo
+from tfbridge.compiler.ir.code_version import CodeVersion
+from tfbridge.compiler.options import Options
 
 
 @pytest.mark.parametrize(
@@ -134,3 +138,18 @@ def test_targets_that_nothing_runs_are_named() -> None:
             assert target_for(name).pointer_bytes == 8
     with pytest.warns(UntestedTarget, match="arm64_32"):
         assert target_for("arm64_32-apple-watchos").pointer_bytes == 4
+
+
+@pytest.mark.parametrize("triple", ["aarch64-linux-gnu", "armv7a-linux-gnueabihf", "riscv64-linux-gnu"])
+def test_conversions_of_any_number_of_elements(triple: str) -> None:
+    """LLVM 22 ends the process where three numbers of 64 bits become bytes on AArch64."""
+    kinds = ("s8", "s16", "s32", "s64", "f32", "f64", "f8e8m0fnu")
+    rows = [(a, b, n) for a in kinds for b in kinds for n in (1, 2, 3, 5, 7) if a != b]
+    text = "HloModule m\nENTRY e {\n"
+    text += "".join(f"  p{k} = {a}[{n}] parameter({k})\n" for k, (a, _, n) in enumerate(rows))
+    text += "".join(f"  r{k} = {b}[{n}] convert(p{k})\n" for k, (_, b, n) in enumerate(rows))
+    text += f"  ROOT t = ({', '.join(f'{b}[{n}]' for _, b, n in rows)}) tuple("
+    text += ", ".join(f"r{k}" for k in range(len(rows))) + ")\n}\n"
+    version = CodeVersion({"rows": parse_hlo(text)}, target_for(triple))
+    (artifact,) = compile_self_contained([version], Options(), True)
+    assert artifact.object
