@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,38 +66,50 @@ def worker() -> None:
     compiled["fallbacks"] = tfbridge.stats()["fallbacks"]
     tfbridge.disable_auto_clustering()
     print("RESULT " + json.dumps([compiled, train(strategy)]), flush=True)
-    os._exit(0)  # the server in a worker waits for the other worker, which may have ended
+    signal.pause()  # the other worker may still read from this one
 
 
-def started(number: int, ports: list[int]) -> subprocess.Popen[str]:
+def started(number: int, ports: list[int], output: Path) -> subprocess.Popen[bytes]:
     config = {
         "cluster": {"worker": [f"localhost:{port}" for port in ports]},
         "task": {"type": "worker", "index": number},
     }
-    return subprocess.Popen(
-        [sys.executable, __file__],
-        env=os.environ | {"TF_CONFIG": json.dumps(config)},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    with output.open("wb") as stream:
+        return subprocess.Popen(
+            [sys.executable, __file__],
+            env=os.environ | {"TF_CONFIG": json.dumps(config)},
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+        )
 
 
-def test_two_workers() -> None:
+def result_lines(output: Path) -> list[str]:
+    return [line for line in output.read_text().splitlines(keepends=True) if line.startswith("RESULT ")]
+
+
+def test_two_workers(tmp_path: Path) -> None:
     sockets = [socket.socket() for _ in range(2)]
     for one in sockets:
         one.bind(("localhost", 0))
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
         one.close()
-    workers = [started(number, ports) for number in range(2)]
+    outputs = [tmp_path / f"{number}.txt" for number in range(2)]
+    workers = [started(number, ports, output) for number, output in enumerate(outputs)]
+    deadline = time.monotonic() + 240
     try:
-        texts = [one.communicate(timeout=240)[0] for one in workers]
+        # Both run until both are done: a worker that ends takes its half of the last collective with it.
+        while time.monotonic() < deadline and all(one.poll() is None for one in workers):
+            lines = [result_lines(output) for output in outputs]
+            if all(line and line[0].endswith("\n") for line in lines):
+                break
+            time.sleep(0.2)
     finally:
         for one in workers:
             one.kill()
-    lines = [[line for line in text.splitlines() if line.startswith("RESULT ")] for text in texts]
-    assert all(lines), texts
+            one.wait()
+    lines = [result_lines(output) for output in outputs]
+    assert all(lines), [output.read_text() for output in outputs]
     for (line,) in lines:
         compiled, plain = json.loads(line.removeprefix("RESULT "))
         assert compiled["replicas"] == 2
