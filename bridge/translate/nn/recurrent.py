@@ -6,6 +6,7 @@ Source: tensorflow/core/kernels/rnn/lstm_ops.cc, gru_ops.cc.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.builder.lib.loops import repeated
@@ -94,7 +95,7 @@ def _gate_gradients(
     dh: Operand,
     peepholes: Sequence[Operand],
 ) -> tuple[Operand, list[Operand]]:
-    """(gradient of the state before, of i, ci, f and o before their functions). `kept`: i, f, o, ci, co."""
+    """(gradient of the state before, of i, ci, f and o before their functions). `gates`: i, f, o, ci, co."""
     (i, f, o, ci, co), one = gates, b.full_like(gates[0], 1)
     wci, wcf, wco = (_row(b, v, b.get_shape(i).dims) for v in peepholes)
     do = o * (one - o) * dh * co
@@ -162,86 +163,122 @@ def block_lstm(node: Node) -> Sequence[Operand]:
     return values[9:]
 
 
+class _StepInputs(NamedTuple):
+    """What the steps backwards read: values of all steps but for the weights and the number of steps."""
+
+    x: Operand
+    w: Operand
+    wci: Operand
+    wcf: Operand
+    wco: Operand
+    length: Operand
+    cs_grad: Operand
+    h_grad: Operand
+    i: Operand
+    f: Operand
+    o: Operand
+    ci: Operand
+    co: Operand
+    cs: Operand
+    cs_prev: Operand
+    h_prev: Operand
+
+
+class _Gradients(NamedTuple):
+    """What the steps backwards add to: gradients of the state, the output, x, the weights, the peepholes, the bias."""
+
+    cs: Operand
+    h: Operand
+    x: Operand
+    w: Operand
+    wci: Operand
+    wcf: Operand
+    wco: Operand
+    b: Operand
+
+
+def _backward_step(
+    b: ComputationBuilder, node: Node, at: Operand, inputs: _StepInputs, gradients: _Gradients
+) -> _Gradients:
+    """The gradients after the step of that number."""
+
+    def now(x: Operand) -> Operand:
+        return b.reshape(line(b, x, at, 0), b.get_shape(x).dims[1:])
+
+    def inside(x: Operand, outside: Operand) -> Operand:
+        """x in the steps up to seq_len_max."""
+        return b.select(b.broadcast(is_inside, b.get_shape(x).dims), x, outside)
+
+    i, f, o, ci, co, cs, cs_prev, h_prev = map(now, inputs[8:])
+    is_inside = b.lt(b.convert_element_type(at, _S64), inputs.length)
+    before, gates = _gate_gradients(
+        b,
+        bool(node.attr("use_peephole")),
+        [i, f, o, ci, co],
+        cs_prev,
+        now(inputs.cs_grad) + gradients.cs,
+        now(inputs.h_grad) + gradients.h,
+        [inputs.wci, inputs.wcf, inputs.wco],
+    )
+    di, dci, df, do = gates
+    columns = b.concat_in_dim([di, df, dci, do] if node.op.endswith("V2") else gates, 1)
+    columns = inside(columns, b.full_like(columns, 0))
+    through = b.dot_general(columns, inputs.w, ([1], [1]), ([], []))
+    batch, width = b.get_shape(inputs.x).dims[1:]
+    cells = b.get_shape(cs).dims[1]
+    row = b.reshape(b.slice_in_dim(through, 0, width, 1, 1), (1, batch, width))
+    x_and_h = b.concat_in_dim([now(inputs.x), h_prev], 1)
+    peepholes = [d * c for d, c in ((di, cs_prev), (df, cs_prev), (do, cs))]
+    peepholes = [inside(p, b.full_like(p, 0)) for p in peepholes]
+    dwci, dwcf, dwco, db = (
+        total + reduce(b, p, "add", [0]) for total, p in zip(gradients[4:], [*peepholes, columns])
+    )
+    return _Gradients(
+        inside(before, gradients.cs),
+        b.slice_in_dim(through, width, width + cells, 1, 1),
+        with_line(b, gradients.x, row, at, 0),
+        gradients.w + b.dot_general(x_and_h, columns, ([0], [0]), ([], [])),
+        dwci,
+        dwcf,
+        dwco,
+        db,
+    )
+
+
 @translates("BlockLSTMGrad", "BlockLSTMGradV2")
 def block_lstm_grad(node: Node) -> Sequence[Operand]:
     """Gradients of x, the first state and output, the weights, the peepholes and the bias: the steps backwards."""
     b, (steps, batch, inputs), cells = node.b, node.shape("x"), node.shape("cs_prev")[1]
-    uses_peephole, type_ = bool(node.attr("use_peephole")), node.element_type("x")
-    by_step = [node[k] for k in ("i", "f", "o", "ci", "co", "cs")]
-    previous = [
-        b.concat_in_dim(
-            [b.reshape(node[first], (1, batch, cells)), b.slice_in_dim(node[k], 0, steps - 1, 1, 0)], 0
-        )
-        for k, first in (("cs", "cs_prev"), ("h", "h_prev"))
-    ]
-    sequences = [
-        node["x"],
-        node["w"],
-        node["wci"],
-        node["wcf"],
-        node["wco"],
-        b.convert_element_type(b.reshape(node["seq_len_max"], ()), _S64),
-        node["cs_grad"],
-        node["h_grad"],
-    ]
 
-    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
-        at = b.constant(steps - 1, _S32) - number
-
-        def now(x: Operand) -> Operand:
-            return b.reshape(line(b, x, at, 0), b.get_shape(x).dims[1:])
-
-        x, w, wci, wcf, wco, length, cs_grad, h_grad = values[:8]
-        gate_values, before = values[8:14], values[14:16]
-        dcs, dh, dx, dw, *sums = values[16:]
-        i, f, o, ci, co, cs = map(now, gate_values)
-        cs_prev, h_prev = map(now, before)
-        inside = b.lt(b.convert_element_type(at, _S64), length)
-        back, gates = _gate_gradients(
-            b,
-            uses_peephole,
-            [i, f, o, ci, co],
-            cs_prev,
-            now(cs_grad) + dcs,
-            now(h_grad) + dh,
-            [wci, wcf, wco],
-        )
-        di, dci, df, do = gates
-        joined = b.concat_in_dim([di, df, dci, do] if node.op.endswith("V2") else gates, 1)
-        joined = b.select(b.broadcast(inside, b.get_shape(joined).dims), joined, b.full_like(joined, 0))
-        through = b.dot_general(joined, w, ([1], [1]), ([], []))
-        row = b.reshape(b.slice_in_dim(through, 0, inputs, 1, 1), (1, batch, inputs))
-        both = b.concat_in_dim([now(x), h_prev], 1)
-        parts = [d * c for d, c in ((di, cs_prev), (df, cs_prev), (do, cs))]
-        parts = [b.select(b.broadcast(inside, (batch, cells)), p, b.full_like(p, 0)) for p in parts]
-        sums = [total + reduce(b, p, "add", [0]) for total, p in zip(sums, [*parts, joined])]
-        back = b.select(b.broadcast(inside, (batch, cells)), back, dcs)
-        return (
-            *values[:16],
-            back,
-            b.slice_in_dim(through, inputs, inputs + cells, 1, 1),
-            with_line(b, dx, row, at, 0),
-            dw + b.dot_general(both, joined, ([0], [0]), ([], [])),
-            *sums,
-        )
+    def values_before(values: str, first: str) -> Operand:
+        """Those of each step's predecessor."""
+        first_step = b.reshape(node[first], (1, batch, cells))
+        return b.concat_in_dim([first_step, b.slice_in_dim(node[values], 0, steps - 1, 1, 0)], 0)
 
     def zeros(*dims: int) -> Operand:
-        return b.broadcast(b.constant(0, type_), dims)
+        return b.broadcast(b.constant(0, node.element_type("x")), dims)
 
-    gradients = [
-        zeros(batch, cells),
-        zeros(batch, cells),
-        zeros(steps, batch, inputs),
-        zeros(*node.shape("w")),
-        *[zeros(cells)] * 3,
-        zeros(4 * cells),
-    ]
-    dcs, dh, dx, dw, dwci, dwcf, dwco, db = repeated(
-        b, steps, [*sequences, *by_step, *previous, *gradients], step
-    )[16:]
-    if not uses_peephole:
-        dwci = dwcf = dwco = zeros(cells)
-    return dx, dcs, dh, dw, dwci, dwcf, dwco, db
+    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
+        count = len(_StepInputs._fields)
+        step_inputs, gradients = _StepInputs(*values[:count]), _Gradients(*values[count:])
+        at = b.constant(steps - 1, _S32) - number
+        return *step_inputs, *_backward_step(b, node, at, step_inputs, gradients)
+
+    computed = {
+        "length": b.convert_element_type(b.reshape(node["seq_len_max"], ()), _S64),
+        "cs_prev": values_before("cs", "cs_prev"),
+        "h_prev": values_before("h", "h_prev"),
+    }
+    step_inputs = _StepInputs(*(computed[k] if k in computed else node[k] for k in _StepInputs._fields))
+    states, outputs = zeros(batch, cells), zeros(batch, cells)
+    sequence, weights, peephole = zeros(steps, batch, inputs), zeros(*node.shape("w")), zeros(cells)
+    gradients = _Gradients(states, outputs, sequence, weights, peephole, peephole, peephole, zeros(4 * cells))
+    values = repeated(b, steps, [*step_inputs, *gradients], step)
+    gradients = _Gradients(*values[len(step_inputs) :])
+    if not node.attr("use_peephole"):
+        none = zeros(cells)
+        gradients = gradients._replace(wci=none, wcf=none, wco=none)
+    return gradients.x, gradients.cs, gradients.h, *gradients[3:]
 
 
 @translates("GRUBlockCell")

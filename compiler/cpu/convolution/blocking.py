@@ -25,24 +25,23 @@ from ...analysis.convolution_problem import (
     window_of,
 )
 from ...analysis.quads import QUAD
-from ..gemm.blocking import (
+from ..gemm.blocking import PackedLayout
+from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, sources
+from ..gemm.microkernel import tile_heights, tile_widths, vector_counts
+from ..gemm.tasks import (
+    CLOCK_GHZ,
     PACK_COST,
+    PARALLEL_US,
     READ_COST,
     STRAGGLER_COST,
-    PackedLayout,
+    TASK_US,
     best_grid,
     columns_work,
     packed_vectors,
 )
-from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, sources
-from ..gemm.microkernel import tile_heights, tile_widths, vector_counts
 from .microkernel import PANELS_AT_ONCE, rows_of
 
-CLOCK_GHZ = 3.0  # assumed for estimates of time
-TASK_US, PARALLEL_US = 20.0, 30.0  # the shortest task, and the shortest convolution that is more than one
-MIN_FEATURES_IN_PLACE = (
-    32  # with fewer input features, staged input is better than pointers to each window element
-)
+MIN_FEATURES_IN_PLACE = 32  # with fewer, staged input is better than pointers to each window element
 MAX_MERGED_K = 1024
 PACKED_BYTES = 8 << 20  # of B at a time
 TABLE_BYTES = 64 << 10  # of the pointers to the rows of A of a block
@@ -103,91 +102,179 @@ class Blocking:
         return strides
 
 
+@dataclasses.dataclass(frozen=True)
+class _AxisPlan:
+    """How the axes of a convolution are gone through, as in `Blocking`. merged_window: window elements in a tap; taps:
+    taps of each phase."""
+
+    axes: tuple[Axis, ...]
+    phases: tuple[Phase, ...]
+    stages_input: bool
+    split_axis: int
+    merged_axes: int
+    merged_window: int
+    k: int
+    taps: tuple[int, ...]
+    row_unit: int
+
+    @property
+    def depth(self) -> int:
+        """Elements of a column of B."""
+        return max(self.k * max(self.taps), 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tiling:
+    """Columns of a panel of B, the most rows of a tile, bytes of an element in the compute type."""
+
+    nr: int
+    mr: int
+    size: int
+
+
 def plan_blocking(
     problem: ConvolutionProblem, target: Target, b_packed: bool = False, most_rows: int = 0
 ) -> Blocking | None:
     """The blocking of a convolution; None for an order of the output's axes or for types that no kernel computes.
     Blocks have at most `most_rows` rows, where it is not 0 and staging does not need more."""
     compute = compute_of(problem.input_type, problem.result_type, problem.quads)
-    if (
-        compute is None
-        or problem.input_type not in sources(compute)
-        or (problem.kernel_type is not problem.input_type and not problem.converts_kernel)
-        or not (problem.channels_last or features_before_positions(problem))
-        or is_symbolic([problem.groups, problem.in_channels, problem.out_channels, problem.window])
-    ):
+    if compute is None or not _is_supported(problem, compute):
         return None
-    axes = axes_of(problem)
-    phases = _phases(problem, axes)
-    stages = _stages_input(problem, axes, phases, compute)
-    split_axis = next((j for j, a in enumerate(axes) if not a.is_plain), len(axes) - 1)
-    merged_axes = 0 if len(phases) > 1 else _merged_axes(problem, axes, stages)
-    split = len(axes) - merged_axes
-    k = problem.in_channels * window_of(axes[split:])
-    taps = [window_of(p.axes[:split]) for p in phases]
-    row_unit = positions_of(axes[split_axis + 1 :]) if stages else 1
-    if len(phases) > 1:
-        row_unit = positions_of(axes[1:]) if axes[0].is_plain else positions_of(axes)
+    plan = _axis_plan(problem, compute)
     task_rows, task_cols, vectors = _task_grid(
-        problem, target, compute, positions_of(axes), row_unit, b_packed
+        problem, target, compute, positions_of(plan.axes), plan.row_unit, b_packed
     )
-    nr = vectors * lanes_of(target, compute)
-    size = SIZES[COMPUTE_TYPES[compute]]
-    mr = rows_of(target, compute, vectors)
-    block_rows = _block_rows(problem, target, size, stages, max(taps), mr)
-    if most_rows:
-        block_rows = max(mr, min(block_rows, most_rows))
-    if not stages:
-        block_rows = block_rows // mr * mr
-    elif len(phases) == 1:
-        block_rows = larger(row_unit, block_rows // row_unit * row_unit)
-    else:
-        block_rows = maximum(positions_of(p.axes[split_axis + 1 :]) for p in phases)
-    is_known = not is_symbolic([task_rows])
-    if is_known:
-        block_rows = max(1, min(block_rows, max(task_rows, 1)))
-    elif len(phases) == 1:
-        block_rows = smaller(block_rows, positions_of(axes))
-    depth = max(k * max(taps), 1)
-    reuses_b = (stages or not is_known or block_rows < task_rows) and not b_packed
-    packed = 0
+    tiling = _Tiling(
+        vectors * lanes_of(target, compute),
+        rows_of(target, compute, vectors),
+        SIZES[COMPUTE_TYPES[compute]],
+    )
+    block_rows = _block_rows(problem, target, plan, tiling, most_rows, task_rows)
+    has_several_blocks = is_symbolic([task_rows]) or block_rows < task_rows
+    reuses_b = (plan.stages_input or has_several_blocks) and not b_packed
     if reuses_b:
-        task_cols = min(task_cols, max(nr, PACKED_BYTES // (depth * size) // nr * nr))
-        packed = depth * -(-task_cols // nr) * nr
-    elif not b_packed:
-        depths = [math.prod(depth_block(t, k, window_of(axes[split:]), nr * size, target)) for t in taps]
-        packed = max(depths) * PANELS_AT_ONCE * nr
-    has_tail = task_cols % nr or problem.out_channels % nr
-    staged = [_staged_elements(problem, p.axes, split_axis, block_rows) for p in phases] if stages else [0]
+        columns = PACKED_BYTES // (plan.depth * tiling.size) // tiling.nr * tiling.nr
+        task_cols = min(task_cols, max(tiling.nr, columns))
+    packed = 0 if b_packed else _packed_elements(plan, target, tiling, task_cols, reuses_b)
     offsets, scratch_bytes = scratch_layout(
-        {
-            "packed B": packed * size,
-            "rows of A": max(taps) * block_rows * 8,
-            "rows of C": block_rows * 8,
-            "tail": block_rows * (8 + nr * size) + 64 if has_tail else 0,
-            "zeros": 0 if stages else k * size,
-            "staged input": maximum(staged) * size,
-            "tile of C": 0 if problem.channels_last else block_rows * task_cols * size,
-        }
+        _scratch_parts(problem, plan, tiling, block_rows, task_cols, packed)
     )
     return Blocking(
         problem,
-        phases,
+        plan.phases,
         compute,
         vectors,
-        stages,
-        depth * nr * size if b_packed else 0,
+        plan.stages_input,
+        plan.depth * tiling.nr * tiling.size if b_packed else 0,
         reuses_b,
-        split_axis,
-        merged_axes,
-        k,
+        plan.split_axis,
+        plan.merged_axes,
+        plan.k,
         block_rows,
-        row_unit,
+        plan.row_unit,
         task_rows,
         task_cols,
         offsets,
         scratch_bytes,
     )
+
+
+def _is_supported(problem: ConvolutionProblem, compute: str) -> bool:
+    """Whether the kernel takes these types, this order of the output's axes, and these sizes that must be known."""
+    return (
+        problem.input_type in sources(compute)
+        and (problem.kernel_type is problem.input_type or problem.converts_kernel)
+        and (problem.channels_last or features_before_positions(problem))
+        and not is_symbolic([problem.groups, problem.in_channels, problem.out_channels, problem.window])
+    )
+
+
+def _axis_plan(problem: ConvolutionProblem, compute: str) -> _AxisPlan:
+    axes = axes_of(problem)
+    phases = _phases(problem, axes)
+    stages = _stages_input(problem, axes, phases, compute)
+    split_axis = next((j for j, a in enumerate(axes) if not a.is_plain), len(axes) - 1)
+    merged_axes = 0 if len(phases) > 1 else _merged_axes(problem, axes, stages)
+    merged_window = window_of(axes[len(axes) - merged_axes :])
+    row_unit = positions_of(axes[split_axis + 1 :]) if stages else 1
+    if len(phases) > 1:
+        row_unit = positions_of(axes[1:]) if axes[0].is_plain else positions_of(axes)
+    return _AxisPlan(
+        axes,
+        phases,
+        stages,
+        split_axis,
+        merged_axes,
+        merged_window,
+        problem.in_channels * merged_window,
+        tuple(window_of(phase.axes[: len(axes) - merged_axes]) for phase in phases),
+        row_unit,
+    )
+
+
+def _block_rows(
+    problem: ConvolutionProblem,
+    target: Target,
+    plan: _AxisPlan,
+    tiling: _Tiling,
+    most_rows: int,
+    task_rows: int,
+) -> int:
+    """Positions of a block: the input that they see stays in L2 while the panels of B pass by. Blocks are whole tiles,
+    or boxes of staged input, and no longer than a task."""
+    strides = 1 if plan.stages_input else math.prod(a.stride for a in plan.axes)
+    row_bytes = max(1, problem.in_channels * tiling.size * strides)
+    table_rows = TABLE_BYTES // (8 * max(max(plan.taps), 1))
+    rows = max(tiling.mr, min(target.l2_bytes * 2 // 5 // row_bytes, table_rows))
+    if most_rows:
+        rows = max(tiling.mr, min(rows, most_rows))
+    if not plan.stages_input:
+        rows = rows // tiling.mr * tiling.mr
+    elif len(plan.phases) == 1:
+        rows = larger(plan.row_unit, rows // plan.row_unit * plan.row_unit)
+    else:
+        rows = maximum(positions_of(p.axes[plan.split_axis + 1 :]) for p in plan.phases)
+    if not is_symbolic([task_rows]):
+        return max(1, min(rows, max(task_rows, 1)))
+    return smaller(rows, positions_of(plan.axes)) if len(plan.phases) == 1 else rows
+
+
+def _packed_elements(plan: _AxisPlan, target: Target, tiling: _Tiling, task_cols: int, reuses_b: bool) -> int:
+    """Elements of B that are packed at a time: all that a task reads, where blocks share it, or some panels."""
+    if reuses_b:
+        return plan.depth * -(-task_cols // tiling.nr) * tiling.nr
+    panel_row_bytes = tiling.nr * tiling.size
+    depths = (
+        math.prod(depth_block(taps, plan.k, plan.merged_window, panel_row_bytes, target))
+        for taps in plan.taps
+    )
+    return max(depths) * PANELS_AT_ONCE * tiling.nr
+
+
+def _scratch_parts(
+    problem: ConvolutionProblem,
+    plan: _AxisPlan,
+    tiling: _Tiling,
+    block_rows: int,
+    task_cols: int,
+    packed: int,
+) -> dict[str, int]:
+    """Bytes of the parts of a thread's scratch; `packed`: elements of packed B."""
+    has_tail = task_cols % tiling.nr or problem.out_channels % tiling.nr
+    staged = (
+        [_staged_elements(problem, p.axes, plan.split_axis, block_rows) for p in plan.phases]
+        if plan.stages_input
+        else [0]
+    )
+    return {
+        "packed B": packed * tiling.size,
+        "rows of A": max(plan.taps) * block_rows * 8,
+        "rows of C": block_rows * 8,
+        "tail": block_rows * (8 + tiling.nr * tiling.size) + 64 if has_tail else 0,
+        "zeros": 0 if plan.stages_input else plan.k * tiling.size,
+        "staged input": maximum(staged) * tiling.size,
+        "tile of C": 0 if problem.channels_last else block_rows * task_cols * tiling.size,
+    }
 
 
 def packed_kernel(problem: ConvolutionProblem, target: Target) -> tuple[PackedLayout, Blocking] | None:
@@ -299,15 +386,6 @@ def _merged_axes(problem: ConvolutionProblem, axes: Sequence[Axis], stages: bool
             k *= a.window
         step *= a.extent(a.output)
     return len(axes)
-
-
-def _block_rows(
-    problem: ConvolutionProblem, target: Target, size: int, stages: bool, taps: int, mr: int
-) -> int:
-    """Positions of a block: the input that they see stays in L2 while the panels of B pass by."""
-    strides = 1 if stages else math.prod(a.stride for a in axes_of(problem))
-    row_bytes = max(1, problem.in_channels * size * strides)
-    return max(mr, min(target.l2_bytes * 2 // 5 // row_bytes, TABLE_BYTES // (8 * max(taps, 1))))
 
 
 def _staged_elements(problem: ConvolutionProblem, axes: Sequence[Axis], split_axis: int, rows: int) -> int:

@@ -43,7 +43,8 @@ from ..gemm.compute_types import (
     sources,
     store_masked,
 )
-from .blocking import TASK_US, serial_microseconds
+from ..gemm.tasks import TASK_US
+from .blocking import serial_microseconds
 from .kernel import (
     both,
     buffer,

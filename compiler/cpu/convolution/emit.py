@@ -20,10 +20,9 @@ from ...ir.module import Instruction
 from ...ir.shape import Shape
 from ...ops import Convolution
 from ..codegen.kernel_info import KernelInfo
-from ..gemm.blocking import symbolic_grain
 from ..gemm.emit import emit_gemm
+from ..gemm.tasks import CLOCK_GHZ, TASK_US, symbolic_grain
 from .backward_weights import emit_backward_weights
-from .blocking import CLOCK_GHZ, TASK_US
 from .depthwise import emit_depthwise
 from .implicit_gemm import emit_convolution_gemm
 from .naive import write_naive_convolution

@@ -11,9 +11,8 @@ from ....runtime.sizes import is_symbolic
 from ...analysis.convolution_problem import Axis, ConvolutionProblem, axes_of, phases_of
 from ...ir.element_types import ElementType
 from ..codegen.kernel_info import KernelInfo
-from ..gemm.blocking import symbolic_grain
 from ..gemm.packing import use_rows
-from .blocking import PARALLEL_US, TASK_US
+from ..gemm.tasks import PARALLEL_US, TASK_US, symbolic_grain
 
 
 def buffer(f: Function, number: int) -> Ptr:

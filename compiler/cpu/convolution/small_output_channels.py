@@ -26,7 +26,8 @@ from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 from ..gemm.compute_types import COMPUTE_TYPES, SIZES, compute_of, lanes_of
 from ..gemm.emit import emit_gemm
-from .blocking import TASK_US, scratch_layout, serial_microseconds
+from ..gemm.tasks import TASK_US
+from .blocking import scratch_layout, serial_microseconds
 from .kernel import (
     buffer,
     call_epilogue,

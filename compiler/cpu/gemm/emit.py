@@ -23,24 +23,14 @@ from ...analysis.gemm_problem import GemmProblem
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 from ..codegen.result_window import move_window, window_rows
-from .blocking import (
-    PARALLEL_US,
-    TASK_US,
-    Blocking,
-    PackedLayout,
-    microseconds_of,
-    pack_b_reference,
-    packed_b_layout,
-    parts,
-    plan_gemm,
-    symbolic_grain,
-)
+from .blocking import Blocking, PackedLayout, pack_b_reference, packed_b_layout, plan_gemm
 from .driver import PACKED, P, declare_block, parameter_table, write_gemm
 from .gemv import write_gemv
 from .gemv_split_k import emit_split_k
 from .microkernel import max_rows, microkernel_name, microkernel_table, write_microkernel
 from .naive import write_naive
 from .packing import use_panels, use_rows
+from .tasks import PARALLEL_US, TASK_US, microseconds_of, parts, symbolic_grain
 from .unrolled import emit_unrolled
 
 __all__ = ["KernelInfo", "PackedLayout", "emit_gemm", "pack_b_reference", "packed_b_layout"]

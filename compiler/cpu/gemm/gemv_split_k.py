@@ -14,9 +14,10 @@ from ....runtime.llvm.vector_value import VectorValue
 from ...analysis.gemm_problem import GemmProblem
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS, phase, run_tasks
-from .blocking import Blocking, parts, sums_bytes
+from .blocking import Blocking, sums_bytes
 from .compute_types import Compute
 from .driver import BLOCK_PARAMETERS, P, parameter_table
+from .tasks import parts
 
 _BUFFERS = 4  # A, B, C and the sums of all tasks but the first
 

@@ -12,8 +12,8 @@ from ...analysis.gemm_problem import GemmProblem
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.memory_types import memory_type
 from ..codegen.parallel_for import KERNEL_PARAMETERS
-from .blocking import PARALLEL_US, TASK_US
 from .compute_types import Compute, compute_of
+from .tasks import PARALLEL_US, TASK_US
 
 MAX_PRODUCTS = 128  # of one batch
 BATCH_NS, PRODUCT_NS = 4.0, 0.15  # estimates

@@ -24,20 +24,11 @@ from ...ir.module import Instruction
 from ...ops import Dot, Fusion, Parameter
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
-from ..gemm.blocking import (
-    CLOCK_GHZ,
-    PARALLEL_US,
-    TASK_US,
-    PackedLayout,
-    pack_b_reference,
-    packed_b_layout,
-    packed_vectors,
-    parts,
-    plan_gemm,
-)
+from ..gemm.blocking import PackedLayout, pack_b_reference, packed_b_layout, plan_gemm
 from ..gemm.compute_types import COMPUTE_TYPES, SIZES
 from ..gemm.driver import PACK, P
 from ..gemm.packing import PANELS_AT_ONCE, use_panels
+from ..gemm.tasks import CLOCK_GHZ, PARALLEL_US, TASK_US, packed_vectors, parts
 from ..gemm.unrolled import MAX_PRODUCTS
 from ..output_fusion import contraction_of, raw_type
 

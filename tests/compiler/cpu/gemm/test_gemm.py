@@ -11,7 +11,7 @@ import pytest
 from block_kernels import TARGET, counting_epilogue, run_kernel
 from guarded import guarded_copy
 from tfbridge.compiler.analysis.gemm_problem import GemmProblem
-from tfbridge.compiler.cpu.gemm.blocking import PARALLEL_US, SHORTEST_STREAM_BYTES, microseconds_of, plan_gemm
+from tfbridge.compiler.cpu.gemm.blocking import SHORTEST_STREAM_BYTES, plan_gemm
 from tfbridge.compiler.cpu.gemm.driver import P
 from tfbridge.compiler.cpu.gemm.emit import (
     KernelInfo,
@@ -20,6 +20,7 @@ from tfbridge.compiler.cpu.gemm.emit import (
     packed_b_layout,
 )
 from tfbridge.compiler.cpu.gemm.microkernel import tile_heights
+from tfbridge.compiler.cpu.gemm.tasks import PARALLEL_US, microseconds_of
 from tfbridge.compiler.cpu.objects.library_functions import build_library, emit_library
 from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.errors import UnsupportedError
