@@ -163,37 +163,19 @@ def _argument_names(traced: _Traced) -> list[str]:
 
 def _freeze(traced: _Traced, feeds: Feeds, numbers: Mapping[int, int], states: Sequence[State]) -> Function:
     """The module of a function; `numbers`: those of the states, by the identity of the variable."""
-    title, concrete, cluster, captured, own = (
-        traced.title,
-        traced.concrete,
-        traced.cluster,
-        traced.captured,
-        traced.own,
-    )
+    title, concrete, cluster = traced.title, traced.concrete, traced.cluster
     names = _argument_names(traced)
-    fed = shapes_of(names, [t.shape for t in concrete.inputs[:own]], feeds)
+    fed = shapes_of(names, [t.shape for t in concrete.inputs[: traced.own]], feeds)
     all_dims, sizes = with_names(traced.name, names, fed)
-    types = [_element_type(title, names[k], cluster, k) for k in range(own)]
-    constants: dict[int, np.ndarray] = {}
-    state_arguments: list[tuple[int, int]] = []
-    captured_shapes: list[Shape | None] = []
-    for k, tensor in enumerate(captured, own):
-        is_read, number = cluster.arguments[k].is_read, numbers.get(id(tensor))
-        if is_read and number is not None:
-            state_arguments.append((own + len(state_arguments), number))
-            captured_shapes.append(_shape(states[number].value))
-        else:
-            captured_shapes.append(None)
-            if is_read:
-                constants[k] = _value(tensor, cluster.arguments[k])
+    types = [_element_type(title, names[k], cluster, k) for k in range(traced.own)]
+    captured = _captured_arrays(traced, numbers, states)
     results = _result_names(concrete.structured_outputs)
     outputs = len(concrete.outputs)
-    written = [numbers[id(captured[k - own])] for k in cluster.written]
+    written = [numbers[id(traced.captured[k - traced.own])] for k in cluster.written]
 
     def build(values: Mapping[str, AnySize]) -> Module:
         dims = [tuple(values[d] if isinstance(d, str) else d for d in each) for each in all_dims]
-        shapes: list[Shape | None] = [*map(Shape, types, dims), *captured_shapes]
-        module = build_module(cluster, shapes, constants)
+        module = build_module(cluster, [*map(Shape, types, dims), *captured.shapes], captured.constants)
         if module.sized_results and written:
             raise UnsupportedError(
                 f"{title}: the values of its arguments decide the shape of a result, and it writes variables; only "
@@ -203,26 +185,57 @@ def _freeze(traced: _Traced, feeds: Feeds, numbers: Mapping[int, int], states: S
         _check_states(title, [states[number] for number in written], leaves)
         return module
 
-    def expected(arrays: Sequence[np.ndarray], runs: int) -> list[np.ndarray]:
-        assert traced.keep is not None  # its variables live as long
-        tensors = [tf.constant(a, t.dtype) for a, t in zip(arrays, concrete.inputs)]
-        try:
-            for _ in range(runs):
-                found = tf.nest.flatten(tfp.call_concrete(concrete, tensors, captured))
-        finally:
-            for k, number in zip(cluster.written, written):
-                tfp.assign_variable(captured[k - own], tf.constant(states[number].value))
-        return [tensor.numpy() for tensor in found]
-
     return Function(
         traced.name,
         SizedFunction(title, sizes, build) if sizes else build({}),
         tuple(names),
         tuple(results) if len(results) == outputs else ("",) * outputs,
-        tuple(state_arguments),
+        tuple(captured.state_arguments),
         tuple(enumerate(written, outputs)),
-        expected,
+        _Runs(traced, [states[number].value for number in written]),
     )
+
+
+@dataclasses.dataclass
+class _Captured:
+    """What a function captures: shapes of states, None for the others; values of those, by number of the argument; the
+    (argument, state) numbers of states."""
+
+    shapes: list[Shape | None]
+    constants: dict[int, np.ndarray]
+    state_arguments: list[tuple[int, int]]
+
+
+def _captured_arrays(traced: _Traced, numbers: Mapping[int, int], states: Sequence[State]) -> _Captured:
+    captured = _Captured([], {}, [])
+    for k, tensor in enumerate(traced.captured, traced.own):
+        argument, number = traced.cluster.arguments[k], numbers.get(id(tensor))
+        if argument.is_read and number is not None:
+            captured.state_arguments.append((traced.own + len(captured.state_arguments), number))
+            captured.shapes.append(_shape(states[number].value))
+            continue
+        captured.shapes.append(None)
+        if argument.is_read:
+            captured.constants[k] = _value(tensor, argument)
+    return captured
+
+
+class _Runs:
+    """TensorFlow's results, of the last of several runs that begin with the first values of the variables."""
+
+    def __init__(self, traced: _Traced, first_values: Sequence[np.ndarray]) -> None:
+        self._traced, self._first_values = traced, first_values  # with the variables, which must live
+
+    def __call__(self, arrays: Sequence[np.ndarray], runs: int) -> list[np.ndarray]:
+        traced = self._traced
+        tensors = [tf.constant(a, t.dtype) for a, t in zip(arrays, traced.concrete.inputs)]
+        try:
+            for _ in range(runs):
+                results = tf.nest.flatten(tfp.call_concrete(traced.concrete, tensors, traced.captured))
+        finally:
+            for k, value in zip(traced.cluster.written, self._first_values):
+                tfp.assign_variable(traced.captured[k - traced.own], tf.constant(value))
+        return [tensor.numpy() for tensor in results]
 
 
 def _element_type(title: str, name: str, cluster: Cluster, number: int) -> ElementType:

@@ -8,7 +8,7 @@ elements. Input elements are read where they lie, features side by side; border 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ....runtime.llvm.ir_builder import (
     Function,
@@ -144,19 +144,7 @@ class _Blocking:
 def _plan_blocking(problem: ConvolutionProblem, target: Target) -> _Blocking | None:
     compute = compute_of(problem.input_type, problem.result_type, problem.quads)
     axes = spatial_axes(problem)
-    if (
-        compute is None
-        or problem.quads
-        or problem.input_type is not problem.kernel_type
-        or problem.input_batch != 1
-        or problem.input_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
-        or problem.input_feature == 1
-        or problem.output_feature != 1
-        or not axes
-        or any(a.base_dilation > 1 for a in axes)
-        or is_symbolic([problem.groups, problem.batch, problem.out_channels, problem.positions])
-        or axes[-1].output_stride < problem.output_batch
-    ):
+    if compute is None or not _is_supported(problem, compute, axes):
         return None
     outer, x = axes[:-1], axes[-1]
     lanes = lanes_of(target, compute)
@@ -174,15 +162,8 @@ def _plan_blocking(problem: ConvolutionProblem, target: Target) -> _Blocking | N
     inner = positions if other_tasks * -(-problem.out_channels // nr) >= target.threads else 1
     outer_tasks = positions // inner
     cols = _task_columns(problem, nr, other_tasks * outer_tasks, target.threads)
-    insides = [x.window_inside(o) for o in range(x.output)]
-    common = _elements(maximum(low for low, _ in insides), minimum(high for _, high in insides))
-    joins_positions = (
-        problem.batch < MAX_ROWS_TOGETHER
-        and x.output > 1
-        and not surely_less(common[1], common[0] + 1)
-        and x.stride * x.input_stride == problem.batch
-        and x.output_stride == problem.batch * problem.output_batch
-    )
+    common = _common_elements(x)
+    joins_positions = _joins_positions(problem, x, common)
     row_counts = [min(rows, problem.batch), problem.batch % rows]
     if joins_positions:
         row_counts.append(x.output * problem.batch)
@@ -207,6 +188,40 @@ def _plan_blocking(problem: ConvolutionProblem, target: Target) -> _Blocking | N
         positions == x.output == 1
         and estimate(x.window_dilation * x.input_stride) * problem.input_type.item_bytes >= MIN_CONFLICT_BYTES
         and cols >= MIN_COPY_PANELS * nr,
+    )
+
+
+def _is_supported(problem: ConvolutionProblem, compute: str, axes: Sequence[Axis]) -> bool:
+    """Whether the convolution has the types, the order of axes and the known sizes of this form."""
+    return not (
+        problem.quads
+        or problem.input_type is not problem.kernel_type
+        or problem.input_batch != 1
+        or problem.input_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
+        or problem.input_feature == 1
+        or problem.output_feature != 1
+        or not axes
+        or any(a.base_dilation > 1 for a in axes)
+        or is_symbolic([problem.groups, problem.batch, problem.out_channels, problem.positions])
+        or axes[-1].output_stride < problem.output_batch
+    )
+
+
+def _common_elements(x: Axis) -> tuple[int, int]:
+    """The window elements that are inside for all positions along the axis."""
+    insides = [x.window_inside(o) for o in range(x.output)]
+    return _elements(maximum(low for low, _ in insides), minimum(high for _, high in insides))
+
+
+def _joins_positions(problem: ConvolutionProblem, x: Axis, common: tuple[int, int]) -> bool:
+    """Whether the common window elements of all positions along the axis are summed by one call: there are few rows,
+    and those of the positions follow each other."""
+    return (
+        problem.batch < MAX_ROWS_TOGETHER
+        and x.output > 1
+        and not surely_less(common[1], common[0] + 1)
+        and x.stride * x.input_stride == problem.batch
+        and x.output_stride == problem.batch * problem.output_batch
     )
 
 

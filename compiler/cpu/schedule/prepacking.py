@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ....runtime.llvm.ir_builder import Function, Int, ModuleText
+from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import estimate
 from ...analysis.convolution_problem import ConvolutionProblem, axes_of
@@ -201,20 +201,80 @@ def packed_literal(literal: Literal, packing: Packing) -> Literal:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _PackingTasks:
+    """How the packing of an operand is divided: a task packs `panels` panels of one matrix of the batch, run of rows by
+    run of rows.
+
+    Units: bytes, of rows and panels of the packed operand.
+    """
+
+    packing: Packing
+
+    @property
+    def row_bytes(self) -> int:
+        return self.packing.layout.columns * SIZES[COMPUTE_TYPES[self.packing.compute]]
+
+    @property
+    def runs(self) -> int:
+        """Runs of rows that follow each other at one stride."""
+        return math.prod(size for size, _ in self.packing.matrix.depth[:-1])
+
+    @property
+    def panels(self) -> int:
+        """Panels of one run go side by side; else the parts of a panel do not follow each other."""
+        return PANELS_AT_ONCE if self.runs == 1 else 1
+
+    @property
+    def columns(self) -> int:
+        return self.panels * self.packing.layout.columns
+
+    @property
+    def groups(self) -> int:
+        """Tasks of a matrix."""
+        return parts(self.packing.matrix.columns[0], self.columns)
+
+    @property
+    def panel_bytes(self) -> int:
+        return self.runs * self.packing.matrix.depth[-1][0] * self.row_bytes
+
+    @property
+    def matrix_bytes(self) -> int:
+        return parts(self.packing.matrix.columns[0], self.packing.layout.columns) * self.panel_bytes
+
+    @property
+    def count(self) -> int:
+        return self.groups * math.prod(size for size, _ in self.packing.matrix.batch)
+
+
 def emit_packing(module: ModuleText, target: Target, packing: Packing) -> KernelInfo:
     """Writes the kernel that packs an operand: its buffers are the operand and the packed one."""
-    matrix, compute, vectors = packing.matrix, packing.compute, packing.vectors
-    element = matrix.element_type
-    pack = use_panels(module, target, element, compute, vectors, matrix.columns[1])
-    size, row_bytes = element.item_bytes, packing.layout.columns * SIZES[COMPUTE_TYPES[compute]]
-    outer, (run, run_stride) = matrix.depth[:-1], matrix.depth[-1]
-    runs = math.prod(size for size, _ in outer)
-    # Panels of one run of rows go side by side; else the parts of a panel do not follow each other.
-    panels = PANELS_AT_ONCE if runs == 1 else 1
-    (width, column_stride), columns = matrix.columns, panels * packing.layout.columns
-    groups, panel_bytes = parts(width, columns), runs * run * row_bytes
+    matrix, tasks = packing.matrix, _PackingTasks(packing)
+    pack = use_panels(
+        module, target, matrix.element_type, packing.compute, packing.vectors, matrix.columns[1]
+    )
     f = Function(module, "SELF", KERNEL_PARAMETERS)
-    source, target_at = (f.pointer("buffers").at(j, "ptr").load_ptr() for j in range(2))
+    source, packed = (f.pointer("buffers").at(j, "ptr").load_ptr() for j in range(2))
+    with f.loop(f.integer("low"), f.integer("high")) as loop:
+        _write_packing_task(f, pack, tasks, loop.index, source, packed)
+    f.ret()
+    microseconds = packing.bytes / 5 / (CLOCK_GHZ * 1e3)
+    grain = max(1, min(tasks.count, math.ceil(TASK_US * tasks.count / max(microseconds, 1e-3))))
+    return KernelInfo(
+        module.define("pack", f),
+        tasks.count,
+        grain,
+        tasks.count > 1 and target.threads > 1 and microseconds >= PARALLEL_US,
+        bytes=2 * packing.bytes,
+    )
+
+
+def _write_packing_task(
+    f: Function, pack: str, tasks: _PackingTasks, task: Int, source: Ptr, packed: Ptr
+) -> None:
+    """The calls of the function `pack` for the task of that number."""
+    matrix, size = tasks.packing.matrix, tasks.packing.matrix.element_type.item_bytes
+    (width, column_stride), (run, run_stride) = matrix.columns, matrix.depth[-1]
 
     def byte_offset(index: Int, axes: Axes) -> Int:
         """Offset in bytes of an index that counts along axes."""
@@ -224,39 +284,27 @@ def emit_packing(module: ModuleText, target: Target, packing: Packing) -> Kernel
             index = index // dim
         return at
 
-    def pack_run(number: Int, at: Int, panel: Int, column: Int) -> None:
-        """Packs run `number` of a panel's rows, from and to offsets in bytes."""
+    column, batch = task % tasks.groups * tasks.columns, task // tasks.groups
+    first = byte_offset(batch, matrix.batch) + column * (column_stride * size) + matrix.offset * size
+    panel = task % tasks.groups * (tasks.panels * tasks.panel_bytes) + batch * tasks.matrix_bytes
+
+    def pack_run(number: Int) -> None:
+        """Packs a run of rows."""
         f.call(
             f.symbol(pack),
             "void",
             [
-                source + (at + byte_offset(number, outer)),
-                target_at + (panel + number * (run * row_bytes)),
+                source + (first + byte_offset(number, matrix.depth[:-1])),
+                packed + (panel + number * (run * tasks.row_bytes)),
                 run,
-                f.i64(columns).minimum(width - column),
+                f.i64(tasks.columns).minimum(width - column),
                 run_stride * size,
                 column_stride * size,
             ],
         )
 
-    with f.loop(f.integer("low"), f.integer("high")) as task:
-        column, batch = task.index % groups * columns, task.index // groups
-        at = byte_offset(batch, matrix.batch) + column * (column_stride * size) + matrix.offset * size
-        packed_batch = parts(width, packing.layout.columns) * panel_bytes
-        panel = task.index % groups * (panels * panel_bytes) + batch * packed_batch
-        if runs == 1:
-            pack_run(f.i64(0), at, panel, column)
-        else:
-            with f.loop(0, runs) as rows:
-                pack_run(rows.index, at, panel, column)
-    f.ret()
-    tasks = groups * math.prod(size for size, _ in matrix.batch)
-    microseconds = packing.bytes / 5 / (CLOCK_GHZ * 1e3)
-    grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
-    return KernelInfo(
-        module.define("pack", f),
-        tasks,
-        grain,
-        tasks > 1 and target.threads > 1 and microseconds >= PARALLEL_US,
-        bytes=2 * packing.bytes,
-    )
+    if tasks.runs == 1:
+        pack_run(f.i64(0))
+    else:
+        with f.loop(0, tasks.runs) as rows:
+            pack_run(rows.index)
