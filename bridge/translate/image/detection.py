@@ -93,20 +93,7 @@ def suppressed(
         here = b.eq(places, b.broadcast_in_dim(at, (batch, size), [0]))
         mask = b.broadcast_in_dim(here, (batch, size, 4), [0, 1])
         box = reduce(b, b.select(mask, boxes, b.full_like(boxes, 0)), "add", [1], True)
-        shares = overlap(b, boxes, box)
-        gone = b.gt(shares, b.broadcast(threshold, (batch, size)))
-        lowest = b.full_like(scores, -math.inf)
-        if sigma:
-            weight = b.exp(shares * shares * b.broadcast(b.constant(-0.5, type_) / sigma[0], (batch, size)))
-            soft = b.gt(sigma[0], b.constant(0, type_))
-            weight = b.select(b.broadcast(soft, (batch, size)), weight, b.full_like(weight, 1))
-            weakened = scores * weight
-            weakened = b.select(b.gt(weakened, b.broadcast(min_score, (batch, size))), weakened, lowest)
-            gone = b.and_(gone, b.not_(b.broadcast(soft, (batch, size))))
-            rest = b.select(b.eq(scores, lowest), lowest, weakened)
-        else:
-            rest = scores
-        rest = b.select(b.or_(gone, here), lowest, rest)
+        rest = _remaining_scores(b, scores, overlap(b, boxes, box), here, threshold, min_score, *sigma)
         column = b.and_(
             b.eq(b.iota(Shape(_S32, (batch, max_boxes)), 1), b.broadcast(number, (batch, max_boxes))),
             b.broadcast_in_dim(is_present, (batch, max_boxes), [0]),
@@ -120,6 +107,30 @@ def suppressed(
         return rows, state[5], state[6]
     values = until(b, max_boxes, [*state, b.broadcast(b.constant(True), (batch,))], step)
     return values[4], values[5], values[6]
+
+
+def _remaining_scores(
+    b: ComputationBuilder,
+    scores: Operand,
+    shares: Operand,
+    is_chosen: Operand,
+    threshold: Operand,
+    min_score: Operand,
+    sigma: Operand | None = None,
+) -> Operand:
+    """The scores after a box was chosen: boxes that overlap with it, by these shares, are suppressed or weakened."""
+    dims, type_ = b.get_shape(scores).dims, b.get_shape(scores).element_type
+    gone = b.gt(shares, b.broadcast(threshold, dims))
+    lowest = b.full_like(scores, -math.inf)
+    if sigma is not None:
+        weight = b.exp(shares * shares * b.broadcast(b.constant(-0.5, type_) / sigma, dims))
+        soft = b.gt(sigma, b.constant(0, type_))
+        weight = b.select(b.broadcast(soft, dims), weight, b.full_like(weight, 1))
+        weakened = scores * weight
+        weakened = b.select(b.gt(weakened, b.broadcast(min_score, dims)), weakened, lowest)
+        gone = b.and_(gone, b.not_(b.broadcast(soft, dims)))
+        scores = b.select(b.eq(scores, lowest), lowest, weakened)
+    return b.select(b.or_(gone, is_chosen), lowest, scores)
 
 
 def _is_padded(node: GraphNode) -> bool:

@@ -371,6 +371,27 @@ def _mapped(b: ComputationBuilder, at: Operand, size: int, mode: str) -> Operand
     return b.clamp(zero, at, last)
 
 
+def _bilinear(
+    b: ComputationBuilder,
+    read: Callable[[Operand, Operand], Operand],
+    at: tuple[Operand, Operand],
+    type_: ElementType,
+    depth: int,
+) -> Operand:
+    """The values at rows and columns `at`, between the four pixels around that `read` gives."""
+    compute_type = _F64 if type_ is _F64 else _F32
+    low = [b.floor(v) for v in at]
+    upper = [_per_channel(b, b.convert_element_type(v - f, compute_type), depth) for v, f in zip(at, low)]
+    lower = [b.full_like(u, 1) - u for u in upper]
+    high = [f + b.full_like(f, 1) for f in low]
+    rows = [
+        b.convert_element_type(read(v, low[1]), compute_type) * lower[1]
+        + b.convert_element_type(read(v, high[1]), compute_type) * upper[1]
+        for v in (low[0], high[0])
+    ]
+    return b.convert_element_type(rows[0] * lower[0] + rows[1] * upper[0], type_)
+
+
 @translates("ImageProjectiveTransformV2", "ImageProjectiveTransformV3", constants=("output_shape",))
 def projective_transform(node: Node) -> Operand:
     b, (batch, height, width, depth) = node.b, node.shape("images")
@@ -414,19 +435,6 @@ def projective_transform(node: Node) -> Operand:
     if node.attr("interpolation") == "NEAREST":
         result = read(b.round(at_y), b.round(at_x))
     else:
-        compute_type = _F64 if type_ is _F64 else _F32
-        low = [b.floor(v) for v in (at_y, at_x)]
-        upper = [
-            _per_channel(b, b.convert_element_type(v - f, compute_type), depth)
-            for v, f in zip((at_y, at_x), low)
-        ]
-        lower = [b.full_like(u, 1) - u for u in upper]
-        high = [f + b.full_like(f, 1) for f in low]
-        rows = [
-            b.convert_element_type(read(v, low[1]), compute_type) * lower[1]
-            + b.convert_element_type(read(v, high[1]), compute_type) * upper[1]
-            for v in (low[0], high[0])
-        ]
-        result = b.convert_element_type(rows[0] * lower[0] + rows[1] * upper[0], type_)
+        result = _bilinear(b, read, (at_y, at_x), type_, depth)
     flat = _per_channel(b, b.eq(projection, b.full_like(projection, 0)), depth)
     return b.select(flat, b.broadcast(b.convert_element_type(fill, type_), (*full, depth)), result)

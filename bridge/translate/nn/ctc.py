@@ -87,39 +87,23 @@ def _checked_labels(node: Node, steps: int, batch: int, blank: int) -> tuple[Ope
 @translates("CTCLoss", unsupported=_unsupported)
 def ctc_loss(node: Node) -> Sequence[Operand]:
     """(loss of every row, gradient by the inputs). The last class is the blank."""
-    b, shape = node.b, node.array_shape("inputs")
-    if (
-        shape.rank != 3
-        or len(node.shape("labels_indices")) != 2
-        or node.shape("sequence_length") != shape.dims[1:2]
-    ):
-        raise ShapeError(
-            "CTCLoss: inputs are [time, batch, classes], labels a matrix, sequence lengths one for a row"
-        )
-    (steps, batch, classes), type_ = shape.dims, shape.element_type
-    if 0 in shape.dims or not node.shape("labels_values")[0]:
-        raise ShapeError("CTCLoss: there are no inputs or no labels")
-    blank = classes - 1
-    sizes = node["sequence_length"]
+    b, (steps, batch, classes), type_ = node.b, _checked_dims(node), node.element_type("inputs")
+    dims, blank, sizes = (steps, batch, classes), classes - 1, node["sequence_length"]
     check_indices(node, sizes, steps + 1)
     labels, lengths = _checked_labels(node, steps, batch, blank)
     is_short = b.gt(lengths, sizes)
     if not node.attr("ignore_longer_outputs_than_inputs"):
         node.bail_out_if(any_of(b, is_short, [0]), "a row has more labels than steps")
     is_left_out = b.or_(is_short, b.eq(sizes, b.full_like(sizes, 0)))
-    shifted = node["inputs"] - per_row(b, reduce(b, node["inputs"], "max", [2]), shape.dims)
+    shifted = node["inputs"] - per_row(b, reduce(b, node["inputs"], "max", [2]), dims)
     exps = b.exp(shifted)
-    shares = exps / per_row(b, reduce(b, exps, "add", [2]), shape.dims)
+    shares = exps / per_row(b, reduce(b, exps, "add", [2]), dims)
     spelled, skips, stays = _places(b, labels, blank, bool(node.attr("ctc_merge_repeated")), type_)
     logs = gather_axis(node, b.transpose(b.log(shares), (1, 0, 2)), spelled, 2, 1)
     logs = b.transpose(logs, (1, 0, 2))
     forward, backward = _alphas_and_betas(b, logs, skips, stays, lengths, sizes)
     both = forward + backward
-    first = b.reshape(b.slice_in_dim(both, 0, 1, 1, 0), b.get_shape(both).dims[1:])
-    largest = reduce(b, first, "max", [1])
-    is_possible = b.gt(largest, b.full_like(largest, -np.inf))
-    base = b.select(is_possible, largest, b.full_like(largest, 0))
-    total = b.log(reduce(b, b.exp(first - per_row(b, base, b.get_shape(first).dims)), "add", [1])) + base
+    total, is_possible = _log_probability(b, both)
     zero = b.full_like(total, 0)
     loss = b.select(is_left_out, zero, b.neg(total))
     # What each place of the labels has of a step's probability goes to the class that stands there.
@@ -129,24 +113,58 @@ def ctc_loss(node: Node) -> Sequence[Operand]:
         b.exp(both - divided),
         b.full_like(both, 0),
     )
-    places = b.get_shape(spelled).dims[1]
+    gradient = shares - _by_class(b, parts, spelled, classes)
+    step = b.broadcast_in_dim(b.iota(Shape(_S32, (steps,)), 0), dims, [0])
+    is_counted = b.and_(
+        b.lt(step, b.broadcast_in_dim(sizes, dims, [1])),
+        b.not_(b.broadcast_in_dim(is_left_out, dims, [1])),
+    )
+    return loss, b.select(is_counted, gradient, b.full_like(gradient, 0))
+
+
+def _checked_dims(node: Node) -> tuple[int, int, int]:
+    """(steps, rows, classes) of the inputs."""
+    shape = node.array_shape("inputs")
+    if (
+        shape.rank != 3
+        or len(node.shape("labels_indices")) != 2
+        or node.shape("sequence_length") != shape.dims[1:2]
+    ):
+        raise ShapeError(
+            "CTCLoss: inputs are [time, batch, classes], labels a matrix, sequence lengths one for a row"
+        )
+    if 0 in shape.dims or not node.shape("labels_values")[0]:
+        raise ShapeError("CTCLoss: there are no inputs or no labels")
+    steps, batch, classes = shape.dims
+    return steps, batch, classes
+
+
+def _log_probability(b: ComputationBuilder, both: Operand) -> tuple[Operand, Operand]:
+    """(logarithm of the probability of a row's labels, whether they are possible), from the sums of alphas and betas,
+    by the first step."""
+    first = b.reshape(b.slice_in_dim(both, 0, 1, 1, 0), b.get_shape(both).dims[1:])
+    largest = reduce(b, first, "max", [1])
+    is_possible = b.gt(largest, b.full_like(largest, -np.inf))
+    base = b.select(is_possible, largest, b.full_like(largest, 0))
+    total = b.log(reduce(b, b.exp(first - per_row(b, base, b.get_shape(first).dims)), "add", [1])) + base
+    return total, is_possible
+
+
+def _by_class(b: ComputationBuilder, parts: Operand, spelled: Operand, classes: int) -> Operand:
+    """The parts of all places of labels [steps, batch, places], added up by class: [steps, batch, classes]."""
+    shape = b.get_shape(parts)
+    steps, batch, places = shape.dims
     target = spelled + b.broadcast_in_dim(
         b.constant(np.arange(batch, dtype=np.int32) * classes), (batch, places), [0]
     )
     sums = scatter_rows(
         b,
-        b.zeros(Shape(type_, (batch * classes, steps))),
+        b.zeros(Shape(shape.element_type, (batch * classes, steps))),
         b.reshape(target, (batch * places,)),
         b.reshape(b.transpose(parts, (1, 2, 0)), (batch * places, steps)),
         "add",
     )
-    gradient = shares - b.transpose(b.reshape(sums, (batch, classes, steps)), (2, 0, 1))
-    step = b.broadcast_in_dim(b.iota(Shape(_S32, (steps,)), 0), shape.dims, [0])
-    is_counted = b.and_(
-        b.lt(step, b.broadcast_in_dim(sizes, shape.dims, [1])),
-        b.not_(b.broadcast_in_dim(is_left_out, shape.dims, [1])),
-    )
-    return loss, b.select(is_counted, gradient, b.full_like(gradient, 0))
+    return b.transpose(b.reshape(sums, (batch, classes, steps)), (2, 0, 1))
 
 
 def _places(
