@@ -92,6 +92,14 @@ def _all(f: Function, count: Int, test: _Test) -> VectorValue:
     return good
 
 
+def _both(f: Function, condition: VectorValue, test: Callable[[], VectorValue]) -> VectorValue:
+    """Whether the condition and the test hold; the test runs only where the condition holds."""
+    with f.if_(condition, good=_false(f)) as branch:
+        branch.good = test()
+    good: VectorValue = branch.good
+    return good
+
+
 def _fastcall(module: ModuleText, name: str) -> tuple[Function, Ptr]:
     """A METH_FASTCALL function, and the Call that its `self` is."""
     f = Function(module, name, parameters("ptr self, ptr args, i64 count"), "ptr", linkage="")
@@ -118,10 +126,7 @@ def _types_match(f: Function, call: Ptr, args: Ptr, count: Int) -> VectorValue:
     def is_required(k: Int) -> VectorValue:
         return (args.at(k, "ptr").load_ptr() + _TYPE).load_ptr().equals(required)
 
-    with f.if_(count.equals(_int(call, "args")), good=_false(f)) as branch:
-        branch.good = _all(f, count, is_required)
-    good: VectorValue = branch.good
-    return good
+    return _both(f, count.equals(_int(call, "args")), lambda: _all(f, count, is_required))
 
 
 def _source(f: Function, call: Ptr, number: Int, of_argument: Callable[[Int], Ptr]) -> Ptr:
@@ -155,25 +160,26 @@ def _run(f: Function, call: Ptr, args: Ptr, results: Ptr) -> VectorValue:
     entry = _ptr(call, "entry")
     message = f.stack_slot(f"[{ERROR_CAPACITY} x i8]")
     code = ENTRY.field(entry, "code").atomic_load("acquire")
-    with f.if_(Ptr.of(f, code).is_not_null(), good=_false(f)) as branch:
+
+    def run() -> VectorValue:
         arguments = [entry, code, args, results, message, f.null]
-        with f.if_(_int(call, "variable_count").differs(0)) as chosen:
-            chosen.good = _run_on_variables(f, call, args, arguments)
-        with chosen.else_():
-            chosen.good = call_i32(f, "tfbridge_run_entry", arguments).equals(0)
-        branch.good = chosen.good
-    good: VectorValue = branch.good
-    return good
+        with f.if_(_int(call, "variable_count").differs(0)) as branch:
+            branch.good = _run_on_variables(f, call, args, arguments)
+        with branch.else_():
+            branch.good = call_i32(f, "tfbridge_run_entry", arguments).equals(0)
+        good: VectorValue = branch.good
+        return good
+
+    return _both(f, Ptr.of(f, code).is_not_null(), run)
 
 
 def _run_on_variables(f: Function, call: Ptr, args: Ptr, arguments: list[Value]) -> VectorValue:
     variables, count = _ptr(call, "variables"), _int(call, "variable_count")
     uses, use_count = _ptr(call, "uses"), _int(call, "use_count")
     locked = [arguments[0], variables, count, uses, use_count, args]
-    with f.if_(call_i1(f, "lock_variables", locked), good=_false(f)) as branch:
-        branch.good = call_i32(f, "tfbridge_run_entry", arguments).equals(0)
+    is_locked = call_i1(f, "lock_variables", locked)
+    good = _both(f, is_locked, lambda: call_i32(f, "tfbridge_run_entry", arguments).equals(0))
     f.call("unlock_variables", "void", [variables, count])
-    good: VectorValue = branch.good
     return good
 
 
@@ -235,6 +241,7 @@ def _write_matching_tensors(module: ModuleText) -> None:
             return dim.equals(dims.at(axis, "i64").load_int())
 
         same_rank = sign_extended(f, call_i32(f, "TFE_TensorHandleNumDims", [handle, status])).equals(rank)
+
         with f.if_(same_rank, good=_false(f)) as branch, f.if_(_all(f, rank, has_dim)):
             pointer = f.call("TFE_TensorHandleDevicePointer", "ptr", [handle, status])
             data.at(number, "ptr").store(pointer)
@@ -301,13 +308,11 @@ def _write_call_tensors(module: ModuleText) -> None:
     thread = f.call("PyEval_SaveThread", "ptr", [])
     status = f.call("TF_NewStatus", "ptr", [])
     fits = call_i1(f, "matching_tensors", [call, handles, data, status])
-    with f.if_(fits, is_ready=_false(f)) as branch:
-        branch.is_ready = call_i1(f, "make_tensors", [call, handles, results, created, status])
-    with f.if_(branch.is_ready, good=_false(f)) as branch:
-        branch.good = _run(f, call, data, results)
+    is_ready = _both(f, fits, lambda: call_i1(f, "make_tensors", [call, handles, results, created, status]))
+    good = _both(f, is_ready, lambda: _run(f, call, data, results))
     f.call("TF_DeleteStatus", "void", [status])
     f.call("PyEval_RestoreThread", "void", [thread])
-    with f.if_(~branch.good):
+    with f.if_(~good):
         _delete_all(f, created, outputs, "TFE_DeleteTensorHandle")
         _return_miss(f, call)
 
@@ -352,10 +357,7 @@ def _write_matching_arrays(module: ModuleText) -> None:
             return own_dims.at(axis, "i64").load_int().equals(dims.at(axis, "i64").load_int())
 
         own_rank = sign_extended(f, (array_at + RANK).load("i32"))
-        with f.if_(own_rank.equals(rank), good=_false(f)) as branch:
-            branch.good = _all(f, rank, has_dim)
-        good: VectorValue = branch.good
-        return good
+        return _both(f, own_rank.equals(rank), lambda: _all(f, rank, has_dim))
 
     with f.if_(~_all(f, _int(call, "args"), is_plain)):
         f.ret(_false(f))

@@ -16,10 +16,10 @@ from typing import Any
 
 from ...runtime import process_defaults
 from ...runtime.code.artifact import Artifact
-from ...runtime.code.worker_pool import CompileWorkers
+from ...runtime.code.worker_pool import CompileWorkers, ProcessWorkers
 from ...runtime.errors import CompileCrash
 from ...runtime.llvm.target import Target
-from ...runtime.threads import cpu_clock, forking
+from ...runtime.threads import cpu_clock
 from ..ir.module import Computation, Instruction, Module
 from ..options import Options
 from .compile import compile_module
@@ -27,7 +27,7 @@ from .compile import compile_module
 _NICENESS = 5  # the share bounds what it takes; with more, a busy machine would get its code late
 _SECONDS = struct.Struct("<d")
 
-_workers: CompileWorkers | None = None
+_process_workers = ProcessWorkers(lambda: CompileWorkers(1, _NICENESS))
 _has_answered = _is_broken = False
 
 
@@ -42,15 +42,14 @@ def compile(module: Module, options: Options, target: Target) -> Artifact | None
     Raises: what `compile_module` raises; CompileCrash  a worker that has served before died. SystemExit  the
         interpreter ends, and its workers with it.
     """
-    global _workers, _has_answered, _is_broken
-    if _workers is None:
-        _workers = CompileWorkers(1, _NICENESS)
+    global _has_answered, _is_broken
+    workers = _process_workers.get()
     plain = Options(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Options)})
-    job = _workers.submit(__name__, compile_bytes.__name__, module_bytes(module), plain, target)
+    job = workers.submit(__name__, compile_bytes.__name__, module_bytes(module), plain, target)
     try:
         answer = job.result()
     except CompileCrash:
-        if _workers.is_closed:
+        if workers.is_closed:
             raise SystemExit from None
         _is_broken = not _has_answered
         if _is_broken:
@@ -68,14 +67,6 @@ def compile_bytes(data: bytes, options: Options, target: Target) -> bytes:
     artifact = compile_module(module_of_bytes(data), options, target)
     after = os.times()
     return _SECONDS.pack(after.user + after.system - before.user - before.system) + artifact.to_bytes()
-
-
-@forking.in_child
-def _forget() -> None:
-    global _workers
-    if _workers is not None:
-        _workers.close_pipes()
-    _workers = None
 
 
 # -- a module as bytes: a pickle of lists, for graphs are deeper than pickle's recursion

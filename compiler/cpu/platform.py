@@ -12,7 +12,7 @@ from ...runtime.code.symbolic_sizes import SymbolicSizes
 from ...runtime.llvm.target import Target
 from ..client.platforms import Compiled, NativePlatform, row_major
 from ..errors import UnsupportedError
-from ..ir.code_version import CodeVersion, Level
+from ..ir.code_version import CodeVersion
 from ..ir.module import Module
 from ..ir.specialization import is_symbolic
 from ..options import Options
@@ -78,28 +78,8 @@ class CpuPlatform(NativePlatform):
         """The machine that code is generated for."""
         return pipeline.machine(options)
 
-    def named_target(
-        self,
-        triple: str,
-        cpu: str = "",
-        features: str = "",
-        threads: int = 1,
-        l1_bytes: int | None = None,
-        l2_bytes: int | None = None,
-    ) -> Target:
-        """Another machine by name."""
-        return target_for(triple, cpu, features, threads, l1_bytes, l2_bytes)
-
-    def named_levels(
-        self,
-        triple: str,
-        names: Sequence[str],
-        threads: int = 1,
-        l1_bytes: int | None = None,
-        l2_bytes: int | None = None,
-    ) -> list[Level]:
-        """Levels of an architecture by name."""
-        return levels_for(triple, names, threads, l1_bytes, l2_bytes)
+    named_target = staticmethod(target_for)
+    named_levels = staticmethod(levels_for)
 
     def peak_rates(self) -> PeakRates:
         """What a thread of this machine does at most, measured once."""

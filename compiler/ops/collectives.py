@@ -403,8 +403,19 @@ class CollectiveBroadcast(Collective):
         return np.frombuffer(blocks[0], operand.dtype).reshape(operand.shape)
 
 
+class _DeviceNumber(Op):
+    """A number of the device that runs this."""
+
+    no_operands: ClassVar[str]  # the label of the constraint
+
+    def infer(self, operands: Sequence[Shape]) -> Shape:
+        """A scalar."""
+        require(not operands, f"{self.opcode}: {len(operands)} operands given, 0 wanted", self.no_operands)
+        return Shape(ElementType.U32)
+
+
 @dataclasses.dataclass(frozen=True)
-class ReplicaId(Op):
+class ReplicaId(_DeviceNumber):
     """The number of the replica that runs this, u32.
 
     replica_id_c1: no operands.
@@ -412,11 +423,7 @@ class ReplicaId(Op):
     """
 
     opcode: ClassVar[str] = "replica-id"
-
-    def infer(self, operands: Sequence[Shape]) -> Shape:
-        """A scalar."""
-        require(not operands, f"replica-id: {len(operands)} operands given, 0 wanted", "replica_id_c1")
-        return Shape(ElementType.U32)
+    no_operands: ClassVar[str] = "replica_id_c1"
 
     def reference(self) -> np.ndarray:
         """Of this thread's device."""
@@ -424,7 +431,7 @@ class ReplicaId(Op):
 
 
 @dataclasses.dataclass(frozen=True)
-class PartitionId(Op):
+class PartitionId(_DeviceNumber):
     """The number of the partition that runs this, u32.
 
     partition_id_c1: no operands.
@@ -432,11 +439,7 @@ class PartitionId(Op):
     """
 
     opcode: ClassVar[str] = "partition-id"
-
-    def infer(self, operands: Sequence[Shape]) -> Shape:
-        """A scalar."""
-        require(not operands, f"partition-id: {len(operands)} operands given, 0 wanted", "partition_id_c1")
-        return Shape(ElementType.U32)
+    no_operands: ClassVar[str] = "partition_id_c1"
 
     def reference(self) -> np.ndarray:
         """Of this thread's device."""

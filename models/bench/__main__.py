@@ -33,8 +33,9 @@ from ...runtime.threads.compile_threads import usable_cpus
 from .engines import ENGINES
 from .kernel_suite import main as run_kernels
 from .measurement import Kernel, Measurement
-from .report import NOT_FOR_TRAINING, SUBJECT, as_json, as_table
-from .roofline import measured
+from .output import publish
+from .report import NOT_FOR_TRAINING, SUBJECT, Results, as_json, as_table
+from .roofline import Machine, measured
 from .suites import SUITES
 
 COMMAND_SECONDS = 600  # after this a worker counts as hung
@@ -398,15 +399,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_shapes(settings.workloads, settings.engines, scale, output.json, output.save)
     machine = measured(settings.threads)
     results = run(settings)
-    report = json.dumps(as_json(results, settings.suite, machine), indent=2)
-    if output.json:
-        print(report)
-    else:
-        console = Console()
-        console.width = max(console.width, 150 + 25 * max(0, len(settings.engines) - 3))
-        console.print(as_table(results, settings.suite, machine))
-    if output.save:
-        output.save.write_text(report + "\n")
+    publish(
+        as_json(results, settings.suite, machine),
+        lambda: _print_table(results, settings, machine),
+        output.json,
+        output.save,
+    )
     if output.plot:
         from .plot import plot
 
@@ -423,6 +421,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         )
     )
+
+
+def _print_table(results: Results, settings: Settings, machine: Machine) -> None:
+    console = Console()
+    console.width = max(console.width, 150 + 25 * max(0, len(settings.engines) - 3))
+    console.print(as_table(results, settings.suite, machine))
 
 
 def _is_wrong(case: tuple[float, Measurement]) -> bool:

@@ -31,6 +31,7 @@ from rich.progress import track
 from rich.table import Table
 
 from ...bridge.tf_internals.symbols import with_constant_variables
+from .output import publish
 from .worker import limit_threads
 
 KINDS = ("f32", "int8")
@@ -278,13 +279,8 @@ def main(
         _in_process(name, kind, cpu, seconds)
         for kind, name in track(cases, "exported models", console=console, transient=True)
     ]
-    report = json.dumps([dataclasses.asdict(row) | {"ratio": row.ratio} for row in rows], indent=2)
-    if save:
-        save.write_text(report + "\n")
-    if as_json:
-        print(report)
-    else:
-        _print_table(rows)
+    report = [dataclasses.asdict(row) | {"ratio": row.ratio} for row in rows]
+    publish(report, lambda: _print_table(rows), as_json, save)
     return int(not all(row.decibels["tfbridge"] > (80 if row.kind == "f32" else 15) for row in rows))
 
 

@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from .output import publish
 from .worker import limit_threads
 
 ELEMENTS = 1000
@@ -165,13 +166,8 @@ def main(threads: int, as_json: bool, save: Path | None, quick: bool = False) ->
     rows = [
         _in_process(*case, threads) for case in track(cases, "first calls", console=console, transient=True)
     ]
-    report = json.dumps([dataclasses.asdict(row) | {"ratio": row.ratio} for row in rows], indent=2)
-    if save:
-        save.write_text(report + "\n")
-    if as_json:
-        print(report)
-    else:
-        _print_table(rows)
+    report = [dataclasses.asdict(row) | {"ratio": row.ratio} for row in rows]
+    publish(report, lambda: _print_table(rows), as_json, save)
     return int(not all(row.error <= TOLERANCE for row in rows))
 
 

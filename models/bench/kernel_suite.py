@@ -31,6 +31,7 @@ from ...compiler.ir.shape import Shape, array
 from ...compiler.ops import ConvolutionDims
 from ...compiler.options import Options
 from ...runtime.code.executable import Executable
+from .output import publish
 from .worker import limit_threads
 
 SAMPLE_SECONDS = 0.5
@@ -201,21 +202,13 @@ def main(threads: int, as_json: bool, save: Path | None) -> int:
     for result in results:
         shares.setdefault((result.group, result.threads), []).append(result.share)
     means = {key: statistics.mean(values) for key, values in shares.items()}
-    report = json.dumps(
-        {
-            "kernels": [dataclasses.asdict(result) | {"share": result.share} for result in results],
-            "means": [
-                {"group": group, "threads": count, "share": mean} for (group, count), mean in means.items()
-            ],
-        },
-        indent=2,
-    )
-    if save:
-        save.write_text(report + "\n")
-    if as_json:
-        print(report)
-    else:
-        _print_table(results, means)
+    report = {
+        "kernels": [dataclasses.asdict(result) | {"share": result.share} for result in results],
+        "means": [
+            {"group": group, "threads": count, "share": mean} for (group, count), mean in means.items()
+        ],
+    }
+    publish(report, lambda: _print_table(results, means), as_json, save)
     return 0
 
 

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -207,31 +208,40 @@ def _parse(answer: bytes) -> tuple[bool, Any]:
     return False, raised
 
 
-_workers: CompileWorkers | None = None
-_workers_lock = forking.lock()
+class ProcessWorkers:
+    """The workers of this process for some kind of job, started at the first use."""
+
+    def __init__(self, start: Callable[[], CompileWorkers]) -> None:
+        self._start, self._lock = start, forking.lock()
+        self._workers: CompileWorkers | None = None
+        forking.in_child(self._forget)
+
+    def get(self) -> CompileWorkers:
+        """The workers."""
+        with self._lock:
+            if self._workers is None:
+                self._workers = self._start()
+            return self._workers
+
+    def _forget(self) -> None:
+        """In a forked child: the workers and the threads that serve them are the parent's, which alone keeps them
+        alive."""
+        if self._workers is not None:
+            self._workers.close_pipes()
+        self._workers = None
+
+
+_process_workers = ProcessWorkers(lambda: CompileWorkers(os.cpu_count() or 1))
 
 
 def submit(module: str, function: str, *args: object, seconds: float | None = None) -> Future[Any]:
     """Runs a job in this process's workers, at most one per processor, as `CompileWorkers.submit`."""
-    global _workers
-    with _workers_lock:
-        if _workers is None:
-            _workers = CompileWorkers(os.cpu_count() or 1)
-    return _workers.submit(module, function, *args, seconds=seconds)
+    return _process_workers.get().submit(module, function, *args, seconds=seconds)
 
 
 def _end() -> None:
     for workers in tuple(_all):
         workers.close()
-
-
-@forking.in_child
-def _forget() -> None:
-    """In a forked child: the workers and the threads that serve them are the parent's, which alone keeps them alive."""
-    global _workers
-    if _workers is not None:
-        _workers.close_pipes()
-    _workers = None
 
 
 atexit.register(_end)

@@ -89,13 +89,17 @@ class VectorValue(Value):
     # -- arithmetic
     def operation(self, opcode: str, other: Value | Number) -> VectorValue:
         """Any binary LLVM instruction."""
+        return VectorValue(self.type, self._binary(opcode, other), self.f)
+
+    def _binary(self, opcode: str, other: Value | Number) -> str:
+        """The name of the result of an instruction on this value and another one of its type."""
         if isinstance(other, Value):
             if other.type != self.type:
                 same_type(self, other, opcode)
             text = other.text
         else:
             text = self._text(other)
-        return VectorValue(self.type, self.f.assign(f"{opcode} {self.type} {self.text}, {text}"), self.f)
+        return self.f.assign(f"{opcode} {self.type} {self.text}, {text}")
 
     def __add__(self, other: Value | Number) -> VectorValue:
         return self.operation("fadd" if is_float(self.type) else "add", other)
@@ -149,14 +153,7 @@ class VectorValue(Value):
     # -- comparisons
     def compare(self, opcode: str, other: Value | Number) -> VectorValue:
         """`icmp slt`, `fcmp olt`, ...: i1 per lane."""
-        if isinstance(other, Value):
-            if other.type != self.type:
-                same_type(self, other, opcode)
-            text = other.text
-        else:
-            text = self._text(other)
-        result = self.f.assign(f"{opcode} {self.type} {self.text}, {text}")
-        return VectorValue(mask_type(self.type), result, self.f)
+        return VectorValue(mask_type(self.type), self._binary(opcode, other), self.f)
 
     def __lt__(self, other: Value | Number) -> VectorValue:
         return self.compare("fcmp olt" if is_float(self.type) else "icmp slt", other)

@@ -7,14 +7,23 @@ import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from guarded import guarded_copy
+from tfbridge.compiler.analysis.gemm_problem import gemm_problem
+from tfbridge.compiler.analysis.output_view import output_view
 from tfbridge.compiler.cpu.codegen.kernel_info import KernelInfo
+from tfbridge.compiler.cpu.convolution.emit import emit_convolution
+from tfbridge.compiler.cpu.gemm.emit import emit_gemm
 from tfbridge.compiler.cpu.loops.epilogue import EPILOGUE_PARAMETERS
 from tfbridge.compiler.cpu.objects.library_functions import emit_library, library_of
 from tfbridge.compiler.cpu.objects.object_emitter import emit_object
+from tfbridge.compiler.ir.element_types import ElementType, element_type_of
+from tfbridge.compiler.ir.module import Instruction, make
+from tfbridge.compiler.ir.shape import Shape
+from tfbridge.compiler.ops import Convolution, Dot, Parameter
 from tfbridge.runtime.code import linker
 from tfbridge.runtime.llvm.addressing import Int, Ptr
 from tfbridge.runtime.llvm.ir_builder import Function, ModuleText
-from tfbridge.runtime.llvm.target import host
+from tfbridge.runtime.llvm.target import Target, host
 from tfbridge.runtime.run_context import RunContext
 
 TARGET = host(2)
@@ -49,6 +58,37 @@ def run_kernel(info: KernelInfo, module: ModuleText, arrays: Sequence[np.ndarray
     buffers = (ctypes.c_void_p * len(addresses))(*addresses)
     for low in range(0, info.tasks, info.grain):
         kernel(ctypes.byref(context), buffers, low, min(low + info.grain, info.tasks), _TASK_ID)
+
+
+def contraction_of(op: Dot | Convolution, *operands: np.ndarray) -> Instruction:
+    """The op on parameters of these types and shapes."""
+    shapes = [Shape(element_type_of(x.dtype), x.shape) for x in operands]
+    return make(op, *(Instruction(Parameter(k, s), (), s, f"p{k}") for k, s in enumerate(shapes)))
+
+
+def run_contraction(
+    op: Dot | Convolution, lhs: np.ndarray, rhs: np.ndarray, raw: ElementType, target: Target | None = None
+) -> np.ndarray:
+    """The kernel's result, of the type `raw`; with a target, its code is embedded. Checks that the epilogue sees every
+    element once."""
+    contraction = contraction_of(op, lhs, rhs)
+    module = ModuleText(target or TARGET, embed_libraries=target is not None)
+    epilogue = counting_epilogue(module, output_view(contraction))
+    if isinstance(op, Dot):
+        info = emit_gemm(module, target or TARGET, gemm_problem(contraction, raw), epilogue)
+    else:
+        raw_shape = contraction.shape.with_type(raw)
+        info = emit_convolution(module, target or TARGET, contraction, raw_shape, epilogue)
+    result = guarded_copy(np.full(contraction.shape.dims, 77, raw.dtype))
+    counts = np.zeros(contraction.shape.dims, np.int32)
+    run_kernel(info, module, [guarded_copy(lhs), guarded_copy(rhs), result, counts])
+    np.testing.assert_array_equal(counts, 1)
+    return result
+
+
+def widths_of_last_panels(lanes: int) -> tuple[int, ...]:
+    """Columns of which panels leave a part: whole vectors, and others."""
+    return lanes + 1, 2 * lanes, 3 * lanes, 3 * lanes + 1, 4 * lanes, 4 * lanes + 5, 5 * lanes, 6 * lanes - 1
 
 
 def counting_epilogue(

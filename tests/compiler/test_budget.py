@@ -152,7 +152,7 @@ def test_library_functions_have_no_budget(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_worker_gets_the_budget_and_is_ended_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_defaults.process, "compile_workers", True)
     workers = worker_pool.CompileWorkers(1)
-    monkeypatch.setattr(worker_pool, "_workers", workers)
+    monkeypatch.setattr(worker_pool, "_process_workers", worker_pool.ProcessWorkers(lambda: workers))
     try:
         with budget.limited(60, 0):
             job = parallel_codegen._start("define void @f() { ret void }", cpu_compile.machine(Options()))

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from ..output import publish
 from .case import Case, Outcome, Scale
 from .cases import CASES
 from .report import Results, as_json, is_wrong, print_tables
@@ -76,11 +77,5 @@ def main(
 ) -> int:
     """Measures and prints; 1 if TensorFlow or tfbridge failed or a result was wrong."""
     results = run([CASES[name] for name in names], engines, scale)
-    report = json.dumps(as_json(results, scale), indent=2)
-    if save:
-        save.write_text(report + "\n")
-    if json_wanted:
-        print(report)
-    else:
-        print_tables(results, scale)
+    publish(as_json(results, scale), lambda: print_tables(results, scale), json_wanted, save)
     return int(is_wrong(results))

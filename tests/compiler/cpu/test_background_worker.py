@@ -17,6 +17,7 @@ from tfbridge.compiler.errors import BudgetError
 from tfbridge.compiler.hlo_text.parser import parse_hlo
 from tfbridge.compiler.options import Options
 from tfbridge.runtime.code.executable import Executable
+from tfbridge.runtime.code.worker_pool import CompileWorkers, ProcessWorkers
 from tfbridge.runtime.errors import CompileCrash
 from tfbridge.runtime.threads import background
 from tfbridge.runtime.threads.background import Request
@@ -104,7 +105,7 @@ def test_the_worker_compiles_at_low_priority() -> None:
     artifact = compiled_in_background()
     np.testing.assert_allclose(Executable(artifact).execute([X])[0], expected(), rtol=1e-5)
     assert background.process.cpu_seconds > before
-    (process,) = background_worker._workers._processes.values()
+    (process,) = background_worker._process_workers.get()._processes.values()
     if hasattr(os, "getpriority"):
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == background_worker._NICENESS
 
@@ -116,7 +117,7 @@ def test_errors_of_the_worker_are_those_of_the_compiler() -> None:
 
 def test_a_worker_that_dies_costs_one_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled_in_background()
-    workers = background_worker._workers
+    workers = background_worker._process_workers.get()
 
     def dying(slot: int, worker: Callable[[int], Any] = workers._worker) -> Any:
         process = worker(slot)
@@ -130,7 +131,8 @@ def test_a_worker_that_dies_costs_one_compilation(monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_a_worker_this_process_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"_workers": None, "_has_answered": False, "_is_broken": False}.items():
+    workers = ProcessWorkers(lambda: CompileWorkers(1))
+    for name, value in {"_process_workers": workers, "_has_answered": False, "_is_broken": False}.items():
         monkeypatch.setattr(background_worker, name, value)
     monkeypatch.setattr("tfbridge.runtime.code.worker_pool._START", "raise SystemExit(1)")
     np.testing.assert_allclose(Executable(compiled_in_background()).execute([X])[0], expected(), rtol=1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from block_kernels import TARGET, counting_epilogue, run_kernel
+from block_kernels import TARGET, contraction_of, counting_epilogue, run_kernel, widths_of_last_panels
 from guarded import guarded_copy
 from tfbridge.compiler.analysis.output_view import convolution_view
 from tfbridge.compiler.cpu.codegen.kernel_info import KernelInfo
@@ -12,10 +12,8 @@ from tfbridge.compiler.cpu.convolution.emit import emit_convolution
 from tfbridge.compiler.cpu.objects.library_functions import build_library
 from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.errors import UnsupportedError
-from tfbridge.compiler.ir.element_types import ElementType, element_type_of
-from tfbridge.compiler.ir.module import Instruction, make
-from tfbridge.compiler.ir.shape import Shape
-from tfbridge.compiler.ops import Parameter
+from tfbridge.compiler.ir.element_types import ElementType
+from tfbridge.compiler.ir.module import Instruction
 from tfbridge.compiler.ops.convolution import Convolution, ConvolutionDims
 from tfbridge.compiler.ops.window import Window
 from tfbridge.runtime.llvm.ir_builder import ModuleText
@@ -42,14 +40,6 @@ def dims_of(labels: str) -> ConvolutionDims:
     )
 
 
-def instruction(op: Convolution, lhs: np.ndarray, rhs: np.ndarray) -> Instruction:
-    operands = [
-        Instruction(Parameter(k, s), (), s, f"p{k}")
-        for k, s in enumerate(Shape(element_type_of(x.dtype), x.shape) for x in (lhs, rhs))
-    ]
-    return make(op, *operands)
-
-
 def raw_type(t: ElementType) -> ElementType:
     return E.F32 if t.is_float and t.bits < 32 else E.S32 if t.is_integer and t.bits < 32 else t
 
@@ -65,7 +55,7 @@ def emit(
 
 def run(op: Convolution, lhs: np.ndarray, rhs: np.ndarray, **options: object) -> np.ndarray:
     """The kernel's raw result; checks that the epilogue saw every element once."""
-    convolution = instruction(op, lhs, rhs)
+    convolution = contraction_of(op, lhs, rhs)
     raw = raw_type(convolution.shape.element_type)
     output = guarded_copy(np.full(convolution.shape.dims, 77, raw.dtype))
     counts = np.zeros(convolution.shape.dims, np.int32)
@@ -298,7 +288,7 @@ def test_nothing(batch: int, spatial: int, inputs: int, outputs: int, window: in
 
 def test_unsupported() -> None:
     lhs, rhs = np.ones((1, 3, 3, 1), np.float32), np.ones((1, 1, 1, 1), np.float32)
-    convolution = instruction(Convolution(Window.of((1, 1)), dims_of(NHWC)), lhs, rhs)
+    convolution = contraction_of(Convolution(Window.of((1, 1)), dims_of(NHWC)), lhs, rhs)
     with pytest.raises(UnsupportedError, match="f32 with a result of s32"):
         emit_convolution(ModuleText(TARGET), TARGET, convolution, convolution.shape.with_type(E.S32), None)
 
@@ -329,7 +319,7 @@ def test_small_output_channels_in_several_tasks() -> None:
     op = Convolution(Window.of((5, 5), (1, 1), (3, 3), (3, 4), (2, 2)), dims_of(NHWC))
     lhs, rhs = (random(rng, dims, np.dtype(np.float32)) for dims in ((1, 40, 31, 64), (5, 5, 64, 3)))
     check(op, lhs, rhs)
-    assert emit(instruction(op, lhs, rhs), False)[0].tasks > 1
+    assert emit(contraction_of(op, lhs, rhs), False)[0].tasks > 1
 
 
 @pytest.mark.parametrize(
@@ -352,7 +342,7 @@ def test_rows_that_overlap(
     op = Convolution(Window.of((size,), (stride,)), dims_of("b0f_0io->b0f"))
     check(op, lhs, rhs)
     images = batch if batch > 1 and size != stride and (length - size) // stride >= 127 else 1
-    assert convolution_view(instruction(op, lhs, rhs))[0] == (images if size > 1 else 1)
+    assert convolution_view(contraction_of(op, lhs, rhs))[0] == (images if size > 1 else 1)
 
 
 @pytest.mark.parametrize(
@@ -380,15 +370,6 @@ def test_every_width_of_the_last_panel(inputs: int, window: int, stride: int, dt
     """Panels of output features and a part of one, of whole vectors and of others, in one sum and in several."""
     lanes = TARGET.lanes(np.dtype(dtype).itemsize * 8)
     rng = np.random.default_rng(0)
-    for outputs in (
-        lanes + 1,
-        2 * lanes,
-        3 * lanes,
-        3 * lanes + 1,
-        4 * lanes,
-        4 * lanes + 5,
-        5 * lanes,
-        6 * lanes - 1,
-    ):
+    for outputs in widths_of_last_panels(lanes):
         op, lhs, rhs = layer("forward", 1, 7, 6, inputs, window, outputs, stride, 1, 1)
         check(op, random(rng, lhs, np.dtype(dtype)), random(rng, rhs, np.dtype(dtype)))

@@ -7,24 +7,17 @@ import itertools
 
 import numpy as np
 import pytest
-from block_kernels import TARGET, counting_epilogue, run_kernel
-from guarded import guarded_copy
+from block_kernels import TARGET, contraction_of, run_contraction
 from tfbridge.compiler.analysis.convolution_problem import convolution_problem
 from tfbridge.compiler.analysis.gemm_problem import gemm_problem
-from tfbridge.compiler.analysis.output_view import output_view
-from tfbridge.compiler.cpu.convolution.emit import emit_convolution
-from tfbridge.compiler.cpu.gemm.emit import emit_gemm
 from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.hlo_text.parser import parse_hlo
-from tfbridge.compiler.ir.element_types import ElementType, element_type_of
-from tfbridge.compiler.ir.module import Instruction, make
-from tfbridge.compiler.ir.shape import Shape
-from tfbridge.compiler.ops import Convolution, Dot, Parameter
+from tfbridge.compiler.ir.element_types import ElementType
+from tfbridge.compiler.ops import Convolution, Dot
 from tfbridge.compiler.ops.convolution import ConvolutionDims
 from tfbridge.compiler.ops.window import Window
 from tfbridge.compiler.options import DEFAULT_OPTIONS
 from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
-from tfbridge.runtime.llvm.ir_builder import ModuleText
 from tfbridge.runtime.llvm.target import Target
 
 E = ElementType
@@ -45,25 +38,9 @@ def _bytes(dtype: str, *dims: int) -> np.ndarray:
     return np.where(RNG.random(dims) < 0.2, RNG.choice([low, high], dims), values).astype(dtype)
 
 
-def _instruction(op: Dot | Convolution, *operands: np.ndarray) -> Instruction:
-    shapes = [Shape(element_type_of(x.dtype), x.shape) for x in operands]
-    return make(op, *(Instruction(Parameter(k, s), (), s, f"p{k}") for k, s in enumerate(shapes)))
-
-
 def _run(op: Dot | Convolution, lhs: np.ndarray, rhs: np.ndarray, target: Target | None = None) -> None:
-    """Holds the kernel against the op's reference; with a target, its code is embedded."""
-    contraction = _instruction(op, lhs, rhs)
-    module = ModuleText(target or TARGET, embed_libraries=target is not None)
-    epilogue = counting_epilogue(module, output_view(contraction))
-    if isinstance(op, Dot):
-        info = emit_gemm(module, target or TARGET, gemm_problem(contraction, E.S32), epilogue)
-    else:
-        info = emit_convolution(module, target or TARGET, contraction, contraction.shape, epilogue)
-    result = guarded_copy(np.full(contraction.shape.dims, 77, np.int32))
-    counts = np.zeros(contraction.shape.dims, np.int32)
-    run_kernel(info, module, [guarded_copy(lhs), guarded_copy(rhs), result, counts])
-    np.testing.assert_array_equal(counts, 1)
-    np.testing.assert_array_equal(result, op.reference(lhs, rhs))
+    """Holds the kernel against the op's reference."""
+    np.testing.assert_array_equal(run_contraction(op, lhs, rhs, E.S32, target), op.reference(lhs, rhs))
 
 
 def _by_columns(batch: int = 0) -> Dot:
@@ -77,7 +54,7 @@ def _by_columns(batch: int = 0) -> Dot:
     "m, n, k", [(1, 1, 4), (1, 67, 128), (3, 5, 8), (13, 70, 52), (64, 33, 1028), (5, 1, 40)]
 )
 def test_dots_of_quads(a: str, b: str, m: int, n: int, k: int) -> None:
-    assert gemm_problem(_instruction(_by_columns(), _bytes(a, m, k), _bytes(b, n, k)), E.S32).quads
+    assert gemm_problem(contraction_of(_by_columns(), _bytes(a, m, k), _bytes(b, n, k)), E.S32).quads
     _run(_by_columns(), _bytes(a, m, k), _bytes(b, n, k))
 
 
@@ -107,7 +84,7 @@ def test_small_weights(level: str, m: int, n: int, k: int) -> None:
     target = target_for(TARGET.triple, level)
     op = dataclasses.replace(_by_columns(), has_small_rhs=True)
     lhs, rhs = _bytes("uint8", m, k), np.clip(_bytes("int8", n, k), -64, 64)
-    assert gemm_problem(_instruction(op, lhs, rhs), E.S32).quads == "u8s7"
+    assert gemm_problem(contraction_of(op, lhs, rhs), E.S32).quads == "u8s7"
     _run(op, lhs, rhs, target)
     window = dataclasses.replace(_convolution(3, 1, 1), has_small_rhs=True)
     kernel = np.clip(_bytes("int8", 3, 3, 20, 8), -64, 64)
@@ -154,7 +131,7 @@ def test_convolutions_of_quads(
 ) -> None:
     lhs, rhs = _bytes(a, 2, 11, 9, channels), _bytes(b, size, size, outputs, channels)
     op = _convolution(size, stride, pad)
-    assert convolution_problem(_instruction(op, lhs, rhs), E.S32).quads
+    assert convolution_problem(contraction_of(op, lhs, rhs), E.S32).quads
     _run(op, lhs, rhs)
 
 

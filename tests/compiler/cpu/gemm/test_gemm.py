@@ -8,7 +8,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from block_kernels import TARGET, counting_epilogue, run_kernel
+from block_kernels import TARGET, counting_epilogue, run_kernel, widths_of_last_panels
 from guarded import guarded_copy
 from tfbridge.compiler.analysis.gemm_problem import GemmProblem
 from tfbridge.compiler.cpu.gemm.blocking import SHORTEST_STREAM_BYTES, plan_gemm
@@ -455,18 +455,7 @@ def test_every_width_of_the_last_packed_panel(m: int, k: int, dtype: object) -> 
     """B packed beforehand: whole panels and a part of one, of whole vectors and of others, in one sum and in several
     that are added up; nothing is read or written beyond A, B and C."""
     lanes = TARGET.lanes(np.dtype(dtype).itemsize * 8)
-    for n in (
-        4,
-        lanes + 1,
-        2 * lanes,
-        3 * lanes,
-        3 * lanes + 1,
-        4 * lanes,
-        4 * lanes + 5,
-        5 * lanes,
-        6 * lanes - 1,
-        7 * lanes,
-    ):
+    for n in (4, *widths_of_last_panels(lanes), 7 * lanes):
         a, b = random((m, k), dtype), random((k, n), dtype, 1)
         problem = problem_of(a, b, np.zeros((m, n), dtype))
         layout = packed_b_layout(problem, TARGET)

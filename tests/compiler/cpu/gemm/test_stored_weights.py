@@ -5,23 +5,15 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from block_kernels import TARGET, counting_epilogue, run_kernel
-from guarded import guarded_copy
-from tfbridge.compiler.analysis.gemm_problem import gemm_problem
-from tfbridge.compiler.analysis.output_view import output_view
-from tfbridge.compiler.cpu.convolution.emit import emit_convolution
-from tfbridge.compiler.cpu.gemm.emit import emit_gemm
+from block_kernels import TARGET, run_contraction
 from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.hlo_text.parser import parse_hlo
-from tfbridge.compiler.ir.element_types import ElementType, element_type_of
-from tfbridge.compiler.ir.module import Instruction, make
-from tfbridge.compiler.ir.shape import Shape
-from tfbridge.compiler.ops import Convolution, Dot, Parameter
+from tfbridge.compiler.ir.element_types import ElementType
+from tfbridge.compiler.ops import Convolution, Dot
 from tfbridge.compiler.ops.convolution import ConvolutionDims
 from tfbridge.compiler.ops.window import Window
 from tfbridge.compiler.options import DEFAULT_OPTIONS
 from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
-from tfbridge.runtime.llvm.ir_builder import ModuleText
 from tfbridge.runtime.llvm.target import Target
 
 E = ElementType
@@ -38,21 +30,10 @@ def _weights(dtype: str, *dims: int) -> np.ndarray:
 
 
 def _run(op: Dot | Convolution, lhs: np.ndarray, rhs: np.ndarray, target: Target | None = None) -> None:
-    shapes = [Shape(element_type_of(x.dtype), x.shape) for x in (lhs, rhs)]
-    operands = (Instruction(Parameter(k, s), (), s, f"p{k}") for k, s in enumerate(shapes))
-    contraction = make(op, *operands)
-    module = ModuleText(target or TARGET, embed_libraries=target is not None)
-    epilogue = counting_epilogue(module, output_view(contraction))
-    if isinstance(op, Dot):
-        info = emit_gemm(module, target or TARGET, gemm_problem(contraction, E.F32), epilogue)
-    else:
-        info = emit_convolution(module, target or TARGET, contraction, contraction.shape, epilogue)
-    result = guarded_copy(np.full(contraction.shape.dims, 77, np.float32))
-    counts = np.zeros(contraction.shape.dims, np.int32)
-    run_kernel(info, module, [guarded_copy(lhs), guarded_copy(rhs), result, counts])
-    np.testing.assert_array_equal(counts, 1)
-    wanted = op.reference(lhs.astype(np.float64), rhs.astype(np.float64))
-    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+    """Holds the kernel against the op's reference."""
+    expected = op.reference(lhs.astype(np.float64), rhs.astype(np.float64))
+    result = run_contraction(op, lhs, rhs, E.F32, target)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("dtype", TYPES)
