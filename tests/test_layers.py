@@ -125,6 +125,34 @@ MAY_IMPORT = {
 # Nobody else imports code generation for CPUs: compiler/client/platforms.py names its platform, which is loaded late.
 CPU = "compiler/cpu/"
 
+# Imports inside functions, with their reasons; all others stand at the top of their file.
+TENSORFLOW_LATE = "TensorFlow takes seconds to import, and may be missing or broken"
+OPTIONAL = "the package is optional"
+THREADS_FIRST = "TensorFlow makes its threads for the CPUs that the process may use by then"
+LATE_IMPORTS = {
+    ("bridge/aot/__main__.py", ".build"): TENSORFLOW_LATE,
+    ("bridge/api/import_hook.py", ".auto_clustering"): TENSORFLOW_LATE,
+    ("bridge/api/numerics_table.py", "scipy.special"): OPTIONAL,
+    ("bridge/public/doctor.py", "tensorflow"): TENSORFLOW_LATE,
+    ("bridge/public/doctor.py", "..api"): TENSORFLOW_LATE,
+    ("bridge/public/doctor.py", "..api.jit"): TENSORFLOW_LATE,
+    ("bridge/report_page/page.py", "jinja2"): "most programs draw no page",
+    ("bridge/tf_internals/symbols.py", "tensorflow.compiler.xla"): "few ops need it",
+    ("bridge/tf_internals/symbols.py", "tensorflow.compiler.xla.service"): "few ops need it",
+    ("bridge/tf_internals/symbols.py", "tensorflow.core.util.quantization"): "few ops need it",
+    ("models/bench/inference_engines.py", "ai_edge_litert.interpreter"): OPTIONAL,
+    ("models/bench/inference_engines.py", "onnxruntime"): OPTIONAL,
+    ("models/bench/inference_engines.py", "openvino"): OPTIONAL,
+    ("models/bench/inference_engines.py", "tf2onnx"): OPTIONAL,
+    ("models/bench/plot.py", "matplotlib"): OPTIONAL,
+    ("models/bench/shapes/worker.py", ".case"): THREADS_FIRST,
+    ("models/bench/shapes/worker.py", ".cases"): THREADS_FIRST,
+    ("models/bench/worker.py", ".session"): THREADS_FIRST,
+    ("runtime/code/private_folder.py", "grp"): "Unix alone has it",
+    ("runtime/code/private_folder.py", "pwd"): "Unix alone has it",
+    ("runtime/devices/mpi.py", "mpi4py"): OPTIONAL,
+}
+
 # Edges that break the two rules above. The list only gets shorter.
 TO_CUT = frozenset(
     {
@@ -308,6 +336,23 @@ def test_a_forbidden_import_of_a_folder_is_found(file: str, text: str) -> None:
 )
 def test_an_import_of_a_folder_below_passes(file: str, text: str) -> None:
     assert broken_edges(ROOT / file, text) == set()
+
+
+def late_imports(path: Path) -> Iterator[tuple[str, str]]:
+    """(file, imported module as it is written) of every import inside a function."""
+    relative = path.relative_to(ROOT).as_posix()
+    for function in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import):
+                yield from ((relative, name.name) for name in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield relative, "." * node.level + (node.module or "")
+
+
+def test_imports_stand_at_the_top() -> None:
+    assert {late for path in FILES for late in late_imports(path)} == LATE_IMPORTS.keys()
 
 
 def test_the_root_holds_the_face_and_the_command() -> None:

@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+
+from .jit import jit
 
 BEGIN, END = "<!-- {} -->", "<!-- /{} -->"
 
@@ -105,10 +108,6 @@ class Difference:
 
     def evaluate(self, compiled: bool) -> str:
         """The result by tfbridge or by TensorFlow, as text."""
-        import tensorflow as tf
-
-        from .jit import jit
-
         function = functools.reduce(getattr, self.function.split("."), tf)
         type_ = tf.as_dtype(
             self.dtype
@@ -258,10 +257,6 @@ def tables() -> str:
 
 def measure(function: Function, dtype: Any, count: int, compiled: bool) -> float:
     """The largest error in ulp among so many arguments."""
-    import tensorflow as tf
-
-    from .jit import jit
-
     call = getattr(tf.math, function.name)
     arguments = function.arguments(count, dtype)
     result = (jit(call) if compiled else call)(*map(tf.constant, arguments)).numpy()

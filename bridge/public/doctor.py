@@ -24,9 +24,11 @@ from typing import Any
 import numpy as np
 
 from ... import __version__
+from ...compiler import LocalClient, parse_hlo
 from ...runtime.code import disk_cache
 from ...runtime.llvm.target import LLVM_VERSION, host
 from ..options import flags
+from . import aot
 
 OK, LACKS, FAILED, SKIPPED = "ok", "lacks", "FAILED", "skipped"
 TESTED = ((2, 18), (2, 21))
@@ -110,8 +112,6 @@ def _flags() -> Finding:
 
 
 def _compiler() -> Finding:
-    from ...compiler import LocalClient, parse_hlo
-
     text = "HloModule m\nENTRY e {\n  x = f32[5] parameter(0)\n  ROOT y = f32[5] multiply(x, x)\n}\n"
     start = time.perf_counter()
     (result,) = LocalClient().compile(parse_hlo(text)).execute([np.arange(5, dtype=np.float32)])
@@ -222,7 +222,6 @@ def _training_step() -> Finding:
 
 def _exported_object() -> Finding:
     tf = _tf()
-    from . import aot
 
     def function(x: Any) -> Any:
         return tf.nn.relu(x) * 2.0

@@ -33,6 +33,9 @@ from tensorflow.python.eager.polymorphic_function import (
     tf_method_target,
 )
 from tensorflow.python.framework import c_api_util, errors_impl, op_def_registry, ops
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+from tensorflow.python.framework.graph_to_function_def import graph_to_function_def
 from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops import gradients_util
 from tensorflow.python.util import tf_decorator
@@ -837,8 +840,6 @@ def autograph_artifact(function: Any) -> Any:
 
 def with_constant_variables(concrete: Any) -> Any:
     """A concrete function whose variables are constants of their value now; loops stay functional."""
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
-
     return convert_variables_to_constants_v2(concrete, lower_control_flow=False)
 
 
@@ -1079,8 +1080,6 @@ def mark_gradients(name: str) -> None:
 
 def gradient_source(op: str) -> str | None:
     """The source of the gradient function of an op; None where it has none, or is declared not to have one."""
-    from tensorflow.python.framework import ops
-
     try:
         function = ops.gradient_registry.lookup(op)
     except LookupError:
@@ -1093,9 +1092,6 @@ def gradient_function(definition: Any, library: Sequence[Any], name: str) -> tup
 
     It takes the function's arguments and gradients of its results, and gives those of the arguments.
     """
-    from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
-    from tensorflow.python.framework.graph_to_function_def import graph_to_function_def
-
     with tf.Graph().as_default():
         functions = function_pb2.FunctionDefLibrary(function=library)
         tf.graph_util.import_graph_def(tf.compat.v1.GraphDef(library=functions), name="")

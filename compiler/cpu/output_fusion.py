@@ -21,6 +21,7 @@ from ..ops import Convert, Dot, Parameter
 from ..options import Options
 from .codegen.kernel_info import KernelInfo
 from .codegen.parallel_for import KERNEL_PARAMETERS
+from .convolution.emit import emit_convolution
 from .gemm.emit import emit_gemm
 from .loops.epilogue import emit_epilogue
 
@@ -66,8 +67,6 @@ def emit_output_fusion(
         problem = gemm_problem(contraction, raw.element_type)
         inner = emit_gemm(module, target, problem, symbol, b_packed, keeps_result=keeps_result)
     else:
-        from .convolution.emit import emit_convolution
-
         inner = emit_convolution(module, target, contraction, raw, symbol, b_packed, keeps_result)
     return _wrapper(module, target, contraction.opcode, inner, buffers)
 

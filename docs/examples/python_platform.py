@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from tfbridge.compiler import Computation, Instruction, Module, Options, UnsupportedError, run_pipeline
+from tfbridge.compiler.evaluator.evaluator import apply_computation
 from tfbridge.compiler.ops import Constant, GetTupleElement, Parameter, Tuple
 
 EXPRESSIONS = {
@@ -115,8 +116,6 @@ class _Writer:
 
 def _call(computation: Computation, *arguments: Any) -> Any:
     """What reductions and sorts do with their computations: the evaluator runs those."""
-    from tfbridge.compiler.evaluator.evaluator import apply_computation
-
     return apply_computation(computation, *arguments)
 
 

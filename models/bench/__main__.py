@@ -30,12 +30,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ...runtime.threads.compile_threads import usable_cpus
+from .aot_suite import KINDS, MODELS
+from .aot_suite import main as run_aot
+from .compile_suite import main as run_compile
 from .engines import ENGINES
 from .kernel_suite import main as run_kernels
 from .measurement import Kernel, Measurement
 from .output import publish
+from .plot import plot
 from .report import NOT_FOR_TRAINING, SUBJECT, Results, as_json, as_table
 from .roofline import Machine, measured
+from .shapes.case import ANY_SHAPE, TENSORFLOW, Scale
+from .shapes.cases import CASES
+from .shapes.suite import main as run_shapes
 from .suites import SUITES
 
 COMMAND_SECONDS = 600  # after this a worker counts as hung
@@ -314,8 +321,6 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
     if values.suite == SHAPES:
         return _shapes(parser, values, threads), output
     if values.suite == AOT:
-        from .aot_suite import KINDS, MODELS
-
         return Settings(
             AOT,
             _known(parser, "workload", values.workloads or "", MODELS),
@@ -341,9 +346,6 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
 
 def _shapes(parser: argparse.ArgumentParser, values: argparse.Namespace, threads: int) -> Settings:
     """The settings of the suite of shapes that change, whose workloads are its cases or tables of them."""
-    from .shapes.case import ANY_SHAPE, TENSORFLOW
-    from .shapes.cases import CASES
-
     tables = dict.fromkeys(case.table for case in CASES.values())
     named = _known(parser, "workload", values.workloads or ",".join(tables), (*tables, *CASES))
     engines = values.engines or ",".join(TENSORFLOW)
@@ -377,12 +379,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if settings.suite == KERNELS:
         return run_kernels(settings.threads, output.json, output.save)
     if settings.suite == COMPILE:
-        from .compile_suite import main as run_compile
-
         return run_compile(settings.threads, output.json, output.save, settings.small)
     if settings.suite == AOT:
-        from .aot_suite import main as run_aot
-
         return run_aot(
             settings.workloads,
             settings.engines,
@@ -392,9 +390,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             settings.small,
         )
     if settings.suite == SHAPES:
-        from .shapes.case import Scale
-        from .shapes.suite import main as run_shapes
-
         scale = Scale(settings.threads, settings.round_seconds, settings.small)
         return run_shapes(settings.workloads, settings.engines, scale, output.json, output.save)
     machine = measured(settings.threads)
@@ -406,8 +401,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.save,
     )
     if output.plot:
-        from .plot import plot
-
         plot(results, settings.suite, output.plot)
     return int(
         any(

@@ -7,6 +7,9 @@ import functools
 import re
 import struct
 
+import ml_dtypes
+import numpy as np
+
 from .target import LLVM_VERSION
 
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
@@ -93,14 +96,9 @@ def _hexadecimal(number: float) -> str:
 
 
 def _half_bits(number: float) -> int:
-    import numpy as np
-
     with np.errstate(over="ignore"):
         return int(np.float16(number).view(np.uint16))
 
 
 def _bfloat_bits(number: float) -> int:
-    import ml_dtypes
-    import numpy as np
-
     return int(np.asarray(number, ml_dtypes.bfloat16).view(np.uint16))

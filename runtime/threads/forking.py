@@ -8,6 +8,7 @@ one takes (`long_lock`) are free in the child, which compiles again what other t
 
 from __future__ import annotations
 
+import _imp
 import contextlib
 import os
 import sys
@@ -117,8 +118,6 @@ def _others_import() -> bool:
 
 
 def _import_lock(name: str) -> None:
-    import _imp
-
     getattr(_imp, name)()
 
 

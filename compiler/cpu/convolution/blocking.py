@@ -18,13 +18,18 @@ from ...analysis.convolution_problem import (
     Axis,
     ConvolutionProblem,
     Phase,
+    as_gemm,
     axes_of,
+    convolution_problem,
     features_before_positions,
     phases_of,
     positions_of,
     window_of,
 )
+from ...analysis.gemm_problem import GemmProblem
 from ...analysis.quads import QUAD
+from ...ir.element_types import ElementType
+from ...ir.module import Instruction
 from ..gemm.blocking import PackedLayout
 from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, sources
 from ..gemm.microkernel import tile_heights, tile_widths, vector_counts
@@ -275,6 +280,26 @@ def _scratch_parts(
         "staged input": maximum(staged) * tiling.size,
         "tile of C": 0 if problem.channels_last else block_rows * task_cols * tiling.size,
     }
+
+
+def packable(
+    convolution: Instruction, result_type: ElementType, target: Target
+) -> GemmProblem | ConvolutionProblem | None:
+    """The problem whose B is the convolution's kernel, packed beforehand: a GEMM (packed_b_layout), or a convolution
+    (packed_kernel); None where the kernel of the convolution takes no packed weights."""
+    if not convolution.shape.elements:
+        return None
+    problem = convolution_problem(convolution, result_type)
+    gemm = as_gemm(problem)
+    if gemm is not None:
+        return gemm
+    if (
+        problem.groups > 1
+        or problem.out_channels <= target.lanes(result_type.bits)
+        or (problem.input_batch == 1 and problem.input_feature != 1)
+    ):
+        return None
+    return problem
 
 
 def packed_kernel(problem: ConvolutionProblem, target: Target) -> tuple[PackedLayout, Blocking] | None:

@@ -8,14 +8,11 @@ from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import estimate, is_symbolic
 from ...analysis.convolution_problem import (
-    ConvolutionProblem,
     as_gemm,
     convolution_problem,
     plain_problem,
 )
-from ...analysis.gemm_problem import GemmProblem
 from ...analysis.output_view import convolution_view
-from ...ir.element_types import ElementType
 from ...ir.module import Instruction
 from ...ir.shape import Shape
 from ...ops import Convolution
@@ -41,8 +38,8 @@ def emit_convolution(
     """Writes the kernel of a convolution whose sums are stored as `raw`, or kept for the epilogue alone.
 
     Its buffers are input, kernel, result, scratch and those of the epilogue. With `b_packed` the kernel comes as
-    `packable` says.
-    `epilogue` names a function with EPILOGUE_PARAMETERS, called once for every part of the view when it is stored.
+    `packable` says (blocking.py). `epilogue` names a function with EPILOGUE_PARAMETERS, called once for every part of
+    the view when it is stored.
     Raises: UnsupportedError  element types that no kernel computes.
     """
     problem = convolution_problem(convolution, raw.element_type)
@@ -96,27 +93,4 @@ def _emit_naive(
     return KernelInfo(symbol, tasks, grain, is_parallel, 0, problem.flops, bytes_)
 
 
-def packable(
-    convolution: Instruction, result_type: ElementType, target: Target
-) -> GemmProblem | ConvolutionProblem | None:
-    """The problem whose B is the convolution's kernel, packed beforehand: a GEMM (packed_b_layout), or a convolution
-    (packed_kernel); None where the kernel of the convolution takes no packed weights."""
-    if not convolution.shape.elements:
-        return None
-    problem = convolution_problem(convolution, result_type)
-    gemm = as_gemm(problem)
-    if gemm is not None:
-        return gemm
-    if (
-        problem.groups > 1
-        or problem.out_channels <= target.lanes(result_type.bits)
-        or (problem.input_batch == 1 and problem.input_feature != 1)
-    ):
-        return None
-    return problem
-
-
 _EMITTERS = (emit_backward_weights, emit_small_output_channels, emit_convolution_gemm)
-
-
-__all__ = ["emit_convolution", "packable"]

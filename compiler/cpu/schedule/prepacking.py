@@ -24,6 +24,7 @@ from ...ir.module import Instruction
 from ...ops import Dot, Fusion, Parameter
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
+from ..convolution.blocking import packable, packed_kernel
 from ..gemm.blocking import PackedLayout, pack_b_reference, packed_b_layout, plan_gemm
 from ..gemm.compute_types import COMPUTE_TYPES, SIZES
 from ..gemm.driver import PACK, P
@@ -90,8 +91,6 @@ def packing_of(instruction: Instruction, target: Target) -> Packing | None:
             return _of_dot(number, gemm_problem(contraction, result_type), target)
         except UnsupportedError:
             return None
-    from ..convolution.emit import packable
-
     problem = packable(contraction, result_type, target)
     if isinstance(problem, GemmProblem):  # a convolution of single elements
         return _of_dot(number, problem, target)
@@ -145,8 +144,6 @@ def _of_dot(number: int, problem: GemmProblem, target: Target) -> Packing | None
 
 
 def _of_convolution(number: int, problem: ConvolutionProblem, target: Target) -> Packing | None:
-    from ..convolution.blocking import packed_kernel
-
     packed = packed_kernel(problem, target)
     if packed is None or packed[0].element_type.item_bytes != problem.kernel_type.item_bytes:
         return None

@@ -16,7 +16,7 @@ MAX_REASON = 300  # characters
 
 def main(case: str, engine: str, threads: str, seconds: str, size: str) -> None:
     limit_threads(int(threads))
-    from .case import Outcome, Scale
+    from .case import Outcome, Scale  # late: TensorFlow makes its threads for the CPUs that there are
     from .cases import CASES
 
     scale = Scale(int(threads), float(seconds), size == "quick")
