@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -74,7 +73,7 @@ def train(
     return model, epoch_progress.seconds
 
 
-def classes(logits: Any) -> np.ndarray:
+def classes(logits: tf.Tensor) -> np.ndarray:
     """The class with the largest score in each row."""
     return np.argmax(np.asarray(logits), axis=-1)
 

@@ -97,6 +97,6 @@ def of_training(model: keras.Model, inputs: Array, labels: Array) -> Program:
     return Program(step, (inputs, labels), variables, variables)
 
 
-def tensors(variables: Sequence[Any]) -> list[tf.Variable]:
+def tensors(variables: Sequence[keras.Variable | tf.Variable]) -> list[tf.Variable]:
     """TensorFlow's own variables under Keras's."""
     return [variable.value for variable in variables]

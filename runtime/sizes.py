@@ -113,7 +113,7 @@ class Assumptions:
         lowest = [f"{name} >= {a.low}" for name, size in self.symbols.items() for a in size.atoms()]
         return lowest + [guard_text(*guard, outcome) for guard, outcome in self.guards.items()]
 
-    def to_json(self) -> Any:
+    def to_json(self) -> dict[str, object]:
         """As lists and numbers."""
         return {
             "symbols": [
@@ -801,14 +801,14 @@ def is_symbolic(sizes: Iterable[AnySize]) -> bool:
     return any(isinstance(size, Size) for size in sizes)
 
 
-def encoded(size: AnySize) -> Any:
+def encoded(size: AnySize) -> object:
     """As lists, for JSON: a number, or the terms; an atom is [name, low, hint] or [operator, operand, operand]."""
     if isinstance(size, int):
         return size
     return [[c, *map(_encoded_atom, m)] for m, c in size.terms]
 
 
-def _encoded_atom(atom: Atom) -> list[Any]:
+def _encoded_atom(atom: Atom) -> list[object]:
     if atom.operator:
         return [atom.operator, *map(encoded, atom.operands)]
     return [atom.key, atom.low, atom.hint]

@@ -67,6 +67,7 @@ MAY_IMPORT = {
     "compiler/cpu/objects/": (*BELOW_CPU, "compiler/cpu/gemm/", "compiler/cpu/convolution/"),
     "bridge/tf_internals/": (),
     "bridge/options/": (),
+    "bridge/options/marks.py": ("bridge/options/", "bridge/tf_internals/types.py"),
     "bridge/graph/": ("bridge/tf_internals/",),
     "bridge/functionalize/": ("bridge/tf_internals/", "bridge/graph/"),
     "bridge/launch/": ("bridge/tf_internals/", "bridge/graph/"),

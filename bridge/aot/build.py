@@ -6,7 +6,6 @@ import dataclasses
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...compiler.client.platforms import native
 from ...compiler.ir.code_version import Level
@@ -22,8 +21,8 @@ from .writers.names import check, class_name, file_name
 
 
 def compile(
-    function: Any,
-    *args: Any,
+    function: object,
+    *args: object,
     signature: str | Sequence[str] = "serving_default",
     feeds: Feeds | None = None,
     target_triple: str | None = None,

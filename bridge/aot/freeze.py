@@ -8,7 +8,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -26,6 +25,7 @@ from ..dispatch.call_plan import cluster_of
 from ..graph import source_location
 from ..tf_internals import symbols as tfp
 from ..tf_internals.dtypes import element_type
+from ..tf_internals.types import ConcreteFunction
 from .changing_sizes import SizedFunction
 from .feeds import FedDim, Feeds, listed, merged_sizes, shapes_of, with_names
 from .writers.model import ChangingSize, Reference, Results
@@ -87,14 +87,14 @@ class _Traced:
 
     name: str
     title: str
-    concrete: Any
+    concrete: ConcreteFunction
     cluster: Cluster
     captured: list[tf.Tensor]
     own: int
-    keep: Any
+    keep: object
 
 
-def freeze(function: Any, args: Sequence[Any], signature: str | Sequence[str], feeds: Feeds) -> Frozen:
+def freeze(function: object, args: Sequence[object], signature: str | Sequence[str], feeds: Feeds) -> Frozen:
     """The modules of a function, tf.function, concrete function, Keras model or SavedModel directory, or of several of
     them by name.
 
@@ -110,7 +110,7 @@ def freeze(function: Any, args: Sequence[Any], signature: str | Sequence[str], f
     return Frozen(name, functions, tuple(states), tuple(sizes))
 
 
-def _trace(name: str, keep: Any, concrete: Any, title: str) -> _Traced:
+def _trace(name: str, keep: object, concrete: ConcreteFunction, title: str) -> _Traced:
     try:
         cluster = cluster_of(concrete)
     except UnsupportedError as error:
@@ -272,8 +272,8 @@ def _shape(value: np.ndarray) -> Shape:
 
 
 def _given(
-    function: Any, args: Sequence[Any], signature: str | Sequence[str]
-) -> tuple[str, list[tuple[str, Any, Any, str]]]:
+    function: object, args: Sequence[object], signature: str | Sequence[str]
+) -> tuple[str, list[tuple[str, object, ConcreteFunction, str]]]:
     """(what the model may be called, for every function: its name, what must stay alive, concrete function, title)."""
     if isinstance(function, str | os.PathLike):
         path = os.fspath(function)
@@ -300,7 +300,7 @@ def _function_name(name: str) -> str:
     return name
 
 
-def _concrete(function: Any, args: Sequence[Any]) -> tuple[Any, Any, str]:
+def _concrete(function: object, args: Sequence[object]) -> tuple[object, ConcreteFunction, str]:
     """(what must stay alive, concrete function, name)."""
     if isinstance(function, tf.types.experimental.ConcreteFunction):
         return function, function, re.sub(r"^__inference_|_\d+$", "", tf.compat.as_str(function.name))
@@ -325,7 +325,7 @@ def _concrete(function: Any, args: Sequence[Any]) -> tuple[Any, Any, str]:
 
 def _of_saved_model(
     directory: str, signature: str | Sequence[str]
-) -> tuple[str, list[tuple[str, Any, Any, str]]]:
+) -> tuple[str, list[tuple[str, object, ConcreteFunction, str]]]:
     """As `_given`. Several signatures, or `*` for all, are called by their names."""
     if not tf.saved_model.contains_saved_model(directory):
         raise ShapeError(f"{directory} holds no SavedModel")
@@ -349,7 +349,7 @@ def _of_saved_model(
     ]
 
 
-def _model_specs(model: keras.Model) -> tuple[Any, ...]:
+def _model_specs(model: keras.Model) -> tuple[tf.TypeSpec, ...]:
     try:
         inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
     except (AttributeError, ValueError, TypeError):
@@ -369,7 +369,7 @@ def _value(tensor: tf.Tensor, argument: Argument) -> np.ndarray:
     return np.asarray(tensor.numpy())
 
 
-def _variable_name(concrete: Any, number: int) -> str:
+def _variable_name(concrete: ConcreteFunction, number: int) -> str:
     inner = concrete.inputs[number]
     handles = {id(v.handle): v.name for v in concrete.graph.variables}
     captured = concrete.captured_inputs[number - len(concrete.inputs) + len(concrete.captured_inputs)]
@@ -380,11 +380,11 @@ def _name_of(tensor: tf.Tensor) -> str:
     return tensor.name.split(":", 1)[0]
 
 
-def _result_names(structure: Any) -> list[str]:
+def _result_names(structure: object) -> list[str]:
     """The path of every tensor in a structure, in TensorFlow's order: `logits`, `heads_0`, ..."""
     paths: list[str] = []
 
-    def walk(value: Any, path: str) -> None:
+    def walk(value: object, path: str) -> None:
         if isinstance(value, Mapping):
             for key in sorted(value):
                 walk(value[key], f"{path}_{key}".lstrip("_"))

@@ -27,12 +27,12 @@ from .freeze import Feeds, Frozen, Function, freeze
 
 FEWEST_SAMPLES = 4
 _TOLERANCE = 0.05  # where rounding differs between machines, an integer differs by one
-Calibration = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Any]
+Calibration = str | os.PathLike[str] | Mapping[str, object] | Iterable[object]
 
 
 def quantize_function(
-    function: Any,
-    *args: Any,
+    function: object,
+    *args: object,
     calibration: Calibration | None = None,
     quantize: str = "int8",
     calibration_method: str = "mse",
@@ -65,7 +65,7 @@ class QuantizedFunction:
         self._result_shapes = list(_module(function).entry.root.shape.leaves())
         self._compiled: Compiled = native().compile(_module(function), DEFAULT_OPTIONS)
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         """Tensors of results, by name where they have names, for tensors or arrays; inside a tf.function too."""
         tensors = [
             tf.ensure_shape(tf.convert_to_tensor(a, s.element_type.dtype), s.dims)
@@ -187,7 +187,7 @@ def _shapes(function: Function) -> list[Shape]:
     return [shape for k, shape in enumerate(shapes) if k not in states]
 
 
-def _sample(function: Function, given: Any) -> list[np.ndarray]:
+def _sample(function: Function, given: object) -> list[np.ndarray]:
     """The arguments of one sample: a mapping by name, or arrays in order."""
     if isinstance(given, Mapping):
         _check_names(function, given)
@@ -195,7 +195,7 @@ def _sample(function: Function, given: Any) -> list[np.ndarray]:
     return [np.asarray(array) for array in tf.nest.flatten(given)]
 
 
-def _rows(function: Function, arrays: Mapping[str, Any]) -> list[list[np.ndarray]]:
+def _rows(function: Function, arrays: Mapping[str, object]) -> list[list[np.ndarray]]:
     """Samples from one array for each argument: a sample to a row, or as many rows as the argument's first dim."""
     _check_names(function, arrays)
     columns = []
@@ -218,7 +218,7 @@ def _rows(function: Function, arrays: Mapping[str, Any]) -> list[list[np.ndarray
     return [list(row) for row in zip(*columns)]
 
 
-def _check_names(function: Function, arrays: Mapping[str, Any]) -> None:
+def _check_names(function: Function, arrays: Mapping[str, object]) -> None:
     if set(arrays) != set(function.arguments):
         wanted, given = (", ".join(map(repr, sorted(names))) for names in (function.arguments, arrays))
         raise ShapeError(f"calibration: arrays are named {given or 'nothing'}; {wanted} are wanted")

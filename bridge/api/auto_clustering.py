@@ -44,7 +44,7 @@ def disable_auto_clustering() -> None:
     process.min_cluster_size, process.takes_jit_compile = None, False
 
 
-def _in_place_of_xla(function: Callable[..., Any], features: Any) -> Callable[..., Any] | None:
+def _in_place_of_xla(function: Callable[..., Any], features: object) -> Callable[..., Any] | None:
     """The marked function, for one that asks for XLA; None: XLA compiles it."""
     return marked(function, {}, features) if process.takes_jit_compile else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,9 +14,10 @@ from ..cluster.cluster_compiler import compile_cluster
 from ..launch import op as launch_op
 from ..tf_internals import symbols as tfp
 from ..tf_internals.dtypes import element_type, make_ndarray
+from ..tf_internals.types import ConcreteFunction, GraphDef, NodeDef
 
 
-def input_names(concrete: Any, arguments: Sequence[Any]) -> dict[str, str]:
+def input_names(concrete: ConcreteFunction, arguments: Sequence[tf.Tensor]) -> dict[str, str]:
     """The names of the inputs of a concrete function's graph; of variables, their own name."""
     variables = {id(v.handle): v.name.partition(":")[0] for v in concrete.graph.variables}
     return {
@@ -26,7 +26,7 @@ def input_names(concrete: Any, arguments: Sequence[Any]) -> dict[str, str]:
     }
 
 
-def shape_of(argument: Any, data_type: int) -> Shape | None:
+def shape_of(argument: tf.Tensor, data_type: int) -> Shape | None:
     """The shape of an argument (of a variable: of its value); None when it is not wholly known."""
     type_ = element_type(data_type)
     dims = (
@@ -40,7 +40,13 @@ def shape_of(argument: Any, data_type: int) -> Shape | None:
 class ClusterInputs:
     """Names, shapes and values of the inputs of the clusters of a graph, for a call with these arguments."""
 
-    def __init__(self, concrete: Any, arguments: Sequence[Any], original: Any, rewritten: Any) -> None:
+    def __init__(
+        self,
+        concrete: ConcreteFunction,
+        arguments: Sequence[tf.Tensor],
+        original: GraphDef,
+        rewritten: GraphDef,
+    ) -> None:
         self.call_arguments = {tensor.op.name: value for tensor, value in zip(concrete.inputs, arguments)}
         self.names = input_names(concrete, arguments)
         self.nodes = {node.name: node for node in rewritten.node}
@@ -59,7 +65,7 @@ class ClusterInputs:
         ):  # then no shapes are known
             tf.import_graph_def(original, name="")
 
-    def _set_shape(self, node: Any, nodes: Mapping[str, Any]) -> None:
+    def _set_shape(self, node: NodeDef, nodes: Mapping[str, NodeDef]) -> None:
         """Sets the shape of an argument; a read of a variable becomes a placeholder of the variable's shape."""
         if node.op == "ReadVariableOp":
             dims = self._variable_dims(
@@ -79,7 +85,7 @@ class ClusterInputs:
             return
         node.attr["shape"].shape.CopyFrom(dims.as_proto())
 
-    def _variable_dims(self, name: str, nodes: Mapping[str, Any], dtype: tf.DType) -> tf.TensorShape:
+    def _variable_dims(self, name: str, nodes: Mapping[str, NodeDef], dtype: tf.DType) -> tf.TensorShape:
         """The shape of a variable's value: of an argument, or of a variable that the graph makes."""
         if name in self.call_arguments:
             return tfp.content_shape(self.call_arguments[name], dtype)
@@ -163,7 +169,7 @@ def _split(text: str) -> tuple[str, int]:
     return name, int(index or 0)
 
 
-def _origin(text: str, nodes: Mapping[str, Any]) -> tuple[str, int]:
+def _origin(text: str, nodes: Mapping[str, NodeDef]) -> tuple[str, int]:
     """Node and output number of the source of a handle."""
     name, index = _split(text)
     while name in nodes and nodes[name].op in _FORWARDING:

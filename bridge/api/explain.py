@@ -31,6 +31,7 @@ from ..launch import cluster_registry
 from ..options import auto_clustering
 from ..report_page.groups import nodes_of_graph_def, op_groups
 from ..tf_internals import symbols as tfp
+from ..tf_internals.types import ConcreteFunction
 from .cluster_inputs import ClusterInputs, input_names, shape_of
 from .explanation import ClusterReport, LeftOut, Report
 from .jit import Jit
@@ -39,7 +40,7 @@ from .profile import profile_cluster
 _MEASURED_RUNS = 10
 
 
-def explain(function: Any, *args: Any, **kwargs: Any) -> Report:
+def explain(function: Any, *args: object, **kwargs: object) -> Report:
     """What becomes of a function when it is called with these arguments; compiles it for them, does not run it.
 
     `function` may be compiled by `jit`, a tf.function, a concrete function (without arguments: for those that it was
@@ -76,7 +77,7 @@ def explain(function: Any, *args: Any, **kwargs: Any) -> Report:
     return _parts(name, concrete, arguments)
 
 
-def _measurement(cluster: Cluster, arguments: Sequence[Any]) -> Callable[[], Sequence[Event]] | None:
+def _measurement(cluster: Cluster, arguments: Sequence[object]) -> Callable[[], Sequence[Event]] | None:
     """Runs code with counters; None where some arguments are no arrays."""
     values = [arguments[k] for k in cluster.launch_arguments]
     if not all(isinstance(value, tf.Tensor) and hasattr(value, "numpy") for value in values):
@@ -89,11 +90,11 @@ def _measurement(cluster: Cluster, arguments: Sequence[Any]) -> Callable[[], Seq
     return measure
 
 
-def _traced(function: Any) -> Any:
+def _traced(function: object) -> Any:
     return function.traced if isinstance(function, Jit) else function
 
 
-def _name(function: Any) -> str:
+def _name(function: object) -> str:
     """What people call a function, a model or a layer."""
     for label in (getattr(function, "__name__", None), getattr(function, "name", None)):
         if isinstance(label, bytes | str):
@@ -101,7 +102,9 @@ def _name(function: Any) -> str:
     return type(function).__name__
 
 
-def _call_arguments(function: Any, concrete: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def _call_arguments(
+    function: object, concrete: ConcreteFunction, args: tuple[object, ...], kwargs: dict[str, object]
+) -> list[object]:
     """The inputs of a concrete function in a call with these arguments, then the tensors that it captures.
 
     Of an argument that is a type alone, the symbolic input.
@@ -140,14 +143,14 @@ def _plain(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     if hasattr(function, "__name__") and not tfp.is_concrete(function):
         return function
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         return function(*args, **kwargs)
 
     call.__name__ = name
     return call
 
 
-def _whole(cluster: Cluster, concrete: Any, arguments: Sequence[Any]) -> ClusterReport:
+def _whole(cluster: Cluster, concrete: ConcreteFunction, arguments: Sequence[object]) -> ClusterReport:
     names = list(input_names(concrete, arguments).values())
     find = _finder(concrete.graph)
     shapes = [shape_of(arguments[k], cluster.arguments[k].data_type) for k in cluster.launch_arguments]
@@ -220,7 +223,7 @@ def _compiled(
     )
 
 
-def _parts(name: str, concrete: Any, arguments: Sequence[Any]) -> Report:
+def _parts(name: str, concrete: ConcreteFunction, arguments: Sequence[object]) -> Report:
     """The report of a function that is compiled in parts, by the graph pass."""
     rewrite_graph.ensure_registered()
     try:
@@ -263,7 +266,7 @@ def _ops(clusters: Iterable[Cluster]) -> set[str]:
     }
 
 
-def _finder(graph: Any) -> Callable[[str], tuple[str, int]]:
+def _finder(graph: tf.Graph) -> Callable[[str], tuple[str, int]]:
     """As `source_location.finder`; a node that was inlined from a called function has the line of the call."""
     find = source_location.finder(graph)
 

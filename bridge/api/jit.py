@@ -35,6 +35,7 @@ from ..launch import op as launch_op
 from ..options.flags import FOREGROUND
 from ..options.jit_options import checked, current
 from ..tf_internals import symbols as tfp
+from ..tf_internals.types import ConcreteFunction
 from ..translate.registry import translations
 from . import marking
 
@@ -80,14 +81,14 @@ class Jit(DispatchCache):
         self.strict = self._keeps_varying_plans = strict
         self._options = options
         self._traced = traced
-        self._bound: weakref.WeakKeyDictionary[Any, Jit] = weakref.WeakKeyDictionary()
+        self._bound: weakref.WeakKeyDictionary[object, Jit] = weakref.WeakKeyDictionary()
         self._clear_cache()
-        self._array_fast_paths: dict[Any, FastPath] = {}
+        self._array_fast_paths: dict[object, FastPath] = {}
         self._array_fast_path = NO_FAST_PATH  # that of the last call
         self._array_misses: dict[
-            Any, tuple[CallPlan, int]
+            object, tuple[CallPlan, int]
         ] = {}  # without one: the plan, and its publications then
-        self._concrete_plans: dict[Any, CallPlan | None] = {}
+        self._concrete_plans: dict[object, CallPlan | None] = {}
         self._lock = forking.long_lock()
 
     @property
@@ -95,7 +96,7 @@ class Jit(DispatchCache):
         """The tf.function that traces."""
         return self._traced
 
-    def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+    def get_concrete_function(self, *args: object, **kwargs: object) -> Any:
         """The traced function for these arguments, as tf.function gives it.
 
         Raises: UnsupportedError  strict, and an op does not compile.
@@ -119,13 +120,13 @@ class Jit(DispatchCache):
             raise AttributeError(name)
         return getattr(self._traced, name)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> Jit | functools.partial[Any]:
         if instance is None:
             return self
         bound = self._of_instance(instance)
         return functools.partial(self, instance) if bound is None else _Method(bound, instance)
 
-    def _of_instance(self, instance: Any) -> Jit | None:
+    def _of_instance(self, instance: object) -> Jit | None:
         """The function with `self` given, one per instance; None where TensorFlow takes the instance as an argument."""
         try:
             bound = self._bound.get(instance)
@@ -140,7 +141,7 @@ class Jit(DispatchCache):
         bound._start(traced, traced.python_function, self.strict, self._options)
         return self._bound.setdefault(instance, bound)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if not _may_call_directly():
             return self._traced_call(args, kwargs)
         if not kwargs:
@@ -175,7 +176,7 @@ class Jit(DispatchCache):
             return self._through_tensors(args)
         return result if pack is None else pack(result)
 
-    def _through_tensors(self, args: tuple[Any, ...]) -> Any:
+    def _through_tensors(self, args: tuple[object, ...]) -> Any:
         result = self(
             *[
                 tf.nest.map_structure(tf.convert_to_tensor, a)
@@ -201,7 +202,7 @@ class Jit(DispatchCache):
             bounded(self._array_fast_paths, MAX_ENTRIES)[key] = fast_path
         return result
 
-    def _traced_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _traced_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """A call through TensorFlow's executor."""
         rewrite_graph.ensure_registered()
         if self.strict:
@@ -209,7 +210,7 @@ class Jit(DispatchCache):
         with self._strict_errors():
             return self._traced(*args, **kwargs)
 
-    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _first_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         _get_ready()
         with python_settings.compiling():
             concrete = self._traced.get_concrete_function(*args, **kwargs)
@@ -249,7 +250,7 @@ class Jit(DispatchCache):
             name = tfp.python_function(self._traced).__name__
             raise UnsupportedError(f"{name}: {strict_error(reason)}") from None
 
-    def direct_cluster(self, concrete: Any) -> Cluster | None:
+    def direct_cluster(self, concrete: ConcreteFunction) -> Cluster | None:
         """The cluster that a concrete function is as a whole; None when part of it must run in TensorFlow.
 
         Raises: UnsupportedError  as a call.
@@ -257,14 +258,14 @@ class Jit(DispatchCache):
         plan = self._plan_of(concrete)
         return None if plan is None else plan.cluster
 
-    def _plan_of(self, concrete: Any) -> CallPlan | None:
+    def _plan_of(self, concrete: ConcreteFunction) -> CallPlan | None:
         with self._lock:
             if concrete not in self._concrete_plans:
                 plan = self._plan(concrete)
                 bounded(self._concrete_plans, MAX_ENTRIES)[concrete] = plan
             return self._concrete_plans[concrete]
 
-    def _plan(self, concrete: Any) -> CallPlan | None:
+    def _plan(self, concrete: ConcreteFunction) -> CallPlan | None:
         """How to call a concrete function directly; None when part of it must run in TensorFlow.
 
         Raises: UnsupportedError  strict, and an op does not compile.
@@ -284,9 +285,9 @@ class Jit(DispatchCache):
 class _Method(functools.partial):
     """A function with its instance, which it keeps alive: TensorFlow's functions hold theirs weakly."""
 
-    instance: Any
+    instance: object
 
-    def __new__(cls, function: Jit, instance: Any) -> _Method:
+    def __new__(cls, function: Jit, instance: object) -> _Method:
         method = super().__new__(cls, function)
         method.instance = instance
         return method

@@ -21,7 +21,7 @@ def jit_scope() -> Iterator[None]:
 
 
 def marked(
-    function: Callable[..., Any], options: Mapping[str, Any], features: Any = None, strict: bool = False
+    function: Callable[..., Any], options: Mapping[str, object], features: object = None, strict: bool = False
 ) -> Callable[..., Any]:
     """The function; a trace of it marks its graph as one to be compiled with these options.
 
@@ -29,7 +29,7 @@ def marked(
     """
     mark = function_mark(options, strict)
 
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: object, **kwargs: object) -> Any:
         with tfp.attribute_afterwards(MARK, mark):
             wrapped = traced.__wrapped__  # type: ignore[attr-defined]
             # With features AutoGraph has to convert the function, and what it has converted is not converted again.

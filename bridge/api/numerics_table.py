@@ -11,7 +11,6 @@ import functools
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -36,7 +35,7 @@ class Function:
     f64: float
     note: str = ""
 
-    def arguments(self, count: int, dtype: Any) -> list[np.ndarray]:
+    def arguments(self, count: int, dtype: type) -> list[np.ndarray]:
         """Arguments from all over the domain; those of `igamma` are near each other, where it is hard."""
         rng = np.random.default_rng(5)
         first, *rest = (rng.uniform(*interval, count) for interval in self.domain)
@@ -255,7 +254,7 @@ def tables() -> str:
     )
 
 
-def measure(function: Function, dtype: Any, count: int, compiled: bool) -> float:
+def measure(function: Function, dtype: type, count: int, compiled: bool) -> float:
     """The largest error in ulp among so many arguments."""
     call = getattr(tf.math, function.name)
     arguments = function.arguments(count, dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -47,7 +46,7 @@ class KernelProfile:
         return sum(b.bytes for b in buffers) + self.artifact.temp_bytes + len(self.artifact.constants)
 
 
-def profile(function: Jit, *args: Any, runs: int = 5) -> KernelProfile:
+def profile(function: Jit, *args: object, runs: int = 5) -> KernelProfile:
     """Compiles a function with counters for these arguments and runs that code; variables keep their values.
 
     Raises: UnsupportedError  part of the function runs in TensorFlow.
@@ -60,7 +59,7 @@ def profile(function: Jit, *args: Any, runs: int = 5) -> KernelProfile:
     return profile_cluster(cluster, arguments, runs)
 
 
-def profile_cluster(cluster: Cluster, arguments: Sequence[Any], runs: int) -> KernelProfile:
+def profile_cluster(cluster: Cluster, arguments: Sequence[tf.Tensor], runs: int) -> KernelProfile:
     """As `profile`, of a cluster with the arguments of its function: tensors, and handles of variables."""
     arrays, shapes = [], []
     for k in cluster.launch_arguments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from ...runtime.code.executable import Executable
 from ...runtime.sizes import AnySize
 from ...runtime.threads import forking
 
+K = TypeVar("K")
+V = TypeVar("V")
 Key = tuple[tuple[Shape, ...], tuple[tuple[int, bytes], ...]]
 """Shapes of the launch arguments; (launch position, bytes) of compile-time constants."""
 MAX_KEYS = 512  # of one cluster, for which code or the reason for none is kept
@@ -43,7 +45,7 @@ def listed(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(str, shapes)) or "no arguments"
 
 
-def bounded(table: dict[Any, Any], max_entries: int) -> dict[Any, Any]:
+def bounded(table: dict[K, V], max_entries: int) -> dict[K, V]:
     """The dict, with room for one more entry: the oldest entries are removed."""
     while len(table) >= max_entries:
         table.pop(next(iter(table)), None)
@@ -106,7 +108,7 @@ class CodeCache:
     over_budget: str = ""
     variants: list[Variant] = dataclasses.field(default_factory=list)
     without_variant: dict[tuple[Place, ...], list[str]] = dataclasses.field(default_factory=dict)
-    lock: Any = dataclasses.field(default_factory=forking.long_lock)
+    lock: forking.Lock = dataclasses.field(default_factory=forking.long_lock)
 
     def add_variant(self, variant: Variant) -> None:
         """Keeps code for symbolic sizes."""

@@ -6,7 +6,6 @@ import functools
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -52,7 +51,7 @@ def graph_digest(graph: Graph, functions: Functions, function_digests: dict[str,
             )
             continue
         called = [("", node.op)] if node.op in functions.definitions else []
-        head: list[Any] = [
+        head: list[object] = [
             numbers.get(node.name, node.name),
             "" if called else node.op,
             node.device,

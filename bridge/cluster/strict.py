@@ -6,13 +6,15 @@ import functools
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import NoReturn
 
+import numpy as np
 import tensorflow as tf
 
 from ...compiler.errors import UnsupportedError
 from ..launch import op as launch_op
 from ..options.marks import is_strict
+from ..tf_internals.types import GraphDef
 from .compute_ops import TRIVIAL
 
 _MAX_OPS_IN_ERROR = 32
@@ -31,7 +33,7 @@ def strict_reason(error: tf.errors.OpError) -> str:
     return error.message.partition(f"{UnsupportedError.__name__}: {_PREFIX}")[2].partition("\n\t [[")[0]
 
 
-def strict_scopes(graph_def: Any) -> tuple[str, ...]:
+def strict_scopes(graph_def: GraphDef) -> tuple[str, ...]:
     """The prefixes of the names of all nodes of strict functions, for each function one.
 
     Its loops and the functions that it calls have no marks, so the prefix, not the mark, tells its nodes: empty for a
@@ -46,7 +48,7 @@ def _scope(name: str) -> str:
 
 
 def fail_if_unclustered(
-    graph_def: Any,
+    graph_def: GraphDef,
     unclustered: Mapping[str, tuple[str, str]],
     scopes: tuple[str, ...],
     preserved: Collection[str],
@@ -66,7 +68,7 @@ def fail_if_unclustered(
         _fail_at_run(graph_def, "these ops cannot be compiled:\n  " + "\n  ".join(shown), preserved)
 
 
-def _fail_at_run(graph_def: Any, reason: str, preserved: Collection[str]) -> None:
+def _fail_at_run(graph_def: GraphDef, reason: str, preserved: Collection[str]) -> None:
     """Adds a node that raises `strict_error`, before all preserved nodes."""
     key = f"strict#{next(_error_nodes)}"
     launch_op.register_cluster(key, lambda *_: None, functools.partial(_raise, reason))
@@ -89,5 +91,5 @@ def _fail_at_run(graph_def: Any, reason: str, preserved: Collection[str]) -> Non
             node.input.append(f"^{error_node.name}")
 
 
-def _raise(reason: str, values: Sequence[Any]) -> Any:
+def _raise(reason: str, values: Sequence[np.ndarray]) -> NoReturn:
     raise strict_error(reason)

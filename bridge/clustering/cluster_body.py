@@ -7,10 +7,7 @@ After:   _Arg(x) -> A -> B -> _Retval, a graph without x and y
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
-from typing import Any
-
-import tensorflow as tf
+from collections.abc import Collection, Hashable, Sequence
 
 from ..cluster.compute_ops import COPIED
 from ..cluster.variable_uses import RESOURCE, attribute_content_type, content_type
@@ -18,10 +15,8 @@ from ..graph.function_library import Functions, functions_of_inputs
 from ..graph.graph import Graph, GraphNode, Tensor, input_types, output_types
 from ..tf_internals.dtypes import element_type
 from ..tf_internals.symbols import ANONYMOUS
+from ..tf_internals.types import GraphDef, NodeDef
 from .predecessors import through_constants
-
-GraphDef = tf.compat.v1.GraphDef
-NodeDef = tf.compat.v1.NodeDef
 
 
 @dataclasses.dataclass
@@ -33,7 +28,7 @@ class ClusterBody:
     are read outside, in the order of the _Retval nodes.
     """
 
-    graph_def: Any
+    graph_def: GraphDef
     arguments: dict[Tensor, str] = dataclasses.field(default_factory=dict)  # with the names of the _Arg nodes
     content_types: dict[Tensor, int] = dataclasses.field(default_factory=dict)
     control: dict[str, None] = dataclasses.field(default_factory=dict)
@@ -62,7 +57,7 @@ class ClusterBody:
 
 
 def cluster_body(
-    graph_def: Any, graph: Graph, functions: Functions, names: Sequence[str], fetched: Collection[str]
+    graph_def: GraphDef, graph: Graph, functions: Functions, names: Sequence[str], fetched: Collection[str]
 ) -> ClusterBody:
     """The body of a cluster of the nodes `names`. fetched: nodes whose outputs must stay in the graph.
 
@@ -70,7 +65,7 @@ def cluster_body(
     """
     members = dict.fromkeys(names)
     body = ClusterBody(GraphDef(versions=graph_def.versions, library=graph_def.library))
-    representatives: dict[Any, Tensor] = {}  # of tensors that are the same variable
+    representatives: dict[Hashable, Tensor] = {}  # of tensors that are the same variable
     constants: set[str] = set()
     for name in names:
         node = graph.nodes[name]
@@ -104,14 +99,14 @@ def _waits_for(graph: Graph, node: GraphNode) -> list[str]:
     return through_constants(graph, [*node.control, *constants])
 
 
-def _copy(node: GraphNode, inputs: Sequence[str]) -> Any:
+def _copy(node: GraphNode, inputs: Sequence[str]) -> NodeDef:
     copy = NodeDef(name=node.name, op=node.op, input=inputs, device=node.device)
     for key, value in node.attrs.items():
         copy.attr[key].CopyFrom(value)
     return copy
 
 
-def variable_identity(graph: Graph, tensor: Tensor) -> Any:
+def variable_identity(graph: Graph, tensor: Tensor) -> Hashable:
     """Equal for tensors that are handles of the same variable; else the tensor."""
     node = graph.nodes[tensor.node]
     if node.op != "VarHandleOp":

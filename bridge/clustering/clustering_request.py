@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from ..cluster.strict import strict_scopes
 from ..graph.graph import GraphNode
@@ -12,6 +11,7 @@ from ..launch.op import OP
 from ..options.auto_clustering import process
 from ..options.jit_options import JitOptions, current, merged
 from ..options.marks import SCOPE, function_options, is_in_scope, marks_of
+from ..tf_internals.types import ConcreteFunction, GraphDef
 from . import grappler_pass, reports
 from .feeds import cut_at_feeds
 
@@ -28,7 +28,7 @@ class ClusteringRequest:
     prefixes of the nodes of strict functions. preview: set if the graph is not to be changed.
     """
 
-    graph_def: Any
+    graph_def: GraphDef
     preserved: Collection[str]
     fetched: Collection[str]
     barriers: Mapping[str, str]
@@ -42,7 +42,7 @@ class ClusteringRequest:
         return self.is_for_all_nodes or is_in_scope(node.attrs)
 
 
-def clustering_request(graph_def: Any, item: grappler_pass.Item) -> ClusteringRequest | None:
+def clustering_request(graph_def: GraphDef, item: grappler_pass.Item) -> ClusteringRequest | None:
     """The request for a graph that TensorFlow optimizes; None: the graph is not to be changed."""
     marks = marks_of(graph_def.node)
     of_functions = function_options(marks)
@@ -71,7 +71,7 @@ def clustering_request(graph_def: Any, item: grappler_pass.Item) -> ClusteringRe
     )
 
 
-def options_of_function(concrete: Any) -> JitOptions | None:
+def options_of_function(concrete: ConcreteFunction) -> JitOptions | None:
     """The options of a concrete function that is compiled as a whole; None: TensorFlow or XLA runs it."""
     definition = concrete.function_def
     # To ask a definition for an attribute that it lacks would add it.
@@ -82,7 +82,7 @@ def options_of_function(concrete: Any) -> JitOptions | None:
     return current(merged(of_functions), {"min_cluster_size": minimum})
 
 
-def mark_rewritten(graph_def: Any, preserved: Collection[str]) -> None:
+def mark_rewritten(graph_def: GraphDef, preserved: Collection[str]) -> None:
     """Marks the nodes of a rewritten graph: TensorFlow hands every graph to the pass twice."""
     for node in graph_def.node:
         if node.op not in reports.NOT_REPORTED or node.name in preserved:

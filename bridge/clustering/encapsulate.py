@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
-
-import tensorflow as tf
 
 from ...compiler.errors import CompilerError, UnsupportedError
 from ..cluster.cluster import Cluster
@@ -20,26 +17,24 @@ from ..cluster.compute_ops import COPIED
 from ..graph.function_library import Functions
 from ..graph.graph import Graph, Tensor, from_graph_def
 from ..launch import fallback
+from ..tf_internals.types import GraphDef, NodeDef
 from .cluster_body import ClusterBody, cluster_body
 from .clustering_request import ClusteringRequest
 from .launch_nodes import Replacement, replacement
 from .mark_for_compilation import ClusterAssignment
-
-GraphDef = tf.compat.v1.GraphDef
-NodeDef = tf.compat.v1.NodeDef
 
 
 @dataclasses.dataclass
 class Encapsulated:
     """A graph with launch nodes, their clusters, and the assignment without clusters that stay in the graph."""
 
-    graph_def: Any
+    graph_def: GraphDef
     clusters: list[Cluster]
     assignment: ClusterAssignment
 
 
 def encapsulate(
-    graph_def: Any,
+    graph_def: GraphDef,
     graph: Graph,
     functions: Functions,
     assignment: ClusterAssignment,
@@ -92,7 +87,9 @@ def _cluster(
     return cluster
 
 
-def _replace(graph_def: Any, replacements: Mapping[str, Replacement], preserved: Collection[str]) -> Any:
+def _replace(
+    graph_def: GraphDef, replacements: Mapping[str, Replacement], preserved: Collection[str]
+) -> GraphDef:
     """The graph with replacements in the place of the nodes, and without constants that only those read."""
     nodes = [_reconnected(n, replacements) for n in graph_def.node if n.name not in replacements]
     for one in {id(r): r for r in replacements.values()}.values():
@@ -100,7 +97,7 @@ def _replace(graph_def: Any, replacements: Mapping[str, Replacement], preserved:
     read = {_node_of(i) for node in nodes for i in node.input}
     was_read = {_node_of(i) for node in graph_def.node for i in node.input}
 
-    def is_needed(node: Any) -> bool:
+    def is_needed(node: NodeDef) -> bool:
         is_unread = node.name not in read and node.name in was_read
         return node.op not in COPIED or not is_unread or node.name in preserved
 
@@ -109,7 +106,7 @@ def _replace(graph_def: Any, replacements: Mapping[str, Replacement], preserved:
     return result
 
 
-def _reconnected(definition: Any, replacements: Mapping[str, Replacement]) -> Any:
+def _reconnected(definition: NodeDef, replacements: Mapping[str, Replacement]) -> NodeDef:
     """A node whose inputs come from the replacements where they came from clusters."""
     if not any(_node_of(i) in replacements for i in definition.input):
         return definition

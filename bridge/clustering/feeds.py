@@ -11,9 +11,9 @@ What computes `y` may then become part of a cluster, as long as a node `y` remai
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 from ..graph.graph import GraphNode, Tensor, output_types, read_nodes
+from ..tf_internals.types import GraphDef
 
 BARRIER = "PlaceholderWithDefault"
 _NEVER_COMPILED = frozenset({"Placeholder", BARRIER})
@@ -21,8 +21,8 @@ _FIRST_REFERENCE_TYPE = 100  # DT_FLOAT_REF: a node that yields a reference is n
 
 
 def cut_at_feeds(
-    graph_def: Any, preserved: Collection[str], fetches: Iterable[str]
-) -> tuple[Any, dict[str, str]]:
+    graph_def: GraphDef, preserved: Collection[str], fetches: Iterable[str]
+) -> tuple[GraphDef, dict[str, str]]:
     """(a session's graph with a barrier behind every tensor that may be fed, by barrier the tensor that it reads).
 
     TensorFlow names the nodes that are fed or fetched together (`preserved`), and the tensors that are fetched. No
@@ -51,7 +51,7 @@ def cut_at_feeds(
     return result, {name: f"{tensor.node}:{tensor.index}" for tensor, name in barriers.items()}
 
 
-def read_fed_tensors(graph_def: Any, barriers: Mapping[str, str]) -> None:
+def read_fed_tensors(graph_def: GraphDef, barriers: Mapping[str, str]) -> None:
     """Lets the barriers of a rewritten graph read the tensors that are fed, not the launches that compute them."""
     for definition in graph_def.node:
         if definition.name in barriers:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from typing import Any
-
-import tensorflow as tf
 
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_launch import register
@@ -15,9 +12,9 @@ from ..cluster.variable_uses import RESOURCE, node_use
 from ..graph.function_library import Functions
 from ..graph.graph import Graph, GraphNode, Tensor, input_types, output_types
 from ..launch import op as launch_op
+from ..tf_internals.types import NodeDef
 from .cluster_body import ClusterBody, variable_identity
 
-NodeDef = tf.compat.v1.NodeDef
 _NEVER_WAITED_FOR = COPIED | {"_Arg", "Placeholder", "VarHandleOp"}
 
 
@@ -29,7 +26,7 @@ class Replacement:
     cluster has run. waits: control inputs for the readers of a tensor, of the writes that came before it.
     """
 
-    nodes: list[Any]
+    nodes: list[NodeDef]
     tensors: dict[Tensor, str]
     ends: list[str]
     waits: dict[Tensor, list[str]] = dataclasses.field(default_factory=dict)
@@ -112,7 +109,7 @@ def _launch_nodes(
     return Replacement(nodes, {t: f"{launch.name}:{k}" for k, t in enumerate(body.results)}, ends)
 
 
-def _placeholder(node: GraphNode, nodes: Replacement, is_fetched: bool) -> Any:
+def _placeholder(node: GraphNode, nodes: Replacement, is_fetched: bool) -> NodeDef:
     """A node with the name of a clustered node that must stay: an identity if its outputs must stay, too."""
     ends = [f"^{end}" for end in nodes.ends]
     types = output_types(node) if is_fetched else []

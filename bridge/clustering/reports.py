@@ -7,13 +7,13 @@ import contextvars
 import dataclasses
 import logging
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from ...runtime import statistics
 from ..cluster.cluster import Cluster
 from ..graph.graph import DATAFLOW, Graph
 from ..launch.op import OP
 from ..tf_internals import symbols as tfp
+from ..tf_internals.types import ConcreteFunction, GraphDef
 
 _MAX_REPORTS = 256
 NOT_REPORTED = frozenset(
@@ -47,8 +47,8 @@ class Report:
 class PreviewedGraph:
     """What the graph pass would make of a graph."""
 
-    original: Any  # GraphDef
-    rewritten: Any  # GraphDef
+    original: GraphDef
+    rewritten: GraphDef
     report: Report
 
 
@@ -99,7 +99,7 @@ def current_preview() -> Preview | None:
     return _preview.get()
 
 
-def preview(concrete: Any) -> PreviewedGraph | None:
+def preview(concrete: ConcreteFunction) -> PreviewedGraph | None:
     """What the registered graph pass makes of a concrete function's graph; None when it does not change the graph."""
     run = Preview(frozenset(tensor.op.name for tensor in concrete.outputs))
     token = _preview.set(run)

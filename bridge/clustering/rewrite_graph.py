@@ -5,8 +5,6 @@ functionalize -> compile-time constants -> mark for compilation -> encapsulate -
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...compiler.errors import InternalError
 from ...runtime.threads import forking
 from ..analysis.dynamic_size_analysis import data_sizes
@@ -16,6 +14,7 @@ from ..graph.function_library import Functions, with_function_bodies
 from ..graph.graph import Graph, from_graph_def, read_nodes
 from ..options.marks import MARK
 from ..tf_internals import symbols as tfp
+from ..tf_internals.types import GraphDef
 from . import grappler_pass, reports
 from .clustering_request import ClusteringRequest, clustering_request, mark_rewritten
 from .dataflow_loops import DataflowLoop, dataflow_loops
@@ -36,7 +35,7 @@ def ensure_registered() -> None:
             grappler_pass.register(rewrite_graph)
 
 
-def rewrite_graph(graph_def: Any, item: grappler_pass.Item) -> Any | None:
+def rewrite_graph(graph_def: GraphDef, item: grappler_pass.Item) -> GraphDef | None:
     """The graph with its clusters compiled; None: TensorFlow runs the graph as it is."""
     request = clustering_request(graph_def, item)
     if request is None:
@@ -52,7 +51,7 @@ def rewrite_graph(graph_def: Any, item: grappler_pass.Item) -> Any | None:
     return rewritten
 
 
-def _with_clusters(request: ClusteringRequest) -> tuple[Any, reports.Report]:
+def _with_clusters(request: ClusteringRequest) -> tuple[GraphDef, reports.Report]:
     """(the graph with launch nodes, its report). Loops and branches outside clusters stay in dataflow form.
 
     A loop or branch is rebuilt before it is known whether it can be part of a cluster. Where it cannot, all is done

@@ -143,7 +143,7 @@ _flows: weakref.WeakKeyDictionary[types.CodeType, _Flow | None] = weakref.WeakKe
 
 
 def converted(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_requested: bool = False
+    function: object, args: tuple[object, ...], kwargs: dict[str, object], is_requested: bool = False
 ) -> Callable[..., Any] | None:
     """What AutoGraph would make of a function for these arguments; None where that is AutoGraph's to make, or where it
     leaves the function as it is. `is_requested`: it is not called by another function."""
@@ -178,7 +178,7 @@ def converted(
     return result if instance is None else types.MethodType(result, instance)
 
 
-def _parts(function: Any) -> tuple[Any, Any]:
+def _parts(function: object) -> tuple[object, object]:
     """What runs when something is called, and the instance that it is given first, if any."""
     if type(function) is types.FunctionType:
         return function, None
@@ -189,13 +189,15 @@ def _parts(function: Any) -> tuple[Any, Any]:
     return inspect.getattr_static(type(function), "__call__", None) if is_itself else None, function
 
 
-def _call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _call(function: object, /, *args: object, **kwargs: object) -> object:
     """A call as AutoGraph makes it."""
     replacement = converted(function, args, kwargs)
     return tfp.converted_call(function, args, kwargs) if replacement is None else replacement(*args, **kwargs)
 
 
-def _arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _arguments(
+    function: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object]
+) -> dict[str, object]:
     """The values of a function's parameters in a call; none where it cannot be called so."""
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
@@ -300,7 +302,7 @@ def _parameters(arguments: ast.arguments) -> list[ast.arg]:
 def _imported(function: types.FunctionType) -> list[str]:
     """Names that a function uses and that its module seems to import: the compiler makes other code for them."""
 
-    def is_foreign(value: Any) -> bool:
+    def is_foreign(value: object) -> bool:
         return isinstance(value, types.ModuleType) or getattr(value, "__module__", home) != home
 
     space = function.__globals__
@@ -404,17 +406,17 @@ class _Rewriter(ast.NodeTransformer):
         self._body(node)
         self.scope = outer
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> object:
         self.scope.bind(node.name, None)
         self._inner(node)
         node.decorator_list.append(_named(_ARTIFACT, node))
         return node
 
-    def visit_Lambda(self, node: ast.Lambda) -> Any:
+    def visit_Lambda(self, node: ast.Lambda) -> object:
         self._inner(node)
         return ast.copy_location(ast.Call(_named(_ARTIFACT, node), [node], []), node)
 
-    def visit_Call(self, node: ast.Call) -> Any:
+    def visit_Call(self, node: ast.Call) -> object:
         self.generic_visit(node)
         node.args.insert(0, node.func)
         node.func = _named(_CALL, node)
@@ -423,22 +425,22 @@ class _Rewriter(ast.NodeTransformer):
     def _look(self, *expressions: ast.expr) -> None:
         self.looked_at += [(self.scope, e) for e in expressions]
 
-    def visit_If(self, node: Any) -> Any:
+    def visit_If(self, node: Any) -> object:
         self._look(node.test)
         return self.generic_visit(node)
 
     visit_While = visit_IfExp = visit_Assert = visit_If
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+    def visit_BoolOp(self, node: ast.BoolOp) -> object:
         self._look(*node.values[:-1])
         return self.generic_visit(node)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> object:
         if isinstance(node.op, ast.Not):
             self._look(node.operand)
         return self.generic_visit(node)
 
-    def visit_For(self, node: ast.For) -> Any:
+    def visit_For(self, node: ast.For) -> object:
         self._look(node.iter)
         if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name):
             if node.iter.func.id == "range":
@@ -457,45 +459,45 @@ class _Rewriter(ast.NodeTransformer):
                 for part, source in zip(target.elts, value.elts):
                     self._bind(part, source)
 
-    def visit_Assign(self, node: ast.Assign) -> Any:
+    def visit_Assign(self, node: ast.Assign) -> object:
         for target in node.targets:
             self._bind(target, node.value)
         return self.generic_visit(node)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> object:
         if node.value is not None:
             self._bind(node.target, node.value)
             node.value = self.visit(node.value)
         node.target = self.visit(node.target)
         return node
 
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> object:
         self._bind(node.target, node.value)
         return self.generic_visit(node)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+    def visit_AugAssign(self, node: ast.AugAssign) -> object:
         if isinstance(node.target, ast.Name):
             self._bind(node.target, ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value))
         return self.generic_visit(node)
 
-    def visit_Name(self, node: ast.Name) -> Any:
+    def visit_Name(self, node: ast.Name) -> object:
         if node.id in _LEFT_NAMES:
             raise _LeftToAutoGraph
         if isinstance(node.ctx, ast.Store) and node not in self._bound:
             self.scope.bind(node.id, None)
         return node
 
-    def visit_Attribute(self, node: ast.Attribute) -> Any:
+    def visit_Attribute(self, node: ast.Attribute) -> object:
         if not isinstance(node.ctx, ast.Load):
             self.changed.add(node.attr)
         return self.generic_visit(node)
 
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> object:
         if node.name:
             self.scope.bind(node.name, None)
         return self.generic_visit(node)
 
-    def visit_alias(self, node: ast.alias) -> Any:
+    def visit_alias(self, node: ast.alias) -> object:
         self.scope.bind((node.asname or node.name).partition(".")[0], None)
         return node
 
@@ -507,7 +509,7 @@ def _named(name: str, at: ast.AST) -> ast.Name:
 class _Look:
     """Whether the values that a function tests in a call are Python's; false where that is unknown before."""
 
-    def __init__(self, function: types.FunctionType, flow: _Flow, arguments: dict[str, Any]) -> None:
+    def __init__(self, function: types.FunctionType, flow: _Flow, arguments: dict[str, object]) -> None:
         self._function, self._flow, self._arguments = function, flow, arguments
         self._under_way: set[tuple[_Scope, str]] = (
             set()
@@ -571,7 +573,7 @@ class _Look:
             return any(self._is_python(value, scope) for value in arguments)
         return function in _PYTHON_OF_PYTHON and all(self._is_python(value, scope) for value in arguments)
 
-    def _outer(self, name: str) -> Iterator[Any]:
+    def _outer(self, name: str) -> Iterator[object]:
         """The value of a name from outside of the function, if it has one."""
         code, spaces = self._function.__code__, (self._function.__globals__, vars(builtins))
         if name in code.co_freevars:
@@ -583,7 +585,7 @@ class _Look:
         else:
             yield from [space[name] for space in spaces if name in space][:1]
 
-    def _values(self, node: ast.expr, scope: _Scope) -> Iterator[Any]:
+    def _values(self, node: ast.expr, scope: _Scope) -> Iterator[object]:
         """The value of a name or attribute, if it is constant and known without running anything."""
         if isinstance(node, ast.Name):
             home = _home(node.id, scope)
@@ -603,7 +605,7 @@ def _home(name: str, scope: _Scope | None) -> _Scope | None:
     return scope
 
 
-def _attribute(owner: Any, name: str) -> Iterator[Any]:
+def _attribute(owner: object, name: str) -> Iterator[object]:
     """An attribute that is neither computed nor of a class that computes any."""
     if type(owner).__getattribute__ not in (object.__getattribute__, types.ModuleType.__getattribute__):
         return

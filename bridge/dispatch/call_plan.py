@@ -23,6 +23,7 @@ from ..graph.graph import from_function_def, takes_functions
 from ..launch import cluster_registry, fallback
 from ..options.jit_options import JitOptions, current
 from ..tf_internals import symbols as tfp
+from ..tf_internals.types import ConcreteFunction
 from . import fast_call, fast_call_variables
 
 Pack = Callable[[list[Any]], Any]
@@ -30,7 +31,7 @@ Pack = Callable[[list[Any]], Any]
 FastPath = tuple[Callable[..., Any], Pack | None]
 
 
-def miss(*args: Any) -> Any:
+def miss(*args: object) -> Any:
     """The function of a fast path that fits no call."""
     return NotImplemented
 
@@ -54,7 +55,9 @@ class CallPlan:
     is_plain: bool
     pack: Pack | None
 
-    def _direct_entry(self, args: Sequence[Any]) -> tuple[cluster_registry.DirectEntry, list[Any]] | None:
+    def _direct_entry(
+        self, args: Sequence[tf.Tensor | np.ndarray]
+    ) -> tuple[cluster_registry.DirectEntry, list[int | tf.Tensor | fast_call_variables.Captured]] | None:
         """The launch op's entry for arguments of these dims, once it has run with them, and the sources of its inputs:
         `inputs` with captured variables as such."""
         if not self.is_plain:
@@ -118,7 +121,7 @@ class DispatchEntry:
         return result
 
 
-def plan_of(concrete: Any, options: JitOptions) -> CallPlan:
+def plan_of(concrete: ConcreteFunction, options: JitOptions) -> CallPlan:
     """The plan of a concrete function.
 
     Raises: UnsupportedError  part of it must run in TensorFlow.
@@ -146,7 +149,7 @@ def plan_of(concrete: Any, options: JitOptions) -> CallPlan:
     return CallPlan(run, cluster, captured_tensors, inputs, is_plain, pack)
 
 
-def cluster_of(concrete: Any, options: JitOptions | None = None) -> Cluster:
+def cluster_of(concrete: ConcreteFunction, options: JitOptions | None = None) -> Cluster:
     """The cluster of a whole concrete function; without `options`, with those in force.
 
     Raises: UnsupportedError  an op does not compile, a variable is passed as an argument, or a capture is made anew.
@@ -207,7 +210,7 @@ def _runner(
     return run
 
 
-def _packer(concrete: Any, results: int) -> Pack | None:
+def _packer(concrete: ConcreteFunction, results: int) -> Pack | None:
     """A function that puts flat results into the structure that the traced function returns; None: it is one tensor."""
     structure = concrete.structured_outputs
     if isinstance(structure, tf.Tensor):

@@ -19,7 +19,7 @@ _VALUES = frozenset({int, float, bool, complex, str, bytes, type(None)})  # argu
 _COMPOSITES = frozenset({tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices})
 
 
-def _flatten(value: Any, tensors: list[tf.Tensor], key: list[Any]) -> None:
+def _flatten(value: Any, tensors: list[tf.Tensor], key: list[object]) -> None:
     """Adds the tensors of an argument to a list, arrays as tensors, and to another the other parts of its key.
 
     Raises: TypeError, ValueError  TensorFlow must handle the argument.
@@ -48,7 +48,7 @@ def _flatten(value: Any, tensors: list[tf.Tensor], key: list[Any]) -> None:
         raise TypeError(f"a call with {kind.__name__}")
 
 
-def has_arrays(value: Any) -> bool:
+def has_arrays(value: object) -> bool:
     """Whether there are arrays in a structure."""
     return any(type(item) is np.ndarray for item in tf.nest.flatten(value))
 
@@ -78,20 +78,20 @@ class DispatchCache:
     )
 
     def _clear_cache(self) -> None:
-        self._entries: dict[Any, DispatchEntry | None] = {}
+        self._entries: dict[object, DispatchEntry | None] = {}
         # By the key of `_flatten`: which of its tensors the function takes, in its order, and the entry.
-        self._structured_entries: dict[Any, tuple[list[int], DispatchEntry | None]] = {}
+        self._structured_entries: dict[object, tuple[list[int], DispatchEntry | None]] = {}
         self._fast_path = NO_FAST_PATH  # of the last call
 
-    def _traced_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _traced_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """A call through TensorFlow's executor."""
         raise NotImplementedError
 
-    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _first_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """A call whose arguments have no entry yet."""
         raise NotImplementedError
 
-    def _cached_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _cached_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """A call that no tape watches and that missed the last fast path."""
         if kwargs:
             return self._structured_call(args, kwargs)
@@ -106,10 +106,10 @@ class DispatchCache:
             self._fast_path = entry.fast_path
         return self._dispatch(entry, args, kwargs, args, missed)
 
-    def _structured_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _structured_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """A call with keywords, arrays, Python values or nested arguments."""
         tensors: list[tf.Tensor] = []
-        key: list[Any] = []
+        key: list[object] = []
         try:
             _flatten((args, kwargs), tensors, key)
             order, entry = self._structured_entries[tuple(key)]
@@ -120,8 +120,8 @@ class DispatchCache:
     def _dispatch(
         self,
         entry: DispatchEntry | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         tensors: Sequence[tf.Tensor],
         missed: FastPath | None = None,
     ) -> Any:
@@ -137,9 +137,9 @@ class DispatchCache:
             return self._run(entry, tensors)
         return result if pack is None else pack(result)
 
-    def _add_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _add_traced(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Adds an entry: calls like this one go through TensorFlow's executor."""
-        key: list[Any] = []
+        key: list[object] = []
         with contextlib.suppress(TypeError, ValueError):
             _flatten((args, kwargs), [], key)
             if kwargs or any(type(a) is not _eager_tensor for a in args):
@@ -165,12 +165,16 @@ class DispatchCache:
                 entry.fast_path = NO_FAST_PATH
 
     def _add_entry(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], plan: CallPlan, tensors: Sequence[tf.Tensor]
+        self,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        plan: CallPlan,
+        tensors: Sequence[tf.Tensor],
     ) -> bool:
         """Adds an entry for calls like this one; false if its arguments do not have all of the function's tensors."""
         is_plain = not kwargs and len(tensors) == len(args) and all(a is t for a, t in zip(args, tensors))
         call_tensors: list[tf.Tensor] = []
-        key: list[Any] = []
+        key: list[object] = []
         try:
             _flatten(args if is_plain else (args, kwargs), call_tensors, key)
         except (TypeError, ValueError):

@@ -116,7 +116,7 @@ def _builtin(
     type_: type,
     single: bool,
     makers: Sequence[Any],
-    owned: Any = None,
+    owned: object = None,
 ) -> Builtin:
     numbers = iter(range(-1, -1 - len(fixed), -1))
     origins = [
@@ -153,7 +153,7 @@ def _builtin(
 class _Self(int):
     """The address of a `Call`, and in `owned` the objects that must live as long."""
 
-    owned: Any
+    owned: object
 
 
 @functools.cache

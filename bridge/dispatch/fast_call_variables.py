@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -75,7 +74,7 @@ class Captured:
         )
 
 
-def tables(inputs: Sequence[Any]) -> tuple[ctypes.Array[Variable], ctypes.Array[Use]]:
+def tables(inputs: Sequence[object]) -> tuple[ctypes.Array[Variable], ctypes.Array[Use]]:
     """The captured variables among the inputs of an entry, in the order in which they are locked, and their uses."""
     uses = {k: i for k, i in enumerate(inputs) if isinstance(i, Captured)}
     rows = {i.object: i.row for i in uses.values()}

@@ -32,6 +32,7 @@ from ..launch.launch_site import has_no_tensorflow
 from ..options.jit_options import JitOptions
 from ..options.marks import is_marked
 from ..tf_internals import symbols as tfp
+from ..tf_internals.types import ConcreteFunction
 from . import earlier_functions, unclustered_calls
 from .call_plan import CallPlan, plan_of
 from .dispatch_cache import DispatchCache, has_arrays, with_tensors
@@ -40,7 +41,9 @@ from .dispatch_cache import DispatchCache, has_arrays, with_tensors
 _CALLS, _PLAN, _IN_BACKGROUND = "_tfbridge_calls", "_tfbridge_plan", "_tfbridge_in_background"
 _MAX_MISSES = 16  # calls in a row without an entry, after which the hook ignores a function
 
-OptionsOf = Callable[[Any], JitOptions | None]  # for a concrete function; None: TensorFlow runs it
+OptionsOf = Callable[
+    [ConcreteFunction], JitOptions | None
+]  # for a concrete function; None: TensorFlow runs it
 
 logger = logging.getLogger("tfbridge")
 _lock = forking.long_lock()
@@ -81,10 +84,10 @@ class _FunctionCalls(DispatchCache):
         )
         self._clear_cache()
 
-    def _traced_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _traced_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         return self._original(self._function, *args, **kwargs)
 
-    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _first_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         with contextlib.suppress(TypeError, ValueError):
             if self._function.input_signature is None and has_arrays(
                 (args, kwargs)
@@ -116,18 +119,20 @@ def install(options_of: OptionsOf, on_plan: Callable[[CallPlan], object]) -> Non
         tfp.on_eager_calls(_call, _call_concrete)
 
 
-def direct_cluster(concrete: Any) -> Cluster | None:
+def direct_cluster(concrete: ConcreteFunction) -> Cluster | None:
     """The cluster that calls of a concrete function run; None when they go through TensorFlow's executor."""
     plan = _plan_of(concrete)
     return None if plan is None else plan.cluster
 
 
-def run_in_tensorflow(concrete: Any) -> None:
+def run_in_tensorflow(concrete: ConcreteFunction) -> None:
     """Has TensorFlow's executor run a concrete function from now on."""
     concrete.__dict__[_PLAN] = None
 
 
-def _call(original: Callable[..., Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(
+    original: Callable[..., Any], function: Any, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """A call of a tf.function."""
     calls = function.__dict__.get(_CALLS)
     if calls is None:
@@ -143,7 +148,12 @@ def _call(original: Callable[..., Any], function: Any, args: tuple[Any, ...], kw
     return calls._cached_call(args, kwargs)
 
 
-def _call_concrete(original: Callable[..., Any], concrete: Any, tensors: Any, captured: Any) -> Any:
+def _call_concrete(
+    original: Callable[..., Any],
+    concrete: ConcreteFunction,
+    tensors: Sequence[tf.Tensor],
+    captured: Sequence[tf.Tensor],
+) -> Any:
     """A call that comes to a concrete function."""
     if _PLAN not in concrete.__dict__ and _may_be_prepared(concrete, tensors):
         if _first_call_state.reached is not None:
@@ -169,7 +179,7 @@ def _call_concrete(original: Callable[..., Any], concrete: Any, tensors: Any, ca
     return result
 
 
-def _may_be_prepared(concrete: Any, tensors: Sequence[tf.Tensor]) -> bool:
+def _may_be_prepared(concrete: ConcreteFunction, tensors: Sequence[tf.Tensor]) -> bool:
     """Whether TensorFlow serves the calls of a concrete function until it is known what of it compiles: not where the
     disk cache may have its code."""
     if not _may_hook_calls() or has_no_tensorflow() or any(type(t) is not _eager_tensor for t in tensors):
@@ -187,7 +197,9 @@ def _may_be_prepared(concrete: Any, tensors: Sequence[tf.Tensor]) -> bool:
     return known
 
 
-def _prepare(concrete: Any, calls: list[Sequence[tf.Tensor]], captured: Sequence[tf.Tensor]) -> None:
+def _prepare(
+    concrete: ConcreteFunction, calls: list[Sequence[tf.Tensor]], captured: Sequence[tf.Tensor]
+) -> None:
     """Makes the plan of a function and asks for the code of calls; where there is no plan, its graph is clustered. What
     runs the clusters in TensorFlow until there is code is made ready."""
     plan, earlier = _new_plan(concrete), recent_reports()
@@ -221,7 +233,7 @@ def _has_effects(cluster: Cluster) -> bool:
     )
 
 
-def _plan_of(concrete: Any) -> CallPlan | None:
+def _plan_of(concrete: ConcreteFunction) -> CallPlan | None:
     try:
         return concrete.__dict__[_PLAN]
     except KeyError:
@@ -231,7 +243,7 @@ def _plan_of(concrete: Any) -> CallPlan | None:
             return concrete.__dict__[_PLAN]
 
 
-def _new_plan(concrete: Any) -> CallPlan | None:
+def _new_plan(concrete: ConcreteFunction) -> CallPlan | None:
     try:
         options = _options_of(concrete)
         if options is None:

@@ -19,13 +19,14 @@ from ...runtime import statistics
 from ...runtime.threads import background
 from ..launch import coverage
 from ..tf_internals import symbols as tfp
+from ..tf_internals.types import ConcreteFunction
 
 _MAX_CALLS = 64  # of the second form in a row
 _MAX_EARLY_CALLS = 8  # whose arguments are kept until their code is asked for
 _CALLS = "_tfbridge_unclustered"  # attribute of concrete functions
 
 Run = Callable[[Sequence[tf.Tensor]], Any]
-Prepare = Callable[[Any, list[Sequence[tf.Tensor]], Sequence[tf.Tensor]], None]
+Prepare = Callable[[ConcreteFunction, list[Sequence[tf.Tensor]], Sequence[tf.Tensor]], None]
 
 _running: list[
     None
@@ -61,7 +62,7 @@ class _Calls:
 
 
 def first_call(
-    prepare: Prepare, concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]
+    prepare: Prepare, concrete: ConcreteFunction, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]
 ) -> Any:
     """A call of a concrete function of which nothing is ready: in its second form. The first such call has `prepare`
     make the function ready in the background."""
@@ -79,7 +80,9 @@ def first_call(
     return result
 
 
-def call(run: Run, concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:
+def call(
+    run: Run, concrete: ConcreteFunction, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]
+) -> Any:
     """A call of a concrete function, in the form that is faster as far as is known; `run` goes through its clusters."""
     calls: _Calls | None = concrete.__dict__.get(_CALLS)
     if calls is not None and calls.take():
@@ -108,7 +111,9 @@ def call(run: Run, concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequen
     return result
 
 
-def _make(concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor], calls: _Calls) -> None:
+def _make(
+    concrete: ConcreteFunction, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor], calls: _Calls
+) -> None:
     """Has TensorFlow make the second form of a function."""
     tfp.prepare_without_graph_passes(concrete, [*tensors, *captured])
     calls.is_ready = True

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from ...compiler.progress import followed
 from ..graph.graph import DATAFLOW, GraphNode, Tensor, op_definition, output_range, output_types, sort
+from ..tf_internals.types import AttrValue, FunctionDef, GraphDef
 
 _numbers = itertools.count()
 
@@ -31,7 +31,7 @@ class Dataflow:
     preserved: Collection[str]
     excluded: Mapping[str, str]
     mark: str
-    functions: dict[str, Any] = dataclasses.field(default_factory=dict)
+    functions: dict[str, FunctionDef] = dataclasses.field(default_factory=dict)
     rebuilt: set[str] = dataclasses.field(default_factory=set)
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     moved: dict[Tensor, Tensor] = dataclasses.field(default_factory=dict)
@@ -92,7 +92,7 @@ class Dataflow:
         inputs: Sequence[Tensor],
         control: Collection[str],
         device: str,
-        attributes: Mapping[str, Any],
+        attributes: Mapping[str, AttrValue],
         inside: Sequence[GraphNode],
     ) -> GraphNode:
         """Adds the node that stands for a loop or a branch with the nodes `inside`."""
@@ -178,7 +178,7 @@ class Dataflow:
         self.functions[unique] = function
         return unique, outside
 
-    def graph_def(self, original: Any) -> Any:
+    def graph_def(self, original: GraphDef) -> GraphDef:
         """The graph as it is now, with the functions in its library.
 
         Raises: NotUnderstoodError  it has a cycle.
@@ -204,9 +204,9 @@ class Dataflow:
         result.library.function.extend(self._used_functions())
         return result
 
-    def _used_functions(self) -> list[Any]:
+    def _used_functions(self) -> list[FunctionDef]:
         """The functions that loops and branches of the graph call, and those that these call."""
-        used: dict[str, Any] = {}
+        used: dict[str, FunctionDef] = {}
         stack = [n.definition for n in self.nodes.values() if n.name in self.rebuilt]
         while stack:
             definition = stack.pop()
@@ -234,7 +234,7 @@ def has_effect(node: GraphNode) -> bool:
     return node.op != "ReadVariableOp" and is_stateful(node)
 
 
-def types_attribute(types: Sequence[int]) -> Any:
+def types_attribute(types: Sequence[int]) -> AttrValue:
     """An attribute that is a list of types."""
     value = tf.compat.v1.AttrValue()
     value.list.SetInParent()
@@ -242,7 +242,7 @@ def types_attribute(types: Sequence[int]) -> Any:
     return value
 
 
-def function_attribute(name: str) -> Any:
+def function_attribute(name: str) -> AttrValue:
     """An attribute that is one function."""
     value = tf.compat.v1.AttrValue()
     value.func.name = name

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from ..graph.graph import GraphNode, read_nodes
+from ..tf_internals.types import GraphDef
 from .dataflow_graph import Dataflow, NotUnderstoodError
 from .functionalize_cond import rebuild_branches
 from .functionalize_while import rebuild_loop
@@ -25,13 +25,13 @@ class Functional:
     branch's Merge.
     """
 
-    graph_def: Any
+    graph_def: GraphDef
     rebuilt: set[str]
     reasons: dict[str, str]
 
 
 def functionalize(
-    graph_def: Any,
+    graph_def: GraphDef,
     preserved: Collection[str] = (),
     excluded: Mapping[str, str] | None = None,
     mark: str = "",

@@ -9,10 +9,9 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
-
 from ...compiler.errors import UnsupportedError
 from ..tf_internals import symbols as tfp
+from ..tf_internals.types import AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef
 from .graph import LOOPS, Graph, GraphNode, from_function_def, op_definition, takes_functions
 
 
@@ -23,10 +22,10 @@ class Functions:
     `denied`: op types that run in TensorFlow. `read`, `data_sizes`: caches of graphs and of analyses of them.
     """
 
-    definitions: Mapping[str, Any]
+    definitions: Mapping[str, FunctionDef]
     denied: Collection[str] = ()
     read: dict[str, Graph] = dataclasses.field(default_factory=dict)
-    data_sizes: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    data_sizes: dict[object, Any] = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Graph:
         if name not in self.read:
@@ -47,14 +46,14 @@ class Functions:
         return gradient
 
 
-def with_function_bodies(graph_def: Any) -> Any:
+def with_function_bodies(graph_def: GraphDef) -> GraphDef:
     """The graph with the bodies of the functions that it calls. TensorFlow hands over their signatures only.
 
     A function without a body in this process (as in a graph of TensorFlow 1) is not in the library; its callers cannot
     be compiled.
     """
     declared = {f.signature.name: f for f in graph_def.library.function}
-    bodies: dict[str, Any] = {}
+    bodies: dict[str, FunctionDef] = {}
     names = list(declared)
     while names:
         name = names.pop()
@@ -75,7 +74,7 @@ def with_function_bodies(graph_def: Any) -> Any:
     return graph_def
 
 
-def _called_names(function: Any) -> list[str]:
+def _called_names(function: FunctionDef) -> list[str]:
     """The names of all functions that the nodes of a FunctionDef name."""
     names: list[str] = []
     for node in function.node_def:
@@ -95,7 +94,7 @@ def nodes_of_functions(graph: Graph, functions: Functions) -> Iterator[GraphNode
             yield from functions[name].nodes.values()
 
 
-def calls_as_ops(library: Any) -> Any:
+def calls_as_ops(library: FunctionDefLibrary) -> FunctionDefLibrary:
     """A FunctionDefLibrary in which every call of its functions is a PartitionedCall; the same one if all are.
 
     s = sum_of(x, y) ... sum_of:total:0   ->   s = PartitionedCall[f=sum_of](x, y) ... s:output:0
@@ -110,10 +109,10 @@ def calls_as_ops(library: Any) -> Any:
     return rewritten
 
 
-def by_name(library: Any) -> dict[str, Any]:
+def by_name(library: FunctionDefLibrary) -> dict[str, FunctionDef]:
     """The functions of a FunctionDefLibrary by name. Where several implement one API and one of them is for CPUs, that
     one stands under the names of those for no device in particular, as TensorFlow's graph optimizer chooses."""
-    for_cpu: dict[Any, list[Any]] = {}
+    for_cpu: dict[tuple[object, ...], list[FunctionDef]] = {}
     for f in library.function:
         if _text(f, _DEVICE) == b"CPU":
             for_cpu.setdefault(_api(f), []).append(f)
@@ -127,11 +126,11 @@ def by_name(library: Any) -> dict[str, Any]:
 _API, _DEVICE = "api_implements", "api_preferred_device"
 
 
-def _text(function: Any, attribute: str) -> bytes:
+def _text(function: FunctionDef, attribute: str) -> bytes:
     return function.attr[attribute].s if attribute in function.attr else b""
 
 
-def _api(function: Any) -> tuple[Any, ...]:
+def _api(function: FunctionDef) -> tuple[object, ...]:
     """What two implementations of one API share. Those for a tape stand apart, though their results may be the same."""
     signature = function.signature
     return (
@@ -142,7 +141,7 @@ def _api(function: Any) -> tuple[Any, ...]:
     )
 
 
-def function_calls_as_ops(function: Any, definitions: Mapping[str, Any]) -> Any:
+def function_calls_as_ops(function: FunctionDef, definitions: Mapping[str, FunctionDef]) -> FunctionDef:
     """One FunctionDef, likewise; `definitions` are the functions that it may call, by name."""
     called = {node.name: definitions[node.op] for node in function.node_def if _is_call(node, definitions)}
     if not called:
@@ -158,7 +157,7 @@ def function_calls_as_ops(function: Any, definitions: Mapping[str, Any]) -> Any:
     return rewritten
 
 
-def call_as_op(node: Any, called: Any) -> None:
+def call_as_op(node: NodeDef, called: FunctionDef) -> None:
     """Makes a PartitionedCall of a node whose op is the name of the function `called`; its attributes stay."""
     attributes = dict(node.attr.items())
     node.op = "StatefulPartitionedCall" if called.signature.is_stateful else "PartitionedCall"
@@ -169,11 +168,11 @@ def call_as_op(node: Any, called: Any) -> None:
         node.attr[name].list.type[:] = types
 
 
-def _is_call(node: Any, definitions: Mapping[str, Any]) -> bool:
+def _is_call(node: NodeDef, definitions: Mapping[str, FunctionDef]) -> bool:
     return node.op in definitions and op_definition(node.op) is None
 
 
-def _reference(text: str, called: Mapping[str, Any]) -> str:
+def _reference(text: str, called: Mapping[str, FunctionDef]) -> str:
     """A tensor's name inside a function: results of calls are numbered, no longer named."""
     name, _, output = text.partition(":")
     if name not in called or not output:
@@ -190,7 +189,7 @@ def called_functions(node: GraphNode) -> list[str]:
     return [f.name for value in node.attrs.values() for f in named_functions(value)]
 
 
-def named_functions(value: Any) -> Sequence[Any]:
+def named_functions(value: AttrValue) -> Sequence[NameAttrList]:
     """The functions that are in an attribute's value, each a NameAttrList."""
     kind = value.WhichOneof("value")
     if kind == "func":

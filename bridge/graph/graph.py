@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from ..tf_internals import symbols as tfp
+from ..tf_internals.types import AttrValue, FunctionDef, GraphDef, NodeDef, OpDef
 
 # The ops to which TensorFlow lowers loops and branches.
 DATAFLOW = frozenset(
@@ -53,10 +54,10 @@ class GraphNode:
     op: str
     inputs: list[Tensor]
     control: list[str]
-    definition: Any
+    definition: NodeDef
 
     @property
-    def attrs(self) -> Any:
+    def attrs(self) -> Mapping[str, AttrValue]:
         """AttrValue by name."""
         return self.definition.attr
 
@@ -77,7 +78,7 @@ class Graph:
     name: str = ""
 
 
-def from_graph_def(graph_def: Any) -> Graph:
+def from_graph_def(graph_def: GraphDef) -> Graph:
     """Reads a GraphDef; `_Arg` and `_Retval` nodes become arguments and results."""
     nodes: dict[str, GraphNode] = {}
     arguments: dict[int, str] = {}
@@ -94,7 +95,7 @@ def from_graph_def(graph_def: Any) -> Graph:
     )
 
 
-def from_function_def(function: Any) -> Graph:
+def from_function_def(function: FunctionDef) -> Graph:
     """Reads a FunctionDef: its arguments become `_Arg` nodes."""
     nodes: dict[str, GraphNode] = {}
     for k, argument in enumerate(function.signature.input_arg):
@@ -127,7 +128,7 @@ def from_function_def(function: Any) -> Graph:
     )
 
 
-def _function_tensor(text: str, definitions: Mapping[str, Any]) -> Tensor:
+def _function_tensor(text: str, definitions: Mapping[str, NodeDef]) -> Tensor:
     """What a node's input in a function names: an argument, or `node:output argument:number`."""
     name, _, output = text.partition(":")
     definition = definitions.get(name) if output else None
@@ -152,7 +153,7 @@ def _live(nodes: Mapping[str, GraphNode], ends: Iterable[str]) -> dict[str, Grap
     return {name: node for name, node in nodes.items() if name in live}
 
 
-def read_nodes(graph_def: Any) -> dict[str, GraphNode]:
+def read_nodes(graph_def: GraphDef) -> dict[str, GraphNode]:
     """The nodes of a GraphDef by name, in its order, `_Retval` nodes too."""
     return {d.name: _node(d, _graph_tensor) for d in graph_def.node}
 
@@ -162,7 +163,7 @@ def _graph_tensor(text: str) -> Tensor:
     return Tensor(name, int(index or 0))
 
 
-def _node(definition: Any, tensor: Any) -> GraphNode:
+def _node(definition: NodeDef, tensor: Callable[[str], Tensor]) -> GraphNode:
     inputs: list[Tensor] = []
     control: list[str] = []
     for name in definition.input:
@@ -208,7 +209,7 @@ def sort(nodes: Mapping[str, GraphNode]) -> dict[str, GraphNode]:
 
 
 @functools.cache
-def op_definition(op: str) -> Any:
+def op_definition(op: str) -> OpDef:
     """The OpDef of a registered op; None for an unknown name (a function called as an op)."""
     return tfp.op_definition(op)
 
@@ -237,7 +238,7 @@ def _fixed_output(op: str, name: str) -> int | None:
     return None
 
 
-def _count(argument: Any, attrs: Any) -> int:
+def _count(argument: OpDef.ArgDef, attrs: Mapping[str, AttrValue]) -> int:
     if argument.number_attr:
         return int(attrs[argument.number_attr].i)
     if argument.type_list_attr:
@@ -245,17 +246,17 @@ def _count(argument: Any, attrs: Any) -> int:
     return 1
 
 
-def output_range(definition: Any, name: str) -> tuple[int, int]:
+def output_range(definition: NodeDef, name: str) -> tuple[int, int]:
     """(first, end) numbers of the outputs that belong to the output argument `name` of a node."""
     return _range(op_definition(definition.op).output_arg, definition.attr, name)
 
 
-def input_range(definition: Any, name: str) -> tuple[int, int]:
+def input_range(definition: NodeDef, name: str) -> tuple[int, int]:
     """(first, end) numbers of the inputs that belong to the input argument `name` of a node."""
     return _range(op_definition(definition.op).input_arg, definition.attr, name)
 
 
-def _range(arguments: Any, attrs: Any, name: str) -> tuple[int, int]:
+def _range(arguments: Iterable[OpDef.ArgDef], attrs: Mapping[str, AttrValue], name: str) -> tuple[int, int]:
     at = 0
     for argument in arguments:
         count = _count(argument, attrs)
@@ -265,7 +266,7 @@ def _range(arguments: Any, attrs: Any, name: str) -> tuple[int, int]:
     raise KeyError(f"no argument {name!r}; there are {[a.name for a in arguments]}")
 
 
-def _types(arguments: Any, attrs: Any) -> list[int]:
+def _types(arguments: Iterable[OpDef.ArgDef], attrs: Mapping[str, AttrValue]) -> list[int]:
     types: list[int] = []
     for argument in arguments:
         if argument.type_list_attr:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from ...compiler.errors import UnsupportedError
+from ..tf_internals.types import ConcreteFunction
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _LIBRARIES = tuple(
@@ -18,7 +18,7 @@ _LIBRARIES = tuple(
 _OUR_LAYERS = tuple(os.path.join(_OURS, layer) + os.sep for layer in ("bridge", "compiler", "runtime"))
 
 
-def place(operation: Any) -> tuple[str, int]:
+def place(operation: tf.Operation) -> tuple[str, int]:
     """File and line of the innermost frame that made an operation, outside TensorFlow, Keras and tfbridge."""
     for frame in reversed(list(operation.traceback or ())):
         if not frame.filename.startswith(_LIBRARIES) and not frame.filename.startswith(_OUR_LAYERS):
@@ -26,7 +26,7 @@ def place(operation: Any) -> tuple[str, int]:
     return "", 0
 
 
-def finder(graph: Any) -> Callable[[str], tuple[str, int]]:
+def finder(graph: tf.Graph) -> Callable[[str], tuple[str, int]]:
     """A function from node names of a live graph to file and line; unknown names give ("", 0)."""
 
     def find(name: str) -> tuple[str, int]:
@@ -38,7 +38,7 @@ def finder(graph: Any) -> Callable[[str], tuple[str, int]]:
     return find
 
 
-def located(concrete: Any, error: UnsupportedError) -> list[str]:
+def located(concrete: ConcreteFunction, error: UnsupportedError) -> list[str]:
     """The lines of an error, each about one op of a concrete function, with the source line of that op."""
     find = finder(concrete.graph)
     lines = []
@@ -48,7 +48,7 @@ def located(concrete: Any, error: UnsupportedError) -> list[str]:
     return lines
 
 
-def strict_message(name: str, concrete: Any, error: UnsupportedError) -> str:
+def strict_message(name: str, concrete: ConcreteFunction, error: UnsupportedError) -> str:
     """The error of a strict function: every op that does not compile, with source line and reason."""
     return "\n".join(
         [

@@ -11,7 +11,6 @@ import ctypes
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -31,8 +30,8 @@ lock = forking.long_lock()
 _clusters: dict[str, RegisteredCluster] = {}
 _sites: dict[int, LaunchSite] = {}  # by number
 _numbers = itertools.count()
-_site_of: dict[tuple[Any, ...], LaunchSite] = {}  # by LaunchSite.name
-_free: dict[tuple[Any, ...], list[LaunchSite]] = {}  # sites of the eager executor that may be given away
+_site_of: dict[tuple[object, ...], LaunchSite] = {}  # by LaunchSite.name
+_free: dict[tuple[object, ...], list[LaunchSite]] = {}  # sites of the eager executor that may be given away
 _retired: collections.OrderedDict[str, RegisteredCluster] = collections.OrderedDict()
 _released: collections.deque[str] = collections.deque()  # keys of clusters that no function runs any more
 for _immortal in (_sites, orphans):  # TensorFlow deletes kernels when Python has ended
@@ -164,7 +163,7 @@ def _release(key: str) -> None:
         _drop_cluster(key, cluster)
 
 
-def eager_name(key: str, signature: tuple[Any, ...]) -> str:
+def eager_name(key: str, signature: tuple[object, ...]) -> str:
     """The cluster's name in the eager executor: that of a free site with this LaunchSite.signature, or its own key."""
     with lock:
         _drop_unused()

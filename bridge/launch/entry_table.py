@@ -12,7 +12,6 @@ from __future__ import annotations
 import collections
 import ctypes
 import dataclasses
-from typing import Any
 
 from . import prepacked_weights, weight_pages
 from .compiled_code import CompiledCode
@@ -53,7 +52,7 @@ class EntryOwner:
 
     def __init__(self, key: bytes, hash_: int, code: CompiledCode | None) -> None:
         self.key, self.code = key, code
-        self.buffers: list[Any] = []
+        self.buffers: list[object] = []
         self.bytes = code.own_bytes if code is not None else 0
         self._key = ctypes.create_string_buffer(key, len(key))
         self.entry = CacheEntry(hash=hash_, key_bytes=len(key), key=ctypes.addressof(self._key))
@@ -76,7 +75,7 @@ class _Retired:
     epochs: how often both words of active calls have been seen at zero; seen_idle: which of them, since the last time.
     """
 
-    owner: Any
+    owner: object
     address: int
     epochs: int = 0
     seen_idle: list[bool] = dataclasses.field(default_factory=lambda: [False, False])

@@ -15,7 +15,6 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -54,7 +53,7 @@ class Variables:
 NO_VARIABLES = Variables()
 
 
-_callbacks: list[Any] = []  # the C functions of create, miss and fallback
+_callbacks: list[object] = []  # the C functions of create, miss and fallback
 
 
 def ensure_registered() -> None:
@@ -159,7 +158,7 @@ def prepare(
     name = cluster_registry.eager_name(
         key, (tuple(inputs), tuple(outputs), tuple(constants), tuple(values), variables.updates)
     )
-    attributes: tuple[Any, ...] = ("Targs", inputs, "Tresults", outputs, "cluster", name.encode())
+    attributes: tuple[object, ...] = ("Targs", inputs, "Tresults", outputs, "cluster", name.encode())
     if constants:
         attributes += ("constants", list(constants))
     if variables.contents:

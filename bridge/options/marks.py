@@ -7,8 +7,8 @@ an op that is not compiled is an error) or, without options, "scope" (this node 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from ..tf_internals.types import AttrValue, ConcreteFunction, NodeDef
 from .jit_options import from_text, to_text
 
 MARK = "_tfbridge"
@@ -16,17 +16,17 @@ SCOPE = b"scope"
 _FUNCTION_WORDS = ("function", "strict")
 
 
-def function_mark(options: Mapping[str, Any], is_strict: bool) -> bytes:
+def function_mark(options: Mapping[str, object], is_strict: bool) -> bytes:
     """The mark of the nodes of a function that is to be compiled with these options."""
     return f"{_FUNCTION_WORDS[is_strict]} {to_text(options)}".rstrip().encode()
 
 
-def marks_of(nodes: Iterable[Any]) -> set[bytes]:
+def marks_of(nodes: Iterable[NodeDef]) -> set[bytes]:
     """The marks of NodeDefs."""
     return {node.attr[MARK].s for node in nodes if MARK in node.attr}
 
 
-def is_marked(concrete: Any) -> bool:
+def is_marked(concrete: ConcreteFunction) -> bool:
     """Whether a node of a concrete function, or of a function in its library, has a mark."""
     graph = concrete.graph.as_graph_def()
     return any(
@@ -34,17 +34,17 @@ def is_marked(concrete: Any) -> bool:
     )
 
 
-def function_options(marks: Iterable[bytes]) -> list[dict[str, Any]]:
+def function_options(marks: Iterable[bytes]) -> list[dict[str, object]]:
     """The options of the functions whose marks are among these, in a fixed order."""
     parts = (mark.decode().partition(" ") for mark in sorted(marks))
     return [from_text(text) for word, _, text in parts if word in _FUNCTION_WORDS]
 
 
-def is_in_scope(attributes: Mapping[str, Any]) -> bool:
+def is_in_scope(attributes: Mapping[str, AttrValue]) -> bool:
     """Whether a node with these attributes was created in a `jit_scope`."""
     return MARK in attributes and attributes[MARK].s == SCOPE
 
 
-def is_strict(attributes: Mapping[str, Any]) -> bool:
+def is_strict(attributes: Mapping[str, AttrValue]) -> bool:
     """Whether a node with these attributes is of a function whose ops must be compiled."""
     return MARK in attributes and attributes[MARK].s.startswith(b"strict")

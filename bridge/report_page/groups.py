@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 _MOST_GROUPS = 48
 _MOST_SCOPES = 400  # that are then taken together, one after another
@@ -90,12 +91,17 @@ def _sources(
     return found
 
 
-def nodes_of_graph_def(nodes: Iterable[object]) -> dict[str, tuple[str, list[str]]]:
+class GraphDefNode(Protocol):
+    """A node of a GraphDef."""
+
+    name: str
+    op: str
+    input: Iterable[str]
+
+
+def nodes_of_graph_def(nodes: Iterable[GraphDefNode]) -> dict[str, tuple[str, list[str]]]:
     """Op and inputs by name of the nodes of a GraphDef, in an order in which inputs come first, loops aside."""
-    inputs = {
-        node.name: (node.op, [i.lstrip("^").partition(":")[0] for i in node.input])  # type: ignore[attr-defined]
-        for node in nodes
-    }
+    inputs = {node.name: (node.op, [i.lstrip("^").partition(":")[0] for i in node.input]) for node in nodes}
     ordered: dict[str, tuple[str, list[str]]] = {}
     for root in inputs:
         stack = [(root, iter(inputs[root][1]))]

@@ -178,7 +178,7 @@ def cluster_colours(names: Iterable[str]) -> dict[str, str]:
     return {name: _COLOURS[k % len(_COLOURS)] for k, name in enumerate(names)}
 
 
-def render(title: str, facts: Sequence[tuple[str, str]], **parts: Any) -> str:
+def render(title: str, facts: Sequence[tuple[str, str]], **parts: object) -> str:
     """The page: a title, facts at its head, and the parts that `page.html` lists at its beginning."""
     return _template().render(title=title, facts=facts, box=BOX, plot=PLOT, **parts)
 

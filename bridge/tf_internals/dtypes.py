@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...compiler.ir.element_types import FORMATS, SMALL_INTEGERS, ElementType, element_type_of
+from .types import TensorProto
 
 # Types for which TensorFlow has hardly a kernel.
 _OF_HLO_TEXT = (FORMATS.keys() | SMALL_INTEGERS) - {
@@ -43,7 +44,7 @@ def data_type(type_: ElementType) -> int:
     return int(tf.as_dtype(type_.dtype).as_datatype_enum)
 
 
-def make_ndarray(tensor: Any) -> np.ndarray:
+def make_ndarray(tensor: TensorProto) -> np.ndarray:
     """The array of a TensorProto. tf.make_ndarray fails where there are no elements and yet a value is written, as
     TensorFlow's constant folding writes them.
     """
@@ -86,7 +87,7 @@ _VALUE_FIELDS = {
 }
 
 
-def proto_array(tensor: Any) -> np.ndarray:
+def proto_array(tensor: TensorProto) -> np.ndarray:
     """A TensorProto as an array, of quantized values as one of integers."""
     dtype = _CONTENT_TYPES.get(tensor.dtype)
     if dtype is not None:  # the two common forms: a graph has thousands of them

@@ -41,6 +41,7 @@ from tensorflow.python.ops import gradients_util
 from tensorflow.python.util import tf_decorator
 
 from ...runtime.threads import interrupts
+from .types import ConcreteFunction, FunctionDef, NodeDef
 
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 _TEXT, _I64 = ctypes.c_char_p, ctypes.c_int64
@@ -524,7 +525,7 @@ def execute_node(
 
 
 def execute_function(
-    name: str, attributes: tuple[Any, ...], inputs: list[tf.Tensor], outputs: int
+    name: str, attributes: tuple[object, ...], inputs: list[tf.Tensor], outputs: int
 ) -> list[tf.Tensor]:
     """Runs a function of the eager context on this thread. attributes: (name, value, ...).
 
@@ -607,7 +608,7 @@ class _Registration(ctypes.Structure):  # TP_OptimizerRegistrationParams
     ]
 
 
-_keep: list[Any] = []  # callbacks that TensorFlow holds until the process ends
+_keep: list[object] = []  # callbacks that TensorFlow holds until the process ends
 _Optimize = ctypes.CFUNCTYPE(
     None, _POINTER, ctypes.POINTER(_Buffer), _POINTER, ctypes.POINTER(_Buffer), _POINTER
 )
@@ -711,7 +712,7 @@ def optimize_small_graphs() -> None:
     context.context().set_optimizer_experimental_options({"min_graph_nodes": -1})
 
 
-def optimize_graph(concrete: Any) -> None:
+def optimize_graph(concrete: ConcreteFunction) -> None:
     """Runs the graph optimizers, the graph pass too, over the graph of a concrete function. Nothing is executed."""
     graph_def = concrete.graph.as_graph_def()
     for node in graph_def.node:
@@ -742,12 +743,12 @@ def prefetch_tracing() -> None:
 new_function = polymorphic_function.function
 
 
-def is_function(function: Any) -> bool:
+def is_function(function: object) -> bool:
     """Whether something is a tf.function."""
     return isinstance(function, polymorphic_function.Function)
 
 
-def is_concrete(function: Any) -> bool:
+def is_concrete(function: object) -> bool:
     """Whether something is a concrete function: one trace of a tf.function, a signature of a SavedModel."""
     return isinstance(function, concrete_function.ConcreteFunction)
 
@@ -761,7 +762,7 @@ def on_jit_compile(replaced: Callable[[Callable[..., Any], Any], Callable[..., A
     """
     original = polymorphic_function.Function.__init__
 
-    def make(self: Any, python_function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    def make(self: Any, python_function: Callable[..., Any], *args: object, **kwargs: object) -> None:
         original(self, python_function, *args, **kwargs)
         if (
             self._jit_compile
@@ -810,7 +811,7 @@ def _conversion(is_requested: bool) -> Any:
     return options if is_requested else options.call_options()
 
 
-def converts(function: Any, is_requested: bool) -> bool:
+def converts(function: object, is_requested: bool) -> bool:
     """Whether AutoGraph rewrites a function. `is_requested`: it is traced itself, not called by a traced function."""
     return (
         AUTOGRAPH not in missing()
@@ -828,17 +829,17 @@ def converting() -> Any:
     return ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED, _conversion(True))
 
 
-def converted_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def converted_call(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """Calls what AutoGraph makes of a function, or the function where AutoGraph leaves it as it is."""
     return api.converted_call(function, args, kwargs or None, options=_conversion(False))
 
 
-def autograph_artifact(function: Any) -> Any:
+def autograph_artifact(function: object) -> Any:
     """The function, marked as one that AutoGraph is done with."""
     return api.autograph_artifact(function)
 
 
-def with_constant_variables(concrete: Any) -> Any:
+def with_constant_variables(concrete: ConcreteFunction) -> ConcreteFunction:
     """A concrete function whose variables are constants of their value now; loops stay functional."""
     return convert_variables_to_constants_v2(concrete, lower_control_flow=False)
 
@@ -864,7 +865,9 @@ def may_hook_calls() -> bool:
     )
 
 
-def call_concrete(concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:
+def call_concrete(
+    concrete: ConcreteFunction, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]
+) -> Any:
     """Calls a concrete function as TensorFlow does, without a hook."""
     original = inspect.unwrap(concrete_function.ConcreteFunction._call_flat)
     return original(concrete, list(tensors), list(captured))
@@ -891,13 +894,13 @@ def _without_graph_passes(config: bytes, executor: str | None) -> context.Functi
     return context.FunctionCallOptions(executor, changed)
 
 
-def prepare_without_graph_passes(concrete: Any, inputs: list[tf.Tensor]) -> None:
+def prepare_without_graph_passes(concrete: ConcreteFunction, inputs: list[tf.Tensor]) -> None:
     """Makes that form of a concrete function ready, for such inputs."""
     with without_graph_passes():
         prepare(concrete, inputs)
 
 
-def prepare(concrete: Any, inputs: list[tf.Tensor]) -> None:
+def prepare(concrete: ConcreteFunction, inputs: list[tf.Tensor]) -> None:
     """Makes a concrete function ready, for such inputs: by a call that is cancelled before an op runs."""
     function = concrete._inference_function
     attributes = itertools.chain(*context.context().function_call_options.as_attrs().items())
@@ -905,7 +908,9 @@ def prepare(concrete: Any, inputs: list[tf.Tensor]) -> None:
     prepare_function(function.name.decode(), tuple(attributes), inputs, outputs)
 
 
-def prepare_function(name: str, attributes: tuple[Any, ...], inputs: list[tf.Tensor], outputs: int) -> None:
+def prepare_function(
+    name: str, attributes: tuple[object, ...], inputs: list[tf.Tensor], outputs: int
+) -> None:
     """Makes a function of the eager context ready, for such inputs: by a call that is cancelled before an op runs."""
     manager = cancellation.CancellationManager()
     manager.start_cancel()
@@ -927,11 +932,11 @@ def on_eager_calls(of_function: Callable[..., Any], of_concrete: Callable[..., A
     call, call_flat = polymorphic_function.Function.__call__, concrete_function.ConcreteFunction._call_flat
 
     @functools.wraps(call)
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def called(self: Any, *args: object, **kwargs: object) -> Any:
         return of_function(call, self, args, kwargs)
 
     @functools.wraps(call_flat)
-    def called_flat(self: Any, tensor_inputs: list[Any], captured_inputs: list[Any]) -> Any:
+    def called_flat(self: Any, tensor_inputs: list[tf.Tensor], captured_inputs: list[tf.Tensor]) -> Any:
         return of_concrete(call_flat, self, tensor_inputs, captured_inputs)
 
     polymorphic_function.Function.__call__ = called
@@ -946,7 +951,7 @@ def count_calls(function: Any, count: int) -> None:
         )
 
 
-def makes_captures_anew(concrete: Any) -> bool:
+def makes_captures_anew(concrete: ConcreteFunction) -> bool:
     """Whether some of what a concrete function captured is made at each of its calls."""
     return any(map(callable, concrete._captured_inputs))
 
@@ -962,12 +967,14 @@ def eager_tensor_type() -> type:
     return ops.EagerTensor
 
 
-def tensor_key(tensor: Any) -> tuple[int, tuple[int, ...]]:
+def tensor_key(tensor: tf.Tensor) -> tuple[int, tuple[int, ...]]:
     """dtype and dims of an eager tensor. Raises: AttributeError  it is something else."""
     return tensor._datatype_enum(), tensor._shape_tuple()
 
 
-def flat_arguments(traced: Any, concrete: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def flat_arguments(
+    traced: Any, concrete: ConcreteFunction, args: tuple[object, ...], kwargs: dict[str, object]
+) -> list[tf.Tensor]:
     """The tensors that a concrete function of a tf.function takes, in its order, from the arguments of a call."""
     whole = function_type_utils.canonicalize_function_inputs(
         args, kwargs, traced.function_type, traced._default_values
@@ -976,7 +983,7 @@ def flat_arguments(traced: Any, concrete: Any, args: tuple[Any, ...], kwargs: di
     return list(type_.unpack_inputs(type_.bind(*whole.args, **whole.kwargs)))
 
 
-def variable_type(graph: Any, inner: Any, captured: Any) -> int:
+def variable_type(graph: tf.Graph, inner: tf.Tensor, captured: tf.Tensor) -> int:
     """DataType number of the content of a variable whose handle is captured by a function."""
     for handle in (captured, inner):
         data = getattr(handle, "_handle_data", None)
@@ -1087,7 +1094,9 @@ def gradient_source(op: str) -> str | None:
     return None if function is None else inspect.getsource(function)
 
 
-def gradient_function(definition: Any, library: Sequence[Any], name: str) -> tuple[Any, Sequence[Any]]:
+def gradient_function(
+    definition: FunctionDef, library: Sequence[FunctionDef], name: str
+) -> tuple[FunctionDef, Sequence[FunctionDef]]:
     """(the FunctionDef `name` of a FunctionDef's gradient, the functions that it may call).
 
     It takes the function's arguments and gradients of its results, and gives those of the arguments.
@@ -1120,7 +1129,7 @@ def xla_message(name: str, data: bytes) -> Any:
 
 
 def xla_lowering(
-    definition: Any, inputs: Sequence[tf.TensorSpec], outputs: Sequence[int]
+    definition: NodeDef, inputs: Sequence[tf.TensorSpec], outputs: Sequence[int]
 ) -> tuple[str, Callable[[], bytes]]:
     """(HLO text of one node, where long constants are left out; what gives the same as a serialized HloModuleProto).
 

@@ -67,7 +67,7 @@ def converted(value: Any, type_: ElementType) -> Quotient | AnySize | None:
     return quotient.floor() if quotient.size >= 0 else quotient.ceiling()
 
 
-def combined(instruction: Instruction, operands: Sequence[Any]) -> Quotient | None:
+def combined(instruction: Instruction, operands: Sequence[object]) -> Quotient | None:
     """An element of an elementwise op on floats; None where it is not known."""
     quotients = [Quotient.of(o) for o in operands]
     function = next((f for opcode, f in _FUNCTIONS.items() if is_op(instruction, opcode)), None)
@@ -77,7 +77,7 @@ def combined(instruction: Instruction, operands: Sequence[Any]) -> Quotient | No
     return result if result is not None and result.fits(instruction.shape.element_type) else None
 
 
-def compared(relation: Callable[[AnySize, AnySize], bool], a: Any, b: Any) -> bool | None:
+def compared(relation: Callable[[AnySize, AnySize], bool], a: object, b: object) -> bool | None:
     """Whether a relation holds between two floats; None where that is not known."""
     left, right = Quotient.of(a), Quotient.of(b)
     if left is None or right is None or left.is_rounded or right.is_rounded:

@@ -14,6 +14,7 @@ from ...compiler.ir.shape import Shape
 from ...runtime.sizes import as_size
 from ..graph import graph as graphs
 from ..tf_internals.dtypes import element_type, proto_array
+from ..tf_internals.types import AttrValue, TensorShapeProto
 from .context import TranslationContext
 from .values import TensorList, Value, Variable
 
@@ -130,7 +131,7 @@ class Node:
         return [element_type(t) for t in graphs.output_types(self.graph_node)]
 
 
-def attribute_value(value: Any) -> Any:
+def attribute_value(value: AttrValue) -> Any:
     """An AttrValue as a Python value."""
     kind = value.WhichOneof("value")
     if kind == "list":
@@ -158,5 +159,5 @@ def attribute_value(value: Any) -> Any:
     return getattr(value, kind) if kind else None
 
 
-def _dims(shape: Any) -> tuple[int | None, ...] | None:
+def _dims(shape: TensorShapeProto) -> tuple[int | None, ...] | None:
     return None if shape.unknown_rank else tuple(None if d.size < 0 else int(d.size) for d in shape.dim)

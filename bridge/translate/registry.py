@@ -7,12 +7,15 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from ...compiler.ir.element_types import ElementType
+from ..graph.graph import Graph, GraphNode
 from .node import Node
+from .values import Value
 
-Translate = Callable[[Node], Any]
+Translate = Callable[[Node], Value | Sequence[Value] | None]
+T = TypeVar("T", bound=Translate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,16 +40,16 @@ class Translation:
     constants: tuple[str, ...] = ()
     types: Mapping[str, frozenset[ElementType]] = dataclasses.field(default_factory=dict)
     stateful: bool = False
-    unsupported: Callable[[Any], str | None] | None = None
-    more_constants: Callable[[Any, Any], Sequence[str]] | None = None
+    unsupported: Callable[[GraphNode], str | None] | None = None
+    more_constants: Callable[[GraphNode, Graph], Sequence[str]] | None = None
     fixed: tuple[str, ...] = ()
-    sizes: Callable[[Any], Collection[int]] | None = None
-    takes_sizes: Callable[[Any, Any], Collection[int]] | None = None
-    drops_sizes: Callable[[Any, Any, Collection[int]], bool] | None = None
+    sizes: Callable[[GraphNode], Collection[int]] | None = None
+    takes_sizes: Callable[[GraphNode, Graph], Collection[int]] | None = None
+    drops_sizes: Callable[[GraphNode, Graph, Collection[int]], bool] | None = None
     sized_by: tuple[str, ...] = ()
 
 
-def every_input(node: Any, graph: Any) -> Collection[int]:
+def every_input(node: GraphNode, graph: Graph) -> Collection[int]:
     """The numbers of all inputs of a node."""
     return range(len(node.inputs))
 
@@ -71,17 +74,17 @@ def translates(
     constants: Sequence[str] = (),
     types: Mapping[str, frozenset[ElementType]] | None = None,
     stateful: bool = False,
-    unsupported: Callable[[Any], str | None] | None = None,
-    more_constants: Callable[[Any, Any], Sequence[str]] | None = None,
+    unsupported: Callable[[GraphNode], str | None] | None = None,
+    more_constants: Callable[[GraphNode, Graph], Sequence[str]] | None = None,
     fixed: Sequence[str] = (),
-    sizes: Callable[[Any], Collection[int]] | None = None,
-    takes_sizes: Callable[[Any, Any], Collection[int]] | None = None,
-    drops_sizes: Callable[[Any, Any, Collection[int]], bool] | None = None,
+    sizes: Callable[[GraphNode], Collection[int]] | None = None,
+    takes_sizes: Callable[[GraphNode, Graph], Collection[int]] | None = None,
+    drops_sizes: Callable[[GraphNode, Graph, Collection[int]], bool] | None = None,
     sized_by: Sequence[str] = (),
-) -> Callable[[Translate], Translate]:
+) -> Callable[[T], T]:
     """Registers a function as the translation of these ops."""
 
-    def register(function: Translate) -> Translate:
+    def register(function: T) -> T:
         for op in ops:
             if op in TRANSLATIONS:
                 raise ValueError(

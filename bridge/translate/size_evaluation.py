@@ -50,7 +50,7 @@ def _is_symbolic(element: object) -> bool:
     return isinstance(element.size if isinstance(element, Quotient) else element, Size)
 
 
-def _evaluated(instruction: Instruction, operands: Sequence[Any]) -> np.ndarray | None:
+def _evaluated(instruction: Instruction, operands: Sequence[np.ndarray]) -> np.ndarray | None:
     op = instruction.op
     with tracing():
         if isinstance(op, Convert):

@@ -66,12 +66,16 @@ class GemmProblem:
         """The product for typical values of sizes that are known at run time only."""
         if not self.is_symbolic:
             return self
-        tuples = {
-            name: tuple(map(estimate, getattr(self, name)))
-            for name in ("batch", "a_strides", "b_strides", "c_strides")
-        }
-        sizes = {name: estimate(getattr(self, name)) for name in "mnk"}
-        return dataclasses.replace(self, **tuples, **sizes)  # type: ignore[arg-type]
+        return dataclasses.replace(
+            self,
+            batch=tuple(map(estimate, self.batch)),
+            m=estimate(self.m),
+            n=estimate(self.n),
+            k=estimate(self.k),
+            a_strides=tuple(map(estimate, self.a_strides)),
+            b_strides=tuple(map(estimate, self.b_strides)),
+            c_strides=tuple(map(estimate, self.c_strides)),
+        )
 
     def transposed(self) -> GemmProblem:
         """The same product as C' = B' A'."""

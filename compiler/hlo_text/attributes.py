@@ -293,19 +293,16 @@ def _show_dim_labels(dims: ConvolutionDims) -> str:
 
 def _read_dim_labels(text: str, _: object) -> ConvolutionDims:
     parts = re.fullmatch(r"([bf\d]+)_([io\d]+)->([bf\d]+)", text)
-    positions: list[int | tuple[int, ...]] = []
+    positions: list[tuple[int, int, tuple[int, ...]]] = []
     for labels, first, second in zip(parts.groups() if parts else (), "bib", "fof"):
-        spatial = len(labels) - 2
-        if sorted(labels) != sorted([first, second, *map(str, range(spatial))]):
+        axes = [str(i) for i in range(len(labels) - 2)]
+        if sorted(labels) != sorted([first, second, *axes]):
             break
-        positions += [
-            labels.index(first),
-            labels.index(second),
-            tuple(labels.index(str(i)) for i in range(spatial)),
-        ]
-    if len(positions) != 9:
+        positions.append((labels.index(first), labels.index(second), tuple(map(labels.index, axes))))
+    if len(positions) != 3:
         raise Malformed(f"expected labels like b01f_01io->b01f, got {text!r}")
-    return ConvolutionDims(*positions)  # type: ignore[arg-type]
+    inputs, kernel, output = positions
+    return ConvolutionDims(*inputs, *kernel, *output)
 
 
 def _read_computation(text: str, scope: Scope) -> Computation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class IsotonicRegression(Op):
         return fitted, segments
 
 
-Pool = tuple[Any, int]
+Pool = tuple[np.number, int]
 """The sum and the count of neighbours."""
 
 

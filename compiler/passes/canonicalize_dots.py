@@ -109,7 +109,8 @@ def _with_stored_weights(contraction: Instruction) -> Instruction:
     (stored,) = right.operands
     if not are_converted(left.shape.element_type, stored.shape.element_type, result):
         return contraction
-    op = dataclasses.replace(contraction.op, preferred_type=result)  # type: ignore[call-arg]
+    assert isinstance(contraction.op, Dot | Convolution)
+    op = dataclasses.replace(contraction.op, preferred_type=result)
     return dataclasses.replace(contraction, op=op, operands=(left, stored))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -56,7 +55,7 @@ def quantize(
     quantized = module.with_entry(rewriting.run())
     before = [layer.result for layer in layers]
     comparison = Comparison([layer.name for layer in layers])
-    pairs: Iterable[Any] = (
+    pairs: Iterable[tuple[tuple[list[np.ndarray], list[np.ndarray]], ...]] = (
         ()
         if not samples
         else zip(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ class QuantizationReport:
             key=lambda layer: math.inf if layer.signal_to_noise is None else layer.signal_to_noise,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As NAME.json has it."""
         return dataclasses.asdict(
             self,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from tfbridge.compiler import Computation, Instruction, Module, Options, UnsupportedError, run_pipeline
+from tfbridge.compiler import Computation, Instruction, Module, Options, Shape, UnsupportedError, run_pipeline
 from tfbridge.compiler.evaluator.evaluator import apply_computation
 from tfbridge.compiler.ops import Constant, GetTupleElement, Parameter, Tuple
 
@@ -75,7 +75,7 @@ class _Writer:
     """Writes functions; what they use that has no text is in `values`."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, object] = {}
 
     def function(self, name: str, computation: Computation) -> str:
         """The text of a computation."""
@@ -107,7 +107,7 @@ class _Writer:
         self.values["_call"] = _call
         return f"{self.value(op)}.reference({', '.join(operands)}{call})"
 
-    def value(self, value: Any) -> str:
+    def value(self, value: object) -> str:
         """A name for something that is no text."""
         name = f"c{len(self.values)}"
         self.values[name] = value
@@ -119,11 +119,11 @@ def _call(computation: Computation, *arguments: Any) -> Any:
     return apply_computation(computation, *arguments)
 
 
-def _nested(shape: Any, leaves: Iterator[np.ndarray]) -> Any:
+def _nested(shape: Shape, leaves: Iterator[np.ndarray]) -> Any:
     return tuple(_nested(s, leaves) for s in shape.tuple_shapes) if shape.is_tuple else next(leaves)
 
 
-def _flat(value: Any) -> Iterator[np.ndarray]:
+def _flat(value: object) -> Iterator[np.ndarray]:
     if isinstance(value, tuple):
         for part in value:
             yield from _flat(part)

@@ -126,14 +126,14 @@ class Worker:
             raise WorkerFailed(lines[-1] if lines else f"ended with status {self._process.wait()}")
         return json.loads(line)
 
-    def send(self, command: str, **values: Any) -> None:
+    def send(self, command: str, **values: object) -> None:
         """Sends a command; read() gets its answer."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # read() tells why the process has ended
             self._process.stdin.write(json.dumps({"command": command, **values}) + "\n")
             self._process.stdin.flush()
 
-    def ask(self, command: str, **values: Any) -> dict[str, Any]:
+    def ask(self, command: str, **values: object) -> dict[str, Any]:
         """Sends a command and returns its answer."""
         self.send(command, **values)
         return self.read()
@@ -187,7 +187,7 @@ class Turns:
         if self._later is not None:
             self._later.send("open", workload=workload)
 
-    def _step(self, name: str, command: str, **values: Any) -> dict[str, Any] | None:
+    def _step(self, name: str, command: str, **values: object) -> dict[str, Any] | None:
         if self.rows[name].failure:
             return None
         try:

@@ -48,7 +48,7 @@ const void *result(void) { return model_result0(&model); }
 """
 
 
-def _application(name: str, size: int, **options: Any) -> Callable[[], keras.Model]:
+def _application(name: str, size: int, **options: object) -> Callable[[], keras.Model]:
     build = getattr(keras.applications, name)
     return lambda: build(input_shape=(size, size, 3), weights=None, **options)
 
@@ -57,7 +57,7 @@ def _keyword_spotter() -> keras.Model:
     """The depthwise-separable network of MLPerf Tiny: 49 frames of 10 features, 12 words."""
     layers = keras.layers
 
-    def activated(x: Any) -> Any:
+    def activated(x: tf.Tensor) -> tf.Tensor:
         return layers.ReLU()(layers.BatchNormalization()(x))
 
     inputs = keras.Input((49, 10, 1))
@@ -131,7 +131,7 @@ class Row:
 class _Engine:
     """A model made ready: `run` computes, `result` is what it computed."""
 
-    run: Callable[[], Any]
+    run: Callable[[], object]
     result: Callable[[], np.ndarray]
 
 

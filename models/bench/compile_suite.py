@@ -95,7 +95,9 @@ class Row:
         return self.seconds["xla"] / self.seconds["tfbridge"]
 
 
-def first_call(engine: str, function: Function, argument: Any) -> tuple[float, float, list[np.ndarray]]:
+def first_call(
+    engine: str, function: Function, argument: tf.Tensor | list[tf.Tensor]
+) -> tuple[float, float, list[np.ndarray]]:
     """Seconds of tracing and of the rest of the first call, and the results."""
     compiled = (
         tfbridge.jit(function, strict=True)
@@ -115,7 +117,7 @@ def measure(family: str, operations: int, repetitions: int = REPETITIONS) -> Row
     build = FAMILIES[family][0]
     numbers = np.random.default_rng(1).uniform(0.1, 0.9, ELEMENTS).astype(np.float32)
     x = tf.constant(numbers)
-    argument: Any = [tf.constant(numbers) for _ in range(operations)] if build is _inputs else x
+    argument = [tf.constant(numbers) for _ in range(operations)] if build is _inputs else x
     for engine in ENGINES:  # what a process does once is done
         first_call(engine, lambda x: tf.exp(x) * 2.0, x)
     tracing, seconds, results = np.inf, dict.fromkeys(ENGINES, np.inf), {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -46,27 +46,27 @@ class Engine:
         return True
 
 
-def _wrapper(wrap: Callable[..., Function], **options: Any) -> Callable[[Program, int], Start]:
+def _wrapper(wrap: Callable[..., Function], **options: object) -> Callable[[Program, int], Start]:
     """An engine that makes a tf.function of the program's function and needs nothing ahead of time."""
     return lambda program, threads: partial(
         wrap, program.function, input_signature=program.signature, **options
     )
 
 
-def _clustered(function: Function, input_signature: Any) -> Function:
+def _clustered(function: Function, input_signature: Sequence[tf.TypeSpec] | None) -> Function:
     """tfbridge, through auto-clustering of an ordinary tf.function."""
     tfbridge.enable_auto_clustering()
     return tf.function(function, input_signature=input_signature)
 
 
-def _jit(function: Function, input_signature: Any) -> Any:
+def _jit(function: Function, input_signature: Sequence[tf.TypeSpec] | None) -> Any:
     """tfbridge, which takes a signature as that of a tf.function."""
     if input_signature is not None:
         function = tf.function(function, input_signature=input_signature)
     return tfbridge.jit(function)
 
 
-def _native(function: Function, input_signature: Any) -> Function:
+def _native(function: Function, input_signature: Sequence[tf.TypeSpec] | None) -> Function:
     """tfbridge, called on NumPy arrays past TensorFlow."""
     return _jit(function, input_signature).native
 

@@ -121,7 +121,7 @@ def onnxruntime(program: Program, threads: int) -> Start:
     return start
 
 
-def _erfc(context: Any, node: Any, name: str, args: Any) -> None:
+def _erfc(context: Any, node: Any, name: str, args: object) -> None:
     """Writes erfc, which ONNX has not, as 1 - erf."""
     dtype = context.get_dtype(node.input[0])
     erf = context.make_node("Erf", [node.input[0]])

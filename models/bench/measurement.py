@@ -68,7 +68,7 @@ class Stopwatch:
     """Times calls of a function on inputs that are ready, as its user makes them."""
 
     def __init__(
-        self, function: Callable[..., Any], inputs: tuple[Any, ...], wait: Callable[[Any], None]
+        self, function: Callable[..., Any], inputs: tuple[object, ...], wait: Callable[[object], None]
     ) -> None:
         """`wait` returns when the result that it is given has been computed."""
         self._function = function

@@ -8,7 +8,6 @@ import statistics
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -117,7 +116,7 @@ def roofline_share(row: list[Measurement], machine: Machine) -> float:
     return machine.least_seconds(subject.kernels, subject.footprint_bytes) / subject.seconds
 
 
-def as_json(results: Results, suite: str, machine: Machine) -> dict[str, Any]:
+def as_json(results: Results, suite: str, machine: Machine) -> dict[str, object]:
     """Plain dictionaries; a number that was not measured is null."""
     workloads = {}
     for name, row in results.items():
@@ -139,7 +138,7 @@ def as_json(results: Results, suite: str, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _engine_json(measured: Measurement) -> dict[str, Any]:
+def _engine_json(measured: Measurement) -> dict[str, object]:
     kernels = sorted(measured.kernels, key=lambda kernel: -kernel.seconds)
     values = asdict(measured) | {
         "seconds": measured.seconds,
@@ -150,7 +149,7 @@ def _engine_json(measured: Measurement) -> dict[str, Any]:
     return {key: _finite(value) for key, value in values.items()}
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -240,7 +239,7 @@ def milliseconds(seconds: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "-"
 
 
-def about(threads: int) -> dict[str, Any]:
+def about(threads: int) -> dict[str, object]:
     """Where the figures come from."""
     return {
         "cpu": _cpu_name(),

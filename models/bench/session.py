@@ -29,7 +29,7 @@ class Session:
         self._rows = SUITES[suite].rows
         self._size, self._threads = size, threads
 
-    def open(self, workload: str) -> dict[str, Any]:
+    def open(self, workload: str) -> dict[str, object]:
         """Does what comes before the first call: the program is built and, by some engines, converted."""
         row = self._rows[workload]
         self._program = row.build_small() if self._size == "small" else row.build()
@@ -39,7 +39,7 @@ class Session:
         self._memory.restart_peak()
         return {"ready": True}
 
-    def first(self, reference: str) -> dict[str, Any]:
+    def first(self, reference: str) -> dict[str, object]:
         start = time.perf_counter()
         function: Any = self._start()
         tracing = None
@@ -58,14 +58,14 @@ class Session:
         self._memory.restart_peak()
         return {"seconds": seconds, "tracing": tracing, "error": error, "bytes": first_call_bytes}
 
-    def round(self, seconds: float) -> dict[str, Any]:
+    def round(self, seconds: float) -> dict[str, object]:
         median, least = self._stopwatch.round(seconds)
         return {"seconds": median, "least": least}
 
-    def peak(self) -> dict[str, Any]:
+    def peak(self) -> dict[str, object]:
         return {"bytes": self._memory.peak_bytes()}
 
-    def profile(self) -> dict[str, Any]:
+    def profile(self) -> dict[str, object]:
         made = profile(tfbridge.jit(self._program.function), *self._program.inputs, runs=PROFILED_RUNS)
         kernels = []
         for kernel, calls, ns in made.events:
@@ -82,12 +82,12 @@ class Session:
             )
         return {"kernels": kernels, "footprint_bytes": made.footprint_bytes}
 
-    def _wait(self, result: Any) -> None:
+    def _wait(self, result: object) -> None:
         """Returns when the result is there; arrays are when they are returned."""
         if not self._engine.arrays:
             tf.nest.flatten(result)[0].numpy()
 
-    def _error(self, results: list[Any], reference: Path) -> float:
+    def _error(self, results: list[np.ndarray], reference: Path) -> float:
         if self._engine_name == "tf":
             with reference.open("wb") as file:
                 np.savez(file, *results)

@@ -245,9 +245,9 @@ def _flops(graph: tf.Graph) -> dict[str, int]:
     profile = tf.compat.v1.profiler.profile(graph, cmd="scope", options=options)
     found: dict[str, int] = {}
 
-    def visit(node: object) -> None:
-        found[node.name] = node.float_ops  # type: ignore[attr-defined]
-        for child in node.children:  # type: ignore[attr-defined]
+    def visit(node: tf.compat.v1.profiler.GraphNodeProto) -> None:
+        found[node.name] = node.float_ops
+        for child in node.children:
             visit(child)
 
     for child in profile.children:

@@ -48,7 +48,7 @@ class Row:
     joined: bool = False
     training: bool | None = None
     tolerance: float = 1e-5
-    keywords: tuple[tuple[str, Any], ...] = ()
+    keywords: tuple[tuple[str, object], ...] = ()
     slow: bool = False
 
     @property
@@ -76,14 +76,14 @@ class Step:
         self._initial = [np.array(variable.numpy()) for variable in self.variables]
         self.trainable = tensors(self.layer.trainable_weights)
 
-    def _call(self, inputs: list[Any]) -> Any:
+    def _call(self, inputs: list[tf.Tensor]) -> Any:
         keywords = dict(self.row.keywords)
         if self.row.training is not None:
             keywords["training"] = self.row.training
         random.seed(5)  # some layers draw in Python, when they are traced
         return self.layer(inputs, **keywords) if self.row.joined else self.layer(*inputs, **keywords)
 
-    def function(self, *inputs: Any) -> Any:
+    def function(self, *inputs: tf.Tensor) -> Any:
         """What the layer gives, and the gradients of its weighted sum."""
         watched = [value for value in inputs if value.dtype.is_floating] + self.trainable
         with tf.GradientTape() as tape:
@@ -421,7 +421,7 @@ def _dense() -> Iterator[Row]:
     )
 
 
-def _built(layer: Any, shape: tuple[int, ...]) -> Any:
+def _built(layer: keras.Layer, shape: tuple[int, ...]) -> Any:
     layer.build(shape)
     return layer
 

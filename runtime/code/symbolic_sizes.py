@@ -34,7 +34,7 @@ class SymbolicSizes:
             return values
         return self.assumptions.first_failure(values) or values
 
-    def to_json(self) -> Any:
+    def to_json(self) -> dict[str, object]:
         """As lists and numbers."""
         return {
             **self.assumptions.to_json(),

@@ -109,7 +109,7 @@ def call(
     outs = (ctypes.c_void_p * max(1, len(results)))(*(r.ctypes.data for r in results))
     out = ctypes.cast(outs, ctypes.c_void_p) if is_tuple else ctypes.c_void_p(results[0].ctypes.data)
     status = ctypes.create_string_buffer(STATUS_BYTES)
-    extra: list[Any] = []
+    extra: list[object] = []
     if api_version == "API_VERSION_STATUS_RETURNING_UNIFIED":
         extra = [ctypes.c_char_p(opaque), ctypes.c_size_t(len(opaque))]
     if api_version != "API_VERSION_ORIGINAL":

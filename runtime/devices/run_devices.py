@@ -29,7 +29,7 @@ def run_devices(
     if len(programs) != replicas * partitions:
         raise ValueError(f"{len(programs)} programs for {replicas} x {partitions} devices")
     rendezvous = Rendezvous(replicas, partitions)
-    results: list[T | None] = [None] * len(programs)
+    results: dict[int, T] = {}
 
     def work(number: int) -> None:
         device = Device(rendezvous, *divmod(number, partitions), replicas, partitions, feeds[number], timeout)
@@ -60,4 +60,4 @@ def run_devices(
             raise
     if rendezvous.error is not None:
         raise rendezvous.error
-    return results  # type: ignore[return-value]
+    return [results[number] for number in range(len(programs))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from ....compiler.quantization.report import QuantizationReport
 from ....runtime.code.artifact import BufferSpec
@@ -56,12 +55,12 @@ def write_description(
     return json.dumps(description, indent=2) + "\n"
 
 
-def _sizes(model: Model) -> dict[str, Any]:
+def _sizes(model: Model) -> dict[str, object]:
     listed = [{"name": s.name, "most": s.most, "place": s.place} for s in model.sizes.listed]
     return {"sizes": listed, "refused": list(model.sizes.refused)} if listed else {}
 
 
-def _arrays(model: Model, entry: Entry, kind: str) -> list[dict[str, Any]]:
+def _arrays(model: Model, entry: Entry, kind: str) -> list[dict[str, object]]:
     """Arguments or results: dims that change are expressions, bytes those of the largest."""
     is_args = kind == "args"
     names, specs = (entry.argument_names, entry.arguments) if is_args else (entry.result_names, entry.results)
@@ -80,6 +79,6 @@ def _arrays(model: Model, entry: Entry, kind: str) -> list[dict[str, Any]]:
     return described
 
 
-def _array(name: str, spec: BufferSpec, sizes: Sequence[AnySize], bytes_: int | None) -> dict[str, Any]:
+def _array(name: str, spec: BufferSpec, sizes: Sequence[AnySize], bytes_: int | None) -> dict[str, object]:
     dims = [str(size) if isinstance(size, Size) else size for size in sizes]
     return {"name": name, "dtype": spec.dtype, "dims": dims, "bytes": bytes_}

@@ -83,9 +83,12 @@ def _constants(graph: Graph, vector: Tensor) -> list[int] | None:
         vector = source.inputs[0]
         source = graph.nodes.get(vector.node)
     constant = symbolic_size.constant_of(graph, vector.node)
-    if constant is None and (source is None or source.op != "Pack"):
+    if constant is not None:
+        count = constant.size
+    elif source is not None and source.op == "Pack":
+        count = len(source.inputs)
+    else:
         return None
-    count = constant.size if constant is not None else len(source.inputs)  # type: ignore[union-attr]
     elements = [symbolic_size.element(graph, vector, k) for k in range(count)]
     return [p.get((), 0) for p in elements] if all(p.keys() <= {()} for p in elements) else None
 

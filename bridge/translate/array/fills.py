@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from ....compiler.builder.computation_builder import Operand
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
+from ....runtime.sizes import AnySize
 from ...graph.graph import Graph, GraphNode
 from ..control.tensor_list import zeros_like_list
 from ..float_sizes import Quotient, compared, steps_between
@@ -28,6 +28,7 @@ from .dynamic_slices import (
 )
 
 _S64 = ElementType.S64
+Number = AnySize | np.ndarray
 
 
 @translates("Fill", constants=("dims",), sized_by=("dims",))
@@ -104,13 +105,13 @@ def range_(node: Node) -> Operand:
     return node.b.constant(numbers, node.element_type(0))
 
 
-def _wrong_direction(start: Any, limit: Any, delta: Any) -> ShapeError:
+def _wrong_direction(start: Number, limit: Number, delta: Number) -> ShapeError:
     return ShapeError(
         f"Requires start {'<=' if delta > 0 else '>='} limit when delta is {delta}: {start}/{limit}"
     )
 
 
-def _numbers_between(node: Node, start: Any, limit: Any, delta: Any) -> Operand:
+def _numbers_between(node: Node, start: AnySize, limit: AnySize, delta: AnySize) -> Operand:
     """Numbers between sizes that are known at run time only."""
     b, type_ = node.b, node.element_type(0)
     ends = [Quotient.of(number) for number in (start, limit, delta)]

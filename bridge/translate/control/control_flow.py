@@ -144,7 +144,11 @@ def _note_pushed(node: Node, before: Value, output: Value, end: Stack | TensorLi
     if (
         before.constant_element is not None
         and not before.differs
-        and (end.differs or not np.array_equal(end.constant_element, before.constant_element))  # type: ignore[arg-type]
+        and (
+            end.differs
+            or end.constant_element is None
+            or not np.array_equal(end.constant_element, before.constant_element)
+        )
     ):
         raise UnsupportedError(f"{node.op}: a loop pushes other elements to a stack than were there before")
     return dataclasses.replace(output, constant_element=end.constant_element, differs=end.differs)
@@ -493,7 +497,8 @@ def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[V
     written = [
         k
         for k, value in enumerate(inputs)
-        if isinstance(value, Variable) and any(a[k].written for _, a, _ in translated)  # type: ignore[union-attr]
+        if isinstance(value, Variable)
+        and any(isinstance(argument := a[k], Variable) and argument.written for _, a, _ in translated)
     ]
     computations, like = [], list[Value]()
     for inner, arguments, results in translated:
@@ -508,7 +513,8 @@ def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[V
     for k, value in zip(written, values[len(values) - len(written) :]):
         if isinstance(value, Stack):
             value.differs = True  # the branches may push different elements
-        node.variable(k + 1).take(value)  # type: ignore[arg-type]
+        assert isinstance(value, Variable)
+        node.variable(k + 1).take(value)
     for at, number in forwarded_inputs(node.graph_node, node.context.functions).items():
         if isinstance(node.inputs[number], Operand):
             values[at] = node.inputs[number]

@@ -9,7 +9,6 @@ Source: A. Graves, Supervised Sequence Labelling with Recurrent Neural Networks,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -200,14 +199,14 @@ def _alphas_and_betas(
     def store(b: ComputationBuilder, x: Operand, value: Operand, number: Operand) -> Operand:
         return with_line(b, x, b.reshape(value, (1, *b.get_shape(value).dims)), number, 0)
 
-    def ahead(b: ComputationBuilder, number: Operand, values: list[Any]) -> Sequence[Operand]:
+    def ahead(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
         logs, skips, stays, start, before, table = values
         came = _plus(b, before + stays, _moved(b, before, 1), _moved(b, before, 2) + skips)
         is_first = b.broadcast(b.eq(number, b.constant(0, _S32)), b.get_shape(start).dims)
         now = b.select(is_first, start, came) + of(b, logs, number)
         return logs, skips, stays, start, now, store(b, table, now, number)
 
-    def back(b: ComputationBuilder, number: Operand, values: list[Any]) -> Sequence[Operand]:
+    def back(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
         logs, skips, stays, end, sizes, after, table = values
         at = b.constant(steps - 1, _S32) - number
         goes = _plus(b, after + stays, _moved(b, after, -1), _moved(b, after + skips, -2))

@@ -14,7 +14,6 @@ from ..math.reductions import reduce
 from ..node import Node
 from ..registry import translates
 from ..translator import translate_node
-from ..values import Value
 from .nn import narrowed, widened
 
 _BASES = {
@@ -81,9 +80,13 @@ def _unsupported(node: GraphNode) -> str | None:
     return None
 
 
+def _arrays(node: Node) -> list[Operand]:
+    return [node[k] for k in range(len(node.inputs))]
+
+
 def _apply(
-    node: Node, op: str, inputs: Sequence[Value], attributes: Sequence[str] = (), **more: object
-) -> Sequence[Value]:
+    node: Node, op: str, inputs: Sequence[Operand], attributes: Sequence[str] = (), **more: object
+) -> Sequence[Operand]:
     """The outputs of another op, which has these attributes of the node and `more`."""
     definition = tf.compat.v1.NodeDef(name=node.name, op=op)
     for name in ("T", *attributes):
@@ -91,7 +94,8 @@ def _apply(
             definition.attr[name].CopyFrom(node.definition.attr[name])
     for name, value in more.items():
         definition.attr[name].CopyFrom(value)
-    return translate_node(node.context, GraphNode(node.name, op, [], [], definition), list(inputs))
+    outputs = translate_node(node.context, GraphNode(node.name, op, [], [], definition), list(inputs))
+    return [value for value in outputs if isinstance(value, Operand)]  # they are arrays
 
 
 def _rows_of_product(node: GraphNode, graph: Graph) -> Collection[int]:
@@ -101,9 +105,9 @@ def _rows_of_product(node: GraphNode, graph: Graph) -> Collection[int]:
 
 
 @translates(*_BASES, unsupported=_unsupported, takes_sizes=_rows_of_product)
-def fused(node: Node) -> Value:
+def fused(node: Node) -> Operand:
     """A product or convolution, then the ops named by `fused_ops`, in this order; `args` are their other inputs."""
-    x, factor, *rest = node.inputs
+    x, factor, *rest = _arrays(node)
     value = _apply(node, _BASES[node.op], [_padded(node, x), factor], _BASE_ATTRIBUTES)[0]
     for op in node.attr("fused_ops"):
         if op == "BiasAdd":
@@ -125,37 +129,37 @@ def fused(node: Node) -> Value:
     return value
 
 
-def _padded(node: Node, x: Value) -> Value:
+def _padded(node: Node, x: Operand) -> Operand:
     """The operand of a convolution with the Pad that came before it: `padding_list` has low, high of every axis."""
     widths = node.attr("padding_list") if "padding_list" in node.definition.attr else ()
     if not widths:
         return x
     zero = node.b.constant(0, node.element_type(0))
-    return node.b.pad(x, zero, list(zip(widths[::2], widths[1::2])))  # type: ignore[arg-type]
+    return node.b.pad(x, zero, list(zip(widths[::2], widths[1::2])))
 
 
-def _biases(node: Node, value: Value) -> Value:
+def _biases(node: Node, value: Operand) -> Operand:
     """A bias as a vector: where it was added as [1, 1, 1, C], a fused op has it in that shape."""
-    dims = node.b.get_shape(value).dims  # type: ignore[arg-type]
-    return node.b.reshape(value, [math.prod(dims)]) if len(dims) > 1 else value  # type: ignore[arg-type]
+    dims = node.b.get_shape(value).dims
+    return node.b.reshape(value, [math.prod(dims)]) if len(dims) > 1 else value
 
 
-def _activation(node: Node, op: str, value: Value) -> Value:
+def _activation(node: Node, op: str, value: Operand) -> Operand:
     if op == "LeakyRelu":
         alpha = tf.compat.v1.AttrValue(f=node.attr("leakyrelu_alpha"))
         return _apply(node, op, [value], alpha=alpha)[0]
     if op in _UNARY:
         return _apply(node, op, [value])[0]
-    return _ACTIVATIONS[op](node.b, value)  # type: ignore[arg-type]
+    return _ACTIVATIONS[op](node.b, value)
 
 
 @translates("_MklSwish", "_MklFusedMish")
-def fused_activation(node: Node) -> Value:
-    return _activation(node, node.op.removeprefix("_Mkl").removeprefix("Fused"), node.inputs[0])
+def fused_activation(node: Node) -> Operand:
+    return _activation(node, node.op.removeprefix("_Mkl").removeprefix("Fused"), node[0])
 
 
 @translates("_MklLayerNorm", "_MklFusedInstanceNorm", unsupported=_unsupported)
-def fused_normalization(node: Node) -> Value:
+def fused_normalization(node: Node) -> Operand:
     """Mean 0 and variance 1 over the last axis or `reduction_axes`, scaled and shifted, then activations.
 
     Scale and offset have the size of the axis of features, in any rank. Sums of f16 and bf16 are f32's.
@@ -180,7 +184,7 @@ def fused_normalization(node: Node) -> Value:
     variance = mean(b.mul(centred, centred))
     epsilon = b.constant(node.attr("epsilon"), b.get_shape(x).element_type)
     factor = b.mul(along(b.rsqrt(b.add(variance, epsilon)), channel_axes), along(scale, [features]))
-    value: Value = narrowed(b, b.add(b.mul(centred, factor), along(offset, [features])), shape.element_type)
+    value = narrowed(b, b.add(b.mul(centred, factor), along(offset, [features])), shape.element_type)
     for op in node.attr("fused_ops") or ():
         value = _activation(node, op, value)
     return value
@@ -192,15 +196,16 @@ def _unsupported_activation(node: GraphNode) -> str | None:
 
 
 @translates("_FusedBatchNormEx", unsupported=_unsupported_activation)
-def fused_batch_norm(node: Node) -> Sequence[Value]:
+def fused_batch_norm(node: Node) -> Sequence[Operand]:
     """Batch normalization, a side input added, an activation."""
+    inputs = _arrays(node)
     y, *rest = _apply(
         node,
         "FusedBatchNormV3",
-        node.inputs[:5],
+        inputs[:5],
         ("U", "epsilon", "exponential_avg_factor", "data_format", "is_training"),
     )
-    for side in node.inputs[5:]:
+    for side in inputs[5:]:
         y = _apply(node, "AddV2", [y, side])[0]
     if node.attr("activation_mode") == "Relu":
         y = _apply(node, "Relu", [y])[0]
@@ -208,8 +213,8 @@ def fused_batch_norm(node: Node) -> Sequence[Value]:
 
 
 @translates("_UnaryOpsComposition")
-def unary_composition(node: Node) -> Value:
-    value = node.inputs[0]
+def unary_composition(node: Node) -> Operand:
+    value = node[0]
     for op in node.attr("op_names"):
         value = _apply(node, op, [value])[0]
     return value

@@ -18,6 +18,7 @@ from ....compiler.ir.shape import Shape
 from ....compiler.ops import CustomCall
 from ...graph.graph import GraphNode, output_types
 from ...tf_internals import symbols as tfp
+from ...tf_internals.types import NodeDef
 from ..node import Node
 from ..registry import translates
 
@@ -50,7 +51,7 @@ def call(node: Node) -> Sequence[Operand]:
     )
 
 
-def lowered(definition: Any, shapes: Sequence[Shape], outputs: Sequence[int]) -> Module:
+def lowered(definition: NodeDef, shapes: Sequence[Shape], outputs: Sequence[int]) -> Module:
     """The module of a node with inputs of these shapes, by TensorFlow's way to HLO.
 
     Raises: UnsupportedError  TensorFlow refuses it, or a custom call in it is of no library that is known here.

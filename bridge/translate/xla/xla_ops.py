@@ -21,7 +21,7 @@ from ..nn.convolutions import message_dims
 from ..node import Node
 from ..registry import first_output, translates
 from ..translator import translate_call
-from ..values import flatten
+from ..values import Value, flatten
 
 
 def _numbers(node: Node, message: str) -> Any:
@@ -221,7 +221,7 @@ def broadcast_helper(node: Node) -> Sequence[Operand]:
 
 
 @translates("XlaOptimizationBarrier", "XlaSharding")
-def unchanged(node: Node) -> Sequence[Any]:
+def unchanged(node: Node) -> Sequence[Value]:
     """On one device there is nothing to divide, and compiled code keeps its order by itself."""
     return tuple(node.inputs)
 

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -86,7 +85,9 @@ class Reducer:
 
 
 @functools.lru_cache(maxsize=64)
-def has_any_order(computation: Computation, types: tuple[ElementType, ...], initial: tuple[Any, ...]) -> bool:
+def has_any_order(
+    computation: Computation, types: tuple[ElementType, ...], initial: tuple[object, ...]
+) -> bool:
     """Whether parts of the elements may be reduced by themselves, each from the initial values, and combined.
 
     A reduction allows that in any case. This is for reducers that choose between equal elements, or NaNs, by

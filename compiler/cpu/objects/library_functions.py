@@ -77,7 +77,9 @@ def emit_function(target: Target, function: str) -> tuple[str, tuple[str, ...]]:
     Raises: KeyError  no library has such a function.
     """
     library_of(function)
-    kind, source, compute, variant, width, height = _FUNCTION.fullmatch(function).groups()  # type: ignore[union-attr]
+    match = _FUNCTION.fullmatch(function)
+    assert match is not None
+    kind, source, compute, variant, width, height = match.groups()
     module = ModuleText(target)
     vectors = int(variant) if variant and variant.isdigit() else vector_counts(compute)[0]
     if vectors not in vector_counts(compute):

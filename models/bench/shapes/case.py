@@ -64,13 +64,13 @@ class Callee:
         self._program = program  # its variables live as long as the function
         self.function = ENGINES[engine].prepare(program, threads)()
 
-    def inputs(self, values: Iterable[Any]) -> tuple[Any, ...]:
+    def inputs(self, values: Iterable[object]) -> tuple[object, ...]:
         """The values as the engine takes them: arrays, or tensors."""
         if self._arrays:
             return tuple(values)
         return tuple(value if isinstance(value, tf.RaggedTensor) else tf.constant(value) for value in values)
 
-    def timed(self, *inputs: Any) -> tuple[float, list[Any]]:
+    def timed(self, *inputs: object) -> tuple[float, list[Any]]:
         """Seconds until the first result can be read, and the results."""
         start = time.perf_counter()
         results = tf.nest.flatten(self.function(*inputs))
@@ -78,7 +78,7 @@ class Callee:
         return time.perf_counter() - start, results
 
 
-def checksum(results: Sequence[Any]) -> float:
+def checksum(results: Sequence[object]) -> float:
     """A number near the checksum of the results, to which every element adds by its place."""
     values = np.concatenate([np.asarray(value, np.float64).ravel() for value in results])
     return float(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -33,13 +34,19 @@ class Decoder:
             for _ in range(BLOCKS)
         ]
 
-    def _run(self, tokens: tf.Tensor, start: tf.Tensor, bias: tf.Tensor, extend: object) -> tuple:
+    def _run(
+        self,
+        tokens: tf.Tensor,
+        start: tf.Tensor,
+        bias: tf.Tensor,
+        extend: Callable[[int, tf.Tensor], tf.Tensor],
+    ) -> tuple:
         positions = start + tf.range(tf.shape(tokens)[0])
         x = normalized(tf.gather(self.tokens, tokens) + tf.gather(self.positions, positions))[None]
         caches = []
         for number, (inputs, outputs, up, down) in enumerate(self.blocks):
             queries, keys, values = tf.split(tf.matmul(x, inputs), 3, axis=-1)
-            cache = extend(number, tf.concat([keys, values], 0))  # type: ignore[operator]
+            cache = extend(number, tf.concat([keys, values], 0))
             mixed = attention(queries, cache[:1], cache[1:], HEADS, bias)
             x = normalized(x + tf.matmul(mixed, outputs))
             x = normalized(x + tf.matmul(tf.nn.gelu(tf.matmul(x, up)), down))

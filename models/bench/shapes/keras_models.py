@@ -25,10 +25,10 @@ class _Clock(keras.callbacks.Callback):
         super().__init__()
         self.seconds: list[float] = []
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         self._start = time.perf_counter()
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         self.seconds.append(time.perf_counter() - self._start)
 
     on_predict_batch_begin = on_train_batch_begin

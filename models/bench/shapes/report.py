@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -54,7 +53,7 @@ def is_wrong(results: Results) -> bool:
     )
 
 
-def as_json(results: Results, scale: Scale) -> dict[str, Any]:
+def as_json(results: Results, scale: Scale) -> dict[str, object]:
     """Plain dictionaries; a number that was not measured is null."""
     return {
         "suite": "shapes",
