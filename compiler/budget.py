@@ -46,7 +46,7 @@ class Budget:
     megabytes: int = 0
     memory: _Memory = dataclasses.field(default_factory=_Memory, compare=False)
 
-    def grown(self, now: float) -> int:
+    def growth(self, now: float) -> int:
         """Megabytes by which the process has grown, a new sample; 0 where the system does not say."""
         memory = self.memory
         if not memory.bytes or memory.process != os.getpid():
@@ -117,10 +117,10 @@ def check(where: str, instructions: int = 0) -> None:
     if budget.seconds and now > budget.deadline:
         raise BudgetError(f"compilation took more than compile_seconds={budget.seconds:g} (in {where})")
     if budget.megabytes and now >= budget.memory.next_sample:
-        grown = budget.grown(now)
-        if grown > budget.megabytes:
+        growth = budget.growth(now)
+        if growth > budget.megabytes:
             raise BudgetError(
-                f"memory grew by more than compile_megabytes={budget.megabytes} (in {where}: by {grown})"
+                f"memory grew by more than compile_megabytes={budget.megabytes} (in {where}: by {growth})"
             )
     if budget.instructions and instructions > budget.instructions:
         raise BudgetError(

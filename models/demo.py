@@ -133,15 +133,15 @@ def run_as_c_program(console: Console, model: keras.Model, data: digits.Digits) 
         ):
             table.add_row(name, f"{file.stat().st_size / 1024:.0f} KiB")
         console.print(table)
-        found = program.classify(data.held_out_images)
-    wanted = classes(model(data.held_out_images, training=False))
-    right = np.mean(found == data.held_out_labels)
-    agreeing = int(np.sum(found == wanted))
+        answers = program.classify(data.held_out_images)
+    of_keras = classes(model(data.held_out_images, training=False))
+    right = np.mean(answers == data.held_out_labels)
+    agreeing = int(np.sum(answers == of_keras))
     console.print(
-        f"The C program classified {len(found)} held-out digits, {right:.1%} of them right. "
-        f"On {agreeing} of {len(found)} it gives the same answer as Keras."
+        f"The C program classified {len(answers)} held-out digits, {right:.1%} of them right. "
+        f"On {agreeing} of {len(answers)} it gives the same answer as Keras."
     )
-    return agreeing == len(found)
+    return agreeing == len(answers)
 
 
 def main() -> int:

@@ -82,10 +82,10 @@ def build(saved_model: Path, compiler: str, folder: Path, target_triple: str | N
 
     `compiler` is a C compiler for the target (default: this machine).
     """
-    made = tfbridge.aot.compile(saved_model, name=NAME, out_dir=folder, target_triple=target_triple)
+    compiled = tfbridge.aot.compile(saved_model, name=NAME, out_dir=folder, target_triple=target_triple)
     source = folder / "main.c"
     source.write_text(MAIN)
-    program = DigitsProgram(made.object_file, made.header, folder / NAME)
+    program = DigitsProgram(compiled.object_file, compiled.header, folder / NAME)
     subprocess.run(
         [
             compiler,

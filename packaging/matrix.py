@@ -51,10 +51,10 @@ ROWS = (
 
 def interpreter(version: str) -> str | None:
     """The path of a Python of that version: on PATH, or of pyenv; None where there is none."""
-    if found := shutil.which(f"python{version}"):
-        works = subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0
+    if on_path := shutil.which(f"python{version}"):
+        works = subprocess.run([on_path, "-c", ""], capture_output=True, check=False).returncode == 0
         if works:
-            return found
+            return on_path
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     return next((str(path) for path in sorted(root.glob(f"versions/{version}.*/bin/python"))), None)
 
@@ -78,7 +78,7 @@ def run(python: Path, workers: str) -> dict[str, Any]:
     doctor = subprocess.run(
         [python, "-m", "tfbridge", "doctor", "--json"], capture_output=True, text=True, check=False
     )
-    found = json.loads(doctor.stdout)
+    checks = json.loads(doctor.stdout)
     tests = subprocess.run(
         [python, "-m", "pytest", "-q", "--numprocesses", workers, "--dist", "loadfile"]
         + [f"tests/bridge/{part}" for part in TESTS],
@@ -90,7 +90,7 @@ def run(python: Path, workers: str) -> dict[str, Any]:
     )
     (python.parents[1] / "tests.log").write_text(tests.stdout)
     counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", tests.stdout)}
-    return {"doctor": found, "counts": counts}
+    return {"doctor": checks, "counts": counts}
 
 
 def packages(python: Path) -> dict[str, str]:

@@ -30,7 +30,7 @@ _Monomial: TypeAlias = "tuple[Atom, ...]"
 class Atom:
     """A factor of a term: a symbol, or an operation on sizes that no polynomial is.
 
-    Assumptions have one object for each. key: its text. low: what it is never below, if known. hint: a typical value.
+    Assumptions have one object for each. key: its text. low: its lower bound, if known. hint: a typical value.
     """
 
     __slots__ = ("assumptions", "hint", "key", "low", "operands", "operator")
@@ -96,11 +96,11 @@ class Assumptions:
 
     def equated(self) -> dict[str, AnySize]:
         """What symbols must be where guards say that sizes are equal: for a compilation with these in their places."""
-        found: dict[str, AnySize] = {}
+        values: dict[str, AnySize] = {}
         for (relation, size), outcome in self.guards.items():
             if relation == "==" and outcome:
-                found.update(_solved(size, found))
-        return found
+                values.update(_solved(size, values))
+        return values
 
     def specialize(self, size: Size) -> int:
         """The hint of a size, under the guard that it is the size."""
@@ -196,7 +196,7 @@ class tracing(contextlib.ContextDecorator):
     """Within, sizes that are equal where symbols have their hints are equal, under a guard: for checks of a program.
 
     Elsewhere sizes that are not equal for all values are unequal. That needs no guard: code for sizes that differ is
-    right for those that happen to be equal. `are_equal` is for questions of which both answers matter.
+    right for those that happen to be equal. `are_equal` is for questions where both answers matter.
     """
 
     def __enter__(self) -> None:
@@ -475,12 +475,12 @@ def _lower_of_terms(terms: Sequence[tuple[_Monomial, int]]) -> int | None:
         for atom in monomial:
             if atom.low is None:
                 return None
-            grown: dict[_Monomial, int] = {}
+            product: dict[_Monomial, int] = {}
             for rest, c in expanded.items():
                 key = tuple(sorted((*rest, atom))) if rest else (atom,)
-                grown[key] = grown.get(key, 0) + c
-                grown[rest] = grown.get(rest, 0) + c * atom.low
-            expanded = grown
+                product[key] = product.get(key, 0) + c
+                product[rest] = product.get(rest, 0) + c * atom.low
+            expanded = product
         for rest, c in expanded.items():
             total[rest] = total.get(rest, 0) + c
     constant = total.pop((), 0)
@@ -502,12 +502,12 @@ def _make(terms: Iterable[tuple[_Monomial, int]]) -> AnySize:
     total: dict[_Monomial, int] = {}
     for monomial, c in terms:
         total[monomial] = total.get(monomial, 0) + c
-    kept = sorted((t for t in total.items() if t[1]), key=_order)
-    if not kept:
+    nonzero = sorted((t for t in total.items() if t[1]), key=_order)
+    if not nonzero:
         return 0
-    if len(kept) == 1 and not kept[0][0]:
-        return kept[0][1]
-    return Size(tuple(kept))
+    if len(nonzero) == 1 and not nonzero[0][0]:
+        return nonzero[0][1]
+    return Size(tuple(nonzero))
 
 
 def _positive(size: Size) -> Size:
@@ -636,13 +636,13 @@ def smaller(a: AnySize, b: AnySize) -> AnySize:
 def maximum(sizes: Iterable[AnySize]) -> AnySize:
     """The largest, without a guard."""
     listed = list(dict.fromkeys(sizes))
-    kept: list[AnySize] = []
+    largest: list[AnySize] = []
     for size in listed:
-        if any(_never_negative(other - size) for other in kept):
+        if any(_never_negative(other - size) for other in largest):
             continue
-        kept = [other for other in kept if not _never_negative(size - other)]
-        kept.append(size)
-    return functools.reduce(lambda a, b: _operation("max", a, b), kept)
+        largest = [other for other in largest if not _never_negative(size - other)]
+        largest.append(size)
+    return functools.reduce(lambda a, b: _operation("max", a, b), largest)
 
 
 def minimum(sizes: Iterable[AnySize]) -> AnySize:
@@ -785,15 +785,15 @@ def factors_of(size: AnySize) -> list[AnySize]:
 
 def symbols_of(sizes: Iterable[AnySize]) -> list[Atom]:
     """The symbols in sizes, each once."""
-    found: dict[Atom, None] = {}
+    symbols: dict[Atom, None] = {}
     stack = [size for size in sizes if isinstance(size, Size)][::-1]
     while stack:
         for atom in stack.pop().atoms():
             if atom.operator:
                 stack += [o for o in atom.operands if isinstance(o, Size)]
             else:
-                found[atom] = None
-    return list(found)
+                symbols[atom] = None
+    return list(symbols)
 
 
 def is_symbolic(sizes: Iterable[AnySize]) -> bool:

@@ -62,7 +62,7 @@ def popped_constants(node: GraphNode, functions: Functions) -> set[int]:
 
 
 def _popped_argument(graph: Graph, node: GraphNode) -> str:
-    """The argument, a list, of which the node takes the last element; empty if it is no such node."""
+    """The list argument whose last element the node takes; empty if the node does not do that."""
     name = identity_source(graph, node.inputs[0]).node if node.op == "TensorListPopBack" else ""
     return name if name in graph.arguments else ""
 
@@ -185,7 +185,7 @@ def deciding_reductions(
         for k in constant_inputs(graph, node, functions)
         if k < len(node.inputs) and not _is_like_a_list(graph, node, k)
     ]
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     visited: set[tuple[str, str]] = set()
     while stack:
         tensor, reduction = stack.pop()
@@ -199,7 +199,7 @@ def deciding_reductions(
             continue
         if is_source(source):
             if reduction:
-                found.setdefault(reduction, source.name)
+                names.setdefault(reduction, source.name)
             continue
         if (
             source.op not in SHAPE_OPS
@@ -208,7 +208,7 @@ def deciding_reductions(
         ):
             first = reduction or (source.name if source.op in _REDUCTIONS else "")
             stack += [(t, first) for t in source.inputs]
-    return found
+    return names
 
 
 _REDUCTIONS = frozenset({"Max", "Min", "Sum", "Mean", "Prod"})

@@ -140,8 +140,8 @@ def _targets(
     if levels and (cpu or features):
         raise ValueError("cpu_levels: each is a CPU with its features; none may be given besides")
     if levels:
-        found = native().named_levels(named[0], levels, threads, l1_bytes, l2_bytes)
-        return [(level.target, level) for level in found]
+        named_levels = native().named_levels(named[0], levels, threads, l1_bytes, l2_bytes)
+        return [(level.target, level) for level in named_levels]
     if triple is None and not cpu and not features:
         l1_bytes, l2_bytes = l1_bytes or here.l1_bytes, l2_bytes or here.l2_bytes
         return [(dataclasses.replace(here, l1_bytes=l1_bytes, l2_bytes=l2_bytes), None)]

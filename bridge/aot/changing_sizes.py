@@ -66,7 +66,7 @@ _LARGE = (70_000, 10_000_000)
 _MOST_POINTS = 600
 _SERVED_POINTS = 3  # by code that is general
 _MOST_VARIANTS = 16
-_ATTEMPTS = 2  # for values of which the same are 0 or 1
+_ATTEMPTS = 2  # for values in which the same sizes are 0 or 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,24 +149,24 @@ class SizedFunction:
         except CompilerError:
             refused[pattern] = refused.get(pattern, 0) + 1
             return
-        is_wanted = variant.serves(values) and not _is_for_one_value(variant)
-        if is_wanted and _has_results_of(variants[0], variant, values):
+        is_useful = variant.serves(values) and not _is_for_one_value(variant)
+        if is_useful and _has_results_of(variants[0], variant, values):
             variants.append(variant)
         refused[pattern] = refused.get(pattern, 0) + 1
 
 
 def _has_results_of(general: SizeVariant, variant: SizeVariant, values: Values) -> bool:
-    """Whether two variants' results have the same dims for these sizes. Of results of which values decide how many rows
-    there are, the general variant may have room for more."""
+    """Whether two variants' results have the same dims for these sizes. Where values decide how many rows a result has,
+    the general variant may have room for more."""
     value_of = Valuation(values)
     sized = general.module.sized_results if general.module else ()
     if len(general.symbolic.results) != len(variant.symbolic.results):
         return False
     for number, dims in enumerate(zip(general.symbolic.results, variant.symbolic.results)):
-        wanted, found = ([value_of(size) for size in each] for each in dims)
-        if number in sized and wanted[0] >= found[0]:
-            wanted[0] = found[0]
-        if wanted != found:
+        general_dims, variant_dims = ([value_of(size) for size in each] for each in dims)
+        if number in sized and general_dims[0] >= variant_dims[0]:
+            general_dims[0] = variant_dims[0]
+        if general_dims != variant_dims:
             return False
     return True
 
@@ -207,14 +207,14 @@ def _points(sizes: Sequence[ChangingSize], typical: Values) -> list[dict[str, in
         each = [range(s.most + 1) for s in sizes if s.most is not None]
         rows = list(itertools.product(*each))
     else:
-        tried = [[v for v in _of_size(s, typical[s.name]) if s.most is None or v <= s.most] for s in sizes]
+        choices = [[v for v in _of_size(s, typical[s.name]) if s.most is None or v <= s.most] for s in sizes]
         few = [[v for v in (typical[s.name], 1, 0) if s.most is None or v <= s.most] for s in sizes]
         rng = random.Random(0)
         rows = list(itertools.islice(itertools.product(*few), _MOST_POINTS))
-        rows += [tuple(rng.choice(values) for values in tried) for _ in range(_MOST_POINTS)]
+        rows += [tuple(rng.choice(values) for values in choices) for _ in range(_MOST_POINTS)]
         rows += [
             tuple(v if k == axis else typical[s.name] for k, s in enumerate(sizes))
-            for axis, values in enumerate(tried)
+            for axis, values in enumerate(choices)
             for v in values
         ]
     rows.sort(key=lambda row: sum(v < 2 for v in row))
@@ -227,7 +227,7 @@ def _of_size(size: ChangingSize, typical: int) -> list[int]:
 
 
 def _most(sizes: Sequence[ChangingSize], variants: Sequence[SizeVariant], target: Target) -> dict[str, int]:
-    """The bounds of sizes; of those without one, numbers of which all that is computed fits into the target's."""
+    """The bounds of sizes; without one, a number with which all computed sizes fit into the target's integers."""
     limit = min(MAX_SIZE, 1 << (8 * target.pointer_bytes - 2))
     most = {s.name: s.most if s.most is not None else limit for s in sizes}
     while max(_largest(v, most) for v in variants) >= limit:

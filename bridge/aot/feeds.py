@@ -69,8 +69,8 @@ def shapes_of(names: Sequence[str], traced: Sequence[tf.TensorShape], feeds: Fee
                 f"feed {feed!r}: there is no such argument; there are {listed(names)}"
                 + (f". Did you mean {similar[0]!r}?" if similar else "")
             )
-        given = parse_dims(dims_of_feed) if isinstance(dims_of_feed, str) else dims_of_feed
-        fed[by_name[feed]] = tuple(map(_dim, given))
+        dims = parse_dims(dims_of_feed) if isinstance(dims_of_feed, str) else dims_of_feed
+        fed[by_name[feed]] = tuple(map(_dim, dims))
     return [_dims(name, shape, fed.get(k)) for k, (name, shape) in enumerate(zip(names, traced))]
 
 

@@ -101,8 +101,8 @@ def freeze(function: object, args: Sequence[object], signature: str | Sequence[s
     Raises: ShapeError  an unknown signature or feed, or a dimension that nothing tells; UnsupportedError  an op that
     cannot be compiled (all of them are listed), or a variable whose shape changes.
     """
-    name, given = _given(function, args, signature)
-    traced = [_trace(*each) for each in given]
+    name, listed = _given(function, args, signature)
+    traced = [_trace(*each) for each in listed]
     numbers, states = _shared_states(traced)
     chosen = _feeds_of_each(traced, feeds)
     functions = tuple(_freeze(t, f, numbers, states) for t, f in zip(traced, chosen, strict=True))
@@ -281,8 +281,8 @@ def _given(
             return _of_saved_model(path, signature)
         function = keras.saving.load_model(path, compile=False)
     if not isinstance(function, Mapping):
-        found = _concrete(function, args)
-        return found[2], [("", *found)]
+        concrete = _concrete(function, args)
+        return concrete[2], [("", *concrete)]
     if not function or args:
         raise TypeError(
             "several functions are given as {name: function} or {name: (function, *specs)}, and no more"

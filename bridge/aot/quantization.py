@@ -72,12 +72,12 @@ class QuantizedFunction:
             for a, s in zip(tf.nest.flatten(arguments), self._shapes, strict=True)
         ]
         types = [shape.element_type.dtype for shape in self._result_shapes]
-        found = tf.nest.flatten(tf.numpy_function(self._run, tensors, types, stateful=False))
-        for tensor, shape in zip(found, self._result_shapes, strict=True):
+        results = tf.nest.flatten(tf.numpy_function(self._run, tensors, types, stateful=False))
+        for tensor, shape in zip(results, self._result_shapes, strict=True):
             tensor.set_shape(shape.dims)
         if all(self._results):
-            return dict(zip(self._results, found, strict=True))
-        return found[0] if len(found) == 1 else tuple(found)
+            return dict(zip(self._results, results, strict=True))
+        return results[0] if len(results) == 1 else tuple(results)
 
     def _run(self, *arrays: np.ndarray) -> list[np.ndarray]:
         return [np.array(result) for result in self._compiled.execute(arrays)]
@@ -137,14 +137,14 @@ class _Runs:
     def __call__(self, arrays: Sequence[np.ndarray], runs: int) -> list[np.ndarray]:
         now = {parameter: value for parameter, _, value in self.states}
         for _ in range(runs):
-            given = iter(arrays)
+            rest = iter(arrays)
             count = len(arrays) + len(now)
-            arguments = [now[k] if k in now else next(given) for k in range(count)]
-            found = [np.array(result) for result in self.compiled.execute(arguments)]
+            arguments = [now[k] if k in now else next(rest) for k in range(count)]
+            results = [np.array(result) for result in self.compiled.execute(arguments)]
             now.update(
-                {parameter: found[result] for parameter, result, _ in self.states if result is not None}
+                {parameter: results[result] for parameter, result, _ in self.states if result is not None}
             )
-        return found[: self.results]
+        return results[: self.results]
 
 
 def _module(function: Function) -> Module:
@@ -187,12 +187,12 @@ def _shapes(function: Function) -> list[Shape]:
     return [shape for k, shape in enumerate(shapes) if k not in states]
 
 
-def _sample(function: Function, given: object) -> list[np.ndarray]:
+def _sample(function: Function, sample: object) -> list[np.ndarray]:
     """The arguments of one sample: a mapping by name, or arrays in order."""
-    if isinstance(given, Mapping):
-        _check_names(function, given)
-        given = [given[name] for name in function.arguments]
-    return [np.asarray(array) for array in tf.nest.flatten(given)]
+    if isinstance(sample, Mapping):
+        _check_names(function, sample)
+        sample = [sample[name] for name in function.arguments]
+    return [np.asarray(array) for array in tf.nest.flatten(sample)]
 
 
 def _rows(function: Function, arrays: Mapping[str, object]) -> list[list[np.ndarray]]:
@@ -220,8 +220,8 @@ def _rows(function: Function, arrays: Mapping[str, object]) -> list[list[np.ndar
 
 def _check_names(function: Function, arrays: Mapping[str, object]) -> None:
     if set(arrays) != set(function.arguments):
-        wanted, given = (", ".join(map(repr, sorted(names))) for names in (function.arguments, arrays))
-        raise ShapeError(f"calibration: arrays are named {given or 'nothing'}; {wanted} are wanted")
+        expected, actual = (", ".join(map(repr, sorted(names))) for names in (function.arguments, arrays))
+        raise ShapeError(f"calibration: arrays are named {actual or 'nothing'}; {expected} are wanted")
 
 
 def _checked(function: Function, samples: list[list[np.ndarray]]) -> list[list[np.ndarray]]:

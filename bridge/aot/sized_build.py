@@ -83,17 +83,17 @@ def _examples(frozen: Frozen, module: SizedModule) -> list[dict[str, int]]:
     symbols = module.variants[0].symbolic.assumptions.symbols
     most = {s.name: s.most for s in frozen.sizes}
     names = list(module.places)
-    tried = [
+    candidates = [
         dict.fromkeys(names, 1),
         {name: _PRIMES[k % len(_PRIMES)] for k, name in enumerate(names)},
         {name: 8 if (bound := most[name]) is None else bound for name in names},
         {name: size.hint for name, size in symbols.items()},
     ]
     served: list[dict[str, int]] = []
-    for values in tried:
+    for values in candidates:
         fits = all((bound := most[name]) is None or value <= bound for name, value in values.items())
-        is_wanted = values not in served and (len(served) < 2 or values != tried[-1])
-        if fits and is_wanted and any(variant.serves(values) for variant in module.variants):
+        is_new = values not in served and (len(served) < 2 or values != candidates[-1])
+        if fits and is_new and any(variant.serves(values) for variant in module.variants):
             served.append(values)
     return served
 

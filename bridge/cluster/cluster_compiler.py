@@ -144,7 +144,7 @@ def _note_background(cluster: Cluster, key: Key, cpu_seconds: float) -> None:
 def recompile_with_larger_lists(
     cluster: Cluster, shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]
 ) -> Executable | None:
-    """As `compile_cluster`, in the place of an executable of which a list exceeded its capacity."""
+    """As `compile_cluster`, in the place of an executable in which a list exceeded its capacity."""
     cluster.code.enlarge(code_key(shapes, constants))
     return compile_cluster(cluster, shapes, constants)
 

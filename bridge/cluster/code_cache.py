@@ -54,7 +54,7 @@ def bounded(table: dict[K, V], max_entries: int) -> dict[K, V]:
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """Code for symbolic sizes. constants: those of keys that it serves, bytes or numbers of which some are symbols."""
+    """Code for symbolic sizes. constants: those of the keys that it serves, as bytes, or as numbers and symbols."""
 
     code: Executable
     constants: Mapping[int, bytes | tuple[AnySize, ...]]

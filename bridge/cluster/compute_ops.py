@@ -1,4 +1,4 @@
-"""Which ops a cluster is worth making for: all but those that TensorFlow runs at no cost to speak of."""
+"""Which ops are worth a cluster: all but those that cost TensorFlow nearly nothing."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ RUNS_BEFORE_BENCHMARK = 3
 _MIN_SECONDS = 300e-6  # a launch of TensorFlow's function takes a good part of that
 _LONG_SECONDS = 0.1  # a run that takes longer is not repeated
 _MARGIN = 1.2  # TensorFlow must be that much faster: timings on a busy machine differ as much
-_REPEATS = 3  # runs that are timed, of which the fastest counts
+_REPEATS = 3  # timed runs; the fastest counts
 
 Original = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 

@@ -23,12 +23,12 @@ def varying_sizes(key: Key, earlier: Iterable[Key]) -> dict[Place, str]:
     sizes = _sizes(key)
     calls = [_sizes(other) for other in earlier if _is_alike(key, other)]
     names: dict[tuple[int, ...], str] = {}
-    found: dict[Place, str] = {}
+    symbols: dict[Place, str] = {}
     for place, size in sizes.items():
         others = tuple(call[place] for call in calls)
         if size > 1 and any(other != size for other in others):
-            found[place] = names.setdefault((size, *others), f"s{len(names)}")
-    return found
+            symbols[place] = names.setdefault((size, *others), f"s{len(names)}")
+    return symbols
 
 
 def _sizes(key: Key) -> dict[Place, int]:

@@ -32,7 +32,7 @@ NOT_REPORTED = frozenset(
         OP,
     }
 ) | DATAFLOW - {"LoopCond"}
-"""Ops outside clusters of which no report speaks: they compute nothing, or stand for a loop that its LoopCond names."""
+"""Ops outside clusters that reports leave out: they compute nothing, or belong to a loop that its LoopCond names."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,10 +68,10 @@ def without_compile_time_constants(
         if n.name not in unclusterable and constant_inputs(graph, n, functions)
     ]
     for node in users:
-        found = deciding_reductions(
+        reductions = deciding_reductions(
             graph, functions, node, lambda n: n.op in SOURCES or n.name in unclusterable
         )
-        for name, data in found.items():
+        for name, data in reductions.items():
             reasons.setdefault(name, f"it reduces {data} to a size of {node.name} ({node.op})")
     known = unclusterable.keys() | reasons.keys()
     for node in users:

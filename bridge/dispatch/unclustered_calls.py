@@ -64,7 +64,7 @@ class _Calls:
 def first_call(
     prepare: Prepare, concrete: ConcreteFunction, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]
 ) -> Any:
-    """A call of a concrete function of which nothing is ready: in its second form. The first such call has `prepare`
+    """A call of a concrete function without any code: in its second form. The first such call has `prepare`
     make the function ready in the background."""
     statistics.count("served_by_tensorflow")
     calls = concrete.__dict__.get(_CALLS)

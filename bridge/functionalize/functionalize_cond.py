@@ -96,7 +96,7 @@ class _Signature:
     """Inputs and results of an If or a Case.
 
     inputs: tensors outside. arguments: by tensor that a branch reads, the number of the input; switched forms have one,
-    too. values: the merges of which the first output is read; the results. numbers: those of which the second output,
+    too. values: the merges whose first output is read; the results. numbers: those whose second output,
     the number of the branch, is read; further results.
     """
 

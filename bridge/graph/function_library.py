@@ -142,7 +142,7 @@ def _api(function: FunctionDef) -> tuple[object, ...]:
 
 
 def function_calls_as_ops(function: FunctionDef, definitions: Mapping[str, FunctionDef]) -> FunctionDef:
-    """One FunctionDef, likewise; `definitions` are the functions that it may call, by name."""
+    """A FunctionDef in which calls are PartitionedCalls; `definitions`: the functions that it may call, by name."""
     called = {node.name: definitions[node.op] for node in function.node_def if _is_call(node, definitions)}
     if not called:
         return function

@@ -403,9 +403,9 @@ def _function(
     config.graph_options.rewrite_options.use_plugin_optimizers = rewriter_config_pb2.RewriterConfig.OFF
     attributes = ("config_proto", config.SerializeToString())
 
-    made = _Function(name, attributes, tuple(types[slot] for slot in arguments), len(outputs))
-    weakref.finalize(made, _unused.extend, [name, *called]).atexit = False
-    return made, _Step(made.run, tuple(arguments), outputs, ())
+    planned = _Function(name, attributes, tuple(types[slot] for slot in arguments), len(outputs))
+    weakref.finalize(planned, _unused.extend, [name, *called]).atexit = False
+    return planned, _Step(planned.run, tuple(arguments), outputs, ())
 
 
 def _add_node(

@@ -39,7 +39,7 @@ _PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy", "llvmlite", "ml_dtypes")
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What a check found: OK, LACKS (it works, with less), FAILED or SKIPPED, and what there is to say."""
+    """What a check found: OK, LACKS (it works, with less), FAILED or SKIPPED, and a text for people."""
 
     status: str
     text: str
@@ -64,13 +64,13 @@ def _version_of(tf: Any) -> tuple[int, ...]:
 
 
 def _versions() -> Finding:
-    found = {}
+    versions = {}
     for package in _PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    listed = ", ".join(f"{package} {version}" for package, version in found.items())
+    listed = ", ".join(f"{package} {version}" for package, version in versions.items())
     return Finding(
         OK, f"tfbridge {__version__}, Python {platform.python_version()}, {listed}, LLVM {LLVM_VERSION}"
     )
@@ -270,11 +270,11 @@ def main(arguments: Sequence[str] = ()) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object: name to status and text")
     as_json = parser.parse_args(list(arguments)).json
-    found: dict[str, dict[str, str]] = {}
+    rows: dict[str, dict[str, str]] = {}
     for name, finding in findings():
-        found[name] = dataclasses.asdict(finding)
+        rows[name] = dataclasses.asdict(finding)
         if not as_json:
             print(f"{finding.status:8}{name:18} {finding.text}", flush=True)
     if as_json:
-        print(json.dumps(found, indent=1))
-    return int(any(row["status"] == FAILED for row in found.values()))
+        print(json.dumps(rows, indent=1))
+    return int(any(row["status"] == FAILED for row in rows.values()))

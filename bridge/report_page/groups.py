@@ -83,12 +83,12 @@ def _sources(
 ) -> dict[str, frozenset[int]]:
     """By node, the groups whose results its inputs are, through nodes that are not drawn."""
     through: dict[str, frozenset[int]] = {}
-    found: dict[str, frozenset[int]] = {}
+    inputs_of: dict[str, frozenset[int]] = {}
     for name, (_, inputs) in nodes.items():
         sources = frozenset(itertools.chain.from_iterable(through.get(i, ()) for i in inputs))
-        found[name] = sources
+        inputs_of[name] = sources
         through[name] = frozenset([number[name]]) if name in number else sources
-    return found
+    return inputs_of
 
 
 class GraphDefNode(Protocol):

@@ -152,13 +152,13 @@ def _kind(kernel: KernelRecord) -> str:
 
 def _families(kernels: Sequence[Kernel]) -> tuple[Family, ...]:
     """Kernels of one kind whose main ops have the same last name, the family of most time first."""
-    found: dict[tuple[str, str], list[Kernel]] = {}
+    members_of: dict[tuple[str, str], list[Kernel]] = {}
     for kernel in kernels:
         name = re.sub(r"_\d+$", "", kernel.title.rsplit("/", 1)[-1])
-        found.setdefault((kernel.kind, name), []).append(kernel)
+        members_of.setdefault((kernel.kind, name), []).append(kernel)
     families = [
         Family(members[0].title if len(members) == 1 else name, kind, members[0].colour, tuple(members))
-        for (kind, name), members in found.items()
+        for (kind, name), members in members_of.items()
     ]
     return tuple(sorted(families, key=lambda family: -family.share))
 

@@ -64,8 +64,8 @@ def _abseil_namespace() -> str:
         open(os.path.join(_FOLDER, _FRAMEWORK), "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as library,
     ):
-        if found := re.search(rb"_ZN(4absl(?:12lts_\d{8})?)5Mutex4[Ll]ockEv", library):
-            return found[1].decode()
+        if match := re.search(rb"_ZN(4absl(?:12lts_\d{8})?)5Mutex4[Ll]ockEv", library):
+            return match[1].decode()
     return "4absl"
 
 

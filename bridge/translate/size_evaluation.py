@@ -112,8 +112,8 @@ def _plain(value: Any) -> Any:
 def _reduced(
     op: Reduce, combine: Callable[[Any, Any], Any], array: np.ndarray, start: np.ndarray
 ) -> np.ndarray:
-    kept = [axis for axis in range(array.ndim) if axis not in op.dimensions]
-    rows = array.transpose([*kept, *op.dimensions]).reshape([*(array.shape[a] for a in kept), -1])
+    axes = [axis for axis in range(array.ndim) if axis not in op.dimensions]
+    rows = array.transpose([*axes, *op.dimensions]).reshape([*(array.shape[a] for a in axes), -1])
     result: np.ndarray = np.empty(rows.shape[:-1], object)
     for index in np.ndindex(*result.shape):
         result[index] = functools.reduce(combine, map(_plain, rows[index]), _plain(start[()]))

@@ -26,7 +26,7 @@ _ROOT: frozenset[int] = frozenset({0})
 
 class FusionSize:
     """The size of a fusion while members are added, consumers first. `code`: members times indices. `nested`: the most
-    reductions of which each needs the one before it."""
+    reductions that each need the one before."""
 
     __slots__ = ("_indices", "_levels", "_moves", "_numbers", "code", "nested")
 

@@ -206,7 +206,7 @@ class BuilderCore:
         return self.apply(Constant(literal_of(value, element_type)))
 
     def _sizes(self, sizes: np.ndarray, element_type: ElementType) -> Operand:
-        """An array of numbers some of which are known at run time only."""
+        """An array of numbers; some are known at run time only."""
         scalars = [
             self._size(size, element_type)
             if isinstance(size, Size)

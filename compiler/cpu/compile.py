@@ -102,12 +102,12 @@ def compile_self_contained(
         if is_embedded := embed_constants and bool(constants):
             add_constants(text, constants)
         budget.check("LLVM")
-        (made,) = WholeObject(text, target).emit(entries)
+        (object_code,) = WholeObject(text, target).emit(entries)
     if is_embedded:
-        made = place_constants(made, constants)
+        object_code = place_constants(object_code, constants)
     return tuple(
         dataclasses.replace(
-            _artifact(each.program, each.assignment, text, entry, each.temp_bytes, made),
+            _artifact(each.program, each.assignment, text, entry, each.temp_bytes, object_code),
             constants=b"" if is_embedded else constants,
         )
         for entry, each in written
@@ -183,8 +183,8 @@ def _write_sized(
             continue
         entries.append(f"{entry}.{number}")
         written.append(_write(text, pool, entries[-1], variant.module, options, embed_constants, "internal"))
-        made, planned = written[-1].sizes, variant.symbolic
-        if (made.table, made.temp_bytes) != (planned.table, planned.temp_bytes):
+        written_sizes, planned = written[-1].sizes, variant.symbolic
+        if (written_sizes.table, written_sizes.temp_bytes) != (planned.table, planned.temp_bytes):
             raise InternalError(f"{entry}: code that is written twice reads other sizes")
     emit_sizes_entry(text, entry, module, entries, linkage)
     return written[0]
@@ -206,11 +206,11 @@ def _artifact(
     text: ModuleText,
     entry: str,
     temp_bytes: AnySize,
-    made: bytes,
+    object_code: bytes,
 ) -> Artifact:
     assert text.target is not None
     return Artifact(
-        object=made,
+        object=object_code,
         entry=entry,
         parameters=tuple(map(_spec, program.arguments)),
         results=tuple(map(_spec, program.results)),

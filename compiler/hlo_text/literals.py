@@ -122,7 +122,7 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _is_nested(text: str, dims: Sequence[int]) -> bool:
-    """Whether braces are those of an array of these dims, none of which is 0."""
+    """Whether braces are those of an array of these dims; no dim is 0."""
     braces = ""
     for size in reversed(dims):
         if len(braces) * size > len(text):

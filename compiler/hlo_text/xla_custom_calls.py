@@ -444,7 +444,7 @@ def _top_k(
 def _unchanged(
     b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
 ) -> Operand | None:
-    """How an array is to be divided among devices, of which there is one."""
+    """How an array is to be divided among devices; there is one device."""
     return b.copy(operands[0]) if b.get_shape(operands[0]).dims == shape.dims else None
 
 

@@ -23,7 +23,7 @@ Value: TypeAlias = "np.ndarray | tuple[Value, ...]"
 
 
 def array_of(value: Value) -> np.ndarray:
-    """A value that is no tuple, as what it is."""
+    """The value, which is no tuple."""
     assert not isinstance(value, tuple)
     return value
 

@@ -130,7 +130,7 @@ def _with_small_weights(contraction: Instruction) -> Instruction:
 
 
 def _is_product_of_bytes(contraction: Instruction) -> bool:
-    """Whether kernels multiply the operands, bytes of which only one has signs, as they are."""
+    """Whether kernels multiply the operands as they are: bytes, one operand with signs and one without."""
     result = contraction.shape.element_type
     if isinstance(contraction.op, Convolution):
         problem = convolution_problem(contraction, result)

@@ -96,13 +96,13 @@ def observe(
     """
     compiled = platform.compile(with_values(module, values), DEFAULT_OPTIONS)
     shapes = module.entry.parameter_shapes
-    given = [k for k in range(len(shapes)) if k not in {parameter for parameter, _, _ in states}]
+    sampled = [k for k in range(len(shapes)) if k not in {parameter for parameter, _, _ in states}]
     now = {parameter: value for parameter, _, value in states}
     for number, sample in enumerate(samples):
-        if len(sample) != len(given):
-            raise ShapeError(f"sample {number} has {len(sample)} arrays, {len(given)} are wanted")
+        if len(sample) != len(sampled):
+            raise ShapeError(f"sample {number} has {len(sample)} arrays, {len(sampled)} are wanted")
         arguments = dict(now)
-        for k, array in zip(given, sample):
+        for k, array in zip(sampled, sample):
             fitting = np.asarray(array, shapes[k].element_type.dtype)
             if fitting.shape != shapes[k].dims:
                 raise ShapeError(

@@ -83,7 +83,7 @@ def stored_results(computation: Computation, layers: list[Layer]) -> list[Instru
         for instruction in computation.instructions
         if instruction.op.is_elementwise and len(set(instruction.operands)) > 1
     )
-    return [earlier for met in meetings if len(set(met)) > 1 for earlier in met[:-1]]
+    return [earlier for meeting in meetings if len(set(meeting)) > 1 for earlier in meeting[:-1]]
 
 
 def _layer(
@@ -229,8 +229,8 @@ def _per_feature(
     operand = value.operands[0]
     if any(a != axis and d != 1 for d, a in zip(operand.shape.dims, value.op.dimensions)):
         return None
-    found = _constant(operand, values)
-    return None if found is None else found.reshape(-1 if found.size > 1 else ())
+    constant = _constant(operand, values)
+    return None if constant is None else constant.reshape(-1 if constant.size > 1 else ())
 
 
 def _constant(value: Instruction, values: dict[Instruction, np.ndarray | None]) -> np.ndarray | None:

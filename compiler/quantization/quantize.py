@@ -64,10 +64,10 @@ def quantize(
             strict=True,
         )
     )
-    for (found, values), (new_found, new_values) in pairs:
-        comparison.add(found[:results], new_found[:results], values, new_values)
-    kept = [layer.name for layer in all_layers if layer not in layers]
-    return quantized, describe(layers, types, comparison, kept, options.scheme)
+    for (outputs, values), (new_outputs, new_values) in pairs:
+        comparison.add(outputs[:results], new_outputs[:results], values, new_values)
+    floats = [layer.name for layer in all_layers if layer not in layers]
+    return quantized, describe(layers, types, comparison, floats, options.scheme)
 
 
 def _observed(
@@ -79,8 +79,8 @@ def _observed(
 ) -> dict[Instruction, Observed]:
     """What values are on the samples."""
     ranges = {value: Observed() for value in values}
-    for number, (_, found) in enumerate(observe(platform, module, list(ranges), samples, states)):
-        for (source, seen), value in zip(ranges.items(), found, strict=True):
+    for number, (_, sample_values) in enumerate(observe(platform, module, list(ranges), samples, states)):
+        for (source, seen), value in zip(ranges.items(), sample_values, strict=True):
             if not np.isfinite(value).all():
                 raise ShapeError(
                     f"calibration: sample {number} gives NaN or infinity in {source.metadata.op_name or source.name}"

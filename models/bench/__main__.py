@@ -408,8 +408,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _is_wrong,
                 (
                     (SUITES[settings.suite].rows[name].tolerance, row)
-                    for name, found in results.items()
-                    for row in found
+                    for name, rows in results.items()
+                    for row in rows
                 ),
             )
         )

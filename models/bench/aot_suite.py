@@ -151,26 +151,26 @@ def build_model(name: str) -> tuple[keras.Model, np.ndarray]:
 def measure(name: str, kind: str, cpu: str, seconds: float, is_alone: bool = False) -> Row:
     """One row; the engines take turns. `is_alone`: without LiteRT."""
     model, samples = build_model(name)
-    wanted = np.asarray(model(samples[0]))
+    expected = np.asarray(model(samples[0]))
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         options: dict[str, Any] = {"target_cpu": cpu} if cpu else {}
         if kind == "int8":
             options |= {"quantize": kind, "calibration": [[sample] for sample in samples]}
-        made = tfbridge.aot.compile(
+        compiled = tfbridge.aot.compile(
             model, tf.TensorSpec(samples.shape[1:]), name="model", out_dir=folder, **options
         )
         export_seconds = time.perf_counter() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        engines = {"tfbridge": _linked(Path(folder), samples[0], wanted.shape)}
-        code_bytes = _code_bytes(made.object_file)
+        engines = {"tfbridge": _linked(Path(folder), samples[0], expected.shape)}
+        code_bytes = _code_bytes(compiled.object_file)
     content = b"" if is_alone else _converted(model, samples, kind)
     if not is_alone:
         engines["litert"] = _interpreter(content, samples[0])
     times = {engine: list[float]() for engine in engines}
     for each in engines.values():
         each.run()
-    decibels = {engine: _decibels(wanted, each.result()) for engine, each in engines.items()}
+    decibels = {engine: _decibels(expected, each.result()) for engine, each in engines.items()}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for engine, each in engines.items():
@@ -182,9 +182,9 @@ def measure(name: str, kind: str, cpu: str, seconds: float, is_alone: bool = Fal
         kind,
         {engine: (min(t), statistics.median(t)) for engine, t in times.items()},
         decibels,
-        made.object_bytes,
+        compiled.object_bytes,
         code_bytes,
-        made.temp_bytes,
+        compiled.temp_bytes,
         len(content),
         export_seconds,
         peak,
@@ -240,9 +240,9 @@ def _interpreter(content: bytes, sample: np.ndarray) -> _Engine:
     return _Engine(interpreter.invoke, lambda: interpreter.get_tensor(output))
 
 
-def _decibels(wanted: np.ndarray, found: np.ndarray) -> float:
-    noise = float(((found.reshape(wanted.shape) - wanted) ** 2).mean())
-    return 10 * float(np.log10((wanted**2).mean() / noise)) if noise else 300.0
+def _decibels(expected: np.ndarray, result: np.ndarray) -> float:
+    noise = float(((result.reshape(expected.shape) - expected) ** 2).mean())
+    return 10 * float(np.log10((expected**2).mean() / noise)) if noise else 300.0
 
 
 def _in_process(name: str, kind: str, cpu: str, seconds: float, is_alone: bool = False) -> Row:

@@ -130,12 +130,12 @@ def measure(family: str, operations: int, repetitions: int = REPETITIONS) -> Row
     return Row(family, operations, tracing, seconds, _difference(results["xla"], results["tfbridge"]))
 
 
-def _difference(wanted: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> float:
+def _difference(expected: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> float:
     return float(
         np.max(
             [
                 np.abs(f - w).max() / np.maximum(np.abs(w).max(), 1e-3)
-                for f, w in zip(found, wanted, strict=True)
+                for f, w in zip(results, expected, strict=True)
             ]
         )
     )

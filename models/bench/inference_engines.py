@@ -74,16 +74,16 @@ def openvino(program: Program, threads: int) -> Start:
     def start() -> Function:
         compiled = ov.Core().compile_model(model, "CPU", settings)
         requests = threading.local()  # one request serves one call at a time
-        taken = [_number(port.get_any_name()) for port in compiled.inputs]
-        given = _in_order([port.get_any_name() for port in compiled.outputs])
+        inputs = [_number(port.get_any_name()) for port in compiled.inputs]
+        outputs = _in_order([port.get_any_name() for port in compiled.outputs])
 
         def call(*arrays: np.ndarray) -> list[np.ndarray]:
             if not hasattr(requests, "request"):
                 requests.request = compiled.create_infer_request()
             results = requests.request.infer(
-                [arrays[k] for k in taken], share_inputs=True, share_outputs=True
+                [arrays[k] for k in inputs], share_inputs=True, share_outputs=True
             )
-            return [results[at] for at in given]
+            return [results[at] for at in outputs]
 
         return call
 
@@ -111,10 +111,10 @@ def onnxruntime(program: Program, threads: int) -> Start:
 
     def start() -> Function:
         session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        wanted = {_number(i.name): i.name for i in session.get_inputs()}
+        inputs = {_number(i.name): i.name for i in session.get_inputs()}
 
         def call(*arrays: np.ndarray) -> list[np.ndarray]:
-            return session.run(results, {name: arrays[k] for k, name in wanted.items()})
+            return session.run(results, {name: arrays[k] for k, name in inputs.items()})
 
         return call
 

@@ -148,16 +148,16 @@ def measure(threads: int) -> list[Result]:
     """Every kernel on `threads` threads, with the peaks measured in between, the highest of them counting."""
     limit_threads(threads)
     flops = bandwidth = 0.0
-    found: list[tuple[Row, float, int]] = []
+    times: list[tuple[Row, float, int]] = []
     for row in rows():
         if row.by_bytes:
             bandwidth = max(bandwidth, peak.copied_bytes_per_second(1 << 29, threads, samples=3))
         else:
             flops = max(flops, peak.flops_per_second(threads))
-        found.append((row, *time_of(row, threads)))
+        times.append((row, *time_of(row, threads)))
     return [
         Result(row.name, row.group, threads, seconds, work / seconds, bandwidth if row.by_bytes else flops)
-        for row, seconds, work in found
+        for row, seconds, work in times
     ]
 
 
@@ -191,8 +191,8 @@ def _caller(
     def addresses(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
         return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
-    given, made = addresses(arguments), addresses(results)
-    return lambda: executable.run(ctypes.addressof(given), ctypes.addressof(made))
+    argument_addresses, result_addresses = addresses(arguments), addresses(results)
+    return lambda: executable.run(ctypes.addressof(argument_addresses), ctypes.addressof(result_addresses))
 
 
 def main(threads: int, as_json: bool, save: Path | None) -> int:

@@ -79,8 +79,8 @@ def _batch_norm_numpy(x: Array) -> tuple[Array, ...]:
 
 
 def _top_k_numpy(x: Array, k: int) -> tuple[Array, Array]:
-    found = np.argpartition(-x, k)[:k]
-    order = found[np.argsort(-x[found], kind="stable")]
+    largest = np.argpartition(-x, k)[:k]
+    order = largest[np.argsort(-x[largest], kind="stable")]
     return x[order], order.astype(np.int32)
 
 

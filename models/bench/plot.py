@@ -23,12 +23,12 @@ def plot(results: Results, suite: str, file: Path) -> None:
     height = 0.8 / max(1, len(engines))
     figure, axes = pyplot.subplots(figsize=(9, 1.5 + len(rows) * (0.15 + 0.13 * len(engines))))
     for at, engine in enumerate(engines):
-        found = [
+        points = [
             (line + (at - (len(engines) - 1) / 2) * height, row[engine])
             for line, row in enumerate(rows.values())
             if engine in row
         ]
-        places, values = [place for place, _ in found], [value for _, value in found]
+        places, values = [place for place, _ in points], [value for _, value in points]
         bars = axes.barh(places, [value - 1 for value in values], height, left=1, label=f"than {engine}")
         axes.bar_label(bars, [f"{value:.1f}" for value in values], fontsize=6, padding=2)
     axes.set_xscale("log")

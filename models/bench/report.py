@@ -38,10 +38,10 @@ magnitude. roofline: least time of the compiled code's work on this machine, as 
 
 
 def _subject(row: list[Measurement], rival: str = "") -> Measurement:
-    """Whom an engine is compared with: tfbridge (engines on arrays: on arrays, where measured), else the last one."""
-    found = {measured.engine: measured for measured in row}
+    """The engine to compare with: tfbridge (for engines on arrays: on arrays, where measured), else the last."""
+    by_engine = {measured.engine: measured for measured in row}
     on_arrays = rival in ENGINES and ENGINES[rival].family == "inference"
-    return (found.get(NATIVE) if on_arrays else None) or found.get(SUBJECT) or row[-1]
+    return (by_engine.get(NATIVE) if on_arrays else None) or by_engine.get(SUBJECT) or row[-1]
 
 
 def ratios(row: list[Measurement]) -> dict[str, float]:
@@ -50,33 +50,33 @@ def ratios(row: list[Measurement]) -> dict[str, float]:
     Each is the median over the rounds, in which the engines ran directly after one another, so that a machine
     that slows down for a while does not count for one of them alone. Engines that failed are left out.
     """
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     families: dict[str, list[float]] = {}
     for rival in row:
         subject = _subject(row, rival.engine)
         if rival is subject or rival.failure or subject.failure:
             continue
         if pairs := list(zip(rival.round_seconds, subject.round_seconds)):
-            ratio = found[rival.engine] = statistics.median(one / other for one, other in pairs)
+            ratio = result[rival.engine] = statistics.median(one / other for one, other in pairs)
             families.setdefault(ENGINES[rival.engine].family, []).append(ratio)
-    found |= {
+    result |= {
         name: min(families[family])
         for family, name in FASTEST_OF.items()
         if len(families.get(family, ())) > 1
     }
-    return found
+    return result
 
 
 def first_call_ratios(row: list[Measurement]) -> dict[str, float]:
     """The first-call time of XLA over that of tfbridge, without and with a cache on disk, and over that of tracing
     alone: no engine that is given a function of Python can do better than the last."""
-    found = {measured.engine: measured for measured in row if not measured.failure}
-    if not {"xla", SUBJECT} <= found.keys():
+    by_engine = {measured.engine: measured for measured in row if not measured.failure}
+    if not {"xla", SUBJECT} <= by_engine.keys():
         return {}
-    theirs, ours = found["xla"].first_call_seconds, found[SUBJECT]
+    theirs, ours = by_engine["xla"].first_call_seconds, by_engine[SUBJECT]
     values = {"cold": theirs / ours.first_call_seconds, "warm": theirs / ours.warm_first_call_seconds}
-    if "tf" in found:
-        values["tracing"] = theirs / found["tf"].tracing_seconds
+    if "tf" in by_engine:
+        values["tracing"] = theirs / by_engine["tf"].tracing_seconds
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
@@ -167,11 +167,11 @@ def as_table(results: Results, suite: str, machine: Machine) -> RenderableType:
     for title in ("first call s of each\n\\[tracing] (warm)", "memory MiB\nof each", "error", "roofline"):
         table.add_column(title, justify="right", no_wrap=True)
     for name, row in results.items():
-        found = ratios(row)
+        row_ratios = ratios(row)
         table.add_row(
             name,
             *(_time(measured) for measured in row),
-            *(f"{found[mean]:.2f}" if mean in found else "-" for mean in means["all"]),
+            *(f"{row_ratios[mean]:.2f}" if mean in row_ratios else "-" for mean in means["all"]),
             " ".join(_first_call(measured) for measured in row),
             " ".join(_number(measured.all_calls_bytes / MIB or math.nan, 0, measured) for measured in row),
             _errors(SUITES[suite].rows[name].tolerance, row),
@@ -251,10 +251,10 @@ def about(threads: int) -> dict[str, object]:
 
 def _errors(tolerance: float, row: list[Measurement]) -> Text:
     """The largest error, red where it is above the tolerance."""
-    found = [measured.error for measured in row if not math.isnan(measured.error)]
-    if not found:
+    errors = [measured.error for measured in row if not math.isnan(measured.error)]
+    if not errors:
         return Text("-")
-    return Text(f"{max(found):.0e}", style="red" if max(found) > tolerance else "")
+    return Text(f"{max(errors):.0e}", style="red" if max(errors) > tolerance else "")
 
 
 def _cpu_name() -> str:

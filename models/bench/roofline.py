@@ -48,5 +48,5 @@ def measured(threads: int) -> Machine:
         *map(str, FOOTPRINTS),
     ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout)
-    return Machine(threads, found["flops_per_second"], tuple(zip(FOOTPRINTS, found["bytes_per_second"])))
+    peaks = json.loads(done.stdout)
+    return Machine(threads, peaks["flops_per_second"], tuple(zip(FOOTPRINTS, peaks["bytes_per_second"])))

@@ -66,10 +66,10 @@ class Session:
         return {"bytes": self._memory.peak_bytes()}
 
     def profile(self) -> dict[str, object]:
-        made = profile(tfbridge.jit(self._program.function), *self._program.inputs, runs=PROFILED_RUNS)
+        measured = profile(tfbridge.jit(self._program.function), *self._program.inputs, runs=PROFILED_RUNS)
         kernels = []
-        for kernel, calls, ns in made.events:
-            launches = calls / made.runs
+        for kernel, calls, ns in measured.events:
+            launches = calls / measured.runs
             kernels.append(
                 Kernel(
                     kernel.name,
@@ -77,10 +77,10 @@ class Session:
                     launches,
                     kernel.flops * launches,
                     kernel.bytes * launches,
-                    ns / made.runs / 1e9,
+                    ns / measured.runs / 1e9,
                 )
             )
-        return {"kernels": kernels, "footprint_bytes": made.footprint_bytes}
+        return {"kernels": kernels, "footprint_bytes": measured.footprint_bytes}
 
     def _wait(self, result: object) -> None:
         """Returns when the result is there; arrays are when they are returned."""
@@ -91,5 +91,5 @@ class Session:
         if self._engine_name == "tf":
             with reference.open("wb") as file:
                 np.savez(file, *results)
-        with np.load(reference) as wanted:
-            return relative_error(results, list(wanted.values()))
+        with np.load(reference) as expected:
+            return relative_error(results, list(expected.values()))

@@ -119,29 +119,29 @@ _ROWS = (
 WORKLOADS = {row.name: row for row in _ROWS}
 
 
-def relative_error(found: list[Array], wanted: list[Array]) -> float:
+def relative_error(results: list[Array], expected: list[Array]) -> float:
     """The largest difference of any element, relative to the largest magnitude in its array.
 
     A variable that has hardly moved from zero is compared with 1e-3 instead of with itself. A difference in
     number, shape or type of the arrays, or in where they are not finite, is an infinite error.
     """
-    if len(found) != len(wanted):
+    if len(results) != len(expected):
         return np.inf
-    return max((_array_error(one, other) for one, other in zip(found, wanted)), default=0.0)
+    return max((_array_error(one, other) for one, other in zip(results, expected)), default=0.0)
 
 
-def _array_error(found: Array, wanted: Array) -> float:
-    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+def _array_error(result: Array, expected: Array) -> float:
+    if result.shape != expected.shape or result.dtype != expected.dtype:
         return np.inf
-    if not np.issubdtype(wanted.dtype, np.inexact):
-        return 0.0 if np.array_equal(found, wanted) else np.inf
-    if not wanted.size:
+    if not np.issubdtype(expected.dtype, np.inexact):
+        return 0.0 if np.array_equal(result, expected) else np.inf
+    if not expected.size:
         return 0.0
-    finite = np.isfinite(wanted)
-    if not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):
+    finite = np.isfinite(expected)
+    if not np.array_equal(result[~finite], expected[~finite], equal_nan=True):
         return np.inf
     if not finite.any():
         return 0.0
-    wide = np.complex128 if np.iscomplexobj(wanted) else np.float64
-    difference = np.abs(found[finite].astype(wide) - wanted[finite])
-    return float(difference.max() / max(np.abs(wanted[finite]).max(), 1e-3))
+    wide = np.complex128 if np.iscomplexobj(expected) else np.float64
+    difference = np.abs(result[finite].astype(wide) - expected[finite])
+    return float(difference.max() / max(np.abs(expected[finite]).max(), 1e-3))

@@ -61,7 +61,7 @@ def _spot(console: Console, chosen: argparse.Namespace, name: str, folder: Path)
         f"trained: {model.count_params():,} weights; finds {in_f32:.1%} of {chosen.words} words in f32"
     )
     spotter = StreamingSpotter(model)
-    made = tfbridge.aot.compile(
+    compiled = tfbridge.aot.compile(
         spotter.step,
         tf.TensorSpec((1, BANDS), name="frame"),
         name="keywords",
@@ -71,12 +71,12 @@ def _spot(console: Console, chosen: argparse.Namespace, name: str, folder: Path)
         target_triple=device.triple,
         target_cpu=device.cpu,
     )
-    (report,) = made.quantization
+    (report,) = compiled.quantization
     console.print(str(report), highlight=False)
     console.print(
-        f"exported for {device.title}: object {made.object_bytes:,} bytes, temporary memory {made.temp_bytes:,}"
+        f"exported for {device.title}: object {compiled.object_bytes:,} bytes, temporary memory {compiled.temp_bytes:,}"
     )
-    heard = run(device, made, frames)
+    heard = run(device, compiled, frames)
     in_int8 = accuracy(heard.words, ends)
     for (frame, word), (end, said) in list(zip(heard.words, ends))[:_SHOWN]:
         console.print(f"  frame {frame:5}: {NAMES[word]:6} (said until frame {end}: {NAMES[said]})")

@@ -205,9 +205,9 @@ class Heard:
     instructions: float | None
 
 
-def run(device: Device, made: Compiled, frames: np.ndarray, seconds: float = 300.0) -> Heard:
+def run(device: Device, compiled: Compiled, frames: np.ndarray, seconds: float = 300.0) -> Heard:
     """Links the export with the program and the frames, and runs it."""
-    folder = made.object_file.parent
+    folder = compiled.object_file.parent
     rows = ",\n".join("{" + ", ".join(f"{value:.9e}f" for value in row.tolist()) + "}" for row in frames)
     sizes = f"#define STREAM_FRAMES {len(frames)}\n#define STREAM_BANDS {frames.shape[1]}\n#define NAMES {len(NAMES)}\n"
     files = {
@@ -226,7 +226,7 @@ def run(device: Device, made: Compiled, frames: np.ndarray, seconds: float = 300
         *options,
         "program.c",
         "start.c",
-        made.object_file.name,
+        compiled.object_file.name,
         *libraries,
         "-o",
         "keywords.elf",
@@ -244,8 +244,8 @@ def run(device: Device, made: Compiled, frames: np.ndarray, seconds: float = 300
     # An emulator's semihosting writes to stderr.
     lines = [line.split() for line in (done.stdout or done.stderr).splitlines()]
     ticks = next(int(words[1]) for words in lines if words[0] == "ticks")
-    found = [(int(words[1]), int(words[2])) for words in lines if words[0] == "word"]
-    return Heard(found, ticks * _INSTRUCTIONS_PER_TICK / len(frames) if ticks else None)
+    heard = [(int(words[1]), int(words[2])) for words in lines if words[0] == "word"]
+    return Heard(heard, ticks * _INSTRUCTIONS_PER_TICK / len(frames) if ticks else None)
 
 
 def program_folder(folder: Path, device: str) -> Path:

@@ -54,12 +54,12 @@ class StreamingSpotter(tf.Module):
         self.frames.assign(tf.concat([self.frames[1:], frame], 0))
         flat = tf.reshape(kernel, (REACH * BANDS, CHANNELS))
         x = tf.nn.relu(tf.reshape(self.frames, (1, REACH * BANDS)) @ flat + bias)
-        for name, kept in self.values.items():
+        for name, window in self.values.items():
             (depthwise, shift), (pointwise, bias) = (
                 self.weights[f"{name}_{kind}"] for kind in ("depthwise", "pointwise")
             )
-            kept.assign(tf.concat([kept[1:], x], 0))
-            image = tf.reshape(kept, (1, REACH, 1, CHANNELS))
+            window.assign(tf.concat([window[1:], x], 0))
+            image = tf.reshape(window, (1, REACH, 1, CHANNELS))
             summed = tf.nn.depthwise_conv2d(
                 image, tf.reshape(depthwise, (REACH, 1, CHANNELS, 1)), [1, 1, 1, 1], "VALID"
             )
@@ -82,24 +82,24 @@ def scores_of_windows(model: keras.Model) -> Scores:
 
 def detections(scores: np.ndarray) -> list[tuple[int, int]]:
     """(frame, number) of the words found: those that lead for some frames, once until nothing leads again."""
-    found, leading, frames, is_quiet = [], 0, 0, True
+    words, leading, frames, is_quiet = [], 0, 0, True
     for frame, number in enumerate(scores.argmax(1)):
         frames = frames + 1 if number == leading else 1
         leading = int(number)
         if frames >= _PERSISTENCE:
             if leading and is_quiet:
-                found.append((frame, leading))
+                words.append((frame, leading))
             is_quiet = not leading
-    return found
+    return words
 
 
-def accuracy(found: list[tuple[int, int]], ends: list[tuple[int, int]]) -> float:
-    """The share of words that are found near their end, and as what they are; each wrong one found takes one off."""
+def accuracy(words: list[tuple[int, int]], ends: list[tuple[int, int]]) -> float:
+    """The share of words that are detected rightly and near their end; each wrong detection takes one off."""
     right = sum(
-        any(number == word and end - MOST_DELAY <= frame <= end + MOST_DELAY for frame, word in found)
+        any(number == word and end - MOST_DELAY <= frame <= end + MOST_DELAY for frame, word in words)
         for end, number in ends
     )
-    return max(0.0, (right - max(0, len(found) - len(ends))) / len(ends))
+    return max(0.0, (right - max(0, len(words) - len(ends))) / len(ends))
 
 
 def calibration_stream() -> np.ndarray:

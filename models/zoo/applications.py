@@ -183,9 +183,9 @@ def compare(name: str, make: Make, dtype: str = "float32") -> Outcome:
     program = make(name, dtype)
     initial = program.state()
     plain = tf.function(program.function)
-    wanted = program.run(plain)
+    expected = program.run(plain)
     flops = _flops(plain.get_concrete_function(*program.inputs).graph)
-    noise = _noise(program, plain, initial, wanted)
+    noise = _noise(program, plain, initial, expected)
     program.restore(initial)
     reset_stats()
     before = recent_reports()
@@ -193,7 +193,7 @@ def compare(name: str, make: Make, dtype: str = "float32") -> Outcome:
     try:
         start = time.perf_counter()
         with options(compile="foreground"):
-            found = program.run(tf.function(program.function))
+            results = program.run(tf.function(program.function))
         seconds = time.perf_counter() - start
     finally:
         disable_auto_clustering()
@@ -205,7 +205,7 @@ def compare(name: str, make: Make, dtype: str = "float32") -> Outcome:
         name,
         make.__name__,
         dtype,
-        _error(found, wanted),
+        _error(results, expected),
         noise,
         inside / max(inside + len(left), 1),
         1 - outside / max(sum(flops.values()), 1),
@@ -217,7 +217,7 @@ def compare(name: str, make: Make, dtype: str = "float32") -> Outcome:
 
 
 def _noise(
-    program: Program, plain: Callable[..., object], initial: Sequence[Array], wanted: Sequence[Array]
+    program: Program, plain: Callable[..., object], initial: Sequence[Array], expected: Sequence[Array]
 ) -> float:
     """The largest error of TensorFlow's own results for images and weights that differ in their last bits."""
     random = np.random.default_rng(2)
@@ -233,7 +233,8 @@ def _noise(
     for _ in range(_NUDGES):
         program.restore([nudged(value) for value in initial])
         noise = max(
-            noise, _error(program.run(plain, inputs=[tf.constant(nudged(x)) for x in program.arrays]), wanted)
+            noise,
+            _error(program.run(plain, inputs=[tf.constant(nudged(x)) for x in program.arrays]), expected),
         )
     return noise
 
@@ -243,27 +244,27 @@ def _flops(graph: tf.Graph) -> dict[str, int]:
     builder = tf.compat.v1.profiler.ProfileOptionBuilder
     options = builder(builder.float_operation()).with_empty_output().build()
     profile = tf.compat.v1.profiler.profile(graph, cmd="scope", options=options)
-    found: dict[str, int] = {}
+    flops: dict[str, int] = {}
 
     def visit(node: tf.compat.v1.profiler.GraphNodeProto) -> None:
-        found[node.name] = node.float_ops
+        flops[node.name] = node.float_ops
         for child in node.children:
             visit(child)
 
     for child in profile.children:
         visit(child)
-    return {name: count for name, count in found.items() if count}
+    return {name: count for name, count in flops.items() if count}
 
 
-def _error(found: Sequence[Array], wanted: Sequence[Array]) -> float:
+def _error(results: Sequence[Array], expected: Sequence[Array]) -> float:
     """The largest difference, relative to the largest magnitude of each array but at least a millionth of all.
 
     Infinite where one is not finite.
     """
-    floor = 1e-6 * max(float(np.abs(w).max(initial=0)) for w in wanted)
+    floor = 1e-6 * max(float(np.abs(w).max(initial=0)) for w in expected)
     errors = [
         float(np.abs(f.astype("f8") - w).max(initial=0)) / max(float(np.abs(w).max(initial=0)), floor, 1e-30)
-        for f, w in zip(found, wanted, strict=True)
+        for f, w in zip(results, expected, strict=True)
     ]
     return float(np.max(np.nan_to_num(errors, nan=np.inf)))
 
@@ -273,12 +274,12 @@ Told = tuple[
 ]  # what the document has of an outcome: its row, the ops left out
 
 
-def document(told: Iterable[Told]) -> str:
+def document(entries: Iterable[Told]) -> str:
     """The document of these outcomes, in the order of `SIDES` and `PROGRAMS`."""
     rows_of = ((name, make.__name__, dtype) for name, (make, dtype) in product(SIDES, PROGRAMS))
     order: dict[tuple[str, ...], int] = {row: k for k, row in enumerate(rows_of)}
-    told = sorted(told, key=lambda one: order[one[0][:3]])
-    rows = [COLUMNS, ("---",) * len(COLUMNS), *(cells for cells, _ in told)]
+    entries = sorted(entries, key=lambda one: order[one[0][:3]])
+    rows = [COLUMNS, ("---",) * len(COLUMNS), *(cells for cells, _ in entries)]
     lines = [
         _HEADER,
         "",
@@ -287,9 +288,9 @@ def document(told: Iterable[Told]) -> str:
         "## Ops that TensorFlow runs",
         "",
     ]
-    lines += [f"* {', '.join(cells[:3])}: {reason}" for cells, left_out in told for reason in left_out] or [
-        "None."
-    ]
+    lines += [
+        f"* {', '.join(cells[:3])}: {reason}" for cells, left_out in entries for reason in left_out
+    ] or ["None."]
     return "\n".join(lines) + "\n"
 
 

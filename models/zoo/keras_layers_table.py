@@ -42,41 +42,41 @@ class Outcome:
 def run(row: Row, ways: Sequence[str] = WAYS) -> list[Outcome]:
     """The row's outcome in each way."""
     step = Step(row)
-    wanted = step.run(step.function)
-    return [_run(step, way, wanted) for way in ways]
+    expected = step.run(step.function)
+    return [_run(step, way, expected) for way in ways]
 
 
-def _run(step: Step, way: str, wanted: Sequence[Array]) -> Outcome:
+def _run(step: Step, way: str, expected: Sequence[Array]) -> Outcome:
     reset_stats()
     if way == "jit":
-        found = step.run(jit(step.function))
+        results = step.run(jit(step.function))
     else:
         enable_auto_clustering(min_cluster_size=1)
         try:
             with options(compile="foreground"):
-                found = step.run(tf.function(step.function))
+                results = step.run(tf.function(step.function))
         finally:
             disable_auto_clustering()
     return Outcome(
-        step.row, way, difference(found, wanted, step.row.tolerance), _left_out(stats()["ops_left_out"])
+        step.row, way, difference(results, expected, step.row.tolerance), _left_out(stats()["ops_left_out"])
     )
 
 
 def _left_out(reasons: Iterable[str]) -> tuple[str, ...]:
     """Ops with reasons, without the names of nodes, and without ops that there is nothing to compute of."""
-    told = (
+    texts = (
         re.sub(r" (comes from|of) \S+ \((\w+)\)", r" \1 \2", reason)
         for reason in reasons
         if "its cluster has 0 compute ops" not in reason
     )
-    return tuple(sorted({re.sub(r" \(node .*", "", reason, flags=re.DOTALL) for reason in told}))
+    return tuple(sorted({re.sub(r" \(node .*", "", reason, flags=re.DOTALL) for reason in texts}))
 
 
-def difference(found: Sequence[Array], wanted: Sequence[Array], tolerance: float) -> str:
+def difference(results: Sequence[Array], expected: Sequence[Array], tolerance: float) -> str:
     """How arrays differ; empty when they do not."""
-    if len(found) != len(wanted):
-        return f"{len(found)} results, TensorFlow gives {len(wanted)}"
-    for k, (a, b) in enumerate(zip(found, wanted)):
+    if len(results) != len(expected):
+        return f"{len(results)} results, TensorFlow gives {len(expected)}"
+    for k, (a, b) in enumerate(zip(results, expected)):
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"result {k} is {a.dtype}{a.shape}, TensorFlow's {b.dtype}{b.shape}"
         if b.dtype.kind in "OSU":

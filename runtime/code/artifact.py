@@ -125,8 +125,8 @@ class Artifact:
     def bound(self, dims: Sequence[Sequence[int]], more: Sequence[Known] = ()) -> Artifact | str:
         """The same code for arguments of these dims; the reason why it does not serve them. more: other sizes."""
         if self.symbolic is None:
-            given = tuple(tuple(d) for d in dims)
-            return self if given == tuple(p.dims for p in self.parameters) else "the dims are others"
+            own = tuple(tuple(d) for d in dims)
+            return self if own == tuple(p.dims for p in self.parameters) else "the dims are others"
         symbolic, values = self.symbolic, self.symbolic.values_for(dims, more)
         if isinstance(values, str):
             return values
@@ -265,7 +265,7 @@ def _header(text: bytes) -> dict[str, Any]:
 
 
 def _has_form(value: object, form: _Form) -> bool:
-    """Whether a value of JSON has a form. Whole numbers are sizes and counts, none of which is negative."""
+    """Whether a value of JSON has a form. Whole numbers are sizes and counts, never negative."""
     if isinstance(form, dict):
         return (
             isinstance(value, dict)

@@ -56,12 +56,12 @@ def _jit() -> llvm.orcjit.LLJIT:
 
 def section_bytes(object_bytes: bytes) -> list[tuple[str, int]]:
     """The sections of an object with code or data, the largest first, and their bytes."""
-    found: dict[str, int] = {}
+    sections: dict[str, int] = {}
     for section in llvm.ObjectFileRef.from_data(object_bytes).sections():
         name = (section.name() or b"").decode(errors="replace")
         if section.size() and name and not name.lower().startswith(_NO_CONTENTS):
-            found[name] = found.get(name, 0) + section.size()
-    return sorted(found.items(), key=lambda item: -item[1])
+            sections[name] = sections.get(name, 0) + section.size()
+    return sorted(sections.items(), key=lambda item: -item[1])
 
 
 def load(

@@ -69,10 +69,10 @@ def values_for(
     """The values of the symbols in the dims of parameters for arguments of these dims; what does not fit."""
     values: dict[str, int] = {}
     rest: list[tuple[int, int, Size]] = []
-    for number, (wanted, given) in enumerate(zip(parameters, dims, strict=True)):
-        if len(wanted) != len(given):
-            return f"argument {number} has {len(given)} axes, not {len(wanted)}"
-        for axis, (size, dim) in enumerate(zip(wanted, given)):
+    for number, (expected, actual) in enumerate(zip(parameters, dims, strict=True)):
+        if len(expected) != len(actual):
+            return f"argument {number} has {len(actual)} axes, not {len(expected)}"
+        for axis, (size, dim) in enumerate(zip(expected, actual)):
             if isinstance(size, int):
                 if size != dim:
                     return f"axis {axis} of argument {number} is {dim}, not {size}"

@@ -192,7 +192,7 @@ _LEFT_NEUTRAL = {"add nsw": "0", "mul nsw": "1"}
 
 
 def _folded(opcode: str, left: str, right: str) -> str:
-    """The result of an operation on texts one of which is a number, where no instruction is needed."""
+    """The result of an operation with a constant where no instruction is needed."""
     if left[0] != "%" and right[0] != "%":
         return str(_FOLDS[opcode](int(left), int(right)))
     if right == _RIGHT_NEUTRAL.get(opcode):

@@ -164,13 +164,13 @@ def _compiler(target: Target) -> list[str]:
         candidates = [["cc"]] if is_here else [*candidates, [f"{family}-{system}-gcc"]]
     if "w64" in system or "windows-gnu" in system:
         candidates.append([f"{arch}-w64-mingw32-gcc"])
-    found = next((c for c in candidates if c and shutil.which(c[0])), None)
-    if found is None:
+    command = next((c for c in candidates if c and shutil.which(c[0])), None)
+    if command is None:
         names = " or ".join(c[0] for c in candidates if c)
         raise UnsupportedError(
             f"format: a shared library for {target.triple} is linked with {names}; install it"
         )
-    return found
+    return command
 
 
 def _exports(model: Model) -> str:

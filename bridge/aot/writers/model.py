@@ -36,9 +36,8 @@ class ChangingSize:
 class Sizes:
     """The sizes of a model that change, none by default, and what runs with them take.
 
-    most: what they are at most, also those for which nothing is said. temp_bytes: the temporary memory of all code for
-    them. refused: what is known of those that runs are refused with, for people. examples: values that a function
-    takes, by its name.
+    most: their largest values, also of sizes without a given bound. temp_bytes: the temporary memory of all code for
+    them. refused: for people, which values runs are refused with. examples: by function, values that it takes.
     """
 
     listed: Sequence[ChangingSize] = ()
@@ -55,7 +54,7 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class StateArray:
-    """An array of a model's state: the variable's name, and what it is."""
+    """An array of a model's state: the variable's name, its type and dims."""
 
     name: str
     spec: BufferSpec
@@ -67,9 +66,9 @@ class Entry:
 
     The state's arrays are further arguments and results: `state_arguments` and `state_results` are their numbers there,
     behind the others, and in the state. Where sizes change, the arrays are the largest there are, and `argument_sizes`
-    and `result_sizes` their dims. `sized_results`: those of which values of arguments decide how many rows
-    there are, up to the first dim; the last results are these numbers. `kernels`, `temporaries`: as of Artifact, of the
-    first level and of typical sizes.
+    and `result_sizes` their dims. `sized_results`: the results in which values of arguments decide how many
+    rows there are, up to the first dim; the last results are these numbers. `kernels`, `temporaries`: as of Artifact,
+    of the first level and of typical sizes.
     """
 
     name: str
@@ -119,7 +118,7 @@ class Model:
 
     `digest`: of all that is compiled; names of functions end in it, and the file of constants has it at its end.
     `states`: the arrays that outlive a run; `reset_symbol`: the function that gives them their first values. `sizes`:
-    those that change; where some have no bound, `temp_bytes` is that of functions of which no size changes.
+    those that change; where some have no bound, `temp_bytes` is that of the functions without changing sizes.
     `library`: the file of a library, empty for an object. `levels`: those of processors that there is code for, where
     there are several.
     Raises: ValueError  the name or the class cannot be chosen (see `names`).

@@ -218,10 +218,10 @@ def _reach(span: _Span) -> int:
 
 def ellipsis_of(mask: int, specs: int) -> int | None:
     """The number of the range, of as many, that stands for axes taken whole. Raises: ShapeError  there are several."""
-    found = [k for k in range(specs) if mask >> k & 1]
-    if len(found) > 1:
+    numbers = [k for k in range(specs) if mask >> k & 1]
+    if len(numbers) > 1:
         raise ShapeError("Multiple ellipses in slice spec not allowed")
-    return found[0] if found else None
+    return numbers[0] if numbers else None
 
 
 def _axes(node: Node, rank: int, specs: int) -> Iterator[tuple[int | None, int | None]]:

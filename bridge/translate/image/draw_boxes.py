@@ -59,10 +59,10 @@ def draw_bounding_boxes(node: Node) -> Operand:
         np.array(_COLOURS, np.float32)[:, :depth] if depth > 1 else np.ones((10, 1), np.float32)
     )
     if node.op.endswith("V2"):
-        given = node.array_shape("colors")
-        if given.rank != 2 or given.dims[1] < depth:
-            raise ShapeError(f"colors of shape {list(given.dims)} for images of {depth} channels")
-        if given.elements:
+        shape = node.array_shape("colors")
+        if shape.rank != 2 or shape.dims[1] < depth:
+            raise ShapeError(f"colors of shape {list(shape.dims)} for images of {depth} channels")
+        if shape.elements:
             colours = b.slice_in_dim(node["colors"], 0, depth, 1, 1)
     which = b.rem(b.max(last, b.full_like(last, 0)), b.full_like(last, b.get_shape(colours).dims[0]))
     drawn = b.convert_element_type(gather_axis(node, colours, which, 0, 0), node.element_type("images"))

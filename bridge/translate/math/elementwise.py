@@ -377,12 +377,12 @@ def _rows_to_select(node: GraphNode, graph: Graph) -> Collection[int]:
 def select(node: Node) -> Operand:
     condition, x, y = node[0], node[1], node[2]
     if node.op == "Select":  # a vector condition picks rows
-        dims, given = node.shape(1), node.shape(0)
-        if len(given) == 1 and given == dims[:1]:
+        dims, condition_dims = node.shape(1), node.shape(0)
+        if len(condition_dims) == 1 and condition_dims == dims[:1]:
             condition = node.b.broadcast_in_dim(condition, dims, (0,))
-        elif given not in ((), dims):
+        elif condition_dims not in ((), dims):
             raise ShapeError(
-                f"Select: the condition {list(given)} is neither a vector of rows nor as {list(dims)}"
+                f"Select: the condition {list(condition_dims)} is neither a vector of rows nor as {list(dims)}"
             )
         return node.b.select(broadcast_to(node.b, condition, dims), x, y)
     return node.b.select(*broadcast(node.b, condition, x, y))

@@ -139,10 +139,10 @@ def _rounded_to_grid(node: Node, bits: int) -> Operand:
     else:
         others = [a for a in range(shape.rank) if a != axis]
         low, high = reduce(b, x, "min", others), reduce(b, x, "max", others)
-    wanted = () if axis == -1 else (shape.dims[axis],)
+    expected = () if axis == -1 else (shape.dims[axis],)
     for name, limit in (("input_min", low), ("input_max", high)):
-        if b.get_shape(limit).dims != wanted:
-            raise ShapeError(f"{name} has shape {list(b.get_shape(limit).dims)}, {list(wanted)} is wanted")
+        if b.get_shape(limit).dims != expected:
+            raise ShapeError(f"{name} has shape {list(b.get_shape(limit).dims)}, {list(expected)} is wanted")
     smallest = (-(1 << bits - 1) + bool(node.attr("narrow_range"))) if signed else 0
     greatest = (1 << bits - 1) - 1 if signed else (1 << bits) - 1
 

@@ -81,7 +81,7 @@ def _apply(f: Function, instruction: Instruction, operands: list[list[Element]],
 
 
 def _conditional(f: Function, op: Conditional, operands: list[list[Element]], lanes: int) -> list[Element]:
-    """All branches, of which the one that is meant is chosen: nothing in them traps."""
+    """Code for all branches, then a select of the result: nothing in them traps."""
     selector = VectorValue.of(f, single(operands[0][0]))
     results = [apply_scalars(f, b, o, lanes) for b, o in zip(op.branches, operands[1:], strict=True)]
     if not op.by_index:

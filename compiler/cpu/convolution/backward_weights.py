@@ -132,7 +132,7 @@ class _Blocking:
 
     @property
     def copied_step_bytes(self) -> int:
-        """Likewise in a copy."""
+        """Bytes from one window element along the last axis to the next, in a copy."""
         return -(-self.rows * self.size // CACHE_LINE) * CACHE_LINE
 
     @property

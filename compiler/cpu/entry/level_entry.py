@@ -36,12 +36,12 @@ def emit_level_entry(text: ModuleText, name: str, levels: Sequence[Level], entri
     """Writes the function `name`, an entry like any other, which calls that of a level."""
     _add_search(text, levels)
     f = Function(text, name, ENTRY_PARAMETERS, "i32", DRIVER_ATTRIBUTES, linkage="")
-    found = f.symbol(_FOUND).atomic_load("i32", "monotonic")
-    with f.if_(found.equals(0), found=found) as search:
-        search.found = f.call(_FIND, "i32", [])
+    number_of_level = f.symbol(_FOUND).atomic_load("i32", "monotonic")
+    with f.if_(number_of_level.equals(0), level=number_of_level) as search:
+        search.level = f.call(_FIND, "i32", [])
     arguments = [f.pointer(parameter) for _, parameter in ENTRY_PARAMETERS]
     for number, entry in reversed(list(enumerate(entries, 2))):
-        with f.if_(search.found.equals(number)):
+        with f.if_(search.level.equals(number)):
             f.ret(f.call(entry, "i32", arguments))
     lowest = f"this processor has less than the lowest level of the code, {levels[0].name}"
     return_with_message(f, lowest.encode(), PROCESSOR_REFUSED)
@@ -55,18 +55,18 @@ def _add_search(text: ModuleText, levels: Sequence[Level]) -> None:
     text.add_global(_FOUND, "internal global i32 0")
     f = Function(text, _FIND, (), "i32", DRIVER_ATTRIBUTES)
     words = (_words_of_x86 if levels[0].target.is_x86 else _words_of_aarch64)(f, levels[-1].needs)
-    found = f.constant("i32", 1)
+    highest = f.constant("i32", 1)
     for number, level in enumerate(levels, 2):
         conditions = [(words[word] & bits).equals(bits) for word, bits in level.needs.items()]
         has_all = functools.reduce(lambda a, b: a & b, conditions, f.constant("i1", 1))
-        found = has_all.choose(f.constant("i32", number), found)
-    f.symbol(_FOUND).atomic_store(found, "monotonic")
-    f.ret(found)
+        highest = has_all.choose(f.constant("i32", number), highest)
+    f.symbol(_FOUND).atomic_store(highest, "monotonic")
+    f.ret(highest)
     text.add(_FIND, f.text())
 
 
 def _add_machine_code(text: ModuleText, name: str, head: str, code: bytes) -> None:
-    """A function of which the code is given; nothing that LLVM writes behind it is reached."""
+    """A function made of this machine code; what LLVM writes after it is never reached."""
     listed = "".join(f"\\{byte:02X}" for byte in code)
     prologue = f'prologue [{len(code)} x i8] c"{listed}"'
     text.add(name, f"define internal {head} {DRIVER_ATTRIBUTES} {prologue} {{\n  unreachable\n}}")
@@ -83,21 +83,21 @@ def _words_of_x86(f: Function, needs: Mapping[str, int]) -> dict[str, VectorValu
     def cpuid(leaf: int, highest: VectorValue | None = None) -> list[VectorValue]:
         """Registers a to d of a leaf; zeros where it is above the highest."""
         f.do(f"call x86_64_sysvcc void @tfb.cpuid(i32 {leaf}, ptr {registers.text})")
-        found = [(registers + 4 * k).load("i32") for k in range(4)]
-        return found if highest is None else [highest.below(leaf).choose(zero, word) for word in found]
+        words = [(registers + 4 * k).load("i32") for k in range(4)]
+        return words if highest is None else [highest.below(leaf).choose(zero, word) for word in words]
 
     highest, highest_extended = cpuid(0)[0], cpuid(_EXTENDED)[0]
     features = cpuid(1)[2]
     _, structured, structured2, _ = cpuid(7, highest)
     extended = cpuid(_EXTENDED + 1, highest_extended)[2]
-    with f.if_((features & _OSXSAVE).equals(_OSXSAVE), saved=zero) as asked:
-        asked.saved = VectorValue("i32", f.assign("call x86_64_sysvcc i32 @tfb.xgetbv()"), f)
+    with f.if_((features & _OSXSAVE).equals(_OSXSAVE), saved=zero) as branch:
+        branch.saved = VectorValue("i32", f.assign("call x86_64_sysvcc i32 @tfb.xgetbv()"), f)
     return {
         "features": features,
         "structured": structured,
         "structured2": structured2,
         "extended": extended,
-        "saved": asked.saved,
+        "saved": branch.saved,
     }
 
 

@@ -24,14 +24,14 @@ def emit_sizes_entry(
     be done."""
     f = Function(text, name, ENTRY_PARAMETERS, "i32", DRIVER_ATTRIBUTES, linkage=linkage)
     address = f.pointer("context") + OFFSETS["sizes"]
-    told = address.load_ptr()
-    values = {size: (told + 8 * place).load_int() for size, place in module.places.items()}
+    table = address.load_ptr()
+    values = {size: (table + 8 * place).load_int() for size, place in module.places.items()}
     for size, value in values.items():
         with f.if_((value < 0) | (value > module.most[size])):
             return_with_message(f, f"{size} is not between 0 and {module.most[size]}".encode(), SIZES_REFUSED)
     for variant, entry in zip(module.variants, entries, strict=True):
         with f.if_(_is_served(f, variant, values, module.most)):
-            _call(f, variant, entry, values, address, told)
+            _call(f, variant, entry, values, address, table)
     return_with_message(f, refusal(module).encode(), SIZES_REFUSED)
     text.add(name, f.text())
 
@@ -62,7 +62,7 @@ def _is_served(
 
 
 def _call(
-    f: Function, variant: SizeVariant, entry: str, values: Mapping[str, Int], address: Ptr, told: Ptr
+    f: Function, variant: SizeVariant, entry: str, values: Mapping[str, Int], address: Ptr, table: Ptr
 ) -> None:
     """Calls a variant with the sizes that its code reads, and returns its status."""
     if not entry:
@@ -74,7 +74,7 @@ def _call(
     address.store(temp)
     arguments = [f.pointer("context"), f.pointer("args"), f.pointer("results"), temp + variant.table_bytes]
     status = f.call(entry, "i32", arguments)
-    address.store(told)
+    address.store(table)
     f.ret(status)
 
 

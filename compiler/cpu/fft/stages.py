@@ -395,7 +395,7 @@ class Stages:
         f.ret()
 
     def expand(self) -> str:
-        """(x, re, im, n): planes of all n numbers of which x has the first n // 2 + 1, n odd."""
+        """(x, re, im, n): planes of all n numbers, n odd; x has the first n // 2 + 1 of them."""
         name = f"fft_expand_{self.part}"
         if self.module.has(name):
             return name

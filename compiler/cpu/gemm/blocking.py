@@ -197,7 +197,7 @@ def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> b
     if problem.b_strides[-1] != 1 or problem.c_strides[-1] != 1:
         return problem.n == 1 and problem.m == 1
     b_bytes = estimate(problem.n * problem.k) * problem.b_type.item_bytes
-    if line_vectors(target):  # else panels, of which the next one is asked for, are faster
+    if line_vectors(target):  # else panels are faster: the next one is prefetched
         few = min(few, FEWEST_ROWS)
     return (
         problem.m == 1

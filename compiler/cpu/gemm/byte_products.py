@@ -95,7 +95,7 @@ def _pairs(quads: VectorValue, is_signed: bool) -> tuple[VectorValue, VectorValu
 
 
 def _sum_of_pairs(a: VectorValue, b: VectorValue) -> VectorValue:
-    """The sums of the products of neighbours, of which LLVM makes one instruction where it sees that (pmaddwd)."""
+    """The sums of the products of neighbours: LLVM finds one instruction for them (pmaddwd) where the target has it."""
     orders = [range(start, a.lanes, 2) for start in (0, 1)]
     even, odd = (
         a.shuffle(order).cast("sext", "i32") * b.shuffle(order).cast("sext", "i32") for order in orders

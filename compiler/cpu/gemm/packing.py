@@ -55,7 +55,8 @@ def use_rows(module: ModuleText, target: Target, element: ElementType, compute: 
 def use_panels(
     module: ModuleText, target: Target, element: ElementType, compute: str, vectors: int, column_stride: int
 ) -> str:
-    """The function that packs B with columns so many elements apart, likewise."""
+    """The name of the function that packs B, whose columns are so many elements apart: written into the module, or
+    declared where libraries have it."""
     in_row = column_stride == 1
     name = panels_name(element, compute, vectors, in_row)
     if module.embed_libraries:

@@ -109,20 +109,20 @@ def task_grid(
 
     microseconds = microseconds_of(problem, target)
     best = (cost(m, n), m, n)
-    wanted = min(int(microseconds / TASK_US), 4 * target.threads) // batch
-    if target.threads == 1 or microseconds < PARALLEL_US or batch >= 2 * target.threads or wanted < 2:
+    max_tasks = min(int(microseconds / TASK_US), 4 * target.threads) // batch
+    if target.threads == 1 or microseconds < PARALLEL_US or batch >= 2 * target.threads or max_tasks < 2:
         return best
-    return min(best, best_grid((m, row_unit), (n, col_unit), wanted, cost))
+    return min(best, best_grid((m, row_unit), (n, col_unit), max_tasks, cost))
 
 
 def best_grid(
-    rows: tuple[int, int], columns: tuple[int, int], wanted: int, cost: Callable[[int, int], float]
+    rows: tuple[int, int], columns: tuple[int, int], max_tasks: int, cost: Callable[[int, int], float]
 ) -> tuple[float, int, int]:
-    """(cost, rows, columns) of the cheapest task where there are at most `wanted`; (count, unit) of rows and columns:
-    a task has a multiple of the unit, or all."""
+    """(cost, rows, columns) of the cheapest task where there are at most `max_tasks`. rows, columns: (count, unit); a
+    task has a multiple of the unit, or all."""
     best = (math.inf, rows[0], columns[0])
-    for row_parts in range(1, wanted + 1):
-        for col_parts in range(1, wanted // row_parts + 1):
+    for row_parts in range(1, max_tasks + 1):
+        for col_parts in range(1, max_tasks // row_parts + 1):
             m, n = (
                 min(count, parts(parts(count, cut), unit) * unit)
                 for (count, unit), cut in ((rows, row_parts), (columns, col_parts))

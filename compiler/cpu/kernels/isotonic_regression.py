@@ -1,4 +1,4 @@
-"""The kernel of isotonic-regression: a stack of pools, of which the last two are joined while their means increase.
+"""The kernel of isotonic-regression: a stack of pools; the last two are joined while their means increase.
 
 The stack lies in the results, its means where the line will be and its first elements where the segments will be, for
 there are never more pools than elements seen. From the last pool to the first they are then spread over their elements.

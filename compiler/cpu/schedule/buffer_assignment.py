@@ -123,14 +123,14 @@ def temporaries(sequence: ThunkSequence, assignment: BufferAssignment) -> tuple[
     """Where the arena's buffers lie, by offset, and between which kernels they live; without those of no kernel."""
     walk = _LiveRanges()
     walk.sequence(sequence)
-    found = []
+    result = []
     for buffer, offset in assignment.offsets.items():
         live = assignment.ranges[buffer]
         first = bisect.bisect_left(walk.kernels, live.first)
         last = bisect.bisect_right(walk.kernels, live.last) - 1
         if first <= last and (size := estimate(buffer.bytes)):
-            found.append(Temporary(estimate(offset), size, first, last))
-    return tuple(sorted(found))
+            result.append(Temporary(estimate(offset), size, first, last))
+    return tuple(sorted(result))
 
 
 def live_ranges(sequence: ThunkSequence) -> dict[Buffer, LiveRange]:

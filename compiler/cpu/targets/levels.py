@@ -39,7 +39,7 @@ _X86 = {
     ),  # AVX-512 F DQ CD BW VL
     "v4-vnni": _Row("x86-64-v4", "+avx512vnni", {"structured2": (11,)}),
 }
-# The fields of four bits that say what there is are 0 where there is nothing, and odd in the first version.
+# A field of four bits is 0 where the processor lacks the feature, and odd in the feature's first version.
 _AARCH64 = {
     "v8.0": _Row("generic", "+neon", {}),
     "v8.2": _Row("generic", "+v8.2a,+dotprod,+fullfp16", {"instructions0": (44,), "processor": (16, 20)}),

@@ -60,50 +60,50 @@ def target_for(
     if not cpu and not features:
         cpu, features = defaults(parsed)
     abi = _float_abi(parsed, probe(str(parsed), cpu, features))
-    found = probe(str(parsed), cpu, features, abi)
-    _check(parsed, cpu, found)
+    capabilities = probe(str(parsed), cpu, features, abi)
+    _check(parsed, cpu, capabilities)
     l1, l2, l3 = _caches(parsed)
     l2 = l2_bytes or max(l2, l1_bytes or 0)
     return Target(
         str(parsed),
         cpu,
         features,
-        found.vector_bytes,
-        _registers(parsed, found),
-        found.has_fma,
+        capabilities.vector_bytes,
+        _registers(parsed, capabilities),
+        capabilities.has_fma,
         l1_bytes or min(l1, l2),
         l2,
         max(l2, l3),
         threads,
-        found.has_rounding,
-        found.has_half,
+        capabilities.has_rounding,
+        capabilities.has_half,
         abi,
-        found.pointer_bytes,
+        capabilities.pointer_bytes,
         parsed.is_bare_metal or parsed.architecture.startswith("wasm"),
-        found.has_f64,
-        found.byte_products,
+        capabilities.has_f64,
+        capabilities.byte_products,
     )
 
 
-def _float_abi(triple: Triple, found: Probe) -> str:
+def _float_abi(triple: Triple, capabilities: Probe) -> str:
     """The name of the calling convention, where the triple does not tell it: RISC-V's has the floats in registers that
     the processor has arithmetic for."""
     if not triple.architecture.startswith("riscv"):
         return ""
-    integers = "lp64" if found.pointer_bytes == 8 else "ilp32"
-    return integers + ("d" if found.has_f64 else "f" if found.has_f32 else "")
+    integers = "lp64" if capabilities.pointer_bytes == 8 else "ilp32"
+    return integers + ("d" if capabilities.has_f64 else "f" if capabilities.has_f32 else "")
 
 
-def _check(triple: Triple, cpu: str, found: Probe) -> None:
-    if found.is_big_endian:
+def _check(triple: Triple, cpu: str, capabilities: Probe) -> None:
+    if capabilities.is_big_endian:
         raise UnsupportedError(
             f"target {triple} keeps the high byte of a number first; constants are written low byte first"
         )
-    if found.pointer_bytes not in (4, 8):
+    if capabilities.pointer_bytes not in (4, 8):
         raise UnsupportedError(
-            f"target {triple} has pointers of {found.pointer_bytes} bytes; 4 or 8 are wanted"
+            f"target {triple} has pointers of {capabilities.pointer_bytes} bytes; 4 or 8 are wanted"
         )
-    if re.match(r"i[3-9]86|x86", triple.architecture) and found.vector_bytes < 16:
+    if re.match(r"i[3-9]86|x86", triple.architecture) and capabilities.vector_bytes < 16:
         raise UnsupportedError(
             f"target {triple}, CPU {cpu or 'generic'}: its floats have more digits than f32 and f64, so that results "
             "would differ; a CPU with SSE2 is wanted, such as pentium4"
@@ -116,13 +116,17 @@ def _check(triple: Triple, cpu: str, found: Probe) -> None:
         )
 
 
-def _registers(triple: Triple, found: Probe) -> int:
+def _registers(triple: Triple, capabilities: Probe) -> int:
     """How many vector registers there are, or scalar ones of floats where there are no vectors."""
     if re.match(r"i[3-9]86|x86$", triple.architecture):
         return 8
     if triple.architecture.startswith("x86_64"):
-        return 32 if found.vector_bytes == 64 else 16
-    if triple.is_microcontroller and triple.architecture.startswith("thumb") and found.vector_bytes > 4:
+        return 32 if capabilities.vector_bytes == 64 else 16
+    if (
+        triple.is_microcontroller
+        and triple.architecture.startswith("thumb")
+        and capabilities.vector_bytes > 4
+    ):
         return 8  # of the M profile's vectors
     return 32 if re.match(r"aarch64|arm64|riscv|loongarch|powerpc64", triple.architecture) else 16
 

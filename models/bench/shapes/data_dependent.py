@@ -121,7 +121,7 @@ def boolean_mask(engine: str, scale: Scale) -> Outcome:
 
 
 def non_max_suppression(engine: str, scale: Scale) -> Outcome:
-    """Boxes of which those with a high score are kept, without those that overlap a better one."""
+    """The boxes with a high score, without those that overlap a better one."""
     weights = Weights()
     scorer = weights(WIDTH, 1)
 
@@ -130,8 +130,8 @@ def non_max_suppression(engine: str, scale: Scale) -> Outcome:
         boxes = tf.concat([corners, corners + sizes], 1)
         likely = tf.where(scores > 0.5)[:, 0]
         boxes, scores = tf.gather(boxes, likely), tf.gather(scores, likely)
-        kept = tf.image.non_max_suppression(boxes, scores, MAX_BOXES, 0.5)
-        return tf.gather(boxes, kept), tf.gather(scores, kept)
+        chosen_boxes = tf.image.non_max_suppression(boxes, scores, MAX_BOXES, 0.5)
+        return tf.gather(boxes, chosen_boxes), tf.gather(scores, chosen_boxes)
 
     def calls() -> Iterator[tuple[Array, Array, Array]]:
         random = np.random.default_rng(1)

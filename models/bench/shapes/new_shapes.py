@@ -36,7 +36,7 @@ def residual_blocks(blocks: int) -> Program:
 
 
 def _inputs(length_step: int) -> Iterator[tuple[Array]]:
-    """Inputs of shapes of which no two are the same."""
+    """Inputs of different shapes."""
     random = np.random.default_rng(1)
     for number in itertools.count():
         row, column = divmod(number, BATCHES)
@@ -64,11 +64,11 @@ def new_shapes_beside_warm(engine: str, scale: Scale) -> Outcome:
         callee.timed(*warm)
 
     def latencies(seconds: float) -> list[float]:
-        found, end = [], time.perf_counter() + seconds
+        seconds_of_calls, end = [], time.perf_counter() + seconds
         while time.perf_counter() < end:
-            found.append(callee.timed(*warm)[0])
+            seconds_of_calls.append(callee.timed(*warm)[0])
             time.sleep(PAUSE_SECONDS)
-        return found
+        return seconds_of_calls
 
     values = percentiles(latencies(scale.count(5, 1)), "alone ")
     stop, served = threading.Event(), 0

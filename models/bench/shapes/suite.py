@@ -73,9 +73,9 @@ def run(cases: Sequence[Case], engines: Sequence[str], scale: Scale) -> Results:
 
 
 def main(
-    names: Sequence[str], engines: Sequence[str], scale: Scale, json_wanted: bool, save: Path | None
+    names: Sequence[str], engines: Sequence[str], scale: Scale, as_json_text: bool, save: Path | None
 ) -> int:
     """Measures and prints; 1 if TensorFlow or tfbridge failed or a result was wrong."""
     results = run([CASES[name] for name in names], engines, scale)
-    publish(as_json(results, scale), lambda: print_tables(results, scale), json_wanted, save)
+    publish(as_json(results, scale), lambda: print_tables(results, scale), as_json_text, save)
     return int(is_wrong(results))
