@@ -14,7 +14,7 @@ from ...runtime.llvm.target import Target
 from ..analysis.gemm_problem import gemm_problem
 from ..analysis.output_view import output_view
 from ..errors import UnsupportedError
-from ..ir.element_types import ElementType
+from ..ir.element_types import ElementType, accumulator_of
 from ..ir.module import Computation, Instruction, make
 from ..ir.shape import Shape
 from ..ops import Convert, Dot, Parameter
@@ -50,7 +50,7 @@ def emit_output_fusion(
         empty = Function(module, "SELF", KERNEL_PARAMETERS)
         empty.ret()
         return KernelInfo(module.define(contraction.opcode, empty), 0)
-    raw = contraction.shape.with_type(raw_type(contraction.shape.element_type))
+    raw = contraction.shape.with_type(raw_type(contraction))
     epilogue, parameters = _epilogue(computation, contraction, raw)
     numbers = {p: k for k, p in enumerate(computation.parameters)}
     buffers = _Buffers(
@@ -71,10 +71,11 @@ def emit_output_fusion(
     return _wrapper(module, target, contraction.opcode, inner, buffers)
 
 
-def raw_type(type_: ElementType) -> ElementType:
+def raw_type(contraction: Instruction) -> ElementType:
     """The type in which a contraction is summed and stored before it is rounded."""
-    if type_.is_float and type_.bits < 32:
-        return _E.F32
+    type_ = contraction.shape.element_type
+    if type_.is_float:
+        return accumulator_of([type_, *(o.shape.element_type for o in contraction.operands)])
     return _E.S32 if type_.is_integer and type_.bits < 32 else type_
 
 

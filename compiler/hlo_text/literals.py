@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..ir.element_types import ElementType, float_info
+from ..ir.element_types import ElementType, Specials, float_info
 from ..ir.literal import Literal
 from ..ir.shape import Shape
 from .scanner import Malformed, integer
@@ -177,6 +177,8 @@ def _floats(tokens: list[str], kind: ElementType) -> np.ndarray:
     with np.errstate(over="ignore"):
         values = wide.astype(kind.dtype)
     if not np.array_equal(np.isfinite(wide), np.isfinite(values.astype(np.float64))):
+        raise OverflowError
+    if kind.specials is Specials.FINITE and (np.abs(wide) > float(float_info(kind.dtype).max)).any():
         raise OverflowError
     for i in payloads:
         bits, mantissa, _ = _nan_bits(kind.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Iterable
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +16,7 @@ class Specials(enum.Enum):
     IEEE = "infinities and NaNs where all bits of the exponent are set"
     FN = "no infinities; NaN where all bits but the sign are set"
     FNUZ = "no infinities, no negative zero, whose encoding is the one NaN"
-    FINITE = "none: what is too large becomes the largest number, NaN a zero"
+    FINITE = "none: what is too large becomes the largest number, NaN -0.0"
     POWERS = "no sign and no zero: powers of two alone; NaN where all bits are set"
 
 
@@ -117,21 +118,32 @@ class ElementType(enum.Enum):
         return self in FLOATS
 
     @property
-    def has_infinity(self) -> bool:
-        """Whether floats of this type have infinities: what overflows becomes one."""
-        return self not in FORMATS or FORMATS[self].specials is Specials.IEEE
+    def specials(self) -> Specials:
+        """What encodings of a type of floats stand for that are no finite numbers."""
+        return FORMATS[self].specials if self in FORMATS else Specials.IEEE
 
     @property
-    def accumulator(self) -> ElementType:
-        """The type that sums and products of this one are computed in: wider for floats narrower than f32."""
-        if self not in FORMATS:
-            return self
-        return ElementType.F64 if FORMATS[self].specials is Specials.POWERS else ElementType.F32
+    def has_infinity(self) -> bool:
+        """Whether floats of this type have infinities: what overflows becomes one."""
+        return self.specials is Specials.IEEE
+
+    @property
+    def has_negatives(self) -> bool:
+        """Whether floats of this type have a sign: all but powers of two."""
+        return self.specials is not Specials.POWERS
 
     @property
     def lacks_signs(self) -> bool:
         """Floats of which zero, NaN or all have no sign: negation is not exact."""
-        return self in FORMATS and FORMATS[self].specials not in (Specials.IEEE, Specials.FN)
+        return self.specials not in (Specials.IEEE, Specials.FN)
+
+    @property
+    def accumulator(self) -> ElementType:
+        """The type that arithmetic on this one is done in: for floats narrower than f32 the one of f32 and f64 in which
+        their numbers are normal."""
+        if self not in FORMATS:
+            return self
+        return ElementType.F64 if self.specials is Specials.POWERS else ElementType.F32
 
     @property
     def is_complex(self) -> bool:
@@ -233,6 +245,11 @@ def element_type_of(dtype: np.dtype | type | str) -> ElementType:
             + ", ".join(str(d) for d in _OF_DTYPE)
         )
     return element_type
+
+
+def accumulator_of(types: Iterable[ElementType]) -> ElementType:
+    """The type that arithmetic on floats of several types is done in: the widest of their accumulators."""
+    return max((t.accumulator for t in types), key=lambda t: t.bits)
 
 
 def float_info(dtype: np.dtype) -> ml_dtypes.finfo:

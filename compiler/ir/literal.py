@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from ..errors import ShapeError
-from .element_types import ElementType, element_type_of
+from .element_types import ElementType, element_type_of, integer_info
 from .shape import Shape
 
 
@@ -24,7 +24,7 @@ class Literal:
     def __init__(self, value: object, element_type: ElementType | None = None) -> None:
         """Raises: ShapeError  a Python integer that the element type does not hold."""
         try:
-            array = np.asarray(value, None if element_type is None else element_type.dtype)
+            array = _as_array(value, element_type)
         except OverflowError as error:
             raise ShapeError(f"constant: {error}") from None
         if array.flags.writeable or not array.flags.c_contiguous:
@@ -81,3 +81,16 @@ class Literal:
 
     def __repr__(self) -> str:
         return f"Literal({self.shape}, {self.parts or self.array.tolist()!r:.60})"
+
+
+def _as_array(value: object, element_type: ElementType | None) -> np.ndarray:
+    """NumPy refuses Python integers that a type does not hold; those of ml_dtypes would wrap."""
+    if element_type is None:
+        return np.asarray(value)
+    if not element_type.is_small_integer or isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value, element_type.dtype)
+    array, bounds = np.asarray(value, np.int8), integer_info(element_type.dtype)
+    outside = array[(array < int(bounds.min)) | (array > int(bounds.max))]
+    if outside.size:
+        raise OverflowError(f"Python integer {outside[0]} out of bounds for {element_type.value}")
+    return array.astype(element_type.dtype)

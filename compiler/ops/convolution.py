@@ -58,8 +58,8 @@ class Convolution(Op):
     with batch_groups g, so are the input's batch and the output features.
     Shapes: output batch = input batch / batch_groups, output features = the kernel's, spatial dims as the
     window's positions. The result has preferred_type, or the operands' type.
-    convolution_c1: two arrays of numbers of one element type, or two of f8e4m3fn and f8e5m2; with preferred_type also
-    two of s8 and u8, or f32 and then f16, bf16, s8 or u8.
+    convolution_c1: two arrays of numbers of one element type, or of floats of at most 8 bits; with preferred_type also
+    of s8 and u8, or f32 and then f16, bf16, s8 or u8.
     convolution_c2: dims give every axis of input, kernel and output once, and all have the same rank.
     convolution_c3: the window has one entry per spatial axis; strides and dilations are at least 1; the
     padded dims are not negative.

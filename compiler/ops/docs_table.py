@@ -92,7 +92,7 @@ TYPES: dict[str, frozenset[ElementType]] = {
     "partition-id": _U32,
     "reduce-precision": frozenset({_E.F16, _E.BF16, _E.F32, _E.F64}),
     "replica-id": _U32,
-    "rng": frozenset(t for t in _REAL if not t.lacks_signs),
+    "rng": _REAL,
     "rng-bit-generator": INTEGERS,
     "select-and-scatter": _REAL,
     "topk": _REAL,

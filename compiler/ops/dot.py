@@ -24,8 +24,8 @@ class Dot(Op):
     Shapes: result dims are the batch dims, the other dims of the left operand, the other dims of the right.
     The result has preferred_type, or the operands' type; integers wrap in it, floats are summed at least in
     f32.
-    dot_c1: two arrays of numbers of one element type, or two of f8e4m3fn and f8e5m2; with preferred_type also two of
-    s8 and u8, or f32 and then f16, bf16, s8 or u8.
+    dot_c1: two arrays of numbers of one element type, or of floats of at most 8 bits; with preferred_type also of s8
+    and u8, or f32 and then f16, bf16, s8 or u8.
     dot_c2: lhs_contracting and lhs_batch are distinct axes of the left operand.
     dot_c3: rhs_contracting and rhs_batch are distinct axes of the right operand.
     dot_c4: as many contracting axes on the left as on the right, of the same sizes.
@@ -122,7 +122,7 @@ def require_product(
     bytes_ = {ElementType.S8, ElementType.U8}
     same = (
         left is right
-        or (left.bits == right.bits == 8 and left.is_float and right.is_float)
+        or (max(left.bits, right.bits) <= 8 and left.is_float and right.is_float)
         or (preferred is not None and {left, right} == bytes_)
         or (left is preferred is ElementType.F32 and right in {ElementType.F16, ElementType.BF16, *bytes_})
     )

@@ -451,8 +451,9 @@ class BitcastConvert(Op):
         require_arrays("bitcast-convert", operands, 1, "bitcast_convert_c1")
         operand = operands[0]
         old, new = operand.element_type, self.element_type
-        plain = {t for t in _REAL_NUMBERS if t.bits >= 8}
-        fits = old is new or (old in plain and new in plain) or 1 < old.bits == new.bits < 8
+        fits = old is new or (
+            {old, new} <= _REAL_NUMBERS and (old.bits == new.bits or min(old.bits, new.bits) >= 8)
+        )
         require(
             fits,
             f"bitcast-convert: {operand} cannot have its bits taken as {new.value}",

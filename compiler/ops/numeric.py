@@ -1,7 +1,7 @@
 """Arithmetic on NumPy arrays of every element type: the arithmetic of the references.
 
-Floats narrower than f64 are computed in f64 and rounded once, c64 in c128; integers of four bits are computed
-in eight and wrapped; all integer arithmetic wraps.
+Floats narrower than f64 are computed in f64 and rounded once, c64 in c128; integers narrower than a byte are computed
+in eight bits and wrapped; all integer arithmetic wraps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import complex_numbers
 def wide(array: np.ndarray) -> np.ndarray:
     """The array in the type that arithmetic on it uses."""
     kind = element_type_of(array.dtype)
-    if _is_power(kind):
+    if kind.specials is Specials.POWERS:
         return _powers(array)
     if kind.is_float:
         return array.astype(np.float64)
@@ -42,18 +42,17 @@ def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         size = 1 << kind.bits
         bits = array.astype(np.int8) & (size - 1)
         return np.where(kind.is_signed & (bits >= size // 2), bits - size, bits).astype(np.int8).astype(dtype)
-    if _is_power(kind):
+    if kind.specials is Specials.POWERS:
         return _to_powers(array.astype(np.float64), dtype)
+    # ml_dtypes gives a zero the sign that NaN does not have, and processors differ in the signs of NaNs.
+    if kind.specials is Specials.FINITE:
+        array = np.where(np.isnan(array), -0.0, array)
     if kind in FORMATS and kind is not ElementType.F16 and array.dtype == np.float64:
         array = array.astype(np.float32)
     return array.astype(dtype)
 
 
 # f8e8m0fnu: ml_dtypes converts it through f32, which has no normal number for the lowest of its powers.
-
-
-def _is_power(kind: ElementType) -> bool:
-    return kind in FORMATS and FORMATS[kind].specials is Specials.POWERS
 
 
 def _powers(array: np.ndarray) -> np.ndarray:
@@ -89,7 +88,7 @@ def convert(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
             return _saturate(np.trunc(wide(array)), new)
         if old.is_integer or old is ElementType.PRED:
             wider = wide(array)
-            narrow_float = new.is_float and new.bits < 32 and not _is_power(new)
+            narrow_float = new.is_float and new.bits < 32 and new.specials is not Specials.POWERS
             return narrow(wider.astype(np.float32) if narrow_float else wider, dtype)
         return narrow(wide(array) if old.is_float and (new.is_float or new.is_complex) else array, dtype)
 
@@ -110,9 +109,8 @@ def bit_pattern(array: np.ndarray) -> np.ndarray:
     """The bits of integers or real floats as unsigned integers (those of types narrower than a byte in its low
     bits)."""
     kind = element_type_of(array.dtype)
-    if kind.is_small_integer:
-        return array.astype(np.int8).view(np.uint8) & ((1 << kind.bits) - 1)
-    return np.ascontiguousarray(array).view(f"u{kind.item_bytes}").reshape(array.shape)
+    bits: np.ndarray = np.ascontiguousarray(array).view(f"u{kind.item_bytes}").reshape(array.shape)
+    return bits & ((1 << kind.bits) - 1) if 1 < kind.bits < 8 else bits
 
 
 def from_bit_pattern(bits: np.ndarray, dtype: np.dtype) -> np.ndarray:

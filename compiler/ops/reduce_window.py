@@ -9,13 +9,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.element_types import ElementType, element_type_of
+from ..ir.element_types import ElementType
 from ..ir.module import Computation, Evaluate, Instruction, Value, array_of
 from ..ir.shape import Shape
+from .elementwise import Opcode
 from .numeric import narrow, wide
 from .op import Op, attribute, collated, require, require_arrays, require_signature
 from .reduce import combine_flops, reducer_kind, require_reduction, together
 from .window import Window
+
+# What is computed in a wider type, and rounded once.
+_ACCUMULATED = {Opcode.ADD: np.add, Opcode.MULTIPLY: np.multiply}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,24 +55,29 @@ class ReduceWindow(Op):
         return collated([a.with_dims(self.window.output(a.dims)) for a in arrays])
 
     def reference(self, *operands: np.ndarray, call: Evaluate) -> Value:
-        """One step per element of the window, over all positions at once. Sums of floats are kept in f64."""
+        """One step per element of the window, over all positions at once. Sums and products of floats are kept in
+        f64."""
         count = len(operands) // 2
         arrays, inits = operands[:count], operands[count:]
         output = self.window.output(arrays[0].shape)
         inside = self.window.pad(np.ones(arrays[0].shape, bool), np.asarray(False))
         bases = [self.window.pad(a, i) for a, i in zip(arrays, inits)]
         kind, dtype = reducer_kind(self.to_apply), arrays[0].dtype
-        summed = kind == "add" and element_type_of(dtype) is not ElementType.PRED
-        if summed:
+        combine = None if kind is None or dtype == np.bool_ else _ACCUMULATED.get(kind)
+        if combine is not None:
             bases, inits = [wide(bases[0])], (wide(inits[0]),)
         values = tuple(np.broadcast_to(i, output) for i in inits)
         for covered, *seen in zip(
             self.window.views(inside, output), *(self.window.views(b, output) for b in bases)
         ):
             with np.errstate(all="ignore"):
-                new = (values[0] + seen[0],) if summed else together(call(self.to_apply, *values, *seen))
+                new = (
+                    together(call(self.to_apply, *values, *seen))
+                    if combine is None
+                    else (combine(values[0], seen[0]),)
+                )
             values = tuple(np.where(covered, n, v) for n, v in zip(new, values))
-        if summed:
+        if combine is not None:
             return narrow(values[0], dtype)
         return values[0] if count == 1 else values
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from ..ir.element_types import element_type_of, float_info
+from ..ir.element_types import ElementType, element_type_of, float_info
 from ..ir.shape import Shape, array
-from .numeric import narrow
+from .numeric import bit_pattern, from_bit_pattern, narrow, wide
 from .op import Op, attribute, require
 
 _U32 = np.uint64(0xFFFFFFFF)
@@ -79,13 +80,25 @@ class RngBitGenerator(Op):
 
 
 def below(number: np.ndarray) -> np.ndarray:
-    """The next smaller float; below zero the largest negative normal number."""
+    """The next smaller float; below zero the largest negative normal number. Of types of 8 bits see `below_each`."""
     kind = element_type_of(number.dtype)
+    if kind.bits <= 8:
+        return np.asarray(below_each(kind)[bit_pattern(number)])
     bits = number.view(f"i{kind.item_bytes}")
     tiny = -np.asarray(float_info(kind.dtype).tiny)
     return np.where(
         number == 0, tiny, np.where(number > 0, bits - 1, bits + 1).astype(bits.dtype).view(kind.dtype)
     )
+
+
+@functools.cache
+def below_each(kind: ElementType) -> np.ndarray:
+    """For each encoding of a type of at most 8 bits the largest number below; the lowest number and NaN stay."""
+    numbers = from_bit_pattern(np.arange(1 << kind.bits, dtype=np.uint8), kind.dtype)
+    values = wide(numbers)
+    ordered = np.unique(values[np.isfinite(values)])
+    lower = ordered[np.maximum(np.searchsorted(ordered, values) - 1, 0)]
+    return np.where(np.isnan(values) | (values <= ordered[0]), numbers, narrow(lower, kind.dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +110,7 @@ class Rng(Op):
     numbers a seed gives is not defined, and not the same on all platforms.
     rng_c1: two operands, scalars of the element type of the shape.
     rng_c2: distribution is rng_uniform or rng_normal.
-    rng_c3: the shape is an array of floats that have signs and both zeros, or for rng_uniform of integers.
+    rng_c3: the shape is an array of floats, or for rng_uniform of floats or integers.
     Source: operation semantics, RngUniform, RngNormal.
     """
 
@@ -115,10 +128,8 @@ class Rng(Op):
             "rng_c2",
         )
         require(
-            (kind.is_float and not kind.lacks_signs)
-            or (kind.is_integer and self.distribution == "rng_uniform"),
-            f"rng: {self.distribution} of {self.shape}, floats with signs and both zeros are wanted, or integers for "
-            "rng_uniform",
+            kind.is_float or (kind.is_integer and self.distribution == "rng_uniform"),
+            f"rng: {self.distribution} of {self.shape}, floats are wanted, or integers for rng_uniform",
             "rng_c3",
         )
         require(
@@ -132,17 +143,18 @@ class Rng(Op):
         """NumPy's, from a seed of the system."""
         generator, kind, dims = np.random.default_rng(), self.shape.element_type, self.shape.dims
         if self.distribution == "rng_normal":
-            return (float(first) + float(second) * generator.standard_normal(dims)).astype(kind.dtype)
+            return narrow(wide(first) + wide(second) * generator.standard_normal(dims), kind.dtype)
         if kind.is_float:
-            low, high = float(first), float(second)
-            drawn = np.asarray(low + max(high - low, 0.0) * generator.random(dims)).astype(kind.dtype)
-            return np.where(drawn < second, drawn, np.maximum(first, below(second)))
+            a, b = wide(first), wide(second)
+            drawn = narrow(a + np.maximum(b - a, 0.0) * generator.random(dims), kind.dtype)
+            last = narrow(np.maximum(a, wide(below(second))), kind.dtype)
+            return np.where(wide(drawn) < b, drawn, last)
         low, high = int(first), int(second)
         if high <= low:
             bits = kind.bits - kind.is_signed
             low, high = (-(1 << bits) if kind.is_signed else 0), 1 << bits
-        wide = np.uint64 if kind.is_unsigned else np.int64
-        return generator.integers(low, high - 1, dims, wide, endpoint=True).astype(kind.dtype)
+        holder = np.uint64 if kind.is_unsigned else np.int64
+        return generator.integers(low, high - 1, dims, holder, endpoint=True).astype(kind.dtype)
 
 
 def _philox_bits(state: np.ndarray, dims: tuple[int, ...], long: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from ..analysis.convolution_problem import convolution_problem
 from ..analysis.gemm_problem import are_converted, columns_run, contracting_run, gemm_problem
 from ..analysis.quads import SMALL
 from ..errors import UnsupportedError
-from ..ir.element_types import ElementType
+from ..ir.element_types import ElementType, accumulator_of
 from ..ir.module import Computation, Instruction, Module, make
 from ..ops import Constant, Convert, Convolution, Dot, Opcode, Reduce, Transpose, reducer_kind
 from ..options import Options
@@ -92,7 +92,13 @@ def _one_type(instruction: Instruction) -> Instruction:
     result = instruction.shape.element_type
     if left is right or are_converted(left, right, result) or _is_product_of_bytes(instruction):
         return instruction
-    wide = result if result.bits > 32 else ElementType.S32 if result.is_integer else ElementType.F32
+    wide = (
+        result
+        if result.bits > 32
+        else ElementType.S32
+        if result.is_integer
+        else accumulator_of([left, right])
+    )
     return dataclasses.replace(
         instruction,
         op=dataclasses.replace(op, preferred_type=result),

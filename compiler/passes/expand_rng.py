@@ -23,6 +23,7 @@ from ..ops import (
     Compare,
     Constant,
     Convert,
+    DynamicSlice,
     GetTupleElement,
     Opcode,
     Reshape,
@@ -31,6 +32,7 @@ from ..ops import (
     Slice,
     elementwise,
 )
+from ..ops.rng import below_each
 from ..options import Options
 
 SEED = array("u64", 2)
@@ -94,13 +96,16 @@ def _fraction(bits: Instruction) -> Instruction:
 
 def _wide(kind: ElementType) -> tuple[ElementType, ElementType]:
     """The float type of the arithmetic, and the integer type of its bits."""
-    return (E.F64, E.U64) if kind is E.F64 else (E.F32, E.U32)
+    return (kind.accumulator, E.U64 if kind.accumulator is E.F64 else E.U32)
 
 
 def _below(x: Instruction) -> Instruction:
     """The next smaller float, as `ops.rng.below`."""
     kind = x.shape.element_type
-    whole = {1: E.S8, 2: E.S16, 4: E.S32, 8: E.S64}[kind.item_bytes]
+    if kind.bits <= 8:
+        number = make(Convert(E.S32), make(BitcastConvert({4: E.U4, 8: E.U8}[kind.bits]), x))
+        return make(Reshape(()), make(DynamicSlice((1,)), make(Constant(Literal(below_each(kind)))), number))
+    whole = {2: E.S16, 4: E.S32, 8: E.S64}[kind.item_bytes]
     bits, one, zero = make(BitcastConvert(whole), x), _number(1, whole, ()), _number(0, kind, ())
     is_positive = make(Compare("GT"), x, zero)
     moved = elementwise(

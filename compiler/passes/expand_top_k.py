@@ -18,6 +18,7 @@ from ..ops import (
     Broadcast,
     Compare,
     Constant,
+    Convert,
     GetTupleElement,
     Iota,
     Opcode,
@@ -44,6 +45,9 @@ def _expand(instruction: Instruction) -> Instruction | None:
     if not isinstance(op, TopK) or op.k <= MAX_WITHOUT_SORT or op.order.startswith("HEAP"):
         return None
     operand = instruction.operands[0]
+    kind = operand.shape.element_type
+    if kind.lacks_signs:
+        operand = make(Convert(kind.accumulator), operand)
     shape = operand.shape
     axis = shape.rank - 1
     numbers = make(Iota(Shape(ElementType.S32, shape.dims), axis))
@@ -56,8 +60,10 @@ def _expand(instruction: Instruction) -> Instruction | None:
         Sort(axis, _better(shape.element_type, op.largest, is_total), is_stable=True), operand, numbers
     )
     first = Slice((0,) * shape.rank, (*shape.dims[:-1], op.k), (1,) * shape.rank)
-    parts = (make(first, make(GetTupleElement(k), sort)) for k in range(2))
-    return make(Tuple(), *parts, name=instruction.name, metadata=instruction.metadata)
+    values, order = (make(first, make(GetTupleElement(k), sort)) for k in range(2))
+    if kind.lacks_signs:
+        values = make(Convert(kind), values)
+    return make(Tuple(), values, order, name=instruction.name, metadata=instruction.metadata)
 
 
 def _better(element_type: ElementType, largest: bool, is_total: bool) -> Computation:

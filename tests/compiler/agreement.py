@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from tfbridge.compiler.evaluator.evaluate import nested as nested_value
-from tfbridge.compiler.ir.element_types import ElementType, element_type_of
+from tfbridge.compiler.ir.element_types import element_type_of
 from tfbridge.compiler.ir.shape import Shape
 
 
@@ -73,9 +73,6 @@ def _same(found: np.ndarray, wanted: np.ndarray, ulps: float, scale: float) -> n
             (_bits(found) == _bits(wanted))
             | ((found != found) & (wanted != wanted))
             | _are_denormal(found, wanted)
-            | (
-                (found == 0) & (wanted == 0) & (found.dtype == ElementType.F4E2M1FN.dtype)
-            )  # either may have been NaN
         )
         if not ulps:
             return same

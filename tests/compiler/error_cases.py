@@ -122,6 +122,7 @@ ELEMENTWISE = (
     ("bitcast_convert_c1", BitcastConvert(ElementType.F32), ()),
     ("bitcast_convert_c2", BitcastConvert(ElementType.U8), (MASK,)),
     ("bitcast_convert_c2", BitcastConvert(ElementType.C64), (array("f64"),)),
+    ("bitcast_convert_c2", BitcastConvert(ElementType.TUPLE), (array("f32"),)),
     ("bitcast_convert_c3", BitcastConvert(ElementType.F32), (array("u8", 3),)),
     ("reduce_precision_c1", ReducePrecision(5, 10), (VECTOR, VECTOR)),
     ("reduce_precision_c2", ReducePrecision(5, 10), (S32,)),
@@ -333,7 +334,6 @@ RANDOM_NUMBERS = (
     ("rng_c1", Rng("rng_uniform", VECTOR), (S32, S32)),
     ("rng_c2", Rng("rng_other", VECTOR), (F32, F32)),
     ("rng_c3", Rng("rng_normal", array("s32", 3)), (S32, S32)),
-    ("rng_c3", Rng("rng_uniform", array("f8e4m3fnuz", 3)), (array("f8e4m3fnuz"),) * 2),
 )
 
 DYNAMIC_DIMENSIONS = (

@@ -73,8 +73,20 @@ TYPES = (
     "s4",
     "u4",
     "f8e4m3fn",
+    "f8e5m2fnuz",
+    "f4e2m1fn",
+    "s2",
 )
-EXACT = {"f32": 2**20, "f64": 2**40, "bf16": 2**7, "f16": 2**10, "c64": 2**18, "f8e4m3fn": 2**4}
+EXACT = {
+    "f32": 2**20,
+    "f64": 2**40,
+    "bf16": 2**7,
+    "f16": 2**10,
+    "c64": 2**18,
+    "f8e4m3fn": 2**4,
+    "f8e5m2fnuz": 2**3,
+    "f4e2m1fn": 2**2,
+}
 SMALL = 4  # size of the numbers in parameters and constants
 BINARY = {
     "float": ("add", "subtract", "multiply", "maximum", "minimum"),

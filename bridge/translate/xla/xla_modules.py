@@ -87,7 +87,7 @@ def _constants(serialized: Callable[[], bytes]) -> Callable[[str, Shape], Litera
 def _array(literal: Any, shape: Shape) -> np.ndarray:
     """A LiteralProto's array: a field for each element type, of numbers or of bytes, in the order of its layout."""
     type_ = shape.element_type
-    if type_.bits == 4 or not hasattr(literal, f"{type_.value}s"):
+    if 1 < type_.bits < 8 or not hasattr(literal, f"{type_.value}s"):
         raise UnsupportedError(f"a constant of {type_.value} in a module is not read")
     field = getattr(literal, f"{type_.value}s")
     if isinstance(field, bytes):

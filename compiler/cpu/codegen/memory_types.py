@@ -27,6 +27,7 @@ from ....runtime.llvm.target import LLVM_VERSION
 from ....runtime.llvm.types import MANTISSA_BITS, element_bytes
 from ...errors import InternalError
 from ...ir.element_types import FORMATS, SMALL_INTEGERS, ElementType, Specials, float_info, integer_info
+from ...ops import numeric
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -53,8 +54,7 @@ _REGISTER = {
     _E.C64: "float",
     _E.C128: "double",
     **dict.fromkeys(SMALL_INTEGERS, "i8"),
-    **dict.fromkeys(NARROW, "float"),
-    _E.F8E8M0FNU: "double",  # its lowest number is below the normal numbers of f32
+    **{t: "double" if t.accumulator is _E.F64 else "float" for t in NARROW},
 }
 _MEMORY = {t: {"i1": "i8"}.get(r, r) for t, r in _REGISTER.items()}
 _MEMORY |= {t: f"i{8 * t.item_bytes}" for t in NARROW}
@@ -91,7 +91,7 @@ def single(element: V | tuple[V, V]) -> V:
 def constant_element(t: ElementType, number: object, lanes: int) -> Element:
     """A constant (a Python or NumPy scalar) in every lane, rounded to the type."""
     with np.errstate(over="ignore", invalid="ignore"):
-        scalar = np.asarray(number).astype(t.dtype)[()]
+        scalar = numeric.wide(numeric.narrow(np.asarray(number), t.dtype))[()]
     if t.is_complex:
         register = register_type(t, lanes)
         return constant(register, float(scalar.real)), constant(register, float(scalar.imag))
@@ -401,8 +401,8 @@ def to_bits(f: Function, t: ElementType, value: Value) -> VectorValue:
         finite = is_special.choose(size.number(sign_bit - 1), finite)
     elif kind.specials is Specials.IEEE:
         infinity = ((1 << exponent_bits) - 1) << mantissa_bits
-        quiet = 1 << (mantissa_bits - 1)
-        nan = (size.shift_right(shift) & ((1 << mantissa_bits) - 1)) | (infinity | quiet)
+        payload = size.shift_right(shift) & ((1 << mantissa_bits) - 1)  # kept: of bits that are only moved
+        nan = payload.equals(0).choose(payload.number(1 << (mantissa_bits - 1)), payload) | infinity
         special = (size > 0x7F800000).choose(nan, size.number(infinity))
         finite = is_special.choose(special, finite)
     return (finite | sign).cast("trunc", width)
@@ -411,7 +411,8 @@ def to_bits(f: Function, t: ElementType, value: Value) -> VectorValue:
 def round_to(f: Function, t: ElementType, x: VectorValue) -> VectorValue:
     """A float rounded to the nearest value (ties to even) of the type; f32 and f64 as they are.
 
-    What is too large becomes infinity; in types without it NaN, or the largest number in those without NaN.
+    What is too large becomes infinity; in types without it NaN, or the largest number in those without NaN, where NaN
+    becomes -0.0.
     """
     if t not in NARROW:
         return x
@@ -430,7 +431,7 @@ def round_to(f: Function, t: ElementType, x: VectorValue) -> VectorValue:
     size = (size < 2.0 ** (1 - kind.bias)).choose(tiny, abs(rounded))
     largest = float(float_info(t.dtype).max)
     if kind.specials is Specials.FINITE:
-        return x.is_nan().choose(x.number(0.0).copysign(-x), size.at_most(largest).copysign(x))
+        return x.is_nan().choose(x.number(-0.0), size.at_most(largest).copysign(x))
     over = float("inf") if kind.specials is Specials.IEEE else float("nan")
     size = (size > largest).choose(size.number(over), size)
     number = size.copysign(x)

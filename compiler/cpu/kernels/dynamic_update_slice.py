@@ -7,9 +7,11 @@ import math
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import is_symbolic, larger
+from ...ir.element_types import ElementType
 from ...ir.module import Instruction
 from ...options import Options
 from ..codegen.kernel_info import KernelInfo
+from ..codegen.memory_types import load, single
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 
 _PARALLEL_BYTES = 1 << 18
@@ -29,7 +31,7 @@ def emit_dynamic_update_slice(
     for axis, start in enumerate(starts):
         room = operand.dims[axis] - update.dims[axis]
         if room:
-            index = _start(f, axis + 1, start.element_type.bits, start.element_type.is_unsigned, room)
+            index = _start(f, axis + 1, start.element_type, room)
             first += index * (operand.strides[axis] * size)
     target_start = result + first
     outer = update.rank
@@ -60,9 +62,9 @@ def emit_dynamic_update_slice(
     )
 
 
-def _start(f: Function, buffer: int, bits: int, is_unsigned: bool, room: int) -> Int:
+def _start(f: Function, buffer: int, t: ElementType, room: int) -> Int:
     """A start, clamped to 0..room."""
-    value = (f.pointer("buffers") + 8 * buffer).load_ptr().load(f"i{max(bits, 8)}", 1)
-    if is_unsigned:
+    value = single(load(f, t, (f.pointer("buffers") + 8 * buffer).load_ptr(), 1))
+    if t.is_unsigned:
         return Int.of(f, value.cast("zext", "i64").call("umin", room))
     return Int.of(f, value.cast("sext", "i64")).maximum(0).minimum(room)

@@ -588,7 +588,7 @@ def vector_lanes(computation: Computation, target: Target) -> int:
         if not instruction.shape.is_array or (instruction.shape.is_scalar and computation.root.shape.rank):
             continue
         t = instruction.shape.element_type
-        if t.real is ElementType.F64:
+        if t.real.accumulator is ElementType.F64:
             bits = max(bits, 64)
         elif t.is_float or t.is_complex or t.bits >= 32:
             bits = max(bits, 32)

@@ -85,7 +85,7 @@ def packing_of(instruction: Instruction, target: Target) -> Packing | None:
     if operand is None:
         return None
     contraction, number = operand
-    result_type = raw_type(contraction.shape.element_type)
+    result_type = raw_type(contraction)
     if isinstance(contraction.op, Dot):
         try:
             return _of_dot(number, gemm_problem(contraction, result_type), target)

@@ -105,11 +105,16 @@ def divide_by_constant(i: Instruction) -> Instruction | None:
     return elementwise(Opcode.MULTIPLY, i.operands[0], full(i.shape, 1 / float(value)))
 
 
+def _is_negated(i: Instruction) -> bool:
+    """-x for which there is such a number: not of powers of two, whose negations are NaN."""
+    return is_op(i, Opcode.NEGATE) and i.shape.element_type.has_negatives
+
+
 @rule(Opcode.NEGATE, Opcode.NOT)
 def twice(i: Instruction) -> Instruction | None:
     """-(-x) -> x; not not x -> x."""
     inner = i.operands[0]
-    return inner.operands[0] if inner.op == i.op else None
+    return inner.operands[0] if inner.op == i.op and i.shape.element_type.has_negatives else None
 
 
 @rule(Opcode.ABS, Opcode.CEIL, Opcode.FLOOR, Opcode.ROUND_NEAREST_AFZ, Opcode.ROUND_NEAREST_EVEN, Opcode.SIGN)
@@ -122,7 +127,7 @@ def idempotent(i: Instruction) -> Instruction | None:
 def abs_of_negate(i: Instruction) -> Instruction | None:
     """|-x| -> |x|, but of unsigned integers, which are their own absolute value."""
     inner = i.operands[0]
-    if i.shape.element_type.is_unsigned or not is_op(inner, Opcode.NEGATE):
+    if i.shape.element_type.is_unsigned or not _is_negated(inner):
         return None
     return elementwise(Opcode.ABS, inner.operands[0])
 
@@ -131,23 +136,23 @@ def abs_of_negate(i: Instruction) -> Instruction | None:
 def add_negated(i: Instruction) -> Instruction | None:
     """x + -y -> x - y."""
     x, y = i.operands
-    if is_op(y, Opcode.NEGATE):
+    if _is_negated(y):
         return elementwise(Opcode.SUBTRACT, x, y.operands[0])
-    return elementwise(Opcode.SUBTRACT, y, x.operands[0]) if is_op(x, Opcode.NEGATE) else None
+    return elementwise(Opcode.SUBTRACT, y, x.operands[0]) if _is_negated(x) else None
 
 
 @rule(Opcode.SUBTRACT)
 def subtract_negated(i: Instruction) -> Instruction | None:
     """x - -y -> x + y."""
     x, y = i.operands
-    return elementwise(Opcode.ADD, x, y.operands[0]) if is_op(y, Opcode.NEGATE) else None
+    return elementwise(Opcode.ADD, x, y.operands[0]) if _is_negated(y) else None
 
 
 @rule(Opcode.MULTIPLY, Opcode.DIVIDE)
 def both_negated(i: Instruction) -> Instruction | None:
     """-x * -y -> x * y of floats."""
     x, y = i.operands
-    if is_op(x, Opcode.NEGATE) and is_op(y, Opcode.NEGATE) and i.shape.element_type.is_float:
+    if _is_negated(x) and _is_negated(y) and i.shape.element_type.is_float:
         return make(i.op, x.operands[0], y.operands[0])
     return None
 

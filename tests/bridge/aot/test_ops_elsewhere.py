@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from agreement import difference, leaves
-from cases import CASES, Case, arguments, build
+from cases import CASES, Case, Input, arguments, build
+from narrow_values import FLOATS, every, wide_values
 from test_targets import MACHINES, Machine
 from tfbridge.bridge.aot.freeze import Frozen, Function
 from tfbridge.bridge.aot.model_code import build_model
@@ -19,8 +20,10 @@ from tfbridge.bridge.aot.writers.header.header import C_TYPES, Model
 from tfbridge.bridge.aot.writers.test_program import array_definition
 from tfbridge.compiler.client.platforms import native
 from tfbridge.compiler.evaluator.evaluate import evaluate
+from tfbridge.compiler.ir.element_types import ElementType, element_type_of
 from tfbridge.compiler.ir.module import Module
-from tfbridge.compiler.ops import CustomCall, Rng
+from tfbridge.compiler.ir.shape import Shape
+from tfbridge.compiler.ops import Convert, CustomCall, Rng
 from tfbridge.compiler.ops.collectives import Collective
 from tfbridge.compiler.ops.transfers import Infeed, Outfeed, Recv, RecvDone, Send, SendDone, Trace
 
@@ -126,3 +129,17 @@ def test_same_as_the_evaluator(number: int, name: str, tmp_path: Path) -> None:
     assert len(given) > 100
     for first in range(0, len(given), _PER_OBJECT):
         check(machine, given[first : first + _PER_OBJECT], tmp_path / str(first))
+
+
+@pytest.mark.parametrize("name", ["aarch64", "armv7"])
+def test_conversions_of_narrow_floats(name: str, tmp_path: Path) -> None:
+    """All numbers of 8 bits and fewer to f32, and numbers of f32 beside those to which they are rounded."""
+    machine = MACHINES[name]
+    machine.skip_if_missing()
+    given = []
+    for t in FLOATS:
+        for new, values in ((ElementType.F32, every(t)), (t, wide_values(ElementType.F32)[::5])):
+            operand = Input(Shape(element_type_of(values.dtype), values.shape))
+            case = Case(f"{operand.shape} to {new.value}", Convert(new), (operand,))
+            given.append((case, build(case), [values]))
+    check(machine, given, tmp_path)

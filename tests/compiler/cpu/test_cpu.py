@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from agreement import difference, leaves, nested
-from cases import CASES, Case, arguments, build
+from cases import BY_OPCODE, Case, arguments, build
 from guarded import run_guarded
 from random_graphs import values
 from tfbridge.compiler.client.client import LocalClient
@@ -27,8 +27,7 @@ ROWS_PER_MODULE = 60  # a module of many rows takes a fraction of the time that 
 
 def groups() -> Iterator[tuple[str, list[Case]]]:
     """Rows of one op, not too many, with a name."""
-    for opcode in dict.fromkeys(c.op.opcode for c in CASES):
-        rows = [c for c in CASES if c.op.opcode == opcode]
+    for opcode, rows in BY_OPCODE.items():
         for number, start in enumerate(range(0, len(rows), ROWS_PER_MODULE)):
             yield (
                 f"{opcode}-{number}" if len(rows) > ROWS_PER_MODULE else opcode,

@@ -28,6 +28,22 @@ def ordered(types):
     return sorted(types, key=lambda t: t.value)
 
 
+def form(t):
+    """What is alike of types whose elements are moved by the same code."""
+    if t.bits > 8:
+        return t
+    return memory_types.register_type(t, 1), memory_types.memory_type(t), t.is_small_integer, t.is_signed
+
+
+# One type of each form. The others have one number of lanes in tests of values, and none in those of addresses:
+# test_narrow_types.py compares all values of them.
+OF_EACH_FORM = {form(t): t for t in ordered(ARRAYS)}.values()
+
+
+def lanes_of(*types):
+    return LANES if all(t in OF_EACH_FORM for t in types) else (4,)
+
+
 @functools.cache
 def numbers(t):
     """Special values and random ones of a type: 32 of them."""
@@ -148,7 +164,7 @@ def check_all(target, t, cases, arrays, exact, same=None):
     names = {
         (opcode, lanes): kernels.add(opcode, [t] * len(arrays(opcode)), result, lanes)
         for opcode, result in cases.items()
-        for lanes in (LANES if target is HOST else (4,))
+        for lanes in (lanes_of(t) if target is HOST else (4,))
     }
     for (opcode, lanes), name in names.items():
         found = kernels.run(name, arrays(opcode), cases[opcode].dtype)
@@ -161,8 +177,6 @@ def equal(found, wanted, what):
     np.testing.assert_array_equal(left, right, what)
     if left.dtype.kind == "f":
         kept = ~np.isnan(right)
-        if found.dtype == E.F4E2M1FN.dtype:  # whose zero was a NaN may have either sign
-            kept &= right != 0
         assert np.array_equal(np.signbit(left[kept]), np.signbit(right[kept])), f"sign of zero: {what}"
 
 
@@ -479,7 +493,7 @@ def test_compare(t):
     names = {
         (direction, lanes): kernels.add("compare", [t, t], E.PRED, lanes, {"direction": direction})
         for direction in (("EQ", "NE") if t.is_complex else COMPARE)
-        for lanes in LANES
+        for lanes in lanes_of(t)
     }
     for (direction, lanes), name in names.items():
         found = kernels.run(name, [x, y], np.bool_)
@@ -519,7 +533,7 @@ def test_select(t):
     x, y = pairs(t)
     condition = np.random.default_rng(5).random(x.size) < 0.5
     kernels = Kernels(HOST)
-    for name in [kernels.add("select", [E.PRED, t, t], t, lanes) for lanes in LANES]:
+    for name in [kernels.add("select", [E.PRED, t, t], t, lanes) for lanes in lanes_of(t)]:
         equal(kernels.run(name, [condition, x, y], t.dtype), np.where(condition, x, y), "select")
 
 
@@ -533,7 +547,7 @@ def test_clamp(t):
     ]
     smaller, larger = (np.minimum, np.maximum) if t.is_integer else (minimum, maximum)
     kernels = Kernels(HOST)
-    for name in [kernels.add("clamp", [t, t, t], t, lanes) for lanes in LANES]:
+    for name in [kernels.add("clamp", [t, t, t], t, lanes) for lanes in lanes_of(t)]:
         found = kernels.run(name, [low, x, high], t.dtype).astype(plain[0].dtype)
         np.testing.assert_array_equal(found, smaller(larger(plain[0], plain[1]), plain[2]))
 
@@ -564,6 +578,8 @@ def converted(x, source, target):
             return x.astype(target.real.dtype).astype(target.dtype)
         if source in memory_types.NARROW:
             x = x.astype(np.float32)
+        if target is E.F4E2M1FN and source.is_float:  # of ml_dtypes the sign of NaN decides
+            x = np.where(np.isnan(x), x.dtype.type(-0.0), x)
         return x.astype(target.dtype)
 
 
@@ -603,7 +619,11 @@ def test_convert(t, target):
             )
             x = np.concatenate([x, more.astype(t.dtype)])
     kernels = Kernels(TARGETS[target])
-    names = {(to, lanes): kernels.add("convert", [t], to, lanes) for to in ordered(ARRAYS) for lanes in LANES}
+    names = {
+        (to, lanes): kernels.add("convert", [t], to, lanes)
+        for to in ordered(ARRAYS)
+        for lanes in lanes_of(t, to)
+    }
     for (to, lanes), name in names.items():
         found, wanted = kernels.run(name, [x], to.dtype), converted(x, t, to)
         if to.is_complex:
@@ -646,8 +666,8 @@ def test_bitcast(t):
     kernels = Kernels(HOST)
     names = {
         (to, lanes): kernels.add("bitcast-convert", [t], to, lanes)
-        for lanes in LANES
         for to in ordered(ARRAYS)
+        for lanes in lanes_of(t, to)
         if to.item_bytes == t.item_bytes and to is not E.PRED and (to.bits == t.bits or t is E.PRED)
     }
     for (to, lanes), name in names.items():
@@ -697,7 +717,7 @@ def bytes_of(x, t):
 
 
 @by_name
-@every(argvalues=ordered(ARRAYS))
+@every(argvalues=OF_EACH_FORM)
 def test_masked_load_and_store(t, target):
     x, kernels = numbers(t), Kernels(TARGETS[target])
 
@@ -722,7 +742,7 @@ def test_masked_load_and_store(t, target):
 
 
 @by_name
-@every(argvalues=ordered(ARRAYS))
+@every(argvalues=OF_EACH_FORM)
 def test_strided_load(t, target):
     """Strides known and not known; the buffer holds no more than what the lanes lie on."""
     kernels = Kernels(TARGETS[target])
@@ -754,7 +774,7 @@ def test_strided_load(t, target):
 
 
 @by_name
-@every(argvalues=ordered(ARRAYS))
+@every(argvalues=OF_EACH_FORM)
 def test_gather(t, target):
     x, order = numbers(t), np.array([3, 31, 0, 7, 7, 12, 30, 1], np.int64)
     kernels = Kernels(TARGETS[target])
