@@ -24,6 +24,7 @@ from .fold_constants import fold_constants
 from .fuse import fuse
 from .inline_calls import inline_calls
 from .loop_invariant_code_motion import loop_invariant_code_motion
+from .narrow_to_slices import narrow_to_slices
 from .normalize_layouts import normalize_layouts
 from .pad_dynamic_dimensions import pad_dynamic_dimensions
 from .parallelize_loops import parallelize_loops
@@ -55,6 +56,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     expand_rng,
     expand_top_k,
     *PASSES,
+    narrow_to_slices,
     loop_invariant_code_motion,
     dce,
     simplify,
@@ -87,6 +89,9 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("simplify", "cse", "equal values often have different forms before"),
     ("dce", "simplify", "a loop without its dead values has values that no longer change"),
     ("cse", "loop_invariant_code_motion", "a value that is computed twice would be moved twice"),
+    ("cse", "narrow_to_slices", "equal values with different slices are one value, of which both are read"),
+    ("dce", "narrow_to_slices", "what reads a value for nothing reads all of it"),
+    ("narrow_to_slices", "simplify", "slices that it adds meet broadcasts, pads and other slices"),
     ("loop_invariant_code_motion", "dce", "what it moved leaves unused values in the loop"),
     ("loop_invariant_code_motion", "parallelize_loops", "what it moved need not be computed by every part"),
     ("parallelize_loops", "fuse", "it follows axes through single ops, not through fusions"),

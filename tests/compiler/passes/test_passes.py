@@ -25,6 +25,7 @@ from tfbridge.compiler.passes.expand_rng import expand_rng
 from tfbridge.compiler.passes.expand_top_k import expand_top_k
 from tfbridge.compiler.passes.fold_constants import fold_constants
 from tfbridge.compiler.passes.inline_calls import inline_calls
+from tfbridge.compiler.passes.narrow_to_slices import narrow_to_slices
 from tfbridge.compiler.passes.normalize_layouts import normalize_layouts
 from tfbridge.compiler.passes.pad_dynamic_dimensions import pad_dynamic_dimensions
 from tfbridge.compiler.passes.pipeline import (
@@ -126,6 +127,7 @@ OTHERS = {
         expand_rng,
         expand_top_k,
         canonicalize_dots,
+        narrow_to_slices,
         combine_all_reduces,
     )
 }
