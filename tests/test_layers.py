@@ -146,6 +146,8 @@ LATE_IMPORTS = {
     ("models/bench/inference_engines.py", "openvino"): OPTIONAL,
     ("models/bench/inference_engines.py", "tf2onnx"): OPTIONAL,
     ("models/bench/plot.py", "matplotlib"): OPTIONAL,
+    ("models/bench/session.py", "...bridge.api.profile"): "it begins to compile kernel libraries",
+    ("models/bench/shapes/worker.py", "..engines"): THREADS_FIRST,
     ("models/bench/shapes/worker.py", ".case"): THREADS_FIRST,
     ("models/bench/shapes/worker.py", ".cases"): THREADS_FIRST,
     ("models/bench/worker.py", ".session"): THREADS_FIRST,

@@ -16,10 +16,6 @@ from . import inference_engines
 
 Function = Callable[..., Any]
 Start = Callable[[], Function]
-_FACE = (
-    tfbridge.jit,
-    tfbridge.enable_auto_clustering,
-)  # loads the bridge now: first calls are measured without imports
 
 
 @dataclass(frozen=True)
@@ -28,7 +24,8 @@ class Engine:
 
     `prepare(program, threads)` does what a user does ahead of time, such as converting a model to a file; what it
     returns is called once to get the function to be measured, which takes and returns arrays (NumPy's) or tensors.
-    `distribution`: the package that must be installed. `training`: it can run programs that update variables.
+    `distribution`: the package that must be installed. `training`: it can run programs that update variables. `uses`:
+    the name in tfbridge that it calls.
     """
 
     prepare: Callable[[Program, int], Start]
@@ -36,6 +33,13 @@ class Engine:
     arrays: bool = False
     training: bool = True
     distribution: str = "tensorflow"
+    uses: str = ""
+
+    def load(self) -> None:
+        """Imports what the engine needs, and no more: first calls are measured without imports, and without what
+        another engine starts to make ready when it is imported."""
+        if self.uses:
+            getattr(tfbridge, self.uses)
 
     @property
     def is_installed(self) -> bool:
@@ -90,7 +94,7 @@ ENGINES: dict[str, Engine] = {
     "openvino": _inference(inference_engines.openvino, "openvino"),
     "onnxruntime": _inference(inference_engines.onnxruntime, "tf2onnx"),
     "litert": _inference(inference_engines.litert, "ai-edge-litert"),
-    "tfbridge": Engine(_wrapper(_jit), "tfbridge"),
-    "tfbridge-auto": Engine(_wrapper(_clustered), "tfbridge"),
-    "tfbridge-native": Engine(_wrapper(_native), "tfbridge", arrays=True, training=False),
+    "tfbridge": Engine(_wrapper(_jit), "tfbridge", uses="jit"),
+    "tfbridge-auto": Engine(_wrapper(_clustered), "tfbridge", uses="enable_auto_clustering"),
+    "tfbridge-native": Engine(_wrapper(_native), "tfbridge", arrays=True, training=False, uses="jit"),
 }

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 import tfbridge
 
-from ...bridge.api.profile import profile
 from .engines import ENGINES
 from .measurement import Kernel, ResidentMemory, Stopwatch
 from .suites import SUITES
@@ -26,6 +25,7 @@ class Session:
 
     def __init__(self, engine: str, suite: str, size: str, threads: int) -> None:
         self._engine_name, self._engine = engine, ENGINES[engine]
+        self._engine.load()
         self._rows = SUITES[suite].rows
         self._size, self._threads = size, threads
 
@@ -66,6 +66,8 @@ class Session:
         return {"bytes": self._memory.peak_bytes()}
 
     def profile(self) -> dict[str, object]:
+        from ...bridge.api.profile import profile
+
         measured = profile(tfbridge.jit(self._program.function), *self._program.inputs, runs=PROFILED_RUNS)
         kernels = []
         for kernel, calls, ns in measured.events:

@@ -16,9 +16,11 @@ MAX_REASON = 300  # characters
 
 def main(case: str, engine: str, threads: str, seconds: str, size: str) -> None:
     limit_threads(int(threads))
-    from .case import Outcome, Scale  # late: TensorFlow makes its threads for the CPUs that there are
+    from ..engines import ENGINES  # late: TensorFlow makes its threads for the CPUs that there are
+    from .case import Outcome, Scale
     from .cases import CASES
 
+    ENGINES[engine].load()
     scale = Scale(int(threads), float(seconds), size == "quick")
     try:
         outcome = CASES[case].measure(engine, scale)
