@@ -8,7 +8,7 @@ from typing import Any
 from ...compiler.client.platforms import native
 from ..clustering import reports, rewrite_graph
 from ..clustering.clustering_request import options_of_function
-from ..dispatch import tf_function_hook
+from ..dispatch import fast_call, tf_function_hook
 from ..dispatch.call_plan import CallPlan
 from ..launch import kernel as launch_kernel
 from ..options.auto_clustering import process
@@ -35,6 +35,7 @@ def enable_auto_clustering(min_cluster_size: int | None = None, jit_compile: boo
     native().load_emitters()
     translations()
     launch_kernel.prefetch()
+    fast_call.prefetch()
     rewrite_graph.ensure_registered()
     tf_function_hook.install(options_of_function, _note_whole_function)
 

@@ -22,7 +22,8 @@ from ...runtime import statistics
 from ...runtime.profiler import Event
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_compiler import compile_cluster
-from ..cluster.code_cache import code_key, listed
+from ..cluster.code_cache import listed
+from ..cluster.code_key import code_key
 from ..cluster.symbolic_sizes import described_variants
 from ..clustering import reports, rewrite_graph
 from ..dispatch import tf_function_hook

@@ -11,10 +11,11 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import tensorflow as tf
+from tensorflow.core.framework import tensor_shape_pb2
 
 from ..analysis.compile_time_constants import deciding_reductions
 from ..graph.function_library import Functions
@@ -24,6 +25,7 @@ from ..launch import resource_variables as launch_variables
 from ..launch.fallback import Original
 from ..options.jit_options import DEFAULT_OPTIONS, JitOptions
 from .code_cache import CodeCache
+from .code_key import Place
 from .compute_ops import count_ops
 from .fingerprint import digest_of_sources, graph_digest
 
@@ -120,15 +122,26 @@ class Cluster:
     @property
     def may_vary(self) -> bool:
         """Whether calls of other sizes may come: the graph leaves dims open, or arguments' values decide shapes."""
-        shapes = (
-            shape
-            for name in self.graph.arguments
-            if (value := self.graph.nodes[name].attrs.get("_output_shapes")) is not None
-            for shape in value.list.shape
+        return bool(self.constants or self.unknown_dims) or any(s.unknown_rank for _, s in self._shapes())
+
+    @functools.cached_property
+    def unknown_dims(self) -> frozenset[Place]:
+        """The dims of launch arguments that the graph leaves open."""
+        position = {k: at for at, k in enumerate(self.launch_arguments)}
+        return frozenset(
+            (position[k], axis)
+            for k, shape in self._shapes()
+            if k in position
+            for axis, dim in enumerate(shape.dim)
+            if dim.size < 0
         )
-        return bool(self.constants) or any(
-            shape.unknown_rank or any(d.size < 0 for d in shape.dim) for shape in shapes
-        )
+
+    def _shapes(self) -> Iterator[tuple[int, tensor_shape_pb2.TensorShapeProto]]:
+        """The shapes that the graph has for its arguments, by their numbers."""
+        for k, name in enumerate(self.graph.arguments):
+            value = self.graph.nodes[name].attrs.get("_output_shapes")
+            if value is not None:
+                yield from ((k, shape) for shape in value.list.shape)
 
     @property
     def launch_constants(self) -> list[int]:

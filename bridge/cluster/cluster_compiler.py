@@ -19,8 +19,9 @@ from ...runtime.sizes import AnySize, tracing
 from ...runtime.threads import background, cpu_clock
 from .cluster import Cluster
 from .cluster_module import build_module, invariant_parameters, source_text
-from .code_cache import MAX_KEYS, MAX_VARIANTS, Key, Place, Variant, bounded, code_key, listed
-from .symbolic_sizes import assumptions_of, varying_sizes, with_symbols
+from .code_cache import MAX_KEYS, MAX_VARIANTS, Variant, bounded, listed
+from .code_key import Key, Place, code_key
+from .symbolic_sizes import assumptions_of, with_symbols
 
 logger = logging.getLogger("tfbridge")
 _compiles, _recompiles = logger.getChild("compiles"), logger.getChild("recompiles")
@@ -69,7 +70,7 @@ def bound_variant(cluster: Cluster, key: Key) -> Executable | None:
     """Code for symbolic sizes, bound to a key, which is kept; None where none serves it."""
     for variant in tuple(cluster.code.variants):
         if not isinstance(bound := variant.bound(key), str):
-            bounded(cluster.code.executables, MAX_KEYS)[key] = bound
+            cluster.code.add_executable(key, bound)
             return bound
     return None
 
@@ -88,7 +89,7 @@ def _new_symbols(cluster: Cluster, key: Key) -> dict[Place, str]:
         or sum(variant.accepts(key) for variant in tuple(code.variants)) >= MAX_VARIANTS
     ):
         return {}
-    names = varying_sizes(key, (*tuple(code.executables), *tuple(code.seen)))
+    names = code.sizes.symbols(key, cluster.unknown_dims)
     failures = code.without_variant.get(tuple(sorted(names)), ())
     return {} if len(failures) >= _MAX_FAILED_VARIANTS else names
 
@@ -129,7 +130,7 @@ def _compile_and_note(
             _note_background(cluster, key, cpu_clock.seconds() - begin)
         code.waiting.pop(key, None)
         _note_compiled(cluster, key)
-        bounded(code.executables, MAX_KEYS)[key] = executable
+        code.add_executable(key, executable)
         _never_compiled.pop(cluster.digest, None) if _never_compiled else None
     return executable
 
@@ -185,7 +186,7 @@ def generalize_cluster(
         statistics.count("symbolic_compiles")
         if not code.executables:
             _note_compiled(cluster, key)
-        bounded(code.executables, MAX_KEYS)[key] = bound
+        code.add_executable(key, bound)
     return bound
 
 

@@ -32,7 +32,8 @@ from .cluster_compiler import (
     too_many_constants,
     wants_variant,
 )
-from .code_cache import MAX_KEYS, bounded, code_key, listed
+from .code_cache import MAX_KEYS, bounded, listed
+from .code_key import code_key
 
 _fallbacks = logging.getLogger("tfbridge.fallbacks")
 _MAX_BAILOUT_REASONS = 64
@@ -139,7 +140,7 @@ def _may_specialize(cluster: Cluster, inputs: list[InputSpec], constants: dict[i
     key = code_key(shapes, constants)
     if not wants_variant(cluster, key) and too_many_constants(cluster, key, shapes, constants):
         return False
-    bounded(cluster.code.seen, MAX_KEYS)[key] = None
+    cluster.code.note_call(key)
     return True
 
 

@@ -6,17 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from ...compiler.ir.shape import Shape
 from ...runtime.code.executable import Executable
 from ...runtime.sizes import AnySize
 from ...runtime.threads import forking
+from .code_key import Key, Place, integers
+from .size_history import SizeHistory
 
 K = TypeVar("K")
 V = TypeVar("V")
-Key = tuple[tuple[Shape, ...], tuple[tuple[int, bytes], ...]]
-"""Shapes of the launch arguments; (launch position, bytes) of compile-time constants."""
 MAX_KEYS = 512  # of one cluster, for which code or the reason for none is kept
 _MAX_CONSTANTS = 32  # values of constants for one set of shapes: compiling costs more than it saves
 _MAX_DATA_CONSTANTS = 4  # where they depend on the elements of data, which differ in every call
@@ -24,20 +22,6 @@ MAX_VARIANTS = 8  # of code for symbolic sizes, with the same constants
 _MAX_ALL_VARIANTS = 64
 _MAX_NOTES = 32  # about code that was compiled in the background
 _CAPACITY_STEP, _MAX_CAPACITY_FACTOR = 4, 4**6
-
-
-Place = tuple[int, int]
-"""Where a size stands in a key: a launch argument and its axis; below 0, -1 - the number of an element of its value."""
-
-
-def code_key(shapes: Sequence[Shape], constants: Mapping[int, np.ndarray]) -> Key:
-    """The key of code. `constants`: values by launch position."""
-    return tuple(shapes), tuple((k, v.tobytes()) for k, v in sorted(constants.items()))
-
-
-def integers(shape: Shape, value: bytes) -> tuple[int, ...]:
-    """The elements of a constant of a key."""
-    return tuple(np.frombuffer(value, shape.element_type.dtype).tolist())
 
 
 def listed(shapes: Sequence[Shape]) -> str:
@@ -85,7 +69,7 @@ class CodeCache:
     capacity_factors: how much larger than at first the capacities of lists of unknown length are.
     generation: counts executables that were replaced or dropped.
     publications: counts entries of launches that got their code in the background.
-    seen: keys that TensorFlow serves.
+    seen: keys that TensorFlow serves. sizes: of all keys so far.
     waiting: why keys are to be compiled in the background. background: the same of those that were, with what differs
         from other keys, and what it took.
     is_varying: whether keys were not specialized.
@@ -102,6 +86,7 @@ class CodeCache:
     generation: int = 0
     publications: int = 0
     seen: dict[Key, None] = dataclasses.field(default_factory=dict)
+    sizes: SizeHistory = dataclasses.field(default_factory=SizeHistory)
     waiting: dict[Key, str] = dataclasses.field(default_factory=dict)
     background: dict[Key, str] = dataclasses.field(default_factory=dict)
     is_varying: bool = False
@@ -114,6 +99,16 @@ class CodeCache:
         """Keeps code for symbolic sizes."""
         del self.variants[: len(self.variants) + 1 - _MAX_ALL_VARIANTS]
         self.variants.append(variant)
+
+    def note_call(self, key: Key) -> None:
+        """Keeps a key that TensorFlow serves."""
+        bounded(self.seen, MAX_KEYS)[key] = None
+        self.sizes.note(key)
+
+    def add_executable(self, key: Key, executable: Executable) -> None:
+        """Keeps the code of a key."""
+        bounded(self.executables, MAX_KEYS)[key] = executable
+        self.sizes.note(key)
 
     def reason(self, key: Key) -> str:
         """Why there is no code for a key; empty when there is, or none was requested."""
@@ -141,6 +136,8 @@ class CodeCache:
 
     def constants_exceeded(self, key: Key, has_data_constants: bool) -> int:
         """The limit of values of constants, if calls with these shapes had that many others; else 0."""
+        if not key[1]:
+            return 0
         limit = _MAX_DATA_CONSTANTS if has_data_constants else _MAX_CONSTANTS
         others = {*self.executables, *self.seen} - {key}
         return limit if sum(k[0] == key[0] for k in others) >= limit else 0

@@ -13,7 +13,7 @@ from ...compiler.ir.shape import Shape
 from ..tf_internals.dtypes import element_type
 from ..tf_internals.symbols import ANONYMOUS
 from .cluster import Argument, Cluster
-from .code_cache import code_key
+from .code_key import code_key
 from .strict import strict_error
 
 

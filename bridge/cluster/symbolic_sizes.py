@@ -1,68 +1,15 @@
-"""Which sizes of a cluster's calls are known at run time only: those dims of arguments, and integers that decide
-shapes, that differ from call to call."""
+"""Symbols in the places of sizes that are known at run time only, and what is told of the code for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...compiler.ir.shape import Shape
 from ...runtime.sizes import AnySize, Assumptions, Size, evaluate, is_symbolic
 from .cluster import Cluster
-from .code_cache import Key, Place, integers
-
-_MAX_ELEMENTS = 8  # of a constant whose elements are sizes; larger ones are data
-
-
-def varying_sizes(key: Key, earlier: Iterable[Key]) -> dict[Place, str]:
-    """Names of symbols by place: of the sizes that are others than in earlier calls of the same ranks and constants.
-
-    Sizes that are equal in every call have one name. A size of 0 or 1 is no symbol's: other code serves it.
-    """
-    sizes = _sizes(key)
-    calls = [_sizes(other) for other in earlier if _is_alike(key, other)]
-    names: dict[tuple[int, ...], str] = {}
-    symbols: dict[Place, str] = {}
-    for place, size in sizes.items():
-        others = tuple(call[place] for call in calls)
-        if size > 1 and any(other != size for other in others):
-            symbols[place] = names.setdefault((size, *others), f"s{len(names)}")
-    return symbols
-
-
-def _sizes(key: Key) -> dict[Place, int]:
-    """What may be sizes: dims, but of constants the elements."""
-    shapes, constants = key
-    numbers = {at for at, _ in constants}
-    dims = {(k, a): dim for k, s in enumerate(shapes) if k not in numbers for a, dim in enumerate(s.dims)}
-    elements = {
-        (at, ~n): element
-        for at, value in constants
-        if _are_sizes(shapes[at])
-        for n, element in enumerate(integers(shapes[at], value))
-    }
-    return dims | elements
-
-
-def _are_sizes(shape: Shape) -> bool:
-    return shape.element_type.is_integer and shape.elements <= _MAX_ELEMENTS
-
-
-def _is_alike(key: Key, other: Key) -> bool:
-    """Whether calls differ in dims and sizes alone. Two integers below 2 are not sizes that differ."""
-    pairs = list(zip(key[0], other[0], strict=True))
-    if any(a.rank != b.rank or a.element_type != b.element_type for a, b in pairs):
-        return False
-    return all(
-        a == b
-        or pairs[at][0].dims == pairs[at][1].dims
-        and _are_sizes(pairs[at][0])
-        and all(
-            x == y or x > 1 for x, y in zip(integers(pairs[at][0], a), integers(pairs[at][1], b), strict=True)
-        )
-        for (at, a), (_, b) in zip(key[1], other[1], strict=True)
-    )
+from .code_key import Place
 
 
 def with_symbols(

@@ -33,7 +33,7 @@ from ..options.jit_options import JitOptions
 from ..options.marks import is_marked
 from ..tf_internals import symbols as tfp
 from ..tf_internals.types import ConcreteFunction
-from . import earlier_functions, unclustered_calls
+from . import earlier_functions, fast_call, unclustered_calls
 from .call_plan import CallPlan, plan_of
 from .dispatch_cache import DispatchCache, has_arrays, with_tensors
 
@@ -200,27 +200,35 @@ def _may_be_prepared(concrete: ConcreteFunction, tensors: Sequence[tf.Tensor]) -
 def _prepare(
     concrete: ConcreteFunction, calls: list[Sequence[tf.Tensor]], captured: Sequence[tf.Tensor]
 ) -> None:
-    """Makes the plan of a function and asks for the code of calls; where there is no plan, its graph is clustered. What
-    runs the clusters in TensorFlow until there is code is made ready."""
+    """Makes the plan of a function and asks for the code of calls; where there is no plan, its graph is clustered. Then
+    makes ready what later calls use: what runs the clusters in TensorFlow until there is code, and fast calls."""
     plan, earlier = _new_plan(concrete), recent_reports()
     if plan is None:
         tfp.prepare(concrete, [*calls[0], *captured])
         clusters = [cluster for report in recent_reports(earlier) for cluster in report.clusters]
     else:
         clusters = [plan.cluster]
+        _ask_for_code(plan, calls, captured)
     for cluster in clusters:
+        cluster.digest = cluster.digest  # computed here, not by the call that asks whether there is code
         original_nodes.prepare(cluster)
     concrete.__dict__.setdefault(_PLAN, plan)
-    # Where another function has brought code for the call, that runs: it must have no effects.
-    if (
-        plan is not None
-        and not _has_effects(plan.cluster)
-        and all(map(operator.is_, captured, plan.captured))
-    ):
-        for tensors in {str([t.shape for t in tensors]): tensors for tensors in calls}.values():
-            with contextlib.suppress(tf.errors.CancelledError):
-                plan.run(tensors)  # only notes what is called for: see `_fall_back` of the launch op
+    if plan is not None:
+        _ask_for_code(plan, calls, captured)
     calls.clear()
+    with contextlib.suppress(Exception):  # a call that needs what cannot be loaded tells why
+        fast_call.load()
+
+
+def _ask_for_code(plan: CallPlan, calls: list[Sequence[tf.Tensor]], captured: Sequence[tf.Tensor]) -> None:
+    """Has the launch of a plan note that there were such calls, which are removed."""
+    # Where another function has brought code for the call, that runs: it must have no effects.
+    if _has_effects(plan.cluster) or not all(map(operator.is_, captured, plan.captured)):
+        return
+    asked, calls[:] = {str([t.shape for t in tensors]): tensors for tensors in calls}, []
+    for tensors in asked.values():
+        with contextlib.suppress(tf.errors.CancelledError):
+            plan.run(tensors)  # only notes what is called for: see `_fall_back` of the launch op
 
 
 def _has_effects(cluster: Cluster) -> bool:

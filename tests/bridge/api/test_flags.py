@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfbridge
 from run_python import run_python
 from tfbridge.bridge.cluster.cluster_compiler import compile_cluster
-from tfbridge.bridge.cluster.code_cache import code_key
+from tfbridge.bridge.cluster.code_key import code_key
 from tfbridge.bridge.clustering.reports import recent_reports
 from tfbridge.bridge.launch import cluster_registry
 from tfbridge.bridge.options import flags

@@ -58,6 +58,17 @@ def test_one_compilation_serves_all_sizes() -> None:
     assert counters("compiles", "served_by_tensorflow") == (2, served)
 
 
+def test_sizes_that_the_graph_leaves_open_are_symbols_before_they_vary() -> None:
+    f = jitted(attention, None, None, 6)
+    check(f, attention, 3, 7)
+    check(f, attention, 4, 7)
+    assert tfbridge.wait_for_compilation(120)
+    served = tfbridge.stats()["served_by_tensorflow"]
+    for length in SIZES:
+        check(f, attention, 5, length)
+    assert counters("compiles", "symbolic_compiles", "served_by_tensorflow") == (2, 1, served)
+
+
 def test_explain_tells_which_sizes_are_symbols() -> None:
     f = jitted(attention, None, None, 6)
     check(f, attention, 3, 7)
