@@ -753,6 +753,40 @@ class Valuation:
         return value
 
 
+def compiled(sizes: Sequence[AnySize], symbols: Sequence[str]) -> Callable[..., list[int]]:
+    """A function from the values of symbols, in their order, to those of sizes: what `Valuation` gives, much faster.
+
+    The function raises ZeroDivisionError where a divisor is 0.
+    """
+    names: dict[Atom, str] = {}
+    lines: list[str] = []
+
+    def text(size: AnySize) -> str:
+        if not isinstance(size, Size):
+            return str(int(size))
+        terms = ("*".join((str(int(c)), *(name(a) for a in monomial))) for monomial, c in size.terms)
+        return "+".join(terms) or "0"
+
+    def name(atom: Atom) -> str:
+        if atom not in names:
+            if atom.operator:
+                a, b = map(text, atom.operands)
+                value = f"max({a},{b})" if atom.operator == "max" else f"({a})//({b})"
+            else:
+                value = f"v{symbols.index(atom.key)}"  # a symbol's own name may be any text
+            lines.append(f" t{len(names)}={value}")
+            names[atom] = f"t{len(names)}"
+        return names[atom]
+
+    results = ",".join(map(text, sizes))
+    parameters = ",".join(f"v{k}" for k in range(len(symbols)))
+    body = "\n".join([f"def function({parameters}):", *lines, f" return [{results}]"])
+    scope: dict[str, Any] = {}
+    exec(body, scope)
+    function: Callable[..., list[int]] = scope["function"]
+    return function
+
+
 _INT_OPERATORS: dict[str, Callable[[int, int], int]] = {"//": lambda a, b: a // b, "max": max}
 
 

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -209,6 +209,10 @@ class Jit(DispatchCache):
             self.get_concrete_function(*args, **kwargs)
         with self._strict_errors():
             return self._traced(*args, **kwargs)
+
+    def _signature(self) -> Sequence[Any] | None:
+        # The first call of a strict function with new sizes may raise what `_strict_errors` makes an error of ours.
+        return None if self.strict else self._traced.input_signature
 
     def _first_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         _get_ready()

@@ -70,7 +70,7 @@ class Cluster:
     is_closed: bool = dataclasses.field(default=False, init=False)
     number: int = dataclasses.field(default_factory=itertools.count().__next__, init=False)
 
-    @property
+    @functools.cached_property
     def launch_arguments(self) -> list[int]:
         """Numbers of the arguments that have a value at the start."""
         return [k for k, a in enumerate(self.arguments) if a.is_read]
@@ -85,7 +85,7 @@ class Cluster:
         """Numbers of the variables, of those written, that are assigned after the launch."""
         return [k for k in self.written if not (self.takes_handles and self.arguments[k].is_read)]
 
-    @property
+    @functools.cached_property
     def launch_types(self) -> tuple[list[tf.DType], list[tf.DType]]:
         """Types of the launch arguments and of what the launch returns."""
         arguments = [self.arguments[k] for k in self.launch_arguments]
@@ -98,7 +98,7 @@ class Cluster:
             [tf.as_dtype(t) for t in self.result_types[: len(self.result_types) - updated]],
         )
 
-    @property
+    @functools.cached_property
     def launch_variables(self) -> launch_op.Variables:
         """Which of the launch arguments are handles of variables, and which of those the launch updates."""
         if not self.takes_handles:
@@ -117,7 +117,7 @@ class Cluster:
         """Whether calls of new shapes will soon have code, as far as is known."""
         code, has_share = self.code, self.options.background_share > 0
         is_refused = code.failures or code.not_specialized or code.without_variant
-        return has_share and bool(code.executables) and not is_refused
+        return has_share and code.has_any and not is_refused
 
     @property
     def may_vary(self) -> bool:
@@ -143,7 +143,7 @@ class Cluster:
             if value is not None:
                 yield from ((k, shape) for shape in value.list.shape)
 
-    @property
+    @functools.cached_property
     def launch_constants(self) -> list[int]:
         """Positions, among the launch arguments, of those whose value is part of the cache's key."""
         return [at for at, k in enumerate(self.launch_arguments) if k in self.constants]
@@ -186,6 +186,7 @@ class Cluster:
         self.op_count = self.op_count  # counted while the nodes are there
         self.is_closed = True
         self.code.executables.clear()
+        self.code.last_bound = None, None
         self.code.waiting.clear()
         self.graph, self.functions, self.source = Graph({}), Functions({}), None
         self.original = Original(_no_nodes)

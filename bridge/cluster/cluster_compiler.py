@@ -67,10 +67,13 @@ def specialize_cluster(
 
 
 def bound_variant(cluster: Cluster, key: Key) -> Executable | None:
-    """Code for symbolic sizes, bound to a key, which is kept; None where none serves it."""
+    """Code for symbolic sizes, bound to a key; None where none serves it."""
+    last, executable = cluster.code.last_bound
+    if last == key:
+        return executable
     for variant in tuple(cluster.code.variants):
         if not isinstance(bound := variant.bound(key), str):
-            cluster.code.add_executable(key, bound)
+            cluster.code.last_bound = key, bound
             return bound
     return None
 
@@ -184,9 +187,9 @@ def generalize_cluster(
         _note_background(cluster, key, cpu_clock.seconds() - begin)
         code.waiting.pop(key, None)
         statistics.count("symbolic_compiles")
-        if not code.executables:
+        if not code.executables and len(code.variants) == 1:
             _note_compiled(cluster, key)
-        code.add_executable(key, bound)
+        code.last_bound = key, bound
     return bound
 
 
@@ -245,7 +248,7 @@ def _compile(
     is_first: code for symbols may be what an earlier process made for other sizes; else it is for those of the key.
     """
     start = time.perf_counter()
-    if cluster.code.over_budget and not cluster.code.executables:  # other shapes would take as long
+    if cluster.code.over_budget and not cluster.code.has_any:  # other shapes would take as long
         raise BudgetError(cluster.code.over_budget)
     capacity_factor = cluster.code.capacity_factor(key)
     if not capacity_factor:
@@ -354,7 +357,7 @@ def _note_failure(cluster: Cluster, key: Key, shapes: Sequence[Shape], error: Ex
     """Keeps, counts and logs why a compilation failed."""
     code = cluster.code
     bounded(code.failures, MAX_KEYS)[key] = f"{type(error).__name__}: {error}"
-    if not code.executables and not isinstance(error, ShapeError):  # which other shapes need not have
+    if not code.has_any and not isinstance(error, ShapeError):  # which other shapes need not have
         is_over_budget = isinstance(error, BudgetError)
         code.over_budget = str(error) if is_over_budget else ""
         digest = _digest_and_budget(cluster) if is_over_budget else cluster.digest

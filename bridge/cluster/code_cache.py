@@ -63,7 +63,7 @@ class Variant:
 
 @dataclasses.dataclass
 class CodeCache:
-    """Executables by key, and why there is none for other keys.
+    """Executables by key, and why there is none for other keys, but where code for symbolic sizes serves them.
 
     not_specialized: the reason for keys that are not compiled for because there is code for many constants already.
     capacity_factors: how much larger than at first the capacities of lists of unknown length are.
@@ -76,6 +76,7 @@ class CodeCache:
     over_budget: the error of the first compilation if it exceeded its budget; then there are no others.
     variants: code for symbolic sizes. without_variant: why there was none for sets of varying sizes, at each attempt:
         other values may be more typical.
+    last_bound: the last key that got code for symbolic sizes, and this code.
     lock: held while an entry is added.
     """
 
@@ -93,7 +94,13 @@ class CodeCache:
     over_budget: str = ""
     variants: list[Variant] = dataclasses.field(default_factory=list)
     without_variant: dict[tuple[Place, ...], list[str]] = dataclasses.field(default_factory=dict)
+    last_bound: tuple[Key | None, Executable | None] = None, None
     lock: forking.Lock = dataclasses.field(default_factory=forking.long_lock)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is code for some key."""
+        return bool(self.executables or self.variants)
 
     def add_variant(self, variant: Variant) -> None:
         """Keeps code for symbolic sizes."""
@@ -116,11 +123,10 @@ class CodeCache:
 
     def forget(self, key: Key) -> None:
         """Frees what is cached for a key."""
-        self.executables.pop(key, None)
+        self.generation += self.executables.pop(key, None) is not None  # code for symbolic sizes stays
         self.failures.pop(key, None)
         self.not_specialized.pop(key, None)
         self.seen.pop(key, None)
-        self.generation += 1
 
     def enlarge(self, key: Key) -> None:
         """Drops the executable of a key. The next one has larger capacities of lists."""

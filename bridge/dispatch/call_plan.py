@@ -46,6 +46,7 @@ class CallPlan:
 
     captured: the tensors that the function captured. inputs: per launch argument the number of the call's argument, or
         the captured tensor itself. is_plain: there is no variable to assign and no value that picks the code.
+    sources: the inputs, with captured variables as they were when a call last looked for a fast path.
     """
 
     run: Callable[[Sequence[tf.Tensor]], Any]  # flat arguments to results
@@ -54,6 +55,7 @@ class CallPlan:
     inputs: Sequence[int | tf.Tensor]
     is_plain: bool
     pack: Pack | None
+    sources: list[Any] = dataclasses.field(default_factory=list)
 
     def _direct_entry(
         self, args: Sequence[tf.Tensor | np.ndarray]
@@ -63,10 +65,7 @@ class CallPlan:
         if not self.is_plain:
             return None
         try:
-            sources = [
-                fast_call_variables.Captured(i) if isinstance(i, tf.Tensor) and i.dtype == tf.resource else i
-                for i in self.inputs
-            ]
+            sources = self._sources()
         except fast_call_variables.NoFastPath:
             return None
         entry = cluster_registry.direct_entry(
@@ -77,6 +76,18 @@ class CallPlan:
         if entry is None or any(isinstance(sources[k], fast_call_variables.Captured) for k in entry.aliases):
             return None
         return entry, sources
+
+    def _sources(self) -> list[Any]:
+        """The inputs, with captured variables as such. Raises: NoFastPath."""
+        if (
+            not all(isinstance(s, int | tf.Tensor) or s.is_current() for s in self.sources)
+            or not self.sources
+        ):
+            self.sources = [
+                fast_call_variables.Captured(i) if isinstance(i, tf.Tensor) and i.dtype == tf.resource else i
+                for i in self.inputs
+            ]
+        return self.sources
 
     def fast_path_of_tensors(self, args: Sequence[tf.Tensor]) -> FastPath:
         """The fast path for eager tensors of these types and dims."""

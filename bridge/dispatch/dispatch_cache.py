@@ -64,6 +64,18 @@ def with_tensors(value: Any) -> Any:
 
 
 _tensor_key, _eager_tensor = tfp.tensor_key, tfp.eager_tensor_type()
+TensorKey = tuple[int, tuple[int, ...]]  # dtype and dims
+
+
+def _fits(spec: tf.TensorSpec, dtype: int, dims: tuple[int, ...]) -> bool:
+    """Whether a tensor is one of a spec."""
+    if spec.dtype.as_datatype_enum != dtype:
+        return False
+    if spec.shape.rank is None:
+        return True
+    return len(dims) == spec.shape.rank and all(
+        size in (None, dim) for size, dim in zip(spec.shape.as_list(), dims)
+    )
 
 
 class DispatchCache:
@@ -78,6 +90,8 @@ class DispatchCache:
     )
 
     def _clear_cache(self) -> None:
+        self._checked: tuple[CallPlan | None, int] = None, 0  # a plan without fast paths of older generations
+        self._plan_of_signature: CallPlan | None = None  # that of every call which fits the signature
         self._entries: dict[object, DispatchEntry | None] = {}
         # By the key of `_flatten`: which of its tensors the function takes, in its order, and the entry.
         self._structured_entries: dict[object, tuple[list[int], DispatchEntry | None]] = {}
@@ -96,15 +110,41 @@ class DispatchCache:
         if kwargs:
             return self._structured_call(args, kwargs)
         try:
-            entry = self._entries[tuple([_tensor_key(a) for a in args])]
-        except KeyError:
-            return self._first_call(args, kwargs)
+            key = tuple([_tensor_key(a) for a in args])
         except (TypeError, AttributeError):
             return self._structured_call(args, kwargs)
+        try:
+            entry = self._entries[key]
+        except KeyError:
+            if not self._fits_signature(key):
+                return self._first_call(args, kwargs)
+            entry = self._new_entry(key)
         missed = self._fast_path
         if entry is not None:
             self._fast_path = entry.fast_path
         return self._dispatch(entry, args, kwargs, args, missed)
+
+    def _signature(self) -> Sequence[Any] | None:
+        """The input signature, for a function of which one trace serves all calls that fit it."""
+        return None
+
+    def _fits_signature(self, key: tuple[TensorKey, ...]) -> bool:
+        """Whether TensorFlow would find the trace of earlier calls for tensors with these keys."""
+        if self._plan_of_signature is None:
+            return False
+        specs = self._signature()
+        return (
+            specs is not None
+            and len(specs) == len(key)
+            and all(type(spec) is tf.TensorSpec and _fits(spec, *one) for spec, one in zip(specs, key))
+        )
+
+    def _new_entry(self, key: tuple[TensorKey, ...]) -> DispatchEntry:
+        plan = self._plan_of_signature
+        assert plan is not None
+        entry = DispatchEntry(plan, NO_FAST_PATH, plan.cluster.code.generation)
+        bounded(self._entries, MAX_ENTRIES)[key] = entry
+        return entry
 
     def _structured_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """A call with keywords, arrays, Python values or nested arguments."""
@@ -160,6 +200,10 @@ class DispatchCache:
 
     def _invalidate(self, plan: CallPlan) -> None:
         """Drops the fast paths of a plan's older generations: their code may be gone."""
+        checked, generation = self._checked
+        if checked is plan and generation == plan.cluster.code.generation:
+            return
+        self._checked = plan, plan.cluster.code.generation
         for entry in (*self._entries.values(), *(entry for _, entry in self._structured_entries.values())):
             if entry is not None and entry.plan is plan and entry.generation != plan.cluster.code.generation:
                 entry.fast_path = NO_FAST_PATH
@@ -187,6 +231,7 @@ class DispatchCache:
         entry = DispatchEntry(plan, plan.fast_path_of_tensors(tensors), plan.cluster.code.generation)
         self._invalidate(plan)
         if is_plain:
+            self._plan_of_signature = plan
             bounded(self._entries, MAX_ENTRIES)[tuple([_tensor_key(a) for a in args])] = entry
             self._fast_path = entry.fast_path
         else:

@@ -59,7 +59,7 @@ class Captured:
         self.object = _word(data + resource_variables.RESOURCE_IN_HANDLE)
         if not self.object or _word(self.object) != private.address(private.VARIABLE_TABLE) + 16:
             raise NoFastPath
-        text = ctypes.string_at(self.object + resource_variables.TENSOR, _SHAPE_BYTES)
+        self._text = text = self._shape_text()
         size, rank = _DIM_BYTES.get(text[_FORM_AT], 0), text[_RANK_AT]
         self.shape = tuple(int.from_bytes(text[at * size : at * size + size], "little") for at in range(rank))
         if not size or 0 in self.shape:
@@ -72,6 +72,13 @@ class Captured:
         self.row = Variable(
             self.object, pair(*masks), pair(*(w & m for w, m in zip(words, masks, strict=True)))
         )
+
+    def _shape_text(self) -> bytes:
+        return ctypes.string_at(self.object + resource_variables.TENSOR, _SHAPE_BYTES)
+
+    def is_current(self) -> bool:
+        """Whether the dims are still those of the value. The variable must live."""
+        return self._text == self._shape_text()
 
 
 def tables(inputs: Sequence[object]) -> tuple[ctypes.Array[Variable], ctypes.Array[Use]]:
@@ -121,10 +128,11 @@ def _write_lock(module: ModuleText, has_variables: bool) -> None:
         f.ret(f.constant("i1", False))
     entry, args, uses = f.pointers("cache_entry", "args", "uses")
     _store_data(f, variables, uses, f.integer("use_count"), args)
-    with f.if_(ENTRY.field(entry, "packed_count").load_int().equals(0)):
+    packing = ENTRY.field(entry, "packing").load_ptr()
+    with f.if_(packing.is_null()):
         f.ret(f.constant("i1", True))
     # Where nothing is packed yet, the call misses: TensorFlow's kernel has the tensors to hold.
-    packed = f.call("tfbridge_take_packed", "ptr", [entry, args])
+    packed = f.call("tfbridge_take_packed", "ptr", [packing, args])
     with f.if_(packed.is_not_null()):
         prepacked.release(packed)
     f.ret(packed.is_not_null())

@@ -87,6 +87,9 @@ class _FunctionCalls(DispatchCache):
     def _traced_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         return self._original(self._function, *args, **kwargs)
 
+    def _signature(self) -> Sequence[Any] | None:
+        return self._function.input_signature
+
     def _first_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         with contextlib.suppress(TypeError, ValueError):
             if self._function.input_signature is None and has_arrays(

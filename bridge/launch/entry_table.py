@@ -13,7 +13,7 @@ import collections
 import ctypes
 import dataclasses
 
-from . import prepacked_weights, weight_pages
+from . import weight_pages
 from .compiled_code import CompiledCode
 from .structs import BUCKETS, MIN_BAILOUTS, CacheEntry, LaunchState, Native
 
@@ -60,7 +60,6 @@ class EntryOwner:
         self.calls_at_last_scan = 0
 
     def __del__(self) -> None:
-        prepacked_weights.forget(self.address)
         weight_pages.forget(self.address)
 
     def has_bailed_out(self) -> bool:
@@ -90,7 +89,7 @@ class EntryTable:
         self.entries: collections.OrderedDict[bytes, EntryOwner] = collections.OrderedDict()
         self.removed = Counters()  # of entries that were removed
         self._bytes = 0  # of all entries
-        self._unsure: set[EntryOwner] = set()  # whose code may bail out
+        self._unsure: set[EntryOwner] = set()  # whose code may bail out, and be freed then
         self._retired: list[_Retired] = []
 
     def add(self, new: EntryOwner) -> list[EntryOwner]:
@@ -102,7 +101,7 @@ class EntryTable:
         self._native.publish(bucket, new.address)
         self.entries[new.key] = new
         self._bytes += new.bytes
-        if new.code is not None and new.code.may_bail_out:
+        if new.code is not None and new.code.may_bail_out and new.bytes:
             self._unsure.add(new)
         evicted = []
         while len(self.entries) > 1 and (len(self.entries) > MAX_ENTRIES or self._bytes > MAX_BYTES):

@@ -135,6 +135,10 @@ class LaunchSite:
         self.lock = forking.lock()
         self.cold = EntryOwner(b"", 0, None)
         self.calls, self.costs = CallCounts(), Costs()
+        self._parsed: tuple[bytes, tuple[list[InputSpec], dict[int, np.ndarray]]] = (
+            b"",
+            ([], {}),
+        )  # the last key
         self._generation = 0  # counts the clusters that had the launch
         self._keyed = (ctypes.c_uint8 * max(len(inputs), 1))()
         for position in constants:
@@ -344,7 +348,9 @@ class LaunchSite:
             packed = code.executable.artifact.packed
             if packed:
                 may_hold = all(self.kinds[p.parameter] == READ for p in packed)
-                prepacked_weights.Arguments(entry, code.executable, may_hold)
+                packing = prepacked_weights.packing_of(code.executable, may_hold)
+                owner.buffers.append(packing)
+                entry.packing = packing.address
         addresses = support_library.addresses()
         parallel = code.threads > 1 and addresses["parallel_for"]
         entry.context = run_context.RunContext(
@@ -493,6 +499,13 @@ class LaunchSite:
 
     def parse_key(self, key: bytes) -> tuple[list[InputSpec], dict[int, np.ndarray]]:
         """The dtype and dims of every input, and the values of the inputs keyed by value, that a key stands for."""
+        last, parsed = self._parsed
+        if last != key:
+            parsed = self._parse(key)
+            self._parsed = key, parsed
+        return parsed
+
+    def _parse(self, key: bytes) -> tuple[list[InputSpec], dict[int, np.ndarray]]:
         words, at = np.frombuffer(key, np.int64), 0
         specs: list[InputSpec] = []
         values: dict[int, np.ndarray] = {}

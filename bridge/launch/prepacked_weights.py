@@ -1,10 +1,10 @@
 """Weight prepacking for variables: packed once per value, and again when the value changes.
 
 A packed value holds the tensor that it was packed from, so nobody changes that tensor's memory: a variable with data
-at that address has that value. An entry of the launch op points to the `PackedSet` of its last values. A call with
-the same addresses uses it; any other calls `tfbridge_pack`, which is Python. A set is in use while `users` is not
-zero. A value that changes in most calls is packed in each of them and not held, because an update of a held tensor
-copies it.
+at that address has that value. All entries of the launch op with the same code, which may be for many sizes, point to
+one `Packing` with the `PackedSet` of its last values. A call with the same addresses uses it; any other calls
+`tfbridge_pack`, which is Python. A set is in use while `users` is not zero. A value that changes in most calls is
+packed in each of them and not held, because an update of a held tensor copies it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...runtime.code.executable import Executable, empty_pieces
 from ...runtime.threads import forking, interrupts
 from ..tf_internals import symbols as private
 from . import resource_variables
-from .structs import EXCHANGE_PACKED, PACK, TAKE_PACKED, CacheEntry, PackedSet
+from .structs import EXCHANGE_PACKED, PACK, TAKE_PACKED, PackedSet, Packing
 
 _MIN_RUNS = 8  # of a set, before its values change, for which packing pays
 _MAX_PATIENCE = 64  # calls with the same addresses before they count as constant
@@ -62,42 +62,44 @@ class _Set:
 _lock = forking.lock()
 _sources: weakref.WeakValueDictionary[int, _Source] = weakref.WeakValueDictionary()  # by address of the data
 _packed: weakref.WeakValueDictionary[tuple[int, str], _Packed] = weakref.WeakValueDictionary()
-_arguments: dict[int, Arguments] = {}  # by address of the entry
+_arguments: weakref.WeakValueDictionary[int, Arguments] = weakref.WeakValueDictionary()  # by address
+_by_code: weakref.WeakValueDictionary[tuple[int, bool], Arguments] = weakref.WeakValueDictionary()
 
 
 class Arguments:
-    """The packed arguments of an entry.
+    """The packed arguments of code. address: of the `Packing`, which lives as long as this object.
 
     cached: the set that the next call with the same values uses. sets: all sets that calls may be using.
     A value counts as constant after `patience` calls with the same addresses; `repeats` counts those calls.
     """
 
-    def __init__(self, entry: CacheEntry, executable: Executable, may_hold: bool) -> None:
-        self.entry, self.executable, self.may_hold = entry, executable, may_hold
+    def __init__(self, executable: Executable, may_hold: bool) -> None:
+        self.executable, self.may_hold = executable, may_hold
         self.inputs = [p.parameter for p in executable.artifact.packed]
         self._inputs = (ctypes.c_int64 * len(self.inputs))(*self.inputs)
         self.lock = forking.long_lock()
         self.cached: _Set | None = None
         self.sets: list[_Set] = []
-        self.runs_before = 0  # of the entry, when the cached set was built
+        self.runs_before = 0  # of the code, when the cached set was built
         self.patience = self.repeats = 0
         self.last_values: list[int] = []
-        entry.packed_count, entry.packed_inputs = len(self.inputs), ctypes.addressof(self._inputs)
+        self.struct = Packing(len(self.inputs), ctypes.addressof(self._inputs))
+        self.address = ctypes.addressof(self.struct)
         drop_stale()
         with _lock:
-            _arguments[ctypes.addressof(entry)] = self
+            _arguments[self.address] = self
 
     def pack(self, args: int, tensors: int | None) -> int:
         """The address of a set for arguments with values that are not cached; the caller is its user."""
         with self.lock:
-            cached: int | None = _native[1](ctypes.addressof(self.entry), args)
+            cached: int | None = _native[1](self.address, args)
             if cached:  # another thread has packed them
                 return cached
             values = [_word(args, position) for position in self.inputs]
             if tensors and self.may_hold and self._is_constant(values):
                 new = self._pack_shared(values, args, [_word(tensors, position) for position in self.inputs])
                 self._cache(new)
-                self.runs_before = self.entry.runs
+                self.runs_before = self.struct.runs
             else:
                 new = self._pack_all(values, args)
             self.sets.append(new)
@@ -106,7 +108,7 @@ class Arguments:
     def _is_constant(self, values: list[int]) -> bool:
         """Whether these values are likely to be those of the next calls."""
         if self.cached is not None:
-            runs = self.entry.runs - self.runs_before
+            runs = self.struct.runs - self.runs_before
             self.patience = 0 if runs >= _MIN_RUNS else min(4 * self.patience + 1, _MAX_PATIENCE)
             self._cache(None)
             self.repeats = 0
@@ -123,7 +125,7 @@ class Arguments:
         return _Set(values, packed)
 
     def _pack_shared(self, values: list[int], args: int, tensors: list[int]) -> _Set:
-        """A set that later calls may use: it shares packed values with other entries and holds their tensors."""
+        """A set that later calls may use: it shares packed values with other code and holds their tensors."""
         self._forget_unused()
         specs = self.executable.artifact.packed
         keys = [(value, spec.layout) for value, spec in zip(values, specs, strict=True)]
@@ -146,7 +148,7 @@ class Arguments:
             self.executable.prepare(args, ctypes.addressof(table))
 
     def _cache(self, new: _Set | None) -> None:
-        _native[0](ctypes.addressof(self.entry), new.address if new else None)
+        _native[0](self.address, new.address if new else None)
         self.cached = new
         self._forget_unused()
 
@@ -174,27 +176,34 @@ def _source_of(value: int, tensor: int) -> _Source:
         return source
 
 
-def forget(entry: int) -> None:
-    """Frees the packed arguments of an entry, given by its address, that nobody runs any more."""
-    _arguments.pop(entry, None)
+def packing_of(executable: Executable, may_hold: bool) -> Arguments:
+    """The packed arguments of an executable: those of all that are bound from one. may_hold: their tensors."""
+    key = id(executable.origin), may_hold
+    with _lock:
+        arguments = _by_code.get(key)
+    if arguments is None:
+        arguments = Arguments(executable, may_hold)
+        with _lock:
+            arguments = _by_code.setdefault(key, arguments)
+    return arguments
 
 
 @forking.in_child
 def _forget_calls() -> None:
     """In a forked child: nobody holds the native locks."""
-    for arguments in _arguments.values():
-        arguments.entry.packed_lock = 0
+    for arguments in all_arguments():
+        arguments.struct.lock = 0
 
 
 def all_arguments() -> list[Arguments]:
-    """The packed arguments of every entry."""
+    """The packed arguments of all code."""
     with _lock:
         return list(_arguments.values())
 
 
 def is_cached(executable: Executable) -> bool:
     """Whether the next call of this code can use cached packed arguments."""
-    return any(a.executable is executable and a.cached is not None for a in all_arguments())
+    return any(a.executable.origin is executable.origin and a.cached is not None for a in all_arguments())
 
 
 def packed_values() -> list[_Packed]:
@@ -214,11 +223,11 @@ def _word(table: int, position: int) -> int:
     return ctypes.c_uint64.from_address(table + 8 * position).value
 
 
-def _pack(entry: int, args: int, tensors: int | None) -> int | None:
+def _pack(packing: int, args: int, tensors: int | None) -> int | None:
     """Called by native code; nothing may be raised out of it."""
     try:
         with private.plain_eager():
-            arguments = _arguments[entry]
+            arguments = _arguments[packing]
             packed_set = arguments.pack(args, tensors)
             drop_stale(arguments)
             return packed_set

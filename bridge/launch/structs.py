@@ -41,7 +41,7 @@ class CacheEntry(ctypes.Structure):
     promote_at_run: at that run (0: never) weight_pages.py moves large inputs to huge pages.
     bailouts: runs in which an assumption of the code failed. The code is removed after MIN_BAILOUTS of them, if they
         are more than half of all runs.
-    packed_count, packed_inputs, packed_lock, packed: inputs that the code reads packed, see prepacked_weights.py.
+    packing: of the inputs that the code reads packed; null: there are none.
     sizes: number of s32 results, behind the others, with the sizes of SIZED outputs.
     overflowed: a run bailed out because a list outgrew its capacity.
     """
@@ -60,10 +60,7 @@ class CacheEntry(ctypes.Structure):
         ("benchmark_at_run", ctypes.c_int64),
         ("promote_at_run", ctypes.c_int64),
         ("bailouts", ctypes.c_int64),
-        ("packed_count", ctypes.c_int64),
-        ("packed_inputs", ctypes.c_void_p),
-        ("packed_lock", ctypes.c_int64),
-        ("packed", ctypes.c_void_p),
+        ("packing", ctypes.c_void_p),
         ("sizes", ctypes.c_int64),
         ("overflowed", ctypes.c_int64),
         ("context", run_context.RunContext),
@@ -104,8 +101,24 @@ class LaunchState(ctypes.Structure):
     ]
 
 
+class Packing(ctypes.Structure):
+    """The inputs that code reads packed, for all entries with this code; see prepacked_weights.py.
+
+    count, inputs: their numbers. set: the PackedSet of the last values, read and written while `lock` is 1. runs: of
+    the code.
+    """
+
+    _fields_ = [
+        ("count", ctypes.c_int64),
+        ("inputs", ctypes.c_void_p),
+        ("lock", ctypes.c_int64),
+        ("set", ctypes.c_void_p),
+        ("runs", ctypes.c_int64),
+    ]
+
+
 class PackedSet(ctypes.Structure):
-    """The packed arguments of an entry: for each, the address of its data and of its packed form."""
+    """Packed arguments: for each, the address of its data and of its packed form."""
 
     _fields_ = [("users", ctypes.c_int64), ("values", ctypes.c_void_p), ("addresses", ctypes.c_void_p)]
 

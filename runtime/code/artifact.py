@@ -8,14 +8,13 @@ import itertools
 import json
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import ml_dtypes  # noqa: F401  gives NumPy the dtypes bfloat16, float8_*, int4 by name
 import numpy as np
 
 from ..errors import ArtifactError
-from ..sizes import AnySize, Valuation
 from .symbolic_sizes import MAX_SIZE, Known, SymbolicSizes
 
 _MAGIC = b"tfbridge"
@@ -130,13 +129,13 @@ class Artifact:
         symbolic, values = self.symbolic, self.symbolic.values_for(dims, more)
         if isinstance(values, str):
             return values
-        value_of = Valuation(values)
+        sizes = symbolic.evaluated(values)
         bound = dataclasses.replace(
             self,
-            parameters=_bound_specs(self.parameters, symbolic.parameters, value_of),
-            results=_bound_specs(self.results, symbolic.results, value_of),
-            temp_bytes=value_of(symbolic.temp_bytes),
-            sizes=tuple(map(value_of, symbolic.table)),
+            parameters=_bound_specs(self.parameters, sizes.parameters),
+            results=_bound_specs(self.results, sizes.results),
+            temp_bytes=sizes.temp_bytes,
+            sizes=sizes.table,
         )
         numbers = [bound.temp_bytes, *bound.sizes, *(b.bytes for b in (*bound.parameters, *bound.results))]
         return bound if max(map(abs, numbers)) < MAX_SIZE else "its sizes do not fit into 64 bits"
@@ -291,14 +290,12 @@ def _symbolic_sizes(data: dict[str, Any]) -> SymbolicSizes | None:
         raise ArtifactError("artifact: its symbolic sizes are malformed") from None
 
 
-def _bound_specs(
-    specs: Sequence[BufferSpec], dims: Sequence[Sequence[AnySize]], value_of: Valuation
-) -> tuple[BufferSpec, ...]:
-    """Buffers of other dims, of the same types."""
-    bound: list[BufferSpec] = []
-    for spec, sizes in zip(specs, dims, strict=True):
-        now = tuple(map(value_of, sizes))
-        bound.append(BufferSpec(spec.dtype, now, np.dtype(spec.dtype).itemsize * math.prod(now)))
+def _bound_specs(specs: Sequence[BufferSpec], dims: Mapping[int, tuple[int, ...]]) -> tuple[BufferSpec, ...]:
+    """Buffers of which some have other dims, of the same types."""
+    bound = list(specs)
+    for number, now in dims.items():
+        dtype = specs[number].dtype
+        bound[number] = BufferSpec(dtype, now, np.dtype(dtype).itemsize * math.prod(now))
     return tuple(bound)
 
 

@@ -110,7 +110,7 @@ class Executable:
         profile: bool = False,
         code: Executable | None = None,
     ) -> None:
-        self.artifact = artifact
+        self.artifact, self._origin = artifact, code.origin if code else None
         self.threads = min(threads or artifact.threads, artifact.threads)
         self.profile = Profile(artifact) if profile else None
         entries = (artifact.entry, artifact.prepacking_entry) if artifact.packed else (artifact.entry,)
@@ -135,6 +135,11 @@ class Executable:
         """The same code for arguments of these dims; the reason why it does not serve them. more: other sizes."""
         artifact = self.artifact.bound(dims, more)
         return artifact if isinstance(artifact, str) else Executable(artifact, self.threads, code=self)
+
+    @property
+    def origin(self) -> Executable:
+        """The executable that was bound to dims; itself where it was not."""
+        return self._origin or self
 
     def execute(
         self, arrays: Sequence[np.ndarray], frame: Frame | None = None, is_packed: bool = False

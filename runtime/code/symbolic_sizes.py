@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..sizes import AnySize, Assumptions, Size, decoded, encoded, evaluate, symbols_of
+from ..sizes import AnySize, Assumptions, Size, compiled, decoded, encoded, evaluate, is_symbolic, symbols_of
 
 Dims = tuple[AnySize, ...]
 Known = tuple[Sequence[AnySize], Sequence[int]]
 """Sizes that are no dims of arguments, and what they are in a call."""
 MAX_SIZE = 1 << 62
 """What sizes in code are below."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """What `SymbolicSizes` are in a call: the dims of those parameters and results, by number, that have symbols; the
+    bytes of the arena; and the table."""
+
+    parameters: dict[int, tuple[int, ...]]
+    results: dict[int, tuple[int, ...]]
+    temp_bytes: int
+    table: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +44,46 @@ class SymbolicSizes:
         values = values_for((*self.parameters, *sizes), (*dims, *numbers), self.assumptions)
         if isinstance(values, str):
             return values
+        symbols, outcomes, guards, _ = self._functions
+        try:
+            compared = guards(*map(values.__getitem__, symbols))
+        except ZeroDivisionError:
+            compared = []
+        if len(compared) == len(outcomes) and all(
+            (value < 0 if is_less else value == 0) == outcome
+            for value, (is_less, outcome) in zip(compared, outcomes)
+        ):
+            return values
         return self.assumptions.first_failure(values) or values
+
+    def evaluated(self, values: Mapping[str, int]) -> Bound:
+        """What is told of a call by the values of the symbols."""
+        symbols, *_, function = self._functions
+        numbers = iter(function(*map(values.__getitem__, symbols)))
+        parameters, results = (
+            {n: tuple(next(numbers) for _ in rows[n]) for n in symbolic_rows(rows)}
+            for rows in (self.parameters, self.results)
+        )
+        return Bound(parameters, results, next(numbers), tuple(numbers))
+
+    @functools.cached_property
+    def _functions(
+        self,
+    ) -> tuple[list[str], list[tuple[bool, bool]], Callable[..., list[int]], Callable[..., list[int]]]:
+        """The symbols, the relations of the guards with their outcomes, and two functions of the symbols' values: to
+        the sizes that the guards compare, and to those of `evaluated`."""
+        symbols, guards = list(self.assumptions.symbols), self.assumptions.guards
+        lowest = [
+            size - (atom.low or 0) for size in self.assumptions.symbols.values() for atom in size.atoms()
+        ]
+        outcomes = [(True, False)] * len(lowest) + [(r == "<", outcome) for (r, _), outcome in guards.items()]
+        dims = [d for rows in (self.parameters, self.results) for n in symbolic_rows(rows) for d in rows[n]]
+        return (
+            symbols,
+            outcomes,
+            compiled([*lowest, *(size for _, size in guards)], symbols),
+            compiled([*dims, self.temp_bytes, *self.table], symbols),
+        )
 
     def to_json(self) -> dict[str, object]:
         """As lists and numbers."""
@@ -61,6 +112,11 @@ class SymbolicSizes:
             tuple(decoded(size, assumptions) for size in data["table"]),
             assumptions,
         )
+
+
+def symbolic_rows(rows: Sequence[Dims]) -> list[int]:
+    """The numbers of the dims in which symbols stand."""
+    return [number for number, dims in enumerate(rows) if is_symbolic(dims)]
 
 
 def values_for(

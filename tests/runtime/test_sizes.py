@@ -14,8 +14,10 @@ from tfbridge.runtime.sizes import (
     AnySize,
     Assumptions,
     Size,
+    Valuation,
     are_equal,
     ceiling,
+    compiled,
     decoded,
     encoded,
     estimate,
@@ -91,6 +93,28 @@ def test_arithmetic_is_that_of_ints(expression, value):
         assert evaluate(sizes[0], value) == numbers[0]
     if sizes and not numbers:  # a divisor that may be 0 is under a guard, or gone
         assert not assumptions.hold(value) or evaluate(sizes[0], value) is not None
+
+
+@given(st.lists(expressions, max_size=4), values)
+def test_compiled(several, value):
+    _, names = symbols()
+    try:
+        sizes = [computed(expression, names) for expression in several]
+    except ZeroDivisionError:
+        return
+    function = compiled(sizes, list(LOWS))
+    try:
+        wanted = list(map(Valuation(value), sizes))
+    except ZeroDivisionError:
+        with pytest.raises(ZeroDivisionError):
+            function(*value.values())
+        return
+    assert function(*(value[name] for name in LOWS)) == wanted
+
+
+def test_compiled_takes_symbols_of_any_name():
+    n = Assumptions().symbol("x) or exit(", 8)
+    assert compiled([n * n + 1, 3], ["x) or exit("])(5) == [26, 3]
 
 
 @given(expressions, values)

@@ -23,6 +23,7 @@ def layout_of(struct: type[ctypes.Structure]) -> Struct:
 OUTPUT = layout_of(structs.Output)
 ENTRY = layout_of(structs.CacheEntry)
 STATE = layout_of(structs.LaunchState)
+PACKING = layout_of(structs.Packing)
 PACKED_SET = layout_of(structs.PackedSet)
 RUN_CONTEXT = layout_of(RunContext)
 

@@ -25,8 +25,9 @@ def write(module: ModuleText) -> None:
     _set_message(f, context, f.pointer("message"))
     _count_run(f, entry, runs + 1, args)
     _set_random_state(f, entry, context, runs)
-    with f.if_(ENTRY.field(entry, "packed_count").load_int().differs(0)) as branch:
-        branch.status = _run_packed(f, entry, context, args, tensors)
+    packing = ENTRY.field(entry, "packing").load_ptr()
+    with f.if_(packing.is_not_null()) as branch:
+        branch.status = _run_packed(f, entry, packing, context, args, tensors)
     with branch.else_():
         branch.status = _run(f, entry, context)
     with f.if_(branch.status.equals(run_context.ASSUMPTION_FAILED)):
@@ -64,9 +65,9 @@ def _run(f: Function, entry: Ptr, context: Ptr) -> VectorValue:
     return call_i32(f, "tfbridge_run", [f["code"], context, f["args"], f["results"], temp_bytes])
 
 
-def _run_packed(f: Function, entry: Ptr, context: Ptr, args: Ptr, tensors: Ptr) -> VectorValue:
+def _run_packed(f: Function, entry: Ptr, packing: Ptr, context: Ptr, args: Ptr, tensors: Ptr) -> VectorValue:
     """Runs code that reads packed arguments."""
-    packed = prepacked.use(f, entry, args, tensors)
+    packed = prepacked.use(f, packing, args, tensors)
     with f.if_(packed.is_not_null(), status=f.constant("i32", temp_arena.OUT_OF_MEMORY)) as branch:
         RUN_CONTEXT.field(context, "packed").store(PACKED_SET.field(packed, "addresses").load_ptr())
         branch.status = _run(f, entry, context)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
-from tfbridge.bridge.launch import launch_site
+from tfbridge.bridge.launch import launch_site, prepacked_weights
 
 RANDOM = np.random.default_rng(7)
 W, V = (tf.Variable(RANDOM.normal(size=(6, 6)).astype("f4") * 0.3) for _ in range(2))
@@ -67,6 +67,46 @@ def test_sizes_that_the_graph_leaves_open_are_symbols_before_they_vary() -> None
     for length in SIZES:
         check(f, attention, 5, length)
     assert counters("compiles", "symbolic_compiles", "served_by_tensorflow") == (2, 1, served)
+
+
+def test_a_new_shape_needs_no_trace_and_its_code_no_weights_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The calls of a function with an input signature come to one trace, and to weights that are packed once."""
+    w = tf.Variable(RANDOM.normal(size=(128, 256)).astype("f4") * 0.1)
+
+    def product(x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.relu(x @ w)
+
+    f = tfbridge.jit(tf.function(product, input_signature=[tf.TensorSpec([None, 128])]))
+    batches = [tf.constant(RANDOM.normal(size=(rows, 128)).astype("f4")) for rows in range(40, 70)]
+    for x in batches[:3]:
+        f(x)
+    assert tfbridge.wait_for_compilation(120)
+    f(batches[3])
+    before = len(prepacked_weights.all_arguments())
+    monkeypatch.setattr(f, "_first_call", lambda *_: pytest.fail("traced again"))
+    for x in batches:
+        np.testing.assert_allclose(f(x).numpy(), product(x).numpy(), rtol=1e-4, atol=1e-5)
+    assert len(prepacked_weights.all_arguments()) == before > 0
+    monkeypatch.undo()
+    with pytest.raises(TypeError):
+        f(tf.zeros([3, 100]))
+
+
+def test_more_shapes_than_entries() -> None:
+    """Entries of code for symbolic sizes that are evicted leave the fast calls of others."""
+    f = jitted(attention, None, None, 6)
+    for dims in ((3, 7), (4, 9)):
+        check(f, attention, *dims)
+    assert tfbridge.wait_for_compilation(120)
+    shapes = [(2 + n % 30, 2 + n // 30) for n in range(600)]
+    for dims in shapes:
+        f(data(*dims))
+    generation = f._plan_of_signature.cluster.code.generation
+    for dims in shapes[:40] + shapes[-40:]:
+        check(f, attention, *dims)
+    assert f._plan_of_signature.cluster.code.generation == generation
 
 
 def test_explain_tells_which_sizes_are_symbols() -> None:
