@@ -6,6 +6,7 @@ flag is set. An error here never stops the program: it is printed, and TensorFlo
 
 from __future__ import annotations
 
+import gc
 import importlib.abc
 import sys
 from collections.abc import Sequence
@@ -79,5 +80,8 @@ def _enable() -> None:
         from .auto_clustering import enable_auto_clustering
 
         enable_auto_clustering(jit_compile=flags.values()["AUTO_JIT"] == 2)
+        # What is there now, mostly TensorFlow's modules, lives on. What compiling allocates makes Python look for
+        # garbage among all objects, which would hold up a call for 0.2 s.
+        gc.freeze()
     except Exception as error:
         print(f"tfbridge: auto-clustering stays off: {type(error).__name__}: {error}", file=sys.stderr)

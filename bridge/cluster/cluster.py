@@ -121,8 +121,10 @@ class Cluster:
 
     @property
     def may_vary(self) -> bool:
-        """Whether calls of other sizes may come: the graph leaves dims open, or arguments' values decide shapes."""
-        return bool(self.constants or self.unknown_dims) or any(s.unknown_rank for _, s in self._shapes())
+        """Whether calls of other sizes may come: the graph lacks dims, or arguments' values decide shapes."""
+        known = {k for k, shape in self._shapes() if not shape.unknown_rank}
+        arrays = {k for k in self.launch_arguments if not self.arguments[k].is_variable}
+        return bool(self.constants or self.unknown_dims or arrays - known)
 
     @functools.cached_property
     def unknown_dims(self) -> frozenset[Place]:

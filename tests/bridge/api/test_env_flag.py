@@ -82,6 +82,19 @@ def test_unchanged_program_is_compiled_logged_and_dumped(tmp_path: Path) -> None
     assert parse_hlo((folders[0] / "02-before.hlo").read_text()).entry.parameters
 
 
+def test_garbage_is_not_looked_for_among_what_tensorflow_imports() -> None:
+    program = """
+import gc, weakref
+import tensorflow as tf
+class Node: pass
+node = Node(); node.itself, seen = node, weakref.ref(node)
+del node
+gc.collect()
+print(gc.get_freeze_count() > 50_000, seen() is None)
+"""
+    assert run(program, TFBRIDGE_AUTO_JIT="1").stdout.split() == ["True", "True"]
+
+
 def test_python_without_the_flag_does_not_load_tfbridge() -> None:
     assert run("import sys; print('tfbridge' in sys.modules)").stdout == "False\n"
 
