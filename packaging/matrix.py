@@ -80,7 +80,7 @@ def run(python: Path, workers: str) -> dict[str, Any]:
     )
     checks = json.loads(doctor.stdout)
     tests = subprocess.run(
-        [python, "-m", "pytest", "-q", "--numprocesses", workers, "--dist", "loadfile"]
+        [python, "-m", "pytest", "--numprocesses", workers, "--dist", "loadfile"]
         + [f"tests/bridge/{part}" for part in TESTS],
         cwd=ROOT,
         stdout=subprocess.PIPE,
