@@ -165,16 +165,53 @@ class Assumptions:
 
 
 def _solved(size: Size, known: Mapping[str, AnySize]) -> dict[str, AnySize]:
-    """A symbol by the others, for a size that is zero; else every symbol by its hint."""
+    """A symbol by the others, or by a new one, for a size that is zero; else every symbol by its hint."""
     symbols = [a for a in size.atoms() if not a.operator and a.key not in known]
-    for atom in symbols:
-        own = [(m, c) for m, c in size.terms if atom in m]
-        nested = any(o.operator for o in size.atoms())
-        if len(own) == 1 and own[0][0] == (atom,) and own[0][1] in (1, -1) and not nested:
-            rest = _make([(m, -c * own[0][1]) for m, c in size.terms if m != (atom,)])
-            if not isinstance(rest, Size) or not any(a.key in known for a in rest.atoms()):
-                return {atom.key: rest}
-    return {atom.key: atom.hint for atom in symbols}
+    for symbol in symbols:
+        if (linear := _linear(size, symbol, known)) and linear[0] in (1, -1):
+            return {symbol.key: -linear[0] * linear[1]}
+    return _multiple(size, known) or {symbol.key: symbol.hint for symbol in symbols}
+
+
+def _linear(size: Size, symbol: Atom, known: Mapping[str, AnySize]) -> tuple[int, AnySize] | None:
+    """(factor, rest) with size = factor * symbol + rest; None where it has no such form."""
+    ((monomial, factor), *more) = [(m, c) for m, c in size.terms if symbol in m]
+    rest = _make([(m, c) for m, c in size.terms if symbol not in m])
+    return None if more or monomial != (symbol,) or not _are_open(rest, known) else (factor, rest)
+
+
+def _multiple(size: Size, known: Mapping[str, AnySize]) -> dict[str, AnySize]:
+    """A symbol by a new one, so that a division leaves no remainder, for a size that is the remainder and is zero."""
+    common = math.gcd(*(c for _, c in size.terms))
+    for quotient in size.atoms():
+        if quotient.operator != "//":
+            continue
+        a, b = quotient.operands
+        remains = a - b * Size((((quotient,), 1),))
+        is_remainder = _positive(cast(Size, common * remains)).terms == size.terms
+        if not is_remainder or not isinstance(a, Size) or not _never_negative(b - 1):
+            continue
+        for symbol in a.atoms():
+            if not symbol.operator and symbol.key not in known and (linear := _linear(a, symbol, known)):
+                factor, rest = linear
+                if isinstance(b, int) and isinstance(rest, int):
+                    step: AnySize = b // math.gcd(b, factor)
+                    least: AnySize = symbol.hint % step
+                elif (factor == 1 or rest == 0) and _are_open(b, known):
+                    step, least = b, -rest
+                else:
+                    continue
+                times, more = divmod(symbol.hint - estimate(least), estimate(step))
+                if times >= 2 and not more:
+                    name = f"{symbol.key}_{step}"
+                    new = Size((((Atom(name, times, 2, symbol.assumptions),), 1),))
+                    return {symbol.key: step * new + least}
+    return {}
+
+
+def _are_open(size: AnySize, known: Mapping[str, AnySize]) -> bool:
+    """Whether it is a number, or a polynomial of symbols that are not among the known ones."""
+    return isinstance(size, int) or all(not a.operator and a.key not in known for a in size.atoms())
 
 
 def guard_text(relation: str, size: Size, outcome: bool) -> str:

@@ -21,7 +21,7 @@ from .cluster import Cluster
 from .cluster_module import build_module, invariant_parameters, source_text
 from .code_cache import MAX_KEYS, MAX_VARIANTS, Variant, bounded, listed
 from .code_key import Key, Place, code_key
-from .symbolic_sizes import assumptions_of, with_symbols
+from .symbolic_sizes import assumptions_of, replaced, with_symbols
 
 logger = logging.getLogger("tfbridge")
 _compiles, _recompiles = logger.getChild("compiles"), logger.getChild("recompiles")
@@ -29,7 +29,9 @@ _fallbacks, _fusion = logger.getChild("fallbacks"), logger.getChild("fusion")
 
 _MAX_FAILED = 4096
 _MAX_FAILED_VARIANTS = 3  # for the same varying dims
-_MAX_ATTEMPTS = 4  # modules that are built for one variant, each with fewer symbols than the one before
+_MAX_ATTEMPTS = (
+    6  # modules that are built for one variant, each of which serves fewer sizes than the one before
+)
 # Errors by digest of clusters that never compiled. To run their nodes one by one costs more than TensorFlow's graph.
 _never_compiled: dict[str, str] = {}
 
@@ -208,15 +210,15 @@ def _compile_variant(
         all_shapes, values = with_symbols(*_by_argument(cluster, shapes, constants), by_argument, equal)
         try:
             executable = _compile(cluster, key, all_shapes, values, is_first)
-        except _Equated as found:
-            equal.update(found.sizes)
+        except _Equated as equated:
+            equal = replaced(equal, equated.sizes)
             continue
         except Exception as error:  # whatever it is, there is code for known sizes
             return f"{type(error).__name__}: {error}"
         if executable.artifact.symbolic is None:
             return "the program fixes all sizes"
         if more := executable.artifact.symbolic.assumptions.equated():
-            equal.update(more)
+            equal = replaced(equal, more)
             continue
         sizes = {at: values[cluster.launch_arguments[at]] for at in constants}
         variant = Variant(

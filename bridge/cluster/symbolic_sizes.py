@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...compiler.ir.shape import Shape
-from ...runtime.sizes import AnySize, Assumptions, Size, evaluate, is_symbolic
+from ...runtime.sizes import AnySize, Assumptions, Size, evaluate, is_symbolic, symbols_of
 from .cluster import Cluster
 from .code_key import Place
 
@@ -42,6 +42,12 @@ def with_symbols(
         if is_symbolic(elements):
             values[k] = np.array(elements, object).reshape(constants[k].shape)
     return symbolic, values
+
+
+def replaced(equal: Mapping[str, AnySize], sizes: Mapping[str, AnySize]) -> dict[str, AnySize]:
+    """What stands for symbols, where sizes take the place of the symbols in it."""
+    symbols = {a.key: Size((((a,), 1),)) for a in symbols_of(equal.values())}
+    return {**sizes, **{name: evaluate(size, {**symbols, **sizes}) for name, size in equal.items()}}
 
 
 class _Symbols(dict[str, AnySize]):

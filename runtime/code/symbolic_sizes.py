@@ -7,7 +7,18 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..sizes import AnySize, Assumptions, Size, compiled, decoded, encoded, evaluate, is_symbolic, symbols_of
+from ..sizes import (
+    AnySize,
+    Assumptions,
+    Atom,
+    Size,
+    compiled,
+    decoded,
+    encoded,
+    evaluate,
+    is_symbolic,
+    symbols_of,
+)
 
 Dims = tuple[AnySize, ...]
 Known = tuple[Sequence[AnySize], Sequence[int]]
@@ -138,6 +149,10 @@ def values_for(
                     return f"axis {axis} of argument {number} is {dim}, {name} is at least {low}"
             else:
                 rest.append((number, axis, size))
+    for number, axis, size in rest:
+        unknown = [a for a in symbols_of([size]) if a.key not in values]
+        if len(unknown) == 1:
+            values |= _solved(size, unknown[0], dims[number][axis], values)
     symbols = {
         *assumptions.symbols,
         *(a.key for a in symbols_of(size for sizes in parameters for size in sizes)),
@@ -149,6 +164,15 @@ def values_for(
             known = ", ".join(f"{a.key} = {values[a.key]}" for a in symbols_of([size]))
             return f"axis {axis} of argument {number} is {dim}, {size} is {value} for {known}"
     return values
+
+
+def _solved(size: Size, symbol: Atom, dim: int, values: Mapping[str, int]) -> dict[str, int]:
+    """The value of the symbol with which a size is the dim, or is nearest to it; none where another operation than a
+    product is on the symbol."""
+    if any(a.operator for a in size.atoms()) or any(m.count(symbol) > 1 for m, _ in size.terms):
+        return {}
+    rest, one = (evaluate(size, {**values, symbol.key: value}) for value in (0, 1))
+    return {symbol.key: max((dim - rest) // (one - rest), symbol.low or 0)} if one != rest else {}
 
 
 def _symbol_of(size: Size) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import operator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -284,3 +285,32 @@ def test_dict_keys():
     table = {(n, 2): 1, n + m: 2, n - 1: 3, n - 2: 4}
     assert table[n, 2] == 1 and table[m + n] == 2 and table[n - 1] == 3 and table[n - 2] == 4
     assert (n, 3) not in table and m not in table
+
+
+@pytest.mark.parametrize(
+    ("hint", "remainder", "expected"),
+    [
+        (12, lambda n, m: n % 4, "4*n_4"),
+        (12, lambda n, m: (6 * n) % 4, "2*n_2"),
+        (12, lambda n, m: (5 * n) % 4, "4*n_4"),
+        (13, lambda n, m: (3 * n + 5) % 4, "4*n_4+1"),
+        (12, lambda n, m: n % m, "m*n_m"),
+        (12, lambda n, m: (4 * n) % m, "m*n_m"),
+        (11, lambda n, m: (n + 2 * m + 1) % m, "m*n_m-1"),
+        (5, lambda n, m: (4 * n) % 10, "5"),
+        (4, lambda n, m: n % 4, "4"),
+    ],
+)
+def test_a_size_that_is_a_multiple(
+    hint: int, remainder: Callable[[Size, Size], AnySize], expected: str
+) -> None:
+    """Where a remainder must be zero, a symbol is a multiple of a new one, so that it is."""
+    assumptions = Assumptions()
+    n, m = assumptions.symbol("n", hint), assumptions.symbol("m", 3)
+    with tracing():
+        assert remainder(n, m) == 0
+    values = assumptions.equated()
+    assert {name: str(size) for name, size in values.items()} == {"n": expected}
+    (size,) = values.values()
+    assert estimate(size) == hint
+    assert remainder(size, m) == 0 if isinstance(size, int) else not remainder(size, m)

@@ -158,6 +158,39 @@ def test_sizes_that_do_not_fit_are_tensorflows_error() -> None:
     check(f, function, 12)
 
 
+def windows(x: tf.Tensor) -> tf.Tensor:
+    """Attention within windows of 4 rows, and the rows by pairs."""
+    cut = tf.reshape(x, [-1, 4, 6])
+    mixed = tf.nn.softmax(tf.matmul(cut, cut, transpose_b=True)) @ cut
+    return tf.reshape(mixed, [-1, 12]) * 2.0
+
+
+def halves(x: tf.Tensor) -> tf.Tensor:
+    first, second = tf.split(tf.tanh(x), 2)
+    return first * second + first
+
+
+def blocks(x: tf.Tensor) -> tf.Tensor:
+    image = tf.reshape(tf.tanh(x), [1, -1, 8, 6])
+    return tf.nn.depth_to_space(tf.nn.space_to_depth(image, 2) * 2.0, 2)
+
+
+@pytest.mark.parametrize("function", [windows, halves, blocks])
+def test_sizes_that_must_be_multiples(function: Callable[..., Any]) -> None:
+    """One compilation serves all multiples; TensorFlow tells of the others."""
+    f = jitted(function, None, 6)
+    for rows in (48, 80):
+        check(f, function, rows)
+    assert tfbridge.wait_for_compilation(120)
+    served = tfbridge.stats()["served_by_tensorflow"]
+    for rows in (32, 64, 96, 112, 1600):
+        check(f, function, rows)
+    assert counters("compiles", "symbolic_compiles", "served_by_tensorflow") == (2, 1, served)
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+        f(data(41))
+    check(f, function, 16)
+
+
 def test_training_steps_of_any_batch() -> None:
     def steps(make: Callable[..., Any]) -> list[np.ndarray]:
         v, momentum = tf.Variable(tf.ones([6, 6])), tf.Variable(tf.zeros([6, 6]))
