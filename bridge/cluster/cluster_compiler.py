@@ -46,10 +46,12 @@ def compile_cluster(
     key, code = code_key(shapes, constants), cluster.code
     with code.lock:
         if key in code.executables:
+            statistics.count("memory_hits")
             return code.executables[key]
         if key in code.failures or key in code.not_specialized:
             return None
         if (variant := bound_variant(cluster, key)) is not None:
+            statistics.count("memory_hits")
             return variant
         if too_many_constants(cluster, key, shapes, constants):
             return None

@@ -108,6 +108,15 @@ def test_functions_that_are_not_compiled_yet(function: object) -> None:
     assert tfbridge.explain(function, tf.ones(3)).is_whole
 
 
+def test_code_in_memory_is_counted_and_used() -> None:
+    f = tfbridge.jit(lambda x: tf.tanh(x) * 2.0 + tf.exp(x))
+    f(tf.ones(3))
+    tfbridge.reset_stats()
+    assert tfbridge.explain(f, tf.ones(3)).is_whole
+    counters = tfbridge.stats()
+    assert (counters["memory_hits"], counters["compiles"], counters["disk_hits"]) == (1, 0, 0)
+
+
 def test_method() -> None:
     class Model(tf.Module):
         @tfbridge.jit
