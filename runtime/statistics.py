@@ -13,19 +13,28 @@ from typing import Any
 
 from .threads import forking
 
-COUNTERS = (
-    "clusters_compiled",
-    "ops_compiled",
-    "fallbacks",
-    "compiles",
-    "recompiles",
-    "memory_hits",
-    "disk_hits",
-    "background_compiles",
-    "served_by_tensorflow",
-    "symbolic_compiles",
-    "specializations",
-)
+COUNTERS = {
+    "clusters_compiled": "clusters that got their first code, compiled or from the disk cache",
+    "ops_compiled": "TensorFlow ops in these clusters",
+    "fallbacks": "compilations that failed or were refused: TensorFlow runs the cluster for these shapes or values",
+    "compiles": "modules compiled to machine code, in the foreground and in the background",
+    "recompiles": "further code for clusters that have some: for other shapes, or other values that decide shapes",
+    "memory_hits": "requests for code that code in memory met, for the same shapes or for symbolic sizes",
+    "disk_hits": "modules whose code came from the disk cache",
+    "background_compiles": "compilations that no call waited for",
+    "served_by_tensorflow": "calls that TensorFlow served because there was no code yet",
+    "symbolic_compiles": "compilations for symbolic sizes, whose code serves many shapes",
+    "specializations": "compilations for one set of sizes, in the place of code for symbolic sizes",
+}
+"""What `Statistics.count` counts, by name."""
+TOTALS = {
+    "specialized_calls": "calls of compiled code",
+    "ops_left_out": "ops that TensorFlow runs, by reason: once for every graph, and for every set of shapes of a "
+    "cluster that does not compile",
+    "compile_seconds": "seconds spent compiling",
+    "background_cpu_seconds": "CPU seconds spent compiling in the background",
+}
+"""What else is in a snapshot, by name."""
 _MAX_RECORDS = 4096
 _MAX_REASONS = 1024
 OTHER_REASONS = "other reasons"
@@ -58,7 +67,7 @@ class Statistics:
         self.reset()
 
     def reset(self) -> None:
-        """All counters to zero, all records gone."""
+        """Sets all counters to zero, and forgets the records of compilations. Code stays where it is."""
         totals = {name: total() for name, total in self._totals.items()}  # under their locks alone
         with self._lock:
             self._counts = dict.fromkeys(COUNTERS, 0)
@@ -107,7 +116,16 @@ class Statistics:
             return tuple(self._clusters)
 
     def snapshot(self) -> dict[str, Any]:
-        """A copy of all counters: COUNTERS, those of `add_total`, `ops_left_out` by reason, and seconds."""
+        """A copy of all counters of the process by name, `ops_left_out` as a dict by reason.
+
+        >>> import tfbridge
+        >>> tfbridge.reset_stats()
+        >>> tfbridge.stats()["compiles"], tfbridge.stats()["ops_left_out"]
+        (0, {})
+
+        `COUNTERS` and `TOTALS` of this module say what each is.
+        Units: `compile_seconds` are seconds, `background_cpu_seconds` CPU seconds; all others are numbers.
+        """
         totals = {name: total() - self._before[name] for name, total in self._totals.items()}
         with self._lock:
             return {

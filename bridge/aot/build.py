@@ -45,6 +45,15 @@ def compile(
 ) -> Compiled:
     """Compiles a function into NAME.o, NAME.h, NAME.json and NAME.html in `out_dir`.
 
+    >>> import tempfile
+    >>> import tensorflow as tf
+    >>> import tfbridge
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     spec = tf.TensorSpec((4, 3), tf.float32, "features")
+    ...     files = tfbridge.aot.compile(tf.nn.softmax, spec, name="scores", out_dir=folder)
+    ...     print(files.header.name, "scores_arg_features" in files.header.read_text())
+    scores.h True
+
     `function` is a Python function, tf.function or concrete function, with examples or TensorSpecs of its arguments in
     `args`; a Keras model or the path of its `.keras` file (`args` may be left out); or the directory of a SavedModel,
     of which `signature` is compiled. Several functions that share weights and state, `{name: function}` or `{name:

@@ -21,9 +21,19 @@ from .marking import marked
 def enable_auto_clustering(min_cluster_size: int | None = None, jit_compile: bool = False) -> None:
     """Compiles clusters in every graph that TensorFlow makes from now on in this process.
 
-    min_cluster_size: compute ops that a cluster has at least (default: the flag's). jit_compile: functions and Keras
-    models that are made with jit_compile=True from now on are compiled as `jit` does, not by XLA.
-    Raises: ValueError  not positive; TensorFlowMismatch  this TensorFlow has no hook for graph passes.
+    Graphs of earlier traces stay as they are: call it right after the imports. `TFBRIDGE_AUTO_JIT=1` does the same for
+    a program that is not changed.
+
+    min_cluster_size: compute ops that a cluster has at least (default: the flag's).
+    jit_compile: functions and Keras models that are made with jit_compile=True from now on are compiled as `jit` does,
+        not by XLA.
+
+    >>> import tfbridge
+    >>> tfbridge.enable_auto_clustering(min_cluster_size=8)
+    >>> tfbridge.disable_auto_clustering()
+
+    Raises: ValueError  min_cluster_size is not positive; TensorFlowMismatch  this TensorFlow has no hook for graph
+        passes.
     """
     size = DEFAULT_OPTIONS.min_cluster_size if min_cluster_size is None else min_cluster_size
     if size < 1:

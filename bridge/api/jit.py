@@ -154,6 +154,11 @@ class Jit(DispatchCache):
     def native(self, *args: Any) -> Any:
         """Calls with NumPy arrays (or what `numpy.asarray` takes) and returns NumPy arrays in the function's structure.
 
+        >>> import numpy as np
+        >>> import tfbridge
+        >>> tfbridge.jit(lambda x: x * 2.0).native(np.float32([1, 2]))
+        array([2., 4.], dtype=float32)
+
         A call costs a few microseconds besides the compiled code when all arguments are arrays in C order of types and
         dims met before and the function assigns no variables; others go through tensors.
         """
@@ -308,6 +313,17 @@ def jit(function: Callable[..., Any] | None = None, *, strict: bool = False, **o
     The function may use variables, nested functions and TensorFlow's or AutoGraph's control flow; it may be called
     under a gradient tape and inside other tf.functions. Ops that cannot be compiled run in TensorFlow;
     `tfbridge.explain` shows which and why. `options` are those of `tfbridge.options`.
+
+    >>> import tensorflow as tf
+    >>> import tfbridge
+    >>> @tfbridge.jit(threads=1)
+    ... def prices(spot, strike):
+    ...     return tf.nn.relu(spot - strike) * 2.0
+    >>> prices(tf.constant([10.0, 20.0]), tf.constant(15.0)).numpy()
+    array([ 0., 10.], dtype=float32)
+
+    Shapes: a call with other dtypes, ranks or Python values is traced anew, as in tf.function, and so is one with other
+        dims, unless an input_signature or reduce_retracing leaves them open.
 
     `strict` makes it an error that an op of the function, or of its gradient where one is taken, is not compiled: on a
     call, a call under a tape or in another function, and of a concrete function. What the function's own graph shows is

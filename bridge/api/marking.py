@@ -14,7 +14,19 @@ from ..tf_internals import symbols as tfp
 
 @contextlib.contextmanager
 def jit_scope() -> Iterator[None]:
-    """Within, every op that is created (in a tf.function or a TF1 graph) is to be compiled."""
+    """Within, every op that is created (in a tf.function or a TF1 graph) is to be compiled, however few they are.
+
+    >>> import tensorflow as tf
+    >>> import tfbridge
+    >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    ...     x = tf.compat.v1.placeholder(tf.float32, (2,))
+    ...     with tfbridge.jit_scope():
+    ...         y = x * 2.0 + 1.0
+    ...     session.run(y, {x: [1, 2]})
+    array([3., 5.], dtype=float32)
+
+    Raises: TensorFlowMismatch  this TensorFlow has no hook for graph passes.
+    """
     rewrite_graph.ensure_registered()
     with tfp.attribute_scope(MARK, SCOPE):
         yield

@@ -120,16 +120,28 @@ def checked(chosen: Mapping[str, Any]) -> dict[str, Any]:
 def options(**chosen: object) -> Iterator[None]:
     """Within, what is compiled for the first time is compiled with these options; inner blocks rule over outer ones.
 
-    threads: highest number of threads of one launch. min_cluster_size: compute ops that a cluster has at least.
-    deny_ops: op types that are not compiled. cost_guard: False keeps clusters that are slower than TensorFlow.
+    threads: highest number of threads of one launch; 0: the processors of the machine.
+    min_cluster_size: compute ops that a cluster has at least.
+    deny_ops: op types that are not compiled.
+    cost_guard: False keeps clusters that are slower than TensorFlow.
     compile: "background": TensorFlow runs calls whose code is not there, which is compiled meanwhile where that pays;
-        "foreground": such calls wait for it. first_compile: the same for the first code of a cluster, for which
-        functions given to `jit` wait by default. background_share: percent of one processor's time for that; 0: none.
+        "foreground": such calls wait for it.
+    first_compile: the same for the first code of a cluster, for which functions given to `jit` wait by default.
+    background_share: percent of one processor's time that compiling in the background may take; 0: none.
     symbolic_sizes: False has every shape compiled by itself.
-    numerics: "tf", "fast" or "reproducible". cache_dir, max_cache_bytes: the disk cache.
+    numerics: "tf", "fast" or "reproducible".
+    cache_dir, max_cache_bytes: folder and size of the disk cache.
     compile_seconds, compile_instructions, compile_megabytes: what one compilation may take, beyond which TensorFlow
-        runs the cluster.
+        runs the cluster; 0: no limit.
+
     `jit` takes the same names, which rule over those of blocks.
+
+    >>> import tensorflow as tf
+    >>> import tfbridge
+    >>> with tfbridge.options(numerics="reproducible", threads=2):
+    ...     float(tfbridge.jit(tf.reduce_sum)(tf.ones(100)))
+    100.0
+
     Raises: TypeError, ValueError  an unknown name (the nearest one is suggested) or value.
     """
     token = _chosen.set({**_chosen.get(), **checked(chosen)})

@@ -63,7 +63,10 @@ class CommunicationOperations(BuilderCore):
         channel_id: int | None = None,
         use_global_device_ids: bool = False,
     ) -> Operand:
-        """The operands (a tuple: each of its arrays) of a group of shard_count devices, concatenated."""
+        """The operands (a tuple: each of its arrays) of a group of shard_count devices, concatenated.
+
+        Shapes: along all_gather_dim shard_count times the operand's size.
+        """
         operands = self._parts(operand)
         shapes = [_scaled("all-gather", self.shape_of(o), all_gather_dim, shard_count, 1) for o in operands]
         return self.apply(
@@ -86,7 +89,10 @@ class CommunicationOperations(BuilderCore):
         channel_id: int | None = None,
         use_global_device_ids: bool = False,
     ) -> Operand:
-        """The operands (a tuple: each of its arrays) of a group of devices, combined by the computation."""
+        """The operands (a tuple: each of its arrays) of a group of devices, combined by the computation.
+
+        Shapes: the result's are the operand's.
+        """
         return self.apply(
             AllReduce(
                 self.computation(computation), channel_id or 0, _groups(replica_groups), use_global_device_ids
@@ -96,7 +102,10 @@ class CommunicationOperations(BuilderCore):
 
     @operation
     def cross_replica_sum(self, operand: Operand, replica_groups: ReplicaGroups = ()) -> Operand:
-        """The sum of the operands of a group of replicas."""
+        """The sum of the operands of a group of replicas.
+
+        Shapes: the result's are the operand's.
+        """
         kinds = {o.element_type for o in self.shape_of(operand).leaves()}
         if len(kinds) != 1:
             raise ShapeError(
@@ -116,7 +125,10 @@ class CommunicationOperations(BuilderCore):
         channel_id: int | None = None,
         use_global_device_ids: bool = False,
     ) -> Operand:
-        """As all_reduce over shard_count devices, of whose result each keeps its part along scatter_dimension."""
+        """As all_reduce over shard_count devices, of whose result each keeps its part along scatter_dimension.
+
+        Shapes: along scatter_dimension the operand's size / shard_count.
+        """
         operands = self._parts(operand)
         shapes = [
             _scaled("reduce-scatter", self.shape_of(o), scatter_dimension, 1, shard_count) for o in operands
@@ -146,6 +158,7 @@ class CommunicationOperations(BuilderCore):
         """The operand cut along split_dimension into one block for each of split_count devices; the blocks that arrive
         are concatenated along concat_dimension.
 
+        Shapes: split_dimension / split_count, concat_dimension * split_count; the others are the operand's.
         Raises: ShapeError  all_to_all_c2: a group has not split_count devices; all_to_all_c4: there are no such
             dimensions, or split_count does not divide the one.
         """
@@ -188,7 +201,10 @@ class CommunicationOperations(BuilderCore):
     def collective_permute(
         self, operand: Operand, source_target_pairs: ReplicaGroups, channel_id: int | None = None
     ) -> Operand:
-        """The operand of the source for the target of each pair, zeros for devices that are no target."""
+        """The operand of the source for the target of each pair, zeros for devices that are no target.
+
+        Shapes: the result's are the operand's.
+        """
         return self.apply(
             CollectivePermute(_groups(source_target_pairs), channel_id or 0), *self._parts(operand)
         )
@@ -275,7 +291,10 @@ class CommunicationOperations(BuilderCore):
         has_side_effect: bool = False,
         api_version: str = "API_VERSION_ORIGINAL",
     ) -> Operand:
-        """The results of the function that is registered under that name."""
+        """The results of the function that is registered under that name.
+
+        Shapes: the result has the shape given.
+        """
         return self.apply(
             CustomCall(shape, target_name, has_side_effect, api_version, backend_config=_quoted(opaque)),
             *operands,

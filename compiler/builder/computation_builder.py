@@ -39,7 +39,20 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
 
     Every method has its name in the documents too: `b.ConvertElementType` is `b.convert_element_type`.
 
-    Raises (from `build`): the first error of any call, with that call's file and line.
+    A call of a method adds an instruction and returns a handle of its value, an `Operand`.
+
+    >>> import numpy as np
+    >>> from tfbridge.compiler import ComputationBuilder, LocalClient, array
+    >>> b = ComputationBuilder("axpy")
+    >>> a, x = b.parameter(0, array("f32"), "a"), b.parameter(1, array("f32", 3), "x")
+    >>> computation = b.build(b.add(b.mul(a, x), b.constant(np.float32(1))))
+    >>> LocalClient().compile(computation).execute([np.float32(2), np.float32([1, 2, 3])])
+    [array([3., 5., 7.], dtype=float32)]
+
+    Shapes: operands of an elementwise operation have the same dims, or one is a scalar, or `broadcast_dimensions` says
+        which axes of the larger one the smaller one has; nothing else is broadcast, and no type is converted.
+    Raises (from `build`): the first error of any call, with that call's file and line: ShapeError  an op's numbered
+        constraint is broken, `pad_c2`; UnsupportedError  an element type that ml_dtypes does not have.
     """
 
     def __init__(self, name: str, client: object | None = None) -> None:
@@ -75,7 +88,10 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
     def constant_r1(
         self, value: object, element_type: TypeName | None = None, *, length: int | None = None
     ) -> Operand:
-        """A vector constant; with `length`, that many times one value."""
+        """A vector constant; with `length`, that many times one value.
+
+        Shapes: [n].
+        """
         if length is not None:
             return self.apply(Broadcast((length,), ()), self.constant(value, element_type))
         return self._constant_of_rank(1, value, element_type)

@@ -25,7 +25,10 @@ class WindowOperations(ArrayOperations):
         computation: Computation | None,
         dimensions_to_reduce: Dims,
     ) -> Operand:
-        """Elements along the axes combined; several operands are reduced together and give a tuple."""
+        """Elements along the axes combined; several operands are reduced together and give a tuple.
+
+        Shapes: operands of the same dims, init_values []; the result has the axes that are not reduced.
+        """
         return self.apply(
             Reduce(tuple(dimensions_to_reduce), self.computation(computation)),
             *listed(operands),
@@ -34,7 +37,10 @@ class WindowOperations(ArrayOperations):
 
     @operation
     def reduce_all(self, operand: Operand, init_value: Operand, computation: Computation | None) -> Operand:
-        """All elements combined to a scalar."""
+        """All elements combined to a scalar.
+
+        Shapes: init_value [], result [].
+        """
         return self.reduce(operand, init_value, computation, tuple(range(self.shape_of(operand).rank)))
 
     @operation
@@ -50,7 +56,10 @@ class WindowOperations(ArrayOperations):
         window_dilations: Dims = (),
     ) -> Operand:
         """Elements in every position of a window combined. padding: "same", "valid", or (low, high) per
-        axis."""
+        axis.
+
+        Shapes: axis i of the result has floor((d + low + high - w) / stride) + 1 elements, with d and w as dilated.
+        """
         operands = listed(operands)
         window = self._window(
             "reduce_window",
@@ -79,7 +88,10 @@ class WindowOperations(ArrayOperations):
         init_value: Operand,
         scatter: Computation | None,
     ) -> Operand:
-        """Scatters the source to the element that `select` picks in every position of the window."""
+        """Scatters the source to the element that `select` picks in every position of the window.
+
+        Shapes: source: one element for each position of the window; the result's are the operand's.
+        """
         window = self._window(
             "select_and_scatter",
             self.shape_of(operand).dims,
@@ -103,6 +115,7 @@ class WindowOperations(ArrayOperations):
         """Products summed over the last axis of a vector or matrix and the first of another; of two scalars, their
         product; of arrays of higher rank, summed over the last axis and the one before the last.
 
+        Shapes: [m, k] and [k, n] give [m, n]; of vectors [k] that axis is left out.
         Raises: ShapeError  dot_c0: one operand is a scalar, the other is not; the others are dot_general's.
         Source: operation semantics, Dot; for scalars and higher ranks the preview document's Dot.
         """
@@ -145,7 +158,11 @@ class WindowOperations(ArrayOperations):
         feature_group_count: int = 1,
         batch_group_count: int = 1,
     ) -> Operand:
-        """Convolution of batch-feature-spatial input with output-input-spatial kernel."""
+        """Convolution of batch-feature-spatial input with output-input-spatial kernel.
+
+        Shapes: lhs [batch, features, ..spatial..], rhs [out, features / feature_group_count, ..window..], result
+            [batch, out, ..positions..].
+        """
         return self.conv_general_dilated(
             lhs, rhs, window_strides, padding, (), (), None, feature_group_count, batch_group_count
         )
@@ -163,7 +180,10 @@ class WindowOperations(ArrayOperations):
         feature_group_count: int = 1,
         batch_group_count: int = 1,
     ) -> Operand:
-        """Convolution with any order of axes."""
+        """Convolution with any order of axes.
+
+        Shapes: as conv, with the axes that dimension_numbers names.
+        """
         return self.conv_general_dilated(
             lhs,
             rhs,
@@ -195,6 +215,8 @@ class WindowOperations(ArrayOperations):
     ) -> Operand:
         """Convolution in its general form.
 
+        Shapes: as conv; a spatial axis has floor((d + low + high - w) / stride) + 1 positions, with d and w as
+            dilated.
         Raises: ShapeError  convolution's; dimension_numbers default to those of `conv`.
         """
         left, right = self.shape_of(lhs), self.shape_of(rhs)

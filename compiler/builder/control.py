@@ -58,7 +58,10 @@ class ControlOperations(DerivedOperations):
 
     @operation
     def get_dimension_size(self, operand: Operand, dimension: int) -> Operand:
-        """The size of an axis, as an s32 scalar."""
+        """The size of an axis, as an s32 scalar.
+
+        Shapes: result [], s32.
+        """
         return self.apply(GetDimensionSize(dimension), operand)
 
     @operation
@@ -68,14 +71,21 @@ class ControlOperations(DerivedOperations):
 
     @operation
     def while_(self, condition: Computation | None, body: Computation | None, init: Operand) -> Operand:
-        """body applied again and again, from init, while condition holds."""
+        """body applied again and again, from init, while condition holds.
+
+        Shapes: condition takes init's shape and returns pred[]; body takes and returns init's shape, which is the
+            result's.
+        """
         return self.apply(While(self.computation(condition), self.computation(body)), init)
 
     @operation
     def conditional(self, selector: Operand, *arguments: Any) -> Operand:
         """`conditional(pred, true_operand, true_computation, false_operand, false_computation)`, or
         `conditional(branch_index, branch_computations, branch_operands)`, which takes the last branch when
-        the index is out of range."""
+        the index is out of range.
+
+        Shapes: each computation takes its operand's shape; all return the same one, which is the result's.
+        """
         if len(arguments) == 4:
             on_true, true_computation, on_false, false_computation = arguments
             branches, operands = (true_computation, false_computation), (on_true, on_false)
@@ -91,7 +101,10 @@ class ControlOperations(DerivedOperations):
 
     @operation
     def call(self, computation: Computation | None, operands: Sequence[Operand]) -> Operand:
-        """The computation's value for these arguments."""
+        """The computation's value for these arguments.
+
+        Shapes: operands as the computation's parameters; result as its root.
+        """
         return self.apply(Call(self.computation(computation)), *operands)
 
     @operation
@@ -159,7 +172,10 @@ class ControlOperations(DerivedOperations):
         is_stable: bool = False,
     ) -> Operand:
         """Operands sorted together along an axis (the last by default); ascending by the first one, in total
-        order, when there is no comparator."""
+        order, when there is no comparator.
+
+        Shapes: operands of the same dims; results likewise, a tuple where there are several.
+        """
         operands = listed(operands)
         shapes = [self.shape_of(o) for o in operands]
         axis = dimension + shapes[0].rank if dimension < 0 else dimension
@@ -174,22 +190,34 @@ class ControlOperations(DerivedOperations):
     @operation
     def isotonic_regression(self, operand: Operand) -> Operand:
         """A tuple of the lines along the last axis that do not increase and are nearest (least squares), and the
-        numbers of their segments."""
+        numbers of their segments.
+
+        Shapes: operand [.., n], results [.., n] and s32[.., n].
+        """
         return self.apply(IsotonicRegression(), operand)
 
     @operation
     def nonzero(self, operand: Operand) -> Operand:
-        """A tuple of the coordinates of the true elements, rows of anything behind them, and how many are true."""
+        """A tuple of the coordinates of the true elements, rows of anything behind them, and how many are true.
+
+        Shapes: operand pred with r axes and n elements; results s32[n, r] and s32[].
+        """
         return self.apply(Nonzero(), operand)
 
     @operation
     def rng_bit_generator(self, algorithm: str, initial_state: Operand, shape: Shape) -> Operand:
-        """A tuple of the new state and random bits. algorithm: rng_philox, rng_three_fry or rng_default."""
+        """A tuple of the new state and random bits. algorithm: rng_philox, rng_three_fry or rng_default.
+
+        Shapes: results: the state's shape, and the shape given.
+        """
         return self.apply(RngBitGenerator(algorithm, shape), initial_state)
 
     @operation
     def rng_uniform(self, a: Operand, b: Operand, shape: Shape) -> Operand:
-        """Random numbers in a <= x < b, scalars of the shape's element type. Of pred: a where a is b, else either."""
+        """Random numbers in a <= x < b, scalars of the shape's element type. Of pred: a where a is b, else either.
+
+        Shapes: a, b []; result as given.
+        """
         if shape.element_type is ElementType.PRED:
             zero, one = (self.constant(v, ElementType.F32) for v in (0.0, 1.0))
             drawn = self.apply(Rng("rng_uniform", shape.with_type(ElementType.F32)), zero, one)
@@ -200,7 +228,10 @@ class ControlOperations(DerivedOperations):
 
     @operation
     def rng_normal(self, mu: Operand, sigma: Operand, shape: Shape) -> Operand:
-        """Random numbers of the normal distribution with mean mu and standard deviation sigma."""
+        """Random numbers of the normal distribution with mean mu and standard deviation sigma.
+
+        Shapes: mu, sigma []; result as given.
+        """
         return self.apply(Rng("rng_normal", shape), mu, sigma)
 
     @operation

@@ -151,7 +151,10 @@ class DerivedOperations(WindowOperations):
         return self.scalar_like(operand, math.sqrt(float(float_info(shape.element_type.dtype).max)))
 
     def full_like(self, operand: Operand, value: float) -> Operand:
-        """A constant of the operand's type and dims, every element the same value."""
+        """A constant of the operand's type and dims, every element the same value.
+
+        Shapes: the result's are the operand's.
+        """
         scalar, dims = self.scalar_like(operand, value), self.shape_of(operand).dims
         return self.apply(Broadcast(dims, ()), scalar) if dims else scalar
 
@@ -168,6 +171,8 @@ class DerivedOperations(WindowOperations):
     ) -> Operand:
         """(x - mean) / sqrt(variance + epsilon) * scale + offset, per feature.
 
+        Shapes: operand [..f..] with f at feature_index; scale, offset, mean, variance [f]; the result's are the
+            operand's.
         Raises: ShapeError  batch_norm_c1: a vector's size is not the feature axis's.
         """
         axis = self._features("batch_norm_inference", operand, feature_index, scale, offset, mean, variance)
@@ -181,6 +186,7 @@ class DerivedOperations(WindowOperations):
         """A tuple: the operand normalised over all other axes, the mean and the (biased) variance of each
         feature.
 
+        Shapes: operand [..f..] with f at feature_index; scale, offset [f]; results operand's, [f], [f].
         Raises: ShapeError  batch_norm_c1: a vector's size is not the feature axis's.
         """
         axis = self._features("batch_norm_training", operand, feature_index, scale, offset)
@@ -203,6 +209,7 @@ class DerivedOperations(WindowOperations):
     ) -> Operand:
         """A tuple: the gradients of batch_norm_training's first result for operand, scale and offset.
 
+        Shapes: operand, grad_output [..f..] with f at feature_index; the others [f]; results operand's, [f], [f].
         Raises: ShapeError  batch_norm_c1: a vector's size is not the feature axis's.
         Source: XLA, "BatchNormGrad".
         """

@@ -8,6 +8,7 @@ from ..errors import ShapeError
 from ..ir.element_types import ElementType
 from ..ir.shape import Shape
 from ..ops import (
+    ROWS,
     BitcastConvert,
     Broadcast,
     Compare,
@@ -28,7 +29,10 @@ def _unary(opcode: str) -> Callable[[BuilderCore, Operand], Operand]:
     def method(self: BuilderCore, operand: Operand) -> Operand:
         return self.apply(op, operand)
 
-    method.__doc__ = f"Elementwise {opcode}."
+    method.__doc__ = (
+        f"Elementwise: {ROWS[opcode].meaning}.\n\nShapes: the result's are the operand's.\n"
+        "Raises (from `build`): ShapeError  the op is not defined for the operand's type."
+    )
     return method
 
 
@@ -39,7 +43,11 @@ def _binary(opcode: str) -> Callable[..., Operand]:
     ) -> Operand:
         return self.binary(opcode, lhs, rhs, broadcast_dimensions)
 
-    method.__doc__ = f"Elementwise {opcode}; operands are broadcast as `broadcast_pair` says."
+    method.__doc__ = (
+        f"Elementwise: {ROWS[opcode].meaning}.\n\n"
+        "Shapes: operands of the same dims, or broadcast as `broadcast_pair` says.\n"
+        "Raises (from `build`): ShapeError  the operands' types differ, or the op is not defined for them."
+    )
     return method
 
 
@@ -50,7 +58,10 @@ def _comparison(direction: str, type: str = "") -> Callable[..., Operand]:
     ) -> Operand:
         return self.compare(lhs, rhs, direction, broadcast_dimensions, type)
 
-    method.__doc__ = f"Elementwise comparison {direction}{' in total order of floats' * bool(type)}, as pred."
+    method.__doc__ = (
+        f"Elementwise comparison {direction}{' in total order of floats' * bool(type)}.\n\n"
+        "Shapes: operands of the same dims, or broadcast as `broadcast_pair` says; the result is pred."
+    )
     return method
 
 
@@ -119,7 +130,10 @@ class ElementwiseOperations(BuilderCore):
         type: str = "",
     ) -> Operand:
         """Elementwise comparison: direction EQ NE GE GT LE LT, type FLOAT TOTALORDER SIGNED UNSIGNED or the
-        operands'."""
+        operands'.
+
+        Shapes: operands of the same dims, or broadcast as `broadcast_pair` says; the result is pred.
+        """
         return self.apply(
             Compare(direction, type), *self.broadcast_pair("compare", lhs, rhs, broadcast_dimensions)
         )
@@ -127,7 +141,10 @@ class ElementwiseOperations(BuilderCore):
     @operation
     def select(self, pred: Operand, on_true: Operand, on_false: Operand) -> Operand:
         """on_true where pred, else on_false; scalars of the two are broadcast, and pred may be a scalar. Of tuples
-        of the same shape, with a scalar pred, one or the other."""
+        of the same shape, with a scalar pred, one or the other.
+
+        Shapes: what is no scalar has the same dims, which are the result's.
+        """
         if self.shape_of(on_true).is_tuple:
             return self._select_tuple(pred, on_true, on_false)
         on_true, on_false = self.broadcast_pair("select", on_true, on_false)
@@ -155,6 +172,8 @@ class ElementwiseOperations(BuilderCore):
 
         The order (operand, min, max) of the r1.3 document is understood where the operand is an array and min a
         scalar.
+
+        Shapes: the result's are the operand's.
         """
         first, second = self.shape_of(min), self.shape_of(operand)
         if first.dims and second.is_scalar:
@@ -163,7 +182,10 @@ class ElementwiseOperations(BuilderCore):
 
     @operation
     def convert_element_type(self, operand: Operand, new_element_type: TypeName) -> Operand:
-        """Every element converted; the operand itself where it has the type already."""
+        """Every element converted; the operand itself where it has the type already.
+
+        Shapes: the result's are the operand's.
+        """
         new_type = ElementType(new_element_type)
         return (
             operand
@@ -178,7 +200,10 @@ class ElementwiseOperations(BuilderCore):
 
     @operation
     def reduce_precision(self, operand: Operand, exponent_bits: int, mantissa_bits: int) -> Operand:
-        """Every element rounded to a format with these bits, in the operand's type."""
+        """Every element rounded to a format with these bits, in the operand's type.
+
+        Shapes: the result's are the operand's.
+        """
         return self.apply(ReducePrecision(exponent_bits, mantissa_bits), operand)
 
     def _scalar_to(self, operand: Operand, dims: Dims) -> Operand:

@@ -15,7 +15,11 @@ class LinearAlgebraOperations(ControlOperations):
 
     @operation
     def fft(self, operand: Operand, fft_type: str, fft_length: Dims) -> Operand:
-        """The Fourier transform of the last len(fft_length) axes. fft_type: FFT, IFFT, RFFT or IRFFT."""
+        """The Fourier transform of the last len(fft_length) axes. fft_type: FFT, IFFT, RFFT or IRFFT.
+
+        Shapes: [.., n], where n are the fft_length; but RFFT's result, and IRFFT's operand, have n // 2 + 1 elements
+            along the last axis.
+        """
         return self.apply(Fft(fft_type, tuple(fft_length)), operand)
 
     @operation

@@ -20,7 +20,16 @@ from .replicas import counted
 
 
 class LocalClient(Transfers, DeviceQueues):
-    """Compiles and runs in this process, on the platform of that name."""
+    """Compiles and runs in this process, on a platform: `cpu`, `interpreter`, or one that a package brings.
+
+    >>> import numpy as np
+    >>> from tfbridge.compiler import LocalClient, parse_hlo
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[2] parameter(0)\\n  ROOT y = f32[2] add(x, x)\\n}"
+    >>> LocalClient("cpu").compile(parse_hlo(text)).execute([np.float32([1, 2])])
+    [array([2., 4.], dtype=float32)]
+
+    Raises: ShapeError  there is no platform of that name.
+    """
 
     def __init__(self, platform: str = "cpu") -> None:
         self._platform = _platform(platform)
@@ -46,6 +55,8 @@ class LocalClient(Transfers, DeviceQueues):
         num_partitions: int | None = None,
     ) -> Executable:
         """Compiles a module or a computation, for as many replicas and partitions as its header says unless given.
+
+        A program that was compiled before, by this process or another, comes from a cache.
 
         Raises: ShapeError  ill-formed; UnsupportedError  the platform cannot compile it; LimitError  more than the
             options' limits allow; BudgetError  it takes more than `compile_seconds`, `compile_instructions` or

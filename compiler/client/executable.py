@@ -51,7 +51,9 @@ class Executable(ReplicaRuns):
     def execute(self, arguments: Sequence[np.ndarray], *, timeout: float | None = None) -> list[np.ndarray]:
         """Runs on arrays (tuple parameters flattened); returns the result's arrays (a tuple's flattened).
 
-        The dims of the arguments are the values of the symbols in sizes.
+        Nothing is converted: an argument has its parameter's dtype. Results are new arrays.
+        Shapes: the dims of the arguments are the values of the symbols in sizes.
+        Units: timeout is in seconds.
         Raises: ShapeError  number, dtype or dims of the arguments differ from the parameters'; the program is for
             several devices. CommunicationError  it waits for another one, or longer than `timeout` seconds.
         """

@@ -24,10 +24,17 @@ from .evaluator import evaluate_computation
 def evaluate(program: Module | Computation, arguments: Sequence[object]) -> Value:
     """The value of a module's entry, or of a computation: an array, or a tuple (nested) of arrays.
 
-    The dims of the arguments are the values of the symbols in sizes.
+    Every op is computed with NumPy, as its documentation says: slow, and what compiled code is compared with.
 
-    Raises: ShapeError  arguments of other number, element type or dims than the parameters; sizes for which the
-    program is ill-formed. UnsupportedError  an op has no reference.
+    >>> import numpy as np
+    >>> from tfbridge.compiler import evaluate, parse_hlo
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[n] parameter(0)\\n  ROOT y = f32[n] add(x, x)\\n}"
+    >>> evaluate(parse_hlo(text), [np.float32([1, 2, 3])])
+    array([2., 4., 6.], dtype=float32)
+
+    Shapes: the dims of the arguments are the values of the symbols in sizes.
+    Raises: ShapeError  arguments of other number, element type or dims than the parameters, or sizes for which the
+        program is ill-formed. UnsupportedError  an op has no reference.
     """
     program = _bound(program, arguments)
     lowered = lower_dynamic_boundary(

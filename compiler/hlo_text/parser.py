@@ -82,6 +82,15 @@ def parse_hlo(
     shape.
 
     Every error has a position in the text: `line` and `column`.
+
+    >>> from tfbridge.compiler import parse_hlo
+    >>> module = parse_hlo("HloModule m\\nENTRY e {\\n  x = f32[2] parameter(0)\\n  ROOT y = f32[2] add(x, x)\\n}")
+    >>> module.name, module.entry.parameter_shapes
+    ('m', (f32[2],))
+    >>> parse_hlo("HloModule m\\nENTRY e {\\n  x = f32[2] parameter(0)\\n  ROOT y = f32[3] add(x, x)\\n}")
+    Traceback (most recent call last):
+    tfbridge.compiler.errors.ShapeError: line 4, column 12: add has shape f32[3], inferred is f32[2]
+
     Raises: ParseError  malformed text. UnsupportedError  an opcode, element type or layout that is not
         compiled. ShapeError  an instruction breaks its op's constraints, or its shape is not the inferred
         one. LimitError  more than the limits allow.

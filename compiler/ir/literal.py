@@ -15,8 +15,16 @@ from .shape import Shape
 class Literal:
     """A constant array, or a tuple of literals. Immutable; equal when shape and bytes are equal.
 
+    >>> import numpy as np
+    >>> from tfbridge.compiler import ElementType, Literal
+    >>> Literal(np.float32([1, 2]))
+    Literal(f32[2], [1.0, 2.0])
+    >>> Literal([1, 2], ElementType.S8).shape
+    s8[2]
+
     `array` is C-contiguous and read-only, with the element type's own NumPy dtype; bits of a byte that the type does
     not use are zero.
+    Raises: ShapeError  a Python integer that the element type does not hold.
     """
 
     __slots__ = ("_hash", "array", "parts", "shape")

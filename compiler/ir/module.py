@@ -292,7 +292,19 @@ class InputOutputAlias(NamedTuple):
 
 
 class Module:
-    """A program: its entry computation and, through it, all computations that are called.
+    """A program: its entry computation and, through it, all computations that are called. `str` of it is HLO text.
+
+    >>> from tfbridge.compiler import ComputationBuilder, Module, array
+    >>> b = ComputationBuilder("main")
+    >>> x = b.parameter(0, array("f32", 2), "x")
+    >>> print(Module("m", b.build(b.neg(x))))
+    HloModule m
+    <BLANKLINE>
+    ENTRY main {
+      x = f32[2] parameter(0)
+      ROOT negate.1 = f32[2] negate(x)
+    }
+    <BLANKLINE>
 
     `input_output_aliases` says which results may be written to the memory of parameters. `invariant_parameters` are
     the numbers of the parameters that have the same value in most calls. `sized_results` are the numbers of the

@@ -20,6 +20,13 @@ Shapes: TypeAlias = "tuple[Shape, ...]"
 class Shape:
     """An array's element type, dims and layout; or a tuple of shapes; or a token.
 
+    >>> from tfbridge.compiler import ElementType, Shape, array
+    >>> image = Shape(ElementType.F32, (8, 32, 32, 3))
+    >>> image, image.elements, image.bytes
+    (f32[8,32,32,3], 24576, 98304)
+    >>> Shape.tuple([image, array("s32")])
+    (f32[8,32,32,3], s32[])
+
     `layout` is minor_to_major (axis numbers, fastest first); None means row-major, the default. `dynamic` are the axes
     whose size is known at run time only; `dims` then has its bound. Both take part in equality; `compatible` compares
     without them. `tuple_shapes` is set for tuples only.
@@ -160,7 +167,14 @@ def assumptions_of(shapes: Iterable[Shape]) -> Assumptions | None:
 
 
 def array(element_type: ElementType | str, *dims: int) -> Shape:
-    """Short form: `array("f32", 2, 3)` is f32[2,3]."""
+    """Short form of `Shape` for an array with the default layout.
+
+    >>> from tfbridge.compiler import array
+    >>> array("f32", 2, 3), array("s32")
+    (f32[2,3], s32[])
+
+    Raises: ValueError  no element type has that name.
+    """
     return Shape(ElementType(element_type), dims)
 
 

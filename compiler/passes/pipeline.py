@@ -132,6 +132,11 @@ def run_pipeline(
 ) -> Module:
     """The module after all passes but the disabled ones; the observer gets every step.
 
+    >>> from tfbridge.compiler import parse_hlo, run_pipeline
+    >>> text = "HloModule m\\nENTRY e { x = f32[2] parameter(0)  y = f32[2] negate(x)  ROOT z = f32[2] negate(y) }"
+    >>> run_pipeline(parse_hlo(text)).entry.root.name
+    'x'
+
     A pass that stands a second time does nothing when nothing changed since its first run: passes are
     idempotent.
     """

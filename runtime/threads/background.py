@@ -168,6 +168,11 @@ def wait_for_compilation(timeout: float | None = None) -> bool:
     """Waits until no code is being compiled in the background, or waits to be. Ctrl-C ends it.
 
     Keys that TensorFlow serves because they are not called often enough are not waited for.
+
+    >>> import tfbridge
+    >>> tfbridge.wait_for_compilation(timeout=60)
+    True
+
     Units: timeout is in seconds; returns false when it is over.
     """
     end = None if timeout is None else time.monotonic() + timeout
