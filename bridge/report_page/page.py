@@ -17,7 +17,7 @@ from .groups import OpGroup
 _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#eeca3b")
 _OTHER = "#a0a0a0"
 # What helps against a reason, by the first pattern that is in it.
-_REMEDIES = (
+REMEDIES = (
     ("no translation of this op", "Move it before or after the numeric part, or compute it with other ops."),
     (
         r"minimum( in \S+)? is",
@@ -165,7 +165,7 @@ def _families(kernels: Sequence[Kernel]) -> tuple[Family, ...]:
 
 def remedy(reason: str) -> str:
     """What a user can do about an op that TensorFlow runs; empty where nothing is known."""
-    return next((text for pattern, text in _REMEDIES if re.search(pattern, reason)), "")
+    return next((text for pattern, text in REMEDIES if re.search(pattern, reason)), "")
 
 
 def graph_drawing(groups: Sequence[OpGroup]) -> Drawing | None:

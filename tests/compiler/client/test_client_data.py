@@ -296,19 +296,6 @@ ENTRY e { p = s32[] parameter(0)  ROOT w = s32[] while(p), condition=c, body=b }
         python_client.compile(parse_hlo(text))
 
 
-def test_the_document_runs() -> None:
-    """The code in docs/client.md, and what it says next."""
-    text = (EXAMPLES.parent / "client.md").read_text()
-    names: dict[str, Any] = {}
-    exec(text.split("```python\n")[1].split("```")[0], names)
-    client, computation = names["client"], names["computation"]
-    given = [np.float32(2), np.arange(10, dtype=np.float32), np.ones(10, np.float32)]
-    wanted = 2 * np.arange(10, dtype=np.float32) + 1
-    np.testing.assert_array_equal(client.compile(computation).execute(given)[0], wanted)
-    handles = [client.transfer_to_server(value) for value in given]
-    np.testing.assert_array_equal(client.execute_and_transfer(computation, handles).array, wanted)
-
-
 CALLED = """HloModule m
 ENTRY e {{
   x = f32[2,3] parameter(0)
