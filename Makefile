@@ -15,7 +15,7 @@ FUZZ_SECONDS ?= 3600
 BENCH ?=
 BENCH_FOLDER ?= build/bench
 
-.PHONY: help demo keywords test test-matrix fuzz bench bench-all lint release clean
+.PHONY: help demo keywords test test-matrix docs fuzz bench bench-all lint release clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -26,6 +26,11 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	mkdir -p $(dir $(TYPING))
 	ln -sfn ../.. $(TYPING)
+	touch $@
+
+DOCS := $(VENV)/.docs
+$(DOCS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	touch $@
 
 demo: $(INSTALLED)  ## train a small network, see what was compiled, run it from a C program
@@ -39,6 +44,10 @@ test: $(INSTALLED)  ## run every test
 
 test-matrix:  ## run the bridge's tests with other versions of Python, TensorFlow and llvmlite (MATRIX="--only 2.18")
 	$(PYTHON) packaging/matrix.py $(MATRIX)
+
+docs: $(DOCS)  ## build the documentation into build/site, and run its tests; a broken link or example is an error
+	NO_MKDOCS_2_WARNING=1 TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m mkdocs build
+	$(BIN)/python -m pytest tests/docs
 
 fuzz: $(INSTALLED)  ## look for defects with random programs (FUZZ_SECONDS=600 FUZZ="--part hlo_text --seed 7")
 	cd tests && ../$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)

@@ -24,6 +24,7 @@ def test_flags(command: tuple[str, ...]) -> None:
     done = run(*command)
     assert done.returncode == 0 and "TFBRIDGE_AUTO_JIT" in done.stdout and not done.stderr
     assert run(*command, "--markdown").stdout.startswith("| Variable |")
+    assert run(*command, "--help").stdout.startswith("usage: ")
 
 
 @pytest.mark.parametrize("command", [("tfbridge", "aot"), ("tfbridge.aot",)])

@@ -316,8 +316,21 @@ def markdown() -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
+_HELP = """\
+usage: tfbridge flags [-h] [--markdown]
+
+Prints the environment variables with the values in force.
+
+options:
+  -h, --help  show this help message and exit
+  --markdown  print the table in README instead"""
+
+
 def main(arguments: Sequence[str] = ()) -> int:
     """Prints the flags with the values in force, or with `--markdown` the table in README; returns the exit code."""
+    if {"--help", "-h"} & set(arguments):
+        print(_HELP)
+        return 0
     if "--markdown" in arguments:
         print(markdown())
         return 0

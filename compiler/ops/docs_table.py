@@ -134,7 +134,7 @@ def has_reference(op: type[Op]) -> bool:
     return op is Parameter or op.reference is not Op.reference
 
 
-def _spelled(types_: Iterable[ElementType]) -> str:
+def spelled(types_: Iterable[ElementType]) -> str:
     types = frozenset(types_)
     for group, name in _GROUPS:
         if types == group:
@@ -151,7 +151,7 @@ def table() -> str:
             names += f" `{document_name(methods(opcode)[0])}`"
         lines.append(
             f"| `{opcode}` | {names} | {'yes' if has_reference(OPS[opcode]) else 'no'} | yes | "
-            f"{_spelled(types(opcode))} |"
+            f"{spelled(types(opcode))} |"
         )
     return "\n".join(lines) + "\n"
 
