@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 NUMERICS = ("tf", "fast", "reproducible")
+SYMBOLS = ("perf", "jitdump", "gdb")
 
 
 @dataclasses.dataclass
@@ -13,7 +14,8 @@ class Defaults:
 
     threads: highest number of threads of one launch; 0 means those of the machine. cache_dir: empty means the user's
     cache directory. dump_dir: empty means no dumps. compile_workers: LLVM runs in processes of their own.
-    compile_seconds, compile_instructions, compile_megabytes: what a compilation may take; 0 for no limit.
+    compile_seconds, compile_instructions, compile_megabytes: what a compilation may take; 0 for no limit. symbols: who
+    is told of compiled code, of SYMBOLS.
     Units: max_cache_bytes is the size of all files of the disk cache.
     """
 
@@ -27,6 +29,7 @@ class Defaults:
     compile_seconds: int = 600
     compile_instructions: int = 1_000_000
     compile_megabytes: int = 16_384
+    symbols: frozenset[str] = frozenset()
 
 
 process = Defaults()

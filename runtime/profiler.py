@@ -91,7 +91,7 @@ def write_chrome_trace(
         mean_us = ns / calls / 1e3
         rows.append(
             {
-                "name": kernel.name,
+                "name": kernel.label,
                 "ph": "X",
                 "pid": 1,
                 "tid": 1,

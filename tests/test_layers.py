@@ -18,7 +18,12 @@ FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py")
 LIBRARY_HOMES = {
     "tensorflow": ("bridge/", "models/"),
     "keras": ("bridge/", "models/"),
-    "llvmlite": ("compiler/cpu/", "runtime/llvm/target.py", "runtime/code/linker.py"),
+    "llvmlite": (
+        "compiler/cpu/",
+        "runtime/llvm/target.py",
+        "runtime/code/linker.py",
+        "runtime/symbols/gdb.py",
+    ),
     "jax": (),
     "sklearn": ("models/",),
     "rich": ("bridge/", "models/"),

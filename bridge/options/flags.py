@@ -239,6 +239,15 @@ FLAGS: tuple[Flag, ...] = (
         "what is written to the log, with commas between",
         functools.partial(_names, among=CATEGORIES),
     ),
+    Flag(
+        "SYMBOLS",
+        "names",
+        frozenset(),
+        ", ".join(process_defaults.SYMBOLS),
+        "who is told where compiled code is, under the names of TensorFlow's ops, with commas between; perf: the file "
+        "`/tmp/perf-PID.map`; jitdump: `jit-PID.dump` in the current folder, for `perf inject --jit`; gdb: GDB",
+        functools.partial(_names, among=process_defaults.SYMBOLS),
+    ),
 )
 
 
@@ -285,7 +294,7 @@ def apply() -> None:
         flags["COMPILE_SECONDS"],
         flags["COMPILE_INSTRUCTIONS"],
     )
-    process.compile_megabytes = flags["COMPILE_MEGABYTES"]
+    process.compile_megabytes, process.symbols = flags["COMPILE_MEGABYTES"], flags["SYMBOLS"]
     if flags["LOG"]:
         _log(flags["LOG"])
 

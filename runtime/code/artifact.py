@@ -45,6 +45,11 @@ class KernelRecord(NamedTuple):
     tasks: int
     ops: tuple[str, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """What people call it: `model/MatMul [dot.3]`."""
+        return f"{self.ops[0]} [{self.name}]" if self.ops else self.name
+
 
 class Temporary(NamedTuple):
     """A buffer in the arena, for reports: it holds values from the kernel `first` to the kernel `last` of the schedule.

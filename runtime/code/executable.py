@@ -117,7 +117,13 @@ class Executable:
         self._loaded: linker.Loaded = (
             code._loaded
             if code
-            else linker.load(artifact.object, entries, artifact.libraries, parts=artifact.split_objects)
+            else linker.load(
+                artifact.object,
+                entries,
+                artifact.libraries,
+                parts=artifact.split_objects,
+                labels={kernel.name: kernel.label for kernel in artifact.kernels},
+            )
         )
         self.entry_address: int = self._loaded.addresses[artifact.entry]
         self.prepacking_address: int = self._loaded.addresses[entries[-1]] if artifact.packed else 0

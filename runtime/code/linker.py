@@ -7,12 +7,14 @@ import functools
 import hashlib
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from ..errors import LoadError
+from ..symbols import registry
 from ..threads import compile_threads, forking
 from . import disk_cache
 from .artifact import Artifact
@@ -70,16 +72,16 @@ def load(
     libraries: Iterable[str] = (),
     imports: Mapping[str, int] | None = None,
     parts: Iterable[bytes] = (),
+    labels: Mapping[str, str] | None = None,
 ) -> Loaded:
     """Loads an object; returns the addresses of `exports`. Unloaded when the result dies.
 
-    What it calls is looked up in its `parts`, `imports`, the kernel `libraries` and the process.
+    What it calls is looked up in its `parts`, `imports`, the kernel `libraries` and the process. labels: what profilers
+    and debuggers call its functions, by their names.
     Raises: LoadError  damaged object, missing symbol, unknown library.
     """
-    builder = llvm.JITLibraryBuilder().add_object_img(object_bytes)
-    for part in parts:
-        builder.add_object_img(part)
-    return _link(f"artifact.{next(_serial)}", builder, exports, libraries, imports or {})
+    objects = (object_bytes, *parts)
+    return _link(f"artifact.{next(_serial)}", objects, exports, libraries, imports or {}, labels=labels or {})
 
 
 def load_text(text: str, exports: Iterable[str], imports: Mapping[str, int] | None = None) -> Loaded:
@@ -87,8 +89,7 @@ def load_text(text: str, exports: Iterable[str], imports: Mapping[str, int] | No
     job = _prepared.get(text)
     is_usable = job is not None and not (job.done() and job.exception() is not None)
     object_bytes = job.result() if job is not None and is_usable else _object_of(text)
-    builder = llvm.JITLibraryBuilder().add_object_img(object_bytes)
-    return _link(f"text.{next(_serial)}", builder, exports, (), imports or {})
+    return _link(f"text.{next(_serial)}", (object_bytes,), exports, (), imports or {})
 
 
 def prepare_text(text: str) -> None:
@@ -125,8 +126,7 @@ def load_library(name: str, object_bytes: bytes, exports: Iterable[str]) -> Load
     with _lock:
         library = _libraries.get(name)
         if library is None:
-            builder = llvm.JITLibraryBuilder().add_object_img(object_bytes)
-            library = _libraries[name] = _link(f"library.{name}", builder, exports, (), {}).keep()
+            library = _libraries[name] = _link(f"library.{name}", (object_bytes,), exports, (), {}).keep()
         return library
 
 
@@ -156,12 +156,9 @@ def _libraries_of(names: Iterable[str]) -> set[str]:
                 missing[name] = _provided(name)
                 waiting += missing[name][2]
         if missing:
-            builder = llvm.JITLibraryBuilder()
-            symbols: list[str] = []
-            for object_bytes, exports, _ in missing.values():
-                builder.add_object_img(object_bytes)
-                symbols += exports
-            loaded = _link(f"libraries.{next(_serial)}", builder, symbols, (), {}, called).keep()
+            objects = [object_bytes for object_bytes, _, _ in missing.values()]
+            symbols = [symbol for _, exports, _ in missing.values() for symbol in exports]
+            loaded = _link(f"libraries.{next(_serial)}", objects, symbols, (), {}, called).keep()
             _libraries.update(dict.fromkeys(missing, loaded))
         return {_libraries[name].name for name in requested}
 
@@ -177,14 +174,18 @@ def _provided(name: str) -> tuple[bytes, Iterable[str], Iterable[str]]:
 
 def _link(
     name: str,
-    builder: llvm.JITLibraryBuilder,
+    objects: Sequence[bytes],
     exports: Iterable[str],
     libraries: Iterable[str],
     imports: Mapping[str, int],
     linked: Iterable[str] = (),
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Loaded:
     """`linked` are the linker's names of further libraries."""
-    symbols = tuple(exports)
+    builder = llvm.JITLibraryBuilder()
+    for object_bytes in objects:
+        builder.add_object_img(object_bytes)
+    symbols = tuple(dict.fromkeys((*exports, *registry.anchors(objects))))
     for symbol in symbols:
         builder.export_symbol(symbol)
     for used in sorted({*linked, *_libraries_of(libraries)}):
@@ -193,9 +194,11 @@ def _link(
         builder.import_symbol(symbol, address)
     builder.add_current_process()
     try:
-        return Loaded(name, builder.link(_jit(), name), symbols)
+        loaded = Loaded(name, builder.link(_jit(), name), symbols)
     except RuntimeError as error:
         raise LoadError(f"loading {name}: {error}") from error
+    registry.add(loaded, objects, loaded.addresses, labels)
+    return loaded
 
 
 forking.adopt(llvm.ffi.lib._lock._lock)  # which every function of llvmlite holds

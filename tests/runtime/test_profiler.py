@@ -43,7 +43,7 @@ def test_events_and_trace(tmp_path: Path) -> None:
     assert second.ns == pytest.approx(3000 / ticks_per_ns())
     write_chrome_trace([first, second, second], tmp_path / "trace.json")
     rows = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert [row["name"] for row in rows] == ["process_name", "second", "second"]
+    assert [row["name"] for row in rows] == ["process_name"] + ["model/add [second]"] * 2
     assert rows[1]["args"]["ops"] == "model/add, model/tanh" and rows[1]["args"]["calls"] == 3
     assert rows[2]["ts"] == pytest.approx(rows[1]["dur"])
     assert rows[1]["args"]["gflops"] == pytest.approx(4000 / (second.ns / 3))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 import tensorflow as tf
 import tfbridge
 from tfbridge.bridge.api.profile import profile
 from tfbridge.compiler.errors import UnsupportedError
+from tfbridge.runtime.process_defaults import process
 
 
 def test_loops_count_each_turn() -> None:
@@ -30,3 +35,14 @@ def test_what_runs_in_tensorflow_has_no_profile() -> None:
     function = tfbridge.jit(lambda x: tf.strings.as_string(x))
     with pytest.raises(UnsupportedError):
         profile(function, tf.ones(3))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="perf is Linux'")
+def test_perf_knows_kernels_by_the_names_of_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "symbols", frozenset({"perf"}))
+    path = Path(f"/tmp/perf-{os.getpid()}.map")
+    try:
+        tfbridge.jit(lambda x: tf.nn.relu(tf.matmul(x, x, name="second_layer")) * 2.0)(tf.ones([64, 64]))
+        assert "second_layer [dot" in path.read_text()
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""What profilers and debuggers are told of compiled code: where its functions are, by the names of TensorFlow's ops."""
