@@ -1,7 +1,7 @@
-"""The build backend: setuptools, and a start-up file that lies beside the package in the wheel.
+"""The build backend: setuptools, and two start-up files that lie beside the package in the wheel.
 
 Python runs the lines of `*.pth` files at start; that is how TFBRIDGE_AUTO_JIT=1 reaches a program that does not import
-tfbridge. setuptools can put no file there, neither in a wheel nor in an editable one, so both get it here.
+tfbridge. setuptools can put no file there, neither in a wheel nor in an editable one, so both get them here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from setuptools.build_meta import *  # noqa: F403
 from setuptools.build_meta import build_editable as _build_editable
 from setuptools.build_meta import build_wheel as _build_wheel
 
-START_UP = Path(__file__).parent / "tfbridge_auto_jit.pth"
+START_UP = [Path(__file__).parent / name for name in ("tfbridge_auto_jit.pth", "tfbridge_start.py")]
 
 
 def build_wheel(
@@ -37,16 +37,21 @@ def build_editable(
 
 
 def _with_start_up(directory: str, name: str) -> str:
-    """Adds the start-up file to a wheel, and a line about it to the wheel's record."""
-    path, data = Path(directory, name), START_UP.read_bytes()
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    """Adds the start-up files to a wheel, and lines about them to the wheel's record."""
+    path, files = Path(directory, name), {file.name: file.read_bytes() for file in START_UP}
     changed = path.with_suffix(".new")
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as new:
         for item in old.infolist():
             content = old.read(item)
             if item.filename.endswith(".dist-info/RECORD"):
-                content += f"{START_UP.name},sha256={digest},{len(data)}\n".encode()
+                content += "".join(_record(file, data) for file, data in files.items()).encode()
             new.writestr(item, content)
-        new.writestr(START_UP.name, data)
+        for file, data in files.items():
+            new.writestr(file, data)
     os.replace(changed, path)
     return name
+
+
+def _record(file: str, data: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return f"{file},sha256={digest},{len(data)}\n"

@@ -1,7 +1,7 @@
 """Switches auto-clustering on when TensorFlow is imported, in a program that knows nothing of tfbridge.
 
-The file `tfbridge_auto_jit.pth`, which is installed beside the package, calls `start` at the start of Python when a
-flag is set. An error here never stops the program: it is printed, and TensorFlow runs without tfbridge.
+The finder in packaging/tfbridge_start.py, which is installed beside the package, asks for TensorFlow's spec when a flag
+is set. An error here never stops the program: it is printed, and TensorFlow runs without tfbridge.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from types import ModuleType
 from typing import Any
 
 from ..options import flags
-
-_MODULE = "tensorflow"
 
 
 class _Loader(importlib.abc.Loader):
@@ -41,38 +39,19 @@ class _Loader(importlib.abc.Loader):
         _enable()
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow by the other finders. A search alone changes nothing: many libraries ask whether it is there."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The spec of TensorFlow with a loader that enables auto-clustering; None for every other module."""
-        if name != _MODULE:
-            return None
-        others = [
-            finder.find_spec
-            for finder in sys.meta_path
-            if not isinstance(finder, _Finder) and hasattr(finder, "find_spec")
-        ]
-        spec = next((spec for find in others if (spec := find(name, path, target)) is not None), None)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
-        return spec
-
-
-def start() -> None:
-    """Installs the hook if the flag AUTO_JIT is set. The start-up file calls it. Raises: FlagError  as `flags.read`."""
-    if flags.values()["AUTO_JIT"]:
-        install()
-
-
-def install() -> None:
-    """Enables auto-clustering now, or when TensorFlow is imported."""
-    if _MODULE in sys.modules:
-        _enable()
-    else:
-        sys.meta_path.insert(0, _Finder())
+def spec_of(
+    name: str, path: Sequence[str] | None, target: ModuleType | None, finders: Sequence[Any]
+) -> ModuleSpec | None:
+    """The spec of TensorFlow by the first finder that has one, with a loader that enables auto-clustering if the flag
+    is set. A search alone changes nothing: many libraries ask whether it is there. Raises: FlagError  as `flags.read`.
+    """
+    if not flags.values()["AUTO_JIT"]:
+        return None
+    found_by = (finder.find_spec(name, path, target) for finder in finders if hasattr(finder, "find_spec"))
+    spec: ModuleSpec | None = next(filter(None, found_by), None)
+    if spec is not None and spec.loader is not None:
+        spec.loader = _Loader(spec.loader)
+    return spec
 
 
 def _enable() -> None:

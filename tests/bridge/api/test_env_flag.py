@@ -99,15 +99,21 @@ def test_python_without_the_flag_does_not_load_tfbridge() -> None:
     assert run("import sys; print('tfbridge' in sys.modules)").stdout == "False\n"
 
 
+def test_little_is_loaded_before_tensorflow() -> None:
+    loaded = "import sys; print([m for m in sys.modules if m.startswith('tfbridge')])"
+    assert run(loaded, TFBRIDGE_AUTO_JIT="1").stdout == "['tfbridge_start']\n"
+
+
 def test_misspelt_flag_is_told_once_and_stops_nothing() -> None:
-    done = run("print(1)", TFBRIDGE_AUTO_JTI="1")
-    assert done.stdout == "1\n"
+    search = "import importlib.util as u; print([u.find_spec('tensorflow') is not None for _ in range(2)])"
+    done = run(search, TFBRIDGE_AUTO_JTI="1")
+    assert done.stdout == "[True, True]\n"
     assert (
         done.stderr == "tfbridge: TFBRIDGE_AUTO_JTI: there is no such flag; did you mean TFBRIDGE_AUTO_JIT?\n"
     )
 
 
-def test_wheel_gets_the_start_up_file_and_its_record(tmp_path: Path) -> None:
+def test_wheel_gets_the_start_up_files_and_their_records(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("backend", ROOT / "packaging" / "backend.py")
     backend = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(backend)
@@ -116,9 +122,11 @@ def test_wheel_gets_the_start_up_file_and_its_record(tmp_path: Path) -> None:
         wheel.writestr("x-1.dist-info/RECORD", "x/__init__.py,,\n")
     backend._with_start_up(str(tmp_path), "x.whl")
     with zipfile.ZipFile(tmp_path / "x.whl") as wheel:
-        data = wheel.read(backend.START_UP.name)
+        files = {file.name: wheel.read(file.name) for file in backend.START_UP}
         record = wheel.read("x-1.dist-info/RECORD").decode().splitlines()
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    assert record == ["x/__init__.py,,", f"{backend.START_UP.name},sha256={digest},{len(data)}"]
-    assert data == backend.START_UP.read_bytes()
-    assert data.count(b"\n") == 1, "site runs lines, so the program is one"
+    assert record[0] == "x/__init__.py,,"
+    for (name, data), line in zip(files.items(), record[1:], strict=True):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        assert line == f"{name},sha256={digest},{len(data)}"
+        assert data == (ROOT / "packaging" / name).read_bytes()
+    assert files["tfbridge_auto_jit.pth"].count(b"\n") == 1, "site runs lines, so the program is one"
