@@ -139,6 +139,8 @@ LATE_IMPORTS = {
     ("bridge/aot/__main__.py", ".build"): TENSORFLOW_LATE,
     ("bridge/api/import_hook.py", ".auto_clustering"): TENSORFLOW_LATE,
     ("bridge/api/numerics_table.py", "scipy.special"): OPTIONAL,
+    ("bridge/cluster/compile_progress.py", "rich.console"): "few compilations take long",
+    ("bridge/cluster/compile_progress.py", "rich.progress"): "few compilations take long",
     ("bridge/public/doctor.py", "tensorflow"): TENSORFLOW_LATE,
     ("bridge/public/doctor.py", "..api"): TENSORFLOW_LATE,
     ("bridge/public/doctor.py", "..api.jit"): TENSORFLOW_LATE,

@@ -17,6 +17,7 @@ from ...runtime.code.artifact import Artifact
 from ...runtime.code.executable import Executable
 from ...runtime.sizes import AnySize, tracing
 from ...runtime.threads import background, cpu_clock
+from . import compile_progress
 from .cluster import Cluster
 from .cluster_module import build_module, invariant_parameters, source_text
 from .code_cache import MAX_KEYS, MAX_VARIANTS, Variant, bounded, listed
@@ -271,7 +272,8 @@ def _compile(
     if assumptions.symbols and not is_first:
         subject += f" {key}"  # which has other guards
     source = source_text(cluster) if dumps else ""
-    artifact = native().load_artifact(subject, build, cluster.options, source)
+    with compile_progress.shown(f"{cluster.name}, {cluster.op_count} ops"):
+        artifact = native().load_artifact(subject, build, cluster.options, source)
     executable = Executable(artifact)
     shown = [shape for k in cluster.launch_arguments if (shape := all_shapes[k]) is not None]
     _record(cluster, shown, artifact, time.perf_counter() - start)
