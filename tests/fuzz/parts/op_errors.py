@@ -6,6 +6,7 @@ the flag. TensorFlow's side runs in a process of its own, which some kernels end
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -34,13 +35,15 @@ class _Plain:
         self._process: subprocess.Popen[bytes] | None = None
 
     def outcomes(self, source: str, anew: bool = False) -> list[Outcome] | None:
-        """The outcomes, eager and as a function; None where a kernel ended the process. anew: in a new process."""
+        """The outcomes, eager and as a function; None where a kernel ended the process. anew: in a new one, in which
+        memory that nobody wrote has other contents."""
         if anew:
             self._end()
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "fuzz.op_cases"],
                 cwd=_TESTS,
+                env=os.environ | ({"MALLOC_PERTURB_": "165"} if anew else {}),
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
