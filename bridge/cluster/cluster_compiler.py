@@ -128,7 +128,7 @@ def _compile_and_note(
     try:
         executable = _compile(cluster, key, *_by_argument(cluster, shapes, constants))
     except Exception as error:  # whatever it is, TensorFlow can still run the nodes
-        if not cluster.is_closed:
+        if not cluster.is_closed and not background.is_interpreter_ending():
             with code.lock:
                 code.waiting.pop(key, None)
                 _note_failure(cluster, key, shapes, error)

@@ -111,7 +111,8 @@ class BackgroundQueue:
                 with python_settings.switching_quickly():
                     request.work()
             except Exception as error:
-                _log.warning("background work failed; this is a bug in tfbridge", exc_info=error)
+                if not is_interpreter_ending():
+                    _log.warning("background work failed; this is a bug in tfbridge", exc_info=error)
             finally:
                 cpu = cpu_clock.seconds() - cpu
                 with self._changed:
@@ -143,6 +144,12 @@ class BackgroundQueue:
 
 process = BackgroundQueue()
 preparations = BackgroundQueue()  # what is to be ready before code is
+
+
+def is_interpreter_ending() -> bool:
+    """Whether the main thread has ended. Errors mean nothing then: threads cannot be started."""
+    # The main thread counts as alive while it waits for threads of executors; newer versions of Python tell.
+    return getattr(threading, "_SHUTTING_DOWN", False) or not threading.main_thread().is_alive()
 
 
 def is_here() -> bool:
