@@ -15,8 +15,10 @@ from .freeze import Feeds, Frozen, freeze
 from .model_code import build_model
 from .quantization import Calibration, options_for, quantize_frozen
 from .writers import libraries
+from .writers.export import Export
 from .writers.extras import EXTRAS
-from .writers.files import Compiled, write_extras, write_files
+from .writers.files import Compiled, write_files
+from .writers.header.header import write_header
 from .writers.names import check, class_name, file_name
 
 
@@ -90,6 +92,7 @@ def compile(
     _check_choices(large_constants, threads, extras, format)
     check(name, "Model" if cpp_class is None else cpp_class)
     targets = _targets(target_triple, target_cpu, target_features, cpu_levels, threads, l1_bytes, l2_bytes)
+    _check_extras(extras, targets[0][0].triple)
     frozen = freeze(function, args, signature, feeds or {})
     reports: list[QuantizationReport] = []
     if quantize is not None:
@@ -101,9 +104,9 @@ def compile(
     )
     target = targets[0][0]
     model = dataclasses.replace(model, library=libraries.file_name(name, format, target.triple))
-    compiled = write_files(Path(out_dir), model, data, constants, target, reports)
-    extra_files = write_extras(compiled.header.parent, extras, model, frozen.reference)
-    return dataclasses.replace(compiled, extra_files=extra_files, quantization=tuple(reports))
+    folder = Path(out_dir)
+    export = Export(model, data, constants, write_header(model), target, frozen.reference, folder)
+    return write_files(export, extras, reports)
 
 
 def _check_choices(large_constants: str, threads: int, extras: Collection[str], format: str) -> None:
@@ -121,6 +124,13 @@ def _check_choices(large_constants: str, threads: int, extras: Collection[str], 
             raise ValueError(
                 f"extras: {extra!r} runs a {library} library, so format={library!r} is wanted with it"
             )
+
+
+def _check_extras(extras: Collection[str], triple: str) -> None:
+    """Raises: ValueError  there are no such files for the target."""
+    for extra in extras:
+        if reason := EXTRAS[extra].refusal(triple):
+            raise ValueError(f"extras: {extra!r} is not written for {triple}: {reason}")
 
 
 def _names(frozen: Frozen, name: str | None, cpp_class: str | None) -> tuple[str, str]:

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from ....compiler.quantization.report import QuantizationReport
 from ....runtime.code.artifact import BufferSpec
 from ....runtime.code.linker import section_bytes
-from ....runtime.llvm.target import Target
 from ....runtime.sizes import AnySize, Size, is_symbolic
+from .export import Export
 from .model import Entry, Model
 
 
-def write_description(
-    model: Model, library_bytes: int, data: bytes, target: Target, reports: Sequence[QuantizationReport]
-) -> str:
-    """The text of NAME.json; `data`: the object. Facts of the only function stand beside those of the model, facts of
-    several functions by name."""
+def write_description(export: Export, library_bytes: int, reports: Sequence[QuantizationReport]) -> str:
+    """The text of NAME.json. Facts of the only function stand beside those of the model, facts of several functions by
+    name."""
+    model, target = export.model, export.target
     functions = {
         entry.name: {
             "entry": entry.symbol,
@@ -48,7 +47,7 @@ def write_description(
         "object_bytes": library_bytes,
         "constants_file": model.constants_file or None,
         "constants_bytes": model.constants_bytes,
-        "sections": dict(section_bytes(data)),
+        "sections": dict(section_bytes(export.object_bytes)),
     }
     if reports:
         description["quantization"] = [report.to_json() for report in reports]

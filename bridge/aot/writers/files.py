@@ -8,12 +8,10 @@ from pathlib import Path
 
 from ....compiler.quantization.report import QuantizationReport
 from ....runtime.code import private_files
-from ....runtime.llvm.target import Target
 from .description import write_description
+from .export import Export, Files
 from .extras import EXTRAS
-from .header.header import write_header
 from .libraries import pack
-from .model import Model, Reference
 from .model_page import write_page
 
 
@@ -40,49 +38,52 @@ class Compiled:
 
 
 def write_files(
-    folder: Path,
-    model: Model,
-    object_bytes: bytes,
-    constants: bytes,
-    target: Target,
+    export: Export,
+    extras: Collection[str] = (),
     reports: Sequence[QuantizationReport] = (),
 ) -> Compiled:
-    """The files that every model has, of its object and of its constants where these do not lie in the object.
+    """The files that every model has, of its object and of its constants where these do not lie in the object, and
+    those of some rows of EXTRAS. Nothing is written before the contents of all are there.
 
-    Raises: UnsupportedError  there is no such library of the model (see `libraries`).
+    Raises: UnsupportedError  there is no such library of the model (see `libraries`), or a writer of extras cannot
+    describe it.
     """
-    header = write_header(model).encode("ascii")
-    page = write_page(model, object_bytes, target, reports).encode(errors="replace")
-    library = pack(model, object_bytes, header, target)
-    description = write_description(model, len(library), object_bytes, target, reports).encode("ascii")
-    folder.mkdir(parents=True, exist_ok=True)
-    constants_file = None
+    model = export.model
+    header = export.header.encode("ascii")
+    library = pack(model, export.object_bytes, header, export.target)
+    contents: dict[str, str | bytes] = {
+        model.file: library,
+        f"{model.name}.h": header,
+        f"{model.name}.json": write_description(export, len(library), reports),
+        f"{model.name}.html": write_page(export, reports),
+    }
     if model.constants_file:
-        constants_file = _write(folder, model.constants_file, constants)
+        contents[model.constants_file] = export.constants
+    further: dict[str, str | bytes] = {}
+    for extra in sorted(extras):
+        further |= EXTRAS[extra].write(export)
+    paths = _write(export.folder, contents | further)
     return Compiled(
-        object_file=_write(folder, model.file, library),
-        header=_write(folder, f"{model.name}.h", header),
-        description=_write(folder, f"{model.name}.json", description),
-        page=_write(folder, f"{model.name}.html", page),
-        constants_file=constants_file,
+        object_file=paths[model.file],
+        header=paths[f"{model.name}.h"],
+        description=paths[f"{model.name}.json"],
+        page=paths[f"{model.name}.html"],
+        constants_file=paths[model.constants_file] if model.constants_file else None,
         object_bytes=len(library),
         header_bytes=len(header),
         temp_bytes=model.temp_bytes,
-        constants_bytes=len(constants),
+        constants_bytes=len(export.constants),
+        extra_files=tuple(paths[name] for name in further),
+        quantization=tuple(reports),
     )
 
 
-def write_extras(
-    folder: Path, extras: Collection[str], model: Model, reference: Reference
-) -> tuple[Path, ...]:
-    """The files of these rows of EXTRAS. Raises: UnsupportedError  a writer cannot describe the model."""
-    return tuple(
-        _write(folder, name.format(model.name), write(model, reference).encode("ascii"))
-        for extra in sorted(extras)
-        for name, write in EXTRAS[extra].files.items()
-    )
-
-
-def _write(folder: Path, name: str, contents: bytes) -> Path:
-    private_files.write_file(None, str(folder / name), [contents], 0o666)
-    return folder / name
+def _write(folder: Path, contents: Files) -> dict[str, Path]:
+    """The paths of files, written, by their names in the folder. Texts are UTF-8."""
+    paths = {}
+    for name, text in contents.items():
+        paths[name] = folder / name
+        paths[name].parent.mkdir(parents=True, exist_ok=True)
+        data = text if isinstance(text, bytes) else text.encode(errors="replace")
+        private_files.write_file(None, str(paths[name]), [data], 0o666)
+    return paths

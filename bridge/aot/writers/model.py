@@ -68,7 +68,7 @@ class Entry:
     behind the others, and in the state. Where sizes change, the arrays are the largest there are, and `argument_sizes`
     and `result_sizes` their dims. `sized_results`: the results in which values of arguments decide how many
     rows there are, up to the first dim; the last results are these numbers. `kernels`, `temporaries`: as of Artifact,
-    of the first level and of typical sizes.
+    of the first level and of typical sizes. `ranges`: the bounds of arguments, by number, that are rounded to 8 bits.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Entry:
     sized_results: Sequence[int] = ()
     kernels: Sequence[KernelRecord] = ()
     temporaries: Sequence[Temporary] = ()
+    ranges: Mapping[int, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
     def rows_of(self, result: int) -> int | None:
         """The number of the result that has how many rows of a result there are; None: it always has all."""

@@ -9,13 +9,13 @@ from ....runtime.code.linker import section_bytes
 from ....runtime.code.peak_rates import rates_per_cycle
 from ....runtime.llvm.target import Target
 from ...report_page.page import KernelSection, amount, kernel_section, render
+from .export import Export
 from .model import Entry, Model
 
 
-def write_page(
-    model: Model, object_bytes: bytes, target: Target, reports: Sequence[QuantizationReport]
-) -> str:
+def write_page(export: Export, reports: Sequence[QuantizationReport]) -> str:
     """The page. Times are the least that a usual core of the target takes, for sizes that change of typical ones."""
+    model, object_bytes, target = export.model, export.object_bytes, export.target
     sections = section_bytes(object_bytes)
     functions = f"{len(model.entries)} functions" if len(model.entries) > 1 else "1 function"
     memory = amount(model.memory_bytes, "B") if model.sizes.are_bounded else "as runs need"

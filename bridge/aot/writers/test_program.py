@@ -6,32 +6,16 @@ The program needs the header and the object alone; without an operating system i
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
 from string import Template
 
 import numpy as np
 
-from ....runtime.sizes import Valuation
 from .benchmark_program import CONSTANTS, SET_CONSTANTS, memory_definition
+from .export import SMALL_FLOATS, Export, Run
 from .header.header import C_TYPES
-from .model import Entry, Model, Reference, Results
+from .model import Entry
 
-_SEED = 20
-_RUNS_OF_STATE = 3
 _PER_LINE = 8
-# Floats that C has no type for: (bits of the exponent, bits of the fraction).
-_SMALL_FLOATS = {"float16": (5, 10), "bfloat16": (8, 7), "float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
-# Differences that other orders of arithmetic make, as parts of a number of 1 or more.
-_TOLERANCES = {
-    "float64": 1e-9,
-    "complex128": 1e-9,
-    "float16": 1e-2,
-    "bfloat16": 5e-2,
-    "float8_e4m3fn": 0.25,
-    "float8_e5m2": 0.5,
-}
-_F32_TOLERANCE = 1e-4
 
 _PROGRAM = Template("""\
 /* ${name}_test.c: checks $name.o on sets of arguments against the results expected. Exit status: how many results
@@ -111,28 +95,18 @@ _RESULT = Template("""\
     failures += report("$title", $elements, differ);""")
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """Arguments of a function and the results expected. `sizes`: those that change, by their places."""
-
-    arguments: Sequence[np.ndarray]
-    results: Sequence[np.ndarray]
-    sizes: Mapping[int, int] = dataclasses.field(default_factory=dict)
-
-
-def write_test(model: Model, reference: Reference) -> str:
+def write_test(export: Export) -> str:
     """The program's text: an example of each function, or one for each of some sizes. Of a model with a state, the
     results of the last of several runs are compared."""
-    times = _RUNS_OF_STATE if model.states else 1
-    runs = _example_runs(model, reference.functions, times)
+    model = export.model
     common = {"name": model.name, "NAME": model.name.upper()}
     data: list[str] = []
     steps: list[str] = []
-    for entry, own in zip(model.entries, runs, strict=True):
+    for entry, own in zip(model.entries, export.examples, strict=True):
         for number, run in enumerate(own):
             suffix = f"_{number}" if len(own) > 1 else ""
-            steps.append(_step(model, entry, run, suffix, times, reference.tolerance, data))
-    is_decoding = any(spec.dtype in _SMALL_FLOATS for entry in model.entries for spec in entry.results)
+            steps.append(_step(export, entry, run, suffix, data))
+    is_decoding = any(spec.dtype in SMALL_FLOATS for entry in model.entries for spec in entry.results)
     return _PROGRAM.substitute(
         common,
         data="\n".join(data),
@@ -145,44 +119,9 @@ def write_test(model: Model, reference: Reference) -> str:
     )
 
 
-def _example_runs(model: Model, functions: Sequence[Results], times: int) -> list[list[Run]]:
-    """Runs of each function, with the results expected: one, or one for each example of its sizes. The results are
-    those of the last of so many `times`."""
-    places = {size.name: place for place, size in enumerate(model.sizes.listed)}
-    runs: list[list[Run]] = []
-    for entry, function in zip(model.entries, functions, strict=True):
-        runs.append([])
-        for values in model.sizes.examples.get(entry.name, [{}]):
-            arguments = _example_arguments(entry, values)
-            sizes = {places[name]: value for name, value in values.items()}
-            results = function(arguments, times)
-            rows = [np.array(len(results[k]), np.int32) for k in entry.sized_results]
-            runs[-1].append(Run(arguments, [*results, *rows], sizes))
-    return runs
-
-
-def _example_arguments(entry: Entry, sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """Random values: normal floats, integers of 0 and 1."""
-    random = np.random.default_rng(_SEED)
-    arrays = []
-    for k, spec in enumerate(entry.arguments):
-        dims = tuple(map(Valuation(sizes), entry.sizes("args", k)))
-        is_float = np.dtype(spec.dtype).kind in "fcV"
-        values = random.standard_normal(dims) if is_float else random.integers(0, 2, dims)
-        arrays.append(values.astype(spec.dtype))
-    return arrays
-
-
-def _step(
-    model: Model,
-    entry: Entry,
-    run: Run,
-    suffix: str,
-    times: int,
-    tolerance: float | None,
-    data: list[str],
-) -> str:
+def _step(export: Export, entry: Entry, run: Run, suffix: str, data: list[str]) -> str:
     """The statements of a run; its arrays' definitions are added to `data`."""
+    model = export.model
     common = {"name": model.name, "NAME": model.name.upper()}
     call, filled, compared = model.call(entry), [], []
     for k, (spec, array) in enumerate(zip(entry.arguments, run.arguments, strict=True)):
@@ -194,7 +133,7 @@ def _step(
         if array.size:
             name, title = f"{call}_result{k}", f"{entry.name}_result{k}".lstrip("_")
             data.append(array_definition(C_TYPES[spec.dtype], f"wanted_{name}{suffix}", array))
-            close = _close(name, f"{name}{suffix}", spec.dtype, tolerance)
+            close = _close(name, f"{name}{suffix}", spec.dtype, export.tolerance(spec.dtype))
             compared.append(_RESULT.substitute(title=title, elements=array.size, close=close))
     return _RUN.substitute(
         common,
@@ -202,7 +141,7 @@ def _step(
         reset=_RESET.substitute(common) if model.states else "",
         sizes="".join(_SIZE.substitute(place=p, value=v) for p, v in run.sizes.items()),
         arguments="\n".join(filled),
-        count=times,
+        count=export.runs_of_example,
         results="\n".join(compared),
     )
 
@@ -223,15 +162,14 @@ def array_definition(type_: str, name: str, values: np.ndarray) -> str:
     )
 
 
-def _close(name: str, values: str, dtype: str, tolerance: float | None) -> str:
+def _close(name: str, values: str, dtype: str, tolerance: float) -> str:
     """The C expression of whether element `i` of a result is the one expected."""
     found, wanted = f"{name}(&model)[i]", f"wanted_{values}.values[i]"
-    if dtype in _SMALL_FLOATS:
-        exponent, fraction = _SMALL_FLOATS[dtype]
+    if dtype in SMALL_FLOATS:
+        exponent, fraction = SMALL_FLOATS[dtype]
         found, wanted = (f"decoded({value}, {exponent}, {fraction})" for value in (found, wanted))
-    elif "float" not in dtype and "complex" not in dtype:
+    elif not tolerance:
         return f"{found} == {wanted}"
-    tolerance = max(tolerance or 0.0, _TOLERANCES.get(dtype, _F32_TOLERANCE))
     if "complex" in dtype:
         return " && ".join(f"is_close({found}.{part}, {wanted}.{part}, {tolerance})" for part in ("re", "im"))
     return f"is_close({found}, {wanted}, {tolerance})"

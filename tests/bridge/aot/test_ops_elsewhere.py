@@ -15,8 +15,10 @@ from narrow_values import FLOATS, every, wide_values
 from test_targets import MACHINES, Machine
 from tfbridge.bridge.aot.freeze import Frozen, Function
 from tfbridge.bridge.aot.model_code import build_model
+from tfbridge.bridge.aot.writers.export import Export
 from tfbridge.bridge.aot.writers.files import write_files
-from tfbridge.bridge.aot.writers.header.header import C_TYPES, Model
+from tfbridge.bridge.aot.writers.header.header import C_TYPES, write_header
+from tfbridge.bridge.aot.writers.model import Model, Reference
 from tfbridge.bridge.aot.writers.test_program import array_definition
 from tfbridge.compiler.client.platforms import native
 from tfbridge.compiler.evaluator.evaluate import evaluate
@@ -100,7 +102,8 @@ def check(machine: Machine, given: Sequence[_Row], folder: Path) -> None:
     model, data, constants = build_model(
         Frozen("ops", functions, ()), "ops", "Ops", [(target, None)], 1, True
     )
-    made = write_files(folder, model, data, constants, target)
+    reference = Reference([], None)
+    made = write_files(Export(model, data, constants, write_header(model), target, reference, folder))
     (folder / "main.c").write_text(program(model, given))
     sse = ["-msse2"] if machine.triple.startswith("i686") else []
     command = [*machine.link, "-std=gnu99", *sse, folder / "main.c", made.object_file, *machine.libraries]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from .....runtime.sizes import AnySize, is_symbolic, symbols_of
+from .....runtime.sizes import is_symbolic, symbols_of
 from ..model import ALIGN, ChangingSize, Entry, Model, aligned
 from ..names import in_comment
+from ..size_expressions import expressions
 from . import size_templates as text
-from .size_expressions import c_expression
 
 _WIDTH = 114
 
@@ -46,12 +46,6 @@ def _common(model: Model) -> dict[str, str]:
 
 def _numbered(model: Model) -> Iterator[tuple[int, ChangingSize]]:
     return enumerate(model.sizes.listed)
-
-
-def expressions(model: Model, sizes: Sequence[AnySize], list_: str) -> list[str]:
-    """Sizes in C, where the values of those that change are in a list of that name."""
-    symbols = {size.name: f"{list_}[{place}]" for place, size in _numbered(model)}
-    return [c_expression(size, symbols) for size in sizes]
 
 
 def _functions(model: Model, buffers: Sequence[dict[str, str]]) -> Iterator[str]:

@@ -7,17 +7,16 @@ the thread pool's signature) are written once per program, whichever header come
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from .....compiler.ir.element_types import FORMATS, SMALL_INTEGERS
-from .....runtime.code.artifact import BufferSpec
 from .....runtime.run_context import FIELDS
-from .....runtime.sizes import AnySize, is_symbolic
+from .....runtime.sizes import is_symbolic
+from ..arrays import Array, all_arrays
+from ..documentation import description, documentation
 from ..model import Entry, Model, aligned
-from ..names import MAX_LENGTH, identifier, in_comment
+from ..names import in_comment
+from ..size_expressions import expressions
 from . import changing_sizes
 from . import size_templates as sized_text
 from . import templates as text
@@ -46,7 +45,7 @@ def write_header(model: Model) -> str:
     """The header's text."""
     *namespaces, class_name = model.cpp_class.split("::")
     common = {"name": model.name, "NAME": model.name.upper(), "model": f"{model.name}_model"}
-    buffers = list(_buffers(model))
+    buffers = [_buffer(model, array) for array in all_arrays(model)]
     in_file = model.constants_bytes > 0
     entries = [_entry_values(model, entry) | common for entry in model.entries]
     state = {"reset_entry": model.reset_symbol, "state_places": _state_places(model)} | common
@@ -192,78 +191,37 @@ def _fields(pointer_bytes: int) -> str:
     return "\n".join(lines)
 
 
-def _buffers(model: Model) -> Iterator[dict[str, str]]:
-    """What the templates say of each argument, result and array of the state."""
-    for entry in model.entries:
-        for word, kind, specs, names in (
-            ("arg", "args", entry.arguments, entry.argument_names),
-            ("result", "results", entry.results, entry.result_names),
-        ):
-            member = entry.member(kind)
-            places = [f"{member}[{k}]" for k in range(len(specs))]
-            prefix = f"{entry.name}_" if entry.name else ""
-            sizes = [entry.sizes(kind, k) for k in range(len(specs))]
-            rows = [entry.rows_of(k) if word == "result" else None for k in range(len(specs))]
-            for buffer, at in zip(
-                _of_kind(model, member, prefix, word, specs, sizes, names, places), rows, strict=True
-            ):
-                known = (
-                    ""
-                    if at is None
-                    else f"; {prefix}result{at} is how many rows it has, the others are unset"
-                )
-                yield buffer | {"description": buffer["description"] + known}
-    states = model.states
-    specs, names = [state.spec for state in states], [state.name for state in states]
-    sizes = [spec.dims for spec in specs]
-    yield from _of_kind(model, "state", "", "state", specs, sizes, names, [""] * len(states))
-
-
-def _of_kind(
-    model: Model,
-    list_: str,
-    prefix: str,
-    word: str,
-    specs: Sequence[BufferSpec],
-    sizes: Sequence[Sequence[AnySize]],
-    names: Sequence[str],
-    places: Sequence[str],
-) -> Iterator[dict[str, str]]:
-    """The arrays of one list. `places`: the members that have their addresses; empty for those of the state."""
-    called = [identifier(name) if len(name) <= MAX_LENGTH else "" for name in names]
-    for number, (spec, dims, name, member) in enumerate(zip(specs, sizes, called, places, strict=True)):
-        which, own = f"{prefix}{word}{number}", f"{prefix}{word}_{name}"
-        is_called = bool(name) and called.count(name) == 1
-        indices = [f"i{axis}" for axis in range(len(spec.dims))]
-        expressions = changing_sizes.expressions(model, dims, "model_.sizes")
-        position = ""
-        for index, dim in zip(indices, expressions):
-            position = f"({position}) * {dim} + {index}" if position else index
-        shape = f"{spec.dtype}[{', '.join(map(str, dims))}]"
-        offset = 0 if member else model.state_offsets[number]
-        in_state = f"TFBRIDGE_CAST(void *, TFBRIDGE_CAST(char *, self->state) + {offset})"
-        yield {
-            "list": list_,
-            "member": member,
-            "at": f"self->{member}" if member else in_state,
-            "which": which,
-            "c_which": f"{model.name}_{which}",
-            "C_WHICH": f"{model.name}_{which}".upper(),
-            "called": own if is_called else "",
-            "c_called": f"{model.name}_{own}" if is_called else "",
-            "type": C_TYPES[spec.dtype],
-            "pointer": f"{'const ' if word == 'arg' else ''}{C_TYPES[spec.dtype]} *",
-            "elements": str(math.prod(spec.dims)),
-            "bytes": str(spec.bytes),
-            "dims": "\n".join(changing_sizes.expressions(model, dims, "sizes")) if is_symbolic(dims) else "",
-            "item_bytes": str(np.dtype(spec.dtype).itemsize),
-            "indices": ", ".join(f"{'int64_t' if is_symbolic(dims) else 'size_t'} {i}" for i in indices),
-            "index_names": ", ".join(indices),
-            "position": position,
-            "is_argument": "yes" if word == "arg" else "",
-            "description": f"{which}: {shape}"
-            + (f', "{in_comment(names[number])}"' if names[number] else ""),
-        }
+def _buffer(model: Model, array: Array) -> dict[str, str]:
+    """What the templates say of an argument, a result or an array of the state."""
+    member = f"{array.entry.member(f'{array.word}s')}[{array.number}]" if array.entry is not None else ""
+    indices = [f"i{axis}" for axis in range(len(array.spec.dims))]
+    position = ""
+    for index, dim in zip(indices, expressions(model, array.sizes, "model_.sizes")):
+        position = f"({position}) * {dim} + {index}" if position else index
+    in_state = f"TFBRIDGE_CAST(void *, TFBRIDGE_CAST(char *, self->state) + {array.offset})"
+    type_ = C_TYPES[array.spec.dtype]
+    return {
+        "list": member.partition("[")[0] or "state",
+        "member": member,
+        "at": f"self->{member}" if member else in_state,
+        "which": array.which,
+        "c_which": f"{model.name}_{array.which}",
+        "C_WHICH": f"{model.name}_{array.which}".upper(),
+        "called": array.own,
+        "c_called": f"{model.name}_{array.own}" if array.own else "",
+        "type": type_,
+        "pointer": f"{'const ' if array.word == 'arg' else ''}{type_} *",
+        "elements": str(array.elements),
+        "bytes": str(array.spec.bytes),
+        "dims": "\n".join(expressions(model, array.sizes, "sizes")) if array.is_changing else "",
+        "item_bytes": str(array.item_bytes),
+        "indices": ", ".join(f"{'int64_t' if array.is_changing else 'size_t'} {i}" for i in indices),
+        "index_names": ", ".join(indices),
+        "position": position,
+        "is_argument": "yes" if array.word == "arg" else "",
+        "description": description(array),
+        "documentation": "\n * ".join(documentation(array)),
+    }
 
 
 def _functions(buffer: dict[str, str]) -> str:

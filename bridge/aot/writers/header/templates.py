@@ -305,7 +305,7 @@ SIZES = Template("""\
 #define ${C_WHICH}_ELEMENTS TFBRIDGE_CAST(size_t, $elements)
 #define ${C_WHICH}_BYTES TFBRIDGE_CAST(size_t, $bytes)""")
 FUNCTION = Template("""\
-/* $description */
+/* $documentation */
 static inline $type *$c_which(const $model *self) { return TFBRIDGE_ARRAY($type, $at); }
 """)
 NAMED_FUNCTION = Template("""\

@@ -7,9 +7,9 @@ from string import Template
 
 import numpy as np
 
-from ....compiler.errors import UnsupportedError
-from .libraries import file_name, run_name
-from .model import Entry, Model
+from .....compiler.errors import UnsupportedError
+from ..libraries import file_name, run_name
+from ..model import Entry, Model
 
 _MODULE = Template('''\
 """The model $name, compiled ahead of time for $target by tfbridge $version. Needs NumPy and $library."""

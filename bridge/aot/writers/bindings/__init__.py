@@ -1,0 +1,1 @@
+"""What other languages run an exported model with: one file for each."""
