@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from ...compiler.errors import CompilerError
+from ...compiler.object_options import NUMERICS, OPTIMIZE
 from ...compiler.quantization.options import METHODS, SCHEMES
 from .feeds import parse_dims
 from .writers.extras import EXTRAS
@@ -65,6 +66,18 @@ def _add_target_options(parser: argparse.ArgumentParser) -> None:
         help="code for several levels of processors in one object, such as v2,v3,v4 (AArch64: v8.0,v8.2,v8.6); runs "
         "take the highest that there is",
     )
+    group.add_argument(
+        "--optimize",
+        default="speed",
+        choices=OPTIMIZE,
+        help="size: smaller code, which is slower; default: speed",
+    )
+    group.add_argument(
+        "--numerics",
+        default="tf",
+        choices=NUMERICS,
+        help="fast: arithmetic may be rearranged; default: tf",
+    )
     group.add_argument("--l1-bytes", type=int, metavar="N", help="size of the target's first data cache")
     group.add_argument("--l2-bytes", type=int, metavar="N", help="size of its second cache")
     group.add_argument(
@@ -93,6 +106,15 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
         metavar="EXTRAS",
         help="further files, with commas between them: "
         + "; ".join(f"{name}, {extra.meaning}" for name, extra in EXTRAS.items()),
+    )
+    group.add_argument(
+        "--debug",
+        action="store_true",
+        help="functions bear the names of layers, for profilers and debuggers, with lines of NAME.layers",
+    )
+    group.add_argument("--code-section", default="", metavar="NAME", help="section of the object's functions")
+    group.add_argument(
+        "--constants-section", default="", metavar="NAME", help="section of weights and other constants"
     )
     group.add_argument("--cpp-class", metavar="NS::CLASS", help="the C++ class; default: made from the name")
     group.add_argument("--name", help="of the files and in the C API; default: that of the directory")
@@ -159,6 +181,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             calibration=chosen.calibration,
             calibration_method=chosen.calibration_method,
             keep_float=chosen.keep_float,
+            optimize=chosen.optimize,
+            numerics=chosen.numerics,
+            debug=chosen.debug,
+            code_section=chosen.code_section,
+            constants_section=chosen.constants_section,
         )
     except (CompilerError, OSError) as error:
         print(f"tfbridge-aot: {error}", file=sys.stderr)

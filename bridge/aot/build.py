@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ...compiler.client.platforms import native
 from ...compiler.ir.code_version import Level
+from ...compiler.object_options import NUMERICS, OPTIMIZE, ObjectOptions
+from ...compiler.options import DEFAULT_OPTIONS
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target, host
 from .freeze import Feeds, Frozen, freeze
@@ -44,6 +46,11 @@ def compile(
     calibration: Calibration | None = None,
     calibration_method: str = "mse",
     keep_float: Sequence[str] = (),
+    optimize: str = "speed",
+    numerics: str = "tf",
+    debug: bool = False,
+    code_section: str = "",
+    constants_section: str = "",
 ) -> Compiled:
     """Compiles a function into NAME.o, NAME.h, NAME.json and NAME.html in `out_dir`.
 
@@ -68,15 +75,14 @@ def compile(
     otherwise: then nothing is assumed of the processor but what they promise or, where both are empty, what clang
     assumes for the triple. `cpu_levels` names levels of its architecture, `["v2", "v3", "v4"]`: the object has code for
     each, and runs take that of the highest which the processor has. `l1_bytes` and `l2_bytes` are the sizes of its
-    caches. Code for more than one of `threads`
-    runs parallel loops on a pool that the program hands over.
+    caches. Code for more than one of `threads` runs parallel loops on a pool that the program hands over.
 
     `cpp_class` may have namespaces, `vision::Digits`; it is made from the name if it is not given.
     `large_constants="file"` writes the constants to NAME.bin, to be mapped, instead of into the object. `extras` are
     further files: `test`, a C program NAME_test.c that checks the object against TensorFlow's results; `benchmark`, one
     that times it, NAME_benchmark.c; `cmake`, a CMake package and a file for pkg-config; `python`, a module NAME.py that
-    runs the shared library. `format`: `object`, NAME.o; `static`, a library libNAME.a; `shared`, libNAME.so, which a
-    compiler for the target links.
+    runs the shared library; `rust`, `wasm`, `android` and `swift`, packages for these. `format`: `object`, NAME.o;
+    `static`, a library libNAME.a; `shared`, libNAME.so, which a compiler for the target links.
 
     With `quantize="int8"` dense layers and convolutions are computed in 8-bit integers; with `int8-weights`, `float16`
     and `bfloat16` weights are stored so, and computed with in f32. `calibration` has samples of the arguments, which
@@ -84,23 +90,34 @@ def compile(
     `calibration_method`: how ranges follow from the values seen, `min-max`, `percentile` or `mse`. `keep_float`: layers
     that stay in f32: `first`, `last`, or names of TensorFlow nodes with `*`.
 
+    `optimize="size"` makes code smaller, and slower. `numerics`: `tf` or `fast` (arithmetic may be rearranged). `debug`
+    gives functions of the object the names of the layers that they compute, with debug lines that are those of
+    NAME.layers. `code_section` and `constants_section` are the names of the object's sections of code, and of weights
+    and other constants.
+
     Raises: ShapeError  an unknown signature or feed, or unknown dimensions; UnsupportedError  ops that cannot be
     compiled, or not for sizes that change, a variable whose shape changes, or a target that LLVM does not know;
     ValueError  a name that C does not allow (see `names`; one that is not given is made from the function's), or a
     target or a dim that is none.
     """
-    _check_choices(large_constants, threads, extras, format)
+    _check_choices(large_constants, threads, extras, format, optimize, numerics)
     check(name, "Model" if cpp_class is None else cpp_class)
+    options = dataclasses.replace(DEFAULT_OPTIONS, numerics=numerics)
+    object_options = ObjectOptions(code_section, constants_section, debug)
     targets = _targets(target_triple, target_cpu, target_features, cpu_levels, threads, l1_bytes, l2_bytes)
     _check_extras(extras, targets[0][0].triple)
+    if optimize == "size":
+        targets = [(dataclasses.replace(target, is_small=True), level) for target, level in targets]
+    native().prepare_self_contained()
     frozen = freeze(function, args, signature, feeds or {})
     reports: list[QuantizationReport] = []
     if quantize is not None:
-        options = options_for([target for target, _ in targets], quantize, calibration_method, keep_float)
-        frozen, reports = quantize_frozen(frozen, calibration, options)
+        chosen = options_for([target for target, _ in targets], quantize, calibration_method, keep_float)
+        frozen, reports = quantize_frozen(frozen, calibration, chosen)
     name, cpp_class = _names(frozen, name, cpp_class)
+    object_options = dataclasses.replace(object_options, layers_file=f"{name}.layers")
     model, data, constants = build_model(
-        frozen, name, cpp_class, targets, threads, large_constants == "object"
+        frozen, name, cpp_class, targets, threads, large_constants == "object", options, object_options
     )
     target = targets[0][0]
     model = dataclasses.replace(model, library=libraries.file_name(name, format, target.triple))
@@ -109,16 +126,22 @@ def compile(
     return write_files(export, extras, reports)
 
 
-def _check_choices(large_constants: str, threads: int, extras: Collection[str], format: str) -> None:
+def _check_choices(
+    large_constants: str, threads: int, extras: Collection[str], format: str, optimize: str, numerics: str
+) -> None:
     """Raises: ValueError  one of these cannot be chosen."""
-    if large_constants not in ("object", "file"):
-        raise ValueError(f"large_constants: {large_constants!r} is neither 'object' nor 'file'")
+    for option, value, choices in (
+        ("large_constants", large_constants, ("object", "file")),
+        ("optimize", optimize, OPTIMIZE),
+        ("numerics", numerics, NUMERICS),
+        ("format", format, libraries.FORMATS),
+    ):
+        if value not in choices:
+            raise ValueError(f"{option}: {value!r} is none of {', '.join(choices)}")
     if threads < 1:
         raise ValueError(f"threads: {threads} is not positive")
     if unknown := set(extras) - EXTRAS.keys():
         raise ValueError(f"extras: {min(unknown)!r} is none of {', '.join(sorted(EXTRAS))}")
-    if format not in libraries.FORMATS:
-        raise ValueError(f"format: {format!r} is none of {', '.join(libraries.FORMATS)}")
     for extra in extras:
         if (library := EXTRAS[extra].library) not in ("", format):
             raise ValueError(

@@ -13,7 +13,8 @@ from ...compiler.client.platforms import native
 from ...compiler.ir.code_version import CodeVersion, Level
 from ...compiler.ir.module import Module
 from ...compiler.ir.sized_module import SizedModule
-from ...compiler.options import DEFAULT_OPTIONS
+from ...compiler.object_options import DEFAULT_OBJECT_OPTIONS, ObjectOptions
+from ...compiler.options import DEFAULT_OPTIONS, Options
 from ...runtime.code.artifact import Artifact, BufferSpec
 from ...runtime.llvm.target import Target
 from .freeze import Frozen, Function
@@ -31,6 +32,8 @@ def build_model(
     targets: Sequence[tuple[Target, Level | None]],
     threads: int,
     embed_constants: bool,
+    options: Options = DEFAULT_OPTIONS,
+    object_options: ObjectOptions = DEFAULT_OBJECT_OPTIONS,
 ) -> tuple[Model, bytes, bytes]:
     """(what writers are told, the object, the constants for a file). `targets`: several for levels of processors."""
     symbols = {
@@ -42,7 +45,8 @@ def build_model(
         CodeVersion(compiled_modules(frozen, symbols, target) | reset, target, level)
         for target, level in targets
     ]
-    artifacts = native().compile_self_contained(versions, DEFAULT_OPTIONS, embed_constants)
+    code = native().compile_self_contained(versions, options, embed_constants, object_options)
+    artifacts = code.artifacts
     digest = _digest_of(artifacts)
     temp_bytes, sizes = sizes_of(frozen, [m for v in versions for m in v.modules.values()], artifacts)
     modules, target = versions[0].modules, versions[0].target
@@ -67,6 +71,8 @@ def build_model(
         reset_symbol=reset_symbol.replace(_NO_DIGEST, digest),
         sizes=sizes,
         levels=levels,
+        stack_bytes=max(code.stack_bytes.values(), default=0),
+        layers=[layer.replace(_NO_DIGEST, digest) for layer in code.layers] if object_options.debug else (),
     )
     return model, artifacts[0].object.replace(_NO_DIGEST.encode(), digest.encode()), constants
 

@@ -22,6 +22,7 @@ from ..ir.code_version import CodeVersion, Level
 from ..ir.layout import inverse_permutation, leaf_orders
 from ..ir.module import Module
 from ..ir.module_attributes import entry_shapes
+from ..object_options import DEFAULT_OBJECT_OPTIONS, ObjectOptions, StandaloneCode
 from ..options import Options
 from ..passes.normalize_layouts import normalize_layouts
 
@@ -67,14 +68,21 @@ class NativePlatform(Platform, Protocol):
         """Whether `load_artifact` finds the artifact in the disk cache."""
 
     def compile_self_contained(
-        self, versions: Sequence[CodeVersion], options: Options, embed_constants: bool
-    ) -> tuple[Artifact, ...]:
-        """Artifacts of modules, by the names of their entries, of one object that needs the C library alone; of
-        several versions, for levels of processors with the lowest first, a run takes the highest that there is.
+        self,
+        versions: Sequence[CodeVersion],
+        options: Options,
+        embed_constants: bool,
+        object_options: ObjectOptions = DEFAULT_OBJECT_OPTIONS,
+    ) -> StandaloneCode:
+        """One object of modules, by the names of their entries, that needs the C library alone; of several versions,
+        for levels of processors with the lowest first, a run takes the highest that there is.
 
         With `embed_constants` the object has the constants too.
         Raises: as `load_artifact`.
         """
+
+    def prepare_self_contained(self) -> None:
+        """Starts, beside this thread, what `compile_self_contained` waits for."""
 
     def symbolic_sizes_of(self, module: Module, options: Options, target: Target) -> SymbolicSizes:
         """What a module's code needs and assumes of symbolic sizes, without compiling it.

@@ -15,15 +15,17 @@ from ..analysis import hlo_cost_analysis
 from ..dump import Dump
 from ..errors import InternalError, UnsupportedError
 from ..ir.code_version import CodeVersion
-from ..ir.module import Module
+from ..ir.module import Instruction, Module
 from ..ir.shape import Shape
 from ..ir.sized_module import SizedModule
+from ..object_options import DEFAULT_OBJECT_OPTIONS, ObjectOptions, StandaloneCode
 from ..ops import Parameter
 from ..options import DEFAULT_OPTIONS, Options
 from ..passes.pipeline import CPU_PASSES, Observer, Step, run_pipeline
 from .entry.entry_emitter import add_constants, emit_entry, emit_prepacking, place_constants
 from .entry.level_entry import emit_level_entry
 from .entry.sizes_entry import emit_sizes_entry
+from .objects.decoration import Layer
 from .objects.object_emitter import emit_assembly
 from .objects.parallel_codegen import ParallelCodegen, WholeObject
 from .schedule.buffer import Constants
@@ -73,10 +75,13 @@ def compile_module(
 
 
 def compile_self_contained(
-    versions: Sequence[CodeVersion], options: Options, embed_constants: bool
-) -> tuple[Artifact, ...]:
-    """Compiles modules, by the names of their entries, into one object that needs the C library alone; its artifacts,
-    version by version.
+    versions: Sequence[CodeVersion],
+    options: Options,
+    embed_constants: bool,
+    object_options: ObjectOptions = DEFAULT_OBJECT_OPTIONS,
+) -> StandaloneCode:
+    """Compiles modules, by the names of their entries, into one object that needs the C library alone; its artifacts
+    are in order of the versions.
 
     The object has what kernels and constants they share once, and the library kernels that they call. Of several
     versions for levels of processors, the lowest first, a run takes the highest that the processor has. With
@@ -86,14 +91,16 @@ def compile_self_contained(
     target = versions[0].target
     text, pool = ModuleText(target, embed_libraries=True), Constants()
     written: list[tuple[str, _Written]] = []
+    layers = Layers()
     with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
         for version in versions:
             if version.level is None:
-                written += _write_version(text, pool, version, options, embed_constants)
+                written += _write_version(text, pool, version, options, embed_constants, layers)
             else:
                 part = ModuleText(version.target, embed_libraries=True)
-                written += _write_version(part, pool, version, options, embed_constants)
-                text.include(part, f".{version.level.name}")
+                layers.suffix = f".{version.level.name}"
+                written += _write_version(part, pool, version, options, embed_constants, layers)
+                text.include(part, layers.suffix)
         entries = list(versions[0].modules)
         levels = [version.level for version in versions if version.level is not None]
         for entry in entries if levels else ():
@@ -102,28 +109,58 @@ def compile_self_contained(
         if is_embedded := embed_constants and bool(constants):
             add_constants(text, constants)
         budget.check("LLVM")
-        (object_code,) = WholeObject(text, target).emit(entries)
+        object_code, stack_bytes = WholeObject(text, object_options).emit(
+            entries, layers.by_number, layers.of_kernels
+        )
     if is_embedded:
         object_code = place_constants(object_code, constants)
-    return tuple(
+    artifacts = [
         dataclasses.replace(
             _artifact(each.program, each.assignment, text, entry, each.temp_bytes, object_code),
             constants=b"" if is_embedded else constants,
         )
         for entry, each in written
-    )
+    ]
+    return StandaloneCode(artifacts, stack_bytes, [layer.text for layer in layers.by_number.values()])
+
+
+class Layers:
+    """The layers of an object: launches of kernels, numbered from 1. suffix: what names of functions are to end in."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, Layer] = {}
+        self.of_kernels: dict[str, list[int]] = {}
+        self.suffix = ""
+
+    def add(self, entry: str, program: ThunkProgram) -> dict[Instruction, int]:
+        """The numbers of a program's layers, by the instructions that they compute."""
+        numbers = {}
+        for thunk in kernel_thunks(program.entry.thunks):
+            record, number = _record(thunk), len(self.by_number) + 1
+            what = f"{record.name}{self.suffix}, {record.flops:,} flops, {record.bytes:,} bytes"
+            self.by_number[number] = Layer(
+                record.ops[0] if record.ops else record.name, f"{', '.join(record.ops)} ({entry}: {what})"
+            )
+            self.of_kernels.setdefault(f"{record.name}{self.suffix}", []).append(number)
+            numbers[thunk.instruction] = number
+        return numbers
 
 
 def _write_version(
-    text: ModuleText, pool: Constants, version: CodeVersion, options: Options, embed_constants: bool
+    text: ModuleText,
+    pool: Constants,
+    version: CodeVersion,
+    options: Options,
+    embed_constants: bool,
+    layers: Layers,
 ) -> Iterator[tuple[str, _Written]]:
     """Writes the entries of a version; those of a level are called in its object alone."""
     linkage = "" if version.level is None else "internal"
     for entry, module in version.modules.items():
         if isinstance(module, SizedModule):
-            yield entry, _write_sized(text, pool, entry, module, options, embed_constants, linkage)
+            yield entry, _write_sized(text, pool, entry, module, options, embed_constants, layers, linkage)
         else:
-            yield entry, _write(text, pool, entry, module, options, embed_constants, linkage)
+            yield entry, _write(text, pool, entry, module, options, embed_constants, layers, linkage)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +180,7 @@ def _write(
     module: Module,
     options: Options,
     embed_constants: bool,
+    layers: Layers,
     linkage: str = "",
 ) -> _Written:
     """Writes the code of a module for an object that stands alone."""
@@ -153,7 +191,16 @@ def _write(
     program = lower_module(optimized, text, target, options, constants=pool)
     _refuse_host_callbacks(program)
     assignment = assign_buffers(program.entry)
-    temp_bytes = emit_entry(text, entry, program, assignment, embed_constants, options.profile, linkage)
+    temp_bytes = emit_entry(
+        text,
+        entry,
+        program,
+        assignment,
+        embed_constants,
+        options.profile,
+        linkage,
+        layers.add(entry, program),
+    )
     dump.code(program, assignment, text)
     sizes = _symbolic_sizes(program, temp_bytes, text) or _known_sizes(program, temp_bytes)
     return _Written(program, assignment, temp_bytes, sizes)
@@ -172,6 +219,7 @@ def _write_sized(
     module: SizedModule,
     options: Options,
     embed_constants: bool,
+    layers: Layers,
     linkage: str = "",
 ) -> _Written:
     """Writes the code of all variants of a module, and the entry that calls them."""
@@ -182,7 +230,9 @@ def _write_sized(
             entries.append("")
             continue
         entries.append(f"{entry}.{number}")
-        written.append(_write(text, pool, entries[-1], variant.module, options, embed_constants, "internal"))
+        written.append(
+            _write(text, pool, entries[-1], variant.module, options, embed_constants, layers, "internal")
+        )
         written_sizes, planned = written[-1].sizes, variant.symbolic
         if (written_sizes.table, written_sizes.temp_bytes) != (planned.table, planned.temp_bytes):
             raise InternalError(f"{entry}: code that is written twice reads other sizes")
@@ -197,7 +247,7 @@ def symbolic_sizes_of(module: Module, options: Options, target: Target) -> Symbo
     """
     text = ModuleText(target, embed_libraries=True)
     with budget.limited(options.compile_seconds, options.compile_instructions, options.compile_megabytes):
-        return _write(text, Constants(), ENTRY, module, options, True).sizes
+        return _write(text, Constants(), ENTRY, module, options, True, Layers()).sizes
 
 
 def _artifact(

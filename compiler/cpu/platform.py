@@ -15,12 +15,13 @@ from ..errors import UnsupportedError
 from ..ir.code_version import CodeVersion
 from ..ir.module import Module
 from ..ir.specialization import is_symbolic
+from ..object_options import DEFAULT_OBJECT_OPTIONS, ObjectOptions, StandaloneCode
 from ..options import Options
 from ..passes.normalize_layouts import normalize_layouts
 from . import artifact_cache, machine_peak
 from . import compile as pipeline
 from .kernel_emitters import load_emitters
-from .objects import kernel_libraries
+from .objects import kernel_libraries, parallel_codegen
 from .objects.source_fingerprint import code_fingerprint
 from .schedule.printer import print_program
 from .symbolic_code import SymbolicCode
@@ -61,10 +62,18 @@ class CpuPlatform(NativePlatform):
         return artifact_cache.has_artifact(key, options)
 
     def compile_self_contained(
-        self, versions: Sequence[CodeVersion], options: Options, embed_constants: bool
-    ) -> tuple[Artifact, ...]:
-        """The artifacts of one object that needs the C library alone."""
-        return pipeline.compile_self_contained(versions, options, embed_constants)
+        self,
+        versions: Sequence[CodeVersion],
+        options: Options,
+        embed_constants: bool,
+        object_options: ObjectOptions = DEFAULT_OBJECT_OPTIONS,
+    ) -> StandaloneCode:
+        """One object that needs the C library alone."""
+        return pipeline.compile_self_contained(versions, options, embed_constants, object_options)
+
+    def prepare_self_contained(self) -> None:
+        """Starts a process for LLVM."""
+        parallel_codegen.start_worker()
 
     def symbolic_sizes_of(self, module: Module, options: Options, target: Target) -> SymbolicSizes:
         """What code needs and assumes of symbolic sizes."""

@@ -21,7 +21,7 @@ class Target:
     `has_scaling`: products with powers of two, and reciprocals to 14 bits (AVX-512). `abi`: LLVM's name of the calling
     convention, where the triple does not tell it. `is_static`: code lies where the linker puts it, and is not moved.
     `byte_products`: the instructions that sum products of bytes: `vnni`, `dotprod`, `i8mm`, `dsp` (SMLAD), `pairs` (of
-    16 bits, AVX2), or "".
+    16 bits, AVX2), or "". `is_small`: code is to be small before it is fast.
     Units: vector_bytes and the cache sizes are bytes; registers counts vector registers; threads is the
     highest number of threads that one launch may use (thread ids given to kernels are below it).
     """
@@ -43,6 +43,7 @@ class Target:
     is_static: bool = False
     has_f64: bool = True
     byte_products: str = ""
+    is_small: bool = False
 
     def lanes(self, bits: int) -> int:
         """Lanes of a full vector register for elements of this many bits (at least 1)."""

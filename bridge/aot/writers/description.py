@@ -43,6 +43,7 @@ def write_description(export: Export, library_bytes: int, reports: Sequence[Quan
         "state": [_array(s.name, s.spec, s.spec.dims, s.spec.bytes) for s in model.states],
         "state_bytes": model.state_offsets[-1],
         "temp_bytes": model.temp_bytes if model.sizes.are_bounded else None,
+        "stack_bytes": model.stack_bytes,
         "memory_bytes": model.memory_bytes if model.sizes.are_bounded else None,
         "object_bytes": library_bytes,
         "constants_file": model.constants_file or None,

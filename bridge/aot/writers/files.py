@@ -57,6 +57,8 @@ def write_files(
         f"{model.name}.json": write_description(export, len(library), reports),
         f"{model.name}.html": write_page(export, reports),
     }
+    if model.layers:
+        contents[f"{model.name}.layers"] = "\n".join([*model.layers, ""])
     if model.constants_file:
         contents[model.constants_file] = export.constants
     further: dict[str, str | bytes] = {}

@@ -121,7 +121,8 @@ class Model:
     `states`: the arrays that outlive a run; `reset_symbol`: the function that gives them their first values. `sizes`:
     those that change; where some have no bound, `temp_bytes` is that of the functions without changing sizes.
     `library`: the file of a library, empty for an object. `levels`: those of processors that there is code for, where
-    there are several.
+    there are several. `stack_bytes`: the most that a run takes of the stack, functions of the C library not counted.
+    `layers`: the lines of the file that debug lines are of; empty: there are none.
     Raises: ValueError  the name or the class cannot be chosen (see `names`).
     """
 
@@ -140,6 +141,8 @@ class Model:
     sizes: Sizes = dataclasses.field(default_factory=Sizes)
     library: str = ""
     levels: Sequence[str] = ()
+    stack_bytes: int = 0
+    layers: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check(self.name, self.cpp_class)

@@ -25,6 +25,7 @@ def write_page(export: Export, reports: Sequence[QuantizationReport]) -> str:
         ("memory of a model", memory),
         ("of it temporary", amount(model.temp_bytes, "B")),
         ("of it state", amount(model.state_offsets[-1], "B")),
+        ("stack of a run at most", amount(model.stack_bytes, "B")),
         ("threads at most", f"{model.threads}"),
     ]
     if model.constants_bytes:

@@ -57,6 +57,7 @@ from .kernel import (
 )
 
 MAX_UNROLLED_WINDOW = 8  # window elements along the last axis
+_SMALL_TILE = 2  # where code is to be small
 MAX_TILE = 8  # positions
 
 Range = tuple[Axis, Int, Int]  # of window elements
@@ -334,7 +335,8 @@ class _Depthwise:
             return
         low = smaller(x.output, larger(0, ceiling(x.pad, x.stride)))
         high = larger(low, smaller(x.output, (x.input + x.pad - x.dilated_window) // x.stride + 1))
-        width = max(2, min(MAX_TILE, self.target.registers - x.window - 1))
+        most = _SMALL_TILE if self.target.is_small else min(MAX_TILE, self.target.registers - x.window - 1)
+        width = max(2, most)
         if is_symbolic([x.output, low, high]):
             self._tiles_of_any_line(line, low, high, width)
             return

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ....runtime.devices.host_callbacks import NO_HOST
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, Int, ModuleText, Ptr, Value, VectorValue
@@ -16,6 +17,8 @@ from ....runtime.llvm.types import parameters
 from ....runtime.run_context import OFFSETS
 from ....runtime.sizes import Size, ceiling, larger
 from ...errors import InternalError
+from ...ir.module import Instruction
+from ...object_options import LAYER_MARK
 from ..codegen.parallel_for import KERNEL_PARAMETERS, run_tasks
 from ..schedule.buffer import ALIGN_BYTES, Buffer
 from ..schedule.buffer_assignment import BufferAssignment
@@ -78,16 +81,19 @@ def emit_entry(
     embed_constants: bool = False,
     profile: bool = False,
     linkage: str = "",
+    layers: Mapping[Instruction, int] | None = None,
 ) -> int:
     """Writes the entry function `name` of a program; returns the bytes of temporary memory that it takes: those of the
     assignment, then the address table.
 
     With `embed_constants` the object is to have the constants (`add_constants`); else the run context has their
     address. With `profile` each kernel adds its calls and cycles to the run context's counters,
-    numbered in the order of `kernel_thunks`.
+    numbered in the order of `kernel_thunks`. `layers`: numbers of instructions that stand before the calls of their
+    kernels.
     """
     is_embedded = embed_constants and bool(program.constants)
-    return _emit(text, name, program, program.entry.thunks, assignment, is_embedded, profile, linkage)
+    thunks = program.entry.thunks
+    return _emit(text, name, program, thunks, assignment, is_embedded, profile, linkage, layers or {})
 
 
 def emit_prepacking(text: ModuleText, name: str, program: ThunkProgram) -> int:
@@ -106,12 +112,13 @@ def _emit(
     is_embedded: bool,
     profile: bool,
     linkage: str = "",
+    layers: Mapping[Instruction, int] = MappingProxyType({}),
 ) -> int:
     """Writes a function that runs thunks; returns the bytes of temporary memory that it takes."""
     table = _AddressTable(program, assignment)
     f = Function(text, name, ENTRY_PARAMETERS, "i32", DRIVER_ATTRIBUTES, linkage=linkage)
     offset = ceiling(assignment.temp_bytes, ALIGN_BYTES) * ALIGN_BYTES
-    writer = _Writer(text, name, f, table, offset, profile)
+    writer = _Writer(text, name, f, table, offset, profile, layers)
     body: list[str] = []
     with f.redirected(body):
         f.start_block("steps")
@@ -136,7 +143,9 @@ class _Writer:
         table: _AddressTable,
         table_offset: int,
         profile: bool,
+        layers: Mapping[Instruction, int],
     ) -> None:
+        self.layers = layers
         self.text, self.name, self.f, self.table, self.profile = text, name, f, table, profile
         self.table_offset = table_offset
         self.kernels = self.parallel_thunks = 0  # written so far
@@ -191,6 +200,8 @@ class _Writer:
         f, info = self.f, thunk.kernel
         buffers = self.rows(self.table.add(thunk.buffers))
         number, self.kernels = self.kernels, self.kernels + 1
+        if (layer := self.layers.get(thunk.instruction)) is not None:
+            f.do(f"{LAYER_MARK}{layer}")
         start = f.call("llvm.readcyclecounter", "i64", []) if self.profile else None
         tasks = info.tasks
         run_tasks(f, info.symbol, buffers, tasks, larger(1, info.grain) if info.parallel else tasks)
@@ -336,17 +347,18 @@ def _fill_rows(
     text: ModuleText, f: Function, name: str, table: _AddressTable, bases: Ptr, offset: int
 ) -> None:
     """Writes the code at the entry's head that computes the addresses of all rows."""
-    rows = ", ".join(
-        f"{{i64, i64}} {{i64 {base}, i64 {0 if isinstance(row_offset, Size) else row_offset}}}"
-        for base, row_offset in table.rows
-    )
+    numbers = [(base, 0 if isinstance(at, Size) else at) for base, at in table.rows]
+    is_narrow = max(max(row) for row in numbers) < 1 << 31
+    word, word_bytes = ("i32", 4) if is_narrow else ("i64", 8)
+    rows = ", ".join(f"{{{word}, {word}}} {{{word} {base}, {word} {at}}}" for base, at in numbers)
     count = len(table.rows)
-    text.add_global(f"tfb.rows.{name}", f"internal constant [{count} x {{i64, i64}}] [{rows}]")
+    text.add_global(f"tfb.rows.{name}", f"internal constant [{count} x {{{word}, {word}}}] [{rows}]")
     target = f.pointer("temp") + offset
     with f.loop(0, count, 1) as loop:
-        row = f.symbol(f"tfb.rows.{name}").at(loop.index, "{i64, i64}")
-        base = bases.at(row.load_int(), "ptr").load_ptr()
-        address = base + (row + 8).load_int()
+        row = f.symbol(f"tfb.rows.{name}").at(loop.index, f"{{{word}, {word}}}")
+        place, distance = (Int.zero_extended(field.load(word)) for field in (row, row + word_bytes))
+        base = bases.at(place, "ptr").load_ptr()
+        address = base + distance
         target.at(loop.index, "ptr").store(address)
     for number, (_, row_offset) in enumerate(table.rows):
         if isinstance(row_offset, Size):

@@ -381,6 +381,8 @@ class FusionKernel:
         Both hide latencies and the loop's own cost. Several registers interleave the instructions, and constants are
         loaded once for all; but more values are alive at once. Copies of the body follow one another.
         """
+        if self.target.is_small:
+            return 1, 1
         v, cost = self.loop_symbols[-1], self.accesses.cost
         deep = [i for i, index in self.accesses.reductions if any(x.coefficient(v) for x in index)]
         if deep:

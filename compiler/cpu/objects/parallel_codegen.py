@@ -10,20 +10,23 @@ time.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
 from ....runtime import process_defaults
 from ....runtime.code import worker_pool
 from ....runtime.errors import CompileCrash
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, ModuleText
-from ....runtime.llvm.target import Target, host
+from ....runtime.llvm.target import Target
 from ....runtime.threads import compile_threads
 from ... import budget
 from ...errors import UnsupportedError
+from ...object_options import ObjectOptions
 from . import kernel_libraries
-from .object_emitter import emit_object
+from .decoration import Layer, object_text, references, titles_of
+from .object_emitter import emit_measured_object, emit_object, parts_of_measured, prepare
 from .split_module import split_module
+from .stack_sizes import frame_sizes, stack_bounds
 
 MIN_BYTES = 8 << 10  # text of a module that is split at all
 MIN_SPLIT_BYTES = (
@@ -39,26 +42,36 @@ _NAME = re.compile(r"@([\w.$]+)")
 class WholeObject:
     """One object for all that is written to `text`, library kernels included."""
 
-    def __init__(self, text: ModuleText, target: Target) -> None:
-        self.text, self.target = text, target
+    def __init__(self, text: ModuleText, options: ObjectOptions) -> None:
+        assert text.target is not None
+        self.text, self.target, self.options = text, text.target, options
 
-    def kernel_written(self, symbol: str) -> None:
-        """Nothing is done before all is written."""
+    def emit(
+        self, entries: Sequence[str], layers: Mapping[int, Layer], kernels: Mapping[str, Sequence[int]]
+    ) -> tuple[bytes, dict[str, int]]:
+        """(the object, the bytes of the stack that entries take). `kernels`: the numbers of the layers of kernels.
 
-    def emit(self, entries: Sequence[str]) -> list[bytes]:
-        """The object. For another machine a worker makes it: what LLVM cannot compile for it may end the process.
-
+        A worker makes it: what LLVM cannot compile for another machine may end the process, and what it says of frames
+        goes to the process's stderr.
         Raises: UnsupportedError  LLVM ended. BudgetError  the compilation's time is over.
         """
-        here = host()
-        if (self.target.triple, self.target.cpu) == (here.triple, here.cpu):
-            return [emit_object(self.text.text(), self.target)]
+        titles = titles_of(self.text, layers, kernels if self.options.debug else {})
+        text = object_text(self.text, self.options, titles)
         try:
-            return [budget.result(_start_in_worker(self.text.text(), self.target), _LLVM)]
+            data = budget.result(_start_in_worker(text, self.target, emit_measured_object), _LLVM)
         except CompileCrash as crash:
             raise UnsupportedError(
                 f"LLVM cannot compile this for {self.target.triple}, CPU {self.target.cpu or 'generic'}: {crash}"
             ) from crash
+        messages, object_code = parts_of_measured(data)
+        names = {symbol: name for name, symbol in titles.symbols.items()}
+        frames = {names.get(symbol, symbol): size for symbol, size in frame_sizes(messages).items()}
+        return object_code, stack_bounds(self.text, frames, references(self.text), entries)
+
+
+def start_worker() -> None:
+    """Starts a process for `WholeObject` beside this thread."""
+    worker_pool.submit(prepare.__module__, prepare.__name__)
 
 
 class ParallelCodegen:
@@ -135,12 +148,12 @@ def _start(text: str, target: Target) -> Future[bytes]:
     return compile_threads.submit(budget.run, budget.current(), _LLVM, emit_object, text, target)
 
 
-def _start_in_worker(text: str, target: Target) -> Future[bytes]:
+def _start_in_worker(
+    text: str, target: Target, emit: Callable[[str, Target], bytes] = emit_object
+) -> Future[bytes]:
     limits = budget.current()
     remaining = None if limits is None else limits.remaining_seconds()
-    return worker_pool.submit(
-        budget.__name__, "run", limits, _LLVM, emit_object, text, target, seconds=remaining
-    )
+    return worker_pool.submit(budget.__name__, "run", limits, _LLVM, emit, text, target, seconds=remaining)
 
 
 _LLVM = "LLVM"

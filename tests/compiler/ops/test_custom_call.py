@@ -465,7 +465,7 @@ def test_messages_of_several_functions_of_one_object() -> None:
         b.fail_if(b.gt(b.parameter(0, array("f32")), b.constant(9.0)), f"the {name} message")
         b.constant(1.0)
         modules[name] = ir.Module(name, b.build())
-    made = compile_self_contained([CodeVersion(modules, host())], Options(), True)[0].object
+    made = compile_self_contained([CodeVersion(modules, host())], Options(), True).artifacts[0].object
     assert b"the first message" in made and b"the second message" in made
 
 

@@ -8,13 +8,14 @@ besides are the sections for linkers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 _MAGIC = b"\0asm\1\0\0\0"
 _CUSTOM, _IMPORT, _EXPORT, _DATA = 0, 2, 7, 11
 _ORDER = (1, 2, 3, 4, 5, 6, _EXPORT, 8, 9, 12, 10, _DATA)  # of sections in a module
 _FUNCTION, _TABLE, _MEMORY, _GLOBAL = range(4)
 _SYMBOL_TABLE = 8
+_FUNCTION_NAMES = 1
 _UNDEFINED, _EXPLICIT_NAME = 0x10, 0x40
 _SEGMENT_INDEX = 2  # a flag of data that names its memory
 PAGE_BYTES = 1 << 16
@@ -69,16 +70,16 @@ class _Reader:
         return self.at >= len(self.data)
 
 
-def module_of(object_bytes: bytes, exports: Collection[str]) -> WasmModule:
-    """The module of an object that exports some of its functions."""
+def module_of(object_bytes: bytes, exports: Collection[str], has_names: bool = False) -> WasmModule:
+    """The module of an object that exports some of its functions. has_names: with the names of all, for profilers."""
     sections = dict(_sections(object_bytes))
     symbols = _symbols(sections.pop("linking", b""))
     listed = b"".join(_text(name) + bytes([_FUNCTION]) + _leb(symbols[name]) for name in exports)
     parts = {kind: data for kind, data in sections.items() if isinstance(kind, int)}
     parts[_EXPORT] = _leb(len(exports)) + listed
-    contents = _MAGIC + b"".join(
-        bytes([kind]) + _leb(len(parts[kind])) + parts[kind] for kind in _ORDER if kind in parts
-    )
+    contents = _MAGIC + b"".join(_section(kind, parts[kind]) for kind in _ORDER if kind in parts)
+    if has_names:
+        contents += _section(_CUSTOM, _text("name") + _section(_FUNCTION_NAMES, _names(symbols)))
     functions, limits = _imports(parts.get(_IMPORT, b"\0"))
     memory = limits.get(_MEMORY)
     return WasmModule(
@@ -89,6 +90,16 @@ def module_of(object_bytes: bytes, exports: Collection[str]) -> WasmModule:
         _GLOBAL in limits,
         _data_bytes(parts.get(_DATA, b"\0")),
     )
+
+
+def _section(kind: int, contents: bytes) -> bytes:
+    return bytes([kind]) + _leb(len(contents)) + contents
+
+
+def _names(symbols: Mapping[str, int]) -> bytes:
+    """Functions by number, with their names."""
+    rows = sorted((number, name) for name, number in symbols.items())
+    return _leb(len(rows)) + b"".join(_leb(number) + _text(name) for number, name in rows)
 
 
 def _sections(data: bytes) -> Iterator[tuple[int | str, bytes]]:

@@ -48,7 +48,7 @@ def write_wasm(export: Export) -> Files:
     Raises: UnsupportedError  the code calls functions that JavaScript does not have.
     """
     model, name = export.model, export.model.name
-    module = module_of(export.object_bytes, model.symbols)
+    module = module_of(export.object_bytes, model.symbols, bool(model.layers))
     check_functions(module)
     data, runs = golden(export)
     files: dict[str, str | bytes] = {

@@ -58,6 +58,7 @@ def write_header(model: Model) -> str:
         array_lists="\n".join(_array_lists(model, buffers)),
         GUARD=f"{model.name.upper()}_H",
         runtime=text.RUNTIME.substitute(fields=_fields(model.pointer_bytes)),
+        stack_bytes=model.stack_bytes,
         states=len(model.states),
         state_bytes=model.state_offsets[-1],
         threads=model.threads,

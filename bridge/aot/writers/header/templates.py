@@ -97,6 +97,8 @@ $runtime
 #define ${NAME}_STATE_BYTES TFBRIDGE_CAST(size_t, $state_bytes)
 #define ${NAME}_THREADS $threads
 #define ${NAME}_CONSTANTS_BYTES TFBRIDGE_CAST(size_t, $constants_bytes)
+/* What a run takes of the stack at most, without functions of the C library. */
+#define ${NAME}_STACK_BYTES TFBRIDGE_CAST(size_t, $stack_bytes)
 $memory_constants
 $buffer_constants
 $size_functions

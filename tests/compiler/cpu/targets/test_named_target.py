@@ -151,5 +151,5 @@ def test_conversions_of_any_number_of_elements(triple: str) -> None:
     text += f"  ROOT t = ({', '.join(f'{b}[{n}]' for _, b, n in rows)}) tuple("
     text += ", ".join(f"r{k}" for k in range(len(rows))) + ")\n}\n"
     version = CodeVersion({"rows": parse_hlo(text)}, target_for(triple))
-    (artifact,) = compile_self_contained([version], Options(), True)
+    (artifact,) = compile_self_contained([version], Options(), True).artifacts
     assert artifact.object
