@@ -41,6 +41,9 @@ CAPACITY_OVERFLOW = 65
 SIZES_REFUSED = 66
 # Status of an entry whose code is for processors that have more than this one.
 PROCESSOR_REFUSED = 67
+ABI_VERSION = 1
+"""The version of what exported objects and their headers agree about: the fields, how entries and kernels are called,
+and how a pool is. With a change of these comes a new number."""
 OFFSETS: dict[str, int] = {name: offset for name, offset, _ in FIELDS}
 CONTEXT_BYTES = 96
 

@@ -15,6 +15,7 @@ from ...compiler.quantization.options import METHODS, SCHEMES
 from .feeds import parse_dims
 from .writers.extras import EXTRAS
 from .writers.libraries import FORMATS
+from .writers.model import PLACES_OF_CONSTANTS
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -122,8 +123,8 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--large-constants",
         default="object",
-        choices=("object", "file"),
-        help="where the weights go; file: NAME.bin, to be mapped",
+        choices=PLACES_OF_CONSTANTS,
+        help="where the weights go; file: NAME.bin, to be mapped; source: C, NAME_weights.c",
     )
 
 

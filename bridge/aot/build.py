@@ -21,6 +21,7 @@ from .writers.export import Export
 from .writers.extras import EXTRAS
 from .writers.files import Compiled, write_files
 from .writers.header.header import write_header
+from .writers.model import PLACES_OF_CONSTANTS
 from .writers.names import check, class_name, file_name
 
 
@@ -78,11 +79,12 @@ def compile(
     caches. Code for more than one of `threads` runs parallel loops on a pool that the program hands over.
 
     `cpp_class` may have namespaces, `vision::Digits`; it is made from the name if it is not given.
-    `large_constants="file"` writes the constants to NAME.bin, to be mapped, instead of into the object. `extras` are
-    further files: `test`, a C program NAME_test.c that checks the object against TensorFlow's results; `benchmark`, one
-    that times it, NAME_benchmark.c; `cmake`, a CMake package and a file for pkg-config; `python`, a module NAME.py that
-    runs the shared library; `rust`, `wasm`, `android` and `swift`, packages for these. `format`: `object`, NAME.o;
-    `static`, a library libNAME.a; `shared`, libNAME.so, which a compiler for the target links.
+    `large_constants="file"` writes the constants to NAME.bin, to be mapped, instead of into the object, and "source" to
+    the C source NAME_weights.c. `extras` are further files: `test`, a C program NAME_test.c that checks the object
+    against TensorFlow's results; `benchmark`, one that times it, NAME_benchmark.c; `cmake`, a CMake package and a file
+    for pkg-config; `python`, a module NAME.py that runs the shared library; `rust`, `wasm`, `android` and `swift`,
+    packages for these. `format`: `object`, NAME.o; `static`, a library libNAME.a; `shared`, libNAME.so, which a
+    compiler for the target links.
 
     With `quantize="int8"` dense layers and convolutions are computed in 8-bit integers; with `int8-weights`, `float16`
     and `bfloat16` weights are stored so, and computed with in f32. `calibration` has samples of the arguments, which
@@ -117,7 +119,7 @@ def compile(
     name, cpp_class = _names(frozen, name, cpp_class)
     object_options = dataclasses.replace(object_options, layers_file=f"{name}.layers")
     model, data, constants = build_model(
-        frozen, name, cpp_class, targets, threads, large_constants == "object", options, object_options
+        frozen, name, cpp_class, targets, threads, large_constants, options, object_options
     )
     target = targets[0][0]
     model = dataclasses.replace(model, library=libraries.file_name(name, format, target.triple))
@@ -131,18 +133,26 @@ def _check_choices(
 ) -> None:
     """Raises: ValueError  one of these cannot be chosen."""
     for option, value, choices in (
-        ("large_constants", large_constants, ("object", "file")),
+        ("large_constants", large_constants, PLACES_OF_CONSTANTS),
         ("optimize", optimize, OPTIMIZE),
         ("numerics", numerics, NUMERICS),
         ("format", format, libraries.FORMATS),
     ):
         if value not in choices:
             raise ValueError(f"{option}: {value!r} is none of {', '.join(choices)}")
+    if large_constants == "source" and format == "shared":
+        raise ValueError(
+            "large_constants: a shared library is linked without the C source; take 'object' or 'file'"
+        )
     if threads < 1:
         raise ValueError(f"threads: {threads} is not positive")
     if unknown := set(extras) - EXTRAS.keys():
         raise ValueError(f"extras: {min(unknown)!r} is none of {', '.join(sorted(EXTRAS))}")
     for extra in extras:
+        if large_constants == "source" and not EXTRAS[extra].takes_source:
+            raise ValueError(
+                f"extras: {extra!r} does not compile the C source of weights; take 'object' or 'file'"
+            )
         if (library := EXTRAS[extra].library) not in ("", format):
             raise ValueError(
                 f"extras: {extra!r} runs a {library} library, so format={library!r} is wanted with it"

@@ -17,6 +17,7 @@ from ...compiler.object_options import DEFAULT_OBJECT_OPTIONS, ObjectOptions
 from ...compiler.options import DEFAULT_OPTIONS, Options
 from ...runtime.code.artifact import Artifact, BufferSpec
 from ...runtime.llvm.target import Target
+from ...runtime.run_context import ABI_VERSION
 from .freeze import Frozen, Function
 from .sized_build import compiled_modules, largest, sizes_of
 from .writers.model import Entry, Model, StateArray
@@ -31,11 +32,12 @@ def build_model(
     cpp_class: str,
     targets: Sequence[tuple[Target, Level | None]],
     threads: int,
-    embed_constants: bool,
+    place_of_constants: str,
     options: Options = DEFAULT_OPTIONS,
     object_options: ObjectOptions = DEFAULT_OBJECT_OPTIONS,
 ) -> tuple[Model, bytes, bytes]:
-    """(what writers are told, the object, the constants for a file). `targets`: several for levels of processors."""
+    """(what writers are told, the object, the constants that are not in it). `targets`: several for levels of
+    processors. place_of_constants: `object`, `file` or `source`."""
     symbols = {
         function: f"{_symbol(name, function.name)}_entry_{_NO_DIGEST}" for function in frozen.functions
     }
@@ -45,7 +47,7 @@ def build_model(
         CodeVersion(compiled_modules(frozen, symbols, target) | reset, target, level)
         for target, level in targets
     ]
-    code = native().compile_self_contained(versions, options, embed_constants, object_options)
+    code = native().compile_self_contained(versions, options, place_of_constants == "object", object_options)
     artifacts = code.artifacts
     digest = _digest_of(artifacts)
     temp_bytes, sizes = sizes_of(frozen, [m for v in versions for m in v.modules.values()], artifacts)
@@ -71,6 +73,7 @@ def build_model(
         reset_symbol=reset_symbol.replace(_NO_DIGEST, digest),
         sizes=sizes,
         levels=levels,
+        constants_in_source=bool(constants) and place_of_constants == "source",
         stack_bytes=max(code.stack_bytes.values(), default=0),
         layers=[layer.replace(_NO_DIGEST, digest) for layer in code.layers] if object_options.debug else (),
     )
@@ -111,7 +114,7 @@ def _spec(value: np.ndarray) -> BufferSpec:
 
 def _digest_of(artifacts: Sequence[Artifact]) -> str:
     """Of all that was compiled."""
-    described = repr([(a.parameters, a.results, a.temp_bytes, a.threads) for a in artifacts])
+    described = repr([ABI_VERSION] + [(a.parameters, a.results, a.temp_bytes, a.threads) for a in artifacts])
     hash_ = hashlib.blake2b(artifacts[0].object, digest_size=len(_NO_DIGEST) // 2)
     for part in (artifacts[0].constants, described.encode()):
         hash_.update(part)

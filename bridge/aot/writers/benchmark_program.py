@@ -108,8 +108,8 @@ def write_benchmark(model: Model) -> str:
         common,
         memory=memory_definition(model),
         pass_most="" if model.sizes.are_bounded else ", most",
-        constants=CONSTANTS.substitute(common) if model.constants_bytes else "",
-        set_constants=SET_CONSTANTS.substitute(common) if model.constants_bytes else "",
+        constants=CONSTANTS.substitute(common) if model.constants_file else "",
+        set_constants=SET_CONSTANTS.substitute(common) if model.constants_file else "",
         filling="\n".join(line for entry in model.entries for line in _filling(model, entry)),
         measuring=" | ".join(
             f'measure("{model.call(entry)}", {model.call(entry)}_run, seconds)' for entry in model.entries

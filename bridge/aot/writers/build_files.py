@@ -13,7 +13,7 @@ if(NOT TARGET $name)
   add_library($name $kind IMPORTED)
   set_target_properties($name PROPERTIES
     $property "$${CMAKE_CURRENT_LIST_DIR}/$file"
-$import_library    INTERFACE_INCLUDE_DIRECTORIES "$${CMAKE_CURRENT_LIST_DIR}")
+$import_library$sources    INTERFACE_INCLUDE_DIRECTORIES "$${CMAKE_CURRENT_LIST_DIR}")
   if(UNIX)
     set_property(TARGET $name PROPERTY INTERFACE_LINK_LIBRARIES m)
   endif()
@@ -38,6 +38,9 @@ def write_cmake_package(model: Model) -> str:
         file=model.file,
         kind=kind,
         property=where,
+        sources=f'    INTERFACE_SOURCES "${{CMAKE_CURRENT_LIST_DIR}}/{model.source_file}"\n'
+        if model.source_file
+        else "",
         import_library=import_library if model.file.endswith(".dll") else "",
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ....compiler.quantization.report import QuantizationReport
 from ....runtime.code.artifact import BufferSpec
 from ....runtime.code.linker import section_bytes
+from ....runtime.run_context import ABI_VERSION
 from ....runtime.sizes import AnySize, Size, is_symbolic
 from .export import Export
 from .model import Entry, Model
@@ -31,6 +32,8 @@ def write_description(export: Export, library_bytes: int, reports: Sequence[Quan
         "name": model.name,
         "cpp_class": model.cpp_class,
         "tfbridge": model.version,
+        "abi": ABI_VERSION,
+        "hash": model.digest,
         "target": {
             "triple": target.triple,
             "cpu": target.cpu,

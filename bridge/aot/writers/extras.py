@@ -27,20 +27,28 @@ class Extra:
     """What a name stands for.
 
     meaning: what the files are, for the command's help. write: their contents, by name. library: the format of the
-    library that the files run, empty where they go with all. refusal: why there are none for a triple, empty where
+    library that the files run, empty where they go with all. takes_source: whether they go with weights in C source.
+    refusal: why there are none for a triple, empty where
     there are.
     """
 
     meaning: str
     write: Callable[[Export], Files]
     library: str = ""
+    takes_source: bool = False
     refusal: Callable[[str], str] = _for_any
 
 
 EXTRAS: dict[str, Extra] = {
-    "test": Extra("a C program that checks the object", lambda e: {f"{e.model.name}_test.c": write_test(e)}),
+    "test": Extra(
+        "a C program that checks the object",
+        lambda e: {f"{e.model.name}_test.c": write_test(e)},
+        takes_source=True,
+    ),
     "benchmark": Extra(
-        "a C program that times it", lambda e: {f"{e.model.name}_benchmark.c": write_benchmark(e.model)}
+        "a C program that times it",
+        lambda e: {f"{e.model.name}_benchmark.c": write_benchmark(e.model)},
+        takes_source=True,
     ),
     "cmake": Extra(
         "a CMake package, and a file for pkg-config",
@@ -48,6 +56,7 @@ EXTRAS: dict[str, Extra] = {
             f"{e.model.name}-config.cmake": write_cmake_package(e.model),
             f"{e.model.name}.pc": write_pkg_config(e.model),
         },
+        takes_source=True,
     ),
     "python": Extra(
         "a module that runs the shared library",

@@ -13,13 +13,14 @@ from .export import Export, Files
 from .extras import EXTRAS
 from .libraries import pack
 from .model_page import write_page
+from .weights_source import write_weights
 
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """The files of a compiled function. `constants_file` is None when the constants lie in the object; `extra_files`
-    are those that were asked for; `quantization` says of every function what its quantisation changed. `temp_bytes` is
-    without that of code for sizes that have no bound.
+    """The files of a compiled function. `constants_file` has the constants, as they are or as C source; it is None when
+    they lie in the object. `extra_files` are those that were asked for; `quantization` says of every function what its
+    quantisation changed. `temp_bytes` is without that of code for sizes that have no bound.
 
     Units: bytes.
     """
@@ -61,6 +62,8 @@ def write_files(
         contents[f"{model.name}.layers"] = "\n".join([*model.layers, ""])
     if model.constants_file:
         contents[model.constants_file] = export.constants
+    if model.source_file:
+        contents[model.source_file] = write_weights(export)
     further: dict[str, str | bytes] = {}
     for extra in sorted(extras):
         further |= EXTRAS[extra].write(export)
@@ -70,7 +73,7 @@ def write_files(
         header=paths[f"{model.name}.h"],
         description=paths[f"{model.name}.json"],
         page=paths[f"{model.name}.html"],
-        constants_file=paths[model.constants_file] if model.constants_file else None,
+        constants_file=paths[model.constants_file or model.source_file] if model.constants_bytes else None,
         object_bytes=len(library),
         header_bytes=len(header),
         temp_bytes=model.temp_bytes,

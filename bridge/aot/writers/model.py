@@ -14,6 +14,7 @@ from ....runtime.sizes import AnySize, Valuation
 from .names import check
 
 ALIGN = 64
+PLACES_OF_CONSTANTS = ("object", "file", "source")
 Results = Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
 """The results for arguments, of the last of a number of runs that begin with the present state."""
 
@@ -115,7 +116,8 @@ class Reference:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """What a header tells. `constants_bytes` is that of a file; 0 when the constants lie in the object.
+    """What a header tells. `constants_bytes` are those that do not lie in the object, but in a file or, with
+    `constants_in_source`, in C source.
 
     `digest`: of all that is compiled; names of functions end in it, and the file of constants has it at its end.
     `states`: the arrays that outlive a run; `reset_symbol`: the function that gives them their first values. `sizes`:
@@ -141,6 +143,7 @@ class Model:
     sizes: Sizes = dataclasses.field(default_factory=Sizes)
     library: str = ""
     levels: Sequence[str] = ()
+    constants_in_source: bool = False
     stack_bytes: int = 0
     layers: Sequence[str] = ()
 
@@ -154,8 +157,18 @@ class Model:
 
     @property
     def constants_file(self) -> str:
-        """The name of the file of constants; empty: they lie in the object."""
-        return f"{self.name}.bin" if self.constants_bytes else ""
+        """The name of the file of constants that programs map or read; empty: there is none."""
+        return f"{self.name}.bin" if self.constants_bytes and not self.constants_in_source else ""
+
+    @property
+    def source_file(self) -> str:
+        """The name of the C source of the constants; empty: there is none."""
+        return f"{self.name}_weights.c" if self.constants_in_source else ""
+
+    @property
+    def source_symbol(self) -> str:
+        """The array in that source."""
+        return f"{self.name}_weights_{self.digest}"
 
     @property
     def symbols(self) -> list[str]:

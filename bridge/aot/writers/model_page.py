@@ -29,7 +29,7 @@ def write_page(export: Export, reports: Sequence[QuantizationReport]) -> str:
         ("threads at most", f"{model.threads}"),
     ]
     if model.constants_bytes:
-        facts.insert(2, ("file of constants", amount(model.constants_bytes, "B")))
+        facts.insert(2, ("constants outside of it", amount(model.constants_bytes, "B")))
     return render(
         model.name,
         facts,

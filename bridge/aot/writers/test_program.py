@@ -113,8 +113,8 @@ def write_test(export: Export) -> str:
         memory=memory_definition(model),
         pass_most="" if model.sizes.are_bounded else ", most",
         decoding=_DECODING if is_decoding else "",
-        constants=CONSTANTS.substitute(common) if model.constants_bytes else "",
-        set_constants=SET_CONSTANTS.substitute(common) if model.constants_bytes else "",
+        constants=CONSTANTS.substitute(common) if model.constants_file else "",
+        set_constants=SET_CONSTANTS.substitute(common) if model.constants_file else "",
         runs="\n".join(steps),
     )
 

@@ -213,7 +213,7 @@ def test_hostile_names_of_a_model(tmp_path: Path) -> None:
         ".json",
         ".html",
     }
-    assert not any(line.startswith("#error") for line in made.header.read_text().splitlines())
+    assert not any(line.startswith("#error INJECTED") for line in made.header.read_text().splitlines())
     described = json.loads(made.description.read_text())
     assert {result["name"] for result in described["results"]} >= {EVIL, "日本", "a\\"}
     compiles_as_c_and_cpp(made.header)

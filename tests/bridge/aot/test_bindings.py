@@ -373,7 +373,7 @@ def test_android_module_under_a_jvm(tmp_path: Path) -> None:
         "total_jni",
     )
     message, refusal, numbers, values = output.splitlines()
-    assert "total.bin are not set" in message and "no state of the model" in refusal
+    assert "total.bin, are not set" in message and "no state of the model" in refusal
     assert numbers == "4.0 12 0.0"
     np.testing.assert_allclose(
         np.array(values.split(), float), np.ravel(np.tanh(x @ WEIGHTS.numpy())), rtol=1e-5

@@ -217,7 +217,7 @@ def test_choices_that_are_none(tmp_path: Path) -> None:
     for options, message in (
         ({"optimize": "beauty"}, "'beauty' is none of speed, size"),
         ({"numerics": "reproducible"}, "numerics: 'reproducible' is none of tf, fast"),
-        ({"large_constants": "tape"}, "'tape' is none of object, file"),
+        ({"large_constants": "tape"}, "'tape' is none of object, file, source"),
     ):
         with pytest.raises(ValueError, match=message):
             tfbridge.aot.compile(tf.tanh, tf.TensorSpec((2,)), out_dir=tmp_path, **options)

@@ -100,7 +100,7 @@ def check(machine: Machine, given: Sequence[_Row], folder: Path) -> None:
     )
     target = native().named_target(machine.triple, machine.cpu, machine.features)
     model, data, constants = build_model(
-        Frozen("ops", functions, ()), "ops", "Ops", [(target, None)], 1, True
+        Frozen("ops", functions, ()), "ops", "Ops", [(target, None)], 1, "object"
     )
     reference = Reference([], None)
     made = write_files(Export(model, data, constants, write_header(model), target, reference, folder))

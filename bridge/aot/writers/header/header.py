@@ -10,9 +10,9 @@ import ctypes
 from collections.abc import Iterator, Sequence
 
 from .....compiler.ir.element_types import FORMATS, SMALL_INTEGERS
-from .....runtime.run_context import FIELDS
+from .....runtime.run_context import ABI_VERSION, FIELDS
 from .....runtime.sizes import is_symbolic
-from ..arrays import Array, all_arrays
+from ..arrays import Array, all_arrays, arrays_of
 from ..documentation import description, documentation
 from ..model import Entry, Model, aligned
 from ..names import in_comment
@@ -46,7 +46,7 @@ def write_header(model: Model) -> str:
     *namespaces, class_name = model.cpp_class.split("::")
     common = {"name": model.name, "NAME": model.name.upper(), "model": f"{model.name}_model"}
     buffers = [_buffer(model, array) for array in all_arrays(model)]
-    in_file = model.constants_bytes > 0
+    is_outside = model.constants_bytes > 0
     entries = [_entry_values(model, entry) | common for entry in model.entries]
     state = {"reset_entry": model.reset_symbol, "state_places": _state_places(model)} | common
     return text.HEADER.substitute(
@@ -54,10 +54,17 @@ def write_header(model: Model) -> str:
         version=model.version,
         target=in_comment(model.target),
         file=model.file,
-        libraries=f", and have {model.name}.bin at hand" if in_file else "",
+        libraries=_weights(model),
+        hash=model.digest,
+        weights=text.WEIGHTS.substitute(common, symbol=model.source_symbol, words=model.constants_bytes // 8)
+        if model.source_file
+        else "",
+        set_weights=text.SET_WEIGHTS.substitute(symbol=model.source_symbol) if model.source_file else "",
         array_lists="\n".join(_array_lists(model, buffers)),
         GUARD=f"{model.name.upper()}_H",
-        runtime=text.RUNTIME.substitute(fields=_fields(model.pointer_bytes)),
+        runtime=text.RUNTIME.substitute(
+            fields=_fields(model.pointer_bytes), abi=ABI_VERSION, name=model.name
+        ),
         stack_bytes=model.stack_bytes,
         states=len(model.states),
         state_bytes=model.state_offsets[-1],
@@ -76,12 +83,15 @@ def write_header(model: Model) -> str:
         entries="\n".join(text.ENTRY.substitute(entry=symbol) for symbol in model.symbols),
         array_fields="\n".join(text.ARRAY_FIELDS.substitute(e) for e in entries),
         placing="\n".join(_placing(model)),
-        set_constants=text.SET_CONSTANTS.substitute(common) if in_file else "",
-        set_constants_method=text.SET_CONSTANTS_METHOD.substitute(common) if in_file else "",
+        set_constants=text.SET_CONSTANTS.substitute(common) if is_outside else "",
+        set_constants_method=text.SET_CONSTANTS_METHOD.substitute(common) if is_outside else "",
         check_constants=text.CHECK_CONSTANTS.substitute(
-            common, digest=model.digest, digest_bytes=len(model.digest)
+            common,
+            digest=model.digest,
+            digest_bytes=len(model.digest),
+            file=model.constants_file or model.source_file,
         )
-        if in_file
+        if is_outside
         else "",
         state_fields=text.STATE_FIELDS if model.states else "",
         state_functions=text.STATE.substitute(state) if model.states else "",
@@ -94,6 +104,32 @@ def write_header(model: Model) -> str:
         namespace_open="\n".join(f"namespace {n} {{" for n in namespaces),
         namespace_close="}" * len(namespaces),
     )
+
+
+def _weights(model: Model) -> str:
+    """What is wanted beside the object."""
+    if model.source_file:
+        return f" and {model.source_file}"
+    return f", and have {model.constants_file} at hand" if model.constants_file else ""
+
+
+def _array_checks(model: Model, entry: Entry) -> str:
+    """The statements that check the addresses of arrays before a run."""
+    return "".join(
+        text.CHECK_ARRAY.substitute(
+            name=model.name,
+            member=f"{entry.member(f'{array.word}s')}[{array.number}]",
+            bytes=_part_bytes(array),
+            which=array.which,
+        )
+        for array in arrays_of(model, entry)
+        if array.elements
+    )
+
+
+def _part_bytes(array: Array) -> int:
+    """What addresses of an array are multiples of: the bytes of a number in it."""
+    return array.item_bytes // (2 if "complex" in array.spec.dtype else 1)
 
 
 def _entry_values(model: Model, entry: Entry) -> dict[str, str]:
@@ -112,6 +148,7 @@ def _entry_values(model: Model, entry: Entry) -> dict[str, str]:
         "result_slots": str(max(1, len(entry.results) + len(entry.state_results))),
         "ensure_state": text.ENSURE_STATE.substitute(common) if model.states else "",
         "check_sizes": changing_sizes.checks(model, entry),
+        "check_arrays": _array_checks(model, entry),
     }
 
 

@@ -7,7 +7,7 @@ from string import Template
 # What all models of a program share.
 RUNTIME = Template("""\
 #ifndef TFBRIDGE_RUNTIME
-#define TFBRIDGE_RUNTIME
+#define TFBRIDGE_RUNTIME $abi  /* the version of what headers and objects agree about */
 
 /* Casts that neither language warns of. */
 #ifdef __cplusplus
@@ -61,6 +61,13 @@ static inline void tfbridge_launch_on_pool(tfbridge_context *context, tfbridge_k
     pool->parallel_for(pool->pool, tasks, grain, tfbridge_run_launch, &launch);
 }
 
+/* Whether an address is NULL, or no multiple of so many bytes. */
+static inline int tfbridge_is_misplaced(const void *array, size_t bytes) {
+    return !array || TFBRIDGE_ADDRESS(array) % bytes;
+}
+
+#elif TFBRIDGE_RUNTIME != $abi
+#error "$name.h and a header before it are from incompatible versions of tfbridge: export both models again"
 #endif
 """)
 
@@ -93,6 +100,8 @@ int memcmp(const void *, const void *, size_t);
 #endif
 #endif
 $runtime
+/* Of all that was compiled: the object's functions, and the weights outside of it, have it too. */
+#define ${NAME}_HASH "$hash"
 #define ${NAME}_STATES $states
 #define ${NAME}_STATE_BYTES TFBRIDGE_CAST(size_t, $state_bytes)
 #define ${NAME}_THREADS $threads
@@ -107,7 +116,7 @@ extern "C" {
 #endif
 /* The compiled code. Names end in a number of their own, which the object of another compilation does not have.
    Arrays lie at multiples of their elements' size, temp at one of 64. 0: done. */
-$entries
+$entries$weights
 #ifdef __cplusplus
 }
 #endif
@@ -128,7 +137,7 @@ static inline void ${name}_init($model *self, void *memory$and_most) {
     memset(self, 0, sizeof *self);
     self->rng_state[0] = 1;
     self->rng_state[1] = 2;
-$set_sizes    if (!memory) return;
+$set_weights$set_sizes    if (!memory) return;
 $placing
 }
 
@@ -159,7 +168,8 @@ static inline int ${name}_fail($model *self, const char *reason) {
 /* What compiled code is told of a run; 0, or why there can be none. */
 static inline int ${name}_begin($model *self, tfbridge_context *context) {
     self->error[0] = 0;
-    if (!self->temp) return ${name}_fail(self, "the model has no memory");
+    if (tfbridge_is_misplaced(self->temp, 64))
+        return ${name}_fail(self, "the model has no memory, or temp is not aligned to 64 bytes");
 $check_constants    memset(context, 0, sizeof *context);
     if (self->pool.parallel_for) {
         context->parallel_for = tfbridge_launch_on_pool;
@@ -185,7 +195,7 @@ $namespace_open
 class $class_name {
 public:
     /* In memory of $memory_of_most that outlives the object. */
-    explicit $class_name(void *memory$and_most) : own_(nullptr) { ${name}_init(&model_, memory$pass_most); }
+    explicit $class_name(void *memory$and_most) { ${name}_init(&model_, memory$pass_most); }
 
 #if __STDC_HOSTED__
     /* With memory of its own. When there is none left, run() fails. */
@@ -211,7 +221,9 @@ $set_constants_method$reset_method$size_methods    $model *c_model() { return &m
 $buffer_methods
 private:
     $model model_;
-    void *own_;
+#if __STDC_HOSTED__
+    void *own_ = nullptr;
+#endif
 };
 $namespace_close
 #endif
@@ -240,14 +252,25 @@ RUN = Template("""\
 static inline int ${call}_run($model *self) {
     tfbridge_context context;
 $ensure_state    if (${name}_begin(self, &context)) return -1;
-$check_sizes    return $entry(&context, self->$args, self->$results, self->temp);
+$check_arrays$check_sizes    return $entry(&context, self->$args, self->$results, self->temp);
 }
 """)
 RUN_METHOD = Template("    bool $run() { return ${call}_run(&model_) == 0; }")
 
-# For models whose constants lie in a file.
+CHECK_ARRAY = Template("""\
+    if (tfbridge_is_misplaced(self->$member, $bytes))
+        return ${name}_fail(self, "$which is NULL or not aligned to $bytes bytes");
+""")
+
+# For models whose constants lie in C source.
+WEIGHTS = Template("""
+/* The weights, in ${name}_weights.c. */
+extern const uint64_t $symbol[$words];
+""")
+SET_WEIGHTS = Template("    self->constants = $symbol;\n")
+# For models whose constants lie outside of the object.
 SET_CONSTANTS = Template("""
-/* Tells where the contents of $name.bin lie: ${NAME}_CONSTANTS_BYTES at a multiple of 64, read or mapped. */
+/* Tells where the weights lie: ${NAME}_CONSTANTS_BYTES at a multiple of 64, read, mapped or in flash. */
 static inline void ${name}_set_constants($model *self, const void *constants) { self->constants = constants; }
 """)
 SET_CONSTANTS_METHOD = Template("""\
@@ -255,9 +278,9 @@ SET_CONSTANTS_METHOD = Template("""\
 """)
 CHECK_CONSTANTS = Template("""\
     if (!self->constants || TFBRIDGE_ADDRESS(self->constants) % 64)
-        return ${name}_fail(self, "the constants of $name.bin are not set, or not at a multiple of 64");
+        return ${name}_fail(self, "the weights, $file, are not set, or not at a multiple of 64");
     if (memcmp(TFBRIDGE_CAST(const char *, self->constants) + ${NAME}_CONSTANTS_BYTES - 64, "$digest", $digest_bytes))
-        return ${name}_fail(self, "$name.bin is not the one that was written with $name.h");
+        return ${name}_fail(self, "$file is not the one that was written with $name.h");
 """)
 
 # For models with a state.
