@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.polynomials import chebyshev
 from ....compiler.ir.element_types import ElementType
 from ..nn.nn import narrowed, widened
 from ..node import Node
 from ..registry import translates
-from .polynomials import chebyshev
 from .special_functions import UNARY
 
 _REAL = frozenset({ElementType.F16, ElementType.BF16, ElementType.F32, ElementType.F64})

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib import complex_functions
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import COMPLEXES, FLOATS, INTEGERS, ElementType
 from ...graph.graph import Graph, GraphNode
@@ -17,7 +18,6 @@ from ..node import Node
 from ..operands.value_ranges import check_divisor, check_not_negative, note_floored
 from ..registry import every_input, first_input, translates
 from ..values import TensorList, Value
-from . import complex_functions
 from .broadcasting import assume_same_size, broadcast, broadcast_to
 from .float_to_integer import float_to_integer
 

@@ -1,4 +1,4 @@
-"""Incomplete gamma and beta functions, their gradients, zeta and polygamma: series and continued fractions.
+"""Incomplete gamma and beta functions, their gradients: series and continued fractions.
 
 They are computed in f64 whatever the type, element by element till all have converged.
 """
@@ -9,31 +9,20 @@ import math
 from collections.abc import Callable, Sequence
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.gamma_functions import MIN_FOR_STIRLING, digamma, lgamma, stirling
 from ....compiler.builder.lib.loops import until
+from ....compiler.builder.lib.polynomials import polynomial
+from ....compiler.builder.lib.zeta import accuracy, any_nan, is_infinite, polygamma, zeta
 from ....compiler.ir.element_types import ElementType
 from ..node import Node
 from ..registry import translates
 from .broadcasting import broadcast
-from .gamma_functions import MIN_FOR_STIRLING, digamma, lgamma, stirling
-from .polynomials import polynomial
 
 _F64 = ElementType.F64
 _EPSILON = 2.0**-53
 _MAX_STEPS = 2000
 _MIN_SHAPE = 2.0**-960
 _REAL = frozenset({ElementType.F16, ElementType.BF16, ElementType.F32, _F64})
-
-
-def _accuracy(type_: ElementType) -> float:
-    """The relative change below which a series has converged for results of a type."""
-    return _EPSILON if type_ is _F64 else 2.0**-30
-
-
-def _any_nan(b: ComputationBuilder, *operands: Operand) -> Operand:
-    is_nan = b.ne(operands[0], operands[0])
-    for x in operands[1:]:
-        is_nan = b.or_(is_nan, b.ne(x, x))
-    return is_nan
 
 
 # -- incomplete gamma
@@ -197,7 +186,7 @@ def igamma(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float, upper:
     ends = (a, x) if upper else (x, a)  # the last infinite operand decides
     for end in ends:
         value = b.select(
-            _is_infinite(b, end), (one if end is a else zero) if upper else (zero if end is a else one), value
+            is_infinite(b, end), (one if end is a else zero) if upper else (zero if end is a else one), value
         )
     value = b.select(_wrong(b, a, x), b.full_like(a, math.nan), value)
     # The lower function at 0 is 0 whatever the other is.
@@ -205,19 +194,15 @@ def igamma(b: ComputationBuilder, a: Operand, x: Operand, epsilon: float, upper:
     return b.select(at_zero, one if upper else zero, value)
 
 
-def _is_infinite(b: ComputationBuilder, x: Operand) -> Operand:
-    return b.eq(x, b.scalar_like(x, math.inf))
-
-
 def _wrong(b: ComputationBuilder, a: Operand, x: Operand) -> Operand:
     """Where the functions are not defined."""
-    return b.or_(b.or_(b.lt(x, b.scalar_like(x, 0)), b.le(a, b.scalar_like(a, 0))), _any_nan(b, a, x))
+    return b.or_(b.or_(b.lt(x, b.scalar_like(x, 0)), b.le(a, b.scalar_like(a, 0))), any_nan(b, a, x))
 
 
 def _with_ends(b: ComputationBuilder, a: Operand, x: Operand, slope: Operand) -> Operand:
     """A derivative by a, which is 0 at infinity and, whatever a is, where x is 0."""
     zero = b.full_like(a, 0)
-    slope = b.select(b.or_(_is_infinite(b, a), _is_infinite(b, x)), zero, slope)
+    slope = b.select(b.or_(is_infinite(b, a), is_infinite(b, x)), zero, slope)
     slope = b.select(_wrong(b, a, x), b.full_like(a, math.nan), slope)
     return b.select(b.eq(x, zero), zero, slope)
 
@@ -279,76 +264,10 @@ def betainc(b: ComputationBuilder, p: Operand, q: Operand, x: Operand, epsilon: 
     beta = lgamma(b, p_in) + lgamma(b, q_in) - lgamma(b, p_in + q_in)
     value = b.exp(p_in * log + q_in * log_rest - beta) / p_in * _beta_fraction(b, p_in, q_in, x_in, epsilon)
     value = b.select(swap, one - value, value)
-    value = b.select(_any_nan(b, p, q, x), b.full_like(x, math.nan), value)
+    value = b.select(any_nan(b, p, q, x), b.full_like(x, math.nan), value)
     value = b.select(b.eq(x, zero), zero, b.select(b.eq(x, one), one, value))
     wrong = b.or_(b.or_(b.le(p, zero), b.le(q, zero)), b.or_(b.lt(x, zero), b.gt(x, one)))
     return b.select(wrong, b.full_like(x, math.nan), value)
-
-
-# -- zeta
-# Source: Cephes, zeta: the first terms, then Euler and Maclaurin's formula.
-# fmt: off
-_MACLAURIN = (12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10,
-              -2.950130727918164224e12, 1.1646782814350067249e14, -4.5979787224074726105e15,
-              1.8152105401943546773e17, -7.1661652561756670113e18)
-# fmt: on
-
-
-def zeta(b: ComputationBuilder, x: Operand, q: Operand, epsilon: float) -> Operand:
-    """The sum of (q + k)^-x."""
-
-    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
-        x, total, a, term, active = values
-        grown = a + b.scalar_like(a, 1)
-        new = b.pow(grown, -x)
-        a, term = b.select(active, grown, a), b.select(active, new, term)
-        total = b.select(active, total + new, total)
-        early = b.lt(number, b.constant(8, ElementType.S32))
-        return x, total, a, term, b.or_(b.broadcast(early, b.get_shape(a).dims), b.le(a, b.scalar_like(a, 9)))
-
-    one, zero = b.full_like(x, 1), b.full_like(x, 0)
-    usable = b.and_(b.gt(x, one), b.gt(q, b.scalar_like(q, -1e4)))
-    x_in, q_in = b.select(usable, x, b.full_like(x, 2)), b.select(usable, q, one)
-    start = b.pow(q_in, -x_in)
-    _, total, a, term, _ = until(b, 20000, [x_in, start, q_in, zero, b.eq(one, one)], step)
-    total = total + term * a / (x_in - one) - term * b.scalar_like(term, 0.5)
-    factor, rest = one, zero
-    last = term
-    for k, coefficient in enumerate(_MACLAURIN):
-        factor = factor * (x_in + b.scalar_like(x, 2 * k))
-        term = term / a
-        rest = rest + factor * term / b.scalar_like(x, coefficient)
-        factor = factor * (x_in + b.scalar_like(x, 2 * k + 1))
-        term = term / a
-    total = b.select(b.eq(last, zero), total, total + rest)  # the factor may be infinite
-    return _zeta_ends(b, x, q, total)
-
-
-def _zeta_ends(b: ComputationBuilder, x: Operand, q: Operand, value: Operand) -> Operand:
-    """The function at its poles and outside of its domain."""
-    zero, one = b.scalar_like(x, 0), b.scalar_like(x, 1)
-    inf, nan = b.full_like(x, math.inf), b.full_like(x, math.nan)
-    whole = b.eq(x, b.floor(x))
-    even = b.and_(whole, b.eq(b.rem(x, b.scalar_like(x, 2)), zero))
-    negative = b.le(q, zero)
-    pole = b.and_(negative, b.eq(q, b.floor(q)))
-    value = b.select(b.and_(negative, b.not_(whole)), nan, value)
-    value = b.select(pole, b.select(even, inf, nan), value)
-    limit = b.select(b.gt(q, one), b.full_like(x, 0), b.select(b.eq(q, one), b.full_like(x, 1), inf))
-    value = b.select(_is_infinite(b, x), limit, b.select(_is_infinite(b, q), b.full_like(x, 0), value))
-    value = b.select(_any_nan(b, x, q), nan, value)
-    return b.select(b.lt(x, one), nan, b.select(b.eq(x, one), inf, value))
-
-
-def polygamma(b: ComputationBuilder, n: Operand, x: Operand, type_: ElementType) -> Operand:
-    """The n-th derivative of digamma; n + 1 is a number of the type."""
-    one, zero = b.full_like(n, 1), b.full_like(n, 0)
-    order = b.convert_element_type(b.convert_element_type(n + one, type_), _F64)
-    sign = b.select(b.eq(b.rem(order, b.scalar_like(n, 2)), one), -one, one)
-    value = sign * b.exp(lgamma(b, order)) * zeta(b, order, x, _accuracy(type_))
-    value = b.select(b.eq(n, zero), digamma(b, x), value)
-    wrong = b.or_(b.or_(b.lt(n, zero), b.ne(n, b.floor(n))), _any_nan(b, n, x))
-    return b.select(wrong, b.full_like(n, math.nan), value)
 
 
 FUNCTIONS: dict[str, Callable[..., Operand]] = {
@@ -372,4 +291,4 @@ def polygamma_of_type(node: Node) -> Operand:
 def incomplete(node: Node) -> Operand:
     b, type_ = node.b, node.element_type(0)
     operands = [b.convert_element_type(node[k], _F64) for k in range(len(node.inputs))]
-    return b.convert_element_type(FUNCTIONS[node.op](b, *broadcast(b, *operands), _accuracy(type_)), type_)
+    return b.convert_element_type(FUNCTIONS[node.op](b, *broadcast(b, *operands), accuracy(type_)), type_)

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.gamma_functions import lgamma
 from ....compiler.builder.lib.loops import repeated, until
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ..array.gather import gather_axis
-from ..math.gamma_functions import lgamma
 from ..node import Node
 from ..registry import translates
 from .stateful import fresh, unsupported_seed

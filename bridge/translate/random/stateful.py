@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.special_functions import ndtri
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
@@ -25,7 +26,6 @@ from ..control.variables import assign, value_of
 from ..math.broadcasting import broadcast_dims, broadcast_to
 from ..math.incomplete_gamma_beta import igamma
 from ..math.reductions import initial, reduce, reducer
-from ..math.special_functions import ndtri
 from ..node import Node
 from ..registry import translates
 from .stateless import (

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.special_functions import ndtri
 from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ..math.reductions import reduce
-from ..math.special_functions import ndtri
 from ..node import Node
 from ..operands.value_ranges import check_limits
 from ..registry import translates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ..computation_builder import ComputationBuilder, Operand
 
 
 def polynomial(b: ComputationBuilder, x: Operand, coefficients: Sequence[float]) -> Operand:

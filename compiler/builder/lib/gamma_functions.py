@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from ....compiler.builder.computation_builder import ComputationBuilder, Operand
-from ....compiler.ir.element_types import ElementType
+from ...ir.element_types import ElementType
+from ..computation_builder import ComputationBuilder, Operand
 from .polynomials import polynomial
 
 _F64 = ElementType.F64

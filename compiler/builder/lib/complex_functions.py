@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ....compiler.builder.computation_builder import ComputationBuilder, Operand
-from ....compiler.ir.element_types import ElementType
+from ...ir.element_types import ElementType
+from ..computation_builder import ComputationBuilder, Operand
 
 
 def _parts(b: ComputationBuilder, z: Operand) -> tuple[Operand, Operand]:
