@@ -74,7 +74,7 @@ class CommunicationOperations(BuilderCore):
                 _collated(shapes),
                 all_gather_dim,
                 channel_id or 0,
-                _groups(replica_groups),
+                groups_of(replica_groups),
                 use_global_device_ids,
             ),
             *operands,
@@ -95,7 +95,10 @@ class CommunicationOperations(BuilderCore):
         """
         return self.apply(
             AllReduce(
-                self.computation(computation), channel_id or 0, _groups(replica_groups), use_global_device_ids
+                self.computation(computation),
+                channel_id or 0,
+                groups_of(replica_groups),
+                use_global_device_ids,
             ),
             *self._parts(operand),
         )
@@ -139,7 +142,7 @@ class CommunicationOperations(BuilderCore):
                 scatter_dimension,
                 self.computation(computation),
                 channel_id or 0,
-                _groups(replica_groups),
+                groups_of(replica_groups),
                 use_global_device_ids,
             ),
             *operands,
@@ -162,7 +165,7 @@ class CommunicationOperations(BuilderCore):
         Raises: ShapeError  all_to_all_c2: a group has not split_count devices; all_to_all_c4: there are no such
             dimensions, or split_count does not divide the one.
         """
-        dims, groups = self.shape_of(operand).dims, _groups(replica_groups)
+        dims, groups = self.shape_of(operand).dims, groups_of(replica_groups)
         if any(len(group) != split_count for group in groups):
             raise ShapeError(
                 f"all-to-all: split_count is {split_count}, replica_groups are {groups} (all_to_all_c2)"
@@ -195,7 +198,7 @@ class CommunicationOperations(BuilderCore):
         self, operands: Sequence[Operand], replica_groups: ReplicaGroups = (), channel_id: int | None = None
     ) -> Operand:
         """Operand k to the k-th device of the group; a tuple of the arrays that arrive."""
-        return self.apply(AllToAll(channel_id or 0, _groups(replica_groups)), *operands)
+        return self.apply(AllToAll(channel_id or 0, groups_of(replica_groups)), *operands)
 
     @operation
     def collective_permute(
@@ -206,7 +209,7 @@ class CommunicationOperations(BuilderCore):
         Shapes: the result's are the operand's.
         """
         return self.apply(
-            CollectivePermute(_groups(source_target_pairs), channel_id or 0), *self._parts(operand)
+            CollectivePermute(groups_of(source_target_pairs), channel_id or 0), *self._parts(operand)
         )
 
     @operation
@@ -214,12 +217,12 @@ class CommunicationOperations(BuilderCore):
         self, operand: Operand, replica_groups: ReplicaGroups = (), channel_id: int | None = None
     ) -> Operand:
         """The operand of the group's first device for all of the group."""
-        return self.apply(CollectiveBroadcast(channel_id or 0, _groups(replica_groups)), operand)
+        return self.apply(CollectiveBroadcast(channel_id or 0, groups_of(replica_groups)), operand)
 
     # -- tokens and transfers
     @operation
     def after_all(self, tokens: Sequence[Operand] = ()) -> Operand:
-        """A token that comes after all the tokens."""
+        """A token that comes after all the tokens, and values."""
         return self.apply(AfterAll(), *tokens)
 
     def create_token(self) -> Operand:
@@ -362,7 +365,8 @@ class CommunicationOperations(BuilderCore):
         return [self.apply(GetTupleElement(k), operand) for k in range(len(shape.tuple_shapes))]
 
 
-def _groups(groups: ReplicaGroups) -> tuple[tuple[int, ...], ...]:
+def groups_of(groups: ReplicaGroups) -> tuple[tuple[int, ...], ...]:
+    """Groups as tuples of whole numbers."""
     return tuple(tuple(map(int, group)) for group in groups)
 
 

@@ -21,20 +21,19 @@ from ..errors import ShapeError
 from ..evaluator.evaluate import evaluate
 from ..ir.layout import Layout
 from ..ir.literal import Literal
-from ..ir.module import Computation, Instruction, topological
-from ..ir.shape import Shape, check_size
+from ..ir.module import Computation, topological
+from ..ir.shape import Shape
 from ..ops import Broadcast, Parameter, PartitionId, ReplicaId
-from .communication import CommunicationOperations
 from .contractions import create_conv_dimension_numbers, create_default_conv_dimension_numbers
 from .core import Operand, TypeName, operation
-from .linear_algebra import LinearAlgebraOperations
+from .expanded import ExpandedOperations
 from .xla_aliases import with_document_names
 
 __all__ = ["ComputationBuilder", "Operand"]
 
 
 @with_document_names
-class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
+class ComputationBuilder(ExpandedOperations):
     """Builds one computation. `client` is a reference for users of the builder; building does not need it.
 
     Every method has its name in the documents too: `b.ConvertElementType` is `b.convert_element_type`.
@@ -61,24 +60,6 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
 
     create_default_conv_dimension_numbers = staticmethod(create_default_conv_dimension_numbers)
     create_conv_dimension_numbers = staticmethod(create_conv_dimension_numbers)
-
-    @operation
-    def parameter(self, number: int, shape: Shape, name: str = "") -> Operand:
-        """Argument `number` of the computation.
-
-        Raises: ShapeError  parameter_c1: the number is negative or taken.
-        """
-        if number < 0 or number in self._parameters:
-            raise ShapeError(
-                f"parameter: number {number} is {'negative' if number < 0 else 'taken'} in computation "
-                f"{self.name!r} (parameter_c1)"
-            )
-        check_size(shape)
-        instruction = Instruction(
-            Parameter(number, shape), (), shape, name or f"parameter.{number}", self._metadata
-        )
-        self._parameters[number] = instruction
-        return self._append(instruction)
 
     def constant_r0(self, value: object, element_type: TypeName | None = None) -> Operand:
         """A scalar constant. Raises: ShapeError (from build)  constant_c1: the value's rank is not 0."""
@@ -169,17 +150,13 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
 
     def create_sub_builder(self, name: str) -> ComputationBuilder:
         """A builder for a computation that this one's calls; `build_and_note_error` reports here."""
-        builder = ComputationBuilder(name, self.client)
-        builder.parent, builder.die_immediately_on_error = self, self.die_immediately_on_error
+        builder = super().create_sub_builder(name)
+        builder.client = self.client
         return builder
 
     def set_die_immediately_on_error(self, enabled: bool) -> None:
         """Errors are raised at once, instead of by `build`."""
         self.die_immediately_on_error = enabled
-
-    def set_return_value(self, operand: Operand) -> None:
-        """Makes this operand the computation's value; the last instruction is, otherwise."""
-        self._result = operand
 
     @contextlib.contextmanager
     def metadata(self, **fields: Any) -> Iterator[None]:
@@ -190,42 +167,6 @@ class ComputationBuilder(CommunicationOperations, LinearAlgebraOperations):
             yield
         finally:
             self.mark(before)
-
-    def build(self, root: Operand | None = None) -> Computation:
-        """The finished computation, returning `root`, the set return value, or else the last instruction.
-
-        Raises: ShapeError, UnsupportedError  the first error of any call, with its source location; build_c1: the
-            parameters are not numbered 0, 1, ...; build_c2: there are no instructions.
-        """
-        self.raise_error()
-        result = root or self._result
-        instruction = self.take(result) if result is not None else self._last
-        if instruction is None:
-            raise ShapeError(f"build: computation {self.name!r} has no instructions (build_c2)")
-        numbers = sorted(self._parameters)
-        if numbers != list(range(len(numbers))):
-            raise ShapeError(
-                f"build: computation {self.name!r} has parameters {numbers}, which are not 0, 1, ... "
-                "(build_c1)"
-            )
-        return Computation(self.name, instruction, [self._parameters[n] for n in numbers], self._effects)
-
-    def build_and_note_error(self) -> Computation | None:
-        """As `build`; but an error is noted in the builder that created this one, and None returned.
-
-        The parent's methods take that None as an argument: their results are then invalid too.
-        """
-        if self.parent is None:
-            raise TypeError(f"build_and_note_error: builder {self.name!r} was not made by create_sub_builder")
-        if self._error is not None:
-            if self.parent._error is None:
-                self.parent._error, self.parent._error_at = self._error, self._error_at
-            return None
-        try:
-            return self.build()
-        except ShapeError as error:
-            self.parent.note_error(error)
-            return None
 
 
 def _literal(value: object) -> Literal:

@@ -10,6 +10,7 @@ from ..ir.module import Computation
 from ..ops import Convolution, ConvolutionDims, Dot, Reduce, ReduceWindow, SelectAndScatter, Window
 from .arrays import ArrayOperations, listed
 from .core import Dims, Operand, TypeName, operation
+from .other_types import apply_on_any_type
 
 Padding = str | Sequence[tuple[int, int]]
 
@@ -137,7 +138,7 @@ class WindowOperations(ArrayOperations):
         preferred_element_type: TypeName | None = None,
     ) -> Operand:
         """Products summed over pairs of axes, for each index of the batch axes. Each pair is (of lhs, of
-        rhs)."""
+        rhs). Of pred, whether both are true anywhere."""
         (left, right), (left_batch, right_batch) = contracting_dimensions, batch_dimensions
         op = Dot(
             tuple(left),
@@ -146,7 +147,7 @@ class WindowOperations(ArrayOperations):
             tuple(right_batch),
             None if preferred_element_type is None else ElementType(preferred_element_type),
         )
-        return self.apply(op, lhs, rhs)
+        return apply_on_any_type(self, op, lhs, rhs)
 
     @operation
     def conv(
@@ -238,9 +239,8 @@ class WindowOperations(ArrayOperations):
             window_reversal,
         )
         preferred = None if preferred_element_type is None else ElementType(preferred_element_type)
-        return self.apply(
-            Convolution(window, dims, feature_group_count, batch_group_count, preferred), lhs, rhs
-        )
+        op = Convolution(window, dims, feature_group_count, batch_group_count, preferred)
+        return apply_on_any_type(self, op, lhs, rhs)
 
     def _window(
         self,

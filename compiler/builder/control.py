@@ -31,6 +31,7 @@ from ..ops import (
 from .arrays import listed
 from .core import Dims, Operand, operation
 from .derived import DerivedOperations
+from .other_types import apply_on_any_type
 
 
 class ControlOperations(DerivedOperations):
@@ -67,7 +68,10 @@ class ControlOperations(DerivedOperations):
     @operation
     def set_dimension_size(self, operand: Operand, size: Operand, dimension: int) -> Operand:
         """The operand with the size of an axis set: only its first `size` elements are part of the value."""
-        return self.apply(SetDimensionSize(dimension), operand, size)
+        op = SetDimensionSize(dimension)
+        if not op.changes(self.take(operand), self.take(size)):
+            return operand
+        return self.apply(op, operand, size)
 
     @operation
     def while_(self, condition: Computation | None, body: Computation | None, init: Operand) -> Operand:
@@ -147,10 +151,9 @@ class ControlOperations(DerivedOperations):
         results = self.broadcast(self.constant(0, result.element_type), (count,))
         start = self.tuple_of(self.constant(0), results, *flat, *static_operands)
         state = self.shape_of(start)
-        builder: Any = type(self)  # the whole class, not this part of it
-        condition = builder("more")
+        condition = self.create_sub_builder("more")
         condition.lt(condition.get_tuple_element(condition.parameter(0, state), 0), condition.constant(count))
-        b = builder("element")
+        b = self.create_sub_builder("element")
         b.die_immediately_on_error = True
         parts = [
             b.get_tuple_element(p, k) for p in [b.parameter(0, state)] for k in range(len(state.tuple_shapes))
@@ -185,7 +188,7 @@ class ControlOperations(DerivedOperations):
     @operation
     def top_k(self, operand: Operand, k: int, largest: bool = True, order: str = "") -> Operand:
         """A tuple of the k largest (or smallest) elements along the last axis, the best first, and their numbers."""
-        return self.apply(TopK(k, largest, order), operand)
+        return apply_on_any_type(self, TopK(k, largest, order), operand)
 
     @operation
     def isotonic_regression(self, operand: Operand) -> Operand:

@@ -18,7 +18,7 @@ from ..ir.element_types import ElementType
 from ..ir.literal import Literal
 from ..ir.module import NO_METADATA, Computation, Instruction, Metadata
 from ..ir.shape import Shape, check_size
-from ..ops import Constant, Convert, Elementwise, Reshape, SizeConstant
+from ..ops import Constant, Convert, Elementwise, Parameter, Reshape, SizeConstant
 from ..ops.concatenate import Concatenate as ConcatenateOp
 from ..ops.op import Op
 
@@ -189,6 +189,24 @@ class BuilderCore:
         return Operand(self, instruction)
 
     @operation
+    def parameter(self, number: int, shape: Shape, name: str = "") -> Operand:
+        """Argument `number` of the computation.
+
+        Raises: ShapeError  parameter_c1: the number is negative or taken.
+        """
+        if number < 0 or number in self._parameters:
+            raise ShapeError(
+                f"parameter: number {number} is {'negative' if number < 0 else 'taken'} in computation "
+                f"{self.name!r} (parameter_c1)"
+            )
+        check_size(shape)
+        instruction = Instruction(
+            Parameter(number, shape), (), shape, name or f"parameter.{number}", self._metadata
+        )
+        self._parameters[number] = instruction
+        return self._append(instruction)
+
+    @operation
     def constant_literal(self, literal: Literal) -> Operand:
         """A constant from a literal (an array or a tuple)."""
         return self.apply(Constant(literal))
@@ -238,6 +256,52 @@ class BuilderCore:
         except InvalidOperand:
             self.raise_error()
             raise
+
+    def create_sub_builder(self: B, name: str) -> B:
+        """A builder for a computation that this one's calls; `build_and_note_error` reports here."""
+        builder = type(self)(name)
+        builder.parent, builder.die_immediately_on_error = self, self.die_immediately_on_error
+        return builder
+
+    def set_return_value(self, operand: Operand) -> None:
+        """Makes this operand the computation's value; the last instruction is, otherwise."""
+        self._result = operand
+
+    def build(self, root: Operand | None = None) -> Computation:
+        """The finished computation, returning `root`, the set return value, or else the last instruction.
+
+        Raises: ShapeError, UnsupportedError  the first error of any call, with its source location; build_c1: the
+            parameters are not numbered 0, 1, ...; build_c2: there are no instructions.
+        """
+        self.raise_error()
+        result = root or self._result
+        instruction = self.take(result) if result is not None else self._last
+        if instruction is None:
+            raise ShapeError(f"build: computation {self.name!r} has no instructions (build_c2)")
+        numbers = sorted(self._parameters)
+        if numbers != list(range(len(numbers))):
+            raise ShapeError(
+                f"build: computation {self.name!r} has parameters {numbers}, which are not 0, 1, ... "
+                "(build_c1)"
+            )
+        return Computation(self.name, instruction, [self._parameters[n] for n in numbers], self._effects)
+
+    def build_and_note_error(self) -> Computation | None:
+        """As `build`; but an error is noted in the builder that created this one, and None returned.
+
+        The parent's methods take that None as an argument: their results are then invalid too.
+        """
+        if self.parent is None:
+            raise TypeError(f"build_and_note_error: builder {self.name!r} was not made by create_sub_builder")
+        if self._error is not None:
+            if self.parent._error is None:
+                self.parent._error, self.parent._error_at = self._error, self._error_at
+            return None
+        try:
+            return self.build()
+        except ShapeError as error:
+            self.parent.note_error(error)
+            return None
 
     def binary(
         self, opcode: str, lhs: Operand, rhs: Operand, broadcast_dimensions: Dims | None = None

@@ -20,6 +20,7 @@ from ..ops import (
     Tuple,
 )
 from .core import BuilderCore, Dims, Operand, TypeName, operation
+from .other_types import apply_on_any_type
 
 
 def _unary(opcode: str) -> Callable[[BuilderCore, Operand], Operand]:
@@ -100,7 +101,7 @@ class ElementwiseOperations(BuilderCore):
         _binary("shift-right-arithmetic"),
         _binary("shift-right-logical"),
     )
-    atan2, complex = _binary("atan2"), _binary("complex")
+    atan2, complex, mulhi = _binary("atan2"), _binary("complex"), _binary("mulhi")
 
     eq, ne, ge, gt, le, lt = (
         _comparison("EQ"),
@@ -195,8 +196,9 @@ class ElementwiseOperations(BuilderCore):
 
     @operation
     def bitcast_convert_type(self, operand: Operand, new_element_type: TypeName) -> Operand:
-        """The bits of the elements as another type; between widths, the last axis is added or removed."""
-        return self.apply(BitcastConvert(ElementType(new_element_type)), operand)
+        """The bits of the elements as another type; between widths, the last axis is added or removed. pred has eight
+        bits, 0 or 1."""
+        return apply_on_any_type(self, BitcastConvert(ElementType(new_element_type)), operand)
 
     @operation
     def reduce_precision(self, operand: Operand, exponent_bits: int, mantissa_bits: int) -> Operand:
@@ -295,6 +297,7 @@ _OPS = {
         "shift-right-logical",
         "atan2",
         "complex",
+        "mulhi",
         "select",
         "clamp",
     )

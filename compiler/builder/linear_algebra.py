@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ..ir.element_types import ElementType
-from ..ops import Cholesky, Convert, Fft, TriangularSolve
+from ..ops import Cholesky, Fft, TriangularSolve
 from .control import ControlOperations
 from .core import Dims, Operand, operation
-
-_NARROW = frozenset({ElementType.F16, ElementType.BF16})
+from .other_types import apply_on_any_type
 
 
 class LinearAlgebraOperations(ControlOperations):
@@ -25,9 +23,8 @@ class LinearAlgebraOperations(ControlOperations):
     @operation
     def cholesky(self, a: Operand, lower: bool) -> Operand:
         """The lower triangular l with a = l l^H, or with lower false the upper triangular u with a = u^H u; the
-        other triangle is zero. Leading axes are a batch. f16 and bf16 are computed in f32."""
-        kind = self.shape_of(a).element_type
-        return self._narrowed(kind, self.apply(Cholesky(lower), self._widened(a)))
+        other triangle is zero. Leading axes are a batch. Floats below f32 are computed in f32."""
+        return apply_on_any_type(self, Cholesky(lower), a)
 
     @operation
     def triangular_solve(
@@ -40,14 +37,5 @@ class LinearAlgebraOperations(ControlOperations):
         transpose_a: str = "NO_TRANSPOSE",
     ) -> Operand:
         """x with op(a) x = b, or with left_side false x op(a) = b. transpose_a says what op is: NO_TRANSPOSE,
-        TRANSPOSE or ADJOINT. Leading axes are a batch. f16 and bf16 are computed in f32."""
-        op = TriangularSolve(left_side, lower, unit_diagonal, transpose_a)
-        kind = self.shape_of(b).element_type
-        return self._narrowed(kind, self.apply(op, self._widened(a), self._widened(b)))
-
-    def _widened(self, operand: Operand) -> Operand:
-        narrow = self.shape_of(operand).element_type in _NARROW
-        return self.apply(Convert(ElementType.F32), operand) if narrow else operand
-
-    def _narrowed(self, kind: ElementType, operand: Operand) -> Operand:
-        return self.apply(Convert(kind), operand) if kind in _NARROW else operand
+        TRANSPOSE or ADJOINT. Leading axes are a batch. Floats below f32 are computed in f32."""
+        return apply_on_any_type(self, TriangularSolve(left_side, lower, unit_diagonal, transpose_a), a, b)

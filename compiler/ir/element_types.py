@@ -113,6 +113,11 @@ class ElementType(enum.Enum):
         return self in SMALL_INTEGERS
 
     @property
+    def is_packed(self) -> bool:
+        """A type of less than a byte, of which other compilers put several into one."""
+        return self in _BITS and self is not ElementType.PRED
+
+    @property
     def is_float(self) -> bool:
         """A real floating-point type."""
         return self in FLOATS

@@ -59,6 +59,12 @@ def logistic(a: np.ndarray) -> np.ndarray:
     return divide(np.full_like(a, complex(1, -0.0)), of_parts(1 + grown.real, grown.imag))
 
 
+def angle(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """-i log((b + ia) / sqrt(a^2 + b^2))."""
+    value = np.log(divide(of_parts(b.real - a.imag, b.imag + a.real), np.sqrt(b * b + a * a)))
+    return of_parts(value.imag, -value.real)
+
+
 def power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """exp(b log a) with the product of annex G; a to the 0 is 1. Integer powers of finite numbers are NumPy's."""
     plain = np.power(a, b)

@@ -22,7 +22,6 @@ from .op import OPS, Op, attribute, require, require_arrays
 
 _PRED = ElementType.PRED
 _REAL_NUMBERS = INTEGERS | FLOATS
-_ORDERED = _REAL_NUMBERS | {_PRED}
 _LOGICAL = INTEGERS | {_PRED}
 _INEXACT = FLOATS | COMPLEXES
 _PARTS = frozenset({ElementType.F32, ElementType.F64})
@@ -119,7 +118,16 @@ class Opcode(str, enum.Enum):
     )
     SQRT = "sqrt", Row(1, _INEXACT, _in_wide(np.sqrt), "square root; NaN below zero", cycles=6)
     RSQRT = "rsqrt", Row(1, _INEXACT, _in_wide(numeric.reciprocal_root), "1 / sqrt(x)", cycles=8)
-    CBRT = "cbrt", Row(1, FLOATS, _in_wide(np.cbrt), "cubic root, also of negative numbers", cycles=40)
+    CBRT = (
+        "cbrt",
+        Row(
+            1,
+            _INEXACT,
+            _in_wide(numeric.cubic_root),
+            "cubic root, also of negative numbers; of complex numbers exp(log(x) / 3)",
+            cycles=40,
+        ),
+    )
     EXPONENTIAL = "exponential", Row(1, _INEXACT, _in_wide(np.exp), "e to the x", cycles=10)
     EXPONENTIAL_MINUS_ONE = (
         "exponential-minus-one",
@@ -182,6 +190,7 @@ class Opcode(str, enum.Enum):
             cycles=20,
         ),
     )
+    MULHI = "mulhi", Row(2, INTEGERS, numeric.multiply_high, "the upper half of the exact product", cycles=6)
     POWER = (
         "power",
         Row(
@@ -192,8 +201,14 @@ class Opcode(str, enum.Enum):
             cycles=40,
         ),
     )
-    MAXIMUM = "maximum", Row(2, _ORDERED, _in_wide(np.maximum), "the larger; NaN if one is")
-    MINIMUM = "minimum", Row(2, _ORDERED, _in_wide(np.minimum), "the smaller; NaN if one is")
+    MAXIMUM = (
+        "maximum",
+        Row(2, ARRAYS, _in_wide(np.maximum), "the larger; NaN if one is; complex: by the real parts first"),
+    )
+    MINIMUM = (
+        "minimum",
+        Row(2, ARRAYS, _in_wide(np.minimum), "the smaller; NaN if one is; complex: by the real parts first"),
+    )
     AND = "and", Row(2, _LOGICAL, _in_wide(operator.and_), "bits of both")
     OR = "or", Row(2, _LOGICAL, _in_wide(operator.or_), "bits of either")
     XOR = "xor", Row(2, _LOGICAL, _in_wide(operator.xor), "bits of exactly one")
@@ -223,15 +238,15 @@ class Opcode(str, enum.Enum):
         "atan2",
         Row(
             2,
-            FLOATS,
-            _in_wide(lambda a, b: np.arctan2(a * 1.0, b * 1.0)),  # denormals as in other arithmetic
-            "angle of the point (x = b, y = a), -pi to pi",
+            _INEXACT,
+            _in_wide(numeric.angle),
+            "angle of the point (x = b, y = a), -pi to pi; complex: -i log((x + iy) / sqrt(x^2 + y^2))",
             cycles=40,
         ),
     )
     COMPLEX = "complex", Row(2, _PARTS, _complex, "the complex number a + bi", "complex", flops=0)
     SELECT = "select", Row(3, ARRAYS, _select, "b where a (pred) holds, else c")
-    CLAMP = "clamp", Row(3, _REAL_NUMBERS, _clamp, "min(max(low, x), high) of (low, x, high)")
+    CLAMP = "clamp", Row(3, ARRAYS, _clamp, "min(max(low, x), high) of (low, x, high)")
 
 
 ROWS: dict[str, Row] = {opcode.value: opcode.row for opcode in Opcode}

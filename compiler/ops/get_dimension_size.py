@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir.element_types import ElementType
-from ..ir.module import Value
+from ..ir.module import Instruction, Value
 from ..ir.shape import Shape
+from .constant import Constant
 from .op import C, E, Indexer, N, Op, attribute, require, require_arrays
 
 
@@ -56,6 +57,15 @@ class SetDimensionSize(Op):
 
     opcode: ClassVar[str] = "set-dimension-size"
     dimension: int = attribute("dim", "dimensions")
+
+    def changes(self, operand: Instruction, size: Instruction) -> bool:
+        """Whether the axis has, or may get, another size than its dim."""
+        dims, axis = operand.shape.dims, self.dimension
+        is_known = isinstance(size.op, Constant) and size.shape.is_scalar
+        if not is_known or not 0 <= axis < len(dims) or axis in operand.shape.dynamic:
+            return True
+        assert isinstance(size.op, Constant)
+        return bool(np.any(size.op.literal.array != dims[axis]))
 
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """The array's shape, the axis marked as of a size known at run time."""

@@ -149,6 +149,17 @@ def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return result
 
 
+def multiply_high(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The bits of the exact product of integers above those that a * b has."""
+    width = element_type_of(a.dtype).bits
+    if width < 64:
+        kind = np.int64 if element_type_of(a.dtype).is_signed else np.uint64
+        return narrow((wide(a).astype(kind) * wide(b).astype(kind)) >> kind(width), a.dtype)
+    product = a.astype(object) * b.astype(object)
+    result: np.ndarray = np.asarray(product >> width).astype(a.dtype)
+    return result
+
+
 def remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The rest of truncating division, with the sign of a; of integers, x rem 0 is x and x rem -1 is 0."""
     if a.dtype.kind not in "iu":
@@ -193,6 +204,22 @@ def exponential_minus_one(a: np.ndarray) -> np.ndarray:
 def reciprocal_root(a: np.ndarray) -> np.ndarray:
     """1 / sqrt(a)."""
     return complex_numbers.reciprocal_root(a) if a.dtype.kind == "c" else 1 / np.sqrt(a)
+
+
+def cubic_root(a: np.ndarray) -> np.ndarray:
+    """The cubic root; of a complex number the one whose angle is a third."""
+    if a.dtype.kind == "c":
+        return np.where(a == 0, a, np.exp(np.log(a) / 3))
+    result: np.ndarray = np.cbrt(a)
+    return result
+
+
+def angle(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The angle of the point (x = b, y = a); of complex numbers -i log((x + iy) / sqrt(x^2 + y^2))."""
+    if a.dtype.kind == "c":
+        return complex_numbers.angle(a, b)
+    result: np.ndarray = np.arctan2(a * 1.0, b * 1.0)  # denormals as in other arithmetic
+    return result
 
 
 def logistic(a: np.ndarray) -> np.ndarray:

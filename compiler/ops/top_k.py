@@ -32,7 +32,7 @@ class TopK(Op):
 
     opcode: ClassVar[str] = "topk"
     k: int = attribute("size", "k")
-    largest: bool = attribute("bool", "largest", default=False)
+    largest: bool = attribute("bool", "largest", default=True)
     order: str = attribute("word", "order", default="")
 
     @property

@@ -13,7 +13,6 @@ from tfbridge.compiler.ir.literal import Literal
 from tfbridge.compiler.ir.shape import TOKEN, Shape, array
 from tfbridge.compiler.ops import (
     AddDependency,
-    AfterAll,
     AllGather,
     AllReduce,
     AllToAll,
@@ -382,7 +381,6 @@ COMMUNICATION = (
     ("collective_broadcast_c2", CollectiveBroadcast(0, OVERLAPPING), (VECTOR,)),
     ("replica_id_c1", ReplicaId(), (VECTOR,)),
     ("partition_id_c1", PartitionId(), (VECTOR,)),
-    ("after_all_c1", AfterAll(), (TOKEN, VECTOR)),
     ("add_dependency_c1", AddDependency(), (VECTOR,)),
     ("add_dependency_c1", AddDependency(), (VECTOR, VECTOR)),
     ("infeed_c1", Infeed(Shape.tuple([VECTOR, TOKEN])), (VECTOR,)),

@@ -108,10 +108,25 @@ def _qr_step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> S
 
 def eig(b: ComputationBuilder, x: Operand) -> tuple[Operand, Operand]:
     """(eigenvalues, eigenvectors as columns of length 1 whose largest element is real) of complex matrices."""
-    dims, type_ = b.get_shape(x).dims, b.get_shape(x).element_type
-    rank, size = len(dims), dims[-1]
-    real = real_type(b, x)
     t, q = schur(b, x)
+    values, vectors = _eigenvectors(b, t, q)
+    return b.reshape(values, b.get_shape(x).dims[:-1]), vectors
+
+
+def left_eigenvectors(b: ComputationBuilder, x: Operand) -> Operand:
+    """Left eigenvectors as such columns, in the order of `eig`: the adjoint's, whose Schur form is that of x turned
+    over."""
+    last = len(b.get_shape(x).dims) - 1
+    t, q = schur(b, x)
+    _, vectors = _eigenvectors(b, b.rev(adjoint(b, t), (last - 1, last)), b.rev(q, (last,)))
+    return b.rev(vectors, (last,))
+
+
+def _eigenvectors(b: ComputationBuilder, t: Operand, q: Operand) -> tuple[Operand, Operand]:
+    """Eigenvalues, [..., 1, n], and eigenvectors of q t q^H, t upper triangular."""
+    dims, type_ = b.get_shape(t).dims, b.get_shape(t).element_type
+    rank, size = len(dims), dims[-1]
+    real = real_type(b, t)
     values = column_sum(b, b.select(unit(b, dims, ElementType.PRED), t, b.full_like(t, 0)))  # [..., 1, n]
     sizes = b.abs(t)
     norm = b.reduce(sizes, b.constant(0, real), binary_computation("maximum", real), (rank - 2, rank - 1))
@@ -153,4 +168,4 @@ def eig(b: ComputationBuilder, x: Operand) -> tuple[Operand, Operand]:
     phase = phase / b.convert_element_type(b.abs(phase), type_)
     scale = phase / b.convert_element_type(b.sqrt(column_sum(b, squares)), type_)
     vectors = vectors * b.broadcast_in_dim(scale, dims, range(rank))
-    return b.reshape(values, dims[:-1]), vectors
+    return values, vectors

@@ -44,6 +44,21 @@ def _choose(condition: VectorValue, yes: Complex, no: Complex) -> Complex:
     return Complex(condition.choose(yes.real, no.real), condition.choose(yes.imaginary, no.imaginary))
 
 
+def _is_first(x: Complex, y: Complex, first: VectorValue, same: VectorValue) -> VectorValue:
+    """Whether x is the larger, or the smaller: by the real parts, `first`, and where they are equal, `same`, by the
+    imaginary ones. A number that is NaN is."""
+    y_is_nan = y.real.is_nan() | y.imaginary.is_nan()
+    return x.real.is_nan() | x.imaginary.is_nan() | ((first | (x.real.equals(y.real) & same)) & ~y_is_nan)
+
+
+def _maximum(x: Complex, y: Complex) -> Complex:
+    return _choose(_is_first(x, y, x.real > y.real, x.imaginary >= y.imaginary), x, y)
+
+
+def _minimum(x: Complex, y: Complex) -> Complex:
+    return _choose(_is_first(x, y, x.real < y.real, x.imaginary <= y.imaginary), x, y)
+
+
 def _scale(x: Complex, factor: VectorValue | float) -> Complex:
     return Complex(x.real * factor, x.imaginary * factor)
 
@@ -322,6 +337,8 @@ RULES: dict[str, Callable[..., Complex | VectorValue]] = {
     "subtract": _subtract,
     "multiply": _multiply,
     "divide": _divide,
+    "maximum": _maximum,
+    "minimum": _minimum,
     "exponential": _exp,
     "exponential-minus-one": _expm1,
     "log": _log,

@@ -297,6 +297,23 @@ def _shift_right_arithmetic(t: ElementType, x: VectorValue, y: VectorValue) -> V
     return x.operation("ashr", y.below(t.bits).choose(y, y.number(t.bits - 1)))
 
 
+def _multiply_high(t: ElementType, x: VectorValue, y: VectorValue) -> VectorValue:
+    """The upper half of the product: in twice the bits, or, of 64 bits, by halves, as Knuth's algorithm M."""
+    extend = "sext" if t.is_signed else "zext"
+    if t.bits < 64:
+        double = f"i{2 * x.bits}"
+        product = x.cast(extend, double) * y.cast(extend, double)
+        return product.shift_right(t.bits).cast("trunc", x.element)
+    low = (1 << 32) - 1
+    x_low, x_high, y_low, y_high = x & low, x.shift_right(32), y & low, y.shift_right(32)
+    middle = x_high * y_low + (x_low * y_low).shift_right(32)
+    other = x_low * y_high + (middle & low)
+    high = x_high * y_high + middle.shift_right(32) + other.shift_right(32)
+    if t.is_signed:
+        high = high - (x >> 63 & y) - (y >> 63 & x)
+    return high
+
+
 def _power(t: ElementType, base: VectorValue, exponent: VectorValue) -> VectorValue:
     """Square and multiply; a negative exponent gives 1 for 1, 1 or -1 for -1, else 0."""
     one = base.number(1)
@@ -337,6 +354,7 @@ INTEGER: dict[str, Callable[..., VectorValue]] = {
     "add": lambda t, x, y: x + y,
     "subtract": lambda t, x, y: x - y,
     "multiply": lambda t, x, y: x * y,
+    "mulhi": _multiply_high,
     "power": _power,
     "and": lambda t, x, y: x & y,
     "or": lambda t, x, y: x | y,
@@ -453,4 +471,7 @@ _PRED_RULES: dict[str, _Rule] = {
     "clamp": _clamp,
 }
 _SIGNED_RULES, _UNSIGNED_RULES = _integer_rules(SIGNED), _integer_rules(UNSIGNED)
-_COMPLEX_RULES = {opcode: _of_complex(function) for opcode, function in complex_math.RULES.items()}
+_COMPLEX_RULES: dict[str, _Rule] = {
+    **{opcode: _of_complex(function) for opcode, function in complex_math.RULES.items()},
+    "clamp": _clamp,
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tfbridge.compiler import ComputationBuilder, LocalClient, array
-from tfbridge.compiler.builder.lib.eig import eig, schur
+from tfbridge.compiler.builder.lib.eig import eig, left_eigenvectors, schur
 
 RANDOM = np.random.default_rng(0)
 MATRICES = np.stack(
@@ -45,6 +45,20 @@ def test_definitions_hold(kind: type) -> None:
     assert not np.any(np.tril(t, -1))
     assert np.all(size(x @ vectors - vectors * values[:, None]) <= bound)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.complex64, np.complex128])
+def test_left_eigenvectors(kind: type) -> None:
+    x = np.delete(MATRICES, 3, 0).astype(
+        kind
+    )  # all have five eigenvectors, or eigenvalues that are far apart
+    b = ComputationBuilder("main")
+    given = b.parameter(0, array({8: "c64", 16: "c128"}[x.dtype.itemsize], *x.shape))
+    computation = b.build(b.tuple([eig(b, given)[0], left_eigenvectors(b, given)]))
+    values, left = (one.astype(np.complex128) for one in LocalClient().compile(computation).execute([x]))
+    rows, x = left.conj().swapaxes(1, 2), x.astype(np.complex128)
+    assert np.all(size(rows @ x - values[..., None] * rows) <= 60 * np.finfo(kind).eps * size(x))
+    np.testing.assert_allclose(np.linalg.norm(left, axis=1), 1, rtol=1e-5)
 
 
 def test_eigenvalues_are_numpys() -> None:

@@ -144,6 +144,7 @@ INTEGER_BINARY = {
     "add": lambda a, b, t: a + b,
     "subtract": lambda a, b, t: a - b,
     "multiply": lambda a, b, t: a * b,
+    "mulhi": lambda a, b, t: (a * b) >> t.bits,
     "divide": quotient,
     "remainder": rest,
     "power": integer_power,
@@ -358,6 +359,8 @@ COMPLEX_BINARY = {
     "power": lambda x, y: np.where(
         y == 0, 1, np.where(x == 0, np.where(y.real > 0, 0, np.nan), np.exp(y * np.log(x)))
     ),
+    "maximum": lambda x, y: np.where((x.real > y.real) | ((x.real == y.real) & (x.imag >= y.imag)), x, y),
+    "minimum": lambda x, y: np.where((x.real < y.real) | ((x.real == y.real) & (x.imag <= y.imag)), x, y),
     "atan2": lambda y, x: -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y)),
 }
 
@@ -439,6 +442,8 @@ _PARTS = (0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e30, -1e30)
         "tanh",
         "sinh",
         "divide",
+        "maximum",
+        "minimum",
         "power",
     ],
 )
