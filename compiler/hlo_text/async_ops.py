@@ -11,23 +11,26 @@ import dataclasses
 from collections.abc import Sequence
 
 from ..errors import ShapeError
+from ..ir.module import Metadata
 from ..ir.shape import Shape
 from ..ops import OPS
 
 _WHOLE_RESULT = frozenset({"all-reduce-start"})
 """Starts whose shape is the result's; that of others is a tuple of operands, result and context."""
+START_ATTRIBUTES = frozenset({"async_execution_thread", "cross_program_prefetch_index"})
+"""Attributes of starts that what they start has not."""
 _RESULT_FIRST = frozenset({"copy-start"})
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """A start: its name without `-start`, the opcode of what it starts, the shape that it is declared with, and of that
-    the parts for the result and the operands (None: there is none)."""
+    """A start: its name without `-start`, the opcode of what it starts, the shape that it is declared with (None: it is
+    not), and of that the parts for the result and the operands (None: there is none)."""
 
     name: str
     opcode: str
-    declared: Shape
-    result: Shape
+    declared: Shape | None
+    result: Shape | None
     operands: Shape | None
 
     def check(self, operands: Sequence[Shape]) -> None:
@@ -41,13 +44,13 @@ class Start:
             )
 
 
-def started(opcode: str, shape: Shape) -> Start | None:
+def started(opcode: str, shape: Shape | None) -> Start | None:
     """The start of this opcode and declared shape; None for other opcodes."""
     name = opcode.removesuffix("-start")
     of = "call" if name == "async" else name
     if name == opcode or of not in OPS or opcode in OPS:
         return None
-    parts = shape.tuple_shapes
+    parts = shape.tuple_shapes if shape is not None else ()
     if opcode in _WHOLE_RESULT or len(parts) < 2:
         return Start(name, of, shape, shape, None)
     result = 0 if opcode in _RESULT_FIRST else 1
@@ -61,3 +64,11 @@ def ended(opcode: str) -> str | None:
         if name != opcode and opcode not in OPS and (name == "async" or name in OPS):
             return name
     return None
+
+
+def without_start_attributes(metadata: Metadata) -> Metadata:
+    """The metadata of what a start starts."""
+    if not any(name in START_ATTRIBUTES for name, _ in metadata.extra):
+        return metadata
+    extra = tuple(row for row in metadata.extra if row[0] not in START_ATTRIBUTES)
+    return dataclasses.replace(metadata, extra=extra)

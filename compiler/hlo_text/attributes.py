@@ -6,18 +6,16 @@ Fields of an op that share a text name form one attribute (slice's start, limit 
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
-
-import numpy as np
 
 from ...runtime.sizes import AnySize, Assumptions
 from ..ir.module import Computation
 from ..ir.shape import Shape
 from ..ops import ConvolutionDims, RngBitGenerator, Window
 from ..ops.op import Op, per_class
+from .groups import read_groups, show_groups
 from .scanner import Malformed, inner, integer, parse_shape
 from .sizes import size_text, sizes_text, split_outside_parentheses
 
@@ -165,36 +163,6 @@ def _read_shape(text: str, scope: Scope) -> Shape:
         return parse_shape(text, scope.assumptions)
 
 
-_MAX_IDS = 1 << 20
-
-
-def _show_groups(value: tuple[tuple[int, ...], ...]) -> str:
-    return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in value) + "}"
-
-
-def _read_groups(text: str, _: object) -> tuple[tuple[int, ...], ...]:
-    """`{{0,1},{2,3}}`, or `[2,2]<=[4]`: 0 to 3 as [2,2], and `[2,2]<=[2,2]T(1,0)`: as [2,2], transposed, as [2,2]."""
-    match = re.fullmatch(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
-    if match:
-        dims, source = (_numbers(match[n], "sizes") for n in (1, 2))
-        if math.prod(dims) > _MAX_IDS:
-            raise Malformed(f"expected at most {_MAX_IDS} ids, got {text!r}")
-        order = _numbers(match[3], "axes") if match[3] else tuple(range(len(source)))
-        if (
-            math.prod(dims) != math.prod(source)
-            or sorted(order) != list(range(len(source)))
-            or len(dims) != 2
-        ):
-            raise Malformed(f"expected [groups,size]<=[sizes]T(axes), got {text!r}")
-        ids = np.arange(math.prod(source)).reshape(source).transpose(order).reshape(dims)
-        return tuple(tuple(group) for group in ids.tolist())
-    inner = _braced(text).strip()
-    groups = re.findall(r"\{([\d,\s]*)\}", inner)
-    if re.sub(r"\{[\d,\s]*\}|[,\s]", "", inner):
-        raise Malformed(f"expected groups like {{{{0,1}},{{2,3}}}}, got {text!r}")
-    return tuple(_numbers(group, "ids") for group in groups)
-
-
 def _show_slices(value: tuple[tuple[int, ...], ...]) -> str:
     return "{" + ", ".join(f"[{a}:{b}]" if s == 1 else f"[{a}:{b}:{s}]" for a, b, s in zip(*value)) + "}"
 
@@ -322,7 +290,7 @@ KINDS: dict[str, Kind] = {
     "string": Kind(_show_string, _read_string),
     "raw": Kind(str, lambda text, _: text),
     "shape": Kind(str, _read_shape),
-    "groups": Kind(_show_groups, _read_groups),
+    "groups": Kind(show_groups, lambda text, _: read_groups(text)),
     "sizes": Kind(sizes_text, _read_sizes),
     "dims": Kind(lambda value: "{" + ",".join(map(str, value)) + "}", _read_dims),
     "dim": Kind(lambda value: f"{{{value}}}", _read_dim),
@@ -335,13 +303,19 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def require_array(shape: Shape) -> Shape:
+    """The shape of a result that can only be an array. Raises: Malformed  it is another one."""
+    if not shape.is_array:
+        raise Malformed(f"expected an array as the result, got {shape}")
+    return shape
+
+
 def result_field(kind: str, cls: type[Op], shape: Shape, operands: list[Shape]) -> object:
-    """The value of a field that follows from the result's shape. A type that is the first operand's own is
-    None where None stands for that."""
+    """The value of a field that follows from the result's shape. A type that all operands have is None where None
+    stands for that. Raises: Malformed  a type, of a result that is no array."""
     if kind == "result_dims":
         return shape.dims
     if kind == "result_shape":
         return shape.tuple_shapes[1] if cls is RngBitGenerator and len(shape.tuple_shapes) == 2 else shape
-    if cls.is_contraction and operands and operands[0].element_type is shape.element_type:
-        return None
-    return shape.element_type
+    own = require_array(shape).element_type
+    return None if cls.is_contraction and all(o.element_type is own for o in operands) else own

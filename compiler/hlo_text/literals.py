@@ -17,11 +17,11 @@ _SHORT_BYTES = 256
 
 
 def print_literal(literal: Literal) -> str:
-    """`1`, `{1, 2}`, `{ {1, 2}, {3, 4} }`, `{}` of no elements, `(1, {2, 3})` for a tuple."""
+    """`1`, `{1, 2}`, `{ {1, 2}, {3, 4} }`, `{}` and `{ {}, {} }` of no elements, `(1, {2, 3})` for a tuple."""
     if literal.shape.is_tuple:
         return "(" + ", ".join(map(print_literal, literal.parts)) + ")"
     if not literal.shape.elements:
-        return "{}"
+        return _braces_of_nothing(literal.shape.dims)
     dims, items = literal.shape.dims, _items(literal.array.reshape(-1), literal.shape)
     for axis in range(len(dims) - 1, -1, -1):
         size, space = dims[axis], " " if axis < len(dims) - 1 else ""
@@ -30,6 +30,15 @@ def print_literal(literal: Literal) -> str:
             for i in range(math.prod(dims[:axis]))
         ]
     return items[0]
+
+
+def _braces_of_nothing(dims: Sequence[int]) -> str:
+    """Braces around the axes before the first of size 0: `{ {}, {} }` of [2,0]; `{}` where they are many."""
+    outer = dims[: list(dims).index(0)]
+    text = "{}"
+    for size in reversed(outer if math.prod(outer) <= _SHORT_BYTES else ()):
+        text = "{ " + ", ".join([text] * size) + " }"
+    return text
 
 
 def digest_of_large(literal: Literal) -> str:

@@ -12,19 +12,23 @@ from ..errors import CompilerError, ParseError, ShapeError, UnsupportedError
 from ..ir.element_types import ARRAYS, ElementType
 from ..ir.shape import TOKEN, Shape, assumptions_of, check_size
 from ..limits import DEFAULT_LIMITS, Limits
+from .layouts import Tile, parse_layout
 from .sizes import is_symbolic_text, parse_size, split_outside_parentheses
 
 SPACE = re.compile(r"(?:\s+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
-ARRAY = re.compile(r"([a-z]\w*)\[([^\]\n]*)\](\{[^{}\n]*\})?", re.ASCII)
+_LAYOUT = r"\s*(\{\s*\}|\{\s*[\d:][^{}=\n]*(?:\{[^{}=\n]*\}[^{}=\n]*)?\})"
+ARRAY = re.compile(rf"([a-z]\w*)\[([^\]\n]*)\](?:{_LAYOUT})?", re.ASCII)
 NAME = re.compile(r"%?([\w.\-]+)", re.ASCII)
-_ATTRIBUTE = re.compile(r",\s*([\w\-]+)=", re.ASCII)
+_BUFFER = re.compile(r"b\s*\(")
+_ATTRIBUTE = re.compile(r",\s*([\w\-]+)[ \t]*=(?:\s*(?=\{)|[ \t]*)", re.ASCII)
 _WORD = re.compile(r'[^\s,{}"()]*')
 _WORD_IN_PARENTHESES = re.compile(r'[^\n{}"()]*')
 _FLAT = re.compile(r"\{[^{}\"]*\}")
 _BRACKETED = re.compile(
-    r"\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\w+\[[^\]]*\](?:\{[^{}]*\})?"
+    r"mesh\[[^\[\]\n]*\](?:\s*,\s*device_ids=\((?:[^()\n]|\([^()\n]*\))*\))?\s*\{[^{}\n]*\}"
+    r"|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\w+\[[^\]]*\](?:\{[^{}]*\})?"
     r"|\([^()]*(?:\([^()]*\)[^()]*)*\)"
-)  # groups as ranges, shapes, tuple shapes
+)  # groups by a mesh and as ranges, shapes, tuple shapes
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _BRACKET = re.compile(r'[{}"]')
 _SPARSE = re.compile(r"sparse\{\d+\}")  # an old layout: an upper limit of nonzero elements
@@ -60,8 +64,12 @@ class Scanner:
         self.limits = limits
         self.at = 0
         self.shapes: dict[str, Shape] = {}
-        self.tiled: set[str] = set()
-        self.tiles_at: int | None = None
+        self.tiles: dict[str, tuple[Tile, ...]] = {}  # by the text of a shape, those of its layout
+        self.last_tiles: tuple[Tile, ...] = ()  # those of the array that was read last
+        self.of_machines: dict[
+            str, None
+        ] = {}  # texts of shapes whose layouts say more than the order of axes
+        self.first_layout_at = 0
         self.assumptions = Assumptions() if assumptions is None else assumptions
         self.first_uses: dict[str, int] = {}  # where in the text a symbol was met
 
@@ -139,6 +147,9 @@ class Scanner:
             self.at = match.end()
             start = self.at
             self.value()
+            if match[1] == "literal":  # a shape, then the value
+                self.space()
+                self.value()
             yield match[1], start
 
     def value(self) -> None:
@@ -211,12 +222,13 @@ class Scanner:
                     self.space()
                 parts.append(self.any_shape(depth + 1))
             return Shape.tuple(parts)
+        if _BUFFER.match(self.text, self.at):
+            self.unsupported("shape b(...): buffers as values are not compiled", start)
         match = self.match(ARRAY, "a shape like f32[2,3]")
         shape = self.shapes.get(match[0])
         if shape is None:
             shape = self.shapes[match[0]] = self.array_shape(match, start)
-        if match[0] in self.tiled:
-            self.tiles_at = start
+        self.last_tiles = self.tiles.get(match[0], ()) if self.tiles else ()
         if sparse := _SPARSE.match(self.text, self.at):
             self.at = sparse.end()
         return shape
@@ -227,18 +239,6 @@ class Scanner:
             check()
         except CompilerError as error:
             raise self.placed(error, at) from None
-
-    def refuse_tiles(self, at: int | None) -> None:
-        """Tiles inside a module are another machine's choice. They matter where bytes are seen: at the entry's ends and
-        where they are taken for another shape."""
-        if at is not None:
-            match = ARRAY.match(self.text, at)
-            shape = match[0] if match else ""
-            self.unsupported(
-                f"layout of {shape}: arrays that come from outside, or whose bytes are reinterpreted, "
-                "have no tiles",
-                at,
-            )
 
     def array_shape(self, match: re.Match[str], start: int) -> Shape:
         """The shape of an array, or a token, from its type, sizes and layout.
@@ -285,18 +285,24 @@ class Scanner:
 
     def laid_out(self, shape: Shape, match: re.Match[str], start: int) -> Shape:
         """The array's shape with a layout."""
-        layout = match[3]
-        order, _, rest = layout[1:-1].partition(":")
-        if "D(" in rest:
-            self.unsupported(f"layout {layout:.60}: sparse arrays are not compiled", start)
-        if "T(" in rest:
-            self.tiled.add(match[0])
+        layout = parse_layout(match[3], shape.element_type.bits)
+        if layout is None:
+            self.fail(f"expected a layout like {{1,0}} or {{1,0:T(8,128)}}, got {match[3]:.60}", start)
+        if layout.is_sparse:
+            self.unsupported(f"layout {match[3]:.60}: sparse arrays are not compiled", start)
         try:
-            axes = tuple(integer(a, "a layout") for a in order.split(",")) if order.strip() else ()
+            axes = (
+                tuple(integer(a, "a layout") for a in layout.order.split(",")) if layout.order.strip() else ()
+            )
         except Malformed as error:
             raise self.placed(error, start) from None
         if sorted(axes) != list(range(shape.rank)):
-            self.fail(f"expected a layout with each axis of {shape} once, got {layout:.60}", start)
+            self.fail(f"expected a layout with each axis of {shape} once, got {match[3]:.60}", start)
+        if layout.tiles:
+            self.tiles[match[0]] = layout.tiles
+        if layout.is_of_machine:
+            self.first_layout_at = self.first_layout_at if self.of_machines else start
+            self.of_machines[match[0]] = None
         return Shape(shape.element_type, shape.dims, axes, dynamic=shape.dynamic)
 
 
@@ -353,7 +359,6 @@ def parse_entry_layout(
     parser.take("->")
     parser.space()
     declared_result = parser.shape()
-    parser.refuse_tiles(parser.tiles_at)
     if not declared_parameters.compatible(Shape.tuple(parameters)) or not declared_result.compatible(result):
         raise ShapeError(
             f"entry_computation_layout is {declared_parameters} -> {declared_result}, "

@@ -9,22 +9,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
 from ...runtime.devices import custom_calls
 from ..builder.computation_builder import ComputationBuilder, Operand
-from ..builder.derived import binary_computation
-from ..builder.lib.eig import eig, schur
-from ..builder.lib.matrices import adjoint
-from ..builder.lib.self_adjoint_eig import eigh
-from ..builder.lib.svd import svd
-from ..builder.lib.tridiagonal import tridiagonal
-from ..errors import ShapeError
+from ..errors import ShapeError, UnsupportedError
 from ..ir.element_types import ElementType
 from ..ir.module import Computation
-from ..ir.shape import Shape, array
+from ..ir.shape import Shape
 from ..ops import CustomCall
 from ..ops.op import require
+from . import lapack
 
 Write: TypeAlias = Callable[[ComputationBuilder, Sequence[Operand], Mapping[str, str], Shape], Operand | None]
 """Writes a call with a builder, given its operands, the fields of its backend_config, and the shape of its result; None
@@ -34,13 +27,15 @@ _FIELD = re.compile(r"(\w+)\s*=\s*(-?\d{1,9})\b", re.ASCII)
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """A function of a library: how it is written, the number of its operands, the numbers of results that it may have
-    (None: one that is in no tuple), and the fewest axes of an operand."""
+    """A function of a library: how it is written, the number of its operands (0: any), the numbers of results that it
+    may have (none: any; None: one that is in no tuple), the fewest axes of an operand, and whether it takes, and gives,
+    a tuple as well as an array."""
 
     write: Write
     operands: int
     results: tuple[int | None, ...]
     rank: int = 2
+    takes_tuples: bool = False
 
 
 _LAPACK = re.compile(r"lapack_([sdcz])(\w+)_ffi")
@@ -60,8 +55,16 @@ def library_call(op: CustomCall, operands: Sequence[Shape]) -> Computation | Non
     if function is None or custom_calls.find(name) is not None:
         return None
     results = len(op.shape.tuple_shapes) if op.shape.is_tuple else None
+    if (
+        function.takes_tuples
+        and len(operands) == 1
+        and operands[0].is_tuple
+        and op.shape.compatible(operands[0])
+    ):
+        return _copied(name, operands[0])
     require(
-        len(operands) == function.operands and results in function.results,
+        (not function.operands or len(operands) == function.operands)
+        and (not function.results or results in function.results),
         f"{name}: {len(operands)} operands and {results or 'one'} results, {function.operands} and one of "
         f"{function.results} wanted (None: no tuple)",
         "library_c1",
@@ -101,334 +104,35 @@ def _function(name: str) -> Function | None:
     return LIBRARY.get(match[2] if match else name)
 
 
-def _info(b: ComputationBuilder, matrix: Operand) -> Operand:
-    """The status of LAPACK for each matrix of a batch: 0, success."""
-    return b.zeros(array("s32", *b.get_shape(matrix).dims[:-2]))
+def _copied(name: str, shape: Shape) -> Computation:
+    b = ComputationBuilder(name)
+    return b.build(b.copy(b.parameter(0, shape.without_layout())))
 
 
-def _cholesky(
+def _pad_to_static(
     b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
 ) -> Operand:
-    """potrf: the factor in one triangle, and the number of the first minor that is not positive, here 0 or 1."""
-    factor = b.cholesky(operands[0], fields.get("uplo") == "L")
-    dims = b.get_shape(factor).dims
-    finite = b.convert_element_type(b.not_(b.is_finite(b.real(_diagonal(b, factor)))), "s32")
-    bad = b.reduce(finite, b.constant(0), binary_computation("maximum", _S32), (len(dims) - 2,))
-    return b.tuple([factor, bad])
+    """PadToStatic: an array with all that its sizes leave out, and the sizes of its axes."""
+    own = b.get_shape(operands[0])
+    whole = operands[0]
+    for axis in own.dynamic:
+        whole = b.set_dimension_size(whole, b.constant(own.dims[axis], _S32), axis)
+    return b.tuple([whole, *(b.get_dimension_size(operands[0], axis) for axis in range(own.rank))])
 
 
-def _diagonal(b: ComputationBuilder, matrix: Operand) -> Operand:
-    """The diagonals of square matrices."""
-    shape = b.get_shape(matrix)
-    rank, n = shape.rank, shape.dims[-1]
-    square = array("s32", n, n)
-    mask = b.broadcast_in_dim(b.eq(b.iota(square, 0), b.iota(square, 1)), shape.dims, (rank - 2, rank - 1))
-    zero = b.constant(0, shape.element_type)
-    return b.reduce(
-        b.select(mask, matrix, b.broadcast(zero, shape.dims)),
-        zero,
-        binary_computation("add", shape.element_type),
-        (rank - 1,),
-    )
-
-
-_OPERATION = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
-
-
-def _triangular_solve(
-    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
-) -> Operand | None:
-    """trsm."""
-    if fields.get("trans_x", "N") not in _OPERATION:
-        return None
-    return b.triangular_solve(
-        operands[0],
-        operands[1],
-        left_side=fields.get("side") == "L",
-        lower=fields.get("uplo") == "L",
-        unit_diagonal=fields.get("diag") == "U",
-        transpose_a=_OPERATION[fields.get("trans_x", "N")],
-    )
-
-
-def _lu(
+def _slice_to_dynamic(
     b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
 ) -> Operand:
-    """getrf: both factors in one matrix, the rows that were exchanged (from 1), and the first pivot that is zero.
-
-    One step a column: the row of the largest element below the diagonal comes up, then what it times its multiples
-    make is taken off the rest.
-    """
-    matrix = operands[0]
-    of = b.get_shape(matrix)
-    rows, columns = of.dims[-2:]
-    count = int(np.prod(of.dims[:-2], dtype=np.int64))
-    flat = array(of.element_type.value, count, rows, columns)
-    steps = min(rows, columns)
-    state = Shape.tuple([array("s32"), flat, array("s32", count, steps), array("s32", count)])
-    start = b.tuple(
-        [
-            b.constant(0),
-            b.reshape(matrix, flat.dims),
-            b.zeros(state.tuple_shapes[2]),
-            b.zeros(state.tuple_shapes[3]),
-        ]
+    """SliceToDynamic: an array with sizes of its axes."""
+    require(
+        shape.is_array and len(operands) == shape.rank + 1,
+        f"SliceToDynamic: {len(operands)} operands for {shape}, the array and a size for each axis are wanted",
+        "library_c1",
     )
-    condition = ComputationBuilder("more")
-    condition.lt(condition.get_tuple_element(condition.parameter(0, state), 0), condition.constant(steps))
-    loop = b.while_(condition.build(), _lu_step(state, rows, columns), start)
-    parts = [b.get_tuple_element(loop, k) for k in (1, 2, 3)]
-    batch = of.dims[:-2]
-    return b.tuple([b.reshape(p, dims) for p, dims in zip(parts, (of.dims, (*batch, steps), batch))])
-
-
-def _lu_step(state: Shape, rows: int, columns: int) -> Computation:
-    b = ComputationBuilder("step")
-    b.die_immediately_on_error = True
-    parameter = b.parameter(0, state)
-    k, matrix, pivots, info = (b.get_tuple_element(parameter, n) for n in range(4))
-    flat = state.tuple_shapes[1]
-    count, kind = flat.dims[0], flat.element_type
-    zero = b.constant(0)
-    column = b.reshape(b.dynamic_slice(matrix, [zero, zero, k], (count, rows, 1)), (count, rows))
-    numbers = b.iota(array("s32", count, rows), 1)
-    size = b.abs(column) if not kind.is_complex else b.add(b.abs(b.real(column)), b.abs(b.imag(column)))
-    open_rows = b.select(b.ge(numbers, k), size, b.constant(-1, kind.real))
-    pivot = _largest(b, open_rows, numbers)
-    here = b.eq(numbers, k)
-    there = b.eq(numbers, pivot, (0,))
-    top = _row(b, matrix, there)
-    old = _row(b, matrix, here)
-    whole = flat.dims
-    exchanged = b.select(
-        b.broadcast_in_dim(there, whole, (0, 1)), b.broadcast_in_dim(old, whole, (0, 2)), matrix
-    )
-    exchanged = b.select(
-        b.broadcast_in_dim(here, whole, (0, 1)), b.broadcast_in_dim(top, whole, (0, 2)), exchanged
-    )
-    value = b.reshape(b.dynamic_slice(top, [zero, k], (count, 1)), (count,))
-    singular = b.eq(value, b.constant(0, kind))
-    divisor = b.select(singular, b.constant(1, kind), value)
-    moved = b.reshape(b.dynamic_slice(exchanged, [zero, zero, k], (count, rows, 1)), (count, rows))
-    multiples = b.div(moved, divisor, (0,))
-    below = b.gt(numbers, k)
-    column_numbers = b.iota(array("s32", count, columns), 1)
-    right = b.select(b.gt(column_numbers, k), top, b.constant(0, kind))
-    eliminated = b.mul(
-        b.broadcast_in_dim(b.select(below, multiples, b.constant(0, kind)), whole, (0, 1)),
-        b.broadcast_in_dim(right, whole, (0, 2)),
-    )
-    reduced = b.sub(exchanged, eliminated)
-    in_column = b.and_(
-        b.broadcast_in_dim(below, whole, (0, 1)), b.broadcast_in_dim(b.eq(column_numbers, k), whole, (0, 2))
-    )
-    reduced = b.select(in_column, b.broadcast_in_dim(multiples, whole, (0, 1)), reduced)
-    one = b.constant(1)
-    pivots = b.dynamic_update_slice(pivots, b.reshape(b.add(pivot, one), (count, 1)), [zero, k])
-    first = b.and_(singular, b.eq(info, b.constant(0)))
-    info = b.select(first, b.broadcast(b.add(k, one), (count,)), info)
-    return b.build(b.tuple([b.add(k, one), reduced, pivots, info]))
-
-
-def _largest(b: ComputationBuilder, sizes: Operand, numbers: Operand) -> Operand:
-    """For each row of `sizes` the number of the largest element, the first of equal ones."""
-    kind = b.get_shape(sizes).element_type
-    c = ComputationBuilder("larger")
-    x, i, y, j = (c.parameter(n, array(t, *())) for n, t in enumerate((kind.value, "s32", kind.value, "s32")))
-    better = c.or_(c.gt(y, x), c.and_(c.eq(y, x), c.lt(j, i)))
-    c.tuple([c.select(better, y, x), c.select(better, j, i)])
-    last = b.constant(np.iinfo(np.int32).max)
-    pair = b.reduce([sizes, numbers], [b.constant(-2, kind), last], c.build(), (1,))
-    largest = b.get_tuple_element(pair, 1)
-    dims = b.get_shape(sizes).dims
-    return b.min(largest, b.constant(max(dims[1] - 1, 0)))  # where all are NaN
-
-
-def _row(b: ComputationBuilder, matrix: Operand, row: Operand) -> Operand:
-    """The row of each matrix that is chosen, exactly: what is not chosen is left out, not multiplied by zero."""
-    shape = b.get_shape(matrix)
-    zero = b.constant(0, shape.element_type)
-    mask = b.broadcast_in_dim(row, shape.dims, (0, 1))
-    alone = b.select(mask, matrix, b.broadcast(zero, shape.dims))
-    return b.reduce(alone, zero, binary_computation("add", shape.element_type), (1,))
-
-
-def _qr(
-    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
-) -> Operand:
-    """geqrf: the upper factor with the Householder vectors below its diagonal, and their scales; a step a column."""
-    of = b.get_shape(operands[0])
-    rows, columns = of.dims[-2:]
-    count, steps = int(np.prod(of.dims[:-2], dtype=np.int64)), min(rows, columns)
-    state = Shape.tuple(
-        [array("s32"), Shape(of.element_type, (count, rows, columns)), Shape(of.element_type, (count, steps))]
-    )
-    start = b.tuple(
-        [b.constant(0), b.reshape(operands[0], state.tuple_shapes[1].dims), b.zeros(state.tuple_shapes[2])]
-    )
-    loop = b.while_(_less_than(state, steps), _qr_step(state), start)
-    packed, scales = (b.get_tuple_element(loop, k) for k in (1, 2))
-    return b.tuple([b.reshape(packed, of.dims), b.reshape(scales, (*of.dims[:-2], steps))])
-
-
-def _less_than(state: Shape, limit: int) -> Computation:
-    b = ComputationBuilder("more")
-    b.lt(b.get_tuple_element(b.parameter(0, state), 0), b.constant(limit))
-    return b.build()
-
-
-def _qr_step(state: Shape) -> Computation:
-    b = ComputationBuilder("reflect")
-    b.die_immediately_on_error = True
-    parameter = b.parameter(0, state)
-    k, matrix, scales = (b.get_tuple_element(parameter, n) for n in range(3))
-    of = state.tuple_shapes[1]
-    (count, rows, _), kind = of.dims, of.element_type
-    zero, none, one = b.constant(0), b.constant(0, kind), b.constant(1, kind)
-    column = b.reshape(b.dynamic_slice(matrix, [zero, zero, k], (count, rows, 1)), (count, rows))
-    numbers = b.iota(array("s32", count, rows), 1)
-    head = b.reshape(b.dynamic_slice(column, [zero, k], (count, 1)), (count,))
-    below = b.select(b.gt(numbers, k), column, none)
-    size, rest = (b.real(b.mul(v, b.conj(v))) for v in (head, below))
-    rest = b.reduce(rest, b.constant(0, kind.real), binary_computation("add", kind.real), (1,))
-    length = b.sqrt(b.add(size, rest))
-    real = b.real(head)
-    beta = b.select(b.lt(real, b.constant(0, kind.real)), length, b.neg(length))
-    idle = b.eq(rest, b.constant(0, kind.real))
-    if kind.is_complex:
-        idle = b.and_(idle, b.eq(b.imag(head), b.constant(0, kind.real)))
-        beta = b.complex(beta, b.mul(beta, b.constant(0, kind.real)))
-    divisor = b.select(idle, one, beta)
-    scale = b.select(idle, none, b.div(b.sub(beta, head), divisor))
-    value = b.select(idle, head, beta)
-    vector = b.div(below, b.select(idle, one, b.sub(head, beta)), (0,))
-    vector = b.select(b.eq(numbers, k), one, vector)
-    reflected = _reflected(b, matrix, vector, b.conj(scale))
-    stored = b.select(b.eq(numbers, k), b.broadcast_in_dim(value, (count, rows), (0,)), vector)
-    stored = b.select(b.ge(numbers, k), stored, column)
-    here = b.eq(b.iota(array("s32", *of.dims), 2), k)
-    right = b.gt(b.iota(array("s32", *of.dims), 2), k)
-    packed = b.select(here, b.broadcast_in_dim(stored, of.dims, (0, 1)), b.select(right, reflected, matrix))
-    scales = b.dynamic_update_slice(scales, b.reshape(scale, (count, 1)), [zero, k])
-    return b.build(b.tuple([b.add(k, b.constant(1)), packed, scales]))
-
-
-def _reflected(b: ComputationBuilder, matrix: Operand, vector: Operand, scale: Operand) -> Operand:
-    """(I - scale v v^H) matrix, for each of a batch."""
-    dims = b.get_shape(matrix).dims
-    seen = b.dot_general(b.conj(vector), matrix, ((1,), (1,)), ((0,), (0,)))
-    weighted = b.mul(vector, scale, (0,))
-    return b.sub(
-        matrix, b.mul(b.broadcast_in_dim(weighted, dims, (0, 1)), b.broadcast_in_dim(seen, dims, (0, 2)))
-    )
-
-
-def _orthogonal(
-    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
-) -> Operand:
-    """orgqr, ungqr: the first columns of the product of the reflections that geqrf packs; the last is applied first."""
-    of, scales = b.get_shape(operands[0]), b.get_shape(operands[1])
-    (rows, columns), steps, kind = of.dims[-2:], scales.dims[-1], of.element_type
-    count = int(np.prod(of.dims[:-2], dtype=np.int64))
-    dims = (count, rows, columns)
-    numbers = [b.iota(array("s32", *dims), axis) for axis in (1, 2)]
-    identity = b.convert_element_type(b.eq(*numbers), kind)
-    state = Shape.tuple([array("s32"), Shape(kind, dims), Shape(kind, dims), Shape(kind, (count, steps))])
-    start = b.tuple(
-        [b.constant(0), identity, b.reshape(operands[0], dims), b.reshape(operands[1], (count, steps))]
-    )
-    loop = b.while_(_less_than(state, steps), _orthogonal_step(state, steps), start)
-    return b.reshape(b.get_tuple_element(loop, 1), of.dims)
-
-
-def _orthogonal_step(state: Shape, steps: int) -> Computation:
-    b = ComputationBuilder("unpack")
-    b.die_immediately_on_error = True
-    parameter = b.parameter(0, state)
-    turn, product, packed, scales = (b.get_tuple_element(parameter, n) for n in range(4))
-    (count, rows, _), kind = state.tuple_shapes[1].dims, state.tuple_shapes[1].element_type
-    zero = b.constant(0)
-    k = b.sub(b.constant(steps - 1), turn)
-    column = b.reshape(b.dynamic_slice(packed, [zero, zero, k], (count, rows, 1)), (count, rows))
-    numbers = b.iota(array("s32", count, rows), 1)
-    below = b.select(b.gt(numbers, k), column, b.constant(0, kind))
-    vector = b.select(b.eq(numbers, k), b.constant(1, kind), below)
-    scale = b.reshape(b.dynamic_slice(scales, [zero, k], (count, 1)), (count,))
-    return b.build(
-        b.tuple([b.add(turn, b.constant(1)), _reflected(b, product, vector, scale), packed, scales])
-    )
-
-
-def _eigh(
-    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
-) -> Operand:
-    """syevd, heevd: eigenvectors, eigenvalues in ascending order, zero: there is always an answer."""
-    matrix = operands[0] if fields.get("uplo") == "L" else adjoint(b, operands[0])
-    if 0 in shape.tuple_shapes[0].dims:
-        return _zeros(b, shape)
-    values, vectors = eigh(b, matrix)
-    return b.tuple([vectors, values, _info(b, matrix)])
-
-
-def _eig(
-    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
-) -> Operand | None:
-    """geev: eigenvalues (of real matrices real and imaginary parts), left eigenvectors, which must not be wanted, right
-    ones, zero."""
-    if fields.get("compute_left") == "V":
-        return None
-    kind = b.get_shape(operands[0]).element_type
-    if 0 in b.get_shape(operands[0]).dims:
-        return _zeros(b, shape)
-    is_complex = kind.is_complex
-    zero = b.full_like(operands[0], 0) if not is_complex else operands[0]
-    values, vectors = eig(b, operands[0] if is_complex else b.complex(operands[0], zero))
-    parts = [values] if is_complex else [b.real(values), b.imag(values)]
-    return b.tuple([*parts, b.zeros(b.get_shape(vectors)), vectors, _info(b, operands[0])])
-
-
-def _schur(
-    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
-) -> Operand | None:
-    """gees of complex matrices: the triangular form, Schur vectors, eigenvalues, a number of chosen ones, zero."""
-    if not b.get_shape(operands[0]).element_type.is_complex or fields.get("sort", "N") != "N":
-        return None
-    if 0 in b.get_shape(operands[0]).dims:
-        return _zeros(b, shape)
-    t, q = schur(b, operands[0])
-    return b.tuple([t, q, _diagonal(b, t), _info(b, t), _info(b, t)])
-
-
-def _svd(
-    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
-) -> Operand:
-    """gesdd, gesvd: the operand; singular values in descending order; u, the adjoint of v; zero.
-    With mode A u and v are square, with N they are not wanted."""
-    matrix, mode = operands[0], fields.get("mode") or fields.get("jobu")
-    if 0 in b.get_shape(matrix).dims:
-        return _zeros(b, shape)
-    s, u, v = svd(b, matrix, mode == "A")
-    vectors = [
-        b.zeros(one.without_layout()) for one in shape.tuple_shapes[2:4]
-    ]  # of the shape that is asked for
-    return b.tuple([matrix, s, *(vectors if mode == "N" else (u, adjoint(b, v))), _info(b, matrix)])
-
-
-def _zeros(b: ComputationBuilder, shape: Shape) -> Operand:
-    return b.tuple([b.zeros(one.without_layout()) for one in shape.tuple_shapes])
-
-
-def _tridiagonal_solve(
-    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
-) -> Operand:
-    """gtsv: the diagonals, x, zero."""
-    lower, main, upper, rhs = operands
-    dims = b.get_shape(main).dims
-    if 0 in b.get_shape(rhs).dims:
-        return _zeros(b, shape)
-    rows = [b.reshape(one, (*dims[:-1], 1, dims[-1])) for one in (upper, main, lower)]
-    x = tridiagonal(b, b.concat_in_dim(rows, len(dims) - 1), rhs, True)
-    return b.tuple([lower, main, upper, x, _info(b, rhs)])
+    result = operands[0]
+    for axis in shape.dynamic:
+        result = b.set_dimension_size(result, operands[axis + 1], axis)
+    return result
 
 
 def _top_k(
@@ -443,28 +147,50 @@ def _top_k(
 
 def _unchanged(
     b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
-) -> Operand | None:
-    """How an array is to be divided among devices; there is one device."""
-    return b.copy(operands[0]) if b.get_shape(operands[0]).dims == shape.dims else None
+) -> Operand:
+    """Where an array is to be: on which devices, in which memory, in which order of axes. Here that is one place."""
+    own = b.get_shape(operands[0])
+    if own.dims != shape.dims:
+        raise UnsupportedError(
+            f"{b.name}: {own} becomes {shape}; a program that is not yet divided among devices is compiled for one"
+        )
+    return b.copy(operands[0])
 
+
+_ANNOTATIONS = (
+    "AssumeGatherIndicesInBound",
+    "LayoutConstraint",
+    "MoveToDevice",
+    "MoveToHost",
+    "PinToDevice",
+    "PinToDeviceSram",
+    "SPMDFullToShardShape",
+    "SPMDShardToFullShape",
+    "Sharding",
+    "annotate_device_placement",
+    "xla.sdy.FuncResultSharding",
+    "xla.sdy.GlobalToLocalShape",
+    "xla.sdy.LocalToGlobalShape",
+)
+"""Targets that say where an array is to be."""
 
 LIBRARY: dict[str, Function] = {
-    **dict.fromkeys(
-        ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"), Function(_unchanged, 1, (None,), 0)
-    ),
+    **dict.fromkeys(_ANNOTATIONS, Function(_unchanged, 1, (None,), 0, takes_tuples=True)),
+    "PadToStatic": Function(_pad_to_static, 1, (), 0),
+    "SliceToDynamic": Function(_slice_to_dynamic, 0, (None,), 0),
     "TopK": Function(_top_k, 1, (2,), 1),
-    "gees": Function(_schur, 1, (5,)),
-    "geev": Function(_eig, 1, (4, 5)),
-    "geqrf": Function(_qr, 1, (2, 3)),
-    "gesdd": Function(_svd, 1, (5,)),
-    "gesvd": Function(_svd, 1, (5,)),
-    "getrf": Function(_lu, 1, (3,)),
-    "gtsv": Function(_tridiagonal_solve, 4, (5,), 1),
-    "heevd": Function(_eigh, 1, (3,)),
-    "orgqr": Function(_orthogonal, 2, (None,), 1),
-    "potrf": Function(_cholesky, 1, (2,)),
-    "syevd": Function(_eigh, 1, (3,)),
-    "trsm": Function(_triangular_solve, 2, (None,)),
-    "ungqr": Function(_orthogonal, 2, (None,), 1),
+    "gees": Function(lapack.gees, 1, (5,)),
+    "geev": Function(lapack.geev, 1, (4, 5)),
+    "geqrf": Function(lapack.geqrf, 1, (2, 3)),
+    "gesdd": Function(lapack.gesdd, 1, (5,)),
+    "gesvd": Function(lapack.gesdd, 1, (5,)),
+    "getrf": Function(lapack.getrf, 1, (3,)),
+    "gtsv": Function(lapack.gtsv, 4, (5,), 1),
+    "heevd": Function(lapack.syevd, 1, (3,)),
+    "orgqr": Function(lapack.orgqr, 2, (None,), 1),
+    "potrf": Function(lapack.potrf, 1, (2,)),
+    "syevd": Function(lapack.syevd, 1, (3,)),
+    "trsm": Function(lapack.trsm, 2, (None,)),
+    "ungqr": Function(lapack.orgqr, 2, (None,), 1),
 }
 """By target, or the part of it behind the type letter for LAPACK, what it computes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -244,15 +246,47 @@ def test_malformed_text(entry, line, column, expected) -> None:
     assert (raised.value.line, raised.value.column) == (line, column)
 
 
+@pytest.mark.parametrize("types", ["f32 bf16 f32", "f32 s8 f32", "s8 u8 s8", "f8e4m3fn f8e5m2 f8e4m3fn"])
+def test_products_of_two_types_are_printed_and_read(types: str) -> None:
+    left, right, result = types.split()
+    parsed = module(
+        f"x = {left}[4] parameter(0)\n y = {right}[4] parameter(1)\n"
+        f"ROOT z = {result}[] dot(x, y), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}"
+    )
+    assert parsed.entry.root.opcode == "dot"
+    assert str(parse_hlo(str(parsed))) == str(parsed)
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "bitcast-convert(x)",
+        "bitcast(x)",
+        "convert(x)",
+        "dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+        "stochastic-convert(x, u)",
+        "dynamic-reshape(x, n)",
+        "scaled-dot(x, x, s, s), lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+        "ragged-dot(m, m, g), lhs_contracting_dims={1}, rhs_contracting_dims={0}, lhs_ragged_dims={1}",
+    ],
+)
+@pytest.mark.parametrize("shape", ["()", "(f32[2])", "token[]"])
+def test_results_that_can_only_be_arrays(instruction: str, shape: str) -> None:
+    arguments = ("x = f32[2]", "s = f32[]", "m = f32[2,2]", "u = u32[2]", "g = s32[2]", "n = s32[]")
+    parameters = "\n".join(f"{one} parameter({k})" for k, one in enumerate(arguments))
+    with pytest.raises(
+        ParseError, match=r"line 10, column .* expected an array as the result, got"
+    ) as raised:
+        module(f"{parameters}\nROOT y = {shape} {instruction}")
+    assert shape in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        ("ROOT x = f32[2] domain()", "line 4, column 17: opcode domain"),
+        ("ROOT x = f32[2] shuffle()", "line 4, column 17: opcode shuffle"),
         ("ROOT x = f6e2m3fn[2] parameter(0)", "line 4, column 10: element type f6e2m3fn"),
-        (
-            "ROOT x = f32[2,8]{1,0:T(8,128)} parameter(0)",
-            "line 4, column 10: layout of f32[2,8]{1,0:T(8,128)}",
-        ),
+        ("ROOT x = b(f32[2]) parameter(0)", "line 4, column 10: shape b(...)"),
         ("ROOT x = f32[?] parameter(0)", "dims without a bound"),
         ("x = f32[2] parameter(0)\nROOT y = f32[2] negate(x), is_strange=true", "attribute is_strange"),
     ],
@@ -332,7 +366,8 @@ ENTRY main {
             ShapeError,
         ),
         ("y = f32[11] bitcast(x)", "reshape_c2", ShapeError),
-        ("y = f32[3,4]{1,0:T(8,128)} bitcast(x)", "have no tiles", UnsupportedError),
+        ("y = f32[3,4]{1,0:T(8,128)} bitcast(x)", "different number of bytes", ShapeError),
+        ("y = u4[96] bitcast(x)", "less than a byte", UnsupportedError),
     ],
 )
 def test_expansions_refuse(line: str, message: str, error: type[Exception]) -> None:
@@ -371,18 +406,65 @@ ENTRY e {{
 """
 
 
-def test_tiles_inside_are_nobodys_business() -> None:
-    module = parse_hlo(TILED.format(entry="", result="", parameter="", root=":S(1)"))
-    assert str(parse_hlo(str(module))) == str(module)
+@pytest.mark.parametrize("place", ["entry", "result", "parameter", "root"])
+@pytest.mark.parametrize("layout", [":T(8,128)", ":T(8,128)(2,1)L(1024)E(32)S(5)SC(1:0)M(8)", ":S(5)"])
+def test_tiles_and_memory_spaces_are_another_machines(place: str, layout: str) -> None:
+    places = {"entry": "", "result": "", "parameter": "", "root": "", place: layout}
+    notes: list[str] = []
+    module = parse_hlo(TILED.format(**places), notes=notes)
+    assert str(parse_hlo(str(module))) == str(module) and len(notes) == 1
+    assert "line 3" in notes[0] or "line 4" in notes[0]
     x = np.arange(16, dtype=np.float32).reshape(2, 8)
     np.testing.assert_array_equal(evaluate(module, [x]), x)
+    np.testing.assert_array_equal(LocalClient().compile(module).execute([x])[0], x)
 
 
-@pytest.mark.parametrize("place", ["entry", "result", "parameter", "root"])
-def test_tiles_at_the_ends_are_refused(place: str) -> None:
-    places = {"entry": "", "result": "", "parameter": "", "root": "", place: ":T(8,128)"}
-    with pytest.raises(UnsupportedError, match=r"f32\[2,8\]\{1,0:T\(8,128\)\}.* have no tiles"):
-        LocalClient().compile(parse_hlo(TILED.format(**places)))
+def test_layouts_without_more_than_axes_and_bits_make_no_note() -> None:
+    notes: list[str] = []
+    parse_hlo("HloModule m\nENTRY e { ROOT x = s4[2,8]{0,1:E(4)S(0)} parameter(0) }", notes=notes)
+    assert not notes
+
+
+def in_memory(array: np.ndarray, order: tuple[int, ...], tile: tuple[int, ...]) -> np.ndarray:
+    """The elements of an array as they lie in memory: tile by tile, each row-major, padded with zeros."""
+    array = array.transpose(order)
+    padded = np.zeros([-(-d // t) * t for d, t in zip(array.shape, tile)], array.dtype)
+    padded[tuple(map(slice, array.shape))] = array
+    tiles = [
+        padded[tuple(slice(i * t, i * t + t) for i, t in zip(index, tile))].reshape(-1)
+        for index in np.ndindex(*(d // t for d, t in zip(padded.shape, tile)))
+    ]
+    return np.concatenate(tiles)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("f32[16,256]{1,0:T(8,128)}", "f32[2,2,8,128]{3,2,1,0}"),
+        ("f32[16,256]{0,1:T(8,8)}", "f32[4096]{0}"),
+        ("f32[5,300]{1,0:T(4,128)}", "s32[3072]{0}"),
+        ("f32[2,6,8]{2,1,0:T(*,4)}", "f32[96]{0}"),
+        ("bf16[16,128]{1,0:T(8,128)(2,1)}", "bf16[2,4,128,2]{3,2,1,0}"),
+        ("f32[2,8]{1,0:T(8,128)}", "f32[8,2]{0,1:T(8,128)}"),
+        ("f32[4,6]{1,0:T(2,2)}", "u8[2,3,2,2,4]{4,3,2,1,0}"),
+    ],
+)
+def test_bitcast_of_tiled_layouts(source: str, target: str) -> None:
+    module = parse_hlo(f"HloModule m\nENTRY e {{ x = {source} parameter(0)\n ROOT y = {target} bitcast(x) }}")
+    shape = module.entry.parameters[0].shape
+    x = np.arange(shape.elements).reshape(shape.dims).astype(shape.element_type.dtype)
+    found = np.asarray(evaluate(module, [x]))
+    np.testing.assert_array_equal(found, LocalClient().compile(module).execute([x])[0])
+    if "T(8,128)(2,1)" in source:  # rows in pairs, whose elements alternate
+        wanted = x.reshape(2, 4, 2, 128).swapaxes(2, 3)
+    elif "*" in source:
+        wanted = in_memory(x.reshape(12, 8), (0, 1), (1, 4))
+    elif target.endswith("T(8,128)}"):
+        wanted = x.T
+    else:
+        tile = tuple(map(int, re.search(r"T\((\d+),(\d+)\)", source).groups()))  # type: ignore[union-attr]
+        wanted = in_memory(x, (1, 0) if "{0,1" in source else (0, 1), tile)
+    np.testing.assert_array_equal(found, wanted.reshape(-1).view(found.dtype).reshape(found.shape))
 
 
 def test_sparse_layouts_are_refused() -> None:

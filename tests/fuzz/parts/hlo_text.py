@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import random
 import re
-from collections.abc import Callable
 
+import corpus
 import numpy as np
 from cases import CASES, build
 from random_graphs import random_module
@@ -15,38 +15,13 @@ from tfbridge.compiler.errors import CompilerError, ParseError
 
 from ..compare import compiled_and_compared, rejected
 from ..part import Difference, Part
+from ..text_mutations import NUMBERS, lines, number, one_token, replaced
 from ..worker import TESTS
 
-_TOKEN = re.compile(r"\s+|[\w.\-]+|.", re.DOTALL)
-_NUMBER = re.compile(r"(?<![\w.])-?\d+")
 _SHAPE = re.compile(r"\b[a-z]\w*\[[^\]\n]*\](?:\{[\d,]*\})?")
 _TEXT = re.compile(r'"""(HloModule.*?)"""', re.DOTALL)
 _ATTRIBUTE = re.compile(r", ([\w\-]+)=(\{[^{}]*\}|\"[^\"]*\"|[^\s,{}]+)")
 _NAME = re.compile(r"\(([\w.\-]+)[,)]|, ([\w.\-]+)[,)]")
-_NUMBERS = (
-    "0",
-    "1",
-    "2",
-    "3",
-    "4",
-    "7",
-    "8",
-    "16",
-    "-1",
-    "-2",
-    "64",
-    "1000",
-    "65536",
-    "2147483647",
-    "4294967296",
-    "-9223372036854775808",
-    "9223372036854775807",
-    "99999999999999999999",
-    "9" * 5000,
-    "1.5",
-    "nan",
-    "²",
-)
 _TYPES = (
     "f32",
     "f64",
@@ -67,85 +42,16 @@ _TYPES = (
     "tuple",
     "f99",
 )
-_PIECES = (
-    "{",
-    "}",
-    "(",
-    ")",
-    "[",
-    "]",
-    ",",
-    "=",
-    "->",
-    "%",
-    '"',
-    "/*",
-    "*/",
-    "//",
-    "ROOT ",
-    "ENTRY ",
-    "\n",
-    "\0",
-    "é",
-    "\U0001f600",
-    ":",
-    "<=",
-    "?",
-    "x",
-    "_",
-    "...",
-    "nan",
-    "inf",
-    "{{0,1},{2,3}}",
-    "(" * 100,
-    "{" * 100,
-    "\ud800",
-)
 
 
 @functools.cache
 def _seeds() -> list[str]:
-    """Texts of the tests, and a module for each row of the table of ops."""
+    """Texts of the tests and of their corpus, and a module for each row of the table of ops."""
     texts = [str(build(case)) for case in CASES]
-    for file in sorted((TESTS / "compiler").glob("test_*.py")):
+    texts += [case.text for case in corpus.read(TESTS / "compiler" / "hlo_text" / "corpus")]
+    for file in sorted((TESTS / "compiler").rglob("test_*.py")):
         texts += _TEXT.findall(file.read_text())
     return [text for text in texts if len(text) < 20_000]
-
-
-def _replaced(text: str, pattern: re.Pattern[str], draw: random.Random, new: Callable[[str], str]) -> str:
-    """One match of a pattern replaced."""
-    found = list(pattern.finditer(text))
-    if not found:
-        return text
-    one = draw.choice(found)
-    return text[: one.start()] + new(one[0]) + text[one.end() :]
-
-
-def _one_token(text: str, draw: random.Random) -> str:
-    tokens = _TOKEN.findall(text)
-    at = draw.randrange(len(tokens)) if tokens else 0
-    kind = draw.randrange(4)
-    if kind == 0:
-        del tokens[at : at + draw.choice((1, 1, 1, 2, 5))]
-    elif kind == 1:
-        tokens.insert(at, draw.choice(tokens))
-    elif kind == 2:
-        tokens.insert(at, draw.choice(_PIECES))
-    else:
-        other = draw.randrange(len(tokens))
-        tokens[at], tokens[other] = tokens[other], tokens[at]
-    return "".join(tokens)
-
-
-def _number(text: str, draw: random.Random) -> str:
-    return _replaced(
-        text,
-        _NUMBER,
-        draw,
-        lambda old: (
-            draw.choice(_NUMBERS) if draw.random() < 0.6 else str(int(old[:20]) + draw.choice((-1, 1, 2)))
-        ),
-    )
 
 
 def _shape(text: str, draw: random.Random) -> str:
@@ -161,22 +67,22 @@ def _shape(text: str, draw: random.Random) -> str:
             return old.replace("[", draw.choice(("[1,", "[0,", "[2,", "[<=4,", "[?,")), 1)
         if kind == 3:
             return f"({old}, {draw.choice(_SHAPE.findall(text))})"
-        return re.sub(r"\d+(?=[,\]])", lambda m: draw.choice(_NUMBERS[:18]), old, count=1)
+        return re.sub(r"\d+(?=[,\]])", lambda m: draw.choice(NUMBERS[:18]), old, count=1)
 
-    return _replaced(text, _SHAPE, draw, new)
+    return replaced(text, _SHAPE, draw, new)
 
 
 def _attribute(text: str, draw: random.Random) -> str:
     """An attribute left out, given twice, or with the value of another."""
     kind = draw.randrange(3)
     if kind == 0:
-        return _replaced(text, _ATTRIBUTE, draw, lambda _: "")
+        return replaced(text, _ATTRIBUTE, draw, lambda _: "")
     if kind == 1:
-        return _replaced(text, _ATTRIBUTE, draw, lambda old: old + old)
+        return replaced(text, _ATTRIBUTE, draw, lambda old: old + old)
     values = _ATTRIBUTE.findall(text) + [
         m for seed in draw.sample(_seeds(), 5) for m in _ATTRIBUTE.findall(seed)
     ]
-    return _replaced(
+    return replaced(
         text,
         _ATTRIBUTE,
         draw,
@@ -191,7 +97,7 @@ def _attribute(text: str, draw: random.Random) -> str:
 def _operand(text: str, draw: random.Random) -> str:
     """An operand replaced by another value, left out, or doubled."""
     names = re.findall(r"([\w.\-]+) =", text) or ["x"]
-    return _replaced(
+    return replaced(
         text,
         _NAME,
         draw,
@@ -205,24 +111,8 @@ def _operand(text: str, draw: random.Random) -> str:
     )
 
 
-def _lines(text: str, draw: random.Random) -> str:
-    """A line left out, doubled, moved, or taken from another text."""
-    lines = text.splitlines(keepends=True)
-    at, other = draw.randrange(len(lines)), draw.randrange(len(lines))
-    kind = draw.randrange(4)
-    if kind == 0:
-        del lines[at]
-    elif kind == 1:
-        lines.insert(other, lines[at])
-    elif kind == 2:
-        lines[at], lines[other] = lines[other], lines[at]
-    else:
-        lines.insert(at, draw.choice(draw.choice(_seeds()).splitlines(keepends=True)))
-    return "".join(lines)
-
-
 def _opcode(text: str, draw: random.Random) -> str:
-    return _replaced(
+    return replaced(
         text,
         re.compile(r"[\w\-]+\((?=[\w)])"),
         draw,
@@ -268,15 +158,15 @@ _MUTATIONS = (
     _everywhere,
     _everywhere,
     _called,
-    _one_token,
-    _number,
-    _number,
+    one_token,
+    number,
+    number,
     _shape,
     _shape,
     _attribute,
     _attribute,
     _operand,
-    _lines,
+    lambda text, draw: lines(text, draw, _seeds()),
     _opcode,
 )
 
