@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .ops import ConvolutionDims, Window
     from .options import Options
     from .passes.pipeline import run_pipeline
+    from .stablehlo_text.parser import parse_stablehlo
 
 _MODULES = {
     "builder.computation_builder": ("ComputationBuilder", "Operand"),
@@ -53,6 +54,7 @@ _MODULES = {
     "evaluator.evaluate": ("evaluate",),
     "client.global_data": ("GlobalData",),
     "hlo_text.parser": ("parse_hlo",),
+    "stablehlo_text.parser": ("parse_stablehlo",),
     "ir.module": ("Computation", "Instruction", "Metadata", "Module"),
     "ir.layout": ("Layout", "PaddingValue"),
     "limits": ("DEFAULT_LIMITS", "Limits"),
@@ -98,6 +100,7 @@ __all__ = [
     "array",
     "evaluate",
     "parse_hlo",
+    "parse_stablehlo",
     "register_custom_call",
     "run_pipeline",
     "unregister_custom_call",

@@ -1,7 +1,8 @@
-"""Replays HLO text: `python -m tfbridge.compiler FILE.hlo`.
+"""Replays HLO or StableHLO text: `python -m tfbridge.compiler FILE`.
 
 Runs the module on random or given inputs and prints its results; with --print, the module after the passes; with
---print thunks, the instruction order, the buffers and the thunks that compiled code for this machine has.
+--print thunks, the instruction order, the buffers and the thunks that compiled code for this machine has. Constants
+that the text leaves out, as `{...}`, are random.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from .client.client import LocalClient
 from .client.platforms import native
 from .errors import CompilerError
 from .hlo_text.parser import parse_hlo
+from .ir.literal import Literal
 from .ir.module import Module
+from .ir.module_attributes import devices
 from .ir.shape import Shape
 from .options import Options
 from .passes.pipeline import FORMER_NAMES, PASSES, Pass, Step, dump_step, run_pipeline, verify_step
+from .stablehlo_text.parser import is_stablehlo, parse_stablehlo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 0, or 1 with a message when the text does not parse, compile or
     run."""
     parser = argparse.ArgumentParser(prog="python -m tfbridge.compiler", description=__doc__)
-    parser.add_argument("file", help="HLO text; - reads standard input")
+    parser.add_argument("file", help="HLO or StableHLO text; - reads standard input")
     parser.add_argument("--platform", default="cpu", help="cpu (default) or interpreter")
     parser.add_argument(
         "--passes",
@@ -75,7 +79,7 @@ def _with_print_value(arguments: Sequence[str]) -> list[str]:
 def _replay(flags: argparse.Namespace) -> int:
     text = sys.stdin.read() if flags.file == "-" else _read(flags.file)
     options = Options(numerics=flags.numerics, dump_dir=flags.dump)
-    module = parse_hlo(text)
+    module = _parsed(text, flags.seed)
     dump = dump_step(flags.dump) if flags.dump else None
 
     def observe(step: Step) -> None:
@@ -91,7 +95,9 @@ def _replay(flags: argparse.Namespace) -> int:
     start = time.perf_counter()
     executable = LocalClient(flags.platform).compile(module, options)
     compiled = time.perf_counter()
-    results = executable.execute(_inputs(module, flags.inputs, flags.seed))
+    count = devices(module, "replica_count") * devices(module, "num_partitions")
+    inputs = _inputs(module, flags.inputs, flags.seed)
+    results = executable.execute_replicas([inputs] * count)[0] if count > 1 else executable.execute(inputs)
     done = time.perf_counter()
     for number, result in enumerate(results):
         print(f"result {number}: {result.dtype}{list(result.shape)}\n{result}")
@@ -100,6 +106,26 @@ def _replay(flags: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def _parsed(text: str, seed: int) -> Module:
+    """The module that a text of either kind spells. What was left out of it is told on standard error."""
+    if is_stablehlo(text):
+        return parse_stablehlo(text)
+    random, notes, left_out = np.random.default_rng(seed), list[str](), list[str]()
+
+    def constant(name: str, shape: Shape) -> Literal:
+        left_out.append(name)
+        return random_literal(shape, random)
+
+    module = parse_hlo(text, elided=constant, notes=notes)
+    if left_out:
+        notes.append(
+            f"random values stand for {len(left_out)} constants that the text leaves out: {left_out[0]:.80}"
+        )
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return module
 
 
 def _read(path: str) -> str:
@@ -130,6 +156,13 @@ def _inputs(module: Module, path: str, seed: int) -> list[np.ndarray]:
             ]
     random = np.random.default_rng(seed)
     return [random_array(leaf, random) for leaf in leaves]
+
+
+def random_literal(shape: Shape, random: np.random.Generator) -> Literal:
+    """A literal of random arrays."""
+    if shape.is_tuple:
+        return Literal.tuple(random_literal(part, random) for part in shape.tuple_shapes)
+    return Literal(random_array(shape, random), shape.element_type)
 
 
 def random_array(shape: Shape, random: np.random.Generator) -> np.ndarray:

@@ -47,6 +47,55 @@ def test_errors(file, tmp_path, capsys) -> None:
     assert "no pass is named 'simplfy'" in capsys.readouterr().err
 
 
+STABLEHLO = """module @jit_f attributes {mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {
+    %0 = stablehlo.negate %arg0 : tensor<2xf32>
+    return %0 : tensor<2xf32>
+  }
+}
+"""
+
+
+def test_stablehlo_is_recognised(file, tmp_path, capsys) -> None:
+    file.write_text(STABLEHLO)
+    np.savez(tmp_path / "in.npz", arg0=np.array([1.5, -2], np.float32))
+    assert main([str(file), "--inputs", str(tmp_path / "in.npz")]) == 0
+    assert "float32[2]\n[-1.5  2. ]" in capsys.readouterr().out
+    assert main([str(file), "--print"]) == 0
+    assert "negate" in capsys.readouterr().out
+    file.write_text(STABLEHLO.replace("%arg0 :", "%arg1 :"))
+    assert main([str(file)]) == 1
+    assert "line 3, column 5: value %arg1 is not defined before" in capsys.readouterr().err
+
+
+ELIDED = """HloModule m
+ENTRY main {
+  x = f32[2]{0:T(128)} parameter(0)
+  c = f32[2] constant({...})
+  d = (s32[3], pred[]) constant((..., true))
+  ROOT r = f32[2] add(x, c)
+}
+"""
+
+
+def test_what_is_left_out_is_told(file, capsys) -> None:
+    file.write_text(ELIDED)
+    assert main([str(file)]) == 0
+    told = capsys.readouterr().err
+    assert "note: line 3: of the layout of f32[2]{0:T(128)} the order of the axes is read alone" in told
+    assert "note: random values stand for 2 constants that the text leaves out: c" in told
+
+
+def test_programs_for_several_devices_run(file, capsys) -> None:
+    file.write_text("""HloModule m, replica_count=2
+ENTRY main {
+  ROOT x = u32[2] all-gather(u32[1] reshape(u32[] replica-id())), dimensions={0}
+}
+""")
+    assert main([str(file)]) == 0
+    assert "uint32[2]\n[0 1]" in capsys.readouterr().out
+
+
 LOOP = """HloModule m
 more {
   s = (s32[], f32[8]) parameter(0)

@@ -1,4 +1,4 @@
-"""Functions of JAX, lowered to HLO text, run on the cpu platform and compared with JAX's own results."""
+"""Functions of JAX, lowered to HLO and StableHLO text, run on the cpu platform and compared with JAX's own results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tfbridge.compiler import LocalClient, parse_hlo
+from tfbridge.compiler import LocalClient, Module, parse_hlo, parse_stablehlo
 
 jax = pytest.importorskip("jax")
 
@@ -36,23 +36,42 @@ def functions(group: Group) -> dict[str, Callable[..., Any]]:
     return found
 
 
+def of_hlo(lowered: Any) -> Module:
+    """The module of HLO text."""
+    return parse_hlo(lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True))
+
+
+def of_stablehlo(lowered: Any) -> Module:
+    """The module of StableHLO text, which is the same in generic form and with locations."""
+    module, located = parse_stablehlo(lowered.as_text()), parse_stablehlo(lowered.as_text(debug_info=True))
+    generic = lowered.compiler_ir("stablehlo").operation.get_asm(print_generic_op_form=True)
+    assert instructions(module) == instructions(located) == instructions(parse_stablehlo(generic))
+    metadata = [i.metadata for c in located.computations() for i in c.instructions]
+    assert any(m.op_name.startswith("jit(") and m.source_file and m.source_line for m in metadata)
+    return module
+
+
+def instructions(module: Module) -> list[tuple[str, str]]:
+    """Opcode and shape of every instruction."""
+    return sorted((i.opcode, str(i.shape)) for c in module.computations() for i in c.instructions)
+
+
 def check(group: Group) -> None:
-    """Runs the group's module and compares every function's results."""
+    """Runs the group's module, read from both kinds of text, and compares every function's results."""
     table = functions(group)
     lowered = jax.jit(lambda *a: {name: f(*a) for name, f in table.items()}, keep_unused=True).lower(
         *group.arguments
     )
-    module = parse_hlo(lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True))
-    results = iter(LocalClient().compile(module).execute(list(map(np.asarray, group.arguments))))
-    wanted = lowered.compile()(*group.arguments)
+    by_jax = lowered.compile()(*group.arguments)
+    wanted = [(name, np.asarray(one)) for name in sorted(by_jax) for one in jax.tree.leaves(by_jax[name])]
     wrong = []
-    for name in sorted(wanted):
-        for one in jax.tree.leaves(wanted[name]):
-            other = np.asarray(one)
-            problem = difference(next(results), other, group.tolerance)
-            if problem:
-                wrong.append(f"{name}: {problem}")
-    assert next(results, None) is None
+    for read in (of_hlo, of_stablehlo):
+        module = read(lowered)
+        assert str(parse_hlo(str(module))) == str(module)
+        results = LocalClient().compile(module).execute(list(map(np.asarray, group.arguments)))
+        for result, (name, other) in zip(results, wanted, strict=True):
+            if problem := difference(result, other, group.tolerance):
+                wrong.append(f"{name}, {read.__name__}: {problem}")
     assert not wrong, "\n".join(wrong)
 
 

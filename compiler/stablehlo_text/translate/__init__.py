@@ -1,0 +1,5 @@
+"""Translations of operations, a file per family; importing them fills `translation.TRANSLATIONS`."""
+
+from . import arrays, chlo, collectives, contractions, control, dynamic, elementwise, reductions
+
+__all__ = ["arrays", "chlo", "collectives", "contractions", "control", "dynamic", "elementwise", "reductions"]
