@@ -75,9 +75,8 @@ def _add_target_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--numerics",
-        default="tf",
         choices=NUMERICS,
-        help="fast: arithmetic may be rearranged; default: tf",
+        help="fast: arithmetic may be rearranged; default: that of TFBRIDGE_NUMERICS, tf",
     )
     group.add_argument("--l1-bytes", type=int, metavar="N", help="size of the target's first data cache")
     group.add_argument("--l2-bytes", type=int, metavar="N", help="size of its second cache")

@@ -48,7 +48,7 @@ def compile(
     calibration_method: str = "mse",
     keep_float: Sequence[str] = (),
     optimize: str = "speed",
-    numerics: str = "tf",
+    numerics: str | None = None,
     debug: bool = False,
     code_section: str = "",
     constants_section: str = "",
@@ -92,10 +92,10 @@ def compile(
     `calibration_method`: how ranges follow from the values seen, `min-max`, `percentile` or `mse`. `keep_float`: layers
     that stay in f32: `first`, `last`, or names of TensorFlow nodes with `*`.
 
-    `optimize="size"` makes code smaller, and slower. `numerics`: `tf` or `fast` (arithmetic may be rearranged). `debug`
-    gives functions of the object the names of the layers that they compute, with debug lines that are those of
-    NAME.layers. `code_section` and `constants_section` are the names of the object's sections of code, and of weights
-    and other constants.
+    `optimize="size"` makes code smaller, and slower. `numerics`: `tf` or `fast` (arithmetic may be rearranged); that of
+    the flag if it is not given. `debug` gives functions of the object the names of the layers that they compute, with
+    debug lines that are those of NAME.layers. `code_section` and `constants_section` are the names of the object's
+    sections of code, and of weights and other constants.
 
     Raises: ShapeError  an unknown signature or feed, or unknown dimensions; UnsupportedError  ops that cannot be
     compiled, or not for sizes that change, a variable whose shape changes, or a target that LLVM does not know;
@@ -104,7 +104,7 @@ def compile(
     """
     _check_choices(large_constants, threads, extras, format, optimize, numerics)
     check(name, "Model" if cpp_class is None else cpp_class)
-    options = dataclasses.replace(DEFAULT_OPTIONS, numerics=numerics)
+    options = dataclasses.replace(DEFAULT_OPTIONS, numerics=numerics or DEFAULT_OPTIONS.numerics)
     object_options = ObjectOptions(code_section, constants_section, debug)
     targets = _targets(target_triple, target_cpu, target_features, cpu_levels, threads, l1_bytes, l2_bytes)
     _check_extras(extras, targets[0][0].triple)
@@ -129,7 +129,12 @@ def compile(
 
 
 def _check_choices(
-    large_constants: str, threads: int, extras: Collection[str], format: str, optimize: str, numerics: str
+    large_constants: str,
+    threads: int,
+    extras: Collection[str],
+    format: str,
+    optimize: str,
+    numerics: str | None,
 ) -> None:
     """Raises: ValueError  one of these cannot be chosen."""
     for option, value, choices in (
@@ -138,7 +143,7 @@ def _check_choices(
         ("numerics", numerics, NUMERICS),
         ("format", format, libraries.FORMATS),
     ):
-        if value not in choices:
+        if value is not None and value not in choices:
             raise ValueError(f"{option}: {value!r} is none of {', '.join(choices)}")
     if large_constants == "source" and format == "shared":
         raise ValueError(
