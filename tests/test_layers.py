@@ -382,6 +382,12 @@ def test_the_root_holds_no_other_folder() -> None:
     assert folders - {"build", "out"} == {*LAYERS, "tests", "docs", "packaging"}
 
 
+def test_names_of_test_files_are_unique() -> None:
+    """pytest imports them without packages, by their names alone."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_every_package_is_listed() -> None:
     tomllib = pytest.importorskip("tomllib")
 
