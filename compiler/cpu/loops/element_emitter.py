@@ -82,6 +82,9 @@ def _stages(instruction: Instruction) -> int:
     return 1 if instruction.op.is_elementwise else 2
 
 
+_MAX_LEVELS = 16  # of elements that are evaluated by recursion
+
+
 @dataclasses.dataclass
 class CachedRow:
     """Memory for one row of a value: element i of it at sum(i * strides). The first loop over the row that
@@ -128,18 +131,31 @@ class Elements:
         self.row_index: Index | None = None
         self.row_stored: set[tuple[Instruction, Index]] = set()
         self.tile: tuple[Symbol, int, int] | None = None
+        self._level = 0  # of the recursion
 
     # -- values
     def value(self, instruction: Instruction, index: Index, condition: Condition | bool = True) -> Item:
         """The element of a value at an index; where the condition does not hold it is not specified.
 
-        Its operands are evaluated before it, from a stack: a fusion may be deeper than Python recurses.
+        Operands are evaluated by recursion, which is fast, but no deeper than some levels: a fusion may be deeper than
+        Python recurses.
         """
         item = self._lookup(instruction, index, condition)
         if item is not None:
             return item
+        key = (instruction, index, condition)
+        if self._level >= _MAX_LEVELS:
+            return self._value_from_stack(key)
+        self._level += 1
+        try:
+            return self.nest.memoize(self.items, key, *self._evaluate_or_load(*key))
+        finally:
+            self._level -= 1
+
+    def _value_from_stack(self, wanted: _Key) -> Item:
+        """The element of a key; its operands are evaluated before it."""
         # With each key, how often its operands were listed.
-        stack: list[tuple[_Key, int]] = [((instruction, index, condition), 0)]
+        stack: list[tuple[_Key, int]] = [(wanted, 0)]
         while stack:
             key, stage = stack.pop()
             item = self._lookup(*key)
