@@ -50,10 +50,10 @@ def _load() -> None:
     with contextlib.suppress(Exception):  # a call that needs what cannot be loaded tells why
         launch_op.ensure_registered()
         fast_call.load()
-        digest_of_sources()
 
 
 # What compiling needs is loaded now: a first call shall spend its time on compiling.
+compile_threads.submit(digest_of_sources)
 launch_kernel.prefetch()
 fast_call.prefetch()
 native().prefetch_kernel_libraries()
