@@ -155,8 +155,7 @@ class RaggedProductOperations(LinearAlgebraOperations):
             mask = _inside(b, start, end, dims, places)
             return [lhs, rhs, sizes, end, b.select(mask, own, result)]
 
-        kind = left.element_type if preferred is None else ElementType(preferred)
-        return self._over_groups(lhs, rhs, sizes, _zeros(self, kind, dims), step)
+        return self._over_groups(lhs, rhs, sizes, dims, preferred, step)
 
     def _products_of_groups(
         self,
@@ -187,23 +186,25 @@ class RaggedProductOperations(LinearAlgebraOperations):
             result = b.dot_general(factors[0], factors[1], *pairs, preferred)
             return [lhs, rhs, sizes, end, with_slice(b, results, result, number, 0)]
 
-        kind = left.element_type if preferred is None else ElementType(preferred)
-        return self._over_groups(lhs, rhs, sizes, _zeros(self, kind, dims), step)
+        return self._over_groups(lhs, rhs, sizes, dims, preferred, step)
 
     def _over_groups(
         self,
         lhs: Operand,
         rhs: Operand,
         sizes: Operand,
-        zeros: Operand,
+        dims: Sequence[int],
+        preferred: TypeName | None,
         step: Callable[[RaggedProductOperations, Operand, list[Operand]], Sequence[Operand]],
     ) -> Operand:
-        """The last value of a loop over the groups, which is given where each begins."""
-        dims = self.shape_of(sizes).dims
-        start = _zeros(self, _E.S64, dims[:-1])
-        if not dims[-1]:
-            return zeros
-        return repeated(self, dims[-1], [lhs, rhs, sizes, start, zeros], step)[-1]
+        """The last value, of these dims, of a loop over the groups, which is given where each begins."""
+        kind = self.shape_of(lhs).element_type if preferred is None else ElementType(preferred)
+        result = _zeros(self, kind, dims)
+        groups = self.shape_of(sizes).dims
+        start = _zeros(self, _E.S64, groups[:-1])
+        if not groups[-1]:
+            return result
+        return repeated(self, groups[-1], [lhs, rhs, sizes, start, result], step)[-1]
 
 
 def _zeros(b: RaggedProductOperations, kind: ElementType, dims: Sequence[int]) -> Operand:

@@ -11,7 +11,7 @@ import numpy as np
 from ..ir.element_types import ElementType, Specials, float_info
 from ..ir.literal import Literal
 from ..ir.shape import Shape
-from .scanner import Malformed, integer
+from .scanner import Malformed, integer, is_nested
 
 _SHORT_BYTES = 256
 
@@ -97,7 +97,7 @@ def parse_literal(text: str, shape: Shape) -> Literal:
         raise Malformed(f"expected an array or a tuple, not {shape}")
     if ":" in text:
         return _sparse(text, shape)
-    if (shape.elements and not _is_nested(re.sub(r"[^{}]+", "", text), shape.dims)) or (
+    if (shape.elements and not is_nested(re.sub(r"[^{}]+", "", text), shape.dims)) or (
         not shape.dims and "{" in text
     ):
         raise Malformed(f"expected nested braces of {shape}")
@@ -128,16 +128,6 @@ def _chunks(text: str) -> Iterator[str]:
         end = len(text) if end < 0 else end
         yield text[at:end]
         at = max(end, 1)
-
-
-def _is_nested(text: str, dims: Sequence[int]) -> bool:
-    """Whether braces are those of an array of these dims; no dim is 0."""
-    braces = ""
-    for size in reversed(dims):
-        if len(braces) * size > len(text):
-            return False
-        braces = "{" + braces * size + "}"
-    return text == braces
 
 
 _ENTRY = re.compile(r"(?:\[([\d,\s]*)\]|(\d+))\s*:\s*(\([^()]*\)|[^,{}\s]+)", re.ASCII)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from ...runtime.sizes import Assumptions, is_symbolic
@@ -365,3 +365,13 @@ def parse_entry_layout(
             f"the entry is {Shape.tuple(parameters)} -> {result} (entry_layout_c1)"
         )
     return declared_parameters.tuple_shapes, declared_result
+
+
+def is_nested(text: str, dims: Sequence[int], opening: str = "{", closing: str = "}") -> bool:
+    """Whether brackets are those of an array of these dims; no dim is 0."""
+    brackets = ""
+    for size in reversed(dims):
+        if len(brackets) * size > len(text):
+            return False
+        brackets = opening + brackets * size + closing
+    return text == brackets

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
-from ..hlo_text.scanner import Malformed
+from ..hlo_text.scanner import Malformed, is_nested
 from ..ir.element_types import ElementType
 from ..ir.literal import Literal
 from ..ir.shape import Shape
@@ -37,7 +36,7 @@ def elements_of(text: str, shape: Shape) -> Literal:
         if shape.elements:
             raise Malformed(f"expected {shape.elements} elements of {shape}, got none")
         return Literal(np.zeros(shape.dims, kind.dtype), kind)
-    if not _is_nested("".join(_BRACKETS.sub(" ", text).split()), shape.dims):
+    if not is_nested("".join(_BRACKETS.sub(" ", text).split()), shape.dims, "[", "]"):
         raise Malformed(f"expected nested brackets of {shape}")
     values = _values(text, kind, shape.elements)
     if values.size != shape.elements:
@@ -66,16 +65,6 @@ def _of_bytes(text: str, shape: Shape) -> Literal:
     if len(data) != shape.bytes:
         raise Malformed(f"expected {shape.bytes} bytes of {shape}, got {len(data)}")
     return Literal(np.frombuffer(data, kind.dtype).reshape(shape.dims), kind)
-
-
-def _is_nested(text: str, dims: Sequence[int]) -> bool:
-    """Whether brackets are those of an array of these dims."""
-    brackets = ""
-    for size in reversed(dims):
-        if len(brackets) * size > len(text):
-            return False
-        brackets = "[" + brackets * size + "]"
-    return text == brackets
 
 
 def _values(text: str, kind: ElementType, count: int) -> np.ndarray:

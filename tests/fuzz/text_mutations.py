@@ -120,3 +120,11 @@ def lines(text: str, draw: random.Random, texts: Sequence[str]) -> str:
     else:
         parts.insert(at, draw.choice(draw.choice(texts).splitlines(keepends=True)))
     return "".join(parts)
+
+
+def mutated(text: str, draw: random.Random, mutations: Sequence[Callable[[str, random.Random], str]]) -> str:
+    """The text with one to four mutations."""
+    for _ in range(draw.choice((1, 1, 1, 2, 2, 3, 4))):
+        if text:
+            text = draw.choice(mutations)(text, draw)
+    return text

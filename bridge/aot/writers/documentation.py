@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .arrays import Array
+from .arrays import Array, arrays_of
+from .model import Model
 from .names import in_comment
 
 # Of element types that most languages have no type for.
@@ -29,6 +30,16 @@ def description(array: Array) -> str:
         else f"; {array.prefix}result{array.rows} is how many rows it has, the others are unset"
     )
     return f"{array.which}: {array.shape}" + (f', "{in_comment(array.name)}"' if array.name else "") + rows
+
+
+def listed_arrays(model: Model, line: str, item: str, quote: str = "`") -> Iterator[str]:
+    """The arrays of a model by function, as lines of a comment. `line` begins each, `item` what stands for an array."""
+    for entry in (*model.entries, *([None] if model.states else [])):
+        if entry is None:
+            yield f"{line}State, which runs read and change:"
+        elif entry.name:
+            yield f"{line}Function {quote}{entry.name}{quote}:"
+        yield from (f"{line}{item}{description(array)}" for array in arrays_of(model, entry))
 
 
 def documentation(array: Array) -> list[str]:

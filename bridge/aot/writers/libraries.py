@@ -176,7 +176,7 @@ def _compiler(target: Target) -> list[str]:
 def _exports(model: Model) -> str:
     parts = []
     for entry in model.entries:
-        parts.append(_FUNCTION.substitute(name=model.name, call=run_name(entry), call_name=model.call(entry)))
+        parts.append(_FUNCTION.substitute(name=model.name, call=entry.run_name, call_name=model.call(entry)))
         for array in arrays(model, entry):
             parts.append(_ARRAY.substitute(name=model.name, array=array))
     if model.states:
@@ -184,11 +184,6 @@ def _exports(model: Model) -> str:
     if model.constants_bytes:
         parts.append(_CONSTANTS.substitute(name=model.name))
     return _EXPORTS.substitute(name=model.name, functions="".join(parts))
-
-
-def run_name(entry: Entry) -> str:
-    """What the exported function that runs is called, behind the model's name."""
-    return f"run_{entry.name}" if entry.name else "run"
 
 
 def arrays(model: Model, entry: Entry) -> list[str]:

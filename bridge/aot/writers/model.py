@@ -87,6 +87,11 @@ class Entry:
     temporaries: Sequence[Temporary] = ()
     ranges: Mapping[int, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
+    @property
+    def run_name(self) -> str:
+        """What runs it is called, behind the model's name."""
+        return f"run_{self.name}" if self.name else "run"
+
     def rows_of(self, result: int) -> int | None:
         """The number of the result that has how many rows of a result there are; None: it always has all."""
         if result not in self.sized_results:

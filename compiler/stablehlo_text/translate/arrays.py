@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...builder.computation_builder import ComputationBuilder, Operand
 from ...errors import UnsupportedError
 from ...ops import Broadcast, DynamicSlice, DynamicUpdateSlice, Iota, Reshape, Scatter, Slice, Transpose
@@ -144,13 +146,18 @@ def axis(dialect: Dialect, name: str) -> int:
 
 @translates("gather")
 def gather(c: Context) -> Results:
+    return gather_slices(c, c.op.integers("slice_sizes"))
+
+
+def gather_slices(c: Context, slice_sizes: Sequence[int]) -> Results:
+    """A gather of slices of these sizes."""
     n = numbers(c, "dimension_numbers")
     return c.b.gather(
         c.operand(0),
         c.operand(1),
         axes(n, "offset_dims"),
         axes(n, "collapsed_slice_dims"),
-        c.op.integers("slice_sizes"),
+        slice_sizes,
         axes(n, "start_index_map"),
         axis(n, "index_vector_dim"),
         c.op.boolean("indices_are_sorted"),

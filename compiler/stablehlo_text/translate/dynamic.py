@@ -6,7 +6,7 @@ from ...errors import ShapeError, UnsupportedError
 from ...ir.module import topological
 from ...ops import Iota, Reshape, Slice
 from ..translation import Context, Results, refuses, translates
-from .arrays import axes, axis, broadcast_to, numbers
+from .arrays import broadcast_to, gather_slices
 
 _MAX_INSTRUCTIONS = 200
 _MAX_ELEMENTS = 64
@@ -65,19 +65,7 @@ def dynamic_pad(c: Context) -> Results:
 
 @translates("dynamic_gather")
 def dynamic_gather(c: Context) -> Results:
-    n = numbers(c, "dimension_numbers")
-    return c.b.gather(
-        c.operand(0),
-        c.operand(1),
-        axes(n, "offset_dims"),
-        axes(n, "collapsed_slice_dims"),
-        known(c, 2),
-        axes(n, "start_index_map"),
-        axis(n, "index_vector_dim"),
-        c.op.boolean("indices_are_sorted"),
-        axes(n, "operand_batching_dims"),
-        axes(n, "start_indices_batching_dims"),
-    )
+    return gather_slices(c, known(c, 2))
 
 
 refuses("its padding is known at run time only", "dynamic_conv")

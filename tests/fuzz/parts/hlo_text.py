@@ -15,7 +15,7 @@ from tfbridge.compiler.errors import CompilerError, ParseError
 
 from ..compare import compiled_and_compared, rejected
 from ..part import Difference, Part
-from ..text_mutations import NUMBERS, lines, number, one_token, replaced
+from ..text_mutations import NUMBERS, lines, mutated, number, one_token, replaced
 from ..worker import TESTS
 
 _SHAPE = re.compile(r"\b[a-z]\w*\[[^\]\n]*\](?:\{[\d,]*\})?")
@@ -186,10 +186,7 @@ class HloText(Part):
             text = str(random_module(lambda n: int(rng.integers(n)), 200))
         else:
             text = draw.choice(_seeds())
-        for _ in range(draw.choice((1, 1, 1, 2, 2, 3, 4))):
-            if text:
-                text = draw.choice(_MUTATIONS)(text, draw)
-        return text
+        return mutated(text, draw, _MUTATIONS)
 
     def check(self, text: str) -> str:
         """Text that is refused names line and column; what is accepted prints, compiles, and runs as the evaluator."""

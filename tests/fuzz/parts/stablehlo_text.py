@@ -12,7 +12,7 @@ from tfbridge.compiler.errors import CompilerError
 
 from ..compare import compiled_and_compared, rejected
 from ..part import Difference, Part
-from ..text_mutations import NUMBERS, lines, number, one_token, replaced
+from ..text_mutations import NUMBERS, lines, mutated, number, one_token, replaced
 from ..worker import TESTS
 
 _TYPE = re.compile(r"tensor<[^<>]*(?:<\w+>)?>")
@@ -97,10 +97,7 @@ class StablehloText(Part):
         """A text of the corpus with one to four mutations."""
         draw = random.Random(seed)
         text = draw.choice(_seeds())
-        for _ in range(draw.choice((1, 1, 1, 2, 2, 3, 4))):
-            if text:
-                text = draw.choice(_MUTATIONS)(text, draw)
-        return text
+        return mutated(text, draw, _MUTATIONS)
 
     def check(self, text: str) -> str:
         """Text that is refused names line and column; what is accepted is the same as HLO text, and runs as the

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..arrays import Array, all_arrays, arrays_of
-from ..documentation import description, documentation
+from ..arrays import Array, all_arrays
+from ..documentation import documentation, listed_arrays
 from ..export import Export, Files
 from ..libraries import archive
 from ..model import Entry, Model
@@ -136,7 +136,7 @@ def _kotlin(model: Model, common: dict[str, str]) -> str:
     has_sizes, is_open = bool(model.sizes.listed), not model.sizes.are_bounded
     return text.KOTLIN.substitute(
         common,
-        listed="\n".join(_listed(model)),
+        listed="\n".join(map(_in_comment, listed_arrays(model, " * ", "- "))),
         parameters=text.OPEN_PARAMETERS if is_open else text.NO_PARAMETERS,
         most="most" if is_open else "",
         most_type="most: LongArray" if is_open else "",
@@ -153,15 +153,6 @@ def _kotlin(model: Model, common: dict[str, str]) -> str:
         constants_natives=text.CONSTANTS_NATIVES if model.constants_file else "",
         arrays="".join(_accessors(arrays)),
     )
-
-
-def _listed(model: Model) -> Iterator[str]:
-    for entry in (*model.entries, *([None] if model.states else [])):
-        if entry is None:
-            yield " * State, which runs read and change:"
-        elif entry.name:
-            yield f" * Function `{entry.name}`:"
-        yield from (f" * - {_in_comment(description(array))}" for array in arrays_of(model, entry))
 
 
 def _in_comment(line: str) -> str:

@@ -8,7 +8,7 @@ from string import Template
 import numpy as np
 
 from .....compiler.errors import UnsupportedError
-from ..libraries import file_name, run_name
+from ..libraries import file_name
 from ..model import Entry, Model
 
 _MODULE = Template('''\
@@ -157,7 +157,7 @@ def _method(model: Model, entry: Entry) -> str:
         method=_method_name(entry),
         parameters="".join(f", {name}" for name in names),
         documentation=f"Arguments: {described or 'none'}. Results: {results or 'none'}.",
-        run=run_name(entry),
+        run=entry.run_name,
         arguments=listed("arg"),
         results=listed("result"),
         given=", ".join(names),

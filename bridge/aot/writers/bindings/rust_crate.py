@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Iterator, Sequence
 
 from .....runtime.run_context import FIELDS
-from ..arrays import Array, all_arrays, arrays_of
-from ..documentation import description, documentation
+from ..arrays import Array, all_arrays
+from ..documentation import documentation, listed_arrays
 from ..export import Export, Files
 from ..libraries import archive, file_name
 from ..model import ALIGN, Entry, Model, aligned
@@ -128,33 +128,21 @@ def _library(model: Model, common: dict[str, str]) -> str:
         "runs": "".join(text.RUN.substitute(_run_values(model, entry)) for entry in model.entries),
         "arrays": "".join(_accessors(arrays)),
     }  # fmt: skip
-    return text.LIBRARY.substitute(common, listed="\n".join(_listed(model)), example=_example(model), **parts)
-
-
-def _listed(model: Model) -> Iterator[str]:
-    for entry in (*model.entries, *([None] if model.states else [])):
-        if entry is None:
-            yield "//! State, which runs read and change:"
-        elif entry.name:
-            yield f"//! Function `{entry.name}`:"
-        yield from (f"//! * {description(array)}" for array in arrays_of(model, entry))
+    return text.LIBRARY.substitute(
+        common, listed="\n".join(listed_arrays(model, "//! ", "* ")), example=_example(model), **parts
+    )
 
 
 def _example(model: Model) -> str:
-    run = run_name(model.entries[0])
+    run = model.entries[0].run_name
     most = ", [1; SIZES]" if not model.sizes.are_bounded else ""
     memory = "memory_bytes(&[1; SIZES])" if most else "MEMORY_BYTES"
     return text.EXAMPLE.substitute(memory=memory, most=most, run=run, crate=crate_name(model))
 
 
-def run_name(entry: Entry) -> str:
-    """The method that runs a function."""
-    return f"run_{entry.name}" if entry.name else "run"
-
-
 def _run_values(model: Model, entry: Entry) -> dict[str, str]:
     return {
-        "run": run_name(entry),
+        "run": entry.run_name,
         "symbol": entry.symbol,
         "args": entry.member("args"),
         "results": entry.member("results"),
@@ -359,7 +347,7 @@ def _test(export: Export, runs: Sequence[GoldenRun], common: dict[str, str]) -> 
                 ) if run.sizes else "",
                 fill="".join(steps),
                 times=export.runs_of_example,
-                run=run_name(run.entry),
+                run=run.entry.run_name,
                 checks="".join(checks),
             )
         )  # fmt: skip

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import plistlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..arrays import Array, all_arrays, arrays_of
-from ..documentation import description, documentation
+from ..arrays import Array, all_arrays
+from ..documentation import documentation, listed_arrays
 from ..export import Export, Files
 from ..libraries import archive
-from ..model import Entry, Model
+from ..model import Model
 from . import swift_templates as text
 
 _TYPES = {
@@ -126,12 +125,11 @@ def _class(model: Model, common: dict[str, str]) -> str:
     has_sizes, is_open = bool(model.sizes.listed), not model.sizes.are_bounded
     return text.CLASS.substitute(
         common,
-        listed="\n".join(_listed(model)),
+        listed="\n".join(listed_arrays(model, "/// ", "- ")),
         parameters="most: [Int64]" if is_open else "",
         most="most" if is_open else "",
         runs="".join(
-            text.RUN.substitute(common, run=run_name(entry), call=model.call(entry))
-            for entry in model.entries
+            text.RUN.substitute(common, run=entry.run_name, call=model.call(entry)) for entry in model.entries
         ),
         sizes=text.SIZES.substitute(
             common,
@@ -148,20 +146,6 @@ def _class(model: Model, common: dict[str, str]) -> str:
         else "",
         arrays="".join(_accessor(model, array) for array in arrays),
     )
-
-
-def _listed(model: Model) -> Iterator[str]:
-    for entry in (*model.entries, *([None] if model.states else [])):
-        if entry is None:
-            yield "/// State, which runs read and change:"
-        elif entry.name:
-            yield f"/// Function `{entry.name}`:"
-        yield from (f"/// - {description(array)}" for array in arrays_of(model, entry))
-
-
-def run_name(entry: Entry) -> str:
-    """The method that runs a function."""
-    return f"run_{entry.name}" if entry.name else "run"
 
 
 def _accessor(model: Model, array: Array) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from .....compiler.errors import UnsupportedError
 from .....runtime.run_context import CONTEXT_BYTES, OFFSETS
-from ..arrays import Array, all_arrays, arrays_of
-from ..documentation import description, documentation
+from ..arrays import Array, all_arrays
+from ..documentation import documentation, listed_arrays
 from ..export import Export, Files
 from ..model import Entry, Model, aligned
 from ..size_expressions import JAVASCRIPT, expressions
@@ -99,8 +99,8 @@ def _script(model: Model, module: WasmModule) -> str:
     is_open, has_sizes = not model.sizes.are_bounded, bool(model.sizes.listed)
     return text.SCRIPT.substitute(
         _common(model),
-        listed="\n".join(_listed(model)),
-        run=run_name(model.entries[0]),
+        listed="\n".join(listed_arrays(model, " * ", "  ", quote="")),
+        run=model.entries[0].run_name,
         result=next((a.which for a in arrays if a.word == "result"), "result0"),
         data_bytes=aligned(module.data_bytes),
         stack_bytes=aligned(_STACK_BYTES),
@@ -138,23 +138,9 @@ def _common(model: Model) -> dict[str, str]:
     }
 
 
-def _listed(model: Model) -> Iterator[str]:
-    for entry in (*model.entries, *([None] if model.states else [])):
-        if entry is None:
-            yield " * State, which runs read and change:"
-        elif entry.name:
-            yield f" * Function {entry.name}:"
-        yield from (f" *   {description(array)}" for array in arrays_of(model, entry))
-
-
-def run_name(entry: Entry) -> str:
-    """The method that runs a function."""
-    return f"run_{entry.name}" if entry.name else "run"
-
-
 def _run_values(model: Model, entry: Entry) -> dict[str, str]:
     return {
-        "run": run_name(entry),
+        "run": entry.run_name,
         "symbol": entry.symbol,
         "args": entry.member("args"),
         "results": entry.member("results"),
@@ -257,7 +243,7 @@ def _types(model: Model) -> str:
     return text.TYPES.substitute(
         _common(model),
         fields="".join(fields),
-        runs="".join(text.RUN_TYPE.substitute(run=run_name(entry)) for entry in model.entries),
+        runs="".join(text.RUN_TYPE.substitute(run=entry.run_name) for entry in model.entries),
         state=text.STATE_TYPES if model.states else "",
         sizes=text.SIZE_TYPES.substitute(names=names) if model.sizes.listed else "",
         options=(
@@ -286,7 +272,7 @@ def _test(export: Export, runs: Sequence[GoldenRun]) -> str:
                 text.FILL.substitute(which=v.array.which, offset=v.offset, bytes=v.size) for v in run.arguments
             ),
             times=export.runs_of_example,
-            run=run_name(run.entry),
+            run=run.entry.run_name,
             checks="".join(map(_check, run.results)),
         )
         for run in runs
