@@ -60,8 +60,14 @@ def logistic(a: np.ndarray) -> np.ndarray:
 
 
 def angle(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """-i log((b + ia) / sqrt(a^2 + b^2))."""
-    value = np.log(divide(of_parts(b.real - a.imag, b.imag + a.real), np.sqrt(b * b + a * a)))
+    """-i log((b + ia) / sqrt(a^2 + b^2)).
+
+    Near the cut, where the quotient is about -1, the sign of the angle is that of -re(a conj(b)), not one of rounding.
+    """
+    quotient = divide(of_parts(b.real - a.imag, b.imag + a.real), np.sqrt(b * b + a * a))
+    side = np.where(b.real * a.real + b.imag * a.imag > 0, -1.0, 1.0)
+    side = np.where(quotient.real < -np.abs(quotient.imag), np.copysign(quotient.imag, side), quotient.imag)
+    value = np.log(of_parts(quotient.real, side))
     return of_parts(value.imag, -value.real)
 
 

@@ -320,10 +320,18 @@ def _tan(x: Complex) -> Complex:
 
 @_in_double
 def _atan2(y: Complex, x: Complex) -> Complex:
-    """-i log((x + i y) / sqrt(x^2 + y^2))."""
+    """-i log((x + i y) / sqrt(x^2 + y^2)).
+
+    On and near the cut, where the quotient is about -1, the sign of the angle is that of -re(y conj(x)): rounding
+    has no say in it. On the cut the angle is pi.
+    """
     turned = Complex(x.real - y.imaginary, x.imaginary + y.real)
     size = _sqrt(_add(_multiply(x, x), _multiply(y, y)))
-    result = _log(_divide(turned, size))
+    quotient = _divide(turned, size)
+    below = x.real * y.real + x.imaginary * y.imaginary > 0.0
+    side = abs(quotient.imaginary)
+    side = (quotient.real < -side).choose(below.choose(-side, side), quotient.imaginary)
+    result = _log(Complex(quotient.real, side))
     return Complex(result.imaginary, -result.real)
 
 

@@ -851,3 +851,22 @@ def test_unsupported_is_said():
             except UnsupportedError:
                 written = False
             assert written == elementwise.supports(opcode, t), (opcode, t)
+
+
+@every(argvalues=ordered(COMPLEXES))
+def test_rounding_does_not_choose_the_side_of_the_cut_of_atan2(t):
+    """Where the quotient is about -1, code and evaluator take one side: pi on the cut itself."""
+    count = 1000
+    x = (-np.abs(RNG.normal(size=count)) + 1j * RNG.normal(size=count)).astype(t.dtype)
+    tiny = (1e-20 * RNG.normal(size=count) + 1e-20j * RNG.normal(size=count)).astype(t.dtype)
+    for y in (np.zeros_like(x), tiny):
+        found = run(HOST, "atan2", [y, x], t.dtype)
+        want = ROWS["atan2"].function(y, x)
+        assert (np.sign(found.real) == np.sign(want.real)).all()
+        np.testing.assert_allclose(found, want, rtol=1e-6)
+        if y is not tiny:
+            np.testing.assert_allclose(found.real, np.pi, rtol=1e-6)
+    # Quotients that are imaginary numbers keep their side, too.
+    y, x = np.array([[-2 - 2j, -2 + 2j, -2 - 2j], [1 - 1j, 0.5 + 0.5j, -1 + 1j]], t.dtype)
+    found = run(HOST, "atan2", [y, x], t.dtype)
+    np.testing.assert_allclose(found.real, [-np.pi / 2] * 3, rtol=1e-6)
