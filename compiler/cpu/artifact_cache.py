@@ -69,4 +69,5 @@ def has_artifact(key: str, options: Options = DEFAULT_OPTIONS) -> bool:
 def fingerprint(key: str, options: Options, target: Target) -> str:
     """A name for everything that the compiled object depends on."""
     parts = (key, options.fingerprint(), repr(target), code_fingerprint())
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
+    text = "\0".join(parts).encode("utf-8", "surrogatepass")  # names may be any strings
+    return hashlib.blake2b(text, digest_size=20).hexdigest()

@@ -177,4 +177,12 @@ class _Nodes:
 
 
 def _quoted(text: str) -> str:
-    return '"' + re.sub(r'[^ -~]|["\\]', lambda m: "".join(f"\\{b:02X}" for b in m[0].encode()), text) + '"'
+    return (
+        '"'
+        + re.sub(
+            r'[^ -~]|["\\]',
+            lambda m: "".join(f"\\{b:02X}" for b in m[0].encode("utf-8", "surrogatepass")),
+            text,
+        )
+        + '"'
+    )
