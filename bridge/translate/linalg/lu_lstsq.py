@@ -139,6 +139,8 @@ def _regularized(node: Node) -> Operand:
 @translates("BandedTriangularSolve")
 def banded_solve(node: Node) -> Operand:
     """The band as a triangular matrix, which is solved."""
+    if not all(math.prod(node.shape(name)) for name in ("matrix", "rhs")):
+        raise ShapeError("a banded matrix or its right sides must not be an empty tensor")
     b, (*outer, bands, size), lower = node.b, node.shape("matrix"), bool(node.attr("lower"))
     bands, size = int(bands), int(size)
     row, column = np.mgrid[:size, :size]
