@@ -111,7 +111,7 @@ class _Walk:
             self.refused[node.name] = _NOT_FIRST
             return
         sizes, drops = translation.sizes, translation.drops_sizes
-        numbers: Collection[int] = sizes(node) if sizes is not None else ()
+        numbers: Collection[int] = sizes(node, self.graph) if sizes is not None else ()
         if (sized or measured) and sizes is None:
             numbers = (
                 () if drops is not None and drops(node, self.graph, sized) else range(len(output_types(node)))

@@ -29,7 +29,7 @@ class Translation:
     unsupported: the reason, from the node's attributes, why it cannot be compiled; None when it can.
     more_constants: tells from the node and its graph which inputs must be known as well.
     fixed: names of inputs that must be constants of the graph: their values decide the result's shape.
-    sizes: tells from the node the numbers of the outputs that have a first axis whose size depends on data.
+    sizes: tells from the node and its graph which outputs, by number, have a first axis whose size depends on data.
     takes_sizes: tells from the node and its graph which inputs, by number, may have such an axis; the results have it.
     drops_sizes: tells from the node, its graph and the inputs that have it whether the results do not.
     sized_by: names of constants whose first number may be a size that depends on data: the result then has it.
@@ -43,7 +43,7 @@ class Translation:
     unsupported: Callable[[GraphNode], str | None] | None = None
     more_constants: Callable[[GraphNode, Graph], Sequence[str]] | None = None
     fixed: tuple[str, ...] = ()
-    sizes: Callable[[GraphNode], Collection[int]] | None = None
+    sizes: Callable[[GraphNode, Graph], Collection[int]] | None = None
     takes_sizes: Callable[[GraphNode, Graph], Collection[int]] | None = None
     drops_sizes: Callable[[GraphNode, Graph, Collection[int]], bool] | None = None
     sized_by: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ def every_input(node: GraphNode, graph: Graph) -> Collection[int]:
     return range(len(node.inputs))
 
 
-def first_output(node: object) -> Collection[int]:
+def first_output(node: object, graph: object) -> Collection[int]:
     """The number of the first output."""
     return (0,)
 
@@ -77,7 +77,7 @@ def translates(
     unsupported: Callable[[GraphNode], str | None] | None = None,
     more_constants: Callable[[GraphNode, Graph], Sequence[str]] | None = None,
     fixed: Sequence[str] = (),
-    sizes: Callable[[GraphNode], Collection[int]] | None = None,
+    sizes: Callable[[GraphNode, Graph], Collection[int]] | None = None,
     takes_sizes: Callable[[GraphNode, Graph], Collection[int]] | None = None,
     drops_sizes: Callable[[GraphNode, Graph, Collection[int]], bool] | None = None,
     sized_by: Sequence[str] = (),

@@ -39,7 +39,7 @@ def where(node: Node) -> Operand:
     return result
 
 
-def _three(node: GraphNode) -> Collection[int]:
+def _three(node: GraphNode, graph: Graph) -> Collection[int]:
     return range(3)
 
 
@@ -79,7 +79,7 @@ def _many(node: GraphNode) -> str | None:
     )
 
 
-def _every_output(node: GraphNode) -> Collection[int]:
+def _every_output(node: GraphNode, graph: Graph) -> Collection[int]:
     return range(node.attrs["num_partitions"].i)
 
 
@@ -113,7 +113,7 @@ def _by_axis(node: GraphNode, graph: Graph) -> Sequence[str]:
     return ("axis",) if node.op.endswith("V2") else ()
 
 
-def _unique_sizes(node: GraphNode) -> Collection[int]:
+def _unique_sizes(node: GraphNode, graph: Graph) -> Collection[int]:
     return (0, 2) if "Counts" in node.op else (0,)
 
 
@@ -135,7 +135,7 @@ def unique(node: Node) -> Sequence[Operand]:
     index_type, (size,) = node.attr("out_idx") or ElementType.S32, dims
     if not size:
         none = b.zeros(Shape(index_type, (0,)))
-        return [node[0], none, none][: len(_unique_sizes(node.graph_node)) + 1]
+        return [node[0], none, none][: 3 if "Counts" in node.op else 2]
     values, places = sorted_with_places(b, node[0], 0, False)
     numbers = b.iota(Shape(ElementType.S32, dims), 0)
     before = b.concat_in_dim(

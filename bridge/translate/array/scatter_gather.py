@@ -13,12 +13,13 @@ from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.module import Computation
 from ....compiler.ir.shape import Shape
+from ...analysis.symbolic_size import constant_of
 from ...graph.graph import Graph, GraphNode
 from ..control.variables import assign, value_of
 from ..math.broadcasting import broadcast_to, with_same_size
 from ..math.reductions import initial, reduce, reducer
 from ..node import Node
-from ..operands.dynamic_dims import bounds, extents, with_first
+from ..operands.dynamic_dims import Extent, bounds, extents, with_first
 from ..operands.dynamic_size_rules import only
 from ..operands.value_ranges import check_indices, check_points
 from ..registry import translates
@@ -324,38 +325,80 @@ def segment_reduction(node: Node) -> Operand:
     return with_first(b, scatter_rows(b, base, ids, data, _SEGMENT_OPS[name]), sizes)
 
 
-@translates("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin", fixed=("segment_ids",))
+def _has_constant_ids(node: GraphNode, graph: Graph) -> bool:
+    return constant_of(graph, node.inputs[1].node) is not None
+
+
+@translates(
+    "SegmentSum",
+    "SegmentMean",
+    "SegmentProd",
+    "SegmentMax",
+    "SegmentMin",
+    more_constants=lambda node, graph: ("segment_ids",) if _has_constant_ids(node, graph) else (),
+    sizes=lambda node, graph: () if _has_constant_ids(node, graph) else (0,),
+)
 def sorted_segment_reduction(node: Node) -> Operand:
     """Segment numbers ascend; a segment that no row has is 0 (a product: 1)."""
-    b, shape, ids = node.b, node.array_shape("data"), node.constant("segment_ids")
-    if (
-        ids.ndim != 1
-        or not shape.rank
-        or len(ids) != shape.dims[0]
-        or np.any(np.diff(ids) < 0)
-        or np.any(ids < 0)
-    ):
+    b, name, shape = node.b, node.op.removeprefix("Segment"), node.array_shape("data")
+    if len(node.shape("segment_ids")) != 1 or not shape.rank:
         raise ShapeError("segment_ids should be a vector of ascending numbers, one for every row of data")
-    name, type_ = node.op.removeprefix("Segment"), shape.element_type
-    count = int(ids[-1]) + 1 if len(ids) else 0
-    op = {"Prod": "mul", "Max": "max", "Min": "min"}.get(name, "add")
-    base = b.broadcast(initial(b, op, type_), (count, *shape.dims[1:]))
-    # Of rows that fill a vector TensorFlow passes NaN over, of shorter ones it takes what follows a NaN.
-    if (
-        op in ("max", "min")
-        and type_.is_float
-        and math.prod(shape.dims[1:]) < (4 if type_ is ElementType.F64 else 8)
-    ):
-        op = f"segment_{op}"
-    total = scatter_rows(b, base, b.constant(ids), node["data"], op)
-    sizes = np.bincount(ids, minlength=count)
-    if name == "Mean":
-        divisor = b.constant(np.maximum(sizes, 1), type_)
-        return total / b.broadcast_in_dim(divisor, b.get_shape(total).dims, [0])
-    if name in ("Max", "Min"):
-        empty = b.broadcast_in_dim(b.constant(sizes == 0, ElementType.PRED), b.get_shape(total).dims, [0])
-        return b.select(empty, b.full_like(total, 0), total)
-    return total
+    data, ids = node["data"], node["segment_ids"]
+    constant = node.context.constant_value(ids)
+    if node.shape("segment_ids") != shape.dims[:1]:
+        raise ShapeError(f"segment_ids should have the same size as dimension 0 of data, {list(shape.dims)}")
+    if constant is not None:
+        count: int | Extent = _constant_segments(constant)
+    else:
+        count = _segments(node, ids) if shape.dims[0] else 0
+    sizes, op, type_ = [count, *shape.dims[1:]], _of_segments(name, shape), shape.element_type
+    base = b.broadcast(initial(b, op.removeprefix("segment_"), type_), bounds(sizes))
+    total = scatter_rows(b, base, ids, data, op)
+    if name in ("Mean", "Max", "Min"):
+        rows = _rows_of_segments(b, ids, constant, bounds(sizes)[0])
+        if name == "Mean":
+            divisor = b.convert_element_type(b.max(rows, b.full_like(rows, 1)), type_)
+            total = total / b.broadcast_in_dim(divisor, bounds(sizes), [0])
+        else:
+            empty = b.broadcast_in_dim(b.eq(rows, b.full_like(rows, 0)), bounds(sizes), [0])
+            total = b.select(empty, b.full_like(total, 0), total)
+    return with_first(b, total, sizes)
+
+
+def _rows_of_segments(
+    b: ComputationBuilder, ids: Operand, constant: np.ndarray | None, count: int
+) -> Operand:
+    """How many rows each segment has."""
+    if constant is not None:
+        return b.constant(np.bincount(constant, minlength=count).astype(np.int32))
+    ones = b.broadcast(b.constant(1, ElementType.S32), b.get_shape(ids).dims)
+    return scatter_rows(b, b.broadcast(b.constant(0, ElementType.S32), (count,)), ids, ones, "add")
+
+
+def _of_segments(name: str, data: Shape) -> str:
+    """How rows are combined. Of rows that fill a vector TensorFlow passes NaN over, of shorter ones it takes what
+    follows a NaN."""
+    op, type_ = {"Prod": "mul", "Max": "max", "Min": "min"}.get(name, "add"), data.element_type
+    is_short = math.prod(data.dims[1:]) < (4 if type_ is ElementType.F64 else 8)
+    return f"segment_{op}" if op in ("max", "min") and type_.is_float and is_short else op
+
+
+def _constant_segments(ids: np.ndarray) -> int:
+    """How many segments constant numbers name. Raises: ShapeError  they do not ascend, or one is negative."""
+    if np.any(np.diff(ids) < 0) or np.any(ids < 0):
+        raise ShapeError("segment_ids should be a vector of ascending numbers, one for every row of data")
+    return int(ids[-1]) + 1 if len(ids) else 0
+
+
+def _segments(node: Node, ids: Operand) -> Extent:
+    """How many segments there are, at most one for each row. Leaves the run where there are more, with empty ones
+    between them, or where the numbers do not ascend."""
+    b, rows = node.b, node.b.get_shape(ids).dims[0]
+    before, after = (b.slice_in_dim(ids, start, rows - 1 + start, 1, 0) for start in (0, 1))
+    node.bail_out_if(reduce(b, b.lt(after, before), "or_", [0]), "segment numbers do not ascend")
+    check_indices(node, ids, rows)
+    last = b.convert_element_type(reduce(b, ids, "max", [0]), ElementType.S32)
+    return Extent(b.clamp(b.full_like(last, 0), last + b.full_like(last, 1), b.full_like(last, rows)), rows)
 
 
 @translates("SparseTensorDenseMatMul", constants=("a_shape",))

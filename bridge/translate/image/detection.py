@@ -16,7 +16,7 @@ from ....compiler.builder.lib.loops import until
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
-from ...graph.graph import GraphNode
+from ...graph.graph import Graph, GraphNode
 from ..array.gather import gather_axis
 from ..array.sorting import sorted_with_places
 from ..math.broadcasting import assume_same_size
@@ -137,7 +137,7 @@ def _is_padded(node: GraphNode) -> bool:
     return "pad_to_max_output_size" in node.attrs and node.attrs["pad_to_max_output_size"].b
 
 
-def _unpadded(node: GraphNode) -> Collection[int]:
+def _unpadded(node: GraphNode, graph: Graph) -> Collection[int]:
     """Numbers of the outputs that are as long as the number of boxes chosen."""
     return () if _is_padded(node) else (0, 1) if node.op.endswith("V5") else (0,)
 

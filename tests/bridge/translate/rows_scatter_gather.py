@@ -70,6 +70,8 @@ for ids in ([0, 0, 1, 3, 3], [0, 0, 0, 0, 0], [2, 2, 2, 5, 6]):
     row("SegmentSum SegmentMean SegmentProd SegmentMax SegmentMin", R((5, 3)), np.array(ids, np.int32),
         types=f"{FLOATS} int32 int64" if ids[0] == 2 else "float32")
 row("SegmentSum", R((5,)), np.array([0, 1, 1, 1, 2]), types="float32 complex64")
+row("SegmentSum SegmentMean SegmentProd SegmentMax SegmentMin", R((5, 3)), Given([0, 0, 1, 3, 3], "int32"),
+    types=f"{FLOATS} int32 int64")
 for adjoint in (False, True):
     row("SparseTensorDenseMatMul", Given([[0, 1], [2, 0], [2, 3], [2, 3]], "int64"), R((4,)),
         np.array([3, 4], np.int64), R((3, 5) if adjoint else (4, 5)), types=f"{WIDE_FLOATS} {COMPLEXES} int32",

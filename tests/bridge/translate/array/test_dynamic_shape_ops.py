@@ -122,6 +122,19 @@ def different(x: tf.Tensor, m: tf.Tensor) -> Any:
     return found, place, tf.math.unsorted_segment_sum(x, place, tf.shape(found)[0]), again, counts
 
 
+def segments(x: tf.Tensor, m: tf.Tensor) -> Any:
+    """Rows of ascending numbers: as many results as there are numbers."""
+    numbers = tf.cumsum(tf.cast(m, tf.int64))
+    ops = (
+        tf.math.segment_sum,
+        tf.math.segment_mean,
+        tf.math.segment_prod,
+        tf.math.segment_max,
+        tf.math.segment_min,
+    )
+    return [op(tf.where(tf.math.is_nan(x), 0.25, x), numbers - tf.reduce_min(numbers)) * 2.0 for op in ops]
+
+
 def sampled_classes(x: tf.Tensor, m: tf.Tensor) -> Any:
     """Classes that are among those sampled, as the loss of sampled classes masks them."""
     count = tf.shape(x)[0]
@@ -223,6 +236,7 @@ COMPILED = (
     along_rows,
     scattered,
     different,
+    segments,
     sampled_classes,
     partitions,
     gradients,
