@@ -59,7 +59,7 @@ class Budget:
         return max(0.0, self.deadline - time.monotonic()) if self.seconds else None
 
 
-_SAMPLE_SECONDS = 0.01  # between samples of the memory; each takes some ten microseconds
+_SAMPLE_SECONDS = 0.03  # between samples of the memory; each takes some ten microseconds
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 

@@ -207,7 +207,16 @@ class Computation:
     their side effects).
     """
 
-    __slots__ = ("_called", "_has_side_effect", "_users", "instructions", "name", "parameters", "root")
+    __slots__ = (
+        "_called",
+        "_has_side_effect",
+        "_op_types",
+        "_users",
+        "instructions",
+        "name",
+        "parameters",
+        "root",
+    )
 
     def __init__(
         self,
@@ -223,6 +232,13 @@ class Computation:
         self._users: dict[Instruction, list[Instruction]] | None = None
         self._has_side_effect: bool | None = None
         self._called: tuple[Computation, ...] | None = None
+        self._op_types: frozenset[type[Op]] | None = None
+
+    def has_op(self, *types: type[Op]) -> bool:
+        """Whether one of the instructions has an op of these types."""
+        if self._op_types is None:
+            self._op_types = frozenset([type(i.op) for i in self.instructions])
+        return any(issubclass(t, types) for t in self._op_types)
 
     @property
     def has_side_effect(self) -> bool:
@@ -382,6 +398,13 @@ class Module:
             size += len(changed.instructions)
             budget.check(f"computation {changed.name}", size)
         return self.with_entry(done[self.entry])
+
+    def rewrite_ops(
+        self, types: Sequence[type[Op]], change: Callable[[Instruction], Instruction | None]
+    ) -> Module:
+        """A new module whose instructions were replaced as by `Computation.rewrite`. `change` replaces ops of these
+        types alone: computations without one are not walked."""
+        return self.map_computations(lambda c: c.rewrite(change) if c.has_op(*types) else c)
 
     def __str__(self) -> str:
         return type(self).printer(self, False)

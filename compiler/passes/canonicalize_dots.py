@@ -32,7 +32,7 @@ def canonicalize_dots(module: Module, options: Options) -> Module:
     def change(instruction: Instruction) -> Instruction:
         return _one_type(_change(instruction) or instruction)
 
-    return module.map_computations(lambda computation: _summed(computation).rewrite(change))
+    return module.map_computations(lambda c: _summed(c).rewrite(change) if c.has_op(Dot, Convolution) else c)
 
 
 def _summed(computation: Computation) -> Computation:

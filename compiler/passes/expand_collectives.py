@@ -60,7 +60,7 @@ def expand_collectives(module: Module, options: Options) -> Module:
 
     Raises: ShapeError  groups do not fit the numbers of replicas and partitions.
     """
-    return module.map_computations(lambda c: c.rewrite(lambda i: _expand(i, options)))
+    return module.rewrite_ops([Collective], lambda instruction: _expand(instruction, options))
 
 
 def device_groups(op: Collective, options: Options) -> Groups:

@@ -38,7 +38,7 @@ from ..options import Options
 
 def expand_maps(module: Module, options: Options) -> Module:
     """The module without maps whose computation cannot be done to many elements at once."""
-    return module.map_computations(lambda computation: computation.rewrite(_expand))
+    return module.rewrite_ops([Map], _expand)
 
 
 def _expand(instruction: Instruction) -> Instruction | None:

@@ -43,7 +43,7 @@ E = ElementType
 
 def expand_rng(module: Module, options: Options) -> Module:
     """The module in which seeds alone are drawn."""
-    return module.map_computations(lambda computation: computation.rewrite(_expand))
+    return module.rewrite_ops([Rng], _expand)
 
 
 def is_seed(instruction: Instruction) -> bool:

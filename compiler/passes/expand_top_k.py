@@ -37,7 +37,7 @@ MAX_WITHOUT_SORT = 128
 
 def expand_top_k(module: Module, options: Options) -> Module:
     """The module without a topk of more than MAX_WITHOUT_SORT elements."""
-    return module.map_computations(lambda computation: computation.rewrite(_expand))
+    return module.rewrite_ops([TopK], _expand)
 
 
 def _expand(instruction: Instruction) -> Instruction | None:

@@ -18,7 +18,7 @@ from ..options import Options
 
 def inline_calls(module: Module, options: Options) -> Module:
     """The module without calls, and without maps of elementwise computations."""
-    return module.map_computations(lambda computation: computation.rewrite(_inline))
+    return module.rewrite_ops([Call, Fusion, Map], _inline)
 
 
 def _inline(instruction: Instruction) -> Instruction | None:

@@ -28,7 +28,7 @@ _COLUMNS_PER_TASK = 128
 
 def split_reductions(module: Module, options: Options) -> Module:
     """Reductions of a known kind whose results give too few tasks, in two steps."""
-    return module.map_computations(lambda computation: computation.rewrite(_split))
+    return module.rewrite_ops([Reduce], _split)
 
 
 def _split(instruction: Instruction) -> Instruction | None:

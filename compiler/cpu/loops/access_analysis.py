@@ -70,8 +70,9 @@ class AccessAnalysis:
         stack = [(instruction, index, repeat)]
         while stack:
             instruction, index, self.repeat = stack.pop()
-            if (instruction, index) not in self._seen:
-                self._seen.add((instruction, index))
+            known = len(self._seen)
+            self._seen.add((instruction, index))
+            if len(self._seen) > known:
                 stack.extend(reversed(self._operands(instruction, index)))
         self.repeat = repeat
 
