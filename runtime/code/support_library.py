@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..llvm.module_text import ModuleText
 from ..memory import free_list, result_pool, temp_arena
-from ..threads import forking, thread_pool
+from ..threads import compile_threads, forking, thread_pool
 from . import float_mode, linker
 
 _lock = forking.long_lock()
@@ -56,10 +56,11 @@ def _load() -> dict[str, int]:
 @functools.cache
 def _text() -> str:
     machine = platform.machine() if thread_pool.is_supported() else None
-    return module_text(platform.machine(), sys.platform.startswith("linux"), machine)
+    processors = compile_threads.usable_cpus()
+    return module_text(platform.machine(), sys.platform.startswith("linux"), machine, processors)
 
 
-def module_text(machine: str, linux: bool, pool_machine: str | None) -> str:
+def module_text(machine: str, linux: bool, pool_machine: str | None, processors: int = 1) -> str:
     """The module of the functions for a machine; with the thread pool where one is named for that."""
     module = ModuleText()
     float_mode.write_functions(module, machine)
@@ -67,7 +68,7 @@ def module_text(machine: str, linux: bool, pool_machine: str | None) -> str:
     temp_arena.write_arenas(module)
     result_pool.write_pool(module)
     if pool_machine:
-        thread_pool.write_pool(module, pool_machine)
+        thread_pool.write_pool(module, pool_machine, processors)
     return module.text()
 
 

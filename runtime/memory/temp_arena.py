@@ -3,7 +3,7 @@
 `tfb_arena_take(bytes)` gives memory (64-byte aligned, contents undefined) and `tfb_arena_put(ptr)` takes it
 back. As many arenas exist as calls ran at once. The smallest free arena that is big enough is taken; if all are too
 small, the newest one grows. `tfb_run(entry, run_context, args, results, temp_bytes)` calls an entry with an
-arena around it, in the floating-point mode of runs (float_mode.py).
+arena around it, in the floating-point mode of runs (float_mode.py). `tfb_runs` counts the runs at this moment.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def write_arenas(module: ModuleText) -> None:
     arenas.free_all(f)
     f.ret()
     module.add("tfb_arena_trim", f.text())
+    module.add_global("tfb_runs", "global i64 0, align 128")
     _write_run(module)
 
 
@@ -78,7 +79,10 @@ def _write_run(module: ModuleText) -> None:
 
     def run(temp: Value) -> Value:
         differs = f.call(float_mode.ENTER, "i1", [mode])
+        runs = f.symbol("tfb_runs")
+        runs.atomic_rmw("add", f.i64(1), "monotonic")
         status = f.call(entry_point, "i32", [*arguments, temp])
+        runs.atomic_rmw("sub", f.i64(1), "monotonic")
         f.call(float_mode.LEAVE, "void", [mode, differs])
         return status
 

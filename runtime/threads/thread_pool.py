@@ -5,7 +5,8 @@ tid)` over [0, tasks) in chunks of `grain`. Each thread begins with its own part
 the remaining ones of the others': from one kernel to the next a thread so works on the same part of the data, which
 lies in its own cache, and a delayed thread loses its part to the others. The caller works too, as tid 0,
 and never waits for a helper that has not joined: a sleeping helper costs the wake, no more. At most `threads`
-- 1 helpers join (the run context's field), so tid < threads. Helpers are started when a launch first wants
+- 1 helpers join (the run context's field), so tid < threads; less those other runs that are at work on their own
+threads (`tfb_runs`), which have processors to themselves. Helpers are started when a launch first wants
 them, spin for SPIN_NS after their last work and then sleep on a futex. A caller that has waited for a while
 sleeps until the last helper is done: its processor is free then for a helper that has lost its own. One
 launch at a time has the pool: a launch that finds it taken, by another thread or by the kernel it runs in,
@@ -86,8 +87,8 @@ def is_supported() -> bool:
     return sys.platform.startswith("linux") and platform.machine() in _FUTEX_NUMBER
 
 
-def write_pool(module: ModuleText, machine: str) -> None:
-    """Writes the functions of the pool into a module."""
+def write_pool(module: ModuleText, machine: str, processors: int) -> None:
+    """Writes the functions of the pool into a module with those of temp_arena."""
     module.add_global("tfb_pool", f"global [{_POOL_BYTES} x i8] zeroinitializer, align 128")
     module.declare("syscall", "i64", ["i64", "..."])
     _write_now(module)
@@ -97,9 +98,10 @@ def write_pool(module: ModuleText, machine: str) -> None:
     _write_start_helpers(module)
     _write_wait_for_helpers(module, machine)
     _write_launch(module, machine)
-    _write_parallel_for(module)
+    _write_parallel_for(module, processors)
     f = Function(module, "tfb_pool_reset", [], linkage="")  # in the child of a fork: no helper came along
     f.call("memset", "ptr", [f.symbol("tfb_pool"), f.constant("i32", 0), _POOL_BYTES])
+    f.symbol("tfb_runs").atomic_store(f.i64(0), "monotonic")
     f.ret()
     module.add("tfb_pool_reset", f.text())
 
@@ -287,7 +289,7 @@ def _write_start_helpers(module: ModuleText) -> None:
 # -- callers
 
 
-def _write_parallel_for(module: ModuleText) -> None:
+def _write_parallel_for(module: ModuleText, processors: int) -> None:
     """`tfb_parallel_for(context, kernel, buffers, tasks, grain)` launches on the pool, or runs the kernel itself."""
     pointers = [("ptr", name) for name in ("context", "kernel", "buffers")]
     f = _PoolFunction(
@@ -298,15 +300,18 @@ def _write_parallel_for(module: ModuleText) -> None:
     with f.if_(tasks <= 0):
         f.ret()
     grain = requested.maximum(1)
-    threads = (context + OFFSETS["threads"]).load("i32")
+    threads = Int.zero_extended((context + OFFSETS["threads"]).load("i32"))
     with f.if_((threads > 1) & (tasks > grain)):
-        _, is_mine = f.field("is_taken").address.compare_exchange(
-            f.constant("i32", 0), f.constant("i32", 1), "acquire", "monotonic"
-        )
-        with f.if_(is_mine):
-            others = Int.zero_extended(threads - 1)
-            f.call("launch", "void", [context, kernel, buffers, tasks, grain, others])
-            f.ret()
+        runs = Int.of(f, f.symbol("tfb_runs").atomic_load("i64", "monotonic"))
+        spare = (processors - threads).maximum(0)  # processors that this launch leaves to others
+        helpers = threads - 1 - (runs - 1 - spare).maximum(0)
+        with f.if_(helpers > 0):
+            _, is_mine = f.field("is_taken").address.compare_exchange(
+                f.constant("i32", 0), f.constant("i32", 1), "acquire", "monotonic"
+            )
+            with f.if_(is_mine):
+                f.call("launch", "void", [context, kernel, buffers, tasks, grain, helpers])
+                f.ret()
     f.call(kernel, "void", [context, buffers, 0, tasks, 0])
     f.ret()
     f.finish()
