@@ -45,7 +45,7 @@ class ClusterRecord:
     """One compilation of a cluster: its name, source op count, argument shapes, kernels, and what it took.
 
     Units: seconds; temp_bytes and object_bytes are bytes. `from_disk`: read from the disk cache, not
-    compiled.
+    compiled. `key`: the cluster's, which no other one of the process has.
     """
 
     name: str
@@ -56,6 +56,17 @@ class ClusterRecord:
     temp_bytes: int = 0
     object_bytes: int = 0
     from_disk: bool = False
+    key: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class CallTimes:
+    """Timed calls of a cluster: how many in compiled code and in TensorFlow, and the sums of their seconds."""
+
+    compiled: int = 0
+    compiled_seconds: float = 0.0
+    tensorflow: int = 0
+    tensorflow_seconds: float = 0.0
 
 
 class Statistics:
@@ -64,6 +75,7 @@ class Statistics:
     def __init__(self) -> None:
         self._lock = forking.lock()
         self._totals: dict[str, Callable[[], int]] = {}
+        self.on_record: Callable[[], object] | None = None  # is called after each `record`
         self.reset()
 
     def reset(self) -> None:
@@ -75,6 +87,7 @@ class Statistics:
             self._before = totals
             self._unclustered: dict[str, int] = {}
             self._clusters: collections.deque[ClusterRecord] = collections.deque(maxlen=_MAX_RECORDS)
+            self._times: dict[str, CallTimes] = {}
 
     def count(self, counter: str, amount: int = 1) -> None:
         """Raises one of COUNTERS.
@@ -109,6 +122,26 @@ class Statistics:
         """Keeps the record of one compilation."""
         with self._lock:
             self._clusters.append(cluster)
+        if self.on_record is not None:
+            self.on_record()
+
+    def record_times(self, key: str, compiled_seconds: float, tensorflow_seconds: float) -> None:
+        """Keeps what a call of a cluster took in compiled code and in TensorFlow; 0: not measured."""
+        with self._lock:
+            times = self._times.pop(key, CallTimes())
+            if len(self._times) >= _MAX_RECORDS:
+                del self._times[next(iter(self._times))]
+            self._times[key] = CallTimes(
+                times.compiled + (compiled_seconds > 0),
+                times.compiled_seconds + compiled_seconds,
+                times.tensorflow + (tensorflow_seconds > 0),
+                times.tensorflow_seconds + tensorflow_seconds,
+            )
+
+    def call_times(self) -> dict[str, CallTimes]:
+        """The timed calls by the cluster's key."""
+        with self._lock:
+            return dict(self._times)
 
     def clusters(self) -> tuple[ClusterRecord, ...]:
         """The last records, oldest first."""
@@ -144,6 +177,8 @@ add_background_seconds = process.add_background_seconds
 add_total = process.add_total
 count_unclustered = process.count_unclustered
 record = process.record
+record_times = process.record_times
+call_times = process.call_times
 clusters = process.clusters
 stats = process.snapshot
 reset_stats = process.reset

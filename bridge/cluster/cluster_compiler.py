@@ -340,6 +340,7 @@ def _record(cluster: Cluster, shapes: Sequence[Shape], artifact: Artifact, secon
             seconds,
             artifact.temp_bytes,
             artifact.object_bytes,
+            key=cluster.key,
         )
     )
 

@@ -178,6 +178,7 @@ def _runs_before_benchmark(cluster: Cluster, executable: Executable) -> int | No
     measurement = cost_guard.stored_measurement(executable, _cache(cluster))
     if measurement is None:
         return cost_guard.RUNS_BEFORE_BENCHMARK
+    _record_times(cluster, measurement)
     return 0 if measurement.is_slower else None
 
 
@@ -185,6 +186,7 @@ def _is_faster(cluster: Cluster, code: CompiledCode, inputs: list[tf.Tensor]) ->
     """Whether compiled code is not slower than TensorFlow for these inputs. If it is, that is counted and logged."""
     run = functools.partial(original_nodes.run_in_tensorflow, cluster)
     measurement = cost_guard.benchmark(code.owner, run, inputs, _cache(cluster))
+    _record_times(cluster, measurement)
     if not measurement.is_slower:
         return True
     shapes = listed(_shapes([(t.dtype, tuple(t.shape)) for t in inputs]))
@@ -192,6 +194,10 @@ def _is_faster(cluster: Cluster, code: CompiledCode, inputs: list[tf.Tensor]) ->
     statistics.count_unclustered(f"TensorFlow is faster: {measurement}", cluster.op_count)
     _fallbacks.info("cluster %s of %s runs in TensorFlow: %s", cluster.name, shapes, measurement)
     return False
+
+
+def _record_times(cluster: Cluster, measurement: cost_guard.Measurement) -> None:
+    statistics.record_times(cluster.key, measurement.compiled_seconds, measurement.tensorflow_seconds)
 
 
 def _note_bailout(cluster: Cluster, reason: str) -> None:

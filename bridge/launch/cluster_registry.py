@@ -25,6 +25,7 @@ from .launch_site import LaunchSite, RegisteredCluster, orphans
 from .structs import ALIAS, CacheEntry, Output
 
 _MAX_RETIRED = 64  # clusters without a kernel that are kept, should TensorFlow create one after all
+_MAX_PAST = 4096  # clusters that were dropped, whose counters are kept
 
 lock = forking.long_lock()
 _clusters: dict[str, RegisteredCluster] = {}
@@ -33,6 +34,9 @@ _numbers = itertools.count()
 _site_of: dict[tuple[object, ...], LaunchSite] = {}  # by LaunchSite.name
 _free: dict[tuple[object, ...], list[LaunchSite]] = {}  # sites of the eager executor that may be given away
 _retired: collections.OrderedDict[str, RegisteredCluster] = collections.OrderedDict()
+_past: collections.OrderedDict[str, Counters] = (
+    collections.OrderedDict()
+)  # of clusters that were dropped, by key
 _released: collections.deque[str] = collections.deque()  # keys of clusters that no function runs any more
 for _immortal in (_sites, orphans):  # TensorFlow deletes kernels when Python has ended
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_immortal))
@@ -122,7 +126,7 @@ def _drop_site(launch: LaunchSite) -> None:
         launch.drop_requests()
         owners = launch.table.clear()
     launch.report_evicted(owners)
-    launch.table.add_counters(cluster.removed)
+    _add_counters(launch, cluster.removed)
     _dropped_runs[0] += launch.table.removed.runs
     cluster.sites.remove(launch)
     if not cluster.sites and launch.key in _clusters:
@@ -135,6 +139,9 @@ def _drop_site(launch: LaunchSite) -> None:
 def _drop_cluster(key: str, cluster: RegisteredCluster) -> None:
     _clusters.pop(key, None)
     _clusters.pop(cluster.eager_name, None)
+    _past[key] = cluster.removed
+    if len(_past) > _MAX_PAST:
+        _past.popitem(last=False)
     if cluster.on_unused is not None:
         cluster.on_unused()
 
@@ -153,6 +160,7 @@ def _release(key: str) -> None:
         elif private.runs_at_once() and launch.table.is_idle:
             launch.table.add_counters(total := Counters())
             _dropped_runs[0] += total.runs
+            _add_counters(launch, cluster.removed)
             launch.restart()
             cluster.sites.remove(launch)
             launch.cluster = _NO_CLUSTER
@@ -199,13 +207,20 @@ def report_failure(key: str, failure: BaseException | None) -> None:
 
 
 def counters(key: str) -> Counters:
-    """What happened to a cluster so far. Raises: KeyError  unknown cluster."""
-    cluster = _clusters[key]
-    total = dataclasses.replace(cluster.removed)
-    for launch in tuple(cluster.sites):
-        launch.table.add_counters(total)
-        total.fallback_runs += launch.cold.entry.fallback_runs
+    """What happened to a cluster so far, or until it was dropped. Raises: KeyError  unknown cluster."""
+    with lock:
+        cluster = _clusters.get(key)
+        if cluster is None:
+            return _past[key]
+        total = dataclasses.replace(cluster.removed)
+        for launch in cluster.sites:
+            _add_counters(launch, total)
     return total
+
+
+def _add_counters(launch: LaunchSite, total: Counters) -> None:
+    launch.table.add_counters(total)
+    total.fallback_runs += launch.cold.entry.fallback_runs
 
 
 def _compiled_runs() -> int:

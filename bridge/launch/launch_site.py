@@ -416,6 +416,7 @@ class LaunchSite:
             return None
         if calls.seconds:
             self.costs.add_measurement(seconds, calls.seconds)
+            statistics.record_times(self.key, seconds, calls.seconds)
         return self._as_tensors(code, results)
 
     @property

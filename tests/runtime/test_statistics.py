@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from in_threads import in_threads
-from tfbridge.runtime.statistics import COUNTERS, ClusterRecord, Statistics
+from tfbridge.runtime.statistics import COUNTERS, CallTimes, ClusterRecord, Statistics
 
 
 def test_counts_and_reset() -> None:
@@ -38,6 +38,17 @@ def test_a_total_that_others_keep_counts_from_the_reset() -> None:
     counted.reset()
     runs[0] += 2
     assert counted.snapshot()["runs"] == 2
+
+
+def test_times_are_summed_and_bounded() -> None:
+    counted = Statistics()
+    for k in range(5000):
+        counted.record_times(f"c{k}", 1.0, 2.0)
+    counted.record_times("c4999", 0.5, 0.0)
+    assert counted.call_times()["c4999"] == CallTimes(2, 1.5, 1, 2.0)
+    assert len(counted.call_times()) == 4096
+    counted.reset()
+    assert counted.call_times() == {}
 
 
 def test_unknown_counter() -> None:

@@ -13,6 +13,7 @@ from tfbridge.bridge.cluster import cost_guard
 from tfbridge.bridge.cluster.cost_guard import Measurement
 from tfbridge.bridge.clustering.reports import recent_reports
 from tfbridge.bridge.launch import cluster_registry, entry_table, resource_variables
+from tfbridge.runtime import statistics
 from tfbridge.runtime.code.executable import Executable, Frame
 
 SLOWER, FASTER = Measurement(0.5, 0.1), Measurement(0.1, 0.5)
@@ -65,6 +66,8 @@ def test_the_faster_cluster_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = run(3)
     assert (counters.compiles, counters.uncompiled) == (1, 0)
     assert not tfbridge.stats()["ops_left_out"]
+    [times] = statistics.call_times().values()
+    assert times == statistics.CallTimes(1, FASTER.compiled_seconds, 1, FASTER.tensorflow_seconds)
 
 
 @pytest.mark.parametrize("measurement", [SLOWER, FASTER])

@@ -297,3 +297,6 @@ def test_a_launch_that_another_cluster_had_counts_from_zero():
             launched(key, [np.ones(7, np.float32)])
         assert cluster_registry.counters(key) == entry_table.Counters(runs=3, compiles=1)
         cluster_registry.release(key)
+        cluster_registry.drop_unused()
+        assert not cluster_registry.is_registered(key)
+        assert cluster_registry.counters(key) == entry_table.Counters(runs=3, compiles=1)
