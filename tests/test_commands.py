@@ -119,12 +119,17 @@ sys.exit(3)
 def test_report(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    done = run("tfbridge", "report", str(program), "--size", "7")
+    folder = tmp_path / "reports"
+    done = run(
+        *("tfbridge", "report", str(program), "--size", "7"), environment={"TFBRIDGE_REPORT": str(folder)}
+    )
     assert done.returncode == 3, done.stderr
     printed, _, report = done.stdout.partition("\n\n")
     assert printed == "(3,) ['--size', '7'] __main__"
     assert "1 clusters of 5 ops compiled" in report and "2 ops not compiled" in report
     assert "f32[3]" in report and "AsString: there is no translation of this op" in report
+    [written] = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    assert written["program"] == [str(program), "--size", "7"] and written["ended"]
 
 
 def test_the_commands_that_are_installed() -> None:

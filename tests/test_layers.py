@@ -146,6 +146,7 @@ THREADS_FIRST = "TensorFlow makes its threads for the CPUs that the process may 
 LATE_IMPORTS = {
     ("bridge/aot/__main__.py", ".build"): TENSORFLOW_LATE,
     ("bridge/api/import_hook.py", ".auto_clustering"): TENSORFLOW_LATE,
+    ("bridge/api/import_hook.py", ".report_files"): TENSORFLOW_LATE,
     ("bridge/api/numerics_table.py", "scipy.special"): OPTIONAL,
     ("bridge/cluster/compile_progress.py", "rich.console"): "few compilations take long",
     ("bridge/cluster/compile_progress.py", "rich.progress"): "few compilations take long",

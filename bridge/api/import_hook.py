@@ -42,10 +42,11 @@ class _Loader(importlib.abc.Loader):
 def spec_of(
     name: str, path: Sequence[str] | None, target: ModuleType | None, finders: Sequence[Any]
 ) -> ModuleSpec | None:
-    """The spec of TensorFlow by the first finder that has one, with a loader that enables auto-clustering if the flag
-    is set. A search alone changes nothing: many libraries ask whether it is there. Raises: FlagError  as `flags.read`.
+    """The spec of TensorFlow by the first finder that has one, with a loader that enables auto-clustering if a flag
+    asks for it. A search alone changes nothing: many libraries ask whether it is there. Raises: FlagError  as
+    `flags.read`.
     """
-    if not flags.values()["AUTO_JIT"]:
+    if not flags.values()["AUTO_JIT"] and not flags.values()["REPORT"]:
         return None
     found_by = (finder.find_spec(name, path, target) for finder in finders if hasattr(finder, "find_spec"))
     spec: ModuleSpec | None = next(filter(None, found_by), None)
@@ -59,6 +60,10 @@ def _enable() -> None:
         from .auto_clustering import enable_auto_clustering
 
         enable_auto_clustering(jit_compile=flags.values()["AUTO_JIT"] == 2)
+        if folder := flags.values()["REPORT"]:
+            from .report_files import start
+
+            start(folder)
         # What is there now, mostly TensorFlow's modules, lives on. What compiling allocates makes Python look for
         # garbage among all objects, which would hold up a call for 0.2 s.
         gc.freeze()

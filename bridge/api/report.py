@@ -6,13 +6,14 @@ import argparse
 import os
 import runpy
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Sequence
 
 from ...runtime import statistics
 from ..options import flags
+from . import report_files
 from .auto_clustering import enable_auto_clustering
-
-_MAX_ROWS = 32
+from .run_report import run_report
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,14 +24,18 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="tfbridge report",
         description="Runs a Python program as with TFBRIDGE_AUTO_JIT=1. At its end, prints the clusters that were "
-        "compiled in its process and the ops that ran in TensorFlow, with the reasons.",
+        "compiled in its process, the ops that ran in TensorFlow, with the reasons, and what to change. "
+        "TFBRIDGE_REPORT=folder writes the same to files, of any program.",
     )
     parser.add_argument("script", help="the program's file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the program")
     chosen = parser.parse_args(arguments)
     enable_auto_clustering(jit_compile=flags.values()["AUTO_JIT"] == 2)
     statistics.reset_stats()
+    start = time.time()
     sys.argv = [chosen.script, *chosen.arguments]
+    if folder := flags.values()["REPORT"]:
+        report_files.start(folder)
     sys.path[0] = os.path.dirname(os.path.abspath(chosen.script))
     try:
         runpy.run_path(chosen.script, run_name="__main__")
@@ -41,46 +46,5 @@ def main(arguments: Sequence[str]) -> int:
         return end.code or 0
     finally:
         sys.stdout.flush()
-        print(f"\n{report()}")
+        print(f"\n{run_report(start)}")
     return 0
-
-
-def report() -> str:
-    """The clusters of this process and the ops outside, as text.
-
-    `ops` are TensorFlow ops, `seconds` what it took to compile a cluster or to load it from the disk cache. An op is
-    counted for every graph that it is in; a cluster that does not compile, for every set of shapes.
-    """
-    stats = statistics.stats()
-    outside = stats["ops_left_out"]
-    lines = [
-        f"tfbridge: {stats['clusters_compiled']} clusters of {stats['ops_compiled']} ops compiled, "
-        f"{stats['recompiles']} compiled again for other shapes or values, {stats['fallbacks']} not compiled",
-        f"{stats['disk_hits']} loaded from the disk cache; {stats['compile_seconds']:.2f} s of compilation",
-        f"{stats['background_compiles']} compiled in the background, {stats['background_cpu_seconds']:.2f} s of CPU "
-        f"time; {stats['served_by_tensorflow']} calls served by TensorFlow before there was code",
-        f"{sum(outside.values())} ops not compiled, run by TensorFlow",
-    ]
-    if clusters := statistics.clusters():
-        rows = [
-            (c.name, f"{c.ops:,}", f"{c.kernels:,}", f"{c.seconds:.3f}", c.shapes or "no arguments")
-            for c in sorted(clusters, key=lambda c: -c.seconds)
-        ]
-        lines += ["", *_aligned([("cluster", "ops", "kernels", "seconds", "shapes"), *rows])]
-    if outside:
-        counts = sorted(outside.items(), key=lambda item: -item[1])
-        lines += [
-            "",
-            *_aligned([("ops", "not compiled because"), *((f"{n:,}", why) for why, n in counts)]),
-        ]
-    return "\n".join(lines)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """A head and the first rows, in columns."""
-    shown = rows[: _MAX_ROWS + 1]
-    widths = [max(map(len, column)) for column in zip(*shown)]
-    for row in shown:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
-    if len(rows) > len(shown):
-        yield f"and {len(rows) - len(shown)} more"

@@ -232,6 +232,15 @@ FLAGS: tuple[Flag, ...] = (
         str,
     ),
     Flag(
+        "REPORT",
+        "folder",
+        "",
+        "a path",
+        "writes a report of the run there, as a page and as JSON, at its end and meanwhile: what was compiled, where "
+        "time went, what to change; clusters are compiled as with TFBRIDGE_AUTO_JIT=1",
+        str,
+    ),
+    Flag(
         "LOG",
         "names",
         frozenset(),

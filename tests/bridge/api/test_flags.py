@@ -48,6 +48,7 @@ def test_unset_flags_have_their_defaults() -> None:
         ("COMPILE_MEGABYTES", "64", 64),
         ("COMPILE_WORKERS", "1", True),
         ("DUMP", "/y", "/y"),
+        ("REPORT", "/z", "/z"),
         ("LOG", "fusion,compiles", {"fusion", "compiles"}),
     ],
 )
