@@ -19,7 +19,7 @@ def lost() -> list[str]:
 
 def _lost() -> dict[str, str]:
     missing = {f: f"{symbols.FEATURES[f]} (missing: {', '.join(n)})" for f, n in symbols.missing().items()}
-    if not missing and not resource_variables.available():
+    if symbols.VARIABLES not in missing and not resource_variables.available():
         missing[symbols.VARIABLES] = symbols.FEATURES[symbols.VARIABLES]
     return missing
 

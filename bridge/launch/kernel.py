@@ -15,8 +15,8 @@ from ...runtime.code import linker, support_library
 from ...runtime.llvm.ir_builder import ModuleText
 from ...runtime.threads import interrupts
 from ..tf_internals import symbols as private
-from . import prepacked_weights, resource_variables, weight_pages
-from .native import compute, lookup, outputs, prepacked, run_entry, state, variables
+from . import prepacked_weights, resource_variables, traces, weight_pages
+from .native import compute, lookup, outputs, prepacked, run_entry, state, trace, variables
 from .structs import COUNT, PUBLISH, Native
 
 _PYTHON_FUNCTIONS = (
@@ -43,11 +43,12 @@ def load(create: int, miss: int, fallback: int) -> Native:
     of a variable without a value is null. `reason`: the text that tells which assumption of compiled code failed, empty
     where none did, null where no code ran.
     """
-    with_variables = resource_variables.available()
-    text, tensorflow = _module(with_variables)
+    with_variables, with_traces = resource_variables.available(), traces.available()
+    text, tensorflow = _module(with_variables, with_traces)
     imports = {symbol: private.address(symbol) for symbol in tensorflow}
     imports |= {"tfbridge_new_launch": create, "tfbridge_miss": miss, "tfbridge_fallback": fallback}
     imports |= resource_variables.imports() if with_variables else {}
+    imports |= traces.imports() if with_traces else {}
     imports |= outputs.block_functions() | prepacked_weights.imports() | weight_pages.imports()
     imports |= {name: python_address(name) for name in _PYTHON_FUNCTIONS}
     imports |= {"tfbridge_waiting": ctypes.addressof(interrupts.word)}
@@ -72,11 +73,11 @@ def python_address(name: str) -> int:
 def prefetch() -> None:
     """Starts to compile the kernel in the background, the one that most TensorFlows need."""
     support_library.prefetch()
-    linker.prepare_text(_module(True)[0])
+    linker.prepare_text(_module(True, traces.available())[0])
 
 
 @functools.cache
-def _module(with_variables: bool) -> tuple[str, tuple[str, ...]]:
+def _module(with_variables: bool, with_traces: bool) -> tuple[str, tuple[str, ...]]:
     """(the module's text, the TensorFlow symbols that it calls)."""
     module = ModuleText()
     if with_variables:
@@ -84,7 +85,9 @@ def _module(with_variables: bool) -> tuple[str, tuple[str, ...]]:
     lookup.write(module)
     outputs.write(module)
     prepacked.write(module)
-    run_entry.write(module)
+    if with_traces:
+        trace.write(module)
+    run_entry.write(module, with_traces)
     compute.write(module, with_variables)
     state.write(module)
     return module.text(), tuple(symbol for symbol in module.declarations if symbol.startswith("TF_"))

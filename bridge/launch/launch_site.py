@@ -20,7 +20,7 @@ from ...runtime.code.executable import Executable, Frame
 from ...runtime.errors import ExecutionError
 from ...runtime.threads import background, cpu_clock, forking
 from ..tf_internals import symbols as private
-from . import coverage, entry_table, kernel, prepacked_weights, weight_pages
+from . import coverage, entry_table, kernel, prepacked_weights, traces, weight_pages
 from .compile_policy import CallCounts, Costs, KeyCalls, priority
 from .compiled_code import CompiledCode, InputSpec
 from .entry_table import Counters, EntryOwner, EntryTable
@@ -333,7 +333,11 @@ class LaunchSite:
         outputs = (Output * max(len(code.results), 1))()
         for number, (dtype, dims) in enumerate(code.results):
             _fill_output(outputs[number], number, dtype, dims, code, owner)
-        owner.buffers.append(outputs)
+        trace_name = ctypes.create_string_buffer(
+            traces.trace_name(self.key.rpartition("#")[0] or self.key, self.parse_key(owner.key)[0])
+        )
+        owner.buffers += [outputs, trace_name]
+        entry.trace_name = ctypes.addressof(trace_name)
         entry.outputs, entry.sizes = ctypes.addressof(outputs), len(code.sized)
         is_benchmarked = self.cluster.guard is not None and code.runs_before_benchmark is not None
         if code.is_symbolic and not is_measured:

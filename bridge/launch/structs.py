@@ -44,6 +44,7 @@ class CacheEntry(ctypes.Structure):
     packing: of the inputs that the code reads packed; null: there are none.
     sizes: number of s32 results, behind the others, with the sizes of SIZED outputs.
     overflowed: a run bailed out because a list outgrew its capacity.
+    trace_name: what runs are called in TensorFlow's traces, zero-terminated; null: they are not recorded.
     """
 
     _fields_ = [
@@ -63,6 +64,7 @@ class CacheEntry(ctypes.Structure):
         ("packing", ctypes.c_void_p),
         ("sizes", ctypes.c_int64),
         ("overflowed", ctypes.c_int64),
+        ("trace_name", ctypes.c_void_p),
         ("context", run_context.RunContext),
     ]
 

@@ -72,7 +72,7 @@ def _abseil_namespace() -> str:
 _ABSEIL = _abseil_namespace()
 
 OP, EAGER, DIRECT, PLUGIN, FALLBACK = "op", "eager", "direct", "plugin", "fallback"
-VARIABLES, AUTOGRAPH, FUNCTIONS = "variables", "autograph", "functions"
+VARIABLES, AUTOGRAPH, FUNCTIONS, TRACES = "variables", "autograph", "functions", "traces"
 HANDLE_OF_TENSOR, TENSOR_OF_HANDLE = (
     "_Z18EagerTensor_HandlePK7_object",
     "_Z21EagerTensorFromHandleP16TFE_TensorHandleb",
@@ -88,6 +88,7 @@ FEATURES = {
     FALLBACK: "clusters that do not compile cannot run in TensorFlow: nothing is clustered",
     FUNCTIONS: "functions that compile as a whole go through TensorFlow's executor under auto-clustering",
     AUTOGRAPH: "AutoGraph rewrites functions that need it not: their first calls take longer",
+    TRACES: "TensorFlow's profiler sees no runs of compiled code, but for the launch ops of graphs",
 }
 
 # (feature, library, symbol, result, parameters). A library loaded as PyDLL keeps the GIL during the call.
@@ -111,6 +112,14 @@ TENSOR_TO_TENSOR = "_ZN10tensorflow17TF_TensorToTensorEPK9TF_TensorPNS_6TensorE"
 TENSOR_IS_UNSHARED = "_ZNK10tensorflow6Tensor13RefCountIsOneEv"
 LOCK, UNLOCK, LOCK_SHARED, UNLOCK_SHARED = (
     f"_ZN3tsl5mutex{name}Ev" for name in ("4lock", "6unlock", "11lock_shared", "13unlock_shared")
+)
+
+# The recorder of traces (tsl::profiler::TraceMeRecorder), and std::string, of which its events have one.
+TRACE_LEVEL = "_ZN3tsl8profiler8internal13g_trace_levelE"
+TRACE_CLOCK = "_ZN3tsl8profiler19GetCurrentTimeNanosEv"
+RECORD_TRACE = "_ZN3tsl8profiler15TraceMeRecorder6RecordEONS1_5EventE"
+NEW_STRING, ASSIGN_STRING, DELETE_STRING = (
+    f"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE{name}" for name in ("C1Ev", "6assignEPKc", "D1Ev")
 )
 
 # What other versions of TensorFlow call a symbol. A mutex is Abseil's where TensorFlow has none of its own.
@@ -207,6 +216,12 @@ _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     *((VARIABLES, _CC, symbol, None, (_POINTER,)) for symbol in (LOOK_UP_VARIABLE, RELEASE_VARIABLE)),
     (VARIABLES, _CC, "TFE_TensorHandleDevicePointer", _POINTER, (_POINTER, _POINTER)),
     (VARIABLES, _CC, _TENSOR_OF_HANDLE, None, (_POINTER, _POINTER, _POINTER)),
+    (TRACES, _FRAMEWORK, TRACE_LEVEL, None, ()),
+    (TRACES, _FRAMEWORK, TRACE_CLOCK, _I64, ()),
+    (TRACES, _FRAMEWORK, RECORD_TRACE, None, (_POINTER,)),
+    (TRACES, _FRAMEWORK, NEW_STRING, None, (_POINTER,)),
+    (TRACES, _FRAMEWORK, ASSIGN_STRING, _POINTER, (_POINTER, _TEXT)),
+    (TRACES, _FRAMEWORK, DELETE_STRING, None, (_POINTER,)),
     (DIRECT, _CC, "TFE_TensorHandleDataType", _INT, (_POINTER,)),
     (DIRECT, _CC, "TFE_TensorHandleNumDims", _INT, (_POINTER, _POINTER)),
     (DIRECT, _CC, "TFE_TensorHandleDim", _I64, (_POINTER, _INT, _POINTER)),

@@ -1,4 +1,4 @@
-"""The run of an entry's code: run context, random state, packed arguments, bailouts."""
+"""The run of an entry's code: run context, random state, packed arguments, bailouts, traces."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from ....runtime import run_context
 from ....runtime.llvm.ir_builder import Function, ModuleText, Ptr, VectorValue
 from ....runtime.memory import temp_arena
 from ..structs import ERROR_CAPACITY, MIN_BAILOUTS
-from . import prepacked
+from . import prepacked, trace
 from .calls import call_i32
 from .layouts import ENTRY, PACKED_SET, RUN_CONTEXT
 
 HASH_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
-def write(module: ModuleText) -> None:
+def write(module: ModuleText, with_traces: bool) -> None:
     """run_entry(cache entry, code, args, results, message, tensors) -> status of the code, which may have been removed
     from the entry since it was read."""
     names = ("cache_entry", "code", "args", "results", "message", "tensors")
     f = Function(module, "tfbridge_run_entry", [("ptr", name) for name in names], "i32", linkage="")
     entry, args, tensors = f.pointers("cache_entry", "args", "tensors")
     context = f.stack_slot(f"[{run_context.CONTEXT_BYTES} x i8]")
+    start = trace.begin(f) if with_traces else None
     runs = ENTRY.field(entry, "runs").atomic_rmw("add", 1, "monotonic")
     f.call("memcpy", "ptr", [context, ENTRY.field(entry, "context").address, run_context.CONTEXT_BYTES])
     _set_message(f, context, f.pointer("message"))
@@ -32,6 +33,8 @@ def write(module: ModuleText) -> None:
         branch.status = _run(f, entry, context)
     with f.if_(branch.status.equals(run_context.ASSUMPTION_FAILED)):
         _count_bailout(f, entry)
+    if start is not None:
+        trace.end(f, entry, start)
     f.ret(branch.status)
     module.add("tfbridge_run_entry", f.text())
 
