@@ -68,7 +68,8 @@ _preview: contextvars.ContextVar[Preview | None] = contextvars.ContextVar("tfbri
 def recent_reports(earlier: Collection[Report] = ()) -> tuple[Report, ...]:
     """The reports of the last graphs, oldest first, without those that are in `earlier`. Old ones are dropped."""
     earlier_ids = set(map(id, earlier))
-    return tuple(report for report in _reports if id(report) not in earlier_ids)
+    # A copy in one step: other threads add reports.
+    return tuple(report for report in tuple(_reports) if id(report) not in earlier_ids)
 
 
 def report_of(graph: Graph, clusters: Collection[Cluster], reasons: Mapping[str, str]) -> Report:
