@@ -91,6 +91,10 @@ class RaggedProductOperations(LinearAlgebraOperations):
         at, groups = lhs_ragged_dimension, tuple(rhs_group_dimensions)
         if not 0 <= at < left.rank:
             raise ShapeError(f"ragged-dot: the ragged axis is {at}, of {left} (ragged_dot_c1)")
+        pairs = contracting_dimensions, batch_dimensions
+        b = self.create_sub_builder("products")  # for what dot_general demands of the pairs
+        b.die_immediately_on_error = True
+        b.dot_general(b.parameter(0, left), b.parameter(1, right), *pairs, preferred_element_type)
         is_free = at not in contracted and at not in batch
         if len(groups) != is_free or not all(0 <= g < right.rank for g in groups):
             wanted = "one is" if is_free else "none is"
@@ -116,7 +120,6 @@ class RaggedProductOperations(LinearAlgebraOperations):
                 "(ragged_dot_c3)"
             )
         counts = self.convert_element_type(group_sizes, _E.S64)
-        pairs = contracting_dimensions, batch_dimensions
         if at in batch:
             return self.dot_general(lhs, rhs, *pairs, preferred_element_type)
         if is_free:

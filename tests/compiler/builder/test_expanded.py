@@ -324,6 +324,11 @@ def parameters(b: ComputationBuilder, *shapes: Shape) -> list[Operand]:
             lambda b, x, s: b.ragged_dot(x, x, s, ((1,), (0,)), lhs_ragged_dimension=1),
         ),
         (
+            "dot_c4",
+            (array("f32", 2, 2), array("s32", 1)),
+            lambda b, x, s: b.ragged_dot(x, x, s, ((1,), ()), lhs_ragged_dimension=1),
+        ),
+        (
             "stochastic_convert_c1",
             (array("s32", 2), array("u32", 2)),
             lambda b, x, r: b.stochastic_convert(x, r, "s8"),

@@ -19,12 +19,19 @@ from ..op_cases import Outcome, broken, case_of, is_same, outcome, words
 from ..part import Difference, Part
 
 _TESTS = Path(__file__).parents[2]
-# Ops of which one operand is a function of another one: with another value, kernels differ from each other.
+# Ops of which one operand is a function of another one: with another value, kernels differ from each other, or write
+# beyond their results.
 _RELATED_OPERANDS = frozenset(
-    f"MaxPool{d}{grad}{version}"
-    for d in ("", "3D")
-    for grad in ("Grad", "GradGrad")
-    for version in ("", "V2")
+    (
+        "AvgPoolGrad",
+        "AvgPool3DGrad",
+        *(
+            f"MaxPool{d}{grad}{version}"
+            for d in ("", "3D")
+            for grad in ("Grad", "GradGrad")
+            for version in ("", "V2")
+        ),
+    )
 )
 
 
