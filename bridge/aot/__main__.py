@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...compiler.errors import CompilerError
 from ...compiler.object_options import NUMERICS, OPTIMIZE
-from ...compiler.quantization.options import METHODS, SCHEMES
+from ...compiler.quantization.options import BLOCK_SIZE, METHODS, SCHEMES
 from .feeds import parse_dims
 from .writers.extras import EXTRAS
 from .writers.libraries import FORMATS
@@ -151,6 +151,13 @@ def _add_quantization_options(parser: argparse.ArgumentParser) -> None:
         metavar="LAYERS",
         help="layers that stay in f32, with commas between them: first, last, or names with *",
     )
+    group.add_argument(
+        "--block-size",
+        type=int,
+        default=BLOCK_SIZE,
+        metavar="N",
+        help=f"rows of weights of 4 bits that share a scale; default: {BLOCK_SIZE}",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -181,6 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             calibration=chosen.calibration,
             calibration_method=chosen.calibration_method,
             keep_float=chosen.keep_float,
+            block_size=chosen.block_size,
             optimize=chosen.optimize,
             numerics=chosen.numerics,
             debug=chosen.debug,

@@ -11,6 +11,7 @@ from ...compiler.client.platforms import native
 from ...compiler.ir.code_version import Level
 from ...compiler.object_options import NUMERICS, OPTIMIZE, ObjectOptions
 from ...compiler.options import DEFAULT_OPTIONS
+from ...compiler.quantization.options import BLOCK_SIZE
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target, host
 from .freeze import Feeds, Frozen, freeze
@@ -47,6 +48,7 @@ def compile(
     calibration: Calibration | None = None,
     calibration_method: str = "mse",
     keep_float: Sequence[str] = (),
+    block_size: int = BLOCK_SIZE,
     optimize: str = "speed",
     numerics: str | None = None,
     debug: bool = False,
@@ -86,8 +88,9 @@ def compile(
     packages for these. `format`: `object`, NAME.o; `static`, a library libNAME.a; `shared`, libNAME.so, which a
     compiler for the target links.
 
-    With `quantize="int8"` dense layers and convolutions are computed in 8-bit integers; with `int8-weights`, `float16`
-    and `bfloat16` weights are stored so, and computed with in f32. `calibration` has samples of the arguments, which
+    With `quantize="int8"` dense layers and convolutions are computed in 8-bit integers; with `int4-weights`,
+    `int8-weights`, `float16` and `bfloat16` weights are stored so, and computed with in f32; those of 4 bits have a
+    scale for each `block_size` rows and each output feature. `calibration` has samples of the arguments, which
     `int8` needs: the path of a .npz file or a mapping of arrays by name, a sample to a row, or an iterable of samples.
     `calibration_method`: how ranges follow from the values seen, `min-max`, `percentile` or `mse`. `keep_float`: layers
     that stay in f32: `first`, `last`, or names of TensorFlow nodes with `*`.
@@ -114,7 +117,8 @@ def compile(
     frozen = freeze(function, args, signature, feeds or {})
     reports: list[QuantizationReport] = []
     if quantize is not None:
-        chosen = options_for([target for target, _ in targets], quantize, calibration_method, keep_float)
+        all_targets = [target for target, _ in targets]
+        chosen = options_for(all_targets, quantize, calibration_method, keep_float, block_size)
         frozen, reports = quantize_frozen(frozen, calibration, chosen)
     name, cpp_class = _names(frozen, name, cpp_class)
     object_options = dataclasses.replace(object_options, layers_file=f"{name}.layers")

@@ -18,7 +18,7 @@ from ...compiler.ir.module import Module
 from ...compiler.ir.shape import Shape
 from ...compiler.options import DEFAULT_OPTIONS
 from ...compiler.quantization.calibration import State
-from ...compiler.quantization.options import WEIGHTS, QuantizationOptions
+from ...compiler.quantization.options import BLOCK_SIZE, WEIGHTS, QuantizationOptions
 from ...compiler.quantization.quantize import quantize
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target
@@ -37,6 +37,7 @@ def quantize_function(
     quantize: str = "int8",
     calibration_method: str = "mse",
     keep_float: Sequence[str] = (),
+    block_size: int = BLOCK_SIZE,
     signature: str | Sequence[str] = "serving_default",
     feeds: Feeds | None = None,
 ) -> QuantizedFunction:
@@ -64,7 +65,8 @@ def quantize_function(
         raise ShapeError(
             f"{frozen.name}: one function without state is wanted here; `compile` exports others"
         )
-    options = options_for([native().target(DEFAULT_OPTIONS)], quantize, calibration_method, keep_float)
+    targets = [native().target(DEFAULT_OPTIONS)]
+    options = options_for(targets, quantize, calibration_method, keep_float, block_size)
     quantized, (report,) = quantize_frozen(frozen, calibration, options)
     return QuantizedFunction(quantized.functions[0], report)
 
@@ -130,16 +132,16 @@ def quantize_frozen(
 
 
 def options_for(
-    targets: Sequence[Target], scheme: str, method: str, keep_float: Sequence[str]
+    targets: Sequence[Target], scheme: str, method: str, keep_float: Sequence[str], block_size: int
 ) -> QuantizationOptions:
     """The options of a model for some targets of one architecture.
 
-    Raises: ValueError  a scheme or a method that there is not.
+    Raises: ValueError  a scheme or a method that there is not, or blocks of no rows.
     """
     activations = ElementType.U8 if targets[0].is_x86 else ElementType.S8
     # Sums of two products of 8 bits are made in 16 where an instruction does only that.
     largest_weight = SMALL if any(target.byte_products == "pairs" for target in targets) else 127
-    return QuantizationOptions(scheme, method, tuple(keep_float), activations, largest_weight)
+    return QuantizationOptions(scheme, method, tuple(keep_float), block_size, activations, largest_weight)
 
 
 class _Runs:

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from ..errors import ShapeError
 from ..ir.element_types import ElementType
 from ..ir.module import Computation
-from ..ops import Convolution, ConvolutionDims, Dot, Reduce, ReduceWindow, SelectAndScatter, Window
+from ..ops import (
+    BlockScaledDot,
+    Convolution,
+    ConvolutionDims,
+    Dot,
+    Reduce,
+    ReduceWindow,
+    SelectAndScatter,
+    Window,
+)
 from .arrays import ArrayOperations, listed
 from .core import Dims, Operand, TypeName, operation
 from .other_types import apply_on_any_type
@@ -148,6 +157,25 @@ class WindowOperations(ArrayOperations):
             None if preferred_element_type is None else ElementType(preferred_element_type),
         )
         return apply_on_any_type(self, op, lhs, rhs)
+
+    @operation
+    def block_scaled_dot(
+        self,
+        lhs: Operand,
+        weights: Operand,
+        scales: Operand,
+        zeros: Operand | None = None,
+        blocks: Operand | None = None,
+        block_size: int = 0,
+    ) -> Operand:
+        """The product of a matrix and of weights (q - zero) * scale, q being integers of four bits, two to a byte. Row
+        r of the weights belongs to block r / block_size, or to the one that `blocks` says.
+
+        Shapes: lhs [m, k], weights s8[k, (n + 1) / 2], scales [blocks, n], zeros s8[blocks, n], blocks s32[k].
+        """
+        others = [operand for operand in (zeros, blocks) if operand is not None]
+        op = BlockScaledDot(block_size, zeros is not None)
+        return self.apply(op, lhs, weights, scales, *others)
 
     @operation
     def conv(

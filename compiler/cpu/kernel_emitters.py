@@ -11,6 +11,7 @@ from ...runtime.llvm.ir_builder import ModuleText
 from ...runtime.llvm.target import Target
 from ..ir.module import Computation, Instruction, Op
 from ..ops import (
+    BlockScaledDot,
     Cholesky,
     DynamicUpdateSlice,
     Fft,
@@ -36,6 +37,7 @@ Emitter = Callable[[ModuleText, Target, Instruction, Options], KernelInfo]
 
 # "module in this folder:function", imported at the first use.
 _EMITTERS: dict[type[Op], str] = {
+    BlockScaledDot: "kernels.block_scaled_dot:emit_block_scaled_dot",
     Cholesky: "linalg.cholesky:emit_cholesky",
     DynamicUpdateSlice: "kernels.dynamic_update_slice:emit_dynamic_update_slice",
     Fft: "fft.emit:emit_fft",

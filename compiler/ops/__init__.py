@@ -1,5 +1,6 @@
 """The ops: one class each (elementwise ops without attributes: one row each of `ROWS`)."""
 
+from .block_scaled_dot import BlockScaledDot
 from .broadcast import Broadcast
 from .cholesky import Cholesky
 from .collectives import (
@@ -66,6 +67,7 @@ __all__ = [
     "AllReduce",
     "AllToAll",
     "BitcastConvert",
+    "BlockScaledDot",
     "Broadcast",
     "Call",
     "Cholesky",

@@ -87,6 +87,7 @@ TYPES: dict[str, frozenset[ElementType]] = {
     "get-dimension-size": ARRAYS,
     "iota": NUMBERS,
     "size": INTEGERS,
+    "block-scaled-dot": frozenset({_E.F32}),
     "isotonic-regression": frozenset({_E.F16, _E.BF16, _E.F32, _E.F64}),
     "nonzero": frozenset({_E.PRED}),
     "partition-id": _U32,

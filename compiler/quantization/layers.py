@@ -29,6 +29,7 @@ from ..ops import (
     Slice,
     Transpose,
     While,
+    Window,
     is_op,
     reducer_kind,
 )
@@ -65,6 +66,20 @@ class Layer:
             return "dense"
         assert isinstance(op, Convolution)
         return "depthwise" if op.feature_groups > 1 else "convolution"
+
+    @property
+    def is_matrix_product(self) -> bool:
+        """Whether each row of the operand times the weights is a row of the result, in the same order."""
+        op = self.contraction.op
+        if isinstance(op, Dot):
+            return True
+        assert isinstance(op, Convolution)
+        d, window = op.dims, op.window
+        return (
+            op.feature_groups == 1
+            and window == Window.of((1,) * window.rank, window_dilation=window.window_dilation)
+            and (d.input_batch, d.input_spatial) == (d.output_batch, d.output_spatial)
+        )
 
 
 def find_layers(computation: Computation) -> list[Layer]:

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from ..ir.element_types import ElementType
 
 METHODS = ("min-max", "percentile", "mse")
-WEIGHTS = {"int8-weights": ElementType.S8, "float16": ElementType.F16, "bfloat16": ElementType.BF16}
+WEIGHTS = {
+    "int8-weights": ElementType.S8,
+    "int4-weights": ElementType.S4,
+    "float16": ElementType.F16,
+    "bfloat16": ElementType.BF16,
+}
+BLOCK_SIZE = 64
 SCHEMES = ("int8", *WEIGHTS)
 
 
@@ -21,22 +27,26 @@ class QuantizationOptions:
     the products read, and compute in f32.
     calibration: how ranges follow from the values observed, `min-max`, `percentile` (99.99 % of the values) or `mse`
     (the least squared error). keep_float: layers that stay in f32: `first`, `last`, or names of TensorFlow nodes with
-    `*` and `?`. activations, largest_weight: 8 bits with or without a sign, and integers for weights, as the target
+    `*` and `?`. block_size: rows of weights that have one scale for each output feature, where these have 4 bits.
+    activations, largest_weight: 8 bits with or without a sign, and integers for weights, as the target
     multiplies them best.
     """
 
     scheme: str = "int8"
     calibration: str = "mse"
     keep_float: tuple[str, ...] = ()
+    block_size: int = BLOCK_SIZE
     activations: ElementType = ElementType.U8
     largest_weight: int = 127
 
     def __post_init__(self) -> None:
-        """Raises: ValueError  a scheme or a method that there is not."""
+        """Raises: ValueError  a scheme or a method that there is not, or blocks of no rows."""
         if self.scheme not in SCHEMES:
             raise ValueError(f"quantize: {self.scheme!r} is none of {', '.join(SCHEMES)}")
         if self.calibration not in METHODS:
             raise ValueError(f"calibration: {self.calibration!r} is none of {', '.join(METHODS)}")
+        if self.block_size < 1:
+            raise ValueError(f"block_size: {self.block_size} rows; a block has one or more")
 
     def quantizes(self, layers: Sequence[str], number: int) -> bool:
         """Whether the layer of this number is computed in integers. `layers`: the names of all."""

@@ -44,7 +44,9 @@ def quantize(
         )
     types: dict[Instruction, Quantized] = {}
     if options.scheme in WEIGHTS:
-        rewriting: Rewriting = StoredWeights(module.entry, layers, WEIGHTS[options.scheme])
+        rewriting: Rewriting = StoredWeights(
+            module.entry, layers, WEIGHTS[options.scheme], options.block_size
+        )
     else:
         stored = [*(layer.source for layer in layers), *stored_results(module.entry, layers)]
         types = {

@@ -13,6 +13,7 @@ from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Metadata, make
 from ..ir.shape import Shape
 from ..ops import (
+    BlockScaledDot,
     Broadcast,
     Constant,
     Convert,
@@ -24,15 +25,15 @@ from ..ops import (
     Pad,
     Parameter,
     ReduceWindow,
+    Reshape,
     Tuple,
     is_op,
 )
+from ..ops.block_scaled_dot import packed
 from ..ops.convolution import ConvolutionDims
 from ..passes.rules.rule import splat
 from .layers import Layer
-
-_LARGEST_WEIGHT = 127
-_SMALLEST_SCALE = 1e-12
+from .weights import LARGEST_WEIGHT, SMALLEST_SCALE, quantize_blocks, quantize_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Quantized:
     def of(bounds: tuple[float, float], element_type: ElementType) -> Quantized:
         """The integers of 8 bits spread over the bounds, among which is zero."""
         low, high = bounds
-        scale = max((high - low) / 255, _SMALLEST_SCALE)
+        scale = max((high - low) / 255, SMALLEST_SCALE)
         lowest = 0 if element_type is ElementType.U8 else -128
         zero_point = int(np.clip(round(lowest - low / scale), lowest, lowest + 255))
         return Quantized(element_type, float(np.float32(scale)), zero_point)
@@ -62,18 +63,6 @@ class Quantized:
         """The least and the largest number that it stands for."""
         lowest = 0 if self.element_type is ElementType.U8 else -128
         return (lowest - self.zero_point) * self.scale, (lowest + 255 - self.zero_point) * self.scale
-
-
-def quantize_weights(
-    weights: np.ndarray, channel_axis: int, most: int = _LARGEST_WEIGHT
-) -> tuple[np.ndarray, np.ndarray]:
-    """(weights as s8 of at most this size, the scale of each output feature), symmetric around zero."""
-    others = tuple(a for a in range(weights.ndim) if a != channel_axis)
-    largest = np.abs(weights).max(axis=others)
-    scales = np.maximum(largest / most, _SMALLEST_SCALE).astype(np.float32)
-    shape = [1] * weights.ndim
-    shape[channel_axis] = -1
-    return np.rint(weights / scales.reshape(shape)).astype(np.int8), scales
 
 
 class Rewriting:
@@ -107,14 +96,39 @@ class Rewriting:
 
 
 class StoredWeights(Rewriting):
-    """Layers whose weights are stored in a narrower type: the products read them so, and convert in registers."""
+    """Layers whose weights are stored in a narrower type: the products read them so, and convert in registers. Of
+    4 bits are weights of matrix products, in blocks of `block_size` rows; the others then have 8."""
 
-    def __init__(self, computation: Computation, layers: Sequence[Layer], kind: ElementType) -> None:
+    def __init__(
+        self, computation: Computation, layers: Sequence[Layer], kind: ElementType, block_size: int
+    ) -> None:
         super().__init__(computation, layers)
-        self.kind = kind
+        self.kind, self.block_size = kind, block_size
 
     def layer(self, layer: Layer) -> Instruction:
-        """The product, and the scales of integers after it."""
+        """The product, the scales of integers after it, and the bias."""
+        is_in_blocks = self.kind is ElementType.S4 and layer.is_matrix_product
+        result = self._product_of_blocks(layer) if is_in_blocks else self._product(layer)
+        bias = layer.bias.astype(np.float32)
+        return _by_feature(Opcode.ADD, result, bias, layer.feature_axis) if bias.any() else result
+
+    def _product_of_blocks(self, layer: Layer) -> Instruction:
+        """The product with weights of 4 bits."""
+        contraction, features = layer.contraction, layer.weights.shape[layer.channel_axis]
+        by_row = np.moveaxis(layer.weights, layer.channel_axis, -1).reshape(-1, features)
+        integers, scales = quantize_blocks(by_row, self.block_size)
+        values, metadata = self.done[contraction.operands[0]], contraction.metadata
+        rows = values.shape.elements // len(by_row)
+        operands = (
+            make(Reshape((rows, len(by_row))), values, metadata=metadata),
+            _constant(packed(integers)),
+            _constant(scales),
+        )
+        product = make(BlockScaledDot(min(self.block_size, len(by_row))), *operands, metadata=metadata)
+        return make(Reshape(contraction.shape.dims), product, metadata=metadata)
+
+    def _product(self, layer: Layer) -> Instruction:
+        """The product with weights of 8 or 16 bits."""
         scales = np.ones((), np.float32)
         if self.kind.is_integer:
             weights, scales = quantize_weights(layer.weights, layer.channel_axis)
@@ -126,8 +140,7 @@ class StoredWeights(Rewriting):
         result = contraction.with_operands([self.done[contraction.operands[0]], stored])
         if scales.ndim:
             result = _by_feature(Opcode.MULTIPLY, result, scales, layer.feature_axis)
-        bias = layer.bias.astype(np.float32)
-        return _by_feature(Opcode.ADD, result, bias, layer.feature_axis) if bias.any() else result
+        return result
 
 
 class IntegerLayers(Rewriting):
@@ -138,7 +151,7 @@ class IntegerLayers(Rewriting):
         computation: Computation,
         layers: Sequence[Layer],
         types: Mapping[Instruction, Quantized],
-        largest_weight: int = _LARGEST_WEIGHT,
+        largest_weight: int = LARGEST_WEIGHT,
     ) -> None:
         super().__init__(computation, layers)
         self.types, self.largest_weight = types, largest_weight
@@ -186,7 +199,7 @@ class IntegerLayers(Rewriting):
         zero = _constant(np.array(kind.zero_point, kind.element_type.dtype))
         for move in reversed(layer.moves):
             value = _moved(move, value, kind)
-        most = _LARGEST_WEIGHT if layer.kind == "depthwise" else self.largest_weight
+        most = LARGEST_WEIGHT if layer.kind == "depthwise" else self.largest_weight
         weights, scales = quantize_weights(layer.weights, layer.channel_axis, most)
         op = layer.contraction.op
         if isinstance(op, Dot):

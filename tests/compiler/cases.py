@@ -35,6 +35,7 @@ from tfbridge.compiler.ops import (
     AllReduce,
     AllToAll,
     BitcastConvert,
+    BlockScaledDot,
     Broadcast,
     Call,
     Cholesky,
@@ -551,6 +552,21 @@ def isotonic_regression_cases() -> Iterator[Case]:
     yield Case("isotonic-regression-ties", op, (Input(array("f32", 3, 100), INDICES_300 * 7 % 5),))
 
 
+def block_scaled_dot_cases() -> Iterator[Case]:
+    """block-scaled-dot: one row and several, odd numbers of columns, blocks that are not whole, rows in any order."""
+    for m, k, n, size in ((1, 7, 5, 3), (1, 64, 33, 32), (2, 33, 300, 8), (5, 96, 130, 64), (37, 65, 67, 65),
+                          (3, 4, 1, 1), (1, 1, 2, 4), (0, 3, 4, 2), (3, 0, 4, 2), (3, 4, 0, 2), (200, 10, 40, 4)):
+        blocks = max(1, -(-k // size))
+        common = (Input(array("f32", m, k), fill="unit"), Input(array("s8", k, (n + 1) // 2)),
+                  Input(array("f32", blocks, n), fill="unit"))
+        zeros = Input(array("s8", blocks, n), fill="unit")
+        numbers = Input(array("s32", k), np.arange(k) * 7 // 5 % (blocks + 2) - 1)
+        for name, op, others in (
+                ("", BlockScaledDot(size), ()), ("-zeros", BlockScaledDot(size, True), (zeros,)),
+                ("-numbers", BlockScaledDot(), (numbers,)), ("-both", BlockScaledDot(0, True), (zeros, numbers))):
+            yield Case(f"block-scaled-dot-{m}-{k}-{n}{name}", op, (*common, *others), ulps=16, scale=256)
+
+
 def contraction_cases() -> Iterator[Case]:
     """dot and convolution."""
     for kind in (t for t in ALL if t in NUMBERS):
@@ -775,7 +791,7 @@ def communication_cases() -> Iterator[Case]:
 
 CASES = (*elementwise_cases(), *movement_cases(), *gather_cases(), *reduce_cases(), *reduce_window_cases(),
          *select_and_scatter_cases(), *sort_cases(), *topk_cases(), *nonzero_cases(), *isotonic_regression_cases(),
-         *contraction_cases(),
+         *contraction_cases(), *block_scaled_dot_cases(),
          *linear_algebra_cases(), *control_cases(), *communication_cases())
 BY_OPCODE: dict[str, list[Case]] = {}
 for _case in CASES:

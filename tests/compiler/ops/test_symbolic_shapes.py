@@ -27,6 +27,7 @@ COMPARED = {
         "pad",
         "topk",
         "nonzero",
+        "block-scaled-dot",
         "isotonic-regression",
     ),
     *(
