@@ -9,9 +9,9 @@ import numpy as np
 
 from ..client.platforms import Platform
 from ..errors import ShapeError
-from ..ir.module import Computation, Instruction, Module, make
-from ..ops import GetTupleElement, Tuple
+from ..ir.module import Instruction, Module
 from ..options import DEFAULT_OPTIONS
+from .loops import with_values
 
 PERCENTILE = 99.99
 State = tuple[int, int | None, np.ndarray]
@@ -69,17 +69,6 @@ class Observed:
             step * step / 12,
         )
         return float((error * self.counts).sum())
-
-
-def with_values(module: Module, values: Sequence[Instruction]) -> Module:
-    """The module with values of its entry as further results, all of them flat."""
-    entry = module.entry
-    root = entry.root
-    results = [root]
-    if root.shape.is_tuple:
-        results = [make(GetTupleElement(k), root) for k in range(len(root.shape.tuple_shapes))]
-    wider = Computation(entry.name, make(Tuple(), *results, *values), entry.parameters, entry.effects())
-    return Module(module.name, wider)
 
 
 def observe(

@@ -34,6 +34,7 @@ from ..ops import (
     reducer_kind,
 )
 from ..passes.rules.rule import is_splat, splat
+from .loops import body_of, is_counted
 
 _LONGEST_SUM = 60_000  # products of u8 and s8 whose sum s32 holds
 
@@ -83,10 +84,16 @@ class Layer:
 
 
 def find_layers(computation: Computation) -> list[Layer]:
-    """The contractions that can be computed in integers, in order."""
+    """The contractions that can be computed in integers, in order; those of its loops too."""
     values: dict[Instruction, np.ndarray | None] = {}
-    layers = (_layer(i, computation, values) for i in computation.instructions if i.op.is_contraction)
-    return [layer for layer in layers if layer is not None]
+    layers: list[Layer] = []
+    for instruction in computation.instructions:
+        if instruction.op.is_contraction:
+            layer = _layer(instruction, computation, values)
+            layers += [] if layer is None else [layer]
+        elif is_counted(instruction):
+            layers += find_layers(body_of(instruction))
+    return layers
 
 
 def stored_results(computation: Computation, layers: list[Layer]) -> list[Instruction]:

@@ -13,6 +13,7 @@ from ..options import DEFAULT_OPTIONS
 from ..passes.pipeline import PASSES, run_pipeline
 from .calibration import Observed, State, observe
 from .layers import find_layers, stored_results
+from .loops import sink_constants
 from .options import WEIGHTS, QuantizationOptions
 from .report import Comparison, QuantizationReport, describe
 from .rewrite import IntegerLayers, Quantized, Rewriting, StoredWeights
@@ -33,7 +34,7 @@ def quantize(
 
     Raises: ShapeError  samples that do not fit or are not finite; no layer that can be quantised.
     """
-    module = run_pipeline(module, DEFAULT_OPTIONS, passes=PASSES)
+    module = sink_constants(run_pipeline(module, DEFAULT_OPTIONS, passes=PASSES))
     samples = list(samples)
     all_layers = find_layers(module.entry)
     names = [layer.name for layer in all_layers]

@@ -20,6 +20,7 @@ from ..ops import (
     Convolution,
     Dot,
     Elementwise,
+    GetTupleElement,
     Opcode,
     OptimizationBarrier,
     Pad,
@@ -33,6 +34,7 @@ from ..ops.block_scaled_dot import packed
 from ..ops.convolution import ConvolutionDims
 from ..passes.rules.rule import splat
 from .layers import Layer
+from .loops import body_of, is_counted
 from .weights import LARGEST_WEIGHT, SMALLEST_SCALE, quantize_blocks, quantize_weights
 
 
@@ -76,15 +78,22 @@ class Rewriting:
 
     def run(self) -> Computation:
         """The computation."""
-        for old in self.computation.instructions:
+        return self._rewritten(self.computation)
+
+    def _rewritten(self, computation: Computation) -> Computation:
+        for old in computation.instructions:
             layer = self.layers.get(old)
             if layer is not None:
                 self.done[old] = self.layer(layer)
                 continue
-            keeps = old is self.computation.root or isinstance(old.op, Tuple) or old.has_side_effect
+            keeps = old is computation.root or isinstance(old.op, Tuple) or old.has_side_effect
             operands = [self.done[o] if keeps else self.read(o) for o in old.operands]
-            self.done[old] = old.with_operands(operands) if operands else old
-        return self.computation.mapped(self.done)
+            new = old.with_operands(operands) if operands else old
+            if is_counted(old):
+                body = body_of(old)
+                new = dataclasses.replace(new, op=new.op.with_called({body: self._rewritten(body)}))
+            self.done[old] = new
+        return computation.mapped(self.done)
 
     def read(self, old: Instruction) -> Instruction:
         """A value as others than layers read it."""
@@ -135,9 +144,12 @@ class StoredWeights(Rewriting):
         else:
             largest = float(float_info(self.kind.dtype).max)
             weights = np.clip(layer.weights, -largest, largest).astype(self.kind.dtype)
-        contraction = layer.contraction
-        stored = make(Convert(ElementType.F32), _constant(weights), metadata=contraction.metadata)
-        result = contraction.with_operands([self.done[contraction.operands[0]], stored])
+        contraction, op = layer.contraction, layer.contraction.op
+        assert isinstance(op, Dot | Convolution)
+        # Not by a conversion, which would be moved out of loops.
+        operands = self.done[contraction.operands[0]], _constant(weights)
+        op = dataclasses.replace(op, preferred_type=ElementType.F32)
+        result = make(op, *operands, metadata=contraction.metadata)
         if scales.ndim:
             result = _by_feature(Opcode.MULTIPLY, result, scales, layer.feature_axis)
         return result
@@ -162,7 +174,7 @@ class IntegerLayers(Rewriting):
     def read(self, old: Instruction) -> Instruction:
         """A value as others than layers read it: what is stored in 8 bits for these is not stored twice."""
         kind = self.types.get(old)
-        if kind is None:
+        if kind is None or isinstance(old.op, Parameter | GetTupleElement):  # stored in f32 anyway
             return self.done[old]
         if old not in self.restored:
             value = self._quantize(old)

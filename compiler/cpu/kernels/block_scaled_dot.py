@@ -85,7 +85,7 @@ class _Kernel:
             rows = max(1, rows)
             return rows, 1 << (max(1, (registers - 4) // (4 * rows)).bit_length() - 1)
         own = 8 if self.op.has_zeros else 6  # weights, scales, zeros, a value
-        return min(rows, (registers - own) // 2), 1
+        return max(1, min(rows, (registers - own) // 2)), 1
 
     def emit(self) -> KernelInfo:
         """Tasks count columns first."""

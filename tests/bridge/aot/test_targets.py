@@ -229,6 +229,19 @@ def classifier(images: tf.Tensor) -> tf.Tensor:
     return tf.reshape(x, [2, -1]) @ LAST
 
 
+def recurrent(frames: tf.Tensor) -> tf.Tensor:
+    """An LSTM in a loop, and a dense layer."""
+    first = tf.zeros([1, 7])
+
+    def step(number: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        i, f, g, o = tf.split(tf.concat([frames[number], h], 1) @ RECURRENT, 4, axis=1)
+        c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
+        return number + 1, tf.sigmoid(o) * tf.tanh(c), c
+
+    _, h, c = tf.while_loop(lambda number, *_: number < 6, step, (0, first, first))
+    return tf.concat([h, c], 1) @ RECURRENT
+
+
 def elements(x: tf.Tensor, d: tf.Tensor, n: tf.Tensor, m: tf.Tensor, h: tf.Tensor) -> Any:
     """Functions of one element, types, sorting, integers with and without a sign."""
     return (
@@ -298,6 +311,11 @@ PROGRAMS = {
         classifier,
         (tf.TensorSpec((2, 8, 8, 2)),),
     ),
+    "recurrent": (recurrent, (tf.TensorSpec((6, 1, 7), tf.float32, "frames"),)),
+    "weights-of-4-bits": (
+        lambda x, y: (classifier(x), recurrent(y)),
+        (tf.TensorSpec((2, 8, 8, 2)), tf.TensorSpec((6, 1, 7))),
+    ),
     "network": (network, (tf.TensorSpec((1, 8, 8, 2)), tf.TensorSpec((1, 3), tf.int32))),
     "varying": (varying, (tf.TensorSpec((None, 8, 8, 2)), tf.TensorSpec((None,), tf.int32))),
     "elements": (
@@ -319,6 +337,11 @@ OPTIONS = {
         "quantize": "int8",
         "calibration": {"images": RANDOM.normal(size=(64, 8, 8, 2)).astype(np.float32)},
     },
+    "recurrent": {
+        "quantize": "int8",
+        "calibration": {"frames": RANDOM.normal(size=(60, 1, 7)).astype(np.float32)},
+    },
+    "weights-of-4-bits": {"quantize": "int4-weights", "block_size": 32},
 }
 
 
