@@ -12,6 +12,7 @@ from ..errors import InternalError
 from ..ir.module import Module
 from ..ir.verifier import verify
 from ..options import DEFAULT_OPTIONS, Options
+from .block_scaled_dots import block_scaled_dots
 from .canonicalize_dots import canonicalize_dots
 from .combine_all_reduces import combine_all_reduces
 from .cse import cse
@@ -62,6 +63,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     simplify,
     inline_calls,
     parallelize_loops,
+    block_scaled_dots,
     canonicalize_dots,
     split_reductions,
     fuse,
@@ -95,6 +97,11 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("loop_invariant_code_motion", "dce", "what it moved leaves unused values in the loop"),
     ("loop_invariant_code_motion", "parallelize_loops", "what it moved need not be computed by every part"),
     ("parallelize_loops", "fuse", "it follows axes through single ops, not through fusions"),
+    (
+        "block_scaled_dots",
+        "canonicalize_dots",
+        "it looks for conversions of weights, which the dots then read",
+    ),
     ("canonicalize_dots", "fuse", "the transposes that it adds become part of fusions"),
     ("split_reductions", "fuse", "each of the two reductions gets a fusion of its own"),
     ("fuse", "dce", "a fusion computes values inside itself whose own instructions are unused then"),

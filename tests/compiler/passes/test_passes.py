@@ -16,6 +16,7 @@ from tfbridge.compiler.hlo_text.parser import parse_hlo
 from tfbridge.compiler.ir.module import Module
 from tfbridge.compiler.ir.verifier import verify
 from tfbridge.compiler.options import Options
+from tfbridge.compiler.passes.block_scaled_dots import block_scaled_dots
 from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
 from tfbridge.compiler.passes.combine_all_reduces import combine_all_reduces
 from tfbridge.compiler.passes.cse import cse
@@ -126,6 +127,7 @@ OTHERS = {
         expand_maps,
         expand_rng,
         expand_top_k,
+        block_scaled_dots,
         canonicalize_dots,
         narrow_to_slices,
         combine_all_reduces,
