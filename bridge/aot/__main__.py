@@ -132,8 +132,8 @@ def _add_quantization_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--quantize",
         choices=SCHEMES,
-        help="int8: compute dense layers and convolutions in integers of 8 bits, with --calibration; others: store "
-        "their weights so",
+        help="int8: compute dense layers, convolutions and recurrent layers in integers of 8 bits, with --calibration; "
+        "others: store their weights so",
     )
     group.add_argument(
         "--calibration", metavar="FILE", help="a .npz file: samples of each input, by name, a sample to a row"

@@ -88,12 +88,12 @@ def compile(
     packages for these. `format`: `object`, NAME.o; `static`, a library libNAME.a; `shared`, libNAME.so, which a
     compiler for the target links.
 
-    With `quantize="int8"` dense layers and convolutions are computed in 8-bit integers; with `int4-weights`,
-    `int8-weights`, `float16` and `bfloat16` weights are stored so, and computed with in f32; those of 4 bits have a
-    scale for each `block_size` rows and each output feature. `calibration` has samples of the arguments, which
-    `int8` needs: the path of a .npz file or a mapping of arrays by name, a sample to a row, or an iterable of samples.
-    `calibration_method`: how ranges follow from the values seen, `min-max`, `percentile` or `mse`. `keep_float`: layers
-    that stay in f32: `first`, `last`, or names of TensorFlow nodes with `*`.
+    With `quantize="int8"` dense layers, convolutions and recurrent layers are computed in 8-bit integers; with
+    `int4-weights`, `int8-weights`, `float16` and `bfloat16` weights are stored so, and computed with in f32; those of 4
+    bits have a scale for each `block_size` rows and each output feature. `calibration` has samples of the arguments,
+    which `int8` needs: the path of a .npz file or a mapping of arrays by name, a sample to a row, or an iterable of
+    samples. `calibration_method`: how ranges follow from the values seen, `min-max`, `percentile` or `mse`.
+    `keep_float`: layers that stay in f32: `first`, `last`, or names of TensorFlow nodes with `*`.
 
     `optimize="size"` makes code smaller, and slower. `numerics`: `tf` or `fast` (arithmetic may be rearranged); that of
     the flag if it is not given. `debug` gives functions of the object the names of the layers that they compute, with

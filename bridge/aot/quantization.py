@@ -41,7 +41,7 @@ def quantize_function(
     signature: str | Sequence[str] = "serving_default",
     feeds: Feeds | None = None,
 ) -> QuantizedFunction:
-    """A function whose dense layers and convolutions are quantised, to be called here.
+    """A function whose layers are quantised, to be called here.
 
     Arguments as `compile` takes them. The function is frozen: it reads the variables as they are now. Its `report` says
     what quantisation changed on the calibration set.

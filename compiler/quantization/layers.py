@@ -19,6 +19,8 @@ from ..ops import (
     Constant,
     Convolution,
     Dot,
+    DynamicSlice,
+    Gather,
     GetTupleElement,
     Iota,
     Opcode,
@@ -41,7 +43,8 @@ _LONGEST_SUM = 60_000  # products of u8 and s8 whose sum s32 holds
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """A contraction with constant weights in f32.
+    """A contraction with constant weights in f32, or a gather of rows of a constant table,
+    of which `source` is the numbers.
 
     name: of its TensorFlow node. source: what is quantised; `moves`, the last one first, bring it to the contraction.
     weights: in the operand's order, multiplied by the factors that follow; bias: what is added then, a number for each
@@ -65,6 +68,8 @@ class Layer:
         op = self.contraction.op
         if isinstance(op, Dot):
             return "dense"
+        if isinstance(op, Gather | DynamicSlice):
+            return "embedding"
         assert isinstance(op, Convolution)
         return "depthwise" if op.feature_groups > 1 else "convolution"
 
@@ -83,16 +88,20 @@ class Layer:
         )
 
 
-def find_layers(computation: Computation) -> list[Layer]:
-    """The contractions that can be computed in integers, in order; those of its loops too."""
+def find_layers(computation: Computation, has_tables: bool) -> list[Layer]:
+    """The contractions that can be computed in integers, in order, and the gathers from tables where these are layers;
+    those of its loops too."""
     values: dict[Instruction, np.ndarray | None] = {}
     layers: list[Layer] = []
     for instruction in computation.instructions:
         if instruction.op.is_contraction:
             layer = _layer(instruction, computation, values)
             layers += [] if layer is None else [layer]
+        elif has_tables and isinstance(instruction.op, Gather | DynamicSlice):
+            layer = _table(instruction, values)
+            layers += [] if layer is None else [layer]
         elif is_counted(instruction):
-            layers += find_layers(body_of(instruction))
+            layers += find_layers(body_of(instruction), has_tables)
     return layers
 
 
@@ -145,6 +154,28 @@ def _layer(
         feature_axis,
         result,
     )
+
+
+def _table(gather: Instruction, values: dict[Instruction, np.ndarray | None]) -> Layer | None:
+    """A gather of whole rows, or of one row by a dynamic slice."""
+    op, (operand, numbers, *_) = gather.op, gather.operands
+    last, dims = gather.shape.rank - 1, operand.shape.dims
+    if operand.shape.element_type is not ElementType.F32 or len(dims) != 2 or not gather.shape.elements:
+        return None
+    row = (1, dims[1])
+    if isinstance(op, Gather):
+        takes_rows = op == Gather(
+            (last,), (0,), (0,), numbers.shape.rank, row, indices_are_sorted=op.indices_are_sorted
+        )
+    else:
+        takes_rows = gather.shape.dims == row
+    if not takes_rows:
+        return None
+    table = _constant(operand, values)
+    if table is None or not np.isfinite(table).all():
+        return None
+    name, none = gather.metadata.op_name or gather.name, np.zeros(dims[:1], np.float32)
+    return Layer(name, gather, numbers, (), table, none, 0, last, gather)
 
 
 def _axes_of_dot(op: Dot, dot: Instruction) -> tuple[int, int] | None:

@@ -30,14 +30,14 @@ from ..ops import (
 
 
 def is_counted(instruction: Instruction) -> bool:
-    """Whether it is a loop over arrays whose steps are counted when compiling."""
+    """Whether it is a loop over arrays whose steps, one or more, are counted when compiling."""
     op = instruction.op
     return (
         isinstance(op, While)
         and isinstance(op.body.root.op, Tuple)
         and isinstance(instruction.operands[0].op, Tuple)
         and all(s.is_array for s in instruction.shape.tuple_shapes)
-        and trip_count(instruction) is not None
+        and (trip_count(instruction) or 0) > 0
     )
 
 
@@ -127,9 +127,10 @@ def _storing(loop: Instruction, values: Sequence[Instruction]) -> tuple[Instruct
         array, one = make(GetTupleElement(k), body_state), make(Reshape((1, *value.shape.dims)), body[value])
         zeros = [_integer(0)] * value.shape.rank
         following.append(make(DynamicUpdateSlice(), array, one, step, *zeros))
+    root, tests = condition[op.condition.root], [condition[i] for i in op.condition.effects()]
     effects = [body[i] for i in op.body.effects()]
     wider_op = While(
-        Computation(op.condition.name, condition[op.condition.root], [condition_state]),
+        Computation(op.condition.name, root, [condition_state], tests),
         Computation(op.body.name, make(Tuple(), *following), [body_state], effects),
     )
     wider = make(wider_op, wider_init, metadata=loop.metadata)

@@ -36,7 +36,7 @@ def quantize(
     """
     module = sink_constants(run_pipeline(module, DEFAULT_OPTIONS, passes=PASSES))
     samples = list(samples)
-    all_layers = find_layers(module.entry)
+    all_layers = find_layers(module.entry, options.scheme in WEIGHTS)
     names = [layer.name for layer in all_layers]
     layers = [layer for number, layer in enumerate(all_layers) if options.quantizes(names, number)]
     if not layers:
@@ -70,7 +70,8 @@ def quantize(
     for (outputs, values), (new_outputs, new_values) in pairs:
         comparison.add(outputs[:results], new_outputs[:results], values, new_values)
     floats = [layer.name for layer in all_layers if layer not in layers]
-    return quantized, describe(layers, types, comparison, floats, options.scheme)
+    stored_as = [rewriting.weights_type(layer) for layer in layers]
+    return quantized, describe(layers, stored_as, types, comparison, floats, options.scheme)
 
 
 def _observed(

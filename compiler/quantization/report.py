@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..ir.element_types import ElementType
 from ..ir.module import Instruction
 from .layers import Layer
 from .rewrite import Quantized
@@ -15,8 +16,8 @@ from .rewrite import Quantized
 
 @dataclasses.dataclass(frozen=True)
 class LayerError:
-    """A quantised layer. low, high: the range of what it reads, where that is in 8 bits. signal_to_noise: of its result
-    on the samples; None where there are none.
+    """A quantised layer. weights_type: in which its weights are stored. low, high: the range of what it reads, where
+    that is in 8 bits. signal_to_noise: of its result on the samples; None where there are none.
 
     Units: signal_to_noise in dB, infinite where nothing differs.
     """
@@ -24,6 +25,7 @@ class LayerError:
     name: str
     kind: str
     weights: tuple[int, ...]
+    weights_type: str
     low: float | None
     high: float | None
     signal_to_noise: float | None
@@ -137,6 +139,7 @@ class _Error:
 
 def describe(
     layers: Sequence[Layer],
+    weights_types: Sequence[ElementType],
     types: Mapping[Instruction, Quantized],
     comparison: Comparison,
     kept: Sequence[str],
@@ -144,15 +147,17 @@ def describe(
 ) -> QuantizationReport:
     """The report of a quantised module."""
 
-    def of(layer: Layer, error: _Error) -> LayerError:
+    def of(layer: Layer, weights_type: ElementType, error: _Error) -> LayerError:
         low, high = types[layer.source].bounds if types else (None, None)
         decibels = error.decibels if comparison.samples else None
-        return LayerError(layer.name, layer.kind, layer.weights.shape, low, high, decibels)
+        return LayerError(
+            layer.name, layer.kind, layer.weights.shape, weights_type.value, low, high, decibels
+        )
 
     return QuantizationReport(
         scheme,
         comparison.samples,
-        tuple(of(layer, error) for layer, error in zip(layers, comparison.layers, strict=True)),
+        tuple(map(of, layers, weights_types, comparison.layers)),
         tuple(kept),
         tuple(
             ResultError(e.decibels, e.largest, e.same / e.rows if e.rows else None)

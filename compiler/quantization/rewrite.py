@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..analysis.quads import QUAD
-from ..ir.element_types import ElementType, float_info
+from ..ir.element_types import ElementType
 from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Metadata, make
 from ..ir.shape import Shape
@@ -33,9 +33,10 @@ from ..ops import (
 from ..ops.block_scaled_dot import packed
 from ..ops.convolution import ConvolutionDims
 from ..passes.rules.rule import splat
+from .embeddings import stored_rows
 from .layers import Layer
 from .loops import body_of, is_counted
-from .weights import LARGEST_WEIGHT, SMALLEST_SCALE, quantize_blocks, quantize_weights
+from .weights import LARGEST_WEIGHT, SMALLEST_SCALE, as_stored, quantize_blocks, quantize_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +104,10 @@ class Rewriting:
         """The result of a layer."""
         raise NotImplementedError
 
+    def weights_type(self, layer: Layer) -> ElementType:
+        """The type in which the weights of a layer are stored."""
+        return ElementType.S8
+
 
 class StoredWeights(Rewriting):
     """Layers whose weights are stored in a narrower type: the products read them so, and convert in registers. Of
@@ -115,11 +120,19 @@ class StoredWeights(Rewriting):
         self.kind, self.block_size = kind, block_size
 
     def layer(self, layer: Layer) -> Instruction:
-        """The product, the scales of integers after it, and the bias."""
-        is_in_blocks = self.kind is ElementType.S4 and layer.is_matrix_product
+        """The product, the scales of integers after it, and the bias; or rows of a table."""
+        if layer.kind == "embedding":
+            numbers = [self.done[o] for o in layer.contraction.operands[1:]]
+            return stored_rows(layer.contraction, numbers, layer.weights, self.kind, self.block_size)
+        is_in_blocks = self.weights_type(layer) is ElementType.S4
         result = self._product_of_blocks(layer) if is_in_blocks else self._product(layer)
         bias = layer.bias.astype(np.float32)
         return _by_feature(Opcode.ADD, result, bias, layer.feature_axis) if bias.any() else result
+
+    def weights_type(self, layer: Layer) -> ElementType:
+        """4 bits for matrix products and tables alone."""
+        is_convolution = layer.kind != "embedding" and not layer.is_matrix_product
+        return ElementType.S8 if self.kind is ElementType.S4 and is_convolution else self.kind
 
     def _product_of_blocks(self, layer: Layer) -> Instruction:
         """The product with weights of 4 bits."""
@@ -142,8 +155,7 @@ class StoredWeights(Rewriting):
         if self.kind.is_integer:
             weights, scales = quantize_weights(layer.weights, layer.channel_axis)
         else:
-            largest = float(float_info(self.kind.dtype).max)
-            weights = np.clip(layer.weights, -largest, largest).astype(self.kind.dtype)
+            weights = as_stored(layer.weights, self.kind)
         contraction, op = layer.contraction, layer.contraction.op
         assert isinstance(op, Dot | Convolution)
         # Not by a conversion, which would be moved out of loops.

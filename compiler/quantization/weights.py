@@ -1,8 +1,11 @@
-"""Weights as integers with scales: of 8 bits for each output feature, of 4 bits for each block of rows besides."""
+"""Weights in narrower types: integers of 8 bits with a scale for each output feature, of 4 bits with one for each block
+of rows besides, and floats."""
 
 from __future__ import annotations
 
 import numpy as np
+
+from ..ir.element_types import ElementType, float_info
 
 LARGEST_WEIGHT = 127
 SMALLEST_SCALE = 1e-12
@@ -43,3 +46,10 @@ def quantize_blocks(weights: np.ndarray, block_size: int) -> tuple[np.ndarray, n
         scales = np.where(is_better, scale, scales)
         integers = np.where(is_better, rounded.astype(np.int8), integers)
     return integers.reshape(-1, columns)[:rows], scales.reshape(blocks, columns)
+
+
+def as_stored(weights: np.ndarray, kind: ElementType) -> np.ndarray:
+    """Weights in a narrower type of floats, the largest ones as its largest number."""
+    largest = float(float_info(kind.dtype).max)
+    result: np.ndarray = np.clip(weights, -largest, largest).astype(kind.dtype)
+    return result

@@ -76,7 +76,7 @@ def _quantization(
             (
                 layer.name,
                 layer.kind,
-                "×".join(map(str, layer.weights)),
+                f"{'×'.join(map(str, layer.weights))} {layer.weights_type}",
                 "" if layer.low is None else f"{layer.low:.4g} to {layer.high:.4g}",
                 "" if layer.signal_to_noise is None else f"{layer.signal_to_noise:.1f}",
             )

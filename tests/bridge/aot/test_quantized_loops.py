@@ -99,6 +99,50 @@ def test_ranges_are_those_of_all_steps() -> None:
     assert (np.abs(np.asarray(function(x[0])) - growing(x[0])) <= bound).all()
 
 
+@pytest.mark.parametrize("scheme", ["int8", "int8-weights", "int4-weights", "float16"])
+def test_tables_and_layers_of_a_decoding_loop(scheme: str) -> None:
+    """Every step reads the embedding of another symbol, with a check of its number."""
+    table, kernel, last = (tf.constant(floats(*dims) / 5) for dims in ((12, 8), (20, 12), (12, 12)))
+
+    def decode(first: tf.Tensor) -> tf.Tensor:
+        def step(
+            number: tf.Tensor, symbol: tf.Tensor, h: tf.Tensor, scores: tf.Tensor
+        ) -> tuple[tf.Tensor, ...]:
+            h = tf.tanh(tf.concat([tf.gather(table, symbol), h], 1) @ kernel)
+            return number + 1, (symbol + 5) % 12, h, scores + h @ last
+
+        zeros = tf.zeros([1, 12])
+        return tf.while_loop(lambda number, *_: number < 7, step, (0, first, zeros, zeros))[3]
+
+    samples = [[np.array([k], np.int32)] for k in range(12)]
+    function = tfbridge.aot.quantize(
+        decode, tf.TensorSpec((1,), tf.int32), quantize=scheme, calibration=samples
+    )
+    kinds = [layer.kind for layer in function.report.layers]
+    assert kinds == (["dense", "dense"] if scheme == "int8" else ["embedding", "dense", "dense"])
+    (result,) = function.report.results
+    assert result.signal_to_noise > (8 if scheme == "int4-weights" else 25)
+
+
+def test_loops_that_share_a_body_and_loops_that_never_run() -> None:
+    weights = tf.constant(floats(4, 4) / 4)
+
+    def repeated(x: tf.Tensor) -> tf.Tensor:
+        def loop(x: tf.Tensor, steps: int) -> tf.Tensor:
+            body = lambda number, y: (number + 1, tf.tanh(y @ weights))  # noqa: E731
+            return tf.while_loop(lambda number, _: number < steps, body, (0, x))[1]
+
+        return loop(loop(x, 3), 3) + loop(x, 0)
+
+    x = floats(8, 1, 4)
+    for scheme in ("int8", "int4-weights"):
+        function = tfbridge.aot.quantize(
+            repeated, tf.TensorSpec((1, 4)), quantize=scheme, calibration=[[a] for a in x]
+        )
+        assert len(function.report.layers) == 2
+        np.testing.assert_allclose(function(x[0]), repeated(x[0]), atol=0.1)
+
+
 def test_loops_without_a_known_number_of_steps_stay_in_f32() -> None:
     weights, last = tf.constant(floats(4, 4) / 4), tf.constant(floats(4, 2))
 

@@ -112,11 +112,34 @@ def test_layers_of_all_kinds() -> None:
     function = tfbridge.aot.quantize(
         model, spec, quantize="int4-weights", calibration=[[a] for a in x], block_size=8
     )
-    assert len(function.report.layers) == 6
+    assert [layer.weights_type for layer in function.report.layers] == ["s4", "s8", "s8", "s8", "s4", "s4"]
     for layer in function.report.layers:
         assert layer.signal_to_noise is not None and layer.signal_to_noise > 15
     found, wanted = np.asarray(function(x[0])), model(x[0]).numpy()
     assert 0 < np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 0.2
+
+
+@pytest.mark.parametrize("columns, size", [(24, 8), (33, 8), (7, 64), (1, 1)])
+@pytest.mark.parametrize("scheme, levels", [("int4-weights", 14), ("int8-weights", 254), ("float16", 2048)])
+def test_tables(columns: int, size: int, scheme: str, levels: int, tmp_path: Path) -> None:
+    """Rows are gathered as they are stored."""
+    table = floats(300, columns)
+    numbers = RNG.integers(0, 300, (2, 5)).astype(np.int32)
+    spec, options = tf.TensorSpec((2, 5), tf.int32), {"quantize": scheme, "block_size": size}
+    function = tfbridge.aot.quantize(lambda x: tf.gather(table, x), spec, **options)
+    (layer,) = function.report.layers
+    assert layer.kind == "embedding"
+    error = np.abs(np.asarray(function(numbers)) - table[numbers])
+    largest = np.abs(table[numbers]).max(-1, keepdims=True)
+    # A smaller scale than that of the largest element rounds this one, as far as it is better for the others.
+    assert (error <= largest / levels * (np.sqrt(min(size, columns)) if levels == 14 else 1) + 1e-6).all()
+    options |= {"name": "table", "out_dir": tmp_path, "large_constants": "file"}
+    made = tfbridge.aot.compile(lambda x: tf.gather(table, x), spec, **options)
+    assert made.temp_bytes < 4096
+    bits = {"int4-weights": 4 + 32 / min(size, columns), "int8-weights": 8 + 32 / columns, "float16": 16}[
+        scheme
+    ]
+    assert made.constants_bytes <= 300 * (columns * bits / 8 + 4.5) + 1024
 
 
 def test_size_of_an_export(tmp_path: Path) -> None:
