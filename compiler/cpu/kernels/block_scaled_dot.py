@@ -1,21 +1,31 @@
-"""The kernel of block-scaled-dot: weights of four bits become floats in registers, and are read once for each tile.
+"""The kernel of block-scaled-dot: weights of four bits become floats in registers.
 
-    for each tile of rows and of columns:
+    for each tile of columns, and of rows:
         sums = 0
-        for each block of rows of weights:
-            for k in the block:
+        for each chunk of weights, of one block:
+            for k in the chunk:
                 sums += values[:, k] * ((weights[k, :] - zero) * scale)
         result = sums
 
+A product of few rows takes as long as it takes to read the weights; it reads chunk by chunk, in the order of memory:
+
+    result = 0
+    for each chunk of weights, of one block:
+        for each tile of columns, and of rows:
+            sums = 0
+            for k in the chunk:
+                sums += values[:, k] * (weights[k, :] - zero)
+            result += sums * scale
+
 A vector of bytes is two vectors of weights, of the even and of the odd columns; so are sums, scales and zeros, until
-they are stored. In a tile of few rows products of a block are summed without the scale, by which the sum is multiplied.
+the sums are stored.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.target import Target
@@ -27,21 +37,28 @@ from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 
 _FEW_ROWS = 2  # of a tile: sums of a block have registers of their own
+_CHUNK_ROWS = 64  # of weights
 _TASK_FLOPS = 1 << 18
-_ROW_TILES = 16  # of a task
+_ROWS_OF_A_TASK = 192
+_TASKS_OF_A_THREAD = 4
+_FLOAT_BYTES = 4
+_CACHE_LINE = 64  # bytes
+_ODD = 16.0
 _TABLE = "<" + ", ".join(f"float {q if q < 8 else q - 16}.0" for q in range(16)) + ">"
 Vectors = list[VectorValue]
+_Chunk = tuple[Int, Int, Int]  # its block, its first row of weights, the one behind its last
 
 
 @dataclasses.dataclass(frozen=True)
 class _Tile:
     """Rows and columns whose sums are in registers at a time: of `pairs` vectors of bytes, `lanes` each. `is_half`: of
-    the last byte's first column alone."""
+    the last byte's first column alone. `sums_are_scaled`: of a chunk, not its weights: of few rows."""
 
     rows: int
     lanes: int
     pairs: int
     is_half: bool = False
+    sums_are_scaled: bool = False
 
     @property
     def bytes(self) -> int:
@@ -52,6 +69,10 @@ class _Tile:
     def vectors(self) -> int:
         """Of floats, for a row."""
         return 1 if self.is_half else 2 * self.pairs
+
+
+_Step = Callable[[_Chunk, Vectors], Vectors]
+_WriteColumns = Callable[[Int, Int, _Tile], None]
 
 
 def emit_block_scaled_dot(
@@ -77,32 +98,33 @@ class _Kernel:
         self.operands = len(shapes)
 
     def _tile_of(self, rows: int) -> tuple[int, int]:
-        """Rows of a tile, and its vectors of bytes: as many as there are registers for."""
+        """Rows of a tile, and its vectors of bytes: as many as there are registers for, at most a cache line."""
         registers = self.target.registers - 2
         if self.target.is_small or self.lanes == 1:
             return 1, 1
         if rows <= _FEW_ROWS:
             rows = max(1, rows)
-            return rows, 1 << (max(1, (registers - 4) // (4 * rows)).bit_length() - 1)
+            pairs = max(1, (registers - 4) // (2 * rows))
+            return rows, min(1 << (pairs.bit_length() - 1), max(1, _CACHE_LINE // self.lanes))
         own = 8 if self.op.has_zeros else 6  # weights, scales, zeros, a value
         return max(1, min(rows, (registers - own) // 2)), 1
 
     def emit(self) -> KernelInfo:
-        """Tasks count columns first."""
+        """Tasks count columns first. The last columns, which are no whole tile, are the last such task's."""
         f = self.f = Function(self.module, "SELF", KERNEL_PARAMETERS)
-        task_bytes, task_rows = self.lanes * self.pairs, self.rows * _ROW_TILES
-        whole = self.n // 2 // task_bytes
-        columns = whole + (self.n > 2 * whole * task_bytes)
-        tasks = columns * -(-self.m // task_rows)
+        tile = _Tile(self.rows, self.lanes, self.pairs, sums_are_scaled=self.rows <= _FEW_ROWS)
+        whole, threads = self.n // 2 // tile.bytes * tile.bytes, self.target.threads
+        shares = 1 if threads == 1 else _TASKS_OF_A_THREAD * threads
+        task_bytes = max(1, -(-whole // tile.bytes // shares)) * tile.bytes
+        task_rows = max(self.rows, _ROWS_OF_A_TASK // self.rows * self.rows)
+        columns = max(1, -(-whole // task_bytes))
+        tasks = columns * -(-self.m // task_rows) if self.n else 0
         if tasks:
             self._load_operands()
             with f.loop(f.integer("low"), f.integer("high")) as task:
-                row = task.index // columns * task_rows
-                high, at = (row + task_rows).minimum(self.m), task.index % columns * task_bytes
-                with f.if_((task.index % columns).differs(whole)) as is_whole:
-                    self._rows(row, high, at, _Tile(self.rows, self.lanes, self.pairs))
-                with is_whole.else_():
-                    self._last_columns(row, high, whole * task_bytes)
+                number = task.index % columns
+                row, low = task.index // columns * task_rows, number * task_bytes
+                self._write_task(row, (row + task_rows).minimum(self.m), low, task_bytes, whole, tile)
         f.ret()
         each = max(1, self.flops // max(1, tasks))
         return KernelInfo(
@@ -113,6 +135,33 @@ class _Kernel:
             flops=self.flops,
             bytes=self.bytes,
         )
+
+    def _write_task(self, row: Int, end_row: Int, low: Int, task_bytes: int, whole: int, tile: _Tile) -> None:
+        """Rows from `row` on and columns from the byte `low` on."""
+        f = self.f
+        high = (low + task_bytes).minimum(whole)
+        is_last = high.equals(whole)
+
+        def each_column(write: _WriteColumns) -> None:
+            with f.loop(low, high, tile.bytes) as at:
+                self._each_row(row, end_row, at.index, tile, write)
+            if self.n > 2 * whole:
+                with f.if_(is_last):
+                    self._each_last_column(row, end_row, whole, write)
+
+        if not tile.sums_are_scaled:
+            each_column(self._write_tile)
+            return
+        end_column = is_last.choose(f.i64(self.n), high * 2)
+        with f.loop(row, end_row) as r:
+            first = self.result.at(r.index * self.n + low * 2, "float")
+            f.call("memset", "ptr", [first, f.constant("i32", 0), (end_column - low * 2) * _FLOAT_BYTES])
+
+        def add_chunk(chunk: _Chunk, nothing: Vectors) -> Vectors:
+            each_column(lambda row, at, tile: self._add_to_tile(row, at, tile, chunk))
+            return nothing
+
+        self._each_chunk(add_chunk, [])
 
     def _load_operands(self) -> None:
         """The addresses of the operands and the result."""
@@ -125,51 +174,24 @@ class _Kernel:
         if self.target.is_x86 and self.lanes == 16:
             self.table = VectorValue("<16 x float>", _TABLE, f)
 
-    def _last_columns(self, row: Int, high: Int, at: int) -> None:
-        """The columns from a byte on: tiles of ever fewer bytes, and the half byte of an odd number."""
-        missing, lanes = self.n // 2 - at, self.lanes
-        while missing:
-            pairs = min(self.pairs, missing // lanes)
-            if pairs:
-                self._rows(row, high, self.f.i64(at), _Tile(self.rows, lanes, pairs))
-                at, missing = at + lanes * pairs, missing - lanes * pairs
-            else:
-                lanes //= 2
-        if self.n % 2:
-            self._rows(row, high, self.f.i64(at), _Tile(self.rows, 1, 1, is_half=True))
+    def _each_chunk(self, step: _Step, sums: Vectors) -> Vectors:
+        """What follows from sums by one step after the other, each for some rows of weights of one block."""
+        return self._each_chunk_of_blocks(step, sums) if self.op.block_size else self._each_run(step, sums)
 
-    def _rows(self, low: Int, high: Int, at: Int, tile: _Tile) -> None:
-        """The rows of a task: whole tiles, then those of what is left, which only the last task has."""
-        f, left = self.f, self.m % tile.rows
-        whole = low + (high - low) // tile.rows * tile.rows
-        with f.loop(low, whole, tile.rows) as row:
-            self._write_tile(row.index, at, tile)
-        if left:
-            with f.if_(whole < high):
-                self._write_tile(whole, at, dataclasses.replace(tile, rows=left))
-
-    def _write_tile(self, row: Int, at: Int, tile: _Tile) -> None:
-        f = self.f
-        sums = [f.zero(vector_type("float", tile.lanes))] * (tile.rows * tile.vectors)
-        if self.numbers is None:
-            sums = self._sum_equal_blocks(row, at, tile, sums)
-        else:
-            sums = self._sum_runs(row, at, tile, sums)
-        for r in range(tile.rows):
-            to = self.result.at((row + r) * self.n + at * 2, "float")
-            self._store(to, sums[r * tile.vectors : (r + 1) * tile.vectors], tile)
-
-    def _sum_equal_blocks(self, row: Int, at: Int, tile: _Tile, sums: Vectors) -> Vectors:
+    def _each_chunk_of_blocks(self, step: _Step, sums: Vectors) -> Vectors:
         """Blocks of the same number of rows, the last of which may have fewer."""
         f, size = self.f, self.op.block_size
         with f.loop(0, -(-self.k // size), sums=sums) as block:
             low = block.index * size
             high = (low + size).minimum(self.k)
-            block.sums = self._sum_block(block.index, low, high, (row, at), tile, block.sums)
+            with f.loop(low, high, _CHUNK_ROWS, sums=block.sums) as chunk:
+                end = (chunk.index + _CHUNK_ROWS).minimum(high)
+                chunk.sums = step((block.index, chunk.index, end), chunk.sums)
+            block.sums = chunk.sums
         result: Vectors = block.sums
         return result
 
-    def _sum_runs(self, row: Int, at: Int, tile: _Tile, sums: Vectors) -> Vectors:
+    def _each_run(self, step: _Step, sums: Vectors) -> Vectors:
         """Rows of one block after the other, as the numbers of their blocks say."""
         f, numbers = self.f, self.numbers
         assert numbers is not None
@@ -179,57 +201,107 @@ class _Kernel:
 
         with f.repeat(low=f.i64(0), sums=sums) as run:
             run.while_(run.low < self.k)
-            first = number(run.low)
+            first, most = number(run.low), (run.low + _CHUNK_ROWS).minimum(self.k)
             with f.repeat(high=run.low + 1) as end:
-                end.while_(end.high < self.k)
+                end.while_(end.high < most)
                 end.while_(number(end.high).equals(first))
                 end.high = end.high + 1
             block = Int.of(f, first.cast("sext", "i64")).maximum(0).minimum(self.blocks - 1)
-            run.sums = self._sum_block(block, run.low, end.high, (row, at), tile, run.sums)
+            run.sums = step((block, run.low, end.high), run.sums)
             run.low = end.high
         result: Vectors = run.sums
         return result
 
-    def _sum_block(
-        self, block: Int, low: Int, high: Int, place: tuple[Int, Int], tile: _Tile, sums: Vectors
+    def _each_last_column(self, row: Int, end_row: Int, at: int, write: _WriteColumns) -> None:
+        """The columns from a byte on: tiles of ever fewer bytes, and the half byte of an odd number."""
+        missing, lanes = self.n // 2 - at, self.lanes
+        while missing:
+            pairs = min(self.pairs, missing // lanes)
+            if pairs:
+                self._each_row(row, end_row, self.f.i64(at), _Tile(self.rows, lanes, pairs), write)
+                at, missing = at + lanes * pairs, missing - lanes * pairs
+            else:
+                lanes //= 2
+        if self.n % 2:
+            self._each_row(row, end_row, self.f.i64(at), _Tile(self.rows, 1, 1, is_half=True), write)
+
+    def _each_row(self, low: Int, high: Int, at: Int, tile: _Tile, write: _WriteColumns) -> None:
+        """The rows of a task: whole tiles, then those of what is left, which only the last task has."""
+        f, left = self.f, self.m % tile.rows
+        whole = low + (high - low) // tile.rows * tile.rows
+        with f.loop(low, whole, tile.rows) as row:
+            write(row.index, at, tile)
+        if left:
+            with f.if_(whole < high):
+                write(whole, at, dataclasses.replace(tile, rows=left))
+
+    def _write_tile(self, row: Int, at: Int, tile: _Tile) -> None:
+        """The products with all weights."""
+        zeros = [self.f.zero(vector_type("float", tile.lanes))] * (tile.rows * tile.vectors)
+
+        def add_chunk(chunk: _Chunk, sums: Vectors) -> Vectors:
+            return self._sum(row, at, tile, chunk, sums, self._scales(at, tile, chunk))
+
+        self._store_rows(row, at, tile, self._each_chunk(add_chunk, zeros))
+
+    def _add_to_tile(self, row: Int, at: Int, tile: _Tile, chunk: _Chunk) -> None:
+        """Adds the products with a chunk of weights."""
+        zeros = [self.f.zero(vector_type("float", tile.lanes))] * (tile.rows * tile.vectors)
+        scales = self._scales(at, tile, chunk) * tile.rows
+        old = [v for result in self._results(row, at, tile) for v in self._columns(result, "float", tile)]
+        sums = self._sum(row, at, tile, chunk, zeros, None)
+        self._store_rows(row, at, tile, [s.fma(scale, v) for s, scale, v in zip(sums, scales, old)])
+
+    def _scales(self, at: Int, tile: _Tile, chunk: _Chunk) -> Vectors:
+        """The scales of a tile's columns, those of odd ones divided by _ODD."""
+        scales = self._columns(self.scales.at(chunk[0] * self.n + at * 2, "float"), "float", tile)
+        return [s * (1 / _ODD) if number % 2 else s for number, s in enumerate(scales)]
+
+    def _sum(
+        self, row: Int, at: Int, tile: _Tile, chunk: _Chunk, sums: Vectors, scales: Vectors | None
     ) -> Vectors:
-        """Sums and the products of rows of one block; `place` is the tile's first row and byte."""
-        f, (row, at) = self.f, place
-        column = block * self.n + at * 2
-        scales = self._columns(self.scales.at(column, "float"), "float", tile)
-        zeros = self._columns(self.zeros.at(column), "i8", tile) if self.zeros else None
-        of_block = tile.rows <= _FEW_ROWS
-        start = [s.number(0.0) for s in sums] if of_block else sums
-        weights = self.weights + low * self.row_bytes + at
+        """Sums, and the products with a chunk of weights, times their scales."""
+        f, (block, low, high) = self.f, chunk
+        zeros = None
+        if self.zeros is not None:
+            zeros = self._columns(self.zeros.at(block * self.n + at * 2), "i8", tile)
+            zeros = [z * _ODD if number % 2 else z for number, z in enumerate(zeros)]
         values = [self.values.at((row + r) * self.k, "float") for r in range(tile.rows)]
-        with f.loop(low, high, sums=start, weights=weights) as step:
+        with f.loop(low, high, sums=sums, weights=self.weights + low * self.row_bytes + at) as step:
             numbers = self._weights(step.weights, tile)
+            if scales is None:  # few products hide little
+                (step.weights + tile.bytes).prefetch()
             if zeros is not None:
                 numbers = [q - zero for q, zero in zip(numbers, zeros)]
-            if not of_block:
+            if scales is not None:
                 numbers = [q * scale for q, scale in zip(numbers, scales)]
             total: Vectors = []
             for r, pointer in enumerate(values):
                 value = pointer.at(step.index, "float").load("float").splat(tile.lanes)
-                old = step.sums[r * tile.vectors : (r + 1) * tile.vectors]
-                total += [value.fma(q, s) for q, s in zip(numbers, old)]
+                before = step.sums[r * tile.vectors : (r + 1) * tile.vectors]
+                total += [value.fma(q, s) for q, s in zip(numbers, before)]
             step.sums, step.weights = total, step.weights + self.row_bytes
-        if not of_block:
-            result: Vectors = step.sums
-            return result
-        return [b.fma(scale, s) for b, scale, s in zip(step.sums, scales * tile.rows, sums)]
+        result: Vectors = step.sums
+        return result
+
+    def _results(self, row: Int, at: Int, tile: _Tile) -> list[Ptr]:
+        """Where the rows of a tile are."""
+        return [self.result.at((row + r) * self.n + at * 2, "float") for r in range(tile.rows)]
+
+    def _store_rows(self, row: Int, at: Int, tile: _Tile, sums: Vectors) -> None:
+        for r, result in enumerate(self._results(row, at, tile)):
+            self._store(result, sums[r * tile.vectors : (r + 1) * tile.vectors], tile)
 
     def _weights(self, source: Ptr, tile: _Tile) -> Vectors:
-        """The integers of a row as floats: for each vector of bytes those of even and of odd columns."""
+        """The integers of a row as floats: for each vector of bytes those of even columns, and those of odd ones times
+        _ODD, which are the bytes without their low halves."""
         numbers: Vectors = []
         for pair in range(tile.pairs):
             both = (source + pair * tile.lanes).load(vector_type("i8", tile.lanes), 1)
-            if self.table is not None and tile.lanes == 16:
-                both = both.cast("zext", "i32")
-                numbers += [self._looked_up(both), self._looked_up(both.shift_right(4))]
-                continue
             both = both.cast("sext", "i32")
-            numbers += [q.cast("sitofp", "float") for q in ((both << 28) >> 28, both >> 4)]
+            is_looked_up = self.table is not None and tile.lanes == 16
+            low = self._looked_up(both) if is_looked_up else ((both << 28) >> 28).cast("sitofp", "float")
+            numbers += [low, (both & -16).cast("sitofp", "float")]
         return numbers[: tile.vectors]
 
     def _looked_up(self, numbers: VectorValue) -> VectorValue:
