@@ -24,6 +24,7 @@ from ..options import Options
 from .rules.rule import full, reshaped
 
 _F32 = ElementType.F32
+_MOST_ROWS = 256  # of values: for more it pays to unpack the weights once, into memory
 
 
 def block_scaled_dots(module: Module, options: Options) -> Module:
@@ -45,6 +46,8 @@ def _packed_dot(dot: Instruction) -> Instruction | None:
     if op.rhs_batch or op.rhs_contracting != (0,) or op.lhs_contracting != (rank - 1,):
         return None
     depth, columns = weights.shape.dims
+    if values.shape.elements > _MOST_ROWS * depth:
+        return None
     operands = _operands(weights)
     if operands is None or not dot.shape.elements or not depth:
         return None
