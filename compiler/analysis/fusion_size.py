@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ..ir.module import Instruction
 from ..ops import BitcastConvert, Copy, Gather, GetTupleElement, Map, Reduce, ReduceWindow
@@ -24,41 +25,61 @@ _SAME_INDEX = (BitcastConvert, Copy, GetTupleElement, Map)
 _ROOT: frozenset[int] = frozenset({0})
 
 
+class _Place(NamedTuple):
+    """Where a member is in a fusion: the indices at which it is computed, how many reductions need one another from it
+    to the root, and how often the index has changed there."""
+
+    indices: frozenset[int]
+    level: int
+    moves: int
+
+
 class FusionSize:
     """The size of a fusion while members are added, consumers first. `code`: members times indices. `nested`: the most
     reductions that each need the one before."""
 
-    __slots__ = ("_indices", "_levels", "_moves", "_numbers", "code", "nested")
+    __slots__ = ("_candidate", "_indices", "_levels", "_moves", "_numbers", "code", "nested")
 
     def __init__(self) -> None:
         self.code = self.nested = 0
         self._indices: dict[Instruction, frozenset[int]] = {}
         self._levels: dict[Instruction, int] = {}
         self._moves: dict[Instruction, int] = {}
+        self._candidate: tuple[Instruction | None, _Place | None] = None, None  # of the last `has_room`
         self._numbers: dict[
             tuple[Instruction, int, int, int], int
         ] = {}  # an index at which a user reads an operand
 
     def has_room(self, instruction: Instruction, users: Iterable[Instruction]) -> bool:
         """Whether an instruction may be added."""
-        inside = [u for u in users if u in self._indices]
-        indices = self._read_at(instruction, inside)
+        place = self._place(instruction, users)
+        self._candidate = instruction, place
         return (
             len(self._indices) < MAX_INSTRUCTIONS
-            and len(indices) <= MAX_INDICES
-            and self.code + len(indices) <= MAX_CODE
-            and self._level(instruction, inside) <= MAX_NESTED
-            and self._moves_to(instruction, inside) <= MAX_MOVES
+            and len(place.indices) <= MAX_INDICES
+            and self.code + len(place.indices) <= MAX_CODE
+            and place.level <= MAX_NESTED
+            and place.moves <= MAX_MOVES
         )
 
     def add(self, instruction: Instruction, users: Iterable[Instruction]) -> None:
         """Takes an instruction in."""
+        candidate, place = self._candidate
+        if candidate is not instruction or place is None:
+            place = self._place(instruction, users)
+        self._candidate = None, None
+        self._levels[instruction], self._moves[instruction] = place.level, place.moves
+        self._indices[instruction] = place.indices
+        self.code += len(place.indices)
+        self.nested = max(self.nested, place.level)
+
+    def _place(self, instruction: Instruction, users: Iterable[Instruction]) -> _Place:
         inside = [u for u in users if u in self._indices]
-        self._levels[instruction] = self._level(instruction, inside)
-        self._moves[instruction] = self._moves_to(instruction, inside)
-        indices = self._indices[instruction] = self._read_at(instruction, inside)
-        self.code += len(indices)
-        self.nested = max(self.nested, self._levels[instruction])
+        return _Place(
+            self._read_at(instruction, inside),
+            self._level(instruction, inside),
+            self._moves_to(instruction, inside),
+        )
 
     def _level(self, instruction: Instruction, inside: Sequence[Instruction]) -> int:
         """How many reductions need one another, from it to the root."""

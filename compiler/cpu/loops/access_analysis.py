@@ -27,7 +27,7 @@ from ...ops import (
     Map,
     Parameter,
 )
-from .affine import Affine, AffineIndexer, Division, Symbol, true_range
+from .affine import Affine, AffineIndexer, Division, Symbol, surely_ordered, true_range
 from .indexing import Index, element_rule, is_bitcast, linear_address, operand_index, reduced_dims
 
 _MAX_SPLITS = 128
@@ -156,11 +156,10 @@ class _Rule(AffineIndexer):
         self.operands: list[_Visit] = []
 
     def less(self, a: Affine, b: Affine) -> bool | None:
-        d = a - b
-        if (is_less := surely_less(d.high, 0)) or surely_less(-1, d.low):
-            return is_less
-        self.accesses.conditions.append(d)
-        return None
+        is_less = surely_ordered(a, b)
+        if is_less is None:
+            self.accesses.conditions.append(a - b)
+        return is_less
 
     def both(self, a: bool | None, b: bool | None) -> bool | None:
         return False if a is False or b is False else (True if a and b else None)

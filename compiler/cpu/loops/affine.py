@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ....runtime.sizes import larger, smaller, surely_less
 
@@ -156,6 +156,35 @@ def _simplified(constant: int, factors: dict[Symbol, int], low: int, high: int) 
 
 
 ZERO = Affine.number(0)
+
+
+def linear_combination(expressions: Iterable[Affine], factors: Iterable[int]) -> Affine:
+    """The sum of expressions, each times its factor."""
+    scaled = [a * factor for a, factor in zip(expressions, factors, strict=True) if a.terms or a.constant]
+    if len(scaled) < 2:
+        return scaled[0] if scaled else ZERO
+    constant = low = high = 0
+    terms: dict[Symbol, int] = {}
+    for a in scaled:
+        constant += a.constant
+        low += a.low
+        high += a.high
+        for symbol, c in a.terms:
+            terms[symbol] = terms.get(symbol, 0) + c
+    return _simplified(constant, terms, low, high)
+
+
+def surely_ordered(a: Affine, b: Affine) -> bool | None:
+    """Whether a < b; None where their bounds do not tell."""
+    if surely_less(a.high, b.low):
+        return True
+    if surely_less(b.high - 1, a.low):
+        return False
+    if not b.terms:  # the bounds of a - b say no more
+        return None
+    d = a - b
+    is_less = surely_less(d.high, 0)
+    return is_less if is_less or surely_less(-1, d.low) else None
 
 
 class Division:

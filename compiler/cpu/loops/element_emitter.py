@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ....runtime.llvm.ir_builder import Function, Int, Ptr, VectorValue, split_vector
-from ....runtime.sizes import is_symbolic, surely_less
+from ....runtime.sizes import is_symbolic
 from ...ir.element_types import ElementType
 from ...ir.module import Computation, Instruction
 from ...ops import (
@@ -45,7 +45,7 @@ from ..codegen.memory_types import (
     store,
 )
 from ..codegen.scalar_computation import apply_scalars
-from .affine import ZERO, Affine, AffineIndexer, Symbol
+from .affine import ZERO, Affine, AffineIndexer, Symbol, surely_ordered
 from .indexing import Index, element_rule, is_bitcast, linear_address
 from .loop_nest import LoopNest, Memo
 
@@ -466,9 +466,10 @@ class Elements:
 
     def less(self, a: Affine, b: Affine) -> Condition | bool:
         """a < b, known at once where the bounds say so."""
-        d = a - b
-        if (is_less := surely_less(d.high, 0)) or surely_less(-1, d.low):
+        is_less = surely_ordered(a, b)
+        if is_less is not None:
             return is_less
+        d = a - b
         terms = d + Affine.number(-d.constant)
         limit = -d.constant
         key = ("less", terms, limit)

@@ -9,7 +9,7 @@ from ...errors import UnsupportedError
 from ...ir.module import Instruction
 from ...ops import BitcastConvert, Reduce, ReduceWindow
 from ...ops.op import ElementRule
-from .affine import ZERO, Affine, Division
+from .affine import Affine, Division, linear_combination
 
 Index = tuple[Affine, ...]
 
@@ -24,11 +24,7 @@ def is_bitcast(instruction: Instruction) -> bool:
 
 def linear_address(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
     """The number of the element at an index, in memory with these strides."""
-    total = ZERO
-    for i, stride in zip(index, strides, strict=True):
-        if i.terms or i.constant:
-            total = i * stride if total is ZERO else total + i * stride
-    return total
+    return linear_combination(index, strides)
 
 
 def element_rule(instruction: Instruction) -> ElementRule:
