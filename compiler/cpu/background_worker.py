@@ -1,4 +1,4 @@
-"""Compiles modules in a process of low priority: calls of the program do not wait for the interpreter's lock meanwhile.
+"""Compiles modules in a process of its own: calls of the program do not wait for the interpreter's lock meanwhile.
 
 The process is started by the first module. Where none can be started, or the first one dies, callers compile
 themselves.
@@ -6,6 +6,7 @@ themselves.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import os
@@ -19,15 +20,15 @@ from ...runtime.code.artifact import Artifact
 from ...runtime.code.worker_pool import CompileWorkers, ProcessWorkers
 from ...runtime.errors import CompileCrash
 from ...runtime.llvm.target import Target
-from ...runtime.threads import cpu_clock
+from ...runtime.threads import background, cpu_clock
 from ..ir.module import Computation, Instruction, Module
 from ..options import Options
 from .compile import compile_module
 
-_NICENESS = 5  # the share bounds what it takes; with more, a busy machine would get its code late
+_NICENESS = 5  # of code in the place of other code. The share bounds what all code takes.
 _SECONDS = struct.Struct("<d")
 
-_process_workers = ProcessWorkers(lambda: CompileWorkers(1, _NICENESS))
+_process_workers = ProcessWorkers(lambda: CompileWorkers(1))
 _has_answered = _is_broken = False
 
 
@@ -45,7 +46,10 @@ def compile(module: Module, options: Options, target: Target) -> Artifact | None
     global _has_answered, _is_broken
     workers = _process_workers.get()
     plain = Options(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Options)})
-    job = workers.submit(__name__, compile_bytes.__name__, module_bytes(module), plain, target)
+    niceness = 0 if background.is_urgent_here() else _NICENESS  # a busy machine would get its first code late
+    if sys.platform == "linux":
+        niceness += os.getpriority(os.PRIO_PROCESS, 0)
+    job = workers.submit(__name__, compile_bytes.__name__, module_bytes(module), plain, target, niceness)
     try:
         answer = job.result()
     except CompileCrash:
@@ -60,13 +64,22 @@ def compile(module: Module, options: Options, target: Target) -> Artifact | None
     return Artifact.from_bytes(answer[_SECONDS.size :])
 
 
-def compile_bytes(data: bytes, options: Options, target: Target) -> bytes:
+def compile_bytes(data: bytes, options: Options, target: Target, niceness: int) -> bytes:
     """In the worker: the CPU seconds of a compilation, and the bytes of its artifact."""
     process_defaults.process.compile_workers = False
+    _set_niceness(niceness)
     before = os.times()
     artifact = compile_module(module_of_bytes(data), options, target)
     after = os.times()
     return _SECONDS.pack(after.user + after.system - before.user - before.system) + artifact.to_bytes()
+
+
+def _set_niceness(niceness: int) -> None:
+    """Sets the priority of this process's threads, on Linux. Without the right to raise it a lower one stays."""
+    if sys.platform == "linux":
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, int(thread), niceness)
 
 
 # -- a module as bytes: a pickle of lists, for graphs are deeper than pickle's recursion

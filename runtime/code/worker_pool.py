@@ -46,10 +46,10 @@ _all: weakref.WeakSet[CompileWorkers] = weakref.WeakSet()
 
 
 class CompileWorkers:
-    """At most `limit` worker processes, started when they are wanted. niceness: of their priority, on Linux."""
+    """At most `limit` worker processes, started when they are wanted."""
 
-    def __init__(self, limit: int, niceness: int = 0) -> None:
-        self.limit, self.niceness = limit, niceness
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         _all.add(self)
         self._jobs: queue.SimpleQueue[tuple[_Job, float | None, Future[Any]]] = queue.SimpleQueue()
         self._lock = forking.lock()
@@ -168,9 +168,6 @@ class CompileWorkers:
                     raise CompileCrash(f"a compile worker cannot be started: {error}") from error
                 assert process.stdin is not None
                 os.set_blocking(process.stdin.fileno(), False)  # a worker that hangs does not read
-                if self.niceness and hasattr(os, "setpriority"):
-                    with contextlib.suppress(OSError):  # its threads, which start later, inherit it
-                        os.setpriority(os.PRIO_PROCESS, process.pid, self.niceness)
                 self._processes[slot] = process
             return process
 

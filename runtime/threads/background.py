@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -25,7 +26,8 @@ _log = logging.getLogger("tfbridge")
 class Request:
     """Work that waits. The owner drops all of its requests at once.
 
-    share: of one processor's time, above 0, that requests like this one may take on average.
+    priority: infinite for what calls are slow without. share: of one processor's time, above 0, that requests like
+        this one may take on average.
     """
 
     owner: Hashable
@@ -43,6 +45,7 @@ class BackgroundQueue:
         self._changed = threading.Condition(self._lock)
         self._waiting: dict[tuple[Hashable, Hashable], Request] = {}
         self._running: tuple[Hashable, Hashable] | None = None
+        self._is_urgent = False  # what is being run
         self._thread: threading.Thread | None = None
         self._waiters = 0  # threads that want everything done: the thread does not pause
         self._resume_at = 0.0  # of the monotonic clock: when the share allows the next request
@@ -134,12 +137,17 @@ class BackgroundQueue:
                     self._changed.wait(pause)
                 else:
                     name = max(self._waiting, key=lambda n: self._waiting[n].priority)
-                    self._running = name
-                    return self._waiting.pop(name)
+                    request = self._waiting.pop(name)
+                    self._running, self._is_urgent = name, request.priority == math.inf
+                    return request
 
     def is_here(self) -> bool:
         """Whether the caller is in the queue's thread."""
         return threading.current_thread() is self._thread
+
+    def is_urgent_here(self) -> bool:
+        """Whether the caller is in the queue's thread, in a request of infinite priority."""
+        return self.is_here() and self._is_urgent
 
 
 process = BackgroundQueue()
@@ -155,6 +163,11 @@ def is_interpreter_ending() -> bool:
 def is_here() -> bool:
     """Whether the caller does what nobody waits for."""
     return process.is_here()
+
+
+def is_urgent_here() -> bool:
+    """Whether the caller does what nobody waits for, but calls are slow without."""
+    return process.is_urgent_here()
 
 
 @atexit.register

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -83,7 +85,7 @@ def test_a_deep_module_comes_back() -> None:
     assert str(background_worker.module_of_bytes(background_worker.module_bytes(module))) == str(module)
 
 
-def compiled_in_background(**options: int) -> Any:
+def compiled_in_background(priority: float = 1.0, **options: int) -> Any:
     """The artifact that the background thread loads, or its error."""
     results: list[Any] = []
 
@@ -95,7 +97,7 @@ def compiled_in_background(**options: int) -> Any:
         except Exception as error:
             results.append(error)
 
-    background.process.request(Request("test", 0, work, 1.0))
+    background.process.request(Request("test", 0, work, priority))
     assert background.wait_for_compilation(120)
     return results[0]
 
@@ -128,6 +130,21 @@ def test_a_worker_that_dies_costs_one_compilation(monkeypatch: pytest.MonkeyPatc
         patch.setattr(workers, "_worker", dying)
         assert isinstance(compiled_in_background(), CompileCrash)
     np.testing.assert_allclose(Executable(compiled_in_background()).execute([X])[0], expected(), rtol=1e-5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are Linux's")
+def test_code_in_the_place_of_other_code_has_a_lower_priority() -> None:
+    def lowest() -> int:
+        process = background_worker._process_workers.get()._processes[1]
+        threads = os.listdir(f"/proc/{process.pid}/task")
+        return min(os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in threads)
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    compiled_in_background(priority=1.0)
+    assert lowest() == min(own + background_worker._NICENESS, 19)
+    compiled_in_background(priority=math.inf)
+    may_raise = os.geteuid() == 0
+    assert lowest() == own or not may_raise
 
 
 def test_without_a_worker_this_process_compiles(monkeypatch: pytest.MonkeyPatch) -> None:

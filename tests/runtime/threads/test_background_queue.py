@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -112,6 +113,15 @@ def test_the_work_knows_where_it_runs() -> None:
     background.process.request(Request("owner", 0, lambda: here.append(background.is_here()), 1.0))
     assert background.wait_for_compilation(30)
     assert here == [True] and not background.is_here()
+
+
+def test_the_work_knows_whether_it_is_urgent() -> None:
+    urgent: list[bool] = []
+    for priority in (1.0, math.inf, 2.0):
+        request = Request("owner", 0, lambda: urgent.append(background.is_urgent_here()), priority)
+        background.process.request(request)
+        assert background.wait_for_compilation(30)
+    assert urgent == [False, True, False] and not background.is_urgent_here()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
