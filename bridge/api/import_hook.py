@@ -57,9 +57,10 @@ def spec_of(
 
 def _enable() -> None:
     try:
-        from .auto_clustering import enable_auto_clustering
+        if mode := flags.values()["AUTO_JIT"]:
+            from .auto_clustering import enable_auto_clustering
 
-        enable_auto_clustering(jit_compile=flags.values()["AUTO_JIT"] == 2)
+            enable_auto_clustering(jit_compile=mode == 2)
         if folder := flags.values()["REPORT"]:
             from .report_files import start
 

@@ -237,7 +237,7 @@ FLAGS: tuple[Flag, ...] = (
         "",
         "a path",
         "writes a report of the run there, as a page and as JSON, at its end and meanwhile: what was compiled, where "
-        "time went, what to change; clusters are compiled as with TFBRIDGE_AUTO_JIT=1",
+        "time went, what to change; clusters are compiled as with TFBRIDGE_AUTO_JIT=1 unless that is set too",
         str,
     ),
     Flag(
@@ -284,6 +284,8 @@ def read(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
             values[flag.name] = flag.parse(text) if text else flag.default
         except (ValueError, KeyError):
             raise FlagError(f"{flag.variable}={text!r}: allowed are {flag.allowed}") from None
+    if values["REPORT"] and not variables.get(f"{PREFIX}AUTO_JIT", "").strip():
+        values["AUTO_JIT"] = 1
     return values
 
 

@@ -50,13 +50,13 @@ class CompileWorkers:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        _all.add(self)
         self._jobs: queue.SimpleQueue[tuple[_Job, float | None, Future[Any]]] = queue.SimpleQueue()
         self._lock = forking.lock()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._threads = 0
         self._unfinished = 0
         self._closed = False
+        _all.add(self)  # last: the interpreter's end closes what is there, in another thread
 
     def submit(self, module: str, function: str, *args: object, seconds: float | None = None) -> Future[Any]:
         """Runs `function(*args)` of `module` in a worker; the value is bytes, or what JSON has.

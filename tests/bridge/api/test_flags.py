@@ -56,6 +56,11 @@ def test_flag_is_read(name: str, text: str, value: object) -> None:
     assert flags.read({flags.PREFIX + name: text})[name] == value
 
 
+@pytest.mark.parametrize(("auto_jit", "mode"), [("", 1), ("0", 0), ("2", 2)])
+def test_a_report_switches_auto_clustering_on_unless_that_is_set(auto_jit: str, mode: int) -> None:
+    assert flags.read({"TFBRIDGE_REPORT": "/z", "TFBRIDGE_AUTO_JIT": auto_jit})["AUTO_JIT"] == mode
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
