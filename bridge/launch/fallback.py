@@ -21,7 +21,7 @@ from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2, op_
 from tensorflow.core.protobuf import rewriter_config_pb2
 
 from ...runtime.threads import forking
-from ...runtime.threads.compile_threads import usable_cpus
+from ...runtime.threads.processors import usable_cpus
 from ..graph.function_library import named_functions
 from ..graph.graph import DATAFLOW, GraphNode, input_types, output_types
 from ..tf_internals import symbols as private

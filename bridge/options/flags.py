@@ -133,7 +133,8 @@ FLAGS: tuple[Flag, ...] = (
         "number",
         0,
         "0 or more",
-        "highest number of threads of one launch; 0: the machine's processors",
+        "highest number of threads of one launch; 0: those that TensorFlow may take for an op, no more than the "
+        "processors that affinity mask and control groups leave to the process",
         _number,
     ),
     Flag(

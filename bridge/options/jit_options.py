@@ -13,6 +13,7 @@ from typing import Any
 
 from ...compiler import options as compiler_options
 from . import flags
+from .intra_op_threads import intra_op_threads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +121,8 @@ def checked(chosen: Mapping[str, Any]) -> dict[str, Any]:
 def options(**chosen: object) -> Iterator[None]:
     """Within, what is compiled for the first time is compiled with these options; inner blocks rule over outer ones.
 
-    threads: highest number of threads of one launch; 0: the processors of the machine.
+    threads: highest number of threads of one launch; 0: those that TensorFlow may take for an op, no more than
+        the process may use.
     min_cluster_size: compute ops that a cluster has at least.
     deny_ops: op types that are not compiled.
     cost_guard: False keeps clusters that are slower than TensorFlow.
@@ -153,7 +155,8 @@ def options(**chosen: object) -> Iterator[None]:
 
 def current(chosen: Mapping[str, Any] | None = None, process: Mapping[str, Any] | None = None) -> JitOptions:
     """The options in force here: `chosen`, else those of the blocks around, else `process`, else the flags."""
-    return dataclasses.replace(DEFAULT_OPTIONS, **{**(process or {}), **_chosen.get(), **(chosen or {})})
+    result = dataclasses.replace(DEFAULT_OPTIONS, **{**(process or {}), **_chosen.get(), **(chosen or {})})
+    return result if result.threads else dataclasses.replace(result, threads=intra_op_threads())
 
 
 _STRICTER: dict[str, Callable[[Any, Any], Any]] = {

@@ -103,7 +103,10 @@ def _installation() -> Finding:
 
 def _processor() -> Finding:
     target = host()
-    return Finding(OK, f"{target.cpu}, vectors of {8 * target.vector_bytes} bits, {target.threads} threads")
+    threads, machine = target.threads, os.cpu_count() or 1
+    of_machine = f" (of {machine}: by affinity or quota)" if threads < machine else ""
+    vectors = f"vectors of {8 * target.vector_bytes} bits"
+    return Finding(OK, f"{target.cpu}, {vectors}, {threads} threads{of_machine}")
 
 
 def _flags() -> Finding:

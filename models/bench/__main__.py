@@ -29,7 +29,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ...runtime.threads.compile_threads import usable_cpus
+from ...runtime.threads.processors import usable_cpus
 from .aot_suite import KINDS, MODELS
 from .aot_suite import main as run_aot
 from .compile_suite import main as run_compile

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..llvm.module_text import ModuleText
 from ..memory import free_list, result_pool, temp_arena
-from ..threads import compile_threads, forking, thread_pool
+from ..threads import forking, processors, thread_pool
 from . import float_mode, linker
 
 _lock = forking.long_lock()
@@ -56,8 +56,8 @@ def _load() -> dict[str, int]:
 @functools.cache
 def _text() -> str:
     machine = platform.machine() if thread_pool.is_supported() else None
-    processors = compile_threads.usable_cpus()
-    return module_text(platform.machine(), sys.platform.startswith("linux"), machine, processors)
+    is_linux = sys.platform.startswith("linux")
+    return module_text(platform.machine(), is_linux, machine, processors.usable_cpus())
 
 
 def module_text(machine: str, linux: bool, pool_machine: str | None, processors: int = 1) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 from ..errors import CompileCrash, add_note
 from ..threads import forking
+from ..threads.processors import usable_cpus
 from .worker import BYTES, VALUE, read_message, write_message
 
 _Job = tuple[str, str, tuple[object, ...]]
@@ -228,7 +229,7 @@ class ProcessWorkers:
         self._workers = None
 
 
-_process_workers = ProcessWorkers(lambda: CompileWorkers(os.cpu_count() or 1))
+_process_workers = ProcessWorkers(lambda: CompileWorkers(usable_cpus()))
 
 
 def submit(module: str, function: str, *args: object, seconds: float | None = None) -> Future[Any]:

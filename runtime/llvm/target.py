@@ -7,7 +7,7 @@ import functools
 
 import llvmlite.binding as llvm
 
-from ..threads.compile_threads import usable_cpus
+from ..threads.processors import usable_cpus
 
 LLVM_VERSION: int = llvm.llvm_version_info[0]
 

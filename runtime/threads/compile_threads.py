@@ -7,7 +7,6 @@ the threads leave it a CPU.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent import futures
@@ -15,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from . import cpu_clock, forking, interrupts
+from . import cpu_clock, forking, interrupts, processors
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -111,16 +110,11 @@ def start_in_sequence(jobs: Iterable[Job[Result]]) -> None:
         _threads().submit(run_next)
 
 
-def usable_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _threads() -> ThreadPoolExecutor:
     global _executor
     with _lock:
         if _executor is None:
-            _executor = ThreadPoolExecutor(max(1, usable_cpus() - 1), "tfbridge-background")
+            _executor = ThreadPoolExecutor(max(1, processors.usable_cpus() - 1), "tfbridge-background")
         return _executor
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from ....runtime.code import disk_cache, linker
 from ....runtime.code.artifact import Artifact
 from ....runtime.llvm.target import Target, host
-from ....runtime.threads import compile_threads, forking
+from ....runtime.threads import compile_threads, forking, processors
 from ... import budget
 from .library_functions import common_functions, emit_function, library_of
 from .object_emitter import emit_object
@@ -27,7 +27,7 @@ def prefetch(functions: Iterable[str]) -> None:
 
 def prepare() -> None:
     """Starts to compile, in one background thread, what most programs call and the disk cache does not have."""
-    if compile_threads.usable_cpus() > 1 and disk_cache.default().enabled:
+    if processors.usable_cpus() > 1 and disk_cache.default().enabled:
         names = (
             name for name in common_functions(host()) if not disk_cache.default().has(_fingerprint(name))
         )

@@ -18,7 +18,7 @@ from ....runtime.code import worker_pool
 from ....runtime.errors import CompileCrash
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, ModuleText
 from ....runtime.llvm.target import Target
-from ....runtime.threads import compile_threads
+from ....runtime.threads import compile_threads, processors
 from ... import budget
 from ...errors import UnsupportedError
 from ...object_options import ObjectOptions
@@ -111,7 +111,7 @@ class ParallelCodegen:
         if self._started or self._waiting_bytes >= MIN_BYTES:
             for entry in entries:
                 self._wait_for(entry)
-            self._split(max(1, min(compile_threads.usable_cpus(), self._waiting_bytes // MIN_SPLIT_BYTES)))
+            self._split(max(1, min(processors.usable_cpus(), self._waiting_bytes // MIN_SPLIT_BYTES)))
         last = split_module(self.text, entries, self._started) if self._started else self.text.text()
         return [_start(last, self.target), *self._jobs]
 

@@ -37,7 +37,7 @@ from tfbridge.runtime.code.executable import Executable
 from tfbridge.runtime.errors import CompileCrash
 from tfbridge.runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, ModuleText
 from tfbridge.runtime.llvm.target import Target, host
-from tfbridge.runtime.threads import compile_threads
+from tfbridge.runtime.threads import compile_threads, processors
 
 X = np.linspace(-2, 2, 24 * 24, dtype=np.float32).reshape(24, 24)
 
@@ -147,7 +147,7 @@ def test_common_functions_are_in_the_libraries(target: Target) -> None:
 
 def test_common_functions_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_libraries, "_jobs", {})
-    monkeypatch.setattr(compile_threads, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(processors, "usable_cpus", lambda: 2)
     monkeypatch.setattr(compile_threads, "_executor", ThreadPoolExecutor(1))
     cache = disk_cache.DiskCache(tmp_path)
     monkeypatch.setattr(disk_cache, "_process", cache)
@@ -207,7 +207,7 @@ def test_many_threads_compile_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("cpus", "pieces"), [(1, 1), (2, 2), (5, 3)])
 def test_what_is_left_is_divided_among_cpus(monkeypatch: pytest.MonkeyPatch, cpus: int, pieces: int) -> None:
-    monkeypatch.setattr(compile_threads, "usable_cpus", lambda: cpus)
+    monkeypatch.setattr(processors, "usable_cpus", lambda: cpus)
     text = ModuleText(host())
     codegen = ParallelCodegen(text, host())
     for name in "abc":

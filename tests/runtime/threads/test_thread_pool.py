@@ -17,7 +17,7 @@ from run_python import run_python
 from tfbridge.runtime.code import support_library
 from tfbridge.runtime.code.executable import Executable
 from tfbridge.runtime.run_context import RunContext
-from tfbridge.runtime.threads import compile_threads, thread_pool
+from tfbridge.runtime.threads import processors, thread_pool
 
 pytestmark = pytest.mark.skipif(not thread_pool.is_supported(), reason="no pool on this platform")
 
@@ -90,7 +90,7 @@ def test_nested_launch_is_serial() -> None:
 
 def test_runs_on_other_threads_leave_no_processor_to_helpers() -> None:
     """As many runs at work as there are processors: a launch is serial. When they are over, helpers join again."""
-    processors = compile_threads.usable_cpus()
+    usable = processors.usable_cpus()
     over, at_work = threading.Event(), threading.Semaphore(0)
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, *(ctypes.c_void_p,) * 4)(
         lambda *_: at_work.release() or over.wait(timeout=30) or 0
@@ -98,7 +98,7 @@ def test_runs_on_other_threads_leave_no_processor_to_helpers() -> None:
     address = ctypes.cast(entry, ctypes.c_void_p).value
     others = [
         threading.Thread(target=support_library.run_function(), args=(address, None, None, None, 0))
-        for _ in range(processors + 1)
+        for _ in range(usable + 1)
     ]
     seen: set[int] = set()
 
@@ -110,7 +110,7 @@ def test_runs_on_other_threads_leave_no_processor_to_helpers() -> None:
         thread.start()
     for _ in others:
         assert at_work.acquire(timeout=30)
-    parallel_for(KERNEL(kernel), 64, 1, processors)
+    parallel_for(KERNEL(kernel), 64, 1, usable)
     assert seen == {0}
     over.set()
     for thread in others:
