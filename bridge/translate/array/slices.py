@@ -157,7 +157,8 @@ def take_strided(node: Node, operand: Operand, axes: Sequence[tuple[int, int, in
     sized_by=("shape",),
 )
 def strided_slice_grad(node: Node) -> Operand:
-    if node.constant_or_none("shape") is None or is_of_rows(node, node["dy"]):
+    has_rows = node.b.get_shape(node["dy"]).is_dynamic and is_of_rows(node, node["dy"])
+    if node.constant_or_none("shape") is None or has_rows:
         return gradient_of_rows(node, gather_axis)
     if node.constant_or_none("begin") is None or node.constant_or_none("end") is None:
         return dynamic_slice_gradient(node)

@@ -76,6 +76,8 @@ row("StridedSlice", R((5, 6)), Given([2], "int32"), Given([3], "int32"), ints(1)
 row("StridedSliceGrad", ints(5, 6), ints(1, 0), ints(4, 6), ints(1, 2), R((3, 3)), types=ALL)
 row("StridedSliceGrad", ints(5, 6), ints(4, 5), ints(-6, 0), ints(-1, -2), R((5, 3)), types="float32")
 row("StridedSliceGrad", ints(5, 6), ints(2, 0), ints(3, 6), ints(1, 1), R((6,)), types="float32", shrink_axis_mask=1)
+row("StridedSliceGrad", ints(5, 6), ints(1, 0), Given([4, 6], "int32"), ints(1, 2), R((3, 3)), types="float32")
+row("StridedSliceGrad", ints(5, 6), Given([-4], "int32"), Given([-1], "int32"), ints(2), R((2, 6)), types="float32")
 row("Pad", R((5, 3)), np.array([[1, 2], [0, 4]], np.int32), types=ALL)
 row("PadV2", R((5, 0)), np.array([[1, 2], [0, 4]], np.int32), R(()), types=ALL)
 for mode in ("REFLECT", "SYMMETRIC"):
