@@ -45,6 +45,18 @@ from .types import ConcreteFunction, FunctionDef, NodeDef
 
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 _TEXT, _I64 = ctypes.c_char_p, ctypes.c_int64
+
+
+class Status(ctypes.Structure):
+    """What a function that returns an absl::Status returns.
+
+    The status is one word, which C++ returns in memory that the caller provides: its address comes as a first argument
+    on x86-64, and in a register of its own on AArch64. Both are how C returns a struct of more than two words.
+    """
+
+    _fields_ = [("word", ctypes.c_uint64), ("unused", ctypes.c_uint64 * 3)]
+
+
 _FOLDER = os.path.dirname(tf.__file__)
 _FRAMEWORK, _CC = "libtensorflow_framework.so.2", "libtensorflow_cc.so.2"
 _PYWRAP = next(
@@ -97,7 +109,7 @@ _PLUGIN_SYMBOL = (
 )
 ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the shared name of variables that nobody else finds
 
-# On variables (tensorflow::Var), for native code. An absl::Status comes back through a hidden first argument.
+# On variables (tensorflow::Var), for native code.
 HANDLE_FROM_INPUT = "_ZN10tensorflow15HandleFromInputEPNS_15OpKernelContextEi"
 LOOK_UP_VARIABLE = (
     f"_ZN10tensorflow14LookupResourceINS_3VarELb0EEEN{_ABSEIL}6StatusE"
@@ -168,7 +180,7 @@ _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     (OP, _FRAMEWORK, "TF_Dim", _I64, (_POINTER, _INT)),
     (OP, _FRAMEWORK, "TF_DeleteTensor", None, (_POINTER,)),
     (OP, _FRAMEWORK, "TF_DeleteBuffer", None, (_POINTER,)),
-    (PLUGIN, _CC, _PLUGIN_SYMBOL, _POINTER, (_POINTER, _POINTER)),
+    (PLUGIN, _CC, _PLUGIN_SYMBOL, Status, (_POINTER,)),
     (PLUGIN, _CC, "TF_GetNodesToPreserveListSize", None, (_POINTER, _POINTER, _POINTER, _POINTER)),
     (
         PLUGIN,
@@ -215,7 +227,7 @@ _SYMBOLS: tuple[tuple[str, str, str, Any, tuple[Any, ...]], ...] = (
     ),
     *((VARIABLES, _CC, symbol, None, (_POINTER,)) for symbol in (LOOK_UP_VARIABLE, RELEASE_VARIABLE)),
     (VARIABLES, _CC, "TFE_TensorHandleDevicePointer", _POINTER, (_POINTER, _POINTER)),
-    (VARIABLES, _CC, _TENSOR_OF_HANDLE, None, (_POINTER, _POINTER, _POINTER)),
+    (VARIABLES, _CC, _TENSOR_OF_HANDLE, Status, (_POINTER, _POINTER)),
     (TRACES, _FRAMEWORK, TRACE_LEVEL, None, ()),
     (TRACES, _FRAMEWORK, TRACE_CLOCK, _I64, ()),
     (TRACES, _FRAMEWORK, RECORD_TRACE, None, (_POINTER,)),
@@ -502,9 +514,9 @@ def data_of(tensor: tf.Tensor) -> int:
 
 def tensor_object(tensor: tf.Tensor) -> int:
     """Address of the tensorflow::Tensor of an eager tensor on the CPU; 0 when there is none."""
-    status, address = ctypes.c_uint64(ok_status()), ctypes.c_void_p()
-    function(_TENSOR_OF_HANDLE)(ctypes.addressof(status), tensor_handle(tensor), ctypes.addressof(address))
-    return (address.value or 0) if status.value == ok_status() else 0
+    address = ctypes.c_void_p()
+    status = function(_TENSOR_OF_HANDLE)(tensor_handle(tensor), ctypes.addressof(address))
+    return (address.value or 0) if status.word == ok_status() else 0
 
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -673,9 +685,8 @@ def register_graph_optimizer(
     entry = gate(ctypes.cast(run_callback, _POINTER).value or 0)
     fill_callback = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Registration), _POINTER)(fill)
     _keep.extend((run_callback, fill_callback, device_type))
-    result = ctypes.c_uint64()  # an absl::Status, which is returned through a hidden first argument
-    function(_PLUGIN_SYMBOL)(ctypes.addressof(result), ctypes.cast(fill_callback, _POINTER))
-    if result.value != ok_status():
+    status = function(_PLUGIN_SYMBOL)(ctypes.cast(fill_callback, _POINTER))
+    if status.word != ok_status():
         raise RuntimeError(
             f"TensorFlow {tf.__version__} refused the optimizer for {device}; only one can "
             "be registered for a device type"
