@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
+from tfbridge.bridge.translate.math.float_to_integer import float_to_integer
+from tfbridge.compiler import ComputationBuilder, LocalClient
+from tfbridge.compiler.ir.element_types import element_type_of
 
 INF, NAN = float("inf"), float("nan")
 REALS = ("float32", "float64", "float16", "bfloat16")
@@ -38,7 +41,7 @@ OUTSIDE = (
 @pytest.mark.parametrize("source", [*REALS, "complex64", "complex128", "float8_e5m2"])
 @pytest.mark.parametrize("target", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_casts_out_of_range(source: str, target: str) -> None:
-    """Vectors of elements saturate in TensorFlow, those that are left at the end wrap around."""
+    """TensorFlow converts vectors of elements in one way, those that are left at the end in another."""
     values = np.resize(np.array(OUTSIDE, np.float32 if "8" in source[:7] else np.float64), 2 * 32 + 7)
     parts = [tf.cast(values[:n], source) for n in (2 * 32 + 7, 32, 5)]
 
@@ -47,6 +50,42 @@ def test_casts_out_of_range(source: str, target: str) -> None:
 
     for given, wanted in zip(tfbridge.jit(function, strict=True)(*parts), function(*parts), strict=True):
         np.testing.assert_array_equal(given, wanted)
+
+
+# What TensorFlow 2.21 for AArch64 makes of 31 equal elements: (source, target, element, results and how many of each).
+ON_AARCH64 = (
+    ("float32", "int8", 300.0, [(44, 31)]),
+    ("float32", "int16", -7e4, [(-4464, 31)]),
+    ("float32", "uint8", -129.0, [(127, 16), (0, 8), (127, 7)]),
+    ("float32", "uint8", 3e9, [(255, 16), (0, 8), (255, 7)]),
+    ("bfloat16", "uint8", -129.0, [(0, 24), (127, 7)]),
+    ("float16", "uint8", -129.0, [(127, 31)]),
+    ("float32", "uint16", 3e9, [(24064, 24), (65535, 7)]),
+    ("float16", "uint16", -129.0, [(0, 24), (65407, 7)]),
+    ("complex64", "uint16", -4e4, [(0, 24), (25536, 7)]),
+    ("float64", "int8", 3e9, [(0, 24), (-1, 7)]),
+    ("float64", "uint16", -3e9, [(41472, 24), (0, 7)]),
+    ("float64", "int32", 3e9, [(-1294967296, 28), (2147483647, 3)]),
+    ("complex128", "uint32", 7e9, [(2705032704, 28), (4294967295, 3)]),
+    ("float32", "int32", 3e9, [(2147483647, 31)]),
+    ("float32", "uint32", -3e9, [(0, 31)]),
+    ("float32", "int64", -INF, [(-(2**63), 31)]),
+    ("float32", "uint64", INF, [(2**64 - 1, 31)]),
+    ("float64", "int32", NAN, [(0, 31)]),
+)
+
+
+@pytest.mark.parametrize("source, target, element, runs", ON_AARCH64)
+def test_casts_out_of_range_on_aarch64(
+    source: str, target: str, element: float, runs: list[tuple[int, int]]
+) -> None:
+    b = ComputationBuilder("cast")
+    x = b.constant(np.full(31, element).astype(tf.as_dtype(source).as_numpy_dtype))
+    float_to_integer(b, x, element_type_of(target), "aarch64")
+    [given] = LocalClient().compile(b.build()).execute([])
+    np.testing.assert_array_equal(
+        given, np.repeat(np.array([v for v, _ in runs], target), [n for _, n in runs])
+    )
 
 
 @pytest.mark.parametrize("dtype", REALS)
