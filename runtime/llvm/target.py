@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
+import sys
+from collections.abc import Mapping
 
 import llvmlite.binding as llvm
 
@@ -104,6 +107,32 @@ def _byte_products(architecture: str, features: frozenset[str]) -> str:
     return next((name for name in ("i8mm", "dotprod") if name in features), "")
 
 
+# Features of AArch64 that LLVM's list for this machine lacks, and where Linux tells of them: (entry of the auxiliary
+# vector, bit in it).
+_HWCAP, _HWCAP2 = 16, 26
+_HARDWARE_CAPABILITIES = {"dotprod": (_HWCAP, 20), "i8mm": (_HWCAP2, 13)}
+
+
+def _auxiliary_vector() -> dict[int, int]:
+    """What Linux says of the processor."""
+    getauxval = ctypes.CDLL(None).getauxval
+    getauxval.restype, getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
+    return {entry: int(getauxval(entry)) for entry in (_HWCAP, _HWCAP2)}
+
+
+def _with_capabilities(features: Mapping[str, bool], auxiliary_vector: Mapping[int, int]) -> dict[str, bool]:
+    """The features of an AArch64 processor, completed with what Linux says of it."""
+    told = {n: bool(auxiliary_vector[entry] >> bit & 1) for n, (entry, bit) in _HARDWARE_CAPABILITIES.items()}
+    return {**told, **features}
+
+
+def _host_features(architecture: str) -> dict[str, bool]:
+    features = dict(llvm.get_host_cpu_features())
+    if architecture == "aarch64" and sys.platform.startswith("linux"):
+        return _with_capabilities(features, _auxiliary_vector())
+    return features
+
+
 def _cache_bytes(index: int, default: int) -> int:
     try:
         with open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size") as file:
@@ -116,14 +145,15 @@ def _cache_bytes(index: int, default: int) -> int:
 @functools.cache
 def host(threads: int | None = None) -> Target:
     """This machine, with `threads` threads (default: the processors this process may use)."""
-    names = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
     triple = llvm.get_default_triple()
     architecture = triple.split("-", 1)[0]
+    features = _host_features(architecture)
+    names = frozenset(name for name, on in features.items() if on)
     vector_bytes, registers, has_fma = _vector_unit(architecture, names)
     return Target(
         triple,
         llvm.get_host_cpu_name(),
-        llvm.get_host_cpu_features().flatten(),
+        llvm.FeatureMap(features).flatten(),
         vector_bytes,
         registers,
         has_fma,
