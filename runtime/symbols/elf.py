@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ _IDENT = b"\x7fELF\2\1\1"  # 64 bits, little endian
 _SYMTAB, _DYNSYM, _STRTAB, _NOBITS, _PROGBITS = 2, 11, 3, 8, 1
 _FUNCTION, _OBJECT, _GLOBAL = 2, 1, 1
 _EXECUTABLE_FILE, _ALLOCATED_CODE = 2, 2 | 4
+_PROGRAM = "/proc/self/exe"
 _RESERVED = 0xFF00  # sections from here on are none
 
 
@@ -114,6 +116,7 @@ def symbol_file(functions: Sequence[Placed]) -> bytes:
 
 
 def machine_number() -> int:
-    """The number of this machine's instruction set in ELF files: that of the running interpreter."""
-    with open(sys.executable, "rb") as file:
+    """The number of this machine's instruction set in ELF files: that of the running program."""
+    # sys.executable may be a script that starts the interpreter, and is empty in a program that embeds it.
+    with open(_PROGRAM if os.path.exists(_PROGRAM) else sys.executable, "rb") as file:
         return int(_HEADER.unpack(file.read(_HEADER.size))[2])

@@ -17,7 +17,7 @@ from tfbridge.runtime.code.artifact import Artifact, KernelRecord
 from tfbridge.runtime.code.executable import Executable
 from tfbridge.runtime.process_defaults import process
 from tfbridge.runtime.symbols import registry
-from tfbridge.runtime.symbols.elf import Placed, symbol_file, symbols_of
+from tfbridge.runtime.symbols.elf import Placed, machine_number, symbol_file, symbols_of
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="objects are ELF files on Linux")
 
@@ -106,6 +106,16 @@ def test_nobody_is_told_by_default() -> None:
     executable().execute([])
     assert not Path(f"/tmp/perf-{os.getpid()}.map").exists()
     assert registry.anchors([emit(CODE)]) == []
+
+
+def test_machine_where_a_script_starts_the_interpreter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "python"
+    script.write_text('#!/bin/sh\nexec /usr/bin/python3 "$@"\n')
+    monkeypatch.setattr(sys, "executable", str(script))
+    object_header = emit(CODE)[:20]
+    assert machine_number() == int.from_bytes(object_header[18:20], "little")
 
 
 def test_symbol_file() -> None:
