@@ -162,45 +162,70 @@ def test_waiting_caller_rests_and_wakes(helpers: int) -> None:
     assert sorted(done) == list(range(helpers + 1))
 
 
+# Functions that read and write the register with the floating-point mode, and its bits that flush denormals.
+FLOATING_POINT_MODES = {
+    "x86_64": (
+        """
+        declare void @llvm.x86.sse.stmxcsr(ptr)
+        declare void @llvm.x86.sse.ldmxcsr(ptr)
+        define void @read(ptr %to) {
+          call void @llvm.x86.sse.stmxcsr(ptr %to)
+          ret void
+        }
+        define void @write(ptr %from) {
+          call void @llvm.x86.sse.ldmxcsr(ptr %from)
+          ret void
+        }
+        """,
+        0x8040,
+    ),
+    "aarch64": (
+        """
+        declare i64 @llvm.aarch64.get.fpcr()
+        declare void @llvm.aarch64.set.fpcr(i64)
+        define void @read(ptr %to) {
+          %mode = call i64 @llvm.aarch64.get.fpcr()
+          store i64 %mode, ptr %to
+          ret void
+        }
+        define void @write(ptr %from) {
+          %mode = load i64, ptr %from
+          call void @llvm.aarch64.set.fpcr(i64 %mode)
+          ret void
+        }
+        """,
+        1 << 24,
+    ),
+}
+
+
+@pytest.mark.skipif(os.uname().machine not in FLOATING_POINT_MODES, reason="its register is not read here")
 def test_floating_point_mode_of_the_caller() -> None:
     """Helpers flush denormals exactly when the caller does (TensorFlow's threads do)."""
-    if os.uname().machine != "x86_64":
-        pytest.skip("reads MXCSR")
-    text = """
-    declare void @llvm.x86.sse.stmxcsr(ptr)
-    declare void @llvm.x86.sse.ldmxcsr(ptr)
-    define void @read(ptr %to) {
-      call void @llvm.x86.sse.stmxcsr(ptr %to)
-      ret void
-    }
-    define void @write(ptr %from) {
-      call void @llvm.x86.sse.ldmxcsr(ptr %from)
-      ret void
-    }
-    """
+    text, flush = FLOATING_POINT_MODES[os.uname().machine]
     from tfbridge.runtime.code import linker
 
     loaded = linker.load(emit(text), ("read", "write"))
     read, write = (ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.addresses[n]) for n in ("read", "write"))
-    slot = ctypes.c_uint32()
+    slot = ctypes.c_uint64()
     read(ctypes.byref(slot))
     usual = slot.value
     modes: dict[int, int] = {}
     met = threading.Barrier(2)
 
     def kernel(context: int, buffers: int, low: int, high: int, tid: int) -> None:
-        mine = ctypes.c_uint32()
+        mine = ctypes.c_uint64()
         read(ctypes.byref(mine))
-        modes[tid] = mine.value & 0x8040
+        modes[tid] = mine.value & flush
         met.wait(timeout=30)
 
     try:
-        for mode in (0x8040, 0):
-            write(ctypes.byref(ctypes.c_uint32(usual | mode)))
+        for mode in (flush, 0):
+            write(ctypes.byref(ctypes.c_uint64(usual | mode)))
             parallel_for(KERNEL(kernel), 2, 1, 2)
             assert modes == {0: mode, 1: mode}
     finally:
-        write(ctypes.byref(ctypes.c_uint32(usual)))
+        write(ctypes.byref(ctypes.c_uint64(usual)))
 
 
 def run_script(body: str) -> subprocess.CompletedProcess[str]:
