@@ -21,7 +21,7 @@ from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2, op_
 from tensorflow.core.protobuf import rewriter_config_pb2
 
 from ...runtime.threads import forking
-from ...runtime.threads.processors import usable_cpus
+from ...runtime.threads.processors import affine_cpus
 from ..graph.function_library import named_functions
 from ..graph.graph import DATAFLOW, GraphNode, input_types, output_types
 from ..tf_internals import symbols as private
@@ -460,7 +460,7 @@ def _remove_unused() -> None:
 @functools.cache
 def _waiting_threads() -> threading.Semaphore:
     """The threads of TensorFlow's pool that may wait at a time: all but one, which must work."""
-    threads = tf.config.threading.get_inter_op_parallelism_threads() or usable_cpus()
+    threads = tf.config.threading.get_inter_op_parallelism_threads() or affine_cpus()
     return threading.Semaphore(threads - 1)
 
 

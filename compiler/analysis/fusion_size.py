@@ -38,14 +38,12 @@ class FusionSize:
     """The size of a fusion while members are added, consumers first. `code`: members times indices. `nested`: the most
     reductions that each need the one before."""
 
-    __slots__ = ("_candidate", "_indices", "_levels", "_moves", "_numbers", "code", "nested")
+    __slots__ = ("_candidate", "_numbers", "_places", "code", "nested")
 
     def __init__(self) -> None:
         self.code = self.nested = 0
-        self._indices: dict[Instruction, frozenset[int]] = {}
-        self._levels: dict[Instruction, int] = {}
-        self._moves: dict[Instruction, int] = {}
-        self._candidate: tuple[Instruction | None, _Place | None] = None, None  # of the last `has_room`
+        self._places: dict[Instruction, _Place] = {}
+        self._candidate: tuple[Instruction, _Place] | None = None  # of the last `has_room`
         self._numbers: dict[
             tuple[Instruction, int, int, int], int
         ] = {}  # an index at which a user reads an operand
@@ -55,7 +53,7 @@ class FusionSize:
         place = self._place(instruction, users)
         self._candidate = instruction, place
         return (
-            len(self._indices) < MAX_INSTRUCTIONS
+            len(self._places) < MAX_INSTRUCTIONS
             and len(place.indices) <= MAX_INDICES
             and self.code + len(place.indices) <= MAX_CODE
             and place.level <= MAX_NESTED
@@ -64,17 +62,17 @@ class FusionSize:
 
     def add(self, instruction: Instruction, users: Iterable[Instruction]) -> None:
         """Takes an instruction in."""
-        candidate, place = self._candidate
-        if candidate is not instruction or place is None:
+        if self._candidate is not None and self._candidate[0] is instruction:
+            place = self._candidate[1]
+        else:
             place = self._place(instruction, users)
-        self._candidate = None, None
-        self._levels[instruction], self._moves[instruction] = place.level, place.moves
-        self._indices[instruction] = place.indices
+        self._candidate = None
+        self._places[instruction] = place
         self.code += len(place.indices)
         self.nested = max(self.nested, place.level)
 
     def _place(self, instruction: Instruction, users: Iterable[Instruction]) -> _Place:
-        inside = [u for u in users if u in self._indices]
+        inside = [u for u in users if u in self._places]
         return _Place(
             self._read_at(instruction, inside),
             self._level(instruction, inside),
@@ -83,7 +81,7 @@ class FusionSize:
 
     def _level(self, instruction: Instruction, inside: Sequence[Instruction]) -> int:
         """How many reductions need one another, from it to the root."""
-        return max((self._levels[u] for u in inside), default=0) + isinstance(
+        return max((self._places[u].level for u in inside), default=0) + isinstance(
             instruction.op, Reduce | ReduceWindow
         )
 
@@ -91,7 +89,7 @@ class FusionSize:
         """How often the index has changed between the root and it."""
         if instruction.shape.is_scalar:
             return 0
-        return max((self._moves[u] + (not _keeps_index(u)) for u in inside), default=0)
+        return max((self._places[u].moves + (not _keeps_index(u)) for u in inside), default=0)
 
     def _read_at(self, instruction: Instruction, inside: Sequence[Instruction]) -> frozenset[int]:
         """The indices at which it is computed."""
@@ -102,7 +100,7 @@ class FusionSize:
 
     def _read(self, user: Instruction, operand: Instruction) -> frozenset[int]:
         """The indices at which a member reads an operand."""
-        at = self._indices[user]
+        at = self._places[user].indices
         if _keeps_index(user):
             return at
         indices = set[int]()

@@ -53,6 +53,13 @@ class Gather(Op):
     )
     indices_are_sorted: bool = attribute("bool", "indices_are_sorted", default=False)
 
+    def takes_rows(self, operand: Shape, indices: Shape) -> bool:
+        """Whether it takes whole rows of a matrix, one for each index."""
+        rank, is_sorted = indices.rank, self.indices_are_sorted
+        return operand.rank == 2 and self == Gather(
+            (rank,), (0,), (0,), rank, (1, operand.dims[1]), indices_are_sorted=is_sorted
+        )
+
     def infer(self, operands: Sequence[Shape]) -> Shape:
         """Dims of the indices without their vectors, with the kept slice sizes at offset_dims."""
         require_arrays("gather", operands, 2, "gather_c1")

@@ -115,13 +115,5 @@ def _rows_of(value: Instruction | None) -> tuple[Instruction, Instruction] | Non
     if value is None or not isinstance(value.op, Gather):
         return None
     matrix, numbers = value.operands
-    op = value.op
-    if (
-        matrix.shape.rank != 2
-        or numbers.shape.rank != 1
-        or numbers.shape.element_type is not ElementType.S32
-        or op
-        != Gather((1,), (0,), (0,), 1, (1, matrix.shape.dims[1]), indices_are_sorted=op.indices_are_sorted)
-    ):
-        return None
-    return matrix, numbers
+    is_vector = numbers.shape.rank == 1 and numbers.shape.element_type is ElementType.S32
+    return (matrix, numbers) if is_vector and value.op.takes_rows(matrix.shape, numbers.shape) else None

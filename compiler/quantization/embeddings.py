@@ -23,6 +23,7 @@ from ..ops import (
     Slice,
 )
 from ..ops.block_scaled_dot import packed
+from ..passes.rules.rule import full
 from .weights import as_stored, quantize_blocks, quantize_weights
 
 
@@ -68,7 +69,7 @@ def _converted(value: Instruction) -> Instruction:
 def _unpacked(pairs: Instruction, columns: int) -> Instruction:
     """The integers of 4 bits in bytes, the low ones first."""
     dims = pairs.shape.dims
-    four = make(Broadcast(dims, ()), make(Constant(Literal(np.int8(4)))))
+    four = full(pairs.shape, 4)
     left, right = (Elementwise(opcode.value) for opcode in (Opcode.SHIFT_LEFT, Opcode.SHIFT_RIGHT_ARITHMETIC))
     low, high = make(right, make(left, pairs, four), four), make(right, pairs, four)
     both = make(Concatenate(len(dims)), *(make(Reshape((*dims, 1)), half) for half in (low, high)))

@@ -159,23 +159,20 @@ def _layer(
 def _table(gather: Instruction, values: dict[Instruction, np.ndarray | None]) -> Layer | None:
     """A gather of whole rows, or of one row by a dynamic slice."""
     op, (operand, numbers, *_) = gather.op, gather.operands
-    last, dims = gather.shape.rank - 1, operand.shape.dims
+    dims = operand.shape.dims
     if operand.shape.element_type is not ElementType.F32 or len(dims) != 2 or not gather.shape.elements:
         return None
-    row = (1, dims[1])
     if isinstance(op, Gather):
-        takes_rows = op == Gather(
-            (last,), (0,), (0,), numbers.shape.rank, row, indices_are_sorted=op.indices_are_sorted
-        )
+        takes_rows = op.takes_rows(operand.shape, numbers.shape)
     else:
-        takes_rows = gather.shape.dims == row
+        takes_rows = gather.shape.dims == (1, dims[1])
     if not takes_rows:
         return None
     table = _constant(operand, values)
     if table is None or not np.isfinite(table).all():
         return None
     name, none = gather.metadata.op_name or gather.name, np.zeros(dims[:1], np.float32)
-    return Layer(name, gather, numbers, (), table, none, 0, last, gather)
+    return Layer(name, gather, numbers, (), table, none, 0, gather.shape.rank - 1, gather)
 
 
 def _axes_of_dot(op: Dot, dot: Instruction) -> tuple[int, int] | None:

@@ -16,7 +16,6 @@ from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Module, make, topological
 from ..ir.shape import Shape
 from ..ops import (
-    Broadcast,
     Constant,
     DynamicUpdateSlice,
     Elementwise,
@@ -27,6 +26,7 @@ from ..ops import (
     Tuple,
     While,
 )
+from ..passes.rules.rule import full
 
 
 def is_counted(instruction: Instruction) -> bool:
@@ -117,7 +117,7 @@ def _storing(loop: Instruction, values: Sequence[Instruction]) -> tuple[Instruct
     steps, count = trip_count(loop) or 0, len(init.operands)
     arrays = [Shape(v.shape.element_type, (steps, *v.shape.dims)) for v in values]
     number = _integer(0)
-    wider_init = make(Tuple(), *init.operands, number, *map(_zeros, arrays))
+    wider_init = make(Tuple(), *init.operands, number, *(full(array, 0) for array in arrays))
     body_state, body = _on_wider_state(op.body, values, wider_init.shape, count)
     condition_state, condition = _on_wider_state(op.condition, (), wider_init.shape, count)
     step = make(GetTupleElement(count), body_state)
@@ -153,8 +153,3 @@ def _on_wider_state(
 
 def _integer(number: int) -> Instruction:
     return make(Constant(Literal(np.int32(number))))
-
-
-def _zeros(shape: Shape) -> Instruction:
-    zero = make(Constant(Literal(np.zeros((), shape.element_type.dtype), shape.element_type)))
-    return make(Broadcast(shape.dims, ()), zero)

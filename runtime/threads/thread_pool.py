@@ -71,7 +71,7 @@ _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # in this process
 _CLOCK_MONOTONIC, _SIG_SETMASK = 1, 2
 _SIGNAL_SET = "[128 x i8]"
 _TURNS_BETWEEN_CLOCKS = 32  # of a spinning helper
-# A pause while spinning: of AArch64's instructions ISB takes time, YIELD takes none on most processors.
+# A pause while spinning. Of AArch64's instructions ISB: YIELD is a hint, which a processor may ignore.
 _PAUSE: dict[str, Callable[[Function], object]] = {
     "x86_64": lambda f: f.call("llvm.x86.sse2.pause", "void", []),
     "aarch64": lambda f: f.call("llvm.aarch64.isb", "void", [f.constant("i32", 15)]),

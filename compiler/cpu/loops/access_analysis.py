@@ -27,8 +27,8 @@ from ...ops import (
     Map,
     Parameter,
 )
-from .affine import Affine, AffineIndexer, Division, Symbol, surely_ordered, true_range
-from .indexing import Index, element_rule, is_bitcast, linear_address, operand_index, reduced_dims
+from .affine import Affine, AffineIndexer, Division, Symbol, linear_address, surely_ordered, true_range
+from .indexing import Index, element_rule, is_bitcast, operand_index, reduced_dims
 
 _MAX_SPLITS = 128
 _Visit = tuple[Instruction, Index, int]  # an element that another is made of, and how often it is evaluated

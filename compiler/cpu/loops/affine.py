@@ -158,9 +158,9 @@ def _simplified(constant: int, factors: dict[Symbol, int], low: int, high: int) 
 ZERO = Affine.number(0)
 
 
-def linear_combination(expressions: Iterable[Affine], factors: Iterable[int]) -> Affine:
-    """The sum of expressions, each times its factor."""
-    scaled = [a * factor for a, factor in zip(expressions, factors, strict=True) if a.terms or a.constant]
+def linear_address(index: Iterable[Affine], strides: Iterable[int]) -> Affine:
+    """The number of the element at an index, in memory with these strides."""
+    scaled = [a * stride for a, stride in zip(index, strides, strict=True) if a.terms or a.constant]
     if len(scaled) < 2:
         return scaled[0] if scaled else ZERO
     constant = low = high = 0

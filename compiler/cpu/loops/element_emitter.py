@@ -45,8 +45,8 @@ from ..codegen.memory_types import (
     store,
 )
 from ..codegen.scalar_computation import apply_scalars
-from .affine import ZERO, Affine, AffineIndexer, Symbol, surely_ordered
-from .indexing import Index, element_rule, is_bitcast, linear_address
+from .affine import ZERO, Affine, AffineIndexer, Symbol, linear_address, surely_ordered
+from .indexing import Index, element_rule, is_bitcast
 from .loop_nest import LoopNest, Memo
 
 

@@ -9,7 +9,7 @@ from ...errors import UnsupportedError
 from ...ir.module import Instruction
 from ...ops import BitcastConvert, Reduce, ReduceWindow
 from ...ops.op import ElementRule
-from .affine import Affine, Division, linear_combination
+from .affine import Affine, Division
 
 Index = tuple[Affine, ...]
 
@@ -20,11 +20,6 @@ def is_bitcast(instruction: Instruction) -> bool:
         isinstance(instruction.op, BitcastConvert)
         and instruction.shape.dims == instruction.operands[0].shape.dims
     )
-
-
-def linear_address(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
-    """The number of the element at an index, in memory with these strides."""
-    return linear_combination(index, strides)
 
 
 def element_rule(instruction: Instruction) -> ElementRule:

@@ -24,9 +24,9 @@ from ..codegen.memory_types import memory_type
 from ..codegen.memory_types import store as store_element
 from ..codegen.parallel_for import KERNEL_PARAMETERS, grain_of_work
 from .access_analysis import AccessAnalysis, Loops, boundaries, split_points
-from .affine import Affine, Symbol
+from .affine import Affine, Symbol, linear_address
 from .element_emitter import CachedRow, Elements, Item
-from .indexing import Index, linear_address, reduced_dims
+from .indexing import Index, reduced_dims
 from .loop_nest import LoopNest
 from .reduce_emitter import reduce_together
 from .reducer import Reducer

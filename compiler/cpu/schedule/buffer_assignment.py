@@ -105,13 +105,7 @@ def assign_offsets(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:
     temp_bytes = 0
     for buffer in sorted(ranges, key=lambda b: (-b.bytes, ranges[b].first, b.index)):
         live = ranges[buffer]
-        first, last = live.first, live.last
-        interfering = [
-            other
-            for other, of_other in placed
-            if (of_other.first <= last and first <= of_other.last)
-            or (of_other.branches and of_other.interferes(live))
-        ]
+        interfering = [other for other, other_live in placed if other_live.interferes(live)]
         offset = 0
         for other in sorted(interfering, key=offsets.__getitem__):
             if offset + buffer.bytes <= offsets[other]:
