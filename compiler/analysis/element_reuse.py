@@ -23,6 +23,8 @@ def element_count(instruction: Instruction) -> int:
 
 def elements_read(user: Instruction, operand: Instruction) -> float:
     """Elements of the operand that are evaluated for one element of the user."""
+    if user.op.is_elementwise:
+        return 1.0
     if isinstance(user.op, Reduce) and operand in user.operands[: len(user.operands) // 2]:
         return element_count(operand) / element_count(user)
     if isinstance(user.op, Concatenate):

@@ -72,37 +72,25 @@ class FusionSize:
         self.nested = max(self.nested, place.level)
 
     def _place(self, instruction: Instruction, users: Iterable[Instruction]) -> _Place:
-        inside = [u for u in users if u in self._places]
-        return _Place(
-            self._read_at(instruction, inside),
-            self._level(instruction, inside),
-            self._moves_to(instruction, inside),
-        )
-
-    def _level(self, instruction: Instruction, inside: Sequence[Instruction]) -> int:
-        """How many reductions need one another, from it to the root."""
-        return max((self._places[u].level for u in inside), default=0) + isinstance(
-            instruction.op, Reduce | ReduceWindow
-        )
-
-    def _moves_to(self, instruction: Instruction, inside: Sequence[Instruction]) -> int:
-        """How often the index has changed between the root and it."""
-        if instruction.shape.is_scalar:
-            return 0
-        return max((self._places[u].moves + (not _keeps_index(u)) for u in inside), default=0)
-
-    def _read_at(self, instruction: Instruction, inside: Sequence[Instruction]) -> frozenset[int]:
-        """The indices at which it is computed."""
-        if not inside or instruction.shape.is_scalar:
-            return _ROOT
-        sets = {id(s): s for s in (self._read(u, instruction) for u in inside)}
-        return frozenset().union(*sets.values()) if len(sets) > 1 else next(iter(sets.values()))
+        level = moves = 0
+        indices: frozenset[int] | None = None
+        for user in users:
+            place = self._places.get(user)
+            if place is None:  # not in the fusion
+                continue
+            keeps_index = user.op.is_elementwise or isinstance(user.op, _SAME_INDEX)
+            read = place.indices if keeps_index else self._read(user, instruction)
+            indices = read if indices is None or indices is read else indices | read
+            level = max(level, place.level)
+            moves = max(moves, place.moves + (not keeps_index))
+        level += isinstance(instruction.op, (Reduce, ReduceWindow))
+        if indices is None or instruction.shape.is_scalar:
+            return _Place(_ROOT, level, 0)
+        return _Place(indices, level, moves)
 
     def _read(self, user: Instruction, operand: Instruction) -> frozenset[int]:
-        """The indices at which a member reads an operand."""
+        """The indices at which a member that moves its index reads an operand."""
         at = self._places[user].indices
-        if _keeps_index(user):
-            return at
         indices = set[int]()
         for number, source in enumerate(user.operands):
             if source is operand:
@@ -111,11 +99,6 @@ class FusionSize:
                         self._numbers.setdefault((user, number, copy, k), len(self._numbers) + 1) for k in at
                     )
         return frozenset(indices)
-
-
-def _keeps_index(user: Instruction) -> bool:
-    """Whether it reads its operands at its own index."""
-    return user.op.is_elementwise or isinstance(user.op, _SAME_INDEX)
 
 
 def _reads(user: Instruction, number: int) -> int:

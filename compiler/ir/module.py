@@ -209,7 +209,7 @@ class Computation:
 
     __slots__ = (
         "_called",
-        "_has_side_effect",
+        "_effects",
         "_op_types",
         "_users",
         "instructions",
@@ -230,7 +230,7 @@ class Computation:
         self.parameters = tuple(parameters)
         self.instructions = tuple(topological([*self.parameters, *also, root]))
         self._users: dict[Instruction, list[Instruction]] | None = None
-        self._has_side_effect: bool | None = None
+        self._effects: list[Instruction] | None = None
         self._called: tuple[Computation, ...] | None = None
         self._op_types: frozenset[type[Op]] | None = None
 
@@ -243,13 +243,17 @@ class Computation:
     @property
     def has_side_effect(self) -> bool:
         """Whether one of the instructions has."""
-        if self._has_side_effect is None:
-            self._has_side_effect = any(i.has_side_effect for i in self.instructions)
-        return self._has_side_effect
+        return bool(self.effects())
 
     def effects(self) -> list[Instruction]:
         """The instructions that have side effects, in order."""
-        return [i for i in self.instructions if i.has_side_effect] if self.has_side_effect else []
+        if self._effects is None:
+            self._effects = [
+                i
+                for i in self.instructions
+                if i.op.has_side_effect or (i.op.calling and i.op.calls_side_effects())
+            ]
+        return self._effects
 
     @property
     def users(self) -> Mapping[Instruction, list[Instruction]]:
@@ -281,7 +285,9 @@ class Computation:
         done: dict[Instruction, Instruction] = {}
         is_same = name is None
         for old in self.instructions:
-            new = old if is_same or not old.operands else old.with_operands([done[o] for o in old.operands])
+            new = old
+            if not is_same and old.operands:
+                new = old.with_operands(tuple([done[o] for o in old.operands]))
             replacement = done[old] = change(new) or new
             is_same = is_same and replacement is old
         if is_same:
@@ -422,12 +428,9 @@ def topological(roots: Iterable[Instruction]) -> list[Instruction]:
         while stack:
             instruction = stack[-1]
             if instruction not in order:
-                is_ready = True
-                for operand in reversed(instruction.operands):
-                    if operand not in order:
-                        stack.append(operand)
-                        is_ready = False
-                if not is_ready:
+                missing = [o for o in instruction.operands[::-1] if o not in order]
+                if missing:
+                    stack += missing
                     continue
                 order[instruction] = None
             stack.pop()

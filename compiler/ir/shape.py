@@ -15,6 +15,8 @@ from .element_types import ElementType
 Dims: TypeAlias = tuple[int, ...]  # of sizes; inside the class `tuple` is a method
 Shapes: TypeAlias = "tuple[Shape, ...]"
 
+_TUPLE, _TOKEN = ElementType.TUPLE, ElementType.TOKEN  # a member of an enum is slow to look up
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
@@ -50,12 +52,12 @@ class Shape:
     @property
     def is_tuple(self) -> bool:
         """A tuple."""
-        return self.element_type is ElementType.TUPLE
+        return self.element_type is _TUPLE
 
     @property
     def is_array(self) -> bool:
         """An array (neither tuple nor token)."""
-        return self.element_type not in (ElementType.TUPLE, ElementType.TOKEN)
+        return self.element_type is not _TUPLE and self.element_type is not _TOKEN
 
     @property
     def rank(self) -> int:

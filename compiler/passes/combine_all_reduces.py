@@ -38,7 +38,7 @@ class _Batch:
 
 
 def _combine(computation: Computation) -> Computation:
-    if not computation.has_side_effect:
+    if not computation.has_op(AllReduce):
         return computation
     batches = [b for b in _batches(computation) if len(b.members) > 1]
     if not batches:

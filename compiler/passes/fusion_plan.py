@@ -49,6 +49,7 @@ _ELEMENTS_A_CYCLE = 2  # stored by an inner loop; one expensive value takes as l
 _SHORT_ROW = 16  # elements of a row that does not fill vectors
 _EXPENSIVE_CYCLES = 10  # of values in short rows: from here on it is better to store their operands
 _MAX_REPEATED = 8  # cheap instructions of a fusion that are evaluated more often than they have elements
+_CHECKED_EVERY = 16  # instructions, the compilation's budget
 _MAX_CONCATENATED = 4  # operands of a concatenation inside a fusion
 
 
@@ -96,7 +97,9 @@ class _Group:
         self.size.add(instruction, users)
         self.members[instruction] = evaluations
         self.parameters.discard(instruction)
-        self.parameters.update(o for o in instruction.operands if o not in self.members and not _is_free(o))
+        for operand in instruction.operands:
+            if operand not in self.parameters and operand not in self.members and not _is_free(operand):
+                self.parameters.add(operand)
 
     def remove(self, instruction: Instruction) -> None:
         """Makes a member a parameter again."""
@@ -135,8 +138,9 @@ class _Planner:
         self.stored: set[Instruction] = set()
 
     def plan(self) -> FusionPlan:
-        for instruction in reversed(self.computation.instructions):
-            budget.check("pass fuse")
+        for number, instruction in enumerate(reversed(self.computation.instructions)):
+            if number % _CHECKED_EVERY == 0:
+                budget.check("pass fuse")
             if instruction.op.is_contraction:
                 self.join_epilogue(instruction)
             if is_loop_like(instruction):
@@ -209,13 +213,16 @@ class _Planner:
     def profitable_consumers(self, instruction: Instruction) -> Consumers | None:
         """All groups that read a value; None where computing it in them costs more than storing it."""
         users = self.users[instruction]
-        if instruction is self.computation.root or not users or any(u not in self.groups_of for u in users):
+        if instruction is self.computation.root or not users:
             return None
         consumers: Consumers = {}
         for user in users:
-            for group in self.groups_of[user]:
-                evaluations = group.members[user] * elements_read(user, instruction)
-                consumers[group] = max(evaluations, consumers.get(group, 0.0))
+            groups = self.groups_of.get(user)
+            if groups is None:
+                return None
+            read = elements_read(user, instruction)
+            for group in groups:
+                consumers[group] = max(group.members[user] * read, consumers.get(group, 0.0))
         if _is_free(instruction):
             return consumers
         for group in consumers:

@@ -64,7 +64,7 @@ _WORTH_STORING = (Concatenate, Gather, Pad, Reduce, Reverse, Slice, Transpose)
 
 def loop_invariant_code_motion(module: Module, options: Options) -> Module:
     """The module with work moved before and after its loops."""
-    return module.map_computations(_apply)
+    return module.map_computations(lambda c: _apply(c) if c.has_op(While) else c)
 
 
 def is_plain(loop: Instruction) -> bool:

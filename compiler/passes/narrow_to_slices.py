@@ -56,15 +56,19 @@ def _narrowed(computation: Computation) -> Computation:
     if not any(isinstance(i.op, Slice) and _is_part(i) for i in computation.instructions):
         return computation
     boxes = _boxes(computation)
-    if all(box == _whole(i) for i, box in boxes.items()):
+    if not boxes:
         return computation
     done: dict[Instruction, Instruction] = {}
     for i in computation.instructions:
+        if i not in boxes and not any(o in boxes for o in i.operands):
+            done[i] = i.with_operands([done[o] for o in i.operands])
+            continue
+        box = boxes.get(i) or _whole(i)
         operands = [
-            done[o] if o not in boxes else _cut(done[o], boxes[o], part)
-            for o, part in zip(i.operands, _read(i, boxes.get(i)), strict=True)
+            _cut(done[o], boxes.get(o) or _whole(o), part)
+            for o, part in zip(i.operands, _read(i, box), strict=True)
         ]
-        done[i] = i.with_operands(operands) if i not in boxes else _on_parts(i, boxes[i], operands)
+        done[i] = _on_parts(i, box, operands)
     return computation.mapped(done)
 
 
@@ -81,22 +85,25 @@ def _whole(i: Instruction) -> Box:
 
 
 def _boxes(computation: Computation) -> dict[Instruction, Box]:
-    """What is to be computed of each array: what its users read, all along axes that its op cannot cut."""
-    read: dict[Instruction, list[Box]] = {i: [] for i in computation.instructions if i.shape.is_array}
-    for i in (computation.root, *computation.parameters, *computation.effects()):
-        if i in read:
-            read[i].append(_whole(i))
+    """What is to be computed of each array of which a part is enough: what its users read, all along axes that its op
+    cannot cut."""
+    read_whole = {computation.root, *computation.parameters, *computation.effects()}
+    read: dict[Instruction, list[Box]] = {}
     boxes: dict[Instruction, Box] = {}
     for i in reversed(computation.instructions):
-        if i in read:
-            cuts = _axes_to_cut(i)
-            boxes[i] = tuple(
-                _hull([box[axis] for box in read[i]], dim) if axis in cuts else (0, dim)
-                for axis, dim in enumerate(i.shape.dims)
+        if i in read and i not in read_whole:
+            cuts, whole = _axes_to_cut(i), _whole(i)
+            box = tuple(
+                _hull([part[axis] for part in read[i]], dim) if axis in cuts else (0, dim)
+                for axis, (_, dim) in enumerate(whole)
             )
-        for operand, part in zip(i.operands, _read(i, boxes.get(i)), strict=True):
-            if operand in read:
-                read[operand].append(part)
+            if box != whole:
+                boxes[i] = box
+        if i in boxes or isinstance(i.op, Slice):
+            for operand, part in zip(i.operands, _read(i, boxes.get(i) or _whole(i)), strict=True):
+                read.setdefault(operand, []).append(part)
+        else:
+            read_whole.update(i.operands)
     return boxes
 
 
@@ -142,10 +149,8 @@ def _kept_axes(reshape: Instruction) -> dict[int, int]:
     return {old[0]: new[0] for old, new in groups if len(old) == len(new) == 1}
 
 
-def _read(i: Instruction, box: Box | None) -> list[Box]:
-    """What of each operand is read for a part of an instruction; None: for all of it, which is no array."""
-    if box is None or box == _whole(i) and not isinstance(i.op, Slice):
-        return [_whole(o) if o.shape.is_array else () for o in i.operands]
+def _read(i: Instruction, box: Box) -> list[Box]:
+    """What of each operand is read for a part of an array."""
     if isinstance(i.op, Slice):
         return [_read_by_slice(i.op, box)]
     whole = _whole(i)
@@ -213,8 +218,6 @@ def _on_parts(i: Instruction, box: Box, operands: Sequence[Instruction]) -> Inst
         if all(stride == 1 for stride in strides):
             return x
         return make(Slice((0,) * len(box), x.shape.dims, strides), x, name=i.name, metadata=i.metadata)
-    if box == _whole(i):
-        return i.with_operands(operands)
     return make(_resized(i.op, box), *operands, name=i.name, metadata=i.metadata)
 
 

@@ -240,6 +240,8 @@ def _microseconds(i: Instruction) -> float:
 
 def _apply(computation: Computation, groups: list[list[tuple[Cut, int]]]) -> Computation:
     """The computation with the loops of each group as branches of one instruction."""
+    if not groups:
+        return computation
     group_of = {cut.loop: group for group in groups for cut, _ in group}
     done: dict[Instruction, Instruction] = {}
     results: dict[Instruction, dict[int, Instruction]] = {}
@@ -256,8 +258,6 @@ def _apply(computation: Computation, groups: list[list[tuple[Cut, int]]]) -> Com
             done[i] = results[i.operands[0]][i.op.index]
         else:
             done[i] = i.with_operands(done[o] for o in i.operands)
-    if not groups:
-        return computation
     return computation.mapped(done)
 
 
