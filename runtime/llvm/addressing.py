@@ -169,9 +169,9 @@ Index: TypeAlias = Int | Size | int
 
 def index_text(f: InstructionWriter, index: Index) -> str:
     """What stands after the type of an index."""
-    if isinstance(index, Value):
-        return index.text
-    return str(index) if isinstance(index, int) else f.size_text(index)
+    if isinstance(index, int):
+        return str(index)
+    return index.text if isinstance(index, Value) else f.size_text(index)
 
 
 _FOLDS: dict[str, Callable[[int, int], int]] = {

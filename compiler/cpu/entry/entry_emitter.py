@@ -348,7 +348,7 @@ def _fill_rows(
 ) -> None:
     """Writes the code at the entry's head that computes the addresses of all rows."""
     numbers = [(base, 0 if isinstance(at, Size) else at) for base, at in table.rows]
-    is_narrow = max(max(row) for row in numbers) < 1 << 31
+    is_narrow = max(map(max, numbers)) < 1 << 31
     word, word_bytes = ("i32", 4) if is_narrow else ("i64", 8)
     rows = ", ".join(f"{{{word}, {word}}} {{{word} {base}, {word} {at}}}" for base, at in numbers)
     count = len(table.rows)

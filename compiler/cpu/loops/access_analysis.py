@@ -11,6 +11,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ....runtime.sizes import estimate, surely_less
 from ...analysis.instruction_cost import cycles
@@ -34,8 +35,7 @@ _MAX_SPLITS = 128
 _Visit = tuple[Instruction, Index, int]  # an element that another is made of, and how often it is evaluated
 
 
-@dataclasses.dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """A read of a parameter (or constant) at an address in elements."""
 
     source: Instruction

@@ -160,10 +160,16 @@ ZERO = Affine.number(0)
 
 def linear_address(index: Iterable[Affine], strides: Iterable[int]) -> Affine:
     """The number of the element at an index, in memory with these strides."""
-    scaled = [a * stride for a, stride in zip(index, strides, strict=True) if a.terms or a.constant]
+    constant = 0
+    scaled: list[Affine] = []
+    for a, stride in zip(index, strides, strict=True):
+        if a.terms:
+            scaled.append(a * stride)
+        elif a.constant:
+            constant += a.constant * stride
     if len(scaled) < 2:
-        return scaled[0] if scaled else ZERO
-    constant = low = high = 0
+        return (scaled[0] if scaled else ZERO) + Affine.number(constant)
+    low = high = constant
     terms: dict[Symbol, int] = {}
     for a in scaled:
         constant += a.constant

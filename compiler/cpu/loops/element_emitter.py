@@ -77,6 +77,20 @@ def lanes_of(element: Element) -> int:
     return split_vector(part.type)[1]
 
 
+def _read_once(computation: Computation) -> frozenset[Instruction]:
+    """Values with one user, which reads each of their elements once, at its own index: nothing finds them memoized."""
+    return frozenset(
+        [
+            i
+            for i, users in computation.users.items()
+            if len(users) == 1
+            and users[0].op.is_elementwise
+            and not i.shape.is_scalar
+            and users[0].operands.count(i) == 1
+        ]
+    )
+
+
 def _stages(instruction: Instruction) -> int:
     """In how many stages its operands are listed: where indices are data, first those, then the elements at them."""
     return 1 if instruction.op.is_elementwise else 2
@@ -127,6 +141,7 @@ class Elements:
         self.emit_reductions = emit_reductions
         self.cached_rows = dict(cached_rows or {})
         self.siblings = sibling_reductions(computation)
+        self.read_once = _read_once(computation)
         self.outlined = outlined_functions.outlined_kinds(computation.instructions)
         self.row_index: Index | None = None
         self.row_stored: set[tuple[Instruction, Index]] = set()
@@ -140,7 +155,8 @@ class Elements:
         Operands are evaluated by recursion, which is fast, but no deeper than some levels: a fusion may be deeper than
         Python recurses.
         """
-        item = self._lookup(instruction, index, condition)
+        is_new = instruction in self.read_once and condition is not False
+        item = None if is_new else self._lookup(instruction, index, condition)
         if item is not None:
             return item
         key = (instruction, index, condition)
@@ -148,9 +164,10 @@ class Elements:
             return self._value_from_stack(key)
         self._level += 1
         try:
-            return self.nest.memoize(self.items, key, *self._evaluate_or_load(*key))
+            depth, item = self._evaluate_or_load(*key)
         finally:
             self._level -= 1
+        return item if is_new else self.nest.memoize(self.items, key, depth, item)
 
     def _value_from_stack(self, wanted: _Key) -> Item:
         """The element of a key; its operands are evaluated before it."""

@@ -7,7 +7,7 @@ nothing has to be hoisted, and the memo of a scope makes everything computed the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
 from ....runtime.llvm.ir_builder import (
@@ -247,17 +247,29 @@ class LoopNest:
         done: tuple[tuple[Symbol, int], ...] = ()
         depth = 0
         for depth in sorted(groups):
-            for a, c in groups[depth]:
-                done = (*done, (a, c))
-                cached = self.lookup(self.sums, done)
-                if cached is None:
-                    value = self.symbol(a)[0]
-                    assert isinstance(value, Int)
-                    with self.at(depth):
-                        term = value if c == 1 else value * c
-                        cached = self.memoize(self.sums, done, depth, term if total is None else total + term)
-                total = cached
+            total = self._plus(total, done, groups[depth], depth)
+            done = (*done, *groups[depth])
         return total, depth
+
+    def _plus(
+        self,
+        total: Int | None,
+        done: tuple[tuple[Symbol, int], ...],
+        terms: Iterable[tuple[Symbol, int]],
+        depth: int,
+    ) -> Int | None:
+        """`total`, the sum of the terms `done`, plus terms that are known from one depth on."""
+        for a, c in terms:
+            done = (*done, (a, c))
+            cached = self.lookup(self.sums, done)
+            if cached is None:
+                value = self.symbol(a)[0]
+                assert isinstance(value, Int)
+                with self.at(depth):
+                    term = value if c == 1 else value * c
+                    cached = self.memoize(self.sums, done, depth, term if total is None else total + term)
+            total = cached
+        return total
 
     def vectored(self, index: Affine, type_: str = "i64") -> tuple[VectorValue, int]:
         """(lanes, depth) of an index that varies between lanes; `type_` i32 only where its bounds fit."""
@@ -300,7 +312,7 @@ class LoopNest:
             key = ("pointer", base.text, type_, done)
             cached = self.lookup(self.pointers, key)
             if cached is None:
-                total, _ = self._sum(Affine(0, part, 0, 0))
+                total = self._plus(None, (), part, depth)
                 assert total is not None
                 with self.at(depth):
                     cached = self.memoize(self.pointers, key, depth, pointer.at(total, type_))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 
 from ....runtime.code.artifact import Temporary
@@ -101,21 +102,24 @@ def assign_slots(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:
 def assign_offsets(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:
     """Gives every buffer an offset: largest first, each at the lowest offset where it fits."""
     offsets: dict[Buffer, int] = {}
-    placed: list[tuple[Buffer, LiveRange]] = []
+    placed: list[tuple[int, int, LiveRange]] = []  # (start, end) in memory, by start
     temp_bytes = 0
     for buffer in sorted(ranges, key=lambda b: (-b.bytes, ranges[b].first, b.index)):
-        live = ranges[buffer]
-        interfering = [other for other, other_live in placed if other_live.interferes(live)]
+        live, size = ranges[buffer], buffer.bytes
+        first, last, has_branches = live.first, live.last, bool(live.branches)
         offset = 0
-        for other in sorted(interfering, key=offsets.__getitem__):
-            if offset + buffer.bytes <= offsets[other]:
+        for start, end, other in placed:
+            if offset + size <= start:
                 break
-            end = offsets[other] + other.bytes
-            offset = max(offset, -(-end // ALIGN_BYTES) * ALIGN_BYTES)
+            if end > offset and (
+                (other.first <= last and first <= other.last) or (has_branches and other.interferes(live))
+            ):
+                offset = end
         offsets[buffer] = offset
-        if buffer.bytes:
-            placed.append((buffer, live))
-        temp_bytes = max(temp_bytes, offset + buffer.bytes)
+        if size:
+            end = offset + -(-size // ALIGN_BYTES) * ALIGN_BYTES
+            bisect.insort(placed, (offset, end, live), key=operator.itemgetter(0))
+        temp_bytes = max(temp_bytes, offset + size)
     return BufferAssignment(offsets, ranges, temp_bytes)
 
 
