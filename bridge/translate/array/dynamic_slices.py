@@ -20,7 +20,7 @@ from ....compiler.ir.shape import Shape
 from ...analysis import symbolic_size
 from ...graph.graph import Graph, GraphNode, Tensor, input_range
 from ..node import Node
-from ..operands.value_ranges import range_of
+from ..operands.value_ranges import is_trusted, range_of
 from ..values import Value
 
 _S64 = ElementType.S64
@@ -257,9 +257,9 @@ def _span(node: Node, k: int | None, dim: int) -> tuple[_Span, list[Operand]]:
         value = _constant_value(node, _element(node, "begin", k))
         if value is not None and not -dim <= value < dim:
             raise ShapeError(f"slice index {value} of dimension {k} out of bounds.")
-        low, high = range_of(node.context, index)
+        (low, high), is_stored = range_of(node.context, index), is_trusted(node.context, index)
         index = index if low >= 0 else _from_end(node.b, index, dim)
-        is_within = value is not None or -dim <= low and high < dim
+        is_within = value is not None or is_stored or -dim <= low and high < dim
         return _Span(index, 1, 1), [] if is_within else [_within(node.b, index, dim - 1)]
     step = node.integers("strides")[k]
     if step == 0:

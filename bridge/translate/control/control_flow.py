@@ -29,7 +29,7 @@ from ...analysis.trip_count import (
 from ...graph.graph import Graph, Tensor
 from ..context import TranslationContext
 from ..node import Node
-from ..operands.value_ranges import Range, is_integer, note, range_of
+from ..operands.value_ranges import Range, is_integer, note, noted_range, range_of
 from ..registry import every_input, translates
 from ..translator import translate_call, translate_graph
 from ..values import Stack, TensorArray, TensorList, Value, Variable, flatten, rebuild
@@ -72,7 +72,9 @@ def while_(node: Node) -> Sequence[Value]:
     state = [o for k, value in enumerate(inputs) if k not in fixed for o in flatten(value)]
     shape = Shape.tuple(node.b.get_shape(o) for o in state)
     same = {
-        k: range_of(node.context, v) for k, v in enumerate(inputs) if is_integer(v) and is_forwarded(body, k)
+        k: noted_range(node.context, v)
+        for k, v in enumerate(inputs)
+        if is_integer(v) and is_forwarded(body, k)
     }
     counted = _counted(node, condition, body, inputs)
     test, _ = _computation(
@@ -487,7 +489,7 @@ def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[V
         )
         for outside, inside in zip(inputs, arguments):
             if is_integer(outside):
-                note(inner, inside, range_of(node.context, outside))
+                note(inner, inside, noted_range(node.context, outside))
         translated.append((inner, arguments, translate_graph(inner, node.context.functions[name], arguments)))
     for inner, _, results in translated:
         for other, _, others in translated:

@@ -65,6 +65,17 @@ _MOVES = (  # of the first operand's elements
 
 def range_of(context: TranslationContext, operand: Operand) -> Range:
     """The least and the greatest value that the elements of an array of integers can have."""
+    span = noted_range(context, operand)
+    return _whole(context.builder.get_shape(operand).element_type) if span == TRUSTED else span
+
+
+def is_trusted(context: TranslationContext, operand: Operand) -> bool:
+    """Whether all elements of an array of integers are valid as the indices that they are used as."""
+    return noted_range(context, operand) == TRUSTED
+
+
+def noted_range(context: TranslationContext, operand: Operand) -> Range:
+    """The range of an array of integers, or TRUSTED, which tells nothing of how small or large they are."""
     assert operand.instruction is not None
     budget = [_MAX_VISITED]
 
@@ -194,8 +205,10 @@ def check_indices(node: Node, indices: Operand, size: int | Extent, low: int | N
     if not shape.elements or indices.instruction is None:
         return
     bound = size.bound if isinstance(size, Extent) else size
-    smallest, largest = range_of(node.context, indices)
-    is_sized = isinstance(size, Extent) and (smallest, largest) != TRUSTED
+    span = noted_range(node.context, indices)
+    if span == TRUSTED:
+        return
+    (smallest, largest), is_sized = span, isinstance(size, Extent)
     if largest < bound and (low is None or smallest >= 0) and not is_sized:
         return
     constant = node.context.constant_value(indices)
@@ -230,7 +243,7 @@ def check_points(node: Node, indices: Operand, dims: Sequence[int]) -> None:
     if len(set(dims)) == 1:
         check_indices(node, indices, dims[0])
         return
-    if not dims or range_of(node.context, indices) == TRUSTED:
+    if not dims or is_trusted(node.context, indices):
         return
     constant = node.context.constant_value(indices)
     if constant is not None and not node.context.is_inner:
