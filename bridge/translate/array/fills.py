@@ -14,14 +14,14 @@ from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ....runtime.sizes import AnySize
 from ...graph.graph import Graph, GraphNode
-from ..control.tensor_list import zeros_like_list
+from ..control.variants import zeros_like_variant
 from ..float_sizes import Quotient, compared, steps_between
 from ..node import Node
 from ..operands.dynamic_dims import Extent, bounds, extents_or_none, size_of, with_first
 from ..operands.dynamic_dims import extents as measured_extents
 from ..registry import first_input, translates
 from ..size_evaluation import holds_sizes
-from ..values import TensorList, Value
+from ..values import Optional, TensorList, Value
 from .dynamic_slices import (
     dynamic_range,
     range_constants,
@@ -40,8 +40,8 @@ def fill(node: Node) -> Operand:
 @translates("ZerosLike", "OnesLike", takes_sizes=first_input)
 def zeros_like(node: Node) -> Value:
     value = node.inputs[0]
-    if isinstance(value, TensorList):
-        return zeros_like_list(node, value)
+    if node.op == "ZerosLike" and isinstance(value, TensorList | Optional):
+        return zeros_like_variant(node.b, value)
     shape_ = node.array_shape(0)
     zeros = node.b.broadcast(
         node.b.constant(0 if node.op == "ZerosLike" else 1, shape_.element_type), shape_.dims

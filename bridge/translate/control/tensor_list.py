@@ -42,8 +42,9 @@ def _dims(node: Node, which: str) -> tuple[int, ...] | None:
 
 
 def _list(node: Node, dims: tuple[int, ...] | None, capacity: int, size: Operand) -> TensorList:
-    values = TensorList(None, size, capacity)
-    return values if dims is None else initialized(node.b, values, node.attr("element_dtype"), dims)
+    """Without a buffer, where it has no element type: what lists and optionals consist of shows the first of them."""
+    values, type_ = TensorList(None, size, capacity), node.attr("element_dtype")
+    return values if dims is None or type_ is None else initialized(node.b, values, type_, dims)
 
 
 def _unsupported(node: GraphNode) -> str | None:
@@ -193,31 +194,6 @@ def set_item(node: Node) -> TensorList:
         return dataclasses.replace(values, items=((node["index"], node["item"]),))
     check_places(node, values, node["index"])
     return dataclasses.replace(values, buffer=_write(node, values, node["index"], node["item"]), differs=True)
-
-
-def add_lists(node: Node, lists: Sequence[TensorList]) -> TensorList:
-    """The sum of lists, element by element: the gradient of a list that is read in several places."""
-    sized = [one for one in lists if one.buffer is not None]
-    items = tuple(item for one in lists for item in one.items)
-    if not sized:
-        return dataclasses.replace(lists[0], items=items)
-    total = sized[0]
-    for one in sized[1:]:
-        assert total.buffer is not None and one.buffer is not None
-        total = dataclasses.replace(total, buffer=node.b.add(total.buffer, one.buffer), differs=True)
-    for index, item in items:
-        row = node.b.add(_read(node, total, index), item)
-        total = dataclasses.replace(total, buffer=_write(node, total, index, row), differs=True)
-    return total
-
-
-def zeros_like_list(node: Node, values: TensorList) -> TensorList:
-    """A list of zeros, of the same length."""
-    if values.buffer is None:
-        return dataclasses.replace(values, items=())
-    shape = node.b.get_shape(values.buffer)
-    zeros = node.b.broadcast(node.b.constant(0, shape.element_type), shape.dims)
-    return dataclasses.replace(values, buffer=zeros, differs=True)
 
 
 @translates("TensorListGetItem")

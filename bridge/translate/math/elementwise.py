@@ -13,11 +13,11 @@ from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import COMPLEXES, FLOATS, INTEGERS, ElementType
 from ...graph.graph import Graph, GraphNode
 from ...tf_internals.dtypes import element_type
-from ..control.tensor_list import add_lists
+from ..control.variants import add_variants
 from ..node import Node
 from ..operands.value_ranges import check_divisor, check_not_negative, note_floored
 from ..registry import every_input, first_input, translates
-from ..values import TensorList, Value
+from ..values import Optional, TensorList, Value
 from .broadcasting import assume_same_size, broadcast, broadcast_to
 from .float_to_integer import float_to_integer
 
@@ -292,10 +292,9 @@ def gradient(node: Node) -> Operand:
 
 
 @translates("AddN", takes_sizes=every_input)
-def add_n(node: Node) -> Operand | TensorList:
-    lists = [term for term in node.inputs if isinstance(term, TensorList)]
-    if lists:
-        return add_lists(node, lists)
+def add_n(node: Node) -> Value:
+    if any(isinstance(term, TensorList | Optional) for term in node.inputs):
+        return add_variants(node, node.inputs)
     terms = broadcast(node.b, *node.list("inputs"))
     total = terms[0]
     for term in terms[1:]:
@@ -304,7 +303,7 @@ def add_n(node: Node) -> Operand | TensorList:
 
 
 @translates("AccumulateNV2")
-def accumulate(node: Node) -> Operand | TensorList:
+def accumulate(node: Node) -> Value:
     return add_n(node)
 
 
