@@ -6,12 +6,16 @@ from ..analysis.compile_time_constants import changing_constants
 from ..analysis.dynamic_size_analysis import data_sizes
 from ..analysis.list_lengths import appends_to_outer_stack, has_fixed_length
 from ..graph.function_library import Functions, called_functions
-from ..graph.graph import Graph, GraphNode, input_range
+from ..graph.graph import Graph, GraphNode, input_range, input_types, output_types
 from ..launch import resource_variables
 from ..tf_internals.dtypes import element_type
 from ..translate.host_ops import HOST_OPS
 from ..translate.registry import translations
 
+_STRING = 7  # DT_STRING
+_OF_TEXT = frozenset(
+    {"Const", "HostConst", "Assert", "Identity", "IdentityN"}
+)  # for messages; calls pass them on
 _WHOLE_LISTS = frozenset({"TensorListConcat", "TensorListConcatV2", "TensorListConcatLists"})
 
 
@@ -49,7 +53,10 @@ def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:
             if node.op in functions.definitions
             else HOST_OPS.get(node.op, "there is no translation of this op")
         )
-    if not all(name in functions.definitions for name in called_functions(node)):
+    called = called_functions(node)
+    if _STRING in (*input_types(node), *output_types(node)) and not (called or node.op in _OF_TEXT):
+        return "it computes with strings"
+    if not all(name in functions.definitions for name in called):
         return "the body of a function that it calls is not known"
     if changing_constants(graph, node, functions):
         return "its body needs to know, when compiling, a value that changes in the loop"
