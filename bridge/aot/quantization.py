@@ -141,7 +141,10 @@ def options_for(
     activations = ElementType.U8 if targets[0].is_x86 else ElementType.S8
     # Sums of two products of 8 bits are made in 16 where an instruction does only that.
     largest_weight = SMALL if any(target.byte_products == "pairs" for target in targets) else 127
-    return QuantizationOptions(scheme, method, tuple(keep_float), block_size, activations, largest_weight)
+    by_output = all(target.byte_products == "mve" for target in targets)
+    return QuantizationOptions(
+        scheme, method, tuple(keep_float), block_size, activations, largest_weight, by_output
+    )
 
 
 class _Runs:

@@ -28,8 +28,8 @@ class QuantizationOptions:
     calibration: how ranges follow from the values observed, `min-max`, `percentile` (99.99 % of the values) or `mse`
     (the least squared error). keep_float: layers that stay in f32: `first`, `last`, or names of TensorFlow nodes with
     `*` and `?`. block_size: rows of weights that have one scale for each output feature, where these have 4 bits.
-    activations, largest_weight: 8 bits with or without a sign, and integers for weights, as the target
-    multiplies them best.
+    activations, largest_weight, kernels_by_output: 8 bits with or without a sign, integers for weights, and whether
+    those of each output feature of a convolution lie side by side, as the target multiplies them best.
     """
 
     scheme: str = "int8"
@@ -38,6 +38,7 @@ class QuantizationOptions:
     block_size: int = BLOCK_SIZE
     activations: ElementType = ElementType.U8
     largest_weight: int = 127
+    kernels_by_output: bool = False
 
     def __post_init__(self) -> None:
         """Raises: ValueError  a scheme or a method that there is not, or blocks of no rows."""

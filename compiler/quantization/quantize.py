@@ -54,7 +54,9 @@ def quantize(
             source: Quantized.of(seen.range(options.calibration), options.activations)
             for source, seen in _observed(platform, module, stored, samples, states).items()
         }
-        rewriting = IntegerLayers(module.entry, layers, types, options.largest_weight)
+        rewriting = IntegerLayers(
+            module.entry, layers, types, options.largest_weight, options.kernels_by_output
+        )
     quantized = module.with_entry(rewriting.run())
     before = [layer.result for layer in layers]
     comparison = Comparison([layer.name for layer in layers])

@@ -168,7 +168,8 @@ class StoredWeights(Rewriting):
 
 
 class IntegerLayers(Rewriting):
-    """Layers in integers. `types`: how each of their sources is stored. `largest_weight`: of sums of products."""
+    """Layers in integers. `types`: how each of their sources is stored. `largest_weight`: of sums of products.
+    `by_output`: whether the weights of each output feature of a convolution lie side by side."""
 
     def __init__(
         self,
@@ -176,9 +177,10 @@ class IntegerLayers(Rewriting):
         layers: Sequence[Layer],
         types: Mapping[Instruction, Quantized],
         largest_weight: int = LARGEST_WEIGHT,
+        by_output: bool = False,
     ) -> None:
         super().__init__(computation, layers)
-        self.types, self.largest_weight = types, largest_weight
+        self.types, self.largest_weight, self.by_output = types, largest_weight, by_output
         self.quantized: dict[Instruction, Instruction] = {}
         self.restored: dict[Instruction, Instruction] = {}
         self.sums: dict[Instruction, _Sums] = {}
@@ -230,7 +232,7 @@ class IntegerLayers(Rewriting):
             product = _dot(op, value, weights, layer.channel_axis, zero, metadata)
         else:
             assert isinstance(op, Convolution)
-            product = _convolution(op, value, weights, kind.zero_point, zero, metadata)
+            product = _convolution(op, value, weights, kind.zero_point, zero, self.by_output, metadata)
         factors = scales.astype(np.float64) * kind.scale
         summed = tuple(a for a in range(weights.ndim) if a != layer.channel_axis)
         shift = layer.bias - weights.astype(np.int64).sum(axis=summed) * kind.zero_point * factors
@@ -314,9 +316,11 @@ def _convolution(
     weights: np.ndarray,
     zero_point: int,
     zero: Instruction,
+    by_output: bool,
     metadata: Metadata,
 ) -> Instruction:
-    """The convolution with padding of the zero point, and input features in whole quads."""
+    """The convolution with padding of the zero point, and input features in whole quads. The kernel has output
+    features before input features, or, `by_output`, before everything."""
     d, window, rank = op.dims, op.window, value.shape.rank
     low, high, interior = [0] * rank, [0] * rank, [0] * rank
     if zero_point and (any(window.pad_low) or any(window.pad_high) or max(window.base_dilation) > 1):
@@ -337,6 +341,10 @@ def _convolution(
     elif missing := -kernel.shape[-1] % QUAD:
         high[d.input_feature] = missing
         kernel = np.pad(kernel, [(0, 0)] * (rank - 1) + [(0, missing)])
+    if by_output and not is_depthwise:
+        kernel = np.ascontiguousarray(np.moveaxis(kernel, -2, 0))
+        spatial = tuple(axis + 1 for axis in spatial)
+        dims = dataclasses.replace(dims, kernel_output_feature=0, kernel_spatial=spatial)
     if any((*low, *high, *interior)):
         value = _pad(value, zero, low, high, interior)
     integers = Convolution(window, dims, op.feature_groups, 1, ElementType.S32)

@@ -202,6 +202,9 @@ class LoopStatement:
         self._never = is_constant and int(self._low) >= int(self._high)
         self._guard = guard and not is_constant
         self._values = Loop(f, carried)
+        # Where addresses have 32 bits no index has more, and counting in 64 takes several instructions.
+        target = f.module.target
+        self._type = "i32" if target is not None and target.pointer_bytes == 4 else "i64"
 
     def __enter__(self) -> Loop:
         f = self._f
@@ -216,13 +219,21 @@ class LoopStatement:
             runs = f.assign(f"icmp slt i64 {self._low}, {self._high}")
             f.do(f"br i1 {runs}, label %{first}, label %{self._exit}")
             f.start_block(first)
+        bounds = self._low, self._high, self._step
+        self._counted = bounds if self._type == "i64" else [self._narrowed(text) for text in bounds]
         self._entering = f.block, self._head.before[1]
         self._head.start(f.fresh("loop"))
-        object.__setattr__(self._values, "index", Int("i64", "%" + f.fresh("i"), f))
+        self._counter = "%" + f.fresh("i")
         self._index_at = len(f.lines)
         f.lines.append("")
         self._head.reserve_phis()
+        wide = self._counter if self._type == "i64" else f.assign(f"sext i32 {self._counter} to i64")
+        object.__setattr__(self._values, "index", Int("i64", wide, f))
         return self._values
+
+    def _narrowed(self, text: str) -> str:
+        """A bound in 32 bits."""
+        return self._f.assign(f"trunc i64 {text} to i32") if text[0] == "%" else text
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -235,13 +246,14 @@ class LoopStatement:
             self._head.set_values(self._head.before[1])
 
     def _finish(self) -> None:
-        f, head, index = self._f, self._head, self._values.index.text
+        f, head, counter = self._f, self._head, self._counter
+        low, high, step = self._counted
         head.end_assignments()
-        following = f.assign(f"add nsw i64 {index}, {self._step}")
-        more = f.assign(f"icmp slt i64 {following}, {self._high}")
+        following = f.assign(f"add nsw {self._type} {counter}, {step}")
+        more = f.assign(f"icmp slt {self._type} {following}, {high}")
         last = head.edge()
         f.lines[self._index_at] = (
-            f"  {index} = phi i64 [{self._low}, %{self._entering[0]}], [{following}, %{last[0]}]"
+            f"  {counter} = phi {self._type} [{low}, %{self._entering[0]}], [{following}, %{last[0]}]"
         )
         head.write_phis([self._entering, last])
         f.do(f"br i1 {more}, label %{head.label}, label %{self._exit}, !llvm.loop !0")

@@ -23,8 +23,8 @@ class Target:
     `has_f64` arithmetic; `has_half`: conversions between f16 and f32 are;
     `has_scaling`: products with powers of two, and reciprocals to 14 bits (AVX-512). `abi`: LLVM's name of the calling
     convention, where the triple does not tell it. `is_static`: code lies where the linker puts it, and is not moved.
-    `byte_products`: the instructions that sum products of bytes: `vnni`, `dotprod`, `i8mm`, `dsp` (SMLAD), `pairs` (of
-    16 bits, AVX2), or "". `is_small`: code is to be small before it is fast.
+    `byte_products`: the instructions that sum products of bytes: `vnni`, `dotprod`, `i8mm`, `dsp` (SMLAD), `mve`
+    (VMLADAVA, and SMLAD), `pairs` (of 16 bits, AVX2), or "". `is_small`: code is to be small before it is fast.
     Units: vector_bytes and the cache sizes are bytes; registers counts vector registers; threads is the
     highest number of threads that one launch may use (thread ids given to kernels are below it).
     """

@@ -542,6 +542,11 @@ def _float_to_integer(f: Function, x: VectorValue, target: ElementType) -> Vecto
     register = vector_type(_REGISTER[target], x.lanes)
     if x.lanes > 1 and f.module.target is not None and f.module.target.is_x86:
         return _clamped_to_integer(x, target)
+    if x.lanes == 1 and target.bits < 32 and f.module.target is not None and not f.module.target.is_x86:
+        # Processors saturate at 32 bits, where they do.
+        whole = VectorValue.of(f, f.intrinsic("fptosi.sat", "i32", [x], ("i32", x.type)))
+        bounds = integer_info(target.dtype)
+        return whole.call("smax", int(bounds.min)).call("smin", int(bounds.max)).cast("trunc", register)
     name = "fptosi.sat" if target.is_signed else "fptoui.sat"
     if not target.is_small_integer:
         return VectorValue.of(f, f.intrinsic(name, register, [x], (register, x.type)))

@@ -31,6 +31,7 @@ from ...analysis.quads import QUAD
 from ...ir.element_types import ElementType
 from ...ir.module import Instruction
 from ..gemm.blocking import PackedLayout
+from ..gemm.byte_rows import sums_across
 from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, sources
 from ..gemm.microkernel import tile_heights, tile_widths, vector_counts
 from ..gemm.tasks import (
@@ -295,6 +296,7 @@ def packable(
         return gemm
     if (
         problem.groups > 1
+        or sums_across(target, problem.quads)
         or problem.out_channels <= target.lanes(result_type.bits)
         or (problem.input_batch == 1 and problem.input_feature != 1)
     ):

@@ -75,7 +75,7 @@ def emit_depthwise(
 
     The view of the epilogue is [1, positions, features]. A result that is not kept is in a window of the scratch.
     """
-    compute = _compute_type(problem)
+    compute = _compute_type(problem, target)
     if compute is None or not _is_depthwise(problem, compute, target):
         return None
     microseconds = max(3 * serial_microseconds(problem, target), estimate(bytes_) / 1e4)
@@ -101,9 +101,12 @@ def emit_depthwise(
     return dataclasses.replace(plan, has_window=has_window)
 
 
-def _compute_type(problem: ConvolutionProblem) -> str | None:
-    """Sums of bytes that f32 holds exactly are computed so: its multiply-add is the fastest there is for them."""
+def _compute_type(problem: ConvolutionProblem, target: Target) -> str | None:
+    """Sums of bytes that f32 holds exactly are computed so where there are vectors: its multiply-add is the fastest
+    there is for them."""
     if problem.is_of_bytes and problem.result_type is ElementType.S32 and not is_symbolic([problem.window]):
+        if target.lanes(32) == 1:
+            return "i32"
         return "f32" if problem.window * 255 * 128 < 2**24 else None
     return compute_of(problem.input_type, problem.result_type, problem.quads)
 

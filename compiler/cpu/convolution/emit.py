@@ -20,6 +20,7 @@ from ..codegen.kernel_info import KernelInfo
 from ..gemm.emit import emit_gemm
 from ..gemm.tasks import CLOCK_GHZ, TASK_US, symbolic_grain
 from .backward_weights import emit_backward_weights
+from .byte_windows import emit_byte_windows
 from .depthwise import emit_depthwise
 from .implicit_gemm import emit_convolution_gemm
 from .naive import write_naive_convolution
@@ -53,9 +54,10 @@ def emit_convolution(
         packed = emit_convolution_gemm(module, target, problem, bytes_, epilogue, True, keeps_result)
         assert packed is not None
         return packed
-    depthwise = emit_depthwise(module, target, problem, bytes_, epilogue, keeps_result)
-    if depthwise is not None:
-        return depthwise
+    for emit_windowed in (emit_byte_windows, emit_depthwise):
+        windowed = emit_windowed(module, target, problem, bytes_, epilogue, keeps_result)
+        if windowed is not None:
+            return windowed
     for emit in _EMITTERS:
         plan = emit(module, target, problem, bytes_, epilogue)
         if plan is not None:

@@ -13,6 +13,7 @@ from ....runtime.llvm.target import Target
 from ....runtime.sizes import estimate, is_symbolic, larger, smaller
 from ...analysis.gemm_problem import GemmProblem
 from ...ir.element_types import ElementType
+from .byte_rows import ROWS, sums_across
 from .compute_types import COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, line_vectors
 from .driver import DIRECT, PACK, PACKED, P, gemm_name
 from .gemv import STRETCH_BYTES, gemv_name
@@ -75,6 +76,8 @@ def packed_b_layout(problem: GemmProblem, target: Target) -> PackedLayout | None
     compute = compute_of(problem.element_type, problem.result_type, problem.quads)
     if compute is None or problem.c_strides[-1] != 1 or is_symbolic([problem.n, problem.k]):
         return None
+    if sums_across(target, compute):  # reads columns
+        return None
     if estimate(problem.m) < 4 or problem.n < 4 or problem.k < 1:
         return None
     columns = packed_vectors(target, compute, problem.n) * lanes_of(target, compute)
@@ -134,6 +137,9 @@ def _plan(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int) 
         _, rows, cols = task_grid(problem.typical, target, 1, 4)
         rows, cols = task_sizes(problem, target, rows, cols, 1)
         return Blocking(name, parameters, None, 0, rows, cols, 0)
+    if sums_across(target, compute):
+        rows = min(problem.m, max(ROWS, most_rows // ROWS * ROWS)) if most_rows else problem.m
+        return Blocking("", parameters, compute, 0, rows, problem.n, 0)
     converts = problem.b_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
     if not b_packed:
         by_dots = problem.b_strides[-2] == 1 and (problem.b_strides[-1] != 1 or problem.n == 1)

@@ -48,7 +48,7 @@ def add_products(target: Target, compute: str, a: VectorValue, b: VectorValue, c
         return _native(natives[signs], target.byte_products == "vnni", a, b, c)
     if _is_small(target, compute) and c.lanes == _AVX2_LANES:
         return _with_small(*((a, b) if signs[1] else (b, a)), c)
-    if target.architecture.startswith("thumb") and target.byte_products == "dsp" and c.lanes == 1:
+    if target.architecture.startswith("thumb") and target.byte_products in ("dsp", "mve") and c.lanes == 1:
         return _dsp(signs, a, b, c)
     if c.lanes > 1 and target.is_x86:
         name = _PAIRS.get(c.lanes, "") if c.lanes == 4 or target.byte_products in ("pairs", "vnni") else ""

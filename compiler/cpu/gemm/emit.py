@@ -24,6 +24,7 @@ from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 from ..codegen.result_window import move_window, window_rows
 from .blocking import Blocking, PackedLayout, pack_b_reference, packed_b_layout, plan_gemm
+from .byte_rows import sums_across, write_byte_rows
 from .driver import PACKED, P, declare_block, parameter_table, write_gemm
 from .gemv import write_gemv
 from .gemv_split_k import emit_split_k
@@ -65,13 +66,18 @@ def emit_gemm(
     if unrolled is not None:
         return unrolled
     row_bytes = problem.c_strides[-2] * problem.result_type.item_bytes
-    has_window = b_packed and not (keeps_result or problem.is_symbolic)
+    is_by_rows = sums_across(target, problem.quads)
+    has_whole_rows = problem.c_strides[-1] == 1 and row_bytes >= problem.n * problem.result_type.item_bytes
+    has_window = (b_packed or is_by_rows and has_whole_rows) and not (keeps_result or problem.is_symbolic)
     blocking = plan_gemm(problem, target, b_packed, window_rows(target, row_bytes) if has_window else 0)
+    if is_by_rows and blocking.compute is not None:
+        function = write_byte_rows(module, target, problem, blocking.parameters, blocking.task_rows)
+        blocking = dataclasses.replace(blocking, function=function)
     library = _use_library(module, target, problem, blocking)
     if blocking.task_depth:
         return emit_split_k(module, target, problem, blocking, buffers, epilogue)
     tasks = _Tasks(parts(problem.m, blocking.task_rows), parts(problem.n, blocking.task_cols))
-    window_bytes = blocking.task_rows * row_bytes if has_window and blocking.vectors else 0
+    window_bytes = blocking.task_rows * row_bytes if has_window and (blocking.vectors or is_by_rows) else 0
     kernel = _kernel(module, problem, blocking, library, tasks, buffers, epilogue, window_bytes)
     info = _kernel_info(module.define("gemm", kernel), target, problem, blocking, tasks)
     return dataclasses.replace(
@@ -135,6 +141,8 @@ def _use_library(module: ModuleText, target: Target, problem: GemmProblem, block
         write_naive(module, target, problem.element_type, problem.result_type)
         return _Library("null", "null", None)
     if blocking.vectors == 0:
+        if sums_across(target, compute):
+            return _Library("null", "null", None)
         if module.embed_libraries:
             write_gemv(module, target, problem.element_type, problem.b_type, compute, "internal")
         else:

@@ -30,6 +30,7 @@ from .panel_prefetch import NEXT_PANEL, UNROLLED_STEPS, OutputPrefetch, prefetch
 from .register_tile import RegisterTile, add
 
 VECTORS = (1, 2, 3)
+_SCALAR_SUMS = 4  # beside the halves of quads, addresses and counts, in general-purpose registers
 _CHAINS = 8  # of additions in a tile that hide their latency
 _SHARED_ROWS = 3  # of A to a base register: base, base + lda, base + 2 lda
 
@@ -41,12 +42,19 @@ def vector_counts(compute: str) -> tuple[int, ...]:
 
 def max_rows(target: Target, compute: str, vectors: int) -> int:
     """Rows of the largest tile whose accumulators, B vectors and temporaries stay in registers."""
+    if is_scalar(target, compute):
+        return max(1, _SCALAR_SUMS // vectors)
     if compute in QUADS:
         temporaries = 1 + extra_registers(target, compute)
     else:
         temporaries = 1 if compute.startswith("f") and target.fuses(8 * SIZES[COMPUTE_TYPES[compute]]) else 2
     rows = (target.registers - vectors - temporaries) // vectors
     return max(1, min(rows, {1: 12, 2: 12 if line_vectors(target) else 14, 3: 8}[vectors]))
+
+
+def is_scalar(target: Target, compute: str) -> bool:
+    """Whether quads are multiplied one by one, in general-purpose registers."""
+    return compute in QUADS and target.lanes(32) == 1
 
 
 def unrolled_steps(target: Target, accumulators: int) -> int:
@@ -111,7 +119,8 @@ class _Microkernel:
         self.prefetches = line_vectors(compute.target)
         self.lda, self.ldb, self.ldc, self.kc = f.integers("lda", "ldb", "ldc", "kc")
         self.unroll = unrolled_steps(compute.target, mr * width)
-        self.sets = max(1, min(self.unroll, _CHAINS // (mr * width)))
+        chains = 1 if is_scalar(compute.target, compute.name) else _CHAINS
+        self.sets = max(1, min(self.unroll, chains // (mr * width)))
 
     def write(self) -> None:
         """For each of `tiles` tiles of C, one below the other: C (+)= A B."""

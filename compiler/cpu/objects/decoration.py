@@ -21,6 +21,9 @@ _REFERENCE = re.compile(r"@([-\w.$]+)")
 _CONSTANT = re.compile(r"^(@[-\w.$]+ = [^\n]*?\bconstant [^\n]*)$", re.MULTILINE)
 _FIRST_NODE = 10  # of metadata; the lower ones are those of all modules
 _SMALL = "minsize optsize"
+# LLVM's outliner takes predicated instructions of Arm's M profile out of their blocks, and LLVM then ends.
+_WHOLE = '"nooutline"'
+_MASK = re.compile(r"<\d+ x i1>")
 _LIBRARY = "tfb_"
 
 
@@ -97,7 +100,7 @@ def object_text(text: ModuleText, options: ObjectOptions, titles: Titles) -> str
             attributes = attributes.replace(DRIVER_ATTRIBUTES, "nounwind noinline")
         extra = [attributes, '"warn-stack-size"="0"']
         if is_small:
-            extra.append(_SMALL)
+            extra += [_SMALL, _WHOLE] if _MASK.search(match["body"]) else [_SMALL]
         if options.debug:
             extra.append('"frame-pointer"="all"')
         if options.code_section:

@@ -54,6 +54,7 @@ _BYTE_PRODUCTS = (
     ("pairs", "u8_s8", r"\bvpmaddwd\b.*%ymm"),
     ("i8mm", "u8_s8", r"\busdot\b"),
     ("dotprod", "s8_s8", r"\bsdot\b"),
+    ("mve", "s8_s8", r"\bvmla(da)?va?\.s8\b"),
     ("dsp", "s16_s16", r"\bsmlabb\b"),
 )
 _PROGRAM = """
