@@ -202,9 +202,8 @@ class LoopStatement:
         self._never = is_constant and int(self._low) >= int(self._high)
         self._guard = guard and not is_constant
         self._values = Loop(f, carried)
-        # Where addresses have 32 bits no index has more, and counting in 64 takes several instructions.
         target = f.module.target
-        self._type = "i32" if target is not None and target.pointer_bytes == 4 else "i64"
+        self._type = "i32" if target is not None and target.counts_in_32_bits else "i64"
 
     def __enter__(self) -> Loop:
         f = self._f

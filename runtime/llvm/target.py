@@ -71,6 +71,11 @@ class Target:
         return self.triple.startswith(("x86", "i3", "i4", "i5", "i6"))
 
     @property
+    def counts_in_32_bits(self) -> bool:
+        """Whether no index has more bits, because no address has, and counting in 64 takes several instructions."""
+        return self.pointer_bytes == 4 and not self.architecture.startswith("wasm")
+
+    @property
     def has_scaling(self) -> bool:
         return self.architecture == "x86_64" and self.vector_bytes == 64
 

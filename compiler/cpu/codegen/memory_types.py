@@ -539,14 +539,18 @@ def _narrow_to_odd(x: VectorValue) -> VectorValue:
 
 
 def _float_to_integer(f: Function, x: VectorValue, target: ElementType) -> VectorValue:
-    register = vector_type(_REGISTER[target], x.lanes)
-    if x.lanes > 1 and f.module.target is not None and f.module.target.is_x86:
+    machine = f.module.target
+    if x.lanes > 1 and machine is not None and machine.is_x86:
         return _clamped_to_integer(x, target)
-    if x.lanes == 1 and target.bits < 32 and f.module.target is not None and not f.module.target.is_x86:
-        # Processors saturate at 32 bits, where they do.
-        whole = VectorValue.of(f, f.intrinsic("fptosi.sat", "i32", [x], ("i32", x.type)))
+    # Instructions saturate at 32 bits, where they do.
+    is_short = target.bits < 32 and machine is not None and not machine.is_x86
+    register = vector_type("i32" if is_short else _REGISTER[target], x.lanes)
+    if is_short:
+        whole = VectorValue.of(f, f.intrinsic("fptosi.sat", register, [x], (register, x.type)))
         bounds = integer_info(target.dtype)
-        return whole.call("smax", int(bounds.min)).call("smin", int(bounds.max)).cast("trunc", register)
+        return (
+            whole.call("smax", int(bounds.min)).call("smin", int(bounds.max)).cast("trunc", _REGISTER[target])
+        )
     name = "fptosi.sat" if target.is_signed else "fptoui.sat"
     if not target.is_small_integer:
         return VectorValue.of(f, f.intrinsic(name, register, [x], (register, x.type)))

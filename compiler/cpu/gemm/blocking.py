@@ -215,12 +215,13 @@ def _streams(problem: GemmProblem, target: Target, by_dots: bool, few: int) -> b
 def _is_one_stream(problem: GemmProblem, target: Target, by_dots: bool) -> bool:
     """Whether a matrix is best read from its first byte to its last: it has no gaps, outgrows the nearer caches, and
     its rows (columns for dot products) are neither so short that each costs more than its reading, nor longer than
-    the stretch of y that stays in L1."""
+    the stretch of y that stays in L1. Processors without vectors read ahead of no stream."""
     length, step = (problem.k, problem.b_strides[-1]) if by_dots else (problem.n, problem.b_strides[-2])
     row_bytes = length * problem.b_type.item_bytes
     longest = math.inf if by_dots else STRETCH_BYTES // problem.result_type.item_bytes
     return (
-        step == length <= longest
+        target.lanes(32) > 1
+        and step == length <= longest
         and row_bytes >= SHORTEST_STREAM_BYTES
         and problem.n * problem.k * problem.b_type.item_bytes > target.l2_bytes // 2
     )

@@ -22,6 +22,7 @@ _NATIVE["i8mm"] = {**_NATIVE["dotprod"], (False, True): "aarch64.neon.usdot.{c}.
 
 # LLVM's functions for the sums of two products of 16 bits, by the lanes of the sums.
 _AVX2_LANES = 8
+_PAIRS_OF_WASM = "llvm.wasm.dot"  # of four lanes, with SIMD
 _PAIRS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd"}
 
 
@@ -50,8 +51,14 @@ def add_products(target: Target, compute: str, a: VectorValue, b: VectorValue, c
         return _with_small(*((a, b) if signs[1] else (b, a)), c)
     if target.architecture.startswith("thumb") and target.byte_products in ("dsp", "mve") and c.lanes == 1:
         return _dsp(signs, a, b, c)
-    if c.lanes > 1 and target.is_x86:
-        name = _PAIRS.get(c.lanes, "") if c.lanes == 4 or target.byte_products in ("pairs", "vnni") else ""
+    is_wasm = target.architecture.startswith("wasm")
+    if c.lanes > 1 and (target.is_x86 or is_wasm):
+        if is_wasm:
+            name = _PAIRS_OF_WASM if c.lanes == 4 else ""
+        else:
+            name = (
+                _PAIRS.get(c.lanes, "") if c.lanes == 4 or target.byte_products in ("pairs", "vnni") else ""
+            )
         for x, y in zip(_pairs(a, signs[0]), _pairs(b, signs[1])):
             c = c + (c.write(c.f.call_text(name, c.type, [x, y])) if name else _sum_of_pairs(x, y))
         return c

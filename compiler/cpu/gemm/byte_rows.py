@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ....runtime.llvm.addressing import Index, Int, Ptr
 from ....runtime.llvm.ir_builder import Function, ModuleText
+from ....runtime.llvm.lane_control import function_of
 from ....runtime.llvm.target import Target
 from ....runtime.llvm.types import vector_type
 from ....runtime.llvm.vector_value import VectorValue
@@ -23,7 +24,7 @@ from .driver import BLOCK_PARAMETERS, P, call_epilogue, parameter
 ROWS, COLUMNS = 2, 2  # of a tile: as many loads as products
 COLUMNS_OF_ONE_ROW = 4
 _INLINE_VECTORS = 4  # of a run whose length is known: a loop would cost as much as one of them
-_ALL_SIGNS, _HALF = -(1 << 31) | 0x808080, 0x40404040  # quads of 0x80, of 64
+_QUAD_OF_128, _QUAD_OF_64 = 0x80808080 - (1 << 32), 0x40404040
 
 
 def sums_across(target: Target, compute: str) -> bool:
@@ -42,40 +43,38 @@ def add_runs(
 
     Shapes: the sum of row i and column j is number i * len(columns) + j.
     """
-    f, lanes = rows[0].f, compute.lanes
+    f, lanes = function_of(rows[0].f), compute.lanes
     whole = quads // lanes * lanes
-    ends = [list(rows), list(columns)]
+
+    def loaded(sources: Sequence[Ptr], at: int) -> list[VectorValue]:
+        return [p.at(at, compute.type).load(compute.vector) for p in sources]
+
+    def moved(sources: Sequence[Ptr], quads: int) -> list[Ptr]:
+        return [p.at(quads, compute.type) for p in sources]
+
     if isinstance(whole, int) and whole <= lanes * (1 if compute.target.is_small else _INLINE_VECTORS):
         for at in range(0, whole, lanes):
-            vectors = ([p.at(at, compute.type).load(compute.vector) for p in side] for side in ends)
-            sums = _add_products(compute.name, *vectors, sums)
-        ends = [[p.at(whole, compute.type) for p in side] for side in ends]
-    else:
-        with f.loop(0, whole, lanes, rows=ends[0], columns=ends[1], sums=list(sums)) as step:
-            vectors = ([p.load(compute.vector) for p in side] for side in (step.rows, step.columns))
-            step.sums = _add_products(compute.name, *vectors, step.sums)
-            step.rows = [p.at(lanes, compute.type) for p in step.rows]
-            step.columns = [p.at(lanes, compute.type) for p in step.columns]
-        sums, ends = step.sums, [step.rows, step.columns]
-    return _add_rest(compute, ends, quads - whole, list(sums))
+            sums = _add_products(compute.name, loaded(rows, at), loaded(columns, at), sums)
+        return _add_rest(compute, moved(rows, whole), moved(columns, whole), quads - whole, sums)
+    with f.loop(0, whole, lanes, rows=rows, columns=columns, sums=sums) as step:
+        step.sums = _add_products(compute.name, loaded(step.rows, 0), loaded(step.columns, 0), step.sums)
+        step.rows, step.columns = moved(step.rows, lanes), moved(step.columns, lanes)
+    return _add_rest(compute, step.rows, step.columns, quads - whole, step.sums)
 
 
 def _add_rest(
-    compute: Compute, ends: Sequence[Sequence[Ptr]], rest: Index, sums: list[VectorValue]
+    compute: Compute, rows: Sequence[Ptr], columns: Sequence[Ptr], rest: Index, sums: Sequence[VectorValue]
 ) -> list[VectorValue]:
     """The quads behind the last whole vector: fewer than its lanes."""
-    f = ends[0][0].f
-    if rest == 0:
-        return sums
 
-    def added(before: list[VectorValue]) -> list[VectorValue]:
-        vectors = ([compute.load_masked(p, rest) for p in side] for side in ends)
-        return _add_products(compute.name, *vectors, before)
+    def added() -> list[VectorValue]:
+        a, b = ([compute.load_masked(p, rest) for p in sources] for sources in (rows, columns))
+        return _add_products(compute.name, a, b, sums)
 
     if isinstance(rest, int):
-        return added(sums)
-    with f.if_(rest > 0, sums=sums) as some:
-        some.sums = added(sums)
+        return added() if rest else list(sums)
+    with function_of(rows[0].f).if_(rest > 0, sums=sums) as some:
+        some.sums = added()
     result: list[VectorValue] = some.sums
     return result
 
@@ -84,22 +83,31 @@ def _add_products(
     compute: str, a: Sequence[VectorValue], b: Sequence[VectorValue], sums: Sequence[VectorValue]
 ) -> list[VectorValue]:
     """The sums plus the products of all bytes of each vector of A with those of each vector of B."""
-    signs = signs_of(compute)
-    if signs[0] != signs[1]:  # the instruction wants like signs: x is (x - 128) + 128
-        a, b = ([v if is_signed else v ^ _ALL_SIGNS for v in side] for side, is_signed in zip((a, b), signs))
-        halves = [side[0].f.constant(side[0].type, _HALF) for side in (a, b)]
+    a_signed, b_signed = signs_of(compute)
+    if a_signed == b_signed:
+        return _sums(a_signed, a, b, sums)
+    # The instruction wants like signs: an unsigned x is (x - 128) + 128, and 128 is twice 64.
+    halves = [function_of(a[0].f).constant(a[0].type, _QUAD_OF_64)]
+    shifted = [v ^ _QUAD_OF_128 for v in (b if a_signed else a)]
+    if a_signed:
         for _ in range(2):
-            sums = [
-                _sum(True, halves[1], x, c) if signs[0] else _sum(True, halves[0], y, c)
-                for (x, y), c in zip(((x, y) for x in a for y in b), sums)
-            ]
-    is_signed = signs[0] or signs[1]
-    return [_sum(is_signed, x, y, c) for (x, y), c in zip(((x, y) for x in a for y in b), sums)]
+            sums = _sums(True, a, halves * len(b), sums)
+        return _sums(True, a, shifted, sums)
+    for _ in range(2):
+        sums = _sums(True, halves * len(a), b, sums)
+    return _sums(True, shifted, b, sums)
+
+
+def _sums(
+    is_signed: bool, a: Sequence[VectorValue], b: Sequence[VectorValue], sums: Sequence[VectorValue]
+) -> list[VectorValue]:
+    pairs = ((x, y) for x in a for y in b)
+    return [_sum(is_signed, x, y, c) for (x, y), c in zip(pairs, sums, strict=True)]
 
 
 def _sum(is_signed: bool, a: VectorValue, b: VectorValue, c: VectorValue) -> VectorValue:
     """c + the products of all bytes."""
-    f, type_ = c.f, vector_type("i8", a.lanes * QUAD)
+    f, type_ = function_of(c.f), vector_type("i8", a.lanes * QUAD)
     x, y = (v.write(f"bitcast {v} to {type_}", type_) for v in (a, b))
     flags = [f.constant("i32", flag) for flag in (int(not is_signed), 0, 0)]  # unsigned, subtract, exchange
     return c.write(f.call_text("llvm.arm.mve.vmldava.v16i8", "i32", [*flags, c, x, y]))

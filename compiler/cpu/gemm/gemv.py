@@ -24,6 +24,7 @@ from ...ir.element_types import ElementType
 from ..codegen.memory_types import memory_type
 from .compute_types import CACHE_LINE, COMPUTE_TYPES, Compute
 from .driver import BLOCK_PARAMETERS, P, call_epilogue, parameter
+from .microkernel import is_scalar
 
 ROWS_AT_ONCE = 8  # rows of B that one pass over a stretch of y reads
 COLUMNS_AT_ONCE = 4  # dot products with one row of A
@@ -209,13 +210,15 @@ class _DotProducts(_Kernel):
         self.rows, cols = f.integers("rows", "cols")
         self.a = self._contiguous_a()
         is_one_stream = parameter(f, P.KC).equals(1)
+        # Of quads that are multiplied one by one, more sums would not stay in registers.
+        few = is_scalar(self.compute.target, self.compute.name)
         done = is_one_stream.choose(0, cols.round_down(COLUMNS_AT_ONCE))
-        self._compute(0, done, self._columns(COLUMNS_AT_ONCE, 2), COLUMNS_AT_ONCE)
+        self._compute(0, done, self._columns(COLUMNS_AT_ONCE, 1 if few else 2), COLUMNS_AT_ONCE)
         if self.streams > 1:
             part = is_one_stream.choose(cols // self.streams, 0)
             self._compute(0, part, self._columns(self.streams, 2, part))
             done = done + part * self.streams
-        self._compute(done, cols, self._columns(1, 4))
+        self._compute(done, cols, self._columns(1, 2 if few else 4))
         with f.if_((cols > 0) & (self.rows > 0)):
             call_epilogue(f, 0, self.rows, 0, cols)
         f.ret()

@@ -94,6 +94,22 @@ def test_what_llvm_says_of_a_processor(
     assert (target.fuses(32), target.fuses(64)) == fuses
 
 
+def test_products_of_bytes() -> None:
+    found = {
+        ("arm-none-eabihf", "cortex-m3", ""): "",
+        ("arm-none-eabihf", "cortex-m7", ""): "dsp",
+        ("arm-none-eabihf", "cortex-m33", ""): "dsp",
+        ("arm-none-eabihf", "cortex-m55", ""): "mve",
+        ("arm-none-eabihf", "cortex-m55", "-mve"): "dsp",
+        ("arm-none-eabihf", "cortex-m85", ""): "mve",
+        ("aarch64-linux-gnu", "", ""): "",
+        ("aarch64-linux-gnu", "cortex-a76", ""): "dotprod",
+        ("x86_64-linux-gnu", "x86-64-v3", ""): "pairs",
+        ("x86_64-linux-gnu", "alderlake", ""): "vnni",
+    }
+    assert {key: target_for(*key).byte_products for key in found} == found
+
+
 def test_calling_conventions_and_pointers() -> None:
     assert target_for("riscv64-linux-gnu").abi == "lp64d"
     assert target_for("riscv32-unknown-elf").abi == "ilp32"
