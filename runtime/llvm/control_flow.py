@@ -226,9 +226,17 @@ class LoopStatement:
         self._index_at = len(f.lines)
         f.lines.append("")
         self._head.reserve_phis()
-        wide = self._counter if self._type == "i64" else f.assign(f"sext i32 {self._counter} to i64")
+        wide = self._counter
+        if self._type == "i32":
+            self._extension_at = len(f.lines)
+            wide = f.assign(f"sext i32 {wide} to i64")
         object.__setattr__(self._values, "index", Int("i64", wide, f))
         return self._values
+
+    def _has_masks(self) -> bool:
+        """Whether lanes are masked in the loop. Arm's M profile has instructions for loops that count in 32 bits, and
+        LLVM ends at some of those loops that have predicated instructions."""
+        return any(" x i1>" in line for line in self._f.lines[self._index_at :])
 
     def _narrowed(self, text: str) -> str:
         """A bound in 32 bits."""
@@ -248,6 +256,10 @@ class LoopStatement:
         f, head, counter = self._f, self._head, self._counter
         low, high, step = self._counted
         head.end_assignments()
+        if self._type == "i32" and self._has_masks():
+            f.lines[self._extension_at] = ""
+            self._type, counter = "i64", self._values.index.text
+            low, high, step = self._low, self._high, self._step
         following = f.assign(f"add nsw {self._type} {counter}, {step}")
         more = f.assign(f"icmp slt {self._type} {following}, {high}")
         last = head.edge()

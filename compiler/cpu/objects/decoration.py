@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, ModuleText
-from ....runtime.llvm.target import Target
 from ...object_options import LAYER_MARK, ObjectOptions
 
 _HEAD = re.compile(
@@ -22,6 +21,8 @@ _REFERENCE = re.compile(r"@([-\w.$]+)")
 _CONSTANT = re.compile(r"^(@[-\w.$]+ = [^\n]*?\bconstant [^\n]*)$", re.MULTILINE)
 _FIRST_NODE = 10  # of metadata; the lower ones are those of all modules
 _SMALL = "minsize optsize"
+# LLVM's outliner takes predicated instructions of Arm's M profile out of their blocks, and LLVM then ends.
+_WHOLE = '"nooutline"'
 _MASK = re.compile(r"<\d+ x i1>")
 _LIBRARY = "tfb_"
 
@@ -99,9 +100,7 @@ def object_text(text: ModuleText, options: ObjectOptions, titles: Titles) -> str
             attributes = attributes.replace(DRIVER_ATTRIBUTES, "nounwind noinline")
         extra = [attributes, '"warn-stack-size"="0"']
         if is_small:
-            extra.append(_SMALL)
-        if text.target is not None and text.target.byte_products == "mve" and _MASK.search(match["body"]):
-            extra.append(_without_loop_instructions(text.target))
+            extra += [_SMALL, _WHOLE] if _MASK.search(match["body"]) else [_SMALL]
         if options.debug:
             extra.append('"frame-pointer"="all"')
         if options.code_section:
@@ -125,13 +124,6 @@ def object_text(text: ModuleText, options: ObjectOptions, titles: Titles) -> str
         )
         result += "\n".join(nodes.text()) + "\n"
     return result
-
-
-def _without_loop_instructions(target: Target) -> str:
-    """Attributes of a function with masks, where a processor has both loop instructions and predicated blocks: LLVM
-    ends at some of them where they meet, or when it puts a part of such a block into a function of its own."""
-    features = ",".join(filter(None, (target.features, "-lob")))
-    return f'"nooutline" "target-features"="{features}"'
 
 
 class _Nodes:
