@@ -17,7 +17,7 @@ from ...graph.graph import Graph, GraphNode
 from ..control.variants import zeros_like_variant
 from ..float_sizes import Quotient, compared, steps_between
 from ..node import Node
-from ..operands.dynamic_dims import Extent, bounds, extents_or_none, size_of, with_first
+from ..operands.dynamic_dims import Extent, bounds, extents_or_none, filled_like, with_first
 from ..operands.dynamic_dims import extents as measured_extents
 from ..registry import first_input, translates
 from ..size_evaluation import holds_sizes
@@ -42,11 +42,7 @@ def zeros_like(node: Node) -> Value:
     value = node.inputs[0]
     if node.op == "ZerosLike" and isinstance(value, TensorList | Optional):
         return zeros_like_variant(node.b, value)
-    shape_ = node.array_shape(0)
-    zeros = node.b.broadcast(
-        node.b.constant(0 if node.op == "ZerosLike" else 1, shape_.element_type), shape_.dims
-    )
-    return with_first(node.b, zeros, [size_of(node.b, node[0], 0)]) if shape_.is_dynamic else zeros
+    return filled_like(node.b, node[0], 0 if node.op == "ZerosLike" else 1)
 
 
 @translates("Empty", constants=("shape",))

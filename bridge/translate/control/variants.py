@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.computation_builder import ComputationBuilder
 from ....compiler.errors import UnsupportedError
-from ....compiler.ir.element_types import ElementType
 from ..node import Node
+from ..operands.dynamic_dims import filled_like
 from ..values import Optional, TensorList, Value, flatten, rebuild
 from .optionals import completed
 from .tensor_list import longer, read_row, write_row
@@ -22,7 +22,7 @@ def zeros_like_variant(b: ComputationBuilder, value: Variant) -> Value:
     if isinstance(value, TensorList):
         value = dataclasses.replace(value, items=())
     arrays = zip(flatten(value), _is_content(value), strict=True)
-    zeros = [_zeros(b, array) if is_content else array for array, is_content in arrays]
+    zeros = [filled_like(b, array, 0) if is_content else array for array, is_content in arrays]
     return rebuild(_differing(value), zeros)
 
 
@@ -87,12 +87,3 @@ def _differing(value: Value) -> Any:
         kinds = tuple(tuple(_differing(v) for v in kind) for kind in value.kinds)
         return Optional(value.has_value, kinds)
     return value
-
-
-def _zeros(b: ComputationBuilder, array: Operand) -> Operand:
-    shape = b.get_shape(array)
-    zeros = b.broadcast(b.constant(0, shape.element_type), shape.dims)
-    if not shape.is_dynamic:
-        return zeros
-    count = b.get_dimension_size(array, 0)
-    return b.set_dimension_size(zeros, b.convert_element_type(count, ElementType.S32), 0)

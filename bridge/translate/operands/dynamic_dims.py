@@ -111,6 +111,13 @@ def bounds(sizes: Sequence[int | Extent]) -> list[int]:
     return [s.bound if isinstance(s, Extent) else s for s in sizes]
 
 
+def filled_like(b: ComputationBuilder, operand: Operand, number: int) -> Operand:
+    """An array of one number, as large as another array."""
+    shape = b.get_shape(operand)
+    filled = b.broadcast(b.constant(number, shape.element_type), shape.dims)
+    return with_first(b, filled, [size_of(b, operand, 0)]) if shape.is_dynamic else filled
+
+
 def with_first(b: ComputationBuilder, operand: Operand, sizes: Sequence[int | Extent]) -> Operand:
     """The operand, which is as large as its bounds, with its first size."""
     return (
