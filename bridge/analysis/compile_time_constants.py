@@ -18,8 +18,6 @@ from .trip_count import (
     sufficient_bounds,
 )
 
-_RESOURCE = 20  # DT_RESOURCE
-
 
 def constant_inputs(graph: Graph, node: GraphNode, functions: Functions) -> list[int]:
     """Numbers of the inputs of a node of the graph that must be known when compiling."""

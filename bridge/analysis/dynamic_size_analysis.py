@@ -11,14 +11,13 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 
 from ..graph.function_library import Functions, functions_of_inputs
-from ..graph.graph import LOOPS, Graph, GraphNode, Tensor, input_range, output_types
+from ..graph.graph import DT_VARIANT, LOOPS, Graph, GraphNode, Tensor, input_range, output_types
 from ..translate.registry import translations
 from .compile_time_constants import constant_inputs, popped_constants
 from .list_lengths import has_fixed_length
 from .symbolic_size import SHAPE_OPS, constant_of, folded
 from .trip_count import identity_source
 
-_VARIANT = 21  # DT_VARIANT
 _SIZE_TYPES = (3, 9)  # DT_INT32, DT_INT64, which hold every size
 _COMPUTED = frozenset({"BroadcastGradientArgs"})  # of shapes, but known when compiling whatever the sizes are
 
@@ -125,7 +124,7 @@ class _Walk:
             numbers = (0,)
         if node.op == "TensorListPushBack" and self.is_measured([node.inputs[1]]):
             self.size_lists.add(Tensor(node.name, 0))
-        variants = {Tensor(node.name, k) for k, type_ in enumerate(output_types(node)) if type_ == _VARIANT}
+        variants = {Tensor(node.name, k) for k, type_ in enumerate(output_types(node)) if type_ == DT_VARIANT}
         if variants and (sized or measured or any(t in self.lists for t in node.inputs)):
             self.lists |= variants
         self.sized.update({Tensor(node.name, k) for k in numbers} - variants)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..graph.function_library import Functions, functions_of_inputs
-from ..graph.graph import LOOPS, Graph, GraphNode, Tensor
+from ..graph.graph import DT_RESOURCE, LOOPS, Graph, GraphNode, Tensor
 from .trip_count import appended_lists, extended_lists, identity_source, is_extending, sufficient_bounds
-
-_RESOURCE = 20  # DT_RESOURCE
 
 
 def has_fixed_length(graph: Graph, tensor: Tensor, functions: Functions) -> bool:
@@ -77,7 +75,7 @@ def appends_to_outer_stack(node: GraphNode, functions: Functions) -> bool:
         if inner.op in LOOPS:
             within = functions[inner.attrs["body"].func.name]
             if any(
-                within.nodes[within.arguments[k]].attrs["T"].type == _RESOURCE
+                within.nodes[within.arguments[k]].attrs["T"].type == DT_RESOURCE
                 and inner.inputs[k].node in body.arguments
                 for k in appended_lists(within)
             ):

@@ -6,16 +6,13 @@ from ..analysis.compile_time_constants import changing_constants
 from ..analysis.dynamic_size_analysis import data_sizes
 from ..analysis.list_lengths import appends_to_outer_stack, has_fixed_length
 from ..graph.function_library import Functions, called_functions
-from ..graph.graph import Graph, GraphNode, input_range, input_types, output_types
+from ..graph.graph import DT_STRING, Graph, GraphNode, input_range, input_types, output_types
 from ..launch import resource_variables
 from ..tf_internals.dtypes import element_type
 from ..translate.host_ops import HOST_OPS
 from ..translate.registry import translations
 
-_STRING = 7  # DT_STRING
-_OF_TEXT = frozenset(
-    {"Const", "HostConst", "Assert", "Identity", "IdentityN"}
-)  # for messages; calls pass them on
+_OF_TEXT = frozenset({"Const", "HostConst", "Assert", "Identity", "IdentityN"})  # what messages pass through
 _WHOLE_LISTS = frozenset({"TensorListConcat", "TensorListConcatV2", "TensorListConcatLists"})
 
 
@@ -54,7 +51,7 @@ def refusal(node: GraphNode, functions: Functions, graph: Graph) -> str | None:
             else HOST_OPS.get(node.op, "there is no translation of this op")
         )
     called = called_functions(node)
-    if _STRING in (*input_types(node), *output_types(node)) and not (called or node.op in _OF_TEXT):
+    if DT_STRING in (*input_types(node), *output_types(node)) and not (called or node.op in _OF_TEXT):
         return "it computes with strings"
     if not all(name in functions.definitions for name in called):
         return "the body of a function that it calls is not known"

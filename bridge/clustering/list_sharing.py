@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ..graph.graph import DATAFLOW, LOOPS, Graph, Tensor, output_types
+from ..graph.graph import DATAFLOW, DT_RESOURCE, DT_VARIANT, LOOPS, Graph, Tensor, output_types
 from ..translate.control.tensor_array import STORES
 from .dataflow_loops import DataflowLoop, cause
 from .predecessors import predecessors
 
-_RESOURCE, _VARIANT = 20, 21  # DT_RESOURCE, DT_VARIANT
 _SHARES = "it shares a list with"
 ListEdge = tuple[str, str]
 """(maker, reader) of a list; the reader is empty for a result of the graph."""
@@ -20,7 +19,7 @@ def list_edges(graph: Graph) -> list[ListEdge]:
 
     def is_list(tensor: Tensor) -> bool:
         node = graph.nodes.get(tensor.node)
-        return node is not None and node.op != "_Arg" and output_types(node)[tensor.index] == _VARIANT
+        return node is not None and node.op != "_Arg" and output_types(node)[tensor.index] == DT_VARIANT
 
     handles = _store_handles(graph)
     edges = [
@@ -33,7 +32,7 @@ def list_edges(graph: Graph) -> list[ListEdge]:
         (t.node, node.name)
         for node in graph.nodes.values()
         for t in node.inputs
-        if graph.nodes[t.node].op == "_Arg" and graph.nodes[t.node].attrs["T"].type == _VARIANT
+        if graph.nodes[t.node].op == "_Arg" and graph.nodes[t.node].attrs["T"].type == DT_VARIANT
     ]
     return edges + arguments + [(t.node, "") for t in graph.results if is_list(t)]
 
@@ -48,7 +47,7 @@ def _store_handles(graph: Graph) -> set[Tensor]:
             node.op in DATAFLOW or node.op in LOOPS or node.op == "Identity"
         ):
             handles.update(
-                Tensor(node.name, k) for k, type_ in enumerate(output_types(node)) if type_ == _RESOURCE
+                Tensor(node.name, k) for k, type_ in enumerate(output_types(node)) if type_ == DT_RESOURCE
             )
     return handles
 

@@ -9,7 +9,17 @@ from ..cluster.compute_ops import COPIED
 from ..cluster.refusal import refusal, unsupported
 from ..cluster.variable_uses import attribute_content_type, node_use
 from ..graph.function_library import Functions, called_functions
-from ..graph.graph import DATAFLOW, LOOPS, Graph, GraphNode, input_types, output_types
+from ..graph.graph import (
+    DATAFLOW,
+    DT_RESOURCE,
+    DT_STRING,
+    DT_VARIANT,
+    LOOPS,
+    Graph,
+    GraphNode,
+    input_types,
+    output_types,
+)
 from ..launch.op import OP
 from ..tf_internals.dtypes import element_type
 from ..translate.control.tensor_array import STORES
@@ -31,7 +41,6 @@ _NOT_CONSTANT = frozenset(
         "StatelessCase",
     }
 )
-_STRING, _RESOURCE, _VARIANT = 7, 20, 21  # DT_STRING, DT_RESOURCE, DT_VARIANT
 
 
 def unclusterable_nodes(
@@ -138,9 +147,9 @@ def _type_reason(graph: Graph, node: GraphNode) -> str | None:
     for types, role in ((input_types(node), "input"), (output_types(node), "output")):
         may_be_handle = role == "input" or node.op in LOOPS or node.op in STORES
         for type_ in types:
-            if type_ == _STRING and _is_constant_text(graph, node):
+            if type_ == DT_STRING and _is_constant_text(graph, node):
                 continue
-            if type_ == _VARIANT or type_ == _RESOURCE and may_be_handle:
+            if type_ == DT_VARIANT or type_ == DT_RESOURCE and may_be_handle:
                 continue
             if element_type(type_) is None:
                 return f"an {role} is no array"
@@ -154,6 +163,6 @@ def _is_constant_text(graph: Graph, node: GraphNode) -> bool:
     sources = [
         graph.nodes.get(tensor.node)
         for tensor, type_ in zip(node.inputs, input_types(node))
-        if type_ == _STRING
+        if type_ == DT_STRING
     ]
-    return _STRING not in output_types(node) and all(s is not None and s.op in COPIED for s in sources)
+    return DT_STRING not in output_types(node) and all(s is not None and s.op in COPIED for s in sources)

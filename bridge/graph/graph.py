@@ -266,6 +266,9 @@ def _range(arguments: Iterable[OpDef.ArgDef], attrs: Mapping[str, AttrValue], na
     raise KeyError(f"no argument {name!r}; there are {[a.name for a in arguments]}")
 
 
+DT_STRING, DT_RESOURCE, DT_VARIANT = 7, 20, 21  # of what is no array; TensorFlow's types.proto
+
+
 def _types(arguments: Iterable[OpDef.ArgDef], attrs: Mapping[str, AttrValue]) -> list[int]:
     types: list[int] = []
     for argument in arguments:

@@ -12,7 +12,7 @@ from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ....runtime.sizes import as_size
-from ...graph.graph import GraphNode
+from ...graph.graph import DT_VARIANT, GraphNode
 from ...tf_internals.dtypes import element_type
 from ..node import Node
 from ..operands.dynamic_dims import Extent, extents_or_none
@@ -21,7 +21,6 @@ from ..registry import first_input, translates
 from ..values import Optional, TensorList, Value, flatten, rebuild
 
 _S32 = ElementType.S32
-_VARIANT = 21  # DT_VARIANT: a list of lists or of optionals, of the gradient of nested loops and branches
 
 
 def initialized(
@@ -49,7 +48,8 @@ def _list(node: Node, dims: tuple[int, ...] | None, capacity: int, size: Operand
 
 def _unsupported(node: GraphNode) -> str | None:
     type_ = node.attrs["element_dtype"].type
-    is_known = element_type(type_) is not None or type_ == _VARIANT
+    # Variants are lists or optionals, of gradients of loops and branches inside loops.
+    is_known = element_type(type_) is not None or type_ == DT_VARIANT
     return None if is_known else "a list of elements that are no arrays"
 
 
