@@ -24,12 +24,6 @@ def first_control_flow() -> Iterator[None]:
     control_flow_util.ENABLE_CONTROL_FLOW_V2 = before
 
 
-@pytest.fixture
-def clustering() -> Iterator[None]:
-    yield
-    tfbridge.disable_auto_clustering()
-
-
 def recurrent(x: tf.Tensor, w: tf.Tensor) -> list[tf.Tensor]:
     """A state carried over rows that are read, and kept: gradients go through stacks."""
     rows, kept = tf.TensorArray(F32, 5).unstack(x), tf.TensorArray(F32, 5)

@@ -5,7 +5,7 @@ Each program is compiled as a whole; where a list outgrows its bound, TensorFlow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,6 @@ import tfbridge
 RANDOM = np.random.default_rng(1)
 X = tf.constant(RANDOM.normal(size=(5, 3)).astype("f4"))
 W = tf.constant((RANDOM.normal(size=(3, 3)) * 0.4).astype("f4"))
-
-
-@pytest.fixture
-def clustering() -> Iterator[None]:
-    yield
-    tfbridge.disable_auto_clustering()
 
 
 def with_gradient(loss: Callable[..., tf.Tensor]) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,6 @@ import tfbridge
 RANDOM = np.random.default_rng(1)
 X = tf.constant(RANDOM.normal(size=(5, 3)).astype("f4"))
 W = tf.constant((RANDOM.normal(size=(3, 3)) * 0.4).astype("f4"))
-
-
-@pytest.fixture
-def clustering() -> Iterator[None]:
-    yield
-    tfbridge.disable_auto_clustering()
 
 
 def repeated(step: Callable[..., Any], y: tf.Tensor, n: Any, most: int | None) -> tf.Tensor:
