@@ -544,19 +544,15 @@ def _float_to_integer(f: Function, x: VectorValue, target: ElementType) -> Vecto
         return _clamped_to_integer(x, target)
     # Instructions saturate at 32 bits, where they do.
     is_short = target.bits < 32 and machine is not None and not machine.is_x86
+    is_clamped = is_short or target.is_small_integer
     register = vector_type("i32" if is_short else _REGISTER[target], x.lanes)
-    if is_short:
-        whole = VectorValue.of(f, f.intrinsic("fptosi.sat", register, [x], (register, x.type)))
-        bounds = integer_info(target.dtype)
-        return (
-            whole.call("smax", int(bounds.min)).call("smin", int(bounds.max)).cast("trunc", _REGISTER[target])
-        )
-    name = "fptosi.sat" if target.is_signed else "fptoui.sat"
-    if not target.is_small_integer:
-        return VectorValue.of(f, f.intrinsic(name, register, [x], (register, x.type)))
-    whole = VectorValue.of(f, f.intrinsic("fptosi.sat", register, [x], (register, x.type)))
+    name = "fptosi.sat" if target.is_signed or is_clamped else "fptoui.sat"
+    whole = VectorValue.of(f, f.intrinsic(name, register, [x], (register, x.type)))
+    if not is_clamped:
+        return whole
     bounds = integer_info(target.dtype)
-    return whole.call("smax", int(bounds.min)).call("smin", int(bounds.max))
+    whole = whole.call("smax", int(bounds.min)).call("smin", int(bounds.max))
+    return whole.cast("trunc", _REGISTER[target]) if is_short else whole
 
 
 def _clamped_to_integer(x: VectorValue, target: ElementType) -> VectorValue:

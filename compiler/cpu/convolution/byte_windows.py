@@ -129,74 +129,59 @@ class _ByteWindows:
         borders: tuple[tuple[int, int], ...] = (0, low), (high, x.output)
         if not self.compute.target.is_small and low + x.output - high <= _INLINE_BORDER:
             for p in (p for border in borders for p in range(*border)):
-                self._tile(line, f.i64(p), 1, width, x.window_inside(p))
+                self._write(line, f.i64(p), _Tile(1, width, x.window_inside(p)))
             borders = ()
         for first, last in borders:
             with f.loop(first, last) as position:
                 seen = position.index * x.stride - x.pad
-                self._tile(line, position.index, 1, width, self._window_inside(x, seen))
+                self._write(line, position.index, _Tile(1, width, self._window_inside(x, seen)))
         for first, last, height in ((low, paired, ROWS), (paired, high, 1)):
             with f.loop(first, last, height) as position:
-                self._tile(line, position.index, height, width, (0, x.window))
+                self._write(line, position.index, _Tile(height, width, (0, x.window)))
 
-    def _tile(self, line: _Line, position: Int, height: int, width: int, inside: tuple[Index, Index]) -> None:
-        """Some positions by some features, with window elements [low, high) along the last axis."""
-        f, x, problem = self.f, self.axes[-1], self.problem
+    def _write(self, line: _Line, position: Int, tile: _Tile) -> None:
+        """Computes the tile from a position on, and stores it."""
+        x, problem = self.axes[-1], self.problem
         source = self._quads(line.input, (position * x.stride - x.pad) * x.input_stride)
-        sums = [f.zero("i32")] * (height * width)
-        sums = self._window(line.ranges, source, line.kernel, height, width, inside, sums)
+        sums = [self.f.zero("i32")] * (tile.height * tile.width)
+        sums = self._window(line.ranges, source, line.kernel, tile, sums)
         output = self._quads(line.output, position * x.output_stride)
         for number, value in enumerate(sums):
-            at = number // width * x.output_stride + number % width * problem.output_feature
-            self._quads(output, at).store(value)
+            row, column = divmod(number, tile.width)
+            self._quads(output, row * x.output_stride + column * problem.output_feature).store(value)
 
     def _window(
-        self,
-        ranges: Sequence[_Range],
-        source: Ptr,
-        kernel: Ptr,
-        height: int,
-        width: int,
-        inside: tuple[Index, Index],
-        sums: list[VectorValue],
+        self, ranges: Sequence[_Range], source: Ptr, kernel: Ptr, tile: _Tile, sums: list[VectorValue]
     ) -> list[VectorValue]:
         """Loops over the window elements inside along the outer axes."""
         if not ranges:
-            return self._runs(source, kernel, height, width, inside, sums)
+            return self._runs(source, kernel, tile, sums)
         a, low, high = ranges[0]
         if isinstance(high, int) and high <= (1 if self.compute.target.is_small else _INLINE_LINES):
             for k in range(high):
                 at = self._quads(source, k * a.window_dilation * a.input_stride)
                 of_kernel = self._quads(kernel, k * a.kernel_stride)
-                sums = self._window(ranges[1:], at, of_kernel, height, width, inside, sums)
+                sums = self._window(ranges[1:], at, of_kernel, tile, sums)
             return sums
         source = self._quads(source, low * (a.window_dilation * a.input_stride))
         kernel = self._quads(kernel, low * a.kernel_stride)
         with self.f.loop(low, high, source=source, kernel=kernel, sums=sums) as element:
-            element.sums = self._window(
-                ranges[1:], element.source, element.kernel, height, width, inside, element.sums
-            )
+            element.sums = self._window(ranges[1:], element.source, element.kernel, tile, element.sums)
             element.source = self._quads(element.source, a.window_dilation * a.input_stride)
             element.kernel = self._quads(element.kernel, a.kernel_stride)
         result: list[VectorValue] = element.sums
         return result
 
-    def _runs(
-        self,
-        source: Ptr,
-        kernel: Ptr,
-        height: int,
-        width: int,
-        inside: tuple[Index, Index],
-        sums: list[VectorValue],
-    ) -> list[VectorValue]:
-        """Adds the window elements [low, high) along the last axis: one run, or one for each."""
-        x, features, (low, high) = self.axes[-1], self.problem.in_channels, inside
+    def _runs(self, source: Ptr, kernel: Ptr, tile: _Tile, sums: list[VectorValue]) -> list[VectorValue]:
+        """Adds the window elements inside along the last axis: one run, or one for each."""
+        x, features, (low, high) = self.axes[-1], self.problem.in_channels, tile.inside
 
         def add(k: Index, quads: Index, sums: list[VectorValue]) -> list[VectorValue]:
             at, of_kernel = k * (x.window_dilation * x.input_stride), k * x.kernel_stride
-            rows = [self._quads(source, at + i * x.stride * x.input_stride) for i in range(height)]
-            columns = [self._quads(kernel, of_kernel + j * self.problem.kernel_output) for j in range(width)]
+            rows = [self._quads(source, at + i * x.stride * x.input_stride) for i in range(tile.height)]
+            columns = [
+                self._quads(kernel, of_kernel + j * self.problem.kernel_output) for j in range(tile.width)
+            ]
             return add_runs(self.compute, rows, columns, quads, sums)
 
         if self.is_merged:
@@ -205,6 +190,15 @@ class _ByteWindows:
             element.sums = add(element.index, features, element.sums)
         result: list[VectorValue] = element.sums
         return result
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tile:
+    """So many positions by so many features, with window elements [low, high) along the last axis."""
+
+    height: int
+    width: int
+    inside: tuple[Index, Index]
 
 
 def _without_border(x: Axis) -> tuple[int, int]:

@@ -51,20 +51,25 @@ def add_products(target: Target, compute: str, a: VectorValue, b: VectorValue, c
         return _with_small(*((a, b) if signs[1] else (b, a)), c)
     if target.architecture.startswith("thumb") and target.byte_products in ("dsp", "mve") and c.lanes == 1:
         return _dsp(signs, a, b, c)
-    is_wasm = target.architecture.startswith("wasm")
-    if c.lanes > 1 and (target.is_x86 or is_wasm):
-        if is_wasm:
-            name = _PAIRS_OF_WASM if c.lanes == 4 else ""
-        else:
-            name = (
-                _PAIRS.get(c.lanes, "") if c.lanes == 4 or target.byte_products in ("pairs", "vnni") else ""
-            )
+    if c.lanes > 1 and (target.is_x86 or _is_wasm(target)):
+        name = _sum_of_two(target, c.lanes)
         for x, y in zip(_pairs(a, signs[0]), _pairs(b, signs[1])):
             c = c + (c.write(c.f.call_text(name, c.type, [x, y])) if name else _sum_of_pairs(x, y))
         return c
     for number in range(QUAD):
         c = c + _byte(a, signs[0], number) * _byte(b, signs[1], number)
     return c
+
+
+def _is_wasm(target: Target) -> bool:
+    return target.architecture.startswith("wasm")
+
+
+def _sum_of_two(target: Target, lanes: int) -> str:
+    """LLVM's function for the sums of two products of 16 bits, "" where there is none."""
+    if _is_wasm(target):
+        return _PAIRS_OF_WASM if lanes == 4 else ""
+    return _PAIRS.get(lanes, "") if lanes == 4 or target.byte_products in ("pairs", "vnni") else ""
 
 
 def _native(name: str, takes_quads: bool, a: VectorValue, b: VectorValue, c: VectorValue) -> VectorValue:

@@ -105,15 +105,11 @@ def assign_offsets(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:
     placed: list[tuple[int, int, LiveRange]] = []  # (start, end) in memory, by start
     temp_bytes = 0
     for buffer in sorted(ranges, key=lambda b: (-b.bytes, ranges[b].first, b.index)):
-        live, size = ranges[buffer], buffer.bytes
-        first, last, has_branches = live.first, live.last, bool(live.branches)
-        offset = 0
+        live, size, offset = ranges[buffer], buffer.bytes, 0
         for start, end, other in placed:
             if offset + size <= start:
                 break
-            if end > offset and (
-                (other.first <= last and first <= other.last) or (has_branches and other.interferes(live))
-            ):
+            if end > offset and other.interferes(live):
                 offset = end
         offsets[buffer] = offset
         if size:

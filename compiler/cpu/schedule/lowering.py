@@ -68,9 +68,8 @@ def _assume_elements(module: Module) -> None:
 
     Raises: UnsupportedError  one has none where symbols have their typical values.
     """
-    shapes = [i.shape for c in module.computations() for i in c.instructions]
-    arrays = [leaf for s in shapes for leaf in (s.leaves() if s.tuple_shapes else (s,))]
-    for size in {d: None for array in arrays for d in array.dims if isinstance(d, Size)}:
+    shapes = [leaf for c in module.computations() for i in c.instructions for leaf in i.shape.leaves()]
+    for size in {d: None for shape in shapes for d in shape.dims if isinstance(d, Size)}:
         if are_equal(size, 0):
             raise UnsupportedError(f"a size, {size}, is 0 where symbols have their typical values")
 
