@@ -278,27 +278,4 @@ class ElementwiseOperations(BuilderCore):
         return self.apply(Broadcast(tuple(dims), tuple(axes[i] for i in stretched_axes)), operand)
 
 
-_OPS = {
-    name: Elementwise(name)
-    for name in (
-        "add",
-        "subtract",
-        "multiply",
-        "divide",
-        "remainder",
-        "power",
-        "maximum",
-        "minimum",
-        "and",
-        "or",
-        "xor",
-        "shift-left",
-        "shift-right-arithmetic",
-        "shift-right-logical",
-        "atan2",
-        "complex",
-        "mulhi",
-        "select",
-        "clamp",
-    )
-}
+_OPS = {opcode: Elementwise(opcode) for opcode in ROWS}

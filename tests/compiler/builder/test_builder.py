@@ -13,7 +13,8 @@ from tfbridge.compiler.builder.derived import binary_computation
 from tfbridge.compiler.errors import ShapeError
 from tfbridge.compiler.ir.element_types import ElementType
 from tfbridge.compiler.ir.module import Computation
-from tfbridge.compiler.ops import Window
+from tfbridge.compiler.ops import ROWS, Window
+from tfbridge.compiler.ops.docs_table import METHODS
 
 F32 = ElementType.F32
 ADD = binary_computation("add", F32)
@@ -243,6 +244,19 @@ def test_apply_makes_what_the_table_says(case: Case) -> None:
     b = ComputationBuilder("f")
     operands = [b.parameter(n, i.shape) for n, i in enumerate(case.operands)]
     assert b.apply(case.op, *operands).shape == case.op.infer([i.shape for i in case.operands])
+
+
+@pytest.mark.parametrize("opcode", ROWS)
+def test_method_of_an_elementwise_op_makes_it(opcode: str) -> None:
+    """The cases make ops without the builder's methods."""
+    b, row = ComputationBuilder("f"), ROWS[opcode]
+    shape = Shape(min(row.types, key=lambda t: t.value), (3,))
+    operands = [b.parameter(n, shape) for n in range(row.arity)]
+    if opcode == "select":
+        operands[0] = b.eq(*operands[:2])
+    name = METHODS.get(opcode, opcode.replace("-", "_")).split()[0]
+    getattr(b, name)(*operands)
+    assert built(b).root.opcode == opcode
 
 
 X = np.array([-3.0, -1.0, -0.5, -1e-4, 0.0, 1e-4, 0.5, 1.0, 2.0, 30.0, 1e20, math.inf, math.nan], np.float32)

@@ -265,11 +265,10 @@ FLOAT_NEAR = {
     "power": np.power,
     "atan2": np.arctan2,
 }
-BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "remainder", "power", "atan2"}
 
 
 def float_operands(t, opcode):
-    if opcode not in BINARY:
+    if ROWS[opcode].arity == 1:
         return (numbers(t),)
     x, y = pairs(t)
     if opcode in ("maximum", "minimum"):

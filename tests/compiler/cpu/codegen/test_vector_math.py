@@ -14,6 +14,7 @@ from tfbridge.compiler.cpu.codegen.memory_types import NARROW
 from tfbridge.compiler.cpu.codegen.vector_math import ULP
 from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.ir.element_types import ElementType
+from tfbridge.compiler.ops.elementwise import ROWS
 
 LONG = np.longdouble
 TARGETS = {"host": HOST, "plain": PLAIN}
@@ -211,14 +212,9 @@ def test_no_library_is_called(machine):
     triple, cpu, features = MACHINES[machine]
     kernels = Kernels(target_for(triple, cpu, features))
     for opcode in EXACT_FLOAT | ROUNDED_FLOAT:
-        arity = (
-            2
-            if opcode in {*BINARY, "add", "subtract", "multiply", "divide", "maximum", "minimum", "remainder"}
-            else 1
-        )
         kernels.add(
             opcode,
-            [ElementType.F32] * arity,
+            [ElementType.F32] * ROWS[opcode].arity,
             ElementType.PRED if opcode == "is-finite" else ElementType.F32,
             4,
         )
