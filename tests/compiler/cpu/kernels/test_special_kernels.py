@@ -491,11 +491,12 @@ def test_tasks_in_any_order() -> None:
         (RngBitGenerator("rng_philox", Shape(E.U16, (100_001,))), [np.array([1, 2], np.uint64)]),
         (RngBitGenerator("rng_three_fry", Shape(E.U32, (1000, 101))), [np.array([1, 2], np.uint64)]),
     ]
+    target = host(threads=4)  # however many processors there are
     for op, operands in cases:
         given = parameters(*(Shape(element_type_of(o.dtype), o.shape) for o in operands))
-        text = ModuleText(host())
+        text = ModuleText(target)
         instruction = make(op, *given)
-        plan = emit_kernel(text, host(), instruction, DEFAULT_OPTIONS)
+        plan = emit_kernel(text, target, instruction, DEFAULT_OPTIONS)
         _, wanted = run((op, operands))
         found = [np.full(w.shape, 7, w.dtype) for w in wanted]
         for output, operand in plan.must_alias:
