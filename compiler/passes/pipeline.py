@@ -29,6 +29,7 @@ from .narrow_to_slices import narrow_to_slices
 from .normalize_layouts import normalize_layouts
 from .pad_dynamic_dimensions import pad_dynamic_dimensions
 from .parallelize_loops import parallelize_loops
+from .prune_sorts import prune_sorts
 from .simplify import simplify
 from .split_reductions import split_reductions
 
@@ -40,6 +41,7 @@ PASSES: tuple[Pass, ...] = (
     fold_constants,
     cse,
     dce,
+    prune_sorts,
     inline_calls,
     simplify,
     fold_constants,
@@ -93,6 +95,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("cse", "loop_invariant_code_motion", "a value that is computed twice would be moved twice"),
     ("cse", "narrow_to_slices", "equal values with different slices are one value, of which both are read"),
     ("dce", "narrow_to_slices", "what reads a value for nothing reads all of it"),
+    ("dce", "prune_sorts", "an unused value of a loop may be the only user of a result"),
+    ("prune_sorts", "narrow_to_slices", "what is carried along is read for nothing"),
     ("narrow_to_slices", "simplify", "slices that it adds meet broadcasts, pads and other slices"),
     ("loop_invariant_code_motion", "dce", "what it moved leaves unused values in the loop"),
     ("loop_invariant_code_motion", "parallelize_loops", "what it moved need not be computed by every part"),

@@ -39,6 +39,7 @@ from tfbridge.compiler.passes.pipeline import (
     run_pipeline,
     verify_step,
 )
+from tfbridge.compiler.passes.prune_sorts import prune_sorts
 from tfbridge.compiler.passes.simplify import RULES, simplify
 
 FAST = Options(numerics="fast")
@@ -131,6 +132,7 @@ OTHERS = {
         canonicalize_dots,
         narrow_to_slices,
         combine_all_reduces,
+        prune_sorts,
     )
 }
 
