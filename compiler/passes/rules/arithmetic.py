@@ -309,45 +309,11 @@ def float_constants_together(i: Instruction) -> Instruction | None:
     return _constants_together(i)
 
 
-_ELEMENTWISE = (
-    Opcode.ADD,
-    Opcode.SUBTRACT,
-    Opcode.MULTIPLY,
-    Opcode.DIVIDE,
-    Opcode.REMAINDER,
-    Opcode.POWER,
-    Opcode.MAXIMUM,
-    Opcode.MINIMUM,
-    Opcode.AND,
-    Opcode.OR,
-    Opcode.XOR,
-    Compare,
-    Convert,
-    Opcode.NEGATE,
-    Opcode.ABS,
-    Opcode.SIGN,
-    Opcode.NOT,
-    Opcode.SQRT,
-    Opcode.RSQRT,
-    Opcode.EXPONENTIAL,
-    Opcode.LOG,
-    Opcode.TANH,
-    Opcode.LOGISTIC,
-    Opcode.FLOOR,
-    Opcode.CEIL,
-    Opcode.SINE,
-    Opcode.COSINE,
-    Opcode.EXPONENTIAL_MINUS_ONE,
-    Opcode.LOG_PLUS_ONE,
-    Opcode.ATAN2,
-)
-
-
 def _is_smaller(a: Shape, b: Shape) -> bool:
     return estimate(a.elements) < estimate(b.elements)
 
 
-@rule(*_ELEMENTWISE)
+@rule(*Opcode, Compare, Convert)
 def elementwise_of_broadcasts(i: Instruction) -> Instruction | None:
     """f(broadcast(x), broadcast(y)) -> broadcast(f(x, y)), where both are broadcast alike."""
     first = i.operands[0]
