@@ -10,6 +10,7 @@ import tensorflow as tf
 from ..graph.function_library import Functions, functions_of_inputs
 from ..graph.graph import LOOPS, SWITCHES, Graph, GraphNode, Tensor, input_range, op_definition
 from ..translate.registry import translations
+from .repeat_bounds import repeat_bounds
 from .symbolic_size import SHAPE_OPS, constant_of
 from .trip_count import (
     extended_lists,
@@ -143,8 +144,13 @@ def constant_sources(
     functions: Functions,
     users: Iterable[GraphNode] | None = None,
     known: Container[str] = (),
+    bounds: Container[str] | None = None,
 ) -> set[str]:
-    """The nodes from which constant inputs of the users (default: all nodes) are computed, up to those `known`."""
+    """The nodes from which constant inputs of the users (default: all nodes) are computed, up to those `known`.
+
+    bounds: `repeat_bounds` of the graph, where the caller has them.
+    """
+    bounds = repeat_bounds(graph) if bounds is None else bounds
     names: set[str] = set()
     stack: list[Tensor] = [
         node.inputs[k]
@@ -166,17 +172,27 @@ def constant_sources(
             continue
         if node.op in SWITCHES:  # what decides between branches is no part of the value
             stack.append(node.inputs[0])
-        elif node.op not in SHAPE_OPS and not _is_clamped(graph, node) and not _popped_argument(graph, node):
+        elif (
+            node.op not in SHAPE_OPS
+            and node.name not in bounds
+            and not _is_clamped(graph, node)
+            and not _popped_argument(graph, node)
+        ):
             stack.extend(node.inputs)
     return names
 
 
 def deciding_reductions(
-    graph: Graph, functions: Functions, node: GraphNode, is_source: Callable[[GraphNode], bool]
+    graph: Graph,
+    functions: Functions,
+    node: GraphNode,
+    is_source: Callable[[GraphNode], bool],
+    bounds: Container[str],
 ) -> dict[str, str]:
     """The reductions of data from which constant inputs of the node are computed, each with the source of its data.
 
     Such a value is seldom the same twice: the maximum of the lengths of sentences, which is the size of a mask.
+    bounds: `repeat_bounds` of the graph, which are known.
     """
     stack = [
         (node.inputs[k], "")
@@ -201,6 +217,7 @@ def deciding_reductions(
             continue
         if (
             source.op not in SHAPE_OPS
+            and source.name not in bounds
             and not _is_clamped(graph, source)
             and not _popped_argument(graph, source)
         ):

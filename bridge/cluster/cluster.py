@@ -18,6 +18,7 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_shape_pb2
 
 from ..analysis.compile_time_constants import deciding_reductions
+from ..analysis.repeat_bounds import repeat_bounds
 from ..graph.function_library import Functions
 from ..graph.graph import Graph
 from ..launch import op as launch_op
@@ -163,9 +164,9 @@ class Cluster:
     @functools.cached_property
     def has_data_constants(self) -> bool:
         """Whether there is code for every value of some data."""
-        arguments = set(self.graph.arguments)
+        arguments, bounds = set(self.graph.arguments), repeat_bounds(self.graph)
         return any(
-            deciding_reductions(self.graph, self.functions, node, lambda n: n.name in arguments)
+            deciding_reductions(self.graph, self.functions, node, lambda n: n.name in arguments, bounds)
             for node in self.graph.nodes.values()
         )
 

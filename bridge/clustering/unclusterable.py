@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from ..analysis.compile_time_constants import constant_inputs, constant_sources, deciding_reductions
+from ..analysis.repeat_bounds import repeat_bounds
 from ..cluster.compute_ops import COPIED
 from ..cluster.refusal import refusal, unsupported
 from ..cluster.variable_uses import attribute_content_type, node_use
@@ -76,15 +77,16 @@ def without_compile_time_constants(
         for n in graph.nodes.values()
         if n.name not in unclusterable and constant_inputs(graph, n, functions)
     ]
+    bounds = repeat_bounds(graph, unclusterable)
     for node in users:
         reductions = deciding_reductions(
-            graph, functions, node, lambda n: n.op in SOURCES or n.name in unclusterable
+            graph, functions, node, lambda n: n.op in SOURCES or n.name in unclusterable, bounds
         )
         for name, data in reductions.items():
             reasons.setdefault(name, f"it reduces {data} to a size of {node.name} ({node.op})")
     known = unclusterable.keys() | reasons.keys()
     for node in users:
-        for source in constant_sources(graph, functions, [node], known):
+        for source in constant_sources(graph, functions, [node], known, bounds):
             op = graph.nodes[source].op
             if op in _NOT_CONSTANT and source not in known and source not in reasons:
                 reasons[node.name] = f"an input that must be known when compiling comes from {source} ({op})"

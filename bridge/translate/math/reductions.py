@@ -8,11 +8,13 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
-from ....compiler.errors import ShapeError
+from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import COMPLEXES, FLOATS, ElementType
 from ....compiler.ir.module import Computation
 from ....compiler.ir.shape import Shape
+from ....runtime.sizes import estimate
 from ...analysis import symbolic_size
+from ...analysis.repeat_bounds import repeat_bounds
 from ...graph.graph import Graph, GraphNode
 from ..node import Node
 from ..operands.axes import axis_of
@@ -77,6 +79,8 @@ def reduction(node: Node) -> Operand:
     b, shape = node.b, node.array_shape(0)
     axes = _distinct_axes(node)
     keep = bool(node.attr("keep_dims"))
+    if node.op == "Max" and node.name in repeat_bounds(node.context.graph):
+        return _bound_of_repeats(node)
     if node.op != "Mean":
         return reduce(b, node[0], _OPS[node.op], axes, keep)
     type_ = shape.element_type
@@ -98,6 +102,31 @@ def reduction(node: Node) -> Operand:
         count = b.max(count, b.constant(1, count_type))
     mean = b.div(total, b.broadcast(count, result_shape.dims))
     return b.convert_element_type(mean, type_) if small else mean
+
+
+_MIN_REPEATS, _MAX_REPEATS = 8, 64  # of the first code
+_MASK_ELEMENTS, _MAX_MASK_ELEMENTS = (
+    1 << 16,
+    1 << 26,
+)  # the mask that the first code should have, and any code has
+
+
+def _bound_of_repeats(node: Node) -> Operand:
+    """A number in the place of a maximum that only a mask and the tile that it masks are made by. Leaves the run where
+    the maximum is larger; the next code has a larger one.
+
+    Raises: UnsupportedError  code is not made anew for larger ones.
+    """
+    b, shape, factor = node.b, node.array_shape(0), node.context.capacity_factor
+    rows = max(estimate(shape.elements), 1)
+    bound = min(max(_MASK_ELEMENTS // rows, _MIN_REPEATS), _MAX_REPEATS) * factor
+    if not factor or rows * bound > _MAX_MASK_ELEMENTS:
+        raise UnsupportedError(f"{node.op}: nothing bounds how often a row is repeated")
+    largest = reduce(b, node[0], "max", range(shape.rank))
+    b.overflow_if(
+        b.gt(largest, b.constant(bound, shape.element_type)), f"a row is repeated more than {bound} times"
+    )
+    return b.constant(bound, shape.element_type)
 
 
 @translates("EuclideanNorm", constants=("reduction_indices",), types={"T": FLOATS | COMPLEXES})
