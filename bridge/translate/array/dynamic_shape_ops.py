@@ -108,6 +108,8 @@ def dynamic_partition(node: Node) -> Sequence[Operand]:
 
 # -- values without repetition
 
+_FLOATS = frozenset({ElementType.F16, ElementType.BF16, ElementType.F32, ElementType.F64})
+
 
 def _by_axis(node: GraphNode, graph: Graph) -> Sequence[str]:
     return ("axis",) if node.op.endswith("V2") else ()
@@ -123,11 +125,12 @@ def _unique_sizes(node: GraphNode, graph: Graph) -> Collection[int]:
     "UniqueWithCounts",
     "UniqueWithCountsV2",
     sizes=_unique_sizes,
-    types={"T": INTEGERS},
+    types={"T": INTEGERS | _FLOATS | {ElementType.PRED}},
     more_constants=_by_axis,
 )
 def unique(node: Node) -> Sequence[Operand]:
-    """The different values in the order in which they first come, and where every element's is among them."""
+    """The different values in the order in which they first come, and where every element's is among them. Every NaN is
+    a value of its own."""
     b, dims = node.b, node.shape(0)
     along = [] if not node.op.endswith("V2") else node.integers("axis")
     if len(dims) != 1 or any(along):
@@ -136,12 +139,15 @@ def unique(node: Node) -> Sequence[Operand]:
     if not size:
         none = b.zeros(Shape(index_type, (0,)))
         return [node[0], none, none][: 3 if "Counts" in node.op else 2]
-    values, places = sorted_with_places(b, node[0], 0, False)
+    values, places = sorted_with_places(b, _integers(b, node[0]), 0, False)
     numbers = b.iota(Shape(ElementType.S32, dims), 0)
     before = b.concat_in_dim(
         [b.slice_in_dim(values, 0, 1, 1, 0), b.slice_in_dim(values, 0, size - 1, 1, 0)], 0
     )
     starts = b.or_(b.ne(values, before), b.eq(numbers, b.full_like(numbers, 0)))
+    if node.element_type(0).is_float:
+        in_order = gather_axis(node, node[0], places, 0, 0)
+        starts = b.or_(starts, b.ne(in_order, in_order))
     none = b.full_like(numbers, 0)
     first = _cumulative(b, b.select(starts, numbers, none), "max")  # of the run that an element belongs to
     is_first = scatter_rows(b, none, places, b.convert_element_type(starts, ElementType.S32), "update")
@@ -156,6 +162,23 @@ def unique(node: Node) -> Sequence[Operand]:
         return picked, index
     counts = scatter_rows(b, b.zeros(Shape(index_type, dims)), index, b.full_like(index, 1), "add")
     return picked, index, b.set_dimension_size(counts, count, 0)
+
+
+_BITS = {16: ElementType.S16, 32: ElementType.S32, 64: ElementType.S64}
+
+
+def _integers(b: ComputationBuilder, values: Operand) -> Operand:
+    """Integers that are equal where values are. 0 and -0 are equal but in the floats of 16 bits, which TensorFlow
+    hashes by their bits."""
+    type_ = b.get_shape(values).element_type
+    if type_ is ElementType.PRED:
+        return b.convert_element_type(values, ElementType.S32)
+    if not type_.is_float:
+        return values
+    if type_.bits > 16:
+        zero = b.full_like(values, 0)
+        values = b.select(b.eq(values, zero), zero, values)
+    return b.bitcast_convert_type(values, _BITS[type_.bits])
 
 
 def _cumulative(b: ComputationBuilder, vector: Operand, op: str) -> Operand:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from op_row import COMPLEXES, INTEGERS, NUMBERS, TYPE, WIDE_FLOATS, Given, Known, Random, row
+from op_row import COMPLEXES, FLOATS, INTEGERS, NUMBERS, TYPE, WIDE_FLOATS, Given, Known, Random, row
 
 R = Random
 ALL = f"{NUMBERS} bool"
@@ -108,7 +108,12 @@ for dims in ((13,), (3, 7), (2, 3, 4), (0,), (1,), (4, 0), (2, 1, 2, 1, 2), (5, 
 for size in (0, 1, 31):
     row("Unique UniqueWithCounts", R((size,), -3, 3), types=INTEGERS)
 row("Unique UniqueWithCounts", R((13,), 0, 4), types="int32 int64", out_idx="int64")
-row("UniqueV2 UniqueWithCountsV2", R((17,), -3, 3), np.zeros(0, np.int32), types="int32 int64")
+row("UniqueV2 UniqueWithCountsV2", R((17,), -3, 3), np.zeros(0, np.int32), types="int32 int64 float32")
+REPEATED = np.array([2.5, 0, -1, 2.5, np.inf, 0, 1, -np.inf, np.inf, -1, 2.5])
+for values in (REPEATED, np.insert(REPEATED, [0, 4, 9, 9], np.nan), np.full(3, np.nan), REPEATED[:1], REPEATED[:0]):
+    row("Unique UniqueWithCounts", Given(values), types=FLOATS)
+row("Unique UniqueWithCounts", Given([0.0, -0.0, 1, -0.0]), types=FLOATS)
+row("Unique UniqueWithCounts", Given([True, False, True]), types="bool")
 for batch, true, samples in ((5, 1, 7), (4, 3, 9), (1, 2, 1), (0, 2, 3), (3, 2, 0)):
     row("ComputeAccidentalHits", R((batch, true), 0, 6, "int64"), R((samples,), 0, 6, "int64"), num_true=true)
 for dims, own in (((7, 3), (7,)), ((5, 2, 3), (5, 2)), ((0, 3), (0,)), ((11,), (11,))):
