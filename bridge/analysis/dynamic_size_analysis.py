@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 
+import numpy as np
+
 from ..graph.function_library import Functions, functions_of_inputs
 from ..graph.graph import DT_VARIANT, LOOPS, Graph, GraphNode, Tensor, input_range, output_types
 from ..translate.registry import translations
@@ -19,6 +21,9 @@ from .symbolic_size import SHAPE_OPS, constant_of, folded
 from .trip_count import identity_source
 
 _SIZE_TYPES = (3, 9)  # DT_INT32, DT_INT64, which hold every size
+_STITCHES = frozenset({"DynamicStitch", "ParallelDynamicStitch"})
+# Inputs of these decide sizes, though they need not be constants.
+_CUT = frozenset({"Range", "Slice", "StridedSlice", "StridedSliceGrad", "Pad", "PadV2", "MirrorPad"})
 _COMPUTED = frozenset({"BroadcastGradientArgs"})  # of shapes, but known when compiling whatever the sizes are
 
 
@@ -177,9 +182,8 @@ class _Walk:
 
     def measured(self, node: GraphNode, numbers: Iterable[int]) -> list[int]:
         """Those of these inputs, by number, that may decide a shape and are computed from sizes that depend on data."""
-        translation = translations().get(node.op)
         candidates = set(numbers)
-        if translation is not None and translation.more_constants is not None:
+        if node.op in _CUT:
             candidates.update(range(node.op != "Range", len(node.inputs) - (node.op == "StridedSliceGrad")))
         return [k for k in sorted(candidates) if k < len(node.inputs) and self.is_measured([node.inputs[k]])]
 
@@ -189,8 +193,9 @@ class _Walk:
 
     def note_measured(self, node: GraphNode) -> None:
         """Adds a node that is computed from sizes that depend on data to `derived`."""
-        inputs = _stitched(self.graph, node) if node.op == "DynamicStitch" else node.inputs
+        inputs = _stitched(self.graph, node) if node.op in _STITCHES else node.inputs
         is_derived = node.op not in SHAPE_OPS and node.op not in _COMPUTED and self.is_measured(inputs)
+        is_derived = is_derived and not _is_behind_first(self.graph, node)
         if is_derived or node.name in self.measuring:
             self.derived.add(node.name)
 
@@ -235,8 +240,8 @@ class _Walk:
             case "Reshape":  # of one number to a vector of it
                 is_size = graph.nodes[node.inputs[0].node].op == "Size"
                 return () if is_size and not self.is_measured(node.inputs[1:]) else None
-            case "StridedSlice":
-                is_fixed = all(constant_of(graph, t.node) is not None for t in node.inputs[1:])
+            case "StridedSlice" | "Slice":
+                is_fixed = all(folded(graph, t) is not None for t in node.inputs[1:])
                 return () if graph.nodes[node.inputs[0].node].op == "Shape" and is_fixed else None
             case "ConcatV2":
                 axis = constant_of(graph, node.inputs[-1].node)
@@ -296,6 +301,24 @@ def _last_places(graph: Graph, node: GraphNode) -> dict[int, tuple[int, int]]:
         else:
             last.update((place, (k, n)) for n, place in enumerate(places.ravel().tolist()))
     return last
+
+
+def _is_behind_first(graph: Graph, node: GraphNode) -> bool:
+    """Whether a node takes sizes from a shape that come after the first one."""
+    if node.op not in ("Slice", "StridedSlice") or graph.nodes[node.inputs[0].node].op != "Shape":
+        return False
+    begin = folded(graph, node.inputs[1])
+    masks = node.op == "StridedSlice" and any(
+        node.attrs[f"{m}_mask"].i for m in ("begin", "ellipsis", "new_axis")
+    )
+    steps = folded(graph, node.inputs[3]) if node.op == "StridedSlice" else np.array(1)
+    return (
+        begin is not None
+        and steps is not None
+        and bool((begin > 0).all() and (steps > 0).all())
+        and begin.size == 1
+        and not masks
+    )
 
 
 def _is_scalar_size(graph: Graph, tensor: Tensor, measuring: Collection[str]) -> bool:

@@ -9,19 +9,20 @@ import ml_dtypes
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
-from ....compiler.errors import ShapeError
+from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.module import Computation
 from ....compiler.ir.shape import Shape
 from ...analysis.symbolic_size import constant_of
+from ...analysis.trip_count import identity_source
 from ...graph.graph import Graph, GraphNode
 from ..control.variables import assign, value_of
 from ..math.broadcasting import broadcast_to, with_same_size
 from ..math.reductions import initial, reduce, reducer
 from ..node import Node
-from ..operands.dynamic_dims import Extent, bounds, extents, with_first
+from ..operands.dynamic_dims import Extent, bounds, extents, filled_like, room_of, with_first
 from ..operands.dynamic_size_rules import only
-from ..operands.value_ranges import check_indices, check_points
+from ..operands.value_ranges import check_indices, check_points, range_of
 from ..registry import translates
 from .gather import gather_axis, gather_points
 from .slices import strided_slice_plan
@@ -165,7 +166,11 @@ def resource_scatter_nd(node: Node) -> None:
     assign(node.variable(0), scatter_points(node.b, old, indices, node["updates"], op))
 
 
-@translates("ResourceGather", stateful=True)
+def _picked_rows(node: GraphNode, graph: Graph) -> Collection[int]:
+    return () if node.attrs["batch_dims"].i else (1,)
+
+
+@translates("ResourceGather", stateful=True, takes_sizes=_picked_rows)
 def resource_gather(node: Node) -> Operand:
     batch, params = node.attr("batch_dims") or 0, value_of(node, 0)
     check_indices(node, node["indices"], node.b.get_shape(params).dims[batch])
@@ -208,15 +213,24 @@ def tensor_strided_slice_update(node: Node) -> Operand:
     return _assigned_slice(node, node[0], node["value"])
 
 
+def _is_of_partitions(node: GraphNode, graph: Graph) -> bool:
+    """Whether indices are parts of a partition: then data says how many rows there are."""
+    indices = node.inputs[: len(node.inputs) // 2]
+    return any(graph.nodes[identity_source(graph, t).node].op == "DynamicPartition" for t in indices)
+
+
 @translates(
     "DynamicStitch",
     "ParallelDynamicStitch",
-    constants=("indices",),
+    more_constants=lambda node, graph: () if _is_of_partitions(node, graph) else ("indices",),
+    takes_sizes=lambda node, graph: range(len(node.inputs)) if _is_of_partitions(node, graph) else (),
+    sizes=lambda node, graph: (0,) if _is_of_partitions(node, graph) else (),
     sized_by=("data",),
-    drops_sizes=_into_whole,
 )
 def dynamic_stitch(node: Node) -> Operand:
     """Row i of the result is the last one among the data whose index is i; the indices fix the number of rows."""
+    if _is_of_partitions(node.graph_node, node.context.graph):
+        return _stitched_partitions(node)
     b, data = node.b, node.list("data")
     numbers = [np.atleast_1d(node.constant(k)).ravel() for k in range(len(data))]
     shapes = [b.get_shape(d) for d in data]
@@ -244,6 +258,25 @@ def dynamic_stitch(node: Node) -> Operand:
 
 
 _MAX_AXES = 16
+
+
+def _stitched_partitions(node: Node) -> Operand:
+    """As `dynamic_stitch`, of indices that are data: there are as many rows as the largest of them says. Leaves the run
+    where that is more than there are indices."""
+    b, data, indices = node.b, node.list("data"), node.list("indices")
+    inner = node.array_shape(len(indices)).dims[len(node.shape(0)) :]
+    rows = sum(math.prod(node.shape(k)) for k in range(len(indices)))
+    bound = min(rows, max(range_of(node.context, i)[1] + 1 for i in indices))
+    size, stitched = b.constant(0, ElementType.S32), b.broadcast(b.scalar_like(data[0], 0), (bound, *inner))
+    for place, rows_of_place in zip(indices, data):
+        if b.get_shape(place).rank != 1 or b.get_shape(rows_of_place).dims[1:] != inner:
+            raise UnsupportedError(f"{node.op}: parts of other than whole rows")
+        check_indices(node, place, bound)
+        if b.get_shape(place).elements:
+            last = reduce(b, place, "max", [0])
+            size = b.max(size, last + b.full_like(last, 1))
+        stitched = scatter_rows(b, stitched, place, rows_of_place, "update")
+    return b.set_dimension_size(stitched, size, 0)
 
 
 @translates("SparseToDense", constants=("output_shape",), takes_sizes=only(0, 2), drops_sizes=_into_whole)
@@ -337,15 +370,16 @@ def _has_constant_ids(node: GraphNode, graph: Graph) -> bool:
     "SegmentMin",
     more_constants=lambda node, graph: ("segment_ids",) if _has_constant_ids(node, graph) else (),
     sizes=lambda node, graph: () if _has_constant_ids(node, graph) else (0,),
+    takes_sizes=lambda node, graph: () if _has_constant_ids(node, graph) else (0, 1),
 )
 def sorted_segment_reduction(node: Node) -> Operand:
     """Segment numbers ascend; a segment that no row has is 0 (a product: 1)."""
     b, name, shape = node.b, node.op.removeprefix("Segment"), node.array_shape("data")
     if len(node.shape("segment_ids")) != 1 or not shape.rank:
         raise ShapeError("segment_ids should be a vector of ascending numbers, one for every row of data")
-    data, ids = node["data"], node["segment_ids"]
-    constant = node.context.constant_value(ids)
-    if node.shape("segment_ids") != shape.dims[:1]:
+    data, ids = with_same_size(b, [(node["data"], 0), (node["segment_ids"], 0)])
+    shape, constant = b.get_shape(data), node.context.constant_value(ids)
+    if b.get_shape(ids).dims != shape.dims[:1]:
         raise ShapeError(f"segment_ids should have the same size as dimension 0 of data, {list(shape.dims)}")
     if constant is not None:
         count: int | Extent = _constant_segments(constant)
@@ -371,7 +405,7 @@ def _rows_of_segments(
     """How many rows each segment has."""
     if constant is not None:
         return b.constant(np.bincount(constant, minlength=count).astype(np.int32))
-    ones = b.broadcast(b.constant(1, ElementType.S32), b.get_shape(ids).dims)
+    ones = filled_like(b, b.convert_element_type(ids, ElementType.S32), 1)
     return scatter_rows(b, b.broadcast(b.constant(0, ElementType.S32), (count,)), ids, ones, "add")
 
 
@@ -393,11 +427,18 @@ def _constant_segments(ids: np.ndarray) -> int:
 def _segments(node: Node, ids: Operand) -> Extent:
     """How many segments there are, at most one for each row. Leaves the run where there are more, with empty ones
     between them, or where the numbers do not ascend."""
-    b, rows = node.b, node.b.get_shape(ids).dims[0]
-    before, after = (b.slice_in_dim(ids, start, rows - 1 + start, 1, 0) for start in (0, 1))
-    node.bail_out_if(reduce(b, b.lt(after, before), "or_", [0]), "segment numbers do not ascend")
+    b, shape = node.b, node.b.get_shape(ids)
+    (rows,), room = shape.dims, room_of(b, ids) if shape.is_dynamic else ids
+    before, after = (b.slice_in_dim(room, start, rows - 1 + start, 1, 0) for start in (0, 1))
+    descends = b.lt(after, before)
+    if shape.is_dynamic:
+        places = b.iota(Shape(ElementType.S32, (rows - 1,)), 0)
+        last = b.get_dimension_size(ids, 0) - b.constant(1, ElementType.S32)
+        descends = b.and_(descends, b.lt(places, b.broadcast(last, (rows - 1,))))
+    node.bail_out_if(reduce(b, descends, "or_", [0]), "segment numbers do not ascend")
     check_indices(node, ids, rows)
     last = b.convert_element_type(reduce(b, ids, "max", [0]), ElementType.S32)
+    last = b.max(last, b.full_like(last, -1))  # of none, whose maximum is the least number
     return Extent(b.clamp(b.full_like(last, 0), last + b.full_like(last, 1), b.full_like(last, rows)), rows)
 
 

@@ -16,7 +16,7 @@ from ...graph.graph import Graph, GraphNode
 from ..math.broadcasting import broadcast_dims, broadcast_to
 from ..node import Node
 from ..operands.axes import axis_of
-from ..operands.dynamic_dims import Extent, bounds, with_first
+from ..operands.dynamic_dims import Extent, bounds, room_of, with_first
 from ..operands.dynamic_dims import extents as measured_extents
 from ..registry import first_input, translates
 from ..values import Text
@@ -63,12 +63,25 @@ def rank(node: Node) -> Operand:
 
 
 def _reshaped_with_size(node: GraphNode, graph: Graph) -> Collection[int]:
-    """The first input, if its rows stay, or it becomes a vector."""
+    """The first input, if it becomes rows of a fixed size, or all sizes of the result are numbers."""
     target = symbolic_size.constant_of(graph, node.inputs[1].node)
-    return (0,) if target is None or target.ravel().tolist() in ([-1], [-1, 1]) else ()
+    is_taken = target is None or target.ravel()[:1] == -1 and (target.ravel()[1:] > 0).all()
+    return (0,) if is_taken or _is_whole(node, graph, ()) else ()
 
 
-@translates("Reshape", constants=("shape",), takes_sizes=_reshaped_with_size, sized_by=("shape",))
+def _is_whole(node: GraphNode, graph: Graph, sized: Collection[int]) -> bool:
+    """Whether the result has these sizes, or there is an error."""
+    target = symbolic_size.constant_of(graph, node.inputs[1].node)
+    return target is not None and bool(target.size) and bool((target > 0).all())
+
+
+@translates(
+    "Reshape",
+    constants=("shape",),
+    takes_sizes=_reshaped_with_size,
+    drops_sizes=_is_whole,
+    sized_by=("shape",),
+)
 def reshape(node: Node) -> Operand:
     if node.array_shape(0).is_dynamic:
         return _reshape_rows(node)
@@ -98,22 +111,33 @@ def _reshape_rows(node: Node) -> Operand:
     inner, row_elements = math.prod(dims[1:]), math.prod(bounds(rest))
     if isinstance(first, int) and -1 not in (first, *rest) and 0 < first * row_elements <= math.prod(dims):
         return _reshape_all(node, [first, *bounds(rest)])
-    if (
-        first != -1
-        and not isinstance(first, Extent)
-        or -1 in rest
-        or not row_elements
-        or inner % row_elements
-    ):
+    if first != -1 and not isinstance(first, Extent) or -1 in rest or not row_elements:
         raise UnsupportedError(
             f"Reshape: {node.array_shape(0)}, of a size that depends on data, to other rows"
         )
-    result = b.reshape(node[0], [dims[0] * (inner // row_elements), *bounds(rest)])
+    result = (
+        _longer_rows(node, bounds(rest))
+        if inner % row_elements
+        else b.reshape(node[0], [dims[0] * (inner // row_elements), *bounds(rest)])
+    )
     if isinstance(first, Extent):
         b.bail_out_if(
             b.ne(first.value, b.get_dimension_size(result, 0)), "an array is reshaped to another size"
         )
     return result
+
+
+def _longer_rows(node: Node, rest: Sequence[int]) -> Operand:
+    """An array of a number of rows that depends on data, as rows of these dims: as many as it has elements for."""
+    b, count, row = node.b, math.prod(node.shape(0)), math.prod(rest)
+    flat = b.reshape(node[0], [count])
+    size, elements = b.get_dimension_size(flat, 0), b.constant(np.int32(row))
+    b.bail_out_if(
+        b.ne(b.rem(size, elements), b.constant(np.int32(0))),
+        "an array is reshaped to rows that it does not fill",
+    )
+    rows = b.slice_in_dim(room_of(b, flat), 0, count // row * row, 1, 0)
+    return b.set_dimension_size(b.reshape(rows, [count // row, *rest]), b.div(size, elements), 0)
 
 
 def _reshape_all(node: Node, target: Sequence[int]) -> Operand:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
-from ....compiler.errors import ShapeError
+from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ....compiler.passes.expand_top_k import MAX_WITHOUT_SORT
@@ -17,8 +17,9 @@ from ...tf_internals.dtypes import element_type
 from ..math.reductions import reduce
 from ..node import Node
 from ..operands.axes import axis_of
+from ..operands.dynamic_dims import Extent, extents, room_of
 from ..operands.value_ranges import any_of, check_indices, check_not_negative
-from ..registry import translates
+from ..registry import first_input, translates
 from .gather import gather_axis
 from .scatter_gather import scatter_points
 
@@ -44,13 +45,15 @@ def _check_k(node: Node, k: int, dim: int) -> None:
         raise ShapeError(f"input must have at least k columns. Had {dim}, needed {k}")
 
 
-@translates("TopKV2", constants=("k",))
+@translates("TopKV2", constants=("k",), takes_sizes=first_input, sized_by=("k",))
 def top_k(node: Node) -> tuple[Operand, Operand]:
     """A heap chooses and orders them, as TensorFlow's does.
 
     Of one element, or of all, there is a sorted order only. So it is of many sorted ones, which differ from a heap's
     where there are NaNs alone; sorting is several times faster.
     """
+    if node.array_shape(0).is_dynamic:
+        return _top_of_dynamic(node)
     b, shape, k = node.b, node.array_shape(0), node.integers("k")[0]
     _check_k(node, k, shape.dims[-1])
     order = "NUMBERS"
@@ -59,6 +62,43 @@ def top_k(node: Node) -> tuple[Operand, Operand]:
     best = b.top_k(node[0], k, True, order)
     values, numbers = b.get_tuple_element(best, 0), b.get_tuple_element(best, 1)
     return values, b.convert_element_type(numbers, node.attr("index_type") or _S32)
+
+
+def _top_of_dynamic(node: Node) -> tuple[Operand, Operand]:
+    """As `top_k`, of a vector whose size depends on data; what lies behind its end comes last. Leaves the run where
+    there is a NaN, for the order is then another one."""
+    b, shape, k = node.b, node.array_shape(0), extents(node, "k")[0]
+    if shape.rank != 1:
+        raise UnsupportedError(f"{node.op}: of rows whose number depends on data")
+    size = b.get_dimension_size(node[0], 0)
+    if shape.element_type.is_float:
+        node.bail_out_if(reduce(b, b.is_nan(node[0]), "or_", [0]), "a NaN among elements to be ordered")
+    count = k.value if isinstance(k, Extent) else b.constant(k, _S32)
+    node.bail_out_if(b.or_(b.lt(size, count), b.lt(count, b.full_like(count, 0))), "k is not in [0, size]")
+    places = b.iota(Shape(_S32, shape.dims), 0)
+    is_behind = b.convert_element_type(b.ge(places, b.broadcast(size, shape.dims)), _S32)
+    inner = b.create_sub_builder("descending_to_the_end")
+    far_x, far_y = (inner.parameter(n, Shape(_S32), f"behind_{n}") for n in range(2))
+    x, y = (inner.parameter(n + 2, Shape(shape.element_type), name) for n, name in enumerate("xy"))
+    for n, name in enumerate(("at_x", "at_y")):
+        inner.parameter(n + 4, Shape(_S32), name)
+    is_before = inner.or_(inner.lt(far_x, far_y), inner.and_(inner.eq(far_x, far_y), inner.gt(x, y)))
+    whole = b.select(
+        b.eq(is_behind, b.full_like(is_behind, 0)),
+        room_of(b, node[0]),
+        b.zeros(Shape(shape.element_type, shape.dims)),
+    )
+    ordered = b.sort([is_behind, whole, places], inner.build(is_before), 0, is_stable=True)
+    results = [b.get_tuple_element(ordered, n) for n in (1, 2)]
+    results[1] = b.convert_element_type(results[1], node.attr("index_type") or _S32)
+    if isinstance(k, Extent):
+        bound = min(k.bound, shape.dims[0])
+        cut = [b.slice_in_dim(r, 0, bound, 1, 0) for r in results]
+        return b.set_dimension_size(cut[0], k.value, 0), b.set_dimension_size(cut[1], k.value, 0)
+    limit = min(k, shape.dims[0])
+    if limit < k:
+        raise ShapeError(f"input must have at least k columns. Had {shape.dims[0]}, needed {k}")
+    return b.slice_in_dim(results[0], 0, limit, 1, 0), b.slice_in_dim(results[1], 0, limit, 1, 0)
 
 
 @translates("ApproxTopK")

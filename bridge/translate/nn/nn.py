@@ -9,7 +9,7 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
-from ..math.broadcasting import assume_same_size, broadcast_dims, broadcast_to
+from ..math.broadcasting import assume_same_size, broadcast
 from ..math.reductions import reduce
 from ..node import Node
 from ..operands.value_ranges import check_indices
@@ -75,11 +75,10 @@ def _cross_entropy(
     return reduce(b, terms, "add", [rows]), b.sub(_shares(b, exps, sums), labels)
 
 
-@translates("SoftmaxCrossEntropyWithLogits")
+@translates("SoftmaxCrossEntropyWithLogits", takes_sizes=every_input)
 def softmax_cross_entropy(node: Node) -> tuple[Operand, Operand]:
     b, type_ = node.b, node.element_type(0)
-    dims = broadcast_dims(node.shape(0), node.shape(1))
-    logits, labels = (broadcast_to(b, widened(b, node[k]), dims) for k in range(2))
+    logits, labels = broadcast(b, *(widened(b, node[k]) for k in range(2)))
     loss, gradient = _cross_entropy(b, logits, labels, False)
     return narrowed(b, loss, type_), narrowed(b, gradient, type_)
 

@@ -125,3 +125,9 @@ def with_first(b: ComputationBuilder, operand: Operand, sizes: Sequence[int | Ex
         if sizes and isinstance(sizes[0], Extent)
         else operand
     )
+
+
+def room_of(b: ComputationBuilder, operand: Operand) -> Operand:
+    """All that the memory of an array holds, as large as its bound; what lies behind its end is anything."""
+    bound = b.get_shape(operand).dims[0]
+    return b.set_dimension_size(operand, b.constant(bound, ElementType.S32), 0)

@@ -20,6 +20,7 @@ from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ..math.reductions import reduce
 from ..node import Node
+from ..operands.dynamic_dims import Extent, bounds, extents, with_first
 from ..operands.value_ranges import check_limits
 from ..registry import translates
 
@@ -282,11 +283,15 @@ _GENERATED = {
 }
 
 
-@translates(*_GENERATED, constants=("shape",))
-@translates(*(f"{op}V2" for op in _GENERATED), constants=("shape", "alg"))
+@translates(*_GENERATED, constants=("shape",), sized_by=("shape",))
+@translates(*(f"{op}V2" for op in _GENERATED), constants=("shape", "alg"), sized_by=("shape",))
 def stateless_array(node: Node) -> Operand:
+    """Numbers of the first rows are the same, however many rows there are."""
+    generator, sizes = _generator(node), extents(node, "shape")
+    if isinstance((sizes or [0])[0], Extent) and generator.algorithm == _THREE_FRY_NAME:
+        raise UnsupportedError(f"{node.op}: ThreeFry's numbers follow from how many there are, which is data")
     generate = _GENERATED[node.op.removesuffix("V2")]
-    return generate(_generator(node), node.integers("shape"), node.attr("dtype"))
+    return with_first(node.b, generate(generator, bounds(sizes), node.attr("dtype")), sizes)
 
 
 @translates("StochasticCastToInt", constants=("alg",))
