@@ -178,8 +178,13 @@ def constant_sources(
             and not _is_clamped(graph, node)
             and not _popped_argument(graph, node)
         ):
-            stack.extend(node.inputs)
+            stack.extend(node.inputs[1:] if tensor in _of_shapes(node) else node.inputs)
     return names
+
+
+def _of_shapes(node: GraphNode) -> tuple[Tensor, ...]:
+    """The results that follow from all inputs but the first."""
+    return (Tensor(node.name, 1),) if node.op == "SparseReshape" else ()
 
 
 def deciding_reductions(

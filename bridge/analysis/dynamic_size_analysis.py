@@ -116,7 +116,9 @@ class _Walk:
             return
         sizes, drops = translation.sizes, translation.drops_sizes
         numbers: Collection[int] = sizes(node, self.graph) if sizes is not None else ()
-        if (sized or measured) and sizes is None:
+        if translation.keeps_sizes is not None:
+            numbers = {*numbers, *(translation.keeps_sizes if sized else ())}
+        elif (sized or measured) and sizes is None:
             numbers = (
                 () if drops is not None and drops(node, self.graph, sized) else range(len(output_types(node)))
             )

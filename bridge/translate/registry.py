@@ -32,6 +32,8 @@ class Translation:
     sizes: tells from the node and its graph which outputs, by number, have a first axis whose size depends on data.
     takes_sizes: tells from the node and its graph which inputs, by number, may have such an axis; the results have it.
     drops_sizes: tells from the node, its graph and the inputs that have it whether the results do not.
+    keeps_sizes: the outputs, by number, that have such an axis where an input has it, beside those of `sizes`;
+        without it all have it.
     sized_by: names of constants whose first number may be a size that depends on data: the result then has it.
     """
 
@@ -47,6 +49,7 @@ class Translation:
     takes_sizes: Callable[[GraphNode, Graph], Collection[int]] | None = None
     drops_sizes: Callable[[GraphNode, Graph, Collection[int]], bool] | None = None
     sized_by: tuple[str, ...] = ()
+    keeps_sizes: tuple[int, ...] | None = None
 
 
 def every_input(node: GraphNode, graph: Graph) -> Collection[int]:
@@ -81,6 +84,7 @@ def translates(
     takes_sizes: Callable[[GraphNode, Graph], Collection[int]] | None = None,
     drops_sizes: Callable[[GraphNode, Graph, Collection[int]], bool] | None = None,
     sized_by: Sequence[str] = (),
+    keeps_sizes: Sequence[int] | None = None,
 ) -> Callable[[T], T]:
     """Registers a function as the translation of these ops."""
 
@@ -104,6 +108,7 @@ def translates(
                 takes_sizes,
                 drops_sizes,
                 tuple(sized_by),
+                None if keeps_sizes is None else tuple(keeps_sizes),
             )
         return function
 

@@ -14,24 +14,33 @@ from ....compiler.ir.shape import Shape
 from ...graph.graph import Graph, GraphNode
 from ..math.reductions import initial, reduce, reducer
 from ..node import Node
+from ..operands.dynamic_dims import Extent, filled_like, room_of, size_of, with_first
+from ..operands.dynamic_size_rules import only
 from ..operands.value_ranges import check_indices, note, note_points
 from ..registry import first_output, translates
 from .gather import gather_axis
 from .scatter_gather import scatter_rows
-from .sorting import sorted_with_places
+from .sorting import sorted_to_the_end, sorted_with_places
 
 _TYPES = frozenset(ElementType) - {
     ElementType.F16
 }  # TensorFlow has a kernel of that name that computes nothing
 
 
-@translates("Where", sizes=first_output, types={"T": _TYPES})
+@translates("Where", sizes=first_output, takes_sizes=only(0), types={"T": _TYPES})
 def where(node: Node) -> Operand:
     """The coordinates of the elements that are not zero."""
     b, shape = node.b, node.array_shape(0)
     if not 0 < shape.rank < 9:
         raise ShapeError(f"WhereOp : Unhandled input dimensions: {shape.rank}")
-    indices = b.nonzero(node[0] if shape.element_type is ElementType.PRED else b.ne(node[0], b.zeros(shape)))
+    used, values = size_of(b, node[0], 0), node[0]
+    if isinstance(used, Extent):
+        values, shape = room_of(b, values), Shape(shape.element_type, shape.dims)
+    is_set = values if shape.element_type is ElementType.PRED else b.ne(values, b.zeros(shape))
+    if isinstance(used, Extent):
+        rows = b.iota(Shape(ElementType.S32, shape.dims), 0)
+        is_set = b.and_(is_set, b.lt(rows, b.broadcast(used.value, shape.dims)))
+    indices = b.nonzero(is_set)
     rows, count = (b.get_tuple_element(indices, k) for k in range(2))
     result = b.set_dimension_size(rows, count, 0)
     note(node.context, result, (0, max(max(shape.dims) - 1, 0)))
@@ -127,6 +136,8 @@ def _unique_sizes(node: GraphNode, graph: Graph) -> Collection[int]:
     sizes=_unique_sizes,
     types={"T": INTEGERS | _FLOATS | {ElementType.PRED}},
     more_constants=_by_axis,
+    takes_sizes=only(0),
+    keeps_sizes=[1],
 )
 def unique(node: Node) -> Sequence[Operand]:
     """The different values in the order in which they first come, and where every element's is among them. Every NaN is
@@ -139,28 +150,36 @@ def unique(node: Node) -> Sequence[Operand]:
     if not size:
         none = b.zeros(Shape(index_type, (0,)))
         return [node[0], none, none][: 3 if "Counts" in node.op else 2]
-    values, places = sorted_with_places(b, _integers(b, node[0]), 0, False)
+    operand, used, keys = node[0], size_of(b, node[0], 0), _integers(b, node[0])
+    if isinstance(used, Extent):
+        operand = room_of(b, operand)
+        values, places = sorted_to_the_end(b, keys, False)
+    else:
+        values, places = sorted_with_places(b, keys, 0, False)
     numbers = b.iota(Shape(ElementType.S32, dims), 0)
     before = b.concat_in_dim(
         [b.slice_in_dim(values, 0, 1, 1, 0), b.slice_in_dim(values, 0, size - 1, 1, 0)], 0
     )
     starts = b.or_(b.ne(values, before), b.eq(numbers, b.full_like(numbers, 0)))
     if node.element_type(0).is_float:
-        in_order = gather_axis(node, node[0], places, 0, 0)
+        in_order = gather_axis(node, operand, places, 0, 0)
         starts = b.or_(starts, b.ne(in_order, in_order))
+    if isinstance(used, Extent):
+        starts = b.and_(starts, b.lt(numbers, b.broadcast(used.value, dims)))
     none = b.full_like(numbers, 0)
-    first = _cumulative(b, b.select(starts, numbers, none), "max")  # of the run that an element belongs to
+    first = cumulative(b, b.select(starts, numbers, none), "max")  # of the run that an element belongs to
     is_first = scatter_rows(b, none, places, b.convert_element_type(starts, ElementType.S32), "update")
-    order = _cumulative(b, is_first, "add") - b.full_like(none, 1)
+    order = cumulative(b, is_first, "add") - b.full_like(none, 1)
     of_run = gather_axis(node, order, gather_axis(node, places, first, 0, 0), 0, 0)
     index = b.convert_element_type(scatter_rows(b, none, places, of_run, "update"), index_type)
+    index = with_first(b, index, [used])
     note(node.context, index, (0, size - 1))
     firsts = b.nonzero(b.ne(is_first, none))
     rows, count = (b.get_tuple_element(firsts, k) for k in range(2))
-    picked = gather_axis(node, node[0], b.set_dimension_size(b.reshape(rows, dims), count, 0), 0, 0)
+    picked = gather_axis(node, operand, b.set_dimension_size(b.reshape(rows, dims), count, 0), 0, 0)
     if "Counts" not in node.op:
         return picked, index
-    counts = scatter_rows(b, b.zeros(Shape(index_type, dims)), index, b.full_like(index, 1), "add")
+    counts = scatter_rows(b, b.zeros(Shape(index_type, dims)), index, filled_like(b, index, 1), "add")
     return picked, index, b.set_dimension_size(counts, count, 0)
 
 
@@ -181,7 +200,8 @@ def _integers(b: ComputationBuilder, values: Operand) -> Operand:
     return b.bitcast_convert_type(values, _BITS[type_.bits])
 
 
-def _cumulative(b: ComputationBuilder, vector: Operand, op: str) -> Operand:
+def cumulative(b: ComputationBuilder, vector: Operand, op: str) -> Operand:
+    """What `op` makes of every element and all before it."""
     shape = b.get_shape(vector)
     return b.reduce_window_with_general_padding(
         vector,

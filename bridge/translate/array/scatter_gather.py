@@ -384,12 +384,12 @@ def sorted_segment_reduction(node: Node) -> Operand:
     if constant is not None:
         count: int | Extent = _constant_segments(constant)
     else:
-        count = _segments(node, ids) if shape.dims[0] else 0
+        count = segments(node, ids) if shape.dims[0] else 0
     sizes, op, type_ = [count, *shape.dims[1:]], _of_segments(name, shape), shape.element_type
     base = b.broadcast(initial(b, op.removeprefix("segment_"), type_), bounds(sizes))
     total = scatter_rows(b, base, ids, data, op)
     if name in ("Mean", "Max", "Min"):
-        rows = _rows_of_segments(b, ids, constant, bounds(sizes)[0])
+        rows = rows_of_segments(b, ids, constant, bounds(sizes)[0])
         if name == "Mean":
             divisor = b.convert_element_type(b.max(rows, b.full_like(rows, 1)), type_)
             total = total / b.broadcast_in_dim(divisor, bounds(sizes), [0])
@@ -399,9 +399,7 @@ def sorted_segment_reduction(node: Node) -> Operand:
     return with_first(b, total, sizes)
 
 
-def _rows_of_segments(
-    b: ComputationBuilder, ids: Operand, constant: np.ndarray | None, count: int
-) -> Operand:
+def rows_of_segments(b: ComputationBuilder, ids: Operand, constant: np.ndarray | None, count: int) -> Operand:
     """How many rows each segment has."""
     if constant is not None:
         return b.constant(np.bincount(constant, minlength=count).astype(np.int32))
@@ -424,9 +422,8 @@ def _constant_segments(ids: np.ndarray) -> int:
     return int(ids[-1]) + 1 if len(ids) else 0
 
 
-def _segments(node: Node, ids: Operand) -> Extent:
-    """How many segments there are, at most one for each row. Leaves the run where there are more, with empty ones
-    between them, or where the numbers do not ascend."""
+def check_ascending(node: Node, ids: Operand) -> None:
+    """Leaves the run where segment numbers do not ascend."""
     b, shape = node.b, node.b.get_shape(ids)
     (rows,), room = shape.dims, room_of(b, ids) if shape.is_dynamic else ids
     before, after = (b.slice_in_dim(room, start, rows - 1 + start, 1, 0) for start in (0, 1))
@@ -436,6 +433,13 @@ def _segments(node: Node, ids: Operand) -> Extent:
         last = b.get_dimension_size(ids, 0) - b.constant(1, ElementType.S32)
         descends = b.and_(descends, b.lt(places, b.broadcast(last, (rows - 1,))))
     node.bail_out_if(reduce(b, descends, "or_", [0]), "segment numbers do not ascend")
+
+
+def segments(node: Node, ids: Operand) -> Extent:
+    """How many segments there are, at most one for each row. Leaves the run where there are more, with empty ones
+    between them, or where the numbers do not ascend."""
+    b, (rows,) = node.b, node.b.get_shape(ids).dims
+    check_ascending(node, ids)
     check_indices(node, ids, rows)
     last = b.convert_element_type(reduce(b, ids, "max", [0]), ElementType.S32)
     last = b.max(last, b.full_like(last, -1))  # of none, whose maximum is the least number

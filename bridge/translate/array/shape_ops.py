@@ -10,7 +10,6 @@ import numpy as np
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
-from ....compiler.ir.shape import Shape
 from ...analysis import symbolic_size
 from ...graph.graph import Graph, GraphNode
 from ..math.broadcasting import broadcast_dims, broadcast_to
@@ -20,7 +19,6 @@ from ..operands.dynamic_dims import Extent, bounds, room_of, with_first
 from ..operands.dynamic_dims import extents as measured_extents
 from ..registry import first_input, translates
 from ..values import Text
-from .gather import gather_axis
 
 
 @translates("Const", "HostConst")
@@ -116,8 +114,8 @@ def _reshape_rows(node: Node) -> Operand:
             f"Reshape: {node.array_shape(0)}, of a size that depends on data, to other rows"
         )
     result = (
-        _longer_rows(node, bounds(rest))
-        if inner % row_elements
+        _other_rows(node, bounds(rest))
+        if inner % row_elements or dims[0] == 1 != inner // row_elements
         else b.reshape(node[0], [dims[0] * (inner // row_elements), *bounds(rest)])
     )
     if isinstance(first, Extent):
@@ -127,28 +125,36 @@ def _reshape_rows(node: Node) -> Operand:
     return result
 
 
-def _longer_rows(node: Node, rest: Sequence[int]) -> Operand:
+def _elements(node: Node) -> Operand:
+    """How many elements an array has of which the number of rows depends on data."""
+    rows, inner = node.b.get_dimension_size(node[0], 0), math.prod(node.shape(0)[1:])
+    return node.b.mul(rows, node.b.constant(np.int32(inner)))
+
+
+def _first_elements(node: Node, dims: Sequence[int]) -> Operand:
+    """An array of these dims, of the first elements of one of which the number of rows depends on data."""
+    b, count = node.b, math.prod(dims)
+    flat = b.reshape(room_of(b, node[0]), [math.prod(node.shape(0))])
+    return b.reshape(b.slice_in_dim(flat, 0, count, 1, 0), dims)
+
+
+def _other_rows(node: Node, rest: Sequence[int]) -> Operand:
     """An array of a number of rows that depends on data, as rows of these dims: as many as it has elements for."""
-    b, count, row = node.b, math.prod(node.shape(0)), math.prod(rest)
-    flat = b.reshape(node[0], [count])
-    size, elements = b.get_dimension_size(flat, 0), b.constant(np.int32(row))
+    b, row = node.b, math.prod(rest)
+    size, elements = _elements(node), b.constant(np.int32(row))
     b.bail_out_if(
         b.ne(b.rem(size, elements), b.constant(np.int32(0))),
         "an array is reshaped to rows that it does not fill",
     )
-    rows = b.slice_in_dim(room_of(b, flat), 0, count // row * row, 1, 0)
-    return b.set_dimension_size(b.reshape(rows, [count // row, *rest]), b.div(size, elements), 0)
+    rows = _first_elements(node, [math.prod(node.shape(0)) // row, *rest])
+    return b.set_dimension_size(rows, b.div(size, elements), 0)
 
 
 def _reshape_all(node: Node, target: Sequence[int]) -> Operand:
     """An array of a number of rows that depends on data, with as many elements as these dims have."""
     b, count = node.b, math.prod(target)
-    flat = b.reshape(node[0], [math.prod(node.shape(0))])
-    b.bail_out_if(
-        b.ne(b.get_dimension_size(flat, 0), b.constant(np.int32(count))),
-        "an array is reshaped to another size",
-    )
-    return b.reshape(gather_axis(node, flat, b.iota(Shape(ElementType.S32, (count,)), 0), 0, 0), target)
+    b.bail_out_if(b.ne(_elements(node), b.constant(np.int32(count))), "an array is reshaped to another size")
+    return _first_elements(node, target)
 
 
 def _expanded_with_size(node: GraphNode, graph: Graph) -> Collection[int]:

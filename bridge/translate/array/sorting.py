@@ -40,6 +40,25 @@ def sorted_with_places(
     return b.get_tuple_element(both, 0), b.get_tuple_element(both, 1)
 
 
+def sorted_to_the_end(b: ComputationBuilder, vector: Operand, descending: bool) -> tuple[Operand, Operand]:
+    """As `sorted_with_places`, of a vector whose size depends on data: as long as its bound. What lies behind its end
+    comes last."""
+    shape = b.get_shape(vector)
+    size, places = b.get_dimension_size(vector, 0), b.iota(Shape(_S32, shape.dims), 0)
+    is_behind = b.ge(places, b.broadcast(size, shape.dims))
+    values = b.select(is_behind, b.zeros(Shape(shape.element_type, shape.dims)), room_of(b, vector))
+    inner = b.create_sub_builder("in_order_to_the_end")
+    far_x, far_y = (inner.parameter(n, Shape(_S32), f"behind_{n}") for n in range(2))
+    x, y = (inner.parameter(n + 2, Shape(shape.element_type), name) for n, name in enumerate("xy"))
+    for n, name in enumerate(("at_x", "at_y")):
+        inner.parameter(n + 4, Shape(_S32), name)
+    is_first = inner.gt(x, y) if descending else inner.lt(x, y)
+    is_before = inner.or_(inner.lt(far_x, far_y), inner.and_(inner.eq(far_x, far_y), is_first))
+    operands = [b.convert_element_type(is_behind, _S32), values, places]
+    ordered = b.sort(operands, inner.build(is_before), 0, is_stable=True)
+    return b.get_tuple_element(ordered, 1), b.get_tuple_element(ordered, 2)
+
+
 def _check_k(node: Node, k: int, dim: int) -> None:
     if not 0 <= k <= dim:
         raise ShapeError(f"input must have at least k columns. Had {dim}, needed {k}")
@@ -75,21 +94,7 @@ def _top_of_dynamic(node: Node) -> tuple[Operand, Operand]:
         node.bail_out_if(reduce(b, b.is_nan(node[0]), "or_", [0]), "a NaN among elements to be ordered")
     count = k.value if isinstance(k, Extent) else b.constant(k, _S32)
     node.bail_out_if(b.or_(b.lt(size, count), b.lt(count, b.full_like(count, 0))), "k is not in [0, size]")
-    places = b.iota(Shape(_S32, shape.dims), 0)
-    is_behind = b.convert_element_type(b.ge(places, b.broadcast(size, shape.dims)), _S32)
-    inner = b.create_sub_builder("descending_to_the_end")
-    far_x, far_y = (inner.parameter(n, Shape(_S32), f"behind_{n}") for n in range(2))
-    x, y = (inner.parameter(n + 2, Shape(shape.element_type), name) for n, name in enumerate("xy"))
-    for n, name in enumerate(("at_x", "at_y")):
-        inner.parameter(n + 4, Shape(_S32), name)
-    is_before = inner.or_(inner.lt(far_x, far_y), inner.and_(inner.eq(far_x, far_y), inner.gt(x, y)))
-    whole = b.select(
-        b.eq(is_behind, b.full_like(is_behind, 0)),
-        room_of(b, node[0]),
-        b.zeros(Shape(shape.element_type, shape.dims)),
-    )
-    ordered = b.sort([is_behind, whole, places], inner.build(is_before), 0, is_stable=True)
-    results = [b.get_tuple_element(ordered, n) for n in (1, 2)]
+    results = list(sorted_to_the_end(b, node[0], True))
     results[1] = b.convert_element_type(results[1], node.attr("index_type") or _S32)
     if isinstance(k, Extent):
         bound = min(k.bound, shape.dims[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,14 +11,15 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.builder.lib import complex_functions
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import COMPLEXES, FLOATS, INTEGERS, ElementType
-from ...graph.graph import Graph, GraphNode
+from ...graph.graph import GraphNode
 from ...tf_internals.dtypes import element_type
 from ..control.variants import add_variants
 from ..node import Node
+from ..operands.dynamic_dims import size_of, with_first
 from ..operands.value_ranges import check_divisor, check_not_negative, note_floored
 from ..registry import every_input, first_input, translates
 from ..values import Optional, TensorList, Value
-from .broadcasting import assume_same_size, broadcast, broadcast_to
+from .broadcasting import assume_same_size, broadcast, broadcast_to, with_same_size
 from .float_to_integer import float_to_integer
 
 _B = ComputationBuilder
@@ -368,20 +369,26 @@ def clip_by_value(node: Node) -> Operand:
     return b.select(b.lt(x, low), low, x)
 
 
-def _rows_to_select(node: GraphNode, graph: Graph) -> Collection[int]:
-    return every_input(node, graph) if node.op == "SelectV2" else ()
-
-
-@translates("Select", "SelectV2", takes_sizes=_rows_to_select)
+@translates("Select", "SelectV2", takes_sizes=every_input)
 def select(node: Node) -> Operand:
     condition, x, y = node[0], node[1], node[2]
     if node.op == "Select":  # a vector condition picks rows
-        dims, condition_dims = node.shape(1), node.shape(0)
-        if len(condition_dims) == 1 and condition_dims == dims[:1]:
-            condition = node.b.broadcast_in_dim(condition, dims, (0,))
-        elif condition_dims not in ((), dims):
-            raise ShapeError(
-                f"Select: the condition {list(condition_dims)} is neither a vector of rows nor as {list(dims)}"
-            )
-        return node.b.select(broadcast_to(node.b, condition, dims), x, y)
+        return _select_rows(node, condition, x, y)
     return node.b.select(*broadcast(node.b, condition, x, y))
+
+
+def _select_rows(node: Node, condition: Operand, x: Operand, y: Operand) -> Operand:
+    b, is_scalar = node.b, not node.shape(0)
+    if node.shape(1):
+        places = [(o, 0) for o in ([x, y] if is_scalar else [condition, x, y])]
+        *conditions, x, y = with_same_size(b, places)
+        condition = conditions[0] if conditions else condition
+    dims, condition_dims = b.get_shape(x).dims, b.get_shape(condition).dims
+    if len(condition_dims) == 1 and condition_dims == dims[:1]:
+        return b.select(b.broadcast_in_dim(condition, dims, (0,)), x, y)
+    if condition_dims not in ((), dims):
+        raise ShapeError(
+            f"Select: the condition {list(condition_dims)} is neither a vector of rows nor as {list(dims)}"
+        )
+    condition = broadcast_to(b, condition, dims)
+    return b.select(with_first(b, condition, [size_of(b, x, 0)]) if is_scalar and dims else condition, x, y)

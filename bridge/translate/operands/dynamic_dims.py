@@ -9,6 +9,7 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.module import Instruction
+from ....compiler.ir.shape import Shape
 from ....compiler.ops import Concatenate, Convert, Copy, GetDimensionSize, Opcode, Reshape, Slice, is_op
 from ....runtime.sizes import as_size
 from ..node import Node
@@ -128,6 +129,14 @@ def with_first(b: ComputationBuilder, operand: Operand, sizes: Sequence[int | Ex
 
 
 def room_of(b: ComputationBuilder, operand: Operand) -> Operand:
-    """All that the memory of an array holds, as large as its bound; what lies behind its end is anything."""
-    bound = b.get_shape(operand).dims[0]
-    return b.set_dimension_size(operand, b.constant(bound, ElementType.S32), 0)
+    """An array with as many rows as the bound of the operand's size. Those behind its last row are anything."""
+    bound, *inner = b.get_shape(operand).dims
+    return b.gather(
+        operand,
+        b.iota(Shape(ElementType.S32, (bound, 1)), 0),
+        index_vector_dim=1,
+        offset_dims=range(1, 1 + len(inner)),
+        collapsed_slice_dims=[0],
+        start_index_map=[0],
+        slice_sizes=[1, *inner],
+    )

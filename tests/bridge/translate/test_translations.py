@@ -37,6 +37,7 @@ MODULES = (
     "rows_dense_solvers",
     "rows_sharding",
     "rows_fused",
+    "rows_sparse",
 )
 
 
