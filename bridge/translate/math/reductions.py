@@ -79,7 +79,8 @@ def reduction(node: Node) -> Operand:
     b, shape = node.b, node.array_shape(0)
     axes = _distinct_axes(node)
     keep = bool(node.attr("keep_dims"))
-    if node.op == "Max" and node.name in repeat_bounds(node.context.graph):
+    is_of_integers = node.op == "Max" and shape.element_type.is_integer
+    if is_of_integers and node.constant_or_none(0) is None and node.name in repeat_bounds(node.context.graph):
         return _bound_of_repeats(node)
     if node.op != "Mean":
         return reduce(b, node[0], _OPS[node.op], axes, keep)

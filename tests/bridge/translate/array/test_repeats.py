@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,21 @@ def test_more_repeats_than_the_bound() -> None:
     given = inputs(5, 3)[0], tf.constant([250, 1, 0, 3, 2])
     tfbridge.reset_stats()
     compare(compiled(*given), repeated(*given))
+    assert tfbridge.stats()["fallbacks"] == 0
+
+
+def test_constant_repeats_are_no_bound(tmp_path: Path) -> None:
+    """What is known when compiling is taken as it is: an export, which has no second code, has them too."""
+
+    def function(x: tf.Tensor) -> tf.Tensor:
+        return tf.repeat(x, tf.constant([2, 0, 300]), axis=0) * 2.0
+
+    signature = [tf.TensorSpec([3, 2])]
+    tfbridge.aot.compile(tf.function(function, input_signature=signature), name="repeats", out_dir=tmp_path)
+    assert (tmp_path / "repeats.o").exists()
+    compiled = tfbridge.jit(function, strict=True)
+    tfbridge.reset_stats()
+    np.testing.assert_array_equal(compiled(tf.ones([3, 2])), function(tf.ones([3, 2])))
     assert tfbridge.stats()["fallbacks"] == 0
 
 
