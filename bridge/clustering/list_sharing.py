@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ..graph.graph import DATAFLOW, DT_RESOURCE, DT_VARIANT, LOOPS, Graph, Tensor, output_types
+from ..tf_internals.types import GraphDef
 from ..translate.control.tensor_array import STORES
 from .dataflow_loops import DataflowLoop, cause
 from .predecessors import predecessors
 
 _SHARES = "it shares a list with"
+_NEW_LISTS = frozenset({"EmptyTensorList", "TensorListFromTensor", "TensorListReserve"})
 ListEdge = tuple[str, str]
 """(maker, reader) of a list; the reader is empty for a result of the graph."""
 
@@ -75,6 +77,42 @@ def refuse_shared_lists(
             names = [name for name in sharing.get(stack.pop(), ()) if name and name not in unclustered]
             unclustered.update(dict.fromkeys(names, f"{_SHARES} {reason}"))
             stack += names
+
+
+def is_refused_for_sharing(unclustered: Mapping[str, str]) -> bool:
+    """Whether a list that is shared is the reason why nodes are in no cluster."""
+    return any(why.startswith(_SHARES) for why in unclustered.values())
+
+
+def with_lists_of_their_own(graph_def: GraphDef) -> GraphDef | None:
+    """The graph with a new list for every reader of one; None where no list is shared as it is made.
+
+    Before:  x -> TensorListFromTensor -> two loops
+    After:   x -> TensorListFromTensor -> one loop; x -> TensorListFromTensor -> the other
+
+    TensorFlow's optimizers make one op of equal ones: loops over the same array, which know nothing of each other, then
+    share its list. Lists are values, so that copies are as good.
+    """
+    makers = {d.name: d for d in graph_def.node if d.op in _NEW_LISTS}
+    copy = type(graph_def)()
+    copy.CopyFrom(graph_def)
+    read: set[str] = set()
+    copies = 0
+    names = {d.name for d in graph_def.node}
+    for definition in copy.node[:]:
+        for k, text in enumerate(definition.input):
+            maker = makers.get(text.removesuffix(":0"))
+            if maker is None:
+                continue
+            if maker.name not in read:
+                read.add(maker.name)
+                continue
+            while (name := f"{maker.name}/tfbridge_list_{copies}") in names:
+                copies += 1
+            names.add(name)
+            copy.node.add().CopyFrom(maker)
+            copy.node[-1].name = definition.input[k] = name
+    return copy if len(copy.node) > len(graph_def.node) else None
 
 
 def crossing_lists(edges: Sequence[ListEdge], components: Sequence[Sequence[str]]) -> set[str]:

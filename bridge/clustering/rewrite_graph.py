@@ -20,6 +20,7 @@ from .clustering_request import ClusteringRequest, clustering_request, mark_rewr
 from .dataflow_loops import DataflowLoop, dataflow_loops
 from .encapsulate import encapsulate
 from .feeds import read_fed_tensors
+from .list_sharing import is_refused_for_sharing, with_lists_of_their_own
 from .mark_for_compilation import mark_for_compilation
 from .unclusterable import unclusterable_nodes, without_compile_time_constants, without_initialized_variables
 
@@ -55,11 +56,12 @@ def _with_clusters(request: ClusteringRequest) -> tuple[GraphDef, reports.Report
     """(the graph with launch nodes, its report). Loops and branches outside clusters stay in dataflow form.
 
     A loop or branch is rebuilt before it is known whether it can be part of a cluster. Where it cannot, all is done
-    again, and it is not rebuilt.
+    again, and it is not rebuilt. So it is, with copies of lists, where what shares a list with others is in no cluster.
     """
     graph_def = with_function_bodies(request.graph_def)
     nodes = read_nodes(graph_def)
     not_rebuilt: dict[str, str] = {}
+    may_copy_lists = True
     while True:
         functional = functionalize(graph_def, request.preserved, not_rebuilt, MARK, nodes)
         library = {f.signature.name: f for f in functional.graph_def.library.function}
@@ -70,6 +72,12 @@ def _with_clusters(request: ClusteringRequest) -> tuple[GraphDef, reports.Report
         assignment = mark_for_compilation(
             graph, functions, unclustered, loops, request.options.min_cluster_size
         )
+        if may_copy_lists and is_refused_for_sharing(assignment.unclustered):
+            may_copy_lists = False
+            copied = with_lists_of_their_own(graph_def)
+            if copied is not None:
+                graph_def, nodes = copied, read_nodes(copied)
+                continue
         outside = functional.rebuilt.difference(*assignment.clusters)
         if not outside:
             encapsulated = encapsulate(functional.graph_def, graph, functions, assignment, request)

@@ -203,6 +203,27 @@ def test_loop_that_stays_in_tensorflow(clustering: None) -> None:
     assert [reason for op, reason in report.unclustered.values() if op == "LoopCond"]
 
 
+def test_loops_over_the_array_of_one_that_stays_in_tensorflow(clustering: None) -> None:
+    """TensorFlow's optimizers make one list of the array for both loops."""
+
+    def loops(x: tf.Tensor, lengths: tf.Tensor) -> Any:
+        heads = tf.map_fn(
+            lambda pair: tf.reduce_sum(pair[0][: pair[1]]), (x, lengths), fn_output_signature=tf.float32
+        )
+        return heads, tf.scan(lambda last, row: tf.tanh(last * 0.9 + row), x)
+
+    x, lengths = tf.reshape(tf.range(12.0) / 12, (3, 4)), tf.constant([1, 4, 2])
+    want = loops(x, lengths)
+    before = recent_reports()
+    for value, expected in zip(tf.function(loops)(x, lengths), want):
+        np.testing.assert_allclose(value, expected, 1e-5)
+    report = next(r for r in recent_reports(before) if r.clusters)
+    assert [reason for op, reason in report.unclustered.values() if op == "LoopCond"] == [
+        "its body needs to know, when compiling, a value that changes in the loop"
+    ]
+    assert any(n.op == "While" for c in report.clusters for n in c.graph.nodes.values())
+
+
 def test_inner_loop_is_compiled_where_the_outer_one_is_not(clustering: None) -> None:
     before = recent_reports()
     compare(printing_loop)
