@@ -13,6 +13,7 @@ from ...compiler.errors import UnsupportedError
 from ..tf_internals import symbols as tfp
 from ..tf_internals.types import AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef
 from .graph import LOOPS, Graph, GraphNode, from_function_def, op_definition, takes_functions
+from .specialized_functions import specialized_function
 
 
 @dataclasses.dataclass
@@ -61,7 +62,7 @@ def with_function_bodies(graph_def: GraphDef) -> GraphDef:
             continue
         definition = declared.get(name)
         if definition is None or not (definition.node_def or definition.ret):
-            definition = tfp.function_definition(name)
+            definition = tfp.function_definition(name) or specialized_function(name, definition)
         if definition is not None:
             bodies[name] = definition
             names += _called_names(definition)

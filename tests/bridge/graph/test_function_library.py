@@ -11,6 +11,7 @@ import tensorflow as tf
 import tfbridge
 from tensorflow.python.framework.function import Defun
 from tensorflow.python.ops import functional_ops, gen_functional_ops
+from tfbridge.bridge.clustering.reports import recent_reports
 
 RANDOM = np.random.default_rng(5)
 X = tf.constant(RANDOM.normal(size=(3, 4)).astype("f4"))
@@ -117,3 +118,30 @@ def test_the_implementation_for_cpus_is_chosen(clustering: None) -> None:
     _compare(tf.function(of_two_implementations)(X), wanted)
     tfbridge.disable_auto_clustering()
     _compare(tf.function(of_two_implementations)(X), wanted)
+
+
+def of_a_call_that_stays(x: tf.Tensor) -> tf.Tensor:
+    """One result of four is used, and two arguments are constants: TensorFlow makes a function for this call."""
+
+    @tf.function(autograph=False, experimental_attributes={"_noinline": True})
+    def called(x: tf.Tensor, factor: tf.Tensor, unused: tf.Tensor, shift: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.sin(x), tf.cos(x) * factor + shift, tf.tan(x) * unused, factor]
+
+    return tf.sqrt(called(x, tf.constant(2.5), tf.constant(7.0), x * 3.0)[1] + 9.0)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_functions_made_for_a_call(is_nested: bool, clustering: None) -> None:
+    inner = tf.function(of_a_call_that_stays, autograph=False)
+
+    def outer(x: tf.Tensor) -> Any:
+        value = inner(tf.abs(x)) if is_nested else of_a_call_that_stays(tf.abs(x))
+        return value, tf.strings.length(tf.strings.as_string(x))
+
+    wanted = outer(X)
+    before = recent_reports()
+    _compare(tf.function(outer, autograph=False)(X), wanted)
+    reports = recent_reports(before)
+    assert not [why for r in reports for op, why in r.unclustered.values() if "PartitionedCall" in op]
+    clustered = [n.op for r in reports for c in r.clusters for n in c.graph.nodes.values()]
+    assert any(op.endswith("PartitionedCall") for op in clustered)
