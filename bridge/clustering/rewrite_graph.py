@@ -11,7 +11,8 @@ from ..analysis.dynamic_size_analysis import data_sizes
 from ..cluster.strict import fail_if_unclustered
 from ..functionalize.functionalize import functionalize
 from ..graph.function_library import Functions, with_function_bodies
-from ..graph.graph import Graph, from_graph_def, read_nodes
+from ..graph.graph import Graph, from_graph_def, read_nodes, takes_functions
+from ..graph.inlining import with_calls_of_lists_inlined
 from ..options.marks import MARK
 from ..tf_internals import symbols as tfp
 from ..tf_internals.types import GraphDef
@@ -53,12 +54,25 @@ def rewrite_graph(graph_def: GraphDef, item: grappler_pass.Item) -> GraphDef | N
 
 
 def _with_clusters(request: ClusteringRequest) -> tuple[GraphDef, reports.Report]:
+    """(the graph with launch nodes, its report).
+
+    Calls that give each other lists are clustered as their bodies, if all loops in these are compiled.
+    """
+    graph_def = with_function_bodies(request.graph_def)
+    inlined = with_calls_of_lists_inlined(graph_def, request.preserved)
+    if inlined is not None:
+        rewritten, report = _clustered(inlined[0], request)
+        if not any(d.name in inlined[1] and takes_functions(d.op) for d in rewritten.node):
+            return rewritten, report
+    return _clustered(graph_def, request)
+
+
+def _clustered(graph_def: GraphDef, request: ClusteringRequest) -> tuple[GraphDef, reports.Report]:
     """(the graph with launch nodes, its report). Loops and branches outside clusters stay in dataflow form.
 
     A loop or branch is rebuilt before it is known whether it can be part of a cluster. Where it cannot, all is done
     again, and it is not rebuilt. So it is, with copies of lists, where what shares a list with others is in no cluster.
     """
-    graph_def = with_function_bodies(request.graph_def)
     nodes = read_nodes(graph_def)
     not_rebuilt: dict[str, str] = {}
     may_copy_lists = True

@@ -145,3 +145,35 @@ def test_functions_made_for_a_call(is_nested: bool, clustering: None) -> None:
     assert not [why for r in reports for op, why in r.unclustered.values() if "PartitionedCall" in op]
     clustered = [n.op for r in reports for c in r.clusters for n in c.graph.nodes.values()]
     assert any(op.endswith("PartitionedCall") for op in clustered)
+
+
+@pytest.mark.parametrize(
+    "attribute", [{"_noinline": True}, {"api_implements": "layer", "api_preferred_device": "CPU"}]
+)
+def test_gradient_of_a_loop_in_a_call_that_stays(attribute: dict[str, Any], clustering: None) -> None:
+    """As in the recurrent layers of Keras 2: the lists of the loop are results of one call and arguments of another."""
+
+    def steps(x: tf.Tensor, weights: tf.Tensor, unused: tf.Tensor) -> list[tf.Tensor]:
+        state = tf.while_loop(
+            lambda k, _: k < tf.shape(x)[0], lambda k, s: (k + 1, tf.tanh(s * weights + x[k])), (0, x[0])
+        )[1]
+        return [state * 2.0, unused + 1.0]
+
+    layer = tf.function(steps, autograph=False, experimental_attributes=attribute)
+
+    def step(x: tf.Tensor, weights: tf.Tensor, layer: Callable[..., list[tf.Tensor]]) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            loss = tf.reduce_sum(tf.abs(layer(tf.sin(x), weights, tf.constant(1.0))[0]))
+        return loss, tape.gradient(loss, weights), tf.strings.length(tf.strings.as_string(x))
+
+    weights = tf.constant(RANDOM.normal(size=4).astype("f4"))
+    wanted = step(X, weights, steps)
+    before = recent_reports()
+    _compare(tf.function(lambda x, w: step(x, w, layer), autograph=False)(X, weights), wanted)
+    report = next(
+        r for r in recent_reports(before) if any(op == "AsString" for op, _ in r.unclustered.values())
+    )
+    clustered = [n.op for c in report.clusters for n in c.graph.nodes.values()]
+    assert sum(op in ("While", "StatelessWhile") for op in clustered) == 2
+    assert not [why for op, why in report.unclustered.values() if "PartitionedCall" in op]
