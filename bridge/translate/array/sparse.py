@@ -187,6 +187,10 @@ def _scalars(node: Node, vector: Operand) -> list[Operand]:
     return [b.reshape(b.slice_in_dim(vector, k, k + 1, 1, 0), ()) for k in range(count)]
 
 
+def _product(node: Node, sizes: Sequence[Operand]) -> Operand:
+    return functools.reduce(node.b.mul, sizes, node.b.constant(1, _S64))
+
+
 def _column(node: Node, indices: Operand, k: int) -> Operand:
     return node.b.reshape(node.b.slice_in_dim(indices, k, k + 1, 1, 1), node.b.get_shape(indices).dims[:1])
 
@@ -225,15 +229,14 @@ def sparse_reshape(node: Node) -> tuple[Operand, Operand]:
     b, indices = node.b, node["input_indices"]
     old, new = _scalars(node, node["input_shape"]), _scalars(node, node["new_shape"])
     one, zero, none = (b.constant(n, _S64) for n in (1, 0, -1))
-    product = lambda sizes: functools.reduce(b.mul, sizes, one)  # noqa: E731
     is_open = [b.eq(size, none) for size in new]
-    total, known = product(old), product([b.select(o, one, s) for o, s in zip(is_open, new)])
+    total, known = _product(node, old), _product(node, [b.select(o, one, s) for o, s in zip(is_open, new)])
     _leave_unless(node, b.gt(known, zero), "new_shape has a size that is 0 or negative")
     open_size = b.div(total, b.max(known, one))
     sizes = [b.select(o, open_size, s) for o, s in zip(is_open, new)]
     count = functools.reduce(b.add, [b.convert_element_type(o, _S64) for o in is_open], zero)
     _leave_unless(node, b.le(count, one), "new_shape has two open sizes")
-    _leave_unless(node, b.eq(product(sizes), total), "new_shape has another number of elements")
+    _leave_unless(node, b.eq(_product(node, sizes), total), "new_shape has another number of elements")
     shape = b.concat_in_dim([b.reshape(s, (1,)) for s in sizes], 0) if sizes else node["new_shape"]
     rows = node.shape("input_indices")[0]
     if not rows or not sizes:

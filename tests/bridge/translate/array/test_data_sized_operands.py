@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
+from outcomes import compare, outcome
 
 RANDOM = np.random.default_rng(7)
 
@@ -100,23 +101,6 @@ def inputs(n: int, share: float) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     rows = RANDOM.standard_normal((n, 3)).astype(np.float32)
     numbers = RANDOM.integers(0, 3, n).astype(np.int32)
     return tf.constant(rows), tf.constant(RANDOM.uniform(size=n) < share), tf.constant(numbers)
-
-
-def outcome(f: Callable[..., Any], *given: tf.Tensor) -> Any:
-    """The result, or the type of the error."""
-    try:
-        return [np.asarray(tf.convert_to_tensor(r)) for r in tf.nest.flatten(f(*given))]
-    except tf.errors.OpError as error:
-        return type(error)
-
-
-def compare(found: Any, wanted: Any) -> None:
-    if isinstance(wanted, type):
-        assert found is wanted
-        return
-    assert [(f.dtype, f.shape) for f in found] == [(w.dtype, w.shape) for w in wanted]
-    for f, w in zip(found, wanted):
-        np.testing.assert_allclose(f, w, 1e-5, 1e-5)  # sums of a hundred numbers, in any order
 
 
 @pytest.mark.parametrize("function", [*COMPILED, best_three, other_rows])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
+from outcomes import compare, outcome
 from tfbridge.compiler.errors import UnsupportedError
 
 RANDOM = np.random.default_rng(3)
@@ -250,24 +251,6 @@ def inputs(n: int, share: float) -> tuple[tf.Tensor, tf.Tensor]:
     rows = RANDOM.standard_normal((n, 3)).astype(np.float32)
     rows[::5, 1] = np.nan
     return tf.constant(rows), tf.constant(RANDOM.uniform(size=n) < share)
-
-
-def outcome(f: Callable[..., Any], *given: Any) -> Any:
-    """The result, or the type of the error."""
-    try:
-        return [np.asarray(tf.convert_to_tensor(r)) for r in tf.nest.flatten(f(*given))]
-    except tf.errors.OpError as error:
-        return type(error)
-
-
-def compare(found: Any, wanted: Any) -> None:
-    """Equal errors, or results of equal types and dims."""
-    if isinstance(wanted, type):
-        assert found is wanted
-        return
-    assert [(f.dtype, f.shape) for f in found] == [(w.dtype, w.shape) for w in wanted]
-    for f, w in zip(found, wanted):
-        np.testing.assert_allclose(f, w, 1e-5, 1e-5)  # sums of a hundred numbers, in any order
 
 
 @pytest.mark.parametrize("function", [*FUNCTIONS, reshaped_to_a_fixed_size])

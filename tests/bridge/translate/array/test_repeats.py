@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
+from outcomes import compare, outcome
 
 RANDOM = np.random.default_rng(5)
 
@@ -100,24 +101,6 @@ def inputs(n: int, most: int) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant(rows), tf.constant(RANDOM.integers(-1, most + 1, n), tf.int32)
 
 
-def outcome(f: Callable[..., Any], *given: tf.Tensor) -> Any:
-    """The result, or the type of the error: a tile of fewer than no rows, of one number that repeats all rows."""
-    try:
-        return f(*given)
-    except tf.errors.OpError as error:
-        return type(error)
-
-
-def compare(found: Any, wanted: Any) -> None:
-    if isinstance(wanted, type):
-        assert found is wanted
-        return
-    flat = [tf.nest.flatten(r) for r in (found, wanted)]
-    assert [(f.dtype, f.shape) for f in flat[0]] == [(w.dtype, w.shape) for w in flat[1]]
-    for f, w in zip(*flat):
-        np.testing.assert_allclose(f, w, 1e-5, 1e-5)  # sums of a few hundred numbers, in any order
-
-
 @pytest.mark.parametrize("function", [*COMPILED, *OTHERS])
 @pytest.mark.parametrize("n", [7, 31, 1, 0])
 def test_any_repeats(function: Callable[..., Any], n: int) -> None:
@@ -134,7 +117,7 @@ def test_one_compile_for_all(function: Callable[..., Any]) -> None:
     tfbridge.reset_stats()
     for most in (0, 1, 7, 13):
         given = inputs(13, most)
-        compare(compiled(*given), function(*given))
+        compare(outcome(compiled, *given), outcome(function, *given))
     counters = tfbridge.stats()
     assert (counters["compiles"], counters["recompiles"], counters["fallbacks"]) == (0, 0, 0)
 
@@ -145,10 +128,10 @@ def test_more_repeats_than_the_bound() -> None:
     compiled(*inputs(5, 3))
     for most in (300, 300, 2, 3000):
         given = inputs(5, most)[0], tf.constant([0, most, 1, 0, 2])
-        compare(compiled(*given), repeated(*given))
+        compare(outcome(compiled, *given), outcome(repeated, *given))
     given = inputs(5, 3)[0], tf.constant([250, 1, 0, 3, 2])
     tfbridge.reset_stats()
-    compare(compiled(*given), repeated(*given))
+    compare(outcome(compiled, *given), outcome(repeated, *given))
     assert tfbridge.stats()["fallbacks"] == 0
 
 
@@ -194,7 +177,7 @@ def test_rows_of_any_number() -> None:
     compiled = tfbridge.jit(traced, strict=True)
     for n in (4, 9, 17, 2, 40):
         given = inputs(n, 5)
-        compare(compiled(*given), traced(*given))
+        compare(outcome(compiled, *given), outcome(traced, *given))
 
 
 @pytest.mark.parametrize("function", COMPILED)
@@ -202,5 +185,5 @@ def test_under_auto_clustering(function: Callable[..., Any], clustering: None) -
     traced = tf.function(function)
     for most in (3, 0, 8):
         given = inputs(11, most)
-        compare(traced(*given), function(*given))
+        compare(outcome(traced, *given), outcome(function, *given))
     assert tfbridge.stats()["clusters_compiled"]

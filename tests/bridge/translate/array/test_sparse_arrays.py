@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
+from outcomes import compare, outcome
 
 RANDOM = np.random.default_rng(11)
 TABLE = tf.constant(RANDOM.standard_normal((9, 4)), tf.float32)
@@ -87,13 +88,6 @@ def inputs(n: int, share: float) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant(x), tf.constant(RANDOM.uniform(size=(n, 5)) < share)
 
 
-def compare(found: Any, wanted: Any) -> None:
-    flat = [tf.nest.flatten(r) for r in (found, wanted)]
-    assert [(f.dtype, f.shape) for f in flat[0]] == [(w.dtype, w.shape) for w in flat[1]]
-    for f, w in zip(*flat):
-        np.testing.assert_allclose(f, w, 1e-5, 1e-5)  # sums of a hundred numbers, in any order
-
-
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("n", [6, 17, 1])
 def test_one_compile_for_all_sizes(function: Callable[..., Any], n: int) -> None:
@@ -102,7 +96,7 @@ def test_one_compile_for_all_sizes(function: Callable[..., Any], n: int) -> None
     tfbridge.reset_stats()
     for share in (0.5, 0.1, 1.0, 0.0, 0.8):
         given = inputs(n, share)
-        compare(compiled(*given), traced(*given))
+        compare(outcome(compiled, *given), outcome(traced, *given))
     counters = tfbridge.stats()
     assert (counters["compiles"], counters["recompiles"], counters["fallbacks"]) == (0, 0, 0)
 
