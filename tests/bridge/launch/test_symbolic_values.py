@@ -257,7 +257,7 @@ def ragged(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     "program", [masked, counted, segments, one_hot, each_repeated, ragged], ids=lambda p: p.__name__
 )
 def test_sizes_that_are_reduced_from_data(program: Program) -> None:
-    """The reduction runs in TensorFlow; few codes serve all its values."""
+    """The reduction runs in TensorFlow, but for that of repeats; few codes serve all its values."""
     signature = [tf.TensorSpec([None, 6]), tf.TensorSpec([None], tf.int32)]
     function = tfbridge.jit(tf.function(program, input_signature=signature))
     lengths = [tf.constant(RANDOM.integers(1, 5 + k, 6 + k).astype("i4")) for k in range(8)]
@@ -265,4 +265,5 @@ def test_sizes_that_are_reduced_from_data(program: Program) -> None:
     compared(function, program, x, lengths)
     stats = tfbridge.stats()
     assert stats["compiles"] <= 7 and stats["served_by_tensorflow"] <= 5
-    assert any("to a size of" in reason for reason in stats["ops_left_out"])
+    left = any("to a size of" in reason for reason in stats["ops_left_out"])
+    assert left == (program is not each_repeated)
