@@ -82,6 +82,22 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     ("? ? []>=0", "UnsortedSegmentSum UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin"),
     ("[n 2] [n] [2]>=0 [_ _]", "SparseTensorDenseMatMul"),
     ("[]|[n]|[n _] [_]>=0 []|[n] []", "SparseToDense"),
+    ("[_ ...] [n] [n]", "SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN"),
+    (
+        "[_ ...] [n] [n] []>=0",
+        """SparseSegmentSumWithNumSegments SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments
+        SparseSegmentSumGrad SparseSegmentMeanGrad SparseSegmentSqrtNGrad
+        SparseSegmentSumGradV2 SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2""",
+    ),
+    ("[_ r] [r]>=0 [_]", "SparseReshape"),
+    ("[n r] [n] [r]>=0", "SparseReorder"),
+    ("[n r] [n] [r]>=0 []", "SparseFillEmptyRows"),
+    ("[_] [_]", "SparseFillEmptyRowsGrad"),
+    ("[n r] [n] [r]>=0 []|[_]", "SparseReduceSum"),
+    (
+        "[n r] [n] [r]>=0 ?",
+        "SparseTensorDenseAdd SparseDenseCwiseMul SparseDenseCwiseDiv SparseDenseCwiseAdd",
+    ),
     # -- reductions, sorting, counting
     ("[_ ...] []", "ArgMax ArgMin"),
     ("[... _] []>=0", "TopKV2"),

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from ....compiler.builder.computation_builder import Operand
-from ....compiler.errors import ShapeError
+from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ...graph.graph import Graph, GraphNode
@@ -53,11 +53,7 @@ def _name(node: Node) -> str:
 
 def _checked(node: Node) -> tuple[Operand, Operand]:
     """Indices and segment numbers, as many of one as of the other."""
-    if len(node.shape("indices")) != 1 or len(node.shape("segment_ids")) != 1:
-        raise ShapeError("indices and segment_ids should be vectors")
     indices, ids = with_same_size(node.b, [(node["indices"], 0), (node["segment_ids"], 0)])
-    if node.b.get_shape(indices).dims != node.b.get_shape(ids).dims:
-        raise ShapeError("segment_ids and indices should have the same size")
     return indices, ids
 
 
@@ -138,7 +134,9 @@ def sparse_segments_gradient_by_row(node: Node) -> tuple[Operand, Operand]:
     """As `sparse_segments_gradient`, of those rows alone that are picked, and which they are."""
     b, shape, (indices, ids) = node.b, node.array_shape("grad"), _checked(node)
     (count,), type_ = b.get_shape(indices).dims, _computed_in(shape.element_type)
-    if not count or not shape.elements:
+    if count and not shape.elements:
+        raise UnsupportedError(f"{node.op}: of {shape}, without elements")
+    if not count:
         none = b.zeros(Shape(shape.element_type, (0, *shape.dims[1:])))
         return none, b.zeros(Shape(node.element_type("indices"), (0,)))
     check_indices(node, ids, size_of(b, node["grad"], 0))
@@ -318,11 +316,14 @@ def fill_empty_rows_gradient(node: Node) -> tuple[Operand, Operand]:
 # -- with dense arrays
 
 
-def _check_shape(node: Node, which: str, dims: Sequence[int]) -> None:
-    """Leaves the run unless a shape has these sizes; a size of 1 is stretched."""
-    for size, dim in zip(_scalars(node, node[which])[-len(dims) :] if dims else [], dims):
+def _check_shape(node: Node, sizes: Sequence[Operand], dims: Sequence[int]) -> None:
+    """Leaves the run unless dims, of which those of 1 are stretched, are the last ones of a shape with elements."""
+    b = node.b
+    for size in sizes:
+        _leave_unless(node, b.gt(size, b.constant(0, _S64)), "a size is 0 or negative")
+    for size, dim in zip(sizes[len(sizes) - len(dims) :], dims):
         if dim != 1:
-            _leave_unless(node, node.b.eq(size, node.b.constant(dim, _S64)), "shapes differ")
+            _leave_unless(node, b.eq(size, b.constant(dim, _S64)), "shapes differ")
 
 
 @translates("SparseTensorDenseAdd", takes_sizes=only(0, 1), drops_sizes=_none)
@@ -342,8 +343,10 @@ def with_dense(node: Node) -> Operand:
     b, dims, (rank,) = node.b, node.shape("dense"), node.shape("sp_shape")
     if len(dims) > rank:
         raise ShapeError("SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible shapes")
-    _check_shape(node, "sp_shape", dims)
+    sizes = _scalars(node, node["sp_shape"])
+    _check_shape(node, sizes, dims)
     indices, values = with_same_size(b, [(node["sp_indices"], 0), (node["sp_values"], 0)])
+    _check_inside(node, indices, sizes)
     columns = [k for k, dim in enumerate(dims, rank - len(dims)) if dim != 1]
     kept = b.reshape(node["dense"], [d for d in dims if d != 1])
     if not columns:
