@@ -307,7 +307,6 @@ def _fall_back(number: int, tensors: int, variables: int, new: int, reason: int,
                 with launch.lock:
                     launch.table.reclaim()
             start = time.perf_counter()
-            coverage.process.fallbacks += 1
             outputs = _run_original(launch, inputs)
             if uncompiled is not None and uncompiled[0] is launch:
                 with launch.lock:
@@ -358,6 +357,7 @@ def _run_original(launch: LaunchSite, inputs: list[tf.Tensor | None]) -> list[tf
         if launch.benchmarks:
             outputs = launch.benchmark(present)
     if outputs is None:
+        coverage.process.fallbacks += 1
         outputs = launch.cluster.fallback(inputs)
     types = [None if tensor is None else tensor.dtype.as_datatype_enum for tensor in outputs]
     if any(type_ not in (None, expected) for type_, expected in zip(types, launch.results, strict=True)):

@@ -144,6 +144,22 @@ def test_hot_sizes_get_code_of_their_own(monkeypatch: pytest.MonkeyPatch) -> Non
     assert counters("symbolic_compiles", "specializations", "compiles") == (1, 1, 3)
 
 
+def test_calls_that_are_timed_again_count_as_calls_with_code(clustering: None) -> None:
+    f = tf.function(attention, input_signature=[tf.TensorSpec([None, None, 6])])
+    inputs = [data(batch, 4) for batch in range(2, 22)]
+    for _ in range(4):
+        for x in inputs:
+            f(x)
+        assert tfbridge.wait_for_compilation(120)
+    for x in inputs:
+        f(x)
+    served = tfbridge.stats()["served_by_tensorflow"]
+    for _ in range(2 * launch_site._RUNS_BEFORE_REVIEW):
+        for x in inputs:
+            f(x)
+    assert tfbridge.stats()["served_by_tensorflow"] == served
+
+
 def test_sizes_that_do_not_fit_are_tensorflows_error() -> None:
     def function(x: tf.Tensor) -> tf.Tensor:
         return tf.reshape(tf.tanh(x) * 2.0, [-1, 4]) + 1.0
