@@ -23,6 +23,7 @@ from ..graph.function_library import Functions
 from ..graph.graph import Graph
 from ..launch import op as launch_op
 from ..launch import resource_variables as launch_variables
+from ..launch.compile_policy import Served
 from ..launch.fallback import Original
 from ..options.jit_options import DEFAULT_OPTIONS, JitOptions
 from .code_cache import CodeCache
@@ -49,9 +50,10 @@ class Cluster:
 
     constants: the numbers of the arguments that are compile-time constants. written: the numbers of the variables whose
     new values follow the results, first those that are no launch arguments. original: runs the nodes in TensorFlow.
-    source: file and line of a node, by name. code: what was compiled so far. is_strict: it is an error if it does not
-    compile. slower: by shapes, measurements in which TensorFlow was faster. bailouts: number of runs, by the assumption
-    of compiled code that did not hold. is_closed: no graph has it any more.
+    source: file and line of a node, by name. code: what was compiled so far. served: what TensorFlow ran
+    meanwhile. is_strict: it is an error if it does not compile. slower: by shapes, measurements in which TensorFlow was
+    faster. bailouts: number of runs, by the assumption of compiled code that did not hold. is_closed: no graph has it
+    any more.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Cluster:
     source: Callable[[str], tuple[str, int]] | None = None
     is_strict: bool = False
     code: CodeCache = dataclasses.field(default_factory=CodeCache)
+    served: Served = dataclasses.field(default_factory=Served)
     slower: dict[str, str] = dataclasses.field(default_factory=dict)
     bailouts: dict[str, int] = dataclasses.field(default_factory=dict)
     is_closed: bool = dataclasses.field(default=False, init=False)

@@ -56,6 +56,7 @@ def register(cluster: Cluster) -> None:
             lambda is_first: cluster.is_strict or cluster.options.in_foreground(is_first),
             cluster.options.background_share / 100,
             functools.partial(_is_ready, cluster),
+            cluster.served,
             lambda: cluster.options.symbolic_sizes and cluster.may_vary,
             functools.partial(_may_specialize, cluster),
             functools.partial(_wants_variant, cluster),
@@ -113,7 +114,7 @@ def _prepare_for_new_shapes(cluster: Cluster) -> None:
             functools.partial(original_nodes.prepare, cluster),
             cluster.options.background_share / 100,
         )
-        background.process.request(background.Request(cluster.key, b"", work, 0.0, share))
+        background.process.request(background.Request(cluster.key, b"", work, background.PAYS, share))
 
 
 def _close(cluster: Cluster) -> None:

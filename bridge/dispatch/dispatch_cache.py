@@ -67,6 +67,15 @@ _tensor_key, _eager_tensor = tfp.tensor_key, tfp.eager_tensor_type()
 TensorKey = tuple[int, tuple[int, ...]]  # dtype and dims
 
 
+def fit_signature(key: tuple[TensorKey, ...], specs: Sequence[Any] | None) -> bool:
+    """Whether tensors with these keys are those of a signature, if there is one."""
+    return (
+        specs is not None
+        and len(specs) == len(key)
+        and all(type(spec) is tf.TensorSpec and _fits(spec, *one) for spec, one in zip(specs, key))
+    )
+
+
 def _fits(spec: tf.TensorSpec, dtype: int, dims: tuple[int, ...]) -> bool:
     """Whether a tensor is one of a spec."""
     if spec.dtype.as_datatype_enum != dtype:
@@ -130,14 +139,7 @@ class DispatchCache:
 
     def _fits_signature(self, key: tuple[TensorKey, ...]) -> bool:
         """Whether TensorFlow would find the trace of earlier calls for tensors with these keys."""
-        if self._plan_of_signature is None:
-            return False
-        specs = self._signature()
-        return (
-            specs is not None
-            and len(specs) == len(key)
-            and all(type(spec) is tf.TensorSpec and _fits(spec, *one) for spec, one in zip(specs, key))
-        )
+        return self._plan_of_signature is not None and fit_signature(key, self._signature())
 
     def _new_entry(self, key: tuple[TensorKey, ...]) -> DispatchEntry:
         plan = self._plan_of_signature

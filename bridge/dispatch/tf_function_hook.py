@@ -23,6 +23,7 @@ from ...runtime.threads import forking, python_settings
 from ..cluster import original_nodes
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_compiler import earlier_failure
+from ..cluster.code_cache import bounded
 from ..cluster.compute_ops import TRIVIAL, count_ops
 from ..cluster.variable_uses import READS
 from ..clustering.reports import recent_reports
@@ -35,7 +36,7 @@ from ..tf_internals import symbols as tfp
 from ..tf_internals.types import ConcreteFunction
 from . import earlier_functions, fast_call, unclustered_calls
 from .call_plan import CallPlan, plan_of
-from .dispatch_cache import DispatchCache, has_arrays, with_tensors
+from .dispatch_cache import MAX_ENTRIES, DispatchCache, TensorKey, fit_signature, has_arrays, with_tensors
 
 # attributes of TensorFlow's functions
 _CALLS, _PLAN, _IN_BACKGROUND = "_tfbridge_calls", "_tfbridge_plan", "_tfbridge_in_background"
@@ -51,16 +52,19 @@ _options_of: OptionsOf  # set by `install`, as is `_on_plan`
 _on_plan: Callable[[CallPlan], object]
 
 
+_Early = tuple[ConcreteFunction, Sequence[tf.Tensor]]
+
+
 @dataclasses.dataclass
 class _Reached:
     """The last concrete function that a call of a tf.function came to: its plan, and its arguments as tensors.
 
-    is_prepared: false while the background finds out whether there is a plan.
+    early: the function and what it captured, while it is not known whether there is a plan.
     """
 
     plan: CallPlan | None = None
     tensors: Sequence[tf.Tensor] = ()
-    is_prepared: bool = True
+    early: _Early | None = None
 
 
 class _FirstCall(threading.local):
@@ -82,6 +86,7 @@ class _FunctionCalls(DispatchCache):
         self.misses = self.unseen = (
             0  # first calls in a row without an entry; calls that TensorFlow knows nothing of
         )
+        self._early: dict[tuple[TensorKey, ...], _Early] = {}
         self._clear_cache()
 
     def _traced_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
@@ -91,6 +96,10 @@ class _FunctionCalls(DispatchCache):
         return self._function.input_signature
 
     def _first_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+        if self._early and not kwargs:
+            result = self._early_call(args)
+            if result is not NotImplemented:
+                return result
         with contextlib.suppress(TypeError, ValueError):
             if self._function.input_signature is None and has_arrays(
                 (args, kwargs)
@@ -104,7 +113,12 @@ class _FunctionCalls(DispatchCache):
             reached = _first_call_state.reached
         finally:
             _first_call_state.reached = outer
-        if not reached.is_prepared:
+        if reached.early is not None:
+            is_plain = not kwargs and len(args) == len(reached.tensors)
+            is_same = is_plain and all(map(operator.is_, args, reached.tensors))
+            if is_same and not tfp.makes_captures_anew(reached.early[0]):
+                key = tuple(map(tfp.tensor_key, reached.tensors))
+                bounded(self._early, MAX_ENTRIES)[key] = reached.early
             return result
         self.misses += 1
         if reached.plan is None:
@@ -112,6 +126,25 @@ class _FunctionCalls(DispatchCache):
         elif self._add_entry(args, kwargs, reached.plan, reached.tensors):
             self.misses = 0
         return result
+
+    def _early_call(self, args: tuple[Any, ...]) -> Any:
+        """A call of a concrete function that TensorFlow serves until it is made ready: one to which a call with tensors
+        of these types and dims came before, or that serves all which fit the signature. NotImplemented: TensorFlow has
+        to find the function."""
+        try:
+            key = tuple(map(tfp.tensor_key, args))
+        except AttributeError:
+            return NotImplemented
+        early = self._early.get(key)
+        if early is None and fit_signature(key, self._signature()):
+            early = next(iter(self._early.values()))
+        if early is None:
+            return NotImplemented
+        concrete, captured = early
+        if _PLAN in concrete.__dict__ or has_no_tensorflow():
+            self._early.clear()
+            return NotImplemented
+        return unclustered_calls.first_call(_prepare, concrete, args, captured)
 
 
 def install(options_of: OptionsOf, on_plan: Callable[[CallPlan], object]) -> None:
@@ -160,7 +193,7 @@ def _call_concrete(
     """A call that comes to a concrete function."""
     if _PLAN not in concrete.__dict__ and _may_be_prepared(concrete, tensors):
         if _first_call_state.reached is not None:
-            _first_call_state.reached = _Reached(is_prepared=False)
+            _first_call_state.reached = _Reached(None, tensors, (concrete, captured))
         return unclustered_calls.first_call(_prepare, concrete, tensors, captured)
     plan = (
         _plan_of(concrete) if _may_hook_calls() and all(type(t) is _eager_tensor for t in tensors) else None
@@ -201,16 +234,19 @@ def _may_be_prepared(concrete: ConcreteFunction, tensors: Sequence[tf.Tensor]) -
 
 
 def _prepare(
-    concrete: ConcreteFunction, calls: list[Sequence[tf.Tensor]], captured: Sequence[tf.Tensor]
+    concrete: ConcreteFunction, calls: list[unclustered_calls.Arguments], captured: Sequence[tf.Tensor]
 ) -> None:
     """Makes the plan of a function and asks for the code of calls; where there is no plan, its graph is clustered. Then
     makes ready what later calls use: what runs the clusters in TensorFlow until there is code, and fast calls."""
     plan, earlier = _new_plan(concrete), recent_reports()
     if plan is None:
-        tfp.prepare(concrete, [*calls[0], *captured])
+        tfp.prepare(concrete, [*unclustered_calls.as_tensors(calls[0]), *captured])
         clusters = [cluster for report in recent_reports(earlier) for cluster in report.clusters]
     else:
         clusters = [plan.cluster]
+    for cluster in clusters:
+        cluster.served.pay()
+    if plan is not None:
         _ask_for_code(plan, calls, captured)
     for cluster in clusters:
         cluster.digest = cluster.digest  # computed here, not by the call that asks whether there is code
@@ -223,15 +259,19 @@ def _prepare(
         fast_call.load()
 
 
-def _ask_for_code(plan: CallPlan, calls: list[Sequence[tf.Tensor]], captured: Sequence[tf.Tensor]) -> None:
+def _ask_for_code(
+    plan: CallPlan, calls: list[unclustered_calls.Arguments], captured: Sequence[tf.Tensor]
+) -> None:
     """Has the launch of a plan note that there were such calls, which are removed."""
     # Where another function has brought code for the call, that runs: it must have no effects.
     if _has_effects(plan.cluster) or not all(map(operator.is_, captured, plan.captured)):
         return
-    asked, calls[:] = {str([t.shape for t in tensors]): tensors for tensors in calls}, []
-    for tensors in asked.values():
-        with contextlib.suppress(tf.errors.CancelledError):
-            plan.run(tensors)  # only notes what is called for: see `_fall_back` of the launch op
+    asked, calls[:] = {str([a.shape for a in arguments]): arguments for arguments in calls}, []
+    for arguments in asked.values():
+        with contextlib.suppress(
+            tf.errors.OpError
+        ):  # it only notes what is called for: see `_fall_back` of `op`
+            plan.run(unclustered_calls.as_tensors(arguments))
 
 
 def _has_effects(cluster: Cluster) -> bool:

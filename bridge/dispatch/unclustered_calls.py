@@ -4,12 +4,16 @@ A cluster that TensorFlow runs costs more than its nodes would in the function's
 clusters without code, some calls go to a second form of the function, which the graph pass leaves alone; then one goes
 through the clusters again, to see what they have, and to have counted what they lack. The second form is made in the
 background, by a call that is cancelled before it runs.
+
+A function is clustered once TensorFlow has served it for so long that code may pay.
 """
 
 from __future__ import annotations
 
 import contextvars
 import functools
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,15 +22,18 @@ import tensorflow as tf
 from ...runtime import statistics
 from ...runtime.threads import background
 from ..launch import coverage
+from ..launch.compile_policy import Served
 from ..tf_internals import symbols as tfp
 from ..tf_internals.types import ConcreteFunction
 
 _MAX_CALLS = 64  # of the second form in a row
 _MAX_EARLY_CALLS = 8  # whose arguments are kept until their code is asked for
+_MAX_KEPT_BYTES = 1 << 16  # of an argument; of a larger one its shape is
 _CALLS = "_tfbridge_unclustered"  # attribute of concrete functions
 
 Run = Callable[[Sequence[tf.Tensor]], Any]
-Prepare = Callable[[ConcreteFunction, list[Sequence[tf.Tensor]], Sequence[tf.Tensor]], None]
+Arguments = Sequence[tf.Tensor | tf.TensorSpec]
+Prepare = Callable[[ConcreteFunction, list[Arguments], Sequence[tf.Tensor]], None]
 
 _running: list[
     None
@@ -40,7 +47,8 @@ class _Calls:
     def __init__(self, is_ready: bool = False) -> None:
         self.misses = self.remaining = self.publications = self.uncounted = 0
         self.is_ready = is_ready
-        self.early: list[Sequence[tf.Tensor]] = []  # arguments of calls before the function was made ready
+        self.served = Served()  # before the function was made ready
+        self.early: list[Arguments] = []  # of those calls
 
     def take(self) -> bool:
         """Whether the next call goes to the second form."""
@@ -64,20 +72,44 @@ class _Calls:
 def first_call(
     prepare: Prepare, concrete: ConcreteFunction, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]
 ) -> Any:
-    """A call of a concrete function without any code: in its second form. The first such call has `prepare`
-    make the function ready in the background."""
+    """A call of a concrete function without any code: in its second form. `prepare` makes the function ready in the
+    background, once such calls have taken so long that code may pay."""
     statistics.count("served_by_tensorflow")
-    calls = concrete.__dict__.get(_CALLS)
-    if calls is not None and len(calls.early) < _MAX_EARLY_CALLS:
-        calls.early.append(tensors)
+    calls: _Calls | None = concrete.__dict__.get(_CALLS)
+    is_first = calls is None
+    if calls is None:
+        calls = concrete.__dict__.setdefault(_CALLS, _Calls(is_ready=True))
+    if len(calls.early) < _MAX_EARLY_CALLS:
+        calls.early.append([_kept(tensor) for tensor in tensors])
+    begin = time.perf_counter()
     with tfp.without_graph_passes():
         result = tfp.call_concrete(concrete, tensors, captured)
-    if calls is None:
-        calls = concrete.__dict__[_CALLS] = _Calls(is_ready=True)
-        calls.early.append(tensors)
-        work = functools.partial(contextvars.copy_context().run, prepare, concrete, calls.early, captured)
-        background.preparations.request(background.Request(id(concrete), b"", work, 0.0))
+    calls.served.add(time.perf_counter() - begin)
+    priority = calls.served.priority
+    if is_first:
+        work = functools.partial(_prepare, contextvars.copy_context(), prepare, weakref.ref(concrete))
+        background.preparations.request(background.Request(id(concrete), b"", work, priority))
+    elif priority:
+        background.preparations.raise_priority(id(concrete), b"", priority)
     return result
+
+
+def _kept(tensor: tf.Tensor) -> tf.Tensor | tf.TensorSpec:
+    """A tensor, or what of it decides about code."""
+    size = tensor.shape.num_elements() * tensor.dtype.size
+    has_zeros = tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_complex
+    return tf.TensorSpec(tensor.shape, tensor.dtype) if has_zeros and size > _MAX_KEPT_BYTES else tensor
+
+
+def as_tensors(arguments: Arguments) -> list[tf.Tensor]:
+    """Arguments of which code for those of an early call can be asked."""
+    return [tf.zeros(a.shape, a.dtype) if isinstance(a, tf.TensorSpec) else a for a in arguments]
+
+
+def _prepare(context: contextvars.Context, prepare: Prepare, function: weakref.ref[ConcreteFunction]) -> None:
+    concrete = function()
+    if concrete is not None:
+        context.run(prepare, concrete, concrete.__dict__[_CALLS].early, concrete.captured_inputs)
 
 
 def call(
@@ -107,7 +139,7 @@ def call(
     elif missed:
         calls = concrete.__dict__.setdefault(_CALLS, _Calls())
         work = functools.partial(_make, concrete, tensors, captured, calls)
-        background.preparations.request(background.Request(id(calls), b"", work, 0.0))
+        background.preparations.request(background.Request(id(calls), b"", work, background.PAYS))
     return result
 
 

@@ -2,7 +2,8 @@
 
 TensorFlow serves the calls of a key until the seconds that code would have saved in them reach the CPU seconds that the
 code is expected to cost. So no key costs more than twice what the best decision would have, whatever calls follow.
-Nothing here compiles or waits; the launch site asks.
+The first code, of which nothing is measured, waits for FIRST_SECONDS of TensorFlow's. Nothing here compiles or waits;
+the launch site asks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import dataclasses
 import math
 
 MAX_KEYS = 4096  # of a cluster, whose calls are counted
+FIRST_SECONDS = 0.5
+"""What TensorFlow serves of a function or a cluster before its first code is made: about what that costs, where code
+saves half."""
 _UNMEASURED_RATIO = 0.5
 _MAX_RATIO = 0.95  # a key for which code was slow does not rule out all others for ever
 
@@ -26,6 +30,29 @@ class KeyCalls:
     def add_run(self, seconds: float) -> None:
         """Adds the measurement of a call."""
         self.seconds = min(self.seconds or seconds, seconds)
+
+
+@dataclasses.dataclass
+class Served:
+    """What TensorFlow has served of a function or a cluster. seconds: without the first call, which is slow."""
+
+    seconds: float = 0.0
+    _is_warm: bool = False
+
+    def add(self, seconds: float, calls: int = 1) -> None:
+        """Adds a call, which stands for so many."""
+        if self._is_warm:
+            self.seconds += seconds * calls
+        self._is_warm = True
+
+    def pay(self) -> None:
+        """Adds what is lacking: the function that has the cluster was served for long enough."""
+        self.seconds = max(self.seconds, FIRST_SECONDS)
+
+    @property
+    def priority(self) -> float:
+        """How urgent code is of whose saving nothing is known, as that of a request in the background."""
+        return math.inf if self.seconds >= FIRST_SECONDS else 0.0
 
 
 @dataclasses.dataclass
@@ -69,15 +96,13 @@ class Costs:
         return self.cpu_seconds / self.compilations if self.compilations else 0.0
 
 
-def priority(key: KeyCalls, costs: Costs, is_full: bool = False, is_first: bool = False) -> float | None:
-    """How urgent code for a key is, as saving per cost; None: TensorFlow goes on to serve it.
+def priority(key: KeyCalls, costs: Costs, is_full: bool = False) -> float | None:
+    """How urgent further code of a cluster is, for a key, as saving per cost; None: TensorFlow goes on to serve it.
 
-    is_first: no key of the cluster is compiled yet, or being compiled: this one is, at once. Others wait until it has
-        told what code costs.
     is_full: another key's code is dropped for this one's, and compiled again some day.
     """
-    if is_first or not costs.compilations:
-        return math.inf if is_first else None
+    if not costs.compilations:  # the first code has not told yet what code costs
+        return None
     cost = costs.expected * (2 if is_full else 1)
     saving = key.calls * key.seconds * (1 - costs.ratio)
     if saving <= 0 or saving < cost:

@@ -21,7 +21,7 @@ from ...runtime.errors import ExecutionError
 from ...runtime.threads import background, cpu_clock, forking
 from ..tf_internals import symbols as private
 from . import coverage, entry_table, kernel, prepacked_weights, traces, weight_pages
-from .compile_policy import CallCounts, Costs, KeyCalls, priority
+from .compile_policy import CallCounts, Costs, KeyCalls, Served, priority
 from .compiled_code import CompiledCode, InputSpec
 from .entry_table import Counters, EntryOwner, EntryTable
 from .structs import ALIAS, FORWARD, LATER, READ, SIZED, UPDATED, CacheEntry, LaunchState, Output
@@ -66,6 +66,7 @@ class Background:
         processor's time, that compiling in the background may take; 0: it does not.
     is_ready: whether the code for the arguments of `compile` is there, or is loaded faster than TensorFlow would run;
         the first argument says whether they are the first ones.
+    served: what TensorFlow serves of the cluster.
     may_vary: whether other calls may have other shapes, and the same code.
     may_specialize: whether there may be code for them, because there is not yet code for too many values.
     wants_variant: whether code for symbolic sizes is to be made, because these are other shapes than came before.
@@ -77,6 +78,7 @@ class Background:
     in_foreground: Callable[[bool], bool]
     share: float
     is_ready: Callable[[bool, list[InputSpec], dict[int, np.ndarray]], bool]
+    served: Served
     may_vary: Callable[[], bool]
     may_specialize: Callable[[list[InputSpec], dict[int, np.ndarray]], bool]
     wants_variant: Callable[[list[InputSpec], dict[int, np.ndarray]], bool]
@@ -212,7 +214,9 @@ class LaunchSite:
         """Adds a measurement of TensorFlow's run of a key that has no code, and has the key compiled in the background
         if that pays: not before, for the first call has enough to do."""
         statistics.count("served_by_tensorflow")
-        calls = self.calls.of(key)
+        how, calls = self.cluster.background, self.calls.of(key)
+        if how is not None:
+            how.served.add(seconds, coverage.process.weight)
         if calls is not None:
             calls.add_run(seconds)
             self.request_code(key, hash_)
@@ -231,7 +235,7 @@ class LaunchSite:
                 return
         elif not is_first:
             self._request_variant(how, key, hash_)
-        urgency = priority(calls, self.costs, is_full, is_first)
+        urgency = how.served.priority if is_first else priority(calls, self.costs, is_full)
         if urgency is None or not how.share:
             return
         if not background.process.is_waiting(self.number, key):
@@ -241,13 +245,16 @@ class LaunchSite:
     def _request_variant(self, how: Background, key: bytes, hash_: int) -> bool:
         """Has code for symbolic sizes compiled in the background, one at a time, where new shapes have none; whether it
         will be."""
-        if not how.share or background.process.is_waiting(self.number, _VARIANT):
-            return bool(how.share)
+        if not how.share:
+            return False
+        if background.process.is_waiting(self.number, _VARIANT):
+            background.process.raise_priority(self.number, _VARIANT, how.served.priority)
+            return True
         if not how.wants_variant(*self.parse_key(key)):
             return False
         how.note_request(*self.parse_key(key), "other shapes than before")
         work = functools.partial(self._publish_compiled, how.generalize, key, hash_)
-        self._request(_VARIANT, work, math.inf)
+        self._request(_VARIANT, work, how.served.priority)
         return True
 
     def _request(self, key: bytes, work: Callable[[int], None], urgency: float) -> None:
@@ -468,6 +475,7 @@ class LaunchSite:
         if code is not None and self.publish(key, hash_, code, generation=generation):
             if code.is_symbolic:  # it may serve other keys whose calls were counted
                 self.calls.clear()
+                how.served.seconds = 0.0
             kernel.native().publish(self.address + LaunchState.last_hit.offset, 0)
             coverage.process.publications += 1
             how.on_published()

@@ -18,6 +18,7 @@ from . import cpu_clock, forking, interrupts, python_settings
 
 _SECONDS_AT_EXIT = 60.0
 MAX_REQUESTS = 1024  # that wait; beyond, the least urgent are dropped
+PAYS = 1.0  # the least priority of what is worth its cost
 
 _log = logging.getLogger("tfbridge")
 
@@ -26,7 +27,8 @@ _log = logging.getLogger("tfbridge")
 class Request:
     """Work that waits. The owner drops all of its requests at once.
 
-    priority: infinite for what calls are slow without. share: of one processor's time, above 0, that requests like
+    priority: infinite for what calls are slow without; below PAYS for what would cost more than it saves so far, which
+        is done only while somebody waits for everything. share: of one processor's time, above 0, that requests like
         this one may take on average.
     """
 
@@ -79,15 +81,23 @@ class BackgroundQueue:
             self._waiting.clear()
             self._changed.notify_all()
 
+    def raise_priority(self, owner: Hashable, key: Hashable, priority: float) -> None:
+        """Makes a request that waits more urgent."""
+        with self._changed:
+            request = self._waiting.get((owner, key))
+            if request is not None and priority > request.priority:
+                request.priority = priority
+                self._changed.notify_all()
+
     def is_waiting(self, owner: Hashable, key: Hashable) -> bool:
         """Whether a request waits or is being run."""
         return (owner, key) in self._waiting or (owner, key) == self._running
 
     def has_owner(self, owner: Hashable) -> bool:
-        """Whether a request of an owner waits or is being run."""
+        """Whether a request of an owner that pays waits or is being run."""
         with self._lock:
-            running = () if self._running is None else (self._running,)
-            return any(name[0] == owner for name in (*self._waiting, *running))
+            paying = (name for name, request in self._waiting.items() if request.priority >= PAYS)
+            return (self._running or (None,))[0] == owner or any(name[0] == owner for name in paying)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until no request waits or is being run, meanwhile without regard to shares; false when that took
@@ -131,12 +141,12 @@ class BackgroundQueue:
         with self._changed:
             while True:
                 pause = 0.0 if self._waiters else self._resume_at - time.monotonic()
-                if not self._waiting:
+                name = max(self._waiting, key=lambda n: self._waiting[n].priority, default=None)
+                if name is None or not (self._waiters or self._waiting[name].priority >= PAYS):
                     self._changed.wait()
                 elif pause > 0:
                     self._changed.wait(pause)
                 else:
-                    name = max(self._waiting, key=lambda n: self._waiting[n].priority)
                     request = self._waiting.pop(name)
                     self._running, self._is_urgent = name, request.priority == math.inf
                     return request

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
-from tfbridge.bridge.launch import coverage
+from tfbridge.bridge.dispatch import tf_function_hook
+from tfbridge.bridge.launch import compile_policy, coverage
 from tfbridge.bridge.tf_internals import symbols as tfp
 from tfbridge.runtime.threads import background
 
@@ -103,6 +108,77 @@ def test_the_first_call_is_tensorflows_and_has_the_function_made_ready(
     fallbacks = 0 if function is layer else 2
     assert coverage.process.fallbacks == before + fallbacks
     assert tfbridge.stats()["served_by_tensorflow"] == served + fallbacks
+
+
+def test_a_function_is_made_ready_once_its_calls_have_taken_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = background.preparations.finished
+    f = tf.function(layer, input_signature=[tf.TensorSpec([None, 6])])
+    calls(f, layer, 20)  # in some milliseconds
+    assert background.preparations.finished == finished
+    monkeypatch.setattr(compile_policy, "FIRST_SECONDS", 1e-4)
+    calls(f, layer, 20)
+    while background.preparations.finished == finished or not tfbridge.stats()["compiles"]:
+        time.sleep(0.01)
+
+
+def test_a_function_that_may_be_made_ready_keeps_nothing_large_alive() -> None:
+    f = tf.function(lambda x: layer(x) + 1.0)
+    f(x := tf.ones([1 << 14, 6]))
+    argument, concrete = weakref.ref(x), weakref.ref(f.get_concrete_function(x))
+    del x
+    gc.collect()
+    assert argument() is None
+    del f
+    gc.collect()
+    assert concrete() is None
+    assert tfbridge.wait_for_compilation(120)
+
+
+def test_code_is_asked_for_by_the_sizes_of_large_arguments() -> None:
+    f = tf.function(layer)
+    x = tf.random.normal([1 << 14, 6])
+    f(x)
+    tfbridge.reset_stats()
+    assert tfbridge.wait_for_compilation(120)
+    np.testing.assert_allclose(f(x), layer(x), rtol=1e-5, atol=1e-6)
+    assert tfbridge.stats()["served_by_tensorflow"] == 0 and tfbridge.stats()["compiles"] == 1
+
+
+def structured(x: tf.Tensor, y: tf.Tensor) -> dict[str, Any]:
+    return {"sum": x + y, "pair": (tf.tanh(x) * 2.0 - 1.0, [y * 3.0])}
+
+
+@pytest.mark.parametrize("signature", [None, [tf.TensorSpec([None, 3]), tf.TensorSpec(None)]])
+def test_calls_before_a_function_is_ready_find_it_themselves(
+    signature: Any, function_calls: list[str]
+) -> None:
+    f = tf.function(structured, input_signature=signature)
+    for rows in (2, 3, 2, 3, 2, 5):
+        x, y = tf.random.normal([rows, 3]), tf.random.normal([rows, 1])
+        tf.nest.map_structure(np.testing.assert_array_equal, f(x, y), structured(x, y))
+    expected = [2, 3, 5] if signature is None else [2]
+    assert len(function_calls) == len(expected)
+    with pytest.raises(TypeError):
+        f(tf.ones([2, 3], tf.float64), tf.ones([2, 1]))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x, y)["sum"]
+    np.testing.assert_array_equal(tape.gradient(y, x), tf.ones_like(x))
+    tf.nest.map_structure(np.testing.assert_array_equal, f(x=x, y=y), structured(x, y))
+
+
+@pytest.fixture
+def function_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An item for each call that TensorFlow finds the concrete function of."""
+    seen: list[str] = []
+    original = tf_function_hook._FunctionCalls._traced_call
+
+    def traced(self: Any, *args: Any) -> Any:
+        seen.append("call")
+        return original(self, *args)
+
+    monkeypatch.setattr(tf_function_hook._FunctionCalls, "_traced_call", traced)
+    return seen
 
 
 def test_a_function_that_an_earlier_process_met_is_not_prepared() -> None:

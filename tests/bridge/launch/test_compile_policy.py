@@ -6,7 +6,7 @@ import math
 
 import pytest
 from tfbridge.bridge.launch import compile_policy
-from tfbridge.bridge.launch.compile_policy import CallCounts, Costs, KeyCalls, priority
+from tfbridge.bridge.launch.compile_policy import CallCounts, Costs, KeyCalls, Served, priority
 
 
 def costs(cpu_seconds: float = 0.1, compilations: int = 1, ratio: float | None = None) -> Costs:
@@ -53,8 +53,20 @@ def test_a_key_whose_calls_were_not_measured_waits() -> None:
     assert priority(KeyCalls(1000, 0.0), costs()) is None
 
 
-def test_the_first_key_is_compiled_at_once_and_others_wait_for_its_cost() -> None:
-    assert priority(KeyCalls(1), Costs(), is_first=True) == math.inf
+def test_the_first_code_waits_until_calls_have_taken_about_what_it_costs() -> None:
+    served = Served()
+    served.add(9.0)  # the first call, which makes things that later ones find
+    assert served.priority == 0.0
+    served.add(0.9 * compile_policy.FIRST_SECONDS)
+    assert served.priority == 0.0
+    served.add(0.02 * compile_policy.FIRST_SECONDS, 5)
+    assert served.priority == math.inf
+    hot = Served()
+    hot.pay()
+    assert hot.priority == math.inf
+
+
+def test_other_keys_wait_for_the_cost_of_the_first_code() -> None:
     assert priority(KeyCalls(1000, 0.01), Costs()) is None
 
 

@@ -45,6 +45,24 @@ def test_the_most_urgent_request_runs_first() -> None:
     assert queue.finished == 4
 
 
+def test_what_does_not_pay_yet_is_left_until_somebody_waits() -> None:
+    queue, ran = BackgroundQueue(), []
+    for key in ("a", "b"):
+        queue.request(Request("owner", key, noted(ran, key), 0.0))
+    assert queue.is_waiting("owner", "a") and not queue.has_owner("owner")
+    queue.request(Request("other", 0, noted(ran, "other"), background.PAYS))
+    while queue.finished < 1:
+        time.sleep(0.01)
+    queue.raise_priority("owner", "b", math.inf)
+    queue.raise_priority("owner", "b", 0.0)
+    queue.raise_priority("owner", "c", math.inf)
+    while queue.finished < 2:
+        time.sleep(0.01)
+    assert ran == ["other", "b"] and queue.is_waiting("owner", "a")
+    assert queue.wait(30)
+    assert ran == ["other", "b", "a"]
+
+
 def test_an_owner_that_goes_cancels_its_requests() -> None:
     queue, ran = BackgroundQueue(), []
     done = held(queue)
