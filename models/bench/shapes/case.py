@@ -17,6 +17,10 @@ from ..engines import ENGINES
 
 TENSORFLOW = ("tf", "xla", "tfbridge-auto", "tfbridge")  # the engines that run any program
 ANY_SHAPE = (*TENSORFLOW, "onnxruntime", "openvino")  # those that serve an inference program of unknown sizes
+LATER_SECONDS, QUICK_LATER_SECONDS = (
+    5.0,
+    0.2,
+)  # after so long of the same calls, again and again, they are measured
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,13 @@ class Outcome:
 
     values: numbers by the title of their column; None where the engine does not tell. call_seconds: of calls (or
     larger steps) that every engine makes in this order. results: numbers made of what the calls returned.
+    later_seconds: of the same calls, once the program has run for some seconds.
     """
 
     values: dict[str, float | None] = field(default_factory=dict)
     call_seconds: list[float] = field(default_factory=list)
     results: list[float] = field(default_factory=list)
+    later_seconds: list[float] = field(default_factory=list)
     failure: str = ""
 
 
@@ -86,17 +92,27 @@ def checksum(results: Sequence[object]) -> float:
     )
 
 
+def last_of_many(run: Callable[[], list[float]], scale: Scale) -> list[float]:
+    """What `run` returns the last time, where it runs for some seconds, at least twice."""
+    end = time.perf_counter() + (QUICK_LATER_SECONDS if scale.quick else LATER_SECONDS)
+    while time.perf_counter() < end:
+        run()
+    return run()
+
+
 def sequence(engine: str, program: Program, calls: Iterable[Sequence[Array]], scale: Scale) -> Outcome:
     """The calls, one after another."""
     callee, outcome = Callee(engine, program, scale.threads), Outcome()
-    for values in calls:
-        inputs = callee.inputs(values)
+    arguments = [callee.inputs(values) for values in calls]
+    for inputs in arguments:
         seconds, results = callee.timed(*inputs)
         outcome.call_seconds.append(seconds)
         outcome.results.append(checksum(results))
+    outcome.later_seconds = last_of_many(lambda: [callee.timed(*inputs)[0] for inputs in arguments], scale)
     outcome.values = (
         {"first ms": 1e3 * outcome.call_seconds[0]}
         | percentiles(outcome.call_seconds[1:])
+        | {"later p50 ms": 1e3 * float(np.median(outcome.later_seconds))}
         | compilations(engine)
     )
     if engine.startswith("tfbridge"):

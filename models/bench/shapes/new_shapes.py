@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -45,14 +44,9 @@ def _inputs(length_step: int) -> Iterator[tuple[Array]]:
 
 
 def new_shapes(engine: str, scale: Scale) -> Outcome:
-    """Every call has a new shape; the last third of them then comes again."""
-    calls = list(itertools.islice(_inputs(3), scale.count(420, 24)))
-    program = residual_blocks(4)
-    outcome = sequence(engine, program, [*calls, *calls[-len(calls) // 3 :]], scale)
-    again = outcome.call_seconds[len(calls) :]
-    del outcome.call_seconds[len(calls) :]
-    outcome.values |= percentiles(outcome.call_seconds[1:]) | {"again p50 ms": 1e3 * statistics.median(again)}
-    return outcome
+    """Every call has a new shape."""
+    calls = itertools.islice(_inputs(3), scale.count(420, 24))
+    return sequence(engine, residual_blocks(4), calls, scale)
 
 
 def new_shapes_beside_warm(engine: str, scale: Scale) -> Outcome:

@@ -18,11 +18,13 @@ Results = dict[str, dict[str, Outcome]]  # by case and engine
 REFERENCE = "tf"
 TOLERANCE = 1e-3  # of the checksums of results; steps of training add up rounding
 RATIOS = ("of TF p50", "of TF p99", "of TF max")
+LATER_RATIO = "later of TF p50"
 COLUMN_WIDTH = 15
 MUST_RUN = ("tf", "tfbridge-auto", "tfbridge")
 NOTES = """\
-of TF: the time of a call over that of the same call in plain TensorFlow; below 1 is faster. compilations: of tfbridge
-from its counters, of XLA from its log. error: largest difference of the results' checksums from TensorFlow's."""
+of TF: the time of a call over that of the same call in plain TensorFlow; below 1 is faster. later: the same calls once
+the program has run for five seconds. compilations: of tfbridge from its counters, of XLA from its log. error: largest
+difference of the results' checksums from TensorFlow's."""
 
 
 def ratios(outcome: Outcome, reference: Outcome | None) -> dict[str, float]:
@@ -30,7 +32,10 @@ def ratios(outcome: Outcome, reference: Outcome | None) -> dict[str, float]:
     if reference is None or not outcome.call_seconds or not reference.call_seconds:
         return {}
     values = np.divide(outcome.call_seconds, reference.call_seconds)
-    return dict(zip(RATIOS, map(float, np.percentile(values, (50, 99, 100)))))
+    compared = dict(zip(RATIOS, map(float, np.percentile(values, (50, 99, 100)))))
+    if outcome.later_seconds:
+        compared[LATER_RATIO] = float(np.median(np.divide(outcome.later_seconds, reference.later_seconds)))
+    return compared
 
 
 def error(outcome: Outcome, reference: Outcome | None) -> float:
@@ -95,6 +100,7 @@ def _table(title: str, results: Results) -> Table:
     outcomes = [outcome for row in results.values() for outcome in row.values()]
     columns = list(dict.fromkeys(column for outcome in outcomes for column in outcome.values))
     compared = list(RATIOS) if any(outcome.call_seconds for outcome in outcomes) else []
+    compared += [LATER_RATIO] if any(outcome.later_seconds for outcome in outcomes) else []
     table = Table(title=title)
     for column in ("case", "engine"):
         table.add_column(column, no_wrap=True)
