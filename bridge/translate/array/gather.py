@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-import numpy as np
-
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.shape import Shape
@@ -78,7 +76,7 @@ def _leave_where_few(b: ComputationBuilder, params: Operand, indices: Operand, e
         or shape.dims[0] * elements * b.get_shape(params).element_type.item_bytes < _MANY_BYTES
     ):
         return
-    few = b.lt(b.get_dimension_size(indices, 0), b.constant(np.int32(shape.dims[0] // _FEW)))
+    few = b.lt(b.get_dimension_size(indices, 0), b.size(shape.dims[0] // _FEW))
     b.bail_out_if(few, "few slices of many are gathered, which TensorFlow does sooner")
 
 

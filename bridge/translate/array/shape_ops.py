@@ -107,8 +107,9 @@ def _reshape_rows(node: Node) -> Operand:
     """An array of a number of rows that depends on data, whose first size follows from the others."""
     b, dims, (first, *rest) = node.b, node.shape(0), measured_extents(node, "shape")
     inner, row_elements = math.prod(dims[1:]), math.prod(bounds(rest))
-    if isinstance(first, int) and -1 not in (first, *rest) and 0 < first * row_elements <= math.prod(dims):
-        return _reshape_all(node, [first, *bounds(rest)])
+    target = () if isinstance(first, Extent) else (first, *bounds(rest))
+    if target and -1 not in target and 0 < math.prod(target) <= math.prod(dims):
+        return _reshape_all(node, target)
     if first != -1 and not isinstance(first, Extent) or -1 in rest or not row_elements:
         raise UnsupportedError(
             f"Reshape: {node.array_shape(0)}, of a size that depends on data, to other rows"
@@ -128,7 +129,7 @@ def _reshape_rows(node: Node) -> Operand:
 def _elements(node: Node) -> Operand:
     """How many elements an array has of which the number of rows depends on data."""
     rows, inner = node.b.get_dimension_size(node[0], 0), math.prod(node.shape(0)[1:])
-    return node.b.mul(rows, node.b.constant(np.int32(inner)))
+    return node.b.mul(rows, node.b.size(inner))
 
 
 def _first_elements(node: Node, dims: Sequence[int]) -> Operand:
@@ -141,9 +142,9 @@ def _first_elements(node: Node, dims: Sequence[int]) -> Operand:
 def _other_rows(node: Node, rest: Sequence[int]) -> Operand:
     """An array of a number of rows that depends on data, as rows of these dims: as many as it has elements for."""
     b, row = node.b, math.prod(rest)
-    size, elements = _elements(node), b.constant(np.int32(row))
+    size, elements = _elements(node), b.size(row)
     b.bail_out_if(
-        b.ne(b.rem(size, elements), b.constant(np.int32(0))),
+        b.ne(b.rem(size, elements), b.size(0)),
         "an array is reshaped to rows that it does not fill",
     )
     rows = _first_elements(node, [math.prod(node.shape(0)) // row, *rest])
@@ -153,7 +154,7 @@ def _other_rows(node: Node, rest: Sequence[int]) -> Operand:
 def _reshape_all(node: Node, target: Sequence[int]) -> Operand:
     """An array of a number of rows that depends on data, with as many elements as these dims have."""
     b, count = node.b, math.prod(target)
-    b.bail_out_if(b.ne(_elements(node), b.constant(np.int32(count))), "an array is reshaped to another size")
+    b.bail_out_if(b.ne(_elements(node), b.size(count)), "an array is reshaped to another size")
     return _first_elements(node, target)
 
 
@@ -216,9 +217,7 @@ def broadcast_to_shape(node: Node) -> Operand:
         )
         return broadcast_to(b, node[0], (dims[0], *bounds(sizes[1:])))
     if sizes and isinstance(sizes[0], Extent) and len(dims) == len(sizes) and dims[0] != 1:
-        b.bail_out_if(
-            b.ne(sizes[0].value, b.constant(np.int32(dims[0]))), "an array is stretched to another size"
-        )
+        b.bail_out_if(b.ne(sizes[0].value, b.size(dims[0])), "an array is stretched to another size")
     return with_first(b, broadcast_to(b, node[0], bounds(sizes)), sizes)
 
 

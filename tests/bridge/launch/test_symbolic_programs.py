@@ -155,6 +155,20 @@ def of_halves(x: tf.Tensor) -> Any:
     return smaller, tf.zeros([tf.cast(third, tf.int32)]), tf.reshape(x, [tf.cast(half * 4.0, tf.int32), 3])
 
 
+def learned_words(x: tf.Tensor) -> Any:
+    words = tf.cast(tf.abs(x[:, 0]) * 50.0, tf.int32) % 256
+    splits = tf.stack([0, rows(x) // 3, rows(x) // 2, rows(x)])
+    with tf.GradientTape() as tape:
+        ragged = tf.RaggedTensor.from_row_splits(words, splits, validate=False)
+        means = tf.reduce_mean(tf.nn.embedding_lookup(TABLE, ragged), 1)
+        loss = tf.reduce_sum(means[-1] ** 2)
+    return tf.convert_to_tensor(tape.gradient(loss, TABLE))
+
+
+def chosen_of_many(x: tf.Tensor) -> Any:
+    return tf.gather(tf.tile(x, [1, 1 << 16]), tf.where(x[:, 0] > -9.0)[:, 0])
+
+
 ONE_FOR_ALL = (
     dense_of_four_axes,
     positions,
@@ -218,6 +232,17 @@ def test_one_compilation_serves_all_sizes(program: Program) -> None:
     before = tfbridge.stats()
     assert (before["compiles"], before["symbolic_compiles"]) == (2, 1)
     for n in SIZES:
+        check(f, program, n)
+    after = tfbridge.stats()
+    assert (after["compiles"], after["served_by_tensorflow"]) == (2, before["served_by_tensorflow"])
+
+
+@pytest.mark.parametrize("program", [learned_words, chosen_of_many])
+def test_rows_of_a_size_that_depends_on_data_beside_symbols(program: Program) -> None:
+    f = compiled(program)
+    before = tfbridge.stats()
+    assert (before["compiles"], before["symbolic_compiles"]) == (2, 1)
+    for n in SIZES[3:]:
         check(f, program, n)
     after = tfbridge.stats()
     assert (after["compiles"], after["served_by_tensorflow"]) == (2, before["served_by_tensorflow"])
