@@ -24,7 +24,7 @@ _FUNCTIONS = {
     "lock_shared": private.LOCK_SHARED,
     "unlock_shared": private.UNLOCK_SHARED,
 }
-IS_INITIALIZED, COPIES_ON_READ, MUTEX = 0x18, 0x19, 0x20  # offsets in tensorflow::Var
+REFERENCES, IS_INITIALIZED, COPIES_ON_READ, MUTEX = 0x08, 0x18, 0x19, 0x20  # offsets in tensorflow::Var
 TENSOR = MUTEX + private.mutex_bytes()
 BUFFER_IN_TENSOR = 0x18
 DATA_IN_BUFFER, RESOURCE_IN_HANDLE = 0x10, 0xC0
@@ -66,6 +66,8 @@ def _is_as_expected(memory: BinaryIO) -> bool:
     variable = word(data(private.tensor_object(handle)) + RESOURCE_IN_HANDLE)
     flags = word(variable + IS_INITIALIZED)
     if word(variable) != private.address(private.VARIABLE_TABLE) + 16 or flags & 0xFFFF != 1:
+        return False
+    if word(variable + REFERENCES) != 1:  # the handle's
         return False
     if data(variable + TENSOR) != private.data_of(value) or word(variable + MUTEX) != 0:
         return False

@@ -5,6 +5,9 @@ somebody holds never changes. A variable that a launch updates stays locked whil
 its tensor, and the code allows it, the new value is written to the memory of the old one. Otherwise it gets memory of
 its own, which becomes the variable's tensor.
 
+TensorFlow's gathers and sparse updates set a mode of the variable for good, in which readers copy it, and writers write
+in place whoever reads. A launch ends the mode where no op can be about to write: the next sparse op sets it anew.
+
 Several locks are taken in the order of their addresses, as TensorFlow's kernels take them. Two inputs that turn out
 to be one variable, one of them updated, cannot run in compiled code: TensorFlow's nodes do.
 """
@@ -16,7 +19,7 @@ from collections.abc import Callable
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, Value, VectorValue
 from ....runtime.llvm.types import parameters
 from ...tf_internals.symbols import ok_status
-from ..resource_variables import COPIES_ON_READ, IS_INITIALIZED, MUTEX, TENSOR
+from ..resource_variables import COPIES_ON_READ, IS_INITIALIZED, MUTEX, REFERENCES, TENSOR
 from ..structs import FORWARD, READ
 from .calls import (
     array,
@@ -38,6 +41,7 @@ def write(module: ModuleText) -> None:
     _write_same_dims(module)
     _write_copy_tensor(module)
     _write_current_tensor(module)
+    _write_share_again(module)
     _write_take(module)
     _write_gather(module)
     _write_release(module)
@@ -117,6 +121,25 @@ def _current_tensor(f: Function, variable: Ptr) -> Ptr:
 # -- reading
 
 
+def _write_share_again(module: ModuleText) -> None:
+    """share_again(variable): ends the mode in which readers copy, unless another op has the variable.
+
+    Besides the caller, who has a reference, its handle or TensorFlow's resource manager has one. An op takes a
+    reference, then looks at the mode, then writes under the lock. So the mode is ended before the references are
+    counted: an op that is missing there finds it ended, and waits for the lock to set it.
+    """
+    f = Function(module, "share_again", [("ptr", "variable")])
+    variable = f.pointer("variable")
+    mode, mutex = variable + COPIES_ON_READ, variable + MUTEX
+    f.call("tfbridge_lock", "void", [mutex])
+    before = mode.atomic_rmw("xchg", f.constant("i8", 0), "seq_cst")
+    with f.if_((variable + REFERENCES).atomic_load("i64", "seq_cst").differs(2)):
+        mode.atomic_store(before, "seq_cst")
+    f.call("tfbridge_unlock", "void", [mutex])
+    f.ret()
+    module.add("share_again", f.text())
+
+
 def _write_take(module: ModuleText) -> None:
     """take_variable(context, number, kind, type, slot) -> its tensor, or null; the variable itself goes to `slot`."""
     f = Function(
@@ -143,13 +166,14 @@ def _write_take(module: ModuleText) -> None:
 
 def _locked_read(f: Function, variable: Ptr) -> Ptr:
     """The tensor of a variable, or a copy of it where a reader gets one; null without a value."""
-    mutex = variable + MUTEX
+    mutex, is_read = variable + MUTEX, VectorValue.of(f, f["kind"]).equals(READ)
+    with f.if_(is_read & (variable + COPIES_ON_READ).atomic_load("i8", "monotonic").differs(0)):
+        f.call("share_again", "void", [variable])
     f.call("tfbridge_lock_shared", "void", [mutex])
     is_set = (variable + IS_INITIALIZED).load("i8").differs(0)
     with f.if_(is_set, tensor=f.null) as branch:
         branch.tensor = _current_tensor(f, variable)
     copies = (variable + COPIES_ON_READ).load("i8").differs(0)
-    is_read = VectorValue.of(f, f["kind"]).equals(READ)
     with f.if_(copies & is_read & branch.tensor.is_not_null(), tensor=branch.tensor) as branch:
         branch.tensor = f.call("copy_tensor", "ptr", [branch.tensor])
     f.call("tfbridge_unlock_shared", "void", [mutex])
@@ -158,7 +182,9 @@ def _locked_read(f: Function, variable: Ptr) -> Ptr:
 
 
 def _write_gather(module: ModuleText) -> None:
-    """gather_variables(context, state, tensors, variables) -> whether all are there; nulls where there is none."""
+    """gather_variables(context, state, tensors, variables) -> whether all are there; nulls where there is none.
+
+    Where none is updated, the variables themselves are given back at once: another call may then share them again."""
     f = Function(
         module, "gather_variables", [("ptr", n) for n in ("context", "state", "tensors", "variables")], "i1"
     )
@@ -172,6 +198,9 @@ def _write_gather(module: ModuleText) -> None:
             type_ = types.at(number, "i32").load("i32")
             tensor = f.call("take_variable", "ptr", [f["context"], number.truncate("i32"), kind, type_, slot])
             tensors.at(number, "ptr").store(tensor)
+            with f.if_(STATE.field(state, "updates").load_int().equals(0)):
+                f.call("tfbridge_release", "void", [slot])
+                slot.store(f.null)
             loop.complete = loop.complete & tensor.is_not_null()
     f.ret(loop.complete)
     module.add("gather_variables", f.text())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
+import time
 
 import keras
 import numpy as np
@@ -11,6 +13,7 @@ import tensorflow as tf
 import tfbridge
 from in_threads import in_threads
 from tfbridge.bridge.clustering.reports import recent_reports
+from tfbridge.bridge.dispatch import fast_call_variables
 from tfbridge.bridge.launch import cluster_registry, resource_variables
 from tfbridge.bridge.tf_internals import symbols as private
 
@@ -306,6 +309,52 @@ def test_sparse_access_copies_on_read():
     np.testing.assert_array_equal(first, wanted)
     np.testing.assert_array_equal(held, wanted)
     np.testing.assert_array_equal(read(), wanted * 2)
+
+
+def test_a_variable_that_another_op_has_is_copied():
+    """An op that may be about to write in place has a reference to the variable."""
+    v = tf.Variable(X)
+    v.scatter_add(tf.IndexedSlices(tf.ones([1, 4]), [0]))
+    variable = fast_call_variables.Captured(v.handle).object
+    references = ctypes.c_int64.from_address(variable + resource_variables.REFERENCES)
+    copies = ctypes.c_uint8.from_address(variable + resource_variables.COPIES_ON_READ)
+    read = tfbridge.jit(lambda: (v, v * 2.0), strict=True)
+    for others in (1, 0):
+        references.value += others
+        value, doubled = read()
+        references.value -= others
+        np.testing.assert_array_equal(value, v)
+        np.testing.assert_array_equal(doubled, v * 2.0)
+        assert copies.value == others
+        v.scatter_add(tf.IndexedSlices(tf.ones([1, 4]), [1]))
+        np.testing.assert_array_equal(v - value, [[0] * 4, [1] * 4, [0] * 4])
+
+
+def test_sparse_updates_never_change_a_value_that_was_read():
+    v = tf.Variable(tf.zeros([256, 64]))
+    read = tfbridge.jit(lambda x: tf.reduce_max(v + x), strict=True)
+    rows, ones, done = tf.range(256), tf.ones([256, 64]), threading.Event()
+    read(tf.zeros([]))
+
+    def write():
+        for _ in range(400):
+            tf.raw_ops.ResourceScatterAdd(resource=v.handle, indices=rows, updates=ones)
+        done.set()
+
+    def hold():
+        while not done.is_set():
+            value = v.read_value()
+            before = np.array(value)
+            read(tf.zeros([]))
+            time.sleep(1e-3)
+            np.testing.assert_array_equal(value, before)
+
+    def call():
+        while not done.is_set():
+            assert 0 <= float(read(tf.zeros([]))) <= 400
+
+    in_threads(4, lambda k: (write, hold, call, call)[k]())
+    assert float(read(tf.zeros([]))) == 400.0
 
 
 def test_gradient_tape_and_optimizer_state():
