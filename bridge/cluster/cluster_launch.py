@@ -91,7 +91,8 @@ def _compile_for_launch(
     executable = compile(cluster, shapes, constants)
     if executable is None:
         return None
-    if not background.is_here() and len(cluster.code.executables) == 1:
+    is_first = len(cluster.code.executables) == 1 and executable.artifact.symbolic is None
+    if is_first and not background.is_here():
         _prepare_for_new_shapes(cluster)
     updates = cluster.launch_variables.updates
     first = len(cluster.result_types) - len(updates)

@@ -17,7 +17,7 @@ from . import weight_pages
 from .compiled_code import CompiledCode
 from .structs import BUCKETS, MIN_BAILOUTS, CacheEntry, LaunchState, Native
 
-MAX_ENTRIES = 512  # of one launch
+MAX_ENTRIES = 1024  # of one launch
 MAX_BYTES = 256 << 20  # of code and its constants, of one launch
 
 

@@ -6,7 +6,7 @@ import ctypes
 import dataclasses
 import functools
 import math
-import os
+import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -41,6 +41,9 @@ orphans = ctypes.c_int64(
     0
 )  # launches whose last kernel was deleted, since the registry dropped such launches
 
+
+_seeds = random.Random()  # of entries' random numbers
+forking.in_child(_seeds.seed)
 
 _has_no_tensorflow = (
     False  # a forked child, in which TensorFlow's threads are gone: nothing else can serve calls
@@ -319,7 +322,7 @@ class LaunchSite:
         is_measured: the first run is timed. generation: nothing is added, and 0 returned, if it is not the present one.
         """
         owner = EntryOwner(key, hash_, code)
-        owner.entry.seed = int.from_bytes(os.urandom(8), "little")
+        owner.entry.seed = _seeds.getrandbits(64)
         if code is not None:
             self._fill_entry(owner, code, is_measured)
         with self.lock:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ...runtime import run_context
 
-BUCKETS = 64  # of the hash table of a launch
+BUCKETS = 256  # of the hash table of a launch
 ERROR_CAPACITY = 512  # bytes of an error message
 MIN_BAILOUTS = 8  # before code is removed for its bailouts
 ALLOCATE, ALIAS, FORWARD, LATER, SIZED = 0, 1, 2, 3, 4  # Output.mode
