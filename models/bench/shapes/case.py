@@ -17,6 +17,7 @@ from ..engines import ENGINES
 
 TENSORFLOW = ("tf", "xla", "tfbridge-auto", "tfbridge")  # the engines that run any program
 ANY_SHAPE = (*TENSORFLOW, "onnxruntime", "openvino")  # those that serve an inference program of unknown sizes
+PAIRED_CALLS = 30  # fewer than make a size hot, which is then specialised
 LATER_SECONDS, QUICK_LATER_SECONDS = (
     5.0,
     0.2,
@@ -90,6 +91,23 @@ def checksum(results: Sequence[object]) -> float:
     return float(
         np.linalg.norm(values * (1.0 + 0.5 * np.sin(np.arange(values.size)))) / math.sqrt(values.size)
     )
+
+
+def beside_specialised(
+    generic: Callee, engine: str, program: Program, arrays: Sequence[Array], scale: Scale
+) -> tuple[float, float, list[Any]]:
+    """Median seconds of calls with these arguments, in turns with those of code for their shapes alone; and results."""
+    values = generic.inputs(arrays)
+    static = Program(program.function, list(arrays), program.captured, program.updated)
+    # What is given to jit is compiled in its first call; the flag leaves that to the background.
+    specialised = Callee("tfbridge" if engine == "tfbridge-auto" else engine, static, scale.threads)
+    seconds = []
+    for _ in range(PAIRED_CALLS):  # results are dropped: the next call's are written where they were
+        one, results = generic.timed(*values)
+        other, _ = specialised.timed(*specialised.inputs(arrays))
+        seconds.append((one, other))
+    of_generic, of_specialised = np.median(np.array(seconds[PAIRED_CALLS // 3 :]), 0)
+    return float(of_generic), float(of_specialised), results
 
 
 def last_of_many(run: Callable[[], list[float]], scale: Scale) -> list[float]:

@@ -9,10 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from ...program import Program
-from .case import Callee, Outcome, Scale, checksum, compilations
+from .case import Callee, Outcome, Scale, beside_specialised, checksum, compilations
 from .layers import MASKED, Weights, attention, normalized
 
 VOCABULARY, WIDTH, HEADS, BLOCKS, MAX_LENGTH = 1000, 256, 4, 4, 512
+LENGTHS = (3, 37, 101, 199, 256, 317, 450, 511)  # of the growing cache, of which single steps are compared
 CACHE = (BLOCKS, 2, MAX_LENGTH, WIDTH)
 TOKENS = tf.TensorSpec([None], tf.int32)
 TOKEN = tf.TensorSpec([1], tf.int32)
@@ -106,7 +107,17 @@ def growing_cache(engine: str, scale: Scale) -> Outcome:
             total += call
         seconds.append(total)
         results.append(checksum([logits]))
-    return _outcome(engine, seconds, results)
+    outcome = _outcome(engine, seconds, results)
+    shares = []
+    for length in LENGTHS[: scale.count(len(LENGTHS), 1)]:
+        arrays = [
+            random.integers(0, VOCABULARY, 1).astype(np.int32),
+            random.standard_normal((BLOCKS, 2, length, WIDTH), dtype=np.float32),
+        ]
+        of_generic, of_specialised, _ = beside_specialised(callee, engine, step, arrays, scale)
+        shares.append(of_specialised / of_generic)
+    outcome.values["specialised / generic"] = statistics.geometric_mean(shares)
+    return outcome
 
 
 def fixed_cache(engine: str, scale: Scale) -> Outcome:

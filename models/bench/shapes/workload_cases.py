@@ -11,11 +11,10 @@ import tfbridge
 from ...program import Array, Program
 from ..engines import ENGINES
 from ..workloads import WORKLOADS
-from .case import Callee, Outcome, Scale, checksum, compilations
+from .case import Callee, Outcome, Scale, beside_specialised, checksum, compilations
 
 NEW_CALLS = 20
 WARM_CALLS = 20
-PAIRED_CALLS = 30  # fewer than make a size hot, which is then specialised
 WAIT_SECONDS = 120.0
 
 
@@ -45,16 +44,7 @@ def generic_against_specialised(workload: str, engine: str, scale: Scale) -> Out
     tfbridge.wait_for_compilation(WAIT_SECONDS)
     first = calls(1, NEW_CALLS)
     tfbridge.wait_for_compilation(WAIT_SECONDS)
-    values = generic.inputs(inputs(2))
-    static = Program(program.function, inputs(2), program.captured, program.updated)
-    # What is given to jit is compiled in its first call; the flag leaves that to the background.
-    specialised = Callee("tfbridge" if engine == "tfbridge-auto" else engine, static, scale.threads)
-    seconds = []
-    for _ in range(PAIRED_CALLS):  # results are dropped: the next call's are written where they were
-        one, results = generic.timed(*values)
-        other, _ = specialised.timed(*specialised.inputs(inputs(2)))
-        seconds.append((one, other))
-    of_generic, of_specialised = np.median(np.array(seconds[PAIRED_CALLS // 3 :]), 0)
+    of_generic, of_specialised, results = beside_specialised(generic, engine, program, inputs(2), scale)
     figures: dict[str, float | None] = {
         "first ms": 1e3 * first[0],
         "first 20 ms": 1e3 * sum(first),
