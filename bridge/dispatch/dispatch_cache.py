@@ -14,9 +14,8 @@ from ..cluster.code_cache import bounded
 from ..tf_internals import symbols as tfp
 from .call_plan import NO_FAST_PATH, CallPlan, DispatchEntry, FastPath
 
-MAX_ENTRIES = (
-    2048  # of one function; more than a launch has: with too many in turns, no call would find its own
-)
+MAX_ENTRIES = 2048
+"""Of one function. More than a launch has: of too many that are called in turns, none would be found."""
 _VALUES = frozenset({int, float, bool, complex, str, bytes, type(None)})  # arguments traced by value
 _COMPOSITES = frozenset({tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices})
 

@@ -268,9 +268,8 @@ def _ask_for_code(
         return
     asked, calls[:] = {str([a.shape for a in arguments]): arguments for arguments in calls}, []
     for arguments in asked.values():
-        with contextlib.suppress(
-            tf.errors.OpError
-        ):  # it only notes what is called for: see `_fall_back` of `op`
+        with contextlib.suppress(tf.errors.OpError):
+            # This only notes what is called for: see `_fall_back` of the launch op.
             plan.run(unclustered_calls.as_tensors(arguments))
 
 

@@ -85,12 +85,12 @@ def first_call(
     with tfp.without_graph_passes():
         result = tfp.call_concrete(concrete, tensors, captured)
     calls.served.add(time.perf_counter() - begin)
-    priority = calls.served.priority
-    if is_first:
+    owner, priority = id(concrete), calls.served.priority
+    if is_first or not background.preparations.is_waiting(owner, b""):
         work = functools.partial(_prepare, contextvars.copy_context(), prepare, weakref.ref(concrete))
-        background.preparations.request(background.Request(id(concrete), b"", work, priority))
+        background.preparations.request(background.Request(owner, b"", work, priority))
     elif priority:
-        background.preparations.raise_priority(id(concrete), b"", priority)
+        background.preparations.raise_priority(owner, b"", priority)
     return result
 
 

@@ -197,7 +197,8 @@ def _forget() -> None:
 def wait_for_compilation(timeout: float | None = None) -> bool:
     """Waits until no code is being compiled in the background, or waits to be. Ctrl-C ends it.
 
-    Keys that TensorFlow serves because they are not called often enough are not waited for.
+    What has no code yet because its calls took little time so far has it then. Keys that TensorFlow serves because code
+    for them would not pay are not waited for.
 
     >>> import tfbridge
     >>> tfbridge.wait_for_compilation(timeout=60)
