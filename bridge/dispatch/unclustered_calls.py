@@ -86,7 +86,7 @@ def first_call(
         result = tfp.call_concrete(concrete, tensors, captured)
     calls.served.add(time.perf_counter() - begin)
     owner, priority = id(concrete), calls.served.priority
-    if is_first or not background.preparations.is_waiting(owner, b""):
+    if is_first:
         work = functools.partial(_prepare, contextvars.copy_context(), prepare, weakref.ref(concrete))
         background.preparations.request(background.Request(owner, b"", work, priority))
     elif priority:
