@@ -241,6 +241,8 @@ class LaunchSite:
         urgency = how.served.priority if is_first else priority(calls, self.costs, is_full)
         if urgency is None or not how.share:
             return
+        # Where code for this key pays, so does code for symbolic sizes that waits: it serves the key, and comes first.
+        background.process.raise_priority(self.number, _VARIANT, math.inf)
         if not background.process.is_waiting(self.number, key):
             how.note_request(*self.parse_key(key), self._reason(calls))
         self._request(key, functools.partial(self._compile_in_background, key, hash_), urgency)

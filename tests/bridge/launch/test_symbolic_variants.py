@@ -160,6 +160,17 @@ def test_calls_that_are_timed_again_count_as_calls_with_code(clustering: None) -
     assert tfbridge.stats()["served_by_tensorflow"] == served
 
 
+def test_code_for_all_sizes_comes_before_code_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        launch_site, "priority", lambda *_: 1.0
+    )  # a key is worth its code after one slow call
+    f = jitted(attention, None, None, 6)
+    for batch in (3, 4):
+        check(f, attention, batch, 7)
+    assert tfbridge.wait_for_compilation(120)
+    assert counters("compiles", "symbolic_compiles") == (2, 1)
+
+
 def test_sizes_that_do_not_fit_are_tensorflows_error() -> None:
     def function(x: tf.Tensor) -> tf.Tensor:
         return tf.reshape(tf.tanh(x) * 2.0, [-1, 4]) + 1.0
