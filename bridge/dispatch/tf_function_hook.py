@@ -52,14 +52,14 @@ _options_of: OptionsOf  # set by `install`, as is `_on_plan`
 _on_plan: Callable[[CallPlan], object]
 
 
-_Early = tuple[ConcreteFunction, Sequence[tf.Tensor]]
+_Early = tuple[ConcreteFunction, Sequence[tf.Tensor]]  # a function that is not ready, and what it captured
 
 
 @dataclasses.dataclass
 class _Reached:
     """The last concrete function that a call of a tf.function came to: its plan, and its arguments as tensors.
 
-    early: the function and what it captured, while it is not known whether there is a plan.
+    early: the function, while it is not known whether there is a plan.
     """
 
     plan: CallPlan | None = None
@@ -86,7 +86,7 @@ class _FunctionCalls(DispatchCache):
         self.misses = self.unseen = (
             0  # first calls in a row without an entry; calls that TensorFlow knows nothing of
         )
-        self._early: dict[tuple[TensorKey, ...], _Early] = {}
+        self._early: dict[tuple[TensorKey, ...], _Early] = {}  # by the arguments of calls that came to it
         self._clear_cache()
 
     def _traced_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:

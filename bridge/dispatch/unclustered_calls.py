@@ -49,6 +49,7 @@ class _Calls:
         self.is_ready = is_ready
         self.served = Served()  # before the function was made ready
         self.early: list[Arguments] = []  # of those calls
+        self.asked: float | None = None  # the priority with which that was asked for
 
     def take(self) -> bool:
         """Whether the next call goes to the second form."""
@@ -76,7 +77,6 @@ def first_call(
     background, once such calls have taken so long that code may pay."""
     statistics.count("served_by_tensorflow")
     calls: _Calls | None = concrete.__dict__.get(_CALLS)
-    is_first = calls is None
     if calls is None:
         calls = concrete.__dict__.setdefault(_CALLS, _Calls(is_ready=True))
     if len(calls.early) < _MAX_EARLY_CALLS:
@@ -85,12 +85,11 @@ def first_call(
     with tfp.without_graph_passes():
         result = tfp.call_concrete(concrete, tensors, captured)
     calls.served.add(time.perf_counter() - begin)
-    owner, priority = id(concrete), calls.served.priority
-    if is_first:
+    if calls.asked != calls.served.priority:  # at first, and when code begins to pay
+        calls.asked = calls.served.priority
         work = functools.partial(_prepare, contextvars.copy_context(), prepare, weakref.ref(concrete))
-        background.preparations.request(background.Request(owner, b"", work, priority))
-    elif priority:
-        background.preparations.raise_priority(owner, b"", priority)
+        request = background.Request(id(concrete), b"", work, calls.asked)
+        background.preparations.request(request)
     return result
 
 

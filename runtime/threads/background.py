@@ -66,7 +66,10 @@ class BackgroundQueue:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tfbridge-background", daemon=True)
                 self._thread.start()
-            self._changed.notify_all()
+            if (
+                self._waiters or request.priority >= PAYS
+            ):  # else the thread would only take time from the caller
+                self._changed.notify_all()
 
     def cancel(self, owner: Hashable) -> None:
         """Drops the requests of an owner. One that is being run goes on."""

@@ -18,10 +18,8 @@ from ..engines import ENGINES
 TENSORFLOW = ("tf", "xla", "tfbridge-auto", "tfbridge")  # the engines that run any program
 ANY_SHAPE = (*TENSORFLOW, "onnxruntime", "openvino")  # those that serve an inference program of unknown sizes
 PAIRED_CALLS = 30  # fewer than make a size hot, which is then specialised
-LATER_SECONDS, QUICK_LATER_SECONDS = (
-    5.0,
-    0.2,
-)  # after so long of the same calls, again and again, they are measured
+LATER_SECONDS, QUICK_LATER_SECONDS = 5.0, 0.2
+"""After so long of the same calls, again and again, they are measured."""
 
 
 @dataclass(frozen=True)

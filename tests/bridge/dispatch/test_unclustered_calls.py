@@ -117,7 +117,9 @@ def test_a_function_is_made_ready_once_its_calls_have_taken_long(monkeypatch: py
     assert background.preparations.finished == finished
     monkeypatch.setattr(compile_policy, "FIRST_SECONDS", 1e-4)
     calls(f, layer, 20)
+    end = time.monotonic() + 120
     while background.preparations.finished == finished or not tfbridge.stats()["compiles"]:
+        assert time.monotonic() < end
         time.sleep(0.01)
 
 
