@@ -19,7 +19,7 @@ from ..tf_programs import Case, Program, array, draw_case, evaluate, parsed_case
 v1 = tf.compat.v1
 # The decorator, with gradients; the flag, with gradients; sessions, with a feed in the middle.
 MODES = ("jit", "jit_gradient", "flag", "flag_gradient", "session", "session_fed")
-_TOLERANCES = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 2e-4, "float64": 1e-7}
+_TOLERANCES = {"DT_HALF": 2e-2, "DT_BFLOAT16": 1e-1, "DT_FLOAT": 2e-4, "DT_DOUBLE": 1e-7}
 _PERTURBATION = 1e-6
 
 
@@ -128,9 +128,10 @@ class _Graphs(Part):
             # TensorFlow's optimizers lose values of some loops: an empty float32 is in their place.
             with _eagerly():
                 wanted = plain(case, case.program, arrays)
-        if not _difference(got, wanted, [np.zeros(())] * len(wanted)):
+        tolerance = _tolerance(case, arrays)
+        if not _difference(got, wanted, [np.zeros(())] * len(wanted), tolerance):
             return "agreed"
-        if message := _difference(got, wanted, _spread(plain, case, arrays, wanted)):
+        if message := _difference(got, wanted, _spread(plain, case, arrays, wanted), tolerance):
             raise Difference(message)
         return "agreed within rounding errors"
 
@@ -145,6 +146,14 @@ def _eagerly() -> Iterator[None]:
         yield
     finally:
         tf.config.run_functions_eagerly(False)
+
+
+def _tolerance(case: Case, arrays: Sequence[np.ndarray]) -> float:
+    """That of the coarsest type of the program's values, those within loops and branches, too."""
+    variables = [tf.Variable(array(*v)) for v in case.variables]
+    traced = tf.function(lambda *given: tuple(evaluate(case.program, given, variables)))
+    graph = str(traced.get_concrete_function(*map(tf.constant, arrays)).graph.as_graph_def())
+    return max((t for name, t in _TOLERANCES.items() if f"type: {name}" in graph), default=0.0)
 
 
 def _spread(
@@ -174,17 +183,21 @@ def _real(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float64)
 
 
-def _difference(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], spread: Sequence[np.ndarray]) -> str:
+def _difference(
+    got: Sequence[np.ndarray],
+    wanted: Sequence[np.ndarray],
+    spread: Sequence[np.ndarray],
+    tolerance: float,
+) -> str:
     """How results differ; empty if they agree within rounding errors and what the program makes of them."""
     if len(got) != len(wanted):
         return f"{len(got)} results, TensorFlow has {len(wanted)}"
-    lowest = max((_TOLERANCES.get(w.dtype.name, 0.0) for w in wanted), default=0.0)
     for k, (g, w, s) in enumerate(zip(got, wanted, spread)):
         if g.dtype != w.dtype or g.shape != w.shape:
             return f"result {k} is {g.dtype}{g.shape}, TensorFlow's {w.dtype}{w.shape}"
         a, b = _real(g), _real(w)
         with np.errstate(all="ignore"):
-            allowed = (lowest if w.dtype.kind not in "biu" else 0.0) * (np.abs(b) + 1.0) + 100 * s
+            allowed = (tolerance if w.dtype.kind not in "biu" else 0.0) * (np.abs(b) + 1.0) + 100 * s
             bad = ~((a == b) | (np.abs(a - b) <= allowed) | (np.isnan(a) & np.isnan(b)))
         if bad.any():
             at = tuple(int(i) for i in np.argwhere(bad)[0])
