@@ -234,6 +234,26 @@ def deciding_reductions(
 _REDUCTIONS = frozenset({"Max", "Min", "Sum", "Mean", "Prod"})
 
 
+def stage_cuts(
+    graph: Graph,
+    functions: Functions,
+    is_source: Callable[[GraphNode], bool],
+    clusterable: Iterable[GraphNode],
+) -> set[str]:
+    """The nodes behind which a graph is cut into stages: the reductions of data by which constant inputs are computed.
+
+    One number, which may be a size, is an argument of the next stage in the place of the data.
+    clusterable: the nodes whose constant inputs count.
+    """
+    users = [node for node in clusterable if constant_inputs(graph, node, functions)]
+    others = {node.name for node in graph.nodes.values()} - {node.name for node in clusterable}
+    bounds = repeat_bounds(graph, others)
+    cuts: set[str] = set()
+    for node in users:
+        cuts |= deciding_reductions(graph, functions, node, is_source, bounds).keys()
+    return cuts
+
+
 def _is_clamped(graph: Graph, node: GraphNode) -> bool:
     """Whether two constant limits leave an integer no room: min(limit, max(no less, anything)), or the reverse."""
     inside = {"Minimum": "Maximum", "Maximum": "Minimum"}.get(node.op)

@@ -3,17 +3,20 @@
 Compiled code keeps such an array in memory for its bound, with its size as a value: `Shape` and `Size` of it are
 computed at run time. Values that are computed from them may decide the first size of another array, if the op says so
 (`sized_by`). They cannot be compile-time constants otherwise. Loops, branches and calls are analyzed, too.
+
+A graph may be cut into stages that are compiled each by itself: a later one is compiled for the sizes that the earlier
+ones have found. There every size is known, on whatever axis it is.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 import numpy as np
 
 from ..graph.function_library import Functions, functions_of_inputs
-from ..graph.graph import DT_VARIANT, LOOPS, Graph, GraphNode, Tensor, input_range, output_types
+from ..graph.graph import DT_VARIANT, LOOPS, Graph, GraphNode, Tensor, input_range, input_types, output_types
 from ..translate.registry import translations
 from .compile_time_constants import constant_inputs, popped_constants
 from .list_lengths import has_fixed_length
@@ -44,38 +47,51 @@ class DataSizes:
     """The tensors of a graph whose sizes depend on data.
 
     refused: the nodes that take no such array and get one, with that as the reason. sized: such arrays. lists: lists of
-    such lengths. size_lists: lists whose elements are such sizes.
+    such lengths. size_lists: lists whose elements are such sizes. stages: of every node the stage that it is in; what
+    stages before have made has known sizes.
     """
 
     refused: dict[str, str]
     sized: set[Tensor]
     lists: set[Tensor]
     size_lists: set[Tensor]
+    stages: dict[str, int]
 
 
 _NOTHING = ArgumentSizes()
 
 
 def data_sizes(
-    graph: Graph, functions: Functions, unclustered: Collection[str], arguments: ArgumentSizes = _NOTHING
+    graph: Graph,
+    functions: Functions,
+    unclustered: Collection[str],
+    arguments: ArgumentSizes = _NOTHING,
+    cuts: Container[str] | None = None,
 ) -> DataSizes:
     """The tensors of a graph whose sizes depend on data.
 
     unclustered: nodes that TensorFlow runs for other reasons. The sizes of their results are known when a run compiles.
+    cuts: the nodes whose readers are in a later stage. So are, then, nodes that would be refused; with None all nodes
+    are in one stage.
     """
     walk = _Walk(graph, functions, arguments)
     for node in graph.nodes.values():
+        walk.enter(node, cuts or ())
         if node.name not in unclustered:
             walk.visit(node)
+            if cuts is not None and node.name in walk.refused and walk.may_rise(node):
+                del walk.refused[node.name]
+                walk.rise(node)
+                walk.visit(node)
         walk.note_measured(node)
-    return DataSizes(walk.refused, walk.sized, walk.lists, walk.size_lists)
+    return DataSizes(walk.refused, walk.sized, walk.lists, walk.size_lists, walk.stages)
 
 
 class _Walk:
     """Goes through a graph in order.
 
     measuring: nodes that read a size that depends on data. derived: those, and the nodes whose results are computed
-    from such sizes.
+    from such sizes. stages: of every node so far its stage; stage: that of the node that is looked at.
     """
 
     def __init__(self, graph: Graph, functions: Functions, arguments: ArgumentSizes) -> None:
@@ -87,11 +103,36 @@ class _Walk:
         self.size_lists: set[Tensor] = set()
         self.measuring = {graph.arguments[k] for k in arguments.sizes}
         self.derived = set(self.measuring)
+        self.stages: dict[str, int] = {}
+        self.stage = 0
+
+    def enter(self, node: GraphNode, cuts: Container[str]) -> None:
+        """Finds the stage of a node: that of what it reads or waits for, or the next one."""
+        others = [n for n in (*(t.node for t in node.inputs), *node.control) if n in self.stages]
+        self.stage = max((self.stages[n] + (n in cuts) for n in others), default=0)
+        self.stages[node.name] = self.stage
+
+    def may_rise(self, node: GraphNode) -> bool:
+        """Whether a later stage can have a node: not one that takes a list, which stays in its stage."""
+        return DT_VARIANT not in input_types(node) and any(self.is_here(t.node) for t in node.inputs)
+
+    def rise(self, node: GraphNode) -> None:
+        """Puts a node in the next stage."""
+        self.stage += 1
+        self.stages[node.name] = self.stage
+
+    def is_here(self, name: str) -> bool:
+        """Whether a node is in the stage of the node that is looked at."""
+        return self.stages.get(name, self.stage) == self.stage
+
+    def has(self, kind: Container[Tensor], tensor: Tensor) -> bool:
+        """Whether a tensor that is made in this stage is of a kind."""
+        return tensor in kind and self.is_here(tensor.node)
 
     def visit(self, node: GraphNode) -> None:
         translation = translations().get(node.op)
         called = functions_of_inputs(node, self.functions)
-        sized = [k for k, t in enumerate(node.inputs) if t in self.sized]
+        sized = [k for k, t in enumerate(node.inputs) if self.has(self.sized, t)]
         takes = translation.takes_sizes if translation is not None else None
         if called:
             self.call(node, called, sized)
@@ -132,13 +173,13 @@ class _Walk:
         if node.op == "TensorListPushBack" and self.is_measured([node.inputs[1]]):
             self.size_lists.add(Tensor(node.name, 0))
         variants = {Tensor(node.name, k) for k, type_ in enumerate(output_types(node)) if type_ == DT_VARIANT}
-        if variants and (sized or measured or any(t in self.lists for t in node.inputs)):
+        if variants and (sized or measured or any(self.has(self.lists, t) for t in node.inputs)):
             self.lists |= variants
         self.sized.update({Tensor(node.name, k) for k in numbers} - variants)
 
     def is_open(self, tensor: Tensor) -> bool:
         """Whether the length of a list depends on data."""
-        return tensor in self.lists or not has_fixed_length(self.graph, tensor, self.functions)
+        return self.has(self.lists, tensor) or not has_fixed_length(self.graph, tensor, self.functions)
 
     def call(self, node: GraphNode, called: Collection[tuple[str, int]], sized: Collection[int]) -> None:
         """A loop, a branch or a call: analyzes its functions for these inputs."""
@@ -151,8 +192,8 @@ class _Walk:
         ):
             self.refused[node.name] = _NOT_FIRST
             return
-        lists = [k for k, t in enumerate(node.inputs) if t in self.lists]
-        size_lists = {k for k, t in enumerate(node.inputs) if t in self.size_lists}
+        lists = [k for k, t in enumerate(node.inputs) if self.has(self.lists, t)]
+        size_lists = {k for k, t in enumerate(node.inputs) if self.has(self.size_lists, t)}
         if node.op in LOOPS and size_lists & popped_constants(node, self.functions):
             self.refused[node.name] = (
                 "it needs to know, when compiling, shapes of the loop before that depend on data"
@@ -191,7 +232,7 @@ class _Walk:
 
     def is_measured(self, tensors: Iterable[Tensor]) -> bool:
         """Whether one of these tensors is computed from sizes that depend on data."""
-        return any(t.node in self.derived for t in tensors)
+        return any(t.node in self.derived and self.is_here(t.node) for t in tensors)
 
     def note_measured(self, node: GraphNode) -> None:
         """Adds a node that is computed from sizes that depend on data to `derived`."""
@@ -276,7 +317,7 @@ def _of_function(name: str, functions: Functions, arguments: ArgumentSizes) -> D
     key = (name, arguments)
     if key not in functions.data_sizes:
         functions.data_sizes[key] = DataSizes(
-            {}, set(), set(), set()
+            {}, set(), set(), set(), {}
         )  # while it is looked at: it may call itself
         functions.data_sizes[key] = data_sizes(functions[name], functions, (), arguments)
     return functions.data_sizes[key]

@@ -75,8 +75,11 @@ def explain(function: Any, *args: object, **kwargs: object) -> Report:
     except Exception as error:  # of the function itself
         return Report(name, (), (), f"it cannot be traced: {type(error).__name__}: {error}")
     arguments = _call_arguments(function, concrete, args, kwargs)
+    stages: Sequence[Cluster] = ()
     try:
         whole = (function if isinstance(function, Jit) else tf_function_hook).direct_cluster(concrete)
+        if whole is None and isinstance(function, Jit):
+            stages = function.direct_stages(concrete)
     except UnsupportedError:  # strict: the report shows what is in the way
         whole = None
     if whole is not None:
@@ -84,7 +87,29 @@ def explain(function: Any, *args: object, **kwargs: object) -> Report:
         nodes = {n.name: (n.op, [t.node for t in n.inputs]) for n in whole.graph.nodes.values()}
         graph = op_groups(nodes, dict.fromkeys(nodes, whole.name))
         return Report(name, (cluster,), (), graph=graph, measurement=_measurement(whole, arguments))
+    if stages:
+        return _stages(name, stages, concrete, arguments)
     return _parts(name, concrete, arguments)
+
+
+def _stages(
+    name: str, stages: Sequence[Cluster], concrete: ConcreteFunction, arguments: Sequence[object]
+) -> Report:
+    """The report of a function that is compiled in stages: of those that take what others give no dims are known."""
+    given = dict(zip((a.name for a in concrete.function_def.signature.input_arg), arguments))
+    find = _finder(concrete.graph)
+
+    def explained(cluster: Cluster) -> ClusterReport:
+        own = [cluster.arguments[k] for k in cluster.launch_arguments]
+        shapes = [shape_of(given[a.name], a.data_type) if a.name in given else None for a in own]
+        values: dict[int, Any] = {at: given.get(own[at].name) for at in cluster.launch_constants}
+        known = {at: v.numpy() for at, v in values.items() if hasattr(v, "numpy")}
+        return _compiled(cluster, [a.name for a in own], shapes, known, [cluster], find)
+
+    nodes = {n.name: (n.op, [t.node for t in n.inputs]) for c in stages for n in c.graph.nodes.values()}
+    graph = op_groups(nodes, {n: c.name for c in stages for n in c.graph.nodes})
+    reported = tuple(_guarded(c, functools.partial(explained, c)) for c in stages)
+    return Report(name, reported, (), graph=graph)
 
 
 def _measurement(cluster: Cluster, arguments: Sequence[object]) -> Callable[[], Sequence[Event]] | None:
@@ -205,10 +230,12 @@ def _compiled(
         ),
     )
     full_shapes = [shape for shape in shapes if shape is not None]
-    if len(full_shapes) < len(shapes) or constants.keys() != set(cluster.launch_constants):
+    is_open = len(full_shapes) < len(shapes) or constants.keys() != set(cluster.launch_constants)
+    made = [c.code.latest() for c in running if c.code.latest() is not None] if is_open else []
+    if is_open and not made:
         what = "a shape" if len(full_shapes) < len(shapes) else "a value that picks the code"
         return dataclasses.replace(report, problem=f"not compiled yet: {what} is known only when it runs")
-    executable = compile_cluster(cluster, full_shapes, constants)
+    executable = made[0] if is_open else compile_cluster(cluster, full_shapes, constants)
     if executable is None:
         return dataclasses.replace(
             report, problem=f"runs in TensorFlow: {cluster.code.reason(code_key(full_shapes, constants))}"

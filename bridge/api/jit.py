@@ -21,14 +21,14 @@ from ...compiler.client.platforms import native
 from ...compiler.errors import UnsupportedError
 from ...runtime.threads import compile_threads, forking, python_settings
 from ..cluster.cluster import Cluster
-from ..cluster.cluster_compiler import earlier_failure
 from ..cluster.code_cache import bounded
 from ..cluster.fingerprint import digest_of_sources
 from ..cluster.strict import strict_error, strict_reason
 from ..clustering import rewrite_graph
 from ..dispatch import fast_call, tf_function_hook
-from ..dispatch.call_plan import NO_FAST_PATH, CallPlan, FastPath, miss, plan_of
+from ..dispatch.call_plan import NO_FAST_PATH, CallPlan, FastPath, miss
 from ..dispatch.dispatch_cache import MAX_ENTRIES, DispatchCache, has_arrays, with_tensors
+from ..dispatch.staged_plan import staged_plan_of
 from ..graph import source_location
 from ..launch import kernel as launch_kernel
 from ..launch import op as launch_op
@@ -231,7 +231,7 @@ class Jit(DispatchCache):
         tensors = tfp.flat_arguments(self._traced, concrete, args, kwargs)
         with self._strict_errors():
             result = plan.run(tensors)
-        if earlier_failure(plan.cluster) or plan.cluster.code.is_varying and not self._keeps_varying_plans:
+        if plan.has_failed() or plan.is_varying and not self._keeps_varying_plans:
             # The parts around what does not compile, or is compiled too often, may do better by themselves.
             self._concrete_plans[concrete] = None
             tf_function_hook.run_in_tensorflow(concrete)
@@ -260,12 +260,18 @@ class Jit(DispatchCache):
             raise UnsupportedError(f"{name}: {strict_error(reason)}") from None
 
     def direct_cluster(self, concrete: ConcreteFunction) -> Cluster | None:
-        """The cluster that a concrete function is as a whole; None when part of it must run in TensorFlow.
+        """The cluster that a concrete function is as a whole; None when part of it must run in TensorFlow, or there are
+        several.
 
         Raises: UnsupportedError  as a call.
         """
         plan = self._plan_of(concrete)
-        return None if plan is None else plan.cluster
+        return None if plan is None or plan.earlier else plan.cluster
+
+    def direct_stages(self, concrete: ConcreteFunction) -> Sequence[Cluster]:
+        """The clusters that a call of a concrete function runs one after the other, without TensorFlow's executor."""
+        plan = self._plan_of(concrete)
+        return () if plan is None else plan.clusters
 
     def _plan_of(self, concrete: ConcreteFunction) -> CallPlan | None:
         with self._lock:
@@ -280,10 +286,10 @@ class Jit(DispatchCache):
         Raises: UnsupportedError  strict, and an op does not compile.
         """
         try:
-            plan = plan_of(concrete, current(self._options))
-            plan.cluster.is_strict |= self.strict
-            # What reduces data to sizes runs in TensorFlow, so that code serves all sizes.
-            return plan if plan.cluster.is_strict or not plan.cluster.has_data_constants else None
+            plan = staged_plan_of(concrete, current(self._options))
+            for cluster in plan.clusters:
+                cluster.is_strict |= self.strict
+            return plan
         except UnsupportedError as error:
             if self.strict:
                 name = tfp.python_function(self._traced).__name__

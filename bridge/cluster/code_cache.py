@@ -128,6 +128,12 @@ class CodeCache:
         self.not_specialized.pop(key, None)
         self.seen.pop(key, None)
 
+    def latest(self) -> Executable | None:
+        """Some code that there is: for symbolic sizes, if there is such code."""
+        if self.variants:
+            return self.variants[-1].code
+        return next((e for e in reversed(list(self.executables.values())) if e is not None), None)
+
     def enlarge(self, key: Key) -> None:
         """Drops the executable of a key. The next one has larger capacities of lists."""
         with self.lock:

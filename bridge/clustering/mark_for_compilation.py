@@ -1,9 +1,9 @@
 """Decides which nodes of a graph are compiled together.
 
-Every node gets a level: along an edge from an unclustered node to one that may be clustered, it rises. Nodes of one
-level never depend on each other through an unclustered node, so the connected ones among them can become one node
-without making a cycle. Control edges count like data edges; that keeps reads and writes of variables in TensorFlow's
-order.
+Every node gets a level: along an edge from an unclustered node to one that may be clustered, and along one to a later
+stage, it rises. Nodes of one level never depend on each other through an unclustered node or another stage, so the
+connected ones among them can become one node without making a cycle. Control edges count like data edges; that keeps
+reads and writes of variables in TensorFlow's order.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ def mark_for_compilation(
     unclusterable: Mapping[str, str],
     loops: Mapping[str, DataflowLoop],
     min_cluster_size: int,
+    stages: Mapping[str, int],
 ) -> ClusterAssignment:
     """The clusters of a graph.
 
     unclusterable: why nodes cannot be compiled. loops: the loops that stay in dataflow form, by node.
-    min_cluster_size: clusters of fewer compute ops are not made.
+    min_cluster_size: clusters of fewer compute ops are not made. stages: of every node, which rise along edges: a
+    cluster is of one stage.
     """
     unclustered = dict(unclusterable)
     conditions = _conditions(graph)
-    levels, components = _components_with_whole_lists(graph, unclustered, loops, conditions)
+    levels, components = _components_with_whole_lists(graph, unclustered, loops, conditions, stages)
     sizes = [count_ops((graph.nodes[name] for name in members), functions, TRIVIAL) for members in components]
     clusters: list[list[str]] = []
     for members in _join_small(graph, components, sizes, min_cluster_size, levels, conditions, loops):
@@ -74,6 +76,7 @@ def _components_with_whole_lists(
     unclustered: dict[str, str],
     loops: Mapping[str, DataflowLoop],
     conditions: Conditions,
+    stages: Mapping[str, int],
 ) -> tuple[Levels, list[list[str]]]:
     """(the levels, the components). Makers and readers of lists that would lie in two components become unclustered."""
     edges = list_edges(graph)
@@ -81,7 +84,7 @@ def _components_with_whole_lists(
     while True:
         progress.step()
         refuse_shared_lists(graph, edges, unclustered, loops)
-        levels = _levels_with_lists(graph, unclustered, edges)
+        levels = _levels_with_lists(graph, unclustered, edges, stages)
         components = _components(graph, unclustered, levels, conditions)
         crossing = crossing_lists(edges, components)
         if not crossing:
@@ -141,7 +144,7 @@ def _join_small(
 
 
 def _levels_with_lists(
-    graph: Graph, unclustered: Mapping[str, str], edges: Sequence[ListEdge]
+    graph: Graph, unclustered: Mapping[str, str], edges: Sequence[ListEdge], stages: Mapping[str, int]
 ) -> dict[str, int]:
     """The levels, those of lists' makers raised to their readers': nothing needs a list's maker to run early.
 
@@ -149,7 +152,7 @@ def _levels_with_lists(
     """
     floors: dict[str, int] = {}
     for _ in range(_MAX_RAISES):
-        levels = _levels(graph, unclustered, floors)
+        levels = _levels(graph, unclustered, floors, stages)
         low = [
             (a, levels[b])
             for a, b in edges
@@ -159,10 +162,12 @@ def _levels_with_lists(
             return levels
         for name, level in low:
             floors[name] = max(level, floors.get(name, 0))
-    return _levels(graph, unclustered, {})
+    return _levels(graph, unclustered, {}, stages)
 
 
-def _levels(graph: Graph, unclustered: Mapping[str, str], floors: Mapping[str, int]) -> dict[str, int]:
+def _levels(
+    graph: Graph, unclustered: Mapping[str, str], floors: Mapping[str, int], stages: Mapping[str, int]
+) -> dict[str, int]:
     """The level of every node. floors: levels that nodes have at least."""
     levels: dict[str, int] = {}
     for node in graph.nodes.values():
@@ -173,7 +178,13 @@ def _levels(graph: Graph, unclustered: Mapping[str, str], floors: Mapping[str, i
                 rises = (
                     node.name not in unclustered
                     and other.op not in COPIED
-                    and (name in unclustered and other.op not in SOURCES or other.device != node.device)
+                    and (
+                        name in unclustered
+                        and other.op not in SOURCES
+                        or other.device != node.device
+                        or stages[name] < stages[node.name]
+                        and other.op not in SOURCES
+                    )
                 )
                 level = max(level, levels[name] + rises)
         levels[node.name] = level

@@ -5,8 +5,11 @@ functionalize -> compile-time constants -> mark for compilation -> encapsulate -
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...compiler.errors import InternalError
 from ...runtime.threads import forking
+from ..analysis.compile_time_constants import stage_cuts
 from ..analysis.dynamic_size_analysis import data_sizes
 from ..cluster.strict import fail_if_unclustered
 from ..functionalize.functionalize import functionalize
@@ -23,7 +26,12 @@ from .encapsulate import encapsulate
 from .feeds import read_fed_tensors
 from .list_sharing import is_refused_for_sharing, with_lists_of_their_own
 from .mark_for_compilation import mark_for_compilation
-from .unclusterable import unclusterable_nodes, without_compile_time_constants, without_initialized_variables
+from .unclusterable import (
+    SOURCES,
+    unclusterable_nodes,
+    without_compile_time_constants,
+    without_initialized_variables,
+)
 
 _lock = forking.long_lock()
 
@@ -82,9 +90,9 @@ def _clustered(graph_def: GraphDef, request: ClusteringRequest) -> tuple[GraphDe
         functions = Functions(library, request.options.deny_ops)
         graph = from_graph_def(functional.graph_def)
         loops = dataflow_loops(graph, functional.reasons)
-        unclustered = _unclusterable(graph, functions, loops, request)
+        unclustered, stages = _unclusterable(graph, functions, loops, request)
         assignment = mark_for_compilation(
-            graph, functions, unclustered, loops, request.options.min_cluster_size
+            graph, functions, unclustered, loops, request.options.min_cluster_size, stages
         )
         if may_copy_lists and is_refused_for_sharing(assignment.unclustered):
             may_copy_lists = False
@@ -111,10 +119,13 @@ def _clustered(graph_def: GraphDef, request: ClusteringRequest) -> tuple[GraphDe
 
 def _unclusterable(
     graph: Graph, functions: Functions, loops: dict[str, DataflowLoop], request: ClusteringRequest
-) -> dict[str, str]:
-    """Why nodes cannot be part of any cluster."""
+) -> tuple[dict[str, str], Mapping[str, int]]:
+    """(why nodes cannot be part of any cluster, the stage of every node)."""
     reasons = unclusterable_nodes(graph, functions, request.fetched, request.is_candidate, loops)
-    reasons |= without_compile_time_constants(graph, functions, reasons)
-    reasons |= data_sizes(graph, functions, reasons).refused
+    clusterable = [node for node in graph.nodes.values() if node.name not in reasons]
+    cuts = stage_cuts(graph, functions, lambda n: n.op in SOURCES or n.name in reasons, clusterable)
+    reasons |= without_compile_time_constants(graph, functions, reasons, cuts)
+    sizes = data_sizes(graph, functions, reasons, cuts=cuts)
+    reasons |= sizes.refused
     reasons |= without_initialized_variables(graph, functions)
-    return reasons
+    return reasons, sizes.stages

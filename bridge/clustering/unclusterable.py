@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from ..analysis.compile_time_constants import constant_inputs, constant_sources, deciding_reductions
+from ..analysis.compile_time_constants import constant_inputs, constant_sources
 from ..analysis.repeat_bounds import repeat_bounds
 from ..cluster.compute_ops import COPIED
 from ..cluster.refusal import refusal, unsupported
@@ -63,29 +63,19 @@ def unclusterable_nodes(
 
 
 def without_compile_time_constants(
-    graph: Graph, functions: Functions, unclusterable: Mapping[str, str]
+    graph: Graph, functions: Functions, unclusterable: Mapping[str, str], cuts: Collection[str]
 ) -> dict[str, str]:
-    """Why further nodes are not clusterable: an input that must be a compile-time constant is none, or they reduce data
-    to one.
+    """Why further nodes are not clusterable: an input that must be a compile-time constant is none.
 
     A source in `unclusterable` is no obstacle: its value is an argument of the cluster, known when a run compiles it.
-    So is a reduction of data: one number, which may be a size, is the argument in the place of the data.
+    cuts: the `stage_cuts` of the graph, whose values are arguments as well.
     """
     reasons: dict[str, str] = {}
-    users = [
-        n
-        for n in graph.nodes.values()
-        if n.name not in unclusterable and constant_inputs(graph, n, functions)
-    ]
     bounds = repeat_bounds(graph, unclusterable)
-    for node in users:
-        reductions = deciding_reductions(
-            graph, functions, node, lambda n: n.op in SOURCES or n.name in unclusterable, bounds
-        )
-        for name, data in reductions.items():
-            reasons.setdefault(name, f"it reduces {data} to a size of {node.name} ({node.op})")
-    known = unclusterable.keys() | reasons.keys()
-    for node in users:
+    known = unclusterable.keys() | set(cuts)
+    for node in graph.nodes.values():
+        if node.name in unclusterable or not constant_inputs(graph, node, functions):
+            continue
         for source in constant_sources(graph, functions, [node], known, bounds):
             op = graph.nodes[source].op
             if op in _NOT_CONSTANT and source not in known and source not in reasons:

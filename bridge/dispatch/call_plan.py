@@ -16,14 +16,15 @@ from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
 from ...compiler.errors import UnsupportedError
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_builder import build_cluster
+from ..cluster.cluster_compiler import earlier_failure
 from ..cluster.cluster_launch import prepare
 from ..graph import source_location
 from ..graph.function_library import Functions, by_name, calls_as_ops, function_calls_as_ops
-from ..graph.graph import from_function_def, takes_functions
+from ..graph.graph import Graph, from_function_def, takes_functions
 from ..launch import cluster_registry, fallback
 from ..options.jit_options import JitOptions, current
 from ..tf_internals import symbols as tfp
-from ..tf_internals.types import ConcreteFunction
+from ..tf_internals.types import ConcreteFunction, FunctionDef
 from . import fast_call, fast_call_variables
 
 Pack = Callable[[list[Any]], Any]
@@ -44,8 +45,9 @@ _MAX_RETRIES = 8
 class CallPlan:
     """How to call one concrete function without TensorFlow's executor.
 
-    captured: the tensors that the function captured. inputs: per launch argument the number of the call's argument, or
-        the captured tensor itself. is_plain: there is no variable to assign and no value that picks the code.
+    cluster: the cluster that a call runs, of several the last one. earlier: those before it. captured: the tensors that
+        the function captured. inputs: per launch argument the number of the call's argument, or the captured tensor
+        itself. is_plain: there is no variable to assign and no value that picks the code.
     sources: the inputs, with captured variables as they were when a call last looked for a fast path.
     """
 
@@ -56,6 +58,21 @@ class CallPlan:
     is_plain: bool
     pack: Pack | None
     sources: list[Any] = dataclasses.field(default_factory=list)
+    earlier: Sequence[Cluster] = ()
+
+    @property
+    def clusters(self) -> Sequence[Cluster]:
+        """The clusters that a call runs, in order."""
+        return *self.earlier, self.cluster
+
+    @property
+    def is_varying(self) -> bool:
+        """Whether there would be code for too many values."""
+        return self.cluster.code.is_varying or any(c.code.is_varying for c in self.earlier)
+
+    def has_failed(self) -> bool:
+        """Whether a cluster never compiles."""
+        return any(earlier_failure(cluster) for cluster in self.clusters)
 
     def _direct_entry(
         self, args: Sequence[tf.Tensor | np.ndarray]
@@ -154,10 +171,44 @@ def plan_of(concrete: ConcreteFunction, options: JitOptions) -> CallPlan:
         raise UnsupportedError("it uses variables of several devices")
     written = [captured_tensors[k - own] for k in cluster.assigned]
     results = len(cluster.result_types) - len(cluster.written)
-    pack = _packer(concrete, results)
+    pack = packer(concrete, results)
     run = _runner(prepare(cluster), inputs, captured, written, results, pack or operator.itemgetter(0))
     is_plain = not (captured or cluster.written or cluster.launch_constants)
     return CallPlan(run, cluster, captured_tensors, inputs, is_plain, pack)
+
+
+@dataclasses.dataclass
+class WholeFunction:
+    """A concrete function as the bridge sees it. content_types: DataType of the variables among the arguments, by
+    number."""
+
+    definition: FunctionDef
+    library: FunctionDefLibrary
+    graph: Graph
+    functions: Functions
+    content_types: dict[int, int]
+
+    @classmethod
+    def read(cls, concrete: ConcreteFunction, options: JitOptions) -> WholeFunction:
+        """Raises: UnsupportedError  a variable is passed as an argument, or a capture is made anew."""
+        if tfp.makes_captures_anew(concrete):
+            raise UnsupportedError("it captures what is made at every call")
+        definition = concrete.function_def
+        calls = any(takes_functions(node.op) for node in definition.node_def)
+        library = calls_as_ops(concrete.graph.as_graph_def().library if calls else FunctionDefLibrary())
+        named = by_name(library)
+        definition = function_calls_as_ops(definition, named)
+        captured = concrete.captured_inputs
+        own = len(concrete.inputs) - len(captured)
+        content = {}
+        for k, tensor in enumerate(concrete.inputs):
+            if tensor.dtype == tf.resource:
+                if k < own:
+                    raise UnsupportedError(f"argument {k} is a variable; capture it instead")
+                content[k] = tfp.variable_type(concrete.graph, tensor, captured[k - own])
+        functions = Functions(named, options.deny_ops)
+        graph = from_function_def(definition)
+        return cls(definition, library, graph, functions, content)
 
 
 def cluster_of(concrete: ConcreteFunction, options: JitOptions | None = None) -> Cluster:
@@ -165,31 +216,16 @@ def cluster_of(concrete: ConcreteFunction, options: JitOptions | None = None) ->
 
     Raises: UnsupportedError  an op does not compile, a variable is passed as an argument, or a capture is made anew.
     """
-    if tfp.makes_captures_anew(concrete):
-        raise UnsupportedError("it captures what is made at every call")
-    definition = concrete.function_def
-    calls = any(takes_functions(node.op) for node in definition.node_def)
-    functions = calls_as_ops(concrete.graph.as_graph_def().library if calls else FunctionDefLibrary())
-    library = by_name(functions)
-    definition = function_calls_as_ops(definition, library)
-    captured = concrete.captured_inputs
-    own = len(concrete.inputs) - len(captured)
-    content = {}
-    for k, tensor in enumerate(concrete.inputs):
-        if tensor.dtype == tf.resource:
-            if k < own:
-                raise UnsupportedError(f"argument {k} is a variable; capture it instead")
-            content[k] = tfp.variable_type(concrete.graph, tensor, captured[k - own])
-    name = definition.signature.name
     options = options or current()
+    whole = WholeFunction.read(concrete, options)
     return build_cluster(
-        name,
-        from_function_def(definition),
-        Functions(library, options.deny_ops),
-        fallback.of_function(definition, functions),
+        whole.definition.signature.name,
+        whole.graph,
+        whole.functions,
+        fallback.of_function(whole.definition, whole.library),
         options,
         source_location.finder(concrete.graph),
-        content,
+        whole.content_types,
     )
 
 
@@ -221,7 +257,7 @@ def _runner(
     return run
 
 
-def _packer(concrete: ConcreteFunction, results: int) -> Pack | None:
+def packer(concrete: ConcreteFunction, results: int) -> Pack | None:
     """A function that puts flat results into the structure that the traced function returns; None: it is one tensor."""
     structure = concrete.structured_outputs
     if isinstance(structure, tf.Tensor):

@@ -307,7 +307,8 @@ def test_data_that_decides_shapes_is_no_key() -> None:
     for longest in range(5, 15):
         lengths = tf.constant([1, 2, 3, longest])
         close(f(x, lengths), masked(x, lengths))
-    assert any("reduces lengths to a size" in reason for reason in tfbridge.stats()["ops_left_out"])
+    tfbridge.wait_for_compilation(120)
+    assert tfbridge.stats()["compiles"] <= 4 and not tfbridge.stats()["ops_left_out"]
 
 
 def test_explain_tells_what_waits_and_what_was_compiled(eager: None, held: Callable[[], None]) -> None:
