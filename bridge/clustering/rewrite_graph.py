@@ -16,6 +16,7 @@ from ..functionalize.functionalize import functionalize
 from ..graph.function_library import Functions, with_function_bodies
 from ..graph.graph import Graph, from_graph_def, read_nodes, takes_functions
 from ..graph.inlining import with_calls_of_lists_inlined
+from ..graph.row_lengths import graph_def_with_row_lengths
 from ..options.marks import MARK
 from ..tf_internals import symbols as tfp
 from ..tf_internals.types import GraphDef
@@ -66,7 +67,7 @@ def _with_clusters(request: ClusteringRequest) -> tuple[GraphDef, reports.Report
 
     Calls that give each other lists are clustered as their bodies, if all loops in these are compiled.
     """
-    graph_def = with_function_bodies(request.graph_def)
+    graph_def = graph_def_with_row_lengths(with_function_bodies(request.graph_def), request.is_candidate)
     inlined = with_calls_of_lists_inlined(graph_def, request.preserved)
     if inlined is not None:
         rewritten, report = _clustered(inlined[0], request)

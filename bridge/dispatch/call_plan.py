@@ -21,6 +21,7 @@ from ..cluster.cluster_launch import prepare
 from ..graph import source_location
 from ..graph.function_library import Functions, by_name, calls_as_ops, function_calls_as_ops
 from ..graph.graph import Graph, from_function_def, takes_functions
+from ..graph.row_lengths import with_row_lengths
 from ..launch import cluster_registry, fallback
 from ..options.jit_options import JitOptions, current
 from ..tf_internals import symbols as tfp
@@ -207,7 +208,7 @@ class WholeFunction:
                     raise UnsupportedError(f"argument {k} is a variable; capture it instead")
                 content[k] = tfp.variable_type(concrete.graph, tensor, captured[k - own])
         functions = Functions(named, options.deny_ops)
-        graph = from_function_def(definition)
+        graph = with_row_lengths(from_function_def(definition))
         return cls(definition, library, graph, functions, content)
 
 

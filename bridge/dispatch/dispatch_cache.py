@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..cluster.cluster_compiler import earlier_failure
 from ..cluster.code_cache import bounded
 from ..tf_internals import symbols as tfp
 from .call_plan import NO_FAST_PATH, CallPlan, DispatchEntry, FastPath
@@ -41,12 +40,28 @@ def _flatten(value: Any, tensors: list[tf.Tensor], key: list[object]) -> None:
         key.append((kind, len(value)))
         for item in value:
             _flatten(item, tensors, key)
+    elif kind is tf.RaggedTensor and (parts := _ragged_parts(value)):
+        key.append((kind, len(parts)))
+        for part in parts:
+            _flatten(part, tensors, key)
     elif kind in _COMPOSITES:
         key.append(value._type_spec)
         for item in tf.nest.flatten(value, expand_composites=True):
             _flatten(item, tensors, key)
     else:
         raise TypeError(f"a call with {kind.__name__}")
+
+
+def _ragged_parts(ragged: tf.RaggedTensor) -> list[tf.Tensor]:
+    """The tensors of a ragged one, whose types and dims tell its type: to compute that takes longer than a call. None
+    where a length of rows is part of the type, or the values are no tensor."""
+    parts, values = [], ragged
+    while type(values) is tf.RaggedTensor:
+        if values.uniform_row_length is not None:
+            return []
+        parts.append(values.row_splits)
+        values = values.values
+    return [values, *parts] if type(values) is _eager_tensor else []
 
 
 def has_arrays(value: object) -> bool:
@@ -171,7 +186,7 @@ class DispatchCache:
         """A call by its entry, with these tensors. `missed`: the fast path that the call has missed."""
         if entry is None:
             return self._traced_call(args, kwargs)
-        if entry.plan.cluster.code.is_varying and not self._keeps_varying_plans:
+        if entry.plan.is_varying and not self._keeps_varying_plans:
             self._clear_cache()
             return self._first_call(args, kwargs)
         call, pack = entry.fast_path
@@ -195,9 +210,7 @@ class DispatchCache:
         result = entry.run(tensors)
         if generation != entry.generation:
             self._invalidate(entry.plan)
-        if earlier_failure(
-            entry.plan.cluster
-        ):  # in the background: the next call is a first one, which finds out
+        if entry.plan.has_failed():  # in the background: the next call is a first one, which finds out
             self._clear_cache()
         return result
 

@@ -98,6 +98,11 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
         "[n r] [n] [r]>=0 ?",
         "SparseTensorDenseAdd SparseDenseCwiseMul SparseDenseCwiseDiv SparseDenseCwiseAdd",
     ),
+    # -- ragged arrays
+    ("[]|[_] [_ ...] ? [_]", "RaggedTensorToTensor"),
+    ("[]|[n] []|[n] []|[n]", "RaggedRange"),
+    ("[+] [_ ...] ?", "RaggedGather"),
+    ("[+] [_ ...]", "RaggedTensorToSparse"),
     # -- reductions, sorting, counting
     ("[_ ...] []", "ArgMax ArgMin"),
     ("[... _] []>=0", "TopKV2"),
@@ -309,10 +314,10 @@ def check_operands(node: Node) -> None:
             f"{node.op}: {names[mismatch]} of the operands {shapes_text} should have the shape "
             f"{patterns[mismatch].text}"
         )
-    for pattern, (first, end) in zip(patterns, ranges):
+    for name, pattern, (first, end) in zip(names, patterns, ranges):
         if pattern.minimum is not None:
             for k in range(first, end):
-                _check_values(node, names[first], k, pattern)
+                _check_values(node, name, k, pattern)
 
 
 def _shape(node: Node, value: Value) -> Shape | None:

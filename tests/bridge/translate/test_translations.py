@@ -38,6 +38,7 @@ MODULES = (
     "rows_sharding",
     "rows_fused",
     "rows_sparse",
+    "rows_ragged",
 )
 
 
