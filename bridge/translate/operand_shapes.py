@@ -98,6 +98,10 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
         "[n r] [n] [r]>=0 ?",
         "SparseTensorDenseAdd SparseDenseCwiseMul SparseDenseCwiseDiv SparseDenseCwiseAdd",
     ),
+    ("[n r] [n] [r]>=0 [r]>=0 [r]>=0", "SparseSlice"),
+    ("[n r] [n] [r]>=0", "SparseSoftmax"),
+    ("[n r] [n] [+]>=0 [m r] [m] [+]>=0 []", "SparseAdd"),
+    ("[_ _] [_] [+]>=0", "SparseConcat"),
     # -- ragged arrays
     ("[]|[_] [_ ...] ? [_]", "RaggedTensorToTensor"),
     ("[]|[n] []|[n] []|[n]", "RaggedRange"),

@@ -180,7 +180,8 @@ def _strides(node: Node, sizes: Sequence[Operand]) -> list[Operand]:
     return strides[: len(sizes)]
 
 
-def _scalars(node: Node, vector: Operand) -> list[Operand]:
+def scalars(node: Node, vector: Operand) -> list[Operand]:
+    """The elements of a vector."""
     b, (count,) = node.b, node.b.get_shape(vector).dims
     return [b.reshape(b.slice_in_dim(vector, k, k + 1, 1, 0), ()) for k in range(count)]
 
@@ -189,32 +190,40 @@ def _product(node: Node, sizes: Sequence[Operand]) -> Operand:
     return functools.reduce(node.b.mul, sizes, node.b.constant(1, _S64))
 
 
-def _column(node: Node, indices: Operand, k: int) -> Operand:
+def column(node: Node, indices: Operand, k: int) -> Operand:
+    """The indices along an axis."""
     return node.b.reshape(node.b.slice_in_dim(indices, k, k + 1, 1, 1), node.b.get_shape(indices).dims[:1])
 
 
-def _check_inside(node: Node, indices: Operand, sizes: Sequence[Operand]) -> None:
+def check_inside(node: Node, indices: Operand, sizes: Sequence[Operand]) -> None:
     """Leaves the run where an index lies outside of a sparse array."""
     b = node.b
     for k, size in enumerate(sizes):
-        column = _column(node, indices, k)
+        places = column(node, indices, k)
         outside = b.or_(
-            b.lt(column, b.full_like(column, 0)), b.ge(column, b.broadcast(size, b.get_shape(column).dims))
+            b.lt(places, b.full_like(places, 0)), b.ge(places, b.broadcast(size, b.get_shape(places).dims))
         )
         node.bail_out_if(any_of(b, outside, [0]), "an index is outside of the sparse array")
 
 
-def _linear(node: Node, indices: Operand, sizes: Sequence[Operand]) -> Operand:
-    """The place of each index in row-major order, s64."""
+def linear_places(node: Node, indices: Operand, sizes: Sequence[Operand]) -> Operand:
+    """The place of each index in row-major order, s64. Leaves the run where there are more places than numbers."""
     b, dims = node.b, node.b.get_shape(indices).dims[:1]
+    places = b.constant(1.0, ElementType.F64)
+    for size in sizes:
+        places = b.mul(places, b.convert_element_type(size, ElementType.F64))
+    leave_unless(
+        node, b.lt(places, b.constant(2.0**62, ElementType.F64)), "the shape has more places than numbers"
+    )
     terms = [
-        b.mul(_column(node, indices, k), b.broadcast(stride, dims))
+        b.mul(column(node, indices, k), b.broadcast(stride, dims))
         for k, stride in enumerate(_strides(node, sizes))
     ]
     return functools.reduce(b.add, terms) if terms else b.broadcast(b.constant(0, _S64), dims)
 
 
-def _leave_unless(node: Node, good: Operand, what: str) -> None:
+def leave_unless(node: Node, good: Operand, what: str) -> None:
+    """Leaves the run where a pred does not hold. Raises: ShapeError  so it is in every run."""
     constant = node.context.constant_value(good)
     if constant is None:
         node.bail_out_if(node.b.not_(good), what)
@@ -225,23 +234,23 @@ def _leave_unless(node: Node, good: Operand, what: str) -> None:
 @translates("SparseReshape", takes_sizes=only(0), keeps_sizes=[0])
 def sparse_reshape(node: Node) -> tuple[Operand, Operand]:
     b, indices = node.b, node["input_indices"]
-    old, new = _scalars(node, node["input_shape"]), _scalars(node, node["new_shape"])
+    old, new = scalars(node, node["input_shape"]), scalars(node, node["new_shape"])
     one, zero, none = (b.constant(n, _S64) for n in (1, 0, -1))
     is_open = [b.eq(size, none) for size in new]
     total, known = _product(node, old), _product(node, [b.select(o, one, s) for o, s in zip(is_open, new)])
-    _leave_unless(node, b.gt(known, zero), "new_shape has a size that is 0 or negative")
+    leave_unless(node, b.gt(known, zero), "new_shape has a size that is 0 or negative")
     open_size = b.div(total, b.max(known, one))
     sizes = [b.select(o, open_size, s) for o, s in zip(is_open, new)]
     count = functools.reduce(b.add, [b.convert_element_type(o, _S64) for o in is_open], zero)
-    _leave_unless(node, b.le(count, one), "new_shape has two open sizes")
-    _leave_unless(node, b.eq(_product(node, sizes), total), "new_shape has another number of elements")
+    leave_unless(node, b.le(count, one), "new_shape has two open sizes")
+    leave_unless(node, b.eq(_product(node, sizes), total), "new_shape has another number of elements")
     shape = b.concat_in_dim([b.reshape(s, (1,)) for s in sizes], 0) if sizes else node["new_shape"]
     rows = node.shape("input_indices")[0]
     if not rows or not sizes:
         none = b.broadcast(zero, (rows, len(sizes)))
         return with_first(b, none, [size_of(b, indices, 0)]), shape
-    _check_inside(node, indices, old)
-    place, columns = _linear(node, indices, old), []
+    check_inside(node, indices, old)
+    place, columns = linear_places(node, indices, old), []
     for stride in _strides(node, sizes):
         step = b.broadcast(b.max(stride, one), (rows,))
         columns.append(b.reshape(b.div(place, step), (rows, 1)))
@@ -254,9 +263,9 @@ def sparse_reorder(node: Node) -> tuple[Operand, Operand]:
     indices, values = node["input_indices"], node["input_values"]
     if not node.shape("input_values")[0] or not node.shape("input_indices")[1]:
         return indices, values
-    sizes = _scalars(node, node["input_shape"])
-    _check_inside(node, indices, sizes)
-    _, places = sorted_with_places(node.b, _linear(node, indices, sizes), 0, False)
+    sizes = scalars(node, node["input_shape"])
+    check_inside(node, indices, sizes)
+    _, places = sorted_with_places(node.b, linear_places(node, indices, sizes), 0, False)
     return gather_axis(node, indices, places, 0, 0), gather_axis(node, values, places, 0, 0)
 
 
@@ -273,7 +282,7 @@ def fill_empty_rows(node: Node) -> Sequence[Operand]:
             raise ShapeError("Received SparseTensor with dense_shape[0] = 0 but indices")
         none = [b.zeros(Shape(t, (0,))) for t in (ElementType.PRED, _S64)]
         return indices, values, *none
-    of_row = _column(node, indices, 0)
+    of_row = column(node, indices, 0)
     check_indices(node, of_row, rows)
     numbers = b.iota(Shape(_S64, (rows,)), 0)
     is_empty = b.eq(rows_of_segments(b, of_row, None, rows), b.broadcast(b.constant(0, _S32), (rows,)))
@@ -320,10 +329,10 @@ def _check_shape(node: Node, sizes: Sequence[Operand], dims: Sequence[int]) -> N
     """Leaves the run unless dims, of which those of 1 are stretched, are the last ones of a shape with elements."""
     b = node.b
     for size in sizes:
-        _leave_unless(node, b.gt(size, b.constant(0, _S64)), "a size is 0 or negative")
+        leave_unless(node, b.gt(size, b.constant(0, _S64)), "a size is 0 or negative")
     for size, dim in zip(sizes[len(sizes) - len(dims) :], dims):
         if dim != 1:
-            _leave_unless(node, b.eq(size, b.constant(dim, _S64)), "shapes differ")
+            leave_unless(node, b.eq(size, b.constant(dim, _S64)), "shapes differ")
 
 
 @translates("SparseTensorDenseAdd", takes_sizes=only(0, 1), drops_sizes=_none)
@@ -331,8 +340,8 @@ def add_to_dense(node: Node) -> Operand:
     b, dims = node.b, node.shape("b")
     if node.shape("a_shape") != (len(dims),):
         raise ShapeError("Two operands should have the same ndims")
-    for size, dim in zip(_scalars(node, node["a_shape"]), dims):
-        _leave_unless(node, b.eq(size, b.constant(dim, node.element_type("a_shape"))), "shapes differ")
+    for size, dim in zip(scalars(node, node["a_shape"]), dims):
+        leave_unless(node, b.eq(size, b.constant(dim, node.element_type("a_shape"))), "shapes differ")
     check_points(node, node["a_indices"], dims)
     return scatter_points(b, node["b"], node["a_indices"], node["a_values"], "add")
 
@@ -343,10 +352,10 @@ def with_dense(node: Node) -> Operand:
     b, dims, (rank,) = node.b, node.shape("dense"), node.shape("sp_shape")
     if len(dims) > rank:
         raise ShapeError("SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible shapes")
-    sizes = _scalars(node, node["sp_shape"])
+    sizes = scalars(node, node["sp_shape"])
     _check_shape(node, sizes, dims)
     indices, values = with_same_size(b, [(node["sp_indices"], 0), (node["sp_values"], 0)])
-    _check_inside(node, indices, sizes)
+    check_inside(node, indices, sizes)
     columns = [k for k, dim in enumerate(dims, rank - len(dims)) if dim != 1]
     kept = b.reshape(node["dense"], [d for d in dims if d != 1])
     if not columns:

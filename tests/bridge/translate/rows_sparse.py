@@ -56,3 +56,31 @@ for axes in ([0], [1], [-1], [0, 1], []):
         row("SparseReduceSum", Given(POINTS, "int64"), R((5,)), SHAPE, np.array(axes, np.int32), keep_dims=keep,
             types=f"{REALS} {COMPLEXES}" if axes == [1] else "float32")
 row("SparseReduceSum", R((0, 2), 0, 0, "int64"), R((0,)), SHAPE, np.array([1], np.int32), types="float32")
+
+OTHER_POINTS = [[0, 0], [0, 3], [1, 0], [2, 2], [3, 4]]
+for axis in (0, 1, -1):
+    row("SparseConcat", [Given(POINTS, "int64"), Given(OTHER_POINTS[:3], "int64")], [R((5,)), R((3,))],
+        [Given(SHAPE, "int64"), Given(SHAPE, "int64")], types=f"{NUMBERS} bool" if axis else "float32", concat_dim=axis)
+row("SparseConcat", [Given(POINTS[::-1], "int64"), R((0, 2), 0, 0, "int64")], [R((5,)), R((0,))],
+    [Given(SHAPE, "int64"), Given([4, 9], "int64")], types="float32", concat_dim=1)
+row("SparseConcat", [R((0, 2), 0, 0, "int64")] * 2, [R((0,))] * 2, [Given([0, 3], "int64"), Given([2, 3], "int64")],
+    types="float32", concat_dim=0)
+for begin, size in (([0, 0], [3, 3]), ([1, 1], [9, 9]), ([0, 2], [2, 0]), ([4, 0], [2, 2]), ([9, 9], [1, 1])):
+    row("SparseSlice", Given(POINTS, "int64"), R((5,)), Given(SHAPE, "int64"), Given(begin, "int64"),
+        Given(size, "int64"), types=f"{NUMBERS} bool" if begin == [0, 0] else "float32")
+row("SparseSlice", R((0, 2), 0, 0, "int64"), R((0,)), Given(SHAPE, "int64"), Given([1, 1], "int64"),
+    Given([2, 2], "int64"), types="float32")
+for points in (POINTS, [[0, 1], [2, 0], [0, 3], [0, 0], [0, 2]], [[3, 1]] * 5, POINTS[::-1]):
+    row("SparseSoftmax", Given(points, "int64"), R((5,)), Given(SHAPE, "int64"), types="float32 float64")
+row("SparseSoftmax", Given([[0, 0, 1], [0, 0, 2], [0, 1, 0], [1, 1, 1]], "int64"),
+    Given([1.0, float("inf"), float("nan"), -float("inf")]), Given([2, 2, 3], "int64"), types="float32")
+row("SparseSoftmax", R((0, 2), 0, 0, "int64"), R((0,)), Given(SHAPE, "int64"), types="float32")
+for threshold in (0.0, 0.7):
+    row("SparseAdd", Given(POINTS, "int64"), R((5,)), Given(SHAPE, "int64"), Given(OTHER_POINTS, "int64"), R((5,)),
+        Given(SHAPE, "int64"), Given(threshold), types="float32 float64 int8 int16 int32 int64")
+row("SparseAdd", Given(POINTS, "int64"), R((5,)), Given(SHAPE, "int64"), Given(OTHER_POINTS, "int64"), R((5,)),
+    Given(SHAPE, "int64"), Given(0.5, "float32"), types="complex64")
+for one, other in ((0, 5), (5, 0), (0, 0), (1, 1)):
+    row("SparseAdd", Given(np.reshape(POINTS[:one], (one, 2)), "int64"), R((one,)), Given(SHAPE, "int64"),
+        Given(np.reshape(POINTS[:other], (other, 2)), "int64"), R((other,)), Given(SHAPE, "int64"), Given(0.0),
+        types="float32")

@@ -148,6 +148,7 @@ UNSUITED: dict[str, str] = {
     **dict.fromkeys(
         ("Dilation2DBackpropFilter",), "bfloat16"
     ),  # by TensorFlow after every addition, as those above
+    "SparseAdd": "complex128",  # its threshold has the type of its parts
     "ImageProjectiveTransformV2": "float64",  # TensorFlow blends in float32
     **dict.fromkeys(("InTopK", "InTopKV2"), "int32 int64"),  # T is the targets' type
     **dict.fromkeys(("MaxPoolGradGrad", "MaxPoolGradGradV2"), "int8 uint8"),  # too many values for eight bits
