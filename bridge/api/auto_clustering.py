@@ -61,4 +61,4 @@ def _in_place_of_xla(function: Callable[..., Any], features: object) -> Callable
 
 
 def _note_whole_function(plan: CallPlan) -> None:
-    reports.note(reports.Report((plan.cluster,), {}))
+    reports.note(reports.Report(tuple(plan.clusters), {}))

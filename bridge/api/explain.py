@@ -77,9 +77,10 @@ def explain(function: Any, *args: object, **kwargs: object) -> Report:
     arguments = _call_arguments(function, concrete, args, kwargs)
     stages: Sequence[Cluster] = ()
     try:
-        whole = (function if isinstance(function, Jit) else tf_function_hook).direct_cluster(concrete)
-        if whole is None and isinstance(function, Jit):
-            stages = function.direct_stages(concrete)
+        caller = function if isinstance(function, Jit) else tf_function_hook
+        whole = caller.direct_cluster(concrete)
+        if whole is None:
+            stages = caller.direct_stages(concrete)
     except UnsupportedError:  # strict: the report shows what is in the way
         whole = None
     if whole is not None:

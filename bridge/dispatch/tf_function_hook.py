@@ -35,8 +35,9 @@ from ..options.marks import is_marked
 from ..tf_internals import symbols as tfp
 from ..tf_internals.types import ConcreteFunction
 from . import earlier_functions, fast_call, unclustered_calls
-from .call_plan import CallPlan, plan_of
+from .call_plan import CallPlan
 from .dispatch_cache import MAX_ENTRIES, DispatchCache, TensorKey, fit_signature, has_arrays, with_tensors
+from .staged_plan import staged_plan_of
 
 # attributes of TensorFlow's functions
 _CALLS, _PLAN, _IN_BACKGROUND = "_tfbridge_calls", "_tfbridge_plan", "_tfbridge_in_background"
@@ -156,9 +157,16 @@ def install(options_of: OptionsOf, on_plan: Callable[[CallPlan], object]) -> Non
 
 
 def direct_cluster(concrete: ConcreteFunction) -> Cluster | None:
-    """The cluster that calls of a concrete function run; None when they go through TensorFlow's executor."""
+    """The cluster that calls of a concrete function run; None when they go through TensorFlow's executor, or run
+    several."""
     plan = _plan_of(concrete)
-    return None if plan is None else plan.cluster
+    return None if plan is None or plan.earlier else plan.cluster
+
+
+def direct_stages(concrete: ConcreteFunction) -> Sequence[Cluster]:
+    """The clusters that calls of a concrete function run one after the other; none as above."""
+    plan = _plan_of(concrete)
+    return () if plan is None else plan.clusters
 
 
 def run_in_tensorflow(concrete: ConcreteFunction) -> None:
@@ -208,7 +216,7 @@ def _call_concrete(
             )
         return original(concrete, tensors, captured)
     result = plan.run(tensors)
-    if earlier_failure(plan.cluster):
+    if plan.has_failed():
         run_in_tensorflow(concrete)
         if _first_call_state.reached is not None:
             _first_call_state.reached.plan = None
@@ -243,7 +251,7 @@ def _prepare(
         tfp.prepare(concrete, [*unclustered_calls.as_tensors(calls[0]), *captured])
         clusters = [cluster for report in recent_reports(earlier) for cluster in report.clusters]
     else:
-        clusters = [plan.cluster]
+        clusters = list(plan.clusters)
     for cluster in clusters:
         cluster.served.pay()
     if plan is not None:
@@ -264,7 +272,7 @@ def _ask_for_code(
 ) -> None:
     """Has the launch of a plan note that there were such calls, which are removed."""
     # Where another function has brought code for the call, that runs: it must have no effects.
-    if _has_effects(plan.cluster) or not all(map(operator.is_, captured, plan.captured)):
+    if any(map(_has_effects, plan.clusters)) or not all(map(operator.is_, captured, plan.captured)):
         return
     asked, calls[:] = {str([a.shape for a in arguments]): arguments for arguments in calls}, []
     for arguments in asked.values():
@@ -299,14 +307,14 @@ def _new_plan(concrete: ConcreteFunction) -> CallPlan | None:
         if options is None:
             return None
         with python_settings.compiling():
-            plan = plan_of(concrete, options)
+            plan = staged_plan_of(concrete, options)
     except UnsupportedError:  # the graph pass finds what compiles of it, and reports the rest
         return None
     except Exception as error:
         logger.warning("a function is not compiled as a whole; this is a bug in tfbridge", exc_info=error)
         return None
-    size = count_ops(plan.cluster.graph.nodes.values(), plan.cluster.functions, TRIVIAL | {"_Arg"})
-    if size < options.min_cluster_size or plan.cluster.has_data_constants:
+    size = sum(count_ops(c.graph.nodes.values(), c.functions, TRIVIAL | {"_Arg"}) for c in plan.clusters)
+    if size < options.min_cluster_size or any(c.has_data_constants for c in plan.clusters):
         return None
     run = plan.run
     plan.run = lambda tensors: unclustered_calls.call(run, concrete, tensors, plan.captured)
