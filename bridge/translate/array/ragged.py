@@ -18,6 +18,7 @@ from ...graph.graph import Graph, GraphNode
 from ..math.broadcasting import broadcast_to
 from ..math.reductions import reduce
 from ..node import Node
+from ..operands.capacity import Capacity
 from ..operands.value_ranges import check_indices
 from ..registry import translates
 from .dynamic_shape_ops import cumulative
@@ -167,34 +168,24 @@ def _resized(b: ComputationBuilder, vector: Operand, count: int) -> Operand:
 
 # -- made of rows
 
-_MIN_BOUND, _MAX_BOUND = 64, 1 << 24  # how many values the first code has room for, and any code
-_PER_ROW = 16
+_MIN_ROOM, _PER_ROW = 64, 16  # values that the first code has room for, in all and for each range
 
 
-def _room(node: Node, expected: int) -> int:
-    """For how many values there is room, where so many are expected; the next code has more.
-
-    Raises: UnsupportedError  code is not made anew for more.
-    """
-    bound = max(expected, _MIN_BOUND) * node.context.capacity_factor
-    if not 0 < bound <= _MAX_BOUND:
-        raise UnsupportedError(f"{node.op}: nothing bounds how many values it makes")
-    return bound
-
-
-def _joined_rows(node: Node, lengths: Operand, room: int) -> tuple[Operand, Operand, Operand, Operand]:
+def _joined_rows(
+    node: Node, lengths: Operand, capacity: Capacity
+) -> tuple[Operand, Operand, Operand, Operand]:
     """(splits of rows of these lengths, s64, how many values they have, s32, of each value its row and its place in
     the row, s64). There are rows. Leaves the run where there is no room for so many values."""
-    b, (rows,) = node.b, node.b.get_shape(lengths).dims
+    b, (rows,), room = node.b, node.b.get_shape(lengths).dims, capacity.bound
     lengths = b.convert_element_type(lengths, _S64)
     shortest, longest = (reduce(b, lengths, op, [0]) for op in ("min", "max"))
     zero, limit = b.constant(0, _S64), b.constant(room, _S64)
     node.bail_out_if(b.lt(shortest, zero), "a row has a negative length")
-    b.overflow_if(b.gt(longest, limit), f"a row has more than {room} values")
+    capacity.check(node, longest)
     lengths = b.clamp(zero, lengths, limit)  # so that their sum is one
     splits = b.concat_in_dim([b.reshape(zero, (1,)), cumulative(b, lengths, "add")], 0)
     total = _element(b, splits, rows)
-    b.overflow_if(b.gt(total, limit), f"rows have more than {room} values")
+    capacity.check(node, total)
     row = _row_of_value(b, splits, room)
     begin = gather_axis(node, _slice(b, splits, 0, rows), row, 0, 0)
     place = b.iota(Shape(_S64, (room,)), 0) - begin
@@ -232,7 +223,9 @@ def ragged_range(node: Node) -> tuple[Operand, Operand]:
         wraps = b.and_(b.not_(is_empty), b.lt(distance, one))
         node.bail_out_if(reduce(b, wraps, "or_", [0]), "a range is longer than any array")
     lengths = b.select(is_empty, none, b.div(b.max(distance, one) - one, step) + one)
-    splits, total, row, place = _joined_rows(node, lengths, _room(node, estimate(rows) * _PER_ROW))
+    splits, total, row, place = _joined_rows(
+        node, lengths, Capacity.of(node, max(estimate(rows) * _PER_ROW, _MIN_ROOM))
+    )
     place = b.convert_element_type(place, type_)
     values = gather_axis(node, starts, row, 0, 0) + place * gather_axis(node, deltas, row, 0, 0)
     return b.convert_element_type(splits, splits_type), b.set_dimension_size(values, total, 0)
@@ -259,7 +252,8 @@ def ragged_gather(node: Node) -> tuple[Operand, Operand]:
     begins = gather_axis(node, _slice(b, splits, 0, rows), indices, 0, 0)
     lengths = gather_axis(node, _lengths(b, splits), indices, 0, 0)
     per_row = -(-3 * max(estimate(shape.dims[0]), 1) // (2 * max(estimate(rows), 1)))
-    new_splits, total, row, place = _joined_rows(node, lengths, _room(node, estimate(picked) * per_row))
+    capacity = Capacity.of(node, max(estimate(picked) * per_row, _MIN_ROOM), math.prod(shape.dims[1:]))
+    new_splits, total, row, place = _joined_rows(node, lengths, capacity)
     source = b.convert_element_type(gather_axis(node, begins, row, 0, 0), _S64) + place
     taken = gather_axis(node, values, b.clamp(*_ends(b, source, shape.dims[0])), 0, 0)
     new_splits = b.convert_element_type(new_splits, b.get_shape(splits).element_type)

@@ -20,6 +20,7 @@ from ..control.variables import assign, value_of
 from ..math.broadcasting import broadcast_to, with_same_size
 from ..math.reductions import initial, reduce, reducer
 from ..node import Node
+from ..operands.capacity import Capacity
 from ..operands.dynamic_dims import Extent, bounds, extents, filled_like, room_of, with_first
 from ..operands.dynamic_size_rules import only
 from ..operands.value_ranges import check_indices, check_points, range_of
@@ -384,7 +385,7 @@ def sorted_segment_reduction(node: Node) -> Operand:
     if constant is not None:
         count: int | Extent = _constant_segments(constant)
     else:
-        count = segments(node, ids) if shape.dims[0] else 0
+        count = segments(node, ids, math.prod(shape.dims[1:])) if shape.dims[0] else 0
     sizes, op, type_ = [count, *shape.dims[1:]], _of_segments(name, shape), shape.element_type
     base = b.broadcast(initial(b, op.removeprefix("segment_"), type_), bounds(sizes))
     total = scatter_rows(b, base, ids, data, op)
@@ -435,15 +436,22 @@ def check_ascending(node: Node, ids: Operand) -> None:
     node.bail_out_if(reduce(b, descends, "or_", [0]), "segment numbers do not ascend")
 
 
-def segments(node: Node, ids: Operand) -> Extent:
-    """How many segments there are, at most one for each row. Leaves the run where there are more, with empty ones
-    between them, or where the numbers do not ascend."""
+def segments(node: Node, ids: Operand, elements: int) -> Extent:
+    """How many segments there are, each of so many elements: at first one for each row at most. Leaves the run where
+    there are more, with empty ones between them, which the next code has room for, or where the numbers do not ascend.
+    """
     b, (rows,) = node.b, node.b.get_shape(ids).dims
     check_ascending(node, ids)
-    check_indices(node, ids, rows)
-    last = b.convert_element_type(reduce(b, ids, "max", [0]), ElementType.S32)
+    last = reduce(b, ids, "max", [0])
     last = b.max(last, b.full_like(last, -1))  # of none, whose maximum is the least number
-    return Extent(b.clamp(b.full_like(last, 0), last + b.full_like(last, 1), b.full_like(last, rows)), rows)
+    room = rows
+    if node.context.capacity_factor:
+        capacity = Capacity.of(node, rows, elements)
+        room = capacity.bound
+        capacity.check(node, b.convert_element_type(last, ElementType.S64) + b.constant(1, ElementType.S64))
+    check_indices(node, ids, room)
+    last = b.convert_element_type(last, ElementType.S32)
+    return Extent(b.clamp(b.full_like(last, 0), last + b.full_like(last, 1), b.full_like(last, room)), room)
 
 
 @translates("SparseTensorDenseMatMul", constants=("a_shape",))

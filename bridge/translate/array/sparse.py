@@ -79,7 +79,8 @@ def _reduced(node: Node, count: int | Extent, indices: Operand, ids: Operand) ->
 def sparse_segments(node: Node) -> Operand:
     """As many segments as the last number says."""
     indices, ids = _checked(node)
-    count = segments(node, ids) if node.b.get_shape(ids).elements else 0
+    elements = math.prod(node.shape("data")[1:])
+    count = segments(node, ids, elements) if node.b.get_shape(ids).elements else 0
     return _reduced(node, count, indices, ids)
 
 

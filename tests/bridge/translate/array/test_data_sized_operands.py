@@ -140,3 +140,21 @@ def test_stitched_beyond_the_number_of_parts() -> None:
     found = tfbridge.jit(function)(tf.ones([3, 2]), tf.constant([0, 6, 11]))
     assert found.shape == (12, 2)
     np.testing.assert_array_equal(tf.gather(found, [0, 6, 11]), np.ones((3, 2)))
+
+
+def test_more_segments_than_rows() -> None:
+    """TensorFlow serves the first call, and the next code has room for more, up to a limit."""
+
+    def function(x: tf.Tensor, n: tf.Tensor) -> Any:
+        ops = tf.math.segment_sum, tf.math.segment_mean, tf.math.segment_max, tf.math.segment_min
+        return [op(x, n) for op in ops] + [tf.sparse.segment_mean(x, tf.range(tf.size(n)), n)]
+
+    compiled, x = tfbridge.jit(function, strict=True), inputs(5, 1.0)[0]
+    for numbers in ([0, 0, 1, 3, 3], [0, 9, 9, 40, 47], [0, 1, 2, 3, 100_000], [3, 3, 20, 30, 45]):
+        given = x, tf.constant(numbers)
+        compare(outcome(compiled, *given), outcome(function, *given))
+    tfbridge.reset_stats()
+    for numbers in ([0, 0, 12, 13, 46], [1, 2, 3, 4, 5]):
+        given = x, tf.constant(numbers)
+        compare(outcome(compiled, *given), outcome(function, *given))
+    assert (tfbridge.stats()["fallbacks"], tfbridge.stats()["recompiles"]) == (0, 0)

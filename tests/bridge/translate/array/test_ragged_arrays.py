@@ -159,6 +159,18 @@ def test_more_values_than_the_bound() -> None:
     assert tfbridge.stats()["fallbacks"] == 0
 
 
+def test_one_call_with_too_many_values() -> None:
+    """It runs in TensorFlow, and the others as before."""
+    compiled = tfbridge.jit(lambda n: tf.reduce_sum(tf.ragged.range(n).values % 7) + 1, strict=True)
+    for number in (3, 20_000_000, 5):
+        given = tf.constant([number, 2], tf.int64)
+        found = compiled(given)
+        assert int(found) == np.sum(np.arange(number) % 7) + 2
+    tfbridge.reset_stats()
+    compiled(tf.constant([9, 9], tf.int64))
+    assert (tfbridge.stats()["fallbacks"], tfbridge.stats()["recompiles"]) == (0, 0)
+
+
 def test_ranges_as_long_as_numbers_are() -> None:
     compiled, traced = (
         f(lambda a, b, d: tf.ragged.range(a, b, d).values + 1) for f in (tfbridge.jit, tf.function)
