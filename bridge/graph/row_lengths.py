@@ -17,7 +17,7 @@ from ..tf_internals.dtypes import proto_array
 from ..tf_internals.types import GraphDef, NodeDef
 from .graph import Graph, GraphNode, Tensor, read_nodes, sort
 
-_OP = "RaggedTensorToTensor"
+_OP, _FIRST_SIZE = "RaggedTensorToTensor", "FIRST_DIM_SIZE"
 
 
 def with_row_lengths(graph: Graph) -> Graph:
@@ -56,21 +56,25 @@ def _added(nodes: Iterable[GraphNode], is_candidate: Callable[[GraphNode], bool]
 
 def _with_sizes(node: GraphNode, asked: np.ndarray) -> list[NodeDef]:
     kinds = [kind.decode() for kind in node.attrs["row_partition_types"].list.s]
-    depth = len(kinds)
-    is_plain = bool(kinds) and all(kind == "ROW_SPLITS" for kind in kinds)
+    is_by_number = bool(kinds) and kinds[0] == _FIRST_SIZE
+    depth, first = len(kinds) - is_by_number, 3 + is_by_number
     sizes = [-1] * (depth + 1) if not asked.ndim else asked.tolist()
-    if (
-        not is_plain
-        or len(sizes) <= depth
-        or -1 not in sizes[1 : depth + 1]
-        or asked.ndim == 0 != (asked != -1)
-    ):
+    is_open = -1 in sizes[1 : depth + 1] or is_by_number and sizes[:1] == [-1]
+    if not depth or len(sizes) <= depth or not is_open or not asked.ndim and asked != -1:
         return []
     made = _Made(node)
-    parts = [
-        made.longest_row(node.inputs[3 + k - 1]) if k and size == -1 else made.constant(size)
-        for k, size in enumerate(sizes[: depth + 1])
-    ]
+    rows = (
+        made.to_shape(_text(node.inputs[3])) if is_by_number and sizes[0] == -1 else made.constant(sizes[0])
+    )
+    parts = [rows]
+    for k, size in enumerate(sizes[1 : depth + 1]):
+        tensor = node.inputs[first + k]
+        if size != -1:
+            parts.append(made.constant(size))
+        elif kinds[first - 3 + k] == "VALUE_ROWIDS":
+            parts.append(made.longest_by_numbers(tensor))
+        else:
+            parts.append(made.longest_row(tensor))
     parts = [made.node("Pack", parts, N=len(parts), T=made.type)]
     if asked.ndim:
         parts += [made.constant(sizes[depth + 1 :])] if sizes[depth + 1 :] else []
@@ -98,6 +102,7 @@ class _Made:
     def __init__(self, node: GraphNode) -> None:
         self.beside = node
         self.type = tf.as_dtype(node.attrs["Tshape"].type)
+        self.index_type = tf.as_dtype(node.attrs["Tindex"].type)
         self.definitions: list[NodeDef] = []
 
     def node(self, op: str, inputs: Sequence[str], **attrs: object) -> str:
@@ -144,14 +149,35 @@ class _Made:
             shrink_axis_mask=0,
         )
 
+    def to_shape(self, number: str) -> str:
+        """A number of the partitions' type as one of the shape's."""
+        type_ = self.index_type
+        if type_ == self.type:
+            return number
+        return self.node("Cast", [number], SrcT=type_, DstT=self.type, Truncate=False)
+
     def longest_row(self, splits: Tensor) -> str:
-        """How many values the longest row has; 0 where there are no rows."""
-        type_ = tf.as_dtype(self.beside.attrs["Tindex"].type)
+        """How many values the longest row has, which has these splits; 0 where there are no rows."""
+        type_, axis = self.index_type, self.constant(0, tf.int32)
         ends = [self.slice(_text(splits), begin, end, type_) for begin, end in ((1, 0), (0, -1))]
         lengths = self.node("Sub", ends, T=type_)
-        axis = self.constant([0], tf.int32)
         longest = self.node("Max", [lengths, axis], T=type_, Tidx=tf.int32, keep_dims=False)
-        longest = self.node("Maximum", [longest, self.constant(0, type_)], T=type_)
-        if type_ == self.type:
-            return longest
-        return self.node("Cast", [longest], SrcT=type_, DstT=self.type, Truncate=False)
+        return self.to_shape(self.node("Maximum", [longest, self.constant(0, type_)], T=type_))
+
+    def longest_by_numbers(self, numbers: Tensor) -> str:
+        """As `longest_row`, where every value has the number of its row: the longest run of one number, as TensorFlow
+        takes it where numbers do not ascend."""
+        type_, axis = self.index_type, self.constant(0, tf.int32)
+        ends = [self.slice(_text(numbers), begin, end, type_) for begin, end in ((1, 0), (0, -1))]
+        differ = self.node("NotEqual", ends, T=type_)
+        steps = self.node("Cast", [differ], SrcT=tf.bool, DstT=type_, Truncate=False)
+        steps = self.node("ConcatV2", [self.constant([0], type_), steps, axis], N=2, T=type_, Tidx=tf.int32)
+        runs = self.node("Cumsum", [steps, axis], T=type_, Tidx=tf.int32, exclusive=False, reverse=False)
+        ones = self.node("OnesLike", [runs], T=type_)
+        count = self.node("Size", [runs], T=type_, out_type=type_)
+        sums = self.node(
+            "UnsortedSegmentSum", [ones, runs, count], T=type_, Tindices=type_, Tnumsegments=type_
+        )
+        size = self.node("Size", [_text(numbers)], T=type_, out_type=type_)
+        longest = self.node("Max", [sums, axis], T=type_, Tidx=tf.int32, keep_dims=False)
+        return self.to_shape(self.node("Minimum", [longest, size], T=type_))

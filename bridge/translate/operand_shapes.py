@@ -103,7 +103,7 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     ("[n r] [n] [+]>=0 [m r] [m] [+]>=0 []", "SparseAdd"),
     ("[_ _] [_] [+]>=0", "SparseConcat"),
     # -- ragged arrays
-    ("[]|[_] [_ ...] ? [_]", "RaggedTensorToTensor"),
+    ("[]|[_] [_ ...] ? []|[_]", "RaggedTensorToTensor"),
     ("[]|[n] []|[n] []|[n]", "RaggedRange"),
     ("[+] [_ ...] ?", "RaggedGather"),
     ("[+] [_ ...]", "RaggedTensorToSparse"),

@@ -23,7 +23,7 @@ from ..operands.value_ranges import check_indices
 from ..registry import translates
 from .dynamic_shape_ops import cumulative
 from .gather import gather_axis
-from .scatter_gather import check_ascending, scatter_rows
+from .scatter_gather import check_ascending, rows_of_segments, scatter_rows
 
 _S32, _S64 = ElementType.S32, ElementType.S64
 
@@ -74,12 +74,14 @@ def _row_of_value(b: ComputationBuilder, splits: Operand, count: int) -> Operand
 
 # -- to dense arrays
 
-_ROW_SPLITS = "ROW_SPLITS"
+_ROW_SPLITS, _ROW_IDS, _FIRST_SIZE = "ROW_SPLITS", "VALUE_ROWIDS", "FIRST_DIM_SIZE"
 
 
 def _unsupported_partition(node: GraphNode) -> str | None:
-    kinds = [kind.decode() for kind in node.attrs["row_partition_types"].list.s]
-    return None if kinds and all(k == _ROW_SPLITS for k in kinds) else "it takes row numbers, not row splits"
+    first, *others = [kind.decode() for kind in node.attrs["row_partition_types"].list.s] or [""]
+    kinds = {*others} if first == _FIRST_SIZE and others else {first, *others}
+    is_known = kinds <= {_ROW_SPLITS, _ROW_IDS} and first != _ROW_IDS
+    return None if is_known else "its rows are told in another way than by row splits or row numbers"
 
 
 @translates("RaggedTensorToTensor", constants=("shape",), unsupported=_unsupported_partition)
@@ -88,11 +90,13 @@ def ragged_to_dense(node: Node) -> Operand:
 
     Raises: UnsupportedError  the size of a ragged axis is to be that of the longest row, which nobody computed.
     """
-    b, values, partitions = node.b, node["values"], node.list("row_partition_tensors")
-    shape, depth = b.get_shape(values), len(partitions)
+    b, values = node.b, node["values"]
+    shape, kinds = b.get_shape(values), node.attr("row_partition_types")
+    depth = len(kinds) - (kinds[0] == _FIRST_SIZE)
     if not shape.rank:
         raise ShapeError(f"{node.op}: values are a scalar")
-    dims = _dense_dims(node, _rows(node, partitions[0]), shape.dims[1:], depth)
+    dims = _dense_dims(node, shape.dims[1:], depth)
+    partitions = _all_splits(node, dims[0])
     for level, splits in enumerate(partitions):
         following = partitions[level + 1 :]
         count = _rows(node, following[0]) if following else shape.dims[0]
@@ -106,13 +110,50 @@ def ragged_to_dense(node: Node) -> Operand:
     return gather_axis(node, b.concat_in_dim([values, behind], 0), source, 0, 0)
 
 
+def _all_splits(node: Node, asked: int) -> list[Operand]:
+    """The splits of all ragged axes. Where row numbers tell the first ones, there are to be as many rows as were asked
+    for."""
+    b, all_splits, rows = node.b, list[Operand](), asked
+    for kind, tensor in zip(node.attr("row_partition_types"), node.list("row_partition_tensors")):
+        if kind == _FIRST_SIZE:
+            size = b.reshape(tensor, ())
+            node.bail_out_if(
+                b.ne(size, b.constant(asked, b.get_shape(size).element_type)), "other rows are asked for"
+            )
+        else:
+            all_splits.append(tensor if kind == _ROW_SPLITS else _splits_of(node, tensor, rows))
+            rows = b.get_shape(tensor).dims[0] if kind == _ROW_IDS and b.get_shape(tensor).rank else -1
+    return all_splits
+
+
+def _splits_of(node: Node, ids: Operand, rows: int) -> Operand:
+    """The splits of so many rows, of which values have these numbers. Leaves the run where the numbers do not ascend.
+
+    Raises: UnsupportedError  it is not known how many rows there are.
+    """
+    b, shape = node.b, node.b.get_shape(ids)
+    if shape.rank != 1:
+        raise ShapeError(f"{node.op}: row numbers are a vector; got {list(shape.dims)}")
+    if rows < 0:
+        raise UnsupportedError(f"{node.op}: row numbers behind row splits")
+    first = b.zeros(Shape(shape.element_type, (1,)))
+    if not shape.dims[0] or not rows:
+        if shape.dims[0]:
+            raise ShapeError(f"{node.op}: row numbers, but no rows")
+        return b.broadcast(b.constant(0, shape.element_type), (rows + 1,))
+    check_indices(node, ids, rows)
+    check_ascending(node, ids)
+    lengths = b.convert_element_type(rows_of_segments(b, ids, None, rows), shape.element_type)
+    return b.concat_in_dim([first, cumulative(b, lengths, "add")], 0)
+
+
 def _ends(b: ComputationBuilder, place: Operand, count: int) -> tuple[Operand, Operand, Operand]:
     """What keeps a place among so many."""
     type_ = b.get_shape(place).element_type
     return b.constant(0, type_), place, b.constant(count - 1, type_)
 
 
-def _dense_dims(node: Node, rows: int, inner: Sequence[int], depth: int) -> tuple[int, ...]:
+def _dense_dims(node: Node, inner: Sequence[int], depth: int) -> tuple[int, ...]:
     asked: Sequence[int] = node.integers("shape")
     if not node.shape("shape"):
         if asked[0] != -1:
@@ -124,7 +165,12 @@ def _dense_dims(node: Node, rows: int, inner: Sequence[int], depth: int) -> tupl
         raise UnsupportedError(f"{node.op}: a size is that of the longest row")
     if any(size not in (-1, dim) for size, dim in zip(asked[depth + 1 :], inner)):
         raise ShapeError(f"{node.op}: shape {list(asked)} does not end as the values' {list(inner)}")
-    return rows if asked[0] == -1 else asked[0], *asked[1 : depth + 1], *inner
+    rows = asked[0]
+    if rows == -1:
+        if node.attr("row_partition_types")[0] == _FIRST_SIZE:
+            raise UnsupportedError(f"{node.op}: the number of rows is that of a tensor")
+        rows = _rows(node, node.list("row_partition_tensors")[0])
+    return rows, *asked[1 : depth + 1], *inner
 
 
 def _default_value(node: Node, values: Shape) -> Operand:

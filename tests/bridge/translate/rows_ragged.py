@@ -35,6 +35,20 @@ dense(R((0, 2)), R(()), [[0]], -1)
 dense(R((3, 0)), R(()), [[0, 1, 3]], [-1, 2, -1])
 dense(R((0,)), R(()), [[0, 0, 0], [0]], [-1, 2, 2])
 
+NUMBERED = ["FIRST_DIM_SIZE", "VALUE_ROWIDS"]
+for shape in ([4, 3], [4, 2], -1, [-1, -1], [-1, 1]):
+    for ids in ([0, 0, 2, 2, 2], [3, 3, 3, 3, 3], [0, 1, 2, 3], []):
+        row("RaggedTensorToTensor", np.array(shape, np.int64), R((5,)), R(()),
+            [np.array(4, np.int64), Given(ids, "int64")],
+            types=ALL if len(ids) == 5 else "float32", row_partition_types=NUMBERED)
+for more in (["VALUE_ROWIDS"], ["ROW_SPLITS"]):
+    others = Given([0, 0, 1, 2, 2] if more == ["VALUE_ROWIDS"] else [0, 2, 3, 5], "int32")
+    row("RaggedTensorToTensor", np.array(-1), R((5, 2)), R((2,)),
+        [np.array(2, np.int32), Given([0, 1, 1], "int32"), others],
+        types="float32", row_partition_types=[*NUMBERED, *more])
+row("RaggedTensorToTensor", np.array(-1), R((0,)), R(()), [np.array(0, np.int32), Given([], "int32")], types="float32",
+    row_partition_types=NUMBERED)
+
 for splits in ("int32", "int64"):
     for starts, limits, deltas in (
         ([0, 1, 5, 2], [3, 0, 9, 2], [1, 1, 2, 1]),

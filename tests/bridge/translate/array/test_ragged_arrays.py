@@ -58,6 +58,14 @@ def two_ragged_axes(r: tf.RaggedTensor) -> Any:
     return tf.RaggedTensor.from_row_splits(r, ends, validate=False).to_tensor() + 1
 
 
+def by_numbers(r: tf.RaggedTensor) -> Any:
+    """Rows that are told by the number of each value's row."""
+    return (
+        tf.RaggedTensor.from_value_rowids(r.values, r.value_rowids(), r.nrows(), validate=False).to_tensor()
+        + 1
+    )
+
+
 def picked(r: tf.RaggedTensor) -> Any:
     """An error where there are no rows."""
     rows = tf.gather(r, [0, 0, 0])
@@ -91,6 +99,7 @@ FUNCTIONS = (
     recurrent,
     gradient_of_dense,
     two_ragged_axes,
+    by_numbers,
     picked,
     numbered,
     sliced,
@@ -146,6 +155,17 @@ def test_splits_that_are_none(function: Callable[..., Any], splits: list[int]) -
     compiled, traced = tfbridge.jit(function), tf.function(function)
     given = tf.RaggedTensor.from_row_splits(tf.range(5), tf.constant(splits, tf.int64), validate=False)
     compare(outcome(compiled, given), outcome(traced, given))
+
+
+@pytest.mark.parametrize("ids", [[0, 0, 2, 2], [0, 2, 1, 2], [-1, 0, 0, 1], [0, 0, 1, 5], [0, 1, 2, 2]])
+@pytest.mark.parametrize("rows", [0, 3, 5])
+def test_numbers_of_rows_that_are_none(ids: list[int], rows: int) -> None:
+    def function(values: tf.Tensor, ids: tf.Tensor, rows: tf.Tensor) -> Any:
+        return tf.RaggedTensor.from_value_rowids(values, ids, rows, validate=False).to_tensor() * 2
+
+    compiled, traced = tfbridge.jit(function), tf.function(function)
+    given = tf.range(4), tf.constant(ids, tf.int64), tf.constant(rows, tf.int64)
+    compare(outcome(compiled, *given), outcome(traced, *given))
 
 
 def test_more_values_than_the_bound() -> None:
