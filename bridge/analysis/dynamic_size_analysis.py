@@ -11,7 +11,7 @@ ones have found. There every size is known, on whatever axis it is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -73,18 +73,34 @@ def data_sizes(
     unclustered: nodes that TensorFlow runs for other reasons. The sizes of their results are known when a run compiles.
     cuts: the nodes whose readers are in a later stage. So are, then, nodes that would be refused; with None all nodes
     are in one stage.
+
+    What makes a list is in the stage of what reads it, for no list goes from one stage to another.
     """
-    walk = _Walk(graph, functions, arguments)
-    for node in graph.nodes.values():
-        walk.enter(node, cuts or ())
-        if node.name not in unclustered:
-            walk.visit(node)
-            if cuts is not None and node.name in walk.refused and walk.may_rise(node):
-                del walk.refused[node.name]
-                walk.rise(node)
-                walk.visit(node)
-        walk.note_measured(node)
+    floors: dict[str, int] = {}
+    for _ in range(_MAX_RAISES):
+        walk = _Walk(graph, functions, arguments)
+        for node in graph.nodes.values():
+            walk.look_at(node, cuts, node.name not in unclustered, floors)
+        early = _makers_of_lists_before(graph, walk.stages) if cuts is not None else {}
+        if not early:
+            break
+        floors.update(early)
     return DataSizes(walk.refused, walk.sized, walk.lists, walk.size_lists, walk.stages)
+
+
+_MAX_RAISES = 16
+
+
+def _makers_of_lists_before(graph: Graph, stages: Mapping[str, int]) -> dict[str, int]:
+    """The nodes that make a list which is read in a later stage than theirs, with that stage."""
+    early: dict[str, int] = {}
+    for node in graph.nodes.values():
+        late = [t.node for t in node.inputs if stages.get(t.node, 0) < stages[node.name]]
+        if late and DT_VARIANT in (types := input_types(node)):
+            for tensor, type_ in zip(node.inputs, types):
+                if type_ == DT_VARIANT and tensor.node in late:
+                    early[tensor.node] = max(early.get(tensor.node, 0), stages[node.name])
+    return early
 
 
 class _Walk:
@@ -106,20 +122,24 @@ class _Walk:
         self.stages: dict[str, int] = {}
         self.stage = 0
 
-    def enter(self, node: GraphNode, cuts: Container[str]) -> None:
-        """Finds the stage of a node: that of what it reads or waits for, or the next one."""
+    def look_at(
+        self, node: GraphNode, cuts: Container[str] | None, is_clusterable: bool, floors: Mapping[str, int]
+    ) -> None:
+        """The next node. Its stage is that of what it reads or waits for, or the next one, and at least its floor."""
         others = [n for n in (*(t.node for t in node.inputs), *node.control) if n in self.stages]
-        self.stage = max((self.stages[n] + (n in cuts) for n in others), default=0)
-        self.stages[node.name] = self.stage
-
-    def may_rise(self, node: GraphNode) -> bool:
-        """Whether a later stage can have a node: not one that takes a list, which stays in its stage."""
-        return DT_VARIANT not in input_types(node) and any(self.is_here(t.node) for t in node.inputs)
-
-    def rise(self, node: GraphNode) -> None:
-        """Puts a node in the next stage."""
-        self.stage += 1
-        self.stages[node.name] = self.stage
+        after = max((self.stages[n] + (cuts is not None and n in cuts) for n in others), default=0)
+        self.stage = self.stages[node.name] = max(after, floors.get(node.name, 0))
+        if is_clusterable:
+            self.visit(node)
+            if (
+                cuts is not None
+                and node.name in self.refused
+                and any(self.is_here(t.node) for t in node.inputs)
+            ):
+                del self.refused[node.name]
+                self.stage = self.stages[node.name] = self.stage + 1
+                self.visit(node)
+        self.note_measured(node)
 
     def is_here(self, name: str) -> bool:
         """Whether a node is in the stage of the node that is looked at."""

@@ -45,6 +45,22 @@ def recurrent(r: tf.RaggedTensor) -> Any:
     return tf.while_loop(lambda t, _: t < tf.shape(x)[1], body, (0, tf.zeros([tf.shape(x)[0], 4])))[1]
 
 
+def kept_states(r: tf.RaggedTensor) -> Any:
+    """A list of as many elements as the longest row has, and what its gradient pushes and pops."""
+    weights = tf.identity(WEIGHTS)
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        x = tf.transpose(tf.gather(TABLE, r.to_tensor()), [1, 0, 2])
+        states = tf.TensorArray(tf.float32, tf.shape(x)[0], element_shape=[None, 4])
+        h = tf.zeros([tf.shape(x)[1], 4])
+        for t in tf.range(tf.shape(x)[0]):
+            h = tf.tanh(x[t] + h @ weights * 0.1)
+            states = states.write(t, h)
+        found = states.stack()
+        loss = tf.reduce_sum(found**2)
+    return found, tape.gradient(loss, weights)
+
+
 def gradient_of_dense(r: tf.RaggedTensor) -> Any:
     values = tf.cast(r.values, tf.float32)
     with tf.GradientTape() as tape:
@@ -97,6 +113,7 @@ FUNCTIONS = (
     dense,
     attended,
     recurrent,
+    kept_states,
     gradient_of_dense,
     two_ragged_axes,
     by_numbers,
