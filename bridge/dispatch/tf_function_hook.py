@@ -22,7 +22,6 @@ from ...compiler.errors import UnsupportedError
 from ...runtime.threads import forking, python_settings
 from ..cluster import original_nodes
 from ..cluster.cluster import Cluster
-from ..cluster.cluster_compiler import earlier_failure
 from ..cluster.code_cache import bounded
 from ..cluster.compute_ops import TRIVIAL, count_ops
 from ..cluster.variable_uses import READS
