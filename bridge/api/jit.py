@@ -25,7 +25,7 @@ from ..cluster.code_cache import bounded
 from ..cluster.fingerprint import digest_of_sources
 from ..cluster.strict import strict_error, strict_reason
 from ..clustering import rewrite_graph
-from ..dispatch import fast_call, tf_function_hook
+from ..dispatch import fast_call, tf_function_hook, unclustered_calls
 from ..dispatch.call_plan import NO_FAST_PATH, CallPlan, FastPath, miss
 from ..dispatch.dispatch_cache import MAX_ENTRIES, DispatchCache, has_arrays, with_tensors
 from ..dispatch.staged_plan import staged_plan_of
@@ -289,6 +289,8 @@ class Jit(DispatchCache):
             plan = staged_plan_of(concrete, current(self._options))
             for cluster in plan.clusters:
                 cluster.is_strict |= self.strict
+            if not self.strict:
+                unclustered_calls.route(plan, concrete)
             return plan
         except UnsupportedError as error:
             if self.strict:

@@ -315,8 +315,7 @@ def _new_plan(concrete: ConcreteFunction) -> CallPlan | None:
     size = sum(count_ops(c.graph.nodes.values(), c.functions, TRIVIAL | {"_Arg"}) for c in plan.clusters)
     if size < options.min_cluster_size or any(c.has_data_constants for c in plan.clusters):
         return None
-    run = plan.run
-    plan.run = lambda tensors: unclustered_calls.call(run, concrete, tensors, plan.captured)
+    unclustered_calls.route(plan, concrete)
     _on_plan(plan)
     return plan
 

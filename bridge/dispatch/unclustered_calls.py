@@ -25,6 +25,7 @@ from ..launch import coverage
 from ..launch.compile_policy import Served
 from ..tf_internals import symbols as tfp
 from ..tf_internals.types import ConcreteFunction
+from .call_plan import CallPlan
 
 _MAX_CALLS = 64  # of the second form in a row
 _MAX_EARLY_CALLS = 8  # whose arguments are kept until their code is asked for
@@ -109,6 +110,12 @@ def _prepare(context: contextvars.Context, prepare: Prepare, function: weakref.r
     concrete = function()
     if concrete is not None:
         context.run(prepare, concrete, concrete.__dict__[_CALLS].early, concrete.captured_inputs)
+
+
+def route(plan: CallPlan, concrete: ConcreteFunction) -> None:
+    """Has the calls of a function's plan go through `call`."""
+    run = plan.run
+    plan.run = lambda tensors: call(run, concrete, tensors, plan.captured)
 
 
 def call(
