@@ -1,7 +1,7 @@
 """The order in which the instructions of a computation run.
 
 It is the module's own, but that an instruction that overwrites a value runs after the other readers of that value
-where it can: the value then needs no copy.
+where it can: the value then needs no copy. What overwrites arguments runs after the checks that may end the run.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ class InstructionOrder:
 
 
 def order_instructions(
-    aliasing: Aliasing, replacements: Iterable[tuple[LogicalBuffer, LogicalBuffer]] = ()
+    aliasing: Aliasing,
+    replacements: Iterable[tuple[LogicalBuffer, LogicalBuffer]] = (),
+    after_checks: Iterable[tuple[Instruction, Instruction]] = (),
 ) -> InstructionOrder:
     """The order of a computation's instructions.
 
     `replacements` pairs a new value with a value of a parameter whose buffer the new one prefers, as in a loop's body.
+    `after_checks` pairs an instruction with one to run before it, which matters more.
     """
     computation = aliasing.computation
-    edges = list(_effect_edges(computation))
+    edges = [*_effect_edges(computation), *after_checks]
     edges += _overwrite_edges(aliasing, replacements)
     after = _acyclic_subset(computation, edges)
     instructions = computation.instructions

@@ -54,6 +54,7 @@ from .thunks import (
 from .value_buffers import (
     Results,
     ValueBuffers,
+    after_checks,
     by_allocation,
     live_at_entry,
     preferred_buffers,
@@ -137,7 +138,9 @@ def lower_computation(
     aliasing = alias_analysis(computation)
     assigned = live_at_entry(aliasing, arguments)
     live_values = by_allocation(assigned)
-    order = order_instructions(aliasing, replacements(aliasing, results, live_values))
+    order = order_instructions(
+        aliasing, replacements(aliasing, results, live_values), after_checks(aliasing, results)
+    )
     preferred = preferred_buffers(aliasing, order, results)
     values = ValueBuffers(aliasing, order, preferred, context.temporary, assigned, live_values)
     scope = Scope(context, values, computation.users)

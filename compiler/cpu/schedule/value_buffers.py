@@ -8,9 +8,9 @@ memory.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...ir.module import Computation, Instruction, topological
+from ...ir.module import Computation, Instruction
 from ...ops import Constant, CustomCall, Parameter, While
 from .aliasing import Aliasing, LogicalBuffer
 from .buffer import Buffer
@@ -24,14 +24,15 @@ def preferred_buffers(
 ) -> Mapping[LogicalBuffer, Buffer]:
     """The buffer that a value should be written to: from the root backwards through loops and in-place updates.
 
-    Values that a check needs are not written over arguments: a run that the check ends leaves those as they were.
+    No value is written over an argument before the last check: a run that a check ends leaves arguments as they were.
     """
-    checked = _needed_by_checks(aliasing.computation)
+    checks = _checks(aliasing.computation)
+    before_check = set(order.instructions[: 1 + order.instructions.index(checks[-1])] if checks else ())
     preferred: dict[LogicalBuffer, Buffer] = {}
 
     def prefer(value: LogicalBuffer, buffer: Buffer) -> None:
         if not isinstance(value.instruction.op, Parameter | Constant) and not (
-            buffer.may_alias and value.instruction in checked
+            buffer.may_alias and value.instruction in before_check
         ):
             preferred.setdefault(value, buffer)
 
@@ -57,10 +58,9 @@ def _updated_values(aliasing: Aliasing, instruction: Instruction) -> Iterable[tu
     )
 
 
-def _needed_by_checks(computation: Computation) -> Collection[Instruction]:
-    """The checks, what runs checks inside, and all that they depend on."""
-    checks = [i for i in computation.effects() if _has_checks(i)]
-    return set(topological(checks)) if checks else ()
+def _checks(computation: Computation) -> list[Instruction]:
+    """The checks, and what runs checks inside, in order."""
+    return [i for i in computation.effects() if _has_checks(i)]
 
 
 def _has_checks(instruction: Instruction) -> bool:
@@ -153,3 +153,18 @@ def replacements(
         for old in live_values.get(result.allocation, ())
         if old != new
     ]
+
+
+def after_checks(aliasing: Aliasing, results: Results) -> list[tuple[Instruction, Instruction]]:
+    """(instruction, check) pairs: the first writes what ends up where an argument lies, or what it is made from in
+    place."""
+    checks = _checks(aliasing.computation)
+    stack = [v for v, result in zip(aliasing.root, results, strict=True) if result and result.may_alias]
+    writers: dict[Instruction, None] = {}
+    while checks and stack:
+        value = stack.pop()
+        if value.instruction in writers or isinstance(value.instruction.op, Parameter | Constant):
+            continue
+        writers[value.instruction] = None
+        stack += [old for leaf, old in _updated_values(aliasing, value.instruction) if leaf == value.leaf]
+    return [(writer, checks[-1]) for writer in writers]

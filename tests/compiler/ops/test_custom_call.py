@@ -512,18 +512,57 @@ def test_check(platform: str, in_loop: bool) -> None:
     np.testing.assert_array_equal(executable.execute([values])[0], values + 3)
 
 
+def run_entry(module: ir.Module, results: int, arguments: list[np.ndarray]) -> int:
+    """The status of a run in which the first results lie in the memory of the first arguments."""
+    made = Executable(compile_module(module))
+    addresses = (ctypes.c_void_p * len(arguments))(*[a.ctypes.data for a in arguments])
+    into = (ctypes.c_void_p * results)(*[a.ctypes.data for a in arguments[:results]])
+    context = RunContext(threads=1, num_replicas=1, constants=made.constants_address)
+    temp = np.zeros(made.artifact.temp_bytes + 64, np.uint8)
+    entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)(made.entry_address)
+    return entry(ctypes.addressof(context), addresses, into, -(-temp.ctypes.data // 64) * 64)
+
+
 @pytest.mark.parametrize("in_loop", [False, True])
 def test_check_leaves_arguments_as_they_were(in_loop: bool) -> None:
     """Where the result lies in the argument's memory, that is written after the check."""
-    made = Executable(compile_module(checked(in_loop)))
     for start, status in ((0.0, 0), (7.5, 3)):
         memory = np.full(70, start, np.float32)
-        address = (ctypes.c_void_p * 1)(memory.ctypes.data)
-        context = RunContext(threads=1, num_replicas=1, constants=made.constants_address)
-        temp = np.zeros(made.artifact.temp_bytes + 64, np.uint8)
-        entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)(made.entry_address)
-        given = entry(ctypes.addressof(context), address, address, -(-temp.ctypes.data // 64) * 64)
+        given = run_entry(checked(in_loop), 1, [memory])
         assert (given, memory.tolist()) == (status, [start if status else start + 3] * 70)
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+def test_check_of_what_is_made_in_place_leaves_arguments(updates: int) -> None:
+    """The check needs a sort that would take the memory of the indices once they are read; what is scattered by them
+    is written after it all the same."""
+    b = ComputationBuilder("main")
+    table, indices = b.parameter(0, array("f32", 7)), b.parameter(1, array("s32", 4))
+    new = table
+    for k in range(updates):
+        values = b.broadcast(b.constant(float(k + 1)), (4,))
+        new = b.scatter(
+            new,
+            b.reshape(indices, (4, 1)),
+            values,
+            binary_computation("add", ElementType.F32),
+            index_vector_dim=1,
+            update_window_dims=[],
+            inserted_window_dims=[0],
+            scatter_dims_to_operand_dims=[0],
+        )
+    ordered = b.sort([indices])
+    twice = b.eq(b.slice_in_dim(ordered, 0, 3, 1, 0), b.slice_in_dim(ordered, 1, 4, 1, 0))
+    any_twice = b.reduce(twice, b.constant(False), binary_computation("or", ElementType.PRED), (0,))
+    b.bail_out_if(any_twice, "an index comes twice")
+    module = ir.Module("main", b.build(b.tuple([new])))
+    module.input_output_aliases = (ir.InputOutputAlias((0,), 0),)
+    for numbers, status in (([3, 0, 6, 5], 0), ([3, 0, 3, 5], ASSUMPTION_FAILED)):
+        memory, given = np.zeros(7, np.float32), np.array(numbers, np.int32)
+        assert run_entry(module, 1, [memory, given]) == status
+        wanted = np.zeros(7) if status else np.bincount(numbers, minlength=7) * sum(range(1, updates + 1))
+        np.testing.assert_array_equal(memory, wanted)
+        assert given.tolist() == numbers
 
 
 def test_former_names_of_checks() -> None:
