@@ -149,6 +149,12 @@ class _Made:
             shrink_axis_mask=0,
         )
 
+    def vector(self, partition: Tensor) -> str:
+        """A partition, which TensorFlow's kernel reads as a vector whatever its dims are."""
+        return self.node(
+            "Reshape", [_text(partition), self.constant([-1])], T=self.index_type, Tshape=self.type
+        )
+
     def to_shape(self, number: str) -> str:
         """A number of the partitions' type as one of the shape's."""
         type_ = self.index_type
@@ -159,7 +165,8 @@ class _Made:
     def longest_row(self, splits: Tensor) -> str:
         """How many values the longest row has, which has these splits; 0 where there are no rows."""
         type_, axis = self.index_type, self.constant(0, tf.int32)
-        ends = [self.slice(_text(splits), begin, end, type_) for begin, end in ((1, 0), (0, -1))]
+        vector = self.vector(splits)
+        ends = [self.slice(vector, begin, end, type_) for begin, end in ((1, 0), (0, -1))]
         lengths = self.node("Sub", ends, T=type_)
         longest = self.node("Max", [lengths, axis], T=type_, Tidx=tf.int32, keep_dims=False)
         return self.to_shape(self.node("Maximum", [longest, self.constant(0, type_)], T=type_))
@@ -168,7 +175,8 @@ class _Made:
         """As `longest_row`, where every value has the number of its row: the longest run of one number, as TensorFlow
         takes it where numbers do not ascend."""
         type_, axis = self.index_type, self.constant(0, tf.int32)
-        ends = [self.slice(_text(numbers), begin, end, type_) for begin, end in ((1, 0), (0, -1))]
+        vector = self.vector(numbers)
+        ends = [self.slice(vector, begin, end, type_) for begin, end in ((1, 0), (0, -1))]
         differ = self.node("NotEqual", ends, T=type_)
         steps = self.node("Cast", [differ], SrcT=tf.bool, DstT=type_, Truncate=False)
         steps = self.node("ConcatV2", [self.constant([0], type_), steps, axis], N=2, T=type_, Tidx=tf.int32)

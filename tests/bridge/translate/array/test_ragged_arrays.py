@@ -221,3 +221,25 @@ def test_ranges_as_long_as_numbers_are() -> None:
     ):
         given = [tf.constant(k, tf.int64) for k in (starts, limits, deltas)]
         compare(outcome(compiled, *given), outcome(traced, *given))
+
+
+@pytest.mark.parametrize("partition", ("ROW_SPLITS", "VALUE_ROWIDS"))
+def test_partitions_of_other_ranks(partition: str) -> None:
+    """TensorFlow's kernel reads them as vectors."""
+    types = ["ROW_SPLITS"] if partition == "ROW_SPLITS" else ["FIRST_DIM_SIZE", "VALUE_ROWIDS"]
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int64)])
+    def made_dense(numbers: tf.Tensor) -> tf.Tensor:
+        return tf.raw_ops.RaggedTensorToTensor(
+            shape=tf.constant([-1, -1], tf.int64),
+            values=tf.range(5.0),
+            default_value=0.0,
+            row_partition_tensors=[tf.constant(4, tf.int64), numbers][-len(types) :],
+            row_partition_types=types,
+        )
+
+    compiled = tfbridge.jit(made_dense)
+    numbers = [0, 2, 5] if partition == "ROW_SPLITS" else [0, 0, 1, 3, 3]
+    for shape in ((-1,), (-1, 1), (1, -1)):
+        given = tf.reshape(tf.constant(numbers, tf.int64), shape)
+        compare(outcome(compiled, given), outcome(made_dense, given))
