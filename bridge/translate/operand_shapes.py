@@ -283,6 +283,22 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     ("[*s] [*s] [*s] [*s] [] [] [] [] [] [] [*s]", "ResourceApplyAdamWithAmsgrad"),
     ("[*s] [*s] [*s] [*s] [] [] [] []", "ResourceApplyAdagradDA ResourceApplyFtrl"),
     ("[*s] [*s] [*s] [*s] [] [] [] [] []", "ResourceApplyFtrlV2"),
+    ("[_ *s] [] [] [] [m *s] [m]", "ResourceSparseApplyProximalGradientDescent"),
+    ("[n *s] [n *s] [] [m *s] [m]", "ResourceSparseApplyAdagrad"),
+    ("[n *s] [n *s] [] [] [m *s] [m]", "ResourceSparseApplyAdagradV2"),
+    (
+        "[n *s] [n *s] [] [m *s] [m] []",
+        "ResourceSparseApplyMomentum ResourceSparseApplyKerasMomentum",
+    ),
+    ("[n *s] [n *s] [] [] [] [m *s] [m]", "ResourceSparseApplyProximalAdagrad"),
+    ("[n *s] [n *s] [n *s] [] [] [] [m *s] [m]", "ResourceSparseApplyAdadelta"),
+    ("[n *s] [n *s] [n *s] [] [] [] [] [m *s] [m]", "ResourceSparseApplyRMSProp"),
+    ("[n *s] [n *s] [n *s] [n *s] [] [] [] [] [m *s] [m]", "ResourceSparseApplyCenteredRMSProp"),
+    (
+        "[n *s] [n *s] [n *s] [m *s] [m] [] [] [] []",
+        "ResourceSparseApplyAdagradDA ResourceSparseApplyFtrl",
+    ),
+    ("[n *s] [n *s] [n *s] [m *s] [m] [] [] [] [] []", "ResourceSparseApplyFtrlV2"),
 )
 
 PATTERNS: dict[str, tuple[Pattern, ...]] = {

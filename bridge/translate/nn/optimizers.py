@@ -1,4 +1,5 @@
-"""The ResourceApply ops: one step of an optimizer on a variable and its slots.
+"""The ResourceApply ops: one step of an optimizer on a variable and its slots. The ResourceSparseApply ops: one on rows
+of them.
 
 A rule gets the old values of the variables, in the op's order, and its other inputs by name, and returns the new values
 of the variables. Scalars (learning rates, momenta) are data.
@@ -7,11 +8,19 @@ Source: tensorflow/core/kernels/training_ops.cc.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.errors import ShapeError
+from ...analysis.trip_count import identity_source
+from ...graph.graph import Graph, GraphNode, Tensor, input_range
+from ..array.gather import gather_axis
+from ..array.scatter_gather import scatter_rows
+from ..array.sorting import sorted_with_places
 from ..control.variables import assign, value_of
+from ..math.reductions import reduce
 from ..node import Node
+from ..operands.value_ranges import check_indices
 from ..registry import translates
 from ..values import Variable
 
@@ -19,8 +28,9 @@ from ..values import Variable
 class _Step:
     """The other inputs of an optimizer op, by name, and arithmetic on them."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, gradient: str = "grad") -> None:
         self.b: ComputationBuilder = node.b
+        self.grad = node[gradient]
         self._node = node
 
     def __getattr__(self, name: str) -> Operand:
@@ -32,14 +42,14 @@ class _Step:
 
     def number(self, value: float) -> Operand:
         """A constant scalar of the variable's type."""
-        return self.b.scalar_like(self._node["grad"], value)
+        return self.b.scalar_like(self.grad, value)
 
 
 Rule = Callable[..., Sequence[Operand]]
 
 
 def _gradient_descent(s: _Step, var: Operand) -> Sequence[Operand]:
-    return (var - s._node["alpha"] * s._node["delta"],)
+    return (var - s.alpha * s.grad,)
 
 
 def _momentum(s: _Step, var: Operand, accum: Operand) -> Sequence[Operand]:
@@ -144,8 +154,7 @@ def _proximal(s: _Step, var: Operand, rate: Operand) -> Operand:
 
 
 def _proximal_gradient_descent(s: _Step, var: Operand) -> Sequence[Operand]:
-    alpha = s._node["alpha"]
-    return (_proximal(s, var - s._node["delta"] * alpha, alpha),)
+    return (_proximal(s, var - s.grad * s.alpha, s.alpha),)
 
 
 def _proximal_adagrad(s: _Step, var: Operand, accum: Operand) -> Sequence[Operand]:
@@ -179,30 +188,75 @@ def _power_sign(s: _Step, var: Operand, m: Operand) -> Sequence[Operand]:
 
 
 RULES: dict[str, Rule] = {
-    "ResourceApplyGradientDescent": _gradient_descent,
-    "ResourceApplyMomentum": _momentum,
-    "ResourceApplyKerasMomentum": _keras_momentum,
-    "ResourceApplyAdam": _adam,
-    "ResourceApplyAdamWithAmsgrad": _adam_with_amsgrad,
-    "ResourceApplyAdaMax": _ada_max,
-    "ResourceApplyAdagrad": _adagrad,
-    "ResourceApplyAdagradV2": _adagrad_v2,
-    "ResourceApplyAdadelta": _adadelta,
-    "ResourceApplyRMSProp": _rms_prop,
-    "ResourceApplyCenteredRMSProp": _centered_rms_prop,
-    "ResourceApplyFtrl": _ftrl,
-    "ResourceApplyFtrlV2": _ftrl_v2,
-    "ResourceApplyProximalGradientDescent": _proximal_gradient_descent,
-    "ResourceApplyProximalAdagrad": _proximal_adagrad,
-    "ResourceApplyAdagradDA": _adagrad_da,
-    "ResourceApplyAddSign": _add_sign,
-    "ResourceApplyPowerSign": _power_sign,
+    "GradientDescent": _gradient_descent,
+    "Momentum": _momentum,
+    "KerasMomentum": _keras_momentum,
+    "Adam": _adam,
+    "AdamWithAmsgrad": _adam_with_amsgrad,
+    "AdaMax": _ada_max,
+    "Adagrad": _adagrad,
+    "AdagradV2": _adagrad_v2,
+    "Adadelta": _adadelta,
+    "RMSProp": _rms_prop,
+    "CenteredRMSProp": _centered_rms_prop,
+    "Ftrl": _ftrl,
+    "FtrlV2": _ftrl_v2,
+    "ProximalGradientDescent": _proximal_gradient_descent,
+    "ProximalAdagrad": _proximal_adagrad,
+    "AdagradDA": _adagrad_da,
+    "AddSign": _add_sign,
+    "PowerSign": _power_sign,
 }
 
 
-@translates(*RULES, stateful=True)
+def _slots(node: Node) -> list[int]:
+    return [k for k, value in enumerate(node.inputs) if isinstance(value, Variable)]
+
+
+_WITH_DELTA = ("ResourceApplyGradientDescent", "ResourceApplyProximalGradientDescent")
+
+
+@translates(*(f"ResourceApply{name}" for name in RULES), stateful=True)
 def apply_rule(node: Node) -> None:
-    slots = [k for k, value in enumerate(node.inputs) if isinstance(value, Variable)]
-    new = RULES[node.op](_Step(node), *(value_of(node, k) for k in slots))
+    slots, rule = _slots(node), RULES[node.op.removeprefix("ResourceApply")]
+    step = _Step(node, "delta" if node.op in _WITH_DELTA else "grad")
+    new = rule(step, *(value_of(node, k) for k in slots))
     for k, value in zip(slots, new, strict=True):
         assign(node.variable(k), value)
+
+
+_NOT_ON_ROWS = ("GradientDescent", "Adam", "AdamWithAmsgrad", "AdaMax", "AddSign", "PowerSign")
+_ON_ROWS = tuple(f"ResourceSparseApply{name}" for name in RULES if name not in _NOT_ON_ROWS)
+
+
+def _are_distinct(graph: Graph, indices: Tensor) -> bool:
+    """Whether the graph shows that no index comes twice."""
+    source = identity_source(graph, indices)
+    return graph.nodes[source.node].op.startswith("Unique") and source.index == 0
+
+
+def _distinct_rows(node: GraphNode, graph: Graph) -> Collection[int]:
+    grad, indices = (input_range(node.definition, name)[0] for name in ("grad", "indices"))
+    return (grad, indices) if _are_distinct(graph, node.inputs[indices]) else ()
+
+
+@translates(*_ON_ROWS, stateful=True, takes_sizes=_distinct_rows)
+def apply_rule_to_rows(node: Node) -> None:
+    """One step on the rows that the indices pick. Leaves the run where an index comes twice: TensorFlow takes one step
+    after the other."""
+    b, slots, indices = node.b, _slots(node), node["indices"]
+    old, (picked,) = [value_of(node, k) for k in slots], node.shape("indices")
+    rows, *inner = b.get_shape(old[0]).dims
+    if node.shape("grad") != (picked, *inner) or 0 in inner:
+        raise ShapeError(
+            f"{node.op}: grad {list(node.shape('grad'))} has not {picked} rows of the variable's {inner}"
+        )
+    check_indices(node, indices, rows)
+    if picked and not _are_distinct(node.context.graph, node.graph_node.inputs[node.number("indices")]):
+        ordered, _ = sorted_with_places(b, indices, 0, False)
+        before, after = (b.slice_in_dim(ordered, k, picked - 1 + k, 1, 0) for k in range(2))
+        node.bail_out_if(reduce(b, b.eq(before, after), "or_", [0]), "an index comes twice")
+    rule = RULES[node.op.removeprefix("ResourceSparseApply")]
+    new = rule(_Step(node), *(gather_axis(node, value, indices, 0, 0) for value in old)) if picked else old
+    for k, value, changed in zip(slots, old, new, strict=True):
+        assign(node.variable(k), scatter_rows(b, value, indices, changed, "update") if picked else value)

@@ -45,3 +45,33 @@ row("ResourceApplyAdagradDA", SLOT, SLOT, POSITIVE, GRAD, rate(), rate(0.2), rat
     types="float32 float64")
 row("ResourceApplyAddSign ResourceApplyPowerSign", SLOT, SLOT, rate(), rate(0.7), rate(0.5), rate(0.9), GRAD,
     types="float32 float64")
+
+
+# -- on rows
+
+ROWS = R((3, 3))
+for numbers in (Given([4, 0, 2], "int32"), Given([1, 3, 0], "int64")):
+    row("ResourceSparseApplyProximalGradientDescent", SLOT, rate(), rate(0.2), rate(0.3), ROWS, numbers,
+        types="float32 float64")
+    row("ResourceSparseApplyProximalAdagrad", SLOT, POSITIVE, rate(), rate(0.2), rate(0.3), ROWS, numbers,
+        types="float32 float64")
+    row("ResourceSparseApplyAdagradDA", SLOT, SLOT, POSITIVE, ROWS, numbers, rate(), rate(0.2), rate(0.3),
+        Given(3, "int64"), types="float32 float64")
+    for flag in (False, True):
+        row("ResourceSparseApplyMomentum ResourceSparseApplyKerasMomentum", SLOT, SLOT, rate(), ROWS, numbers,
+            rate(0.9), types="float32 float64", use_nesterov=flag)
+        row("ResourceSparseApplyAdagrad", SLOT, POSITIVE, rate(), ROWS, numbers, types="float32 float64",
+            update_slots=flag)
+        row("ResourceSparseApplyAdagradV2", SLOT, POSITIVE, rate(), rate(1e-3), ROWS, numbers, types="float32 float64",
+            update_slots=flag)
+        row("ResourceSparseApplyFtrl", SLOT, POSITIVE, SLOT, ROWS, numbers, rate(), rate(0.2), rate(0.3), rate(-0.5),
+            types="float32 float64", multiply_linear_by_lr=flag, tolerance=1e-4)
+        row("ResourceSparseApplyFtrlV2", SLOT, POSITIVE, SLOT, ROWS, numbers, rate(), rate(0.2), rate(0.3), rate(0.1),
+            rate(-0.5), types="float32 float64", multiply_linear_by_lr=flag, tolerance=1e-4)
+    row("ResourceSparseApplyAdadelta", SLOT, POSITIVE, POSITIVE, rate(), rate(0.9), rate(1e-3), ROWS, numbers,
+        types="float32 float64")
+    row("ResourceSparseApplyRMSProp", SLOT, POSITIVE, SLOT, rate(), rate(0.9), rate(0.8), rate(1e-3), ROWS, numbers,
+        types="float32 float64")
+    row("ResourceSparseApplyCenteredRMSProp", SLOT, Content(R((5, 3), -0.1, 0.1)), POSITIVE, SLOT, rate(), rate(0.9),
+        rate(0.8), rate(1e-3), ROWS, numbers, types="float32 float64")
+row("ResourceSparseApplyMomentum", SLOT, SLOT, rate(), R((0, 3)), Given([], "int32"), rate(0.9), types="float32")
