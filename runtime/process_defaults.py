@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 NUMERICS = ("tf", "fast", "reproducible")
-SYMBOLS = ("perf", "jitdump", "gdb")
+SYMBOLS = ("perf", "jitdump", "gdb", "vtune")
 
 
 @dataclasses.dataclass

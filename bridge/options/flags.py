@@ -255,7 +255,8 @@ FLAGS: tuple[Flag, ...] = (
         frozenset(),
         ", ".join(process_defaults.SYMBOLS),
         "who is told where compiled code is, under the names of TensorFlow's ops, with commas between; perf: the file "
-        "`/tmp/perf-PID.map`; jitdump: `jit-PID.dump` in the current folder, for `perf inject --jit`; gdb: GDB",
+        "`/tmp/perf-PID.map`; jitdump: `jit-PID.dump` in the current folder, for `perf inject --jit`; gdb: GDB; "
+        "vtune: Intel VTune, where it starts the program",
         functools.partial(_names, among=process_defaults.SYMBOLS),
     ),
 )

@@ -11,15 +11,19 @@ from ..threads import forking
 from .elf import Placed, Symbol, symbols_of
 from .gdb import SymbolFiles
 from .perf import JitDump, PerfMap
+from .vtune import JitProfiling
 
 logger = logging.getLogger("tfbridge")
 _lock = forking.lock()
-_CONSUMERS: dict[str, Callable[[], PerfMap | JitDump | SymbolFiles]] = {
+_Consumer = PerfMap | JitDump | SymbolFiles | JitProfiling
+_CONSUMERS: dict[str, Callable[[], _Consumer]] = {
     "perf": PerfMap,
     "jitdump": JitDump,
     "gdb": SymbolFiles,
+    "vtune": JitProfiling,
 }
-_consumers: dict[str, PerfMap | JitDump | SymbolFiles | None] = {}
+_OF_ONE_PROCESS = frozenset({"perf", "jitdump"})
+_consumers: dict[str, _Consumer | None] = {}
 _loaded: dict[int, list[Placed]] = {}
 _files: dict[int, int] = {}  # numbers of a debugger's files
 
@@ -89,7 +93,7 @@ def _forget(number: int) -> None:
 @forking.in_child
 def _again() -> None:
     """The files of perf are those of one process."""
-    for name in ("perf", "jitdump"):
+    for name in _OF_ONE_PROCESS:
         _consumers.pop(name, None)
     for number in list(_loaded):
-        _tell(number, process.symbols - {"gdb"})
+        _tell(number, process.symbols & _OF_ONE_PROCESS)

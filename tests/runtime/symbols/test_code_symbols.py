@@ -37,7 +37,7 @@ KERNELS = (KernelRecord("kernel.1", 1, 4, 1, ("model/layer_3/MatMul", "model/lay
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The map of this process, with all who can be told of code."""
-    monkeypatch.setattr(process, "symbols", frozenset({"perf", "jitdump", "gdb"}))
+    monkeypatch.setattr(process, "symbols", frozenset({"perf", "jitdump", "gdb", "vtune"}))
     monkeypatch.setattr(registry, "_consumers", {})
     monkeypatch.setattr(registry, "_loaded", {})
     monkeypatch.setenv("JITDUMPDIR", str(tmp_path))
@@ -89,6 +89,52 @@ def test_jitdump(told: Path, tmp_path: Path) -> None:
         found[name.decode()] = address, code_bytes
         at += size
     assert found == listed(told)
+
+
+COLLECTOR = """
+#include <stdio.h>
+#include <stdlib.h>
+struct method { unsigned number; char *name; void *address; unsigned bytes, lines; void *table;
+                unsigned class_number; char *class_file, *source_file; };
+unsigned Initialize(void) { return SAMPLING; }
+unsigned NotifyEvent(unsigned event, void *data) {
+  struct method *m = data;
+  FILE *file = fopen(getenv("COLLECTED"), "a");
+  fprintf(file, "%u %u %p %u %u %s\\n", event, m->number, m->address, m->bytes, m->lines, m->name);
+  return fclose(file) == 0 && !m->class_file && !m->source_file;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the collector is compiled in C")
+@pytest.mark.parametrize("sampling", [0, 1])
+def test_vtune(sampling: int, told: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "collector.c").write_text(COLLECTOR)
+    library, collected = tmp_path / "collector.so", tmp_path / "collected"
+    options = [f"-DSAMPLING={sampling}", "-shared", "-fPIC", "-o", library]
+    subprocess.run(["cc", tmp_path / "collector.c", *options], check=True)
+    monkeypatch.setenv("INTEL_JIT_PROFILER64", str(library))
+    monkeypatch.setenv("COLLECTED", str(collected))
+    collected.touch()
+    executable()
+    found, numbers = {}, set()
+    for line in collected.read_text().splitlines():
+        event, number, address, size, lines, name = line.split(" ", 5)
+        assert (event, lines) == ("13", "0") and int(number) >= 1000
+        numbers.add(number)
+        found[name] = int(address, 16), int(size)
+    assert found == (listed(told) if sampling else {}) and len(numbers) == len(found)
+
+
+@pytest.mark.parametrize(("path", "message"), [("", "is not set"), ("/nowhere/collector.so", "nowhere")])
+def test_vtune_without_its_collector(
+    path: str, message: str, told: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("INTEL_JIT_PROFILER64", path)
+    executable().execute([])
+    executable().execute([])
+    (said,) = [m for m in caplog.messages if m.startswith("vtune ")]
+    assert message in said
 
 
 def test_a_child_has_a_map_of_its_own(told: Path) -> None:
