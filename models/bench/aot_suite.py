@@ -2,7 +2,8 @@
 
 Every row has a process of its own. The exported object is linked to a shared library with the system's C compiler; it
 and LiteRT's interpreter (with XNNPACK) take turns, a call each, on the same input, which is set beforehand. Weights are
-random, with statistics of normalisations that keep values in range; both sides quantise with the same samples.
+random, with statistics of normalisations that keep values in range; both sides quantise with the same samples. Where
+the exported code is for a processor without AVX-512, LiteRT takes its kernels for one, too.
 """
 
 from __future__ import annotations
@@ -31,12 +32,16 @@ from rich.progress import track
 from rich.table import Table
 
 from ...bridge.tf_internals.symbols import with_constant_variables
+from ...compiler.client.platforms import native
+from ...runtime.llvm.target import host
+from .litert_kernels import hide_avx512
 from .output import publish
 from .worker import limit_threads
 
 KINDS = ("f32", "int8")
 SAMPLES = 16
 SECONDS = 8.0
+_AVX512_BYTES = 64
 _WRAPPER = """
 #include "model.h"
 static model_model model;
@@ -149,7 +154,8 @@ def build_model(name: str) -> tuple[keras.Model, np.ndarray]:
 
 
 def measure(name: str, kind: str, cpu: str, seconds: float, is_alone: bool = False) -> Row:
-    """One row; the engines take turns. `is_alone`: without LiteRT."""
+    """One row; the engines take turns. `is_alone`: without LiteRT, as where it cannot be kept to the processor's
+    instructions."""
     model, samples = build_model(name)
     expected = np.asarray(model(samples[0]))
     with tempfile.TemporaryDirectory() as folder:
@@ -164,6 +170,7 @@ def measure(name: str, kind: str, cpu: str, seconds: float, is_alone: bool = Fal
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         engines = {"tfbridge": _linked(Path(folder), samples[0], expected.shape)}
         code_bytes = _code_bytes(compiled.object_file)
+    is_alone = is_alone or not _is_litert_limited(cpu)
     content = b"" if is_alone else _converted(model, samples, kind)
     if not is_alone:
         engines["litert"] = _interpreter(content, samples[0])
@@ -189,6 +196,13 @@ def measure(name: str, kind: str, cpu: str, seconds: float, is_alone: bool = Fal
         export_seconds,
         peak,
     )
+
+
+def _is_litert_limited(cpu: str) -> bool:
+    """Makes LiteRT take no instructions that the exported code does not: of AVX-512 that is. False if it cannot."""
+    here = host()
+    lower = cpu and native().named_target(here.triple, cpu).vector_bytes < _AVX512_BYTES <= here.vector_bytes
+    return not lower or hide_avx512()
 
 
 def _linked(folder: Path, sample: np.ndarray, result_dims: Sequence[int]) -> _Engine:

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 from tfbridge.models.bench.__main__ import AOT, parse
-from tfbridge.models.bench.aot_suite import MODELS, measure
+from tfbridge.models.bench.aot_suite import MODELS, _in_process, measure
+from tfbridge.runtime.llvm.target import host
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -15,6 +16,14 @@ def test_integers_beside_litert() -> None:
     assert set(row.microseconds) == {"tfbridge", "litert"} and row.ratio is not None
     assert row.decibels["tfbridge"] > 30
     assert 0 < row.code_bytes < row.object_bytes and row.temp_bytes < 200_000
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.skipif(host().vector_bytes < 64, reason="no AVX-512")
+def test_litert_without_avx512() -> None:
+    """In a process of its own, since LiteRT's choice is for good."""
+    row = _in_process("keyword_spotter", "int8", "x86-64-v3", 0.1)
+    assert row.ratio is not None and row.decibels["litert"] > 30
 
 
 def test_command_line() -> None:
