@@ -14,6 +14,7 @@ from ..ir.verifier import verify
 from ..options import DEFAULT_OPTIONS, Options
 from .block_scaled_dots import block_scaled_dots
 from .canonicalize_dots import canonicalize_dots
+from .collapse_pads import collapse_pads
 from .combine_all_reduces import combine_all_reduces
 from .cse import cse
 from .dce import dce
@@ -68,6 +69,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     block_scaled_dots,
     canonicalize_dots,
     split_reductions,
+    collapse_pads,
     fuse,
     dce,
 )
@@ -108,6 +110,7 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ),
     ("canonicalize_dots", "fuse", "the transposes that it adds become part of fusions"),
     ("split_reductions", "fuse", "each of the two reductions gets a fusion of its own"),
+    ("collapse_pads", "fuse", "the pads become part of fusions"),
     ("fuse", "dce", "a fusion computes values inside itself whose own instructions are unused then"),
 )
 """(first, second, reason): some run of `first` comes before some run of `second`."""

@@ -34,6 +34,7 @@ from .reducer import Reducer
 PARALLEL_NS = 25_000
 _GRAIN_NS = 12_000
 _MAX_TASKS = 128
+_TASKS_A_THREAD = 4  # from which on rows that are cut where conditions become certain stay whole
 _ROW_BYTES = 128 << 10
 _REPEATED_ELEMENTS = 64
 _SHORT_CHOICE = (
@@ -192,7 +193,7 @@ class FusionKernel:
         if (
             self.vectorised
             and self.task_loops == len(outer)
-            and estimate(self.tasks) < _MAX_TASKS // 2
+            and estimate(self.tasks) < self._fewest_tasks()
             and self._all_reduce_over(last)
         ):
             trip_count, step = self.loops.trip_counts[last], 16 * self.lanes
@@ -203,6 +204,13 @@ class FusionKernel:
             if is_symbolic([trip_count]) or block < trip_count:
                 self.block, self.inner_tasks = block, ceiling(trip_count, block)
                 self.tasks *= self.inner_tasks
+
+    def _fewest_tasks(self) -> int:
+        """Tasks from which on the last loop is not cut into blocks: these would have to check conditions that become
+        certain where it is cut as a whole."""
+        counts, last = self.loops.trip_counts, self.loop_symbols[-1]
+        cuts = () if is_symbolic(counts) else split_points(self.accesses, last)
+        return min(_MAX_TASKS // 2, _TASKS_A_THREAD * self.target.threads) if cuts else _MAX_TASKS // 2
 
     def _all_reduce_over(self, loop: int) -> bool:
         return all(
@@ -476,7 +484,9 @@ class FusionKernel:
             else:
                 with self.nest.at(depth) as f:
                     end = low + (f.i64(high) - low).round_down(step)
-            symbol = Symbol("v", lower, larger(upper - 1, lower + 1))
+            # Of the first vector's lanes: those behind it are inside too. A symbol would need one more guard for that.
+            behind = 0 if is_symbolic([upper - lower]) else step - width
+            symbol = Symbol("v", lower, larger(upper - 1 - behind, lower + 1))
 
             def body(
                 _: Int, __: list[Value], symbol: Symbol = symbol, width: int = width, many: int = many

@@ -18,6 +18,7 @@ from tfbridge.compiler.ir.verifier import verify
 from tfbridge.compiler.options import Options
 from tfbridge.compiler.passes.block_scaled_dots import block_scaled_dots
 from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
+from tfbridge.compiler.passes.collapse_pads import collapse_pads
 from tfbridge.compiler.passes.combine_all_reduces import combine_all_reduces
 from tfbridge.compiler.passes.cse import cse
 from tfbridge.compiler.passes.dce import dce
@@ -133,6 +134,7 @@ OTHERS = {
         narrow_to_slices,
         combine_all_reduces,
         prune_sorts,
+        collapse_pads,
     )
 }
 
