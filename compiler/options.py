@@ -20,7 +20,9 @@ class Options:
     cache_dir, max_cache_bytes: the disk cache; empty and 0 mean that of the process.
     compile_seconds, compile_instructions, compile_megabytes: the budget, beyond which compilation ends with a
         BudgetError; 0 for none.
-    l2_bytes: the cache of a core, of the target that is compiled for.
+    l2_bytes: the cache of a core, of the target that is compiled for. lookup_cycles: what looking bytes up in tables of
+        256 costs there, for as many as a vector register holds of f32; looks_up_registers: whether that is of whole
+        registers of bytes alone.
     limits: of the modules that a client compiles.
     Raises: ValueError  numerics is none of these; a negative number.
     """
@@ -38,6 +40,8 @@ class Options:
     compile_instructions: int = dataclasses.field(default=process.compile_instructions, compare=False)
     compile_megabytes: int = dataclasses.field(default=process.compile_megabytes, compare=False)
     l2_bytes: int = dataclasses.field(default=512 << 10, compare=False)
+    lookup_cycles: int = dataclasses.field(default=12, compare=False)
+    looks_up_registers: bool = dataclasses.field(default=True, compare=False)
     limits: Limits = dataclasses.field(default=DEFAULT_LIMITS, compare=False)
 
     def __post_init__(self) -> None:

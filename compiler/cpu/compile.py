@@ -22,6 +22,7 @@ from ..object_options import DEFAULT_OBJECT_OPTIONS, ObjectOptions, StandaloneCo
 from ..ops import Parameter
 from ..options import DEFAULT_OPTIONS, Options
 from ..passes.pipeline import CPU_PASSES, Observer, Step, run_pipeline
+from .codegen.table_lookup import lookup_cycles
 from .entry.entry_emitter import add_constants, emit_entry, emit_prepacking, place_constants
 from .entry.level_entry import emit_level_entry
 from .entry.sizes_entry import emit_sizes_entry
@@ -312,7 +313,13 @@ def lower_to_thunks(
 
 
 def _pass_options(options: Options, target: Target) -> Options:
-    return dataclasses.replace(options, threads=target.threads, l2_bytes=target.l2_bytes)
+    return dataclasses.replace(
+        options,
+        threads=target.threads,
+        l2_bytes=target.l2_bytes,
+        lookup_cycles=lookup_cycles(target),
+        looks_up_registers=target.vector_bytes > 4 and target.byte_shuffles != "vpermi2b",
+    )
 
 
 def _refuse_host_callbacks(program: ThunkProgram) -> None:

@@ -52,6 +52,7 @@ from .scatter import Scatter
 from .size import SizeConstant, size_constant
 from .slice import Slice
 from .sort import Sort
+from .table_lookup import TableLookup
 from .top_k import TopK
 from .transfers import AddDependency, AfterAll, Infeed, Outfeed, Recv, RecvDone, Send, SendDone, Trace
 from .transpose import Transpose
@@ -126,6 +127,7 @@ __all__ = [
     "SizeConstant",
     "Slice",
     "Sort",
+    "TableLookup",
     "TopK",
     "Trace",
     "Transpose",

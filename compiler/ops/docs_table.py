@@ -11,6 +11,7 @@ from ..builder.xla_aliases import document_name
 from ..ir.element_types import ARRAYS, COMPLEXES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, ElementType
 from . import OPS, ROWS, Parameter
 from .op import Op
+from .table_lookup import BYTES
 
 _E = ElementType
 _WIDE = frozenset({_E.F32, _E.F64}) | COMPLEXES
@@ -75,6 +76,7 @@ METHODS: dict[str, str] = {
     "recv-done": "recv",
     "after-all": "after_all create_token",
     "fusion": "",
+    "table-lookup": "",
     "add-dependency": "",
     "concurrent": "",
 }
@@ -87,6 +89,7 @@ TYPES: dict[str, frozenset[ElementType]] = {
     "get-dimension-size": ARRAYS,
     "iota": NUMBERS,
     "size": INTEGERS,
+    "table-lookup": frozenset(BYTES),
     "block-scaled-dot": frozenset({_E.F32}),
     "isotonic-regression": frozenset({_E.F16, _E.BF16, _E.F32, _E.F64}),
     "nonzero": frozenset({_E.PRED}),

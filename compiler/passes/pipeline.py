@@ -33,6 +33,7 @@ from .parallelize_loops import parallelize_loops
 from .prune_sorts import prune_sorts
 from .simplify import simplify
 from .split_reductions import split_reductions
+from .tabulate import tabulate
 
 Pass = Callable[[Module, Options], Module]
 
@@ -69,6 +70,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     block_scaled_dots,
     canonicalize_dots,
     split_reductions,
+    tabulate,
     collapse_pads,
     fuse,
     dce,
@@ -110,6 +112,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ),
     ("canonicalize_dots", "fuse", "the transposes that it adds become part of fusions"),
     ("split_reductions", "fuse", "each of the two reductions gets a fusion of its own"),
+    ("tabulate", "fuse", "it follows single ops; the lookups become part of fusions"),
+    ("tabulate", "collapse_pads", "pads of results of tables have their operands in memory"),
     ("collapse_pads", "fuse", "the pads become part of fusions"),
     ("fuse", "dce", "a fusion computes values inside itself whose own instructions are unused then"),
 )

@@ -24,7 +24,9 @@ class Target:
     `has_scaling`: products with powers of two, and reciprocals to 14 bits (AVX-512). `abi`: LLVM's name of the calling
     convention, where the triple does not tell it. `is_static`: code lies where the linker puts it, and is not moved.
     `byte_products`: the instructions that sum products of bytes: `vnni`, `dotprod`, `i8mm`, `dsp` (SMLAD), `mve`
-    (VMLADAVA, and SMLAD), `pairs` (of 16 bits, AVX2), or "". `is_small`: code is to be small before it is fast.
+    (VMLADAVA, and SMLAD), `pairs` (of 16 bits, AVX2), or "". `byte_shuffles`: the instructions that look bytes up in
+    registers, `vpermi2b`, `pshufb` with the bytes of a register, `tbl`, `mve` (loads by vectors of addresses), or "".
+    `is_small`: code is to be small before it is fast.
     Units: vector_bytes and the cache sizes are bytes; registers counts vector registers; threads is the
     highest number of threads that one launch may use (thread ids given to kernels are below it).
     """
@@ -47,6 +49,7 @@ class Target:
     has_f64: bool = True
     byte_products: str = ""
     is_small: bool = False
+    byte_shuffles: str = ""
 
     def lanes(self, bits: int) -> int:
         """Lanes of a full vector register for elements of this many bits (at least 1)."""
@@ -112,6 +115,16 @@ def _byte_products(architecture: str, features: frozenset[str]) -> str:
     return next((name for name in ("i8mm", "dotprod") if name in features), "")
 
 
+_BYTE_SHUFFLES = {"avx512vbmi": "vpermi2b", "avx512bw": "pshufb64", "avx2": "pshufb32", "ssse3": "pshufb16"}
+
+
+def _byte_shuffles(architecture: str, features: frozenset[str]) -> str:
+    """The instructions that look bytes up in registers."""
+    if architecture == "x86_64":
+        return next((shuffle for feature, shuffle in _BYTE_SHUFFLES.items() if feature in features), "")
+    return "tbl" if architecture in ("aarch64", "arm64") else ""
+
+
 # Features of AArch64 that LLVM's list for this machine lacks, and where Linux tells of them: (entry of the auxiliary
 # vector, bit in it).
 _HWCAP, _HWCAP2 = 16, 26
@@ -168,4 +181,5 @@ def host(threads: int | None = None) -> Target:
         threads or usable_cpus(),
         *_instructions(architecture, names),
         byte_products=_byte_products(architecture, names),
+        byte_shuffles=_byte_shuffles(architecture, names),
     )

@@ -8,7 +8,7 @@ plain code.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..sizes import Size
@@ -379,22 +379,33 @@ def has_scaling(f: InstructionWriter) -> bool:
 def _by_register(
     f: InstructionWriter, name: str, operands: Sequence[VectorValue], numbers: Sequence[int] = ()
 ) -> VectorValue:
-    """An instruction of AVX-512 on lanes of any number: cut into whole registers, the last one filled up with poison.
-    `numbers` are its operands after the mask."""
-    element, lanes = split_vector(operands[0].type)
+    """An instruction of AVX-512 on lanes of any number. `numbers` are its operands after the mask."""
+    element = operands[0].element
     size = 512 // FLOAT_BITS[element]
     register = vector_type(element, size)
     name = f"llvm.x86.avx512.{name}.{'ps' if element == 'float' else 'pd'}.512"
     last: list[Value] = [Value(register, "poison"), Value(f"i{max(size, 8)}", "-1")]
     last += [Value("i32", str(n)) for n in numbers]
-    parts: list[VectorValue] = []
-    for start in range(0, lanes, size):
-        arguments = [*(_lanes_at(x, start, size) for x in operands), *last]
-        parts.append(operands[0].write(f.call_text(name, register, arguments), register))
+
+    def call(*registers: VectorValue) -> VectorValue:
+        return registers[0].write(f.call_text(name, register, [*registers, *last]))
+
+    return by_registers(operands, size, call)
+
+
+def by_registers(
+    operands: Sequence[VectorValue], size: int, function: Callable[..., VectorValue]
+) -> VectorValue:
+    """A function of registers of `size` lanes on operands of any number of lanes: cut into whole registers, the last
+    one filled up with poison. Its results have the type of its arguments."""
+    first = operands[0]
+    parts = [
+        function(*(_lanes_at(x, start, size) for x in operands)) for start in range(0, first.lanes, size)
+    ]
     while len(parts) > 1:
-        parts.extend([VectorValue(parts[0].type, "poison", f)] * (len(parts) % 2))
+        parts.extend([VectorValue(parts[0].type, "poison", first.f)] * (len(parts) % 2))
         parts = [a.shuffle(range(2 * a.lanes), b) for a, b in zip(parts[::2], parts[1::2])]
-    return parts[0] if parts[0].type == operands[0].type else _lanes_at(parts[0], 0, lanes)
+    return parts[0] if parts[0].type == first.type else _lanes_at(parts[0], 0, first.lanes)
 
 
 def _lanes_at(x: VectorValue, start: int, count: int) -> VectorValue:

@@ -89,6 +89,7 @@ from tfbridge.compiler.ops import (
     SizeConstant,
     Slice,
     Sort,
+    TableLookup,
     TopK,
     Trace,
     Transpose,
@@ -97,6 +98,7 @@ from tfbridge.compiler.ops import (
     While,
     Window,
 )
+from tfbridge.compiler.ops.table_lookup import BYTES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,6 +292,13 @@ def elementwise_cases() -> Iterator[Case]:
     for kind, bits in itertools.product(("f16", "bf16", "f32", "f64"),
                                         ((5, 10), (8, 7), (8, 23), (3, 2), (1, 0), (11, 52))):
         yield Case(f"reduce-precision-{kind}-{bits}", ReducePrecision(*bits), (Input(array(kind, 7, 11)),))
+
+
+    for old, new in itertools.product(BYTES, BYTES):
+        table = np.random.default_rng(5).integers(0, 256, 256).astype(np.uint8).view(new.dtype)
+        for dims in ((), (0, 3), (1,), (256,), (7, 11), (1009,)):
+            yield Case(f"table-lookup-{old.value}-{new.value}-{dims}", TableLookup(tuple(map(int, table)), new),
+                       (Input(array(old, *dims)),))
 
 
 def _same_bits(old: ElementType, new: ElementType) -> bool:

@@ -71,6 +71,7 @@ from tfbridge.compiler.ops import (
     SizeConstant,
     Slice,
     Sort,
+    TableLookup,
     TopK,
     Trace,
     Transpose,
@@ -128,6 +129,13 @@ ELEMENTWISE = (
     ("reduce_precision_c2", ReducePrecision(5, 10), (S32,)),
     ("reduce_precision_c3", ReducePrecision(0, 10), (VECTOR,)),
     ("reduce_precision_c4", ReducePrecision(5, -1), (VECTOR,)),
+    ("table_lookup_c1", TableLookup(tuple(range(256))), ()),
+    ("table_lookup_c2", TableLookup(tuple(range(256))), (VECTOR,)),
+    ("table_lookup_c2", TableLookup((0,) * 256, ElementType.S32), (array("u8", 3),)),
+    ("table_lookup_c3", TableLookup((0,) * 255), (array("u8", 3),)),
+    ("table_lookup_c3", TableLookup(()), (array("u8", 3),)),
+    ("table_lookup_c3", TableLookup(tuple(range(256)), ElementType.S8), (array("u8", 3),)),
+    ("table_lookup_c3", TableLookup((-1, *range(1, 256))), (array("s8", 3),)),
 )
 
 DATA_MOVEMENT = (

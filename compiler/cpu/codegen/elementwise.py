@@ -31,6 +31,7 @@ from .memory_types import (
     single,
     wrap,
 )
+from .table_lookup import look_up
 
 _E = ElementType
 
@@ -440,6 +441,16 @@ def _reduce_precision(o: _Operation) -> Value:
     return round_to(o.f, t, x.is_nan().choose(x, result))
 
 
+# -- tables
+
+
+def _table_lookup(o: _Operation) -> VectorValue:
+    (x,) = o.vectors()
+    table = o.attributes["table"]
+    assert isinstance(table, tuple)
+    return look_up(x, table)
+
+
 # -- rules by the type of the operands
 
 
@@ -456,6 +467,7 @@ _ANY_TYPE: dict[str, _Rule] = {
     "convert": lambda o: convert(o.f, o.operands[0], o.source, o.result_type),
     "bitcast-convert": lambda o: bitcast(o.f, o.operands[0], o.source, o.result_type),
     "compare": _compare,
+    "table-lookup": _table_lookup,
 }
 _FLOAT_RULES: dict[str, _Rule] = {
     **{opcode: _exact(function) for opcode, function in EXACT_FLOAT.items()},

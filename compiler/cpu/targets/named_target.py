@@ -82,6 +82,7 @@ def target_for(
         parsed.is_bare_metal or parsed.architecture.startswith("wasm"),
         capabilities.has_f64,
         capabilities.byte_products,
+        byte_shuffles=capabilities.byte_shuffles,
     )
 
 

@@ -21,6 +21,7 @@ _DOT = (
     "%x = SIGN <16 x i8> %a to <16 x i32>  %y = sext <16 x i8> %b to <16 x i32>  %m = mul <16 x i32> %x, %y  "
     "%r = call i32 @llvm.vector.reduce.add.v16i32(<16 x i32> %m)  ret i32 %r }"
 )
+_ANY_ORDER = ", ".join(f"i32 {k * 77 % 128}" for k in range(64))
 # Each takes and returns what its name says; `add_vector` adds 64 bytes of f32.
 _FUNCTIONS = {
     "f32_add": "define float @f(float %a, float %b) { %r = fadd float %a, %b  ret float %r }",
@@ -35,6 +36,9 @@ _FUNCTIONS = {
     "s8_s8": _DOT.replace("SIGN", "sext"),
     "s16_s16": "define i32 @f(i16 %a, i16 %b, i32 %c) { %x = sext i16 %a to i32  %y = sext i16 %b to i32  "
     "%m = mul i32 %x, %y  %r = add i32 %m, %c  ret i32 %r }",
+    "shuffle": "define void @f(ptr %p, ptr %q, ptr %r) { %a = load <64 x i8>, ptr %p  %b = load <64 x i8>, ptr %q  "
+    f"%s = shufflevector <64 x i8> %a, <64 x i8> %b, <64 x i32> <{_ANY_ORDER}>  store <64 x i8> %s, ptr %r  "
+    "ret void }",
     "from_half": "define void @f(ptr %p, ptr %q) { %a = load half, ptr %p  %r = fpext half %a to float  "
     "store float %r, ptr %q  ret void }",
 }
@@ -56,6 +60,14 @@ _BYTE_PRODUCTS = (
     ("dotprod", "s8_s8", r"\bsdot\b"),
     ("mve", "s8_s8", r"\bvmla(da)?va?\.s8\b"),
     ("dsp", "s16_s16", r"\bsmlabb\b"),
+)
+# Instructions that look bytes up in registers, the best first.
+_BYTE_SHUFFLES = (
+    ("vpermi2b", r"\bvperm[it]2b\b"),
+    ("pshufb64", r"\bvpshufb\b.*%zmm"),
+    ("pshufb32", r"\bvpshufb\b.*%ymm"),
+    ("pshufb16", r"\bv?pshufb\b"),
+    ("tbl", r"\btbl\b"),
 )
 _PROGRAM = """
 import json, sys
@@ -81,7 +93,7 @@ class Probe:
 
     layout: LLVM's data layout. vector_bytes: of the widest registers with f32 arithmetic, 4 without any. has_f32,
     has_f64: arithmetic of these types is instructions. has_fma, has_rounding, has_half: so are the fused f32
-    multiply-add, floor, and conversions between f16 and f32. byte_products: as Target's.
+    multiply-add, floor, and conversions between f16 and f32. byte_products, byte_shuffles: as Target's.
     """
 
     layout: str
@@ -92,6 +104,7 @@ class Probe:
     has_rounding: bool
     has_half: bool
     byte_products: str
+    byte_shuffles: str
 
     @property
     def pointer_bytes(self) -> int:
@@ -132,6 +145,8 @@ def _described(triple: str, cpu: str, features: str) -> str:
 def _read(answer: Mapping[str, str]) -> Probe:
     has = {name: not re.search(call, answer[name]) for name, call in _CALLS.items()}
     width = next((width for pattern, width in _VECTORS if re.search(pattern, answer["add_vector"])), 4)
+    products = next((n for n, function, code in _BYTE_PRODUCTS if re.search(code, answer[function])), "")
+    shuffles = next((name for name, code in _BYTE_SHUFFLES if re.search(code, answer["shuffle"])), "")
     return Probe(
         answer["layout"],
         width,
@@ -140,5 +155,6 @@ def _read(answer: Mapping[str, str]) -> Probe:
         has["fma"],
         has["floor"],
         has["from_half"],
-        next((name for name, function, code in _BYTE_PRODUCTS if re.search(code, answer[function])), ""),
+        products,
+        "mve" if products == "mve" else shuffles,
     )

@@ -1,4 +1,5 @@
-"""Products of bytes on other machines: many functions in one object, integers equal to those of the ops' references."""
+"""Products and lookups of bytes on other machines: many functions in one object, integers equal to those of the ops'
+references."""
 
 from __future__ import annotations
 
@@ -171,6 +172,29 @@ def with_epilogues(a: str, b: str) -> list[Module]:
     return made
 
 
+def lookups(a: str, b: str) -> list[Module]:
+    """Lookups alone, of parts of vectors and of many, and between numbers of other types; functions that become
+    tables."""
+    entries = np.random.default_rng(7).integers(0, 256, 256) - (128 if b == "s8" else 0)
+    table = f"table={{{','.join(map(str, entries))}}}"
+    made = [_module(f"{b}[{n}]", (f"{a}[{n}]",), f"ROOT table-lookup(p0), {table}") for n in (1, 15, 64, 301)]
+    wide = (
+        f"l = {b}[67] table-lookup(p0), {table}\n  f = f32[67] convert(l)\n  m = f32[67] multiply(f, p1)\n  "
+        "ROOT convert(m)"
+    )
+    function = (
+        "x = f32[2000] convert(p0)\n  c = f32[] constant(0.25)\n  cs = f32[2000] broadcast(c), dimensions={}\n"
+        "  y = f32[2000] multiply(x, cs)\n  z = f32[2000] divide(y, x)\n  s = f32[2000] sqrt(y)\n"
+        "  t = f32[2000] multiply(s, s)\n  u = f32[2000] divide(t, cs)\n  v = f32[2000] divide(u, cs)\n"
+        "  w = f32[2000] add(v, z)\n  ROOT convert(w)"
+    )
+    return [
+        *made,
+        _module(f"{a}[67]", (f"{a}[67]", "f32[67]"), wide),
+        _module(f"{b}[2000]", (f"{a}[2000]",), function),
+    ]
+
+
 def program(given: Sequence[_Given]) -> str:
     """Runs all functions on their arguments; its status is the number of the first one with another result, from 1."""
     data, steps = [], []
@@ -265,3 +289,13 @@ def test_small_code_for_vectors_that_are_summed_whole(tmp_path: Path) -> None:
     machine = MACHINES["cortex-m55"]
     machine.skip_if_missing()
     check(machine, [*of_all_kinds("s8", "s8"), *convolutions("s8", "s8", "o01i")], tmp_path, is_small=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "cortex-m4", "cortex-m55", "wasm32-simd", "aarch64"],
+)
+def test_lookups_of_bytes(name: str, tmp_path: Path) -> None:
+    machine = MACHINES[name]
+    machine.skip_if_missing()
+    check(machine, [module for a, b in TYPES for module in lookups(a, b)], tmp_path)

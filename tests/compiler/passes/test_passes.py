@@ -42,6 +42,7 @@ from tfbridge.compiler.passes.pipeline import (
 )
 from tfbridge.compiler.passes.prune_sorts import prune_sorts
 from tfbridge.compiler.passes.simplify import RULES, simplify
+from tfbridge.compiler.passes.tabulate import tabulate
 
 FAST = Options(numerics="fast")
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -134,6 +135,7 @@ OTHERS = {
         narrow_to_slices,
         combine_all_reduces,
         prune_sorts,
+        tabulate,
         collapse_pads,
     )
 }
