@@ -18,7 +18,13 @@ from ...compiler.ir.module import Module
 from ...compiler.ir.shape import Shape
 from ...compiler.options import DEFAULT_OPTIONS
 from ...compiler.quantization.calibration import State
-from ...compiler.quantization.options import BLOCK_SIZE, WEIGHTS, QuantizationOptions
+from ...compiler.quantization.options import (
+    BLOCK_SIZE,
+    FEW_TABULATED_ELEMENTS,
+    TABULATED_ELEMENTS,
+    WEIGHTS,
+    QuantizationOptions,
+)
 from ...compiler.quantization.quantize import quantize
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target
@@ -142,8 +148,16 @@ def options_for(
     # Sums of two products of 8 bits are made in 16 where an instruction does only that.
     largest_weight = SMALL if any(target.byte_products == "pairs" for target in targets) else 127
     by_output = all(target.byte_products == "mve" for target in targets)
+    has_vectors = all(target.vector_bytes > 4 for target in targets)
     return QuantizationOptions(
-        scheme, method, tuple(keep_float), block_size, activations, largest_weight, by_output
+        scheme,
+        method,
+        tuple(keep_float),
+        block_size,
+        activations,
+        largest_weight,
+        by_output,
+        TABULATED_ELEMENTS if has_vectors else FEW_TABULATED_ELEMENTS,
     )
 
 

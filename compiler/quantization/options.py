@@ -16,6 +16,8 @@ WEIGHTS = {
     "bfloat16": ElementType.BF16,
 }
 BLOCK_SIZE = 64
+TABULATED_ELEMENTS = 1024
+FEW_TABULATED_ELEMENTS = 16  # without vectors
 SCHEMES = ("int8", *WEIGHTS)
 
 
@@ -30,6 +32,7 @@ class QuantizationOptions:
     `*` and `?`. block_size: rows of weights that have one scale for each output feature, where these have 4 bits.
     activations, largest_weight, kernels_by_output: 8 bits with or without a sign, integers for weights, and whether
     those of each output feature of a convolution lie side by side, as the target multiplies them best.
+    tabulated_elements: of an expensive activation, from which on its argument is in 8 bits too, so that it is a table.
     """
 
     scheme: str = "int8"
@@ -39,6 +42,7 @@ class QuantizationOptions:
     activations: ElementType = ElementType.U8
     largest_weight: int = 127
     kernels_by_output: bool = False
+    tabulated_elements: int = TABULATED_ELEMENTS
 
     def __post_init__(self) -> None:
         """Raises: ValueError  a scheme or a method that there is not, or blocks of no rows."""

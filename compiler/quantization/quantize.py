@@ -11,6 +11,7 @@ from ..errors import ShapeError
 from ..ir.module import Instruction, Module
 from ..options import DEFAULT_OPTIONS
 from ..passes.pipeline import PASSES, run_pipeline
+from .activations import find_activations
 from .calibration import Observed, State, observe
 from .layers import find_layers, stored_results
 from .loops import sink_constants
@@ -49,13 +50,23 @@ def quantize(
             module.entry, layers, WEIGHTS[options.scheme], options.block_size
         )
     else:
+        activations = find_activations(module.entry, layers, options.tabulated_elements)
         stored = [*(layer.source for layer in layers), *stored_results(module.entry, layers)]
+        stored += [value for a in activations for value in (a.argument, *a.results)]
+        functions = {a.argument: a.functions for a in activations if a.is_alone}
         types = {
-            source: Quantized.of(seen.range(options.calibration), options.activations)
+            source: Quantized.of(
+                seen.range(options.calibration, functions.get(source, ())), options.activations
+            )
             for source, seen in _observed(platform, module, stored, samples, states).items()
         }
         rewriting = IntegerLayers(
-            module.entry, layers, types, options.largest_weight, options.kernels_by_output
+            module.entry,
+            layers,
+            types,
+            options.largest_weight,
+            options.kernels_by_output,
+            functions.keys(),
         )
     quantized = module.with_entry(rewriting.run())
     before = [layer.result for layer in layers]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -169,7 +169,8 @@ class StoredWeights(Rewriting):
 
 class IntegerLayers(Rewriting):
     """Layers in integers. `types`: how each of their sources is stored. `largest_weight`: of sums of products.
-    `by_output`: whether the weights of each output feature of a convolution lie side by side."""
+    `by_output`: whether the weights of each output feature of a convolution lie side by side. `tabulated`: results of
+    layers that only functions of them read, which become tables."""
 
     def __init__(
         self,
@@ -178,9 +179,11 @@ class IntegerLayers(Rewriting):
         types: Mapping[Instruction, Quantized],
         largest_weight: int = LARGEST_WEIGHT,
         by_output: bool = False,
+        tabulated: Set[Instruction] = frozenset(),
     ) -> None:
         super().__init__(computation, layers)
         self.types, self.largest_weight, self.by_output = types, largest_weight, by_output
+        self.tabulated = tabulated
         self.quantized: dict[Instruction, Instruction] = {}
         self.restored: dict[Instruction, Instruction] = {}
         self.sums: dict[Instruction, _Sums] = {}
@@ -192,7 +195,8 @@ class IntegerLayers(Rewriting):
             return self.done[old]
         if old not in self.restored:
             value = self._quantize(old)
-            if old in self.sums:  # the layer's kernel ends here: its sums of integers are not stored
+            # The layer's kernel ends here: its sums of integers are not stored.
+            if old in self.sums and old not in self.tabulated:
                 value = make(OptimizationBarrier(), value, metadata=old.metadata)
             number = make(Convert(ElementType.F32), value, metadata=old.metadata)
             if kind.zero_point:

@@ -171,7 +171,8 @@ def test_weights_of_loops_are_stored_once_and_never_in_f32(tmp_path: Path) -> No
         made = tfbridge.aot.compile(
             model, spec, out_dir=tmp_path / scheme, quantize=scheme, calibration=samples, **options
         )
-        assert made.constants_bytes < whole.constants_bytes * part + 2048, scheme
+        tables = 3 * 1024 if scheme == "int8" else 0  # of the activations
+        assert made.constants_bytes < whole.constants_bytes * part + 2048 + tables, scheme
         assert made.temp_bytes < whole.temp_bytes * 1.1, scheme
 
 
