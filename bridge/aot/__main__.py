@@ -1,5 +1,6 @@
-"""The command `tfbridge-aot`, also `python -m tfbridge.aot`: compiles a signature of a SavedModel.
+"""The command `tfbridge-aot`, also `python -m tfbridge.aot`: compiles a signature of a SavedModel or a .tflite file.
 
+tfbridge-aot model.tflite
 tfbridge-aot --saved-model DIR --feed images:1,8,8,1 --target-triple aarch64-linux-gnu --cpp-class vision::Digits
 """
 
@@ -21,7 +22,8 @@ from .writers.model import PLACES_OF_CONSTANTS
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tfbridge-aot",
-        description="Compiles a signature of a SavedModel into an object file and a C/C++ header.",
+        description="Compiles a signature of a SavedModel, or of a .keras or .tflite file, into an object file and a "
+        "C/C++ header.",
     )
     _add_model_options(parser)
     _add_target_options(parser)
@@ -32,9 +34,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
-    group.add_argument(
-        "--saved-model", required=True, metavar="PATH", help="directory of a SavedModel, or a .keras file"
+    paths = group.add_mutually_exclusive_group(required=True)
+    paths.add_argument(
+        "model",
+        nargs="?",
+        metavar="PATH",
+        help="directory of a SavedModel, or a .keras or .tflite file",
     )
+    paths.add_argument("--saved-model", metavar="PATH", help="the same")
     group.add_argument(
         "--signature",
         action="append",
@@ -168,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         compiled = compile(
-            chosen.saved_model,
+            chosen.model or chosen.saved_model,
             signature=_signature(chosen.signature),
             feeds=dict(chosen.feed),
             target_triple=chosen.target_triple,

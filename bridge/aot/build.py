@@ -16,7 +16,7 @@ from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target, host
 from .freeze import Feeds, Frozen, freeze
 from .model_code import build_model
-from .quantization import Calibration, options_for, quantize_frozen
+from .quantization import Calibration, byte_form, options_for, quantize_frozen
 from .writers import libraries
 from .writers.export import Export
 from .writers.extras import EXTRAS
@@ -67,12 +67,13 @@ def compile(
     scores.h True
 
     `function` is a Python function, tf.function or concrete function, with examples or TensorSpecs of its arguments in
-    `args`; a Keras model or the path of its `.keras` file (`args` may be left out); or the directory of a SavedModel,
-    of which `signature` is compiled. Several functions that share weights and state, `{name: function}` or `{name:
-    (function, *specs)}`, or several signatures (`"*"`: all), become one object. Variables become constants; those that
-    a function writes become a state in the model's memory, which a run reads and changes. `feeds` gives the whole shape
-    of arguments, by name or as `arg0`, `arg1`, ...: dims are numbers or sizes that change from run to run: `"?"` or
-    None, with a bound `"?<=8"`, with a name `"?n"` or `"?n<=8"`; a shape may be a text, `"?nx28x28x1"`.
+    `args`; a Keras model or the path of its `.keras` file (`args` may be left out); or the directory of a SavedModel or
+    the path of a `.tflite` file, of which `signature` is compiled. Several functions that share weights and state,
+    `{name: function}` or `{name: (function, *specs)}`, or several signatures (`"*"`: all), become one object. Variables
+    become constants; those that a function writes become a state in the model's memory, which a run reads and changes.
+    `feeds` gives the whole shape of arguments, by name or as `arg0`, `arg1`, ...: dims are numbers or sizes that change
+    from run to run: `"?"` or None, with a bound `"?<=8"`, with a name `"?n"` or `"?n<=8"`; a shape may be a text,
+    `"?nx28x28x1"`.
 
     The target is this machine unless `target_triple` (with `target_cpu` and `target_features` as LLVM spells them) says
     otherwise: then nothing is assumed of the processor but what they promise or, where both are empty, what clang
@@ -114,10 +115,10 @@ def compile(
     if optimize == "size":
         targets = [(dataclasses.replace(target, is_small=True), level) for target, level in targets]
     native().prepare_self_contained()
-    frozen = freeze(function, args, signature, feeds or {})
+    all_targets = [target for target, _ in targets]
+    frozen = freeze(function, args, signature, feeds or {}, byte_form(all_targets))
     reports: list[QuantizationReport] = []
     if quantize is not None:
-        all_targets = [target for target, _ in targets]
         chosen = options_for(all_targets, quantize, calibration_method, keep_float, block_size)
         frozen, reports = quantize_frozen(frozen, calibration, chosen)
     name, cpp_class = _names(frozen, name, cpp_class)

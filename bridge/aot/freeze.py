@@ -28,8 +28,13 @@ from ..tf_internals.dtypes import element_type
 from ..tf_internals.types import ConcreteFunction
 from .changing_sizes import SizedFunction
 from .feeds import FedDim, Feeds, listed, merged_sizes, shapes_of, with_names
+from .tflite.functions import FileFunction, Steps, functions_of
+from .tflite.operation import UNSIGNED, ByteForm
 from .writers.model import ChangingSize, Reference, Results
 from .writers.names import identifier
+
+# Where rounding differs from LiteRT's, an integer differs by one, of numbers that are spread over 256.
+_TOLERANCE_OF_BYTES = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +52,8 @@ class Function:
     module: what it computes, or what makes it where sizes change. name: what the function is called among several
     ones, empty for the only one. state_arguments, state_results: the numbers of parameters and results, behind the
     others, that are values of the state, with its numbers there. expected: the results for arguments, of the last of a
-    number of runs that begin with the present state: TensorFlow's.
+    number of runs that begin with the present state: TensorFlow's, or LiteRT's. argument_steps, result_steps: what the
+    integers of some arguments and results stand for.
     """
 
     name: str
@@ -57,6 +63,8 @@ class Function:
     state_arguments: tuple[tuple[int, int], ...]
     state_results: tuple[tuple[int, int], ...]
     expected: Results
+    argument_steps: Steps = ()
+    result_steps: Steps = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +90,8 @@ class Frozen:
 class _Traced:
     """A function in TensorFlow.
 
-    title: for messages. own: how many inputs are not captured. keep: what must live.
+    title: for messages. own: how many inputs are not captured. keep: what must live. of_file: the function of a .tflite
+    file that it is.
     """
 
     name: str
@@ -92,25 +101,40 @@ class _Traced:
     captured: list[tf.Tensor]
     own: int
     keep: object
+    of_file: FileFunction | None
 
 
-def freeze(function: object, args: Sequence[object], signature: str | Sequence[str], feeds: Feeds) -> Frozen:
-    """The modules of a function, tf.function, concrete function, Keras model or SavedModel directory, or of several of
-    them by name.
+def freeze(
+    function: object,
+    args: Sequence[object],
+    signature: str | Sequence[str],
+    feeds: Feeds,
+    form: ByteForm = UNSIGNED,
+) -> Frozen:
+    """The modules of a function, tf.function, concrete function, Keras model, SavedModel directory or .tflite file, or
+    of several functions by name. form: how the target multiplies bytes best.
 
     Raises: ShapeError  an unknown signature or feed, or a dimension that nothing tells; UnsupportedError  an op that
     cannot be compiled (all of them are listed), or a variable whose shape changes.
     """
-    name, listed = _given(function, args, signature)
-    traced = [_trace(*each) for each in listed]
+    of_files: Sequence[FileFunction | None] | None = None
+    if isinstance(function, str | os.PathLike) and os.fspath(function).endswith(".tflite"):
+        name, listed, of_files = _of_lite_file(os.fspath(function), signature, form)
+    else:
+        name, listed = _given(function, args, signature)
+    of_files = of_files or [None] * len(listed)
+    traced = [_trace(*each, of_file) for each, of_file in zip(listed, of_files)]
     numbers, states = _shared_states(traced)
     chosen = _feeds_of_each(traced, feeds)
     functions = tuple(_freeze(t, f, numbers, states) for t, f in zip(traced, chosen, strict=True))
     sizes = merged_sizes([f.module.sizes for f in functions if isinstance(f.module, SizedFunction)])
-    return Frozen(name, functions, tuple(states), tuple(sizes))
+    is_quantised = any(of_file is not None and of_file.is_quantised for of_file in of_files)
+    return Frozen(name, functions, tuple(states), tuple(sizes), _TOLERANCE_OF_BYTES if is_quantised else None)
 
 
-def _trace(name: str, keep: object, concrete: ConcreteFunction, title: str) -> _Traced:
+def _trace(
+    name: str, keep: object, concrete: ConcreteFunction, title: str, of_file: FileFunction | None
+) -> _Traced:
     try:
         cluster = cluster_of(concrete)
     except UnsupportedError as error:
@@ -118,7 +142,9 @@ def _trace(name: str, keep: object, concrete: ConcreteFunction, title: str) -> _
             "\n".join([f"{title}: these ops cannot be compiled:", *source_location.located(concrete, error)])
         ) from None
     captured = list(concrete.captured_inputs)
-    return _Traced(name, title, concrete, cluster, captured, len(concrete.inputs) - len(captured), keep)
+    return _Traced(
+        name, title, concrete, cluster, captured, len(concrete.inputs) - len(captured), keep, of_file
+    )
 
 
 def _shared_states(traced: Sequence[_Traced]) -> tuple[dict[int, int], list[State]]:
@@ -158,6 +184,8 @@ def _feeds_of_each(traced: Sequence[_Traced], feeds: Feeds) -> list[Feeds]:
 
 
 def _argument_names(traced: _Traced) -> list[str]:
+    if traced.of_file is not None:
+        return list(traced.of_file.arguments)
     return [_name_of(tensor) for tensor in traced.concrete.inputs[: traced.own]]
 
 
@@ -165,11 +193,14 @@ def _freeze(traced: _Traced, feeds: Feeds, numbers: Mapping[int, int], states: S
     """The module of a function; `numbers`: those of the states, by the identity of the variable."""
     title, concrete, cluster = traced.title, traced.concrete, traced.cluster
     names = _argument_names(traced)
+    if traced.of_file is not None:  # without a feed, arguments are as large as in the interpreter
+        feeds = {**dict(zip(names, traced.of_file.dims)), **feeds}
     fed = shapes_of(names, [t.shape for t in concrete.inputs[: traced.own]], feeds)
     all_dims, sizes = with_names(traced.name, names, fed)
     types = [_element_type(title, names[k], cluster, k) for k in range(traced.own)]
     captured = _captured_arrays(traced, numbers, states)
-    results = _result_names(concrete.structured_outputs)
+    of_file = traced.of_file
+    results = _result_names(concrete.structured_outputs) if of_file is None else list(of_file.results)
     outputs = len(concrete.outputs)
     written = [numbers[id(traced.captured[k - traced.own])] for k in cluster.written]
 
@@ -192,7 +223,9 @@ def _freeze(traced: _Traced, feeds: Feeds, numbers: Mapping[int, int], states: S
         tuple(results) if len(results) == outputs else ("",) * outputs,
         tuple(captured.state_arguments),
         tuple(enumerate(written, outputs)),
-        _Runs(traced, [states[number].value for number in written]),
+        _Runs(traced, [states[number].value for number in written]) if of_file is None else of_file.run,
+        () if of_file is None else of_file.argument_steps,
+        () if of_file is None else of_file.result_steps,
     )
 
 
@@ -318,8 +351,8 @@ def _concrete(function: object, args: Sequence[object]) -> tuple[object, Concret
             getattr(function, "__name__", "function"),
         )
     raise TypeError(
-        f"cannot compile a {type(function).__name__}; give a function, a Keras model or the directory of a "
-        "SavedModel"
+        f"cannot compile a {type(function).__name__}; give a function, a Keras model, the directory of a SavedModel or "
+        "the path of a .keras or .tflite file"
     )
 
 
@@ -347,6 +380,25 @@ def _of_saved_model(
         )
         for key in keys
     ]
+
+
+def _of_lite_file(
+    path: str, signature: str | Sequence[str], form: ByteForm
+) -> tuple[str, list[tuple[str, object, ConcreteFunction, str]], list[FileFunction]]:
+    """As `_given`, of a .tflite file, and its functions."""
+    is_one = isinstance(signature, str) and signature != "*"
+    functions = functions_of(path, [signature] if isinstance(signature, str) else list(signature), form)
+    name = os.path.basename(path).removesuffix(".tflite")
+    listed = [
+        (
+            "" if is_one or not f.key else _function_name(f.key),
+            f.keep,
+            f.concrete,
+            name if is_one else f"{name}/{f.key}",
+        )
+        for f in functions
+    ]
+    return name, listed, functions
 
 
 def _model_specs(model: keras.Model) -> tuple[tf.TypeSpec, ...]:

@@ -104,6 +104,8 @@ def _entry(function: Function, symbol: str, artifact: Artifact, module: Module |
         sized_results=sized_results,
         kernels=artifact.kernels,
         temporaries=artifact.temporaries,
+        argument_steps=dict(function.argument_steps),
+        result_steps=dict(function.result_steps),
     )
     return largest(entry, module) if isinstance(module, SizedModule) else entry
 

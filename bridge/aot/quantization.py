@@ -21,6 +21,7 @@ from ...compiler.quantization.calibration import State
 from ...compiler.quantization.options import (
     BLOCK_SIZE,
     FEW_TABULATED_ELEMENTS,
+    METHODS,
     TABULATED_ELEMENTS,
     WEIGHTS,
     QuantizationOptions,
@@ -30,6 +31,7 @@ from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target
 from .changing_sizes import SizedFunction
 from .freeze import Feeds, Frozen, Function, freeze
+from .tflite.operation import ByteForm
 
 FEWEST_SAMPLES = 4
 _TOLERANCE = 0.05  # where rounding differs between machines, an integer differs by one
@@ -66,12 +68,12 @@ def quantize_function(
 
     Raises: as `compile`; ShapeError  a function that writes variables, or several functions.
     """
-    frozen = freeze(function, args, signature, feeds or {})
+    targets = [native().target(DEFAULT_OPTIONS)]
+    frozen = freeze(function, args, signature, feeds or {}, byte_form(targets))
     if len(frozen.functions) != 1 or frozen.states:
         raise ShapeError(
             f"{frozen.name}: one function without state is wanted here; `compile` exports others"
         )
-    targets = [native().target(DEFAULT_OPTIONS)]
     options = options_for(targets, quantize, calibration_method, keep_float, block_size)
     quantized, (report,) = quantize_frozen(frozen, calibration, options)
     return QuantizedFunction(quantized.functions[0], report)
@@ -135,6 +137,12 @@ def quantize_frozen(
         runs = _Runs(native().compile(module, DEFAULT_OPTIONS), len(function.results), states)
         functions.append(dataclasses.replace(function, module=module, expected=runs))
     return dataclasses.replace(frozen, functions=tuple(functions), tolerance=_TOLERANCE), reports
+
+
+def byte_form(targets: Sequence[Target]) -> ByteForm:
+    """The form of bytes of a model for some targets of one architecture."""
+    options = options_for(targets, "int8", METHODS[0], (), BLOCK_SIZE)
+    return ByteForm(tf.as_dtype(options.activations.dtype), options.kernels_by_output)
 
 
 def options_for(

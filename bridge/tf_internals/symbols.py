@@ -1188,3 +1188,73 @@ def uniform_convolution_numbers(data: bytes) -> Any:
     from tensorflow.core.util.quantization import uniform_quant_ops_attr_pb2
 
     return uniform_quant_ops_attr_pb2.UniformQuantizedConvolutionDimensionNumbersAttr.FromString(data)
+
+
+def lite_schema() -> Any:
+    """The classes of LiteRT's schema: `ModelT.InitFromPackedBuf(bytes)` reads a file."""
+    from tensorflow.lite.python import schema_py_generated
+
+    return schema_py_generated
+
+
+# -- products and conversions that TensorFlow's own operations lack
+
+
+def xla_dot(left: tf.Tensor, right: tf.Tensor, contracting: tuple[int, int], result: tf.DType) -> tf.Tensor:
+    """The product over an axis of each, of any element types, summed in the type of the result: for graphs alone."""
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    numbers = xla_data_pb2.DotDimensionNumbers(
+        lhs_contracting_dimensions=[contracting[0]], rhs_contracting_dimensions=[contracting[1]]
+    )
+    return gen_xla_ops.xla_dot_v2(left, right, numbers.SerializeToString(), "", result)
+
+
+def xla_convolution(
+    x: tf.Tensor,
+    kernel: tf.Tensor,
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    base_dilation: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    dimension_numbers: dict[str, Any],
+    result: tf.DType,
+) -> tf.Tensor:
+    """The convolution of any element types, summed in the type of the result: for graphs alone. dimension_numbers: the
+    fields of XLA's ConvolutionDimensionNumbers."""
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    numbers = xla_data_pb2.ConvolutionDimensionNumbers(**dimension_numbers)
+    settings = [tf.constant(v, tf.int32) for v in (strides, padding, base_dilation, dilation, groups)]
+    return gen_xla_ops.xla_conv_v2(
+        x, kernel, *settings, numbers.SerializeToString(), "", result, batch_group_count=1
+    )
+
+
+def xla_pad(
+    x: tf.Tensor, value: tf.Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
+) -> tf.Tensor:
+    """x with so many values before, behind and between its elements along each axis: for graphs alone."""
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_pad(x, value, *(tf.constant(v, tf.int32) for v in (low, high, interior)))
+
+
+def xla_dynamic_update_slice(x: tf.Tensor, update: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
+    """x with the update at a place, moved so that it fits: for graphs alone."""
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_dynamic_update_slice(x, update, begin)
+
+
+SATURATES = "_saturates"
+"""The attribute of a Cast that saturates, as TensorFlow's does on no processor for all types."""
+
+
+def saturating_cast(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Floats as integers, truncated, those out of range as the nearest there is, NaN as 0; for graphs alone."""
+    with attribute_scope(SATURATES, b"yes"):
+        return tf.cast(x, dtype)

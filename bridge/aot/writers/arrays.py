@@ -23,6 +23,7 @@ class Array:
     dims, in which those that change are expressions; `spec` has the largest. offset: where it lies in a model's memory,
     where all sizes have bounds; of the state, in its memory. rows: the number of the result that has how many rows of
     it are set. range: the bounds of the numbers that 8 bits stand for, of an argument that a quantised model rounds so.
+    step: (scale, zero point) of integers that stand for numbers.
 
     Units: offset is bytes.
     """
@@ -37,6 +38,7 @@ class Array:
     offset: int
     rows: int | None = None
     range: tuple[float, float] | None = None
+    step: tuple[float, int] | None = None
 
     @property
     def prefix(self) -> str:
@@ -129,5 +131,7 @@ def _of_kind(
         is_unique = called.count(own) == 1
         rows = entry.rows_of(number) if entry is not None and word == "result" else None
         bounds = entry.ranges.get(number) if entry is not None and word == "arg" else None
-        yield Array(entry, word, number, name, own if is_unique else "", spec, dims, offset, rows, bounds)
+        step = None if entry is None else entry.step(word, number)
+        called_so = own if is_unique else ""
+        yield Array(entry, word, number, name, called_so, spec, dims, offset, rows, bounds, step)
         offset += aligned(spec.bytes)

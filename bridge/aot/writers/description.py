@@ -79,6 +79,8 @@ def _arrays(model: Model, entry: Entry, kind: str) -> list[dict[str, object]]:
     for k, array in enumerate(described):
         if not is_args and (rows := entry.rows_of(k)) is not None:
             array["rows_in_result"] = rows
+        if (step := entry.step(kind.removesuffix("s"), k)) is not None:
+            array["scale"], array["zero_point"] = step
     return described
 
 

@@ -71,5 +71,9 @@ def _elements(array: Array) -> Iterator[str]:
             f"Quantised: read in 8 bits, in steps of {(high - low) / 255:.4g}; numbers below {low:.6g} or above "
             f"{high:.6g} count as these."
         )
+    if array.step is not None:
+        scale, zero_point = array.step
+        centred = f"(q - {zero_point})" if zero_point > 0 else f"(q + {-zero_point})" if zero_point else "q"
+        yield f"Quantised: an integer q stands for the number {centred} * {scale:.9g}; {zero_point} is zero."
     if array.word == "state":
         yield "Read and changed by runs."

@@ -84,12 +84,18 @@ class Export:
 
 
 def _arguments(entry: Entry, sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """Random values: normal floats, integers of 0 and 1."""
+    """Random values: normal floats, integers of 0 and 1, or all of their type where they stand for numbers."""
     random = np.random.default_rng(_SEED)
     arrays = []
     for k, spec in enumerate(entry.arguments):
         dims = tuple(map(Valuation(sizes), entry.sizes("args", k)))
         is_float = np.dtype(spec.dtype).kind in "fcV"
-        values = random.standard_normal(dims) if is_float else random.integers(0, 2, dims)
+        limits = (0, 1) if entry.step("arg", k) is None else _limits(spec.dtype)
+        values = random.standard_normal(dims) if is_float else random.integers(*limits, dims, endpoint=True)
         arrays.append(values.astype(spec.dtype))
     return arrays
+
+
+def _limits(dtype: str) -> tuple[int, int]:
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)

@@ -70,6 +70,7 @@ class Entry:
     and `result_sizes` their dims. `sized_results`: the results in which values of arguments decide how many
     rows there are, up to the first dim; the last results are these numbers. `kernels`, `temporaries`: as of Artifact,
     of the first level and of typical sizes. `ranges`: the bounds of arguments, by number, that are rounded to 8 bits.
+    `argument_steps`, `result_steps`: (scale, zero point), by number, of arrays of integers that stand for numbers.
     """
 
     name: str
@@ -86,6 +87,8 @@ class Entry:
     kernels: Sequence[KernelRecord] = ()
     temporaries: Sequence[Temporary] = ()
     ranges: Mapping[int, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    argument_steps: Mapping[int, tuple[float, int]] = dataclasses.field(default_factory=dict)
+    result_steps: Mapping[int, tuple[float, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def run_name(self) -> str:
@@ -104,6 +107,10 @@ class Entry:
             (self.arguments, self.argument_sizes) if kind == "args" else (self.results, self.result_sizes)
         )
         return sizes[number] if sizes else specs[number].dims
+
+    def step(self, word: str, number: int) -> tuple[float, int] | None:
+        """(scale, zero point) of an `arg` or `result` of integers that stand for numbers."""
+        return (self.argument_steps if word == "arg" else self.result_steps).get(number)
 
     def member(self, kind: str) -> str:
         """The model's member with the addresses of its `args` or `results`."""

@@ -12,6 +12,7 @@ from ....compiler.builder.lib import complex_functions
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import COMPLEXES, FLOATS, INTEGERS, ElementType
 from ...graph.graph import GraphNode
+from ...tf_internals import symbols as tfp
 from ...tf_internals.dtypes import element_type
 from ..control.variants import add_variants
 from ..node import Node
@@ -326,6 +327,8 @@ def leaky_relu_grad(node: Node) -> Operand:
 @translates("Cast", takes_sizes=every_input)
 def cast(node: Node) -> Operand:
     target, source = node.attr("DstT"), node.element_type(0)
+    if node.attr(tfp.SATURATES):
+        return node.b.convert_element_type(node[0], target)
     if source in FLOATS | COMPLEXES and target in INTEGERS:
         return float_to_integer(node.b, node[0], target)
     if source is ElementType.BF16 and target is _PRED:

@@ -1,0 +1,1 @@
+"""Models of LiteRT: files that end in .tflite, read and rebuilt as TensorFlow functions."""
