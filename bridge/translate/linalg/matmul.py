@@ -182,5 +182,18 @@ def _summed(
 
 
 def _arranged(b: ComputationBuilder, x: Operand, labels: list[str], order: list[str]) -> Operand:
+    """x with the axes of order, those of other labels summed. A label that stands twice there makes a diagonal."""
     x, labels = _summed(b, x, labels, set(order))
-    return b.transpose(x, [labels.index(c) for c in order])
+    distinct = list(dict.fromkeys(order))
+    x = b.transpose(x, [labels.index(c) for c in distinct])
+    if len(distinct) == len(order):
+        return x
+    sizes = dict(zip(distinct, b.get_shape(x).dims))
+    dims = tuple(sizes[c] for c in order)
+    x = b.broadcast_in_dim(x, dims, [order.index(c) for c in distinct])
+    zero = b.broadcast(b.constant(0, b.get_shape(x).element_type), dims)
+    for axis, label in enumerate(order):
+        if (first := order.index(label)) != axis:
+            here, there = (b.iota(Shape(ElementType.S32, dims), a) for a in (first, axis))
+            x = b.select(b.eq(here, there), x, zero)
+    return x

@@ -24,7 +24,9 @@ row("BatchMatMulV3", R((4, 1, 5, 3)), R((2, 3, 7)), types="float32", Tout="float
 row("BatchMatMulV3", R((2, 5, 3), -9, 9), R((2, 3, 7), -9, 9), types="int8", Tout="int32")
 for equation, dims in (("ij,jk->ik", ((5, 3), (3, 7))), ("bij,bkj->bik", ((2, 5, 3), (2, 7, 3))),
                        ("...ij,jk->...ik", ((2, 4, 5, 3), (3, 7))), ("ij->ji", ((5, 3),)), ("ii->i", ((5, 5),)),
-                       ("ij->", ((5, 3),)), ("i,j->ij", ((5,), (3,))), ("abc,cde->abde", ((2, 3, 4), (4, 5, 6)))):
+                       ("ij->", ((5, 3),)), ("i,j->ij", ((5,), (3,))), ("abc,cde->abde", ((2, 3, 4), (4, 5, 6))),
+                       ("i->ii", ((5,),)), ("iij->jji", ((3, 3, 2),)), ("ab,bc->cabca", ((2, 3), (3, 1))),
+                       ("...a,b->a...ba", ((2, 3), (4,))), ("a->aaa", ((0,),))):
     row("Einsum", [R(d) for d in dims], types=f"{WIDE_FLOATS} complex64 bfloat16", equation=equation, tolerance=SUMS)
 row("BiasAdd", R((2, 4, 5, 3)), R((3,)), types=f"{FLOATS} int32 complex64")
 row("BiasAdd", R((2, 4, 5, 3)), R((4,)), types="float32", data_format="NCHW")
