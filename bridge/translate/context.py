@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,16 @@ from .values import Value
 _MAX_FOLDED_ELEMENTS = 1 << 16  # larger values are no shapes, axes or paddings
 
 
+@dataclasses.dataclass
+class Trial:
+    """A translation of a loop's body that shows the element shapes of lists, and is dropped then.
+
+    is_partial: parts that read lists of unknown elements were left out.
+    """
+
+    is_partial: bool = False
+
+
 class TranslationContext:
     """The state of one computation under translation.
 
@@ -41,6 +52,7 @@ class TranslationContext:
     capacity_factor: how much larger the capacities of lists of unknown length are than at the first compilation; 0:
         such lists have no capacity.
     is_inner: the computation may run several times, or not at all.
+    trial: of a translation that only shows the element shapes of lists.
     ranges: smallest and largest value of integers. checked_indices: index vectors, with the dims that they fit.
     graph, values: the graph under translation, and the values of its tensors so far.
     """
@@ -53,6 +65,7 @@ class TranslationContext:
         mark_lines: bool = False,
         capacity_factor: int = 0,
         is_inner: bool = False,
+        trial: Trial | None = None,
     ) -> None:
         self.builder = builder
         self.functions = functions
@@ -60,13 +73,14 @@ class TranslationContext:
         self.mark_lines = mark_lines
         self.capacity_factor = capacity_factor
         self.is_inner = is_inner
+        self.trial = trial
         self.ranges: dict[Instruction, tuple[int, int]] = {}
         self.checked_indices: set[tuple[Instruction, tuple[int, ...]]] = set()
         self.graph = Graph({})
         self.values: dict[Tensor, Value] = {}
         self._constants: dict[Instruction, ir.Value | None] = {}
 
-    def child(self, name: str) -> TranslationContext:
+    def child(self, name: str, trial: Trial | None = None) -> TranslationContext:
         """A context for a function that becomes a computation of its own (a loop's body, a branch)."""
         return TranslationContext(
             self.builder.create_sub_builder(name),
@@ -75,6 +89,7 @@ class TranslationContext:
             self.mark_lines,
             self.capacity_factor,
             is_inner=True,
+            trial=trial or self.trial,
         )
 
     def constant_value(self, operand: Operand) -> np.ndarray | None:

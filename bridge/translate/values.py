@@ -12,6 +12,10 @@ from ...compiler.errors import UnsupportedError
 from ...compiler.ir.shape import Shape
 
 
+class UnknownElementsError(UnsupportedError):
+    """A list, an array or a stack is read before its element shape is known."""
+
+
 @dataclasses.dataclass(eq=False)
 class Variable:
     """A resource variable inside a cluster: the handle's value while translating.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,12 +28,21 @@ from ...analysis.trip_count import (
     sufficient_bounds,
 )
 from ...graph.graph import Graph, Tensor
-from ..context import TranslationContext
+from ..context import TranslationContext, Trial
 from ..node import Node
 from ..operands.value_ranges import Range, is_integer, note, noted_range, range_of
 from ..registry import every_input, translates
 from ..translator import translate_call, translate_graph
-from ..values import Stack, TensorArray, TensorList, Value, Variable, flatten, rebuild
+from ..values import (
+    Stack,
+    TensorArray,
+    TensorList,
+    UnknownElementsError,
+    Value,
+    Variable,
+    flatten,
+    rebuild,
+)
 from .optionals import completed
 from .tensor_array import make_gradients, zeros_for
 from .tensor_list import allocate_like, longer
@@ -50,6 +60,17 @@ def symbolic_gradient(node: Node) -> Sequence[Value]:
 
 @translates("While", "StatelessWhile", stateful=True, takes_sizes=every_input)
 def while_(node: Node) -> Sequence[Value]:
+    """A loop. In a trial, one that reads lists of unknown elements is taken not to run: they are written later."""
+    try:
+        return _loop(node)
+    except UnknownElementsError:
+        if node.context.trial is None:
+            raise
+        node.context.trial.is_partial = True
+        return node.inputs
+
+
+def _loop(node: Node) -> Sequence[Value]:
     """The loop's state has the inputs that change; inputs that the body forwards stay constants if their values are
     known."""
     functions = node.context.functions
@@ -270,7 +291,7 @@ def _with_element_shapes(
     appended: Sequence[int],
     trips: int | None,
 ) -> list[Value]:
-    """Allocates lists of unknown element shape, with the shape that the body writes: it is translated once for that.
+    """Allocates lists of unknown element shape, with the shape that the body writes: it is translated for that.
 
     appended: lists to which every trip of the loop appends an element. trips: their largest number, if it is known.
     """
@@ -284,21 +305,46 @@ def _with_element_shapes(
         return inputs
     for k in appended:
         inputs[k] = _with(inputs[k], capacity=1 if trips is None else trips)
-    trial = node.context.child(f"{node.name}.trial")
-    arguments = _trial_arguments(node, trial, inputs, fixed, unknown)
-    results = translate_graph(trial, body, arguments)
-    elements = {
-        k: _element_shapes(node, trial, results[k] if isinstance(inputs[k], TensorList) else arguments[k])
-        for k in unknown
-    }
+    elements, results = _elements_written(node, body, inputs, fixed, unknown)
     if trips is None:
         capacity = _capacity(node, [s for k in appended for s in elements[k]])
         for k in appended:
             inputs[k] = _with(inputs[k], capacity=capacity)
     return [
-        _allocate(node, value, results[k], elements[k]) if k in elements else value
+        _allocate(node.b, value, results[k], elements[k]) if k in elements else value
         for k, value in enumerate(inputs)
     ]
+
+
+def _elements_written(
+    node: Node, body: Graph, inputs: list[Value], fixed: dict[int, Operand], unknown: Sequence[int]
+) -> tuple[dict[int, list[Shape]], list[Value]]:
+    """The shapes of what an element of each unknown list consists of, and the results of the body in the last trial.
+
+    Parts of the body that read such a list, as branches that do not run in the first trip, are left out of a trial. The
+    arrays that the others write show the elements for the next one.
+
+    Raises: UnknownElementsError  the body does not show them all.
+    """
+    elements: dict[int, list[Shape]] = {}
+    while True:
+        progress = Trial()
+        trial = node.context.child(f"{node.name}.trial", progress)
+        arguments = _trial_arguments(node, trial, inputs, fixed, unknown, elements)
+        results = translate_graph(trial, body, arguments)
+        ends = {k: results[k] if isinstance(inputs[k], TensorList) else arguments[k] for k in unknown}
+        if not progress.is_partial:
+            return {k: _element_shapes(node, trial, end) for k, end in ends.items()}, results
+        shown = {k: end for k, end in ends.items() if k not in elements and _has_array(end)}
+        if not shown:
+            raise UnknownElementsError(f"{node.op}: a list is read before its element shape is known")
+        elements.update((k, _element_shapes(node, trial, end)) for k, end in shown.items())
+
+
+def _has_array(value: Value) -> bool:
+    """Whether a list, an array or a stack has room for elements, and these are arrays."""
+    content = value.buffer if isinstance(value, TensorList) else isinstance(value, Variable) and value.value
+    return isinstance(content, Operand)
 
 
 def _constant(b: ComputationBuilder, context: TranslationContext, value: Operand) -> Operand:
@@ -312,8 +358,12 @@ def _trial_arguments(
     inputs: Sequence[Value],
     fixed: dict[int, Operand],
     unknown: Sequence[int],
+    elements: Mapping[int, Sequence[Shape]],
 ) -> list[Value]:
-    """The arguments of a body that is translated to learn element shapes: parameters for all that have a shape."""
+    """The arguments of a body that is translated to learn element shapes: parameters for all that have a shape.
+
+    elements: those that earlier trials have shown.
+    """
     arguments: list[Value] = []
     number = 0
     for k, value in enumerate(inputs):
@@ -324,7 +374,9 @@ def _trial_arguments(
         elif k in unknown:
             size = trial.builder.constant(0, ElementType.S32)
             arguments.append(_with(value, size=size))
-        else:
+        if k in elements:
+            arguments[k] = _allocate(trial.builder, arguments[k], arguments[k], elements[k])
+        elif k not in fixed and k not in unknown:
             parts = [
                 trial.builder.parameter(number + i, node.b.get_shape(o), f"p{number + i}")
                 for i, o in enumerate(flatten(value))
@@ -337,27 +389,27 @@ def _trial_arguments(
 def _element_shapes(node: Node, trial: TranslationContext, value: Value) -> list[Shape]:
     """The shapes of the arrays that an element of a list consists of.
 
-    Raises: UnsupportedError  the list has no element shape.
+    Raises: UnknownElementsError  the list has no element shape.
     """
     if isinstance(value, TensorList) and value.has_buffers:
         arrays: Sequence[Operand] = value.arrays
     elif isinstance(value, Variable):
         arrays = [] if value.value is None else [value.value]
     else:
-        raise UnsupportedError(
+        raise UnknownElementsError(
             f"{node.op}: the element shape of a tensor list is not known before the loop, nor "
             "written in its body"
         )
     return [Shape(s.element_type, s.dims[1:]) for s in map(trial.builder.get_shape, arrays)]
 
 
-def _allocate(node: Node, value: Value, result: Value, elements: Sequence[Shape]) -> Value:
+def _allocate(b: ComputationBuilder, value: Value, result: Value, elements: Sequence[Shape]) -> Value:
     """A list with memory for elements of these shapes; an array or a stack gets its memory in place."""
     if isinstance(value, TensorArray | Stack):
         for shape in elements:
-            value.value = zeros_for(node.b, value, Shape(shape.element_type, (1, *shape.dims)))
+            value.value = zeros_for(b, value, Shape(shape.element_type, (1, *shape.dims)))
     elif isinstance(value, TensorList) and isinstance(result, TensorList):
-        return allocate_like(node.b, value, result.element or node.b.constant(0), elements)
+        return allocate_like(b, value, result.element or b.constant(0), elements)
     return value
 
 
@@ -458,7 +510,7 @@ def if_(node: Node) -> Sequence[Value]:
     condition = node.constant_or_none(0)
     if condition is not None:
         return translate_call(node.context, names[0 if condition.all() else 1], node.inputs[1:])
-    return _branches(node, _as_pred(node.context, node[0]), names)
+    return _conditional(node, _as_pred(node.context, node[0]), names)
 
 
 @translates("Case", "StatelessCase", stateful=True, takes_sizes=every_input)
@@ -468,7 +520,21 @@ def case(node: Node) -> Sequence[Value]:
     if index is not None:
         chosen = int(index) if 0 <= int(index) < len(names) else len(names) - 1
         return translate_call(node.context, names[chosen], node.inputs[1:])
-    return _branches(node, node[0], names)
+    return _conditional(node, node[0], names)
+
+
+def _conditional(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[Value]:
+    """One of several functions of the same arguments. In a trial, one that reads no lists of unknown elements,
+    where others do: that is what runs first, before they are written."""
+    try:
+        return _branches(node, selector, names)
+    except UnknownElementsError as error:
+        if node.context.trial is not None:
+            node.context.trial.is_partial = True
+            for name in names:
+                with contextlib.suppress(UnknownElementsError):
+                    return translate_call(node.context, name, node.inputs[1:])
+        raise error
 
 
 def _branches(node: Node, selector: Operand, names: Sequence[str]) -> Sequence[Value]:

@@ -15,7 +15,7 @@ from ..array.scatter_gather import scatter_rows
 from ..node import Node
 from ..operands.value_ranges import TRUSTED, check_indices, note
 from ..registry import translates
-from ..values import Stack, TensorArray, Value
+from ..values import Stack, TensorArray, UnknownElementsError, Value
 
 STORES = frozenset({"TensorArrayV3", "TensorArrayGradV3", "StackV2"})
 """Ops whose first output is the handle of what keeps elements."""
@@ -59,7 +59,7 @@ def _array(node: Node) -> TensorArray:
 
 def _content(node: Node, array: TensorArray) -> Operand:
     if array.value is None:
-        raise UnsupportedError(f"{node.op}: an array is read before its element shape is known")
+        raise UnknownElementsError(f"{node.op}: an array is read before its element shape is known")
     return array.value
 
 
@@ -228,7 +228,7 @@ def pop(node: Node) -> Operand:
     b = node.b
     stack_value, count = _stack(node)
     if stack_value.value is None:
-        raise UnsupportedError(f"{node.op}: a stack is read before its element shape is known")
+        raise UnknownElementsError(f"{node.op}: a stack is read before its element shape is known")
     _, *dims = b.get_shape(stack_value.value).dims
     stack_value.size, stack_value.written = b.sub(count, b.constant(1, _S32)), True
     if stack_value.constant_element is not None and not stack_value.differs:

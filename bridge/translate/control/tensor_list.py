@@ -18,7 +18,7 @@ from ..node import Node
 from ..operands.dynamic_dims import Extent, extents_or_none
 from ..operands.value_ranges import TRUSTED, check_indices, note
 from ..registry import first_input, translates
-from ..values import Optional, TensorList, Value, flatten, rebuild
+from ..values import Optional, TensorList, UnknownElementsError, Value, flatten, rebuild
 
 _S32 = ElementType.S32
 
@@ -26,11 +26,18 @@ _S32 = ElementType.S32
 def initialized(
     b: ComputationBuilder, values: TensorList, element_type: ElementType, dims: Sequence[int]
 ) -> TensorList:
-    """The list with a buffer of zeros, now that its element shape is known."""
+    """The list with a buffer of zeros and its items, now that its element shape is known."""
     if values.capacity < 0:
         raise UnsupportedError("a list that grows without a bound; give the loop maximum_iterations")
     zeros = b.broadcast(b.constant(0, element_type), (values.capacity, *dims))
-    return dataclasses.replace(values, buffer=zeros, items=())
+    return dataclasses.replace(values, buffer=add_items(b, zeros, values.items), items=())
+
+
+def add_items(b: ComputationBuilder, buffer: Operand, items: Sequence[tuple[Operand, Operand]]) -> Operand:
+    """The buffer with each item added to the element of its index."""
+    for index, item in items:
+        buffer = write_row(b, buffer, index, b.add(read_row(b, buffer, index), item))
+    return buffer
 
 
 def _dims(node: Node, which: str) -> tuple[int, ...] | None:
@@ -69,7 +76,7 @@ def reserve(node: Node) -> TensorList:
         values = _list(node, _dims(node, "element_shape"), sizes[0].bound, sizes[0].value)
         return dataclasses.replace(values, varies=True)
     if node.constant_or_none("num_elements") is None or node.constant_or_none("element_shape") is None:
-        return TensorList(None, node.b.constant(0, _S32), -1)
+        return TensorList(None, node["num_elements"], -1)
     capacity = node.integers("num_elements")[0]
     return _list(node, _dims(node, "element_shape"), capacity, node.b.constant(capacity, _S32))
 
@@ -137,7 +144,7 @@ def _write(node: Node, values: TensorList, index: Operand, item: Operand) -> Ope
 
 def _read(node: Node, values: TensorList, index: Operand) -> Operand:
     if values.buffer is None:
-        raise UnsupportedError(f"{node.op}: a list is read before its element shape is known")
+        raise UnknownElementsError(f"{node.op}: a list is read before its element shape is known")
     return read_row(node.b, values.buffer, index)
 
 

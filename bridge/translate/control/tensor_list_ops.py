@@ -13,7 +13,7 @@ from ..array.gather import gather_axis
 from ..array.scatter_gather import scatter_rows
 from ..node import Node
 from ..registry import translates
-from ..values import TensorList
+from ..values import TensorList, UnknownElementsError
 from .tensor_list import check_places, initialized
 
 _S32 = ElementType.S32
@@ -22,7 +22,7 @@ _S32 = ElementType.S32
 def _filled(node: Node, values: TensorList) -> Operand:
     """The elements of a list whose length is known."""
     if values.buffer is None:
-        raise UnsupportedError(f"{node.op}: a list is read before its element shape is known")
+        raise UnknownElementsError(f"{node.op}: a list is read before its element shape is known")
     length = node.context.constant_value(values.size)
     if length is None:
         raise UnsupportedError(f"{node.op}: the length of the list is known only at run time")
@@ -33,7 +33,7 @@ def _filled(node: Node, values: TensorList) -> Operand:
 def gather(node: Node) -> Operand:
     values = node.tensor_list("input_handle")
     if values.buffer is None:
-        raise UnsupportedError(f"{node.op}: a list is read before its element shape is known")
+        raise UnknownElementsError(f"{node.op}: a list is read before its element shape is known")
     check_places(node, values, node["indices"])
     return gather_axis(node, values.buffer, node["indices"], 0, 0)
 

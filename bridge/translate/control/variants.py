@@ -12,7 +12,7 @@ from ..node import Node
 from ..operands.dynamic_dims import filled_like
 from ..values import Optional, TensorList, Value, flatten, rebuild
 from .optionals import completed
-from .tensor_list import longer, read_row, write_row
+from .tensor_list import add_items, longer
 
 Variant = TensorList | Optional
 
@@ -55,11 +55,10 @@ def _sum_of_lists(node: Node, lists: Sequence[TensorList]) -> TensorList:
     for one in sized[1:]:
         room = max(total.capacity, one.capacity)
         total = _added(b, longer(b, total, room), longer(b, one, room))
-    for index, item in items:
-        assert total.buffer is not None
-        row = b.add(read_row(b, total.buffer, index), item)
-        total = dataclasses.replace(total, buffer=write_row(b, total.buffer, index, row), differs=True)
-    return total
+    if not items:
+        return total
+    assert total.buffer is not None
+    return dataclasses.replace(total, buffer=add_items(b, total.buffer, items), differs=True)
 
 
 def _added(b: ComputationBuilder, x: Value, y: Value) -> Any:
