@@ -4,7 +4,7 @@
                                     [--rounds N] [--threads N] [--quick] [--json] [--save FILE] [--plot FILE]
     python -m tfbridge.models.bench --suite kernels
     python -m tfbridge.models.bench --suite compile [--quick]
-    python -m tfbridge.models.bench --suite aot [--workloads a,b] [--kinds f32,int8] [--target-cpu C] [--quick]
+    python -m tfbridge.models.bench --suite aot [--workloads a,b] [--kinds f32,int8.tflite] [--target-cpu C] [--quick]
     python -m tfbridge.models.bench --suite shapes [--workloads a,b] [--engines a,b|all] [--seconds N] [--quick]
 
 Engines take turns, round by round, while the others sleep. Every engine's results are compared with
@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ...runtime.threads.processors import usable_cpus
-from .aot_suite import KINDS, MODELS
+from .aot_suite import FILE_KINDS, KINDS, MODELS
 from .aot_suite import main as run_aot
 from .compile_suite import main as run_compile
 from .engines import ENGINES
@@ -299,7 +299,11 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
     parser.add_argument("--rounds", type=int, help="turns that each engine gets")
     parser.add_argument("--threads", type=int, help="threads per engine; default: all CPUs of this process")
     parser.add_argument("--seconds", type=float, help="of the server in the suite shapes; default: 60")
-    parser.add_argument("--kinds", metavar="A,B", help="of the suite aot: f32, int8; default: both")
+    parser.add_argument(
+        "--kinds",
+        metavar="A,B",
+        help="of the suite aot: f32, int8, f32.tflite, int8.tflite; default: the first two",
+    )
     parser.add_argument(
         "--target-cpu",
         default="",
@@ -324,7 +328,7 @@ def parse(arguments: Sequence[str]) -> tuple[Settings, Output]:
         return Settings(
             AOT,
             _known(parser, "workload", values.workloads or "", MODELS),
-            _known(parser, "kind", values.kinds or ",".join(KINDS), KINDS),
+            _known(parser, "kind", values.kinds or ",".join(KINDS), (*KINDS, *FILE_KINDS)),
             target_cpu=values.target_cpu,
             small=values.quick,
         ), output

@@ -11,10 +11,11 @@ from tfbridge.runtime.llvm.target import host
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_integers_beside_litert() -> None:
-    row = measure("keyword_spotter", "int8", "", 0.1)
+@pytest.mark.parametrize("kind", ["int8", "int8.tflite"])
+def test_integers_beside_litert(kind: str) -> None:
+    row = measure("keyword_spotter", kind, "", 0.1)
     assert set(row.microseconds) == {"tfbridge", "litert"} and row.ratio is not None
-    assert row.decibels["tfbridge"] > 30
+    assert row.decibels["tfbridge"] > 30 and row.file_bytes
     assert 0 < row.code_bytes < row.object_bytes and row.temp_bytes < 200_000
 
 
