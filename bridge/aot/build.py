@@ -14,6 +14,7 @@ from ...compiler.options import DEFAULT_OPTIONS
 from ...compiler.quantization.options import BLOCK_SIZE
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target, host
+from ...runtime.threads import python_settings
 from .freeze import Feeds, Frozen, freeze
 from .model_code import build_model
 from .quantization import Calibration, byte_form, options_for, quantize_frozen
@@ -26,6 +27,7 @@ from .writers.model import PLACES_OF_CONSTANTS
 from .writers.names import check, class_name, file_name
 
 
+@python_settings.compiling()
 def compile(
     function: object,
     *args: object,

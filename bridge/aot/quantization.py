@@ -29,6 +29,7 @@ from ...compiler.quantization.options import (
 from ...compiler.quantization.quantize import quantize
 from ...compiler.quantization.report import QuantizationReport
 from ...runtime.llvm.target import Target
+from ...runtime.threads import python_settings
 from .changing_sizes import SizedFunction
 from .freeze import Feeds, Frozen, Function, freeze
 from .tflite.operation import ByteForm
@@ -38,6 +39,7 @@ _TOLERANCE = 0.05  # where rounding differs between machines, an integer differs
 Calibration = str | os.PathLike[str] | Mapping[str, object] | Iterable[object]
 
 
+@python_settings.compiling()
 def quantize_function(
     function: object,
     *args: object,
