@@ -191,15 +191,14 @@ def _argument_names(traced: _Traced) -> list[str]:
 
 def _freeze(traced: _Traced, feeds: Feeds, numbers: Mapping[int, int], states: Sequence[State]) -> Function:
     """The module of a function; `numbers`: those of the states, by the identity of the variable."""
-    title, concrete, cluster = traced.title, traced.concrete, traced.cluster
+    title, concrete, cluster, of_file = traced.title, traced.concrete, traced.cluster, traced.of_file
     names = _argument_names(traced)
-    if traced.of_file is not None:  # without a feed, arguments are as large as in the interpreter
-        feeds = {**dict(zip(names, traced.of_file.dims)), **feeds}
+    if of_file is not None:  # without a feed, arguments are as large as in the interpreter
+        feeds = {**dict(zip(names, of_file.dims)), **feeds}
     fed = shapes_of(names, [t.shape for t in concrete.inputs[: traced.own]], feeds)
     all_dims, sizes = with_names(traced.name, names, fed)
     types = [_element_type(title, names[k], cluster, k) for k in range(traced.own)]
     captured = _captured_arrays(traced, numbers, states)
-    of_file = traced.of_file
     results = _result_names(concrete.structured_outputs) if of_file is None else list(of_file.results)
     outputs = len(concrete.outputs)
     written = [numbers[id(traced.captured[k - traced.own])] for k in cluster.written]

@@ -47,10 +47,9 @@ def find_activations(
             results.setdefault(argument, []).append(i)
     activations = []
     for argument, ends in results.items():
-        chains = [chain(end, argument) for end in ends]
         if argument.shape.elements < least_elements or not all(map(_is_rounded, ends)):
             continue
-        known = [members for members in chains if members is not None]
+        known = [members for end in ends if (members := chain(end, argument)) is not None]
         if len(known) < len(ends) or max(sum(map(cycles, c)) for c in known) < _LEAST_CYCLES:
             continue
         if any(_is_result(end, computation, users) for end in ends):

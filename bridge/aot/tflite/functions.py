@@ -27,7 +27,6 @@ _DEFAULT = "serving_default"
 _PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL")
 _REFUSALS = (ValueError, TypeError, AttributeError, IndexError, KeyError, tf.errors.OpError)
 """What TensorFlow raises of operands that do not fit."""
-_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 Steps = tuple[tuple[int, tuple[float, int]], ...]
 """(number, (scale, zero point)) of arguments or results whose integers q stand for (q - zero point) scale."""
 Runner = Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
@@ -215,19 +214,22 @@ class _Translation:
         """Results of a graph for arguments, both of the file's types."""
         values: dict[int, tf.Tensor | None] = {}
         for tensor, argument in zip(arguments, tensors, strict=True):
-            is_bytes = tensor.dtype in _BYTES and tensor.quantization is not None
-            values[tensor.number] = between_forms(argument, self.form.dtype) if is_bytes else argument
+            values[tensor.number] = between_forms(argument, self.form.dtype) if tensor.is_bytes else argument
         self._run(number, values)
-        return [self._result(number, tensor, values) for tensor in results]
+        stored = [self._stored(tensor, values) for tensor in results]
+        return [
+            tf.identity(between_forms(x, tf.as_dtype(tensor.dtype)) if tensor.is_bytes else x)
+            for x, tensor in zip(stored, results)
+        ]
 
-    def _result(self, number: int, tensor: FileTensor, values: Mapping[int, tf.Tensor | None]) -> tf.Tensor:
+    def _stored(self, tensor: FileTensor, values: Mapping[int, tf.Tensor | None]) -> tf.Tensor:
+        """A result of a graph as it is stored: what an operator computed, an argument or a constant."""
         stored = values.get(tensor.number)
-        if stored is None:
-            if tensor.value is None:
-                raise ShapeError(f"{self.title} is damaged: nothing computes {tensor.name}")
-            return tf.constant(tensor.value)
-        is_bytes = tensor.dtype in _BYTES and tensor.quantization is not None
-        return tf.identity(between_forms(stored, tf.as_dtype(tensor.dtype)) if is_bytes else stored)
+        if stored is not None:
+            return stored
+        if tensor.value is None:
+            raise ShapeError(f"{self.title} is damaged: nothing computes {tensor.name}")
+        return tf.constant(to_form(tensor.value, self.form) if tensor.is_bytes else tensor.value)
 
     def call(self, number: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Results of a graph for arguments, both as they are stored."""
@@ -236,18 +238,7 @@ class _Translation:
             raise ShapeError(f"{self.title} is damaged: graph {number} has {len(graph.inputs)} arguments")
         values: dict[int, tf.Tensor | None] = dict(zip(graph.inputs, tensors))
         self._run(number, values)
-        results = []
-        for k in graph.outputs:
-            tensor = graph.tensors[k]
-            if values.get(k) is None and tensor.value is None:
-                raise ShapeError(f"{self.title} is damaged: nothing computes {tensor.name}")
-            stored = values.get(k)
-            if stored is None:
-                assert tensor.value is not None
-                is_quantised = tensor.quantization is not None
-                stored = tf.constant(to_form(tensor.value, self.form) if is_quantised else tensor.value)
-            results.append(stored)
-        return results
+        return [self._stored(graph.tensors[k], values) for k in graph.outputs]
 
     def variable(self, graph: int, tensor: FileTensor) -> tf.Variable:
         """The variable of a tensor that outlives a run, which begins as zero."""

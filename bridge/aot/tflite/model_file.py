@@ -29,6 +29,7 @@ _DTYPES = {
     "INT4": np.int8,  # two to a byte in the file
     **{f"{sign}INT{bits}": f"{sign}int{bits}".lower() for sign in ("", "U") for bits in (8, 16, 32, 64)},
 }
+BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _MAX_RANK = 8
 _MAX_ELEMENTS = 1 << 40
 # What the reader raises where a file is damaged, wherever the damage is.
@@ -82,6 +83,11 @@ class FileTensor:
     value: np.ndarray | None
     quantization: Quantization | None
     is_variable: bool
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether its integers of 8 bits stand for numbers."""
+        return self.dtype in BYTES and self.quantization is not None
 
 
 @dataclasses.dataclass(frozen=True)

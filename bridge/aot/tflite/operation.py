@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from ....compiler.errors import ShapeError, UnsupportedError
 from ...tf_internals import symbols as tfp
-from .model_file import FileTensor, Operator, Quantization
+from .model_file import BYTES, FileTensor, Operator, Quantization
 
-_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
-_QUANTIZED = (*_BYTES, np.dtype(np.int16))
+_QUANTIZED = (*BYTES, np.dtype(np.int16))
 _MAX_IN_GRAPH = 1024  # elements; larger constants are captured
 _LIMITS = {0: None, 1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}  # of fused activations
 _TANH = 4
@@ -157,13 +156,13 @@ class Operation:
         assert kind is not None
         if not kind.scales.all():
             raise ShapeError(f"the scale of {tensor.name} is zero")
-        if tensor.dtype not in _BYTES:
+        if tensor.dtype not in BYTES:
             return kind
         return dataclasses.replace(kind, zero_points=kind.zero_points + _shift(tensor.dtype, self.form))
 
     def is_bytes(self, tensor: FileTensor) -> bool:
         """Whether a tensor has quantised values of 8 bits and one scale."""
-        return tensor.dtype in _BYTES and tensor.quantization is not None and tensor.quantization.is_whole
+        return tensor.is_bytes and tensor.quantization is not None and tensor.quantization.is_whole
 
     def moves_bits(self) -> bool:
         """Whether all that is quantised stands for numbers in one way, so that values may move as they are stored."""
@@ -194,7 +193,7 @@ class Operation:
         self, x: tf.Tensor, zero_points: np.ndarray, tensor: FileTensor, rank: int = 0, axis: int = 0
     ) -> tf.Tensor:
         """Multiples of the scale as integers of a tensor, with the zero point."""
-        dtype = self.form.dtype if tensor.dtype in _BYTES else tf.as_dtype(tensor.dtype)
+        dtype = self.form.dtype if tensor.dtype in BYTES else tf.as_dtype(tensor.dtype)
         # Where nothing is negative, truncation after adding a half rounds.
         shift = zero_points.astype(np.float32) + (0.5 if dtype == tf.uint8 else 0.0)
         if shift.any():
@@ -260,7 +259,7 @@ def _shift(dtype: np.dtype[Any] | None, form: ByteForm) -> int:
 
 def to_form(array: np.ndarray, form: ByteForm) -> np.ndarray:
     """Bytes of a constant in the form of the target; others as they are."""
-    if array.dtype not in _BYTES:
+    if array.dtype not in BYTES:
         return array
     result: np.ndarray = (array.astype(np.int16) + _shift(array.dtype, form)).astype(
         form.dtype.as_numpy_dtype

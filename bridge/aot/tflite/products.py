@@ -327,9 +327,8 @@ def transposed_convolution(op: Operation) -> Result:
     if len(dims) != 4 or len(kernel.tensor.dims) != 4:
         raise ShapeError(f"a result of {dims} with weights {list(kernel.tensor.dims)}, 4 axes are wanted")
     outer, height, width, inner = kernel.tensor.dims
-    is_known = weights is not None and bias is not None and spatial is not None
-    if is_known and _integers(op, x, weights, height * width * inner, 1, inner):
-        assert weights is not None and bias is not None and spatial is not None
+    is_integer = _integers(op, x, weights, height * width * inner, 1, inner)
+    if is_integer and weights is not None and bias is not None and spatial is not None:
         window = _transposed_window(dims[1:3], spatial, (height, width), strides, _padding(op))
         integers = weights.integers[:, ::-1, ::-1]
         zero = int(op.stored_quantization(x.tensor).zero_points[0])

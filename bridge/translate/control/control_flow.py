@@ -369,14 +369,15 @@ def _trial_arguments(
     for k, value in enumerate(inputs):
         if k in fixed:
             arguments.append(_constant(trial.builder, node.context, fixed[k]))
-        elif k in unknown and isinstance(value, TensorArray):
-            arguments.append(dataclasses.replace(value, gradients={}))
         elif k in unknown:
-            size = trial.builder.constant(0, ElementType.S32)
-            arguments.append(_with(value, size=size))
-        if k in elements:
-            arguments[k] = _allocate(trial.builder, arguments[k], arguments[k], elements[k])
-        elif k not in fixed and k not in unknown:
+            if isinstance(value, TensorArray):
+                argument: Value = dataclasses.replace(value, gradients={})
+            else:
+                argument = _with(value, size=trial.builder.constant(0, ElementType.S32))
+            if k in elements:
+                argument = _allocate(trial.builder, argument, argument, elements[k])
+            arguments.append(argument)
+        else:
             parts = [
                 trial.builder.parameter(number + i, node.b.get_shape(o), f"p{number + i}")
                 for i, o in enumerate(flatten(value))
