@@ -22,7 +22,7 @@ class Options:
         BudgetError; 0 for none.
     l2_bytes: the cache of a core, of the target that is compiled for. lookup_cycles: what looking bytes up in tables of
         256 costs there, for as many as a vector register holds of f32; looks_up_registers: whether that is of whole
-        registers of bytes alone.
+        registers of bytes alone. summed_bytes: of neighbouring features whose products one instruction sums.
     limits: of the modules that a client compiles.
     Raises: ValueError  numerics is none of these; a negative number.
     """
@@ -42,6 +42,7 @@ class Options:
     l2_bytes: int = dataclasses.field(default=512 << 10, compare=False)
     lookup_cycles: int = dataclasses.field(default=12, compare=False)
     looks_up_registers: bool = dataclasses.field(default=True, compare=False)
+    summed_bytes: int = dataclasses.field(default=4, compare=False)
     limits: Limits = dataclasses.field(default=DEFAULT_LIMITS, compare=False)
 
     def __post_init__(self) -> None:

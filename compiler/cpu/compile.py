@@ -12,6 +12,7 @@ from ...runtime.llvm.target import Target, host
 from ...runtime.sizes import AnySize, Assumptions, Size, estimate, heuristic, maximum
 from .. import budget
 from ..analysis import hlo_cost_analysis
+from ..analysis.quads import QUAD
 from ..dump import Dump
 from ..errors import InternalError, UnsupportedError
 from ..ir.code_version import CodeVersion
@@ -26,6 +27,8 @@ from .codegen.table_lookup import lookup_cycles
 from .entry.entry_emitter import add_constants, emit_entry, emit_prepacking, place_constants
 from .entry.level_entry import emit_level_entry
 from .entry.sizes_entry import emit_sizes_entry
+from .gemm.byte_rows import sums_across
+from .gemm.compute_types import QUADS
 from .objects.decoration import Layer
 from .objects.object_emitter import emit_assembly
 from .objects.parallel_codegen import ParallelCodegen, WholeObject
@@ -319,6 +322,7 @@ def _pass_options(options: Options, target: Target) -> Options:
         l2_bytes=target.l2_bytes,
         lookup_cycles=lookup_cycles(target),
         looks_up_registers=target.vector_bytes > 4 and target.byte_shuffles != "vpermi2b",
+        summed_bytes=target.vector_bytes if sums_across(target, QUADS[0]) else QUAD,
     )
 
 

@@ -34,6 +34,7 @@ from .prune_sorts import prune_sorts
 from .simplify import simplify
 from .split_reductions import split_reductions
 from .tabulate import tabulate
+from .whole_quads import whole_quads
 
 Pass = Callable[[Module, Options], Module]
 
@@ -68,6 +69,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     inline_calls,
     parallelize_loops,
     block_scaled_dots,
+    whole_quads,
     canonicalize_dots,
     split_reductions,
     tabulate,
@@ -110,6 +112,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
         "canonicalize_dots",
         "it looks for conversions of weights, which the dots then read",
     ),
+    ("fold_constants", "whole_quads", "weights are constants then"),
+    ("whole_quads", "canonicalize_dots", "bytes in quads are not converted"),
     ("canonicalize_dots", "fuse", "the transposes that it adds become part of fusions"),
     ("split_reductions", "fuse", "each of the two reductions gets a fusion of its own"),
     ("tabulate", "fuse", "it follows single ops; the lookups become part of fusions"),

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from ..analysis.quads import QUAD
 from ..ir.element_types import ElementType
 from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Metadata, make
@@ -233,7 +232,7 @@ class IntegerLayers(Rewriting):
         weights, scales = quantize_weights(layer.weights, layer.channel_axis, most)
         op = layer.contraction.op
         if isinstance(op, Dot):
-            product = _dot(op, value, weights, layer.channel_axis, zero, metadata)
+            product = _dot(op, value, weights, layer.channel_axis, metadata)
         else:
             assert isinstance(op, Convolution)
             product = _convolution(op, value, weights, kind.zero_point, zero, self.by_output, metadata)
@@ -300,16 +299,10 @@ def _dot(
     value: Instruction,
     weights: np.ndarray,
     channel_axis: int,
-    zero: Instruction,
     metadata: Metadata,
 ) -> Instruction:
-    """The product with the weights' sums side by side in memory, whole quads of them."""
+    """The product with the weights' sums side by side in memory."""
     by_feature = np.moveaxis(weights, channel_axis, 0)
-    missing = -by_feature.shape[1] % QUAD
-    if missing:
-        by_feature = np.pad(by_feature, ((0, 0), (0, missing)))
-        last = value.shape.rank - 1
-        value = _pad(value, zero, [0] * last + [0], [0] * last + [missing])
     integers = Dot((value.shape.rank - 1,), (1,), (), (), ElementType.S32)
     return make(integers, value, _constant(by_feature), metadata=metadata)
 
@@ -323,8 +316,8 @@ def _convolution(
     by_output: bool,
     metadata: Metadata,
 ) -> Instruction:
-    """The convolution with padding of the zero point, and input features in whole quads. The kernel has output
-    features before input features, or, `by_output`, before everything."""
+    """The convolution with padding of the zero point. The kernel has output features before input features, or,
+    `by_output`, before everything."""
     d, window, rank = op.dims, op.window, value.shape.rank
     low, high, interior = [0] * rank, [0] * rank, [0] * rank
     if zero_point and (any(window.pad_low) or any(window.pad_high) or max(window.base_dilation) > 1):
@@ -342,9 +335,6 @@ def _convolution(
     if is_depthwise:
         kernel = np.swapaxes(kernel, -1, -2)
         dims = dataclasses.replace(dims, kernel_input_feature=rank - 2, kernel_output_feature=rank - 1)
-    elif missing := -kernel.shape[-1] % QUAD:
-        high[d.input_feature] = missing
-        kernel = np.pad(kernel, [(0, 0)] * (rank - 1) + [(0, missing)])
     if by_output and not is_depthwise:
         kernel = np.ascontiguousarray(np.moveaxis(kernel, -2, 0))
         spatial = tuple(axis + 1 for axis in spatial)

@@ -179,7 +179,7 @@ def _numbers(kernel_input: int, kernel_output: int, spatial: Sequence[int]) -> d
 def byte_convolution(
     op: Operation, x: tf.Tensor, zero_point: int, kernel: np.ndarray, window: Window, groups: int
 ) -> tf.Tensor:
-    """The sums in s32. Padding has the zero point, and input features are whole quads.
+    """The sums in s32. Padding has the zero point.
 
     Shapes: kernel [output features, height, width, input features of a group].
     """
@@ -190,9 +190,6 @@ def byte_convolution(
         for axis, (before, after) in enumerate(window.padding, 1):
             low[axis], high[axis], interior[axis] = before, after, window.base_dilation[axis - 1] - 1
         window = dataclasses.replace(window, padding=((0, 0), (0, 0)), base_dilation=(1, 1))
-    if not is_depthwise and groups == 1 and (missing := -kernel.shape[-1] % QUAD):
-        high[3] = missing
-        kernel = np.pad(kernel, [(0, 0)] * 3 + [(0, missing)])
     if is_depthwise:
         kernel, numbers = kernel.transpose(1, 2, 3, 0), _numbers(2, 3, (0, 1))
     elif op.form.by_output:
@@ -395,10 +392,6 @@ def fully_connected(op: Operation) -> Result:
     if weights is not None and bias is not None and _integers(op, x, weights, inner, 1, inner):
         values, integers = _rows(op.stored(0), inner), weights.integers
         totals = integers.astype(np.int64).sum(axis=1)
-        if missing := -inner % QUAD:
-            integers = np.pad(integers, ((0, 0), (0, missing)))
-            zero = int(op.stored_quantization(x.tensor).zero_points[0])
-            values = tf.pad(values, [[0, 0], [0, missing]], constant_values=tf.constant(zero, values.dtype))
         sums = tfp.xla_dot(values, constant(integers), (1, 1), tf.int32)
         return _unrowed(op, requantized(op, sums, weights, totals, bias), outer)
     if weights is not None and bias is not None and op.results[0].dtype == np.float32 == x.tensor.dtype:

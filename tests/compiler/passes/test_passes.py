@@ -43,6 +43,7 @@ from tfbridge.compiler.passes.pipeline import (
 from tfbridge.compiler.passes.prune_sorts import prune_sorts
 from tfbridge.compiler.passes.simplify import RULES, simplify
 from tfbridge.compiler.passes.tabulate import tabulate
+from tfbridge.compiler.passes.whole_quads import whole_quads
 
 FAST = Options(numerics="fast")
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -137,6 +138,7 @@ OTHERS = {
         prune_sorts,
         tabulate,
         collapse_pads,
+        whole_quads,
     )
 }
 
