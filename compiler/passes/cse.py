@@ -7,7 +7,7 @@ d = f32[4] add(b, c)
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 from ..ir.module import Computation, Instruction, Module
 from ..ops import Parameter
@@ -39,10 +39,11 @@ def _share_instructions(computation: Computation) -> Computation:
     return computation.rewrite(share)
 
 
-def fingerprint(computation: Computation) -> Hashable:
-    """Equal for computations that have the same instructions, names and metadata aside, and call the same
-    ones."""
+def fingerprint(computation: Computation, any_of: Collection[Instruction] = ()) -> Hashable:
+    """Equal for computations that have the same instructions, names and metadata aside, and call the same ones; the
+    ops of `any_of` may be any of their type."""
     number = {instruction: n for n, instruction in enumerate(computation.instructions)}
     return number[computation.root], tuple(
-        (i.op, i.shape, tuple(number[o] for o in i.operands)) for i in computation.instructions
+        (type(i.op) if i in any_of else i.op, i.shape, tuple(number[o] for o in i.operands))
+        for i in computation.instructions
     )

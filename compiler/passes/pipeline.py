@@ -31,6 +31,7 @@ from .normalize_layouts import normalize_layouts
 from .pad_dynamic_dimensions import pad_dynamic_dimensions
 from .parallelize_loops import parallelize_loops
 from .prune_sorts import prune_sorts
+from .share_kernels import share_kernels
 from .simplify import simplify
 from .split_reductions import split_reductions
 from .tabulate import tabulate
@@ -76,6 +77,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     collapse_pads,
     fuse,
     dce,
+    share_kernels,
 )
 """The passes before code generation for CPUs."""
 
@@ -119,6 +121,7 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("tabulate", "fuse", "it follows single ops; the lookups become part of fusions"),
     ("tabulate", "collapse_pads", "pads of results of tables have their operands in memory"),
     ("collapse_pads", "fuse", "the pads become part of fusions"),
+    ("fuse", "share_kernels", "it compares what fusions compute"),
     ("fuse", "dce", "a fusion computes values inside itself whose own instructions are unused then"),
 )
 """(first, second, reason): some run of `first` comes before some run of `second`."""

@@ -26,7 +26,7 @@ from ..codegen.result_window import move_window, window_rows
 from .blocking import Blocking, PackedLayout, pack_b_reference, packed_b_layout, plan_gemm
 from .byte_rows import sums_across, write_byte_rows
 from .driver import PACKED, P, declare_block, parameter_table, write_gemm
-from .gemv import write_gemv
+from .gemv import gemv_name, write_gemv
 from .gemv_split_k import emit_split_k
 from .microkernel import max_rows, microkernel_name, microkernel_table, write_microkernel
 from .naive import write_naive
@@ -144,7 +144,9 @@ def _use_library(module: ModuleText, target: Target, problem: GemmProblem, block
         if sums_across(target, compute):
             return _Library("null", "null", None)
         if module.embed_libraries:
-            write_gemv(module, target, problem.element_type, problem.b_type, compute, "internal")
+            element, weights = problem.element_type, problem.b_type
+            by_dots = blocking.function == gemv_name(element, weights, compute, transposed=True)
+            write_gemv(module, target, element, weights, compute, by_dots, "internal")
         else:
             declare_block(module, target, blocking.function)
         return _Library("null", "null", None)

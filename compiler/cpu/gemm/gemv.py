@@ -45,15 +45,16 @@ def write_gemv(
     element: ElementType,
     weights: ElementType,
     compute: str,
+    transposed: bool,
     linkage: str,
 ) -> None:
-    """Writes both functions into a module."""
-    for transposed, kernel in ((False, _RowUpdates), (True, _DotProducts)):
-        name = gemv_name(element, weights, compute, transposed)
-        if not module.has(name):
-            f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
-            kernel(f, Compute(target, compute), element, weights).write()
-            module.add(name, f.text())
+    """Writes the function of that name into a module."""
+    name = gemv_name(element, weights, compute, transposed)
+    if not module.has(name):
+        f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
+        kernel = _DotProducts if transposed else _RowUpdates
+        kernel(f, Compute(target, compute), element, weights).write()
+        module.add(name, f.text())
 
 
 class _Kernel:

@@ -94,7 +94,7 @@ def emit_function(target: Target, function: str) -> tuple[str, tuple[str, ...]]:
     elif kind in ("gemv", "wgemv"):
         weights = _source(source, compute)
         element = weights if kind == "gemv" else STORED[compute]
-        write_gemv(module, target, element, weights, compute, "internal")
+        write_gemv(module, target, element, weights, compute, variant == "t", "internal")
     elif kind == "conv":
         write_convolution(module, target, compute, vectors, "internal")
     elif kind == "convt":
@@ -177,11 +177,12 @@ def emit_library(target: Target, name: str) -> ModuleText:
             write(module, "")
         for element in packed_sources(compute):
             write_packing(module, target, element, compute, vectors, "")
-    for element in sources(compute):
-        write_gemv(module, target, element, element, compute, "")
-    for element in packed_sources(compute) if compute == "f32" else ():
-        if element is not STORED[compute]:
-            write_gemv(module, target, STORED[compute], element, compute, "")
+    pairs = [(element, element) for element in sources(compute)]
+    if compute == "f32":
+        pairs += [(STORED[compute], e) for e in packed_sources(compute) if e is not STORED[compute]]
+    for element, weights in pairs:
+        for transposed in (False, True):
+            write_gemv(module, target, element, weights, compute, transposed, "")
     return module
 
 

@@ -49,7 +49,8 @@ class Constants:
         data = literal.array.tobytes()
         offset = self._offsets.get(literal)
         if offset is None:
-            self._data.extend(bytes(-len(self._data) % ALIGN_BYTES))
+            align = ALIGN_BYTES if literal.array.ndim else literal.array.itemsize
+            self._data.extend(bytes(-len(self._data) % align))
             offset = self._offsets[literal] = len(self._data)
             self._data.extend(data)
         return Buffer("constant", len(data), offset=offset)

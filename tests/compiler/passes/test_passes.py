@@ -41,6 +41,7 @@ from tfbridge.compiler.passes.pipeline import (
     verify_step,
 )
 from tfbridge.compiler.passes.prune_sorts import prune_sorts
+from tfbridge.compiler.passes.share_kernels import share_kernels
 from tfbridge.compiler.passes.simplify import RULES, simplify
 from tfbridge.compiler.passes.tabulate import tabulate
 from tfbridge.compiler.passes.whole_quads import whole_quads
@@ -139,6 +140,7 @@ OTHERS = {
         tabulate,
         collapse_pads,
         whole_quads,
+        share_kernels,
     )
 }
 
