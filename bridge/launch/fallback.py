@@ -30,6 +30,10 @@ from . import variable_values
 
 Run = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 
+_OPS_FOR_XLA = ("Conv2D", "Conv3D", "Xla")
+"""How ops start for which TensorFlow has no kernels for CPUs, or none for groups of features."""
+_BY_XLA = "_XlaMustCompile"
+
 
 class Library:
     """Functions by name: those of a library, then the eager context's. Each is planned once."""
@@ -52,6 +56,21 @@ class Library:
                     raise private.error_of(tf.errors.NOT_FOUND, f"no function {name!r} in the library")
                 self._programs[name] = Program.of_function(definition, self)
             return self._programs[name]
+
+    def needs_xla(self, function: function_pb2.FunctionDef) -> bool:
+        """Whether XLA must compile a function: it is marked so, and has ops that are not for TensorFlow's kernels."""
+        if not (_BY_XLA in function.attr and function.attr[_BY_XLA].b):
+            return False
+        seen, waiting = {function.signature.name}, [function]
+        while waiting:
+            for node in waiting.pop().node_def:
+                if node.op.startswith(_OPS_FOR_XLA):
+                    return True
+                called = [f.name for value in node.attr.values() for f in named_functions(value)]
+                for name in {node.op, *called} & self.definitions.keys() - seen:
+                    seen.add(name)
+                    waiting.append(self.definitions[name])
+        return False
 
     def add_to_context(self) -> None:
         """Makes all functions known to eager execution, for ops that call one by name."""
@@ -110,7 +129,9 @@ class Program:
         library: Library,
         by_value: Collection[int] = (),
         is_optimized: bool = True,
+        by_xla: bool = False,
     ) -> None:
+        self._by_xla = by_xla
         self._slots = self._arguments = inputs
         slot_of: dict[str, int] = dict(arguments)
         nodes, same = variable_values.on_values(nodes, arguments, by_value)
@@ -133,16 +154,17 @@ class Program:
             planned.append(_Planned(node, read, range(first, first + count), _lazily(node, count, library)))
         self._results = tuple(slot_of[name] for name in results)
         self._steps = _with_lifetimes(planned, frozenset(self._results))
-        is_short = len(nodes) < _MIN_JOINED and all(_is_plain(node, library) for node in nodes)
+        is_short = len(nodes) < _MIN_JOINED and not by_xla and all(_is_plain(n, library) for n in nodes)
         self._function, self._whole = None, list[_Step]()
         if not is_short:
-            self._function, step = _function(planned, frozenset(self._results), library, is_optimized)
+            self._function, step = _function(planned, frozenset(self._results), library, is_optimized, by_xla)
             self._whole.append(step)
 
     @classmethod
     def of_function(cls, function: function_pb2.FunctionDef, library: Library | None = None) -> Program:
         """The program of a FunctionDef."""
-        return _Source.of_function(function, library or Library()).program()
+        library = library or Library()
+        return _Source.of_function(function, library).program(by_xla=library.needs_xla(function))
 
     def prepare(self) -> None:
         """Has TensorFlow make what runs it, so that no call waits for that."""
@@ -157,7 +179,7 @@ class Program:
             )
         values: list[tf.Tensor | None] = [*inputs, *[None] * (self._slots - len(inputs))]
         with _may_wait() if self._whole else contextlib.nullcontext(False) as may_wait:
-            for step in self._whole if may_wait else self._steps:
+            for step in self._whole if may_wait or self._by_xla else self._steps:
                 for slot, output in zip(step.outputs, step.run([values[slot] for slot in step.inputs])):
                     values[slot] = output
                 for slot in step.dead:
@@ -194,14 +216,20 @@ class _Source:
         return cls(nodes, len(arguments), names, results, Library(graph.library), True)
 
     def program(
-        self, by_value: Collection[int] = (), updated: Mapping[int, int] | None = None, is_brief: bool = False
+        self,
+        by_value: Collection[int] = (),
+        updated: Mapping[int, int] | None = None,
+        is_brief: bool = False,
+        by_xla: bool = False,
     ) -> Program:
         """The program that takes these arguments, which are variables, by their value; the new values of those
-        `updated` follow its results. is_brief: it is not worth TensorFlow's optimizations."""
+        `updated` follow its results. is_brief: it is not worth TensorFlow's optimizations. by_xla: XLA compiles it."""
         nodes, names = variable_values.with_updates(self.nodes, self.arguments, updated or {})
         results = [*self.results, *names]
         is_optimized = self.is_optimized or is_brief
-        return Program(nodes, self.inputs, self.arguments, results, self.library, by_value, is_optimized)
+        return Program(
+            nodes, self.inputs, self.arguments, results, self.library, by_value, is_optimized, by_xla
+        )
 
     @property
     def updatable(self) -> frozenset[int]:
@@ -351,6 +379,9 @@ def _adopt(function: function_pb2.FunctionDef, library: Library) -> list[str]:
         for node in caller.node_def:
             for key in [key for key in node.attr if key.startswith("_")]:
                 del node.attr[key]
+            called = library.definitions.get(node.attr["f"].func.name if node.op in _CALLS else node.op)
+            if called is not None and library.needs_xla(called):
+                node.attr[_BY_XLA].b = True
             if node.op in _LOWERED:  # TensorFlow's executor then runs it without threads that wait
                 node.attr["_lower_using_switch_merge"].b = True
             names = [(called, "name") for value in node.attr.values() for called in named_functions(value)]
@@ -363,8 +394,11 @@ def _adopt(function: function_pb2.FunctionDef, library: Library) -> list[str]:
                     copy = function_pb2.FunctionDef()
                     copy.CopyFrom(library.definitions[name])
                     copy.signature.name = own[name]
+                    needs_xla = library.needs_xla(copy)
                     for key in [key for key in copy.attr if key.startswith("_")]:
                         del copy.attr[key]
+                    if needs_xla:
+                        copy.attr[_BY_XLA].b = True
                     waiting.append(copy)
                 setattr(holder, field, own[name])
         if caller is not function:
@@ -372,14 +406,15 @@ def _adopt(function: function_pb2.FunctionDef, library: Library) -> list[str]:
     return list(own.values())
 
 
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LOWERED = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 
 
 def _function(
-    nodes: Sequence[_Planned], results: Collection[int], library: Library, is_optimized: bool
+    nodes: Sequence[_Planned], results: Collection[int], library: Library, is_optimized: bool, by_xla: bool
 ) -> tuple[_Function, _Step]:
     """One step that runs all nodes, with the loops and branches among them, as a function of TensorFlow, and that
-    function. TensorFlow optimizes it unless it has done so."""
+    function. TensorFlow optimizes it unless it has done so, or has XLA compile it."""
     _remove_unused()
     function = function_pb2.FunctionDef()
     function.signature.name = f"tfbridge_original_{next(_function_numbers)}"
@@ -396,6 +431,8 @@ def _function(
     outputs = [slot for one in nodes for slot in one.outputs if slot in results]
     _add_signature(function, arguments, outputs, names, types)
     called = _adopt(function, library)
+    if by_xla:
+        function.attr[_BY_XLA].b = True
     private.add_function(function)
     name = function.signature.name
     config = tf.compat.v1.ConfigProto()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -82,6 +83,54 @@ def test_same_as_tensorflow(name):
         np.testing.assert_allclose(interpret(function, *tensors), expected, rtol=1e-6)
     else:
         check(function, *arguments)
+
+
+FILTERS = np.random.default_rng(0).random((3, 3, 2, 8), np.float32)
+VOLUMES = np.random.default_rng(1).random((2, 2, 2, 2, 8), np.float32)
+
+
+@tf.function(jit_compile=True)
+def images_in_groups(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, FILTERS, 1, "SAME"), tf.range(8.0)))
+
+
+@tf.function(jit_compile=True)
+def images_in_groups_within(x: tf.Tensor) -> tf.Tensor:
+    filters = tf.constant(FILTERS)
+    return tf.cond(
+        x[0, 0, 0, 0] > 0, lambda: tf.nn.conv2d(x, filters, 1, "SAME"), lambda: tf.tile(x, [1, 1, 1, 2])
+    )
+
+
+@tf.function(jit_compile=True)
+def volumes_in_groups(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.conv3d(x, VOLUMES, [1] * 5, "VALID")
+
+
+@pytest.mark.parametrize("may_wait", [True, False])
+@pytest.mark.parametrize("has_gradient", [False, True])
+@pytest.mark.parametrize(
+    ("function", "dims"),
+    [
+        (images_in_groups, (2, 5, 4, 4)),
+        (images_in_groups_within, (2, 5, 4, 4)),
+        (volumes_in_groups, (1, 3, 4, 3, 4)),
+    ],
+)
+def test_convolutions_in_groups_are_left_to_xla(function, dims, has_gradient, may_wait, monkeypatch):
+    """TensorFlow's kernels have no gradients of groups and no groups in 3D, and its optimizer fuses groups wrongly."""
+
+    def call(x: tf.Tensor) -> tf.Tensor:
+        return tf.exp(-function(x)) + 1.0
+
+    def gradient(x: tf.Tensor) -> tf.Tensor:
+        return tf.gradients(tf.reduce_sum(call(x)), x)[0]
+
+    monkeypatch.setattr(fallback, "_may_wait", lambda: contextlib.nullcontext(may_wait))
+    given = tf.constant(np.random.default_rng(2).random(dims, np.float32))
+    tested = gradient if has_gradient else call
+    expected = tf.function(tested)(given).numpy()
+    np.testing.assert_allclose(interpret(tested, given)[0], expected, rtol=1e-5)
 
 
 def test_control_inputs_order_side_effects():
