@@ -137,7 +137,7 @@ def _check_features(node: Node, axis: int, *names: str) -> None:
 
 @translates("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 def fused_batch_norm(node: Node) -> tuple[Operand, ...]:
-    """y, batch mean, batch variance (unbiased), and for the gradient the mean and the (biased) variance."""
+    """y, batch mean, batch variance (unbiased); for the gradient the mean and the (biased) variance; with V3 a zero."""
     b, shape = node.b, node.array_shape(0)
     axis, epsilon = _feature_axis(node), node.attr("epsilon")
     if shape.rank != 4 and (shape.rank != 5 or len(node.attr("data_format")) != 5):
@@ -168,7 +168,7 @@ def fused_batch_norm(node: Node) -> tuple[Operand, ...]:
     y = b.add(b.mul(centred, _along(b, factor_, shape.dims, axis)), _along(b, offset, shape.dims, axis))
     outputs = [narrowed(b, y, shape.element_type), new_mean, new_variance, mean, variance]
     if node.op == "FusedBatchNormV3":
-        outputs.append(b.constant([], ElementType.F32))
+        outputs.append(b.constant(0.0, ElementType.F32))
     return tuple(outputs)
 
 
