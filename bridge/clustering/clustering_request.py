@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 
 from ..cluster.strict import strict_scopes
+from ..graph.function_library import lacks_results
 from ..graph.graph import GraphNode
 from ..launch.op import OP
 from ..options.auto_clustering import process
@@ -51,7 +52,7 @@ def clustering_request(graph_def: GraphDef, item: grappler_pass.Item) -> Cluster
         return None
     if any(_REWRITTEN in node.attr or node.op == OP for node in graph_def.node):
         return None
-    if not marks and grappler_pass.is_data_function(graph_def, item):
+    if not marks and grappler_pass.is_data_function(graph_def, item) or lacks_results(graph_def):
         return None
     scopes = strict_scopes(graph_def)
     minimum = process.min_cluster_size

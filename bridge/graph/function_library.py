@@ -12,7 +12,7 @@ from typing import Any
 from ...compiler.errors import UnsupportedError
 from ..tf_internals import symbols as tfp
 from ..tf_internals.types import AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef
-from .graph import LOOPS, Graph, GraphNode, from_function_def, op_definition, takes_functions
+from .graph import CALLS, LOOPS, Graph, GraphNode, from_function_def, op_definition, takes_functions
 from .specialized_functions import specialized_function
 
 
@@ -203,7 +203,7 @@ def functions_of_inputs(node: GraphNode, functions: Functions) -> list[tuple[str
     if node.op in functions.definitions:
         return [(node.op, 0)]
     attrs = node.attrs
-    if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
+    if node.op in CALLS:
         calls = [(attrs["f"].func.name, 0)]
     elif node.op in LOOPS:
         calls = [(attrs["cond"].func.name, 0), (attrs["body"].func.name, 0)]
@@ -216,3 +216,14 @@ def functions_of_inputs(node: GraphNode, functions: Functions) -> list[tuple[str
     else:
         return []
     return [(name, shift) for name, shift in calls if name in functions.definitions]
+
+
+def lacks_results(graph_def: GraphDef) -> bool:
+    """Whether a graph takes a result that a call in it does not have. TensorFlow does not run it.
+
+    TensorFlow's implementation selector makes such graphs: it puts another function with other results into a call
+    whose results a gradient takes.
+    """
+    results = {n.name: len(n.attr["Tout"].list.type) for n in graph_def.node if n.op in CALLS}
+    taken = (text.partition(":") for node in graph_def.node for text in node.input) if results else ()
+    return any(int(index or 0) >= results[name] for name, _, index in taken if name in results)

@@ -23,7 +23,7 @@ from tensorflow.core.protobuf import rewriter_config_pb2
 from ...runtime.threads import forking
 from ...runtime.threads.processors import affine_cpus
 from ..graph.function_library import named_functions
-from ..graph.graph import DATAFLOW, GraphNode, input_types, output_types
+from ..graph.graph import CALLS, DATAFLOW, GraphNode, input_types, output_types
 from ..tf_internals import symbols as private
 from ..tf_internals.dtypes import make_ndarray
 from . import variable_values
@@ -379,7 +379,7 @@ def _adopt(function: function_pb2.FunctionDef, library: Library) -> list[str]:
         for node in caller.node_def:
             for key in [key for key in node.attr if key.startswith("_")]:
                 del node.attr[key]
-            called = library.definitions.get(node.attr["f"].func.name if node.op in _CALLS else node.op)
+            called = library.definitions.get(node.attr["f"].func.name if node.op in CALLS else node.op)
             if called is not None and library.needs_xla(called):
                 node.attr[_BY_XLA].b = True
             if node.op in _LOWERED:  # TensorFlow's executor then runs it without threads that wait
@@ -406,7 +406,6 @@ def _adopt(function: function_pb2.FunctionDef, library: Library) -> list[str]:
     return list(own.values())
 
 
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LOWERED = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 
 

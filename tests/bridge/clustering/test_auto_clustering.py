@@ -604,3 +604,31 @@ def test_branches_within_branches_within_a_loop(clustering: None) -> None:
     wanted = [np.rot90(image, k) for image, k in zip(images.numpy(), times)]
     np.testing.assert_array_equal(turned(images, tf.constant(times)), wanted)
     assert tfbridge.stats()["ops_left_out"] == {}
+
+
+def test_call_that_lacks_results_is_left_to_tensorflow(
+    clustering: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TensorFlow's implementation selector puts functions with other results into calls of forward functions."""
+
+    def implementation(function: Callable, **attributes: str) -> Any:
+        return tf.function(function, experimental_attributes={"api_implements": "test_choice", **attributes})
+
+    chosen = implementation(lambda x: tf.exp(tf.sin(x)) * tf.cos(x) * tf.tanh(x))
+    other = implementation(lambda x: tf.exp(x) + 1.0, api_preferred_device="CPU")
+
+    @tf.function
+    def doubled(x: tf.Tensor) -> tf.Tensor:
+        y = chosen(x)
+        concrete = other.get_concrete_function(x)
+        concrete.add_to_graph()
+        concrete.add_gradient_functions_to_graph()
+        return y * 2.0
+
+    x = tf.constant([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = doubled(x)
+    np.testing.assert_allclose(y, 2 * np.exp(np.sin(x)) * np.cos(x) * np.tanh(x), rtol=1e-5)
+    np.testing.assert_allclose(tape.gradient(y, x), [1.5231884, 1.9280552], rtol=1e-5)
+    assert not caplog.records
