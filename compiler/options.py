@@ -14,7 +14,7 @@ class Options:
 
     numerics: "tf" (default), "fast" (rules of class fast_math too), "reproducible" (fixed reduction trees).
     threads: highest number of threads of one launch; 0 means those of the target.
-    disabled_passes: names of passes that do not run. profile: launches count their calls and cycles.
+    disabled_passes: names of passes that do not run.
     num_replicas, num_partitions: devices that run the program together, each a replica's partition.
     dump_dir: directory for numbered dumps of every stage; empty means none.
     cache_dir, max_cache_bytes: the disk cache; empty and 0 mean that of the process.
@@ -30,7 +30,6 @@ class Options:
     numerics: str = "tf"
     threads: int = 0
     disabled_passes: frozenset[str] = frozenset()
-    profile: bool = False
     num_replicas: int = 1
     num_partitions: int = 1
     dump_dir: str = dataclasses.field(default="", compare=False)

@@ -1,13 +1,13 @@
 """A profile of kernels: how often each was launched and how long it took, as a list and as a Chrome trace.
 
-Generated code adds to two u64 per kernel launch of the schedule, in the order of `Artifact.kernels`: calls,
-and ticks of the cycle counter (`llvm.readcyclecounter`). It does so where the run context's `profile` is not
-null.
+The run context's recorder adds to two u64 per kernel launch of the schedule, in the order of `Artifact.kernels`: calls,
+and ticks of the cycle counter (`llvm.readcyclecounter`).
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import time
@@ -18,17 +18,30 @@ from .code import linker
 from .code.artifact import Artifact, KernelRecord
 from .llvm.ir_builder import Function
 from .llvm.module_text import ModuleText
+from .llvm.types import parameters
+from .run_context import RECORD_START, Recorder
 
 _SLOTS = 2
 
 
-def _clock_text() -> str:
-    """A module with `i64 ticks()`, which reads the cycle counter."""
+@functools.cache
+def _native() -> linker.Loaded:
+    """`i64 ticks()`, which reads the cycle counter, and a recorder's function `count`."""
     module = ModuleText()
     f = Function(module, "ticks", [], result="i64", linkage="")
     f.ret(f.call("llvm.readcyclecounter", "i64", []))
     module.add("ticks", f.text())
-    return module.text()
+    f = Function(module, "count", parameters("ptr recorder, i64 kernel, ptr last"), linkage="")
+    recorder, last = f.pointers("recorder", "last")
+    now = f.call("llvm.readcyclecounter", "i64", [])
+    with f.if_(f.integer("kernel").differs(RECORD_START)):
+        slots = (recorder + Recorder.data.offset).load_ptr() + f.integer("kernel") * (8 * _SLOTS)
+        slots.atomic_rmw("add", f.i64(1), "monotonic")
+        (slots + 8).atomic_rmw("add", now - last.load_int(), "monotonic")
+    last.store(f.call("llvm.readcyclecounter", "i64", []))
+    f.ret()
+    module.add("count", f.text())
+    return linker.load_text(module.text(), ("ticks", "count"))
 
 
 class Event(NamedTuple):
@@ -46,8 +59,7 @@ def ticks_per_ns() -> float:
     """How many ticks of the cycle counter pass in a nanosecond; measured once, over ten milliseconds."""
     global _rate
     if _rate is None:
-        loaded = linker.load_text(_clock_text(), ("ticks",))
-        ticks = ctypes.CFUNCTYPE(ctypes.c_uint64)(loaded.addresses["ticks"])
+        ticks = ctypes.CFUNCTYPE(ctypes.c_uint64)(_native().addresses["ticks"])
         start, start_ns = ticks(), time.perf_counter_ns()
         while time.perf_counter_ns() - start_ns < 10_000_000:
             pass
@@ -59,16 +71,17 @@ _rate: float | None = None
 
 
 class Profile:
-    """Counters of one executable. Put `address` into the run context's `profile` field."""
+    """Counters of one executable. Put `address` into the run context's `recorder` field."""
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
         self._slots = (ctypes.c_uint64 * (_SLOTS * max(1, len(artifact.kernels))))()
-        self.address: int = ctypes.addressof(self._slots)
+        self._recorder = Recorder(_native().addresses["count"], ctypes.addressof(self._slots))
+        self.address: int = ctypes.addressof(self._recorder)
 
     def reset(self) -> None:
         """All counters to zero."""
-        ctypes.memset(self.address, 0, ctypes.sizeof(self._slots))
+        ctypes.memset(self._slots, 0, ctypes.sizeof(self._slots))
 
     def events(self) -> list[Event]:
         """The kernels in the order of the schedule."""

@@ -15,7 +15,6 @@ from ...runtime.code.executable import Executable
 from ...runtime.profiler import Event
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_compiler import compile_cluster
-from ..cluster.code_cache import CodeCache
 from ..tf_internals import symbols as tfp
 from ..tf_internals.dtypes import element_type
 from .jit import Jit
@@ -47,7 +46,7 @@ class KernelProfile:
 
 
 def profile(function: Jit, *args: object, runs: int = 5) -> KernelProfile:
-    """Compiles a function with counters for these arguments and runs that code; variables keep their values.
+    """Runs the code of a function for these arguments with counters; variables keep their values.
 
     Raises: UnsupportedError  part of the function runs in TensorFlow.
     """
@@ -72,15 +71,10 @@ def profile_cluster(cluster: Cluster, arguments: Sequence[tf.Tensor], runs: int)
             raise UnsupportedError(f"profile: argument {k} is no array")
         arrays.append(np.asarray(value.numpy()))
         shapes.append(Shape(type_, arrays[-1].shape))
-    counting = dataclasses.replace(
-        cluster,
-        options=dataclasses.replace(cluster.options, profile=True),
-        code=CodeCache(),
-    )
-    compiled = compile_cluster(counting, shapes, {at: arrays[at] for at in cluster.launch_constants})
+    compiled = compile_cluster(cluster, shapes, {at: arrays[at] for at in cluster.launch_constants})
     if compiled is None:
         raise UnsupportedError("profile: the function does not compile for these arguments")
-    executable = Executable(compiled.artifact, profile=True)
+    executable = Executable(compiled.artifact, profile=True, code=compiled)
     assert executable.profile is not None
     executable.execute(arrays)
     executable.profile.reset()

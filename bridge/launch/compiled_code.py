@@ -20,7 +20,7 @@ class CompiledCode:
     address: of an entry point. Its results 2 to 16 are TensorFlow's status codes, others except 0 mean
         INVALID_ARGUMENT.
     results: the op's outputs, then the new values of variables.
-    constants: address of the constant blob. profile: address of the counters, 0 without.
+    constants: address of the constant blob.
     alias: outputs that are an input, by its number; the code must not write them.
     forward: outputs that may get the memory of an input, by its number, or memory of their own.
     owner: an object that lives as long as the code may run.
@@ -38,7 +38,6 @@ class CompiledCode:
     threads: int = 1
     alias: Mapping[int, int] = dataclasses.field(default_factory=dict)
     forward: Mapping[int, int] = dataclasses.field(default_factory=dict)
-    profile: int = 0
     owner: Any = None
     runs_before_benchmark: int | None = 0
     may_bail_out: bool = False

@@ -360,6 +360,9 @@ class LaunchSite:
         entry.code = 0 if is_due else code.address
         entry.temp_bytes = code.temp_bytes
         if code.executable is not None:
+            names = traces.kernel_names(code.executable)
+            owner.buffers.append(names)
+            entry.kernel_names = names.address
             weight_pages.watch(entry, code.executable)
             packed = code.executable.artifact.packed
             if packed:
@@ -374,7 +377,6 @@ class LaunchSite:
             pool=addresses["pool"] if parallel else None,
             num_replicas=1,
             threads=code.threads if parallel else 1,
-            profile=code.profile or None,
             constants=code.constants or None,
             sizes=code.sizes or None,
         )

@@ -45,6 +45,7 @@ class CacheEntry(ctypes.Structure):
     sizes: number of s32 results, behind the others, with the sizes of SIZED outputs.
     overflowed: a run bailed out because a list outgrew its capacity.
     trace_name: what runs are called in TensorFlow's traces, zero-terminated; null: they are not recorded.
+    kernel_names: the addresses of what its kernels are called there.
     """
 
     _fields_ = [
@@ -65,6 +66,7 @@ class CacheEntry(ctypes.Structure):
         ("sizes", ctypes.c_int64),
         ("overflowed", ctypes.c_int64),
         ("trace_name", ctypes.c_void_p),
+        ("kernel_names", ctypes.c_void_p),
         ("context", run_context.RunContext),
     ]
 

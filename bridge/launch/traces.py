@@ -1,11 +1,13 @@
-"""TensorFlow's recorder of traces: its functions for native code, and what runs of compiled code are called there."""
+"""TensorFlow's recorder of traces: its functions for native code, and what runs and kernels are called there."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import weakref
 from collections.abc import Sequence
 
+from ...runtime.code.executable import Executable
 from ..tf_internals import symbols as private
 from .compiled_code import InputSpec
 from .native.trace import STRING_BYTES
@@ -56,3 +58,28 @@ def trace_name(cluster: str, inputs: Sequence[InputSpec]) -> bytes:
     return f"{cluster.lstrip('_')}:TfbridgeCluster#shapes=({' '.join(shapes + more)})#".encode(
         errors="replace"
     )
+
+
+class KernelNames:
+    """What the kernels of an executable are called: their op of most arithmetic, as an op, with their own name as
+    metadata of the event. `address` is that of an array of zero-terminated texts."""
+
+    def __init__(self, executable: Executable) -> None:
+        names = [
+            f"{(kernel.ops or (kernel.name,))[0]}:TfbridgeKernel#kernel={kernel.name}#"
+            for kernel in executable.artifact.kernels
+        ]
+        self._texts = [name.encode(errors="replace") for name in names]
+        self._table = (ctypes.c_char_p * max(1, len(names)))(*self._texts)
+        self.address: int = ctypes.addressof(self._table)
+
+
+_kernel_names: weakref.WeakKeyDictionary[Executable, KernelNames] = weakref.WeakKeyDictionary()
+
+
+def kernel_names(executable: Executable) -> KernelNames:
+    """The names of an executable's kernels, the same for all dims that it is bound to."""
+    names = _kernel_names.get(executable.origin)
+    if names is None:
+        names = _kernel_names[executable.origin] = KernelNames(executable.origin)
+    return names

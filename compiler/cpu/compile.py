@@ -62,7 +62,7 @@ def compile_module(
         program = lower_module(optimized, text, target, options, objects.kernel_written)
         assignment = assign_buffers(program.entry)
         entries = [ENTRY]
-        temp_bytes = emit_entry(text, ENTRY, program, assignment, profile=options.profile)
+        temp_bytes = emit_entry(text, ENTRY, program, assignment, has_recorder=True)
         if program.packed:
             entries.append(prepacking_entry(ENTRY))
             temp_bytes = maximum([temp_bytes, emit_prepacking(text, entries[-1], program)])
@@ -201,9 +201,8 @@ def _write(
         program,
         assignment,
         embed_constants,
-        options.profile,
-        linkage,
-        layers.add(entry, program),
+        linkage=linkage,
+        layers=layers.add(entry, program),
     )
     dump.code(program, assignment, text)
     sizes = _symbolic_sizes(program, temp_bytes, text) or _known_sizes(program, temp_bytes)

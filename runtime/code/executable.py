@@ -72,7 +72,7 @@ class Frame:
             error_capacity=_ERROR_CAPACITY,
             rng_state=ctypes.addressof(self.rng),
             constants=executable.constants_address,
-            profile=executable.profile.address if executable.profile else None,
+            recorder=executable.profile.address if executable.profile else None,
             sizes=executable.sizes_address,
         )
         self.packed = PackedMemory(executable.artifact) if executable.artifact.packed else None

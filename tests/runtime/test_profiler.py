@@ -10,22 +10,23 @@ from machine_code import emit
 from tfbridge.runtime.code.artifact import Artifact, KernelRecord
 from tfbridge.runtime.code.executable import Executable
 from tfbridge.runtime.profiler import Event, ticks_per_ns, write_chrome_trace
+from tfbridge.runtime.run_context import OFFSETS, RECORD_START
 
-# Adds one call and 1000 ticks to the second kernel's counters.
-COUNT = """
-define i32 @entry(ptr %context, ptr %args, ptr %results, ptr %temp) {
-  %at = getelementptr i8, ptr %context, i64 64
-  %profile = load ptr, ptr %at
-  %calls_at = getelementptr i8, ptr %profile, i64 16
-  %ticks_at = getelementptr i8, ptr %profile, i64 24
-  %calls = load i64, ptr %calls_at
-  %ticks = load i64, ptr %ticks_at
-  %calls1 = add i64 %calls, 1
-  %ticks1 = add i64 %ticks, 1000
-  store i64 %calls1, ptr %calls_at
-  store i64 %ticks1, ptr %ticks_at
+# Tells the recorder of the second kernel, which began a million ticks ago.
+ENTRY = f"""
+declare i64 @llvm.readcyclecounter()
+define i32 @entry(ptr %context, ptr %args, ptr %results, ptr %temp) {{
+  %last = alloca i64
+  %at = getelementptr i8, ptr %context, i64 {OFFSETS["recorder"]}
+  %recorder = load ptr, ptr %at
+  %record = load ptr, ptr %recorder
+  call void %record(ptr %recorder, i64 {RECORD_START}, ptr %last)
+  %now = call i64 @llvm.readcyclecounter()
+  %before = sub i64 %now, 1000000
+  store i64 %before, ptr %last
+  call void %record(ptr %recorder, i64 1, ptr %last)
   ret i32 0
-}
+}}
 """
 KERNELS = (
     KernelRecord("first", 10, 20, 1),
@@ -34,13 +35,13 @@ KERNELS = (
 
 
 def test_events_and_trace(tmp_path: Path) -> None:
-    run = Executable(Artifact(emit(COUNT), "entry", (), (), kernels=KERNELS), profile=True)
+    run = Executable(Artifact(emit(ENTRY), "entry", (), (), kernels=KERNELS), profile=True)
     for _ in range(3):
         run.execute([])
     first, second = run.profile.events()
     assert first == Event(KERNELS[0], 0, 0.0)
     assert (second.kernel, second.calls) == (KERNELS[1], 3)
-    assert second.ns == pytest.approx(3000 / ticks_per_ns())
+    assert 3e6 <= second.ns * ticks_per_ns() < 4e6
     write_chrome_trace([first, second, second], tmp_path / "trace.json")
     rows = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert [row["name"] for row in rows] == ["process_name"] + ["model/add [second]"] * 2
@@ -52,4 +53,4 @@ def test_events_and_trace(tmp_path: Path) -> None:
 
 
 def test_off_by_default() -> None:
-    assert Executable(Artifact(emit(COUNT), "entry", (), (), kernels=KERNELS)).profile is None
+    assert Executable(Artifact(emit(ENTRY), "entry", (), (), kernels=KERNELS)).profile is None

@@ -6,7 +6,7 @@ import ctypes
 
 from ....runtime.llvm.ir_builder import Index, Int, Ptr, VectorValue
 from ....runtime.llvm.struct_layout import Struct
-from ....runtime.run_context import RunContext
+from ....runtime.run_context import Recorder, RunContext
 from .. import structs
 
 _TYPES = {ctypes.c_void_p: "ptr", ctypes.c_int64: "i64", ctypes.c_uint64: "i64", ctypes.c_int32: "i32"}
@@ -26,6 +26,7 @@ STATE = layout_of(structs.LaunchState)
 PACKING = layout_of(structs.Packing)
 PACKED_SET = layout_of(structs.PackedSet)
 RUN_CONTEXT = layout_of(RunContext)
+RECORDER = layout_of(Recorder)
 
 
 def output_row(outputs: Ptr, number: Int) -> Ptr:

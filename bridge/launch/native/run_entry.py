@@ -23,6 +23,8 @@ def write(module: ModuleText, with_traces: bool) -> None:
     start = trace.begin(f) if with_traces else None
     runs = ENTRY.field(entry, "runs").atomic_rmw("add", 1, "monotonic")
     f.call("memcpy", "ptr", [context, ENTRY.field(entry, "context").address, run_context.CONTEXT_BYTES])
+    if start is not None:
+        trace.record_kernels(f, entry, context, start)
     _set_message(f, context, f.pointer("message"))
     _count_run(f, entry, runs + 1, args)
     _set_random_state(f, entry, context, runs)

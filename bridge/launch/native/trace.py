@@ -1,10 +1,13 @@
-"""Runs of compiled code in the traces of TensorFlow's profiler: what its class TraceMe does, in native code."""
+"""Runs of code, and kernels, in the traces of TensorFlow's profiler: what its class TraceMe does, in native code."""
 
 from __future__ import annotations
 
+import ctypes
+
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.types import parameters
-from .layouts import ENTRY
+from ....runtime.run_context import RECORD_START, Recorder
+from .layouts import ENTRY, RECORDER, RUN_CONTEXT
 
 _LEVEL = "tfbridge_trace_level"
 _OPS = 2  # the level of ops, TraceMeLevel::kInfo
@@ -13,20 +16,27 @@ STRING_BYTES, EVENT_BYTES = 32, 48
 
 
 def write(module: ModuleText) -> None:
-    """trace_run(entry, start): records a run of an entry's code that ends now."""
+    """trace_event(name, start): records what began then and ends now. trace_kernel: a recorder's function that does so
+    for each kernel; the recorder's data are the names."""
     module.add_global(_LEVEL, "external global i32")
-    f = Function(module, "trace_run", parameters("ptr cache_entry, i64 start"))
-    name = ENTRY.field(f.pointer("cache_entry"), "trace_name").load_ptr()
-    with f.if_(name.is_not_null()):
-        event = f.stack_slot(f"[{EVENT_BYTES} x i8]")
-        f.call("tfbridge_new_string", "void", [event])
-        f.call("tfbridge_assign_string", "ptr", [event, name])
-        (event + STRING_BYTES).store(f.integer("start"))
-        (event + STRING_BYTES + 8).store(_now(f))
-        f.call("tfbridge_record_trace", "void", [event])
-        f.call("tfbridge_delete_string", "void", [event])
+    f = Function(module, "trace_event", parameters("ptr name, i64 start"))
+    event = f.stack_slot(f"[{EVENT_BYTES} x i8]")
+    f.call("tfbridge_new_string", "void", [event])
+    f.call("tfbridge_assign_string", "ptr", [event, f["name"]])
+    (event + STRING_BYTES).store(f.integer("start"))
+    (event + STRING_BYTES + 8).store(_now(f))
+    f.call("tfbridge_record_trace", "void", [event])
+    f.call("tfbridge_delete_string", "void", [event])
     f.ret()
-    module.add("trace_run", f.text())
+    module.add("trace_event", f.text())
+    f = Function(module, "trace_kernel", parameters("ptr recorder, i64 kernel, ptr last"))
+    recorder, last, kernel = *f.pointers("recorder", "last"), f.integer("kernel")
+    with f.if_(kernel.differs(RECORD_START)):
+        name = RECORDER.field(recorder, "data").load_ptr().at(kernel, "ptr").load_ptr()
+        f.call("trace_event", "void", [name, last.load_int()])
+    last.store(_now(f))
+    f.ret()
+    module.add("trace_kernel", f.text())
 
 
 def begin(f: Function) -> Int:
@@ -38,10 +48,21 @@ def begin(f: Function) -> Int:
     return start
 
 
+def record_kernels(f: Function, entry: Ptr, context: Ptr, start: Int) -> None:
+    """Gives a run that began then, if it is recorded, a recorder of its kernels."""
+    names = ENTRY.field(entry, "kernel_names").load_ptr()
+    with f.if_(start.differs(0) & names.is_not_null()):
+        recorder = f.stack_slot(f"[{ctypes.sizeof(Recorder)} x i8]")
+        RECORDER.field(recorder, "record").store(f.symbol("trace_kernel"))
+        RECORDER.field(recorder, "data").store(names)
+        RUN_CONTEXT.field(context, "recorder").store(recorder)
+
+
 def end(f: Function, entry: Ptr, start: Int) -> None:
     """Records a run that began then."""
-    with f.if_(start.differs(0)):
-        f.call("trace_run", "void", [entry, start])
+    name = ENTRY.field(entry, "trace_name").load_ptr()
+    with f.if_(start.differs(0) & name.is_not_null()):
+        f.call("trace_event", "void", [name, start])
 
 
 def _now(f: Function) -> Int:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from ....runtime.devices.host_callbacks import NO_HOST
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, Int, ModuleText, Ptr, Value, VectorValue
 from ....runtime.llvm.types import parameters
-from ....runtime.run_context import OFFSETS
+from ....runtime.run_context import OFFSETS, RECORD_START
 from ....runtime.sizes import Size, ceiling, larger
 from ...errors import InternalError
 from ...ir.module import Instruction
@@ -79,7 +79,7 @@ def emit_entry(
     program: ThunkProgram,
     assignment: BufferAssignment,
     embed_constants: bool = False,
-    profile: bool = False,
+    has_recorder: bool = False,
     linkage: str = "",
     layers: Mapping[Instruction, int] | None = None,
 ) -> int:
@@ -87,13 +87,13 @@ def emit_entry(
     assignment, then the address table.
 
     With `embed_constants` the object is to have the constants (`add_constants`); else the run context has their
-    address. With `profile` each kernel adds its calls and cycles to the run context's counters,
-    numbered in the order of `kernel_thunks`. `layers`: numbers of instructions that stand before the calls of their
+    address. With `has_recorder` the run context's recorder is told of kernels, numbered in the order of
+    `kernel_thunks`. `layers`: numbers of instructions that stand before the calls of their
     kernels.
     """
     is_embedded = embed_constants and bool(program.constants)
     thunks = program.entry.thunks
-    return _emit(text, name, program, thunks, assignment, is_embedded, profile, linkage, layers or {})
+    return _emit(text, name, program, thunks, assignment, is_embedded, has_recorder, linkage, layers or {})
 
 
 def emit_prepacking(text: ModuleText, name: str, program: ThunkProgram) -> int:
@@ -110,7 +110,7 @@ def _emit(
     thunks: Sequence[Thunk],
     assignment: BufferAssignment,
     is_embedded: bool,
-    profile: bool,
+    has_recorder: bool,
     linkage: str = "",
     layers: Mapping[Instruction, int] = MappingProxyType({}),
 ) -> int:
@@ -118,10 +118,11 @@ def _emit(
     table = _AddressTable(program, assignment)
     f = Function(text, name, ENTRY_PARAMETERS, "i32", DRIVER_ATTRIBUTES, linkage=linkage)
     offset = ceiling(assignment.temp_bytes, ALIGN_BYTES) * ALIGN_BYTES
-    writer = _Writer(text, name, f, table, offset, profile, layers)
+    writer = _Writer(text, name, f, table, offset, has_recorder, layers)
     body: list[str] = []
     with f.redirected(body):
         f.start_block("steps")
+        writer.start_recording()
         writer.thunks(thunks)
         f.ret(f.constant("i32", 0))
     f.block = "entry"
@@ -142,12 +143,14 @@ class _Writer:
         f: Function,
         table: _AddressTable,
         table_offset: int,
-        profile: bool,
+        has_recorder: bool,
         layers: Mapping[Instruction, int],
     ) -> None:
         self.layers = layers
-        self.text, self.name, self.f, self.table, self.profile = text, name, f, table, profile
+        self.text, self.name, self.f, self.table = text, name, f, table
         self.table_offset = table_offset
+        self.has_recorder = has_recorder
+        self.last: Ptr | None = None  # what the recorder left in the function that is written
         self.kernels = self.parallel_thunks = 0  # written so far
 
     def rows(self, first: int) -> Ptr:
@@ -202,11 +205,9 @@ class _Writer:
         number, self.kernels = self.kernels, self.kernels + 1
         if (layer := self.layers.get(thunk.instruction)) is not None:
             f.do(f"{LAYER_MARK}{layer}")
-        start = f.call("llvm.readcyclecounter", "i64", []) if self.profile else None
         tasks = info.tasks
         run_tasks(f, info.symbol, buffers, tasks, larger(1, info.grain) if info.parallel else tasks)
-        if start is not None:
-            self.count(number, start)
+        self.record(number)
 
     def prepack(self, thunk: PrepackThunk) -> None:
         with self.f.if_(self.address(thunk.kernel.buffers[-1]).is_not_null()):
@@ -259,15 +260,17 @@ class _Writer:
         f.call(function, "void", arguments)
         return status.load("i32").compare("icmp ne", 0) if has_status else None
 
-    def count(self, number: int, start: Int) -> None:
-        """Adds one call and the cycles since `start` to the counters of a kernel, if there are counters."""
-        f = self.f
-        cycles = f.call("llvm.readcyclecounter", "i64", []) - start
-        counters = self.context("profile").load_ptr()
-        with f.if_(counters.is_not_null()):
-            calls, total = counters + 16 * number, counters + (16 * number + 8)
-            calls.store(calls.load_int() + 1)
-            total.store(total.load_int() + cycles)
+    def start_recording(self) -> None:
+        """Tells the recorder, if there is one, that the kernels of the function that is written begin."""
+        if self.has_recorder:
+            self.last = self.f.stack_slot("i64", 8)
+            self.record(RECORD_START)
+
+    def record(self, number: int) -> None:
+        """Tells the recorder, if there is one, that a kernel has ended."""
+        if self.last is not None:
+            _define_record(self.text)
+            self.f.call(self.f.symbol("tfb.record"), "void", [self.f["context"], number, self.last])
 
     def while_loop(self, thunk: WhileThunk) -> None:
         f = self.f
@@ -307,17 +310,32 @@ class _Writer:
 
     def parallel(self, thunk: ParallelThunk) -> None:
         """Writes a kernel whose tasks are the branches, and its launch. Its buffers are the temporary memory."""
-        outer, name = self.f, f"{self.name}.concurrent.{self.parallel_thunks}"
+        outer, last, name = self.f, self.last, f"{self.name}.concurrent.{self.parallel_thunks}"
         self.parallel_thunks += 1
         # A kernel's parameters, but the buffers are called as in the entry.
         parameters = [(type_, {"buffers": "temp"}.get(n, n)) for type_, n in KERNEL_PARAMETERS]
         f = self.f = Function(self.text, name, parameters, attributes=DRIVER_ATTRIBUTES)
+        self.start_recording()
         with f.loop(f.integer("low"), f.integer("high"), 1) as loop:
             self.switch(loop.index, thunk.branches)
         f.ret()
         self.text.add(name, f.text())
-        self.f = outer
+        self.f, self.last = outer, last
         run_tasks(outer, name, outer.pointer("temp"), len(thunk.branches), 1)
+
+
+def _define_record(text: ModuleText) -> None:
+    """Defines `tfb.record`. A call of it in the entry takes LLVM less time than a branch for every kernel."""
+    if text.has("tfb.record"):
+        return
+    f = Function(
+        text, "tfb.record", parameters("ptr context, i64 kernel, ptr last"), attributes=DRIVER_ATTRIBUTES
+    )
+    recorder = (f.pointer("context") + OFFSETS["recorder"]).load_ptr()
+    with f.if_(recorder.is_not_null(), rare=True):
+        f.call(recorder.load_ptr(), "void", [recorder, f["kernel"], f["last"]])
+    f.ret()
+    text.add("tfb.record", f.text())
 
 
 def _fill_bases(f: Function, program: ThunkProgram, is_embedded: bool, pointer_bytes: int) -> Ptr:

@@ -1,9 +1,10 @@
-"""Runs of compiled code in the traces of TensorFlow's profiler."""
+"""Runs of compiled code, and their kernels, in the traces of TensorFlow's profiler."""
 
 from __future__ import annotations
 
 import collections
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,21 +16,30 @@ from tfbridge.bridge.launch import kernel, traces
 xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
 
 
-def events_of(folder: Path) -> collections.Counter[tuple[str, str]]:
-    """How often each event of a cluster is in the traces of a folder: its name and its shapes."""
-    events: collections.Counter[tuple[str, str]] = collections.Counter()
+class Event(NamedTuple):
+    """What the trace has of a run or a kernel: the name, the one piece of metadata, and when, in picoseconds."""
+
+    name: str
+    about: str
+    start: int
+    end: int
+
+
+def events_of(folder: Path, kind: str) -> list[Event]:
+    """The events of a kind in the traces of a folder."""
+    events = []
     for path in folder.rglob("*.xplane.pb"):
         space = xplane_pb2.XSpace()
         space.ParseFromString(path.read_bytes())
         for plane in space.planes:
             for event in (event for line in plane.lines for event in line.events):
                 name = plane.event_metadata[event.metadata_id].name
-                stats = {plane.stat_metadata[stat.metadata_id].name: stat for stat in event.stats}
-                if name.endswith(":TfbridgeCluster"):
-                    assert event.duration_ps > 0
-                    shapes = stats["shapes"]
-                    text = shapes.str_value or plane.stat_metadata[shapes.ref_value].name
-                    events[name.removesuffix(":TfbridgeCluster"), text] += 1
+                if name.endswith(f":{kind}"):
+                    (stat,) = event.stats
+                    about = stat.str_value or plane.stat_metadata[stat.ref_value].name
+                    start, end = event.offset_ps, event.offset_ps + event.duration_ps
+                    assert start < end
+                    events.append(Event(name.removesuffix(f":{kind}"), about, start, end))
     return events
 
 
@@ -58,12 +68,36 @@ def test_runs_are_in_the_trace(tmp_path: Path) -> None:
         call()
     finally:
         tfbridge.disable_auto_clustering()
-    events = events_of(tmp_path)
-    assert {shapes for _, shapes in events} == {"(float32[3,4])"}
-    by_function = collections.Counter(
-        "direct" if "direct" in name else "graph" for name, _ in events.elements()
-    )
+    events = events_of(tmp_path, "TfbridgeCluster")
+    assert {event.about for event in events} == {"(float32[3,4])"}
+    by_function = collections.Counter("direct" if "direct" in event.name else "graph" for event in events)
     assert by_function == {"direct": 40, "graph": 20}
+    assert len(events_of(tmp_path, "TfbridgeKernel")) == 60
+
+
+def test_kernels_are_in_the_trace(tmp_path: Path) -> None:
+    @tfbridge.jit
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.name_scope("encoder"):
+            x = tf.matmul(x, x, name="product")
+        for _ in tf.range(3):
+            x = tf.matmul(tf.tanh(x), x, name="turn")
+        return x
+
+    x = tf.ones((16, 16))
+    step(x)
+    tf.profiler.experimental.start(str(tmp_path))
+    step(x)
+    tf.profiler.experimental.stop()
+    (run,) = events_of(tmp_path, "TfbridgeCluster")
+    kernels = events_of(tmp_path, "TfbridgeKernel")
+    names = collections.Counter(event.name for event in kernels)
+    assert names["encoder/product"] == 1 and names["while/turn"] == 3, names
+    ends = [run.start, *(event.end for event in kernels)]
+    assert all(last <= event.start for last, event in zip(ends, kernels)) and ends[-1] <= run.end
+    assert {event.about for event in kernels if event.name == "while/turn"} <= {
+        kernel.name for kernel in tfbridge.explain(step, x).clusters[0].kernels
+    }
 
 
 def test_names_of_runs() -> None:

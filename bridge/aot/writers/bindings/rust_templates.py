@@ -150,7 +150,7 @@ $set_sizes$set_constants$set_pool
             error_capacity: error.message.len() as i64,
             rng_state: Slot(self.rng_state.as_mut_ptr() as *const c_void),
             feeds: Slot(core::ptr::null()),
-            profile: Slot(core::ptr::null()),
+            recorder: Slot(core::ptr::null()),
             constants: Slot(self.constants),
             packed: Slot(core::ptr::null()),
             sizes: Slot(core::ptr::null()),
