@@ -95,13 +95,13 @@ class Profile:
 def write_chrome_trace(
     events: Iterable[Event], path: str | os.PathLike[str], process: str = "tfbridge"
 ) -> None:
-    """Writes the events in a row, each with its mean time, as JSON for chrome://tracing or Perfetto."""
+    """Writes events in a row, each with the time of all its calls, as JSON for Perfetto or chrome://tracing."""
     rows: list[dict[str, object]] = [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": process}}]
     start_us = 0.0
     for kernel, calls, ns in events:
         if calls == 0:
             continue
-        mean_us = ns / calls / 1e3
+        us = ns / 1e3
         rows.append(
             {
                 "name": kernel.label,
@@ -109,16 +109,16 @@ def write_chrome_trace(
                 "pid": 1,
                 "tid": 1,
                 "ts": start_us,
-                "dur": mean_us,
+                "dur": us,
                 "args": {
                     "calls": calls,
                     "ops": ", ".join(kernel.ops),
                     "tasks": kernel.tasks,
-                    "gflops": kernel.flops / mean_us / 1e3 if mean_us else 0.0,
-                    "gbytes_per_s": kernel.bytes / mean_us / 1e3 if mean_us else 0.0,
+                    "gflops": kernel.flops * calls / us / 1e3 if us else 0.0,
+                    "gbytes_per_s": kernel.bytes * calls / us / 1e3 if us else 0.0,
                 },
             }
         )
-        start_us += mean_us
+        start_us += us
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"traceEvents": rows, "displayTimeUnit": "ns"}, file, indent=1)

@@ -121,7 +121,8 @@ def _measurement(cluster: Cluster, arguments: Sequence[object]) -> Callable[[], 
 
     def measure() -> Sequence[Event]:
         measured = profile_cluster(cluster, arguments, _MEASURED_RUNS)
-        return [e._replace(ns=e.ns / measured.runs) for e in measured.events]
+        runs = measured.runs
+        return [e._replace(calls=e.calls // runs, ns=e.ns / runs) for e in measured.events]
 
     return measure
 

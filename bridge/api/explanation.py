@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...compiler.client.platforms import native
+from ...compiler.errors import UnsupportedError
 from ...runtime.code.artifact import KernelRecord, Temporary
-from ...runtime.profiler import Event
+from ...runtime.profiler import Event, write_chrome_trace
 from ..report_page.groups import OpGroup
 from ..report_page.page import (
     KernelSection,
@@ -150,6 +152,17 @@ class Report:
             file.write(text)
         webbrowser.open(Path(file.name).as_uri())
         return file.name
+
+    def write_trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes the kernels of a call, one after the other, as a trace for Perfetto (ui.perfetto.dev) or Chrome's
+        `about:tracing`: each by the name of its op, with the mean time over a few runs, launches, and rates.
+
+        Raises: UnsupportedError  the function is not one cluster, or was not explained for arrays.
+        """
+        if self.measurement is None:
+            reason = self.problem or "a trace is of a function that is one cluster, explained for arrays"
+            raise UnsupportedError(f"{self.function}: {reason}")
+        write_chrome_trace(self.measurement(), path, self.function)
 
     _repr_html_ = html
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 import tfbridge
 from tfbridge.bridge.api import explain as explain_module
 from tfbridge.bridge.api.explain import Report
+from tfbridge.compiler.errors import UnsupportedError
 
 
 def test_whole_function() -> None:
@@ -137,6 +139,33 @@ def test_auto_clustering_explains_a_function_with_its_minimum() -> None:
             assert len(tfbridge.explain(f, tf.ones(3)).clusters) == 1
     finally:
         tfbridge.disable_auto_clustering()
+
+
+def test_trace_of_a_call(tmp_path: Path) -> None:
+    counter = tf.Variable(0.0)
+
+    @tfbridge.jit
+    def step(x: tf.Tensor) -> tf.Tensor:
+        counter.assign_add(1.0)
+        for _ in tf.range(3):
+            x = tf.matmul(x, x, name="turn")
+        return tf.nn.softmax(x, name="scores")
+
+    tfbridge.explain(step, tf.ones((32, 32))).write_trace(tmp_path / "step.json")
+    rows = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    named = {row["name"].partition(" [")[0]: row for row in rows}
+    assert named["process_name"]["args"]["name"] == "step"
+    assert named["while/turn"]["args"]["calls"] == 3 and named["scores"]["args"]["calls"] == 1
+    assert named["scores"]["dur"] > 0 and counter.numpy() == 0.0
+
+
+def test_no_trace_of_what_is_not_one_cluster(tmp_path: Path) -> None:
+    in_parts = tfbridge.explain(lambda x: tf.strings.as_string(x + 1.0), tf.ones(3))
+    without_arrays = tfbridge.explain(tfbridge.jit(lambda x: x + 1.0), tf.TensorSpec(3))
+    for report in (in_parts, without_arrays):
+        with pytest.raises(UnsupportedError, match="one cluster, explained for arrays"):
+            report.write_trace(tmp_path / "step.json")
+    assert not list(tmp_path.iterdir())
 
 
 def test_html_escapes_and_shows_kernels() -> None:
