@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from ...compiler.progress import Progress
 from ..cluster.compute_ops import COPIED, TRIVIAL, count_ops
 from ..graph.function_library import Functions
-from ..graph.graph import LOOPS, Graph
+from ..graph.graph import LOOPS, Graph, GraphNode, Tensor
 from ..options.marks import is_strict
 from .dataflow_loops import DataflowLoop, cause
 from .list_sharing import ListEdge, crossing_lists, list_edges, refuse_shared_lists, unclustered_between
@@ -26,9 +26,11 @@ _MIN_OPS_IN_LOOPS = 8
 _MAX_RAISES = 16
 _MERGES = frozenset({"Merge", "RefMerge"})
 _SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+_ENTERS = frozenset({"Enter", "RefEnter"})
 
 Levels = Mapping[str, int]
-Conditions = Mapping[str, frozenset[tuple[str, int]]]
+Condition = frozenset[tuple[str, int]]
+Conditions = Mapping[str, Condition]
 
 
 @dataclasses.dataclass
@@ -192,30 +194,63 @@ def _levels(
 
 
 def _conditions(graph: Graph) -> Conditions:
-    """For every node the branches of Switch nodes on which it depends.
+    """For every node what has to hold for it to run: predicates that Switch nodes read, each with the branch, and the
+    loops that it is in.
 
     Nodes that differ in them may not be in one cluster: one may be dead when the other is not.
     """
-    conditions: dict[str, frozenset[tuple[str, int]]] = {}
+    conditions: dict[str, Condition] = {}
+
+    def of(tensor: Tensor) -> Condition:
+        node, own = graph.nodes.get(tensor.node), conditions.get(tensor.node, frozenset())
+        if node is None or node.op not in _SWITCHES:
+            return own
+        predicate = node.inputs[1]
+        return own | {(f"{predicate.node}:{predicate.index}", tensor.index)}
+
     for node in graph.nodes.values():
         if node.op in _MERGES:
-            conditions[node.name] = frozenset({(node.name, -1)})
-            continue
-        own: frozenset[tuple[str, int]] = frozenset()
-        for tensor in node.inputs:
-            own |= conditions.get(tensor.node, frozenset())
-            if tensor.node in graph.nodes and graph.nodes[tensor.node].op in _SWITCHES:
-                own |= {(tensor.node, tensor.index)}
-        for name in node.control:
-            own |= conditions.get(name, frozenset())
-        conditions[node.name] = own
+            conditions[node.name] = _condition_of_merge(graph, node, [of(tensor) for tensor in node.inputs])
+        else:
+            of_inputs = (*map(of, node.inputs), *(conditions.get(name, frozenset()) for name in node.control))
+            conditions[node.name] = frozenset().union(*of_inputs)
     return conditions
+
+
+def _condition_of_merge(graph: Graph, node: GraphNode, of_inputs: Sequence[Condition]) -> Condition:
+    """What has to hold for a Merge: at a loop's head that the loop runs, behind a conditional what both branches need
+    besides the predicate. Of others nothing is known."""
+    first = graph.nodes.get(node.inputs[0].node)
+    if first is not None and first.op in _ENTERS:
+        return of_inputs[0] | {(f"loop {first.attrs['frame_name'].s.decode()}", -1)}
+    if len(of_inputs) == 2:
+        differing = sorted(of_inputs[0] ^ of_inputs[1])
+        if [branch for _, branch in differing] == [0, 1] and len(
+            {predicate for predicate, _ in differing}
+        ) == 1:
+            return of_inputs[0] & of_inputs[1]
+    return frozenset({(node.name, -1)})
+
+
+def _pivots(graph: Graph) -> set[str]:
+    """The nodes that start a branch or a turn of a loop: others wait for them. TensorFlow's optimizers know them as
+    copies of what a Switch gives; behind another op, they take constants for ones that run in any case."""
+    awaited = {name for node in graph.nodes.values() for name in node.control}
+    return {
+        node.name
+        for node in graph.nodes.values()
+        if node.op == "Identity"
+        and node.name in awaited
+        and (source := graph.nodes.get(node.inputs[0].node)) is not None
+        and source.op in _SWITCHES
+    }
 
 
 def _components(
     graph: Graph, unclustered: Mapping[str, str], levels: Levels, conditions: Conditions
 ) -> list[list[str]]:
     """Nodes that may be compiled, joined where an edge connects two of the same level, conditions and device."""
+    pivots = _pivots(graph)
     parent: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -225,7 +260,7 @@ def _components(
         return name
 
     for node in graph.nodes.values():
-        if node.name in unclustered or node.op in COPIED:
+        if node.name in unclustered or node.op in COPIED or node.name in pivots:
             continue
         parent[node.name] = node.name
         for other in predecessors(graph, node):
