@@ -32,6 +32,7 @@ from .affine import Affine, AffineIndexer, Division, Symbol, linear_address, sur
 from .indexing import Index, element_rule, is_bitcast, operand_index, reduced_dims
 
 _MAX_SPLITS = 128
+_MAX_AXIS_SPLITS = 16  # each asks for another walk
 _Visit = tuple[Instruction, Index, int]  # an element that another is made of, and how often it is evaluated
 
 
@@ -222,7 +223,7 @@ def choose_loops(dims: Sequence[int], walk: Callable[[AccessAnalysis, Index], No
     every address advances as if they were one.
     """
     factors = [[d] for d in dims]
-    for _ in range(6):
+    for split in range(_MAX_AXIS_SPLITS + 1):
         symbols = [
             [Symbol(f"a{axis}.{k}", 0, e - 1) for k, e in enumerate(parts)]
             for axis, parts in enumerate(factors)
@@ -236,7 +237,7 @@ def choose_loops(dims: Sequence[int], walk: Callable[[AccessAnalysis, Index], No
             index.append(total)
         accesses = AccessAnalysis()
         walk(accesses, tuple(index))
-        if not _split(factors, symbols, accesses):
+        if split == _MAX_AXIS_SPLITS or not _split(factors, symbols, accesses):
             break
     flat = [
         (axis, k, symbol, factors[axis][k])

@@ -284,6 +284,14 @@ def test_transpose_of_four_axes(permutation):
     check(make(Reshape((y.shape.dims[0] * y.shape.dims[1], y.shape.dims[2] * y.shape.dims[3])), y), [x])
 
 
+@pytest.mark.parametrize("dims", [(2,) * 8, (2, 3, 2, 3, 2, 3, 2, 3), (2,) * 20])
+def test_reshape_of_many_axes(dims: tuple[int, ...]) -> None:
+    """Each axis that a reshape makes up asks for a split of the loop, however many there are."""
+    x = parameter(0, F32, *dims)
+    backwards = make(Transpose(tuple(reversed(range(len(dims))))), x)
+    check(op("negate", make(Reshape((x.shape.elements,)), backwards)), [x])
+
+
 @pytest.mark.parametrize("dims", [(9, 70), (5, 3)])
 def test_index_maps(dims):
     n, m = dims
