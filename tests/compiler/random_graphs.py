@@ -55,6 +55,7 @@ from tfbridge.compiler.ops import (
 Choose = Callable[[int], int]
 
 SIZES = (3, 1, 2, 5, 7, 4, 17, 31, 8, 13, 3, 16, 2, 5, 9, 33, 1, 0)
+FEW, MANY_AXES = (2, 3, 2, 1), 9  # sizes of arrays of many axes
 TYPES = (
     "f32",
     "s32",
@@ -140,7 +141,8 @@ class RandomGraph:
         return self.pick(found) if found else None
 
     def shape(self, types: Sequence[str] = TYPES, most_axes: int = 3) -> Shape:
-        dims = [self.pick(self.sizes) for _ in range(self.choose(most_axes + 1))]
+        sizes, most = (FEW, MANY_AXES) if most_axes == 3 and self.choose(8) == 0 else (self.sizes, most_axes)
+        dims = [self.pick(sizes) for _ in range(self.choose(most + 1))]
         while math.prod(dims) > self.largest:
             dims.pop()
         return array(self.pick(types), *dims)
@@ -271,7 +273,8 @@ class RandomGraph:
     def reshape(self) -> None:
         x = self.some()
         count, dims = x.shape.elements, []
-        for size in (self.pick(self.sizes) for _ in range(3)):
+        sizes, most = (FEW, MANY_AXES) if self.choose(4) == 0 else (self.sizes, 3)
+        for size in (self.pick(sizes) for _ in range(most)):
             if size and count % size == 0 and count:
                 dims.append(size)
                 count //= size
