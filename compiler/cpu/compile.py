@@ -70,7 +70,7 @@ def compile_module(
         entry_object, *other_objects = objects.emit(entries)
     dump.code(program, assignment, text)
     return dataclasses.replace(
-        _artifact(program, assignment, text, ENTRY, temp_bytes, entry_object),
+        _artifact(program, assignment, text, ENTRY, temp_bytes, entry_object, program.constants.data()),
         libraries=tuple(text.libraries),
         split_objects=tuple(other_objects),
         sized_results=module.sized_results,
@@ -119,9 +119,14 @@ def compile_self_contained(
     if is_embedded:
         object_code = place_constants(object_code, constants)
     artifacts = [
-        dataclasses.replace(
-            _artifact(each.program, each.assignment, text, entry, each.temp_bytes, object_code),
-            constants=b"" if is_embedded else constants,
+        _artifact(
+            each.program,
+            each.assignment,
+            text,
+            entry,
+            each.temp_bytes,
+            object_code,
+            b"" if is_embedded else constants,
         )
         for entry, each in written
     ]
@@ -260,6 +265,7 @@ def _artifact(
     entry: str,
     temp_bytes: AnySize,
     object_code: bytes,
+    constants: bytes,
 ) -> Artifact:
     assert text.target is not None
     return Artifact(
@@ -268,7 +274,7 @@ def _artifact(
         parameters=tuple(map(_spec, program.arguments)),
         results=tuple(map(_spec, program.results)),
         temp_bytes=estimate(temp_bytes),
-        constants=program.constants,
+        constants=constants,
         threads=text.target.threads,
         kernels=tuple(map(_record, kernel_thunks(program.entry.thunks))),
         temporaries=temporaries(program.entry, assignment),

@@ -37,7 +37,8 @@ from ..schedule.thunks import (
 )
 
 ENTRY_PARAMETERS = parameters("ptr context, ptr args, ptr results, ptr temp")
-_MARK_BYTES = 64
+_MARK = hashlib.blake2b(b"room for the constants of an object").digest()  # where they are placed
+_MARK_BYTES = len(_MARK)
 
 
 class _AddressTable:
@@ -402,17 +403,13 @@ def _bytes_global(data: bytes) -> str:
     return f'internal constant [{len(data) + 1} x i8] c"{text}"'
 
 
-def _mark(constants: bytes) -> bytes:
-    return hashlib.blake2b(constants, digest_size=_MARK_BYTES).digest()
-
-
 def _room_for(constants: bytes) -> str:
-    """A global of the constants' size that starts with their mark; LLVM must not take its contents for granted.
+    """A global of the constants' size that starts with a mark; LLVM must not take its contents for granted.
 
     Text with every byte of a large network spelled out takes LLVM seven times as long as room for it.
     """
     rest = max(0, len(constants) - _MARK_BYTES)
-    mark = "".join(f"\\{byte:02X}" for byte in _mark(constants))
+    mark = "".join(f"\\{byte:02X}" for byte in _MARK)
     return (
         f"internal externally_initialized constant {{[{_MARK_BYTES} x i8], [{rest} x i8]}} "
         f'{{[{_MARK_BYTES} x i8] c"{mark}", [{rest} x i8] zeroinitializer}}, align {ALIGN_BYTES}'
@@ -429,11 +426,8 @@ def place_constants(object_bytes: bytes, constants: bytes) -> bytes:
 
     Raises: InternalError  the object has no such room, or more than one.
     """
-    mark = _mark(constants)
-    if object_bytes.count(mark) != 1:
-        raise InternalError(
-            f"the object has {object_bytes.count(mark)} rooms for its constants, 1 is expected"
-        )
-    at = object_bytes.index(mark)
+    if (rooms := object_bytes.count(_MARK)) != 1:
+        raise InternalError(f"the object has {rooms} rooms for its constants, 1 is expected")
+    at = object_bytes.index(_MARK)
     room = max(len(constants), _MARK_BYTES)
     return b"".join((object_bytes[:at], constants.ljust(room, b"\0"), object_bytes[at + room :]))

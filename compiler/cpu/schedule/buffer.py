@@ -55,6 +55,10 @@ class Constants:
             self._data.extend(data)
         return Buffer("constant", len(data), offset=offset)
 
+    def __len__(self) -> int:
+        """The bytes of all constants."""
+        return len(self._data)
+
     def data(self) -> bytes:
-        """All constants."""
+        """All constants, a copy."""
         return bytes(self._data)

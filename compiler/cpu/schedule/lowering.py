@@ -124,7 +124,7 @@ def lower_module(
         sequence,
         tuple(s for s in parameters if s.is_array),
         tuple(s for s in roots if s.is_array),
-        context.constants.data(),
+        context.constants,
         tuple(context.host_callbacks),
         tuple(context.packed_arguments.thunks),
         tuple(context.packed_arguments.packed),

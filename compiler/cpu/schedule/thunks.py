@@ -14,7 +14,7 @@ from ....runtime.run_context import ASSUMPTION_FAILED, CAPACITY_OVERFLOW
 from ...ir.module import Instruction
 from ...ir.shape import Shape
 from ..codegen.kernel_info import KernelInfo
-from .buffer import Buffer
+from .buffer import Buffer, Constants
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +138,7 @@ class ThunkProgram:
     entry: ThunkSequence
     arguments: tuple[Shape, ...]
     results: tuple[Shape, ...]
-    constants: bytes
+    constants: Constants
     host_callbacks: tuple[HostCallback, ...]
     prepacking: tuple[PrepackThunk, ...]
     packed: tuple[Packed, ...]

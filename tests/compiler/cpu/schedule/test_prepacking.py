@@ -77,9 +77,9 @@ def test_constant_takes_the_place_of_the_unpacked_one() -> None:
     w = make(Constant(Literal(weights)))
     program = lowered(Module("m", Computation("main", dot(x, w), [x])))
     assert weights.nbytes <= len(program.constants) <= weights.nbytes * 1.1
-    assert weights.tobytes() not in program.constants
+    assert weights.tobytes() not in program.constants.data()
     both = lowered(Module("m", Computation("main", make(Tuple(), dot(x, w), w), [x])))
-    assert weights.tobytes() in both.constants
+    assert weights.tobytes() in both.constants.data()
 
 
 def test_shared_constant_is_read_both_ways() -> None:
@@ -180,7 +180,7 @@ def test_kernel_of_a_convolution(name: str) -> None:
     constant_kernel = make(Constant(Literal(kernel)))
     root = op("abs", product.with_operands((x, constant_kernel)))
     module = Module("m", Computation("main", root, [x]))
-    assert kernel.tobytes() not in lowered(module).constants
+    assert kernel.tobytes() not in lowered(module).constants.data()
     np.testing.assert_array_equal(run(module, a)[0], np.abs(wanted))
 
     w = product.operands[1]
