@@ -37,6 +37,7 @@ CASES: dict[str, tuple[Callable[[tf.Tensor], tf.Tensor], np.ndarray]] = {
 def test_as_in_tensorflow(name: str) -> None:
     """Once with special values, once without: the run with some may be left to TensorFlow, the other is not."""
     function, special = CASES[name]
+    tfbridge.reset_stats()
     compiled = tfbridge.jit(function, strict=True)
     plain = np.nan_to_num(special, posinf=1.0, neginf=-1.0)
     for array in (plain, special, plain):
