@@ -13,7 +13,7 @@ import ctypes
 #   rng_state       two u64
 #   feeds           null, or what the entry calls at its sites: i32 (*)(i64 site, ptr buffers); ptr to the addresses of
 #                   the C functions of sites that are custom calls; ptr to a status of 512 bytes for them
-#   recorder        null, or what is told that kernels have ended (RECORDER)
+#   recorder        null, or what is told that kernels have ended (Recorder)
 #   constants       base of the constant blob, 64-byte aligned
 #   packed          an address for each of the artifact's packed arguments
 #   sizes           the values, i64, of the artifact's sizes that are known at run time only
@@ -33,11 +33,6 @@ FIELDS: tuple[tuple[str, int, type], ...] = (
     ("packed", 80, ctypes.c_void_p),
     ("sizes", 88, ctypes.c_void_p),
 )
-# A recorder starts with its function, void (*)(ptr recorder, i64 kernel, ptr last), and data of its own. The function
-# is called after every kernel, with its number in the schedule and what it left in the i64 at `last`, and before the
-# first kernel with RECORD_START. Kernels that run at once have a `last` each.
-RECORDER: tuple[tuple[str, type], ...] = (("record", ctypes.c_void_p), ("data", ctypes.c_void_p))
-RECORD_START = -1
 # Status of an entry that ended early, for its arguments are not what was assumed when it was compiled.
 ASSUMPTION_FAILED = 64
 # Status of an entry that ended early, for code with larger bounds has to do the work.
@@ -60,9 +55,16 @@ class RunContext(ctypes.Structure):
 
 
 class Recorder(ctypes.Structure):
-    """A recorder as ctypes sees it."""
+    """What is told of kernels: a function, void (*)(ptr recorder, i64 kernel, ptr last), and data of its own.
 
-    _fields_ = list(RECORDER)
+    The function is called after every kernel, with its number in the schedule and the i64 at `last`, which is for it
+    to write; before the first kernel with RECORD_START. Kernels that run at once have a `last` each.
+    """
+
+    _fields_ = [("record", ctypes.c_void_p), ("data", ctypes.c_void_p)]
+
+
+RECORD_START = -1
 
 
 for _name, _offset, _ in FIELDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ..graph.graph import DATAFLOW, Graph
+from ..graph.graph import DATAFLOW, ENTERS, Graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ def dataflow_loops(graph: Graph, not_rebuilt: Mapping[str, str]) -> dict[str, Da
     for node in graph.nodes.values():
         of_inputs = (frames.get(n, ()) for n in (*(t.node for t in node.inputs), *node.control))
         own = max(of_inputs, key=len, default=())
-        if node.op in ("Enter", "RefEnter"):
+        if node.op in ENTERS:
             own = (*own, node.attrs["frame_name"].s.decode())
         elif node.op == "LoopCond" and own and node.name in not_rebuilt:
             reasons[own[-1]] = not_rebuilt[node.name]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from ...compiler.progress import Progress
 from ..cluster.compute_ops import COPIED, TRIVIAL, count_ops
 from ..graph.function_library import Functions
-from ..graph.graph import LOOPS, Graph, GraphNode, Tensor
+from ..graph.graph import ENTERS, LOOPS, Graph, GraphNode, Tensor
 from ..options.marks import is_strict
 from .dataflow_loops import DataflowLoop, cause
 from .list_sharing import ListEdge, crossing_lists, list_edges, refuse_shared_lists, unclustered_between
@@ -26,7 +26,6 @@ _MIN_OPS_IN_LOOPS = 8
 _MAX_RAISES = 16
 _MERGES = frozenset({"Merge", "RefMerge"})
 _SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
-_ENTERS = frozenset({"Enter", "RefEnter"})
 
 Levels = Mapping[str, int]
 Condition = frozenset[tuple[str, int]]
@@ -221,7 +220,7 @@ def _condition_of_merge(graph: Graph, node: GraphNode, of_inputs: Sequence[Condi
     """What has to hold for a Merge: at a loop's head that the loop runs, behind a conditional what both branches need
     besides the predicate. Of others nothing is known."""
     first = graph.nodes.get(node.inputs[0].node)
-    if first is not None and first.op in _ENTERS:
+    if first is not None and first.op in ENTERS:
         return of_inputs[0] | {(f"loop {first.attrs['frame_name'].s.decode()}", -1)}
     if len(of_inputs) == 2:
         differing = sorted(of_inputs[0] ^ of_inputs[1])
@@ -233,8 +232,11 @@ def _condition_of_merge(graph: Graph, node: GraphNode, of_inputs: Sequence[Condi
 
 
 def _pivots(graph: Graph) -> set[str]:
-    """The nodes that start a branch or a turn of a loop: others wait for them. TensorFlow's optimizers know them as
-    copies of what a Switch gives; behind another op, they take constants for ones that run in any case."""
+    """The nodes that start a branch or a turn of a loop: others wait for them.
+
+    They stay copies of what a Switch gives: with launches in their place, TensorFlow's optimizers of constants and
+    dependencies made graphs that it refuses, for they have `inputs from different frames`.
+    """
     awaited = {name for node in graph.nodes.values() for name in node.control}
     return {
         node.name

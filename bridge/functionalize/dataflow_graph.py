@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 import tensorflow as tf
 
 from ...compiler.progress import followed
-from ..graph.graph import DATAFLOW, GraphNode, Tensor, op_definition, output_range, output_types, sort
+from ..graph.graph import DATAFLOW, ENTERS, GraphNode, Tensor, op_definition, output_range, output_types, sort
 from ..tf_internals.types import AttrValue, FunctionDef, GraphDef
 
 _numbers = itertools.count()
@@ -76,7 +76,7 @@ class Dataflow:
             outer = next(
                 (f for n in [*(t.node for t in node.inputs), *node.control] if (f := frame_of.get(n, ""))), ""
             )
-            if node.op in ("Enter", "RefEnter"):
+            if node.op in ENTERS:
                 frame = node.attrs["frame_name"].s.decode()
                 if parents.setdefault(frame, outer) != outer:
                     raise NotUnderstoodError(f"frame {frame} is entered from two places")

@@ -36,6 +36,7 @@ DATAFLOW = frozenset(
 
 
 SWITCHES = frozenset({"Switch", "_SwitchN"})
+ENTERS = frozenset({"Enter", "RefEnter"})
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 LOOPS = frozenset({"While", "StatelessWhile"})
 

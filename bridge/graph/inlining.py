@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ..tf_internals.types import FunctionDef, GraphDef, NodeDef
-from .graph import DT_VARIANT, Graph, GraphNode, Tensor, from_function_def, read_nodes
+from .graph import DT_VARIANT, ENTERS, Graph, GraphNode, Tensor, from_function_def, read_nodes
 
 
 def with_calls_of_lists_inlined(
@@ -24,7 +24,7 @@ def with_calls_of_lists_inlined(
     """
     bodies: dict[str, FunctionDef] = {f.signature.name: f for f in graph_def.library.function}
     if not any(d.op == "PartitionedCall" for d in graph_def.node) or any(
-        d.op in ("Enter", "RefEnter") for d in graph_def.node
+        d.op in ENTERS for d in graph_def.node
     ):
         return None
     nodes = read_nodes(graph_def)

@@ -326,7 +326,7 @@ class _Writer:
 
 
 def _define_record(text: ModuleText) -> None:
-    """Defines `tfb.record`. A call of it in the entry takes LLVM less time than a branch for every kernel."""
+    """Defines `tfb.record`, so that the entry has no branch for every kernel."""
     if text.has("tfb.record"):
         return
     f = Function(

@@ -46,14 +46,13 @@ class Constants:
 
     def buffer(self, literal: Constant) -> Buffer:
         """The buffer of a literal."""
-        data = literal.array.tobytes()
         offset = self._offsets.get(literal)
         if offset is None:
             align = ALIGN_BYTES if literal.array.ndim else literal.array.itemsize
             self._data.extend(bytes(-len(self._data) % align))
             offset = self._offsets[literal] = len(self._data)
-            self._data.extend(data)
-        return Buffer("constant", len(data), offset=offset)
+            self._data.extend(literal.array.tobytes())
+        return Buffer("constant", literal.array.nbytes, offset=offset)
 
     def __len__(self) -> int:
         """The bytes of all constants."""
