@@ -25,8 +25,8 @@ class Scatter(Op):
     without index_vector_dim, and name an index vector, which lies along index_vector_dim of the indices (if
     that is their rank, each index is a vector of one number). Its k-th number is the window's start along the
     axis scatter_dims_to_operand_dims[k]; starts along other axes are 0. Along input_batching_dims[k] the
-    start is the position along the indices' axis scatter_indices_batching_dims[k]. An update whose position is
-    outside the array is skipped.
+    start is the position along the indices' axis scatter_indices_batching_dims[k]. A window that is not wholly
+    inside the array is skipped.
     Operands: N arrays, the indices, N updates. Several arrays give a tuple.
 
     scatter_c1: N arrays of the same dims, integer indices, N updates of the same dims with the arrays'
@@ -43,7 +43,7 @@ class Scatter(Op):
     scatter_c7: the updates' window dims are at most the array's; their other dims are the indices' without
     the vectors.
     scatter_c8: to_apply is (T0, .., T0, ..) -> T0 or (T0, ..), all scalars.
-    Source: operation semantics, Scatter.
+    Source: operation semantics, Scatter; XLA's evaluator for windows outside.
     """
 
     opcode: ClassVar[str] = "scatter"
@@ -166,12 +166,13 @@ class Scatter(Op):
             for a, d in zip(batch_axes, start.shape):
                 broadcast_dims[a] = d
             index = start.reshape(broadcast_dims)
+            size = 1
             if axis not in inserted:
                 a = next(window_axes)
-                index = index + np.arange(updates[0].shape[a]).reshape(
-                    [-1 if i == a else 1 for i in range(update_rank)]
-                )
-            valid = valid & (index >= 0) & (index < dims[axis])
+                size = updates[0].shape[a]
+            valid = valid & (index >= 0) & (index <= dims[axis] - size)
+            if axis not in inserted:
+                index = index + np.arange(size).reshape([-1 if i == a else 1 for i in range(update_rank)])
             position = position * dims[axis] + np.clip(index, 0, max(dims[axis] - 1, 0))
         results = [a.flatten() for a in arrays]
         scatter_in_rounds(

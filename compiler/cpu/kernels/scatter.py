@@ -44,16 +44,12 @@ def emit_scatter(
 
 @dataclasses.dataclass(frozen=True)
 class _Axis:
-    """An axis of the updates: its dim and strides (elements) in the indices, the updates and the arrays.
-
-    `scattered` is the number of the array's axis when the window's start along it is data.
-    """
+    """An axis of the updates: its dim and strides (elements) in the indices, the updates and the arrays."""
 
     dim: int
     index_stride: int
     update_stride: int
     array_stride: int
-    scattered: int | None = None
 
     @property
     def strides(self) -> tuple[int, int, int]:
@@ -65,14 +61,10 @@ def _collapsed(axes: Sequence[_Axis]) -> list[_Axis]:
     """Neighbours that one counter can walk as one axis; axes of dim 1 left out."""
     result: list[_Axis] = []
     for axis in axes:
-        if axis.dim == 1 and axis.scattered is None:
+        if axis.dim == 1:
             continue
         before = result[-1] if result else None
-        if (
-            before
-            and before.scattered is axis.scattered is None
-            and all(b == a * axis.dim for a, b in zip(axis.strides, before.strides))
-        ):
+        if before and all(b == a * axis.dim for a, b in zip(axis.strides, before.strides)):
             result[-1] = dataclasses.replace(axis, dim=before.dim * axis.dim)
         else:
             result.append(axis)
@@ -135,14 +127,12 @@ class _Kernel:
         )
 
     def _window_axes(self) -> list[_Axis]:
-        axes = []
-        for axis, u in self._window_sizes().items():
-            size = self.update.dims[u]
-            is_data = axis in self.op.scatter_dims_to_operand_dims and size != 1
-            axes.append(
-                _Axis(size, 0, self.update.strides[u], self.array.strides[axis], axis if is_data else None)
-            )
-        return _collapsed(axes)
+        return _collapsed(
+            [
+                _Axis(self.update.dims[u], 0, self.update.strides[u], self.array.strides[axis])
+                for axis, u in self._window_sizes().items()
+            ]
+        )
 
     def emit(self) -> KernelInfo:
         f = self.f = Function(self.module, "SELF", KERNEL_PARAMETERS)
@@ -175,13 +165,7 @@ class _Kernel:
     def _blocks(self, outer: int, moved: int) -> int:
         """Blocks of columns of the window, per task along the axes; sets their size."""
         last = self.window[-1] if self.window else None
-        if (
-            last is None
-            or last.scattered is not None
-            or self.lanes == 1
-            or outer > 1
-            or moved < _PARALLEL_BYTES
-        ):
+        if last is None or self.lanes == 1 or outer > 1 or moved < _PARALLEL_BYTES:
             return 1
         lines = last.dim * min(t.item_bytes for t in self.types) // _LINE_BYTES
         shares = larger(1, smaller(self.target.threads, lines))
@@ -214,10 +198,7 @@ class _Kernel:
     def _prefetch(self, offsets: Offsets, column: Int) -> None:
         """Prefetches the part of a window's first row that the task will write, which lies anywhere; an address outside
         of the array does no harm."""
-        if (
-            any(axis.scattered is not None for axis in self.window)
-            or estimate(self.array.bytes) <= _PARALLEL_BYTES
-        ):
+        if estimate(self.array.bytes) <= _PARALLEL_BYTES:
             return
         index_offset, _, array_offset = offsets
         for number, axis in enumerate(self.op.scatter_dims_to_operand_dims):
@@ -232,45 +213,37 @@ class _Kernel:
                 (self._pointer(k, base, array_offset) + line).prefetch(writes=True)
 
     def _update(self, offsets: Offsets, column: Int) -> None:
-        """One window of updates, or the task's columns of it; not at all where its start is outside of the array."""
+        """One window of updates, or the task's columns of it; none where it is not wholly inside the array."""
         index_offset, update_offset, array_offset = offsets
         sizes = self._window_sizes()
         valid: VectorValue | None = None
-        ranges: dict[int, tuple[Index, Index]] = {}
-        conditions = []
         for number, axis in enumerate(self.op.scatter_dims_to_operand_dims):
             start, dim = self._start(index_offset + number * self.vector_stride), self.array.dims[axis]
             size = self.update.dims[sizes[axis]] if axis in sizes else 1
-            if size == 1:
-                conditions.append(start.compare("icmp ult", dim))
-            else:
-                start = self._clamped(start, size, dim)
-                low = (0 - start).maximum(0)
-                ranges[axis] = (low, (dim - start).minimum(size))
-            array_offset += start * self.array.strides[axis]
-        for condition in conditions:
+            condition = start.compare("icmp ult", dim - size + 1)
             valid = valid & condition if valid else condition
+            array_offset += start * self.array.strides[axis]
         with self.f.if_(valid) if valid else contextlib.nullcontext():
-            self._rows(self.window, ranges, column, update_offset, array_offset)
+            self._rows(self.window, column, update_offset, array_offset)
 
     def _rows(
         self,
         axes: Sequence[_Axis],
-        ranges: dict[int, tuple[Index, Index]],
         column: Int,
         update_offset: Int,
         array_offset: Int,
     ) -> None:
-        """The elements of a window along these axes; `ranges` are those inside, of axes of the array."""
+        """The elements of a window along these axes."""
         if not axes:
             self._combine(update_offset, array_offset, 1)
             return
         axis, *inner = axes
-        low, high = ranges[axis.scattered] if axis.scattered is not None else (0, axis.dim)
+        low: Index = 0
+        high: Index = axis.dim
         if inner:
             with self.f.loop(low, high) as row:
                 update = update_offset + row.index * axis.update_stride
-                self._rows(inner, ranges, column, update, array_offset + row.index * axis.array_stride)
+                self._rows(inner, column, update, array_offset + row.index * axis.array_stride)
             return
         if not surely_less(axis.dim, self.block + 1):
             low, high = column, (column + self.block).minimum(axis.dim)
@@ -325,12 +298,6 @@ class _Kernel:
         address = self.indices_buffer.at(offset, memory_type(t))
         number = single(load(f, t, address, 1))
         return Int.of(f, number.cast("zext" if t.is_unsigned else "sext", "i64"))
-
-    def _clamped(self, start: Int, size: int, dim: int) -> Int:
-        """A start at which as much of the window lies in the array, and that is safe to calculate with."""
-        if self.indices.element_type.is_unsigned:
-            return Int.of(self.f, VectorValue.of(self.f, start).call("umin", dim))
-        return start.maximum(-size).minimum(dim)
 
 
 def _moved(offsets: Offsets, index: Int, axis: _Axis) -> Offsets:
