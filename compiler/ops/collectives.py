@@ -16,6 +16,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from ...runtime.devices.device import Device, ReplicaGroups, current
+from ..errors import ShapeError
 from ..ir.element_types import ElementType, element_type_of
 from ..ir.module import Computation, Evaluate, Value
 from ..ir.shape import Shape
@@ -90,10 +91,27 @@ class Collective(Op):
     ) -> list[bytes]:
         """Sends `parts(group size, own position)`, one to each participant; returns the parts that arrive."""
         shapes = [Shape(element_type_of(o.dtype), o.shape) for o in operands]
-        group, position = device.group(self.participants)
+        group, position = self.group(device)
         return device.exchange(
             group, name or self.opcode, self.signature(shapes), parts(len(group), position)
         )
+
+    def group(self, device: Device) -> tuple[tuple[int, ...], int]:
+        """The devices of a device's group, and its position there.
+
+        Raises: ShapeError  collective_c1: it is in no group; collective_c2: there are fewer devices than in its group.
+        """
+        group, position = device.group(self.participants)
+        devices = device.replicas * device.partitions
+        if position < 0:
+            raise ShapeError(
+                f"{self.opcode}: device {device.number} of {devices} is in no group (collective_c1)"
+            )
+        if max(group) >= devices:
+            raise ShapeError(
+                f"{self.opcode}: the group of device {device.number} is {group}, of {devices} devices (collective_c2)"
+            )
+        return group, position
 
     def everybodys(self, array: np.ndarray) -> list[np.ndarray]:
         """The arrays of the whole group."""
@@ -237,7 +255,7 @@ class ReduceScatter(Collective):
 
     def reference(self, *operands: np.ndarray, call: Evaluate) -> Value:
         """All-reduce, then one part."""
-        group, position = current().group(self.participants)
+        group, position = self.group(current())
         results = []
         for operand in operands:
             whole = _folded(self.to_apply, self.everybodys(operand), call)
@@ -309,7 +327,7 @@ class AllToAll(Collective):
 
     def reference(self, *operands: np.ndarray) -> Value:
         """Blocks out, blocks in."""
-        size = len(current().group(self.participants)[0])
+        size = len(self.group(current())[0])
         is_tuple = self.split_dimension == -1
         blocks = list(operands) if is_tuple else np.split(operands[0], size, self.split_dimension)
         received = self.exchange("", lambda *_: [b.tobytes() for b in blocks], operands, current())

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 from builders import computation, reducer
 from fixtures import Fixture, inputs, read
-from tfbridge.compiler import CommunicationError, ComputationBuilder, LocalClient, ShapeError, parse_hlo
+from tfbridge.compiler import (
+    CommunicationError,
+    ComputationBuilder,
+    LocalClient,
+    ShapeError,
+    evaluate,
+    parse_hlo,
+)
 from tfbridge.compiler.ir import module as ir
 from tfbridge.compiler.ir.element_types import ARRAYS, ElementType, element_type_of
 from tfbridge.compiler.ir.shape import Shape, array
@@ -430,6 +437,20 @@ def test_groups_that_do_not_fit(platform: str, write: Callable[..., Any], messag
     program = built(array("f32", 4), write)
     with pytest.raises(ShapeError, match=message):
         LocalClient(platform).compile(program, num_replicas=3)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda b, x: b.all_reduce(x, reducer("add", "f32"), [[0, 1]]), r"of 1 devices \(collective_c2\)"),
+        (lambda b, x: b.all_gather(x, 0, 2, [[1, 2]]), r"device 0 of 1 is in no group \(collective_c1\)"),
+        (lambda b, x: b.all_to_all(x, 0, 0, 2, [[1, 2]]), r"in no group \(collective_c1\)"),
+        (lambda b, x: b.reduce_scatter(x, reducer("add", "f32"), 0, 2, [[2, 0]]), r"\(collective_c2\)"),
+    ],
+)
+def test_one_device_of_a_group_alone(write: Callable[..., Any], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        evaluate(built(array("f32", 4), write), [f32(1, 2, 3, 4)])
 
 
 @pytest.mark.parametrize(
