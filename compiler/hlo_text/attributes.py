@@ -153,7 +153,7 @@ def _show_string(value: str) -> str:
 
 
 def _read_string(text: str, _: object) -> str:
-    if text[:1] != '"':
+    if text[:1] not in ('"', "'"):
         raise Malformed(f"expected a string in quotes, got {text!r}")
     return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text[1:-1])
 

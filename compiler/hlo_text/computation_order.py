@@ -7,12 +7,14 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from .scanner import STRING
+
 _CALLING = (
     "to_apply|calls|body|condition|select|scatter|true_computation|false_computation|branch_computations"
     "|called_computations"
 )
 _TOKEN = re.compile(
-    r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*'
+    rf"{STRING}|/\*.*?\*/|//[^\n]*"
     rf"|(?<=[\s,])(?:{_CALLING})\s*=\s*(?:%?(?P<name>[\w.\-]+)|\{{(?P<names>[^{{}}=\"]*)\}}|(?P<open>\{{))"
     r"|[{}]",
     re.DOTALL | re.ASCII,

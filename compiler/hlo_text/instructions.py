@@ -13,7 +13,7 @@ from ..ir.element_types import ElementType
 from ..ir.module import NO_METADATA, Computation, Instruction, Metadata
 from ..ir.shape import Shape, check_size
 from ..ir.verifier import check_attributes, declared_shape
-from ..ops import OPS, Call, Copy, CustomCall, Parameter, SetDimensionSize
+from ..ops import OPS, Call, Copy, CustomCall, Map, Parameter, SetDimensionSize
 from ..ops.custom_call import FORMER_TARGETS
 from ..ops.op import Op
 from .async_ops import START_ATTRIBUTES, ended, started, without_start_attributes
@@ -21,6 +21,7 @@ from .attributes import KINDS, PREDICATE_BRANCHES, Attribute, attributes, implie
 from .channels import complete, extra_attributes
 from .expansions import EXPANSIONS, REFUSED, expanded
 from .metadata import STORED_ATTRIBUTES, as_another_op, parse_metadata
+from .mixed_precision import as_declared, differs_in_precision, may_be_mixed, of_one_type
 from .operands import Head, OperandReader
 from .scanner import Malformed
 from .tuples import nested, without_tuples
@@ -98,6 +99,8 @@ class InstructionReader(OperandReader):
             metadata = without_start_attributes(metadata)
         shapes = [o.shape for o in operands]
         op = self.op(cls, head, opcode, texts, shapes)
+        operands = of_one_type(op, operands, head.shape)
+        shapes = [o.shape for o in operands]
         if isinstance(op, CustomCall) and (target := FORMER_TARGETS.get(op.custom_call_target)) is not None:
             op = dataclasses.replace(op, custom_call_target=target)
         computation = library_call(op, shapes) if isinstance(op, CustomCall) else computation_on(op, shapes)
@@ -111,14 +114,17 @@ class InstructionReader(OperandReader):
         inferred = infer_shape(op, [o.shape for o in operands])
         check_size(inferred, self.limits)
         if start is not None:
-            start.check(shapes)
-        shape = (
-            inferred
-            if op is not in_text or head.shape is None
-            else declared_shape(opcode, head.shape, inferred)
-        )
+            start.check([o.shape for o in head.operands])
+        declared = head.shape if op is in_text else None
+        if declared is not None and may_be_mixed(op) and differs_in_precision(declared, inferred):
+            wide = Instruction(op, tuple(operands), inferred, f"{head.name}_wide", metadata)
+            instruction = as_declared(wide, declared, head.name, metadata)
+            shape = declared_shape(opcode, declared, instruction.shape)
+            instruction = dataclasses.replace(instruction, shape=shape)
+        else:
+            shape = inferred if declared is None else declared_shape(opcode, declared, inferred)
+            instruction = Instruction(op, tuple(operands), shape, head.name, metadata)
         check_attributes(op, [o.shape for o in operands])
-        instruction = Instruction(op, tuple(operands), shape, head.name, metadata)
         if isinstance(in_text, CustomCall) and op is not in_text:
             self.effect(instruction)
             instruction = nested(instruction, in_text.shape.without_layout(), f"{head.name}_nested")
@@ -200,6 +206,8 @@ class InstructionReader(OperandReader):
         if PREDICATE_BRANCHES[0] in texts:
             branches = [texts.pop(name, "") for name in PREDICATE_BRANCHES]
             texts["branch_computations"] = "{" + ", ".join(branches) + "}"
+        if cls is Map and operands:
+            texts.setdefault("dimensions", KINDS["dims"].show(range(operands[0].rank)))
         fields: dict[str, object] = {}
         for name, kind in implied(cls).items():
             if kind in head.values:

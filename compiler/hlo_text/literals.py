@@ -154,16 +154,21 @@ def _values(tokens: list[str], kind: ElementType) -> np.ndarray:
     if kind is ElementType.PRED:
         booleans = {"true": True, "1": True, "false": False, "0": False}
         try:
-            return np.array([booleans[t] for t in tokens], np.bool_)
-        except KeyError as bad:
-            raise Malformed(f"expected true or false, got {bad.args[0][:60]!r}") from None
+            return np.array([booleans[t] if t in booleans else int(t) != 0 for t in tokens], np.bool_)
+        except ValueError:
+            wrong = next(t for t in tokens if t not in booleans and not _is_number(t, kind))
+            raise Malformed(f"expected true, false or an integer, got {wrong[:60]!r}") from None
     try:
+        if kind is ElementType.U64 and any(t.startswith("-") for t in tokens):
+            tokens = [str(int(t) % (1 << 64)) if -(1 << 63) <= int(t) < 0 else t for t in tokens]
         if kind.is_integer:
             wide = np.array(list(map(int, tokens)), np.int8 if kind.is_small_integer else kind.dtype)
             if kind.is_small_integer and (wide.astype(kind.dtype).astype(np.int8) != wide).any():
                 raise OverflowError
             return wide.astype(kind.dtype)
         return _floats(tokens, kind)
+    except Malformed:
+        raise
     except (ValueError, OverflowError):
         wrong = next((t for t in tokens if not _is_number(t, kind)), "a value out of range")
         raise Malformed(f"expected values of {kind.value}, got {wrong[:60]}") from None
@@ -181,14 +186,18 @@ def _floats(tokens: list[str], kind: ElementType) -> np.ndarray:
         raise OverflowError
     for i in payloads:
         bits, mantissa, _ = _nan_bits(kind.dtype)
-        view = values[i : i + 1].view(bits)
-        view[0] = int(view[0]) & ~mantissa | int(tokens[i].partition("(")[2].rstrip(")"), 0) & mantissa
+        view, payload = values[i : i + 1].view(bits), int(tokens[i].partition("(")[2].rstrip(")"), 0)
+        if not 0 < payload <= mantissa:
+            raise Malformed(
+                f"expected a payload of 1 to {mantissa:#x} for a NaN of {kind.value}, got {payload:#x}"
+            )
+        view[0] = int(view[0]) & ~mantissa | payload
     return values
 
 
 def _is_number(token: str, kind: ElementType) -> bool:
     try:
-        (int if kind.is_integer else float)(token.partition("(")[0])
+        (float if kind.is_float else int)(token.partition("(")[0])
     except ValueError:
         return False
     return True

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from ..ir.module import Metadata
+from .scanner import STRING
 
 ATTRIBUTES_OF_ANY_OP = frozenset(
     {
@@ -34,7 +35,7 @@ computed."""
 TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\n((?:\d+ [^\n]*\n?)*)", re.ASCII)
 """The tables that stand before the computations."""
 
-_FIELD = re.compile(r'([\w\-]+)=("(?:[^"\\]|\\.)*"|\{[^{}]*\}|[^\s}]+)')
+_FIELD = re.compile(rf"([\w\-]+)=({STRING}|\{{[^{{}}]*\}}|[^\s}}]+)")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _ESCAPES: dict[str, str] = {"n": "\n", "t": "\t"}
 
@@ -84,5 +85,5 @@ def stack_frames(tables: dict[str, str]) -> dict[int, tuple[str, int]]:
 
 
 def _unescaped(text: str) -> str:
-    inner = text[1:-1] if text[:1] == '"' else text
+    inner = text[1:-1] if text[:1] in ('"', "'") else text
     return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), inner)

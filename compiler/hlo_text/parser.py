@@ -28,6 +28,7 @@ _ALONE = re.compile(
 """The beginning of an instruction without a computation around it: of its name, its shape, or its operands, which are
 no signature."""
 _ENTRY = re.compile(r"ENTRY(?![\w.\-])", re.ASCII)
+_MODULE_NAME = re.compile(rf"{NAME.pattern}:?", re.ASCII)  # of old texts with a colon
 _SIGNATURE = re.compile(r"%?([\w.\-]+)\s*:\s*", re.ASCII)
 
 
@@ -105,7 +106,7 @@ class _Parser(InstructionReader):
         if not self.accept("HloModule"):
             return "", {}
         self.space()
-        name = self.match(NAME, "the module's name")[1]
+        name = self.match(_MODULE_NAME, "the module's name")[1]
         starts = {
             FORMER_NAMES.get(key, key): (start, self.text[start : self.at])
             for key, start in self.attributes()

@@ -23,14 +23,15 @@ _BUFFER = re.compile(r"b\s*\(")
 _ATTRIBUTE = re.compile(r",\s*([\w\-]+)[ \t]*=(?:\s*(?=\{)|[ \t]*)", re.ASCII)
 _WORD = re.compile(r'[^\s,{}"()]*')
 _WORD_IN_PARENTHESES = re.compile(r'[^\n{}"()]*')
-_FLAT = re.compile(r"\{[^{}\"]*\}")
+_FLAT = re.compile(r"\{[^{}\"']*\}")
 _BRACKETED = re.compile(
     r"mesh\[[^\[\]\n]*\](?:\s*,\s*device_ids=\((?:[^()\n]|\([^()\n]*\))*\))?\s*\{[^{}\n]*\}"
     r"|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\w+\[[^\]]*\](?:\{[^{}]*\})?"
     r"|\([^()]*(?:\([^()]*\)[^()]*)*\)"
 )  # groups by a mesh and as ranges, shapes, tuple shapes
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_BRACKET = re.compile(r'[{}"]')
+STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
+_STRING = re.compile(STRING)
+_BRACKET = re.compile(r"""[{}"']""")
 _SPARSE = re.compile(r"sparse\{\d+\}")  # an old layout: an upper limit of nonzero elements
 _MESSAGE = 4000
 
@@ -159,7 +160,7 @@ class Scanner:
                 self.at = flat.end()
             else:
                 self.balanced()
-        elif self.text.startswith('"', self.at):
+        elif self.text.startswith(('"', "'"), self.at):
             self.match(_STRING, "a string")
         else:
             if match := _BRACKETED.match(self.text, self.at):
@@ -186,7 +187,7 @@ class Scanner:
             if match is None:
                 self.fail("this brace is not closed", start)
             self.at = match.start()
-            if match[0] == '"':
+            if match[0] in "\"'":
                 self.match(_STRING, "a string")
                 continue
             self.at += 1
@@ -209,12 +210,11 @@ class Scanner:
     def any_shape(self, depth: int) -> Shape:
         """The shape at the current position, inside `depth` tuples."""
         start = self.at
+        self.checked(
+            lambda: self.limits.check("nesting", depth, "tuples in a tuple, one inside the other"), start
+        )
         if self.text.startswith("(", self.at):
             self.at += 1
-            self.checked(
-                lambda: self.limits.check("nesting", depth + 1, "tuples in a tuple, one inside the other"),
-                start,
-            )
             parts: list[Shape] = []
             while not self.accept(")"):
                 if parts:
@@ -222,8 +222,14 @@ class Scanner:
                     self.space()
                 parts.append(self.any_shape(depth + 1))
             return Shape.tuple(parts)
-        if _BUFFER.match(self.text, self.at):
-            self.unsupported("shape b(...): buffers as values are not compiled", start)
+        if buffer := _BUFFER.match(self.text, self.at):
+            self.at = buffer.end()
+            self.space()
+            inside = self.any_shape(depth + 1)
+            if not inside.is_array:
+                self.fail(f"expected the shape of an array in b(...), got {inside}", start)
+            self.take(")")
+            return inside
         match = self.match(ARRAY, "a shape like f32[2,3]")
         shape = self.shapes.get(match[0])
         if shape is None:

@@ -235,6 +235,9 @@ def test_both_forms_of_conditional() -> None:
         ("ROOT c = f32[2,2] constant({1, 2, 3, 4})", 4, 28, "nested braces"),
         ("ROOT c = f32[2] constant({1, b})", 4, 26, "expected values of f32, got b"),
         ("ROOT c = s8[] constant(300)", 4, 24, "out of range"),
+        ("ROOT c = u64[] constant(-9223372036854775809)", 4, 25, "out of range"),
+        ("ROOT c = pred[] constant(yes)", 4, 26, "expected true, false or an integer"),
+        ("ROOT c = bf16[] constant(nan(0x80))", 4, 26, "a payload of 1 to 0x7f"),
         ("ROOT c = f32[100] constant({...})", 4, 28, "elided"),
         ("", 5, 2, "expected an instruction"),
     ],
@@ -286,7 +289,6 @@ def test_results_that_can_only_be_arrays(instruction: str, shape: str) -> None:
     [
         ("ROOT x = f32[2] shuffle()", "line 4, column 17: opcode shuffle"),
         ("ROOT x = f6e2m3fn[2] parameter(0)", "line 4, column 10: element type f6e2m3fn"),
-        ("ROOT x = b(f32[2]) parameter(0)", "line 4, column 10: shape b(...)"),
         ("ROOT x = f32[?] parameter(0)", "dims without a bound"),
         ("x = f32[2] parameter(0)\nROOT y = f32[2] negate(x), is_strange=true", "attribute is_strange"),
     ],

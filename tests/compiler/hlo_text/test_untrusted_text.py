@@ -183,6 +183,7 @@ LIMITED = [
     ),
     ("nesting", entry("p = f32[] parameter(0)\n ROOT r = f32[] call(p), to_apply=c149", "", FIRST + CHAIN)),
     ("nesting", entry(f"ROOT p = {'(' * 3000}f32[]{')' * 3000} parameter(0)")),
+    ("nesting", entry(f"ROOT p = {'b(' * 3000}f32[]{')' * 3000} parameter(0)")),
     ("rank", entry(f"ROOT p = f32[{','.join('1' * 100)}] parameter(0)")),
     ("array_bytes", entry("ROOT p = s8[4611686018427387904] iota(), iota_dimension=0")),
     (
