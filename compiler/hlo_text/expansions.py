@@ -149,6 +149,16 @@ def _dynamic_reshape(r: Reading) -> Operand:
     return r.b.dynamic_reshape(r.operands[0], r.operands[1:], r.result())
 
 
+def _rng_state(r: Reading) -> Operand:
+    """A state for rng-bit-generator. XLA counts in one that it keeps from run to run, whose beginning is not said; here
+    it is drawn anew each time."""
+    shape = r.result()
+    if shape.element_type is not ElementType.U64 or shape.dims != (2,):
+        raise Malformed(f"expected u64[2] as the result, got {shape}")
+    zero = r.b.constant(0, ElementType.U64)
+    return r.b.rng_uniform(zero, zero, shape.without_layout())
+
+
 def _stochastic_convert(r: Reading) -> Operand:
     operand, random = r.operands
     return r.b.stochastic_convert(operand, random, r.result().element_type)
@@ -197,14 +207,13 @@ EXPANSIONS: dict[str, Expansion] = {
     "dynamic-reshape": Expansion((), None, _dynamic_reshape, needs_shape=True),
     "ragged-all-to-all": Expansion(_GROUPS, 6, _ragged_all_to_all),
     "ragged-dot": Expansion((*_DOT, "lhs_ragged_dims", "rhs_group_dims"), 3, _ragged_dot),
+    "rng-get-and-update-state": Expansion(("delta",), 0, _rng_state, needs_shape=True),
     "scaled-dot": Expansion(_DOT, 4, _scaled_dot),
     "scan": Expansion(("dimensions", "num_carries", "is_reverse", "is_associative", "to_apply"), None, _scan),
     "stochastic-convert": Expansion((), 2, _stochastic_convert, needs_shape=True),
 }
 
 REFUSED: Mapping[str, str] = {
-    "rng-get-and-update-state": "it counts in a state that is kept from one run to the next; rng-bit-generator takes "
-    "and gives its state",
     "shuffle": "what moves is said for the lanes of another machine's registers",
 }
 """Opcodes of XLA that are not compiled, with the reason."""

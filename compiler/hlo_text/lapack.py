@@ -279,11 +279,21 @@ def _orthogonal_step(state: Shape, steps: int) -> Computation:
 
 def syevd(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand:
     """syevd, heevd: eigenvectors, eigenvalues in ascending order, zero: there is always an answer."""
-    matrix = operands[0] if fields.get("uplo") == "L" else adjoint(b, operands[0])
-    if 0 in shape.tuple_shapes[0].dims:
-        return _zeros(b, shape)
-    values, vectors = eigh(b, matrix)
-    return b.tuple([vectors, values, _info(b, matrix)])
+    is_lower = fields.get("uplo") == "L"
+    return b.tuple([*eigenvectors_and_values(b, operands[0], is_lower, shape), _info(b, operands[0])])
+
+
+def eigenvectors_and_values(
+    b: ComputationBuilder, matrix: Operand, is_lower: bool, shape: Shape
+) -> tuple[Operand, Operand]:
+    """Those of Hermitian matrices, of which one triangle is read, in ascending order; they begin the tuple of this
+    shape."""
+    if 0 in b.get_shape(matrix).dims:
+        return b.zeros(shape.tuple_shapes[0].without_layout()), b.zeros(
+            shape.tuple_shapes[1].without_layout()
+        )
+    values, vectors = eigh(b, matrix if is_lower else adjoint(b, matrix))
+    return vectors, values
 
 
 def geev(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand:

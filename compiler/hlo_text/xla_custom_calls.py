@@ -81,6 +81,7 @@ def library_call(op: CustomCall, operands: Sequence[Shape]) -> Computation | Non
         key: chr(int(value)) if 32 < int(value) < 127 else value
         for key, value in _FIELD.findall(op.backend_config)
     }
+    fields["backend_config"] = op.backend_config
     try:
         result = function.write(b, parameters, fields, op.shape)
     except ShapeError as error:  # behind the first line: where the builder was called
@@ -135,6 +136,24 @@ def _slice_to_dynamic(
     return result
 
 
+def _eigh(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand | None:
+    """XLA's Eigh, of `lower,sort,iterations,tolerance`: eigenvectors, eigenvalues in ascending order."""
+    is_lower = fields["backend_config"].strip('"')[:1]
+    if is_lower not in ("0", "1"):
+        return None
+    vectors, values = lapack.eigenvectors_and_values(b, operands[0], is_lower == "1", shape)
+    return b.tuple([vectors, values])
+
+
+def _allocated(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
+) -> Operand:
+    """AllocateBuffer, CreateBuffer: an array whose elements are not said, here zeros."""
+    return b.zeros(shape.without_layout())
+
+
 def _top_k(
     b: ComputationBuilder, operands: Sequence[Operand], fields: Mapping[str, str], shape: Shape
 ) -> Operand:
@@ -162,11 +181,13 @@ _ANNOTATIONS = (
     "LayoutConstraint",
     "MoveToDevice",
     "MoveToHost",
+    "Pin",
     "PinToDevice",
     "PinToDeviceSram",
     "SPMDFullToShardShape",
     "SPMDShardToFullShape",
     "Sharding",
+    "Unpin",
     "annotate_device_placement",
     "xla.sdy.FuncResultSharding",
     "xla.sdy.GlobalToLocalShape",
@@ -176,7 +197,12 @@ _ANNOTATIONS = (
 
 LIBRARY: dict[str, Function] = {
     **dict.fromkeys(_ANNOTATIONS, Function(_unchanged, 1, (None,), 0, takes_tuples=True)),
+    "AllocateBuffer": Function(_allocated, 0, (None,), 0),
+    "CreateBuffer": Function(_allocated, 0, (None,), 0),
+    "Eigh": Function(_eigh, 1, (2,)),
     "PadToStatic": Function(_pad_to_static, 1, (), 0),
+    "ProductOfElementaryHouseholderReflectors": Function(lapack.orgqr, 2, (None,), 1),
+    "Qr": Function(lapack.geqrf, 1, (2,)),
     "SliceToDynamic": Function(_slice_to_dynamic, 0, (None,), 0),
     "TopK": Function(_top_k, 1, (2,), 1),
     "gees": Function(lapack.gees, 1, (5,)),
