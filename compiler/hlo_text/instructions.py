@@ -13,12 +13,13 @@ from ..ir.element_types import ElementType
 from ..ir.module import NO_METADATA, Computation, Instruction, Metadata
 from ..ir.shape import Shape, check_size
 from ..ir.verifier import check_attributes, declared_shape
-from ..ops import OPS, Call, Copy, CustomCall, Map, Parameter, SetDimensionSize
+from ..ops import OPS, Call, Copy, CustomCall, Map, Parameter, Reshape, SetDimensionSize
 from ..ops.custom_call import FORMER_TARGETS
 from ..ops.op import Op
 from .async_ops import START_ATTRIBUTES, ended, started, without_start_attributes
 from .attributes import KINDS, PREDICATE_BRANCHES, Attribute, attributes, implied, result_field
 from .channels import complete, extra_attributes
+from .dynamic_reshape import moving_reshape
 from .expansions import EXPANSIONS, REFUSED, expanded
 from .metadata import STORED_ATTRIBUTES, as_another_op, parse_metadata
 from .mixed_precision import as_declared, differs_in_precision, may_be_mixed, of_one_type
@@ -104,6 +105,8 @@ class InstructionReader(OperandReader):
         if isinstance(op, CustomCall) and (target := FORMER_TARGETS.get(op.custom_call_target)) is not None:
             op = dataclasses.replace(op, custom_call_target=target)
         computation = library_call(op, shapes) if isinstance(op, CustomCall) else computation_on(op, shapes)
+        if isinstance(op, Reshape) and len(shapes) == 1:
+            computation = moving_reshape(op, shapes[0], head.shape, metadata)
         if computation is not None:
             op, metadata = Call(computation), as_another_op(metadata)
         if isinstance(op, SetDimensionSize) and len(operands) == 2 and not op.changes(*operands):
