@@ -27,11 +27,11 @@ _FLAT = re.compile(r"\{[^{}\"']*\}")
 _BRACKETED = re.compile(
     r"mesh\[[^\[\]\n]*\](?:\s*,\s*device_ids=\((?:[^()\n]|\([^()\n]*\))*\))?\s*\{[^{}\n]*\}"
     r"|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\w+\[[^\]]*\](?:\{[^{}]*\})?"
-    r"|\([^()]*(?:\([^()]*\)[^()]*)*\)"
-)  # groups by a mesh and as ranges, shapes, tuple shapes
+)  # groups by a mesh and as ranges, shapes
 STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _STRING = re.compile(STRING)
 _BRACKET = re.compile(r"""[{}"']""")
+_PARENTHESIS = re.compile(r"""[()"']""")
 _SPARSE = re.compile(r"sparse\{\d+\}")  # an old layout: an upper limit of nonzero elements
 _MESSAGE = 4000
 
@@ -148,7 +148,9 @@ class Scanner:
             self.at = match.end()
             start = self.at
             self.value()
-            if match[1] == "literal":  # a shape, then the value
+            if match[1] == "literal" and not self.text.startswith(
+                "(", start
+            ):  # a shape, then the value; a tuple of such
                 self.space()
                 self.value()
             yield match[1], start
@@ -159,7 +161,10 @@ class Scanner:
             if flat := _FLAT.match(self.text, self.at):
                 self.at = flat.end()
             else:
-                self.balanced()
+                self.balanced(_BRACKET, "{")
+        elif self.text.startswith("(", self.at):
+            self.balanced(_PARENTHESIS, "(")  # a tuple, or a size: `(n-1)_0`
+            self.word()
         elif self.text.startswith(('"', "'"), self.at):
             self.match(_STRING, "a string")
         else:
@@ -179,11 +184,11 @@ class Scanner:
                 return
             self.at += 1
 
-    def balanced(self) -> None:
-        """Passes over braces in braces."""
+    def balanced(self, bracket: re.Pattern[str], opening: str) -> None:
+        """Passes over brackets in brackets."""
         start, depth = self.at, 0
         while True:
-            match = _BRACKET.search(self.text, self.at)
+            match = bracket.search(self.text, self.at)
             if match is None:
                 self.fail("this brace is not closed", start)
             self.at = match.start()
@@ -191,7 +196,7 @@ class Scanner:
                 self.match(_STRING, "a string")
                 continue
             self.at += 1
-            depth += 1 if match[0] == "{" else -1
+            depth += 1 if match[0] == opening else -1
             if depth == 0:
                 return
 
