@@ -16,7 +16,13 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import CommunicationError, add_note
 
-_RUNNING, _ENDED, _OUTSIDE, _WAITING = "is running", "has ended", "waits outside", "waits"
+_RUNNING, _ENDED, _OUTSIDE, _WAITING, _ABSENT = (
+    "is running",
+    "has ended",
+    "waits outside",
+    "waits",
+    "does not take part",
+)
 
 
 class _RendezvousState:
@@ -200,8 +206,8 @@ class Rendezvous:
         """Fails when a device waits for one that has ended, or when every running device waits."""
         if self._error is not None or _WAITING not in self._state:
             return
-        if _ENDED in self._state and any(
-            self._state[d] == _ENDED
+        if any(
+            self._state_of(d) in (_ENDED, _ABSENT)
             for (members, _), m in self._pending.items()
             for d in members - m.parts.keys()
         ):
@@ -224,7 +230,7 @@ class Rendezvous:
             text = f"{self.names[device]} waited at {self._op(device)}"
             if missing:
                 text += " for " + ", ".join(
-                    self.names[m] + (f" which {self._state[m]}" if self._state[m] != _WAITING else "")
+                    self._name(m) + (f" which {self._state_of(m)}" if self._state_of(m) != _WAITING else "")
                     for m in missing
                 )
             texts.append(text)
@@ -236,7 +242,15 @@ class Rendezvous:
         if isinstance(op, str):
             return op
         what, signature, group = op
-        return f"{what} ({signature} among {{{', '.join(self.names[d] for d in group)}}})"
+        return f"{what} ({signature} among {{{', '.join(map(self._name, group))}}})"
+
+    def _name(self, device: int) -> str:
+        """The name of a device, also of one that a group has and the run has not."""
+        return self.names[device] if device < len(self.names) else f"device {device}"
+
+    def _state_of(self, device: int) -> str:
+        """The state of a device."""
+        return self._state[device] if device < len(self._state) else _ABSENT
 
     def _fail(self, error: BaseException) -> None:
         if self._error is None:

@@ -122,6 +122,14 @@ def test_missing_device() -> None:
     )
 
 
+def test_device_that_there_is_not() -> None:
+    fails(
+        r"^replica 0 waited at sum \(f32 among \{replica 0, device 2\}\) for device 2 which does not take part$",
+        lambda: meet((0, 2), "sum"),
+        lambda: None,
+    )
+
+
 def test_device_that_ends_later() -> None:
     fails(
         "for replica 2 which has ended",
