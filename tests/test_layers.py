@@ -56,6 +56,7 @@ MAY_IMPORT = {
         "compiler/ops/",
         "compiler/builder/",
         "compiler/hlo_text/computation_order.py",
+        "compiler/hlo_text/groups.py",
         "compiler/hlo_text/scanner.py",
         "compiler/hlo_text/xla_custom_calls.py",
     ),

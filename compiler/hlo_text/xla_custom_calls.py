@@ -205,7 +205,7 @@ LIBRARY: dict[str, Function] = {
     "Qr": Function(lapack.geqrf, 1, (2,)),
     "SliceToDynamic": Function(_slice_to_dynamic, 0, (None,), 0),
     "TopK": Function(_top_k, 1, (2,), 1),
-    "gees": Function(lapack.gees, 1, (5,)),
+    "gees": Function(lapack.gees, 1, (5, 6)),
     "geev": Function(lapack.geev, 1, (4, 5)),
     "geqrf": Function(lapack.geqrf, 1, (2, 3)),
     "gesdd": Function(lapack.gesdd, 1, (5,)),

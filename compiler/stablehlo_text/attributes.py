@@ -14,6 +14,7 @@ from ..ir.element_types import ElementType
 from ..ir.literal import Literal
 from ..ir.shape import Shape
 from .constants import elements_of, one_element
+from .mesh_groups import mesh_groups
 from .types import FunctionType, TypeReader
 
 _DEPTH = 32
@@ -22,13 +23,15 @@ _KEY = re.compile(r'\s*(?:([A-Za-z_][\w$.\-]*)|("(?:[^"\\]|\\.)*"))\s*')
 _SYMBOL = re.compile(r'@(?:([\w$.\-]+)|"((?:[^"\\]|\\.)*)")(?:::@(?:[\w$.\-]+|"(?:[^"\\]|\\.)*"))*')
 _NUMBER = re.compile(r"-?(?:0x[0-9A-Fa-f]+|[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_WORD = re.compile(r"[A-Za-z_][\w$.]*")
+_WORD = re.compile(r"[A-Za-z_!][\w$.]*")
 _DIALECT = re.compile(r"#([A-Za-z_][\w$]*)(?:\.([A-Za-z_][\w$.]*))?")
 _ALIAS = re.compile(r"#[A-Za-z_][\w$]*")
 _ARRAY = re.compile(r"array<\s*(\w+)\s*(?::([^<>]*))?>")
 _RESOURCE = re.compile(r"dense_resource<([\w.\-]+)>")
 _DENSE = re.compile(r'dense<("[^"]*"|[^<>"]*)>')
-_ANGLE = re.compile(r'"(?:[^"\\]|\\.)*"|->|[<>]')
+_RAW = re.compile(r"\s*raw\b")
+_FIELDS = re.compile(r"(?:raw\s+)?[A-Za-z_][\w$.\-]*\s*=")
+_ANGLE = re.compile(r'"(?:[^"\\]|\\.)*"|->|[<>]=|[<>]')
 _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]]')
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
 _ESCAPES = {"n": "\n", "t": "\t"}
@@ -69,7 +72,7 @@ class Dense:
 
 
 Attribute: TypeAlias = (
-    "bool | int | float | str | Symbol | Shape | FunctionType | Dialect | Dense | ElementType | list[Attribute] "
+    "bool | int | float | str | Symbol | FunctionType | Dialect | Dense | ElementType | list[Attribute] "
     "| tuple[Attribute, ...] | dict[str, Attribute] | None"
 )
 """A value. A tuple has lists with `x` or `->` between: `[0] x [1]`. None: `unit`, or a name without a value."""
@@ -82,7 +85,7 @@ class AttributeReader(TypeReader):
     """
 
     resources: dict[str, bytes]
-    aliases: dict[str, int]  # positions of `#name = value`, behind the `=`
+    meshes: dict[str, str]  # what is in the angle brackets of `sdy.mesh @name = <...>`
 
     def attribute(self, depth: int = 0) -> Attribute:
         """The value at the current position."""
@@ -122,8 +125,6 @@ class AttributeReader(TypeReader):
             self.at = array.end()
             entries = [e.strip() for e in (array[2] or "").split(",") if e.strip()]
             return [_entry(e) for e in entries]
-        if self.text.startswith(("tensor<", "tuple<", "!", "memref<", "vector<")):
-            return self.type()
         word = self.match(_WORD, "a value")[0]
         if word in ("true", "false"):
             self.number_type()
@@ -178,6 +179,8 @@ class AttributeReader(TypeReader):
         while not self.accept(end):
             if values:
                 self.take(",")
+                if end == ">" and self.accept(end):
+                    return values
             key = self.match(_KEY, "a name")
             name = key[1] or _unescaped(key[2][1:-1])
             if name in values:
@@ -200,19 +203,21 @@ class AttributeReader(TypeReader):
             return value
         return self.fields(match[2] or "", depth)
 
-    def fields(self, name: str, depth: int) -> Dialect:
-        """`<name = value, ...>` or `<words>`."""
+    def fields(self, name: str, depth: int) -> Attribute:
+        """`<name = value, ...>`, `<raw name = value, ...>`, `<words>` or `<"words">`."""
         start = self.at
         self.skip_brackets(start)
         end, words = self.at, self.text[start + 1 : self.at - 1].strip()
-        first = _KEY.match(words)
-        if (
-            first is not None
-            and first[1]
-            and words[first.end() : first.end() + 1] == "="
-            and "==" not in words
-        ):
-            self.at = start + 1
+        if quoted := _STRING.fullmatch(words):
+            return Dialect(name, {}, _unescaped(quoted[1]))
+        if name == "replica_group_mesh_axes":
+            try:
+                return [list(row) for row in mesh_groups(words, self.meshes)]
+            except Malformed as error:
+                self.fail(f"{name}: {error}", start)
+        if _FIELDS.match(words) and "==" not in words:
+            raw = _RAW.match(self.text, start + 1)
+            self.at = start + 1 if raw is None else raw.end()
             try:
                 return Dialect(name, self.entries(">", depth), words)
             except ParseError:

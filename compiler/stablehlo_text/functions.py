@@ -6,9 +6,9 @@ import re
 
 from ..ir.shape import Shape
 from ..limits import Limits
-from .attributes import Attribute
+from .attributes import Attribute, Dialect
 from .operations import Function
-from .reader import GENERIC, IGNORED, LABEL, NAME, VALUE
+from .reader import GENERIC, LABEL, NAME, VALUE
 from .short_forms import ShortFormReader
 from .types import FunctionType
 
@@ -47,8 +47,8 @@ class FunctionReader(ShortFormReader):
             self.expected("`}`")
 
     def find_aliases(self) -> None:
-        """Notes where `#name = value` stand: behind the module, for what is used before."""
-        for line in re.finditer(r"^[ \t]*(#[A-Za-z_][\w$]*)\s*=\s*", self.text, re.MULTILINE):
+        """Notes where `#name = value` and `!name = type` stand: behind the module, for what is used before."""
+        for line in re.finditer(r"^[ \t]*([#!][A-Za-z_][\w$]*)\s*=\s*", self.text, re.MULTILINE):
             self.aliases[line[1]] = line.end()
 
     def at_top_level(self, depth: int) -> int:
@@ -60,8 +60,6 @@ class FunctionReader(ShortFormReader):
             end = self.text.find("#-}", self.at)
             self.at = len(self.text) if end < 0 else end + 3
         elif alias := _ALIAS_LINE.match(self.text, self.at):
-            if alias[1].startswith("!"):
-                self.unsupported(f"alias {alias[1]} of a type is not read", self.at)
             self.at = alias.end()
             self.attribute()
         elif depth and self.accept("}"):
@@ -91,11 +89,24 @@ class FunctionReader(ShortFormReader):
         if word in ("func.func", "func"):
             self.function_definition(start)
             self.block_by_block()
-        elif word in IGNORED:
-            self.line()
+        elif word == "sdy.mesh":
+            self.mesh()
         else:
             self.unsupported(f"operation {word} outside of a function is not compiled", start)
         return depth
+
+    def mesh(self) -> None:
+        """`@name = <axes>`, with attributes."""
+        self.space()
+        symbol = self.match(_FUNCTION_NAME, "a mesh's name")
+        self.take("=")
+        self.space()
+        mesh = self.of_dialect(0) if self.peek("#") else self.fields("mesh", 0)
+        if isinstance(mesh, Dialect):
+            self.meshes[symbol[1] or symbol[2]] = mesh.words
+        if self.peek("{"):
+            self.dictionary()
+        self.location()
 
     def generic_at_top_level(self, is_inside: bool = False) -> None:
         """`"builtin.module"() <{...}> ({ ... })` and `"func.func"() <{...}> ({ ... })`."""
@@ -105,6 +116,9 @@ class FunctionReader(ShortFormReader):
         self.take(")")
         attributes = self.properties()
         if name == "sdy.mesh":
+            symbol, mesh = attributes.get("sym_name"), attributes.get("mesh")
+            if isinstance(symbol, str) and isinstance(mesh, Dialect):
+                self.meshes[symbol] = mesh.words
             self.take(":")
             self.function_type()
             return
@@ -141,25 +155,13 @@ class FunctionReader(ShortFormReader):
 
     def generic_function(self, start: int, attributes: dict[str, Attribute]) -> None:
         """A function in generic form, from its region on."""
-        symbol = attributes.get("sym_name")
-        if not isinstance(symbol, str):
-            self.fail("expected a function with sym_name", start)
-        function = self.new_function(symbol, start, attributes.get("sym_visibility") != "private")
-        arguments = attributes.get("arg_attrs")
-        function.argument_attributes = (
-            [a for a in arguments if isinstance(a, dict)] if isinstance(arguments, list) else []
-        )
-        kind = attributes.get("function_type")
-        if not isinstance(kind, FunctionType):
-            self.fail("expected a function with function_type", start)
-        function.types = kind.results
+        function = self.function = Function("", start, True)
         self.take("(")
         self.take("{")
 
         def close() -> None:
             self.take(")")
-            if self.peek("{"):
-                self.dictionary()
+            self.declared(function, attributes | (self.dictionary() if self.peek("{") else {}))
             self.take(":")
             self.function_type()
             self.location()
@@ -168,12 +170,24 @@ class FunctionReader(ShortFormReader):
         self.open_block(None, function.region, close)
         self.block_arguments(function.region)
 
-    def new_function(self, name: str, start: int, is_public: bool) -> Function:
-        """A function that is read from now on."""
-        if name in self.functions:
-            self.fail(f"function @{name} is defined twice", start)
-        self.function = self.functions[name] = Function(name, start, is_public)
-        return self.function
+    def declared(self, function: Function, attributes: dict[str, Attribute]) -> None:
+        """Adds a function in generic form, whose attributes say its name and its types."""
+        symbol, kind = attributes.get("sym_name"), attributes.get("function_type")
+        if not isinstance(symbol, str) or not isinstance(kind, FunctionType):
+            self.fail("expected a function with sym_name and function_type", function.at)
+        function.name, function.is_public = symbol, attributes.get("sym_visibility") != "private"
+        arguments = attributes.get("arg_attrs")
+        function.argument_attributes = (
+            [a for a in arguments if isinstance(a, dict)] if isinstance(arguments, list) else []
+        )
+        function.types = kind.results
+        self.add(function)
+
+    def add(self, function: Function) -> None:
+        """Adds a function. Raises: ParseError  there is one of its name."""
+        if function.name in self.functions:
+            self.fail(f"function @{function.name} is defined twice", function.at)
+        self.functions[function.name] = function
 
     def function_definition(self, start: int) -> None:
         """`public @name(%arg0: type {...}) -> (type {...}) attributes {...} {`."""
@@ -183,7 +197,8 @@ class FunctionReader(ShortFormReader):
             visibility, self.at = word[1], word.end()
         self.space()
         symbol = self.match(_FUNCTION_NAME, "a function's name")
-        function = self.new_function(symbol[1] or symbol[2], start, visibility != "private")
+        function = self.function = Function(symbol[1] or symbol[2], start, visibility != "private")
+        self.add(function)
         self.take("(")
         while not self.accept(")"):
             if function.argument_attributes:

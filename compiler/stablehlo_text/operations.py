@@ -58,12 +58,7 @@ class Operation:
 
     def rows(self, name: str) -> tuple[tuple[int, ...], ...]:
         """An attribute that is a matrix of whole numbers. Raises: UnsupportedError  it is none."""
-        value = self.attributes.get(name)
-        if isinstance(value, Dense) and value.shape.rank == 2 and value.shape.element_type.is_integer:
-            return tuple(tuple(map(int, row)) for row in value.array().tolist())
-        if isinstance(value, list):
-            return tuple(integers(row, f"{self.name}: {name}") for row in value)
-        raise UnsupportedError(f"{self.name}: expected rows of numbers as {name}, got {shown(value)}")
+        return rows(self.attributes.get(name), f"{self.name}: {name}")
 
     def word(self, name: str, default: str = "") -> str:
         """An attribute that is one word, bare or of a dialect."""
@@ -128,6 +123,15 @@ def integers(value: Attribute, what: str) -> tuple[int, ...]:
     if isinstance(value, list | tuple) and all(type(v) is int for v in value):
         return tuple(v for v in value if isinstance(v, int))
     raise UnsupportedError(f"{what}: expected a list of numbers, got {shown(value)}")
+
+
+def rows(value: Attribute, what: str) -> tuple[tuple[int, ...], ...]:
+    """The rows of a matrix of whole numbers. Raises: UnsupportedError  it is none."""
+    if isinstance(value, Dense) and value.shape.rank == 2 and value.shape.element_type.is_integer:
+        return tuple(tuple(map(int, row)) for row in value.array().tolist())
+    if isinstance(value, list):
+        return tuple(integers(row, what) for row in value)
+    raise UnsupportedError(f"{what}: expected rows of numbers, got {shown(value)}")
 
 
 def word(value: Attribute) -> str:

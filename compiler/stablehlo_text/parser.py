@@ -47,7 +47,8 @@ def is_stablehlo(text: str) -> bool:
     """Whether a text looks like MLIR, and not like HLO text."""
     return (
         re.match(
-            r'(?:\s|//[^\n]*|#[\w$]+ = [^\n]*)*(?:module\b|func\.func\b|func\b|"builtin\.module"|sdy\.)', text
+            r'(?:\s|//[^\n]*|[#!][\w$]+ *= [^\n]*)*(?:(?:builtin\.)?module\b|func\b|"(?:builtin|func)\.|sdy\.)',
+            text,
         )
         is not None
     )

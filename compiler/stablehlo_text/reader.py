@@ -19,13 +19,23 @@ from .operations import RETURNS, Function, Operation, Region
 VALUE = re.compile(r"%([\w$.\-]+)(#\d+)?")
 _RESULTS = re.compile(r"%([\w$.\-]+)(?::(\d{1,6}))?\s*")
 NAME = re.compile(r"[A-Za-z_][\w$]*(?:\.[\w$]+)*")
-GENERIC = re.compile(r'"([A-Za-z_][\w$.]*)"')
+GENERIC = re.compile(r'"([A-Za-z_][\w$.\-]*)"')
 _WORD = re.compile(r"[A-Za-z_][\w$.]*")
 LABEL = re.compile(r"\^[\w$.\-]+")
 _LOCATION = re.compile(r"loc\s*(?=\()")
+_REGION = re.compile(r"\(\s*(?=\{)")
 DIALECTS = ("stablehlo.", "chlo.", "mhlo.", "func.", "sdy.")
-IGNORED = ("sdy.mesh",)
-"""Operations that say something about other machines alone."""
+_SAME = {
+    "call": "func.call",
+    "return": "func.return",
+    "arith.constant": "stablehlo.constant",
+    "sdy.constant": "stablehlo.constant",
+}
+"""Operations of other dialects, and short names, by the name that they are read as."""
+_WITH_WORDS = frozenset({"stablehlo.compare"})
+"""Operations of whose form words without a value are part."""
+_WITHOUT_RESULTS = frozenset({"sdy.sharding_group", *RETURNS})
+"""Operations whose one type, behind the colon, is that of operands."""
 
 
 @dataclasses.dataclass
@@ -52,6 +62,7 @@ class OperationReader(AttributeReader):
         self.stack: list[Block] = []
         self.count = 0
         self.resources: dict[str, bytes] = {}
+        self.meshes: dict[str, str] = {}
         self.aliases: dict[str, int] = {}
 
     # -- blocks
@@ -111,16 +122,13 @@ class OperationReader(AttributeReader):
         self.checked(lambda: self.limits.check("instructions", self.count, "operations"), operation.at)
         if generic := GENERIC.match(self.text, self.at):
             self.at = generic.end()
-            operation.name = _plain(generic[1])
+            operation.name = _plain(_SAME.get(generic[1], generic[1]))
             self.generic(operation)
             return
         name = self.match(NAME, "an operation like stablehlo.add")[0]
-        operation.name = _plain({"call": "func.call", "return": "func.return"}.get(name, name))
+        operation.name = _plain(_SAME.get(name, name))
         if not operation.name.startswith(DIALECTS):
             self.unsupported(f"operation {name} is not compiled", operation.at)
-        if name in IGNORED:
-            self.line()
-            return
         form = self.form_of(operation.name)
         if form is None:
             self.components(operation)
@@ -214,7 +222,14 @@ class OperationReader(AttributeReader):
             self.end(operation)
             return
         while not self.accept(":"):
+            if region := _REGION.match(self.text, self.at):
+                self.at = region.end()
+                self.next_region(operation, lambda: self.components(operation), "{")
+                return
             self.component(operation)
+            if operation.name == "stablehlo.optimization_barrier" and self.text.endswith("()", 0, self.at):
+                self.end(operation)  # of nothing: no types follow
+                return
         self.type_of(operation)
         self.end(operation)
 
@@ -242,8 +257,10 @@ class OperationReader(AttributeReader):
             self.at = word.end()
             if self.accept("="):
                 operation.attributes[word[0]] = self.attribute()
-            else:
+            elif operation.name in _WITH_WORDS:
                 operation.words.append(word[0])
+            else:
+                self.unsupported(f"{operation.name}: what the word {word[0]} says is not read", start)
         else:
             self.expected(f"what {operation.name} goes on with, or `:` and types")
 
@@ -252,7 +269,7 @@ class OperationReader(AttributeReader):
         kind = self.function_type()
         operation.operand_types, operation.types = kind.operands, kind.results
         if kind.operands is None:
-            if operation.name in RETURNS:
+            if operation.name in _WITHOUT_RESULTS:
                 operation.operand_types, operation.types = kind.results, ()
             elif len(operation.results) != len(kind.results):
                 operation.types = kind.results[-1:]
@@ -290,6 +307,9 @@ class OperationReader(AttributeReader):
         )
         if isinstance(callee, Symbol) and not operation.name.endswith("custom_call"):
             self.function.calls.append(callee.name)
+        called = operation.attributes.get("called_computations")
+        if isinstance(called, list):
+            self.function.calls += [symbol.name for symbol in called if isinstance(symbol, Symbol)]
 
     def use(self, name: str, at: int) -> None:
         """Notes that the block that is open uses a value, which one around it may define."""
@@ -308,11 +328,6 @@ class OperationReader(AttributeReader):
         """Whether a token follows."""
         self.space()
         return self.text.startswith(token, self.at)
-
-    def line(self) -> None:
-        """Passes over the rest of the line."""
-        end = self.text.find("\n", self.at)
-        self.at = len(self.text) if end < 0 else end
 
     def location(self) -> str:
         """The text in `loc(...)`, if it is there."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ..ir.shape import Shape
-from .attributes import Dense
+from .attributes import Dense, Dialect
 from .operations import Operation, Region
 from .reader import VALUE, OperationReader
 
@@ -22,6 +22,7 @@ class ShortFormReader(OperationReader):
             "stablehlo.constant": self.constant,
             "stablehlo.while": self.loop,
             "stablehlo.reduce": self.reduction,
+            "chlo.scan": self.scan,
             "sdy.manual_computation": self.of_several_devices,
             "sdy.named_computation": self.of_several_devices,
         }.get(name)
@@ -40,6 +41,8 @@ class ShortFormReader(OperationReader):
         self.space()
         start = self.at
         value = self.attribute()
+        if isinstance(value, Dialect | float | int):
+            self.unsupported(f"{operation.name}: a constant is read as dense<...> : tensor<...>", start)
         if not isinstance(value, Dense):
             self.fail("expected a constant like dense<1> : tensor<2xi32>", start)
         operation.attributes["value"] = value
@@ -122,3 +125,31 @@ class ShortFormReader(OperationReader):
         if len(arguments) != 2 * len(pairs):
             self.fail("an argument of a reducer is defined twice", operation.at)
         self.region_behind("", operation, arguments, lambda: self.end(operation))
+
+    def scan(self, operation: Operation) -> None:
+        """`(%0, %1) inits (%2) dimension = 0 attributes {...} {` and a region, then types."""
+        self.take("(")
+        self.operands(operation, ")")
+        count = len(operation.operands)
+        self.take("inits")
+        self.take("(")
+        initial = Operation(operation.name, operation.at)
+        self.operands(initial, ")")
+        operation.operands += initial.operands
+        self.take("dimension")
+        self.take("=")
+        operation.attributes["dimension"] = self.attribute()
+        if self.accept("attributes"):
+            operation.attributes |= self.dictionary()
+        operation.attributes["operandSegmentSizes"] = [count, len(initial.operands)]
+
+        def close() -> None:
+            self.take(":")
+            self.type_of(operation)
+            self.end(operation)
+
+        self.take("{")
+        region = Region()
+        operation.regions.append(region)
+        self.open_block(operation, region, close)
+        self.block_arguments(region)

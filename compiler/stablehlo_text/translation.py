@@ -71,9 +71,9 @@ class Context:
         return self.computations[number]
 
     def parts(self, value: Operand, count: int | None = None) -> list[Operand]:
-        """The parts of a tuple, or the first of them; what is no tuple is its own part."""
+        """The parts of a tuple, or the first of them; what is no tuple, or the one result, is its own part."""
         shape = self.b.get_shape(value)
-        if not shape.is_tuple:
+        if not shape.is_tuple or (len(self.op.types) == 1 and self.op.types[0].is_tuple):
             return [value]
         return [
             self.b.get_tuple_element(value, k)

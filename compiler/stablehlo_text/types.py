@@ -15,6 +15,8 @@ _TENSOR = re.compile(
     re.ASCII,
 )
 _ELEMENT = re.compile(r"complex<\w+>|[a-zA-Z]\w*", re.ASCII)
+_ALIAS = re.compile(r"![A-Za-z_][\w$]*(?![\w$.<])")
+_TUPLE = re.compile(r"tuple<|!(?:stablehlo|mhlo)\.future<")
 _TOKEN = re.compile(r"!(?:stablehlo|mhlo)\.token\b")
 _BOUNDS = re.compile(
     r"#(?:stablehlo|mhlo)\.(?:bounds<([^<>]*)>|type_extensions<\s*bounds\s*=\s*\[([^\]]*)\]\s*>)"
@@ -37,6 +39,8 @@ class TypeReader(Scanner):
     Raises: ParseError, UnsupportedError, ShapeError, LimitError  with a position.
     """
 
+    aliases: dict[str, int]  # positions of `#name = value` and `!name = type`, behind the `=`
+
     def type(self, depth: int = 0) -> Shape:
         """The type at the current position: that of a value."""
         self.space()
@@ -44,12 +48,16 @@ class TypeReader(Scanner):
         if token := _TOKEN.match(self.text, self.at):
             self.at = token.end()
             return TOKEN
-        if self.text.startswith("tuple<", self.at):
-            self.checked(
-                lambda: self.limits.check("nesting", depth + 1, "tuples in a tuple, one inside the other"),
-                start,
-            )
-            self.at += len("tuple<")
+        alias = _ALIAS.match(self.text, self.at)
+        if alias is not None and alias[0] in self.aliases:
+            self.deeper(depth, "names of types that stand for names", start)
+            self.at = self.aliases[alias[0]]
+            shape = self.type(depth + 1)
+            self.at = alias.end()
+            return shape
+        if several := _TUPLE.match(self.text, self.at):
+            self.deeper(depth, "tuples in a tuple, one inside the other", start)
+            self.at = several.end()
             parts: list[Shape] = []
             while not self.accept(">"):
                 if parts:
@@ -66,12 +74,19 @@ class TypeReader(Scanner):
         self.at = match.end()
         return shape
 
+    def deeper(self, depth: int, what: str, start: int) -> None:
+        """Raises: LimitError  types in types are deeper than the limits allow."""
+        self.checked(lambda: self.limits.check("nesting", depth + 1, what), start)
+
     def no_type(self, start: int) -> NoReturn:
         """Raises: UnsupportedError  a type that is none of a value here. ParseError  no type."""
         for name in ("tensor<", "memref<", "vector<", "!", "index", "none"):
             if self.text.startswith(name, start):
                 end = min(start + 40, len(self.text))
                 self.unsupported(f"type {self.text[start:end].splitlines()[0]} is not compiled", start)
+        scalar = _ELEMENT.match(self.text, start)
+        if scalar is not None and self.known_element_type(scalar[0]) is not None:
+            self.unsupported(f"type {scalar[0]} is not compiled: tensor<{scalar[0]}> is", start)
         self.expected("a type like tensor<2x3xf32>")
 
     def tensor(self, match: re.Match[str], start: int) -> Shape:
@@ -94,10 +109,17 @@ class TypeReader(Scanner):
         self, match: re.Match[str], sizes: list[str], start: int
     ) -> tuple[list[str], tuple[int, ...]]:
         """Sizes, and the axes whose sizes are bounds: those of `tensor<?x3xf32, #stablehlo.bounds<5, ?>>`."""
-        bounds = _BOUNDS.fullmatch(match["encoding"].strip())
-        entries = [e.strip() for e in (bounds[1] or bounds[2] or "").split(",")] if bounds else []
-        if len(entries) != len(sizes) or any(
-            (s == "?") is (_SIZE.fullmatch(e) is None) for s, e in zip(sizes, entries)
+        encoding = match["encoding"].strip()
+        if encoding in self.aliases:
+            bounds = _BOUNDS.match(self.text, self.aliases[encoding])
+        else:
+            bounds = _BOUNDS.fullmatch(encoding)
+        text = (bounds[1] or bounds[2] or "").strip() if bounds else ""
+        entries = [e.strip() for e in text.split(",")] if text else []
+        if (
+            bounds is None
+            or len(entries) != len(sizes)
+            or any((s == "?") is (_SIZE.fullmatch(e) is None) for s, e in zip(sizes, entries))
         ):
             self.unsupported(f"type {match[0]:.80}: its encoding is not compiled", start)
         return (

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...builder.computation_builder import ComputationBuilder, Operand
-from ...errors import UnsupportedError
-from ...ops import Broadcast, DynamicSlice, DynamicUpdateSlice, Iota, Reshape, Scatter, Slice, Transpose
+from ...errors import ShapeError, UnsupportedError
+from ...ir.element_types import ElementType
+from ...ir.shape import Shape
+from ...ops import (
+    Broadcast,
+    Convert,
+    DynamicSlice,
+    DynamicUpdateSlice,
+    Iota,
+    Reshape,
+    Scatter,
+    Slice,
+    Transpose,
+)
 from ..attributes import Attribute, Dense, Dialect
-from ..operations import Operation, integers
+from ..operations import Operation, integers, shown
 from ..translation import Context, Results, translates
 
 
@@ -127,8 +139,8 @@ def dynamic_update_slice(c: Context) -> Results:
 def numbers(c: Context, name: str) -> Dialect:
     """An attribute of dimension numbers. Raises: UnsupportedError  it is none."""
     value = c.op.attributes.get(name)
-    if not isinstance(value, Dialect):
-        raise UnsupportedError(f"{c.op.name}: expected {name}")
+    if not isinstance(value, Dialect) or (value.words and not value.fields):
+        raise UnsupportedError(f"{c.op.name}: expected names with values as {name}, got {shown(value)}")
     return value
 
 
@@ -166,6 +178,48 @@ def gather_slices(c: Context, slice_sizes: Sequence[int]) -> Results:
     )
 
 
+@translates("torch_index_select")
+def torch_index_select(c: Context) -> Results:
+    """The slices of the operand along an axis that the indices name, for each index of the first axes of both."""
+    x, indices = c.all_operands(2)
+    operand, rank = c.shape(), c.shape(1).rank
+    axis, batch = c.op.integer("dim"), c.op.integer("batch_dims")
+    if not 0 <= batch <= axis < operand.rank or batch > rank:
+        raise ShapeError(f"{c.op.name}: dim is {axis}, batch_dims {batch}, of {operand} and {c.shape(1)}")
+    first, last = range(batch), range(axis + rank - batch, operand.rank + rank - batch - 1)
+    sizes = [1 if a < batch or a == axis else size for a, size in enumerate(operand.dims)]
+    kept = [*range(batch, axis), *last]
+    return c.b.gather(x, indices, kept, [axis], sizes, [axis], rank, False, first, first)
+
+
+@translates("copy", "domain")
+def copy(c: Context) -> Results:
+    return c.b.copy(c.operand())
+
+
+@translates("bitcast")
+def bitcast(c: Context) -> Results:
+    """The elements in the order in which the layouts say that they lie: from the last axis of a layout to its first."""
+    if c.element_type() is not c.shape().element_type:
+        raise UnsupportedError(
+            f"{c.op.name} of {c.shape()} to {c.result()} is not compiled: of one type it is"
+        )
+    source, target = (
+        _major_to_minor(c, *p) for p in (("source_layout", c.shape()), ("result_layout", c.result()))
+    )
+    lying = c.b.apply(Transpose(source), c.operand())
+    result = c.b.apply(Reshape(tuple(c.result().dims[a] for a in target)), lying)
+    return c.b.apply(Transpose(tuple(map(target.index, range(len(target))))), result)
+
+
+def _major_to_minor(c: Context, name: str, shape: Shape) -> tuple[int, ...]:
+    """The axes of a layout among the attributes, those of the largest steps first."""
+    order = c.op.integers(name, tuple(reversed(range(shape.rank))))[::-1]
+    if sorted(order) != list(range(shape.rank)):
+        raise ShapeError(f"{c.op.name}: {name} is {list(order[::-1])}, of {shape}")
+    return order
+
+
 @translates("scatter")
 def scatter(c: Context) -> Results:
     n = numbers(c, "scatter_dimension_numbers")
@@ -180,4 +234,28 @@ def scatter(c: Context) -> Results:
         c.op.boolean("indices_are_sorted"),
         c.op.boolean("unique_indices"),
     )
-    return c.parts(c.b.apply(op, *c.operands))
+    count = len(c.operands) // 2
+    values = c.operands[:count], c.operands[count + 1 :]
+    updated, updates = (
+        promoted(c, v, c.computation().parameter_shapes[k * count :]) for k, v in enumerate(values)
+    )
+    return c.parts(c.b.apply(op, *updated, *c.operands[count : count + 1], *updates))
+
+
+def _is_narrower(kind: ElementType, other: ElementType) -> bool:
+    same = (kind.is_float, kind.is_complex, kind.is_integer and kind.is_signed) == (
+        other.is_float,
+        other.is_complex,
+        other.is_integer and other.is_signed,
+    )
+    return same and kind.bits < other.bits and ElementType.PRED not in (kind, other)
+
+
+def promoted(c: Context, operands: Sequence[Operand], wanted: Sequence[Shape]) -> list[Operand]:
+    """Operands in the types that a computation takes them in, where those are wider types of the same kind."""
+    results = []
+    for operand, shape in zip(operands, wanted):
+        own = c.b.get_shape(operand)
+        is_wider = shape.is_array and own.is_array and _is_narrower(own.element_type, shape.element_type)
+        results.append(c.b.apply(Convert(shape.element_type), operand) if is_wider else operand)
+    return [*results, *operands[len(results) :]]

@@ -11,9 +11,12 @@ from ...builder.lib.zeta import accuracy, polygamma, zeta
 from ...errors import ShapeError, UnsupportedError
 from ...ir.element_types import ElementType
 from ...ops import Elementwise
+from ..operations import integers
 from ..translation import Context, Results, translates
-from .arrays import broadcast_to
+from .arrays import axes, broadcast_to, numbers
 from .arrays import constant as constant_of
+from .contractions import preferred
+from .elementwise import comparison
 
 _F32, _F64 = ElementType.F32, ElementType.F64
 
@@ -44,22 +47,52 @@ def is_inf(c: Context) -> Results:
     )
 
 
-@translates("chlo.next_after")
+@translates("chlo.next_after", "chlo.broadcast_next_after")
 def next_float(c: Context) -> Results:
     if c.shape().element_type not in (ElementType.F16, ElementType.BF16, _F32, _F64):
         raise UnsupportedError(f"{c.op.name} of {c.shape()} is not compiled: floats of 16 bits and more are")
     return next_after(c.b, *_same_dims(c, 2))
 
 
-@translates("chlo.zeta", "chlo.polygamma")
+@translates("chlo.zeta", "chlo.polygamma", "chlo.broadcast_zeta", "chlo.broadcast_polygamma")
 def series(c: Context) -> Results:
     b, kind = c.b, c.shape().element_type
     x, y = (b.convert_element_type(o, _F64) for o in _same_dims(c, 2))
-    value = zeta(b, x, y, accuracy(kind)) if _name(c) == "zeta" else polygamma(b, x, y, kind)
+    value = zeta(b, x, y, accuracy(kind)) if _name(c).endswith("zeta") else polygamma(b, x, y, kind)
     return b.convert_element_type(value, kind)
 
 
-@translates("chlo.top_k")
+@translates("chlo.mulhi")
+def high_product(c: Context) -> Results:
+    return c.b.apply(Elementwise("mulhi"), *c.all_operands(2))
+
+
+@translates("chlo.scan")
+def scan(c: Context) -> Results:
+    sizes = c.op.integers("operandSegmentSizes")
+    if len(sizes) != 2 or min(sizes) < 0 or sum(sizes) != len(c.operands):
+        raise ShapeError(f"{c.op.name}: {len(c.operands)} operands, operandSegmentSizes is {list(sizes)}")
+    inputs, initial = c.operands[: sizes[0]], c.operands[sizes[0] :]
+    axis, is_reverse = c.op.integer("dimension"), c.op.boolean("is_reverse")
+    return c.parts(c.b.scan(inputs, initial, c.computation(), axis, is_reverse))
+
+
+@translates("chlo.ragged_dot")
+def ragged_dot(c: Context) -> Results:
+    n = numbers(c, "ragged_dot_dimension_numbers")
+    pairs = [
+        (axes(n, f"lhs_{name}_dimensions"), axes(n, f"rhs_{name}_dimensions"))
+        for name in ("contracting", "batching")
+    ]
+    ragged = integers(n.fields.get("lhs_ragged_dimensions"), f"{c.op.name}: lhs_ragged_dimensions")
+    if len(ragged) != 1:
+        raise ShapeError(f"{c.op.name}: lhs_ragged_dimensions is {list(ragged)}, one is wanted")
+    lhs, rhs, sizes = c.all_operands(3)
+    groups = axes(n, "rhs_group_dimensions")
+    return c.b.ragged_dot(lhs, rhs, sizes, pairs[0], pairs[1], ragged[0], groups, preferred(c, 2))
+
+
+@translates("chlo.top_k", "topk")
 def top_k(c: Context) -> Results:
     return c.parts(c.b.top_k(c.operand(), c.op.integer("k"), c.op.boolean("largest", True)))
 
@@ -105,20 +138,13 @@ def broadcasting(c: Context) -> Results:
 
 @translates("chlo.broadcast_compare")
 def broadcast_compare(c: Context) -> Results:
-    kind = c.op.word("compare_type")
-    x, y = _same_dims(c, 2)
-    return c.b.compare(x, y, c.op.word("comparison_direction"), type=kind if kind == "TOTALORDER" else "")
+    return comparison(c, *_same_dims(c, 2))
 
 
 @translates("chlo.broadcast_select")
 def broadcast_select(c: Context) -> Results:
     pred, x, y = _same_dims(c, 3)
     return c.b.select(pred, x, y)
-
-
-@translates("chlo.broadcast_zeta", "chlo.broadcast_polygamma", "chlo.broadcast_next_after")
-def broadcast_series(c: Context) -> Results:
-    raise UnsupportedError(f"{c.op.name} is not compiled: JAX broadcasts itself")
 
 
 def _same_dims(c: Context, count: int) -> list[Operand]:
@@ -132,12 +158,12 @@ def _same_dims(c: Context, count: int) -> list[Operand]:
         for s in shapes
     ]
     dims = [1] * rank
-    for shape, axes in zip(shapes, places):
-        if len(axes) != shape.rank or any(not 0 <= a < rank for a in axes):
-            raise ShapeError(f"{c.op.name}: broadcast_dimensions is {list(axes)}, operand is {shape}")
-        for size, axis in zip(shape.dims, axes):
+    for shape, place in zip(shapes, places):
+        if len(place) != shape.rank or any(not 0 <= a < rank for a in place):
+            raise ShapeError(f"{c.op.name}: broadcast_dimensions is {list(place)}, operand is {shape}")
+        for size, axis in zip(shape.dims, place):
             dims[axis] = size if dims[axis] == 1 else dims[axis]
     return [
-        o if s.dims == tuple(dims) else broadcast_to(c, o, tuple(dims), axes)
-        for o, s, axes in zip(operands, shapes, places)
+        o if s.dims == tuple(dims) else broadcast_to(c, o, tuple(dims), place)
+        for o, s, place in zip(operands, shapes, places)
     ]

@@ -6,21 +6,27 @@ from ...builder.computation_builder import Operand
 from ...errors import UnsupportedError
 from ...ir.shape import Shape
 from ...ops import AllGather, AllReduce, CollectiveBroadcast, CollectivePermute, ReduceScatter
-from ..attributes import Dense
+from ..attributes import Attribute, Dense
+from ..operations import rows
 from ..translation import Context, Results, translates
+from .arrays import promoted
 from .control import channel
 
 Groups = tuple[tuple[int, ...], ...]
 
 
 def _groups(c: Context, name: str = "replica_groups") -> Groups:
+    """The rows of a matrix among the attributes."""
+    return groups_in(c, c.op.attributes.get(name), name)
+
+
+def groups_in(c: Context, value: Attribute, name: str = "replica_groups") -> Groups:
     """The rows of a matrix; -1 stands where a row is shorter."""
-    value = c.op.attributes.get(name)
     if value is None or (isinstance(value, Dense) and not value.shape.elements):
         return ()
     if not isinstance(value, Dense | list):
         raise UnsupportedError(f"{c.op.name}: {name} by axes of a mesh are not compiled")
-    return tuple(tuple(n for n in row if n >= 0) for row in c.op.rows(name))
+    return tuple(tuple(n for n in row if n >= 0) for row in rows(value, f"{c.op.name}: {name}"))
 
 
 def _global(c: Context) -> bool:
@@ -41,14 +47,19 @@ def all_gather(c: Context) -> Results:
 @translates("all_reduce")
 def all_reduce(c: Context) -> Results:
     op = AllReduce(c.computation(), channel(c), _groups(c), _global(c))
-    return c.parts(c.b.apply(op, *c.operands))
+    return c.parts(c.b.apply(op, *_promoted(c)))
+
+
+def _promoted(c: Context) -> list[Operand]:
+    """The operands in the type that the computation takes."""
+    return promoted(c, c.operands, c.computation().parameter_shapes[:1] * len(c.operands))
 
 
 @translates("reduce_scatter")
 def reduce_scatter(c: Context) -> Results:
     axis = c.op.integer("scatter_dimension")
     op = ReduceScatter(_result(c), axis, c.computation(), channel(c), _groups(c), _global(c))
-    return c.parts(c.b.apply(op, *c.operands))
+    return c.parts(c.b.apply(op, *_promoted(c)))
 
 
 @translates("all_to_all")

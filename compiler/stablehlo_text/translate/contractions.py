@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 
@@ -12,6 +13,7 @@ from ...ops import Cholesky, Convolution, ConvolutionDims, Dot, Fft, TriangularS
 from ..attributes import Attribute, Dense, Dialect
 from ..operations import integers, shown
 from ..translation import Context, Results, translates
+from ..types import FunctionType
 from .arrays import axes, numbers
 
 _SPLIT = re.compile(r"\s*\[([^\]]*)\]\s*x\s*\[([^\]]*)\]\s*->\s*\[([^\]]*)\]\s*")
@@ -20,15 +22,15 @@ _SPLIT = re.compile(r"\s*\[([^\]]*)\]\s*x\s*\[([^\]]*)\]\s*->\s*\[([^\]]*)\]\s*"
 def _pair(c: Context, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The lists in `[0] x [1]`, empty where there are none."""
     value = c.op.attributes.get(name, ([], []))
-    if not isinstance(value, tuple) or len(value) != 2:
+    if not isinstance(value, tuple) or isinstance(value, FunctionType) or len(value) != 2:
         raise UnsupportedError(f"{c.op.name}: expected lists like [1] x [0] as {name}, got {shown(value)}")
     return integers(value[0], name), integers(value[1], name)
 
 
-def preferred(c: Context) -> ElementType | None:
-    """The element type of a product; None where it is that of all operands."""
+def preferred(c: Context, count: int = 2) -> ElementType | None:
+    """The element type of a product of the first operands; None where it is that of all of them."""
     kind = c.element_type()
-    return None if all(c.b.get_shape(o).element_type is kind for o in c.operands) else kind
+    return None if all(c.b.get_shape(o).element_type is kind for o in c.operands[:count]) else kind
 
 
 @translates("dot_general")
@@ -50,17 +52,25 @@ def dot(c: Context) -> Results:
 
 @translates("convolution")
 def convolution(c: Context) -> Results:
+    c.all_operands(2)
+    return convolved(c, _padding(c))
+
+
+def convolved(c: Context, padding: Attribute) -> Results:
+    """The convolution of the first two operands with this padding."""
     dims = _convolution_dims(c)
-    window = _convolution_window(c, dims)
+    window = _convolution_window(c, dims, padding)
     groups = [c.op.integer(name, 1) for name in ("feature_group_count", "batch_group_count")]
     op = Convolution(window, dims, groups[0], groups[1], preferred(c))
-    return apply_on_any_type(c.b, op, *c.operands)
+    return apply_on_any_type(c.b, op, c.operand(0), c.operand(1))
 
 
 def _convolution_dims(c: Context) -> ConvolutionDims:
     """The axes in `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`."""
     value = c.op.attributes.get("dim_numbers", c.op.attributes.get("dimension_numbers"))
     lists: list[list[str]] = []
+    if isinstance(value, Dialect) and value.fields:
+        return _raw_convolution_dims(value)
     if isinstance(value, tuple) and len(value) == 3:
         lists = [[str(entry) for entry in part] for part in value if isinstance(part, list)]
     elif isinstance(value, Dialect) and (match := _SPLIT.fullmatch(value.words)):
@@ -78,21 +88,40 @@ def _convolution_dims(c: Context) -> ConvolutionDims:
     return ConvolutionDims(*positions)  # type: ignore[arg-type]
 
 
-def _convolution_window(c: Context, dims: ConvolutionDims) -> Window:
+def _raw_convolution_dims(value: Dialect) -> ConvolutionDims:
+    """The axes in `raw input_batch_dimension = 0, input_spatial_dimensions = [1, 2], ...`."""
+    names = [field.name for field in dataclasses.fields(ConvolutionDims)]
+    return ConvolutionDims(
+        *(
+            axes(value, f"{n}_dimensions")
+            if n.endswith("spatial")
+            else integers([value.fields.get(f"{n}_dimension")], n)[0]
+            for n in names
+        )  # type: ignore[arg-type]
+    )
+
+
+def _padding(c: Context) -> Attribute:
+    """The padding among the attributes."""
+    window = c.op.attributes.get("window")
+    return window.get("pad") if isinstance(window, dict) else c.op.attributes.get("padding")
+
+
+def _convolution_window(c: Context, dims: ConvolutionDims, padding: Attribute) -> Window:
     fields: Mapping[str, Attribute] = c.op.attributes
-    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "window_reversal")
+    names = ("window_strides", "lhs_dilation", "rhs_dilation", "window_reversal")
     window = fields.get("window")
     if isinstance(window, dict):
-        fields, names = window, ("stride", "pad", "lhs_dilate", "rhs_dilate", "reverse")
-    stride, lhs, rhs = (
-        integers(fields.get(name, []), f"{c.op.name}: {name}") for name in (names[0], names[2], names[3])
-    )
+        fields, names = window, ("stride", "lhs_dilate", "rhs_dilate", "reverse")
+    stride, lhs, rhs = (integers(fields.get(name, []), f"{c.op.name}: {name}") for name in names[:3])
     kernel = c.shape(1).dims
     if any(a >= len(kernel) for a in dims.kernel_spatial):
         raise UnsupportedError(f"{c.op.name}: the kernel {c.shape(1)} has not the axes of dim_numbers")
     size = [kernel[a] for a in dims.kernel_spatial]
-    pads = _rows(fields.get(names[1]), len(size))
-    reversal = fields.get(names[4])
+    pads = _rows(padding, len(size))
+    reversal = fields.get(names[3])
+    if isinstance(reversal, Dense):
+        reversal = reversal.array().reshape(-1).tolist()
     reverse = [bool(r) for r in reversal] if isinstance(reversal, list) else []
     for entries in (stride, lhs, rhs, reverse):
         if entries and len(entries) != len(size):

@@ -1,27 +1,16 @@
-"""Calls, loops, branches, tuples, tokens, random numbers, and what reaches out of the program."""
+"""Calls, loops, branches, tuples, tokens, random numbers, and transfers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...builder.computation_builder import Operand
 from ...errors import ShapeError, UnsupportedError
-from ...hlo_text.xla_custom_calls import library_call
-from ...ir.layout import Layout
 from ...ir.shape import TOKEN, Shape
-from ...ops import Call, CustomCall, RngBitGenerator
-from ..attributes import Attribute, Dense, Dialect
+from ...ops import AddDependency, RngBitGenerator
+from ..attributes import Dialect
 from ..operations import integers
 from ..translation import Context, Results, refuses, translates
 
 _ALGORITHMS = {"DEFAULT": "rng_default", "PHILOX": "rng_philox", "THREE_FRY": "rng_three_fry"}
-_API_VERSIONS = (
-    "API_VERSION_UNSPECIFIED",
-    "API_VERSION_ORIGINAL",
-    "API_VERSION_STATUS_RETURNING",
-    "API_VERSION_STATUS_RETURNING_UNIFIED",
-    "API_VERSION_TYPED_FFI",
-)
 
 
 @translates("func.call")
@@ -34,6 +23,24 @@ def _called(c: Context, name: str) -> list[Operand]:
     if computation is None:
         raise UnsupportedError(f"{c.op.name}: function @{name} has no body in the text")
     return c.parts(c.b.call(computation, c.operands))
+
+
+@translates("fusion")
+def fusion(c: Context) -> Results:
+    """Operations that XLA has decided to compile together."""
+    return c.parts(c.b.call(c.computation(), c.operands))
+
+
+@translates("async_start")
+def async_start(c: Context) -> Results:
+    """What it computes: it is there at once."""
+    result = c.b.call(c.computation(), c.operands)
+    return result if len(c.result().tuple_shapes) > 1 else c.b.tuple([result])
+
+
+@translates("async_done")
+def async_done(c: Context) -> Results:
+    return c.parts(c.operand())
 
 
 @translates("composite")
@@ -77,6 +84,8 @@ def branch(c: Context) -> Results:
 
 @translates("optimization_barrier")
 def optimization_barrier(c: Context) -> Results:
+    if not c.operands:
+        return []
     if len(c.operands) == 1:
         return c.b.optimization_barrier(c.operand())
     return c.parts(c.b.optimization_barrier(c.b.tuple(c.operands)))
@@ -100,6 +109,11 @@ def after_all(c: Context) -> Results:
     return c.b.after_all(c.operands)
 
 
+@translates("add_dependency")
+def add_dependency(c: Context) -> Results:
+    return c.b.apply(AddDependency(), *c.operands)
+
+
 @translates("create_token")
 def create_token(c: Context) -> Results:
     return c.b.create_token()
@@ -120,92 +134,6 @@ def rng_bit_generator(c: Context) -> Results:
     if kind not in _ALGORITHMS:
         raise UnsupportedError(f"{c.op.name}: algorithm {kind} is not compiled")
     return c.parts(c.b.apply(RngBitGenerator(_ALGORITHMS[kind], c.result(1)), c.operand()))
-
-
-# -- custom calls
-@translates("custom_call")
-def custom_call(c: Context) -> Results:
-    """A function of XLA's or JAX's libraries, or one that somebody has registered."""
-    name = c.op.symbol("callee") if c.op.has("callee") else c.op.string("call_target_name")
-    shapes = [c.b.get_shape(o) for o in c.operands]
-    layouts = _layouts(c, "operand_layouts", shapes)
-    results = _layouts(c, "result_layouts", c.op.types) or list(c.op.types)
-    version = c.op.integer("api_version", 1)
-    if not 0 < version < len(_API_VERSIONS):
-        raise UnsupportedError(f"{c.op.name}: api_version {version} is not compiled")
-    op = CustomCall(
-        results[0] if len(results) == 1 else Shape.tuple(results),
-        name,
-        c.op.boolean("has_side_effect"),
-        _API_VERSIONS[version],
-        "{" + ", ".join(map(str, layouts)) + "}" if layouts else "",
-        _aliases(c),
-        backend_config=_backend_config(c),
-    )
-    library = library_call(op, shapes)
-    if library is not None:
-        return c.parts(c.b.apply(Call(library), *c.operands))
-    called = c.op.attributes.get("called_computations")
-    if isinstance(called, list) and called:
-        raise UnsupportedError(f"{c.op.name} @{name}: functions that a custom call calls are not compiled")
-    return c.parts(c.b.apply(op, *c.operands))
-
-
-def _layouts(c: Context, name: str, shapes: Sequence[Shape]) -> list[Shape]:
-    """The shapes with the layouts of `[dense<[0, 1]> : tensor<2xindex>, ...]`; empty where there are none."""
-    value = c.op.attributes.get(name)
-    if value is None:
-        return []
-    orders = value if isinstance(value, list) else []
-    if len(orders) != len(shapes):
-        raise ShapeError(f"{c.op.name}: {len(orders)} layouts in {name} for {len(shapes)} values")
-    result = []
-    for order, shape in zip(orders, shapes):
-        entries = integers(order, name) if shape.is_array else ()
-        layout = Layout(entries) if shape.rank == len(entries) else None  # checks that it is an order
-        if layout is None:
-            raise ShapeError(f"{c.op.name}: layout {list(entries)} of {shape} in {name}")
-        result.append(
-            Shape(shape.element_type, shape.dims, layout.minor_to_major) if shape.is_array else shape
-        )
-    return result
-
-
-def _aliases(c: Context) -> str:
-    """output_operand_aliases as HLO text."""
-    value = c.op.attributes.get("output_operand_aliases")
-    parts = []
-    for alias in value if isinstance(value, list) else []:
-        if not isinstance(alias, Dialect):
-            raise UnsupportedError(f"{c.op.name}: expected aliases of results and operands")
-        result, operand = (
-            ", ".join(map(str, integers(alias.fields.get(n, []), n)))
-            for n in ("output_tuple_indices", "operand_tuple_indices")
-        )
-        number = integers([alias.fields.get("operand_index", 0)], "operand_index")[0]
-        parts.append(f"{{{result}}}: ({number}, {{{operand}}})")
-    return "{" + ", ".join(parts) + "}" if parts else ""
-
-
-def _backend_config(c: Context) -> str:
-    """The configuration as HLO text has it: a string in quotes, or fields in braces."""
-    value = c.op.attributes.get("mhlo.backend_config", c.op.attributes.get("backend_config"))
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {_field(entry)}" for name, entry in value.items()) + "}"
-    if isinstance(value, str) and value:
-        quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{quoted}"'
-    return ""
-
-
-def _field(value: Attribute) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, Dense):
-        return str(value.array().tolist())
-    return f'"{value}"'
 
 
 # -- transfers

@@ -7,6 +7,7 @@ from ...ir.module import topological
 from ...ops import Iota, Reshape, Slice
 from ..translation import Context, Results, refuses, translates
 from .arrays import broadcast_to, gather_slices
+from .contractions import convolved
 
 _MAX_INSTRUCTIONS = 200
 _MAX_ELEMENTS = 64
@@ -68,5 +69,11 @@ def dynamic_gather(c: Context) -> Results:
     return gather_slices(c, known(c, 2))
 
 
-refuses("its padding is known at run time only", "dynamic_conv")
+@translates("dynamic_conv")
+def dynamic_conv(c: Context) -> Results:
+    c.all_operands(3)
+    padding = known(c, 2)
+    return convolved(c, [list(pair) for pair in zip(padding[::2], padding[1::2])])
+
+
 refuses("sizes are known when compiling here, and are no values", "compute_reshape_shape", "cstr_reshapable")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ...builder.computation_builder import Operand
 from ...builder.derived import binary_computation
 from ...errors import UnsupportedError
 from ...ir.module import Computation
 from ...ops import Reduce, ReduceWindow, SelectAndScatter, Sort, Window
 from ..translation import Context, Results, translates
+from .arrays import promoted
 
 _REDUCERS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 """Operations whose names may stand in the place of a region."""
@@ -14,7 +16,14 @@ _REDUCERS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xo
 
 @translates("reduce")
 def reduce(c: Context) -> Results:
-    return c.parts(c.b.apply(Reduce(c.op.integers("dimensions"), _reducer(c)), *c.operands))
+    reducer = _reducer(c)
+    return c.parts(c.b.apply(Reduce(c.op.integers("dimensions"), reducer), *_promoted(c, reducer)))
+
+
+def _promoted(c: Context, reducer: Computation) -> list[Operand]:
+    """Operands and initial values in the types that the computation takes."""
+    shapes = reducer.parameter_shapes
+    return promoted(c, c.operands, shapes if len(shapes) == len(c.operands) else ())
 
 
 def _reducer(c: Context) -> Computation:
@@ -40,7 +49,7 @@ def _window(c: Context) -> Window:
 
 @translates("reduce_window")
 def reduce_window(c: Context) -> Results:
-    return c.parts(c.b.apply(ReduceWindow(_window(c), c.computation()), *c.operands))
+    return c.parts(c.b.apply(ReduceWindow(_window(c), c.computation()), *_promoted(c, c.computation())))
 
 
 @translates("select_and_scatter")
