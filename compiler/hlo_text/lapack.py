@@ -83,6 +83,8 @@ def getrf(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, sh
     """
     matrix = operands[0]
     of = b.get_shape(matrix)
+    if 0 in of.dims:
+        return _zeros(b, shape)
     rows, columns = of.dims[-2:]
     count = int(np.prod(of.dims[:-2], dtype=np.int64))
     flat = array(of.element_type.value, count, rows, columns)
@@ -178,6 +180,8 @@ def _row(b: ComputationBuilder, matrix: Operand, row: Operand) -> Operand:
 def geqrf(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand:
     """geqrf: the upper factor with the Householder vectors below its diagonal, and their scales; a step a column."""
     of = b.get_shape(operands[0])
+    if 0 in of.dims:
+        return _zeros(b, shape)
     rows, columns = of.dims[-2:]
     count, steps = int(np.prod(of.dims[:-2], dtype=np.int64)), min(rows, columns)
     state = Shape.tuple(
@@ -251,6 +255,8 @@ def orgqr(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, sh
     dims = (count, rows, columns)
     numbers = [b.iota(array("s32", *dims), axis) for axis in (1, 2)]
     identity = b.convert_element_type(b.eq(*numbers), kind)
+    if 0 in (*of.dims, steps):
+        return b.reshape(identity, of.dims)
     state = Shape.tuple([array("s32"), Shape(kind, dims), Shape(kind, dims), Shape(kind, (count, steps))])
     start = b.tuple(
         [b.constant(0), identity, b.reshape(operands[0], dims), b.reshape(operands[1], (count, steps))]

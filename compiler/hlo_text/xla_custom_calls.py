@@ -17,7 +17,7 @@ from ..ir.module import Computation
 from ..ir.shape import Shape
 from ..ops import CustomCall
 from ..ops.op import require
-from . import lapack
+from . import lapack, lapack_similar
 
 Write: TypeAlias = Callable[[ComputationBuilder, Sequence[Operand], Mapping[str, str], Shape], Operand | None]
 """Writes a call with a builder, given its operands, the fields of its backend_config, and the shape of its result; None
@@ -207,15 +207,18 @@ LIBRARY: dict[str, Function] = {
     "TopK": Function(_top_k, 1, (2,), 1),
     "gees": Function(lapack.gees, 1, (5, 6)),
     "geev": Function(lapack.geev, 1, (4, 5)),
+    "gehrd": Function(lapack_similar.gehrd, 1, (3,)),
     "geqrf": Function(lapack.geqrf, 1, (2, 3)),
     "gesdd": Function(lapack.gesdd, 1, (5,)),
     "gesvd": Function(lapack.gesdd, 1, (5,)),
     "getrf": Function(lapack.getrf, 1, (3,)),
     "gtsv": Function(lapack.gtsv, 4, (5,), 1),
     "heevd": Function(lapack.syevd, 1, (3,)),
+    "hetrd": Function(lapack_similar.sytrd, 1, (5,)),
     "orgqr": Function(lapack.orgqr, 2, (None,), 1),
     "potrf": Function(lapack.potrf, 1, (2,)),
     "syevd": Function(lapack.syevd, 1, (3,)),
+    "sytrd": Function(lapack_similar.sytrd, 1, (5,)),
     "trsm": Function(lapack.trsm, 2, (None,)),
     "ungqr": Function(lapack.orgqr, 2, (None,), 1),
 }

@@ -137,3 +137,36 @@ def test_groups_by_axes_of_a_mesh() -> None:
     for axes, message in ((b, "mesh @other is not defined before"), ("<b>", "expected axes like")):
         with pytest.raises(ParseError, match=message):
             groups(axes, "@other" if axes == b else "@mesh")
+
+
+@pytest.mark.parametrize("uplo", ["L", "U", ""])
+@pytest.mark.parametrize("letter", ["d", "z"])
+def test_the_vectors_that_lapack_packs_make_the_matrix_similar(letter: str, uplo: str) -> None:
+    """gehrd, where there is no triangle to read, or sytrd and hetrd."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((5, 5)) + (1j * rng.standard_normal((5, 5)) if letter == "z" else 0)
+    x = (x + x.conj().T) if uplo else x
+    kind = "complex<f64>" if letter == "z" else "f64"
+    name = ("hetrd" if letter == "z" else "sytrd") if uplo else "gehrd"
+    fields = f"uplo = {ord(uplo)} : ui8" if uplo else "high = 5 : i32, low = 1 : i32"
+    lines = "tensor<5xf64>, tensor<4xf64>, " if uplo else ""
+    text = f"""
+      func.func @f(%x: tensor<5x5x{kind}>) -> (tensor<5x5x{kind}>, tensor<4x{kind}>) {{
+        %0:{5 if uplo else 3} = stablehlo.custom_call @lapack_{letter}{name}_ffi(%x)
+          {{mhlo.backend_config = {{{fields}}}}}
+          : (tensor<5x5x{kind}>) -> (tensor<5x5x{kind}>, {lines}tensor<4x{kind}>, tensor<i32>)
+        return %0#0, %0#{3 if uplo else 1} : tensor<5x5x{kind}>, tensor<4x{kind}>
+      }}"""
+    read = np.tril(x) if uplo == "L" else np.triu(x) if uplo == "U" else x
+    packed, taus = LocalClient().compile(parse_stablehlo(text)).execute([read])
+    if uplo == "U":  # the lower triangle of the reversed matrix
+        x, packed, taus = x[::-1, ::-1], packed[::-1, ::-1], taus[::-1]
+    q = np.eye(5)
+    for k, tau in enumerate(taus):
+        v = np.where(np.arange(5) == k + 1, 1, np.where(np.arange(5) > k + 1, packed[:, k], 0))
+        q = q @ (np.eye(5) - tau * np.outer(v, v.conj()))
+    wanted = np.triu(packed, -1)
+    if uplo:
+        wanted = np.diag(np.diag(packed)) + np.diag(np.diag(packed, -1), -1)
+        wanted = wanted + np.tril(wanted, -1).conj().T
+    np.testing.assert_allclose(q.conj().T @ x @ q, wanted, atol=1e-12)
