@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from ....runtime.devices import custom_calls as registered
 from ...errors import ShapeError, UnsupportedError
 from ...hlo_text.xla_custom_calls import library_call
 from ...ir.layout import Layout
+from ...ir.module import Computation
 from ...ir.shape import Shape
 from ...ops import Call, CustomCall, Slice, Sort
 from ..attributes import Attribute, Dense, Dialect, Symbol
 from ..operations import integers
-from ..translation import Context, Results, translates
+from ..translation import TRANSLATIONS, Context, Results, translates
 from .collectives import groups_in
 
 _API_VERSIONS = (
@@ -28,8 +30,11 @@ _API_VERSIONS = (
 def custom_call(c: Context) -> Results:
     """The operations that a function of a library stands for, or a call."""
     name = c.op.symbol("callee") if c.op.has("callee") else c.op.string("call_target_name")
-    if name in _WRITTEN and registered.find(name) is None:
-        return _WRITTEN[name](c)
+    if registered.find(name) is None:
+        if name in _WRITTEN:
+            return _WRITTEN[name](c)
+        if name.startswith("mhlo."):
+            return _of_mhlo(c, name)
     shapes = [c.b.get_shape(o) for o in c.operands]
     layouts = _layouts(c, "operand_layouts", shapes)
     results = _layouts(c, "result_layouts", c.op.types) or list(c.op.types)
@@ -112,6 +117,16 @@ def _field(value: Attribute) -> str:
 
 
 # -- written as operations
+def _of_mhlo(c: Context, name: str) -> Results:
+    """An operation that StableHLO has not: `@mhlo.topk(%0) {mhlo.attributes = {k = 2 : i64}}`."""
+    plain = "stablehlo." + name.removeprefix("mhlo.")
+    attributes = c.op.attributes.get("mhlo.attributes", {})
+    if plain not in TRANSLATIONS or c.op.regions or not isinstance(attributes, dict):
+        raise UnsupportedError(f"{c.op.name} @{name}: the operation is not compiled")
+    op = dataclasses.replace(c.op, name=plain, attributes=attributes)
+    return TRANSLATIONS[plain](dataclasses.replace(c, op=op))
+
+
 def _configuration(c: Context) -> dict[str, Attribute]:
     """The fields of the configuration. Raises: UnsupportedError  it has none."""
     value = c.op.attributes.get("mhlo.backend_config", c.op.attributes.get("backend_config"))
@@ -120,15 +135,24 @@ def _configuration(c: Context) -> dict[str, Attribute]:
     return value
 
 
+def _called(c: Context) -> Computation:
+    """The one function that the call is given. Raises: UnsupportedError  there is none."""
+    called = c.op.attributes.get("called_computations")
+    symbol = called[0] if isinstance(called, list) and len(called) == 1 else None
+    if not isinstance(symbol, Symbol) or symbol.name not in c.functions:
+        raise UnsupportedError(f"{c.op.name}: expected one function with a body as called_computations")
+    return c.functions[symbol.name]
+
+
+def _composite(c: Context) -> Results:
+    """A composite, as it was written before there was an operation for it."""
+    return c.parts(c.b.call(_called(c), c.operands))
+
+
 def _approximate_top_k(c: Context) -> Results:
     """ApproxTopK: of values, and what belongs to them, those that come first in the order of the function. All are
     sorted, so that none is missed."""
-    called = c.op.attributes.get("called_computations")
-    order = called[0] if isinstance(called, list) and len(called) == 1 else None
-    if not isinstance(order, Symbol) or order.name not in c.functions:
-        raise UnsupportedError(
-            f"{c.op.name} @ApproxTopK: expected one function with a body as called_computations"
-        )
+    order = _called(c)
     axis = integers([_configuration(c).get("reduction_dim")], "reduction_dim")[0]
     count = len(c.operands) // 2
     if not count or len(c.op.types) != count or not 0 <= axis < c.shape().rank:
@@ -136,7 +160,7 @@ def _approximate_top_k(c: Context) -> Results:
             f"{c.op.name} @ApproxTopK: {len(c.operands)} operands, {len(c.op.types)} results, axis {axis}"
         )
     limit = c.result().dims
-    whole = c.parts(c.b.apply(Sort(axis, c.functions[order.name], True), *c.operands[:count]))
+    whole = c.parts(c.b.apply(Sort(axis, order, True), *c.operands[:count]))
     return [c.b.apply(Slice((0,) * len(limit), limit, (1,) * len(limit)), o) for o in whole]
 
 
@@ -152,5 +176,6 @@ def _ragged_all_to_all(c: Context) -> Results:
 _WRITTEN: dict[str, Callable[[Context], Results]] = {
     "ApproxTopK": _approximate_top_k,
     "ragged_all_to_all": _ragged_all_to_all,
+    "stablehlo.composite": _composite,
 }
 """By target, calls that are written as operations, unless somebody has registered a function of the name."""

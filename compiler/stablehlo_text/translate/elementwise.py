@@ -83,7 +83,10 @@ def _weak(b: ComputationBuilder, x: Operand, y: Operand, direction: str) -> Oper
 
 @translates("convert")
 def convert(c: Context) -> Results:
-    return c.b.apply(Convert(c.element_type()), c.operand())
+    """Of complex numbers to others: the real part."""
+    is_complex = c.shape().is_array and c.shape().element_type.is_complex
+    operand = c.b.real(c.operand()) if is_complex and not c.element_type().is_complex else c.operand()
+    return c.b.apply(Convert(c.element_type()), operand)
 
 
 @translates("bitcast_convert")
