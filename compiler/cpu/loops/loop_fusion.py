@@ -404,15 +404,19 @@ class FusionKernel:
 
     def _reduce_outside(self, variables: list[Affine]) -> None:
         """Reductions over the whole row that the innermost loop reads, in order: they fill the cached rows."""
-        values = dict(zip(self.loop_symbols, variables))
-        reductions = [
-            (i, index)
-            for i, index in self.accesses.reductions
-            if all(a in values for x in index for a in x.symbols())
-        ]
+        inner = Affine.of(self.loop_symbols[-1])
+        accesses = self._accesses_at(self.loops.index([*variables, inner], self.nest.division))
         order = {i: k for k, i in enumerate(self.computation.instructions)}
-        for instruction, index in sorted(reductions, key=lambda r: order[r[0]]):
-            self.elements.results(instruction, tuple(x.replaced(values) for x in index), True)
+        for instruction, index in sorted(accesses.reductions, key=lambda r: order[r[0]]):
+            if all(self.nest.knows(a) for x in index for a, _ in x.terms):
+                self.elements.results(instruction, index, True)
+
+    def _accesses_at(self, index: Index) -> AccessAnalysis:
+        """The accesses at an index of the outputs that is made of symbols of the nest."""
+        accesses = AccessAnalysis()
+        accesses.division = self.nest.division
+        self.walk(accesses, index)
+        return accesses
 
     def _vector_loop(self, depth: int, variables: list[Affine], block: Affine) -> None:
         if self.cached_rows:
@@ -547,10 +551,7 @@ class FusionKernel:
         lines."""
         if not self.accesses.reductions:
             return
-        analyses = [AccessAnalysis() for _ in indices]
-        for accesses, index in zip(analyses, indices):
-            accesses.division = self.nest.division
-            self.walk(accesses, index)
+        analyses = [self._accesses_at(index) for index in indices]
         for together in zip(*(p.reductions for p in reversed(analyses))):
             together = together[::-1]
             instruction, index = together[0]

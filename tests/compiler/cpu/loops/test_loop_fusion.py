@@ -106,6 +106,18 @@ def test_row_is_kept_for_later_loops():
     assert kernel.plan.scratch_bytes >= 4000
 
 
+def test_row_is_kept_whatever_loops_are_around():
+    """Axes that are merged into one loop have quotients of its variable as indices."""
+    products = set()
+    for outer in [(32,), (4, 8), (2, 4, 4)]:
+        x = parameter(0, "f32", *outer, 1000)
+        check(softmax(x), [x])
+        module = ModuleText(host())
+        emit_fused(module, host(), Computation("fused", softmax(x), [x]), DEFAULT_OPTIONS)
+        products.add(module.text().count("@llvm.fma."))
+    assert len(products) == 1
+
+
 @pytest.mark.parametrize("dims", [(4, 5), (64, 100), (9, 3)])
 @pytest.mark.parametrize("column", [0, 2])
 def test_one_element_of_a_kept_row(dims, column):
