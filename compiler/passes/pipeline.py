@@ -34,6 +34,7 @@ from .prune_sorts import prune_sorts
 from .share_kernels import share_kernels
 from .simplify import simplify
 from .split_reductions import split_reductions
+from .swap_dots import swap_dots
 from .tabulate import tabulate
 from .whole_quads import whole_quads
 
@@ -66,6 +67,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     narrow_to_slices,
     loop_invariant_code_motion,
     dce,
+    swap_dots,
     simplify,
     inline_calls,
     parallelize_loops,
@@ -108,6 +110,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("narrow_to_slices", "simplify", "slices that it adds meet broadcasts, pads and other slices"),
     ("loop_invariant_code_motion", "dce", "what it moved leaves unused values in the loop"),
     ("loop_invariant_code_motion", "parallelize_loops", "what it moved need not be computed by every part"),
+    ("dce", "swap_dots", "an unused reader of a dot may be the only one that does not transpose it"),
+    ("swap_dots", "simplify", "the transposes that it adds meet those of the readers"),
     ("parallelize_loops", "fuse", "it follows axes through single ops, not through fusions"),
     (
         "block_scaled_dots",

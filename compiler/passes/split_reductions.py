@@ -16,7 +16,7 @@ import dataclasses
 from ...runtime.sizes import Size, estimate, factors_of, is_symbolic
 from ..ir.literal import Literal
 from ..ir.module import Instruction, Module, make
-from ..ops import Constant, Reduce, Reshape, reducer_kind
+from ..ops import Broadcast, Constant, Reduce, Reshape, Transpose, reducer_kind
 from ..ops.reduce import neutral_number
 from ..options import Options
 
@@ -40,7 +40,7 @@ def _split(instruction: Instruction) -> Instruction | None:
     t = operand.shape.element_type
     if kind is None or estimate(operand.shape.elements) < _LARGE or (t.is_float and t.bits < 32):
         return None
-    is_row = operand.shape.rank - 1 in op.dimensions
+    is_row = _fastest_axis(operand) in op.dimensions
     results = estimate(instruction.shape.elements)
     if (results if is_row else results / _COLUMNS_PER_TASK) >= _ENOUGH_TASKS:
         return None
@@ -58,6 +58,18 @@ def _split(instruction: Instruction) -> Instruction | None:
     result_axis = axis - sum(a < axis for a in op.dimensions)
     second = make(Reduce((result_axis,), op.to_apply), first, init)
     return dataclasses.replace(second, name=instruction.name, metadata=instruction.metadata)
+
+
+def _fastest_axis(value: Instruction) -> int:
+    """The axis along which a value's elements, or those that they are computed from, are neighbours in memory."""
+    order = tuple(range(value.shape.rank))
+    source: Instruction | None = value
+    while source is not None and (isinstance(source.op, Transpose) or source.op.is_elementwise):
+        if isinstance(source.op, Transpose):
+            order = tuple(order[source.op.dimensions.index(a)] for a in range(len(order)))
+        arrays = (o for o in source.operands if o.shape.rank == len(order))
+        source = next((o for o in arrays if not isinstance(o.op, Broadcast | Constant)), None)
+    return order[-1]
 
 
 def parts_of(dim: int) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfbridge.compiler.client.client import LocalClient
 from tfbridge.compiler.evaluator.evaluate import evaluate
 from tfbridge.compiler.ir.module import Computation, Instruction, Module, make
-from tfbridge.compiler.ops import Concatenate, Dot, Fusion, GetTupleElement, Reshape, Tuple
+from tfbridge.compiler.ops import Concatenate, Dot, Fusion, GetTupleElement, Reshape, Transpose, Tuple
 from tfbridge.compiler.options import DEFAULT_OPTIONS
 from tfbridge.compiler.passes.canonicalize_dots import canonicalize_dots
 from tfbridge.compiler.passes.fuse import fuse
@@ -158,6 +158,18 @@ def test_split_reductions_keep_the_value():
     module = split_reductions(Module("m", before), DEFAULT_OPTIONS)
     assert sum(i.opcode == "reduce" for i in module.entry.instructions) == 2
     check(fuse(module, DEFAULT_OPTIONS), before, [sample(z.shape)], 1e-3)
+
+
+def test_reductions_along_rows_of_memory_are_not_split():
+    """Where each of so many results is the sum of a row, or of rows, whatever axes they are of the operand."""
+    x = parameter(0, "f32", 16, 512, 32)
+    turned = make(Transpose((1, 2, 0)), x)
+    product = op("multiply", turned, scalar(0.5, turned))
+    for axes, count in (((0, 1), 1), ((1, 2), 1), ((0, 2), 2), ((0,), 2)):
+        before = Computation("main", reduce(product, axes), [x])
+        module = split_reductions(Module("m", before), DEFAULT_OPTIONS)
+        assert sum(i.opcode == "reduce" for i in module.entry.instructions) == count
+        check(fuse(module, DEFAULT_OPTIONS), before, [sample(x.shape)], 1e-3)
 
 
 def test_batch_normalisation_of_a_training_step():

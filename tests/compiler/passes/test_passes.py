@@ -43,6 +43,7 @@ from tfbridge.compiler.passes.pipeline import (
 from tfbridge.compiler.passes.prune_sorts import prune_sorts
 from tfbridge.compiler.passes.share_kernels import share_kernels
 from tfbridge.compiler.passes.simplify import RULES, simplify
+from tfbridge.compiler.passes.swap_dots import swap_dots
 from tfbridge.compiler.passes.tabulate import tabulate
 from tfbridge.compiler.passes.whole_quads import whole_quads
 
@@ -141,6 +142,7 @@ OTHERS = {
         collapse_pads,
         whole_quads,
         share_kernels,
+        swap_dots,
     )
 }
 
