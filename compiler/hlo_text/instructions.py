@@ -100,13 +100,17 @@ class InstructionReader(OperandReader):
             metadata = without_start_attributes(metadata)
         shapes = [o.shape for o in operands]
         op = self.op(cls, head, opcode, texts, shapes)
-        operands = of_one_type(op, operands, head.shape)
-        shapes = [o.shape for o in operands]
+        if may_be_mixed(op):
+            operands = of_one_type(op, operands, head.shape)
+            shapes = [o.shape for o in operands]
         if isinstance(op, CustomCall) and (target := FORMER_TARGETS.get(op.custom_call_target)) is not None:
             op = dataclasses.replace(op, custom_call_target=target)
-        computation = library_call(op, shapes) if isinstance(op, CustomCall) else computation_on(op, shapes)
-        if isinstance(op, Reshape) and len(shapes) == 1:
+        if isinstance(op, CustomCall):
+            computation = library_call(op, shapes)
+        elif isinstance(op, Reshape) and len(shapes) == 1:
             computation = moving_reshape(op, shapes[0], head.shape, metadata)
+        else:
+            computation = computation_on(op, shapes)
         if computation is not None:
             op, metadata = Call(computation), as_another_op(metadata)
         if isinstance(op, SetDimensionSize) and len(operands) == 2 and not op.changes(*operands):

@@ -8,8 +8,6 @@ operands become the widest of these types, and what is computed in it becomes th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..ir.element_types import ElementType
 from ..ir.module import Instruction, Metadata
 from ..ir.shape import Shape
@@ -36,24 +34,20 @@ def may_be_mixed(op: Op) -> bool:
     )
 
 
-def of_one_type(op: Op, operands: Sequence[Instruction], declared: Shape | None) -> list[Instruction]:
-    """The operands, converted where they are floats of several types; `declared` is the result's shape in the text."""
-    kinds = [o.shape.element_type for o in operands]
-    if not may_be_mixed(op):
-        return list(operands)
+def of_one_type(op: Op, operands: list[Instruction], declared: Shape | None) -> list[Instruction]:
+    """The operands of an op that may be mixed, converted where they are floats of several types; `declared` is the
+    result's shape in the text."""
     if isinstance(op, Reduce | ReduceWindow):
         wanted = [p.element_type for p in op.to_apply.parameter_shapes]
-        wanted = (
-            [wanted[k % (len(operands) // 2)] for k in range(len(operands))]
-            if len(operands) == len(wanted)
-            else kinds
-        )
-        return [_converted(o, kind) for o, kind in zip(operands, wanted)]
-    floats = {kind for kind in kinds if kind.is_float}
+        count = len(operands) // 2
+        if len(wanted) != len(operands) or len(operands) != 2 * count:
+            return operands
+        return [_converted(o, kind) for o, kind in zip(operands, wanted[:count] * 2)]
+    floats = {o.shape.element_type for o in operands if o.shape.element_type.is_float}
     if floats and declared is not None and declared.is_array and declared.element_type.is_float:
         floats.add(declared.element_type)
     if len(floats) < 2:
-        return list(operands)
+        return operands
     wide = _widest(floats)
     return [_converted(o, wide) for o in operands]
 

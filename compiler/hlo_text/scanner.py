@@ -148,9 +148,8 @@ class Scanner:
             self.at = match.end()
             start = self.at
             self.value()
-            if match[1] == "literal" and not self.text.startswith(
-                "(", start
-            ):  # a shape, then the value; a tuple of such
+            has_shape = match[1] == "literal" and not self.text.startswith("(", start)
+            if has_shape:  # before the value; a tuple has shapes inside
                 self.space()
                 self.value()
             yield match[1], start

@@ -166,12 +166,12 @@ class Scatter(Op):
             for a, d in zip(batch_axes, start.shape):
                 broadcast_dims[a] = d
             index = start.reshape(broadcast_dims)
-            size = 1
-            if axis not in inserted:
+            if axis in inserted:
+                valid = valid & (index >= 0) & (index < dims[axis])
+            else:
                 a = next(window_axes)
                 size = updates[0].shape[a]
-            valid = valid & (index >= 0) & (index <= dims[axis] - size)
-            if axis not in inserted:
+                valid = valid & (index >= 0) & (index <= dims[axis] - size)
                 index = index + np.arange(size).reshape([-1 if i == a else 1 for i in range(update_rank)])
             position = position * dims[axis] + np.clip(index, 0, max(dims[axis] - 1, 0))
         results = [a.flatten() for a in arrays]

@@ -148,8 +148,5 @@ class ShortFormReader(OperationReader):
             self.type_of(operation)
             self.end(operation)
 
-        self.take("{")
-        region = Region()
-        operation.regions.append(region)
-        self.open_block(operation, region, close)
-        self.block_arguments(region)
+        self.region_behind("", operation, {}, close)
+        self.block_arguments(operation.regions[-1])

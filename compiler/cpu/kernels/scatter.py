@@ -238,13 +238,13 @@ class _Kernel:
             self._combine(update_offset, array_offset, 1)
             return
         axis, *inner = axes
-        low: Index = 0
-        high: Index = axis.dim
         if inner:
-            with self.f.loop(low, high) as row:
+            with self.f.loop(0, axis.dim) as row:
                 update = update_offset + row.index * axis.update_stride
                 self._rows(inner, column, update, array_offset + row.index * axis.array_stride)
             return
+        low: Index = 0
+        high: Index = axis.dim
         if not surely_less(axis.dim, self.block + 1):
             low, high = column, (column + self.block).minimum(axis.dim)
 

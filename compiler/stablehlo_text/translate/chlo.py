@@ -89,7 +89,7 @@ def ragged_dot(c: Context) -> Results:
         raise ShapeError(f"{c.op.name}: lhs_ragged_dimensions is {list(ragged)}, one is wanted")
     lhs, rhs, sizes = c.all_operands(3)
     groups = axes(n, "rhs_group_dimensions")
-    return c.b.ragged_dot(lhs, rhs, sizes, pairs[0], pairs[1], ragged[0], groups, preferred(c, 2))
+    return c.b.ragged_dot(lhs, rhs, sizes, pairs[0], pairs[1], ragged[0], groups, preferred(c))
 
 
 @translates("chlo.top_k", "topk")

@@ -27,10 +27,10 @@ def _pair(c: Context, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return integers(value[0], name), integers(value[1], name)
 
 
-def preferred(c: Context, count: int = 2) -> ElementType | None:
-    """The element type of a product of the first operands; None where it is that of all of them."""
+def preferred(c: Context) -> ElementType | None:
+    """The element type of a product of the first two operands; None where it is that of both."""
     kind = c.element_type()
-    return None if all(c.b.get_shape(o).element_type is kind for o in c.operands[:count]) else kind
+    return None if all(c.b.get_shape(o).element_type is kind for o in c.operands[:2]) else kind
 
 
 @translates("dot_general")
