@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from ...runtime.sizes import is_symbolic
 from ..ir.module import Computation, Instruction
 from ..ops import Broadcast, Concatenate, Reduce, ReduceWindow, Reshape
 from .instruction_cost import cycles, is_expensive
@@ -12,6 +13,8 @@ from .scan_axis import cumulative_axis
 
 _SHORT = 64  # elements that are reduced to one
 _SCALAR_LOOP = 8  # elements: a loop over fewer contiguous ones has no vectors
+_LONGEST_VECTOR = 16  # elements of 32 bits
+_MAX_JOINED_VECTORS = 8  # of rows that are joined: all of their values are held at a time
 MIN_VECTOR_ELEMENTS = 1 << 10  # of an expensive value that is worth storing its operands for
 
 
@@ -45,13 +48,25 @@ def uses_per_element(user: Instruction, operand: Instruction) -> float:
 
 def inner_run(broadcast: Instruction) -> float:
     """Elements of a broadcast's innermost axes that all belong to the operand, or all do not; infinite where no others
-    exist."""
+    exist, and where loops join some such runs to vectors."""
     if not isinstance(broadcast.op, Broadcast):
         return math.inf
     mapped = broadcast.op.dimensions
     axes = [(axis in mapped, d) for axis, d in reversed(list(enumerate(broadcast.shape.dims))) if d > 1]
     inner = list(itertools.takewhile(lambda axis: axis[0] == axes[0][0], axes))
-    return math.prod(d for _, d in inner) if len(inner) < len(axes) else math.inf
+    if len(inner) == len(axes):
+        return math.inf
+    run = math.prod(d for _, d in inner)
+    rows = 0 if is_symbolic([run]) else rows_to_join(run, _LONGEST_VECTOR)
+    others = itertools.takewhile(lambda axis: axis[0] != axes[0][0], axes[len(inner) :])
+    return math.inf if rows and math.prod(d for _, d in others) % rows == 0 else run
+
+
+def rows_to_join(row: int, lanes: int) -> int:
+    """The fewest rows of so many elements that are whole vectors together; 0 where none are, or too many vectors, and
+    where rows are long or whole vectors themselves."""
+    rows = lanes // math.gcd(lanes, row)
+    return rows if 1 < rows and 1 < row < 2 * lanes and rows * row <= _MAX_JOINED_VECTORS * lanes else 0
 
 
 def row_length(reduction: Instruction) -> float:

@@ -107,6 +107,11 @@ class _Group:
         self.parameters.add(instruction)
 
     @property
+    def most_cycles(self) -> int:
+        """Of the most expensive member; 0 where none is large and expensive."""
+        return max(self.expensive.values(), default=0)
+
+    @property
     def moves_nothing(self) -> bool:
         """Whether all members are reshapes and elements of tuples: the scheduler forwards their buffers."""
         return all(isinstance(m.op, (Reshape, GetTupleElement)) for m in self.members)
@@ -155,8 +160,16 @@ class _Planner:
             }
         )
         sizes = {g.root: (len(g.members), g.size.code, g.size.nested) for g in self.groups}
+        self.stored.update(g.root for g in self.groups if self.is_kept_apart(g))
         plan.merged = multi_output_fusion(self.computation, plan.groups, self.stored, sizes)
         return plan
+
+    def is_kept_apart(self, group: _Group) -> bool:
+        """Whether a group walks short rows, and what reads its root is expensive and may be computed in full vectors."""
+        readers = [r for u in self.users[group.root] for r in self.groups_of.get(u, ()) if r is not group]
+        return any(r.most_cycles >= _EXPENSIVE_CYCLES for r in readers) and any(
+            row_length(m) < _SHORT_ROW for m in group.members
+        )
 
     def place(self, instruction: Instruction, consumers: Consumers) -> None:
         """Makes an instruction a member of groups."""
@@ -252,14 +265,14 @@ class _Planner:
                 and any(row_length(u) < _SHORT_ROW for u in users)
             )
         elements = element_count(instruction)
-        expensive = [g.expensive for g in groups if g.root not in self.chains and g.expensive]
+        expensive = [g for g in groups if g.root not in self.chains and g.expensive]
         if elements < MIN_VECTOR_ELEMENTS or not expensive:
             return False
         row = row_length(instruction)
         return (
             min(row, inner_run(instruction)) < _SHORT_ROW
-            and max(c for by_elements in expensive for c in by_elements.values()) >= _EXPENSIVE_CYCLES
-            or any(row < _ELEMENTS_A_CYCLE * by_elements.get(elements, 0) for by_elements in expensive)
+            and max(g.most_cycles for g in expensive) >= _EXPENSIVE_CYCLES
+            or any(row < _ELEMENTS_A_CYCLE * g.expensive.get(elements, 0) for g in expensive)
         )
 
 

@@ -192,23 +192,36 @@ class _Rule(AffineIndexer):
 @dataclasses.dataclass(frozen=True)
 class Loops:
     """The loops that walk some axes, outermost first. `delinearized[k]` says of axis k which loops make its index
-    up, as (loop, divisor, trip_count, factor): sum over them of (variable // divisor % trip_count) * factor."""
+    up, as (loop, divisor, trip_count, factor): sum over them of (variable // divisor % trip_count) * factor. With
+    `joined_rows` these are loops of which the last one's runs, so many of them, have become one."""
 
     trip_counts: tuple[int, ...]
     delinearized: tuple[tuple[tuple[int, int, int, int], ...], ...]
+    joined_rows: int = 1
 
     def index(self, variables: Sequence[Affine], division: Division) -> Index:
         """The axes' indices, from the loops' variables."""
-        index = []
+        index, counts = [], self.trip_counts
+        if self.joined_rows > 1:
+            *outer, around, inner = variables
+            row = counts[-1] // self.joined_rows
+            around = around * self.joined_rows + division.divide(inner, row)
+            variables = (*outer, around, division.remainder(inner, row))
+            counts = (*counts[:-2], counts[-2] * self.joined_rows, row)
         for axis in self.delinearized:
             total = Affine.number(0)
             for loop, divisor, trip_count, factor in axis:
                 coordinate = division.divide(variables[loop], divisor)
-                if divisor * trip_count != self.trip_counts[loop]:
+                if divisor * trip_count != counts[loop]:
                     coordinate = division.remainder(coordinate, trip_count)
                 total = total + coordinate * factor
             index.append(total)
         return tuple(index)
+
+    def with_rows_joined(self, rows: int) -> Loops:
+        """The loops, of which the last one takes that many of its runs, which divide the one around it, as one."""
+        *outer, around, row = self.trip_counts
+        return Loops((*outer, around // rows, row * rows), self.delinearized, rows)
 
     def symbols(self) -> list[Symbol]:
         """New variables."""

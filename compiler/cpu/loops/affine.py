@@ -281,6 +281,27 @@ def _split(a: Affine, divisor: int) -> tuple[Affine, Affine]:
     return whole, rest
 
 
+def lane_offsets(a: Affine, symbol: Symbol) -> tuple[Affine, list[int]] | None:
+    """(rest, offsets): `a` is rest + offsets[k] where the symbol is its k-th value. None where `a` depends on the symbol
+    in another way."""
+    values = range(symbol.low, symbol.high + 1)
+    rest, offsets = Affine.number(a.constant), [0] * len(values)
+    for term, c in a.terms:
+        if term is symbol:
+            offsets = [offset + c * value for offset, value in zip(offsets, values)]
+        elif term.quotient is None or symbol not in term.quotient[0].symbols():
+            rest = rest + Affine.of(term) * c
+        elif term.quotient[0].terms == ((symbol, factor := term.quotient[0].coefficient(symbol)),):
+            numerator, divisor = term.quotient
+            offsets = [
+                offset + (numerator.constant + factor * value) // divisor * c
+                for offset, value in zip(offsets, values)
+            ]
+        else:
+            return None
+    return rest, offsets
+
+
 def true_range(a: Affine, symbol: Symbol) -> tuple[int, int, int, int] | None:
     """For the condition a < 0: (always_low, always_high, never_low, never_high), half-open ranges of `symbol`'s
     values in which it holds, or fails, whatever the other symbols are. None where the condition does not depend

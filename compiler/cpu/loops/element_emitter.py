@@ -45,7 +45,7 @@ from ..codegen.memory_types import (
     store,
 )
 from ..codegen.scalar_computation import apply_scalars
-from .affine import ZERO, Affine, AffineIndexer, Symbol, linear_address, surely_ordered
+from .affine import ZERO, Affine, AffineIndexer, Symbol, lane_offsets, linear_address, surely_ordered
 from .indexing import Index, element_rule, is_bitcast
 from .loop_nest import LoopNest, Memo
 
@@ -96,6 +96,7 @@ def _stages(instruction: Instruction) -> int:
     return 1 if instruction.op.is_elementwise else 2
 
 
+SHORT_ROW = 8  # elements: rows that are loaded whole where a vector has one of each
 _MAX_LEVELS = 16  # of elements that are evaluated by recursion
 
 
@@ -134,6 +135,7 @@ class Elements:
         self.filled: Memo[int] = {}
         self.splats: Memo[Item] = {}
         self.tiles: Memo[list[Item]] = {}
+        self.rows: Memo[Item] = {}
         self.conditions: Memo[Condition] = {}
         self.indices: Memo[Affine] = {}
         self.computation = computation
@@ -415,6 +417,8 @@ class Elements:
             if LoopNest.lanes_of(condition.value) == 1 and not others and 0 < (lanes - 1) * stride < elements:
                 return self._load_or_first(base, t, rest, stride, lanes, condition)
             mask, depth = self._lanes_condition(condition, lanes)
+        if others and mask is None and (near := self._load_near(base, t, address, symbol, min_depth)):
+            return near
         if others:
             at, at_depth = nest.vectored(address)
             depth = max(depth, at_depth)
@@ -427,10 +431,59 @@ class Elements:
             and address.coefficient(self.tile[0]) == 1
         ):
             return self._tile(base, t, rest, stride, self.tile)
+        if mask is None and self._are_in_whole_rows(rest, stride, elements):
+            return self._load_of_rows(base, t, rest, stride, lanes, depth)
         pointer, at_depth = nest.pointer(base, memory, rest * scale)
         depth = max(depth, at_depth)
         with nest.at(depth) as f:
             return Item(load_strided(f, t, pointer, stride, lanes, mask), depth)
+
+    @staticmethod
+    def _are_in_whole_rows(first: Affine, stride: int, elements: int) -> bool:
+        """Whether elements so far apart from the first on lie at one place of as many short rows, which are all inside
+        an array of so many elements."""
+        if is_symbolic([stride]) or not 2 <= stride <= SHORT_ROW or is_symbolic([elements]):
+            return False
+        return elements > 0 and elements % stride == 0 and all(c % stride == 0 for _, c in first.terms)
+
+    def _load_of_rows(
+        self, base: Ptr, t: ElementType, first: Affine, row: int, lanes: int, min_depth: int
+    ) -> Item:
+        """One element of each of `lanes` rows: the rows are loaded, once for all places in them, and shuffled."""
+        nest, place = self.nest, first.constant % row
+        start = first - Affine.number(place)
+        key = (base.text, start, row, lanes, t)
+        rows = nest.lookup(self.rows, key)
+        if rows is None:
+            pointer, depth = nest.pointer(base, memory_type(t), start * (2 if t.is_complex else 1))
+            depth = max(depth, min_depth)
+            with nest.at(depth) as f:
+                rows = nest.memoize(self.rows, key, depth, Item(load(f, t, pointer, lanes * row), depth))
+        order = range(place, lanes * row, row)
+        with nest.at(rows.depth) as f:
+            element = map_parts(lambda part: VectorValue.of(f, part).shuffle(order), rows.element)
+        return Item(element, rows.depth)
+
+    def _load_near(
+        self, base: Ptr, t: ElementType, address: Affine, symbol: Symbol, min_depth: int
+    ) -> Item | None:
+        """Lanes that are quotients of the vectorised variable, where its loop is one step: what lies between the first
+        and the last of them is loaded, and shuffled. None where their places are not known, or too far apart."""
+        nest, lanes = self.nest, symbol.high - symbol.low + 1
+        known = lane_offsets(address, symbol) if nest.vector and lanes == nest.vector[1] else None
+        if known is None or nest.varies(known[0]) or max(known[1]) - min(known[1]) >= 2 * lanes:
+            return None
+        rest, offsets = known
+        first, last = min(offsets), max(offsets)
+        memory, scale = memory_type(t), 2 if t.is_complex else 1
+        pointer, depth = nest.pointer(base, memory, (rest + Affine.number(first)) * scale)
+        depth = max(depth, min_depth)
+        order = [offset - first for offset in offsets]
+        with nest.at(depth) as f:
+            if first == last:
+                return Item(splat(f, load(f, t, pointer, 1), lanes), depth)
+            between = load(f, t, pointer, last - first + 1)
+            return Item(map_parts(lambda part: VectorValue.of(f, part).shuffle(order), between), depth)
 
     def _load_or_first(
         self, base: Ptr, t: ElementType, at: Affine, stride: int, lanes: int, condition: Condition

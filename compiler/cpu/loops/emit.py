@@ -47,4 +47,6 @@ def emit_fused(module: ModuleText, target: Target, computation: Computation, opt
         kernel = TiledTranspose(kernel, across)
     elif is_column_reduction(kernel):
         kernel = ColumnReduction(kernel)
+    else:
+        kernel.join_short_rows()
     return kernel.emit()

@@ -14,6 +14,7 @@ from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, Value
 from ....runtime.llvm.ir_builder import Index as LoopBound
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import ceiling, estimate, is_symbolic, larger
+from ...analysis.element_reuse import rows_to_join
 from ...analysis.instruction_cost import is_expensive
 from ...ir.element_types import ElementType
 from ...ir.module import Computation, Instruction
@@ -24,8 +25,8 @@ from ..codegen.memory_types import memory_type
 from ..codegen.memory_types import store as store_element
 from ..codegen.parallel_for import KERNEL_PARAMETERS, grain_of_work
 from .access_analysis import AccessAnalysis, Loops, boundaries, split_points
-from .affine import Affine, Symbol, linear_address
-from .element_emitter import CachedRow, Elements, Item
+from .affine import Affine, Symbol, lane_offsets, linear_address
+from .element_emitter import SHORT_ROW, CachedRow, Elements, Item
 from .indexing import Index, reduced_dims
 from .loop_nest import LoopNest
 from .reduce_emitter import reduce_together
@@ -43,6 +44,7 @@ _SHORT_CHOICE = (
 _LINE_BYTES = 64
 _MIN_NONTEMPORAL_BYTES = 24 << 20
 _LONG_CHAIN = 50  # cycles of functions of functions, whose latencies add up to more than two registers hide
+_JOINED_VECTORS = 4  # of short rows, where fewer rows make whole vectors
 _MAX_INTERLEAVED_ARRAYS = 8  # arrays read and written along the innermost loop
 
 
@@ -79,6 +81,7 @@ class FusionKernel:
         self.lanes = vector_lanes(computation, target)
         self.task_loops, self.block, self.tasks = 0, 0, 1
         self.inner_tasks = 1  # those at one position of all loops that tasks are made of but the last
+        self.joined_vectors = 0  # those of the innermost loop, where it is one step over several rows
         self.split_loops = 0  # innermost of the loops around the vectorised one
         self.cached_rows: dict[Instruction, CachedRow] = {}
         self.scratch_bytes = 0
@@ -149,6 +152,31 @@ class FusionKernel:
             self.set_loops(Loops(tuple(self.loops.trip_counts[k] for k in order), delinearized))
             self.vectorised &= order[-1] == count - 1  # elements of another loop are not neighbours in memory
 
+    def join_short_rows(self) -> None:
+        """Lets the innermost loop, where its row is no whole vectors, run over some rows together: what is read in
+        order is read in whole vectors; elements of each row, or each position in a row, are shuffled."""
+        loops, accesses = self.loops, self.accesses
+        row = loops.trip_counts[-1] if len(loops.trip_counts) > 1 and self.vectorised else 0
+        least = 0 if is_symbolic([row]) else rows_to_join(row, self.lanes)
+        if not least or accesses.reductions or accesses.conditions:
+            return
+        for rows in (4 * least, 2 * least, least):
+            if loops.trip_counts[-2] % rows or rows > least and rows * row > _JOINED_VECTORS * self.lanes:
+                continue
+            self.set_loops(loops.with_rows_joined(rows))
+            if self.vectorised and all(self._is_near(x.address) for x in self.accesses.loads):
+                self.joined_vectors = rows * row // self.lanes
+                return
+        self.set_loops(loops)
+
+    def _is_near(self, address: Affine) -> bool:
+        """Whether what the innermost loop reads at an address lies within twice as many elements as it has."""
+        inner = self.loop_symbols[-1]
+        lanes = lane_offsets(address, inner)
+        if lanes is None or not {a for a in address.symbols() if not a.quotient} <= set(self.loop_symbols):
+            return False
+        return max(lanes[1]) - min(lanes[1]) < 2 * (inner.high + 1)
+
     def walk(self, accesses: AccessAnalysis, index: Index) -> None:
         for output in self.outputs:
             accesses.visit(output.instruction, index)
@@ -170,7 +198,9 @@ class FusionKernel:
             return True
         own = set(self.loop_symbols)
         walked = [x.address for x in self.accesses.loads if not own.issuperset(a for a, _ in x.address.terms)]
-        along = sum(address.coefficient(v) in (0, 1) for address in walked)
+        sizes = [math.prod(reduced_dims(i)) for i, _ in inner]
+        longest = 1 if is_symbolic(sizes) or max(sizes) > SHORT_ROW else SHORT_ROW
+        along = sum(address.coefficient(v) in range(longest + 1) for address in walked)
         return along * 2 >= len(walked)
 
     def divide(self, nanoseconds: float) -> None:
@@ -389,12 +419,15 @@ class FusionKernel:
         Both hide latencies and the loop's own cost. Several registers interleave the instructions, and constants are
         loaded once for all; but more values are alive at once. Copies of the body follow one another.
         """
+        if self.joined_vectors:
+            return 1, self.joined_vectors
         if self.target.is_small:
             return 1, 1
         v, cost = self.loop_symbols[-1], self.accesses.cost
         deep = [i for i, index in self.accesses.reductions if any(x.coefficient(v) for x in index)]
         if deep:
-            return 1, 8 if len(deep) == 1 else 4
+            is_strided = any(x.address.coefficient(v) in range(2, SHORT_ROW + 1) for x in self.accesses.loads)
+            return 1, 1 if is_strided else 8 if len(deep) == 1 else 4
         interleave = 4 if cost <= 6 or cost >= _LONG_CHAIN and self.target.vector_bytes == 64 else 2
         inside = sum(bool(x.address.coefficient(v)) for x in self.accesses.loads) + len(self.outputs)
         bits = self.target.vector_bytes * 8 // self.lanes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from builders import broadcast, op, parameter, reduce, scalar, softmax
 from fusion_cases import Kernel, computations, sample
 from hypothesis import HealthCheck, given, settings
@@ -235,13 +236,20 @@ def opcodes(module: Module) -> list[set[str]]:
     return [{i.opcode for i in f.computation.instructions} for f in fusions(module)]
 
 
-def test_expensive_values_fill_vectors_apart_from_short_rows():
-    """Softmax of rows of three: reductions and broadcasts walk the rows, exponentials all elements."""
-    x = parameter(0, "f32", 2000, 3)
-    root = softmax(x)
+@pytest.mark.parametrize("keeps_differences", [False, True])
+@pytest.mark.parametrize("rows", [2000, 2001])
+def test_expensive_values_fill_vectors_apart_from_short_rows(rows, keeps_differences):
+    """Softmax of rows of three: reductions walk the rows, exponentials all elements; broadcasts are beside them where
+    some rows are whole vectors together."""
+    x = parameter(0, "f32", rows, 3)
+    differences = op("subtract", x, broadcast(reduce(x, (1,), "maximum", -np.inf), x.shape.dims, (0,)))
+    exponentials = op("exponential", differences)
+    sums = broadcast(reduce(exponentials, (1,)), x.shape.dims, (0,))
+    root = op("divide", differences if keeps_differences else exponentials, sums)
     module = fused(root, [x])
     (inside,) = [found for found in opcodes(module) if "exponential" in found]
-    assert not inside & {"reduce", "broadcast"}
+    assert "reduce" not in inside
+    assert ("broadcast" in inside) == (rows == 2000 and not keeps_differences)
     check(module, Computation("main", root, [x]), [sample(x.shape)])
 
 
@@ -263,11 +271,13 @@ def test_expensive_values_are_not_computed_one_by_one_for_few_elements_each():
     check(module, Computation("main", root, [x, y]), [sample(x.shape), sample(y.shape, 1)])
 
 
-def test_a_vector_added_to_short_rows_is_spread_before_expensive_values():
-    x, bias = parameter(0, "f32", 2000, 3), parameter(1, "f32", 3)
+@pytest.mark.parametrize("rows", [2000, 2001])
+def test_a_vector_added_to_short_rows_is_spread_before_expensive_values(rows):
+    """But not where some rows together are whole vectors."""
+    x, bias = parameter(0, "f32", rows, 3), parameter(1, "f32", 3)
     root = op("tanh", op("add", x, broadcast(bias, x.shape.dims, (1,))))
     module = fused(root, [x, bias])
-    assert not any({"tanh", "broadcast"} <= found for found in opcodes(module))
+    assert any({"tanh", "broadcast"} <= found for found in opcodes(module)) == (rows == 2000)
     check(module, Computation("main", root, [x, bias]), [sample(x.shape), sample(bias.shape, 1)])
 
 

@@ -130,6 +130,68 @@ def test_one_element_of_a_kept_row(dims, column):
     check(op("add", total, alone), [x], 1e-5)
 
 
+@pytest.mark.parametrize("vector_bytes", [host().vector_bytes, 64])
+@pytest.mark.parametrize("type_", ["f32", "f64", "s32", "u8", "bf16", "c64", "pred"])
+@pytest.mark.parametrize("row", [1, 2, 3, 4, 5, 7, 8, 12, 13, 15])
+def test_short_rows(row, type_, vector_bytes):
+    """Several rows make whole vectors: an operand has an element for each position in a row, one for each row, one
+    for each row of a part of the axes; where the count of rows does not divide they are walked one by one."""
+    target = dataclasses.replace(host(), vector_bytes=vector_bytes)
+    for outer in [(2, 3, 32), (4, 8, 3), (5, 16), (48,), (5, 7)]:
+        dims = (*outer, row)
+        last = len(outer)
+        x, y = parameter(0, type_, *dims), parameter(1, type_, *dims)
+        place, each = parameter(2, type_, row), parameter(3, type_, *outer)
+        part = parameter(4, type_, *outer[-1:], row)
+        kind = "or" if type_ == "pred" else "add"
+        other = "and" if type_ == "pred" else "multiply"
+        root = op(other, op(kind, x, broadcast(place, dims, (last,))), broadcast(each, dims, range(last)))
+        operands = [x, y, place, each, part]
+        for result in (root, op(kind, op(kind, root, y), broadcast(part, dims, (last - 1, last)))):
+            computation = Computation("fused", result, operands)
+            arguments = [_small(p.shape, k) for k, p in enumerate(operands)]
+            (got,) = Kernel(computation, target)(*arguments)
+            np.testing.assert_array_equal(got, evaluate(computation, arguments))
+
+
+@pytest.mark.parametrize("vector_bytes", [host().vector_bytes, 64])
+@pytest.mark.parametrize("type_", ["f32", "f64", "s32", "u8", "bf16", "c64", "pred"])
+@pytest.mark.parametrize("row", [1, 2, 3, 4, 5, 7, 8, 9])
+def test_places_of_short_rows(row, type_, vector_bytes):
+    """Vectors of one element of each row: sums of rows, and columns that are cut out."""
+    target = dataclasses.replace(host(), vector_bytes=vector_bytes)
+    for outer in [(64,), (5, 7), (67,)]:
+        dims = (*outer, row)
+        x = parameter(0, type_, *dims)
+        kind, start = ("or", False) if type_ == "pred" else ("add", 0)
+        columns = [
+            make(Reshape(outer), make(Slice((*(0,) * len(outer), k), (*outer, k + 1), (1,) * len(dims)), x))
+            for k in {0, row // 2, row - 1}
+        ]
+        for root in (reduce(x, [len(outer)], kind, start), *columns, op(kind, columns[0], columns[-1])):
+            computation, argument = Computation("fused", root, [x]), _small(x.shape, row)
+            (got,) = Kernel(computation, target)(argument)
+            np.testing.assert_array_equal(got, evaluate(computation, [argument]))
+
+
+def _small(shape: Shape, seed: int) -> np.ndarray:
+    """Integers so small that every type holds sums and products of a few exactly."""
+    random = np.random.default_rng(seed)
+    return random.integers(0, 2, shape.dims).astype(shape.element_type.dtype)
+
+
+def test_short_rows_are_whole_vectors():
+    """No part of a vector is loaded or stored but that of the operand which is shorter than one."""
+    dims = (8, 24, 24, 3)
+    x, mean = parameter(0, "f32", *dims), parameter(1, "f32", 3)
+    module, target = ModuleText(host()), host()
+    root = op("subtract", x, broadcast(mean, dims, (3,)))
+    emit_fused(module, target, Computation("fused", root, [x, mean]), DEFAULT_OPTIONS)
+    stores = [line for line in module.text().splitlines() if " store " in line]
+    assert len(stores) == 3
+    assert all(f"store <{target.lanes(32)} x float>" in line for line in stores)
+
+
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("kind", ["add", "maximum"])
 @pytest.mark.parametrize("dims", [(5, 33, 70), (2, 3, 4), (40, 1, 9)])
