@@ -651,6 +651,12 @@ def remainder(a: AnySize, b: AnySize) -> AnySize:
     return a - divide(a, b) * b
 
 
+def is_multiple(a: AnySize, b: int) -> bool:
+    """Whether a % b is 0 whatever the values of symbols are; without a guard."""
+    rest = remainder(a, b)
+    return isinstance(rest, int) and rest == 0
+
+
 def _never_negative(size: AnySize) -> bool:
     low = _lower(size)
     return low is not None and low >= 0

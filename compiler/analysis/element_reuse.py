@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from ...runtime.sizes import is_symbolic
+from ...runtime.sizes import is_multiple, is_symbolic
 from ..ir.module import Computation, Instruction
 from ..ops import Broadcast, Concatenate, Reduce, ReduceWindow, Reshape
 from .instruction_cost import cycles, is_expensive
@@ -57,16 +57,21 @@ def inner_run(broadcast: Instruction) -> float:
     if len(inner) == len(axes):
         return math.inf
     run = math.prod(d for _, d in inner)
-    rows = 0 if is_symbolic([run]) else rows_to_join(run, _LONGEST_VECTOR)
     others = itertools.takewhile(lambda axis: axis[0] != axes[0][0], axes[len(inner) :])
-    return math.inf if rows and math.prod(d for _, d in others) % rows == 0 else run
+    return math.inf if fills_vectors(run, math.prod(d for _, d in others)) else run
+
+
+def fills_vectors(row: int, rows: int) -> bool:
+    """Whether loops join rows of so many elements, of which there are `rows`, to whole vectors."""
+    joined = 0 if is_symbolic([row]) else rows_to_join(row, _LONGEST_VECTOR)
+    return bool(joined) and is_multiple(rows, joined)
 
 
 def rows_to_join(row: int, lanes: int) -> int:
     """The fewest rows of so many elements that are whole vectors together; 0 where none are, or too many vectors, and
     where rows are long or whole vectors themselves."""
     rows = lanes // math.gcd(lanes, row)
-    return rows if 1 < rows and 1 < row < 2 * lanes and rows * row <= _MAX_JOINED_VECTORS * lanes else 0
+    return rows if rows > 1 and 1 < row < 2 * lanes and rows * row <= _MAX_JOINED_VECTORS * lanes else 0
 
 
 def row_length(reduction: Instruction) -> float:

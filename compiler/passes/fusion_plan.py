@@ -7,6 +7,7 @@ that reads each element about once, or when it is cheap.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection
 
 from ...runtime.sizes import heuristic
@@ -16,6 +17,7 @@ from ..analysis.element_reuse import (
     element_count,
     elements_read,
     expensive_values,
+    fills_vectors,
     inner_run,
     is_cheap_to_copy,
     is_scalar_loop,
@@ -165,7 +167,7 @@ class _Planner:
         return plan
 
     def is_kept_apart(self, group: _Group) -> bool:
-        """Whether a group walks short rows, and what reads its root is expensive and may be computed in full vectors."""
+        """Whether a group walks short rows, and what reads its root is expensive: that is computed in full vectors."""
         readers = [r for u in self.users[group.root] for r in self.groups_of.get(u, ()) if r is not group]
         return any(r.most_cycles >= _EXPENSIVE_CYCLES for r in readers) and any(
             row_length(m) < _SHORT_ROW for m in group.members
@@ -205,6 +207,8 @@ class _Planner:
         if contraction is self.computation.root or len(groups) != 1 or not self.chains.issuperset(users):
             return
         (group,) = groups
+        if group.most_cycles >= _EXPENSIVE_CYCLES and _has_narrow_rows(contraction):
+            return
         has_view = contraction.shape.dims == group.root.shape.dims or has_output_view(contraction, group.root)
         if group.contraction is None and group.root in self.chains and has_view:
             group.contraction = contraction
@@ -303,6 +307,13 @@ def _reduction_fits(result: Instruction, group: _Group, users: list[Instruction]
     if isinstance(reduction.op, Reduce) and is_expanded:
         return reduction.operands[0].shape.rank - 1 in reduction.op.dimensions or not is_large
     return isinstance(reduction.op, Reduce)
+
+
+def _has_narrow_rows(contraction: Instruction) -> bool:
+    """Whether a large contraction's rows fill no vectors by themselves, but some together do."""
+    *outer, columns = contraction.shape.dims or (1,)
+    is_large = element_count(contraction) >= MIN_VECTOR_ELEMENTS
+    return is_large and (columns == 1 or fills_vectors(columns, math.prod(outer)))
 
 
 def _moves_rows(reduction: Instruction, group: _Group) -> bool:

@@ -33,6 +33,7 @@ from .parallelize_loops import parallelize_loops
 from .prune_sorts import prune_sorts
 from .share_kernels import share_kernels
 from .simplify import simplify
+from .small_dots import small_dots
 from .split_reductions import split_reductions
 from .swap_dots import swap_dots
 from .tabulate import tabulate
@@ -74,6 +75,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     block_scaled_dots,
     whole_quads,
     canonicalize_dots,
+    small_dots,
     split_reductions,
     tabulate,
     collapse_pads,
@@ -120,6 +122,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ),
     ("fold_constants", "whole_quads", "weights are constants then"),
     ("whole_quads", "canonicalize_dots", "bytes in quads are not converted"),
+    ("canonicalize_dots", "small_dots", "operands have one type then, that of the result"),
+    ("small_dots", "fuse", "what it makes of a dot becomes part of fusions"),
     ("canonicalize_dots", "fuse", "the transposes that it adds become part of fusions"),
     ("split_reductions", "fuse", "each of the two reductions gets a fusion of its own"),
     ("tabulate", "fuse", "it follows single ops; the lookups become part of fusions"),

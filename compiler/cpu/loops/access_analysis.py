@@ -134,6 +134,11 @@ class AccessAnalysis:
             and not any(symbol in c.symbols() for c in self.conditions)
         )
 
+    @property
+    def reads_indices(self) -> bool:
+        """Whether an index is data."""
+        return bool(self._data)
+
     def quotients_of(self, symbol: Symbol) -> bool:
         """Whether an index is a quotient of something with this variable in it."""
         return any(symbol in a.symbols() for a, _ in self.quotients)

@@ -282,8 +282,8 @@ def _split(a: Affine, divisor: int) -> tuple[Affine, Affine]:
 
 
 def lane_offsets(a: Affine, symbol: Symbol) -> tuple[Affine, list[int]] | None:
-    """(rest, offsets): `a` is rest + offsets[k] where the symbol is its k-th value. None where `a` depends on the symbol
-    in another way."""
+    """(rest, offsets): `a` is rest + offsets[k] where the symbol has its k-th value. None where `a` depends on it in
+    another way."""
     values = range(symbol.low, symbol.high + 1)
     rest, offsets = Affine.number(a.constant), [0] * len(values)
     for term, c in a.terms:

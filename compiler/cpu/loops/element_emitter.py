@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ....runtime.llvm.ir_builder import Function, Int, Ptr, VectorValue, split_vector
-from ....runtime.sizes import is_symbolic
+from ....runtime.sizes import is_multiple, is_symbolic, surely_less
 from ...ir.element_types import ElementType
 from ...ir.module import Computation, Instruction
 from ...ops import (
@@ -442,9 +442,9 @@ class Elements:
     def _are_in_whole_rows(first: Affine, stride: int, elements: int) -> bool:
         """Whether elements so far apart from the first on lie at one place of as many short rows, which are all inside
         an array of so many elements."""
-        if is_symbolic([stride]) or not 2 <= stride <= SHORT_ROW or is_symbolic([elements]):
+        if is_symbolic([stride]) or not 2 <= stride <= SHORT_ROW or not surely_less(0, elements):
             return False
-        return elements > 0 and elements % stride == 0 and all(c % stride == 0 for _, c in first.terms)
+        return is_multiple(elements, stride) and all(is_multiple(c, stride) for _, c in first.terms)
 
     def _load_of_rows(
         self, base: Ptr, t: ElementType, first: Affine, row: int, lanes: int, min_depth: int

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, Value
 from ....runtime.llvm.ir_builder import Index as LoopBound
 from ....runtime.llvm.target import Target
-from ....runtime.sizes import ceiling, estimate, is_symbolic, larger
+from ....runtime.sizes import ceiling, estimate, is_multiple, is_symbolic, larger
 from ...analysis.element_reuse import rows_to_join
 from ...analysis.instruction_cost import is_expensive
 from ...ir.element_types import ElementType
@@ -156,12 +156,16 @@ class FusionKernel:
         """Lets the innermost loop, where its row is no whole vectors, run over some rows together: what is read in
         order is read in whole vectors; elements of each row, or each position in a row, are shuffled."""
         loops, accesses = self.loops, self.accesses
-        row = loops.trip_counts[-1] if len(loops.trip_counts) > 1 and self.vectorised else 0
+        row = loops.trip_counts[-1] if len(loops.trip_counts) > 1 else 0
         least = 0 if is_symbolic([row]) else rows_to_join(row, self.lanes)
-        if not least or accesses.reductions or accesses.conditions:
+        if not least or accesses.conditions or accesses.reads_indices:
+            return
+        if not (self._reduces_little() if accesses.reductions else self.vectorised):
             return
         for rows in (4 * least, 2 * least, least):
-            if loops.trip_counts[-2] % rows or rows > least and rows * row > _JOINED_VECTORS * self.lanes:
+            if rows > least and rows * row > _JOINED_VECTORS * self.lanes:
+                continue
+            if not is_multiple(loops.trip_counts[-2], rows):
                 continue
             self.set_loops(loops.with_rows_joined(rows))
             if self.vectorised and all(self._is_near(x.address) for x in self.accesses.loads):
@@ -173,9 +177,13 @@ class FusionKernel:
         """Whether what the innermost loop reads at an address lies within twice as many elements as it has."""
         inner = self.loop_symbols[-1]
         lanes = lane_offsets(address, inner)
-        if lanes is None or not {a for a in address.symbols() if not a.quotient} <= set(self.loop_symbols):
-            return False
-        return max(lanes[1]) - min(lanes[1]) < 2 * (inner.high + 1)
+        return lanes is not None and max(lanes[1]) - min(lanes[1]) < 2 * (inner.high + 1)
+
+    def _reduces_little(self) -> bool:
+        """Whether reductions are of a few cheap values each: the innermost loop may repeat them for each element."""
+        sizes = [math.prod(reduced_dims(i)) for i, _ in self.accesses.reductions]
+        is_short = not is_symbolic(sizes) and max(sizes) <= SHORT_ROW
+        return is_short and not any(map(is_expensive, self.accesses.counts()))
 
     def walk(self, accesses: AccessAnalysis, index: Index) -> None:
         for output in self.outputs:

@@ -43,6 +43,7 @@ from tfbridge.compiler.passes.pipeline import (
 from tfbridge.compiler.passes.prune_sorts import prune_sorts
 from tfbridge.compiler.passes.share_kernels import share_kernels
 from tfbridge.compiler.passes.simplify import RULES, simplify
+from tfbridge.compiler.passes.small_dots import small_dots
 from tfbridge.compiler.passes.swap_dots import swap_dots
 from tfbridge.compiler.passes.tabulate import tabulate
 from tfbridge.compiler.passes.whole_quads import whole_quads
@@ -143,6 +144,7 @@ OTHERS = {
         whole_quads,
         share_kernels,
         swap_dots,
+        small_dots,
     )
 }
 

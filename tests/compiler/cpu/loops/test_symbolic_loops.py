@@ -56,6 +56,36 @@ PROGRAMS = {
         "x f32[n,64], y f32[64]",
         "yb = f32[n,64] broadcast(y), dimensions={1}\n s = f32[n,64] add(x, yb)\n ROOT t = f32[n,64] tanh(s)",
     ),
+    "rows_of_three_and_a_bias": (
+        "x f32[n,3], y f32[3]",
+        "yb = f32[n,3] broadcast(y), dimensions={1}\n s = f32[n,3] add(x, yb)\n ROOT t = f32[n,3] tanh(s)",
+    ),
+    "whole_vectors_of_rows_of_three": (
+        "x f32[n,16,3], y f32[3], z f32[n,16]",
+        "yb = f32[n,16,3] broadcast(y), dimensions={2}\n zb = f32[n,16,3] broadcast(z), dimensions={0,1}\n "
+        "s = f32[n,16,3] add(x, yb)\n ROOT t = f32[n,16,3] multiply(s, zb)",
+    ),
+    "sums_of_rows_of_three": (
+        "x f32[n,16,3]",
+        "z = f32[] constant(0)\n ROOT s = f32[n,16] reduce(x, z), dimensions={2}, to_apply=add",
+    ),
+    "first_of_rows_of_four": (
+        "x f32[n,4]",
+        "a = f32[n,1] slice(x), slice={[0:n], [0:1]}\n b = f32[n,1] slice(x), slice={[0:n], [3:4]}\n "
+        "ROOT d = f32[n,1] subtract(a, b)",
+    ),
+    "points": (
+        "x f32[n,16,3], y f32[3,4]",
+        "ROOT d = f32[n,16,4] dot(x, y), lhs_contracting_dims={2}, rhs_contracting_dims={0}",
+    ),
+    "points_side_by_side": (
+        "x f32[3,4], y f32[4,n]",
+        "ROOT d = f32[3,n] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
+    "projections": (
+        "x f32[n,3], y f32[3]",
+        "ROOT d = f32[n] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
     "transpose": ("x f32[n,m]", "ROOT t = f32[m,n] transpose(x), dimensions={1,0}"),
     "transpose_of_a_side_of_number": (
         "x f32[b,n,4,32]",
@@ -161,6 +191,9 @@ PROGRAMS = {
 HINTS = {
     "sum_in_two_steps": ", sizes={b=16, n=128, m=256}",
     "columns_in_two_steps": ", sizes={b=16, n=128}",
+    "points": ", sizes={n=100}",
+    "points_side_by_side": ", sizes={n=1000}",
+    "projections": ", sizes={n=2000}",
 }
 GUARDS = {
     "concatenate": 3,  # indices are s32 up to a size of n
