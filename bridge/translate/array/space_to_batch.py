@@ -113,7 +113,7 @@ def depth_and_space(node: Node) -> Operand:
 
 @translates("ExtractImagePatches", "ExtractVolumePatches")
 def extract_patches(node: Node) -> Operand:
-    """The strided slices that start at every place of a patch, one after the other along the depth."""
+    """Every patch, its elements one after the other along the depth."""
     b, x, n = node.b, node[0], len(node.shape(0)) - 2
     sizes, strides, rates = (
         spatial_entries(node.attr(k) or [1] * (n + 2), range(1, n + 1), k)
@@ -128,12 +128,44 @@ def extract_patches(node: Node) -> Operand:
         padding.append((total // 2, total - total // 2))
     x = b.pad(x, b.scalar_like(x, 0), [*padding, (0, 0)])
     batch, depth = node.shape(0)[0], node.shape(0)[-1]
-    parts = []
-    for place in itertools.product(*map(range, sizes)):
-        start = [p * r for p, r in zip(place, rates)]
-        end = [s + (c - 1) * t + 1 if c else s for s, c, t in zip(start, counts, strides)]
-        parts.append(b.slice(x, [0, *start, 0], [batch, *end, depth], [1, *strides, 1]))
-    return b.concat_in_dim(parts, n + 1)
+    is_tiled = sizes == strides and all(r == 1 for r in rates)
+    patches = _tiles(b, x, counts, sizes) if is_tiled else _windows(b, x, counts, sizes, strides, rates)
+    return b.reshape(patches, (batch, *counts, math.prod(sizes) * depth))
+
+
+def _tiles(b: ComputationBuilder, x: Operand, counts: Sequence[int], sizes: Sequence[int]) -> Operand:
+    """[batch, counts..., sizes..., depth]: patches side by side, with what is left over at the ends cut off."""
+    n, (batch, *_, depth) = len(sizes), b.get_shape(x).dims
+    whole = [count * size for count, size in zip(counts, sizes)]
+    x = b.slice(x, [0] * (n + 2), [batch, *whole, depth])
+    split = b.reshape(x, (batch, *itertools.chain(*zip(counts, sizes)), depth))
+    return b.transpose(split, (0, *range(1, 2 * n, 2), *range(2, 2 * n + 1, 2), 2 * n + 1))
+
+
+def _windows(
+    b: ComputationBuilder,
+    x: Operand,
+    counts: Sequence[int],
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    rates: Sequence[int],
+) -> Operand:
+    """[batch, counts..., sizes..., depth]: gathered as whole windows, or element by element where they have holes."""
+    n, (batch, *_, depth) = len(sizes), b.get_shape(x).dims
+    has_holes = any(r != 1 for r in rates)
+    dims = (*counts, *sizes) if has_holes else tuple(counts)
+    steps = [b.iota(Shape(_S64, dims), axis) for axis in range(len(dims))]
+    starts = [step * b.full_like(step, stride) for step, stride in zip(steps, strides)]
+    if has_holes:
+        starts = [s + step * b.full_like(step, rate) for s, step, rate in zip(starts, steps[n:], rates)]
+    return b.gather(
+        x,
+        b.concat_in_dim([b.reshape(s, (*dims, 1)) for s in starts], len(dims)),
+        offset_dims=[0, *range(len(dims) + 1, 2 * n + 2)],
+        collapsed_slice_dims=range(1, n + 1) if has_holes else (),
+        start_index_map=range(1, n + 1),
+        slice_sizes=[batch, *([1] * n if has_holes else sizes), depth],
+    )
 
 
 @translates("Roll", constants=("axis",))
