@@ -36,11 +36,16 @@ from ..ops import (
     Concatenate,
     Constant,
     Copy,
+    DynamicSlice,
+    Gather,
     GetTupleElement,
     Iota,
     Map,
+    Pad,
     Reduce,
     Reshape,
+    Reverse,
+    Slice,
     Transpose,
 )
 from .multi_output_fusion import multi_output_fusion
@@ -51,6 +56,14 @@ _ELEMENTS_A_CYCLE = 2  # stored by an inner loop; one expensive value takes as l
 _SHORT_ROW = 16  # elements of a row that does not fill vectors
 _EXPENSIVE_CYCLES = 10  # of values in short rows: from here on it is better to store their operands
 _MAX_REPEATED = 8  # cheap instructions of a fusion that are evaluated more often than they have elements
+_MOVES = (
+    DynamicSlice,
+    Gather,
+    Pad,
+    Reverse,
+    Slice,
+    Transpose,
+)  # each reads its operand at indices of its own
 _CHECKED_EVERY = 16  # instructions, the compilation's budget
 _MAX_CONCATENATED = 4  # operands of a concatenation inside a fusion
 
@@ -239,7 +252,9 @@ class _Planner:
                 return None
             read = elements_read(user, instruction)
             for group in groups:
-                consumers[group] = max(group.members[user] * read, consumers.get(group, 0.0))
+                evaluations, others = group.members[user] * read, consumers.get(group, 0.0)
+                is_elsewhere = isinstance(user.op, _MOVES)
+                consumers[group] = evaluations + others if is_elsewhere else max(evaluations, others)
         if _is_free(instruction):
             return consumers
         for group in consumers:

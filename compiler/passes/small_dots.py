@@ -56,7 +56,10 @@ def _as_sum(dot: Instruction) -> Instruction | None:
 def _is_small(op: Dot, dot: Instruction) -> bool:
     """Whether a dot of one contracting axis is worth the change, as measured."""
     left, right = (o.shape for o in dot.operands)
-    if not left.element_type is right.element_type is dot.shape.element_type or left.element_type not in _TYPES:
+    if (
+        not left.element_type is right.element_type is dot.shape.element_type
+        or left.element_type not in _TYPES
+    ):
         return False
     batch = math.prod(left.dims[a] for a in op.lhs_batch)
     rows = math.prod(left.dims[a] for a in op.lhs_free(left.rank))

@@ -20,15 +20,23 @@ from ..operands.value_ranges import any_of, check_indices
 from ..registry import translates
 from .images import image_sizes, scale_of
 
+_MAX_TAPS = 8  # of a pixel; a product of matrices takes less time than more of them
 _F32, _F64, _S32 = ElementType.F32, ElementType.F64, ElementType.S32
 Weights = tuple[np.ndarray, np.ndarray]  # for every output pixel: input pixels, and the weight of each
 
 
-def _weighted(node: Node, x: Operand, axis: int, weights: Weights) -> Operand:
-    """Every output pixel of an axis as a weighted sum of a few input pixels, or by a matrix where they are many."""
-    b, (pixels, shares) = node.b, weights
-    if pixels.shape[1] > 8:
-        return _by_matrix(node, x, axis, _matrix(weights, b.get_shape(x).dims[axis]))
+def _resampled(node: Node, x: Operand, axis: int, matrix: np.ndarray) -> Operand:
+    """An axis of [batch, height, width, channels] multiplied by a matrix [new, old]: as weighted sums of a few pixels
+    each, where rows have few weights."""
+    b = node.b
+    pixels, shares = _taps(matrix)
+    if pixels.shape[1] > _MAX_TAPS:
+        weights = b.constant(matrix, b.get_shape(x).element_type)
+        product = b.dot_general(x, weights, ([axis], [1]), ([], []))
+        return b.transpose(product, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
+    x = b.optimization_barrier(
+        x
+    )  # an axis after the other: fused, each pixel of the first were computed for each tap
     total = None
     for tap in range(pixels.shape[1]):
         taken = gather_axis(node, x, b.constant(pixels[:, tap]), axis, 0)
@@ -40,18 +48,20 @@ def _weighted(node: Node, x: Operand, axis: int, weights: Weights) -> Operand:
     return total
 
 
+def _taps(matrix: np.ndarray) -> Weights:
+    """The columns of the weights in each row of a matrix, and those weights: as many for each row, at least one."""
+    is_weight = matrix != 0
+    count = max(1, int(is_weight.sum(1).max(initial=0)))
+    first = np.argsort(~is_weight, axis=1, kind="stable")[:, :count]
+    shares = np.take_along_axis(matrix, first, 1)
+    return np.where(shares != 0, first, first[:, :1]), shares
+
+
 def _matrix(weights: Weights, size: int) -> np.ndarray:
     pixels, shares = weights
     matrix = np.zeros((len(pixels), size), np.float32)
     np.add.at(matrix, (np.arange(len(pixels))[:, None], pixels), shares)
     return matrix
-
-
-def _by_matrix(node: Node, x: Operand, axis: int, matrix: np.ndarray) -> Operand:
-    """Product of a matrix [new, old] with an axis of [batch, height, width, channels]."""
-    b = node.b
-    product = b.dot_general(x, b.constant(matrix, b.get_shape(x).element_type), ([axis], [1]), ([], []))
-    return b.transpose(product, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
 
 
 # -- bicubic
@@ -94,7 +104,7 @@ def _normalized(shares: np.ndarray) -> np.ndarray:
 def resize_bicubic(node: Node) -> Operand:
     x = node.b.convert_element_type(node["images"], _F32)
     for axis, size, new_size in image_sizes(node, node.shape(0), node.integers("size")):
-        x = _weighted(node, x, axis, _cubic(node, size, new_size))
+        x = _resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size))
     return x
 
 
@@ -103,7 +113,7 @@ def resize_bicubic_grad(node: Node) -> Operand:
     b, type_ = node.b, node.element_type("original_image")
     x = b.convert_element_type(node["grads"], type_)
     for axis, size, new_size in image_sizes(node, node.shape("original_image"), node.shape("grads")[1:3]):
-        x = _by_matrix(node, x, axis, _matrix(_cubic(node, size, new_size), size).T)
+        x = _resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size).T)
     return x
 
 
@@ -138,7 +148,7 @@ def resize_area(node: Node) -> Operand:
     x = node.b.convert_element_type(node["images"], _F32)
     _all_finite(node, x)
     for axis, size, new_size in image_sizes(node, node.shape(0), node.integers("size")):
-        x = _by_matrix(node, x, axis, _area(node, size, new_size))
+        x = _resampled(node, x, axis, _area(node, size, new_size))
     return x
 
 
@@ -210,7 +220,7 @@ def scale_and_translate(node: Node) -> Operand:
     _all_finite(node, x)
     scale, translation = _scale_and_translation(node)
     for axis, size, new_size in image_sizes(node, node.shape(0), node.integers("size")):
-        x = _by_matrix(node, x, axis, _spans(node, size, new_size, scale[axis - 1], translation[axis - 1]))
+        x = _resampled(node, x, axis, _spans(node, size, new_size, scale[axis - 1], translation[axis - 1]))
     return x
 
 
@@ -219,7 +229,7 @@ def scale_and_translate_grad(node: Node) -> Operand:
     x, (scale, translation) = node["grads"], _scale_and_translation(node)
     _all_finite(node, x)
     for axis, size, new_size in image_sizes(node, node.shape("original_image"), node.shape("grads")[1:3]):
-        x = _by_matrix(node, x, axis, _spans(node, size, new_size, scale[axis - 1], translation[axis - 1]).T)
+        x = _resampled(node, x, axis, _spans(node, size, new_size, scale[axis - 1], translation[axis - 1]).T)
     return x
 
 
