@@ -15,6 +15,7 @@ from ....compiler.builder.lib import complex_functions
 from ....compiler.builder.lib.gamma_functions import digamma, lgamma
 from ....compiler.builder.lib.special_functions import bessel_i0e, bessel_i1e, erfinv, ndtri, next_after
 from ....compiler.ir.element_types import COMPLEXES, ElementType
+from ....compiler.ir.shape import Shape
 from ..nn.nn import narrowed, widened
 from ..node import Node
 from ..operands.axes import axis_of
@@ -82,7 +83,7 @@ def logaddexp(b: ComputationBuilder, x: Operand, y: Operand) -> Operand:
 
 @translates("CumulativeLogsumexp", constants=("axis",))
 def cumulative_logsumexp(node: Node) -> Operand:
-    """Sums of 1, 2, 4, ... neighbours, each from two of the sums before."""
+    """A window that ends (or, in reverse, starts) at every element; one function is computed for many rows."""
     b, shape = node.b, node.array_shape(0)
     x = widened(b, node[0])
     if not shape.rank:
@@ -95,10 +96,17 @@ def cumulative_logsumexp(node: Node) -> Operand:
     node.bail_out_if(any_of(b, b.ne(x, x), range(shape.rank)), "a value is NaN")
     if node.attr("exclusive"):
         x = b.pad_in_dim(x, nothing, axis, *((-1, 1) if node.attr("reverse") else (1, -1)))
-    step = 1
-    while step < shape.dims[axis]:
-        x = logaddexp(
-            b, x, b.pad_in_dim(x, nothing, axis, *((-step, step) if node.attr("reverse") else (step, -step)))
-        )
-        step *= 2
-    return narrowed(b, x, shape.element_type)
+    order = [axis, *(a for a in range(shape.rank) if a != axis)]
+    length, ones = shape.dims[axis], [1] * (shape.rank - 1)
+    sums = b.create_sub_builder("logaddexp")
+    pair = [sums.parameter(k, Shape(b.get_shape(x).element_type), name) for k, name in enumerate("xy")]
+    result = b.reduce_window_with_general_padding(
+        b.transpose(x, order),
+        nothing,
+        sums.build(logaddexp(sums, *pair)),
+        [length, *ones],
+        [1, *ones],
+        [(0, length - 1) if node.attr("reverse") else (length - 1, 0), *[(0, 0)] * len(ones)],
+    )
+    result = b.transpose(result, [order.index(a) for a in range(shape.rank)])
+    return narrowed(b, result, shape.element_type)
