@@ -317,11 +317,21 @@ def _reduction_fits(result: Instruction, group: _Group, users: list[Instruction]
     is_expanded = element_count(group.root) > 2 * elements
     if is_large and any(reduces_other_axes(m, reduction) for m in group.members):
         return False
+    if is_large and _times_walked(result, group) > 1:
+        return False
     if is_large and is_expanded and (elements < 32 or _moves_rows(result, group)):
         return False
     if isinstance(reduction.op, Reduce) and is_expanded:
         return reduction.operands[0].shape.rank - 1 in reduction.op.dimensions or not is_large
     return isinstance(reduction.op, Reduce)
+
+
+def _times_walked(result: Instruction, group: _Group) -> int:
+    """How often a group with reductions of values of these dims walks all of them: each such reduction does, and what
+    is made of it; so often it would compute a reduction again that is one of its values."""
+    dims = next(iter(result.shape.leaves())).dims
+    inner = [m for m in group.members if isinstance(m.op, Reduce) and m.operands[0].shape.dims == dims]
+    return len(inner) + (group.root.shape.is_array and group.root.shape.dims == dims) if inner else 0
 
 
 def _has_narrow_rows(contraction: Instruction) -> bool:

@@ -59,13 +59,31 @@ def ndtri(b: ComputationBuilder, p: Operand) -> Operand:
     return b.select(b.or_(b.lt(p, number(0)), b.gt(p, number(1))), b.full_like(p, math.nan), result)
 
 
+# Of f32: erfinv(x) / x, with w = -log(1 - x^2) a polynomial in w - 2.5 for w below 5, in sqrt(w) - 3 beyond.
+# Highest degree first. Source: Giles, Approximating the erfinv function, 2010.
+# fmt: off
+_ERFINV_CENTRE = (2.81022636e-8, 3.43273939e-7, -3.5233877e-6, -4.39150654e-6, 2.1858087e-4, -1.25372503e-3,
+                  -4.17768164e-3, 2.46640727e-1, 1.50140941)
+_ERFINV_TAIL = (-2.00214257e-4, 1.00950558e-4, 1.34934322e-3, -3.67342844e-3, 5.73950773e-3, -7.6224613e-3,
+                9.43887047e-3, 1.00167406, 2.83297682)
+# fmt: on
+
+
 def erfinv(b: ComputationBuilder, x: Operand) -> Operand:
     """The inverse of erf."""
-    return ndtri(b, (x + b.scalar_like(x, 1)) * b.scalar_like(x, 0.5)) * b.scalar_like(x, math.sqrt(0.5))
+    one = b.scalar_like(x, 1)
+    if b.get_shape(x).element_type.bits > 32:
+        return ndtri(b, (x + one) * b.scalar_like(x, 0.5)) * b.scalar_like(x, math.sqrt(0.5))
+    w = -b.log((one - x) * (one + x))
+    centre = polynomial(b, w - b.scalar_like(x, 2.5), _ERFINV_CENTRE)
+    tail = polynomial(b, b.sqrt(w) - b.scalar_like(x, 3), _ERFINV_TAIL)
+    result = b.select(b.lt(w, b.scalar_like(x, 5)), centre, tail) * x
+    return b.select(b.eq(b.abs(x), one), x * b.scalar_like(x, math.inf), result)
 
 
 # -- modified Bessel functions, scaled by exp(-|x|): Chebyshev series in x on [0, 8], and in 1/x beyond
-# Coefficients below 1e-18 are left out.
+# Coefficients below 1e-18 are left out; in f32 those below 1e-10.
+_SMALLEST_IN_F32 = 1e-10
 # fmt: off
 _I0E_SMALL = (
     0.33839763720473803, -0.3046826723431984, 0.17162090152220877, -0.09490109704804764, 0.04930528423967071,
@@ -120,6 +138,8 @@ def bessel_i1e(b: ComputationBuilder, x: Operand) -> Operand:
 def _bessel(
     b: ComputationBuilder, x: Operand, small: Sequence[float], large: Sequence[float], odd: bool
 ) -> Operand:
+    if b.get_shape(x).element_type.bits <= 32:
+        small, large = ([c for c in series if abs(c) > _SMALLEST_IN_F32] for series in (small, large))
     size = b.abs(x)
     power_series = chebyshev(b, size * b.scalar_like(x, 0.25) - b.scalar_like(x, 1), small)
     power_series = power_series * size if odd else power_series

@@ -281,6 +281,19 @@ def test_a_vector_added_to_short_rows_is_spread_before_expensive_values(rows):
     check(module, Computation("main", root, [x, bias]), [sample(x.shape), sample(bias.shape, 1)])
 
 
+def test_sums_are_not_computed_in_each_pass_over_them():
+    """Softmax of logarithms of sums: its maximum, its sum and its quotients each walk those, which are stored."""
+    x = parameter(0, "f32", 8, 42, 42)
+    largest = reduce(x, (2,), "maximum", -np.inf)
+    parts = op("exponential", op("subtract", x, broadcast(largest, x.shape.dims, (0, 1))))
+    root = softmax(op("add", op("log", reduce(parts, (2,))), largest))
+    module = fused(root, [x])
+    for fusion in fusions(module):
+        reductions = [i for i in fusion.computation.instructions if i.opcode == "reduce"]
+        assert len({i.operands[0].shape.dims for i in reductions}) <= 1
+    check(module, Computation("main", root, [x]), [sample(x.shape)])
+
+
 def test_long_rows_and_cheap_values_are_one_fusion():
     for dims in ((2000, 40), (20, 3)):
         x = parameter(0, "f32", *dims)
