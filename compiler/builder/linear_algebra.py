@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ops import Cholesky, Fft, TriangularSolve
+from ..ops import Cholesky, Fft, LuDecomposition, TriangularSolve
 from .control import ControlOperations
 from .core import Dims, Operand, operation
 from .other_types import apply_on_any_type
@@ -25,6 +25,17 @@ class LinearAlgebraOperations(ControlOperations):
         """The lower triangular l with a = l l^H, or with lower false the upper triangular u with a = u^H u; the
         other triangle is zero. Leading axes are a batch. Floats below f32 are computed in f32."""
         return apply_on_any_type(self, Cholesky(lower), a)
+
+    @operation
+    def lu_decomposition(self, a: Operand, one_norm: bool = False) -> Operand:
+        """A tuple (lu, pivots, permutation): the unit lower triangular l and the upper triangular u in one matrix, with
+        a[permutation] = l u; pivots[k] >= k is the row that step k exchanged with row k. Leading axes are a batch.
+        Floats below f32 are computed in f32.
+
+        one_norm: pivots have the largest |re| + |im|, as LAPACK chooses; else the largest absolute value.
+        Shapes: a and lu [.., m, n], pivots [.., min(m, n)] and permutation [.., m], s32.
+        """
+        return apply_on_any_type(self, LuDecomposition(one_norm), a)
 
     @operation
     def triangular_solve(

@@ -22,6 +22,7 @@ from ..ops import (
     Elementwise,
     GetTupleElement,
     Iota,
+    LuDecomposition,
     Reshape,
     Slice,
     TopK,
@@ -137,8 +138,13 @@ def _narrow_floats(op: Op, operands: Sequence[Shape]) -> _Write | None:
 
 
 def _in_f32(b: BuilderCore, op: Op, operands: Sequence[Operand]) -> Operand:
+    """The result, or the first of several, in the operands' type."""
     kind = b.shape_of(operands[0]).element_type
-    return b.apply(Convert(kind), b.apply(op, *(b.apply(Convert(_E.F32), o) for o in operands)))
+    result = b.apply(op, *(b.apply(Convert(_E.F32), o) for o in operands))
+    if not (leaves := b.shape_of(result).tuple_shapes):
+        return b.apply(Convert(kind), result)
+    first, *others = (b.apply(GetTupleElement(k), result) for k in range(len(leaves)))
+    return b.apply(Tuple(), b.apply(Convert(kind), first), *others)
 
 
 # -- bits of pred, and of elements of which several are in a byte
@@ -221,6 +227,7 @@ _RULES: dict[type[Op], Callable[[Op, Sequence[Shape]], _Write | None]] = {
     Cholesky: _narrow_floats,
     Convolution: _product,
     Dot: _product,
+    LuDecomposition: _narrow_floats,
     TopK: _top_k,
     TriangularSolve: _narrow_floats,
 }

@@ -10,7 +10,7 @@ import numpy as np
 from ..builder.computation_builder import ComputationBuilder, Operand
 from ..builder.derived import binary_computation
 from ..builder.lib.eig import eig, left_eigenvectors, schur
-from ..builder.lib.matrices import adjoint
+from ..builder.lib.matrices import adjoint, axis_numbers, diagonal
 from ..builder.lib.self_adjoint_eig import eigh
 from ..builder.lib.svd import svd
 from ..builder.lib.tridiagonal import tridiagonal
@@ -22,7 +22,7 @@ Fields: TypeAlias = Mapping[str, str]
 _S32 = ElementType.S32
 
 
-def _info(b: ComputationBuilder, matrix: Operand) -> Operand:
+def success(b: ComputationBuilder, matrix: Operand) -> Operand:
     """The status of LAPACK for each matrix of a batch: 0, success."""
     return b.zeros(array("s32", *b.get_shape(matrix).dims[:-2]))
 
@@ -38,24 +38,9 @@ def potrf(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, sh
     inside = b.ge(row, column) if is_lower else b.le(row, column)
     mask = b.broadcast_in_dim(inside, dims, (len(dims) - 2, len(dims) - 1))
     factor = b.select(mask, factor, operands[0])
-    finite = b.convert_element_type(b.not_(b.is_finite(b.real(_diagonal(b, factor)))), "s32")
+    finite = b.convert_element_type(b.not_(b.is_finite(b.real(diagonal(b, factor)))), "s32")
     bad = b.reduce(finite, b.constant(0), binary_computation("maximum", _S32), (len(dims) - 2,))
     return b.tuple([factor, bad])
-
-
-def _diagonal(b: ComputationBuilder, matrix: Operand) -> Operand:
-    """The diagonals of square matrices."""
-    shape = b.get_shape(matrix)
-    rank, n = shape.rank, shape.dims[-1]
-    square = array("s32", n, n)
-    mask = b.broadcast_in_dim(b.eq(b.iota(square, 0), b.iota(square, 1)), shape.dims, (rank - 2, rank - 1))
-    zero = b.constant(0, shape.element_type)
-    return b.reduce(
-        b.select(mask, matrix, b.broadcast(zero, shape.dims)),
-        zero,
-        binary_computation("add", shape.element_type),
-        (rank - 1,),
-    )
 
 
 _OPERATION = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
@@ -76,105 +61,24 @@ def trsm(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, sha
 
 
 def getrf(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand:
-    """getrf: both factors in one matrix, the rows that were exchanged (from 1), and the first pivot that is zero.
-
-    One step a column: the row of the largest element below the diagonal comes up, then what it times its multiples
-    make is taken off the rest.
-    """
-    matrix = operands[0]
-    of = b.get_shape(matrix)
-    if 0 in of.dims:
-        return _zeros(b, shape)
-    rows, columns = of.dims[-2:]
-    count = int(np.prod(of.dims[:-2], dtype=np.int64))
-    flat = array(of.element_type.value, count, rows, columns)
-    steps = min(rows, columns)
-    state = Shape.tuple([array("s32"), flat, array("s32", count, steps), array("s32", count)])
-    start = b.tuple(
-        [
-            b.constant(0),
-            b.reshape(matrix, flat.dims),
-            b.zeros(state.tuple_shapes[2]),
-            b.zeros(state.tuple_shapes[3]),
-        ]
-    )
-    condition = ComputationBuilder("more")
-    condition.lt(condition.get_tuple_element(condition.parameter(0, state), 0), condition.constant(steps))
-    loop = b.while_(condition.build(), _lu_step(state, rows, columns), start)
-    parts = [b.get_tuple_element(loop, k) for k in (1, 2, 3)]
-    batch = of.dims[:-2]
-    return b.tuple([b.reshape(p, dims) for p, dims in zip(parts, (of.dims, (*batch, steps), batch))])
+    """getrf: both factors in one matrix, the rows that were exchanged (from 1), and the first pivot that is zero."""
+    lu, pivots, _ = (b.get_tuple_element(b.lu_decomposition(operands[0], one_norm=True), k) for k in range(3))
+    of = b.get_shape(lu)
+    rank, last = of.rank, np.iinfo(np.int32).max
+    row, column = (axis_numbers(b, of.dims, axis) for axis in (rank - 2, rank - 1))
+    is_zero = b.and_(b.eq(row, column), b.eq(lu, b.full_like(lu, 0)))
+    numbers = b.select(is_zero, b.add(row, b.full_like(row, 1)), b.full_like(row, last))
+    smallest = binary_computation("minimum", _S32)
+    first = b.reduce(numbers, b.constant(last), smallest, (rank - 2, rank - 1))
+    info = b.select(b.eq(first, b.full_like(first, last)), b.full_like(first, 0), first)
+    return b.tuple([lu, b.add(pivots, b.full_like(pivots, 1)), info])
 
 
-def _lu_step(state: Shape, rows: int, columns: int) -> Computation:
-    b = ComputationBuilder("step")
-    b.die_immediately_on_error = True
-    parameter = b.parameter(0, state)
-    k, matrix, pivots, info = (b.get_tuple_element(parameter, n) for n in range(4))
-    flat = state.tuple_shapes[1]
-    count, kind = flat.dims[0], flat.element_type
-    zero = b.constant(0)
-    column = b.reshape(b.dynamic_slice(matrix, [zero, zero, k], (count, rows, 1)), (count, rows))
-    numbers = b.iota(array("s32", count, rows), 1)
-    size = b.abs(column) if not kind.is_complex else b.add(b.abs(b.real(column)), b.abs(b.imag(column)))
-    open_rows = b.select(b.ge(numbers, k), size, b.constant(-1, kind.real))
-    pivot = _largest(b, open_rows, numbers)
-    here = b.eq(numbers, k)
-    there = b.eq(numbers, pivot, (0,))
-    top = _row(b, matrix, there)
-    old = _row(b, matrix, here)
-    whole = flat.dims
-    exchanged = b.select(
-        b.broadcast_in_dim(there, whole, (0, 1)), b.broadcast_in_dim(old, whole, (0, 2)), matrix
-    )
-    exchanged = b.select(
-        b.broadcast_in_dim(here, whole, (0, 1)), b.broadcast_in_dim(top, whole, (0, 2)), exchanged
-    )
-    value = b.reshape(b.dynamic_slice(top, [zero, k], (count, 1)), (count,))
-    singular = b.eq(value, b.constant(0, kind))
-    divisor = b.select(singular, b.constant(1, kind), value)
-    moved = b.reshape(b.dynamic_slice(exchanged, [zero, zero, k], (count, rows, 1)), (count, rows))
-    multiples = b.div(moved, divisor, (0,))
-    below = b.gt(numbers, k)
-    column_numbers = b.iota(array("s32", count, columns), 1)
-    right = b.select(b.gt(column_numbers, k), top, b.constant(0, kind))
-    eliminated = b.mul(
-        b.broadcast_in_dim(b.select(below, multiples, b.constant(0, kind)), whole, (0, 1)),
-        b.broadcast_in_dim(right, whole, (0, 2)),
-    )
-    reduced = b.sub(exchanged, eliminated)
-    in_column = b.and_(
-        b.broadcast_in_dim(below, whole, (0, 1)), b.broadcast_in_dim(b.eq(column_numbers, k), whole, (0, 2))
-    )
-    reduced = b.select(in_column, b.broadcast_in_dim(multiples, whole, (0, 1)), reduced)
-    one = b.constant(1)
-    pivots = b.dynamic_update_slice(pivots, b.reshape(b.add(pivot, one), (count, 1)), [zero, k])
-    first = b.and_(singular, b.eq(info, b.constant(0)))
-    info = b.select(first, b.broadcast(b.add(k, one), (count,)), info)
-    return b.build(b.tuple([b.add(k, one), reduced, pivots, info]))
-
-
-def _largest(b: ComputationBuilder, sizes: Operand, numbers: Operand) -> Operand:
-    """For each row of `sizes` the number of the largest element, the first of equal ones."""
-    kind = b.get_shape(sizes).element_type
-    c = ComputationBuilder("larger")
-    x, i, y, j = (c.parameter(n, array(t, *())) for n, t in enumerate((kind.value, "s32", kind.value, "s32")))
-    better = c.or_(c.gt(y, x), c.and_(c.eq(y, x), c.lt(j, i)))
-    c.tuple([c.select(better, y, x), c.select(better, j, i)])
-    last = b.constant(np.iinfo(np.int32).max)
-    pair = b.reduce([sizes, numbers], [b.constant(-2, kind), last], c.build(), (1,))
-    largest = b.get_tuple_element(pair, 1)
-    dims = b.get_shape(sizes).dims
-    return b.min(largest, b.constant(max(dims[1] - 1, 0)))  # where all are NaN
-
-
-def _row(b: ComputationBuilder, matrix: Operand, row: Operand) -> Operand:
-    """The row of each matrix that is chosen, exactly: what is not chosen is left out, not multiplied by zero."""
-    shape = b.get_shape(matrix)
-    zero = b.constant(0, shape.element_type)
-    mask = b.broadcast_in_dim(row, shape.dims, (0, 1))
-    alone = b.select(mask, matrix, b.broadcast(zero, shape.dims))
-    return b.reduce(alone, zero, binary_computation("add", shape.element_type), (1,))
+def lu_decomposition(
+    b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape
+) -> Operand:
+    """XLA's own: the factors, the rows that were exchanged (from 0), and the row that each row comes from."""
+    return b.lu_decomposition(operands[0])
 
 
 def geqrf(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand:
@@ -286,7 +190,7 @@ def _orthogonal_step(state: Shape, steps: int) -> Computation:
 def syevd(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand:
     """syevd, heevd: eigenvectors, eigenvalues in ascending order, zero: there is always an answer."""
     is_lower = fields.get("uplo") == "L"
-    return b.tuple([*eigenvectors_and_values(b, operands[0], is_lower, shape), _info(b, operands[0])])
+    return b.tuple([*eigenvectors_and_values(b, operands[0], is_lower, shape), success(b, operands[0])])
 
 
 def eigenvectors_and_values(
@@ -314,7 +218,7 @@ def geev(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, sha
     is_left = fields.get("compute_left") == "V"
     left = left_eigenvectors(b, matrix) if is_left else b.zeros(b.get_shape(vectors))
     parts = [values] if is_complex else [b.real(values), b.imag(values)]
-    return b.tuple([*parts, left, vectors, _info(b, operands[0])])
+    return b.tuple([*parts, left, vectors, success(b, operands[0])])
 
 
 def gees(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand | None:
@@ -324,7 +228,7 @@ def gees(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, sha
     if 0 in b.get_shape(operands[0]).dims:
         return _zeros(b, shape)
     t, q = schur(b, operands[0])
-    return b.tuple([t, q, _diagonal(b, t), _info(b, t), _info(b, t)])
+    return b.tuple([t, q, diagonal(b, t), success(b, t), success(b, t)])
 
 
 def gesdd(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand:
@@ -337,7 +241,7 @@ def gesdd(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, sh
     vectors = [
         b.zeros(one.without_layout()) for one in shape.tuple_shapes[2:4]
     ]  # of the shape that is asked for
-    return b.tuple([matrix, s, *(vectors if mode == "N" else (u, adjoint(b, v))), _info(b, matrix)])
+    return b.tuple([matrix, s, *(vectors if mode == "N" else (u, adjoint(b, v))), success(b, matrix)])
 
 
 def _zeros(b: ComputationBuilder, shape: Shape) -> Operand:
@@ -352,4 +256,4 @@ def gtsv(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, sha
         return _zeros(b, shape)
     rows = [b.reshape(one, (*dims[:-1], 1, dims[-1])) for one in (upper, main, lower)]
     x = tridiagonal(b, b.concat_in_dim(rows, len(dims) - 1), rhs, True)
-    return b.tuple([lower, main, upper, x, _info(b, rhs)])
+    return b.tuple([lower, main, upper, x, success(b, rhs)])

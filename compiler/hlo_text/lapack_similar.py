@@ -10,7 +10,8 @@ from ..builder.lib.loops import repeated
 from ..builder.lib.matrices import adjoint, axis_numbers, column_sum, line, real_part, with_line
 from ..builder.lib.qr import reflected, reflection
 from ..ir.element_types import ElementType
-from ..ir.shape import Shape, array
+from ..ir.shape import Shape
+from .lapack import success
 
 Fields: TypeAlias = Mapping[str, str]
 _S32 = ElementType.S32
@@ -23,7 +24,7 @@ def gehrd(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, sh
     if fields.get("low", "1") != "1" or fields.get("high", str(n)) != str(n):
         return None
     h, vectors, taus = _similar(b, operands[0])
-    return b.tuple([_below(b, 2, vectors, h), taus, _info(b, h)])
+    return b.tuple([_below(b, 2, vectors, h), taus, success(b, h)])
 
 
 def sytrd(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand | None:
@@ -45,7 +46,7 @@ def sytrd(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, sh
     if is_upper:
         packed = b.rev(packed, (rank - 2, rank - 1))
         own, beside, taus = (b.rev(one, (rank - 2,)) for one in (own, beside, taus))
-    return b.tuple([packed, own, beside, taus, _info(b, packed)])
+    return b.tuple([packed, own, beside, taus, success(b, packed)])
 
 
 def _similar(b: ComputationBuilder, x: Operand) -> tuple[Operand, Operand, Operand]:
@@ -81,7 +82,3 @@ def _diagonal(b: ComputationBuilder, x: Operand, number: int) -> Operand:
     inside = b.eq(rows, columns + b.constant(number, _S32))
     sums = column_sum(b, b.select(inside, real_part(b, x), b.full_like(real_part(b, x), 0)))
     return b.reshape(b.slice_in_dim(sums, 0, size, 1, rank - 1), (*dims[:-2], size))
-
-
-def _info(b: ComputationBuilder, matrix: Operand) -> Operand:
-    return b.zeros(array("s32", *b.get_shape(matrix).dims[:-2]))

@@ -200,6 +200,7 @@ LIBRARY: dict[str, Function] = {
     "AllocateBuffer": Function(_allocated, 0, (None,), 0),
     "CreateBuffer": Function(_allocated, 0, (None,), 0),
     "Eigh": Function(_eigh, 1, (2,)),
+    "LuDecomposition": Function(lapack.lu_decomposition, 1, (3,)),
     "PadToStatic": Function(_pad_to_static, 1, (), 0),
     "ProductOfElementaryHouseholderReflectors": Function(lapack.orgqr, 2, (None,), 1),
     "Qr": Function(lapack.geqrf, 1, (2,)),

@@ -39,6 +39,7 @@ from .gather import Gather
 from .get_dimension_size import GetDimensionSize, SetDimensionSize
 from .iota import Iota
 from .isotonic_regression import IsotonicRegression
+from .lu_decomposition import LuDecomposition
 from .nonzero import Nonzero
 from .op import OPS, Indexer, Op, attribute, require
 from .optimization_barrier import OptimizationBarrier
@@ -98,6 +99,7 @@ __all__ = [
     "Infeed",
     "Iota",
     "IsotonicRegression",
+    "LuDecomposition",
     "Map",
     "Nonzero",
     "Op",

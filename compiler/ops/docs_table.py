@@ -85,6 +85,7 @@ TYPES: dict[str, frozenset[ElementType]] = {
     "cholesky": _WIDE,
     "convolution": NUMBERS,
     "dot": NUMBERS,
+    "lu-decomposition": _WIDE,
     "fft": _WIDE,
     "get-dimension-size": ARRAYS,
     "iota": NUMBERS,

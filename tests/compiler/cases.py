@@ -63,6 +63,7 @@ from tfbridge.compiler.ops import (
     Infeed,
     Iota,
     IsotonicRegression,
+    LuDecomposition,
     Map,
     Nonzero,
     Op,
@@ -664,6 +665,16 @@ def linear_algebra_cases() -> Iterator[Case]:
         for dims in ((5, 5),) if kind == "f64" else ((0, 0), (1, 1), (3, 2, 2), (0, 3, 3), (2, 70, 70)):
             yield Case(f"cholesky-{kind}-{lower}-{list(dims)}", Cholesky(lower),
                        (Input(array(kind, *dims), positive(dims, ElementType(kind).dtype, rng)),), ulps=64, scale=2)
+    for kind, dims in itertools.product(
+            ("f32", "f64", "c64", "c128"),
+            ((5, 5), (0, 0), (0, 3), (3, 0), (1, 1), (2, 3, 1), (4, 3, 3), (2, 7, 5), (2, 4, 19), (3, 64, 64),
+             (65, 65), (2, 70, 70), (131, 80), (80, 131))):
+        for one_norm in (False, True):
+            yield Case(f"lu-decomposition-{kind}-{one_norm}-{list(dims)}", LuDecomposition(one_norm),
+                       (Input(array(kind, *dims), fill="unit"),), ulps=512, scale=8)
+    yield Case("lu-decomposition-of-zeros", LuDecomposition(), (Input(array("f32", 3, 4), np.zeros(12)),))
+    yield Case("lu-decomposition-of-special", LuDecomposition(),
+               (Input(array("f32", 12, 5, 5), SPECIAL_300),), ulps=512, scale=8)
     yield Case("cholesky-of-none", Cholesky(True), (Input(array("f32", 1, 1), -1),))
     for left, lower, unit, transpose in itertools.product(
             (True, False), (True, False), (True, False), ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")):

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
-from ....compiler.builder.lib.loops import repeated, until
-from ....compiler.builder.lib.matrices import adjoint, axis_numbers, line, product, unit, with_line
+from ....compiler.builder.lib.loops import until
+from ....compiler.builder.lib.lu import solved
+from ....compiler.builder.lib.matrices import adjoint, axis_numbers, diagonal, product, unit
 from ....compiler.builder.lib.qr import qr
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
-from ....compiler.ir.shape import Shape
 from ..math.broadcasting import broadcast_dims, broadcast_to
 from ..math.reductions import reduce
 from ..node import Node
 from ..operands.value_ranges import any_of
 from ..registry import translates
-from .solve import eliminated, fail_if_singular
+from .solve import fail_if_singular
 
 _S32 = ElementType.S32
 
@@ -34,50 +34,11 @@ def _square(node: Node, which: int) -> tuple[int, ...]:
 @translates("Lu")
 def lu(node: Node) -> Sequence[Operand]:
     """(both triangles in one matrix, the row of the input that each row comes from)."""
-    b, dims = node.b, _square(node, 0)
-    rank, size = len(dims), dims[-1]
-    rows = b.broadcast_in_dim(b.iota(Shape(_S32, (size,)), 0), (*dims[:-1], 1), [rank - 2])
-
-    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
-        matrix, order = values
-        column = line(b, matrix, number, rank - 1)
-        numbers = axis_numbers(b, b.get_shape(column).dims, rank - 2)
-        sizes = b.select(b.ge(numbers, number), b.abs(column), b.full_like(b.abs(column), -1))
-        largest = broadcast_to(b, reduce(b, sizes, "max", [rank - 2], True), b.get_shape(sizes).dims)
-        candidates = b.select(b.eq(sizes, largest), numbers, b.full_like(numbers, size - 1))
-        chosen = broadcast_to(b, reduce(b, candidates, "min", [rank - 2], True), b.get_shape(numbers).dims)
-        here, there = b.eq(numbers, number), b.eq(numbers, chosen)
-        matrix, order = (_exchanged(b, v, number, here, there, rank) for v in (matrix, order))
-        pivot_row = line(b, matrix, number, rank - 2)
-        pivot = line(b, pivot_row, number, rank - 1)
-        column = line(b, matrix, number, rank - 1)
-        below = b.gt(numbers, number)
-        usable = b.ne(pivot, b.full_like(pivot, 0))
-        safe = broadcast_to(b, b.select(usable, pivot, b.full_like(pivot, 1)), b.get_shape(column).dims)
-        factors = b.select(below, column / safe, b.full_like(column, 0))
-        right = b.gt(axis_numbers(b, dims, rank - 1), number)
-        change = broadcast_to(b, factors, dims) * broadcast_to(b, pivot_row, dims)
-        matrix = matrix - b.select(right, change, b.full_like(matrix, 0))
-        return with_line(b, matrix, b.select(below, factors, column), number, rank - 1), order
-
-    matrix, order = repeated(b, size, [node[0], rows], step) if 0 not in dims else [node[0], rows]
-    pivots = b.select(
-        b.eq(axis_numbers(b, dims, rank - 2), axis_numbers(b, dims, rank - 1)), matrix, b.full_like(matrix, 1)
-    )
-    fail_if_singular(b, pivots, "Input is not invertible.")
-    return matrix, b.convert_element_type(b.reshape(order, dims[:-1]), node.attr("output_idx_type") or _S32)
-
-
-def _exchanged(
-    b: ComputationBuilder, x: Operand, number: Operand, here: Operand, there: Operand, rank: int
-) -> Operand:
-    """Two rows of matrices exchanged: the one of this number and the one marked `there`."""
-    dims = b.get_shape(x).dims
-    wide_here, wide_there = (broadcast_to(b, v, dims) for v in (here, there))
-    current = line(b, x, number, rank - 2)
-    chosen = reduce(b, b.select(wide_there, x, b.full_like(x, 0)), "add", [rank - 2], True)
-    x = b.select(wide_there, broadcast_to(b, current, dims), x)
-    return b.select(wide_here, broadcast_to(b, chosen, dims), x)
+    _square(node, 0)
+    b = node.b
+    both, _, order = (b.get_tuple_element(b.lu_decomposition(node[0]), k) for k in range(3))
+    fail_if_singular(b, diagonal(b, both), "Input is not invertible.")
+    return both, b.convert_element_type(order, node.attr("output_idx_type") or _S32)
 
 
 @translates("MatrixSolveLs")
@@ -132,8 +93,8 @@ def _regularized(node: Node) -> Operand:
     weight = b.broadcast(b.convert_element_type(node["l2_regularizer"], type_), dims)
     gram = gram + unit(b, dims, type_) * weight
     if rows >= columns:
-        return eliminated(b, gram, product(b, across, rhs))[0]
-    return product(b, across, eliminated(b, gram, rhs)[0])
+        return solved(b, gram, product(b, across, rhs))[0]
+    return product(b, across, solved(b, gram, rhs)[0])
 
 
 @translates("BandedTriangularSolve")
@@ -213,7 +174,7 @@ def _root(b: ComputationBuilder, matrices: Operand) -> tuple[Operand, Operand]:
         root, other, _ = values
         one = unit(b, dims, type_)
         half = b.full_like(root, 0.5)
-        inverse, other_inverse = eliminated(b, root, one)[0], eliminated(b, other, one)[0]
+        inverse, other_inverse = solved(b, root, one)[0], solved(b, other, one)[0]
         new, new_other = (root + other_inverse) * half, (other + inverse) * half
         change, size = (reduce(b, b.abs(v), "max", [rank - 2, rank - 1]) for v in (new - root, new))
         return new, new_other, b.gt(change, size * b.full_like(size, 4 * epsilon))
@@ -263,8 +224,8 @@ def matrix_logarithm(node: Node) -> Operand:
     one = unit(b, dims, type_)
     rest, total = matrix - one, b.full_like(matrix, 0)
     for point, weight in zip(*np.polynomial.legendre.leggauss(_POINTS)):
-        solved = eliminated(b, one + rest * b.full_like(rest, (point + 1) / 2), rest)[0]
-        total = total + solved * b.full_like(rest, weight / 2)
+        part = solved(b, one + rest * b.full_like(rest, (point + 1) / 2), rest)[0]
+        total = total + part * b.full_like(rest, weight / 2)
     result = total * b.broadcast_in_dim(power, dims, range(rank - 2))
     wrong = reduce(b, b.ne(result, result), "or_", [rank - 2, rank - 1])
     node.bail_out_if(

@@ -1,15 +1,13 @@
-"""Factorizations and solutions of small linear systems: loops over rows or columns, each step on whole matrices.
+"""Factorizations of matrices, solutions of linear systems, determinants.
 
 A matrix without an inverse ends the run with TensorFlow's error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
-from ....compiler.builder.lib.loops import repeated
-from ....compiler.builder.lib.matrices import adjoint, axis_numbers, line, with_line
+from ....compiler.builder.lib.lu import solved, widened
+from ....compiler.builder.lib.matrices import adjoint, axis_numbers, diagonal
 from ....compiler.errors import ShapeError
 from ..math.broadcasting import broadcast_dims, broadcast_to
 from ..math.reductions import reduce
@@ -59,45 +57,6 @@ def triangular_solve(node: Node) -> Operand:
     )
 
 
-def eliminated(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[Operand, Operand, Operand]:
-    """(solution, pivots, sign of the row exchanges) by Gauss-Jordan elimination; the largest element of a column is its
-    pivot."""
-    dims, shape = b.get_shape(matrix).dims, b.get_shape(matrix)
-    rank, size = len(dims), dims[-1]
-    both = b.concat_in_dim([matrix, rhs], rank - 1)
-    one = b.broadcast(b.constant(1, shape.element_type), (*dims[:-2], 1, 1))
-    pivots = b.broadcast(b.constant(1, shape.element_type), (*dims[:-2], size, 1))
-
-    def step(b: ComputationBuilder, number: Operand, values: list[Operand]) -> Sequence[Operand]:
-        both, pivots, sign = values
-        full = b.get_shape(both).dims
-        column = line(b, both, number, rank - 1)
-        numbers = axis_numbers(b, b.get_shape(column).dims, rank - 2)
-        sizes = b.abs(column)
-        sizes = b.select(b.ge(numbers, number), sizes, b.full_like(sizes, -1))
-        largest = broadcast_to(b, reduce(b, sizes, "max", [rank - 2], True), b.get_shape(sizes).dims)
-        candidates = b.select(b.eq(sizes, largest), numbers, b.full_like(numbers, size - 1))
-        chosen = reduce(b, candidates, "min", [rank - 2], True)
-        here, there = b.eq(numbers, number), b.eq(numbers, broadcast_to(b, chosen, b.get_shape(numbers).dims))
-        current = line(b, both, number, rank - 2)
-        nothing = b.full_like(both, 0)
-        picked = reduce(b, b.select(broadcast_to(b, there, full), both, nothing), "add", [rank - 2], True)
-        both = b.select(broadcast_to(b, there, full), broadcast_to(b, current, full), both)
-        pivot = line(b, picked, number, rank - 1)
-        divisor = b.select(
-            b.eq(pivot, b.full_like(pivot, 0)), b.full_like(pivot, 1), pivot
-        )  # below it are zeros too
-        picked = picked / broadcast_to(b, divisor, b.get_shape(picked).dims)
-        both = both - broadcast_to(b, line(b, both, number, rank - 1), full) * broadcast_to(b, picked, full)
-        both = b.select(broadcast_to(b, here, full), broadcast_to(b, picked, full), both)
-        moved = b.ne(chosen, b.broadcast(number, b.get_shape(chosen).dims))
-        return both, with_line(b, pivots, pivot, number, rank - 2), b.select(moved, -sign, sign)
-
-    both, pivots, sign = repeated(b, size, [both, pivots, one], step)
-    solution = b.slice_in_dim(both, size, b.get_shape(both).dims[-1], 1, rank - 1)
-    return solution, pivots, sign
-
-
 @translates("MatrixSolve", "MatrixInverse")
 def solve(node: Node) -> Operand:
     b, dims = node.b, _square(node, 0)
@@ -112,7 +71,7 @@ def solve(node: Node) -> Operand:
     else:
         ones = b.eq(axis_numbers(b, dims, rank - 2), axis_numbers(b, dims, rank - 1))
         rhs = b.convert_element_type(ones, node.element_type(0))
-    solution, pivots, _ = eliminated(b, matrix, rhs)
+    solution, pivots = solved(b, matrix, rhs)
     fail_if_singular(
         b,
         pivots,
@@ -130,17 +89,22 @@ def fail_if_singular(b: ComputationBuilder, pivots: Operand, message: str) -> No
 
 @translates("MatrixDeterminant", "LogMatrixDeterminant")
 def determinant(node: Node) -> Operand | tuple[Operand, Operand]:
-    b, dims = node.b, _square(node, 0)
-    rank, outer = len(dims), dims[:-2]
-    empty = b.slice_in_dim(node[0], 0, 0, 1, rank - 1)
-    _, pivots, sign = eliminated(b, node[0], empty)
-    sign = b.reshape(sign, outer)
+    b, dims, kind = node.b, _square(node, 0), node.element_type(0)
+    axis = len(dims) - 2
+    lu, exchanged, _ = (b.get_tuple_element(b.lu_decomposition(widened(b, node[0])), k) for k in range(3))
+    pivots, stays = diagonal(b, lu), b.eq(exchanged, axis_numbers(b, dims[:-1], axis))
+    ones = b.full_like(pivots, 1)
+    sign = reduce(b, b.select(stays, ones, -ones), "mul", [axis])
     if node.op == "MatrixDeterminant":
-        return reduce(b, pivots, "mul", [rank - 2, rank - 1]) * sign
+        return b.convert_element_type(reduce(b, pivots, "mul", [axis]) * sign, kind)
     sizes = b.abs(pivots)
-    complete = b.get_shape(pivots).element_type
     signs = b.select(
-        b.eq(sizes, b.full_like(sizes, 0)), pivots, pivots / b.convert_element_type(sizes, complete)
+        b.eq(sizes, b.full_like(sizes, 0)),
+        pivots,
+        pivots / b.convert_element_type(sizes, b.get_shape(pivots).element_type),
     )
-    log = reduce(b, b.log(sizes), "add", [rank - 2, rank - 1])
-    return sign * reduce(b, signs, "mul", [rank - 2, rank - 1]), b.convert_element_type(log, complete)
+    log = reduce(b, b.log(sizes), "add", [axis])
+    return (
+        b.convert_element_type(sign * reduce(b, signs, "mul", [axis]), kind),
+        b.convert_element_type(log, kind),
+    )

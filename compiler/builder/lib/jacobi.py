@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..computation_builder import ComputationBuilder, Operand
-from .matrices import axis_numbers, axis_sum, converted, real_type
+from .matrices import converted, real_type
 
 
 def jacobi_rotation(
@@ -64,12 +64,6 @@ def halves(b: ComputationBuilder, x: Operand, axis: int) -> tuple[Operand, Opera
     axis += b.get_shape(x).rank
     size = b.get_shape(x).dims[axis]
     return b.slice_in_dim(x, 0, size // 2, 1, axis), b.slice_in_dim(x, size // 2, size, 1, axis)
-
-
-def diagonal(b: ComputationBuilder, x: Operand) -> Operand:
-    dims = b.get_shape(x).dims
-    on = b.eq(axis_numbers(b, dims, len(dims) - 2), axis_numbers(b, dims, len(dims) - 1))
-    return axis_sum(b, b.select(on, x, b.full_like(x, 0)), [len(dims) - 2])
 
 
 def even_sized(b: ComputationBuilder, x: Operand, axis: int) -> Operand:

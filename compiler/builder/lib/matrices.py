@@ -52,6 +52,13 @@ def axis_sum(b: ComputationBuilder, x: Operand, axes: Sequence[int], op: str = "
     return b.reduce(x, b.constant(0, type_), binary_computation(op, type_), tuple(axes))
 
 
+def diagonal(b: ComputationBuilder, x: Operand) -> Operand:
+    """The diagonals of square matrices."""
+    dims = b.get_shape(x).dims
+    on = b.eq(axis_numbers(b, dims, len(dims) - 2), axis_numbers(b, dims, len(dims) - 1))
+    return axis_sum(b, b.select(on, x, b.full_like(x, 0)), [len(dims) - 2])
+
+
 def column_sum(b: ComputationBuilder, x: Operand) -> Operand:
     """The sums of columns, their axis kept."""
     dims = b.get_shape(x).dims

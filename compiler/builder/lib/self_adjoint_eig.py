@@ -6,9 +6,19 @@ from collections.abc import Sequence
 
 from ...ir.element_types import ElementType
 from ..computation_builder import ComputationBuilder, Operand
-from .jacobi import diagonal, even_sized, halves, jacobi_rotation, next_pairs, rotated, type_epsilon
+from .jacobi import even_sized, halves, jacobi_rotation, next_pairs, rotated, type_epsilon
 from .loops import repeated, until
-from .matrices import adjoint, axis_numbers, converted, permuted, real_part, sorted_rows, transposed, unit
+from .matrices import (
+    adjoint,
+    axis_numbers,
+    converted,
+    diagonal,
+    permuted,
+    real_part,
+    sorted_rows,
+    transposed,
+    unit,
+)
 from .svd import _norms
 
 _PRED, _S32 = ElementType.PRED, ElementType.S32

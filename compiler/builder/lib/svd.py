@@ -8,12 +8,13 @@ import numpy as np
 
 from ...ir.element_types import ElementType
 from ..computation_builder import ComputationBuilder, Operand
-from .jacobi import diagonal, even_sized, halves, jacobi_rotation, next_pairs, rotated, type_epsilon
+from .jacobi import even_sized, halves, jacobi_rotation, next_pairs, rotated, type_epsilon
 from .loops import repeated, until
 from .matrices import (
     adjoint,
     axis_sum,
     converted,
+    diagonal,
     permuted,
     product,
     real_type,

@@ -29,6 +29,7 @@ COMPARED = {
         "nonzero",
         "block-scaled-dot",
         "isotonic-regression",
+        "lu-decomposition",
     ),
     *(
         "convolution",
